@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// A short chain of dependent kernels is submitted while large streaming kernels run. Free SM slots go to whoever asked first, so every
+// link of the chain waits behind tens of thousands of pending blocks. On a stream of higher priority its blocks take the next free
+// slot instead. Judged by when the chain is done, counted from the start of the sample; the run includes the bulk work.
+#include <aisp/pair.hpp>
+
+#include <vector>
+
+namespace aisp::ch11 {
+namespace {
+
+constexpr int bulk_kernels = 10, layers = 16, layer_width = 1024;
+constexpr int bulk_threads = 256, bulk_vectors = 2;                // 16-byte vectors per thread: short blocks
+constexpr int chain_blocks = 32, chain_threads = 512, rows_per_warp = layer_width / (chain_blocks * chain_threads / 32);
+static_assert(rows_per_warp == 2);
+
+constexpr std::uint32_t multiplier = 1664525, increment = 1013904223;
+
+__global__ __launch_bounds__(bulk_threads) void bulk_kernel(const uint4* in, uint4* out) {
+  const std::size_t base = static_cast<std::size_t>(blockIdx.x) * bulk_threads * bulk_vectors + threadIdx.x;
+  uint4 values[bulk_vectors];
+#pragma unroll
+  for (int i = 0; i < bulk_vectors; ++i) values[i] = in[base + i * bulk_threads];
+#pragma unroll
+  for (int i = 0; i < bulk_vectors; ++i) {
+    const uint4 v = values[i];
+    out[base + i * bulk_threads] = make_uint4(v.x * multiplier + increment, v.y * multiplier + increment,
+                                              v.z * multiplier + increment, v.w * multiplier + increment);
+  }
+}
+
+// One layer: out = relu(weights * in), a warp for two rows at a time.
+__global__ __launch_bounds__(chain_threads) void layer_kernel(const float* weights, const float* in, float* out) {
+  const int warp = (blockIdx.x * chain_threads + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  const auto* x = reinterpret_cast<const float4*>(in);
+  float sums[rows_per_warp] = {};
+#pragma unroll
+  for (int i = 0; i < layer_width / 128; ++i) {
+    const float4 activation = x[i * 32 + lane];
+#pragma unroll
+    for (int r = 0; r < rows_per_warp; ++r) {
+      const float4 w = reinterpret_cast<const float4*>(weights + (warp * rows_per_warp + r) * layer_width)[i * 32 + lane];
+      sums[r] += w.x * activation.x + w.y * activation.y + w.z * activation.z + w.w * activation.w;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < rows_per_warp; ++r) {
+    for (int distance = 16; distance > 0; distance /= 2) sums[r] += __shfl_xor_sync(0xFFFFFFFF, sums[r], distance);
+    if (lane == 0) out[warp * rows_per_warp + r] = fmaxf(sums[r], 0);
+  }
+}
+
+class StreamPriorities final : public Workload {
+ public:
+  explicit StreamPriorities(Setup& setup)
+      : words_{setup.scaled(std::size_t{1} << 27, bulk_threads * bulk_vectors * 4)},
+        in_{setup.input<std::uint32_t>(words_, integers(0, 0xFFFFFFFF), {.name = "bulk in"})},
+        weights_{setup.input<float>(std::size_t{layers} * layer_width * layer_width, normal(0, 0.0442f), {.name = "weights"})},
+        request_{setup.input<float>(layer_width, uniform(0, 1), {.name = "request"})},
+        out_{setup.output<std::uint32_t>(words_, {.name = "bulk out"})},
+        reply_{setup.output<float>(layer_width, {.name = "reply"})},
+        between_{setup.scratch<std::uint32_t>(words_)},
+        hidden_{setup.scratch<float>(2 * layer_width)},
+        bulk_stream_{setup.stream()},
+        default_stream_{setup.stream()},
+        urgent_stream_{setup.stream(0, true)},
+        forked_{setup.event()},
+        bulk_done_{setup.event()},
+        chain_done_{setup.event()} {}
+
+  Cost cost() const override { return {.bytes = static_cast<double>(bulk_kernels) * (in_.bytes() + out_.bytes())}; }
+
+  void compute_reference(Launch&) override {
+    expected_reply_.resize(layer_width);
+    for (int i = 0; i < layer_width; ++i) expected_reply_[i] = request_.host(i);
+    std::vector<double> next(layer_width);
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      for (std::size_t row = 0; row < layer_width; ++row) {
+        double sum = 0;
+        for (std::size_t i = 0; i < layer_width; ++i)
+          sum += weights_.host((layer * layer_width + row) * layer_width + i) * expected_reply_[i];
+        next[row] = sum > 0 ? sum : 0;
+      }
+      expected_reply_.swap(next);
+    }
+  }
+
+  double expected_output(int output, std::size_t index) const override {
+    if (output == 1) return expected_reply_[index];
+    std::uint32_t value = in_.host(index);
+    for (int k = 0; k < bulk_kernels; ++k) value = value * multiplier + increment;
+    return value;
+  }
+
+  void default_priority(Launch& launch) { run_both(launch, default_stream_); }
+  void high_priority(Launch& launch) { run_both(launch, urgent_stream_); }
+
+ private:
+  void run_both(Launch& launch, cudaStream_t chain) {
+    check(cudaEventRecord(forked_, launch.stream));
+    check(cudaStreamWaitEvent(bulk_stream_, forked_));
+    check(cudaStreamWaitEvent(chain, forked_));
+    queue_bulk();
+    queue_chain(chain);
+    launch.mark("chain_done", chain);
+    check(cudaEventRecord(bulk_done_, bulk_stream_));
+    check(cudaEventRecord(chain_done_, chain));
+    check(cudaStreamWaitEvent(launch.stream, bulk_done_));
+    check(cudaStreamWaitEvent(launch.stream, chain_done_));
+  }
+
+  void queue_bulk() {
+    const auto blocks = static_cast<unsigned>(words_ / (bulk_threads * bulk_vectors * 4));
+    const auto* from = reinterpret_cast<const uint4*>(in_.get());
+    for (int k = 0; k < bulk_kernels; ++k) {
+      auto* to = reinterpret_cast<uint4*>(k % 2 == 1 ? out_.get() : between_.get());
+      bulk_kernel<<<blocks, bulk_threads, 0, bulk_stream_>>>(from, to);
+      from = to;
+    }
+    check(cudaGetLastError());
+  }
+
+  void queue_chain(cudaStream_t stream) {
+    const float* from = request_;
+    for (int layer = 0; layer < layers; ++layer) {
+      float* to = layer == layers - 1 ? reply_.get() : hidden_.get() + layer % 2 * layer_width;
+      layer_kernel<<<chain_blocks, chain_threads, 0, stream>>>(weights_.get() + std::size_t{layer_width} * layer_width * layer, from, to);
+      from = to;
+    }
+    check(cudaGetLastError());
+  }
+
+  std::size_t words_;
+  Input<std::uint32_t> in_;
+  Input<float> weights_, request_;
+  Output<std::uint32_t> out_;
+  Output<float> reply_;
+  Scratch<std::uint32_t> between_;
+  Scratch<float> hidden_;
+  cudaStream_t bulk_stream_, default_stream_, urgent_stream_;
+  cudaEvent_t forked_, bulk_done_, chain_done_;
+  std::vector<double> expected_reply_;
+};
+
+}  // namespace
+
+extern constinit const Pair stream_priorities{
+    .teaches = "a high-priority stream gets the next free SM slot instead of queueing behind pending blocks",
+    .make = make<StreamPriorities>,
+    .baseline = {.name = "default_priority", .run = call<&StreamPriorities::default_priority>},
+    .optimized = variants({{.name = "high_priority", .run = call<&StreamPriorities::high_priority>}}),
+    .bound = Bound::latency,
+    .tolerance = reduction_of(layers * layer_width),
+    .start = Start::immediate,
+    .judged_by = "chain_done",
+};
+
+}  // namespace aisp::ch11

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+# Chooses nvcc before project() looks for it: the user's choice first, then what setup.sh installed or what the machine has.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(AISP_NVCC nvcc
+    HINTS "$ENV{CUDA_HOME}/bin" "$ENV{CUDA_PATH}/bin"
+    PATHS "${CMAKE_CURRENT_SOURCE_DIR}/.cuda/bin" /usr/local/cuda/bin
+    NO_CACHE)
+  if(NOT AISP_NVCC)
+    message(FATAL_ERROR "nvcc was not found; run ./setup.sh, which installs it, or set CUDA_HOME to a CUDA 13.0 or newer toolkit")
+  endif()
+  set(CMAKE_CUDA_COMPILER "${AISP_NVCC}" CACHE FILEPATH "nvcc")
+endif()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds pairs and writes the table that registers them. A pair is one file, FOLDER/chNN/name.cu or FOLDER/chNN/name.cpp, and its
+# path is its only name.
+include_guard()
+
+# aisp_find_pairs(OUT FOLDER...): the sorted, absolute paths of all pairs below the folders; stops at what cannot be a pair.
+function(aisp_find_pairs out)
+  # Scripts (cmake -P, used by the tests) know no CONFIGURE_DEPENDS.
+  set(depends CONFIGURE_DEPENDS)
+  if(CMAKE_SCRIPT_MODE_FILE)
+    set(depends)
+  endif()
+  set(found)
+  set(names)
+  foreach(folder IN LISTS ARGN)
+    file(GLOB misplaced ${depends} "${folder}/*.cu" "${folder}/*.cpp")
+    if(misplaced)
+      list(GET misplaced 0 first)
+      message(FATAL_ERROR "${first}: a pair lies in a chapter's folder, as in ${folder}/ch07/name.cu; move the file there")
+    endif()
+    file(GLOB sources ${depends} "${folder}/*/*.cu" "${folder}/*/*.cpp" "${folder}/*/*.cc" "${folder}/*/*.cxx" "${folder}/*/*.c")
+    foreach(source IN LISTS sources)
+      get_filename_component(directory "${source}" DIRECTORY)
+      get_filename_component(chapter "${directory}" NAME)
+      get_filename_component(name "${source}" NAME_WLE)
+      get_filename_component(extension "${source}" LAST_EXT)
+      if(NOT chapter MATCHES "^ch[0-9][0-9]$")
+        message(FATAL_ERROR "${source}: bad chapter folder '${chapter}'; pairs lie in folders named ch and two digits, as ch07 "
+                            "(headers that several chapters share go to chapters/shared and end in .cuh or .hpp)")
+      endif()
+      if(NOT extension MATCHES "^\\.(cu|cpp)$")
+        message(FATAL_ERROR "${source}: a pair ends in .cu (GPU) or .cpp (host), not in '${extension}'; rename the file")
+      endif()
+      if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
+        message(FATAL_ERROR "${source}: bad pair name '${name}'; the file's name is the target's and the symbol's, so it must match "
+                            "[a-z][a-z0-9_]*; rename the file")
+      endif()
+      list(FIND names "${name}" position)
+      if(NOT position EQUAL -1)
+        list(GET found ${position} first)
+        message(FATAL_ERROR "${source}: duplicate pair name '${name}'; ${first} has it already; pair names are unique over all "
+                            "chapters, so rename one of them")
+      endif()
+      list(APPEND names "${name}")
+      list(APPEND found "${source}")
+    endforeach()
+  endforeach()
+  list(SORT found)
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
+# aisp_generate_registry(OUT_CPP FOLDER...): writes the definition of aisp::pair::registry() for the pairs below the folders.
+# The file is left alone when its content would not change, so that configuring again rebuilds nothing.
+function(aisp_generate_registry out_cpp)
+  aisp_find_pairs(pairs ${ARGN})
+  set(keyed)
+  foreach(source IN LISTS pairs)
+    get_filename_component(directory "${source}" DIRECTORY)
+    get_filename_component(chapter "${directory}" NAME)
+    get_filename_component(name "${source}" NAME_WLE)
+    # '!' sorts before every character of a name, so that 'scan' comes before 'scan_wide' whatever the extension.
+    list(APPEND keyed "${chapter}!${name}!${source}")
+  endforeach()
+  list(SORT keyed)
+
+  set(declarations "")
+  set(entries "")
+  list(LENGTH keyed count)
+  foreach(key IN LISTS keyed)
+    string(REGEX MATCH "^([^!]*)!([^!]*)!(.*)$" matched "${key}")
+    set(chapter "${CMAKE_MATCH_1}")
+    set(name "${CMAKE_MATCH_2}")
+    set(source "${CMAKE_MATCH_3}")
+    if(AISP_SOURCE_ROOT)
+      file(RELATIVE_PATH source "${AISP_SOURCE_ROOT}" "${source}")
+    endif()
+    string(APPEND declarations "namespace aisp::${chapter} { extern const Pair ${name}; }\n")
+    string(APPEND entries "    Entry{\"${chapter}\", \"${name}\", \"${source}\", &aisp::${chapter}::${name}},\n")
+  endforeach()
+
+  set(text "// Written by cmake/registry.cmake from the files in the chapter folders; changes here are lost.
+#include \"pair/registry.hpp\"
+
+#include <array>
+
+${declarations}
+namespace aisp::pair {
+namespace {
+
+constexpr std::array<Entry, ${count}> table{{
+${entries}}};
+
+constexpr bool good_chapter(std::string_view text) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return text.size() == 4 && text[0] == 'c' && text[1] == 'h' && digit(text[2]) && digit(text[3]);
+}
+
+constexpr bool good_name(std::string_view text) {
+  if (text.empty() || text[0] < 'a' || text[0] > 'z') return false;
+  for (const char c : text)
+    if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_')) return false;
+  return true;
+}
+
+constexpr bool good_names() {
+  for (const Entry& entry : table)
+    if (!good_chapter(entry.chapter) || !good_name(entry.name)) return false;
+  return true;
+}
+
+constexpr bool unique_names() {
+  for (std::size_t i = 0; i < table.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (table[i].name == table[j].name) return false;
+  return true;
+}
+
+constexpr bool sorted() {
+  for (std::size_t i = 1; i < table.size(); ++i)
+    if (table[i].chapter < table[i - 1].chapter || (table[i].chapter == table[i - 1].chapter && table[i].name < table[i - 1].name))
+      return false;
+  return true;
+}
+
+static_assert(good_names(), \"chapters are ch and two digits, names match [a-z][a-z0-9_]*\");
+static_assert(unique_names(), \"a pair's name occurs once over all chapters\");
+static_assert(sorted(), \"the table is sorted by chapter, then name\");
+
+}  // namespace
+
+std::span<const Entry> registry() { return table; }
+
+}  // namespace aisp::pair
+")
+  set(present "")
+  if(EXISTS "${out_cpp}")
+    file(READ "${out_cpp}" present)
+  endif()
+  if(NOT present STREQUAL text)
+    file(WRITE "${out_cpp}" "${text}")
+  endif()
+endfunction()

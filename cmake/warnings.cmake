@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# aisp_warnings: what every target of this project is compiled with.
+add_library(aisp_warnings INTERFACE)
+
+# Designated initialisers that name only what differs are the style of this tree, hence no missing-field-initializers.
+set(aisp_host_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 sees overlapping copies in std::string's operator+ that are not there (GCC bug 105651).
+  list(APPEND aisp_host_warnings -Wno-restrict)
+endif()
+set(aisp_cuda_host_warnings ${aisp_host_warnings})
+set(aisp_cuda_warnings)
+if(AISP_WARNINGS_AS_ERRORS)
+  list(APPEND aisp_host_warnings -Werror)
+  list(APPEND aisp_cuda_warnings -Werror=all-warnings)
+  # nvcc's own generated host code is compiled with these too, so -Werror goes to the host compiler by name only.
+  list(APPEND aisp_cuda_host_warnings -Werror)
+endif()
+list(JOIN aisp_cuda_host_warnings "," aisp_cuda_host_warnings)
+
+target_compile_options(aisp_warnings INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${aisp_host_warnings};-Wpedantic>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${aisp_cuda_host_warnings};${aisp_cuda_warnings}>")

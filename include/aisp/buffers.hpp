@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <aisp/generators.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace aisp {
+
+enum class Memory : std::uint8_t {
+  automatic,  // device memory for GPU pairs, ordinary heap memory for host pairs
+  device,
+  pinned,    // page-locked host memory; every GPU can address it
+  mapped,    // page-locked, mapped and write-combined towards the GPU
+  pageable,  // ordinary host memory; only the CPU may touch it
+  managed,   // migrates between CPU and GPU
+};
+
+enum class Role : std::uint8_t { input, output, inout, scratch };
+
+enum class ElementType : std::uint8_t { f64, f32, f16, bf16, e4m3, e5m2, i8, u8, i16, u16, i32, u32, i64, u64, record };
+
+template <class T>
+constexpr ElementType element_type() {
+  if constexpr (std::is_same_v<T, double>) return ElementType::f64;
+  else if constexpr (std::is_same_v<T, float>) return ElementType::f32;
+  else if constexpr (std::is_same_v<T, __half>) return ElementType::f16;
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>) return ElementType::bf16;
+  else if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) return ElementType::e4m3;
+  else if constexpr (std::is_same_v<T, __nv_fp8_e5m2>) return ElementType::e5m2;
+  else if constexpr (std::is_integral_v<T>) {
+    constexpr ElementType by_size[2][4] = {{ElementType::u8, ElementType::u16, ElementType::u32, ElementType::u64},
+                                           {ElementType::i8, ElementType::i16, ElementType::i32, ElementType::i64}};
+    return by_size[std::is_signed_v<T>][sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3];
+  } else return ElementType::record;  // compared byte for byte
+}
+
+struct BufferOptions {
+  const char* name = "";               // shown in messages; "input 2" and the like when empty
+  Memory memory = Memory::automatic;
+  int device = 0;                      // index among the GPUs given to the pair
+  std::size_t alignment = 256;         // bytes; host memory only (device allocations are aligned to 256 and more)
+  bool unordered = false;              // outputs: elements may come in any order; sorted before comparison
+  bool huge_pages = false;             // pageable memory: ask for 2 MiB pages
+  bool constant = false;               // inputs that stay the same from run to run (weights, tables): what `prepare` may depend on.
+                                       // All others get new contents between prepare and the runs that are checked
+};
+
+// One registered allocation: the harness fills, poisons, hashes, compares and counts it. Authors hold the typed handles below.
+struct Buffer {
+  std::string name;
+  Role role = Role::scratch;
+  ElementType type = ElementType::record;
+  Memory memory = Memory::device;
+  int device = 0;
+  bool unordered = false;
+  bool huge_pages = false;
+  bool constant = false;
+  std::size_t alignment = 256;
+  std::size_t count = 0;
+  std::size_t element_bytes = 1;
+  void* data = nullptr;
+  Pattern pattern;                                                   // inputs and inouts without `fill`
+  std::function<void(void* host, std::uint64_t seed)> fill;          // inputs and inouts made on the host
+  std::vector<std::byte> host_copy;                                  // what `fill` made
+  std::uint64_t seed = 0;                                            // of the present contents
+
+  std::size_t bytes() const { return count * element_bytes; }
+};
+
+namespace detail {
+
+template <class T>
+class Handle {
+ public:
+  std::size_t size() const { return buffer_->count; }
+  std::size_t bytes() const { return buffer_->bytes(); }
+
+ protected:
+  explicit Handle(Buffer& buffer) : buffer_{&buffer} {}
+  T* data() const { return static_cast<T*>(buffer_->data); }
+
+  // What the buffer was filled with: float64 for floating-point elements, T itself for integers and records.
+  auto filled(std::size_t index) const {
+    T value;
+    if (buffer_->fill) value = reinterpret_cast<const T*>(buffer_->host_copy.data())[index];
+    else if constexpr (element_type<T>() != ElementType::record)
+      value = pattern_value<T>(buffer_->pattern, buffer_->seed, index);
+    if constexpr (std::is_integral_v<T> || element_type<T>() == ElementType::record) return value;
+    else if constexpr (std::is_same_v<T, double>) return value;
+    else return static_cast<double>(static_cast<float>(value));
+  }
+
+  Buffer* buffer_;
+};
+
+}  // namespace detail
+
+// Handles convert to a pointer that is valid where the buffer lives (device pointer for device memory; pinned, mapped and managed
+// memory have one address for CPU and GPU).
+
+template <class T>
+class Input : public detail::Handle<T> {
+ public:
+  explicit Input(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  operator const T*() const { return this->data(); }
+  const T* get() const { return this->data(); }
+  auto host(std::size_t index) const { return this->filled(index); }  // the value that the GPU sees, computed on the CPU
+};
+
+template <class T>
+class Output : public detail::Handle<T> {
+ public:
+  explicit Output(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  operator T*() const { return this->data(); }
+  T* get() const { return this->data(); }
+};
+
+// Changed in place by the measured work: filled like an input before every execution, outside the timed window, and compared like
+// an output after it.
+template <class T>
+class InOut : public detail::Handle<T> {
+ public:
+  explicit InOut(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  operator T*() const { return this->data(); }
+  T* get() const { return this->data(); }
+  auto initial(std::size_t index) const { return this->filled(index); }  // the value before an execution
+};
+
+// Workspace: poisoned after every refill, before the variants' prepare runs; never compared.
+template <class T>
+class Scratch : public detail::Handle<T> {
+ public:
+  explicit Scratch(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  operator T*() const { return this->data(); }
+  T* get() const { return this->data(); }
+};
+
+}  // namespace aisp

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all wrappers share: the architecture that is being compiled for, and addresses in shared memory.
+#pragma once
+#include <cstdint>
+#include <cuda_runtime.h>
+
+// Compute capability times ten of the present device pass; 0 in the host pass.
+#ifdef __CUDA_ARCH__
+#define AISP_SM (__CUDA_ARCH__ / 10)
+#else
+#define AISP_SM 0
+#endif
+
+namespace aisp::device {
+
+// Ends the kernel with an error: what an instruction becomes on architectures that lack it. Such a variant is skipped by its Needs
+// before it is launched, so its code only has to compile there.
+__device__ __forceinline__ void unsupported_architecture() { __trap(); }
+
+// The 32-bit address that shared-memory instructions take. In a cluster it names the calling block's own shared memory.
+__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// The same in the global state space; needed where an instruction takes no generic addresses.
+__device__ __forceinline__ std::uint64_t global_address(const void* pointer) {
+  return static_cast<std::uint64_t>(__cvta_generic_to_global(pointer));
+}
+
+__device__ __forceinline__ unsigned lane_index() {
+  unsigned lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+}  // namespace aisp::device

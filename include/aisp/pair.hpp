@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything the author of a pair needs. docs/adding-a-pair.md shows it in one page.
+#pragma once
+#include <aisp/check.hpp>
+#include <aisp/needs.hpp>
+#include <aisp/tolerance.hpp>
+#include <aisp/workload.hpp>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+namespace aisp {
+
+using Method = void (*)(Workload&, Launch&);
+using Factory = std::unique_ptr<Workload> (*)(Setup&);
+
+namespace detail {
+template <auto method>
+struct MethodOf;
+template <class W, void (W::*method)(Launch&)>
+struct MethodOf<method> {
+  static void invoke(Workload& workload, Launch& launch) { (static_cast<W&>(workload).*method)(launch); }
+};
+}  // namespace detail
+
+// call<&Transpose::tiled>: a member function `void tiled(Launch&)` as a variant's run, prepare or reset.
+template <auto method>
+inline constexpr Method call = &detail::MethodOf<method>::invoke;
+
+// make<Transpose>: constructs the workload from a Setup.
+template <class W>
+inline constexpr Factory make = [](Setup& setup) -> std::unique_ptr<Workload> { return std::make_unique<W>(setup); };
+
+inline constexpr std::uint32_t all_outputs = ~0u;
+
+// One way to compute a workload.
+struct Variant {
+  std::string_view name;      // the technique: lower case, digits, underscores
+  Method run = nullptr;       // the measured function
+  Method prepare = nullptr;   // one-time work on constant data; measured apart and repeated after every refill
+  Method reset = nullptr;     // before every execution, outside the timed window (drop the page cache, empty a queue)
+  Needs needs{};              // beyond the pair's own; unmet ones skip this variant only
+  bool changes_precision = false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup
+  std::optional<Tolerance> tolerance{};  // instead of the pair's
+  bool deterministic = true;  // the same bits every run; false fails under --reproducible
+  std::uint32_t outputs = all_outputs;  // bit k: writes the k-th output or inout. A variant's outputs are compared with the baseline's
+                                        // in order, also where the types differ (bf16 instead of fp32)
+};
+
+// One or more variants; there is no empty list.
+class Variants {
+ public:
+  static constexpr std::size_t capacity = 8;
+  constexpr explicit Variants(std::size_t count) : count_{count} {}
+  constexpr const Variant* begin() const { return items_.data(); }
+  constexpr const Variant* end() const { return items_.data() + count_; }
+  constexpr std::size_t size() const { return count_; }
+  constexpr const Variant& operator[](std::size_t i) const { return items_[i]; }
+
+  std::array<Variant, capacity> items_{};
+
+ private:
+  std::size_t count_;
+};
+
+template <std::size_t count>
+constexpr Variants variants(const Variant (&list)[count]) {
+  static_assert(count <= Variants::capacity, "a pair has at most 8 optimized variants");
+  Variants result{count};
+  for (std::size_t i = 0; i < count; ++i) result.items_[i] = list[i];
+  return result;
+}
+
+enum class Device : std::uint8_t { gpu, host };
+enum class Bound : std::uint8_t { memory, compute, latency, transfer, host };
+enum class Cache : std::uint8_t { cold, hot };
+
+// How a sample starts. Released: the stream waits until the whole sample is queued, so launch cost stays out of short kernels.
+// Immediate: for pairs whose subject is launch or submission cost, and for variants that wait for the GPU themselves.
+enum class Start : std::uint8_t { released, immediate };
+
+// Where the float64 reference is compared: at the timed shape, or at the small one of Setup::shape() when the full one is too dear
+// (variants are then compared with the baseline in full at both).
+enum class Verification : std::uint8_t { timed_shape, small_shape };
+
+// Limits of a pair that needs other ones than the defaults (R14: the second of the four layers of configuration).
+struct Overrides {
+  int iterations = 0;          // minimum number of rounds; 0: the default
+  int warmup = 0;              // rounds
+  double setup_seconds = 0;    // stage limits
+  double warmup_seconds = 0;
+  double measurement_seconds = 0;
+};
+
+struct Pair {
+  std::string_view teaches;  // one sentence without a full stop
+  Factory make;
+  Variant baseline;
+  Variants optimized;
+  std::optional<Variants> peers{};  // the library call a user would make instead: timed in the same rounds, never counted as ours
+  Device device = Device::gpu;
+  Bound bound = Bound::memory;
+  Tolerance tolerance = automatic;
+  Needs needs{};
+  Cache cache = Cache::cold;
+  Start start = Start::released;
+  Verification verification = Verification::timed_shape;
+  std::string_view judged_by{};  // a metric of the workload's own that decides instead of the time
+  Overrides overrides{};
+  std::size_t reference_samples = 4096;  // outputs compared with the float64 reference; all of them when there are fewer
+};
+
+}  // namespace aisp

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <aisp/buffers.hpp>
+#include <aisp/threads.hpp>
+#include <cuda_runtime_api.h>
+
+#include <filesystem>
+#include <memory>
+
+namespace aisp {
+
+// A file the harness writes before the pair runs and again with every new seed, and removes afterwards. Its bytes are
+// random_bits(seed, i / 8), eight at a time, little endian, so expected results need no read.
+class FileInput {
+ public:
+  FileInput(std::filesystem::path path, std::size_t bytes, const std::uint64_t* seed)
+      : path_{std::move(path)}, bytes_{bytes}, seed_{seed} {}
+  const std::filesystem::path& path() const { return path_; }
+  std::size_t bytes() const { return bytes_; }
+  std::uint64_t word(std::size_t index) const { return random_bits(*seed_, index); }  // 8 bytes at offset 8 * index
+
+ private:
+  std::filesystem::path path_;
+  std::size_t bytes_;
+  const std::uint64_t* seed_;
+};
+
+// What a workload's constructor gets: registered buffers, files, streams and threads, all freed by the harness, and the sizes to use.
+class Setup {
+ public:
+  template <class T>
+  Input<T> input(std::size_t count, Pattern pattern, BufferOptions options = {}) {
+    return Input<T>{add(Role::input, element_type<T>(), sizeof(T), count, pattern, {}, options)};
+  }
+  template <class T>
+  Input<T> input(std::size_t count, HostFill<T> fill, BufferOptions options = {}) {
+    return Input<T>{add(Role::input, element_type<T>(), sizeof(T), count, {}, erase<T>(std::move(fill), count), options)};
+  }
+  template <class T>
+  InOut<T> inout(std::size_t count, Pattern pattern, BufferOptions options = {}) {
+    return InOut<T>{add(Role::inout, element_type<T>(), sizeof(T), count, pattern, {}, options)};
+  }
+  template <class T>
+  InOut<T> inout(std::size_t count, HostFill<T> fill, BufferOptions options = {}) {
+    return InOut<T>{add(Role::inout, element_type<T>(), sizeof(T), count, {}, erase<T>(std::move(fill), count), options)};
+  }
+  template <class T>
+  Output<T> output(std::size_t count, BufferOptions options = {}) {
+    return Output<T>{add(Role::output, element_type<T>(), sizeof(T), count, {}, {}, options)};
+  }
+  template <class T>
+  Scratch<T> scratch(std::size_t count, BufferOptions options = {}) {
+    return Scratch<T>{add(Role::scratch, element_type<T>(), sizeof(T), count, {}, {}, options)};
+  }
+  virtual FileInput file(const char* name, std::size_t bytes) = 0;
+
+  // `full` times the scale of this run (device memory and --scale), rounded down to a multiple of `multiple`, at least one multiple.
+  virtual std::size_t scaled(std::size_t full, std::size_t multiple = 1) const = 0;
+  // `full` in timed runs; `small` while a pair with Verification::small_shape is compared with its float64 reference.
+  virtual std::size_t shape(std::size_t full, std::size_t small) const = 0;
+
+  virtual int gpus() const = 0;                           // GPUs given to this pair; 0 for host pairs
+  virtual int device_ordinal(int gpu) const = 0;          // CUDA ordinal of the pair's i-th GPU
+  virtual cudaStream_t stream(int gpu = 0, bool urgent = false) = 0;  // a further non-blocking stream, owned by the harness
+  virtual cudaEvent_t event(int gpu = 0) = 0;             // without timing, owned by the harness
+  virtual ThreadTeam& threads(int workers, bool pinned = true) = 0;   // live until the workload is gone
+  virtual int cpus() const = 0;                           // CPUs this process may use
+  virtual std::filesystem::path scratch_directory() = 0;  // removed with the workload
+  virtual bool reproducible() const = 0;                  // choose deterministic algorithms, or throw Unsupported
+
+ protected:
+  ~Setup() = default;
+
+ private:
+  using ErasedFill = std::function<void(void*, std::uint64_t)>;
+  template <class T>
+  static ErasedFill erase(HostFill<T> fill, std::size_t count) {
+    return [fill = std::move(fill), count](void* host, std::uint64_t seed) {
+      fill(std::span<T>{static_cast<T*>(host), count}, seed);
+    };
+  }
+  virtual Buffer& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern, ErasedFill fill,
+                      const BufferOptions& options) = 0;
+};
+
+}  // namespace aisp

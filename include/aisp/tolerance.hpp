@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <aisp/buffers.hpp>
+
+namespace aisp {
+
+// Relative error (root mean square) of one rounding to a type.
+constexpr double rounding_error(ElementType type) {
+  switch (type) {
+    case ElementType::f64: return 4.5e-17;
+    case ElementType::f32: return 2.4e-8;
+    case ElementType::f16: return 2.0e-4;
+    case ElementType::bf16: return 1.6e-3;
+    case ElementType::e4m3: return 2.5e-2;
+    case ElementType::e5m2: return 5.0e-2;
+    default: return 0;
+  }
+}
+
+// How far an output may be from its reference: ||x - r|| / ||r|| over all compared elements, and for each element |x - r| relative to
+// |r| plus the root mean square of r, which catches single wrong elements that a norm hides.
+struct Tolerance {
+  enum class Kind : std::uint8_t { automatic, exact, limits };
+  Kind kind = Kind::automatic;
+  double relative_l2 = 0;
+  double element = 0;
+  int reduction = 1;                            // automatic: length of the sums behind each output
+  ElementType operands = ElementType::f64;      // automatic: type that operands are rounded to on the way (TF32: f16)
+  ElementType accumulator = ElementType::f32;
+};
+
+// One rounding to the output's type and as many to the accumulator as the reduction is long, growing as the square root; three times
+// that. Integers and records: exact.
+constexpr Tolerance automatic{};
+constexpr Tolerance exact{.kind = Tolerance::Kind::exact};
+
+constexpr Tolerance reduction_of(int length, ElementType operands = ElementType::f64,
+                                 ElementType accumulator = ElementType::f32) {
+  return {.reduction = length, .operands = operands, .accumulator = accumulator};
+}
+// Explicit limits; the pair's comment says why. `element` defaults to 16 times the norm's limit.
+constexpr Tolerance within(double relative_l2, double element = 0) {
+  return {.kind = Tolerance::Kind::limits, .relative_l2 = relative_l2, .element = element > 0 ? element : 16 * relative_l2};
+}
+
+// The limits that hold for an output of `type`.
+Tolerance resolve(const Tolerance& tolerance, ElementType type);
+
+}  // namespace aisp

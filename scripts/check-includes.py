@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks every #include in include/, chapters/ and src/ against the order of the tree's folders.
+
+Usage: scripts/check-includes.py [TREE]     prints "file:line: what is wrong"; exit status 1 when anything is.
+"""
+import re
+import sys
+from pathlib import Path
+
+# A folder of src may include itself and these; include/aisp where "aisp" is named. Arrows go down only.
+ALLOWED = {
+    "base": {"aisp"},
+    "machine": {"base", "aisp"},
+    "evidence": {"base"},
+    "report": {"evidence", "base"},
+    "pair": {"report", "evidence", "machine", "base", "aisp"},
+}
+ALLOWED["measure"] = ALLOWED["verify"] = ALLOWED["profile"] = ALLOWED["pair"] | {"pair"}
+ALLOWED["run"] = ALLOWED["pair"] | {"pair", "measure", "verify", "profile"}
+ALLOWED["suite"] = ALLOWED["run"] | {"run"}
+ALLOWED["cli"] = ALLOWED["suite"] | {"suite"}
+
+PURE = {"evidence", "report"}  # must be usable and testable without CUDA
+HOST_LIBRARIES = re.compile(r"^(fmt|spdlog|nlohmann|CLI|gtest|gmock)/")
+CUDA = re.compile(r"^(cuda|cub|cupti|cublas|cufft|curand|cusparse|cusolver|cudnn|nvtx3|nccl|nvml|nvrtc|nvJitLink|cooperative_groups|thrust|device_|"
+                  r"driver_types|vector_types|crt/)")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu"}
+DEVICE = {".cu", ".cuh"}
+
+
+class Tree:
+    def __init__(self, root):
+        self.root = root
+        self.problems = []
+        self.files = sorted(f for top in ("include", "chapters", "src") for f in (root / top).rglob("*")
+                            if f.suffix in SUFFIXES and f.is_file())
+        self.includes = {f: self.read(f) for f in self.files}
+
+    @staticmethod
+    def read(file):
+        found = []
+        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match:
+                found.append((number, match[1], match[2]))
+        return found
+
+    def problem(self, file, number, text):
+        self.problems.append(f"{file.relative_to(self.root)}:{number}: {text}")
+
+    def resolve(self, file, quote, name):
+        """The file of this tree that an include means, or None for one of the system's."""
+        if quote == "<":
+            target = self.root / "include" / name
+            return target if name.startswith("aisp/") else None
+        places = [file.parent, self.root / "src"]
+        if file.is_relative_to(self.root / "chapters"):
+            places = [file.parent, self.root / "chapters" / "shared"]
+        return next((place / name for place in places if (place / name).is_file()), Path(name))
+
+    def check(self):
+        writers = []
+        for file in self.files:
+            top, folder = file.relative_to(self.root).parts[:2]
+            for number, quote, name in self.includes[file]:
+                if name == "aisp_version.hpp":
+                    writers.append((file, number))
+                    if top != "src":
+                        self.problem(file, number, "aisp_version.hpp belongs to src")
+                    continue
+                self.check_common(file, number, quote, name)
+                if top == "include":
+                    self.check_public(file, number, quote, name)
+                elif top == "chapters":
+                    self.check_pair(file, number, quote, name)
+                else:
+                    self.check_source(file, number, quote, name, folder)
+            self.check_reached(file, top, folder)
+        for file, number in writers[1:]:
+            self.problem(file, number, f"aisp_version.hpp changes with every commit; {writers[0][0].name} includes it already")
+        return self.problems
+
+    def check_common(self, file, number, quote, name):
+        if ".." in Path(name).parts:
+            self.problem(file, number, f'"{name}": includes name a file from its include directory, without ".."')
+        target = self.resolve(file, quote, name)
+        if target is not None and not target.is_file():
+            self.problem(file, number, f"{name} is not a file that this folder may see")
+
+    def check_public(self, file, number, quote, name):
+        if quote == '"':
+            self.problem(file, number, f'"{name}": include/aisp sees only <aisp/...>, CUDA and the standard library')
+        elif HOST_LIBRARIES.match(name):
+            self.problem(file, number, f"<{name}>: public headers are compiled by nvcc and stay free of host libraries")
+
+    def check_pair(self, file, number, quote, name):
+        if quote == "<" and (HOST_LIBRARIES.match(name) or name.startswith("thrust/") or name == "iostream"):
+            self.problem(file, number, f"<{name}>: pairs include <aisp/...>, CUDA libraries and the standard library, so that one compiles "
+                                       "in seconds; a pair prints nothing")
+
+    def check_source(self, file, number, quote, name, folder):
+        if folder not in ALLOWED:
+            self.problem(file, 1, f"src/{folder} has no place in the order of folders; add it to scripts/check-includes.py")
+            return
+        allowed = ALLOWED[folder] | {folder}
+        if quote == '"':
+            other = Path(name).parts[0]
+            if len(Path(name).parts) < 2:
+                self.problem(file, number, f'"{name}": name the folder too, as in "{folder}/{name}"')
+            elif other not in allowed:
+                self.problem(file, number, f"src/{folder} may not include src/{other}")
+        elif name.startswith("aisp/") and "aisp" not in allowed:
+            self.problem(file, number, f"src/{folder} may not include <{name}>: it stays free of CUDA")
+        elif folder in PURE and CUDA.match(name):
+            self.problem(file, number, f"src/{folder} may not include <{name}>: it stays free of CUDA")
+        elif name.startswith("CLI/") and folder != "cli":
+            self.problem(file, number, f"<{name}>: CLI11 belongs to src/cli")
+        elif name.startswith("nlohmann/") and name != "nlohmann/json_fwd.hpp" and file.suffix in {".hpp", ".cuh"} and not self.is_private(file):
+            self.problem(file, number, f"<{name}>: headers include <nlohmann/json_fwd.hpp>; the whole of it costs every includer seconds (a "
+                                       "header that only .cpp files of its own folder include may)")
+        elif re.match(r"^(gtest|gmock)/", name):
+            self.problem(file, number, f"<{name}>: GoogleTest belongs to tests")
+
+    def is_private(self, header):
+        """Whether .cpp files of its own folder include it, and nothing else does."""
+        includers = [f for f, includes in self.includes.items() for _, quote, name in includes if self.resolve(f, quote, name) == header]
+        return bool(includers) and all(f.parent == header.parent and f.suffix == ".cpp" for f in includers)
+
+    def check_reached(self, file, top, folder):
+        """What a file includes by way of others."""
+        pure = top == "src" and folder in PURE
+        if not pure and file.suffix not in DEVICE:
+            return
+        seen, waiting = {file}, [(file, 0)]
+        while waiting:
+            here, line = waiting.pop()
+            for number, quote, name in self.includes.get(here, []):
+                number = line or number
+                target = self.resolve(here, quote, name)
+                if target in self.includes and target not in seen:
+                    seen.add(target)
+                    waiting.append((target, number))
+                if here is file and top != "src":
+                    continue  # said already
+                if pure and here is not file and (CUDA.match(name) or name.startswith("aisp/")):
+                    self.problem(file, number, f"reaches <{name}> through {here.relative_to(self.root)}: src/{folder} stays free of CUDA")
+                if file.suffix in DEVICE and HOST_LIBRARIES.match(name):
+                    self.problem(file, number, f"<{name}> ({here.relative_to(self.root)}): nvcc compiles no fmt, spdlog, JSON, CLI11 or "
+                                               "GoogleTest")
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    tree = Tree(root)
+    if not tree.files:
+        sys.exit(f"{root}: no sources in include, chapters or src")
+    problems = tree.check()
+    print("\n".join(problems) if problems else f"{len(tree.files)} files, every include in order")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Building, checking and testing, once packages and toolkit are there.
+
+build_preset() {
+  local preset=$1 folder=build/$1 fresh=()
+  local configured=
+  if [[ -f $folder/CMakeCache.txt ]]; then
+    configured=$(readlink -f "$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$folder/CMakeCache.txt")" || true)
+    # CMake cannot change a compiler in place.
+    if [[ $configured != "$cuda_home/bin/nvcc" ]]; then fresh=(--fresh); fi
+  fi
+  if [[ $configured != "$cuda_home/bin/nvcc" || ! -f $folder/build.ninja ]]; then
+    logged "configure-$preset" cmake --preset "$preset" "${fresh[@]}" "-DCMAKE_CUDA_COMPILER=$cuda_home/bin/nvcc" \
+      "-DCUDAToolkit_ROOT=$cuda_home" || return 1
+  fi
+  if ((!dry_run)) && [[ ! -x $folder/aisp ]]; then
+    say "building $folder with $jobs jobs; the first time takes minutes (log: $logs/build-$preset.log)"
+  fi
+  logged "build-$preset" cmake --build "$folder" --parallel "$jobs"
+}
+
+build_and_verify() {
+  build_preset release || fail "the build failed"
+  local aisp=build/release/aisp status=0
+  logged verify "$aisp" verify --artifacts-dir build/verify || status=$?
+  # 5: nothing here can run, which what follows explains.
+  if ((status != 0 && status != 5)); then fail "aisp verify failed with status $status; the program is built, its checks are in $logs/verify.log"; fi
+  if ((!dry_run)); then describe_machine "$aisp"; fi
+}
+
+describe_machine() {
+  local aisp=$1 can=() cannot=() gpus count driver tool
+  count() { "$aisp" list-targets --json | python3 -c "import json, sys; print(sum(p['device'] == '$1' for p in json.load(sys.stdin)))"; }
+  can+=("host pairs: $(count host)")
+  driver=$(driver_version || true)
+  gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//; s/ / x /' | paste -sd, || true)
+  count=$(count gpu)
+  if [[ -z $gpus || -z $driver ]]; then
+    cannot+=("GPU pairs: $count are skipped, because no NVIDIA GPU is visible")
+  elif ! at_least "$driver" "$driver_minimum"; then
+    cannot+=("GPU pairs: $count are skipped, because driver $driver is older than $driver_minimum (./setup.sh --with-driver)")
+  else
+    can+=("GPU pairs: $count, on $gpus with driver $driver; what one of them needs beyond that is said when it is skipped")
+  fi
+  for tool in nsys ncu; do
+    if command -v "$tool" >/dev/null; then can+=("profiles with $tool"); else cannot+=("profiles with $tool: not installed (./setup.sh --with-nsight)"); fi
+  done
+  say "build/release/aisp is ready (CUDA in $cuda_home)."
+  say "This machine can run"
+  printf '  %s\n' "${can[@]}"
+  if [[ ${#cannot[@]} != 0 ]]; then
+    say "It cannot run"
+    printf '  %s\n' "${cannot[@]}"
+  fi
+  say "Next: build/release/aisp doctor, build/release/aisp run --targets ch03"
+}
+
+passed=0
+failed=0
+built=0
+
+# step NAME COMMAND...: one line, counted as one test.
+step() {
+  local name=$1
+  shift
+  if ((dry_run)); then
+    run "$@"
+  elif logged "$name" "$@"; then
+    passed=$((passed + 1))
+    say "passed  $name"
+  else
+    failed=$((failed + 1))
+    say "FAILED  $name"
+  fi
+}
+
+step_build() {
+  if build_preset "$1"; then
+    built=1
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    say "FAILED  build"
+  fi
+}
+
+# run_tests PRESET [CTEST OPTION...]: all of ctest's tests, counted one by one.
+run_tests() {
+  local preset=$1 report=$root/build/$1/tests.xml counts
+  shift
+  rm -f "$report"
+  local before=$failed
+  if ! logged "test-$preset" ctest --preset "$preset" --parallel "$jobs" --output-junit "$report" "$@"; then failed=$((failed + 1)); fi
+  if ((dry_run)); then return; fi
+  if ! counts=$(python3 -c '
+import sys, xml.etree.ElementTree as tree
+cases = list(tree.parse(sys.argv[1]).getroot().iter("testcase"))
+failed = sum(c.get("status") == "fail" or c.find("failure") is not None for c in cases)
+skipped = sum(c.get("status") in ("notrun", "disabled") or c.find("skipped") is not None for c in cases)
+print(len(cases) - failed - skipped, failed, skipped)' "$report" 2>/dev/null); then
+    say "FAILED  tests ($preset) did not run to their end"
+    return
+  fi
+  local good bad skipped
+  read -r good bad skipped <<<"$counts"
+  passed=$((passed + good))
+  # A failing ctest without a failing test (none found, a crash) still counts as one.
+  if ((bad)); then failed=$((before + bad)); fi
+  say "$( ((failed > before)) && echo FAILED || echo passed)  tests ($preset): $good passed, $bad failed, $skipped skipped"
+}
+
+finish_tests() {
+  if ((dry_run)); then return; fi
+  echo "$passed passed, $failed failed"
+  if ((failed)); then exit 1; fi
+}
+
+check_shell_scripts() {
+  local scripts=(setup.sh .ci/run scripts/check-format scripts/lint) script
+  while IFS= read -r script; do scripts+=("$script"); done < <(find scripts -name '*.sh' ! -path 'scripts/setup/*' | sort)
+  shellcheck --external-sources --check-sourced "${scripts[@]}"
+}
+
+build_and_test() {
+  step_build ci
+  if ((built)); then run_tests ci; fi
+  step format scripts/check-format
+  # What does not compile cannot be linted either.
+  if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi
+  step shellcheck check_shell_scripts
+  finish_tests
+}
+
+build_and_test_sanitized() {
+  step_build asan
+  if ((built)); then run_tests asan; fi
+  finish_tests
+}

@@ -1,0 +1,42 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+
+# package or package:command; a package whose command exists counts as there, wherever it came from.
+build_packages=(g++:g++ cmake:cmake ninja-build:ninja git:git ccache:ccache python3:python3
+  libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev)
+test_packages=(libgtest-dev libgmock-dev python3-jsonschema clang-format-14:clang-format-14 clang-tidy:clang-tidy shellcheck:shellcheck)
+
+missing_packages() {
+  local entry package command
+  for entry in "$@"; do
+    package=${entry%%:*}
+    command=${entry#*:}
+    if [[ $entry == *:* ]] && command -v "$command" >/dev/null; then continue; fi
+    if [[ $package == clang-format-14 ]] && clang-format --version 2>/dev/null | grep -q 'version 14\.'; then continue; fi
+    if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]]; then continue; fi
+    echo "$package"
+  done
+}
+
+install_packages() {
+  local wanted=("${build_packages[@]}") missing=()
+  if [[ $1 != release ]]; then wanted+=("${test_packages[@]}"); fi
+  mapfile -t missing < <(missing_packages "${wanted[@]}")
+  apt_install "${missing[@]}"
+  if ((dry_run)); then return; fi
+  local version
+  version=$(cmake --version | awk 'NR == 1 {print $3}')
+  at_least "$version" 3.25 || fail "cmake is $version and 3.25 is needed; use Debian 12, Ubuntu 24.04 or a newer cmake"
+}
+
+apt_install() {
+  if [[ $# == 0 ]]; then return; fi
+  command -v apt-get >/dev/null || fail "these packages are missing and there is no apt-get to install them: $*"
+  say "packages: installing $*"
+  as_root apt-update apt-get -qq update || fail "apt-get update failed; check the network, or install these packages yourself: $*"
+  as_root apt-install env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" ||
+    fail "apt-get could not install: $*"
+}
+
+# at_least VERSION MINIMUM
+at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }

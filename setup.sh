@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes a fresh machine ready: packages, CUDA toolkit, build, a quick check, and what this machine can run. Safe to run again.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$root"
+# shellcheck source=scripts/setup/common.sh
+. scripts/setup/common.sh
+# shellcheck source=scripts/setup/packages.sh
+. scripts/setup/packages.sh
+# shellcheck source=scripts/setup/cuda.sh
+. scripts/setup/cuda.sh
+# shellcheck source=scripts/setup/driver.sh
+. scripts/setup/driver.sh
+# shellcheck source=scripts/setup/build.sh
+. scripts/setup/build.sh
+
+usage() {
+  cat <<'EOF'
+usage: ./setup.sh [options]
+
+Installs what is missing, builds build/release/aisp, runs `aisp verify` and says what this machine can run.
+Debian 12 or Ubuntu 24.04 on x86-64; root or sudo is used only for packages that are missing.
+
+  --test              build preset ci instead and run all tests and checks
+  --asan              build preset asan instead and run the unit tests under the sanitizers
+  --cuda auto|system|wheels
+                      toolkit: the machine's, 13.0 or newer, else wheels from PyPI in .cuda (auto, the default); only the
+                      machine's; only the wheels
+  --with-driver       also install the NVIDIA driver, 580 or newer (root)
+  --with-nsight       also install Nsight Systems and Nsight Compute (root)
+  --jobs N            parallel compilations (default: one per CPU and 2 GiB of memory)
+  --dry-run           print what would be done, change nothing
+  --help
+
+Environment: CUDA_HOME names a toolkit; AISP_IGNORE_SYSTEM_CUDA=1 means --cuda wheels.
+EOF
+}
+
+mode=release
+cuda_choice=auto
+with_driver=0
+with_nsight=0
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --test) mode=ci ;;
+    --asan) mode=asan ;;
+    --cuda | --jobs)
+      [[ $# -ge 2 ]] || usage_error "$1 needs a value"
+      if [[ $1 == --cuda ]]; then cuda_choice=$2; else jobs=$2; fi
+      shift
+      ;;
+    --cuda=*) cuda_choice=${1#*=} ;;
+    --jobs=*) jobs=${1#*=} ;;
+    --with-driver) with_driver=1 ;;
+    --with-nsight) with_nsight=1 ;;
+    --dry-run) dry_run=1 ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *) usage_error "unknown option '$1'" ;;
+  esac
+  shift
+done
+[[ $cuda_choice =~ ^(auto|system|wheels)$ ]] || usage_error "--cuda is auto, system or wheels, not '$cuda_choice'"
+[[ -z $jobs || $jobs =~ ^[1-9][0-9]*$ ]] || usage_error "--jobs is a positive number, not '$jobs'"
+if [[ ${AISP_IGNORE_SYSTEM_CUDA:-0} != 0 && $cuda_choice == auto ]]; then cuda_choice=wheels; fi
+
+check_machine
+install_packages "$mode"
+find_or_install_cuda "$cuda_choice"
+if ((with_driver)); then install_driver; fi
+if ((with_nsight)); then install_nsight; fi
+case $mode in
+  release) build_and_verify ;;
+  ci) build_and_test ;;
+  asan) build_and_test_sanitized ;;
+esac

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files. Everything here throws base::Error with the file's name and the system's reason; disk trouble is Exit::unfit, bad input
+// Exit::usage.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace aisp::base {
+
+inline constexpr std::size_t default_read_limit_bytes = std::size_t{256} << 20;
+
+// The whole file. Fails when it is missing, not a regular file (or pipe), or longer than `max_bytes`.
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes = default_read_limit_bytes);
+
+// For /proc and /sys, where a missing or unreadable file is an answer: nothing instead of an error.
+std::optional<std::string> try_read_file(const std::filesystem::path& path, std::size_t max_bytes = std::size_t{1} << 20);
+
+// The new content or the old file, never a part of either: temporary file in the same folder, fsync, rename, fsync of the folder.
+// Missing folders are made. When the disk is full the old file stays.
+void write_atomically(const std::filesystem::path& path, std::string_view content);
+
+// A file of lines that grows while others read it and survives a crash of its writer: each line is one write, followed by
+// fdatasync.
+class AppendFile {
+ public:
+  explicit AppendFile(const std::filesystem::path& path);
+  ~AppendFile();
+  AppendFile(AppendFile&& other) noexcept;
+  AppendFile& operator=(AppendFile&&) = delete;
+
+  // `line` without its newline; a newline inside it is an error of the caller (std::invalid_argument).
+  void append_line(std::string_view line);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+void make_directories(const std::filesystem::path& path);
+
+// Removes what is there, without following links out of it; returns the number of entries removed (0 when nothing was there).
+std::uintmax_t remove_tree(const std::filesystem::path& path);
+
+// The running executable (/proc/self/exe).
+std::filesystem::path self_path();
+
+// A new private folder below `parent` (TMPDIR or /tmp when empty), removed with all it holds when this goes.
+class ScratchDirectory {
+ public:
+  explicit ScratchDirectory(std::string_view prefix = "aisp-", const std::filesystem::path& parent = {});
+  ~ScratchDirectory();
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace aisp::base

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aisp::base {
+
+struct Command {
+  std::vector<std::string> argv;                                 // argv[0] with a slash is a path, otherwise searched in PATH
+  std::vector<std::pair<std::string, std::string>> environment;  // added to, or instead of, the parent's
+  std::vector<std::string> without;                              // names of environment variables that the child must not see
+  std::string input;                                             // its stdin; the end of file follows
+  std::filesystem::path output;                                  // file for stdout and stderr; empty: /dev/null
+  std::uint64_t output_limit_bytes =
+      0;                     // 0: none; beyond it the child's writes fail (RLIMIT_FSIZE, so all its files have this limit)
+  bool result_pipe = false;  // a pipe to the parent as descriptor 3 of the child
+};
+
+struct ExitState {
+  bool signalled = false;
+  int code = 0;  // exit status, or the signal's number
+  bool core_dumped = false;
+  std::uint64_t peak_rss_bytes = 0;
+  double user_s = 0;
+  double system_s = 0;
+
+  bool good() const { return !signalled && code == 0; }
+  std::string text() const;  // "exit status 1", "killed by SIGSEGV"
+};
+
+// A child in a process group of its own that dies with the thread that started it. No descriptor of the parent but 0 to 3 reaches
+// it.
+class Child {
+ public:
+  static constexpr int result_fd_in_child = 3;
+
+  // Throws base::Error (Exit::unfit) when the program cannot be started.
+  explicit Child(const Command& command);
+  ~Child();  // terminates what still runs
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  int result_fd() const { return result_fd_; }  // read end, non-blocking; -1 without a result pipe
+
+  bool kill_group(int signal) const;  // false when the group is gone
+  std::optional<ExitState> try_wait();
+  std::optional<ExitState> wait(double timeout_s);  // nothing when it still runs then
+  ExitState wait();
+
+  // SIGTERM to the group, SIGKILL after `grace_s`, then the same to descendants that left the group.
+  ExitState terminate(double grace_s = 2.0);
+
+ private:
+  std::vector<pid_t> stray_descendants() const;
+
+  pid_t pid_ = -1;
+  int result_fd_ = -1;
+  std::string mark_;  // NAME=value in the environment of all that the child starts
+  std::optional<ExitState> state_;
+};
+
+// Orphaned descendants become children of this process, so that they can be found, killed and reaped. Call once, early in main().
+void adopt_orphans();
+// Reaps adopted orphans that have ended; `own` are children somebody still waits for. Returns how many.
+int reap_orphans(const std::vector<pid_t>& own);
+
+// "SIGSEGV"; "signal 64" for those without a name.
+std::string signal_name(int signal);
+
+// Where a program is on PATH.
+std::optional<std::filesystem::path> find_program(const std::string& name);
+
+}  // namespace aisp::base

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text for people. Numbers are rounded to three or four significant digits; full precision belongs in JSON.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aisp::base {
+
+// Shell patterns: * (any run), ? (one character), [a-z] and [!a-z]. An unclosed [ stands for itself. Case matters.
+bool glob_match(std::string_view pattern, std::string_view text);
+bool is_glob(std::string_view text);
+
+// The `count` names with the smallest edit distance to `word`, nearest first; names with nothing in common with it are left out.
+std::vector<std::string> nearest(const std::vector<std::string>& names, std::string_view word, std::size_t count = 3);
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+std::string human_bytes(double bytes);                             // "1.5 GiB", "512 B"
+std::string human_duration(double seconds);                        // "850 ms", "12 s", "3 min 20 s", "4 h 5 min"
+std::string human_rate(double per_second, std::string_view unit);  // (4.25e12, "B") "4.25 TB/s"; (7.17e14, "FLOP") "717 TFLOP/s"
+std::string display_ms(double milliseconds);                       // "3.58 us", "12.4 ms", "1.23 s"
+std::string significant(double value, int digits = 3);             // "0.0123", "4.25", "717"; never an exponent below 1e15
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+std::vector<std::string> split(std::string_view text, char separator);  // keeps empty fields
+std::string_view trim(std::string_view text);
+std::string lower(std::string_view text);
+// (1, "pair") "1 pair", (2, "pair") "2 pairs"
+std::string plural(std::size_t count, std::string_view noun);
+
+}  // namespace aisp::base

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "base/files.hpp"
+#include "base/lock.hpp"
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/output.hpp"
+#include "suite/run_folder.hpp"
+
+namespace aisp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') return fs::path{cache} / "aisp";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') return fs::path{home} / ".cache" / "aisp";
+  return {};
+}
+
+// A link is never followed, even to a folder of ours: what lies elsewhere was put there on purpose.
+bool is_real_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
+}
+
+std::vector<fs::path> run_folders(const fs::path& artifacts) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator{artifacts, error})
+    if (is_real_folder(entry.path()) && suite::is_run_folder(entry.path())) folders.push_back(entry.path());
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw base::Error{base::Exit::unfit, fmt::format("cannot read {}: {}", artifacts.string(), error.message())};
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+std::uintmax_t bytes_below(const fs::path& folder) {
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it{folder, error}, end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored) && !it->is_symlink(ignored)) bytes += it->file_size(ignored);
+  }
+  return bytes;
+}
+
+class Cleaner {
+ public:
+  explicit Cleaner(bool dry_run) : dry_run_{dry_run} {}
+
+  void remove(const fs::path& folder) {
+    const std::uintmax_t bytes = bytes_below(folder);
+    print(fmt::format("{} {} ({})\n", dry_run_ ? "would remove" : "removed", folder.string(), base::human_bytes(static_cast<double>(bytes))));
+    if (!dry_run_) base::remove_tree(folder);
+    bytes_ += bytes;
+    ++count_;
+  }
+
+  void remove_run(const fs::path& folder) {
+    if (suite::is_in_use(folder)) print(fmt::format("kept {}: in use by {}\n", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
+    else remove(folder);
+  }
+
+  std::string summary() const {
+    if (count_ == 0) return "nothing to remove\n";
+    return fmt::format("{} {}, {}\n", dry_run_ ? "would remove" : "removed", base::plural(count_, "folder"), base::human_bytes(static_cast<double>(bytes_)));
+  }
+
+ private:
+  bool dry_run_;
+  std::size_t count_ = 0;
+  std::uintmax_t bytes_ = 0;
+};
+
+}  // namespace
+
+void add_clean(CLI::App& app, Action& action) {
+  struct Options {
+    std::string artifacts_dir = "artifacts";
+    bool dry_run = false;
+    bool keep_cache = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("clean", "remove the folders of earlier runs, and caches; nothing else in their place");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
+  command->add_flag("--dry-run", options->dry_run, "say what would be removed");
+  command->add_flag("--keep-cache", options->keep_cache, "leave the cache alone");
+  command->callback([options, &action] {
+    action = [options] {
+      Cleaner cleaner{options->dry_run};
+      for (const fs::path& folder : run_folders(options->artifacts_dir)) cleaner.remove_run(folder);
+      if (const fs::path cache = cache_folder(); !options->keep_cache && !cache.empty() && is_real_folder(cache)) cleaner.remove(cache);
+      print(cleaner.summary());
+      return base::Exit::good;
+    };
+  });
+}
+
+}  // namespace aisp::cli

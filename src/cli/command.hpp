@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// One file a command; each adds itself to the application and says what runs when it was chosen.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace aisp::cli {
+
+using Action = std::function<base::Exit()>;
+
+void add_run(CLI::App& app, Action& action, const std::vector<std::string>& command_line);
+void add_list_targets(CLI::App& app, Action& action);
+void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& command_line);
+void add_doctor(CLI::App& app, Action& action);
+void add_clean(CLI::App& app, Action& action);
+
+// What `aisp --version` prints: version, commit, CUDA, architectures.
+std::string version_text();
+
+// Everything but catching: parses, runs the command, gives the exit status. Throws base::Error for what the user should read.
+base::Exit run_program(int argc, char** argv);
+
+}  // namespace aisp::cli

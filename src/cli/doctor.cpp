@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/doctor.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/terminal.hpp"
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "cli/output.hpp"
+#include "machine/json.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using machine::Finding;
+using machine::Level;
+
+std::string painted(Level level, const base::Painter& paint) {
+  const std::string text{machine::to_string(level)};
+  switch (level) {
+    case Level::ok: return paint(base::Style::green, text);
+    case Level::warning: return paint(base::Style::yellow, text);
+    case Level::problem: return paint(base::Style::red, text);
+    case Level::info: break;
+  }
+  return text;
+}
+
+std::string table(const std::vector<Finding>& findings, const base::Painter& paint) {
+  constexpr std::size_t level_width = 7;  // "warning", "problem"
+  std::size_t name_width = 0;
+  for (const Finding& finding : findings) name_width = std::max(name_width, finding.name.size());
+  std::string text;
+  for (const Finding& finding : findings) {
+    const std::string padding(level_width - std::min(level_width, machine::to_string(finding.level).size()), ' ');
+    text += fmt::format("{}{}  {:<{}}  {}\n", painted(finding.level, paint), padding, finding.name, name_width, finding.what);
+    if (!finding.advice.empty()) text += fmt::format("{:<{}}  {}\n", "", level_width + 2 + name_width, "-> " + finding.advice);
+  }
+  return text;
+}
+
+std::string verdict(const std::vector<Finding>& findings) {
+  const auto count = [&](Level level) {
+    return static_cast<std::size_t>(std::count_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.level == level; }));
+  };
+  return fmt::format("{}, {}\n", base::plural(count(Level::problem), "problem"), base::plural(count(Level::warning), "warning"));
+}
+
+nlohmann::json as_json(const machine::Machine& machine, const std::vector<Finding>& findings) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Finding& finding : findings)
+    list.push_back({{"name", finding.name}, {"level", machine::to_string(finding.level)}, {"what", finding.what}, {"advice", finding.advice}});
+  return {{"machine", machine}, {"findings", list}, {"worst", machine::to_string(machine::worst(findings))}};
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Action& action) {
+  struct Options {
+    bool json = false;
+    std::string color = "auto";
+    std::string artifacts_dir = "artifacts";
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("doctor", "examine this machine for what makes benchmarks fail, skip or lie");
+  command->add_flag("--json", options->json, "as JSON, with everything known about the machine");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written [artifacts]")->type_name("DIR");
+  command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
+  command->callback([options, &action] {
+    action = [options] {
+      const base::Painter paint{color_flag(options->color), STDOUT_FILENO};
+      const machine::Machine machine = machine::probe();
+      machine::Surroundings surroundings;
+      surroundings.artifacts = options->artifacts_dir;
+      const std::vector<Finding> findings = machine::examine(machine, surroundings);
+      print(options->json ? as_json(machine, findings).dump(2) + '\n' : table(findings, paint) + verdict(findings));
+      return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;
+    };
+  });
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "cli/command.hpp"
+
+// The only place that catches: one line for the reader, one exit status out of base::Exit.
+int main(int argc, char** argv) {
+  using aisp::base::Exit;
+  try {
+    return static_cast<int>(aisp::cli::run_program(argc, argv));
+  } catch (const aisp::base::Error& error) {
+    std::fprintf(stderr, "aisp: error: %s\n", error.what());
+    return static_cast<int>(error.status());
+  } catch (const std::bad_alloc&) {
+    std::fputs("aisp: error: out of memory\n", stderr);
+    return static_cast<int>(Exit::unfit);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "aisp: error: internal: %s\n", error.what());
+    return static_cast<int>(Exit::failed);
+  }
+}

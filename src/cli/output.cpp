@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.hpp"
+
+namespace aisp::cli {
+namespace {
+
+// Columns on a terminal: bytes that begin a character.
+std::size_t display_width(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw base::Error{base::Exit::failed, std::string{"cannot write to the standard output: "} + std::strerror(errno)};
+}
+
+void note(std::string_view line) {
+  const std::string whole = std::string{line} + '\n';
+  std::fwrite(whole.data(), 1, whole.size(), stderr);
+}
+
+std::string columns(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (widths.size() <= i) widths.push_back(0);
+      widths[i] = std::max(widths[i], display_width(row[i]));
+    }
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += row[i];
+      if (i + 1 < row.size()) text.append(widths[i] - display_width(row[i]) + 2, ' ');
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace aisp::cli

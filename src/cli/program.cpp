@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/process.hpp"
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/output.hpp"
+#include "machine/machine.hpp"
+#include "run/child.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using base::Error;
+using base::Exit;
+
+// Where the answer goes: a number behind the command, or the descriptor that base::Child gives its children.
+int answer_descriptor(int argc, char** argv) {
+  if (argc == 2) return base::Child::result_fd_in_child;
+  char* end = nullptr;
+  const long number = argc == 3 ? std::strtol(argv[2], &end, 10) : -1;
+  if (number < 0 || number > 1 << 20 || *end != '\0' || ::fcntl(static_cast<int>(number), F_GETFD) < 0)
+    throw Error{Exit::usage, fmt::format("{} is for aisp's own use", argv[1])};
+  return static_cast<int>(number);
+}
+
+// A child whose parent was killed outright must not hold a GPU for ever.
+void die_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
+bool is_hidden_command(int argc, char** argv) { return argc > 1 && std::string_view{argv[1]}.substr(0, 2) == "__"; }
+
+Exit run_hidden_command(int argc, char** argv) {
+  const std::string_view name{argv[1]};
+  if (name != "__child" && name != "__probe") throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
+  const int descriptor = answer_descriptor(argc, argv);
+  die_with_parent();
+  const int status = name == "__child" ? run::child_main(descriptor) : machine::probe_main(descriptor);
+  return status == 0 ? Exit::good : Exit::failed;
+}
+
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words{"aisp"};
+  for (int i = 1; i < argc; ++i) words.emplace_back(argv[i]);
+  return words;
+}
+
+std::string suggestion(const std::vector<std::string>& known, const std::string& word) {
+  const std::vector<std::string> near = base::nearest(known, word, 1);
+  return near.empty() ? std::string{"; see --help"} : fmt::format("; did you mean '{}'?", near.front());
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+[[noreturn]] void reject_leftovers(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  const std::vector<std::string> rest = app.remaining(true);
+  const std::string word = rest.empty() ? std::string{} : rest.front();
+  if (chosen.empty() && word.substr(0, 1) != "-")
+    throw Error{Exit::usage, fmt::format("unknown command '{}'{}", word, suggestion(command_names(app), word))};
+  const std::string name = word.substr(0, word.find('='));
+  if (name.substr(0, 1) == "-")
+    throw Error{Exit::usage, fmt::format("unknown flag '{}'{}", name, suggestion(flag_names(command), name))};
+  throw Error{Exit::usage, fmt::format("unexpected argument '{}'; pairs are named with --targets, see aisp {} --help", word, command.get_name())};
+}
+
+// CLI11's texts begin with the option's name or say what is missing; its own exit codes must not escape.
+[[noreturn]] void reject(const CLI::ParseError& error) {
+  std::string line = error.what();
+  for (char& c : line)
+    if (c == '\n') c = ' ';
+  throw Error{Exit::usage, line};
+}
+
+}  // namespace
+
+Exit run_program(int argc, char** argv) {
+  if (is_hidden_command(argc, argv)) return run_hidden_command(argc, argv);
+  // A reader that goes away (aisp ... | head) must end in an error that is reported, not in a silent death.
+  ::signal(SIGPIPE, SIG_IGN);
+
+  Action action;
+  const std::vector<std::string> command_line = words_of(argc, argv);
+  CLI::App app{"Measures and verifies pairs of baseline and optimized kernels", "aisp"};
+  bool show_version = false;
+  app.add_flag("--version", show_version, "version, commit, CUDA version and architectures");
+  app.require_subcommand(0, 1);
+  app.footer("Exit status: 0 good, 1 a pair was wrong, crashed or timed out, 2 usage, 3 regression, 4 environment unfit,\n"
+             "5 nothing selected, 130 interrupted. aisp COMMAND --help tells about a command.");
+  add_run(app, action, command_line);
+  add_list_targets(app, action);
+  add_verify(app, action, command_line);
+  add_doctor(app, action);
+  add_clean(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    print(chosen.empty() ? app.help() : chosen.front()->help("aisp"));
+    return Exit::good;
+  } catch (const CLI::ExtrasError&) {
+    reject_leftovers(app);
+  } catch (const CLI::ParseError& error) {
+    reject(error);
+  }
+  if (show_version) {
+    print(version_text());
+    return Exit::good;
+  }
+  if (!action) throw Error{Exit::usage, "no command; aisp --help lists them"};
+  return action();
+}
+
+}  // namespace aisp::cli

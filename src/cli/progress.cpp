@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/clock.hpp"
+#include "base/text.hpp"
+#include "cli/output.hpp"
+#include "report/console.hpp"
+
+namespace aisp::cli {
+
+std::string estimate_left(double elapsed_s, std::size_t measured, std::size_t open) {
+  if (measured == 0 || open == 0) return {};
+  return base::human_duration(elapsed_s / static_cast<double>(measured) * static_cast<double>(open)) + " left";
+}
+
+void ProgressDisplay::suite_begun(const std::filesystem::path& /*folder*/, std::size_t pairs) {
+  pairs_ = pairs;
+  began_s_ = base::monotonic_s();
+}
+
+void ProgressDisplay::pair_begun(const std::string& target, const std::vector<int>& /*gpus*/) {
+  running_[target] = "starting";
+  draw();
+}
+
+void ProgressDisplay::pair_progressed(const std::string& target, const run::Progress& progress) {
+  running_[target] = progress.of > 0 ? fmt::format("{} {}/{}", progress.stage, progress.round, progress.of) : progress.stage;
+  draw();
+}
+
+void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t done, std::size_t /*pairs*/) {
+  done_ = done;
+  measured_ += running_.erase(result.target);
+  erase();
+  if (options_.results && !options_.quiet && output_trouble_.empty()) {
+    // A full disk behind the standard output must not end the measuring.
+    try {
+      print(report::pair_line(result, options_.paint) + '\n');
+    } catch (const base::Error& error) {
+      output_trouble_ = error.what();
+    }
+  }
+  draw();
+}
+
+void ProgressDisplay::warned(const std::string& line) {
+  erase();
+  note("aisp: warning: " + line);
+  draw();
+}
+
+std::string ProgressDisplay::time_left() const {
+  return estimate_left(base::monotonic_s() - began_s_, measured_, pairs_ - done_);
+}
+
+void ProgressDisplay::erase() {
+  if (drawn_) std::fputs("\r\x1b[K", stderr);
+  drawn_ = false;
+}
+
+void ProgressDisplay::draw() {
+  if (!options_.live || options_.quiet || running_.empty()) return;
+  std::string line = fmt::format("[{}/{}]", done_, pairs_);
+  for (const auto& [target, doing] : running_) line += fmt::format(" {} ({})", target, doing);
+  if (const std::string left = time_left(); !left.empty()) line += ", " + left;
+  const auto width = static_cast<std::size_t>(base::terminal_width(STDERR_FILENO));
+  if (line.size() >= width) line.resize(width - 1);
+  std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+}  // namespace aisp::cli

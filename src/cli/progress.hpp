@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <map>
+#include <string>
+
+#include "base/terminal.hpp"
+#include "suite/suite.hpp"
+
+namespace aisp::cli {
+
+// What `aisp run` shows while it runs: one line a pair on the standard output, a live line with the time left and warnings on the
+// standard error.
+class ProgressDisplay final : public suite::Watcher {
+ public:
+  struct Options {
+    bool results = true;   // lines on the standard output
+    bool live = false;     // the standard error is a terminal
+    bool quiet = false;    // neither, only warnings
+    base::Painter paint;
+  };
+  explicit ProgressDisplay(const Options& options) : options_{options} {}
+  ~ProgressDisplay() override { erase(); }
+
+  void suite_begun(const std::filesystem::path& folder, std::size_t pairs) override;
+  void pair_begun(const std::string& target, const std::vector<int>& gpus) override;
+  void pair_progressed(const std::string& target, const run::Progress& progress) override;
+  void pair_ended(const evidence::PairResult& result, std::size_t done, std::size_t pairs) override;
+  void warned(const std::string& line) override;
+
+  // Why lines could not be written to the standard output; empty when they could.
+  const std::string& output_trouble() const { return output_trouble_; }
+
+ private:
+  void erase();
+  void draw();
+  std::string time_left() const;
+
+  Options options_;
+  std::map<std::string, std::string> running_;  // target -> what it does
+  std::size_t done_ = 0;
+  std::size_t pairs_ = 0;
+  std::size_t measured_ = 0;  // of those done, pairs that ran here: the others cost no time
+  double began_s_ = 0;
+  bool drawn_ = false;
+  std::string output_trouble_;
+};
+
+// "12 min 30 s left" from how long `measured` pairs took; empty before the first.
+std::string estimate_left(double elapsed_s, std::size_t measured, std::size_t open);
+
+}  // namespace aisp::cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "cli/list.hpp"
+#include "cli/output.hpp"
+#include "cli/suite_command.hpp"
+#include "suite/resume.hpp"
+#include "suite/select.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using base::Exit;
+using suite::Configuration;
+using suite::Placement;
+
+struct Options : SuiteFlags {
+  std::string resume;
+  bool list = false;
+  bool dry_run = false;
+};
+
+std::string where(const Placement& placement) {
+  if (placement.choices.empty()) return fmt::format("skipped: {}", placement.obstacle);
+  if (placement.choices.front().empty()) return "on the host";
+  return fmt::format("GPU {}", fmt::join(placement.choices.front(), ", "));
+}
+
+void print_plan(const std::vector<const pair::Entry*>& selected, const Configuration& configuration, const machine::Machine& machine) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Placement& placement : suite::place(selected, machine, suite::choose_gpus(machine, configuration.gpus))) {
+    const run::Request request = suite::request_for(*placement.entry, configuration);
+    rows.push_back({placement.entry->target(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
+  }
+  print(columns(rows));
+}
+
+Exit run(const Options& options, const std::vector<std::string>& command_line) {
+  color_flag(options.color);
+  std::vector<std::string> targets = target_list(options.targets);
+  Configuration earlier;
+  if (!options.resume.empty()) {
+    const std::string artifacts = make_configuration(options).artifacts_dir;
+    suite::Resumed resumed = suite::read_resumed(suite::find_run(artifacts, options.resume));
+    earlier = std::move(resumed.configuration);
+    if (targets.empty()) targets = std::move(resumed.targets);
+  }
+  const std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);
+  if (options.list) {
+    print_targets(selected, options.json == "-");
+    return Exit::good;
+  }
+  const Configuration configuration = make_configuration(options, earlier);
+  suite::Task task{selected, configuration, machine::probe(), command_line, !options.resume.empty()};
+  if (options.dry_run) {
+    print_plan(selected, configuration, task.machine);
+    return Exit::good;
+  }
+  suite::choose_gpus(task.machine, configuration.gpus);  // complains before a folder is made
+  const std::string purpose = base::join(command_line, " ");
+  suite::RunFolder folder = task.resumed ? suite::RunFolder::reopen(configuration.artifacts_dir, options.resume, purpose)
+                                         : suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, purpose);
+  return run_and_report(std::move(task), std::move(folder), options);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action, const std::vector<std::string>& command_line) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("run", "measure pairs, check their results and write reports");
+  add_suite_flags(*command, *options);
+  command->add_option("--resume", options->resume, "continue this run: its name, its folder, or latest")->type_name("RUN");
+  command->add_flag("--list", options->list, "list the selected pairs and stop");
+  command->add_flag("--dry-run", options->dry_run, "say what would run where and stop");
+  command->callback([options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `aisp run` and `aisp verify` share: from a configuration to reports, printed as the flags say.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/suite_flags.hpp"
+#include "machine/machine.hpp"
+#include "suite/suite.hpp"
+
+namespace aisp::cli {
+
+base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags);
+
+}  // namespace aisp::cli

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/suite_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using base::Error;
+using base::Exit;
+
+constexpr const char* default_config_file = "aisp.toml";
+
+// " [20]"; nothing for values whose help says it, and where nothing is the standard.
+std::string standard_value(const suite::Setting& setting) {
+  const nlohmann::json value = setting.show(suite::Configuration{});
+  if (setting.value == "TIME" || value == 0) return {};
+  if (value.is_number_float()) return fmt::format(" [{:g}]", value.get<double>());
+  if (value.is_number()) return fmt::format(" [{}]", value.dump());
+  if (value.is_string() && !value.get<std::string>().empty()) return fmt::format(" [{}]", value.get<std::string>());
+  return {};
+}
+
+void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting) {
+  const std::string name{setting.name};
+  const std::string flag = "--" + name;
+  if (setting.value.empty()) {
+    app.add_flag(flag, flags.switches[name], std::string{setting.help})->group("Settings");
+    return;
+  }
+  app.add_option(flag, flags.values[name], std::string{setting.help} + standard_value(setting))
+      ->type_name(std::string{setting.value})
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Settings");
+}
+
+std::string as_setting_name(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+void apply_file(suite::Configuration& configuration, const std::string& file) {
+  std::istringstream text{base::read_file(file, 1 << 20)};
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = CLI::ConfigBase{}.from_config(text);
+  } catch (const CLI::Error& error) {
+    throw Error{Exit::usage, fmt::format("{}: {}", file, error.what())};
+  }
+  for (const CLI::ConfigItem& item : items) {
+    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for the beginning and end of a section
+    if (!item.parents.empty() && item.parents != std::vector<std::string>{"run"})
+      throw Error{Exit::usage, fmt::format("{}: unknown section [{}]; settings stand in [run] or in none", file, base::join(item.parents, "."))};
+    suite::apply(configuration, as_setting_name(item.name), item.inputs, file);
+  }
+}
+
+}  // namespace
+
+void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without) {
+  app.add_option("-t,--targets", flags.targets, "all, ch07, ch07:transpose, ch07:*gemm* or a name; repeats, and takes commas [all]")
+      ->type_name("TARGET,...")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  const auto left_out = [&](std::string_view name) { return std::find(without.begin(), without.end(), name) != without.end(); };
+  for (const suite::Setting& setting : suite::settings())
+    if (!left_out(setting.name)) add_setting(app, flags, setting);
+  if (!left_out("profile")) app.add_flag("--no-profile", flags.no_profile, "the same as --profile none")->group("Settings");
+  app.add_option("--config", flags.config_file, "settings in TOML or INI [aisp.toml, where there is one]")->type_name("FILE");
+  app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")->type_name("FILE");
+  app.add_flag("-q,--quiet", flags.quiet, "the summary only");
+  app.add_option("--color", flags.color, "auto, always or never [auto]")->type_name("WHEN");
+}
+
+suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configuration configuration) {
+  std::error_code ignored;
+  if (!flags.config_file.empty()) apply_file(configuration, flags.config_file);
+  else if (std::filesystem::is_regular_file(default_config_file, ignored)) apply_file(configuration, default_config_file);
+  for (const suite::Setting& setting : suite::settings()) {
+    const auto found = flags.values.find(std::string{setting.name});
+    if (found == flags.values.end() || found->second.empty()) continue;
+    // The last one wins, so that a script's flags can be overridden at its end.
+    const std::vector<std::string>& values = found->second;
+    suite::apply(configuration, setting.name, setting.repeats ? values : std::vector{values.back()}, "flag");
+  }
+  for (const auto& [name, on] : flags.switches)
+    if (on) suite::apply(configuration, name, {}, "flag");
+  if (flags.no_profile) suite::apply(configuration, "profile", {"none"}, "flag");
+  return configuration;
+}
+
+std::vector<std::string> target_list(const std::vector<std::string>& given) {
+  std::vector<std::string> targets;
+  for (const std::string& value : given) {
+    const std::size_t before = targets.size();
+    for (const std::string& part : base::split(value, ','))
+      if (const std::string_view trimmed = base::trim(part); !trimmed.empty()) targets.emplace_back(trimmed);
+    if (targets.size() == before) throw Error{Exit::usage, fmt::format("--targets '{}' names nothing; leave it out for all pairs", value)};
+  }
+  return targets;
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags and configuration file of the commands that run pairs.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "suite/configuration.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace aisp::cli {
+
+struct SuiteFlags {
+  std::vector<std::string> targets;
+  std::map<std::string, std::vector<std::string>> values;  // setting -> what its flag was given
+  std::map<std::string, bool> switches;
+  bool no_profile = false;
+  std::string config_file;
+  std::string json;   // file, or "-" for the standard output; empty: none
+  bool quiet = false;
+  std::string color = "auto";
+};
+
+// `without`: settings that make no sense for the command. `flags` must outlive `app`.
+void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without = {});
+
+// `configuration` (defaults, or the settings of a resumed run), then the configuration file (--config, else ./aisp.toml where there is one), then
+// flags.
+suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configuration configuration = {});
+
+// --targets repeats and takes commas. Throws base::Error for a --targets that names nothing.
+std::vector<std::string> target_list(const std::vector<std::string>& given);
+
+}  // namespace aisp::cli

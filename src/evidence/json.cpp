@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/json.hpp"
+
+#include "evidence/fields.hpp"
+
+namespace aisp::evidence {
+
+static constexpr int deepest_nesting = 64;
+
+template <class Visitor>
+static void describe(Percentile& p, Visitor& visit) {
+  visit("percent", p.percent);
+  visit("value", p.value);
+}
+
+// With "_ms" behind the names for times in milliseconds.
+template <class Visitor>
+static void describe_summary(Summary& s, Visitor& visit, const std::string& unit) {
+  visit("iterations", s.count);
+  visit("mean" + unit, s.mean);
+  visit("median" + unit, s.median);
+  visit("std" + unit, s.std);
+  visit("min" + unit, s.min);
+  visit("max" + unit, s.max);
+  visit("p25" + unit, s.p25);
+  visit("p50" + unit, s.p50);
+  visit("p75" + unit, s.p75);
+  visit("p90" + unit, s.p90);
+  visit("p95" + unit, s.p95);
+  visit("p99" + unit, s.p99);
+  visit("percentiles" + unit, s.custom);
+}
+template <class Visitor>
+static void describe(Summary& s, Visitor& visit) {
+  describe_summary(s, visit, "");
+}
+
+template <class Visitor>
+static void describe(GpuState& s, Visitor& visit) {
+  visit("sm_clock_mhz", s.sm_clock_mhz);
+  visit("memory_clock_mhz", s.memory_clock_mhz);
+  visit("power_w", s.power_w);
+  visit("temperature_c", s.temperature_c);
+  visit("throttle_reasons", s.throttle_reasons);
+}
+
+template <class Visitor>
+static void describe(Problem& p, Visitor& visit) {
+  visit("stage", p.stage);
+  visit("variant", p.variant);
+  visit("check", p.check);
+  visit("message", p.message);
+  visit("advice", p.advice);
+}
+
+template <class Visitor>
+static void describe(Timing& t, Visitor& visit) {
+  describe_summary(t.summary, visit, "_ms");
+  visit("offset_ms", t.offset_ms);
+  visit("raw_times_ms", t.raw_times_ms);
+  visit("host_times_ms", t.host_times_ms);
+  visit("rounds", t.rounds);
+}
+
+template <class Visitor>
+static void describe(Metric& m, Visitor& visit) {
+  visit("name", m.name);
+  visit("unit", m.unit);
+  visit("better", m.better);
+  visit("summary", m.summary);
+  visit("raw", m.raw);
+}
+
+template <class Visitor>
+static void describe(InferenceTiming& t, Visitor& visit) {
+  visit("ttft_ms", t.ttft_ms);
+  visit("tpot_ms", t.tpot_ms);
+  visit("requests", t.requests);
+  visit("tokens", t.tokens);
+}
+
+template <class Visitor>
+static void describe(Speedup& s, Visitor& visit) {
+  visit("value", s.value);
+  visit("low", s.low);
+  visit("high", s.high);
+  visit("verdict", s.verdict);
+}
+
+template <class Visitor>
+static void describe(Floor& f, Visitor& visit) {
+  visit("milliseconds", f.milliseconds);
+  visit("percent", f.percent);
+  visit("limiter", f.limiter);
+  visit("ceiling", f.ceiling);
+  visit("source", f.source);
+  visit("held_back_by", f.held_back_by);
+}
+
+template <class Visitor>
+static void describe(Accuracy& a, Visitor& visit) {
+  visit("relative_l2", a.relative_l2);
+  visit("max_error", a.max_error);
+  visit("limit_relative_l2", a.limit_relative_l2);
+  visit("limit_max_error", a.limit_max_error);
+  visit("versus_baseline_l2", a.versus_baseline_l2);
+  visit("unquantized_l2", a.unquantized_l2);
+  visit("samples", a.samples);
+  visit("bitwise_repeatable", a.bitwise_repeatable);
+}
+
+template <class Visitor>
+static void describe(MemoryUse& m, Visitor& visit) {
+  visit("device_peak_bytes", m.device_peak_bytes);
+  visit("device_allocated_bytes", m.device_allocated_bytes);
+  visit("host_peak_rss_bytes", m.host_peak_rss_bytes);
+}
+
+template <class Visitor>
+static void describe(VariantResult& v, Visitor& visit) {
+  visit("name", v.name);
+  visit("role", v.role);
+  visit("status", v.status);
+  visit("reason", v.reason);
+  visit("timing", v.timing);
+  visit("speedup", v.speedup);
+  visit("floor", v.floor);
+  visit("accuracy", v.accuracy);
+  visit("inference_timing", v.inference);
+  visit("metrics", v.metrics);
+  visit("prepare_ms", v.prepare_ms);
+  visit("changes_precision", v.changes_precision);
+  visit("flops", v.flops);
+  visit("bytes", v.bytes);
+  visit("memory", v.memory);
+  visit("output_digests", v.output_digests);
+}
+
+template <class Visitor>
+static void describe(PairResult& p, Visitor& visit) {
+  visit("schema_version", p.schema_version);
+  visit("target", p.target);
+  visit("chapter", p.chapter);
+  visit("name", p.name);
+  visit("teaches", p.teaches);
+  visit("bound", p.bound);
+  visit("device", p.device);
+  visit("gpus", p.gpus);
+  visit("status", p.status);
+  visit("reason", p.reason);
+  visit("variants", p.variants);
+  visit("best", p.best);
+  visit("judged_by", p.judged_by);
+  visit("timing_mode", p.timing_mode);
+  visit("start", p.start);
+  visit("cache", p.cache);
+  visit("stopped_because", p.stopped_because);
+  visit("scale", p.scale);
+  visit("seed", p.seed);
+  visit("gpu_states", p.gpu_states);
+  visit("lost", p.lost);
+  visit("errors", p.problems);
+  visit("warnings", p.warnings);
+  visit("watchdog", p.watchdog);
+  visit("timeout_stage", p.timeout_stage);
+  visit("timeout_limit_seconds", p.timeout_limit_seconds);
+  visit("timeout_duration_seconds", p.timeout_duration_seconds);
+  visit("wall_s", p.wall_s);
+  visit("started_utc", p.started_utc);
+  visit("log", p.log);
+  visit("complete", p.complete);
+}
+
+template <class Visitor>
+static void describe(SuiteResult& s, Visitor& visit) {
+  visit("schema_version", s.schema_version);
+  visit("run_id", s.run_id);
+  visit("started_utc", s.started_utc);
+  visit("wall_s", s.wall_s);
+  visit("interrupted", s.interrupted);
+  visit("pairs", s.pairs);
+}
+
+void to_json(json& to, const PairResult& result) {
+  PairResult copy = result;
+  Writer writer{to};
+  describe(copy, writer);
+}
+void from_json(const json& from, PairResult& result) {
+  Reader reader{from, "result"};
+  describe(result, reader);
+}
+void to_json(json& to, const SuiteResult& suite) {
+  SuiteResult copy = suite;
+  Writer writer{to};
+  describe(copy, writer);
+}
+void from_json(const json& from, SuiteResult& suite) {
+  Reader reader{from, "suite"};
+  describe(suite, reader);
+}
+
+json parse_json(std::string_view text, const std::string& source) {
+  int depth = 0;
+  const json::parser_callback_t shallow = [&](int level, json::parse_event_t, json&) {
+    depth = std::max(depth, level);
+    if (depth > deepest_nesting) throw base::Error{base::Exit::usage, source + ": nested too deeply to be one of our files"};
+    return true;
+  };
+  try {
+    return json::parse(text, shallow);
+  } catch (const json::exception& error) {
+    throw base::Error{base::Exit::usage, fmt::format("{}: not valid JSON: {}", source, error.what())};
+  }
+}
+
+}  // namespace aisp::evidence

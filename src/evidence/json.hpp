@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result model as JSON, in both directions. Every field is described once (json.cpp). Reading ignores fields it does not know, leaves out
+// fields at their defaults, and throws base::Error naming the place of a field with the wrong type.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "evidence/result.hpp"
+
+namespace aisp::evidence {
+
+void to_json(nlohmann::json& json, const PairResult& result);
+void from_json(const nlohmann::json& json, PairResult& result);
+void to_json(nlohmann::json& json, const SuiteResult& suite);
+void from_json(const nlohmann::json& json, SuiteResult& suite);
+
+// Text from a file or pipe; `source` names it in errors: base::Error "SOURCE: ...", Exit::usage. Limits the depth of nesting.
+nlohmann::json parse_json(std::string_view text, const std::string& source);
+
+}  // namespace aisp::evidence

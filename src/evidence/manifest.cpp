@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/manifest.hpp"
+
+#include <set>
+
+#include "evidence/fields.hpp"
+
+namespace aisp::evidence {
+
+template <class Visitor>
+static void describe(ManifestGpu& g, Visitor& visit) {
+  visit("ordinal", g.ordinal);
+  visit("name", g.name);
+  visit("uuid", g.uuid);
+  visit("pci", g.pci);
+  visit("sm", g.sm);
+  visit("memory_bytes", g.memory_bytes);
+  visit("sm_count", g.sm_count);
+  visit("l2_bytes", g.l2_bytes);
+  visit("sm_clock_max_mhz", g.sm_clock_max_mhz);
+  visit("memory_clock_max_mhz", g.memory_clock_max_mhz);
+  visit("power_limit_w", g.power_limit_w);
+  visit("mig", g.mig);
+}
+
+template <class Visitor>
+static void describe(Setting& s, Visitor& visit) {
+  visit("name", s.name);
+  visit("value", s.value);
+  visit("origin", s.origin);
+}
+
+template <class Visitor>
+static void describe(Manifest& m, Visitor& visit) {
+  visit("schema_version", m.schema_version);
+  visit("run_id", m.run_id);
+  visit("started_utc", m.started_utc);
+  visit("aisp_version", m.aisp_version);
+  visit("commit", m.commit);
+  visit("branch", m.branch);
+  visit("dirty", m.dirty);
+  visit("build_type", m.build_type);
+  visit("compilers", m.compilers);
+  visit("cuda_architectures", m.cuda_architectures);
+  visit("command_line", m.command_line);
+  visit("targets", m.targets);
+  visit("seed", m.seed);
+  visit("gpus", m.gpus);
+  visit("cuda_error", m.cuda_error);
+  visit("driver_version", m.driver_version);
+  visit("driver_cuda_version", m.driver_cuda_version);
+  visit("runtime_cuda_version", m.runtime_cuda_version);
+  visit("libraries", m.libraries);
+  visit("hostname", m.hostname);
+  visit("system", m.system);
+  visit("kernel", m.kernel);
+  visit("cpu", m.cpu);
+  visit("container", m.container);
+  visit("virtualization", m.virtualization);
+  visit("cpus_online", m.cpus_online);
+  visit("cpus_usable", m.cpus_usable);
+  visit("numa_nodes", m.numa_nodes);
+  visit("memory_bytes", m.memory_bytes);
+  visit("environment", m.environment);
+  visit("configuration", m.configuration);
+}
+
+void to_json(json& to, const Manifest& manifest) {
+  Manifest copy = manifest;
+  Writer writer{to};
+  describe(copy, writer);
+}
+void from_json(const json& from, Manifest& manifest) {
+  Reader reader{from, "manifest"};
+  describe(manifest, reader);
+}
+void to_json(json& to, const Setting& setting) {
+  Setting copy = setting;
+  Writer writer{to};
+  describe(copy, writer);
+}
+
+bool is_recorded_variable(const std::string& name) {
+  static const std::set<std::string> names{"LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "GOMP_CPU_AFFINITY", "TMPDIR"};
+  if (names.contains(name)) return true;
+  for (const std::string_view prefix : {"CUDA_", "NVIDIA_", "NCCL_", "OMP_", "AISP_", "CUBLAS", "CUDNN_"})
+    if (name.starts_with(prefix)) return true;
+  return false;
+}
+
+std::map<std::string, std::string> recorded_environment(const char* const* environment) {
+  std::map<std::string, std::string> recorded;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry{*environment};
+    const std::string name{entry.substr(0, entry.find('='))};
+    if (is_recorded_variable(name) && name.size() < entry.size()) recorded[name] = entry.substr(name.size() + 1);
+  }
+  return recorded;
+}
+
+namespace {
+
+void compare_values(const std::string& place, const json& before, const json& after, std::vector<Difference>& differences) {
+  if (before == after) return;
+  if (before.is_object() && after.is_object()) {
+    std::set<std::string> names;
+    for (const auto& item : before.items()) names.insert(item.key());
+    for (const auto& item : after.items()) names.insert(item.key());
+    for (const std::string& name : names)
+      compare_values(place.empty() ? name : place + "." + name, before.value(name, json{}), after.value(name, json{}), differences);
+    return;
+  }
+  if (before.is_array() && after.is_array() && before.size() == after.size()) {
+    for (std::size_t i = 0; i < before.size(); ++i) compare_values(fmt::format("{}[{}]", place, i), before[i], after[i], differences);
+    return;
+  }
+  const auto text = [](const json& value) { return value.is_null() ? std::string{"absent"} : value.is_string() ? value.get<std::string>() : value.dump(); };
+  differences.push_back({place, text(before), text(after)});
+}
+
+// By name, so that an added setting does not shift all others.
+json comparable(const Manifest& manifest) {
+  json fields = manifest;
+  for (const char* name : {"schema_version", "run_id", "started_utc", "command_line"}) fields.erase(name);
+  json settings = json::object();
+  for (const Setting& setting : manifest.configuration) settings[setting.name] = setting.value;
+  fields["configuration"] = std::move(settings);
+  return fields;
+}
+
+}  // namespace
+
+std::vector<Difference> differences(const Manifest& before, const Manifest& after) {
+  std::vector<Difference> found;
+  compare_values("", comparable(before), comparable(after), found);
+  return found;
+}
+
+}  // namespace aisp::evidence

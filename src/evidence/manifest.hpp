@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run was: program, machine, settings. Plain data, filled by who knows the machine.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace aisp::evidence {
+
+struct ManifestGpu {
+  int ordinal = 0;
+  std::string name, uuid, pci;
+  int sm = 0;
+  std::uint64_t memory_bytes = 0;
+  int sm_count = 0;
+  std::uint64_t l2_bytes = 0;
+  int sm_clock_max_mhz = 0;
+  int memory_clock_max_mhz = 0;
+  double power_limit_w = 0;
+  bool mig = false;
+};
+
+// One value of the configuration and where it came from: "default", "pair", "file aisp.toml", "flag".
+struct Setting {
+  std::string name, value, origin;
+};
+
+struct Manifest {
+  int schema_version = 1;
+  std::string run_id;
+  std::string started_utc;
+  std::string aisp_version, commit, branch, build_type, compilers, cuda_architectures;
+  bool dirty = false;
+  std::vector<std::string> command_line;
+  std::vector<std::string> targets;
+  std::uint64_t seed = 0;
+  std::vector<ManifestGpu> gpus;
+  std::string cuda_error;  // why there is no GPU
+  std::string driver_version;
+  int driver_cuda_version = 0, runtime_cuda_version = 0;
+  std::map<std::string, std::string> libraries;    // name -> file found
+  std::string hostname, system, kernel, cpu, container, virtualization;
+  int cpus_online = 0, cpus_usable = 0, numa_nodes = 0;
+  std::uint64_t memory_bytes = 0;
+  std::map<std::string, std::string> environment;  // allow-listed variables
+  std::vector<Setting> configuration;
+};
+
+void to_json(nlohmann::json& json, const Manifest& manifest);
+void from_json(const nlohmann::json& json, Manifest& manifest);
+void to_json(nlohmann::json& json, const Setting& setting);
+
+// Variables whose values change measurements and hold no secrets: CUDA_*, NVIDIA_*, NCCL_*, OMP_*, AISP_*, LD_LIBRARY_PATH and few others.
+bool is_recorded_variable(const std::string& name);
+std::map<std::string, std::string> recorded_environment(const char* const* environment);
+
+struct Difference {
+  std::string field, before, after;
+};
+// "Why did it change?": the fields that differ, without start time, run id and command line.
+std::vector<Difference> differences(const Manifest& before, const Manifest& after);
+
+}  // namespace aisp::evidence

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/result.hpp"
+
+#include <array>
+
+namespace aisp::evidence {
+
+std::string_view to_string(Status status) {
+  constexpr std::array<std::string_view, 5> names{"passed", "failed", "timeout", "crashed", "skipped"};
+  return names[static_cast<std::size_t>(status)];
+}
+
+std::string_view to_string(Verdict verdict) {
+  constexpr std::array<std::string_view, 3> names{"faster", "slower", "cannot tell"};
+  return names[static_cast<std::size_t>(verdict)];
+}
+
+std::string_view to_string(VariantRole role) {
+  constexpr std::array<std::string_view, 3> names{"baseline", "optimized", "peer"};
+  return names[static_cast<std::size_t>(role)];
+}
+
+Counts count(const SuiteResult& suite) {
+  Counts counts;
+  for (const PairResult& pair : suite.pairs) {
+    switch (pair.status) {
+      case Status::passed: ++counts.passed; break;
+      case Status::failed: ++counts.failed; break;
+      case Status::timeout: ++counts.timeout; break;
+      case Status::crashed: ++counts.crashed; break;
+      case Status::skipped: ++counts.skipped; break;
+    }
+  }
+  return counts;
+}
+
+const VariantResult* best_variant(const PairResult& pair) {
+  if (pair.status != Status::passed) return nullptr;
+  const VariantResult* best = nullptr;
+  for (const VariantResult& variant : pair.variants) {
+    if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.speedup) continue;
+    if (best == nullptr || variant.speedup->value > best->speedup->value) best = &variant;
+  }
+  return best;
+}
+
+}  // namespace aisp::evidence

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result model: what one run of one pair produced, and a suite of them. Pure data, no CUDA; serialised by evidence/json.hpp.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aisp::evidence {
+
+inline constexpr int schema_version = 1;
+
+enum class Status { passed, failed, timeout, crashed, skipped };
+enum class Verdict { faster, slower, cannot_tell };
+enum class Direction { lower, higher };
+
+// Where something went wrong, in words for the reader. `check` names the verification or stage check ("inputs_unchanged").
+struct Problem {
+  std::string stage;
+  std::string variant;  // empty: the whole pair
+  std::string check;
+  std::string message;
+  std::string advice;  // what to do about it; may be empty
+};
+
+struct Percentile {
+  double percent = 0;
+  double value = 0;
+};
+
+struct Summary {  // of one set of samples, in the samples' unit
+  std::size_t count = 0;
+  double mean = 0, median = 0, std = 0, min = 0, max = 0;
+  double p25 = 0, p50 = 0, p75 = 0, p90 = 0, p95 = 0, p99 = 0;
+  std::vector<Percentile> custom;
+};
+
+// GPU state when a sample was taken.
+struct GpuState {
+  int sm_clock_mhz = 0;
+  int memory_clock_mhz = 0;
+  double power_w = 0;
+  int temperature_c = 0;
+  std::uint64_t throttle_reasons = 0;  // NVML clocks-event-reason bits
+};
+
+struct Timing {
+  Summary summary;                    // milliseconds, stopwatch offset taken out
+  double offset_ms = 0;               // the stopwatch's own time, subtracted from every sample
+  std::vector<double> raw_times_ms;   // as read
+  std::vector<double> host_times_ms;  // run() called to work finished, host clock
+  std::vector<int> rounds;            // round of each sample
+};
+
+struct Metric {
+  std::string name;
+  std::string unit;
+  Direction better = Direction::lower;
+  Summary summary;
+  std::vector<double> raw;
+};
+
+struct InferenceTiming {
+  Summary ttft_ms;
+  Summary tpot_ms;
+  std::size_t requests = 0;
+  std::size_t tokens = 0;
+};
+
+// A ratio of medians, baseline over variant (judged metric: so that above 1 is better), with its 95 % interval.
+struct Speedup {
+  double value = 0;
+  double low = 0;
+  double high = 0;
+  Verdict verdict = Verdict::cannot_tell;
+};
+
+struct Floor {
+  double milliseconds = 0;
+  double percent = 0;             // floor / median * 100
+  std::string limiter;            // "memory", "compute (bf16)", "host to device", ...
+  std::string ceiling;            // "4.25 TB/s"
+  std::string source;             // "provisional: recorded on an H200" or "aisp peak DATE"
+  std::string held_back_by;       // "power cap, 1455 MHz", "latency", ...; may be empty
+};
+
+struct Accuracy {
+  double relative_l2 = 0;         // against the float64 reference, on the samples
+  double max_error = 0;           // largest |x - r| / (|r| + rms(r))
+  double limit_relative_l2 = 0;
+  double limit_max_error = 0;
+  double versus_baseline_l2 = 0;  // all elements
+  double unquantized_l2 = 0;      // precision-changing variants: against the unquantized reference
+  std::size_t samples = 0;
+  bool bitwise_repeatable = false;
+};
+
+struct MemoryUse {
+  std::uint64_t device_peak_bytes = 0;
+  std::uint64_t device_allocated_bytes = 0;
+  std::uint64_t host_peak_rss_bytes = 0;
+};
+
+enum class VariantRole { baseline, optimized, peer };
+
+struct VariantResult {
+  std::string name;
+  VariantRole role = VariantRole::optimized;
+  Status status = Status::passed;   // passed, failed or skipped
+  std::string reason;               // of a skip or failure, one clause
+  std::optional<Timing> timing;
+  std::optional<Speedup> speedup;   // of optimized variants and peers; absent when verification failed
+  std::optional<Floor> floor;
+  std::optional<Accuracy> accuracy;
+  std::optional<InferenceTiming> inference;
+  std::vector<Metric> metrics;
+  double prepare_ms = 0;            // one-time work declared by the variant
+  bool changes_precision = false;
+  double flops = 0, bytes = 0;      // declared cost
+  MemoryUse memory;
+  std::map<std::string, std::string> output_digests;  // hex, after the last verification with the run's seed
+};
+
+struct StageRecord {  // the watchdog's record
+  std::string name;   // setup, verify, warmup, measurement, reverify, audit, profiling, teardown
+  double started_s = 0;   // since the child started
+  double elapsed_s = 0;
+  double limit_s = 0;
+  bool finished = false;
+};
+
+struct PairResult {
+  int schema_version = evidence::schema_version;
+  std::string target;     // ch07:transpose
+  std::string chapter;    // ch07
+  std::string name;       // transpose
+  std::string teaches;
+  std::string bound;      // memory, compute, latency, transfer, host
+  std::string device;     // gpu or host
+  std::vector<std::string> gpus;  // UUIDs used
+  Status status = Status::passed;
+  std::string reason;     // of a skip or failure, one clause; what to do in `problems`
+  std::vector<VariantResult> variants;  // baseline first
+  std::string best;       // name of the best optimized variant; empty when none may be claimed
+  std::string judged_by = "time";
+  std::string timing_mode = "events";
+  std::string start = "released";       // how samples started: released or immediate
+  std::string cache = "cold";
+  std::string stopped_because;          // "interval within 1 %", "time budget", "fixed iterations"
+  double scale = 1;                     // of the workload
+  std::uint64_t seed = 0;
+  std::vector<GpuState> gpu_states;     // one a round
+  std::vector<std::string> lost;        // what this environment could not give: "no clock lock", "no CUPTI: ..."
+  std::vector<Problem> problems;        // errors and warnings with context
+  std::vector<std::string> warnings;
+  std::vector<StageRecord> watchdog;
+  std::string timeout_stage;
+  double timeout_limit_seconds = 0;
+  double timeout_duration_seconds = 0;
+  double wall_s = 0;                    // of the child, start to exit
+  std::string started_utc;              // ISO 8601
+  std::string log;                      // path of the child's output, relative to the run folder
+  bool complete = true;                 // false: the child died before it sent its result
+};
+
+struct Manifest;  // evidence/manifest.hpp
+
+struct Counts {
+  int passed = 0, failed = 0, timeout = 0, crashed = 0, skipped = 0;
+};
+
+struct SuiteResult {
+  int schema_version = evidence::schema_version;
+  std::string run_id;       // the artifacts folder's name
+  std::string started_utc;
+  double wall_s = 0;
+  bool interrupted = false;
+  std::vector<PairResult> pairs;
+};
+
+Counts count(const SuiteResult& suite);
+std::string_view to_string(Status status);
+std::string_view to_string(Verdict verdict);
+std::string_view to_string(VariantRole role);
+
+// The best optimized variant that may be claimed, by speedup; null when the pair did not pass or none was timed.
+const VariantResult* best_variant(const PairResult& pair);
+
+}  // namespace aisp::evidence

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/results_log.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "evidence/json.hpp"
+
+namespace aisp::evidence {
+namespace {
+
+using base::Error;
+using base::Exit;
+
+void read_header(const nlohmann::json& line, const std::string& place, ResultsLog& log) {
+  const int version = line.value("schema_version", 0);
+  if (version != schema_version)
+    throw Error{Exit::usage, fmt::format("{}: schema version {} where {} is known; use the aisp that wrote it", place, version, schema_version)};
+  log.run_id = line.value("run_id", "");
+  log.started_utc = line.value("started_utc", "");
+}
+
+void keep(PairResult result, std::vector<PairResult>& results) {
+  for (PairResult& earlier : results) {
+    if (earlier.target != result.target) continue;
+    earlier = std::move(result);
+    return;
+  }
+  results.push_back(std::move(result));
+}
+
+}  // namespace
+
+std::string header_line(const std::string& run_id, const std::string& started_utc) {
+  return nlohmann::json{{"schema_version", schema_version}, {"kind", "aisp results log"}, {"run_id", run_id}, {"started_utc", started_utc}}.dump();
+}
+
+std::string to_line(const PairResult& result) {
+  return nlohmann::json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+ResultsLog read_results_log(const std::filesystem::path& path) {
+  const std::string text = base::read_file(path);
+  ResultsLog log;
+  std::size_t number = 0;
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = text.find('\n', start);
+    const bool cut = end == std::string::npos;
+    const std::string_view line = std::string_view{text}.substr(start, cut ? std::string::npos : end - start);
+    start = cut ? text.size() : end + 1;
+    ++number;
+    const std::string place = fmt::format("{}:{}", path.string(), number);
+    if (line.empty()) continue;
+    try {
+      const nlohmann::json value = parse_json(line, place);
+      if (!value.is_object()) throw Error{Exit::usage, fmt::format("{}: expected an object, found {}", place, value.type_name())};
+      if (number == 1) {
+        read_header(value, place, log);
+        continue;
+      }
+      PairResult result = value.get<PairResult>();
+      if (result.target.empty()) throw Error{Exit::usage, place + ": a result without a target"};
+      keep(std::move(result), log.results);
+    } catch (const std::exception& error) {
+      if (cut && number > 1) {
+        log.warnings.push_back(fmt::format("{}: the last line is incomplete and was left out", place));
+        continue;
+      }
+      const std::string what = error.what();
+      throw Error{Exit::usage, what.starts_with(place) ? what : fmt::format("{}: {}", place, what)};
+    }
+  }
+  if (number == 0) throw Error{Exit::usage, fmt::format("{}: the file is empty", path.string())};
+  return log;
+}
+
+}  // namespace aisp::evidence

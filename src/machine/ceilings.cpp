@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/ceilings.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+
+namespace aisp::machine {
+namespace {
+
+constexpr std::size_t index(Math math) { return static_cast<std::size_t>(math); }
+
+// Recorded on one H200 (driver 580.159, CUDA 13.0, 700 W cap): device copy, sum, cuBLAS and cuBLASLt GEMMs, pinned copies, peer
+// copy over NVLink, an empty kernel's duration. bf16 is the highest seen before the power cap lowers the clock.
+Ceilings recorded_on_h200() {
+  Ceilings c;
+  c.copy_bytes_s = 4.25e12;
+  c.read_bytes_s = 4.14e12;
+  c.flops_s[index(Math::fp32)] = 51.3e12;
+  c.flops_s[index(Math::tf32)] = 352e12;
+  c.flops_s[index(Math::fp16)] = 790e12;
+  c.flops_s[index(Math::bf16)] = 790e12;
+  c.flops_s[index(Math::fp8)] = 1227e12;
+  c.host_to_device_bytes_s = 55.1e9;
+  c.device_to_host_bytes_s = 55.2e9;
+  c.peer_bytes_s = 396e9;
+  c.launch_s = 0.70e-6;
+  c.source = "provisional: recorded on an H200";
+  return c;
+}
+
+// What was recorded on the H200 as parts of its theoretical peaks: 4.25 of 4.8 TB/s, 51.3 of 66.9 TFLOP/s, 1227 of 2141 TFLOP/s,
+// 55 of 63 GB/s, 396 of 450 GB/s. Other chips are given the same parts until they are measured.
+constexpr double copy_part = 0.885, read_part = 0.86, plain_part = 0.77, tensor_part = 0.57, link_part = 0.87;
+
+bool on_tensor_cores(Math math) { return math != Math::fp32 && math != Math::fp64; }
+
+Ceilings parts_of(const Peaks& peaks) {
+  Ceilings c;
+  c.copy_bytes_s = peaks.memory_bytes_s * copy_part;
+  c.read_bytes_s = peaks.memory_bytes_s * read_part;
+  for (std::size_t i = 0; i < math_kinds; ++i)
+    c.flops_s[i] = peaks.flops_s[i] * (on_tensor_cores(static_cast<Math>(i)) ? tensor_part : plain_part);
+  c.host_to_device_bytes_s = c.device_to_host_bytes_s = peaks.pcie_bytes_s * link_part;
+  c.peer_bytes_s = peaks.peer_bytes_s * link_part;
+  c.launch_s = 0.70e-6;
+  c.source = "provisional: parts of the chip's theoretical peaks";
+  return c;
+}
+
+class Longest {
+ public:
+  void consider(double amount, double per_second, std::string_view unit, const std::string& limiter) {
+    if (amount <= 0 || per_second <= 0 || amount / per_second <= floor_.seconds) return;
+    floor_ = {amount / per_second, limiter, base::human_rate(per_second, unit)};
+  }
+  void consider_time(double seconds, const std::string& limiter, const std::string& ceiling) {
+    if (seconds > floor_.seconds) floor_ = {seconds, limiter, ceiling};
+  }
+  const FloorTime& result() const { return floor_; }
+
+ private:
+  FloorTime floor_;
+};
+
+std::string decimal_bytes(double bytes) {
+  std::string rate = base::human_rate(bytes, "B");
+  return rate.substr(0, rate.size() - 2);  // without "/s"
+}
+
+}  // namespace
+
+std::string_view name_of(Math math) {
+  constexpr std::array<std::string_view, math_kinds> names = {"fp64", "fp64_tensor", "fp32", "tf32",
+                                                              "fp16", "bf16",        "fp8",  "int8"};
+  return names.at(index(math));
+}
+
+Ceilings provisional_ceilings(const Gpu& gpu) {
+  const Ceilings estimate = parts_of(theoretical_peaks(gpu));
+  if (gpu.mig || gpu.name != "NVIDIA H200") return estimate;
+  Ceilings recorded = recorded_on_h200();
+  for (std::size_t i = 0; i < math_kinds; ++i)
+    if (recorded.flops_s[i] == 0) recorded.flops_s[i] = estimate.flops_s[i];
+  return recorded;
+}
+
+Ceilings host_ceilings() {
+  Ceilings c;
+  c.source = "none: run aisp peak";
+  return c;
+}
+
+FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings) {
+  Longest longest;
+  longest.consider(cost.bytes, std::max(ceilings.copy_bytes_s, ceilings.read_bytes_s), "B", "memory");
+  longest.consider(cost.flops, ceilings.flops_s[index(cost.math)], "FLOP", "compute (" + std::string{name_of(cost.math)} + ")");
+  longest.consider(cost.host_to_device, ceilings.host_to_device_bytes_s, "B", "host to device");
+  longest.consider(cost.device_to_host, ceilings.device_to_host_bytes_s, "B", "device to host");
+  longest.consider(cost.peer_bytes, ceilings.peer_bytes_s, "B", "peer");
+  longest.consider(cost.host_bytes, ceilings.host_copy_bytes_s, "B", "host memory");
+  longest.consider_time(cost.dependent_kernels * ceilings.launch_s, "launch",
+                        base::display_ms(ceilings.launch_s * 1e3) + " per dependent kernel");
+  longest.consider_time(cost.seconds, "declared", "the pair's own arithmetic");
+  return longest.result();
+}
+
+ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uint64_t l2_bytes) {
+  ImpossibleTime result;
+  const auto consider = [&](double amount, double per_second, const std::string& words) {
+    if (amount <= 0 || per_second <= 0 || amount / per_second <= result.seconds) return;
+    result.seconds = amount / per_second;
+    result.arithmetic = words + " take " + base::display_ms(result.seconds * 1e3);
+  };
+  const auto cache_bytes = static_cast<double>(l2_bytes);
+  consider(cost.bytes - cache_bytes, peaks.memory_bytes_s,
+           decimal_bytes(cost.bytes - cache_bytes) + " beyond the " + decimal_bytes(cache_bytes) + " of L2 at " +
+               base::human_rate(peaks.memory_bytes_s, "B") + " (" + peaks.memory_source + ")");
+  const double flops_s = peaks.flops_s[index(cost.math)];
+  consider(cost.flops, flops_s,
+           base::significant(cost.flops / 1e9) + " GFLOP at " + base::human_rate(flops_s, "FLOP") + " (" +
+               std::string{name_of(cost.math)} + " units x maximum clock)");
+  consider(
+      cost.host_to_device, peaks.pcie_bytes_s,
+      decimal_bytes(cost.host_to_device) + " to the device at " + base::human_rate(peaks.pcie_bytes_s, "B") + " (link rate)");
+  consider(cost.device_to_host, peaks.pcie_bytes_s,
+           decimal_bytes(cost.device_to_host) + " to the host at " + base::human_rate(peaks.pcie_bytes_s, "B") + " (link rate)");
+  consider(cost.peer_bytes, peaks.peer_bytes_s,
+           decimal_bytes(cost.peer_bytes) + " between GPUs at " + base::human_rate(peaks.peer_bytes_s, "B") + " (link rate)");
+  return result;
+}
+
+}  // namespace aisp::machine

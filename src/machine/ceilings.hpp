@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a machine can give: measured or recorded ceilings for "how close did it get", theoretical peaks for "that cannot be".
+#pragma once
+#include <aisp/workload.hpp>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "machine/machine.hpp"
+
+namespace aisp::machine {
+
+inline constexpr std::size_t math_kinds = 8;
+std::string_view name_of(Math math);  // "bf16"
+
+// Bytes and FLOPs per second; 0 where nobody measured.
+struct Ceilings {
+  double copy_bytes_s = 0;  // device memory, read plus written
+  double read_bytes_s = 0;
+  std::array<double, math_kinds> flops_s{};  // by Math
+  double host_to_device_bytes_s = 0;
+  double device_to_host_bytes_s = 0;
+  double peer_bytes_s = 0;       // one direction between two GPUs
+  double host_copy_bytes_s = 0;  // host memory, read plus written
+  double launch_s = 0;           // a kernel that must follow another
+  std::string source;            // "provisional: recorded on an H200", "aisp peak 2026-11-21"
+};
+
+// The same chip's recorded values where there are some, else fractions of the theoretical peaks.
+Ceilings provisional_ceilings(const Gpu& gpu);
+Ceilings host_ceilings();  // of pairs without a GPU: nothing is known before `aisp peak`
+
+struct Peaks {
+  double memory_bytes_s = 0;
+  std::array<double, math_kinds> flops_s{};  // dense
+  double pcie_bytes_s = 0;                   // one direction; NVLink-C2C where the CPU hangs on it
+  double peer_bytes_s = 0;                   // one direction
+  std::string memory_source;                 // "datasheet", "memory clock x bus width"
+};
+Peaks theoretical_peaks(const Gpu& gpu);
+
+struct FloorTime {
+  double seconds = 0;  // 0: the cost names nothing that has a ceiling
+  std::string
+      limiter;  // "memory", "compute (bf16)", "host to device", "device to host", "peer", "host memory", "launch", "declared"
+  std::string ceiling;  // "4.25 TB/s"
+};
+FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings);
+
+// The shortest time that physics allows on this chip, and the arithmetic that says so. A time below it is an error of the
+// measurement or of the declared cost.
+struct ImpossibleTime {
+  double seconds = 0;
+  std::string arithmetic;  // "4.29 GB beyond the 63 MB of L2 at 4.8 TB/s (datasheet) take 0.88 ms"
+};
+ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uint64_t l2_bytes);
+
+}  // namespace aisp::machine

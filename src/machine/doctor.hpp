@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Examines a machine for what makes benchmarks fail, skip or lie. Pure apart from reading files below `root`, so that every
+// finding can be tested.
+#pragma once
+#include <aisp/needs.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine/machine.hpp"
+
+namespace aisp::machine {
+
+enum class Level { ok, info, warning, problem };
+std::string_view to_string(Level level);
+
+struct Finding {
+  std::string name;  // "driver", "gpu 0 clocks", "library cuBLAS"
+  Level level = Level::ok;
+  std::string what;
+  std::string advice;  // never empty for warnings and problems
+};
+
+struct Surroundings {
+  std::filesystem::path root = "/";                  // where proc, sys and dev are read
+  std::filesystem::path artifacts = ".";             // where runs are written
+  std::function<std::string(Library)> find_library;  // SharedLibrary::locate when empty
+  std::optional<std::string> toolkit;                // version of nvcc; looked for when absent
+};
+
+std::vector<Finding> examine(const Machine& machine, const Surroundings& surroundings = {});
+Level worst(const std::vector<Finding>& findings);
+
+}  // namespace aisp::machine

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/host.hpp"
+
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+
+#include "base/files.hpp"
+#include "base/text.hpp"
+
+namespace aisp::machine {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_word(const fs::path& path) { return std::string{base::trim(base::try_read_file(path).value_or(""))}; }
+
+template <class T>
+std::optional<T> parse(std::string_view text) {
+  T value{};
+  const std::string_view trimmed = base::trim(text);
+  const auto [end, error] = std::from_chars(trimmed.data(), trimmed.data() + trimmed.size(), value);
+  if (error != std::errc{} || end == trimmed.data()) return std::nullopt;
+  return value;
+}
+
+// The value behind "KEY<separator>" at the beginning of a line.
+std::string field(std::string_view text, std::string_view key, char separator) {
+  for (const std::string& line : base::split(text, '\n')) {
+    const std::size_t at = line.find(separator);
+    if (at != std::string::npos && base::trim(std::string_view{line}.substr(0, at)) == key)
+      return std::string{base::trim(std::string_view{line}.substr(at + 1))};
+  }
+  return {};
+}
+
+std::uint64_t kilobytes(std::string_view text, std::string_view key) {
+  return parse<std::uint64_t>(field(text, key, ':')).value_or(0) * 1024;
+}
+
+// The folders of this process's control group and of all above it, as far as they are visible.
+std::vector<fs::path> group_folders(const fs::path& root, const std::string& controller) {
+  std::vector<fs::path> folders;
+  const std::string groups = base::try_read_file(root / "proc/self/cgroup").value_or("");
+  for (const std::string& line : base::split(groups, '\n')) {
+    const std::vector<std::string> parts = base::split(line, ':');
+    if (parts.size() < 3) continue;
+    const bool unified = parts[1].empty();
+    const std::vector<std::string> controllers = base::split(parts[1], ',');
+    if (!unified && std::find(controllers.begin(), controllers.end(), controller) == controllers.end()) continue;
+    const fs::path mount = unified ? root / "sys/fs/cgroup" : root / "sys/fs/cgroup" / controller;
+    for (fs::path group = parts[2]; group.has_relative_path(); group = group.parent_path())
+      folders.push_back(mount / group.relative_path());
+  }
+  folders.push_back(root / "sys/fs/cgroup");
+  folders.push_back(root / "sys/fs/cgroup" / controller);
+  return folders;
+}
+
+double quota_of(const fs::path& folder) {
+  const std::vector<std::string> unified = base::split(read_word(folder / "cpu.max"), ' ');
+  const auto positive = [](std::string_view text) { return std::max(0.0, parse<double>(text).value_or(0)); };
+  if (unified.size() == 2 && positive(unified[1]) > 0) return positive(unified[0]) / positive(unified[1]);
+  const double quota = positive(read_word(folder / "cpu.cfs_quota_us"));
+  const double period = positive(read_word(folder / "cpu.cfs_period_us"));
+  return period > 0 ? quota / period : 0;
+}
+
+struct MemoryLimit {
+  std::uint64_t limit = 0, used = 0;
+};
+
+std::optional<MemoryLimit> memory_limit(const fs::path& root) {
+  std::optional<MemoryLimit> tightest;
+  constexpr std::uint64_t unlimited = std::uint64_t{1} << 60;  // what version 1 shows as "no limit" is above this
+  for (const fs::path& folder : group_folders(root, "memory"))
+    for (const auto& [limit_file, used_file] :
+         {std::pair{"memory.max", "memory.current"}, {"memory.limit_in_bytes", "memory.usage_in_bytes"}}) {
+      const auto limit = parse<std::uint64_t>(read_word(folder / limit_file));
+      if (!limit || *limit >= unlimited || (tightest && tightest->limit <= *limit)) continue;
+      tightest = MemoryLimit{*limit, parse<std::uint64_t>(read_word(folder / used_file)).value_or(0)};
+    }
+  return tightest;
+}
+
+int usable_cpus(const fs::path& root) {
+  const std::string list = field(base::try_read_file(root / "proc/self/status").value_or(""), "Cpus_allowed_list", ':');
+  if (!list.empty()) return static_cast<int>(parse_cpu_list(list).size());
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+int online_cpus(const fs::path& root, std::string_view cpuinfo) {
+  const auto list = parse_cpu_list(read_word(root / "sys/devices/system/cpu/online"));
+  if (!list.empty()) return static_cast<int>(list.size());
+  int count = 0;
+  for (const std::string& line : base::split(cpuinfo, '\n')) count += line.starts_with("processor");
+  return count;
+}
+
+std::vector<NumaNode> numa_nodes(const fs::path& root) {
+  std::vector<NumaNode> nodes;
+  for (const int id : parse_cpu_list(read_word(root / "sys/devices/system/node/online"))) {
+    const fs::path folder = root / "sys/devices/system/node" / ("node" + std::to_string(id));
+    const std::string prefix = "Node " + std::to_string(id) + " MemTotal";
+    nodes.push_back({id, parse_cpu_list(read_word(folder / "cpulist")),
+                     kilobytes(base::try_read_file(folder / "meminfo").value_or(""), prefix)});
+  }
+  return nodes;
+}
+
+std::string system_name(const fs::path& root) {
+  std::string name = field(base::try_read_file(root / "etc/os-release").value_or(""), "PRETTY_NAME", '=');
+  std::erase(name, '"');
+  return name;
+}
+
+}  // namespace
+
+std::vector<int> parse_cpu_list(std::string_view text) {
+  std::vector<int> cpus;
+  for (const std::string& part : base::split(base::trim(text), ',')) {
+    const std::size_t dash = part.find('-');
+    const auto first = parse<int>(std::string_view{part}.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : parse<int>(std::string_view{part}.substr(dash + 1));
+    if (!first || !last || *last - *first > 65536) continue;
+    for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+std::string cpu_list_text(const std::vector<int>& cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size();) {
+    std::size_t end = i + 1;
+    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
+    if (!text.empty()) text += ",";
+    text += std::to_string(cpus[i]);
+    if (end - i > 1) text += "-" + std::to_string(cpus[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+std::string detect_container(const fs::path& root) {
+  std::error_code ignored;
+  const std::string version = base::try_read_file(root / "proc/version").value_or("");
+  // gVisor's kernel calls itself by a fixed build date, or by name.
+  if (version.find("gvisor") != std::string::npos || version.find("Sun Jan 10 15:06:54 PST 2016") != std::string::npos)
+    return "gvisor";
+  const std::string groups = base::try_read_file(root / "proc/1/cgroup").value_or("") +
+                             base::try_read_file(root / "proc/self/cgroup").value_or("") +
+                             base::try_read_file(root / "proc/self/mountinfo").value_or("");
+  if (groups.find("kubepods") != std::string::npos || fs::exists(root / "var/run/secrets/kubernetes.io", ignored))
+    return "kubernetes";
+  if (fs::exists(root / "run/.containerenv", ignored)) return "podman";
+  if (fs::exists(root / ".dockerenv", ignored) || groups.find("/docker") != std::string::npos) return "docker";
+  if (fs::exists(root / ".singularity.d", ignored)) return "apptainer";
+  if (groups.find("/lxc") != std::string::npos) return "lxc";
+  return {};
+}
+
+std::string detect_virtualization(const fs::path& root) {
+  const std::string product =
+      read_word(root / "sys/class/dmi/id/sys_vendor") + " " + read_word(root / "sys/class/dmi/id/product_name");
+  for (const auto& [mark, name] : {std::pair{"QEMU", "kvm"},
+                                   {"KVM", "kvm"},
+                                   {"VMware", "vmware"},
+                                   {"VirtualBox", "virtualbox"},
+                                   {"Microsoft Corporation Virtual", "hyper-v"},
+                                   {"Google Compute Engine", "google compute engine"},
+                                   {"Amazon EC2", "ec2"},
+                                   {"Xen", "xen"}})
+    if (product.find(mark) != std::string::npos) return name;
+  const std::string release = read_word(root / "proc/sys/kernel/osrelease");
+  if (base::lower(release).find("microsoft") != std::string::npos) return "wsl";
+  const bool guest =
+      base::try_read_file(root / "proc/cpuinfo", std::size_t{16} << 20).value_or("").find(" hypervisor") != std::string::npos;
+  // Firecracker has no firmware tables and boots its guests with these words.
+  const std::string boot = base::try_read_file(root / "proc/cmdline").value_or("");
+  if (guest && boot.find("reboot=k") != std::string::npos && boot.find("panic=1") != std::string::npos) return "firecracker";
+  return guest ? "virtual machine" : "";
+}
+
+double read_cpu_quota(const fs::path& root) {
+  double tightest = 0;
+  for (const fs::path& folder : group_folders(root, "cpu"))
+    if (const double quota = quota_of(folder); quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
+  return tightest;
+}
+
+std::optional<std::uint64_t> read_memory_limit(const fs::path& root) {
+  const auto limit = memory_limit(root);
+  return limit ? std::optional{limit->limit} : std::nullopt;
+}
+
+int pci_numa_node(const fs::path& root, const std::string& pci) {
+  return parse<int>(read_word(root / "sys/bus/pci/devices" / base::lower(pci) / "numa_node")).value_or(-1);
+}
+
+std::string read_driver_version(const fs::path& root) {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue ...": the first word of digits and dots
+  for (const std::string& word : base::split(base::try_read_file(root / "proc/driver/nvidia/version").value_or(""), ' '))
+    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
+  return {};
+}
+
+Host read_host(const fs::path& root) {
+  Host host;
+  utsname names{};
+  ::uname(&names);
+  host.hostname = read_word(root / "proc/sys/kernel/hostname");
+  host.kernel = "Linux " + read_word(root / "proc/sys/kernel/osrelease") + " " + names.machine;
+  host.system = system_name(root);
+  const std::string cpuinfo = base::try_read_file(root / "proc/cpuinfo", std::size_t{64} << 20).value_or("");
+  host.cpu = field(cpuinfo, "model name", ':');
+  host.container = detect_container(root);
+  host.virtualization = detect_virtualization(root);
+  host.cpus_online = online_cpus(root, cpuinfo);
+  host.cpus_usable = usable_cpus(root);
+  host.cpu_quota = read_cpu_quota(root);
+  const std::string memory = base::try_read_file(root / "proc/meminfo").value_or("");
+  host.memory_bytes = kilobytes(memory, "MemTotal");
+  host.memory_available_bytes = kilobytes(memory, "MemAvailable");
+  if (const auto limit = memory_limit(root)) {
+    host.memory_bytes = std::min(host.memory_bytes, limit->limit);
+    host.memory_available_bytes = std::min(host.memory_available_bytes, limit->limit - std::min(limit->limit, limit->used));
+  }
+  host.numa = numa_nodes(root);
+  return host;
+}
+
+}  // namespace aisp::machine

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/needs.hpp"
+
+#include <aisp/library.hpp>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+
+namespace aisp::machine {
+namespace {
+
+using Reason = std::optional<std::string>;
+
+std::string sm_text(int sm) { return "sm_" + std::to_string(sm); }
+std::string this_gpu(const Gpu& gpu) { return "this GPU (" + gpu.name + ") is " + sm_text(gpu.sm); }
+std::string gigabytes(double bytes) { return base::significant(bytes / 1e9) + " GB"; }
+std::string cuda_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+std::string attribute_text(cudaDeviceAttr attribute) {
+  switch (attribute) {
+    case cudaDevAttrCooperativeLaunch: return "cooperative launches";
+    case cudaDevAttrClusterLaunch: return "thread block clusters";
+    case cudaDevAttrMemoryPoolsSupported: return "stream-ordered memory pools";
+    case cudaDevAttrConcurrentManagedAccess: return "managed memory that CPU and GPU may use at the same time";
+    case cudaDevAttrManagedMemory: return "managed memory";
+    case cudaDevAttrPageableMemoryAccess: return "GPU access to pageable memory";
+    case cudaDevAttrHostNativeAtomicSupported: return "native atomics between GPU and CPU";
+    case cudaDevAttrMaxPersistingL2CacheSize: return "persisting lines in L2";
+    case cudaDevAttrGPUDirectRDMASupported: return "GPUDirect RDMA";
+    case cudaDevAttrHostRegisterSupported: return "registration of host memory";
+    case cudaDevAttrCanMapHostMemory: return "mapped host memory";
+    case cudaDevAttrStreamPrioritiesSupported: return "stream priorities";
+    case cudaDevAttrComputePreemptionSupported: return "compute preemption";
+    default: return "device attribute " + std::to_string(static_cast<int>(attribute));
+  }
+}
+
+Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<bool(Library)>& has_library) {
+  if (needs.cpus > host.cpus_usable)
+    return "needs " + base::plural(static_cast<std::size_t>(needs.cpus), "CPU") + ", this process may use " +
+           std::to_string(host.cpus_usable) + "; widen its CPU affinity or use a larger machine";
+  if (needs.host_memory > host.memory_available_bytes)
+    return "needs " + gigabytes(static_cast<double>(needs.host_memory)) + " of host memory, " +
+           gigabytes(static_cast<double>(host.memory_available_bytes)) +
+           " are available; free some or raise the container's limit";
+  for (const Library library : needs.libraries) {
+    if (library == Library::none || (has_library ? has_library(library) : SharedLibrary::available(library))) continue;
+    return "needs " + std::string{name_of(library)} + ": " + file_names(library).front() +
+           " not found; install it or set AISP_LIBRARY_PATH to its folder";
+  }
+  return std::nullopt;
+}
+
+Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu) {
+  if (gpu.sm < needs.min_sm) return "needs " + sm_text(needs.min_sm) + " or newer, " + this_gpu(gpu) + "; run it on a newer GPU";
+  if (needs.max_sm != 0 && gpu.sm > needs.max_sm)
+    return "is written for " +
+           (needs.min_sm == needs.max_sm ? sm_text(needs.max_sm) : sm_text(needs.min_sm) + " to " + sm_text(needs.max_sm)) +
+           " alone, " + this_gpu(gpu) + "; its instructions do not exist on other families";
+  if (needs.dsmem && !has_dsmem(gpu))
+    return "needs distributed shared memory (thread block clusters), " + this_gpu(gpu) +
+           "; run it on sm_90 or newer other than sm_121 (ch10:cluster_group_no_dsmem shows the way without it)";
+  if (needs.tcgen05)
+    if (const Answer answer = tcgen05_support(gpu); !answer.yes) return "needs tcgen05: " + answer.why;
+  const double memory_bytes = static_cast<double>(needs.device_memory) * memory_scale(gpu.memory_bytes);
+  if (memory_bytes > static_cast<double>(gpu.memory_bytes))
+    return "needs " + gigabytes(memory_bytes) + " of GPU memory, " + gpu.name + " has " +
+           gigabytes(static_cast<double>(gpu.memory_bytes)) + "; run it with a smaller --scale or on a larger GPU";
+  for (const cudaDeviceAttr attribute : needs.attributes)
+    if (attribute != cudaDeviceAttr{} && gpu.attribute(attribute) == 0)
+      return "needs " + attribute_text(attribute) + ", which " + gpu.name +
+             " does not have here; run it on another GPU or driver";
+  return std::nullopt;
+}
+
+Reason too_few_gpus(const Needs& needs, const Machine& machine, std::size_t given) {
+  const auto wanted = static_cast<std::size_t>(needs.gpus);
+  if (given >= wanted) return std::nullopt;
+  std::string text = "needs " + base::plural(wanted, "GPU") + (needs.peer_access ? " with peer access" : "");
+  if (machine.gpus.size() >= wanted)
+    return text + ", " + std::to_string(given) + " of " + std::to_string(machine.gpus.size()) +
+           " may be used; give it more with --gpus";
+  return text + ", found " + std::to_string(machine.gpus.size()) + "; run it on a machine with more GPUs";
+}
+
+Reason no_peer_access(const std::vector<const Gpu*>& used) {
+  for (const Gpu* from : used)
+    for (const Gpu* to : used) {
+      if (from == to) continue;
+      const auto index = static_cast<std::size_t>(to->ordinal);
+      if (index < from->peers.size() && from->peers[index]) continue;
+      return "needs peer access between its GPUs, GPU " + std::to_string(from->ordinal) + " cannot reach GPU " +
+             std::to_string(to->ordinal) +
+             "; choose GPUs that are linked (nvidia-smi topo -m), or allow peer access in this container";
+    }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool has_dsmem(const Gpu& gpu) {
+  if (gpu.sm < 90 || gpu.sm == 121 || gpu.name.find("GB10") != std::string::npos) return false;
+  return gpu.attributes.empty() || gpu.attribute(cudaDevAttrClusterLaunch) != 0;
+}
+
+Answer tcgen05_support(const Gpu& gpu) {
+  if (gpu.sm == 100 || gpu.sm == 103 || gpu.sm == 110) return {true, sm_text(gpu.sm) + " has tcgen05 and tensor memory"};
+  if (gpu.sm == 120 || gpu.sm == 121)
+    return {
+        false,
+        sm_text(gpu.sm) + " (" + gpu.name +
+            ") is of the Blackwell generation but has neither tcgen05 nor tensor memory: the "
+            "assembler refuses them for this target, and its tensor cores are driven by mma.sync; use sm_100, sm_103 or sm_110"};
+  if (gpu.sm < 100) return {false, sm_text(gpu.sm) + " (" + gpu.name + ") is older than Blackwell; use sm_100, sm_103 or sm_110"};
+  return {false, "nothing is known of tcgen05 on " + sm_text(gpu.sm) + " (" + gpu.name + "); use sm_100, sm_103 or sm_110"};
+}
+
+double memory_scale(std::uint64_t bytes) {
+  // A GPU sold as 16 GB shows a little less than 16e9 bytes at times; 5 % below the name still counts.
+  const double gb = static_cast<double>(bytes) / 1e9 / 0.95;
+  return gb >= 16 ? 1 : gb >= 8 ? 0.5 : gb >= 4 ? 0.25 : 0.1;
+}
+
+double memory_scale(const Machine& machine, const std::vector<int>& gpus) {
+  double scale = 1;
+  for (const Gpu& gpu : machine.gpus)
+    if (std::find(gpus.begin(), gpus.end(), gpu.ordinal) != gpus.end()) scale = std::min(scale, memory_scale(gpu.memory_bytes));
+  return scale;
+}
+
+Reason unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
+             const std::function<bool(Library)>& has_library) {
+  if (device == Device::host) return unmet_by_host(needs, machine.host, has_library);
+  if (machine.gpus.empty()) {
+    std::string text = "no CUDA device";
+    if (!machine.cuda_error.empty()) text += ": " + machine.cuda_error;
+    if (!machine.cuda_advice.empty()) text += "; " + machine.cuda_advice;
+    return text;
+  }
+  std::vector<const Gpu*> used;
+  for (const int ordinal : gpus)
+    for (const Gpu& gpu : machine.gpus)
+      if (gpu.ordinal == ordinal) used.push_back(&gpu);
+  if (Reason reason = too_few_gpus(needs, machine, used.size())) return reason;
+  used.resize(static_cast<std::size_t>(std::max(needs.gpus, 0)));
+  for (const Gpu* gpu : used)
+    if (Reason reason = unmet_by_gpu(needs, *gpu)) return reason;
+  if (needs.peer_access)
+    if (Reason reason = no_peer_access(used)) return reason;
+  if (needs.driver > machine.driver_cuda_version)
+    return "needs a driver for CUDA " + cuda_text(needs.driver) + ", this one supports " +
+           cuda_text(machine.driver_cuda_version) + "; update the NVIDIA driver";
+  return unmet_by_host(needs, machine.host, has_library);
+}
+
+}  // namespace aisp::machine

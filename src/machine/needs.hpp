@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether this machine can run a pair or variant, in plain words.
+#pragma once
+#include <aisp/needs.hpp>
+#include <aisp/pair.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machine/machine.hpp"
+
+namespace aisp::machine {
+
+// Why `needs` are not met on these GPUs (ordinals; the first needs.gpus of them would be used) and the way round it, one line;
+// nothing when they are met. `has_library` is for tests.
+std::optional<std::string> unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
+                                 const std::function<bool(Library)>& has_library = {});
+
+// The part of a workload's full size that fits this much device memory: 1 from 16 GB up, 0.5 from 8, 0.25 from 4, else 0.1.
+double memory_scale(std::uint64_t device_memory_bytes);
+// The smallest of the GPUs given; 1 without one.
+double memory_scale(const Machine& machine, const std::vector<int>& gpus);
+
+// Distributed shared memory between the blocks of a cluster.
+bool has_dsmem(const Gpu& gpu);
+
+struct Answer {
+  bool yes = false;
+  std::string why;
+};
+// The fifth-generation tensor core's instructions (tcgen05), tensor memory included.
+Answer tcgen05_support(const Gpu& gpu);
+
+}  // namespace aisp::machine

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NVIDIA Management Library, opened at run time. Reading needs no root and no CUDA context, and works in containers. What
+// this driver or GPU does not tell is nullopt.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machine/machine.hpp"
+
+namespace aisp::machine {
+
+struct GpuSample {
+  int sm_clock_mhz = 0;
+  int memory_clock_mhz = 0;
+  double power_w = 0;
+  int temperature_c = 0;
+  std::uint64_t throttle_reasons = 0;  // what throttle_text() reads
+};
+
+struct NvmlFunctions;
+
+class NvmlDevice {
+ public:
+  NvmlDevice(const NvmlFunctions& functions, void* handle) : functions_{&functions}, handle_{handle} {}
+
+  std::optional<GpuSample> sample() const;         // below a millisecond; fields the GPU does not tell stay 0
+  std::optional<std::uint64_t> energy_mj() const;  // total since the driver was loaded
+  std::optional<int> sm_clock_mhz() const;
+  std::optional<std::uint64_t> throttle_reasons() const;
+  std::vector<GpuProcess> compute_processes() const;
+  GpuCondition condition() const;
+
+ private:
+  const NvmlFunctions* functions_;
+  void* handle_;
+};
+
+class Nvml {
+ public:
+  // Opened by the first call. Never throws: available() and error() tell.
+  static const Nvml& get();
+
+  // For tests: functions found by `symbol`.
+  explicit Nvml(const std::function<void*(const char*)>& symbol);
+  explicit Nvml(std::string error);
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  bool available() const { return error_.empty(); }
+  const std::string& error() const { return error_; }
+  std::optional<std::string> driver_version() const;
+  std::optional<NvmlDevice> device(const std::string& uuid) const;
+
+ private:
+  std::unique_ptr<NvmlFunctions> functions_;
+  std::string error_;
+};
+
+// Bits of NVML's clocks event reasons that hold the clock back: "software power cap, thermal slowdown (software)". Idle and
+// application-chosen clocks are named too; empty for 0.
+std::string throttle_text(std::uint64_t reasons);
+// Without idle and other harmless ones.
+bool slows_down(std::uint64_t reasons);
+
+}  // namespace aisp::machine

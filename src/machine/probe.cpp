@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parent's side of the probe; CUDA is called in probe_cuda.cpp only.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/process.hpp"
+#include "base/text.hpp"
+#include "machine/host.hpp"
+#include "machine/json.hpp"
+
+namespace aisp::machine {
+namespace {
+
+struct Reading {
+  std::string text;
+  bool complete = false;  // the end came before the deadline
+};
+
+Reading read_until(int descriptor, double deadline_s) {
+  Reading reading;
+  std::string block(1 << 16, '\0');
+  for (;;) {
+    const double left_s = deadline_s - base::monotonic_s();
+    if (left_s <= 0) return reading;
+    pollfd ready{descriptor, POLLIN, 0};
+    if (::poll(&ready, 1, static_cast<int>(left_s * 1e3) + 1) <= 0) continue;
+    const ssize_t got = ::read(descriptor, block.data(), block.size());
+    if (got > 0) reading.text.append(block, 0, static_cast<std::size_t>(got));
+    if (got == 0) {
+      reading.complete = true;
+      return reading;
+    }
+    if (got < 0 && errno != EAGAIN && errno != EINTR) return reading;
+  }
+}
+
+Machine without_gpus(const std::string& error, const std::string& advice) {
+  Machine machine;
+  machine.cuda_error = error;
+  machine.cuda_advice = advice;
+  machine.driver_version = read_driver_version("/");
+  machine.host = read_host();
+  return machine;
+}
+
+}  // namespace
+
+Machine probe(double limit_s, const std::string& executable) try {
+  const std::string see_smi = "look at nvidia-smi and the kernel's log (dmesg); scripts/reset-gpu.sh or a reboot may help";
+  base::Child child{{.argv = {executable, "__probe", std::to_string(base::Child::result_fd_in_child)}, .result_pipe = true}};
+  const Reading reading = read_until(child.result_fd(), base::monotonic_s() + limit_s);
+  if (!reading.complete) {
+    child.terminate(0.5);
+    return without_gpus("the CUDA driver did not answer within " + base::human_duration(limit_s), see_smi);
+  }
+  const std::optional<base::ExitState> state = child.wait(5);
+  if (state && state->signalled)
+    return without_gpus("the CUDA driver crashed the process that asked it (" + state->text() + ")", see_smi);
+  const nlohmann::json json = nlohmann::json::parse(reading.text, nullptr, false);
+  if (!json.is_object())
+    return without_gpus(
+        "the process that asks the CUDA driver gave no answer (" + (state ? state->text() : std::string{"it hangs"}) + ")",
+        see_smi);
+  return json.get<Machine>();
+} catch (const base::Error& error) {
+  return without_gpus(error.what(), "check the limits on processes (ulimit -u) and the program's file");
+} catch (const nlohmann::json::exception& error) {
+  return without_gpus(std::string{"the process that asks the CUDA driver gave an unreadable answer: "} + error.what(),
+                      "build aisp anew");
+}
+
+int probe_main(int fd) {
+  const std::string text = nlohmann::json(probe_here()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written < 0 && errno != EINTR) return static_cast<int>(base::Exit::failed);
+    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return static_cast<int>(base::Exit::good);
+}
+
+}  // namespace aisp::machine

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "pair/session.hpp"
+
+namespace aisp::measure {
+
+// Empties the L2 of all of a session's GPUs: persisting lines are reset, and twice the L2 is written and read again. Its buffers are
+// allocated once.
+class ColdCache {
+ public:
+  explicit ColdCache(pair::Session& session);
+  ~ColdCache();
+  ColdCache(const ColdCache&) = delete;
+  ColdCache& operator=(const ColdCache&) = delete;
+
+  void evict();  // queued on the session's main streams
+
+ private:
+  struct Flush {
+    int gpu;
+    void* data;
+    std::size_t bytes;
+  };
+  pair::Session& session_;
+  std::vector<Flush> flushes_;
+  std::uint32_t value_ = 1;
+};
+
+}  // namespace aisp::measure

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/gpu_kernels.hpp"
+
+#include <aisp/check.hpp>
+
+// Kernels outside any namespace: these names appear in profiles.
+__global__ void aisp_empty() {}
+__global__ void aisp_sample_begin() {}
+__global__ void aisp_sample_end() {}
+
+namespace {
+
+__global__ void spin_until_kernel(const volatile std::uint32_t* flag, std::uint32_t wanted) {
+  while (*flag < wanted) {
+  }
+}
+
+__global__ void write_kernel(uint4* data, std::size_t count, std::uint32_t value) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
+    data[i] = make_uint4(value, value, value, value);
+}
+
+// Reading the lines written last first would find them in L2; from front to back every read misses and pushes a dirty line out.
+__global__ void read_kernel(const uint4* data, std::size_t count, std::uint32_t value, std::uint32_t* never) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  std::uint32_t different = 0;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
+    different |= data[i].x ^ value;
+  if (different != 0) *never = different;
+}
+
+}  // namespace
+
+namespace aisp::measure {
+
+void launch_empty_kernel(cudaStream_t stream) { aisp_empty<<<1, 1, 0, stream>>>(); }
+void launch_sample_begin(cudaStream_t stream) { aisp_sample_begin<<<1, 1, 0, stream>>>(); }
+void launch_sample_end(cudaStream_t stream) { aisp_sample_end<<<1, 1, 0, stream>>>(); }
+
+void launch_spin_until(const std::uint32_t* flag, std::uint32_t wanted, cudaStream_t stream) {
+  spin_until_kernel<<<1, 1, 0, stream>>>(flag, wanted);
+  check(cudaGetLastError());
+}
+
+void launch_evict_l2(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream) {
+  const std::size_t count = bytes / sizeof(uint4);
+  write_kernel<<<1056, 256, 0, stream>>>(static_cast<uint4*>(data), count, value);
+  read_kernel<<<1056, 256, 0, stream>>>(static_cast<const uint4*>(data), count, value, static_cast<std::uint32_t*>(data));
+  check(cudaGetLastError());
+}
+
+}  // namespace aisp::measure

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace aisp::measure {
+
+// The shortest piece of work there is: what the stopwatch reads for it, less its own duration, is the stopwatch's own time.
+void launch_empty_kernel(cudaStream_t stream);
+// Named, so that a profiler's records show where a sample begins and ends.
+void launch_sample_begin(cudaStream_t stream);
+void launch_sample_end(cudaStream_t stream);
+// Holds `stream` until *flag >= wanted (mapped host memory): for drivers without stream memory operations.
+void launch_spin_until(const std::uint32_t* flag, std::uint32_t wanted, cudaStream_t stream);
+// Writes `bytes` at `data`, then reads them again: afterwards L2 holds nothing but clean lines of `data`.
+void launch_evict_l2(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream);
+
+}  // namespace aisp::measure

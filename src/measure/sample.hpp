@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <aisp/workload.hpp>
+
+#include <string>
+#include <vector>
+
+#include "pair/launch_state.hpp"
+
+namespace aisp::measure {
+
+struct MetricValue {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  Metrics::Better better = Metrics::Better::lower;
+};
+
+// One timed execution.
+struct Sample {
+  int round = 0;
+  double raw_ms = 0;        // as the stopwatch read it
+  double host_ms = 0;       // host clock, start to work finished
+  double late_ms = 0;       // how long the GPUs stayed busy after the end of the sample
+  std::vector<pair::Mark> marks;
+  std::vector<MetricValue> metrics;
+};
+
+}  // namespace aisp::measure

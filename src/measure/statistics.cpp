@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace aisp::measure {
+namespace {
+
+double median_in_place(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+}  // namespace
+
+double percentile(std::span<const double> sorted, double percent) {
+  const double rank = percent / 100 * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(std::floor(rank));
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  const double fraction = rank - static_cast<double>(below);
+  return sorted[below] + (sorted[above] - sorted[below]) * fraction;
+}
+
+double median(std::span<const double> values) {
+  std::vector<double> copy(values.begin(), values.end());
+  return copy.empty() ? 0 : median_in_place(copy);
+}
+
+evidence::Summary summarize(std::span<const double> values, std::span<const double> custom_percentiles) {
+  evidence::Summary summary;
+  summary.count = values.size();
+  if (values.empty()) return summary;
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double count = static_cast<double>(sorted.size());
+  summary.mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : sorted) squares += (value - summary.mean) * (value - summary.mean);
+  summary.std = sorted.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  summary.min = sorted.front();
+  summary.max = sorted.back();
+  summary.p25 = percentile(sorted, 25);
+  summary.median = summary.p50 = percentile(sorted, 50);
+  summary.p75 = percentile(sorted, 75);
+  summary.p90 = percentile(sorted, 90);
+  summary.p95 = percentile(sorted, 95);
+  summary.p99 = percentile(sorted, 99);
+  for (const double percent : custom_percentiles) summary.custom.push_back({percent, percentile(sorted, percent)});
+  return summary;
+}
+
+Interval ratio_of_medians(std::span<const double> numerator, std::span<const double> denominator, std::uint64_t seed, int resamples) {
+  const std::size_t rounds = std::min(numerator.size(), denominator.size());
+  if (rounds == 0) return {};
+  Interval interval;
+  interval.value = median(numerator) / median(denominator);
+  std::mt19937_64 random{seed};
+  std::uniform_int_distribution<std::size_t> pick{0, rounds - 1};
+  std::vector<double> above(rounds), below(rounds), ratios(static_cast<std::size_t>(resamples));
+  for (double& ratio : ratios) {
+    for (std::size_t i = 0; i < rounds; ++i) {
+      const std::size_t round = pick(random);
+      above[i] = numerator[round];
+      below[i] = denominator[round];
+    }
+    ratio = median_in_place(above) / median_in_place(below);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  interval.low = percentile(ratios, 2.5);
+  interval.high = percentile(ratios, 97.5);
+  return interval;
+}
+
+evidence::Verdict verdict(const Interval& speedup) {
+  if (speedup.low > 1) return evidence::Verdict::faster;
+  if (speedup.high < 1) return evidence::Verdict::slower;
+  return evidence::Verdict::cannot_tell;
+}
+
+}  // namespace aisp::measure

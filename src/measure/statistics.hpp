@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "evidence/result.hpp"
+
+namespace aisp::measure {
+
+// Linear interpolation between the two nearest ranks (Hyndman and Fan, type 7). `sorted` must not be empty; percent in [0, 100].
+double percentile(std::span<const double> sorted, double percent);
+double median(std::span<const double> values);
+// Standard deviation with n - 1; zeros for an empty set.
+evidence::Summary summarize(std::span<const double> values, std::span<const double> custom_percentiles = {});
+
+struct Interval {
+  double value = 0;
+  double low = 0;
+  double high = 0;
+  double relative_width() const { return value > 0 ? (high - low) / value : 0; }
+};
+
+// Ratio of medians, numerator over denominator, with its 95 % percentile-bootstrap interval. Entry i of both spans belongs to the
+// same round, and rounds are resampled, so that what both share in a round (clock, temperature) does not widen the interval.
+// Deterministic for a seed. (Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13.)
+Interval ratio_of_medians(std::span<const double> numerator, std::span<const double> denominator, std::uint64_t seed,
+                          int resamples = 1000);
+
+// Faster or slower when the interval excludes 1, cannot tell otherwise.
+evidence::Verdict verdict(const Interval& speedup);
+
+}  // namespace aisp::measure

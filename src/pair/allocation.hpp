@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <aisp/buffers.hpp>
+
+#include <string>
+
+namespace aisp::pair {
+
+// The memory behind a Buffer, with a red zone in front and behind, freed at the end. `gpu` is a CUDA ordinal (-1: host pair).
+class Allocation {
+ public:
+  Allocation(Buffer& buffer, int gpu, bool red_zones);
+  ~Allocation();
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+
+  // Paints the red zones; damage since then is described, or nothing returned.
+  void paint();
+  std::string damage() const;
+  std::size_t bytes() const { return total_bytes_; }
+  int gpu() const { return gpu_; }  // where its kernels run: -1 for host memory
+
+ private:
+  Buffer& buffer_;
+  int gpu_;
+  std::size_t front_bytes_ = 0;
+  std::size_t back_bytes_ = 0;
+  std::size_t total_bytes_ = 0;
+  void* base_ = nullptr;
+};
+
+}  // namespace aisp::pair

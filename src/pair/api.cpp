@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the public API that are not in its headers.
+#include <aisp/check.hpp>
+#include <aisp/tolerance.hpp>
+#include <aisp/workload.hpp>
+
+#include <cmath>
+#include <filesystem>
+
+namespace aisp {
+namespace {
+
+std::string describe(cudaError_t status, const std::source_location& where) {
+  return std::string{cudaGetErrorName(status)} + ": " + cudaGetErrorString(status) + " (" +
+         std::filesystem::path{where.file_name()}.filename().string() + ":" + std::to_string(where.line()) + ")";
+}
+
+}  // namespace
+
+CudaError::CudaError(cudaError_t status, const std::source_location& where)
+    : std::runtime_error{describe(status, where)}, status_{status} {}
+
+void throw_cuda_error(cudaError_t status, const std::source_location& where) { throw CudaError{status, where}; }
+
+double Workload::expected(std::size_t) const {
+  throw std::logic_error{"the workload declares no float64 reference: override expected() or expected_output()"};
+}
+
+double Workload::expected_output(int output, std::size_t index) const {
+  if (output != 0) throw std::logic_error{"a workload with several outputs overrides expected_output()"};
+  return expected(index);
+}
+
+double Workload::expected_quantized(std::string_view, int output, std::size_t index) const { return expected_output(output, index); }
+
+std::size_t Workload::output_length(int) const { return static_cast<std::size_t>(-1); }
+
+Tolerance resolve(const Tolerance& tolerance, ElementType type) {
+  if (tolerance.kind != Tolerance::Kind::automatic) return tolerance;
+  if (type > ElementType::e5m2) return exact;
+  const double stored = rounding_error(type);
+  const double operands = rounding_error(tolerance.operands);
+  const double accumulator = rounding_error(tolerance.accumulator);
+  const double sum = stored * stored + 2 * operands * operands + tolerance.reduction * accumulator * accumulator;
+  return within(3 * std::sqrt(sum));
+}
+
+}  // namespace aisp

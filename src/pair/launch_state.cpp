@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/launch_state.hpp"
+
+#include <aisp/check.hpp>
+
+namespace aisp::pair {
+
+LaunchState::~LaunchState() {
+  for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+}
+
+void LaunchState::push_range(const char* name) {
+  if (on_push_range) on_push_range(name);
+}
+
+void LaunchState::pop_range() {
+  if (on_pop_range) on_pop_range();
+}
+
+void LaunchState::start_recording() {
+  pending_.clear();
+  recording_ = true;
+  started_ = std::chrono::steady_clock::now();
+}
+
+void LaunchState::record(const char* name, int request, cudaStream_t on) {
+  if (!recording_) return;
+  pending_.push_back({name != nullptr ? name : "", request, std::chrono::steady_clock::now()});
+  if (!on_gpu_) return;
+  if (events_.size() < pending_.size()) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event));
+    events_.push_back(event);
+  }
+  check(cudaEventRecord(events_[pending_.size() - 1], on));
+}
+
+std::vector<Mark> LaunchState::stop_recording(cudaEvent_t start) {
+  recording_ = false;
+  std::vector<Mark> marks;
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    Mark mark{pending_[i].name, pending_[i].request, 0};
+    if (on_gpu_) {
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, start, events_[i]));
+      mark.at_ms = milliseconds;
+    } else {
+      mark.at_ms = std::chrono::duration<double, std::milli>(pending_[i].when - started_).count();
+    }
+    marks.push_back(std::move(mark));
+  }
+  return marks;
+}
+
+}  // namespace aisp::pair

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/memory.hpp"
+
+#include <aisp/check.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "pair/elements.cuh"
+#include "pair/memory_gpu.hpp"
+
+namespace aisp::pair {
+namespace {
+
+void select(int gpu) { check(cudaSetDevice(gpu)); }
+
+// Calls work(first, last) on slices of [0, count) from a few threads and adds the results.
+template <class Result, class Work>
+Result in_slices(std::size_t count, Work work) {
+  const std::size_t threads = std::clamp<std::size_t>(count / (1u << 20), 1, std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<Result> results(threads);
+  std::vector<std::thread> workers;
+  for (std::size_t t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] { results[t] = work(count * t / threads, count * (t + 1) / threads); });
+  for (auto& worker : workers) worker.join();
+  return std::accumulate(results.begin(), results.end(), Result{});
+}
+
+Norms compare_on_host(const Elements& x, const Elements& reference, double rms) {
+  const bool bitwise = x.type == reference.type;
+  return in_slices<Norms>(x.count, [&](std::size_t first, std::size_t last) {
+    Norms norms;
+    for (std::size_t i = first; i < last; ++i) {
+      const ElementError error = element_error(load_value(x.data, x.type, i), load_value(reference.data, reference.type, i), rms);
+      norms.difference_squared += error.difference_squared;
+      norms.reference_squared += error.reference_squared;
+      norms.largest_element_error = std::max(norms.largest_element_error, error.element_error);
+      norms.mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
+      norms.not_finite += error.not_finite;
+    }
+    return norms;
+  });
+}
+
+template <class T>
+void sort_as(void* data, std::size_t count) {
+  std::sort(static_cast<T*>(data), static_cast<T*>(data) + count);
+}
+
+void sort_records(void* data, std::size_t element_bytes, std::size_t count) {
+  std::vector<unsigned char> copy(static_cast<unsigned char*>(data), static_cast<unsigned char*>(data) + count * element_bytes);
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::memcmp(&copy[a * element_bytes], &copy[b * element_bytes], element_bytes) < 0;
+  });
+  for (std::size_t i = 0; i < count; ++i)
+    std::memcpy(static_cast<unsigned char*>(data) + i * element_bytes, &copy[order[i] * element_bytes], element_bytes);
+}
+
+void sort_on_host(void* data, ElementType type, std::size_t element_bytes, std::size_t count) {
+  switch (type) {
+    case ElementType::f64: return sort_as<double>(data, count);
+    case ElementType::f32: return sort_as<float>(data, count);
+    case ElementType::i8: return sort_as<std::int8_t>(data, count);
+    case ElementType::u8: return sort_as<std::uint8_t>(data, count);
+    case ElementType::i16: return sort_as<std::int16_t>(data, count);
+    case ElementType::u16: return sort_as<std::uint16_t>(data, count);
+    case ElementType::i32: return sort_as<std::int32_t>(data, count);
+    case ElementType::u32: return sort_as<std::uint32_t>(data, count);
+    case ElementType::i64: return sort_as<std::int64_t>(data, count);
+    case ElementType::u64: return sort_as<std::uint64_t>(data, count);
+    default: return sort_records(data, element_bytes, count);
+  }
+}
+
+}  // namespace
+
+double Norms::relative_l2() const {
+  if (difference_squared == 0) return 0;
+  return reference_squared > 0 ? std::sqrt(difference_squared / reference_squared) : INFINITY;
+}
+
+Norms Norms::operator+(const Norms& other) const {
+  return {difference_squared + other.difference_squared, reference_squared + other.reference_squared,
+          std::max(largest_element_error, other.largest_element_error), mismatches + other.mismatches,
+          not_finite + other.not_finite};
+}
+
+void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed, int gpu) {
+  if (gpu >= 0) {
+    select(gpu);
+    return gpu::fill_pattern(data, type, count, pattern, seed);
+  }
+  in_slices<int>(count, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) store_pattern(data, type, i, pattern, seed);
+    return 0;
+  });
+}
+
+void set_bytes(void* data, int value, std::size_t bytes, int gpu) {
+  if (bytes == 0) return;
+  if (gpu < 0) {
+    std::memset(data, value, bytes);
+    return;
+  }
+  select(gpu);
+  check(cudaMemset(data, value, bytes));
+  check(cudaDeviceSynchronize());
+}
+
+std::uint64_t digest(const void* data, std::size_t bytes, int gpu) {
+  if (bytes == 0) return 0;
+  if (gpu >= 0) {
+    select(gpu);
+    return gpu::digest(data, bytes);
+  }
+  return in_slices<std::uint64_t>((bytes + 7) / 8, [&](std::size_t first, std::size_t last) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = first; i < last; ++i) sum += digest_part(data, bytes, i);
+    return sum;
+  });
+}
+
+std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu) {
+  if (bytes == 0) return 0;
+  if (gpu >= 0) {
+    select(gpu);
+    return gpu::count_byte_mismatches(data, value, bytes);
+  }
+  const auto* x = static_cast<const unsigned char*>(data);
+  return static_cast<std::size_t>(std::count_if(x, x + bytes, [&](unsigned char byte) { return byte != value; }));
+}
+
+Norms compare(const Elements& x, const Elements& reference) {
+  if (x.count == 0) return {};
+  if (x.gpu >= 0) {
+    select(x.gpu);
+    return gpu::compare(x, reference);
+  }
+  double rms = 0;
+  if (is_floating(x.type) || is_floating(reference.type))
+    rms = std::sqrt(compare_on_host(x, reference, 0).reference_squared / static_cast<double>(x.count));
+  return compare_on_host(x, reference, rms);
+}
+
+std::size_t count_not_finite(const Elements& x) {
+  if (x.count == 0 || !is_floating(x.type)) return 0;
+  if (x.gpu >= 0) {
+    select(x.gpu);
+    return gpu::count_not_finite(x);
+  }
+  return in_slices<std::size_t>(x.count, [&](std::size_t first, std::size_t last) {
+    std::size_t wrong = 0;
+    for (std::size_t i = first; i < last; ++i) wrong += !is_finite(load_value(x.data, x.type, i));
+    return wrong;
+  });
+}
+
+std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison) {
+  if (first.count == 0) return 0;
+  if (first.gpu >= 0) {
+    select(first.gpu);
+    return gpu::count_unwritten(first, first_poison, second, second_poison);
+  }
+  std::size_t unwritten = 0;
+  for (std::size_t i = 0; i < first.count; ++i)
+    unwritten += holds_byte(first.data, first.element_bytes, i, first_poison) &&
+                 holds_byte(second.data, second.element_bytes, i, second_poison);
+  return unwritten;
+}
+
+void sort_elements(void* data, ElementType type, std::size_t element_bytes, std::size_t count, int gpu) {
+  if (count < 2) return;
+  if (gpu < 0) return sort_on_host(data, type, element_bytes, count);
+  select(gpu);
+  if (gpu::sort_elements(data, type, count)) return;
+  std::vector<unsigned char> host(count * element_bytes);
+  check(cudaMemcpy(host.data(), data, host.size(), cudaMemcpyDeviceToHost));
+  sort_on_host(host.data(), type, element_bytes, count);
+  check(cudaMemcpy(data, host.data(), host.size(), cudaMemcpyHostToDevice));
+}
+
+double element_value(const void* host_data, ElementType type, std::size_t index) { return load_value(host_data, type, index); }
+
+}  // namespace aisp::pair

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations on registered buffers, wherever they live: fill, poison, digest, compare. Device buffers are worked on by kernels on their
+// own GPU, host buffers by the CPU, with the same results.
+#pragma once
+#include <aisp/buffers.hpp>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace aisp::pair {
+
+// Bytes in front of and behind every allocation that nobody may write.
+inline constexpr std::size_t red_zone_bytes = 256;
+
+// NaN in every floating-point type.
+inline constexpr int default_poison = 0xFF;
+
+inline bool on_device(const Buffer& buffer) { return buffer.memory == Memory::device; }
+
+// Where a span of elements lives and what they are; `gpu` is the CUDA ordinal, -1 for host memory.
+struct Elements {
+  const void* data = nullptr;
+  ElementType type = ElementType::record;
+  std::size_t element_bytes = 1;
+  std::size_t count = 0;
+  int gpu = -1;
+  std::size_t bytes() const { return count * element_bytes; }
+};
+
+// All calls return when the work is done.
+void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed, int gpu);
+void set_bytes(void* data, int value, std::size_t bytes, int gpu);
+// Order-dependent 64-bit digest: the same bytes give the same digest on CPU and GPU.
+std::uint64_t digest(const void* data, std::size_t bytes, int gpu);
+std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu);
+
+struct Norms {
+  double difference_squared = 0;
+  double reference_squared = 0;
+  double largest_element_error = 0;  // |x - r| / (|r| + rms(r)); infinity when x is not finite
+  std::size_t mismatches = 0;        // elements whose bits differ (same type), or whose values differ
+  std::size_t not_finite = 0;        // among x
+  double relative_l2() const;
+  Norms operator+(const Norms& other) const;
+};
+// x against reference, element by element; both on the same side (device or host), of any two numeric types or two equal ones.
+Norms compare(const Elements& x, const Elements& reference);
+std::size_t count_not_finite(const Elements& x);
+// Elements that hold poison byte `first_poison` in `first` and `second_poison` in `second`: nobody wrote them in either run.
+std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);
+// Ascending; records by their bytes.
+void sort_elements(void* data, ElementType type, std::size_t element_bytes, std::size_t count, int gpu);
+
+// Element `index` as float64 (integers beyond 2^53 lose their last bits).
+double element_value(const void* host_data, ElementType type, std::size_t index);
+
+}  // namespace aisp::pair

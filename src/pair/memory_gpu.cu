@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/memory_gpu.hpp"
+
+#include <aisp/check.hpp>
+#include <cub/device/device_radix_sort.cuh>
+
+#include <cmath>
+
+#include "pair/elements.cuh"
+
+namespace aisp::pair::gpu {
+namespace {
+
+constexpr int block_threads = 256;
+
+unsigned grid_for(std::size_t count) {
+  const std::size_t blocks = (count + block_threads - 1) / block_threads;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > 8192 ? 8192 : blocks);
+}
+
+__device__ std::size_t first_index() { return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ std::size_t index_step() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
+
+__global__ void fill_kernel(void* data, ElementType type, std::size_t count, Pattern pattern, std::uint64_t seed) {
+  for (std::size_t i = first_index(); i < count; i += index_step()) store_pattern(data, type, i, pattern, seed);
+}
+
+__global__ void digest_kernel(const void* data, std::size_t bytes, std::size_t words, unsigned long long* result) {
+  unsigned long long sum = 0;
+  for (std::size_t i = first_index(); i < words; i += index_step()) sum += digest_part(data, bytes, i);
+  atomicAdd(result, sum);
+}
+
+__global__ void byte_mismatch_kernel(const unsigned char* data, int value, std::size_t bytes, unsigned long long* result) {
+  unsigned long long wrong = 0;
+  for (std::size_t i = first_index(); i < bytes; i += index_step()) wrong += data[i] != static_cast<unsigned char>(value);
+  if (wrong != 0) atomicAdd(result, wrong);
+}
+
+struct Totals {
+  double difference_squared, reference_squared;
+  unsigned long long largest_error_bits;  // of a non-negative double, which order as integers
+  unsigned long long mismatches, not_finite;
+};
+
+__global__ void compare_kernel(Elements x, Elements reference, double rms, Totals* totals) {
+  double difference = 0, squared = 0, largest = 0;
+  unsigned long long mismatches = 0, not_finite = 0;
+  const bool bitwise = x.type == reference.type;
+  for (std::size_t i = first_index(); i < x.count; i += index_step()) {
+    const ElementError error = element_error(load_value(x.data, x.type, i), load_value(reference.data, reference.type, i), rms);
+    difference += error.difference_squared;
+    squared += error.reference_squared;
+    largest = fmax(largest, error.element_error);
+    mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
+    not_finite += error.not_finite;
+  }
+  atomicAdd(&totals->difference_squared, difference);
+  atomicAdd(&totals->reference_squared, squared);
+  atomicMax(&totals->largest_error_bits, static_cast<unsigned long long>(__double_as_longlong(largest)));
+  atomicAdd(&totals->mismatches, mismatches);
+  atomicAdd(&totals->not_finite, not_finite);
+}
+
+__global__ void not_finite_kernel(Elements x, unsigned long long* result) {
+  unsigned long long wrong = 0;
+  for (std::size_t i = first_index(); i < x.count; i += index_step()) wrong += !is_finite(load_value(x.data, x.type, i));
+  if (wrong != 0) atomicAdd(result, wrong);
+}
+
+__global__ void unwritten_kernel(Elements first, int first_poison, Elements second, int second_poison, unsigned long long* result) {
+  unsigned long long unwritten = 0;
+  for (std::size_t i = first_index(); i < first.count; i += index_step())
+    unwritten += holds_byte(first.data, first.element_bytes, i, first_poison) &&
+                 holds_byte(second.data, second.element_bytes, i, second_poison);
+  if (unwritten != 0) atomicAdd(result, unwritten);
+}
+
+// A zeroed value in device memory, read back when the work is done.
+template <class T>
+class Cell {
+ public:
+  Cell() {
+    check(cudaMalloc(&data_, sizeof(T)));
+    check(cudaMemset(data_, 0, sizeof(T)));
+  }
+  ~Cell() { cudaFree(data_); }
+  Cell(const Cell&) = delete;
+  Cell& operator=(const Cell&) = delete;
+  T* get() const { return data_; }
+  T read() const {
+    check(cudaGetLastError());
+    T value;
+    check(cudaMemcpy(&value, data_, sizeof(T), cudaMemcpyDeviceToHost));
+    return value;
+  }
+
+ private:
+  T* data_ = nullptr;
+};
+
+template <class T>
+void sort_as(void* data, std::size_t count) {
+  auto* keys = static_cast<T*>(data);
+  T* other = nullptr;
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  const int items = static_cast<int>(count);
+  check(cudaMalloc(&other, count * sizeof(T)));
+  cub::DoubleBuffer<T> buffers{keys, other};
+  check(cub::DeviceRadixSort::SortKeys(nullptr, workspace_bytes, buffers, items));
+  check(cudaMalloc(&workspace, workspace_bytes));
+  check(cub::DeviceRadixSort::SortKeys(workspace, workspace_bytes, buffers, items));
+  if (buffers.Current() != keys) check(cudaMemcpy(keys, buffers.Current(), count * sizeof(T), cudaMemcpyDeviceToDevice));
+  check(cudaDeviceSynchronize());
+  check(cudaFree(workspace));
+  check(cudaFree(other));
+}
+
+}  // namespace
+
+void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed) {
+  fill_kernel<<<grid_for(count), block_threads>>>(data, type, count, pattern, seed);
+  check(cudaGetLastError());
+  check(cudaDeviceSynchronize());
+}
+
+std::uint64_t digest(const void* data, std::size_t bytes) {
+  const std::size_t words = (bytes + 7) / 8;
+  const Cell<unsigned long long> result;
+  digest_kernel<<<grid_for(words), block_threads>>>(data, bytes, words, result.get());
+  return result.read();
+}
+
+std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes) {
+  const Cell<unsigned long long> result;
+  byte_mismatch_kernel<<<grid_for(bytes), block_threads>>>(static_cast<const unsigned char*>(data), value, bytes, result.get());
+  return result.read();
+}
+
+Norms compare(const Elements& x, const Elements& reference) {
+  const auto pass = [&](double rms) {
+    const Cell<Totals> totals;
+    compare_kernel<<<grid_for(x.count), block_threads>>>(x, reference, rms, totals.get());
+    return totals.read();
+  };
+  double rms = 0;
+  if (is_floating(x.type) || is_floating(reference.type)) {
+    const double squared = pass(0).reference_squared;
+    rms = x.count == 0 ? 0 : std::sqrt(squared / static_cast<double>(x.count));
+  }
+  const Totals totals = pass(rms);
+  Norms norms;
+  norms.difference_squared = totals.difference_squared;
+  norms.reference_squared = totals.reference_squared;
+  static_assert(sizeof(double) == sizeof(totals.largest_error_bits));
+  __builtin_memcpy(&norms.largest_element_error, &totals.largest_error_bits, sizeof(double));
+  norms.mismatches = totals.mismatches;
+  norms.not_finite = totals.not_finite;
+  return norms;
+}
+
+std::size_t count_not_finite(const Elements& x) {
+  const Cell<unsigned long long> result;
+  not_finite_kernel<<<grid_for(x.count), block_threads>>>(x, result.get());
+  return result.read();
+}
+
+std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison) {
+  const Cell<unsigned long long> result;
+  unwritten_kernel<<<grid_for(first.count), block_threads>>>(first, first_poison, second, second_poison, result.get());
+  return result.read();
+}
+
+bool sort_elements(void* data, ElementType type, std::size_t count) {
+  if (count > 0x7FFFFFFF) return false;
+  switch (type) {
+    case ElementType::i32: sort_as<std::int32_t>(data, count); return true;
+    case ElementType::u32: sort_as<std::uint32_t>(data, count); return true;
+    case ElementType::f32: sort_as<float>(data, count); return true;
+    case ElementType::u64: sort_as<unsigned long long>(data, count); return true;
+    case ElementType::i64: sort_as<long long>(data, count); return true;
+    default: return false;
+  }
+}
+
+}  // namespace aisp::pair::gpu

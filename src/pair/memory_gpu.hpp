@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU side of memory.hpp, on the current device. Not for use beyond memory.cpp.
+#pragma once
+#include "pair/memory.hpp"
+
+namespace aisp::pair::gpu {
+
+void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed);
+std::uint64_t digest(const void* data, std::size_t bytes);
+std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes);
+Norms compare(const Elements& x, const Elements& reference);
+std::size_t count_not_finite(const Elements& x);
+std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);
+bool sort_elements(void* data, ElementType type, std::size_t count);  // false: this type is sorted on the host
+
+}  // namespace aisp::pair::gpu

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/session.hpp"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <system_error>
+
+#include "pair/threads.hpp"
+
+namespace aisp::pair {
+namespace {
+
+
+std::string default_name(Role role, std::size_t index) {
+  constexpr const char* roles[] = {"input", "output", "inout", "scratch"};
+  return std::string{roles[static_cast<std::size_t>(role)]} + " " + std::to_string(index);
+}
+
+void write_words(const std::filesystem::path& path, std::size_t bytes, std::uint64_t seed) {
+  std::ofstream out{path, std::ios::binary | std::ios::trunc};
+  std::vector<std::uint64_t> block(1u << 17);
+  for (std::size_t written = 0; written < bytes;) {
+    for (std::size_t i = 0; i < block.size(); ++i) block[i] = random_bits(seed, written / 8 + i);
+    const std::size_t part = std::min(bytes - written, block.size() * 8);
+    out.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(part));
+    written += part;
+  }
+  out.close();
+  if (!out) throw std::system_error{errno, std::generic_category(), "cannot write the input file " + path.string()};
+}
+
+bool is_input(const Buffer& buffer) { return buffer.role == Role::input || buffer.role == Role::inout; }
+
+}  // namespace
+
+Session::Session(const Pair& pair, SessionOptions options)
+    : pair_{pair}, options_{std::move(options)}, launch_{pair.device == Device::gpu} {
+  if (on_gpu()) open_streams();
+  workload_ = pair.make(*this);
+  refill(options_.seed);
+}
+
+Session::~Session() {
+  if (on_gpu()) cudaDeviceSynchronize();
+  workload_.reset();
+  teams_.clear();
+  allocations_.clear();
+  for (const cudaEvent_t event : extra_events_) cudaEventDestroy(event);
+  for (const cudaEvent_t event : fork_join_events_) cudaEventDestroy(event);
+  for (const cudaStream_t stream : extra_streams_) cudaStreamDestroy(stream);
+  for (const cudaStream_t stream : main_streams_) cudaStreamDestroy(stream);
+  std::error_code ignored;
+  if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
+}
+
+void Session::open_streams() {
+  for (const int ordinal : options_.gpus) {
+    check(cudaSetDevice(ordinal));
+    cudaStream_t stream = nullptr;
+    cudaEvent_t event = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    main_streams_.push_back(stream);
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    fork_join_events_.push_back(event);
+  }
+  select_first_gpu();
+  launch_.stream = main_streams_.at(0);
+  launch_.streams = main_streams_;
+}
+
+void Session::select_first_gpu() const {
+  if (on_gpu()) check(cudaSetDevice(options_.gpus.at(0)));
+}
+
+Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
+                     std::function<void(void*, std::uint64_t)> fill, const BufferOptions& options) {
+  Buffer& buffer = buffers_.emplace_back();
+  buffer.name = options.name[0] != '\0' ? options.name : default_name(role, buffers_.size() - 1);
+  buffer.role = role;
+  buffer.type = type;
+  buffer.memory = options.memory != Memory::automatic ? options.memory : on_gpu() ? Memory::device : Memory::pageable;
+  buffer.device = options.device;
+  buffer.unordered = options.unordered;
+  buffer.huge_pages = options.huge_pages;
+  buffer.constant = options.constant;
+  buffer.alignment = options.alignment;
+  buffer.count = count;
+  buffer.element_bytes = element_bytes;
+  buffer.pattern = pattern;
+  buffer.fill = std::move(fill);
+  const int gpu = on_gpu() ? options_.gpus.at(static_cast<std::size_t>(options.device)) : -1;
+  allocations_.push_back(std::make_unique<Allocation>(buffer, gpu, options_.red_zones));
+  if (role == Role::output || role == Role::inout) results_.push_back(&buffer);
+  select_first_gpu();
+  return buffer;
+}
+
+void Session::fill(Buffer& buffer, std::uint64_t seed) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i)
+    if (&buffers_[i] == &buffer) buffer.seed = random_bits(seed, i);
+  if (buffer.fill) {
+    buffer.host_copy.resize(buffer.bytes());
+    buffer.fill(buffer.host_copy.data(), buffer.seed);
+  }
+  restore(buffer);
+}
+
+void Session::restore(Buffer& buffer) {
+  if (!buffer.fill) return fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, buffer.seed, gpu_of(buffer));
+  if (on_gpu()) check(cudaMemcpy(buffer.data, buffer.host_copy.data(), buffer.bytes(), cudaMemcpyDefault));
+  else std::copy(buffer.host_copy.begin(), buffer.host_copy.end(), static_cast<std::byte*>(buffer.data));
+}
+
+void Session::refill(std::uint64_t seed) {
+  seed_ = seed;
+  for (Buffer& buffer : buffers_) {
+    if (is_input(buffer)) fill(buffer, seed);
+    else set_bytes(buffer.data, default_poison, buffer.bytes(), gpu_of(buffer));
+  }
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const std::uint64_t file_seed = random_bits(~seed, i);
+    if (files_[i].seed == file_seed) continue;
+    files_[i].seed = file_seed;
+    write_words(files_[i].path, files_[i].bytes, file_seed);
+  }
+  for (const auto& allocation : allocations_) allocation->paint();
+  select_first_gpu();
+}
+
+void Session::refill_variable(std::uint64_t seed) {
+  for (Buffer& buffer : buffers_)
+    if (is_input(buffer) && !buffer.constant) fill(buffer, seed);
+  select_first_gpu();
+}
+
+void Session::restore_inouts() {
+  for (Buffer& buffer : buffers_)
+    if (buffer.role == Role::inout) restore(buffer);
+  select_first_gpu();
+}
+
+bool Session::changes_state() const {
+  return std::any_of(buffers_.begin(), buffers_.end(), [](const Buffer& buffer) { return buffer.role == Role::inout; });
+}
+
+void Session::poison_outputs(int value) {
+  for (const Buffer& buffer : buffers_)
+    if (buffer.role == Role::output) set_bytes(buffer.data, value, buffer.bytes(), gpu_of(buffer));
+  select_first_gpu();
+}
+
+std::uint64_t Session::digest_inputs() const {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < buffers_.size(); ++i)
+    if (buffers_[i].role == Role::input)
+      sum += random_bits(digest(buffers_[i].data, buffers_[i].bytes(), gpu_of(buffers_[i])), i);
+  for (const File& file : files_) {
+    std::ifstream in{file.path, std::ios::binary};
+    std::vector<char> block(1u << 20);
+    for (std::size_t offset = 0; in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0; ++offset)
+      sum += random_bits(digest(block.data(), static_cast<std::size_t>(in.gcount()), -1), offset);
+  }
+  select_first_gpu();
+  return sum;
+}
+
+std::vector<std::string> Session::damaged_red_zones() const {
+  std::vector<std::string> damages;
+  for (const auto& allocation : allocations_)
+    if (std::string damage = allocation->damage(); !damage.empty()) damages.push_back(std::move(damage));
+  select_first_gpu();
+  return damages;
+}
+
+Elements Session::elements(const Buffer& buffer, std::size_t count) const {
+  return {buffer.data, buffer.type, buffer.element_bytes, count, gpu_of(buffer)};
+}
+
+double Session::prepare(const Variant& variant) {
+  if (variant.prepare == nullptr) return 0;
+  const auto start = std::chrono::steady_clock::now();
+  variant.prepare(*workload_, launch_);
+  synchronize_all();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Session::before_sample(const Variant& variant) {
+  restore_inouts();
+  if (variant.reset != nullptr) {
+    variant.reset(*workload_, launch_);
+    synchronize_all();
+  }
+}
+
+void Session::execute(const Variant& variant, int poison) {
+  before_sample(variant);
+  poison_outputs(poison);
+  fork();
+  variant.run(*workload_, launch_);
+  join();
+  if (on_gpu()) {
+    check(cudaGetLastError());
+    check(cudaStreamSynchronize(launch_.stream));
+  }
+}
+
+void Session::fork() {
+  if (main_streams_.size() < 2) return;
+  check(cudaEventRecord(fork_join_events_[0], main_streams_[0]));
+  for (std::size_t i = 1; i < main_streams_.size(); ++i) check(cudaStreamWaitEvent(main_streams_[i], fork_join_events_[0]));
+}
+
+void Session::join() {
+  if (main_streams_.size() < 2) return;
+  for (std::size_t i = 1; i < main_streams_.size(); ++i) {
+    check(cudaSetDevice(options_.gpus[i]));
+    check(cudaEventRecord(fork_join_events_[i], main_streams_[i]));
+    check(cudaStreamWaitEvent(main_streams_[0], fork_join_events_[i]));
+  }
+  select_first_gpu();
+}
+
+void Session::synchronize_all() {
+  if (!on_gpu()) return;
+  for (const int ordinal : options_.gpus) {
+    check(cudaSetDevice(ordinal));
+    check(cudaDeviceSynchronize());
+  }
+  select_first_gpu();
+}
+
+std::uint64_t Session::device_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& allocation : allocations_) sum += allocation->gpu() >= 0 ? allocation->bytes() : 0;
+  return sum;
+}
+
+std::uint64_t Session::host_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& allocation : allocations_) sum += allocation->gpu() < 0 ? allocation->bytes() : 0;
+  return sum;
+}
+
+FileInput Session::file(const char* name, std::size_t bytes) {
+  // Written by the refill that follows the workload's construction; a seed that no refill uses marks it as missing.
+  files_.push_back({scratch_directory() / name, bytes, ~std::uint64_t{0}});
+  return FileInput{files_.back().path, bytes, &files_.back().seed};
+}
+
+std::size_t Session::scaled(std::size_t full, std::size_t multiple) const {
+  const auto wanted = static_cast<std::size_t>(std::floor(static_cast<double>(full) * options_.scale));
+  return std::max(wanted / multiple, std::size_t{1}) * multiple;
+}
+
+cudaStream_t Session::stream(int gpu, bool urgent) {
+  check(cudaSetDevice(device_ordinal(gpu)));
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
+  extra_streams_.push_back(stream);
+  select_first_gpu();
+  return stream;
+}
+
+cudaEvent_t Session::event(int gpu) {
+  check(cudaSetDevice(device_ordinal(gpu)));
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  extra_events_.push_back(event);
+  select_first_gpu();
+  return event;
+}
+
+ThreadTeam& Session::threads(int workers, bool pinned) {
+  teams_.push_back(make_thread_team(workers, pinned));
+  return *teams_.back();
+}
+
+int Session::cpus() const {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::filesystem::path Session::scratch_directory() {
+  if (!scratch_.empty()) return scratch_;
+  const auto parent = options_.scratch_parent.empty() ? std::filesystem::temp_directory_path() : options_.scratch_parent;
+  std::string path = (parent / "aisp-scratch-XXXXXX").string();
+  if (mkdtemp(path.data()) == nullptr)
+    throw std::system_error{errno, std::generic_category(), "cannot make a scratch folder in " + parent.string()};
+  scratch_ = path;
+  return scratch_;
+}
+
+}  // namespace aisp::pair

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <aisp/pair.hpp>
+
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pair/allocation.hpp"
+#include "pair/launch_state.hpp"
+#include "pair/memory.hpp"
+
+namespace aisp::pair {
+
+struct SessionOptions {
+  std::vector<int> gpus;         // CUDA ordinals; empty for host pairs
+  std::uint64_t seed = 42;
+  double scale = 1;
+  bool small_shape = false;
+  bool reproducible = false;
+  bool red_zones = true;
+  std::filesystem::path scratch_parent;
+};
+
+// One pair set up in this process: its workload and everything the workload was given.
+class Session final : public Setup {
+ public:
+  Session(const Pair& pair, SessionOptions options);
+  ~Session();
+
+  const Pair& pair() const { return pair_; }
+  Workload& workload() { return *workload_; }
+  LaunchState& launch() { return launch_; }
+  bool on_gpu() const { return pair_.device == Device::gpu; }
+  const std::vector<int>& gpu_ordinals() const { return options_.gpus; }
+  std::uint64_t seed() const { return seed_; }
+
+  // New contents for all inputs, inouts and files; outputs and workspace are poisoned.
+  void refill(std::uint64_t seed);
+  // New contents for what `prepare` must not depend on; the rest stays.
+  void refill_variable(std::uint64_t seed);
+  void restore_inouts();
+  bool changes_state() const;  // has inouts
+  void poison_outputs(int value);
+  // Of everything that no variant may change.
+  std::uint64_t digest_inputs() const;
+  std::vector<std::string> damaged_red_zones() const;
+
+  // Outputs and inouts in the order of their declaration, and where their memory is.
+  const std::vector<Buffer*>& results() const { return results_; }
+  int gpu_of(const Buffer& buffer) const { return on_device(buffer) ? options_.gpus[static_cast<std::size_t>(buffer.device)] : -1; }
+  Elements elements(const Buffer& buffer, std::size_t count) const;
+
+  double prepare(const Variant& variant);  // milliseconds
+  // One execution with everything around it that is not timed; outputs are poisoned after the variant's reset, so that no work can hide there.
+  // Returns when `launch().stream` is idle (other streams may not be).
+  void execute(const Variant& variant, int poison);
+  void before_sample(const Variant& variant);  // the untimed part: restored inouts and the variant's reset
+  void fork();                                 // the further GPUs' streams wait for the first one's
+  void join();
+  void synchronize_all();
+
+  std::uint64_t device_bytes() const;
+  std::uint64_t host_bytes() const;
+
+  // Setup
+  FileInput file(const char* name, std::size_t bytes) override;
+  std::size_t scaled(std::size_t full, std::size_t multiple) const override;
+  std::size_t shape(std::size_t full, std::size_t small) const override { return options_.small_shape ? small : full; }
+  int gpus() const override { return static_cast<int>(options_.gpus.size()); }
+  int device_ordinal(int gpu) const override { return options_.gpus.at(static_cast<std::size_t>(gpu)); }
+  cudaStream_t stream(int gpu, bool urgent) override;
+  cudaEvent_t event(int gpu) override;
+  ThreadTeam& threads(int workers, bool pinned) override;
+  int cpus() const override;
+  std::filesystem::path scratch_directory() override;
+  bool reproducible() const override { return options_.reproducible; }
+
+ private:
+  struct File {
+    std::filesystem::path path;
+    std::size_t bytes;
+    std::uint64_t seed;
+  };
+  Buffer& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
+              std::function<void(void*, std::uint64_t)> fill, const BufferOptions& options) override;
+  void fill(Buffer& buffer, std::uint64_t seed);
+  void restore(Buffer& buffer);
+  void open_streams();
+  void select_first_gpu() const;
+
+  const Pair& pair_;
+  SessionOptions options_;
+  std::uint64_t seed_ = 0;
+  LaunchState launch_;
+  std::vector<cudaStream_t> main_streams_;
+  std::vector<cudaEvent_t> fork_join_events_;  // one per GPU
+  std::vector<cudaStream_t> extra_streams_;
+  std::vector<cudaEvent_t> extra_events_;
+  std::deque<Buffer> buffers_;
+  std::vector<std::unique_ptr<Allocation>> allocations_;
+  std::vector<Buffer*> results_;
+  std::deque<File> files_;
+  std::vector<std::unique_ptr<ThreadTeam>> teams_;
+  std::filesystem::path scratch_;
+  std::unique_ptr<Workload> workload_;
+};
+
+}  // namespace aisp::pair

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/console.hpp"
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "report/numbers.hpp"
+
+namespace aisp::report {
+namespace {
+
+using base::Style;
+
+constexpr std::string_view timed_columns = "{:<28} {:<20} {:<24} {:>10}  {}";
+
+Style style_of(evidence::Verdict verdict) {
+  return verdict == evidence::Verdict::faster ? Style::green : verdict == evidence::Verdict::slower ? Style::red : Style::yellow;
+}
+
+std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& best, const base::Painter& paint) {
+  std::string line = fmt::format(fmt::runtime(timed_columns), pair.target, best.name, speedup_text(*best.speedup), median_text(best),
+                                 paint(style_of(best.speedup->verdict), fmt::format("{:<11}", to_string(best.speedup->verdict))));
+  if (best.floor && best.floor->milliseconds > 0) line += fmt::format("  {}", floor_text(*best.floor));
+  if (best.floor && !best.floor->held_back_by.empty() && best.floor->held_back_by != best.floor->limiter)
+    line += fmt::format(", held back by {}", best.floor->held_back_by);
+  if (best.changes_precision && best.accuracy) line += fmt::format(", error {:.1e}", best.accuracy->unquantized_l2);
+  return line;
+}
+
+std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint) {
+  std::size_t checked = 0;
+  for (const evidence::VariantResult& variant : pair.variants) checked += variant.status == evidence::Status::passed;
+  return fmt::format("{:<28} {}  {} verified", pair.target, paint(Style::green, "passed"), base::plural(checked, "variant"));
+}
+
+}  // namespace
+
+std::string pair_line(const evidence::PairResult& result, const base::Painter& paint) {
+  if (result.status == evidence::Status::passed) {
+    const evidence::VariantResult* best = evidence::best_variant(result);
+    return best != nullptr ? timed_line(result, *best, paint) : verified_line(result, paint);
+  }
+  const Style style = result.status == evidence::Status::skipped ? Style::dim : Style::red;
+  return fmt::format("{:<28} {}  {}", result.target, paint(style, to_string(result.status)), result.reason);
+}
+
+std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint) {
+  const evidence::Counts counts = count(suite);
+  std::vector<std::string> parts{fmt::format("{} passed", counts.passed)};
+  const auto add = [&](int number, std::string_view word, Style style) {
+    if (number > 0) parts.push_back(paint(style, fmt::format("{} {}", number, word)));
+  };
+  add(counts.failed, "failed", Style::red);
+  add(counts.timeout, "timed out", Style::red);
+  add(counts.crashed, "crashed", Style::red);
+  add(counts.skipped, "skipped", Style::dim);
+  std::string text = fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), "pair"), base::human_duration(suite.wall_s),
+                                 base::join(parts, ", "), suite.interrupted ? paint(Style::yellow, " (interrupted)") : "");
+  const SpeedupRange range = range_of_best(suite);
+  if (range.count > 0)
+    text += fmt::format("Speedup: geometric mean {}x, best {}x ({}), least {}x ({})\n", base::significant(range.geometric_mean),
+                        base::significant(range.best), range.best_target, base::significant(range.worst), range.worst_target);
+  for (const evidence::PairResult& pair : suite.pairs)
+    for (const evidence::Problem& problem : pair.problems)
+      if (!problem.advice.empty()) text += fmt::format("{}: {}\n", pair.target, problem.advice);
+  return text;
+}
+
+}  // namespace aisp::report

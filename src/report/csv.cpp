@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/csv.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "report/numbers.hpp"
+
+namespace aisp::report {
+namespace {
+
+std::string quoted(const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string result = "\"";
+  for (const char c : field) result += c == '"' ? "\"\"" : std::string(1, c);
+  return result + "\"";
+}
+
+std::string line(const std::vector<std::string>& fields) {
+  std::string text;
+  for (std::size_t i = 0; i < fields.size(); ++i) text += (i > 0 ? "," : "") + quoted(fields[i]);
+  return text + "\r\n";
+}
+
+std::string number(double value) { return fmt::format("{:.9g}", value); }
+
+std::string row(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+  std::vector<std::string> fields{pair.target, variant.name, std::string{to_string(variant.role)}, std::string{to_string(pair.status)},
+                                  std::string{to_string(variant.status)}};
+  if (variant.timing) {
+    const evidence::Summary& s = variant.timing->summary;
+    for (const double value : {s.median, s.mean, s.std, s.min, s.max, s.p95, s.p99}) fields.push_back(number(value));
+    fields.push_back(std::to_string(s.count));
+  } else {
+    fields.resize(fields.size() + 8);
+  }
+  if (const evidence::Speedup* speedup = claimable(pair, variant)) {
+    for (const double value : {speedup->value, speedup->low, speedup->high}) fields.push_back(number(value));
+    fields.emplace_back(to_string(speedup->verdict));
+  } else {
+    fields.resize(fields.size() + 4);
+  }
+  fields.push_back(variant.floor ? number(variant.floor->percent) : "");
+  fields.push_back(variant.floor ? variant.floor->limiter : "");
+  fields.push_back(variant.accuracy ? number(variant.accuracy->relative_l2) : "");
+  fields.push_back(number(pair.scale));
+  fields.push_back(variant.reason.empty() ? pair.reason : variant.reason);
+  return line(fields);
+}
+
+}  // namespace
+
+std::string suite_csv(const evidence::SuiteResult& suite) {
+  std::string text = line({"target", "variant", "role", "pair_status", "variant_status", "median_ms", "mean_ms", "std_ms", "min_ms", "max_ms", "p95_ms",
+                           "p99_ms", "iterations", "speedup", "speedup_low", "speedup_high", "verdict", "percent_of_floor", "limiter",
+                           "relative_l2", "scale", "reason"});
+  for (const evidence::PairResult& pair : suite.pairs)
+    for (const evidence::VariantResult& variant : pair.variants) text += row(pair, variant);
+  return text;
+}
+
+}  // namespace aisp::report

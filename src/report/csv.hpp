@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+
+#include "evidence/result.hpp"
+
+namespace aisp::report {
+
+// RFC 4180, one row a variant; the columns and their order are described in docs/report-formats.md and only ever grow at the end.
+std::string suite_csv(const evidence::SuiteResult& suite);
+
+}  // namespace aisp::report

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/numbers.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/text.hpp"
+
+namespace aisp::report {
+
+const evidence::Speedup* claimable(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+  const bool passed = pair.status == evidence::Status::passed && variant.status == evidence::Status::passed;
+  return passed && variant.speedup ? &*variant.speedup : nullptr;
+}
+
+std::string speedup_text(const evidence::Speedup& speedup) {
+  return fmt::format("{}x [{}, {}]", base::significant(speedup.value), base::significant(speedup.low), base::significant(speedup.high));
+}
+
+std::string median_text(const evidence::VariantResult& variant) {
+  return variant.timing ? base::display_ms(variant.timing->summary.median) : "-";
+}
+
+std::string floor_text(const evidence::Floor& floor) {
+  if (floor.milliseconds <= 0) return {};
+  return fmt::format("{:.0f} % of {} ({})", floor.percent, floor.limiter, floor.ceiling);
+}
+
+SpeedupRange range_of_best(const evidence::SuiteResult& suite) {
+  SpeedupRange range;
+  double logarithms = 0;
+  for (const evidence::PairResult& pair : suite.pairs) {
+    const evidence::VariantResult* best = evidence::best_variant(pair);
+    if (best == nullptr) continue;
+    const double value = best->speedup->value;
+    if (range.count == 0 || value > range.best) {
+      range.best = value;
+      range.best_target = pair.target;
+    }
+    if (range.count == 0 || value < range.worst) {
+      range.worst = value;
+      range.worst_target = pair.target;
+    }
+    range.mean += value;
+    logarithms += std::log(value);
+    ++range.count;
+  }
+  if (range.count == 0) return range;
+  range.mean /= range.count;
+  range.geometric_mean = std::exp(logarithms / range.count);
+  return range;
+}
+
+}  // namespace aisp::report

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/blank.hpp"
+
+#include "base/clock.hpp"
+
+namespace aisp::run {
+
+std::string_view to_string(Bound bound) {
+  switch (bound) {
+    case Bound::memory: return "memory";
+    case Bound::compute: return "compute";
+    case Bound::latency: return "latency";
+    case Bound::transfer: return "transfer";
+    case Bound::host: return "host";
+  }
+  return "memory";
+}
+
+std::string_view to_string(Device device) { return device == Device::host ? "host" : "gpu"; }
+
+evidence::PairResult blank_result(const pair::Entry& entry, const Request& request) {
+  evidence::PairResult result;
+  result.target = entry.target();
+  result.chapter = entry.chapter;
+  result.name = entry.name;
+  result.teaches = entry.pair->teaches;
+  result.bound = to_string(entry.pair->bound);
+  result.device = to_string(entry.pair->device);
+  result.gpus = request.gpus;
+  result.timing_mode = to_string(request.mode);
+  result.judged_by = entry.pair->judged_by.empty() ? "time" : std::string{entry.pair->judged_by};
+  result.scale = request.scale;
+  result.seed = request.seed;
+  result.started_utc = base::utc_now();
+  return result;
+}
+
+evidence::PairResult skipped_result(const pair::Entry& entry, const Request& request, std::string reason, std::string advice) {
+  evidence::PairResult result = blank_result(entry, request);
+  result.status = evidence::Status::skipped;
+  result.reason = std::move(reason);
+  if (!advice.empty()) result.problems.push_back({"selection", "", "needs", result.reason, std::move(advice)});
+  return result;
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/child.hpp"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "evidence/json.hpp"
+#include "run/pair_run.hpp"
+
+namespace aisp::run {
+namespace {
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0) return;  // the parent is gone and will be the one to say so
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+const pair::Entry& find(const std::string& target) {
+  for (const pair::Entry& entry : pair::registry())
+    if (entry.target() == target) return entry;
+  throw base::Error{base::Exit::usage, "no pair '" + target + "' in this executable"};
+}
+
+}  // namespace
+
+evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter) {
+  return PairRun{entry, request, reporter}.run();
+}
+
+int child_main(int result_fd) {
+  const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
+  const Request request = nlohmann::json::parse(text).get<Request>();
+  const Reporter reporter{[&](const std::string& line) { write_all(result_fd, line + "\n"); }};
+  const evidence::PairResult result = run_pair(find(request.target), request, reporter);
+  reporter.send(nlohmann::json{{"result", result}}.dump());
+  std::cout.flush();
+  // After a CUDA error the runtime's own exit handlers may hang; nothing of value is left in this process.
+  _exit(static_cast<int>(base::Exit::good));
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/ending.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+
+namespace aisp::run {
+namespace {
+
+using evidence::PairResult;
+using evidence::Status;
+
+std::string signal_words(int number) {
+  switch (number) {
+    case SIGSEGV: return "SIGSEGV, invalid memory access";
+    case SIGBUS: return "SIGBUS, bad memory mapping or truncated file";
+    case SIGABRT: return "SIGABRT, abort() or an uncaught exception";
+    case SIGFPE: return "SIGFPE, integer division by zero";
+    case SIGILL: return "SIGILL, illegal instruction for this CPU";
+    default: break;
+  }
+  const char* name = ::sigabbrev_np(number);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
+}
+
+std::string last_stage(const Ending& ending) { return ending.stages.empty() ? "start" : ending.stages.back().name; }
+
+std::string see_log(const Ending& ending) {
+  return ending.log_name.empty() ? std::string{"rerun with --in-process under a debugger"}
+                                 : fmt::format("see {}, or rerun with --in-process under a debugger", ending.log_name);
+}
+
+// Identity and bookkeeping are the parent's: a confused child must not be able to pass for another pair.
+PairResult adopt_report(const Ending& ending) {
+  if (!ending.report) return ending.result;
+  PairResult result = ending.report->result;
+  const PairResult& blank = ending.result;
+  result.target = blank.target;
+  result.chapter = blank.chapter;
+  result.name = blank.name;
+  result.teaches = blank.teaches;
+  result.bound = blank.bound;
+  result.device = blank.device;
+  if (result.gpus.empty()) result.gpus = blank.gpus;
+  result.started_utc = blank.started_utc;
+  result.complete = ending.report->is_final;
+  return result;
+}
+
+void add_problem(PairResult& result, std::string stage, std::string check, std::string message, std::string advice = {}) {
+  result.problems.push_back({std::move(stage), "", std::move(check), std::move(message), std::move(advice)});
+}
+
+void describe_timeout(const Ending& ending, PairResult& result) {
+  result.status = Status::timeout;
+  result.timeout_stage = ending.killed_for == KilledFor::suite_deadline ? "suite" : ending.late_stage;
+  result.timeout_limit_seconds = ending.limit_s;
+  result.timeout_duration_seconds = ending.elapsed_s;
+  if (ending.killed_for == KilledFor::suite_deadline) {
+    result.reason = fmt::format("stopped in {}: the suite's time was up", ending.late_stage);
+    add_problem(result, ending.late_stage, "suite_deadline", result.reason, "raise --suite-timeout, or continue with --resume");
+    return;
+  }
+  result.reason = fmt::format("{} took longer than its limit of {:g} s", ending.late_stage, ending.limit_s);
+  add_problem(result, ending.late_stage, "stage_limit",
+              fmt::format("{}; its process group was killed after {:.1f} s", result.reason, ending.elapsed_s),
+              fmt::format("if it is slow rather than stuck, --timeout-multiplier 2 doubles every limit; {}", see_log(ending)));
+}
+
+void describe_signal(const Ending& ending, PairResult& result) {
+  const int number = WTERMSIG(ending.wait_status);
+  const std::string stage = last_stage(ending);
+  const double peak_mib = static_cast<double>(ending.peak_rss_bytes) / (1 << 20);
+  if (number == SIGKILL) {
+    result.reason = fmt::format("killed in {}, probably out of memory (it held up to {:.0f} MiB)", stage, peak_mib);
+    add_problem(result, stage, "killed", fmt::format("SIGKILL that aisp did not send; {}", result.reason),
+                "look for 'Out of memory' in dmesg and for the container's memory limit; --scale 0.5 halves the workload");
+    return;
+  }
+  result.reason = fmt::format("crashed in {} ({})", stage, signal_words(number));
+  add_problem(result, stage, "signal",
+              fmt::format("{}{}; it held up to {:.0f} MiB", result.reason, WCOREDUMP(ending.wait_status) ? ", core dumped" : "", peak_mib),
+              see_log(ending));
+}
+
+void describe_death(const Ending& ending, PairResult& result) {
+  result.status = Status::crashed;
+  const std::string stage = last_stage(ending);
+  if (ending.killed_for == KilledFor::silence) {
+    result.reason = fmt::format("closed its result pipe in {} and lived on without a result", stage);
+    add_problem(result, stage, "silent", fmt::format("{}; it was killed", result.reason), see_log(ending));
+  } else if (WIFSIGNALED(ending.wait_status)) {
+    describe_signal(ending, result);
+  } else {
+    result.reason = fmt::format("ended in {} with exit status {} and no result", stage, WEXITSTATUS(ending.wait_status));
+    add_problem(result, stage, "no_result", result.reason, see_log(ending));
+  }
+  if (!ending.log_tail.empty()) add_problem(result, stage, "output", fmt::format("its last output:\n{}", ending.log_tail));
+}
+
+void describe_interrupt(const Ending& ending, PairResult& result) {
+  result.status = Status::skipped;
+  result.reason = fmt::format("interrupted in {}", ending.late_stage);
+}
+
+// What went wrong beside a result that stands.
+void describe_exit(const Ending& ending, PairResult& result) {
+  if (ending.killed_for != KilledFor::nothing)
+    add_problem(result, "exit", "exit_limit",
+                fmt::format("its process did not end within {:g} s after its result and was killed", ending.limit_s), see_log(ending));
+  else if (WIFSIGNALED(ending.wait_status))
+    add_problem(result, "exit", "signal",
+                fmt::format("its process crashed after its result ({})", signal_words(WTERMSIG(ending.wait_status))), see_log(ending));
+}
+
+void describe_surroundings(const Ending& ending, PairResult& result) {
+  if (ending.stuck)
+    add_problem(result, last_stage(ending), "unkillable", "its process is still there after SIGKILL, stuck in a kernel driver",
+                "the GPU may be unusable until the driver is reloaded or the machine restarted; see dmesg");
+  if (!ending.left_behind.empty()) {
+    const std::size_t count = ending.left_behind.size();
+    add_problem(result, "exit", "processes_left",
+                fmt::format("{} {} it had started ({}) still ran after it had ended; killed", count,
+                            count == 1 ? "process" : "processes", ending.left_behind.front().name),
+                "a pair must wait for the processes that it starts");
+  }
+  if (ending.unreadable_lines > 0)
+    result.warnings.push_back(fmt::format("{} unreadable line{} on its result pipe, the first: '{}'", ending.unreadable_lines,
+                                          ending.unreadable_lines == 1 ? "" : "s", ending.first_unreadable));
+  if (ending.log_dropped_bytes > 0)
+    result.warnings.push_back(fmt::format("its output was too long: {} MiB in the middle were not kept", ending.log_dropped_bytes >> 20));
+  if (!ending.log_trouble.empty()) result.warnings.push_back(ending.log_trouble);
+}
+
+}  // namespace
+
+PairResult describe(Ending ending) {
+  PairResult result = adopt_report(ending);
+  const bool final = ending.report && ending.report->is_final;
+  if (!final) result.complete = false;
+  if (final) describe_exit(ending, result);
+  else if (ending.killed_for == KilledFor::interrupt) describe_interrupt(ending, result);
+  else if (ending.killed_for == KilledFor::stage_limit || ending.killed_for == KilledFor::suite_deadline)
+    describe_timeout(ending, result);
+  else describe_death(ending, result);
+  describe_surroundings(ending, result);
+  if (!final) result.best.clear();
+  if (!ending.stages.empty()) result.watchdog = std::move(ending.stages);
+  result.wall_s = ending.wall_s;
+  result.log = ending.log_name;
+  return result;
+}
+
+}  // namespace aisp::run

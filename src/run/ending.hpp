@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a child ended, and what its result says about it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evidence/result.hpp"
+#include "run/leftovers.hpp"
+#include "run/protocol.hpp"
+
+namespace aisp::run {
+
+enum class KilledFor {
+  nothing,
+  stage_limit,
+  suite_deadline,
+  interrupt,
+  slow_exit,  // had sent its result, then did not end
+  silence,    // closed its result pipe without a result and lived on
+};
+
+struct Ending {
+  evidence::PairResult result;  // blank, with the pair's identity
+  std::optional<Report> report;  // the last one that arrived
+  std::vector<evidence::StageRecord> stages;
+  int wait_status = 0;
+  bool stuck = false;  // killed, yet still there
+  KilledFor killed_for = KilledFor::nothing;
+  std::string late_stage;
+  double limit_s = 0;
+  double elapsed_s = 0;
+  bool pipe_closed = false;
+  std::uint64_t peak_rss_bytes = 0;
+  std::vector<Leftover> left_behind;
+  std::size_t unreadable_lines = 0;
+  std::string first_unreadable;
+  std::string log_tail;
+  std::string log_name;
+  std::string log_trouble;
+  std::size_t log_dropped_bytes = 0;
+  double wall_s = 0;
+};
+
+evidence::PairResult describe(Ending ending);
+
+}  // namespace aisp::run

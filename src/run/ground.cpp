@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/ground.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/text.hpp"
+#include "machine/ceilings.hpp"
+#include "machine/host.hpp"
+#include "machine/machine.hpp"
+#include "machine/needs.hpp"
+#include "machine/nvml.hpp"
+
+namespace aisp::run {
+namespace {
+
+// Above this share of its floor a variant is held back by what the floor is made of.
+constexpr double near_floor_percent = 80;
+
+std::string held_back_by(const evidence::Floor& floor, const evidence::GpuState& state) {
+  if (machine::slows_down(state.throttle_reasons))
+    return fmt::format("{}, {} MHz", machine::throttle_text(state.throttle_reasons), state.sm_clock_mhz);
+  return floor.percent >= near_floor_percent ? floor.limiter : std::string{};
+}
+
+}  // namespace
+
+struct Ground::Machine {
+  machine::Machine facts;
+  std::optional<machine::NvmlDevice> nvml;
+  machine::Ceilings ceilings;
+};
+
+Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_unique<Machine>()} {
+  if (uuids.empty()) {
+    machine_->facts.host = machine::read_host();
+    machine_->ceilings = machine::host_ceilings();
+    return;
+  }
+  // Before the first CUDA call of this process: the pair sees its own GPUs and no others.
+  setenv("CUDA_VISIBLE_DEVICES", base::join(uuids, ",").c_str(), 1);
+  machine_->facts = machine::probe_here();
+  for (const machine::Gpu& gpu : machine_->facts.gpus) ordinals_.push_back(gpu.ordinal);
+  if (ordinals_.empty()) return;
+  machine_->ceilings = machine::provisional_ceilings(machine_->facts.gpus.front());
+  const machine::Nvml& nvml = machine::Nvml::get();
+  if (nvml.available()) machine_->nvml = nvml.device(machine_->facts.gpus.front().uuid);
+  if (!machine_->nvml) lost_.push_back("no clock, power and temperature readings: " + (nvml.available() ? "NVML does not know this GPU" : nvml.error()));
+  lost_.push_back("no clock lock: clocks are left as they are");
+}
+
+Ground::~Ground() = default;
+
+std::optional<std::string> Ground::unmet(const Needs& needs, Device device) const {
+  return machine::unmet(needs, device, machine_->facts, ordinals_);
+}
+
+double Ground::memory_scale() const { return machine::memory_scale(machine_->facts, ordinals_); }
+
+evidence::GpuState Ground::sample() const {
+  if (!machine_->nvml) return {};
+  const machine::GpuSample sample = machine_->nvml->sample().value_or(machine::GpuSample{});
+  return {sample.sm_clock_mhz, sample.memory_clock_mhz, sample.power_w, sample.temperature_c, sample.throttle_reasons};
+}
+
+evidence::Floor Ground::floor(const Cost& cost, double median_ms, const std::vector<evidence::GpuState>& states) const {
+  const machine::FloorTime time = machine::floor_seconds(cost, machine_->ceilings);
+  evidence::Floor floor{.milliseconds = time.seconds * 1e3,
+                        .percent = median_ms > 0 ? time.seconds * 1e5 / median_ms : 0,
+                        .limiter = time.limiter,
+                        .ceiling = time.ceiling,
+                        .source = machine_->ceilings.source};
+  // The state in the middle of the run: the first rounds may still have had a cool chip.
+  floor.held_back_by = held_back_by(floor, states.empty() ? evidence::GpuState{} : states[states.size() / 2]);
+  return floor;
+}
+
+std::optional<std::string> Ground::impossible(const Cost& cost, double median_ms, Cache cache) const {
+  if (machine_->facts.gpus.empty()) return std::nullopt;
+  const machine::Gpu& gpu = machine_->facts.gpus.front();
+  // A hot pair may find everything in L2.
+  Cost counted = cost;
+  if (cache == Cache::hot && counted.bytes <= static_cast<double>(gpu.l2_bytes)) counted.bytes = 0;
+  const machine::ImpossibleTime least = machine::impossible_seconds(counted, machine::theoretical_peaks(gpu), gpu.l2_bytes);
+  if (median_ms >= least.seconds * 1e3) return std::nullopt;
+  return fmt::format("{:.4g} ms is faster than this chip can be: {}", median_ms, least.arithmetic);
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <aisp/pair.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evidence/result.hpp"
+
+namespace aisp::run {
+
+// The machine as one pair's process sees it: its GPUs and what they can do.
+class Ground {
+ public:
+  // `uuids`: the GPUs given to the pair; empty for host pairs, which never touch CUDA.
+  explicit Ground(const std::vector<std::string>& uuids);
+  ~Ground();
+
+  const std::vector<int>& gpus() const { return ordinals_; }   // CUDA ordinals
+  std::optional<std::string> unmet(const Needs& needs, Device device) const;  // the reason to skip, nothing when all is met
+  double memory_scale() const;                                 // R05, by the smallest of the GPUs
+  evidence::GpuState sample() const;                           // of the first GPU, now
+  evidence::Floor floor(const Cost& cost, double median_ms, const std::vector<evidence::GpuState>& states) const;
+  // A time that the chip cannot reach, with the arithmetic.
+  std::optional<std::string> impossible(const Cost& cost, double median_ms, Cache cache) const;
+  const std::vector<std::string>& lost() const { return lost_; }  // what this environment does not give
+
+ private:
+  struct Machine;
+  std::unique_ptr<Machine> machine_;
+  std::vector<int> ordinals_;
+  std::vector<std::string> lost_;
+};
+
+}  // namespace aisp::run

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "evidence/result.hpp"
+#include "measure/rounds.hpp"
+#include "measure/stopwatch.hpp"
+#include "pair/session.hpp"
+#include "run/child.hpp"
+#include "run/ground.hpp"
+#include "run/stages.hpp"
+#include "verify/verifier.hpp"
+
+namespace aisp::run {
+
+// One pair, stage by stage, in this process.
+class PairRun {
+ public:
+  PairRun(const pair::Entry& entry, const Request& request, const Reporter& reporter);
+  ~PairRun();
+  evidence::PairResult run();
+
+ private:
+  struct Timed {                       // a variant that takes part in the rounds
+    const Variant* variant;
+    evidence::VariantResult* result;
+    std::vector<measure::Sample> samples;
+  };
+
+  void run_stages();
+  bool skip_unmet();
+  void set_up();
+  void time_first_runs();
+  bool verify_all(const std::string& stage, std::uint64_t seed);
+  void verify_small_shape(std::uint64_t seed);
+  void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
+  void warm_up();
+  void measure_rounds();
+  void sample(measure::SamplingOptions options);
+  void take_offset();
+  void judge();
+  void check_late_work();
+  void check_floors();
+  void audit();
+  void tear_down();
+  void settle();
+  void send_partial();
+
+  evidence::VariantResult& result_of(std::string_view variant);
+  std::vector<const Variant*> active() const;  // baseline first; without skipped and failed peers
+  void problem(std::string variant, std::string check, std::string message, std::string advice = {});
+  std::unique_ptr<measure::Stopwatch> make_stopwatch();
+  pair::SessionOptions session_options(bool small_shape) const;
+
+  const pair::Entry& entry_;
+  const Pair& pair_;
+  const Request& request_;
+  const Reporter& reporter_;
+  Stages stages_;
+  evidence::PairResult result_;
+  std::unique_ptr<Ground> ground_;
+  std::unique_ptr<pair::Session> session_;
+  std::unique_ptr<measure::Stopwatch> stopwatch_;
+  std::vector<verify::Outcome> outcomes_;  // at the timed shape, with the run's seed
+  std::vector<Timed> timed_;
+  std::vector<double> empty_ms_;           // raw readings of the stopwatch for the least work
+  double empty_duration_ms_ = 0;           // what that work takes by itself
+  double offset_ms_ = 0;
+  Start start_ = Start::released;
+};
+
+}  // namespace aisp::run

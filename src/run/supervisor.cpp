@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/supervisor.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "run/blank.hpp"
+#include "run/ending.hpp"
+#include "run/leftovers.hpp"
+#include "run/log_capture.hpp"
+#include "run/protocol.hpp"
+#include "run/spawn.hpp"
+
+namespace aisp::run {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double tick_s = 0.05;            // how late a death, a deadline or an interrupt may be noticed
+constexpr double near_end_tick_s = 0.002;
+constexpr double unkillable_after_s = 10;  // a killed process that stays this long is stuck in a driver
+
+class Supervisor {
+ public:
+  Supervisor(const pair::Entry& entry, const Request& request, const Supervision& supervision)
+      : supervision_{supervision}, log_{supervision.log, supervision.log_limit_bytes}, started_{Clock::now()} {
+    ending_.result = blank_result(entry, request);
+  }
+
+  Outcome run(const Request& request) {
+    try {
+      child_ = spawn_child(supervision_.executable, nlohmann::json(request).dump());
+    } catch (const std::system_error& error) {
+      ending_.result.status = evidence::Status::crashed;
+      ending_.result.reason = fmt::format("its process could not be started: {}", error.what());
+      return {std::move(ending_.result), false};
+    }
+    allow(supervision_.startup_limit_s, Phase::starting);
+    while (!reaped_ && !stuck_) {
+      wait_for_news();
+      reap();
+      enforce();
+    }
+    drain_all();
+    ending_.left_behind = kill_leftovers(child_.pid, child_.mark);
+    log_.close();
+    return conclude();
+  }
+
+ private:
+  enum class Phase { starting, in_stage, between_stages, after_result };
+
+  double now_s() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
+
+  void allow(double seconds, Phase phase) {
+    phase_ = phase;
+    phase_limit_s_ = seconds;
+    phase_began_s_ = now_s();
+  }
+
+  void wait_for_news() {
+    std::array<pollfd, 2> watched{pollfd{child_.output.get(), POLLIN, 0}, pollfd{child_.results.get(), POLLIN, 0}};
+    const bool silent = !child_.output.open() && !child_.results.open();  // its end is near, and no pipe will tell
+    ::poll(watched.data(), watched.size(), static_cast<int>((silent ? near_end_tick_s : tick_s) * 1000));
+    if (watched[0].revents != 0) drain(child_.output, false);
+    if (watched[1].revents != 0) drain(child_.results, true);
+  }
+
+  // Reads what is there, at most a few buffers at a time so that a child that floods one pipe cannot starve the deadline checks.
+  void drain(Descriptor& pipe, bool results) {
+    static thread_local std::array<char, 64 * 1024> buffer;
+    for (int i = 0; pipe.open() && i < 16; ++i) {
+      const ssize_t count = ::read(pipe.get(), buffer.data(), buffer.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) return;
+      if (count <= 0) {
+        pipe.close();
+        if (results && phase_ != Phase::after_result) pipe_closed();
+        return;
+      }
+      const std::string_view bytes{buffer.data(), static_cast<std::size_t>(count)};
+      if (results) lines_.feed(bytes, [&](std::string_view line) { receive(line); });
+      else log_.append(bytes);
+    }
+  }
+
+  // After the child's end: whatever is still in the pipes. Bounded, because what it left behind may still be writing.
+  void drain_all() {
+    for (int i = 0; i < 64 && child_.results.open(); ++i) drain(child_.results, true);
+    drain(child_.output, false);
+  }
+
+  void pipe_closed() {
+    ending_.pipe_closed = true;
+    finish_stage(0);
+    allow(supervision_.exit_limit_s, Phase::after_result);
+  }
+
+  void receive(std::string_view line) {
+    const std::optional<Message> message = parse_message(line);
+    if (!message) return;
+    std::visit([this](const auto& news) { handle(news); }, *message);
+  }
+
+  void handle(const StageBegun& stage) {
+    finish_stage(0);
+    ending_.stages.push_back({.name = stage.name, .started_s = now_s(), .limit_s = stage.limit_s});
+    allow(stage.limit_s, Phase::in_stage);
+    tell({.stage = stage.name});
+  }
+  void handle(const StageDone& stage) {
+    if (!ending_.stages.empty() && ending_.stages.back().name == stage.name) finish_stage(stage.elapsed_s);
+    if (phase_ == Phase::in_stage) allow(supervision_.startup_limit_s, Phase::between_stages);
+  }
+  void handle(const RoundProgress& progress) { tell({.stage = stage_name(), .round = progress.round, .of = progress.of}); }
+  void handle(const Report& report) {
+    ending_.report = report;
+    if (!report.is_final) return;
+    finish_stage(0);
+    allow(supervision_.exit_limit_s, Phase::after_result);
+  }
+  void handle(const Unreadable& unreadable) {
+    if (ending_.unreadable_lines++ == 0) ending_.first_unreadable = unreadable.excerpt;
+  }
+
+  std::string stage_name() const { return ending_.stages.empty() ? "start" : ending_.stages.back().name; }
+
+  void tell(const Progress& progress) const {
+    if (supervision_.on_progress) supervision_.on_progress(progress);
+  }
+
+  // Zero: the child did not say how long it took.
+  void finish_stage(double elapsed_s) {
+    if (ending_.stages.empty() || ending_.stages.back().finished) return;
+    evidence::StageRecord& stage = ending_.stages.back();
+    stage.elapsed_s = elapsed_s > 0 ? elapsed_s : now_s() - stage.started_s;
+    stage.finished = elapsed_s > 0 || (ending_.report && ending_.report->is_final);
+  }
+
+  void reap() {
+    int status = 0;
+    rusage usage{};
+    if (::wait4(child_.pid, &status, WNOHANG, &usage) != child_.pid) return;
+    reaped_ = true;
+    ending_.wait_status = status;
+    ending_.peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  }
+
+  void enforce() {
+    if (reaped_) return;
+    if (ending_.killed_for != KilledFor::nothing) {
+      stuck_ = now_s() - killed_at_s_ > unkillable_after_s;
+      return;
+    }
+    const double elapsed_s = now_s() - phase_began_s_;
+    if (supervision_.interrupted && supervision_.interrupted()) kill(KilledFor::interrupt, elapsed_s);
+    else if (supervision_.deadline && Clock::now() > *supervision_.deadline) kill(KilledFor::suite_deadline, elapsed_s);
+    else if (elapsed_s > phase_limit_s_ + supervision_.grace_s) kill(reason_of_lateness(), elapsed_s);
+  }
+
+  KilledFor reason_of_lateness() const {
+    if (phase_ != Phase::after_result) return KilledFor::stage_limit;
+    return ending_.pipe_closed ? KilledFor::silence : KilledFor::slow_exit;
+  }
+
+  void kill(KilledFor reason, double elapsed_s) {
+    ending_.killed_for = reason;
+    ending_.limit_s = phase_limit_s_;
+    ending_.elapsed_s = elapsed_s;
+    ending_.late_stage = phase_ == Phase::starting ? "start" : stage_name();
+    if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = "exit";
+    killed_at_s_ = now_s();
+    ::kill(-child_.pid, SIGKILL);
+  }
+
+  Outcome conclude() {
+    if (!reaped_) ending_.stuck = true;
+    finish_stage(0);
+    ending_.log_tail = log_.tail();
+    ending_.log_name = supervision_.log_name;
+    ending_.log_trouble = log_.trouble();
+    ending_.log_dropped_bytes = log_.dropped_bytes();
+    ending_.unreadable_lines += lines_.overlong_lines();
+    ending_.wall_s = now_s();
+    const bool interrupted = ending_.killed_for == KilledFor::interrupt;
+    return {describe(std::move(ending_)), interrupted};
+  }
+
+  const Supervision& supervision_;
+  LogCapture log_;
+  Clock::time_point started_;
+  Child child_;
+  LineSplitter lines_;
+  Ending ending_;
+  Phase phase_ = Phase::starting;
+  double phase_limit_s_ = 0;
+  double phase_began_s_ = 0;
+  double killed_at_s_ = 0;
+  bool reaped_ = false;
+  bool stuck_ = false;
+};
+
+}  // namespace
+
+Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision) {
+  return Supervisor{entry, request, supervision}.run(request);
+}
+
+}  // namespace aisp::run

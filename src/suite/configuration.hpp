@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a suite runs with. Four layers, the last wins: built-in defaults, the pair's own, a configuration file, flags. Each value knows
+// where it came from.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pair/registry.hpp"
+#include "run/request.hpp"
+
+namespace aisp::suite {
+
+struct Configuration {
+  run::TimingMode mode = run::TimingMode::events;
+  int iterations = 20;
+  int warmup = 5;
+  bool fixed_iterations = false;
+  double timeout_multiplier = 1;
+  double suite_timeout_s = 4 * 3600;
+  double budget_s = 3;
+  bool reproducible = false;
+  bool cold_start = false;
+  bool alternate = true;
+  std::string profile = "none";
+  std::uint64_t seed = 42;
+  double scale = 1;
+  std::vector<double> percentiles;
+  std::vector<std::string> gpus;  // indices or UUIDs; empty: all visible
+  int jobs = 0;                   // children at once; 0: one per GPU
+  bool in_process = false;
+  std::string artifacts_dir = "artifacts";
+  std::string run_id;  // empty: a time stamp
+
+  bool verify_only = false;  // set by `aisp verify`; not a setting of the user's
+
+  std::map<std::string, std::string, std::less<>> origins;  // setting -> where it came from; absent: "default"
+};
+
+// One thing a user can set, by flag (--name) or in a file (name = value).
+struct Setting {
+  std::string_view name;   // "timeout-multiplier"
+  std::string_view value;  // what stands for its value in the help, "N"; empty: a switch
+  std::string_view help;
+  bool repeats;  // takes several values, or one with commas
+  void (*set)(Configuration& configuration, const std::vector<std::string>& values);
+  nlohmann::json (*show)(const Configuration& configuration);
+};
+std::span<const Setting> settings();
+
+// Sets one value and notes its origin ("flag", "aisp.toml"). Throws base::Error (usage) that names the setting, the value and what
+// would be right; an unknown name gets the nearest one.
+void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin);
+
+// "90", "90s", "5m", "1.5h" in seconds; throws std::invalid_argument.
+double parse_duration(std::string_view text);
+
+// What the child of `entry` is asked to do: the pair's own overrides where nobody set anything else.
+run::Request request_for(const pair::Entry& entry, const Configuration& configuration);
+
+// {"iterations": {"value": 20, "origin": "default"}, ...}, and under "pairs" what single pairs changed.
+nlohmann::json effective(const Configuration& configuration, std::span<const pair::Entry* const> selected);
+
+}  // namespace aisp::suite

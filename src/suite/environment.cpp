@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suite/environment.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+
+namespace aisp::suite {
+namespace {
+
+const machine::Gpu& gpu_at(const machine::Machine& machine, int ordinal) { return machine.gpus[static_cast<std::size_t>(ordinal)]; }
+
+std::vector<std::string> foreign_processes(const machine::Machine& machine, const std::vector<int>& gpus) {
+  std::vector<std::string> lines;
+  for (const int ordinal : gpus) {
+    const machine::Gpu& gpu = gpu_at(machine, ordinal);
+    if (!gpu.condition) continue;
+    for (const machine::GpuProcess& process : gpu.condition->processes)
+      lines.push_back(fmt::format("GPU {} is also used by process {}{} ({})", ordinal, process.pid,
+                                  process.name.empty() ? "" : " " + process.name, base::human_bytes(static_cast<double>(process.memory_bytes))));
+  }
+  return lines;
+}
+
+void add_once(std::vector<std::string>& list, const std::string& line) {
+  if (std::find(list.begin(), list.end(), line) == list.end()) list.push_back(line);
+}
+
+}  // namespace
+
+std::vector<std::string> environment_warnings(const machine::Machine& machine, const std::vector<int>& gpus) {
+  std::vector<std::string> lines = foreign_processes(machine, gpus);
+  for (std::string& line : lines) line += "; times will suffer";
+  if (!gpus.empty() && !machine.nvml_error.empty())
+    lines.push_back(fmt::format("no clocks, power or temperature beside the results: {}", machine.nvml_error));
+  return lines;
+}
+
+void add_environment(evidence::PairResult& result, const machine::Machine& machine, const std::vector<int>& gpus) {
+  for (const std::string& line : foreign_processes(machine, gpus)) add_once(result.warnings, line);
+  if (!gpus.empty() && !machine.nvml_error.empty()) add_once(result.lost, fmt::format("no NVML: {}", machine.nvml_error));
+}
+
+}  // namespace aisp::suite

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <vector>
+
+#include "evidence/manifest.hpp"
+#include "suite/suite.hpp"
+
+namespace aisp::suite {
+
+// All but the run's name and start. `gpus`: ordinals of those the run may use.
+evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus);
+
+}  // namespace aisp::suite

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suite/placement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.hpp"
+#include "machine/needs.hpp"
+
+namespace aisp::suite {
+namespace {
+
+int find_ordinal(const machine::Machine& machine, const std::string& name) {
+  for (const machine::Gpu& gpu : machine.gpus)
+    if (name == std::to_string(gpu.ordinal)) return gpu.ordinal;
+  std::vector<int> matches;
+  for (const machine::Gpu& gpu : machine.gpus)
+    if (name.size() > 4 && gpu.uuid.compare(0, name.size(), name) == 0) matches.push_back(gpu.ordinal);
+  if (matches.size() == 1) return matches.front();
+  if (matches.size() > 1) throw base::Error{base::Exit::usage, fmt::format("--gpus: '{}' fits {} GPUs; give more of the UUID", name, matches.size())};
+  const std::size_t count = machine.gpus.size();
+  throw base::Error{base::Exit::usage, fmt::format("--gpus: there is no GPU '{}'; this machine has {}", name,
+                                                   count == 1 ? "one, 0" : fmt::format("{}, 0 to {}", count, count - 1))};
+}
+
+bool needs_to_be_alone(const Pair& pair) {
+  return pair.device == Device::host || pair.bound == Bound::host || pair.bound == Bound::transfer || pair.needs.gpus > 1;
+}
+
+// GPUs of one kind, in the order given: a pair over several GPUs compares nothing if they differ.
+std::vector<std::vector<int>> by_kind(const machine::Machine& machine, const std::vector<int>& gpus) {
+  std::vector<std::vector<int>> groups;
+  for (const int ordinal : gpus) {
+    const auto kind = [&](int other) { return machine.gpus[static_cast<std::size_t>(other)].name; };
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& members) { return kind(members.front()) == kind(ordinal); });
+    if (group == groups.end()) groups.push_back({ordinal});
+    else group->push_back(ordinal);
+  }
+  return groups;
+}
+
+std::vector<std::vector<int>> candidates(const Pair& pair, const machine::Machine& machine, const std::vector<int>& gpus) {
+  if (pair.device == Device::host) return {{}};
+  std::vector<std::vector<int>> sets;
+  const auto count = static_cast<std::size_t>(std::max(1, pair.needs.gpus));
+  for (const std::vector<int>& group : by_kind(machine, gpus)) {
+    if (count == 1)
+      for (const int ordinal : group) sets.push_back({ordinal});
+    else if (group.size() >= count)
+      sets.emplace_back(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  // A single-GPU pair takes them in the order the user gave, whatever their kind.
+  if (count == 1)
+    std::sort(sets.begin(), sets.end(), [&](const auto& a, const auto& b) {
+      return std::find(gpus.begin(), gpus.end(), a.front()) < std::find(gpus.begin(), gpus.end(), b.front());
+    });
+  return sets;
+}
+
+}  // namespace
+
+std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names) {
+  std::vector<int> ordinals;
+  if (names.empty()) {
+    for (const machine::Gpu& gpu : machine.gpus) ordinals.push_back(gpu.ordinal);
+    return ordinals;
+  }
+  if (machine.gpus.empty())
+    throw base::Error{base::Exit::unfit, fmt::format("--gpus: there is no usable GPU here: {}", machine.cuda_error)};
+  for (const std::string& name : names) {
+    const int ordinal = find_ordinal(machine, name);
+    if (std::find(ordinals.begin(), ordinals.end(), ordinal) == ordinals.end()) ordinals.push_back(ordinal);
+  }
+  return ordinals;
+}
+
+std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine, const std::vector<int>& gpus,
+                             const std::function<bool(Library)>& has_library) {
+  std::vector<Placement> placements;
+  for (const pair::Entry* entry : selected) {
+    const Pair& pair = *entry->pair;
+    Placement placement;
+    placement.entry = entry;
+    placement.index = placements.size();
+    placement.alone = needs_to_be_alone(pair);
+    std::optional<std::string> obstacle;
+    for (std::vector<int>& set : candidates(pair, machine, gpus)) {
+      const std::optional<std::string> unmet = machine::unmet(pair.needs, pair.device, machine, set, has_library);
+      if (!unmet) placement.choices.push_back(std::move(set));
+      else if (!obstacle) obstacle = unmet;
+    }
+    if (placement.choices.empty()) {
+      if (!obstacle) obstacle = machine::unmet(pair.needs, pair.device, machine, gpus, has_library);
+      const std::string text = obstacle.value_or(fmt::format("needs {} GPUs of one kind", pair.needs.gpus));
+      const std::size_t end = text.find("; ");
+      placement.obstacle = text.substr(0, end);
+      if (end != std::string::npos) placement.advice = text.substr(end + 2);
+    }
+    placements.push_back(std::move(placement));
+  }
+  return placements;
+}
+
+}  // namespace aisp::suite

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "machine/machine.hpp"
+#include "pair/registry.hpp"
+
+namespace aisp::suite {
+
+// The ordinals of the GPUs a run may use: all for an empty list, else those named by index or UUID (or its beginning), in the order
+// given. Throws base::Error: usage for one that does not exist, unfit where there is none at all.
+std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names);
+
+// Where a pair may run.
+struct Placement {
+  const pair::Entry* entry = nullptr;
+  std::size_t index = 0;                  // in the selection
+  std::vector<std::vector<int>> choices;  // sets of GPU ordinals, best first; one empty set for host pairs; none: it cannot run
+  std::string obstacle;                   // why it cannot, one clause
+  std::string advice;                     // the way round it
+  bool alone = false;                     // nothing else may run meanwhile: it needs the host, the bus or several GPUs
+};
+
+std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine, const std::vector<int>& gpus,
+                             const std::function<bool(Library)>& has_library = {});
+
+}  // namespace aisp::suite

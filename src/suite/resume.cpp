@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suite/resume.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "suite/records.hpp"
+
+namespace aisp::suite {
+namespace {
+
+std::string as_text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+std::vector<std::string> as_values(const nlohmann::json& value) {
+  if (!value.is_array()) return {as_text(value)};
+  std::vector<std::string> values;
+  for (const nlohmann::json& item : value) values.push_back(as_text(item));
+  return values;
+}
+
+bool was_set(const nlohmann::json& setting) { return setting.is_object() && setting.value("origin", "default") != "default"; }
+
+}  // namespace
+
+Resumed read_resumed(const std::filesystem::path& folder) {
+  Resumed resumed;
+  const std::filesystem::path file = folder / configuration_file;
+  const auto text = base::try_read_file(file, 64 << 20);
+  if (!text) return resumed;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(*text);
+    if (const auto targets = json.find("targets"); targets != json.end()) targets->get_to(resumed.targets);
+    for (const Setting& setting : settings()) {
+      // Where the run lies is known, and the name of a new one has no meaning here.
+      if (setting.name == "artifacts-dir" || setting.name == "run-id") continue;
+      const auto found = json.find(std::string{setting.name});
+      if (found != json.end() && was_set(*found)) apply(resumed.configuration, setting.name, as_values(found->at("value")), "resumed run");
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw base::Error{base::Exit::usage, fmt::format("cannot continue {}: {} is damaged ({})", folder.string(), configuration_file, error.what())};
+  }
+  return resumed;
+}
+
+}  // namespace aisp::suite

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suite/run_folder.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
+
+namespace aisp::suite {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Error;
+using base::Exit;
+
+base::FileLock take_lock(const fs::path& folder, const std::string& purpose) {
+  if (auto lock = base::FileLock::acquire(lock_file(folder), purpose)) return std::move(*lock);
+  throw Error{Exit::unfit, fmt::format("{} is in use by {}; wait for it or choose another run", folder.string(),
+                                       base::FileLock::holder(lock_file(folder)))};
+}
+
+// False when it exists already.
+bool try_create(const fs::path& folder) {
+  std::error_code error;
+  if (fs::create_directory(folder, error)) return true;
+  if (!error) return false;
+  if (error == std::errc::file_exists) return false;
+  throw Error{Exit::unfit, fmt::format("cannot make {}: {}; choose another place with --artifacts-dir", folder.string(), error.message())};
+}
+
+std::vector<fs::path> runs_below(const fs::path& artifacts) {
+  std::vector<fs::path> runs;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator{artifacts, ignored})
+    if (is_run_folder(entry.path())) runs.push_back(entry.path());
+  return runs;
+}
+
+fs::path newest(const std::vector<fs::path>& runs) {
+  std::error_code ignored;
+  fs::path best;
+  fs::file_time_type best_time = fs::file_time_type::min();
+  for (const fs::path& run : runs)
+    if (const auto time = fs::last_write_time(run / "results.jsonl", ignored); !ignored && time > best_time) {
+      best = run;
+      best_time = time;
+    }
+  return best;
+}
+
+}  // namespace
+
+fs::path lock_file(const fs::path& folder) { return folder / ".lock"; }
+
+bool is_run_folder(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / "results.jsonl", ignored) || fs::is_regular_file(folder / "manifest.json", ignored);
+}
+
+bool is_in_use(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(lock_file(folder), ignored) && !base::FileLock::acquire(lock_file(folder), "a look at it");
+}
+
+RunFolder::RunFolder(fs::path path, const std::string& purpose) : path_{std::move(path)}, lock_{take_lock(path_, purpose)} {}
+
+RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id, const std::string& purpose,
+                            const std::string& prefix) {
+  try {
+    base::make_directories(artifacts);
+  } catch (const Error& error) {
+    throw Error{Exit::unfit, fmt::format("{}; choose another place with --artifacts-dir", error.what())};
+  }
+  if (!run_id.empty()) {
+    if (try_create(artifacts / run_id)) return RunFolder{artifacts / run_id, purpose};
+    throw Error{Exit::usage, fmt::format("{} exists already; continue it with --resume {}, or choose another --run-id",
+                                         (artifacts / run_id).string(), (artifacts / run_id).string())};
+  }
+  const std::string stamp = prefix + base::folder_timestamp();
+  for (int number = 1; number < 1000; ++number) {
+    const fs::path folder = artifacts / (number == 1 ? stamp : fmt::format("{}_{}", stamp, number));
+    if (try_create(folder)) return RunFolder{folder, purpose};
+  }
+  throw Error{Exit::unfit, fmt::format("cannot find a free name below {}", artifacts.string())};
+}
+
+fs::path find_run(const fs::path& artifacts, const std::string& run) {
+  if (run == "latest") {
+    if (const fs::path folder = newest(runs_below(artifacts)); !folder.empty()) return folder;
+    throw Error{Exit::usage, fmt::format("--resume latest: there is no run below {}", artifacts.string())};
+  }
+  for (const fs::path& folder : {artifacts / run, fs::path{run}})
+    if (is_run_folder(folder)) return folder.has_filename() ? folder : folder.parent_path();
+  std::vector<std::string> names;
+  for (const fs::path& folder : runs_below(artifacts)) names.push_back(folder.filename().string());
+  const std::vector<std::string> near = base::nearest(names, run, 3);
+  throw Error{Exit::usage, fmt::format("--resume: there is no run '{}' below {}{}", run, artifacts.string(),
+                                       near.empty() ? "" : fmt::format("; did you mean {}?", base::join(near, ", ")))};
+}
+
+RunFolder RunFolder::reopen(const fs::path& artifacts, const std::string& run, const std::string& purpose) {
+  return RunFolder{find_run(artifacts, run), purpose};
+}
+
+}  // namespace aisp::suite

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "base/lock.hpp"
+
+namespace aisp::suite {
+
+// The folder of one run, held by a lock while the run goes on, so that nobody cleans or resumes it meanwhile.
+class RunFolder {
+ public:
+  // A new one below `artifacts`: `run_id`, or `prefix` and a time stamp, which get a number when they are taken. Throws base::Error: unfit when it cannot
+  // be made, usage when `run_id` exists.
+  static RunFolder create(const std::filesystem::path& artifacts, const std::string& run_id, const std::string& purpose,
+                          const std::string& prefix = {});
+  // An earlier one: a path, or a name below `artifacts`, or "latest". Throws base::Error: usage when there is none, unfit while it is in use.
+  static RunFolder reopen(const std::filesystem::path& artifacts, const std::string& run, const std::string& purpose);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string id() const { return path_.filename().string(); }
+
+ private:
+  RunFolder(std::filesystem::path path, const std::string& purpose);
+
+  std::filesystem::path path_;
+  base::FileLock lock_;
+};
+
+// The folder that `run` names, as for reopen().
+std::filesystem::path find_run(const std::filesystem::path& artifacts, const std::string& run);
+// Has our results or our manifest in it.
+bool is_run_folder(const std::filesystem::path& folder);
+bool is_in_use(const std::filesystem::path& folder);
+std::filesystem::path lock_file(const std::filesystem::path& folder);
+
+}  // namespace aisp::suite

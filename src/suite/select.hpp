@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pair/registry.hpp"
+
+namespace aisp::suite {
+
+// The pairs that `targets` name, each once, in the registry's order. A target is `all`, a chapter (`ch07`, also `7` and `ch7`),
+// `chapter:name`, `name`, or either with globs (`ch1?:*gemm*`). No target means all. Throws base::Error: usage for a name that does not
+// exist, with the nearest ones; nothing for a glob without a match and for a build without pairs.
+std::vector<const pair::Entry*> select(std::span<const pair::Entry> registry, const std::vector<std::string>& targets);
+
+}  // namespace aisp::suite

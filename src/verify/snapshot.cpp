@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/snapshot.hpp"
+
+#include <aisp/check.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace aisp::verify {
+namespace {
+
+// Up to here a whole copy is quicker than thousands of small ones.
+constexpr std::size_t copy_whole_bytes = std::size_t{64} << 20;
+
+void copy(void* to, const void* from, std::size_t bytes, bool plain) {
+  if (plain) std::memcpy(to, from, bytes);
+  else check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+}
+
+}  // namespace
+
+Snapshot::Snapshot(pair::Session& session, const Buffer& buffer, std::size_t count) : elements_{session.elements(buffer, count)} {
+  const std::size_t bytes = std::max<std::size_t>(elements_.bytes(), 1);
+  if (elements_.gpu >= 0) {
+    check(cudaSetDevice(elements_.gpu));
+    check(cudaMalloc(&data_, bytes));
+    // On the pair's own stream: what another stream writes later is not in the copy.
+    check(cudaMemcpyAsync(data_, elements_.data, elements_.bytes(), cudaMemcpyDeviceToDevice,
+                          session.launch().streams[static_cast<std::size_t>(buffer.device)]));
+    check(cudaStreamSynchronize(session.launch().streams[static_cast<std::size_t>(buffer.device)]));
+  } else {
+    data_ = std::malloc(bytes);
+    if (data_ == nullptr) throw std::bad_alloc{};
+    copy(data_, elements_.data, elements_.bytes(), !session.on_gpu() || buffer.memory == Memory::pageable);
+  }
+  elements_.data = data_;
+}
+
+Snapshot::~Snapshot() {
+  if (elements_.gpu >= 0) cudaFree(data_);
+  else std::free(data_);
+}
+
+Snapshot::Snapshot(Snapshot&& other) noexcept : elements_{other.elements_}, data_{std::exchange(other.data_, nullptr)} {}
+
+Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
+  std::swap(elements_, other.elements_);
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+void Snapshot::sort() { pair::sort_elements(data_, elements_.type, elements_.element_bytes, elements_.count, elements_.gpu); }
+
+std::vector<double> Snapshot::values(const std::vector<std::size_t>& indices) const {
+  std::vector<double> result(indices.size());
+  if (elements_.gpu < 0) {
+    for (std::size_t i = 0; i < indices.size(); ++i) result[i] = pair::element_value(data_, elements_.type, indices[i]);
+    return result;
+  }
+  const std::size_t width = elements_.element_bytes;
+  if (elements_.bytes() <= copy_whole_bytes) {
+    std::vector<unsigned char> host(elements_.bytes());
+    copy(host.data(), data_, host.size(), false);
+    for (std::size_t i = 0; i < indices.size(); ++i) result[i] = pair::element_value(host.data(), elements_.type, indices[i]);
+    return result;
+  }
+  std::vector<unsigned char> host(indices.size() * width);
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    copy(&host[i * width], static_cast<const unsigned char*>(data_) + indices[i] * width, width, false);
+  for (std::size_t i = 0; i < indices.size(); ++i) result[i] = pair::element_value(host.data(), elements_.type, i);
+  return result;
+}
+
+}  // namespace aisp::verify

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <vector>
+
+#include "pair/session.hpp"
+
+namespace aisp::verify {
+
+// A copy of one output, on the same side (device or host) as the output itself.
+class Snapshot {
+ public:
+  Snapshot() = default;
+  Snapshot(pair::Session& session, const Buffer& buffer, std::size_t count);
+  ~Snapshot();
+  Snapshot(Snapshot&& other) noexcept;
+  Snapshot& operator=(Snapshot&& other) noexcept;
+
+  pair::Elements elements() const { return elements_; }
+  void sort();
+  // Values of the given elements as float64.
+  std::vector<double> values(const std::vector<std::size_t>& indices) const;
+
+ private:
+  pair::Elements elements_;
+  void* data_ = nullptr;
+};
+
+}  // namespace aisp::verify

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/interrupt.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.hpp"
+
+namespace aisp::base {
+namespace {
+
+// Handlers belong to the whole process, so each case runs in one of its own; its exit status is the answer.
+template <class Action>
+int status_of(Action action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    action();
+    ::_exit(99);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool readable(int descriptor) {
+  pollfd ready{descriptor, POLLIN, 0};
+  return ::poll(&ready, 1, 0) == 1;
+}
+
+TEST(Interrupt, SetsAFlagAndWakesPollers) {
+  EXPECT_EQ(status_of([] {
+              install_interrupt_handlers();
+              if (interrupted() || readable(interrupt_fd())) ::_exit(1);
+              ::raise(SIGINT);
+              ::_exit(interrupted() && readable(interrupt_fd()) && interrupt_signal() == SIGINT ? 0 : 2);
+            }),
+            0);
+}
+
+TEST(Interrupt, TheSecondControlCEndsAtOnce) {
+  EXPECT_EQ(status_of([] {
+              install_interrupt_handlers();
+              ::raise(SIGINT);
+              ::raise(SIGINT);
+            }),
+            130);
+}
+
+TEST(Interrupt, RepeatedSigtermStaysPolite) {
+  EXPECT_EQ(status_of([] {
+              install_interrupt_handlers();
+              for (int i = 0; i < 100'000; ++i) ::raise(SIGTERM);  // more than the pipe holds
+              ::_exit(interrupt_signal() == SIGTERM ? 0 : 1);
+            }),
+            0);
+}
+
+TEST(Interrupt, LeavesNohupAlone) {
+  EXPECT_EQ(status_of([] {
+              ::signal(SIGHUP, SIG_IGN);
+              install_interrupt_handlers();
+              ::raise(SIGHUP);
+              ::_exit(interrupted() ? 1 : 0);
+            }),
+            0);
+}
+
+TEST(Interrupt, EndsASleep) {
+  EXPECT_EQ(status_of([] {
+              install_interrupt_handlers();
+              const pid_t self = ::getpid();
+              if (::fork() == 0) {
+                ::usleep(50'000);
+                ::kill(self, SIGTERM);
+                ::_exit(0);
+              }
+              const double before = monotonic_s();
+              sleep_s(20);
+              ::_exit(monotonic_s() - before < 10 ? 0 : 1);
+            }),
+            0);
+}
+
+TEST(Interrupt, CanBeReset) {
+  EXPECT_EQ(status_of([] {
+              install_interrupt_handlers();
+              ::raise(SIGINT);
+              reset_interrupt();
+              if (interrupted() || readable(interrupt_fd())) ::_exit(1);
+              ::raise(SIGINT);
+              ::_exit(interrupted() ? 0 : 2);
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace aisp::base

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flags, exit statuses, and what goes to which stream."""
+import json
+import os
+import pty
+import re
+import subprocess
+import time
+import unittest
+
+from harness import AISP, FIXTURES, EndToEnd
+
+ESCAPE = "\x1b["
+
+
+class Usage(EndToEnd):
+    def usage_error(self, *arguments, words=()):
+        finished = self.call(*arguments)
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, *words)
+        self.assertEqual(finished.out, "")
+        self.assertFalse(self.artifacts.exists(), "a usage error must not leave a run folder")
+
+    def test_unknown_target_names_the_nearest(self):
+        self.usage_error("run", "--targets", "ch90:godo", words=("ch90:good",))
+        self.usage_error("run", "--targets", "segfualt", words=("segfault",))
+        self.usage_error("list-targets", "--chapter", "ch42", words=("ch90",))
+
+    def test_bad_words(self):
+        self.usage_error(words=("--help",))
+        self.usage_error("lsit-targets", words=("list-targets",))
+        self.usage_error("sing", words=("--help",))
+        self.usage_error("run", "--iteratons", "3", words=("--iterations",))
+        self.usage_error("run", "ch90", words=("--targets",))
+        self.usage_error("__child", "x", words=("__child",))
+        self.usage_error("__nonsense", "3")
+
+    def test_bad_values(self):
+        for arguments, word in ((("--iterations", "many"), "many"), (("--iterations", "0"), "'0'"), (("--scale", "7"), "'7'"),
+                                (("--mode", "evnets"), "did you mean events?"), (("--suite-timeout", "soon"), "soon"),
+                                (("--jobs", "-3"), "-3"), (("--seed", "x"), "'x'"), (("--color", "pink"), "pink"),
+                                (("--profile", "full"), "not available in this build"), (("--run-id", "a/b"), "a/b"),
+                                (("--percentiles", "200"), "200"), (("--targets", ","), "--targets"),
+                                (("--resume", "nowhere"), "nowhere"), (("--config", "missing.toml"), "missing.toml")):
+            with self.subTest(arguments):
+                self.usage_error("run", "-t", "ch90:good", *arguments, words=(word,))
+
+    def test_glob_without_match_selects_nothing(self):
+        finished = self.call("run", "--targets", "ch90:*zzz*")
+        self.assert_code(finished, 5)
+        self.assert_one_error_line(finished, "zzz")
+
+    def test_absent_gpu(self):
+        finished = self.call("run", "--targets", "ch90:good", "--gpus", "99", env={"CUDA_VISIBLE_DEVICES": "-1"})
+        self.assert_code(finished, 4)
+        self.assert_one_error_line(finished, "--gpus")
+
+    def test_help_and_version(self):
+        for arguments in (("--help",), ("run", "--help"), ("list-targets", "--help"), ("doctor", "--help"), ("--version",)):
+            finished = self.call(*arguments)
+            self.assert_code(finished, 0)
+            self.assertTrue(finished.out)
+            self.assertEqual(finished.err, "")
+        self.assertRegex(self.call("--version").out, r"^aisp \d+\.\d+")
+        self.assertNotIn("__child", self.call("--help").out)
+
+    def test_help_takes_milliseconds(self):
+        for arguments in (("--help",), ("list-targets", "--json")):
+            best = min(self.seconds(*arguments) for _ in range(5))
+            self.assertLess(best, 0.25, "no CUDA call and no probe may be behind this")
+
+    def seconds(self, *arguments):
+        began = time.monotonic()
+        self.call(*arguments, program=AISP if arguments == ("--help",) else FIXTURES)
+        return time.monotonic() - began
+
+
+class Lists(EndToEnd):
+    def test_json(self):
+        targets = json.loads(self.call("list-targets", "--json").out)
+        good = next(target for target in targets if target["target"] == "ch90:good")
+        self.assertEqual({key: good[key] for key in good if key != "source"},
+                         {"target": "ch90:good", "chapter": "ch90", "name": "good", "teaches": good["teaches"], "device": "host", "gpus": 0,
+                          "min_sm": 0, "bound": "host", "baseline": "slow", "optimized": ["doubled", "added"], "peers": ["library"]})
+        self.assertTrue(good["source"].endswith("ch90/good.cpp"))
+        gpu = next(target for target in targets if target["name"] == "many_gpus")
+        self.assertEqual((gpu["device"], gpu["gpus"], gpu["min_sm"]), ("gpu", 64, 80))
+
+    def test_chapter(self):
+        lines = self.call("list-targets", "--chapter", "ch95").out.splitlines()
+        self.assertTrue(lines and all(line.startswith("ch95:") for line in lines), lines)
+
+    def test_run_list_and_dry_run_run_nothing(self):
+        self.assertEqual([line.split()[0] for line in self.run_pairs("ch90:good", flags=("--list",)).out.splitlines()], ["ch90:good"])
+        dry = self.run_pairs("ch90:good", "ch95:absent_cpus", flags=("--dry-run",))
+        self.assert_code(dry, 0)
+        self.assertIn("on the host", dry.out)
+        self.assertIn("skipped", dry.out)
+        self.assertFalse(self.artifacts.exists())
+
+
+class Streams(EndToEnd):
+    def test_json_on_stdout_is_alone_there(self):
+        finished = self.run_pairs("ch90:good", "ch92:throw_in_run", flags=("--json", "-"))
+        self.assert_code(finished, 1)
+        suite = json.loads(finished.out)
+        self.assertEqual([pair["target"] for pair in suite["pairs"]], ["ch90:good", "ch92:throw_in_run"])
+
+    def test_json_to_a_file(self):
+        self.run_pairs("ch90:good", flags=("--json", "out/suite.json"))
+        self.assertEqual(len(json.loads((self.work / "out/suite.json").read_text())["pairs"]), 1)
+
+    def test_one_line_a_pair_and_no_escapes_without_a_terminal(self):
+        finished = self.run_pairs("ch90:good", "ch90:equal")
+        self.assertEqual(len([line for line in finished.out.splitlines() if re.match(r"\S*\s*ch90:", line)]) >= 2, True, finished.out)
+        self.assertNotIn(ESCAPE, finished.out + finished.err)
+        self.assertNotIn("\r", finished.out + finished.err)
+
+    def test_quiet_prints_the_summary_only(self):
+        finished = self.run_pairs("ch90:good", flags=("--quiet",))
+        self.assertNotIn("ch90:good ", finished.out.splitlines()[0])
+        self.assertEqual(finished.err, "")
+
+    def test_colour(self):
+        self.assertIn(ESCAPE, self.run_pairs("ch90:good", flags=("--color", "always", "--run-id", "a")).out)
+        self.assertNotIn(ESCAPE, self.run_pairs("ch90:good", flags=("--color", "never", "--run-id", "b")).out)
+
+    def on_terminal(self, *arguments, env=None):
+        master, slave = pty.openpty()
+        process = self.start(*arguments, stdout=slave, stderr=slave, env=env)
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            seen += piece
+        os.close(master)
+        self.assertEqual(process.wait(60), 0, seen)
+        return seen.decode(errors="replace")
+
+    def test_terminal_shows_progress_and_colour_unless_no_color(self):
+        arguments = ("run", "-t", "ch90:good", "--iterations", "5", "--warmup", "1", "--budget", "0.2s")
+        seen = self.on_terminal(*arguments)
+        self.assertIn("[0/1] ch90:good", seen)
+        self.assertIn("\x1b[3", seen)
+        self.assertNotIn("\x1b[3", self.on_terminal(*arguments, "--run-id", "plain", env={"NO_COLOR": "1"}))
+
+    def test_full_standard_output_is_one_error_line(self):
+        with open("/dev/full", "w") as full:
+            finished = self.run_pairs("ch90:good", stdout=full)
+        self.assert_code(finished, 1)
+        self.assert_one_error_line(finished, "standard output")
+        self.assertEqual(finished.pair("ch90:good")["status"], "passed")
+
+    def test_reader_that_goes_away(self):
+        process = subprocess.run(f"{FIXTURES} list-targets --json | head -c 10", shell=True, capture_output=True, cwd=self.work)
+        self.assertNotIn(b"terminate", process.stderr)
+
+
+class Configuration(EndToEnd):
+    def effective(self, finished):
+        return json.loads((finished.folder / "effective_configuration.json").read_text())
+
+    def test_layers(self):
+        (self.work / "aisp.toml").write_text("[run]\nwarmup = 2\nseed = 7\nno-alternate = true\npercentiles = [99.9, 99.99]\n")
+        finished = self.call("run", "-t", "ch90:good", "--seed", "8", "--budget", "0.2s", "--iterations", "5")
+        self.assert_code(finished, 0)
+        effective = self.effective(finished)
+        self.assertEqual(effective["warmup"], {"value": 2, "origin": "aisp.toml"})
+        self.assertEqual(effective["no-alternate"], {"value": True, "origin": "aisp.toml"})
+        self.assertEqual(effective["percentiles"], {"value": [99.9, 99.99], "origin": "aisp.toml"})
+        self.assertEqual(effective["seed"], {"value": 8, "origin": "flag"})
+        self.assertEqual(effective["scale"]["origin"], "default")
+
+    def test_named_file_instead_of_the_standing_one(self):
+        (self.work / "aisp.toml").write_text("seed = 7\n")
+        (self.work / "mine.ini").write_text("warmup = 3\n")
+        effective = self.effective(self.call("run", "-t", "ch90:good", "--config", "mine.ini", "--budget", "0.2s"))
+        self.assertEqual(effective["warmup"], {"value": 3, "origin": "mine.ini"})
+        self.assertEqual(effective["seed"]["origin"], "default")
+
+    def test_mistakes_name_the_file(self):
+        for text, word in (("iteratons = 5\n", "iterations"), ("iterations = many\n", "many"), ("[walk]\nseed = 1\n", "walk")):
+            with self.subTest(text):
+                (self.work / "aisp.toml").write_text(text)
+                finished = self.call("run", "-t", "ch90:good")
+                self.assert_code(finished, 2)
+                self.assert_one_error_line(finished, "aisp.toml", word)
+
+
+class Doctor(EndToEnd):
+    def test_table_and_json(self):
+        table = self.call("doctor")
+        self.assertIn(table.code, (0, 4))
+        self.assertRegex(table.out, r"(?m)^(ok|info|warning|problem)\s")
+        report = json.loads(self.call("doctor", "--json").out)
+        self.assertTrue(report["findings"])
+        for finding in report["findings"]:
+            self.assertIn(finding["level"], ("ok", "info", "warning", "problem"))
+            if finding["level"] in ("warning", "problem"):
+                self.assertTrue(finding["advice"], finding)
+
+
+class Clean(EndToEnd):
+    def test_removes_runs_and_nothing_else(self):
+        for name in ("first", "second"):
+            self.run_pairs("ch90:good", flags=("--run-id", name))
+        (self.artifacts / "notes").mkdir()
+        (self.artifacts / "notes" / "keep.txt").write_text("mine")
+        elsewhere = self.work / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "results.jsonl").write_text("")
+        (self.artifacts / "link").symlink_to(elsewhere)
+        (self.artifacts / "first" / "out").symlink_to(elsewhere)
+        dry = self.call("clean", "--dry-run")
+        self.assert_code(dry, 0)
+        self.assertIn("would remove", dry.out)
+        self.assertTrue((self.artifacts / "first").exists())
+        self.assert_code(self.call("clean"), 0)
+        self.assertEqual(sorted(path.name for path in self.artifacts.iterdir()), ["link", "notes"])
+        self.assertTrue((elsewhere / "results.jsonl").exists())
+
+    def test_nothing_there(self):
+        finished = self.call("clean")
+        self.assert_code(finished, 0)
+        self.assertIn("nothing to remove", finished.out)
+
+    def test_leaves_a_running_run_alone(self):
+        process = self.start("run", "-t", "ch91:hang_in_verify", "--run-id", "busy")
+        try:
+            deadline = time.monotonic() + 20
+            while not (self.artifacts / "busy" / "manifest.json").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            finished = self.call("clean")
+            self.assertIn("in use", finished.out)
+            self.assertTrue((self.artifacts / "busy").exists())
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an honest pair leaves in the artifacts and on the screen."""
+import json
+import unittest
+
+from harness import EndToEnd, everything_said, results_log, variant
+
+
+class GoodPairs(EndToEnd):
+    def test_a_pair_with_variants_and_a_peer(self):
+        finished = self.run_pairs("ch90:good")
+        self.assert_code(finished, 0)
+        pair = finished.pair("ch90:good")
+        self.assertEqual(pair["status"], "passed", everything_said(pair))
+        self.assertEqual([v["name"] for v in pair["variants"]], ["slow", "doubled", "added", "library"])
+        self.assertEqual([v["role"] for v in pair["variants"]], ["baseline", "optimized", "optimized", "peer"])
+        self.assertIn(pair["best"], ("doubled", "added"))
+        doubled = variant(pair, "doubled")
+        self.assertGreater(doubled["speedup"]["value"], 2)
+        self.assertEqual(doubled["speedup"]["verdict"], "faster")
+        self.assertLessEqual(doubled["speedup"]["low"], doubled["speedup"]["value"])
+        self.assertGreaterEqual(len(doubled["timing"]["raw_times_ms"]), 5)
+        self.assertTrue(doubled["accuracy"]["bitwise_repeatable"])
+        self.assertEqual([name for name, stage in pair["watchdog"].items() if not stage["finished"]], [])
+
+    def test_equal_variants_have_no_verdict_in_their_favour(self):
+        finished = self.run_pairs("ch90:equal", flags=("--iterations", "20"))
+        self.assertLess(abs(variant(finished.pair("ch90:equal"), "doubled")["speedup"]["value"] - 1), 0.5)
+
+    def test_slower_variant_is_called_slower_and_is_no_failure(self):
+        finished = self.run_pairs("ch90:slower")
+        self.assert_code(finished, 0)
+        self.assertEqual(variant(finished.pair("ch90:slower"), "doubled")["speedup"]["verdict"], "slower")
+
+    def test_metric_that_judges(self):
+        pair = self.run_pairs("ch90:judged_metric").pair("ch90:judged_metric")
+        self.assertEqual(pair["judged_by"], "bytes_moved")
+        self.assertAlmostEqual(variant(pair, "doubled")["speedup"]["value"], 2, places=3)
+
+    def test_tokens(self):
+        pair = self.run_pairs("ch90:tokens").pair("ch90:tokens")
+        inference = variant(pair, "slow")["inference_timing"]
+        self.assertGreater(inference["requests"], 0)
+        self.assertEqual(inference["tokens"] % 8, 0)
+        self.assertGreater(inference["ttft_ms"]["mean"], 0)
+        self.assertGreater(inference["tpot_ms"]["mean"], 0)
+
+    def test_unordered_output(self):
+        self.assert_code(self.run_pairs("ch90:unordered_output"), 0)
+
+    def test_artifacts(self):
+        finished = self.run_pairs("ch90")
+        folder = finished.folder
+        suite = json.loads((folder / "benchmark_test_results.json").read_text())
+        self.assertEqual([pair["target"] for pair in suite["pairs"]], sorted(pair["target"] for pair in suite["pairs"]))
+        self.assertIn("ch90", (folder / "benchmark_test_results.md").read_text())
+        own = folder / "ch90_good" / "results"
+        self.assertTrue((own / "benchmark_test_results.json").exists() and (own / "benchmark_test_results.md").exists(), list(own.iterdir()))
+        effective = json.loads((folder / "effective_configuration.json").read_text())
+        self.assertEqual(effective["iterations"], {"value": 5, "origin": "flag"})
+        self.assertEqual(effective["seed"]["origin"], "default")
+        self.assertTrue((folder / "manifest.json").exists())
+        self.assertEqual([path.name for path in folder.iterdir() if path.name.startswith(".scratch")], [])
+        self.assertEqual({line["target"] for line in finished.lines()}, {pair["target"] for pair in suite["pairs"]})
+
+    def test_in_process(self):
+        finished = self.run_pairs("ch90:good", flags=("--in-process",))
+        self.assert_code(finished, 0)
+        self.assertEqual(finished.pair("ch90:good")["status"], "passed")
+
+    def test_reproducible_runs_give_equal_outputs(self):
+        digests = []
+        for name in ("first", "second"):
+            self.run_pairs("ch90:good", flags=("--reproducible", "--run-id", name))
+            pair = results_log(self.artifacts / name)[0]
+            self.assertEqual(pair["seed"], 42)
+            digests.append([v["output_digests"] for v in pair["variants"]])
+        self.assertEqual(digests[0], digests[1])
+        self.assertTrue(all(digests[0]))
+
+    def test_scaled_results_are_marked(self):
+        self.assertEqual(self.run_pairs("ch90:good", flags=("--scale", "0.25")).pair("ch90:good")["scale"], 0.25)
+
+    def test_fixed_iterations_and_percentiles(self):
+        pair = self.run_pairs("ch90:good", flags=("--fixed-iterations", "--percentiles", "99.9")).pair("ch90:good")
+        timing = variant(pair, "slow")["timing"]
+        self.assertEqual(len(timing["raw_times_ms"]), 5)
+        self.assertEqual(pair["stopped_because"], "fixed iterations")
+        self.assertIn("99.9", json.dumps(timing))
+
+    def test_verify_runs_each_variant_once_and_times_nothing(self):
+        finished = self.call("verify", "--targets", "ch90:good")
+        self.assert_code(finished, 0)
+        self.assertIn("registered", finished.out)
+        pair = finished.pair("ch90:good")
+        self.assertEqual(pair["status"], "passed")
+        self.assertTrue(variant(pair, "doubled").get("accuracy"))
+        self.assertFalse(variant(pair, "doubled").get("timing"))
+
+    def test_verify_fails_for_a_wrong_pair(self):
+        self.assert_code(self.call("verify", "--targets", "ch94:wrong_result"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

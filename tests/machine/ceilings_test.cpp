@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/ceilings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "machine/fake_root.hpp"
+#include "machine/json.hpp"
+
+namespace aisp::machine {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr double gib = 1024.0 * 1024 * 1024;
+
+double peak(const Gpu& gpu, Math math) { return theoretical_peaks(gpu).flops_s[static_cast<std::size_t>(math)]; }
+
+TEST(Peaks, OfAnH200AreThoseOfItsDataSheet) {
+  const Peaks peaks = theoretical_peaks(h200());
+  EXPECT_EQ(peaks.memory_bytes_s, 4.8e12);
+  EXPECT_EQ(peaks.memory_source, "datasheet");
+  EXPECT_NEAR(peak(h200(), Math::fp32), 66.9e12, 0.1e12);
+  // Data sheet: 989 TFLOP/s at the boost clock of 1830 MHz; the chip runs up to 1980.
+  EXPECT_NEAR(peak(h200(), Math::bf16) * 1830 / 1980, 989e12, 1e12);
+  EXPECT_NEAR(peak(h200(), Math::fp8), 2 * peak(h200(), Math::bf16), 1);
+  EXPECT_NEAR(peaks.pcie_bytes_s, 63e9, 0.1e9);
+  EXPECT_EQ(peaks.peer_bytes_s, 450e9);
+}
+
+TEST(Peaks, TellProductsWithSimilarNamesApart) {
+  const auto bandwidth = [](const char* name, int sm) { return theoretical_peaks(other_gpu(name, sm)).memory_bytes_s; };
+  EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-80GB", 80), 2.04e12);
+  EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-40GB", 80), 1.56e12);
+  EXPECT_EQ(bandwidth("NVIDIA A10G", 86), 0.601e12);
+  EXPECT_EQ(bandwidth("NVIDIA GH200 480GB", 90), 4.0e12);
+  EXPECT_EQ(bandwidth("NVIDIA H20", 90), 4.0e12);
+  EXPECT_EQ(bandwidth("NVIDIA GB200", 100), 8.0e12);
+  EXPECT_EQ(bandwidth("NVIDIA L40S", 89), 0.865e12);
+  EXPECT_EQ(bandwidth("NVIDIA L4", 89), 0.301e12);
+}
+
+TEST(Peaks, OfUnknownChipsComeFromTheirClocks) {
+  const Peaks peaks = theoretical_peaks(other_gpu("NVIDIA X900", 130));
+  EXPECT_NEAR(peaks.memory_bytes_s, 3.201e9 * 2 * 6144 / 8, 1);
+  EXPECT_EQ(peaks.memory_source, "memory clock x bus width");
+  EXPECT_GT(peaks.flops_s[static_cast<std::size_t>(Math::fp8)], peak(h200(), Math::fp8));
+}
+
+TEST(Peaks, UseTheLinkThatTheGpuReports) {
+  Gpu gpu = other_gpu("NVIDIA L40S", 89);
+  gpu.condition = GpuCondition{.pcie_generation_max = 4, .pcie_width_max = 8};
+  EXPECT_NEAR(theoretical_peaks(gpu).pcie_bytes_s, 15.75e9, 0.05e9);
+  EXPECT_NEAR(theoretical_peaks(other_gpu("NVIDIA GH200 480GB", 90)).pcie_bytes_s, 450e9, 1);
+}
+
+TEST(Floor, IsTheLongestOfItsParts) {
+  const Ceilings ceilings = provisional_ceilings(h200());
+  const FloorTime memory = floor_seconds({.flops = 1e9, .bytes = 4.25e9}, ceilings);
+  EXPECT_NEAR(memory.seconds, 1e-3, 1e-9);
+  EXPECT_EQ(memory.limiter, "memory");
+  EXPECT_EQ(memory.ceiling, "4.25 TB/s");
+  const FloorTime compute = floor_seconds({.flops = 2.0 * 8192 * 8192 * 8192, .math = Math::bf16, .bytes = 4e8}, ceilings);
+  EXPECT_NEAR(compute.seconds, 1.0995e12 / 790e12, 1e-6);
+  EXPECT_EQ(compute.limiter, "compute (bf16)");
+  EXPECT_EQ(compute.ceiling, "790 TFLOP/s");
+  EXPECT_EQ(floor_seconds({.bytes = 1e9, .host_to_device = 1e9}, ceilings).limiter, "host to device");
+  EXPECT_EQ(floor_seconds({.device_to_host = 1e9}, ceilings).limiter, "device to host");
+  EXPECT_EQ(floor_seconds({.peer_bytes = 1e9}, ceilings).limiter, "peer");
+  const FloorTime launch = floor_seconds({.dependent_kernels = 100}, ceilings);
+  EXPECT_NEAR(launch.seconds, 70e-6, 1e-9);
+  EXPECT_EQ(launch.ceiling, "700 ns per dependent kernel");
+  EXPECT_EQ(floor_seconds({.bytes = 1e6, .seconds = 2}, ceilings).limiter, "declared");
+}
+
+TEST(Floor, IsUnknownWhereNothingWasMeasured) {
+  const FloorTime floor = floor_seconds({.host_bytes = 1e9}, host_ceilings());
+  EXPECT_EQ(floor.seconds, 0);
+  EXPECT_EQ(floor.limiter, "");
+}
+
+TEST(Ceilings, OfEveryChipStayBelowItsPeaks) {
+  for (const Gpu& gpu :
+       {h200(), other_gpu("NVIDIA A100-SXM4-80GB", 80), other_gpu("NVIDIA B200", 100), other_gpu("NVIDIA GB10", 121)}) {
+    const Ceilings ceilings = provisional_ceilings(gpu);
+    const Peaks peaks = theoretical_peaks(gpu);
+    EXPECT_LT(ceilings.copy_bytes_s, peaks.memory_bytes_s) << gpu.name;
+    EXPECT_LT(ceilings.peer_bytes_s, peaks.peer_bytes_s) << gpu.name;
+    EXPECT_LT(ceilings.host_to_device_bytes_s, peaks.pcie_bytes_s) << gpu.name;
+    for (std::size_t i = 0; i < math_kinds; ++i) {
+      EXPECT_LE(ceilings.flops_s[i], peaks.flops_s[i]) << gpu.name << " " << name_of(static_cast<Math>(i));
+      EXPECT_EQ(ceilings.flops_s[i] > 0, peaks.flops_s[i] > 0) << gpu.name << " " << name_of(static_cast<Math>(i));
+    }
+  }
+  EXPECT_THAT(provisional_ceilings(h200()).source, HasSubstr("recorded on an H200"));
+  EXPECT_THAT(provisional_ceilings(other_gpu("NVIDIA B200", 100)).source, HasSubstr("theoretical"));
+}
+
+TEST(ImpossibleTime, ShowsItsArithmetic) {
+  const Peaks peaks = theoretical_peaks(h200());
+  const ImpossibleTime copy = impossible_seconds({.bytes = 2 * gib}, peaks, 62'914'560);
+  EXPECT_NEAR(copy.seconds, (2 * gib - 62'914'560) / 4.8e12, 1e-9);
+  EXPECT_EQ(copy.arithmetic, "2.08 GB beyond the 62.9 MB of L2 at 4.80 TB/s (datasheet) take 434 us");
+  const ImpossibleTime gemm =
+      impossible_seconds({.flops = 2.0 * 8192 * 8192 * 8192, .math = Math::bf16, .bytes = 4e8}, peaks, 62'914'560);
+  EXPECT_NEAR(gemm.seconds, 1.0995e12 / 1070.5e12, 1e-6);
+  EXPECT_THAT(gemm.arithmetic, AllOf(HasSubstr("1100 GFLOP"), HasSubstr("bf16")));
+  EXPECT_THAT(impossible_seconds({.host_to_device = 63e9}, peaks, 0).arithmetic, HasSubstr("to the device at 63.0 GB/s"));
+}
+
+TEST(ImpossibleTime, AllowsWhatFitsIntoTheCache) {
+  EXPECT_EQ(impossible_seconds({.bytes = 8e6}, theoretical_peaks(h200()), 62'914'560).seconds, 0);
+}
+
+TEST(ImpossibleTime, LiesBelowWhatWasRecorded) {
+  // Whatever an H200 was seen to reach must never be called impossible.
+  const Ceilings ceilings = provisional_ceilings(h200());
+  for (const Cost& cost :
+       {Cost{.bytes = 2 * gib}, Cost{.flops = 1e12, .math = Math::bf16}, Cost{.flops = 1e12, .math = Math::fp8},
+        Cost{.flops = 1e12, .math = Math::fp32}, Cost{.host_to_device = 1e9}, Cost{.peer_bytes = 1e9}})
+    EXPECT_LT(impossible_seconds(cost, theoretical_peaks(h200()), 62'914'560).seconds, floor_seconds(cost, ceilings).seconds);
+}
+
+TEST(Ceilings, SurviveJson) {
+  const Ceilings before = provisional_ceilings(h200());
+  const auto after = nlohmann::json(before).get<Ceilings>();
+  EXPECT_EQ(nlohmann::json(after), nlohmann::json(before));
+  EXPECT_EQ(after.flops_s, before.flops_s);
+  EXPECT_EQ(after.launch_s, before.launch_s);
+}
+
+}  // namespace
+}  // namespace aisp::machine

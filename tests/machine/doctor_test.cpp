@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/doctor.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <aisp/library.hpp>
+
+#include "machine/fake_root.hpp"
+
+namespace aisp::machine {
+namespace {
+
+using testing::HasSubstr;
+
+GpuCondition healthy() {
+  return {.sm_clock_mhz = 1980,
+          .sm_clock_max_mhz = 1980,
+          .memory_clock_mhz = 3201,
+          .memory_clock_max_mhz = 3201,
+          .power_w = 70,
+          .power_limit_w = 700,
+          .power_limit_default_w = 700,
+          .power_limit_max_w = 700,
+          .temperature_c = 30,
+          .throttle_reasons = 0,
+          .ecc = true,
+          .ecc_pending = true,
+          .persistence = true,
+          .mig_mode = false,
+          .ecc_corrected = 0,
+          .ecc_uncorrected = 0,
+          .utilization_percent = 0,
+          .energy_counter = true,
+          .pcie_generation_max = 5,
+          .pcie_width = 16,
+          .pcie_width_max = 16,
+          .compute_mode = 0};
+}
+
+class Doctor : public testing::Test {
+ protected:
+  Doctor() : machine_{machine_with({h200()})} {
+    machine_.gpus[0].condition = healthy();
+    root_.file("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    root_.file("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+    root_.file("proc/self/limits", limits("unlimited", "65536"));
+    root_.file("proc/driver/nvidia/params", "RmProfilingAdminOnly: 0\n").file("dev/shm/x", "");
+  }
+  static std::string limits(const std::string& locked, const std::string& files) {
+    return "Limit                     Soft Limit           Hard Limit           Units     \n"
+           "Max open files            " +
+           files +
+           "                524288               files     \n"
+           "Max locked memory         " +
+           locked + "            unlimited            bytes     \n";
+  }
+  std::vector<Finding> findings() {
+    return examine(machine_,
+                   {.root = root_.path(),
+                    .artifacts = root_.path(),
+                    .find_library = [this](Library library) { return libraries_ ? "/x/" + file_names(library).front() : ""; },
+                    .toolkit = toolkit_});
+  }
+  Finding finding(const std::string& name) {
+    for (const Finding& found : findings())
+      if (found.name == name) return found;
+    ADD_FAILURE() << "nothing about " << name;
+    return {};
+  }
+  GpuCondition& gpu() { return *machine_.gpus[0].condition; }
+
+  FakeRoot root_;
+  Machine machine_;
+  bool libraries_ = true;
+  std::string toolkit_ = "13.0 in /usr/local/cuda";
+};
+
+TEST_F(Doctor, FindsNothingWrongWithAHealthyMachine) {
+  for (const Finding& found : findings())
+    EXPECT_LT(found.level, Level::warning) << found.name << ": " << found.what << " -> " << found.advice;
+  EXPECT_EQ(finding("driver").what, "580.95.05, supports CUDA 13.0");
+  EXPECT_THAT(finding("GPU 0").what, HasSubstr("NVIDIA H200, sm_90, 132 SMs, 140 GiB"));
+  EXPECT_EQ(finding("GPUs").what, "1 GPU, hardware key h200");
+}
+
+TEST_F(Doctor, SaysWhatToDoAboutEveryFault) {
+  gpu() = {};
+  gpu().ecc = gpu().ecc_pending = false;
+  gpu().sm_clock_mhz = 300;
+  gpu().sm_clock_max_mhz = 1980;
+  gpu().throttle_reasons = 0x40;
+  gpu().power_limit_w = 400;
+  gpu().power_limit_default_w = 700;
+  gpu().temperature_c = 92;
+  gpu().persistence = false;
+  gpu().compute_mode = 2;
+  gpu().processes = {{77, "python3", 1 << 30}};
+  gpu().pcie_width = 4;
+  gpu().pcie_width_max = 16;
+  machine_.driver_version = "550.54.15";
+  machine_.driver_cuda_version = 12040;
+  machine_.host.cpu_quota = 2;
+  machine_.host.memory_available_bytes = 1 << 30;
+  libraries_ = false;
+  toolkit_ = "12.4 in /usr/local/cuda";
+  root_.file("proc/self/limits", limits("65536", "256"));
+  root_.file("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+  root_.file("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+  std::filesystem::remove_all(root_.path() / "dev");
+  std::size_t faults = 0;
+  for (const Finding& found : findings()) {
+    if (found.level < Level::warning) continue;
+    ++faults;
+    EXPECT_NE(found.advice, "") << found.name << ": " << found.what;
+  }
+  EXPECT_EQ(worst(findings()), Level::problem);
+  EXPECT_EQ(finding("driver").level, Level::problem);
+  EXPECT_THAT(finding("GPU 0 clocks").what, HasSubstr("300 of 1980 MHz, held back: hardware thermal slowdown"));
+  EXPECT_THAT(finding("GPU 0 power").advice, HasSubstr("nvidia-smi -pl 700"));
+  EXPECT_THAT(finding("GPU 0 processes").what, HasSubstr("python3 77 (1 GiB)"));
+  EXPECT_EQ(finding("GPU 0 compute mode").level, Level::problem);
+  EXPECT_THAT(finding("GPU 0 PCIe").what, HasSubstr("x4 of x16"));
+  EXPECT_THAT(finding("CPUs").what, HasSubstr("2.00 by the container's quota"));
+  EXPECT_EQ(finding("/dev/shm").level, Level::warning);
+  EXPECT_EQ(finding("library cuBLAS").level, Level::info);
+  for (const char* name : {"toolkit", "GPU 0 temperature", "GPU 0 persistence", "memory", "transparent huge pages",
+                           "CPU governor", "locked memory", "open files"})
+    EXPECT_EQ(finding(name).level, Level::warning) << name;
+  EXPECT_GE(faults, 15u);
+}
+
+TEST_F(Doctor, TakesAMachineWithoutGpuAsItIs) {
+  machine_ = machine_without_gpu();
+  EXPECT_LT(worst(findings()), Level::problem);
+  EXPECT_EQ(finding("GPUs").what, "no CUDA device: no NVIDIA driver");
+  EXPECT_THAT(finding("GPUs").advice, HasSubstr("host pairs run"));
+  EXPECT_EQ(finding("driver").level, Level::info);
+}
+
+TEST_F(Doctor, SeesAProblemInADriverWithoutGpu) {
+  machine_.gpus.clear();
+  machine_.cuda_error = "the CUDA driver did not answer within 60 s";
+  machine_.cuda_advice = "look at nvidia-smi";
+  EXPECT_EQ(finding("GPUs").level, Level::problem);
+}
+
+TEST_F(Doctor, DistrustsMemoryWithErrors) {
+  gpu().ecc_uncorrected = 2;
+  EXPECT_EQ(finding("GPU 0 ECC").level, Level::problem);
+  EXPECT_EQ(finding("GPU 0 ECC").what, "2 uncorrected errors since the driver was loaded");
+}
+
+TEST_F(Doctor, ExplainsTcgen05) {
+  EXPECT_THAT(finding("GPU 0 tcgen05").what, testing::StartsWith("no: sm_90"));
+  machine_.gpus[0].sm = 100;
+  EXPECT_THAT(finding("GPU 0 tcgen05").what, HasSubstr("has tcgen05"));
+}
+
+TEST_F(Doctor, MissesPeerAccess) {
+  machine_ = machine_with({h200(), h200()});
+  EXPECT_EQ(finding("peer access").level, Level::ok);
+  machine_.gpus[0].peers[1] = false;
+  EXPECT_EQ(finding("peer access").what, "1 of 2 directions");
+}
+
+TEST_F(Doctor, SeesOthersAtWorkInOtherContainers) {
+  gpu().utilization_percent = 80;
+  EXPECT_THAT(finding("GPU 0 processes").what, HasSubstr("80 % busy"));
+}
+
+TEST_F(Doctor, ReadsTheToolkitsOwnVersion) {
+  root_.file("usr/local/cuda/include/cuda.h", "/* x */\n#define CUDA_VERSION 13010\n");
+  const auto all = examine(machine_, {.root = root_.path(), .find_library = [](Library) { return std::string{}; }});
+  bool seen = false;
+  for (const Finding& found : all) seen = seen || (found.name == "toolkit" && found.what.starts_with("13.1 in "));
+  EXPECT_TRUE(seen);
+}
+
+TEST(DoctorHere, HasAnAnswerOnEveryMachine) {
+  Machine machine = machine_without_gpu();
+  const auto all = examine(machine);
+  EXPECT_GT(all.size(), 10u);
+  for (const Finding& found : all) {
+    EXPECT_NE(found.what, "") << found.name;
+    EXPECT_TRUE(found.level < Level::warning || !found.advice.empty()) << found.name;
+  }
+}
+
+}  // namespace
+}  // namespace aisp::machine

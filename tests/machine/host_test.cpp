@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/host.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "machine/fake_root.hpp"
+
+namespace aisp::machine {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(CpuLists, AreReadAndWritten) {
+  EXPECT_THAT(parse_cpu_list("0-3,8,10-11\n"), ElementsAre(0, 1, 2, 3, 8, 10, 11));
+  EXPECT_THAT(parse_cpu_list(""), IsEmpty());
+  EXPECT_THAT(parse_cpu_list("rubbish,2"), ElementsAre(2));
+  EXPECT_EQ(cpu_list_text({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
+  EXPECT_EQ(cpu_list_text({}), "");
+}
+
+TEST(Host, IsReadFromProcAndSys) {
+  FakeRoot root;
+  root.file("proc/sys/kernel/hostname", "node7\n").file("proc/sys/kernel/osrelease", "6.8.0-45-generic\n");
+  root.file("etc/os-release", "NAME=\"Ubuntu\"\nPRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\n");
+  root.file("proc/cpuinfo",
+            "processor\t: 0\nmodel name\t: AMD EPYC 9654\nflags\t: fpu\n\nprocessor\t: 1\nmodel name\t: AMD EPYC 9654\n");
+  root.file("sys/devices/system/cpu/online", "0-7\n").file("proc/self/status", "Name:\taisp\nCpus_allowed_list:\t2-3\n");
+  root.file("proc/meminfo", "MemTotal:       1000000 kB\nMemFree:         1 kB\nMemAvailable:    600000 kB\n");
+  root.file("sys/devices/system/node/online", "0-1\n");
+  root.file("sys/devices/system/node/node0/cpulist", "0-3\n").file("sys/devices/system/node/node1/cpulist", "4-7\n");
+  root.file("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal:       500000 kB\n");
+  const Host host = read_host(root.path());
+  EXPECT_EQ(host.hostname, "node7");
+  EXPECT_THAT(host.kernel, testing::StartsWith("Linux 6.8.0-45-generic "));
+  EXPECT_EQ(host.system, "Ubuntu 24.04.1 LTS");
+  EXPECT_EQ(host.cpu, "AMD EPYC 9654");
+  EXPECT_EQ(host.cpus_online, 8);
+  EXPECT_EQ(host.cpus_usable, 2);
+  EXPECT_EQ(host.memory_bytes, 1'000'000u * 1024);
+  EXPECT_EQ(host.memory_available_bytes, 600'000u * 1024);
+  ASSERT_EQ(host.numa.size(), 2u);
+  EXPECT_THAT(host.numa[1].cpus, ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ(host.numa[0].memory_bytes, 500'000u * 1024);
+  EXPECT_EQ(host.container, "");
+  EXPECT_EQ(host.virtualization, "");
+}
+
+TEST(Host, IsReadOnAKernelThatTellsNothing) {
+  const FakeRoot root;
+  const Host host = read_host(root.path());
+  EXPECT_GT(host.cpus_usable, 0);
+  EXPECT_THAT(host.numa, IsEmpty());
+  EXPECT_EQ(host.cpu_quota, 0);
+}
+
+TEST(Host, OfThisVeryMachineMakesSense) {
+  const Host host = read_host();
+  EXPECT_GT(host.cpus_usable, 0);
+  EXPECT_GE(host.cpus_online, host.cpus_usable);
+  EXPECT_GT(host.memory_bytes, host.memory_available_bytes);
+  EXPECT_GT(host.memory_available_bytes, 0u);
+}
+
+TEST(Quota, IsTheTightestOfAllGroupsAbove) {
+  FakeRoot root;
+  root.file("proc/self/cgroup", "0::/pods/aisp\n").file("sys/fs/cgroup/pods/aisp/cpu.max", "max 100000\n");
+  EXPECT_EQ(read_cpu_quota(root.path()), 0);
+  root.file("sys/fs/cgroup/pods/cpu.max", "250000 100000\n");
+  EXPECT_EQ(read_cpu_quota(root.path()), 2.5);
+  root.file("sys/fs/cgroup/pods/aisp/cpu.max", "150000 100000\n");
+  EXPECT_EQ(read_cpu_quota(root.path()), 1.5);
+}
+
+TEST(Quota, IsKnownToTheOldControlGroupsToo) {
+  FakeRoot root;
+  root.file("proc/self/cgroup", "4:cpu,cpuacct:/docker/1\n2:memory:/docker/1\n");
+  root.file("sys/fs/cgroup/cpu/docker/1/cpu.cfs_quota_us", "-1\n")
+      .file("sys/fs/cgroup/cpu/docker/1/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(read_cpu_quota(root.path()), 0);
+  root.file("sys/fs/cgroup/cpu/docker/1/cpu.cfs_quota_us", "400000\n");
+  EXPECT_EQ(read_cpu_quota(root.path()), 4);
+  root.file("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(read_memory_limit(root.path()), std::nullopt);
+  root.file("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "1073741824\n");
+  EXPECT_EQ(read_memory_limit(root.path()), 1073741824u);
+}
+
+TEST(Memory, AvailableIsWhatTheContainerLeaves) {
+  FakeRoot root;
+  root.file("proc/self/cgroup", "0::/\n").file("proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 6000000 kB\n");
+  root.file("sys/fs/cgroup/memory.max", "1000000000\n").file("sys/fs/cgroup/memory.current", "400000000\n");
+  const Host host = read_host(root.path());
+  EXPECT_EQ(host.memory_bytes, 1'000'000'000u);
+  EXPECT_EQ(host.memory_available_bytes, 600'000'000u);
+}
+
+TEST(Containers, AreToldApart) {
+  EXPECT_EQ(detect_container(FakeRoot{}.path()), "");
+  EXPECT_EQ(detect_container(FakeRoot{}.file(".dockerenv", "").path()), "docker");
+  EXPECT_EQ(detect_container(FakeRoot{}.file("run/.containerenv", "").path()), "podman");
+  EXPECT_EQ(detect_container(FakeRoot{}.file("proc/1/cgroup", "0::/kubepods/pod1\n").file(".dockerenv", "").path()),
+            "kubernetes");
+  EXPECT_EQ(detect_container(FakeRoot{}.file("proc/version", "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n").path()),
+            "gvisor");
+}
+
+TEST(Virtualization, IsToldFromBareMetal) {
+  EXPECT_EQ(detect_virtualization(FakeRoot{}.file("proc/cpuinfo", "flags : fpu vme\n").path()), "");
+  EXPECT_EQ(detect_virtualization(FakeRoot{}.file("proc/cpuinfo", "flags : fpu hypervisor\n").path()), "virtual machine");
+  EXPECT_EQ(detect_virtualization(FakeRoot{}.file("sys/class/dmi/id/sys_vendor", "QEMU\n").path()), "kvm");
+  EXPECT_EQ(detect_virtualization(FakeRoot{}
+                                      .file("proc/cpuinfo", "flags : fpu hypervisor\n")
+                                      .file("proc/cmdline", "console=ttyS0 reboot=k panic=1 pci=off\n")
+                                      .path()),
+            "firecracker");
+}
+
+TEST(Driver, VersionIsReadWithoutNvml) {
+  EXPECT_EQ(read_driver_version(FakeRoot{}.path()), "");
+  FakeRoot root;
+  root.file("proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@host)\nGCC version:  gcc "
+            "12.3.0\n");
+  EXPECT_EQ(read_driver_version(root.path()), "580.95.05");
+}
+
+TEST(Pci, NodesAreRead) {
+  FakeRoot root;
+  root.file("sys/bus/pci/devices/0000:4b:00.0/numa_node", "1\n");
+  EXPECT_EQ(pci_numa_node(root.path(), "0000:4B:00.0"), 1);
+  EXPECT_EQ(pci_numa_node(root.path(), "0000:04:00.0"), -1);
+}
+
+}  // namespace
+}  // namespace aisp::machine

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <aisp/library.hpp>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "machine/ceilings.hpp"
+#include "machine/doctor.hpp"
+#include "machine/machine.hpp"
+#include "machine/needs.hpp"
+#include "machine/nvml.hpp"
+
+namespace aisp::machine {
+namespace {
+
+class OnAGpu : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { machine_ = probe(60, AISP_PATH); }
+  void SetUp() override {
+    if (machine_.gpus.empty()) GTEST_SKIP() << "no CUDA device: " << machine_.cuda_error;
+  }
+  static const Gpu& gpu() { return machine_.gpus.front(); }
+  static inline Machine machine_;
+};
+
+TEST_F(OnAGpu, TheProbeKnowsItsProperties) {
+  EXPECT_THAT(gpu().uuid, testing::MatchesRegex("(GPU|MIG)-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"));
+  EXPECT_GE(gpu().sm, 50);
+  EXPECT_GT(gpu().memory_bytes, std::uint64_t{1} << 30);
+  EXPECT_GT(gpu().sm_count, 0);
+  EXPECT_GT(gpu().l2_bytes, 0u);
+  EXPECT_GT(gpu().clock_khz, 100'000);
+  EXPECT_GT(machine_.driver_cuda_version, 0);
+  EXPECT_NE(machine_.driver_version, "");
+  EXPECT_EQ(unmet({.min_sm = gpu().sm}, Device::gpu, machine_, {0}), std::nullopt);
+  EXPECT_GT(theoretical_peaks(gpu()).memory_bytes_s, 1e10);
+}
+
+TEST_F(OnAGpu, TheManagementLibraryKnowsTheSameGpu) {
+  if (!Nvml::get().available()) GTEST_SKIP() << Nvml::get().error();
+  const auto device = Nvml::get().device(gpu().uuid);
+  ASSERT_TRUE(device) << gpu().uuid;
+  const auto sample = device->sample();
+  ASSERT_TRUE(sample);
+  EXPECT_GT(sample->sm_clock_mhz, 0);
+  EXPECT_LE(sample->sm_clock_mhz, gpu().clock_khz / 1000 + 50);
+  EXPECT_GT(sample->power_w, 1);
+  EXPECT_GT(sample->temperature_c, 5);
+  EXPECT_TRUE(gpu().condition.has_value());
+}
+
+TEST_F(OnAGpu, ASampleIsTakenInLessThanAMillisecond) {
+  const auto device = Nvml::get().device(gpu().uuid);
+  if (!device) GTEST_SKIP() << Nvml::get().error();
+  std::vector<double> times_s;
+  for (int i = 0; i < 101; ++i) {
+    const double before = base::monotonic_s();
+    device->sample();
+    times_s.push_back(base::monotonic_s() - before);
+  }
+  std::nth_element(times_s.begin(), times_s.begin() + 50, times_s.end());
+  RecordProperty("median_us", static_cast<int>(times_s[50] * 1e6));
+  EXPECT_LT(times_s[50], 1e-3);
+}
+
+TEST_F(OnAGpu, TheDoctorHasSomethingToSayAboutIt) {
+  bool named = false;
+  for (const Finding& finding : examine(machine_))
+    named = named || (finding.name == "GPU 0" && finding.what.starts_with(gpu().name));
+  EXPECT_TRUE(named);
+}
+
+TEST_F(OnAGpu, LocatedLibrariesOpen) {
+  for (const Library library :
+       {Library::cublaslt, Library::cublas, Library::nvrtc, Library::cupti, Library::nvml, Library::nccl, Library::cudnn})
+    EXPECT_NO_THROW(SharedLibrary::available(library) ? &SharedLibrary::open(library) : nullptr) << name_of(library);
+}
+
+}  // namespace
+}  // namespace aisp::machine

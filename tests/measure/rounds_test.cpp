@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/rounds.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "measure/statistics.hpp"
+
+namespace aisp::measure {
+namespace {
+
+// A made-up machine: each sample takes its time and moves the clock on.
+class Machine {
+ public:
+  explicit Machine(std::vector<double> times_ms, double noise = 0) : times_ms_{std::move(times_ms)}, noise_{0, noise} {}
+
+  SamplingCallbacks callbacks() {
+    return {.time =
+                [this](std::size_t variant) {
+                  order.push_back(variant);
+                  const double time_ms = times_ms_[variant] * (1 + noise_(random_));
+                  clock_s_ += time_ms / 1e3;
+                  return Sample{.raw_ms = time_ms};
+                },
+            .judged = [](const Sample& sample) { return sample.raw_ms; },
+            .after_round = [this](int, int) { ++rounds; },
+            .now_s = [this] { return clock_s_; }};
+  }
+  std::vector<std::size_t> order;
+  int rounds = 0;
+
+ private:
+  std::vector<double> times_ms_;
+  std::normal_distribution<double> noise_;
+  std::mt19937 random_{3};
+  double clock_s_ = 0;
+};
+
+TEST(Rounds, EveryRoundHoldsEveryVariantOnceInChangingOrder) {
+  Machine machine{{2, 1, 3}};
+  const Sampling sampling = sample_rounds(3, {.min_rounds = 30, .fixed_rounds = true}, machine.callbacks());
+  EXPECT_EQ(sampling.rounds, 30);
+  EXPECT_EQ(sampling.stopped_because, "fixed iterations");
+  std::set<std::vector<std::size_t>> orders;
+  for (std::size_t round = 0; round < 30; ++round) {
+    std::vector<std::size_t> one(machine.order.begin() + static_cast<std::ptrdiff_t>(3 * round),
+                                 machine.order.begin() + static_cast<std::ptrdiff_t>(3 * round + 3));
+    orders.insert(one);
+    std::sort(one.begin(), one.end());
+    EXPECT_EQ(one, (std::vector<std::size_t>{0, 1, 2}));
+  }
+  EXPECT_GT(orders.size(), 3u);
+  for (const auto& samples : sampling.samples) EXPECT_EQ(samples.size(), 30u);
+}
+
+TEST(Rounds, StopsWhenTheIntervalIsNarrow) {
+  Machine quiet{{2, 1}, 0.001};
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .budget_s = 100}, quiet.callbacks());
+  EXPECT_EQ(sampling.stopped_because, "interval narrow");
+  EXPECT_EQ(sampling.rounds, 20);
+}
+
+TEST(Rounds, NoiseTakesMoreRoundsUntilTheBudgetEnds) {
+  Machine noisy{{2, 1}, 0.3};
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .budget_s = 0.3}, noisy.callbacks());
+  EXPECT_EQ(sampling.stopped_because, "time budget");
+  EXPECT_GT(sampling.rounds, 50);
+}
+
+TEST(Rounds, AtLeastTheWantedRoundsEvenWhenTheBudgetIsTooSmall) {
+  Machine slow{{2000, 1000}};
+  EXPECT_GE(sample_rounds(2, {.min_rounds = 20, .budget_s = 1}, slow.callbacks()).rounds, 20);
+}
+
+TEST(Rounds, WithoutAlternationOneVariantFollowsTheOther) {
+  Machine machine{{2, 1}};
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 10, .fixed_rounds = true, .alternate = false}, machine.callbacks());
+  EXPECT_EQ(std::count(machine.order.begin(), machine.order.begin() + 10, 0u), 10);
+  EXPECT_EQ(sampling.samples[1].size(), 10u);
+}
+
+TEST(Rounds, SameSeedSameOrder) {
+  Machine first{{2, 1, 3}}, second{{2, 1, 3}}, third{{2, 1, 3}};
+  sample_rounds(3, {.fixed_rounds = true, .seed = 5}, first.callbacks());
+  sample_rounds(3, {.fixed_rounds = true, .seed = 5}, second.callbacks());
+  sample_rounds(3, {.fixed_rounds = true, .seed = 6}, third.callbacks());
+  EXPECT_EQ(first.order, second.order);
+  EXPECT_NE(first.order, third.order);
+}
+
+}  // namespace
+}  // namespace aisp::measure

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU side of the buffer operations gives what the CPU side gives.
+#include <aisp/check.hpp>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "pair/memory.hpp"
+
+namespace aisp::pair {
+namespace {
+
+class GpuMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+template <class T>
+class Twin {
+ public:
+  explicit Twin(std::size_t count) : host(count) { check(cudaMalloc(&device, count * sizeof(T))); }
+  ~Twin() { cudaFree(device); }
+  void upload() { check(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice)); }
+  std::vector<T> download() const {
+    std::vector<T> copy(host.size());
+    check(cudaMemcpy(copy.data(), device, copy.size() * sizeof(T), cudaMemcpyDeviceToHost));
+    return copy;
+  }
+  Elements on_host() const { return {host.data(), element_type<T>(), sizeof(T), host.size(), -1}; }
+  Elements on_gpu() const { return {device, element_type<T>(), sizeof(T), host.size(), 0}; }
+  std::vector<T> host;
+  T* device = nullptr;
+};
+
+template <class T>
+void same_bits_from(const Pattern& pattern) {
+  Twin<T> twin{100001};
+  fill_pattern(twin.host.data(), element_type<T>(), twin.host.size(), pattern, 77, -1);
+  fill_pattern(twin.device, element_type<T>(), twin.host.size(), pattern, 77, 0);
+  const std::vector<T> copy = twin.download();
+  EXPECT_EQ(std::memcmp(copy.data(), twin.host.data(), copy.size() * sizeof(T)), 0);
+  EXPECT_EQ(digest(twin.device, copy.size() * sizeof(T), 0), digest(twin.host.data(), copy.size() * sizeof(T), -1));
+}
+
+TEST_F(GpuMemory, FillsHaveTheSameBitsOnCpuAndGpu) {
+  for (const Pattern& pattern : {uniform(-1, 1), uniform(-0.3f, 7.1f), normal(0, 1), normal(3, 0.02f), integers(-100, 100), sequence(3, 5)}) {
+    same_bits_from<double>(pattern);
+    same_bits_from<float>(pattern);
+    same_bits_from<__half>(pattern);
+    same_bits_from<__nv_bfloat16>(pattern);
+    same_bits_from<__nv_fp8_e4m3>(pattern);
+  }
+  same_bits_from<std::uint32_t>(integers(0, 0xFFFFFFFF));
+  same_bits_from<std::int64_t>(integers(-5, 1ll << 40));
+  same_bits_from<std::uint8_t>(integers(0, 255));
+}
+
+TEST_F(GpuMemory, ComparisonAgrees) {
+  Twin<float> x{70001}, reference{70001};
+  fill_pattern(reference.host.data(), ElementType::f32, reference.host.size(), uniform(-1, 1), 5, -1);
+  x.host = reference.host;
+  x.host[69999] += 0.25f;
+  x.host[3] = 0;
+  x.upload();
+  reference.upload();
+  const Norms cpu = compare(x.on_host(), reference.on_host());
+  const Norms gpu = compare(x.on_gpu(), reference.on_gpu());
+  EXPECT_NEAR(gpu.relative_l2(), cpu.relative_l2(), 1e-12);
+  EXPECT_NEAR(gpu.largest_element_error, cpu.largest_element_error, 1e-12);  // the GPU fuses multiply and add
+  EXPECT_EQ(gpu.mismatches, 2u);
+  x.host[8] = NAN;
+  x.upload();
+  EXPECT_EQ(compare(x.on_gpu(), reference.on_gpu()).not_finite, 1u);
+  EXPECT_EQ(count_not_finite(x.on_gpu()), 1u);
+}
+
+TEST_F(GpuMemory, PoisonAndItsRemainsAreCounted) {
+  Twin<std::uint32_t> first{1000}, second{1000};
+  set_bytes(first.device, 0xFF, 4000, 0);
+  set_bytes(second.device, 0x7B, 4000, 0);
+  EXPECT_EQ(count_unwritten(first.on_gpu(), 0xFF, second.on_gpu(), 0x7B), 1000u);
+  EXPECT_EQ(count_byte_mismatches(first.device, 0xFF, 4000, 0), 0u);
+  check(cudaMemset(first.device + 10, 0, 8));
+  EXPECT_EQ(count_unwritten(first.on_gpu(), 0xFF, second.on_gpu(), 0x7B), 998u);
+  EXPECT_EQ(count_byte_mismatches(first.device, 0xFF, 4000, 0), 8u);
+}
+
+TEST_F(GpuMemory, SortsAscending) {
+  Twin<std::int32_t> values{50000};
+  fill_pattern(values.device, ElementType::i32, 50000, integers(-1000000, 1000000), 3, 0);
+  std::vector<std::int32_t> sorted = values.download();
+  std::sort(sorted.begin(), sorted.end());
+  sort_elements(values.device, ElementType::i32, 4, 50000, 0);
+  EXPECT_EQ(values.download(), sorted);
+}
+
+}  // namespace
+}  // namespace aisp::pair

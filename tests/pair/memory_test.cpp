@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/memory.hpp"
+
+#include <aisp/tolerance.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace aisp::pair {
+namespace {
+
+template <class T>
+Elements elements(const std::vector<T>& values) {
+  return {values.data(), element_type<T>(), sizeof(T), values.size(), -1};
+}
+
+TEST(Compare, NormAndLargestElementError) {
+  const std::vector<float> reference{3, 4, 0, 0};
+  const std::vector<float> x{3, 4, 1, 0};
+  const Norms norms = compare(elements(x), elements(reference));
+  EXPECT_NEAR(norms.relative_l2(), 0.2, 1e-12);             // 1 / 5
+  EXPECT_NEAR(norms.largest_element_error, 1 / 2.5, 1e-12);  // rms of the reference is 2.5
+  EXPECT_EQ(norms.mismatches, 1u);
+}
+
+TEST(Compare, NanAndInfinityNeverPass) {
+  const std::vector<float> reference{1, 2};
+  const Norms norms = compare(elements(std::vector<float>{1, NAN}), elements(reference));
+  EXPECT_TRUE(std::isinf(norms.relative_l2()));
+  EXPECT_TRUE(std::isinf(norms.largest_element_error));
+  EXPECT_EQ(norms.not_finite, 1u);
+  EXPECT_EQ(count_not_finite(elements(std::vector<double>{INFINITY, 0, NAN})), 2u);
+}
+
+TEST(Compare, AcrossTypesByValue) {
+  const std::vector<float> reference{1.0f, 2.5f};
+  const std::vector<__nv_bfloat16> x{__float2bfloat16(1.0f), __float2bfloat16(2.5f)};
+  EXPECT_EQ(compare(elements(x), elements(reference)).mismatches, 0u);
+}
+
+TEST(Compare, IntegersBitByBit) {
+  const std::vector<std::uint64_t> reference{(1ull << 60) + 1, 5};
+  const std::vector<std::uint64_t> x{1ull << 60, 5};
+  EXPECT_EQ(compare(elements(x), elements(reference)).mismatches, 1u);
+}
+
+TEST(Unwritten, OnlyWhatKeptBothPoisons) {
+  std::vector<std::uint32_t> first{0xFFFFFFFF, 0xFFFFFFFF, 7};
+  std::vector<std::uint32_t> second{0x7B7B7B7B, 0xFFFFFFFF, 7};
+  EXPECT_EQ(count_unwritten(elements(first), 0xFF, elements(second), 0x7B), 1u);
+}
+
+TEST(Digest, SeesEveryByteAndItsPlace) {
+  std::vector<unsigned char> data(1001);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<unsigned char>(i);
+  const std::uint64_t before = digest(data.data(), data.size(), -1);
+  data[1000] ^= 1;
+  EXPECT_NE(digest(data.data(), data.size(), -1), before);
+  data[1000] ^= 1;
+  for (std::size_t i = 0; i < 8; ++i) std::swap(data[i], data[8 + i]);
+  EXPECT_NE(digest(data.data(), data.size(), -1), before);
+}
+
+TEST(Sort, NumbersAndRecords) {
+  std::vector<float> values{3, -1, 2};
+  sort_elements(values.data(), ElementType::f32, 4, 3, -1);
+  EXPECT_EQ(values, (std::vector<float>{-1, 2, 3}));
+  char records[] = "bbbaaaccc";
+  sort_elements(records, ElementType::record, 3, 3, -1);
+  EXPECT_STREQ(records, "aaabbbccc");
+}
+
+TEST(Tolerances, GrowWithTypeAndReduction) {
+  EXPECT_EQ(resolve(automatic, ElementType::i32).kind, Tolerance::Kind::exact);
+  const double single = resolve(automatic, ElementType::f32).relative_l2;
+  EXPECT_GT(single, rounding_error(ElementType::f32));
+  EXPECT_NEAR(resolve(reduction_of(9999), ElementType::f32).relative_l2 / single, std::sqrt(10000.0 / 2), 0.1);
+  EXPECT_GT(resolve(automatic, ElementType::bf16).relative_l2, 100 * single);
+  EXPECT_EQ(resolve(within(1e-3), ElementType::f32).relative_l2, 1e-3);
+}
+
+}  // namespace
+}  // namespace aisp::pair

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/session.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+namespace aisp::pair {
+namespace {
+
+class Everything final : public Workload {
+ public:
+  explicit Everything(Setup& setup)
+      : scaled{setup.scaled(1000, 64)},
+        shape{setup.shape(8192, 256)},
+        reals{setup.input<float>(1000, uniform(-2, 3))},
+        halves{setup.input<__nv_bfloat16>(1000, normal(0, 1))},
+        keys{setup.input<std::uint32_t>(1000, integers(10, 20))},
+        made{setup.input<int>(10, HostFill<int>{[](std::span<int> values, std::uint64_t seed) {
+               for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int>(i) + static_cast<int>(seed % 100);
+             }})},
+        state{setup.inout<double>(100, sequence(5, 2))},
+        out{setup.output<float>(100)},
+        file{setup.file("tokens.bin", 100003)},
+        team{setup.threads(3)} {}
+  Cost cost() const override { return {}; }
+  void nothing(Launch&) {}
+
+  std::size_t scaled, shape;
+  Input<float> reals;
+  Input<__nv_bfloat16> halves;
+  Input<std::uint32_t> keys;
+  Input<int> made;
+  InOut<double> state;
+  Output<float> out;
+  FileInput file;
+  ThreadTeam& team;
+};
+
+constexpr Pair pair_of_everything{.teaches = "test",
+                                  .make = make<Everything>,
+                                  .baseline = {.name = "a", .run = call<&Everything::nothing>},
+                                  .optimized = variants({{.name = "b", .run = call<&Everything::nothing>}}),
+                                  .device = Device::host};
+
+Everything& workload(Session& session) { return static_cast<Everything&>(session.workload()); }
+
+TEST(Session, BuffersHoldWhatTheirHandlesSay) {
+  Session session{pair_of_everything, {.seed = 9}};
+  Everything& all = workload(session);
+  for (std::size_t i = 0; i < 1000; ++i) {
+    EXPECT_EQ(static_cast<double>(all.reals[i]), all.reals.host(i));
+    EXPECT_EQ(static_cast<float>(all.halves[i]), all.halves.host(i));
+    EXPECT_EQ(all.keys[i], all.keys.host(i));
+    EXPECT_GE(all.reals[i], -2);
+    EXPECT_LT(all.reals[i], 3);
+    EXPECT_TRUE(all.keys[i] >= 10 && all.keys[i] <= 20);
+  }
+  EXPECT_EQ(all.made[3], all.made.host(3));
+  EXPECT_EQ(all.state[7], 19);
+  EXPECT_TRUE(std::isnan(all.out[0]));  // poisoned
+}
+
+TEST(Session, RefillGivesNewValuesAndTheSameSeedTheSameOnes) {
+  Session session{pair_of_everything, {.seed = 9}};
+  Everything& all = workload(session);
+  const float before = all.reals[17];
+  const std::uint64_t digest = session.digest_inputs();
+  session.refill(10);
+  EXPECT_NE(all.reals[17], before);
+  EXPECT_NE(session.digest_inputs(), digest);
+  session.refill(9);
+  EXPECT_EQ(all.reals[17], before);
+  EXPECT_EQ(session.digest_inputs(), digest);
+}
+
+TEST(Session, InoutsAreRestored) {
+  Session session{pair_of_everything, {}};
+  Everything& all = workload(session);
+  all.state[3] = -1;
+  session.restore_inouts();
+  EXPECT_EQ(all.state[3], all.state.initial(3));
+}
+
+TEST(Session, FilesHoldTheirWordsAndVanish) {
+  std::filesystem::path path;
+  {
+    Session session{pair_of_everything, {}};
+    const FileInput& file = workload(session).file;
+    path = file.path();
+    EXPECT_EQ(std::filesystem::file_size(path), 100003u);
+    std::ifstream in{path, std::ios::binary};
+    in.seekg(8 * 500);
+    std::uint64_t word = 0;
+    in.read(reinterpret_cast<char*>(&word), sizeof word);
+    EXPECT_EQ(word, file.word(500));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path.parent_path()));
+}
+
+TEST(Session, SizesFollowScaleAndShape) {
+  Session full{pair_of_everything, {}};
+  EXPECT_EQ(workload(full).scaled, 960u);
+  EXPECT_EQ(workload(full).shape, 8192u);
+  Session tiny{pair_of_everything, {.scale = 0.001, .small_shape = true}};
+  EXPECT_EQ(workload(tiny).scaled, 64u);  // at least one multiple
+  EXPECT_EQ(workload(tiny).shape, 256u);
+}
+
+TEST(Session, RedZonesSeeWritesOnBothSides) {
+  Session session{pair_of_everything, {}};
+  Everything& all = workload(session);
+  EXPECT_TRUE(session.damaged_red_zones().empty());
+  all.out[-1] = 0;
+  all.out[100] = 0;
+  ASSERT_EQ(session.damaged_red_zones().size(), 1u);
+  session.refill(1);
+  EXPECT_TRUE(session.damaged_red_zones().empty());
+}
+
+TEST(Patterns, NormalHasItsMeanAndDeviation) {
+  double sum = 0, squares = 0;
+  constexpr int count = 200000;
+  for (int i = 0; i < count; ++i) {
+    const double value = pattern_value<double>(normal(3, 2), 42, static_cast<std::uint64_t>(i));
+    sum += value;
+    squares += value * value;
+  }
+  const double mean = sum / count;
+  EXPECT_NEAR(mean, 3, 0.02);
+  EXPECT_NEAR(std::sqrt(squares / count - mean * mean), 2, 0.02);
+}
+
+TEST(Patterns, IntegersReachBothEndsEvenly) {
+  int counts[5] = {};
+  for (std::uint64_t i = 0; i < 50000; ++i) ++counts[pattern_value<int>(integers(-2, 2), 7, i) + 2];
+  for (const int count : counts) EXPECT_NEAR(count, 10000, 400);
+}
+
+}  // namespace
+}  // namespace aisp::pair

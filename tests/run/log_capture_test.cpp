@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/log_capture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/files.hpp"
+
+namespace aisp::run {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(LogCapture, KeepsEverythingBelowTheLimit) {
+  const base::ScratchDirectory scratch{"aisp-test-"};
+  LogCapture log{scratch.path() / "log", 100};
+  log.append(std::string(40, 'a'));
+  log.append(std::string(59, 'b'));
+  log.close();
+  EXPECT_EQ(base::read_file(scratch.path() / "log"), std::string(40, 'a') + std::string(59, 'b'));
+  EXPECT_EQ(log.dropped_bytes(), 0u);
+}
+
+TEST(LogCapture, DropsTheMiddleAndSaysHowMuch) {
+  const base::ScratchDirectory scratch{"aisp-test-"};
+  LogCapture log{scratch.path() / "log", 100};
+  for (int i = 0; i < 1000; ++i) log.append("0123456789");
+  log.append("the end");
+  log.close();
+  const std::string text = base::read_file(scratch.path() / "log");
+  EXPECT_THAT(text, testing::StartsWith("0123456789"));
+  EXPECT_THAT(text, testing::EndsWith("the end"));
+  EXPECT_THAT(text, HasSubstr("[aisp: 9907 bytes dropped here]"));
+  EXPECT_EQ(log.dropped_bytes(), 9907u);
+}
+
+TEST(LogCapture, TailIsTheLastLines) {
+  LogCapture log{{}, 100};
+  log.append("one\ntwo\nthree\n\n");
+  EXPECT_EQ(log.tail(2), "two\nthree");
+  EXPECT_EQ(log.tail(9), "one\ntwo\nthree");
+  EXPECT_EQ(log.tail(9, 4), "hree");
+}
+
+TEST(LogCapture, FileThatCannotBeWrittenCostsTheLogOnly) {
+  LogCapture full{"/dev/full", 100};
+  full.append("text");
+  full.close();
+  EXPECT_THAT(full.trouble(), HasSubstr("No space left"));
+  EXPECT_EQ(full.tail(), "text");
+  LogCapture nowhere{"/nonexistent/log", 100};
+  EXPECT_THAT(nowhere.trouble(), HasSubstr("/nonexistent/log"));
+}
+
+}  // namespace
+}  // namespace aisp::run

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/protocol.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace aisp::run {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::string> split(LineSplitter& splitter, std::initializer_list<std::string_view> pieces) {
+  std::vector<std::string> lines;
+  for (const std::string_view piece : pieces) splitter.feed(piece, [&](std::string_view line) { lines.emplace_back(line); });
+  return lines;
+}
+
+TEST(LineSplitter, JoinsPiecesAndKeepsTheUnfinished) {
+  LineSplitter splitter;
+  EXPECT_THAT(split(splitter, {"ab", "c\nd", "ef\n\ng"}), ElementsAre("abc", "def", ""));
+  EXPECT_THAT(split(splitter, {"h\n"}), ElementsAre("gh"));
+}
+
+TEST(LineSplitter, DropsAnOverlongLineAndGoesOn) {
+  LineSplitter splitter{8};
+  EXPECT_THAT(split(splitter, {"short\n12345", "6789", "10\nnext\n"}), ElementsAre("short", "next"));
+  EXPECT_EQ(splitter.overlong_lines(), 1u);
+}
+
+TEST(ParseMessage, KnowsEveryKind) {
+  EXPECT_EQ(std::get<StageBegun>(*parse_message(R"({"stage":"setup","limit_s":30})")).limit_s, 30);
+  EXPECT_EQ(std::get<StageDone>(*parse_message(R"({"stage_done":"setup","elapsed_s":0.5})")).elapsed_s, 0.5);
+  EXPECT_EQ(std::get<RoundProgress>(*parse_message(R"({"progress":{"round":2,"of":20}})")).of, 20);
+  EXPECT_FALSE(parse_message(""));
+}
+
+TEST(ParseMessage, NothingIsFatal) {
+  for (const char* line : {"x", "{", "[1]", "3", "null", "{}", R"({"stage":1})", R"({"stage":"a"})", R"({"result":{"target":5}})",
+                           R"({"progress":[]})", "\xff\xfe"})
+    EXPECT_TRUE(std::holds_alternative<Unreadable>(*parse_message(line))) << line;
+}
+
+TEST(ParseMessage, ExcerptsArePrintableAndShort) {
+  const std::string excerpt = printable_excerpt("a\x01\xff" + std::string(200, 'b'));
+  EXPECT_EQ(excerpt.substr(0, 4), "a??b");
+  EXPECT_LE(excerpt.size(), 83u);
+}
+
+}  // namespace
+}  // namespace aisp::run

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/request.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace aisp::run {
+namespace {
+
+TEST(Request, SurvivesTheTripToTheChild) {
+  Request request;
+  request.target = "ch07:transpose";
+  request.gpus = {"GPU-1", "GPU-2"};
+  request.mode = TimingMode::do_bench;
+  request.iterations = 7;
+  request.warmup = 1;
+  request.fixed_iterations = true;
+  request.confidence_width = 0.02;
+  request.budget_s = 9;
+  request.alternate = false;
+  request.cold_start = true;
+  request.reproducible = true;
+  request.verify_only = true;
+  request.seed = 18446744073709551615ull;
+  request.scale = 0.25;
+  request.percentiles = {99.9};
+  request.limits = {.setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .teardown = 6};
+  request.scratch_parent = "/somewhere";
+  const std::string text = nlohmann::json(request).dump();
+  const Request copy = nlohmann::json::parse(text).get<Request>();
+  EXPECT_EQ(nlohmann::json(copy).dump(), text);
+  EXPECT_EQ(copy.seed, 18446744073709551615ull);
+  EXPECT_EQ(copy.mode, TimingMode::do_bench);
+  EXPECT_EQ(copy.limits.teardown, 6);
+  EXPECT_FALSE(copy.alternate);
+}
+
+TEST(Request, MissingKeysKeepTheirDefaults) {
+  const Request request = nlohmann::json::parse(R"({"target":"ch01:a"})").get<Request>();
+  EXPECT_EQ(request.iterations, 20);
+  EXPECT_EQ(request.limits.setup, 30);
+}
+
+TEST(Request, TargetIsRequiredAndModesAreChecked) {
+  EXPECT_ANY_THROW(nlohmann::json::parse("{}").get<Request>());
+  EXPECT_ANY_THROW(nlohmann::json::parse(R"({"target":"a","mode":"sundial"})").get<Request>());
+}
+
+}  // namespace
+}  // namespace aisp::run

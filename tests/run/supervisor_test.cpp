@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The child is a shell script here, so that every way to die can be had in a line.
+#include "run/supervisor.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/files.hpp"
+#include "evidence/json.hpp"
+
+namespace aisp::run {
+namespace {
+
+using evidence::Status;
+using testing::Contains;
+using testing::Field;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr Pair fixture{.teaches = "something",
+                       .make = nullptr,
+                       .baseline = {"slow"},
+                       .optimized = variants({{"fast"}}),
+                       .device = Device::host,
+                       .bound = Bound::host};
+constexpr pair::Entry entry{"ch90", "scripted", "tests/pairs/ch90/scripted.cpp", &fixture};
+
+class SupervisorTest : public testing::Test {
+ protected:
+  Outcome run(const std::string& script) {
+    const std::filesystem::path program = folder_.path() / "child.sh";
+    std::ofstream{program} << "#!/bin/bash\n" << script << '\n';
+    ::chmod(program.c_str(), 0755);
+    supervision_.executable = program.string();
+    supervision_.log = folder_.path() / "log.txt";
+    supervision_.log_name = "log.txt";
+    Request request;
+    request.target = "ch90:scripted";
+    return supervise(entry, request, supervision_);
+  }
+  std::string log() const { return base::read_file(folder_.path() / "log.txt"); }
+
+  static std::string result_line(const char* kind = "result") {
+    evidence::PairResult result;
+    result.target = "ch01:impostor";
+    result.stopped_because = "fixed iterations";
+    return "echo '" + nlohmann::json{{kind, result}}.dump() + "' >&3";
+  }
+
+  static Supervision quick() {
+    Supervision supervision;
+    supervision.grace_s = 0.1;
+    supervision.startup_limit_s = 2;
+    supervision.exit_limit_s = 0.3;
+    return supervision;
+  }
+
+  base::ScratchDirectory folder_{"aisp-test-"};
+  Supervision supervision_ = quick();
+};
+
+auto problem(const char* check) { return Contains(Field("check", &evidence::Problem::check, std::string{check})); }
+
+TEST_F(SupervisorTest, TakesTheResultAndKeepsThePairsIdentity) {
+  const Outcome outcome = run("read request; echo hello; echo '{\"stage\":\"setup\",\"limit_s\":5}' >&3;"
+                              "echo '{\"stage_done\":\"setup\",\"elapsed_s\":0.25}' >&3\n" + result_line());
+  EXPECT_EQ(outcome.result.status, Status::passed);
+  EXPECT_TRUE(outcome.result.complete);
+  EXPECT_EQ(outcome.result.target, "ch90:scripted");
+  EXPECT_EQ(outcome.result.stopped_because, "fixed iterations");
+  ASSERT_EQ(outcome.result.watchdog.size(), 1u);
+  EXPECT_EQ(outcome.result.watchdog[0].name, "setup");
+  EXPECT_TRUE(outcome.result.watchdog[0].finished);
+  EXPECT_DOUBLE_EQ(outcome.result.watchdog[0].elapsed_s, 0.25);
+  EXPECT_EQ(log(), "hello\n");
+  EXPECT_TRUE(outcome.result.problems.empty());
+}
+
+TEST_F(SupervisorTest, HandsTheRequestOverOnStdin) {
+  run("cat; " + result_line());
+  EXPECT_EQ(nlohmann::json::parse(log()).at("target"), "ch90:scripted");
+}
+
+TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
+  const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":0.2}' >&3; sleep 60");
+  EXPECT_EQ(outcome.result.status, Status::timeout);
+  EXPECT_EQ(outcome.result.timeout_stage, "verify");
+  EXPECT_DOUBLE_EQ(outcome.result.timeout_limit_seconds, 0.2);
+  EXPECT_GT(outcome.result.timeout_duration_seconds, 0.2);
+  EXPECT_LT(outcome.result.wall_s, 5);
+  EXPECT_FALSE(outcome.result.complete);
+  ASSERT_THAT(outcome.result.problems, problem("stage_limit"));
+  EXPECT_THAT(outcome.result.problems[0].advice, HasSubstr("--timeout-multiplier"));
+  ASSERT_EQ(outcome.result.watchdog.size(), 1u);
+  EXPECT_FALSE(outcome.result.watchdog[0].finished);
+}
+
+TEST_F(SupervisorTest, ChildThatNeverSaysAnythingIsLateAtStart) {
+  supervision_.startup_limit_s = 0.2;
+  EXPECT_EQ(run("sleep 60").result.timeout_stage, "start");
+}
+
+TEST_F(SupervisorTest, KeepsWhatWasMeasuredBeforeADeath) {
+  const Outcome outcome = run(result_line("partial") + "; kill -SEGV $$");
+  EXPECT_EQ(outcome.result.status, Status::crashed);
+  EXPECT_EQ(outcome.result.stopped_because, "fixed iterations");
+  EXPECT_FALSE(outcome.result.complete);
+}
+
+TEST_F(SupervisorTest, NamesTheSignalAndTheStageAndTheLastWords) {
+  const Outcome outcome = run("echo '{\"stage\":\"measurement\",\"limit_s\":9}' >&3; echo alas; kill -SEGV $$");
+  EXPECT_EQ(outcome.result.status, Status::crashed);
+  EXPECT_THAT(outcome.result.reason, testing::AllOf(HasSubstr("SIGSEGV"), HasSubstr("measurement")));
+  ASSERT_THAT(outcome.result.problems, problem("output"));
+  EXPECT_THAT(outcome.result.problems.back().message, HasSubstr("alas"));
+}
+
+TEST_F(SupervisorTest, ForeignSigkillIsProbablyMemory) {
+  EXPECT_THAT(run("kill -KILL $$").result.reason, HasSubstr("probably out of memory"));
+}
+
+TEST_F(SupervisorTest, ExitWithoutResultIsACrashWithItsStatus) {
+  EXPECT_THAT(run("exit 3").result.reason, HasSubstr("exit status 3"));
+  EXPECT_EQ(run("exit 0").result.status, Status::crashed);
+}
+
+TEST_F(SupervisorTest, ResultStandsWhenTheProcessHangsAtItsEnd) {
+  const Outcome outcome = run(result_line() + "; sleep 60");
+  EXPECT_EQ(outcome.result.status, Status::passed);
+  EXPECT_THAT(outcome.result.problems, problem("exit_limit"));
+  EXPECT_LT(outcome.result.wall_s, 5);
+}
+
+TEST_F(SupervisorTest, ClosedPipeWithoutResultIsACrash) {
+  const Outcome outcome = run("exec 3>&-; sleep 60");
+  EXPECT_EQ(outcome.result.status, Status::crashed);
+  EXPECT_THAT(outcome.result.reason, HasSubstr("closed its result pipe"));
+  EXPECT_LT(outcome.result.wall_s, 5);
+}
+
+TEST_F(SupervisorTest, KillsWhatTheChildLeftBehindEvenInAnotherSession) {
+  const std::string pids = (folder_.path() / "pids").string();
+  const Outcome outcome = run("sleep 61 & echo $! > " + pids + "; setsid sleep 62 & sleep 0.2; echo $! >> " + pids + "\n" + result_line());
+  EXPECT_EQ(outcome.result.status, Status::passed);
+  ASSERT_THAT(outcome.result.problems, problem("processes_left"));
+  std::ifstream stream{pids};
+  int seen = 0;
+  for (pid_t pid = 0; stream >> pid; ++seen) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    const auto stat = base::try_read_file("/proc/" + std::to_string(pid) + "/stat");
+    EXPECT_TRUE(!stat || stat->find(") Z ") != std::string::npos) << *stat;
+  }
+  EXPECT_EQ(seen, 2);
+}
+
+TEST_F(SupervisorTest, GarbageOnThePipeIsAWarning) {
+  const Outcome outcome = run("echo 'not json' >&3; echo '[1]' >&3; echo '{\"stage\":7}' >&3\n" + result_line());
+  EXPECT_EQ(outcome.result.status, Status::passed);
+  ASSERT_EQ(outcome.result.warnings.size(), 1u);
+  EXPECT_THAT(outcome.result.warnings[0], testing::AllOf(HasSubstr("3 unreadable lines"), HasSubstr("not json")));
+}
+
+TEST_F(SupervisorTest, RunawayOutputIsCutInTheMiddle) {
+  supervision_.log_limit_bytes = 64 * 1024;
+  const Outcome outcome = run("echo first words; yes | head -c 4000000; echo last words\n" + result_line());
+  EXPECT_EQ(outcome.result.status, Status::passed);
+  const std::string text = log();
+  EXPECT_LT(text.size(), 70u * 1024);
+  EXPECT_THAT(text, testing::StartsWith("first words\n"));
+  EXPECT_THAT(text, testing::EndsWith("last words\n"));
+  EXPECT_THAT(text, HasSubstr("bytes dropped here"));
+  EXPECT_THAT(outcome.result.warnings, Contains(HasSubstr("too long")));
+}
+
+TEST_F(SupervisorTest, InterruptKillsAndReturnsWhatThereIs) {
+  std::atomic<bool> interrupt{false};
+  supervision_.interrupted = [&] { return interrupt.load(); };
+  supervision_.on_progress = [&](const Progress& progress) { interrupt = progress.stage == "verify"; };
+  const Outcome outcome = run(result_line("partial") + "; echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
+  EXPECT_TRUE(outcome.interrupted);
+  EXPECT_FALSE(outcome.result.complete);
+  EXPECT_EQ(outcome.result.status, Status::skipped);
+  EXPECT_THAT(outcome.result.reason, HasSubstr("interrupted in verify"));
+  EXPECT_EQ(outcome.result.stopped_because, "fixed iterations");
+}
+
+TEST_F(SupervisorTest, SuiteDeadlineIsATimeout) {
+  supervision_.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{200};
+  const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
+  EXPECT_EQ(outcome.result.status, Status::timeout);
+  EXPECT_EQ(outcome.result.timeout_stage, "suite");
+}
+
+TEST_F(SupervisorTest, ReportsProgress) {
+  std::vector<Progress> seen;
+  supervision_.on_progress = [&](const Progress& progress) { seen.push_back(progress); };
+  run("echo '{\"stage\":\"measurement\",\"limit_s\":9}' >&3; echo '{\"progress\":{\"round\":3,\"of\":20}}' >&3\n" + result_line());
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[1].stage, "measurement");
+  EXPECT_EQ(seen[1].round, 3);
+  EXPECT_EQ(seen[1].of, 20);
+}
+
+TEST_F(SupervisorTest, MissingProgramIsACrashOfThePairNotOfTheSuite) {
+  supervision_.executable = "/nonexistent/aisp";
+  Request request;
+  const Outcome outcome = supervise(entry, request, supervision_);
+  EXPECT_EQ(outcome.result.status, Status::crashed);
+  EXPECT_THAT(outcome.result.reason, HasSubstr("could not be started"));
+}
+
+TEST_F(SupervisorTest, SeveralAtOnceKeepTheirPipesApart) {
+  // A descriptor that leaks into a sibling would hold the pipe open until the sibling ends.
+  const std::filesystem::path slow = folder_.path() / "slow.sh", fast = folder_.path() / "fast.sh";
+  std::ofstream{slow} << "#!/bin/bash\nsleep 1\n" << result_line() << '\n';
+  std::ofstream{fast} << "#!/bin/bash\nsleep 0.1\n" << result_line() << '\n';
+  for (const auto& program : {slow, fast}) ::chmod(program.c_str(), 0755);
+  double fast_wall_s = 9;
+  const auto start = [&](const std::filesystem::path& program, double* wall_s) {
+    Supervision supervision;
+    supervision.executable = program.string();
+    Request request;
+    const Outcome outcome = supervise(entry, request, supervision);
+    EXPECT_EQ(outcome.result.status, Status::passed) << outcome.result.reason;
+    if (wall_s != nullptr) *wall_s = outcome.result.wall_s;
+  };
+  std::thread other{start, slow, nullptr};
+  start(fast, &fast_wall_s);
+  other.join();
+  EXPECT_LT(fast_wall_s, 0.9);
+}
+
+}  // namespace
+}  // namespace aisp::run

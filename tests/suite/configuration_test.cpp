@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suite/configuration.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace aisp::suite {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Pair patient{.teaches = "",
+                       .make = nullptr,
+                       .baseline = {"a"},
+                       .optimized = variants({{"b"}}),
+                       .overrides = {.iterations = 50, .setup_seconds = 90}};
+constexpr pair::Entry entry{"ch01", "patient", "", &patient};
+
+void expect_rejected(const char* name, const std::vector<std::string>& values, const std::string& words, const char* origin = "flag") {
+  Configuration configuration;
+  try {
+    apply(configuration, name, values, origin);
+    ADD_FAILURE() << name << " accepted " << testing::PrintToString(values);
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.status(), base::Exit::usage);
+    EXPECT_THAT(error.what(), HasSubstr(words));
+  }
+}
+
+TEST(Configuration, LaterLayersWinOverThePairsOwn) {
+  Configuration configuration;
+  EXPECT_EQ(request_for(entry, configuration).iterations, 50);
+  EXPECT_EQ(request_for(entry, configuration).limits.setup, 90);
+  apply(configuration, "iterations", {"30"}, "aisp.toml");
+  EXPECT_EQ(request_for(entry, configuration).iterations, 30);
+  apply(configuration, "iterations", {"7"}, "flag");
+  EXPECT_EQ(request_for(entry, configuration).iterations, 7);
+}
+
+TEST(Configuration, EffectiveValuesNameTheirOrigin) {
+  Configuration configuration;
+  apply(configuration, "warmup", {"9"}, "aisp.toml");
+  apply(configuration, "seed", {"7"}, "flag");
+  const pair::Entry* selected[] = {&entry};
+  const nlohmann::json json = effective(configuration, selected);
+  EXPECT_EQ(json["warmup"], (nlohmann::json{{"value", 9}, {"origin", "aisp.toml"}}));
+  EXPECT_EQ(json["seed"], (nlohmann::json{{"value", 7}, {"origin", "flag"}}));
+  EXPECT_EQ(json["iterations"], (nlohmann::json{{"value", 20}, {"origin", "default"}}));
+  EXPECT_EQ(json["pairs"]["ch01:patient"]["iterations"], (nlohmann::json{{"value", 50}, {"origin", "pair"}}));
+}
+
+TEST(Configuration, TheMultiplierStretchesEveryLimit) {
+  Configuration configuration;
+  apply(configuration, "timeout-multiplier", {"2"}, "flag");
+  const run::StageLimits limits = request_for(entry, configuration).limits;
+  EXPECT_EQ(limits.setup, 180);
+  EXPECT_EQ(limits.warmup, 30);
+  EXPECT_EQ(limits.measurement, 30);
+}
+
+TEST(Configuration, ABudgetNeverRunsIntoTheMeasurementsLimit) {
+  Configuration configuration;
+  apply(configuration, "budget", {"1m"}, "flag");
+  EXPECT_GT(request_for(entry, configuration).limits.measurement, 60);
+}
+
+TEST(Configuration, BadValuesNameTheFlagTheValueAndWhatIsRight) {
+  expect_rejected("iterations", {"abc"}, "--iterations 'abc' must be a whole number");
+  expect_rejected("iterations", {"0"}, "whole number from 1");
+  expect_rejected("iterations", {"5", "6"}, "takes one value");
+  expect_rejected("iterations", {"99999999999999999999"}, "whole number");
+  expect_rejected("warmup", {"-1"}, "whole number from 0");
+  expect_rejected("scale", {"2"}, "from 0.0001 to 1");
+  expect_rejected("scale", {"nan"}, "from 0.0001 to 1");
+  expect_rejected("seed", {"-1"}, "2^64");
+  expect_rejected("mode", {"evnets"}, "did you mean events?");
+  expect_rejected("suite-timeout", {"4x"}, "as in 90s, 5m");
+  expect_rejected("suite-timeout", {"0"}, "longer than zero");
+  expect_rejected("percentiles", {"101"}, "0 to 100");
+  expect_rejected("profile", {"full"}, "not available in this build");
+  expect_rejected("profile", {"some"}, "none, minimal or full");
+  expect_rejected("run-id", {"../x"}, "names one folder");
+  expect_rejected("iteratons", {"5"}, "aisp.toml: unknown setting 'iteratons'; did you mean 'iterations'?", "aisp.toml");
+  expect_rejected("iterations", {"x"}, "aisp.toml: iterations 'x'", "aisp.toml");
+}
+
+TEST(Configuration, EverySettingShowsWhatWasSet) {
+  const std::map<std::string, std::pair<std::vector<std::string>, nlohmann::json>> examples{
+      {"mode", {{"do_bench"}, "do_bench"}}, {"iterations", {{"3"}, 3}},          {"fixed-iterations", {{}, true}},
+      {"warmup", {{"0"}, 0}},               {"budget", {{"1.5s"}, 1.5}},         {"timeout-multiplier", {{"0.5"}, 0.5}},
+      {"suite-timeout", {{"2h"}, 7200.0}},  {"reproducible", {{"true"}, true}},  {"cold-start", {{}, true}},
+      {"no-alternate", {{}, true}},         {"profile", {{"none"}, "none"}},     {"seed", {{"1"}, 1}},
+      {"scale", {{"0.5"}, 0.5}},            {"percentiles", {{"99.9,10"}, {99.9, 10.0}}},
+      {"gpus", {{"0,1"}, {"0", "1"}}},      {"jobs", {{"2"}, 2}},                {"in-process", {{}, true}},
+      {"artifacts-dir", {{"out"}, "out"}},  {"run-id", {{"nightly-1"}, "nightly-1"}}};
+  for (const Setting& setting : settings()) {
+    const auto example = examples.find(std::string{setting.name});
+    ASSERT_NE(example, examples.end()) << setting.name << " has no example here";
+    Configuration configuration;
+    apply(configuration, setting.name, example->second.first, "flag");
+    EXPECT_EQ(setting.show(configuration), example->second.second) << setting.name;
+  }
+}
+
+TEST(Duration, KnowsUnits) {
+  EXPECT_DOUBLE_EQ(parse_duration("90"), 90);
+  EXPECT_DOUBLE_EQ(parse_duration("5m"), 300);
+  EXPECT_DOUBLE_EQ(parse_duration("1.5h"), 5400);
+  for (const char* bad : {"", "h", "-1", "1d", "inf", "1e9", "5 m"}) EXPECT_ANY_THROW(parse_duration(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace aisp::suite

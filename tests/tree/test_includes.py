@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders include only what is below them; the checker that says so finds what it should."""
+import unittest
+
+from tree import SOURCE, TemporaryTree, run
+
+CHECK = SOURCE / "scripts" / "check-includes.py"
+
+
+class RealTree(unittest.TestCase):
+    def test_every_include_is_in_order(self):
+        result = run(CHECK, SOURCE)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+
+class Checker(TemporaryTree):
+    def setUp(self):
+        super().setUp()
+        self.write("include/aisp/pair.hpp", "#include <cuda_runtime_api.h>\n#include <vector>\n")
+        self.write("src/base/files.hpp", "#include <string>\n")
+        self.write("src/evidence/result.hpp", '#include <nlohmann/json_fwd.hpp>\n#include "base/files.hpp"\n')
+        self.write("src/cli/main.cpp", '#include <CLI/CLI.hpp>\n#include "evidence/result.hpp"\n#include <aisp/pair.hpp>\n')
+        self.write("chapters/shared/engine.cuh", "#include <aisp/pair.hpp>\n")
+        self.write("chapters/ch07/topic.cuh", "#include <cub/cub.cuh>\n")
+        self.write("chapters/ch07/box.cu", '#include <aisp/pair.hpp>\n#include "engine.cuh"\n#include "topic.cuh"\n')
+
+    def check(self):
+        return run(CHECK, self.root)
+
+    def wrong(self, name, text, *words):
+        path = self.root / name
+        before = path.read_text() if path.exists() else None
+        self.write(name, text)
+        result = self.check()
+        self.assertEqual(result.returncode, 1, f"accepted: {text}")
+        for word in (f"{name}:1:", *words):
+            self.assertIn(word, result.stdout)
+        if before is None:
+            path.unlink()
+        else:
+            path.write_text(before)
+
+    def test_good_tree(self):
+        result = self.check()
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertIn("7 files", result.stdout)
+
+    def test_upward_includes(self):
+        self.wrong("src/base/text.cpp", '#include "evidence/result.hpp"\n', "src/base may not include src/evidence")
+        self.write("src/machine/gpu.hpp", "")
+        self.write("src/run/child.hpp", "")
+        self.write("src/measure/rounds.hpp", "")
+        self.wrong("src/evidence/a.cpp", '#include "machine/gpu.hpp"\n', "may not include src/machine")
+        self.wrong("src/machine/a.cpp", '#include "evidence/result.hpp"\n', "may not include src/evidence")
+        self.wrong("src/pair/a.cpp", '#include "run/child.hpp"\n', "may not include src/run")
+        self.wrong("src/verify/a.cpp", '#include "measure/rounds.hpp"\n', "may not include src/measure")
+
+    def test_pure_folders_never_see_cuda(self):
+        self.wrong("src/report/a.cpp", "#include <cuda_runtime.h>\n", "stays free of CUDA")
+        self.wrong("src/evidence/a.cpp", "#include <aisp/pair.hpp>\n", "stays free of CUDA")
+        self.write("src/base/files.hpp", "#include <aisp/pair.hpp>\n")
+        result = self.check()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("src/evidence/result.hpp:2: reaches <aisp/pair.hpp> through src/base/files.hpp", result.stdout)
+
+    def test_public_headers_never_see_src(self):
+        self.wrong("include/aisp/a.hpp", '#include "base/files.hpp"\n', "include/aisp sees only")
+        self.wrong("include/aisp/a.hpp", "#include <fmt/format.h>\n", "free of host libraries")
+
+    def test_pairs_see_public_headers_only(self):
+        self.wrong("chapters/ch07/a.cu", '#include "base/files.hpp"\n', "not a file that this folder may see")
+        self.wrong("chapters/ch07/a.cu", '#include "../ch08/topic.cuh"\n', 'without ".."')
+        self.wrong("chapters/ch08/a.cu", '#include "topic.cuh"\n', "not a file that this folder may see")
+        for name in ("fmt/core.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "spdlog/spdlog.h", "thrust/sort.h", "iostream"):
+            self.wrong("chapters/ch07/a.cpp", f"#include <{name}>\n", f"<{name}>: pairs include")
+
+    def test_libraries_have_their_places(self):
+        self.wrong("src/base/a.cpp", "#include <CLI/CLI.hpp>\n", "CLI11 belongs to src/cli")
+        self.wrong("src/base/a.hpp", "#include <nlohmann/json.hpp>\n", "json_fwd.hpp")
+        self.write("src/base/a.cpp", '#include "base/a.hpp"\n')
+        self.write("src/base/a.hpp", "#include <nlohmann/json.hpp>\n")
+        self.assertEqual(self.check().returncode, 0, "a header of one folder's .cpp files alone")
+        self.write("src/cli/b.cpp", '#include "base/a.hpp"\n')
+        self.assertEqual(self.check().returncode, 1, "another folder includes it too")
+        for name in ("src/base/a.cpp", "src/base/a.hpp", "src/cli/b.cpp"):
+            (self.root / name).unlink()
+        self.wrong("src/base/a.cpp", "#include <gtest/gtest.h>\n", "GoogleTest belongs to tests")
+
+    def test_nvcc_compiles_no_host_libraries_not_even_by_way_of_a_header(self):
+        self.wrong("src/pair/a.cu", "#include <fmt/format.h>\n", "nvcc compiles no fmt")
+        self.write("src/base/words.hpp", "#include <fmt/format.h>\n")
+        self.wrong("src/pair/a.cu", '#include "base/words.hpp"\n', "src/base/words.hpp")
+
+    def test_version_header_has_one_reader(self):
+        self.write("src/base/version.cpp", '#include "aisp_version.hpp"\n')
+        self.assertEqual(self.check().returncode, 0)
+        self.wrong("src/cli/about.cpp", '#include "aisp_version.hpp"\n', "changes with every commit")
+
+    def test_missing_file_and_missing_folder(self):
+        self.wrong("src/base/a.cpp", '#include "base/nothing.hpp"\n', "not a file")
+        self.wrong("src/base/a.cpp", '#include "files.hpp"\n', "name the folder too")
+        self.wrong("src/tools/a.cpp", '#include "base/files.hpp"\n', "src/tools has no place in the order")
+
+
+if __name__ == "__main__":
+    unittest.main()

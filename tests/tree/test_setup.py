@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""setup.sh as a user meets it, without changing the machine."""
+import os
+import shutil
+import unittest
+
+from tree import SOURCE, TemporaryTree, run
+
+SETUP = SOURCE / "setup.sh"
+
+
+def setup(*arguments, **environment):
+    return run(SETUP, *arguments, env={**os.environ, **environment}, stdin=-3)
+
+
+class Setup(unittest.TestCase):
+    def test_help(self):
+        result = setup("--help")
+        self.assertEqual(result.returncode, 0)
+        for option in ("--test", "--asan", "--cuda", "--with-driver", "--with-nsight", "--jobs", "--dry-run"):
+            self.assertIn(option, result.stdout)
+
+    def test_wrong_usage_is_one_line_and_status_2(self):
+        for arguments, words in ((["--bogus"], "unknown option '--bogus'"), (["--cuda", "new"], "not 'new'"), (["--cuda"], "needs a value"),
+                                 (["--jobs", "many"], "not 'many'")):
+            with self.subTest(arguments):
+                result = setup(*arguments)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(words, result.stderr)
+                self.assertEqual(len(result.stderr.splitlines()), 1)
+                self.assertEqual(result.stdout, "")
+
+    def test_dry_run_says_what_it_would_do_and_does_nothing(self):
+        result = setup("--dry-run", "--jobs", "3", "--cuda", "wheels")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("would run: cmake --preset release", result.stdout)
+        self.assertIn("--parallel 3", result.stdout)
+        self.assertIn("verify", result.stdout)
+        self.assertFalse((SOURCE / ".cuda.partial").exists())
+
+    def test_environment_hides_the_machines_toolkit(self):
+        result = setup("--dry-run", AISP_IGNORE_SYSTEM_CUDA="1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"-DCMAKE_CUDA_COMPILER={SOURCE}/.cuda/bin/nvcc", result.stdout)
+
+    def test_dry_run_of_driver_and_nsight(self):
+        result = setup("--dry-run", "--with-driver", "--with-nsight")
+        if "not for" in result.stderr:
+            self.skipTest("not Debian 12 or Ubuntu 24.04")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        if not shutil.which("nvidia-smi"):
+            self.assertIn("nvidia-open", result.stdout)
+            self.assertIn("reboot", result.stdout)
+        if not shutil.which("nsys"):
+            self.assertIn("cuda-nsight-systems", result.stdout)
+
+
+class Toolkit(TemporaryTree):
+    def fake_toolkit(self, version):
+        nvcc = self.write("cuda/bin/nvcc", f"#!/bin/sh\necho 'Cuda compilation tools, release {version}, V{version}.1'\n")
+        nvcc.chmod(0o755)
+        return str(self.root / "cuda")
+
+    def test_toolkit_that_is_too_old_is_named_and_not_used(self):
+        home = self.fake_toolkit("12.8")
+        result = setup("--dry-run", CUDA_HOME=home)
+        self.assertIn(f"CUDA_HOME={home} is not used: it is CUDA 12.8, older than 13.0", result.stdout)
+        self.assertNotIn(f"{home}/bin/nvcc", result.stdout.replace(f"CUDA_HOME={home}", ""))
+
+    def test_toolkit_without_headers_is_named_and_not_used(self):
+        home = self.fake_toolkit("13.0")
+        result = setup("--dry-run", CUDA_HOME=home)
+        self.assertIn("it has no include/cuda_runtime.h", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

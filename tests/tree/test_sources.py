@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes and first lines of files; the example in the documentation is a pair that compiles."""
+import re
+import unittest
+
+from tree import NVCC, SOURCE, TemporaryTree, run
+
+CODE = {".hpp", ".cuh", ".cpp", ".cu"}
+SCRIPTS = {".sh", ".py", ".cmake"}
+
+
+def files(*folders):
+    for folder in folders:
+        for path in sorted((SOURCE / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path
+
+
+class Sources(unittest.TestCase):
+    def assert_length(self, paths, limit):
+        seen = 0
+        for path in paths:
+            seen += 1
+            lines = len(path.read_text(encoding="utf-8").splitlines())
+            with self.subTest(str(path.relative_to(SOURCE))):
+                self.assertLessEqual(lines, limit)
+        self.assertGreater(seen, 0)
+
+    def test_files_have_at_most_400_lines(self):
+        self.assert_length((p for p in files("include", "src", "chapters", "tests", "scripts", "cmake") if p.suffix in CODE | SCRIPTS), 400)
+
+    def test_pairs_have_at_most_250_lines(self):
+        self.assert_length((p for p in files("chapters", "tests/pairs") if p.suffix in {".cu", ".cpp"}), 250)
+
+    def test_every_source_names_its_license(self):
+        for path in files("include", "src", "chapters", "tests", "scripts", "cmake"):
+            if path.suffix in CODE | SCRIPTS:
+                with self.subTest(str(path.relative_to(SOURCE))):
+                    self.assertIn("SPDX-License-Identifier: Apache-2.0", "".join(path.read_text(encoding="utf-8").splitlines()[:3]))
+
+    def test_scripts_are_executable(self):
+        for path in [SOURCE / "setup.sh", SOURCE / ".ci/run", *files("scripts")]:
+            if path.read_bytes().startswith(b"#!"):
+                with self.subTest(path.name):
+                    self.assertTrue(path.stat().st_mode & 0o100)
+
+
+class DocumentedExample(TemporaryTree):
+    def test_example_of_adding_a_pair_compiles_and_exports_its_pair(self):
+        text = (SOURCE / "docs/adding-a-pair.md").read_text()
+        blocks = re.findall(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), 1, "the page shows one whole file")
+        path = re.search(r"`chapters/(ch\d\d/[a-z0-9_]+\.cu)`", text)
+        self.assertIsNotNone(path, "the page says where to save the file")
+        source = self.write(path[1], blocks[0])
+        result = run(NVCC, "-std=c++20", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-Werror=all-warnings",
+                     "-Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-missing-field-initializers,-Werror", f"-I{SOURCE / 'include'}", "-c", source,
+                     "-o", f"{source}.o")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        symbols = run(SOURCE / "scripts/check-symbols", f"{source}.o")
+        self.assertEqual(symbols.returncode, 0, symbols.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

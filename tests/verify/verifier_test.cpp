@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/verifier.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace aisp::verify {
+namespace {
+
+// y = 2 x on the host, in honest and dishonest ways.
+class Doubling final : public Workload {
+ public:
+  static constexpr std::size_t count = 10000;
+  explicit Doubling(Setup& setup)
+      : x_{setup.input<float>(count, uniform(-1, 1))},
+        weights_{setup.input<float>(count, uniform(-1, 1), {.name = "weights", .constant = true})},
+        y_{setup.output<float>(count, {.name = "y"})},
+        packed_{setup.scratch<float>(count)} {}
+
+  Cost cost() const override { return {.host_bytes = 8.0 * count}; }
+  double expected(std::size_t i) const override { return 2 * x_.host(i); }
+
+  void honest(Launch&) { all([&](std::size_t i) { return 2 * x_[i]; }); }
+  void added(Launch&) { all([&](std::size_t i) { return x_[i] + x_[i]; }); }
+  void skips(Launch&) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (i != 4321) y_[i] = 2 * x_[i];
+  }
+  void zeros(Launch&) { all([](std::size_t) { return 0.0f; }); }
+  void makes_nan(Launch&) { all([&](std::size_t i) { return i == 77 ? NAN : 2 * x_[i]; }); }
+  void one_wrong(Launch&) { all([&](std::size_t i) { return i == 7777 ? -y_old(i) : 2 * x_[i]; }); }
+  void rough(Launch&) { all([&](std::size_t i) { return static_cast<float>(static_cast<__half>(2 * x_[i])); }); }
+  void copies_input(Launch&) { all([&](std::size_t i) { return x_[i]; }); }
+  void spoils_input(Launch& launch) {
+    honest(launch);
+    const_cast<float*>(x_.get())[5] += 1;
+  }
+  void overruns(Launch& launch) {
+    honest(launch);
+    y_[count] = 1;
+  }
+  void nothing(Launch&) {}
+  void precompute(Launch& launch) {
+    honest(launch);
+    for (std::size_t i = 0; i < count; ++i) packed_[i] = y_[i];
+  }
+  void replay(Launch&) { all([&](std::size_t i) { return packed_[i]; }); }
+  void remembers(Launch& launch) {
+    if (kept_.empty()) {
+      honest(launch);
+      kept_.assign(y_.get(), y_.get() + count);
+    }
+    all([&](std::size_t i) { return kept_[i]; });
+  }
+  void leaks(Launch& launch) {
+    honest(launch);
+    leaked_ = std::malloc(1 << 20);
+    static_cast<volatile char*>(leaked_)[0] = 1;
+  }
+  void varies(Launch&) {
+    ++runs_;
+    all([&](std::size_t i) { return std::nextafterf(2 * x_[i], runs_ % 2 == 0 ? 10.0f : 2 * x_[i]); });
+  }
+  void throws(Launch&) { throw std::runtime_error{"out of luck"}; }
+  void unsupported(Launch&) { throw Unsupported{"this kernel has no such call"}; }
+
+ private:
+  template <class F>
+  void all(F value) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = value(i);
+  }
+  float y_old(std::size_t i) const { return 2 * x_[i]; }
+
+  Input<float> x_, weights_;
+  Output<float> y_;
+  Scratch<float> packed_;
+  std::vector<float> kept_;
+  void* leaked_ = nullptr;
+  int runs_ = 0;
+};
+
+constexpr Pair honest_pair{.teaches = "test",
+                           .make = make<Doubling>,
+                           .baseline = {.name = "honest", .run = call<&Doubling::honest>},
+                           .optimized = variants({{.name = "added", .run = call<&Doubling::added>}}),
+                           .device = Device::host};
+
+// Verifies `variant` beside an honest baseline over two seeds and returns the names of the checks that failed.
+std::vector<std::string> failed_checks(const Variant& variant, bool reproducible = false) {
+  pair::Session session{honest_pair, {}};
+  const std::vector<const Variant*> variants{&honest_pair.baseline, &variant};
+  const auto first = verify(session, variants, {.seed = 1, .require_repeatable = reproducible});
+  const auto second = verify(session, variants, {.seed = 2, .require_repeatable = reproducible}, &first);
+  EXPECT_TRUE(first[0].passed() && second[0].passed()) << "the honest baseline failed";
+  std::vector<std::string> checks;
+  for (const auto* outcomes : {&first, &second})
+    for (const auto& problem : (*outcomes)[1].problems) checks.push_back(problem.check);
+  return checks;
+}
+
+testing::AssertionResult caught_by(const std::string& check, const Variant& variant, bool reproducible = false) {
+  const auto checks = failed_checks(variant, reproducible);
+  if (std::find(checks.begin(), checks.end(), check) != checks.end()) return testing::AssertionSuccess();
+  auto failure = testing::AssertionFailure() << "not caught by " << check << "; caught by:";
+  for (const auto& other : checks) failure << ' ' << other;
+  return failure;
+}
+
+TEST(Verify, HonestVariantsPass) {
+  EXPECT_TRUE(failed_checks(honest_pair.optimized[0]).empty());
+  EXPECT_TRUE(failed_checks(honest_pair.baseline, true).empty());
+}
+
+TEST(Verify, RecordsAccuracyAndDigests) {
+  pair::Session session{honest_pair, {}};
+  const auto outcomes = verify(session, {&honest_pair.baseline, &honest_pair.optimized[0]}, {});
+  EXPECT_EQ(outcomes[1].accuracy.samples, honest_pair.reference_samples);
+  EXPECT_EQ(outcomes[1].accuracy.relative_l2, 0);
+  EXPECT_GT(outcomes[1].accuracy.limit_relative_l2, 0);
+  EXPECT_TRUE(outcomes[1].accuracy.bitwise_repeatable);
+  EXPECT_EQ(outcomes[0].digests, outcomes[1].digests);
+}
+
+TEST(Verify, SkippedElementsAreCaught) { EXPECT_TRUE(caught_by("written", {.name = "skips", .run = call<&Doubling::skips>})); }
+TEST(Verify, NoWorkAtAllIsCaught) { EXPECT_TRUE(caught_by("written", {.name = "nothing", .run = call<&Doubling::nothing>})); }
+TEST(Verify, ZerosAreCaught) { EXPECT_TRUE(caught_by("reference", {.name = "zeros", .run = call<&Doubling::zeros>})); }
+TEST(Verify, NanIsCaught) { EXPECT_TRUE(caught_by("finite", {.name = "nan", .run = call<&Doubling::makes_nan>})); }
+TEST(Verify, OneWrongElementIsCaught) { EXPECT_TRUE(caught_by("baseline", {.name = "one", .run = call<&Doubling::one_wrong>})); }
+TEST(Verify, LowerPrecisionIsCaught) { EXPECT_TRUE(caught_by("reference", {.name = "rough", .run = call<&Doubling::rough>})); }
+TEST(Verify, CopiedInputIsCaught) { EXPECT_TRUE(caught_by("reference", {.name = "copy", .run = call<&Doubling::copies_input>})); }
+TEST(Verify, ModifiedInputIsCaught) {
+  EXPECT_TRUE(caught_by("inputs_unchanged", {.name = "spoil", .run = call<&Doubling::spoils_input>}));
+}
+TEST(Verify, WriteBehindTheBufferIsCaught) { EXPECT_TRUE(caught_by("red_zones", {.name = "over", .run = call<&Doubling::overruns>})); }
+TEST(Verify, WorkMovedToPrepareIsCaught) {
+  EXPECT_TRUE(caught_by("reference", {.name = "replay", .run = call<&Doubling::replay>, .prepare = call<&Doubling::precompute>}));
+}
+TEST(Verify, RememberedOutputIsCaught) {
+  EXPECT_TRUE(caught_by("depends_on_inputs", {.name = "remembers", .run = call<&Doubling::remembers>}));
+}
+TEST(Verify, LeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "leaks", .run = call<&Doubling::leaks>})); }
+TEST(Verify, ExceptionIsReported) { EXPECT_TRUE(caught_by("run", {.name = "throws", .run = call<&Doubling::throws>})); }
+TEST(Verify, DifferentBitsFailOnlyWhenReproducible) {
+  const Variant varies{.name = "varies", .run = call<&Doubling::varies>};
+  EXPECT_TRUE(failed_checks(varies).empty());
+  EXPECT_TRUE(caught_by("reproducible", varies, true));
+}
+TEST(Verify, DeclaredNondeterminismFailsWhenReproducible) {
+  EXPECT_TRUE(caught_by("reproducible", {.name = "honest2", .run = call<&Doubling::honest>, .deterministic = false}, true));
+}
+TEST(Verify, UnsupportedSkipsTheVariant) {
+  pair::Session session{honest_pair, {}};
+  const Variant variant{.name = "unsupported", .run = call<&Doubling::unsupported>};
+  const auto outcomes = verify(session, {&honest_pair.baseline, &variant}, {});
+  EXPECT_EQ(outcomes[1].unsupported, "this kernel has no such call");
+  EXPECT_TRUE(outcomes[1].problems.empty());
+}
+
+}  // namespace
+}  // namespace aisp::verify
