@@ -11,8 +11,8 @@ namespace {
 
 constexpr int bulk_kernels = 10, layers = 16, layer_width = 1024;
 constexpr int bulk_threads = 256, bulk_vectors = 2;                // 16-byte vectors per thread: short blocks
-constexpr int chain_blocks = 32, chain_threads = 512, rows_per_warp = layer_width / (chain_blocks * chain_threads / 32);
-static_assert(rows_per_warp == 2);
+constexpr int chain_blocks = 32, chain_threads = 256, rows_per_warp = layer_width / (chain_blocks * chain_threads / 32);
+static_assert(rows_per_warp == 4);
 
 constexpr std::uint32_t multiplier = 1664525, increment = 1013904223;
 
@@ -29,7 +29,7 @@ __global__ __launch_bounds__(bulk_threads) void bulk_kernel(const uint4* in, uin
   }
 }
 
-// One layer: out = relu(weights * in), a warp for two rows at a time.
+// One layer: out = relu(weights * in), a warp for four rows at a time.
 __global__ __launch_bounds__(chain_threads) void layer_kernel(const float* weights, const float* in, float* out) {
   const int warp = (blockIdx.x * chain_threads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   const auto* x = reinterpret_cast<const float4*>(in);
@@ -53,7 +53,7 @@ __global__ __launch_bounds__(chain_threads) void layer_kernel(const float* weigh
 class StreamPriorities final : public Workload {
  public:
   explicit StreamPriorities(Setup& setup)
-      : words_{setup.scaled(std::size_t{1} << 27, bulk_threads * bulk_vectors * 4)},
+      : words_{setup.scaled(std::size_t{1} << 28, bulk_threads * bulk_vectors * 4)},
         in_{setup.input<std::uint32_t>(words_, integers(0, 0xFFFFFFFF), {.name = "bulk in"})},
         weights_{setup.input<float>(std::size_t{layers} * layer_width * layer_width, normal(0, 0.0442f), {.name = "weights"})},
         request_{setup.input<float>(layer_width, uniform(0, 1), {.name = "request"})},

@@ -22,8 +22,8 @@ class KvCacheNaive final : public Workload {
       : sequences_{static_cast<int>(setup.shape(setup.scaled(32), 2))},
         steps_{static_cast<int>(setup.shape(32, 5))},
         prompt_{static_cast<int>(setup.shape(2048, 75))},
-        k_{setup.input<bf16>(cache_elements(prompt_), normal(0, 1), {.name = "k cache"})},
-        v_{setup.input<bf16>(cache_elements(prompt_), normal(0, 1), {.name = "v cache"})},
+        k_{setup.input<bf16>(cache_elements(prompt_), normal(0, 1), {.name = "k cache", .constant = true})},
+        v_{setup.input<bf16>(cache_elements(prompt_), normal(0, 1), {.name = "v cache", .constant = true})},
         q_{setup.input<bf16>(step_elements(q_heads), normal(0, 1), {.name = "q"})},
         k_rows_{setup.input<bf16>(step_elements(kv_heads), normal(0, 1), {.name = "k rows"})},
         v_rows_{setup.input<bf16>(step_elements(kv_heads), normal(0, 1), {.name = "v rows"})},
@@ -123,9 +123,12 @@ class KvCacheNaive final : public Workload {
   void copy_prompt(Launch& launch, const KvCache& to) {
     clear_counters(launch);
     const std::size_t past = static_cast<std::size_t>(prompt_) * row_elements * sizeof(bf16);
-    for (auto [target, from] : {std::pair{to.k, k_.get()}, std::pair{to.v, v_.get()}})
-      check(cudaMemcpy2DAsync(target, to.sequence_elements * sizeof(bf16), from, past, past, static_cast<std::size_t>(sequences_),
-                              cudaMemcpyDeviceToDevice, launch.stream));
+    const std::size_t past_elements = past / sizeof(bf16);
+    for (int sequence = 0; sequence < sequences_; ++sequence) {
+      const std::size_t source = sequence * past_elements, target = sequence * to.sequence_elements;
+      check(cudaMemcpyAsync(to.k + target, k_.get() + source, past, cudaMemcpyDeviceToDevice, launch.stream));
+      check(cudaMemcpyAsync(to.v + target, v_.get() + source, past, cudaMemcpyDeviceToDevice, launch.stream));
+    }
   }
 
   // One range of addresses per cache, a whole number of pages per sequence.

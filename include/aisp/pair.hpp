@@ -44,6 +44,7 @@ struct Variant {
   Needs needs{};              // beyond the pair's own; unmet ones skip this variant only
   bool changes_precision = false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup
   std::optional<Tolerance> tolerance{};  // instead of the pair's
+  bool host_callbacks = false;  // queues host functions on its streams: the CPU's part is a subject of the pair
   bool deterministic = true;  // the same bits every run; false fails under --reproducible
   std::uint32_t outputs = all_outputs;  // bit k: writes the k-th output or inout. A variant's outputs are compared with the baseline's
                                         // in order, also where the types differ (bf16 instead of fp32)

@@ -58,20 +58,23 @@ class Cleaner {
 
   void remove(const fs::path& folder) {
     const std::uintmax_t bytes = bytes_below(folder);
-    print(fmt::format("{} {} ({})\n", dry_run_ ? "would remove" : "removed", folder.string(), base::human_bytes(static_cast<double>(bytes))));
+    print(fmt::format("{} {} ({})\n", dry_run_ ? "would remove" : "removed", folder.string(),
+                      base::human_bytes(static_cast<double>(bytes))));
     if (!dry_run_) base::remove_tree(folder);
     bytes_ += bytes;
     ++count_;
   }
 
   void remove_run(const fs::path& folder) {
-    if (suite::is_in_use(folder)) print(fmt::format("kept {}: in use by {}\n", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
+    if (suite::is_in_use(folder))
+      print(fmt::format("kept {}: in use by {}\n", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
     else remove(folder);
   }
 
   std::string summary() const {
     if (count_ == 0) return "nothing to remove\n";
-    return fmt::format("{} {}, {}\n", dry_run_ ? "would remove" : "removed", base::plural(count_, "folder"), base::human_bytes(static_cast<double>(bytes_)));
+    return fmt::format("{} {}, {}\n", dry_run_ ? "would remove" : "removed", base::plural(count_, "folder"),
+                       base::human_bytes(static_cast<double>(bytes_)));
   }
 
  private:
@@ -97,7 +100,8 @@ void add_clean(CLI::App& app, Action& action) {
     action = [options] {
       Cleaner cleaner{options->dry_run};
       for (const fs::path& folder : run_folders(options->artifacts_dir)) cleaner.remove_run(folder);
-      if (const fs::path cache = cache_folder(); !options->keep_cache && !cache.empty() && is_real_folder(cache)) cleaner.remove(cache);
+      if (const fs::path cache = cache_folder(); !options->keep_cache && !cache.empty() && is_real_folder(cache))
+        cleaner.remove(cache);
       print(cleaner.summary());
       return base::Exit::good;
     };

@@ -47,7 +47,8 @@ std::string table(const std::vector<Finding>& findings, const base::Painter& pai
 
 std::string verdict(const std::vector<Finding>& findings) {
   const auto count = [&](Level level) {
-    return static_cast<std::size_t>(std::count_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.level == level; }));
+    return static_cast<std::size_t>(
+        std::count_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.level == level; }));
   };
   return fmt::format("{}, {}\n", base::plural(count(Level::problem), "problem"), base::plural(count(Level::warning), "warning"));
 }
@@ -55,7 +56,10 @@ std::string verdict(const std::vector<Finding>& findings) {
 nlohmann::json as_json(const machine::Machine& machine, const std::vector<Finding>& findings) {
   nlohmann::json list = nlohmann::json::array();
   for (const Finding& finding : findings)
-    list.push_back({{"name", finding.name}, {"level", machine::to_string(finding.level)}, {"what", finding.what}, {"advice", finding.advice}});
+    list.push_back({{"name", finding.name},
+                    {"level", machine::to_string(finding.level)},
+                    {"what", finding.what},
+                    {"advice", finding.advice}});
   return {{"machine", machine}, {"findings", list}, {"worst", machine::to_string(machine::worst(findings))}};
 }
 

@@ -80,7 +80,8 @@ std::vector<std::string> flag_names(const CLI::App& app) {
   const std::string name = word.substr(0, word.find('='));
   if (name.substr(0, 1) == "-")
     throw Error{Exit::usage, fmt::format("unknown flag '{}'{}", name, suggestion(flag_names(command), name))};
-  throw Error{Exit::usage, fmt::format("unexpected argument '{}'; pairs are named with --targets, see aisp {} --help", word, command.get_name())};
+  throw Error{Exit::usage, fmt::format("unexpected argument '{}'; pairs are named with --targets, see aisp {} --help", word,
+                                       command.get_name())};
 }
 
 // CLI11's texts begin with the option's name or say what is missing; its own exit codes must not escape.
@@ -104,8 +105,9 @@ Exit run_program(int argc, char** argv) {
   bool show_version = false;
   app.add_flag("--version", show_version, "version, commit, CUDA version and architectures");
   app.require_subcommand(0, 1);
-  app.footer("Exit status: 0 good, 1 a pair was wrong, crashed or timed out, 2 usage, 3 regression, 4 environment unfit,\n"
-             "5 nothing selected, 130 interrupted. aisp COMMAND --help tells about a command.");
+  app.footer(
+      "Exit status: 0 good, 1 a pair was wrong, crashed or timed out, 2 usage, 3 regression, 4 environment unfit,\n"
+      "5 nothing selected, 130 interrupted. aisp COMMAND --help tells about a command.");
   add_run(app, action, command_line);
   add_list_targets(app, action);
   add_verify(app, action, command_line);

@@ -13,9 +13,9 @@ namespace aisp::cli {
 class ProgressDisplay final : public suite::Watcher {
  public:
   struct Options {
-    bool results = true;   // lines on the standard output
-    bool live = false;     // the standard error is a terminal
-    bool quiet = false;    // neither, only warnings
+    bool results = true;  // lines on the standard output
+    bool live = false;    // the standard error is a terminal
+    bool quiet = false;   // neither, only warnings
     base::Painter paint;
   };
   explicit ProgressDisplay(const Options& options) : options_{options} {}

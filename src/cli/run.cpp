@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
@@ -32,11 +33,13 @@ std::string where(const Placement& placement) {
   return fmt::format("GPU {}", fmt::join(placement.choices.front(), ", "));
 }
 
-void print_plan(const std::vector<const pair::Entry*>& selected, const Configuration& configuration, const machine::Machine& machine) {
+void print_plan(const std::vector<const pair::Entry*>& selected, const Configuration& configuration,
+                const machine::Machine& machine) {
   std::vector<std::vector<std::string>> rows;
   for (const Placement& placement : suite::place(selected, machine, suite::choose_gpus(machine, configuration.gpus))) {
     const run::Request request = suite::request_for(*placement.entry, configuration);
-    rows.push_back({placement.entry->target(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
+    rows.push_back(
+        {placement.entry->target(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
   }
   print(columns(rows));
 }
@@ -57,6 +60,7 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     return Exit::good;
   }
   const Configuration configuration = make_configuration(options, earlier);
+  base::install_interrupt_handlers();
   suite::Task task{selected, configuration, machine::probe(), command_line, !options.resume.empty()};
   if (options.dry_run) {
     print_plan(selected, configuration, task.machine);
@@ -78,7 +82,8 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
   command->add_option("--resume", options->resume, "continue this run: its name, its folder, or latest")->type_name("RUN");
   command->add_flag("--list", options->list, "list the selected pairs and stop");
   command->add_flag("--dry-run", options->dry_run, "say what would run where and stop");
-  command->callback([options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });
+  command->callback(
+      [options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });
 }
 
 }  // namespace aisp::cli

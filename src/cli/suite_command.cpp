@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.hpp"
-#include "base/interrupt.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
@@ -31,9 +30,9 @@ void write_json(const evidence::SuiteResult& suite, const std::string& where) {
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags) {
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
-  ProgressDisplay display{{.results = !json_only, .live = base::is_terminal(STDERR_FILENO), .quiet = flags.quiet, .paint = paint}};
+  ProgressDisplay display{
+      {.results = !json_only, .live = base::is_terminal(STDERR_FILENO), .quiet = flags.quiet, .paint = paint}};
 
-  base::install_interrupt_handlers();
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
   const std::string where = finished.folder.string();
   if (!flags.json.empty()) write_json(finished.suite, flags.json);
@@ -43,8 +42,8 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     if (finished.storage_trouble.empty()) print(fmt::format("Reports: {}\n", where));
   }
   if (!finished.storage_trouble.empty())
-    throw Error{finished.status, fmt::format("{}; what was measured is in {}/results.jsonl, continue with --resume {}", finished.storage_trouble,
-                                             where, where)};
+    throw Error{finished.status, fmt::format("{}; what was measured is in {}/results.jsonl, continue with --resume {}",
+                                             finished.storage_trouble, where, where)};
   if (finished.suite.interrupted) note(fmt::format("aisp: interrupted; continue with --resume {}", where));
   if (finished.out_of_time) note(fmt::format("aisp: the suite's time was up; continue with --resume {}", where));
   return finished.status;

@@ -61,7 +61,8 @@ void apply_file(suite::Configuration& configuration, const std::string& file) {
   for (const CLI::ConfigItem& item : items) {
     if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for the beginning and end of a section
     if (!item.parents.empty() && item.parents != std::vector<std::string>{"run"})
-      throw Error{Exit::usage, fmt::format("{}: unknown section [{}]; settings stand in [run] or in none", file, base::join(item.parents, "."))};
+      throw Error{Exit::usage, fmt::format("{}: unknown section [{}]; settings stand in [run] or in none", file,
+                                           base::join(item.parents, "."))};
     suite::apply(configuration, as_setting_name(item.name), item.inputs, file);
   }
 }
@@ -69,7 +70,8 @@ void apply_file(suite::Configuration& configuration, const std::string& file) {
 }  // namespace
 
 void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without) {
-  app.add_option("-t,--targets", flags.targets, "all, ch07, ch07:transpose, ch07:*gemm* or a name; repeats, and takes commas [all]")
+  app.add_option("-t,--targets", flags.targets,
+                 "all, ch07, ch07:transpose, ch07:*gemm* or a name; repeats, and takes commas [all]")
       ->type_name("TARGET,...")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -78,7 +80,8 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
     if (!left_out(setting.name)) add_setting(app, flags, setting);
   if (!left_out("profile")) app.add_flag("--no-profile", flags.no_profile, "the same as --profile none")->group("Settings");
   app.add_option("--config", flags.config_file, "settings in TOML or INI [aisp.toml, where there is one]")->type_name("FILE");
-  app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")->type_name("FILE");
+  app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")
+      ->type_name("FILE");
   app.add_flag("-q,--quiet", flags.quiet, "the summary only");
   app.add_option("--color", flags.color, "auto, always or never [auto]")->type_name("WHEN");
 }
@@ -106,7 +109,8 @@ std::vector<std::string> target_list(const std::vector<std::string>& given) {
     const std::size_t before = targets.size();
     for (const std::string& part : base::split(value, ','))
       if (const std::string_view trimmed = base::trim(part); !trimmed.empty()) targets.emplace_back(trimmed);
-    if (targets.size() == before) throw Error{Exit::usage, fmt::format("--targets '{}' names nothing; leave it out for all pairs", value)};
+    if (targets.size() == before)
+      throw Error{Exit::usage, fmt::format("--targets '{}' names nothing; leave it out for all pairs", value)};
   }
   return targets;
 }

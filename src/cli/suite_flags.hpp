@@ -20,7 +20,7 @@ struct SuiteFlags {
   std::map<std::string, bool> switches;
   bool no_profile = false;
   std::string config_file;
-  std::string json;   // file, or "-" for the standard output; empty: none
+  std::string json;  // file, or "-" for the standard output; empty: none
   bool quiet = false;
   std::string color = "auto";
 };
@@ -28,8 +28,8 @@ struct SuiteFlags {
 // `without`: settings that make no sense for the command. `flags` must outlive `app`.
 void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without = {});
 
-// `configuration` (defaults, or the settings of a resumed run), then the configuration file (--config, else ./aisp.toml where there is one), then
-// flags.
+// `configuration` (defaults, or the settings of a resumed run), then the configuration file (--config, else ./aisp.toml where
+// there is one), then flags.
 suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configuration configuration = {});
 
 // --targets repeats and takes commas. Throws base::Error for a --targets that names nothing.

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/build_info.hpp"
+#include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
@@ -45,10 +46,12 @@ Exit verify(const SuiteFlags& flags, const std::vector<std::string>& command_lin
   const std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags.targets));
   suite::Configuration configuration = make_configuration(flags);
   configuration.verify_only = true;
+  base::install_interrupt_handlers();
   suite::Task task{selected, configuration, machine::probe(), command_line, false};
   if (flags.json != "-" && !flags.quiet) print(installation(task.machine, selected.size()));
   suite::choose_gpus(task.machine, configuration.gpus);
-  suite::RunFolder folder = suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "), "verify_");
+  suite::RunFolder folder =
+      suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "), "verify_");
   return run_and_report(std::move(task), std::move(folder), flags);
 }
 
@@ -57,8 +60,9 @@ Exit verify(const SuiteFlags& flags, const std::vector<std::string>& command_lin
 void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& command_line) {
   auto flags = std::make_shared<SuiteFlags>();
   CLI::App* command = app.add_subcommand("verify", "check the installation: run every variant once and check its results");
-  add_suite_flags(*command, *flags,
-                  {"mode", "iterations", "fixed-iterations", "warmup", "budget", "cold-start", "no-alternate", "profile", "percentiles"});
+  add_suite_flags(
+      *command, *flags,
+      {"mode", "iterations", "fixed-iterations", "warmup", "budget", "cold-start", "no-alternate", "profile", "percentiles"});
   command->callback([flags, command_line, &action] { action = [flags, command_line] { return verify(*flags, command_line); }; });
 }
 

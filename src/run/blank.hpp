@@ -15,6 +15,7 @@ std::string_view to_string(Device device);
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request);
 
 // The same, skipped: `reason` is one plain clause, `advice` the way round it.
-evidence::PairResult skipped_result(const pair::Entry& entry, const Request& request, std::string reason, std::string advice = {});
+evidence::PairResult skipped_result(const pair::Entry& entry, const Request& request, std::string reason,
+                                    std::string advice = {});
 
 }  // namespace aisp::run

@@ -83,7 +83,8 @@ void describe_signal(const Ending& ending, PairResult& result) {
   }
   result.reason = fmt::format("crashed in {} ({})", stage, signal_words(number));
   add_problem(result, stage, "signal",
-              fmt::format("{}{}; it held up to {:.0f} MiB", result.reason, WCOREDUMP(ending.wait_status) ? ", core dumped" : "", peak_mib),
+              fmt::format("{}{}; it held up to {:.0f} MiB", result.reason, WCOREDUMP(ending.wait_status) ? ", core dumped" : "",
+                          peak_mib),
               see_log(ending));
 }
 
@@ -111,10 +112,12 @@ void describe_interrupt(const Ending& ending, PairResult& result) {
 void describe_exit(const Ending& ending, PairResult& result) {
   if (ending.killed_for != KilledFor::nothing)
     add_problem(result, "exit", "exit_limit",
-                fmt::format("its process did not end within {:g} s after its result and was killed", ending.limit_s), see_log(ending));
+                fmt::format("its process did not end within {:g} s after its result and was killed", ending.limit_s),
+                see_log(ending));
   else if (WIFSIGNALED(ending.wait_status))
     add_problem(result, "exit", "signal",
-                fmt::format("its process crashed after its result ({})", signal_words(WTERMSIG(ending.wait_status))), see_log(ending));
+                fmt::format("its process crashed after its result ({})", signal_words(WTERMSIG(ending.wait_status))),
+                see_log(ending));
 }
 
 void describe_surroundings(const Ending& ending, PairResult& result) {
@@ -132,7 +135,8 @@ void describe_surroundings(const Ending& ending, PairResult& result) {
     result.warnings.push_back(fmt::format("{} unreadable line{} on its result pipe, the first: '{}'", ending.unreadable_lines,
                                           ending.unreadable_lines == 1 ? "" : "s", ending.first_unreadable));
   if (ending.log_dropped_bytes > 0)
-    result.warnings.push_back(fmt::format("its output was too long: {} MiB in the middle were not kept", ending.log_dropped_bytes >> 20));
+    result.warnings.push_back(
+        fmt::format("its output was too long: {} MiB in the middle were not kept", ending.log_dropped_bytes >> 20));
   if (!ending.log_trouble.empty()) result.warnings.push_back(ending.log_trouble);
 }
 

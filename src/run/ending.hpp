@@ -22,7 +22,7 @@ enum class KilledFor {
 };
 
 struct Ending {
-  evidence::PairResult result;  // blank, with the pair's identity
+  evidence::PairResult result;   // blank, with the pair's identity
   std::optional<Report> report;  // the last one that arrived
   std::vector<evidence::StageRecord> stages;
   int wait_status = 0;

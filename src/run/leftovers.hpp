@@ -7,8 +7,8 @@
 
 namespace aisp::run {
 
-// Live processes of a group, and those that carry `mark` ("NAME=value") in their environment: a child's children stay findable after
-// they have left its group or lost their parent.
+// Live processes of a group, and those that carry `mark` ("NAME=value") in their environment: a child's children stay findable
+// after they have left its group or lost their parent.
 struct Leftover {
   pid_t pid = 0;
   std::string name;

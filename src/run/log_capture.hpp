@@ -7,8 +7,8 @@
 
 namespace aisp::run {
 
-// A child's output on its way to a file: the beginning is written as it comes, the end is kept in memory and written at the close,
-// what lies between is dropped and counted. A full disk costs the log, never the pair.
+// A child's output on its way to a file: the beginning is written as it comes, the end is kept in memory and written at the
+// close, what lies between is dropped and counted. A full disk costs the log, never the pair.
 class LogCapture {
  public:
   LogCapture(const std::filesystem::path& file, std::size_t limit_bytes);

@@ -11,7 +11,9 @@
 #include "base/clock.hpp"
 #include "evidence/json.hpp"
 #include "measure/statistics.hpp"
+#include "profile/activity.hpp"
 #include "run/assemble.hpp"
+#include "run/auditor.hpp"
 
 namespace aisp::run {
 namespace {
@@ -21,6 +23,8 @@ constexpr double late_work_ms = 0.25;
 // Clocks need a moment of load to rise from idle.
 constexpr double shortest_warmup_s = 0.1;
 constexpr double partial_every_s = 1;
+// CUPTI's duration of an empty kernel on an H200; used where CUPTI is missing.
+constexpr double assumed_empty_kernel_ms = 0.0007;
 
 std::string_view name_of(Bound bound) {
   constexpr std::string_view names[] = {"memory", "compute", "latency", "transfer", "host"};
@@ -247,6 +251,9 @@ std::unique_ptr<measure::Stopwatch> PairRun::make_stopwatch() {
 }
 
 void PairRun::warm_up() {
+  // Until the audit measures it.
+  const bool by_events = session_->on_gpu() && (request_.mode == TimingMode::events || request_.mode == TimingMode::do_bench);
+  empty_duration_ms_ = by_events ? assumed_empty_kernel_ms : 0;
   stopwatch_ = make_stopwatch();
   timed_.clear();
   for (const Variant* variant : active()) timed_.push_back({variant, &result_of(variant->name), {}});
@@ -348,7 +355,23 @@ void PairRun::check_floors() {
   }
 }
 
-void PairRun::audit() {}
+void PairRun::audit() {
+  if (!session_->on_gpu()) return;
+  if (const auto& reason = profile::ActivityRecorder::unavailable()) {
+    result_.lost.push_back("no CUPTI, so hidden work is sought by its effects only: " + *reason);
+    return;
+  }
+  Auditor auditor{*session_};
+  if (empty_duration_ms_ > 0) empty_duration_ms_ = auditor.empty_kernel_ms();
+  for (const Timed& timed : timed_) {
+    const AuditedRun run = auditor.run(*timed.variant);
+    for (const std::string& finding : run.audit.findings)
+      problem(timed.result->name, "hidden_work", finding, "join other streams to launch.stream with events");
+    if (run.host_functions > 0 && !timed.variant->host_callbacks)
+      problem(timed.result->name, "hidden_work", fmt::format("{} host functions were queued", run.host_functions),
+              "set .host_callbacks where the CPU's part is the subject");
+  }
+}
 
 void PairRun::tear_down() {
   stages_.begin("teardown", request_.limits.teardown);

@@ -15,8 +15,7 @@ Message parse_object(const nlohmann::json& json) {
     return StageDone{done->get<std::string>(), json.at("elapsed_s").get<double>()};
   if (const auto progress = json.find("progress"); progress != json.end())
     return RoundProgress{progress->at("round").get<int>(), progress->at("of").get<int>()};
-  if (const auto result = json.find("result"); result != json.end())
-    return Report{result->get<evidence::PairResult>(), true};
+  if (const auto result = json.find("result"); result != json.end()) return Report{result->get<evidence::PairResult>(), true};
   return Report{json.at("partial").get<evidence::PairResult>(), false};
 }
 

@@ -115,7 +115,8 @@ Child spawn_child(const std::string& executable, std::string_view request) {
   environment.push_back(nullptr);
   std::string arguments[] = {"aisp", "__child", std::to_string(result_descriptor)};
   char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
-  require(::posix_spawn(&child.pid, executable.c_str(), &actions.value, &attributes.value, argv, environment.data()), "start the child");
+  require(::posix_spawn(&child.pid, executable.c_str(), &actions.value, &attributes.value, argv, environment.data()),
+          "start the child");
 
   child.output = std::move(output_read);
   child.results = std::move(results_read);

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double tick_s = 0.05;            // how late a death, a deadline or an interrupt may be noticed
+constexpr double tick_s = 0.05;  // how late a death, a deadline or an interrupt may be noticed
 constexpr double near_end_tick_s = 0.002;
 constexpr double unkillable_after_s = 10;  // a killed process that stays this long is stuck in a driver
 

@@ -19,8 +19,8 @@ struct Progress {
 };
 
 struct Supervision {
-  std::filesystem::path log;    // the child's stdout and stderr; no file when empty
-  std::string log_name;         // what the result calls it: relative to the run folder
+  std::filesystem::path log;  // the child's stdout and stderr; no file when empty
+  std::string log_name;       // what the result calls it: relative to the run folder
   std::size_t log_limit_bytes = std::size_t{16} << 20;
   double grace_s = 2;           // beyond each stage's limit, for the message to arrive
   double startup_limit_s = 30;  // until the first stage begins, and between stages
@@ -36,8 +36,8 @@ struct Outcome {
   bool interrupted = false;  // the result is what there was when the user stopped it
 };
 
-// Runs one pair in a child process of its own process group, enforces every stage's limit and says truthfully how it ended. Leaves no
-// process behind. Safe to call from several threads at once; never throws for what a child does.
+// Runs one pair in a child process of its own process group, enforces every stage's limit and says truthfully how it ended.
+// Leaves no process behind. Safe to call from several threads at once; never throws for what a child does.
 Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision);
 
 }  // namespace aisp::run

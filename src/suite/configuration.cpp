@@ -60,7 +60,8 @@ run::TimingMode parse_mode(const std::string& text) {
     if (run::to_string(mode) == text) return mode;
   const std::vector<std::string> names{"events", "kernel", "do_bench", "timer"};
   const std::vector<std::string> near = base::nearest(names, text, 1);
-  reject(fmt::format("must be events, kernel, do_bench or timer{}", near.empty() ? "" : fmt::format("; did you mean {}?", near.front())));
+  reject(fmt::format("must be events, kernel, do_bench or timer{}",
+                     near.empty() ? "" : fmt::format("; did you mean {}?", near.front())));
 }
 
 void set_profile(Configuration& c, const Values& values) {
@@ -81,7 +82,8 @@ void set_percentiles(Configuration& c, const Values& values) {
 
 void set_run_id(Configuration& c, const Values& values) {
   const std::string& text = single(values);
-  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char ch) { return std::isalnum(ch) || ch == '-' || ch == '_' || ch == '.'; });
+  const bool plain = std::all_of(text.begin(), text.end(),
+                                 [](unsigned char ch) { return std::isalnum(ch) || ch == '-' || ch == '_' || ch == '.'; });
   if (text.empty() || !plain || text.front() == '.' || text.size() > 200)
     reject("names one folder: letters, digits, '-', '_' and '.', not starting with '.'");
   c.run_id = text;
@@ -98,7 +100,8 @@ constexpr const char* warmup_number = "must be a whole number from 0 to 1000000"
 
 const Setting all_settings[] = {
     {"mode", "MODE", "how samples are timed: events, kernel, do_bench or timer", false,
-     [](Configuration& c, const Values& v) { c.mode = parse_mode(single(v)); }, [](const Configuration& c) { return nlohmann::json(run::to_string(c.mode)); }},
+     [](Configuration& c, const Values& v) { c.mode = parse_mode(single(v)); },
+     [](const Configuration& c) { return nlohmann::json(run::to_string(c.mode)); }},
     {"iterations", "N", "minimum number of rounds; sampling goes on until the result is stable", false,
      [](Configuration& c, const Values& v) { c.iterations = number_between(v, 1, 1000000, whole_number); },
      [](const Configuration& c) { return nlohmann::json(c.iterations); }},
@@ -109,23 +112,31 @@ const Setting all_settings[] = {
      [](Configuration& c, const Values& v) { c.warmup = number_between(v, 0, 1000000, warmup_number); },
      [](const Configuration& c) { return nlohmann::json(c.warmup); }},
     {"budget", "TIME", "sampling time of a pair whose result does not become stable, as in 10s [3s]", false,
-     [](Configuration& c, const Values& v) { c.budget_s = positive_duration(v); }, [](const Configuration& c) { return nlohmann::json(c.budget_s); }},
+     [](Configuration& c, const Values& v) { c.budget_s = positive_duration(v); },
+     [](const Configuration& c) { return nlohmann::json(c.budget_s); }},
     {"timeout-multiplier", "X", "multiplies the time limit of every stage", false,
-     [](Configuration& c, const Values& v) { c.timeout_multiplier = number_between(v, 0.001, 10000.0, "must be a number from 0.001 to 10000"); },
+     [](Configuration& c, const Values& v) {
+       c.timeout_multiplier = number_between(v, 0.001, 10000.0, "must be a number from 0.001 to 10000");
+     },
      [](const Configuration& c) { return nlohmann::json(c.timeout_multiplier); }},
     {"suite-timeout", "TIME", "time limit of the whole run, as in 30m [4h]", false,
      [](Configuration& c, const Values& v) { c.suite_timeout_s = positive_duration(v); },
      [](const Configuration& c) { return nlohmann::json(c.suite_timeout_s); }},
     {"reproducible", "", "seed 42 unless --seed says otherwise, deterministic algorithms only", false,
-     [](Configuration& c, const Values& v) { c.reproducible = parse_switch(v); }, [](const Configuration& c) { return nlohmann::json(c.reproducible); }},
+     [](Configuration& c, const Values& v) { c.reproducible = parse_switch(v); },
+     [](const Configuration& c) { return nlohmann::json(c.reproducible); }},
     {"cold-start", "", "report the first execution in a fresh process too", false,
-     [](Configuration& c, const Values& v) { c.cold_start = parse_switch(v); }, [](const Configuration& c) { return nlohmann::json(c.cold_start); }},
+     [](Configuration& c, const Values& v) { c.cold_start = parse_switch(v); },
+     [](const Configuration& c) { return nlohmann::json(c.cold_start); }},
     {"no-alternate", "", "time one variant after the other instead of in turn", false,
-     [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); }, [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
+     [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); },
+     [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
     {"profile", "LEVEL", "none; minimal and full are not available in this build", false, set_profile,
      [](const Configuration& c) { return nlohmann::json(c.profile); }},
     {"seed", "N", "seed of all inputs", false,
-     [](Configuration& c, const Values& v) { c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1"); },
+     [](Configuration& c, const Values& v) {
+       c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1");
+     },
      [](const Configuration& c) { return nlohmann::json(c.seed); }},
     {"scale", "X", "fraction of every workload's size; such results are marked", false,
      [](Configuration& c, const Values& v) { c.scale = number_between(v, 0.0001, 1.0, "must be a number from 0.0001 to 1"); },
@@ -133,12 +144,14 @@ const Setting all_settings[] = {
     {"percentiles", "P,...", "further percentiles for every summary", true, set_percentiles,
      [](const Configuration& c) { return nlohmann::json(c.percentiles); }},
     {"gpus", "GPU,...", "GPUs to use, by index or UUID; all visible ones without it", true,
-     [](Configuration& c, const Values& v) { c.gpus = split_commas(v); }, [](const Configuration& c) { return nlohmann::json(c.gpus); }},
+     [](Configuration& c, const Values& v) { c.gpus = split_commas(v); },
+     [](const Configuration& c) { return nlohmann::json(c.gpus); }},
     {"jobs", "N", "pairs at once, each on a GPU of its own; one per GPU without it", false,
      [](Configuration& c, const Values& v) { c.jobs = number_between(v, 1, 1024, "must be a whole number from 1 to 1024"); },
      [](const Configuration& c) { return nlohmann::json(c.jobs); }},
     {"in-process", "", "run pairs in this process, for debuggers; a crash then ends the run", false,
-     [](Configuration& c, const Values& v) { c.in_process = parse_switch(v); }, [](const Configuration& c) { return nlohmann::json(c.in_process); }},
+     [](Configuration& c, const Values& v) { c.in_process = parse_switch(v); },
+     [](const Configuration& c) { return nlohmann::json(c.in_process); }},
     {"artifacts-dir", "DIR", "where the folder of this run is made", false,
      [](Configuration& c, const Values& v) {
        if (single(v).empty()) reject("must not be empty");
@@ -172,7 +185,9 @@ nlohmann::json overrides_of(const Configuration& configuration, const pair::Entr
   const run::Request request = request_for(entry, configuration);
   nlohmann::json changed = nlohmann::json::object();
   const auto note = [&](const char* name, bool declared, const nlohmann::json& value) {
-    if (declared) changed[name] = {{"value", value}, {"origin", untouched(configuration, name) ? "pair" : std::string{origin_of(configuration, name)}}};
+    if (declared)
+      changed[name] = {{"value", value},
+                       {"origin", untouched(configuration, name) ? "pair" : std::string{origin_of(configuration, name)}}};
   };
   note("iterations", own.iterations > 0, request.iterations);
   note("warmup", own.warmup > 0, request.warmup);
@@ -191,8 +206,14 @@ double parse_duration(std::string_view text) {
   if (text.empty()) reject(right);
   double unit_s = 1;
   switch (text.back()) {
-    case 'h': unit_s = 3600; text.remove_suffix(1); break;
-    case 'm': unit_s = 60; text.remove_suffix(1); break;
+    case 'h':
+      unit_s = 3600;
+      text.remove_suffix(1);
+      break;
+    case 'm':
+      unit_s = 60;
+      text.remove_suffix(1);
+      break;
     case 's': text.remove_suffix(1); break;
     default: break;
   }
@@ -242,10 +263,12 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
 nlohmann::json effective(const Configuration& configuration, std::span<const pair::Entry* const> selected) {
   nlohmann::json json = nlohmann::json::object();
   for (const Setting& setting : all_settings)
-    json[std::string{setting.name}] = {{"value", setting.show(configuration)}, {"origin", std::string{origin_of(configuration, setting.name)}}};
+    json[std::string{setting.name}] = {{"value", setting.show(configuration)},
+                                       {"origin", std::string{origin_of(configuration, setting.name)}}};
   nlohmann::json pairs = nlohmann::json::object();
   for (const pair::Entry* entry : selected)
-    if (nlohmann::json changed = overrides_of(configuration, *entry); !changed.empty()) pairs[entry->target()] = std::move(changed);
+    if (nlohmann::json changed = overrides_of(configuration, *entry); !changed.empty())
+      pairs[entry->target()] = std::move(changed);
   json["pairs"] = std::move(pairs);
   return json;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a suite runs with. Four layers, the last wins: built-in defaults, the pair's own, a configuration file, flags. Each value knows
-// where it came from.
+// What a suite runs with. Four layers, the last wins: built-in defaults, the pair's own, a configuration file, flags. Each value
+// knows where it came from.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -52,8 +52,8 @@ struct Setting {
 };
 std::span<const Setting> settings();
 
-// Sets one value and notes its origin ("flag", "aisp.toml"). Throws base::Error (usage) that names the setting, the value and what
-// would be right; an unknown name gets the nearest one.
+// Sets one value and notes its origin ("flag", "aisp.toml"). Throws base::Error (usage) that names the setting, the value and
+// what would be right; an unknown name gets the nearest one.
 void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin);
 
 // "90", "90s", "5m", "1.5h" in seconds; throws std::invalid_argument.

@@ -10,7 +10,9 @@
 namespace aisp::suite {
 namespace {
 
-const machine::Gpu& gpu_at(const machine::Machine& machine, int ordinal) { return machine.gpus[static_cast<std::size_t>(ordinal)]; }
+const machine::Gpu& gpu_at(const machine::Machine& machine, int ordinal) {
+  return machine.gpus[static_cast<std::size_t>(ordinal)];
+}
 
 std::vector<std::string> foreign_processes(const machine::Machine& machine, const std::vector<int>& gpus) {
   std::vector<std::string> lines;
@@ -19,7 +21,8 @@ std::vector<std::string> foreign_processes(const machine::Machine& machine, cons
     if (!gpu.condition) continue;
     for (const machine::GpuProcess& process : gpu.condition->processes)
       lines.push_back(fmt::format("GPU {} is also used by process {}{} ({})", ordinal, process.pid,
-                                  process.name.empty() ? "" : " " + process.name, base::human_bytes(static_cast<double>(process.memory_bytes))));
+                                  process.name.empty() ? "" : " " + process.name,
+                                  base::human_bytes(static_cast<double>(process.memory_bytes))));
   }
   return lines;
 }

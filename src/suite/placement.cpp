@@ -19,7 +19,8 @@ int find_ordinal(const machine::Machine& machine, const std::string& name) {
   for (const machine::Gpu& gpu : machine.gpus)
     if (name.size() > 4 && gpu.uuid.compare(0, name.size(), name) == 0) matches.push_back(gpu.ordinal);
   if (matches.size() == 1) return matches.front();
-  if (matches.size() > 1) throw base::Error{base::Exit::usage, fmt::format("--gpus: '{}' fits {} GPUs; give more of the UUID", name, matches.size())};
+  if (matches.size() > 1)
+    throw base::Error{base::Exit::usage, fmt::format("--gpus: '{}' fits {} GPUs; give more of the UUID", name, matches.size())};
   const std::size_t count = machine.gpus.size();
   throw base::Error{base::Exit::usage, fmt::format("--gpus: there is no GPU '{}'; this machine has {}", name,
                                                    count == 1 ? "one, 0" : fmt::format("{}, 0 to {}", count, count - 1))};
@@ -34,7 +35,8 @@ std::vector<std::vector<int>> by_kind(const machine::Machine& machine, const std
   std::vector<std::vector<int>> groups;
   for (const int ordinal : gpus) {
     const auto kind = [&](int other) { return machine.gpus[static_cast<std::size_t>(other)].name; };
-    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& members) { return kind(members.front()) == kind(ordinal); });
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& members) { return kind(members.front()) == kind(ordinal); });
     if (group == groups.end()) groups.push_back({ordinal});
     else group->push_back(ordinal);
   }
@@ -48,8 +50,7 @@ std::vector<std::vector<int>> candidates(const Pair& pair, const machine::Machin
   for (const std::vector<int>& group : by_kind(machine, gpus)) {
     if (count == 1)
       for (const int ordinal : group) sets.push_back({ordinal});
-    else if (group.size() >= count)
-      sets.emplace_back(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(count));
+    else if (group.size() >= count) sets.emplace_back(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(count));
   }
   // A single-GPU pair takes them in the order the user gave, whatever their kind.
   if (count == 1)
@@ -76,8 +77,8 @@ std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<
   return ordinals;
 }
 
-std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine, const std::vector<int>& gpus,
-                             const std::function<bool(Library)>& has_library) {
+std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
+                             const std::vector<int>& gpus, const std::function<bool(Library)>& has_library) {
   std::vector<Placement> placements;
   for (const pair::Entry* entry : selected) {
     const Pair& pair = *entry->pair;

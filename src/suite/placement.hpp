@@ -9,8 +9,8 @@
 
 namespace aisp::suite {
 
-// The ordinals of the GPUs a run may use: all for an empty list, else those named by index or UUID (or its beginning), in the order
-// given. Throws base::Error: usage for one that does not exist, unfit where there is none at all.
+// The ordinals of the GPUs a run may use: all for an empty list, else those named by index or UUID (or its beginning), in the
+// order given. Throws base::Error: usage for one that does not exist, unfit where there is none at all.
 std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names);
 
 // Where a pair may run.
@@ -23,7 +23,7 @@ struct Placement {
   bool alone = false;                     // nothing else may run meanwhile: it needs the host, the bus or several GPUs
 };
 
-std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine, const std::vector<int>& gpus,
-                             const std::function<bool(Library)>& has_library = {});
+std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
+                             const std::vector<int>& gpus, const std::function<bool(Library)>& has_library = {});
 
 }  // namespace aisp::suite

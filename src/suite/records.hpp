@@ -18,8 +18,8 @@ inline constexpr const char* manifest_file = "manifest.json";
 
 class Records {
  public:
-  // Reads what an earlier part of the run left, writes manifest and effective configuration, and opens results.jsonl. Throws base::Error when
-  // the folder cannot be written or its results.jsonl is damaged beyond its last line.
+  // Reads what an earlier part of the run left, writes manifest and effective configuration, and opens results.jsonl. Throws
+  // base::Error when the folder cannot be written or its results.jsonl is damaged beyond its last line.
   Records(const std::filesystem::path& folder, const std::string& run_id, const Task& task, const std::vector<int>& gpus);
 
   const evidence::ResultsLog& earlier() const { return earlier_; }

@@ -37,10 +37,12 @@ Resumed read_resumed(const std::filesystem::path& folder) {
       // Where the run lies is known, and the name of a new one has no meaning here.
       if (setting.name == "artifacts-dir" || setting.name == "run-id") continue;
       const auto found = json.find(std::string{setting.name});
-      if (found != json.end() && was_set(*found)) apply(resumed.configuration, setting.name, as_values(found->at("value")), "resumed run");
+      if (found != json.end() && was_set(*found))
+        apply(resumed.configuration, setting.name, as_values(found->at("value")), "resumed run");
     }
   } catch (const nlohmann::json::exception& error) {
-    throw base::Error{base::Exit::usage, fmt::format("cannot continue {}: {} is damaged ({})", folder.string(), configuration_file, error.what())};
+    throw base::Error{base::Exit::usage,
+                      fmt::format("cannot continue {}: {} is damaged ({})", folder.string(), configuration_file, error.what())};
   }
   return resumed;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -30,7 +31,8 @@ bool try_create(const fs::path& folder) {
   if (fs::create_directory(folder, error)) return true;
   if (!error) return false;
   if (error == std::errc::file_exists) return false;
-  throw Error{Exit::unfit, fmt::format("cannot make {}: {}; choose another place with --artifacts-dir", folder.string(), error.message())};
+  throw Error{Exit::unfit,
+              fmt::format("cannot make {}: {}; choose another place with --artifacts-dir", folder.string(), error.message())};
 }
 
 std::vector<fs::path> runs_below(const fs::path& artifacts) {
@@ -67,7 +69,18 @@ bool is_in_use(const fs::path& folder) {
   return fs::exists(lock_file(folder), ignored) && !base::FileLock::acquire(lock_file(folder), "a look at it");
 }
 
-RunFolder::RunFolder(fs::path path, const std::string& purpose) : path_{std::move(path)}, lock_{take_lock(path_, purpose)} {}
+RunFolder::RunFolder(fs::path path, const std::string& purpose, bool is_new)
+    : path_{std::move(path)}, lock_{take_lock(path_, purpose)}, is_new_{is_new} {}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept
+    : path_{std::move(other.path_)}, lock_{std::move(other.lock_)}, is_new_{std::exchange(other.is_new_, false)} {}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;
+  if (!is_new_ || is_run_folder(path_)) return;
+  fs::remove(lock_file(path_), ignored);
+  fs::remove(path_, ignored);  // fails, as it should, when there is anything else in it
+}
 
 RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id, const std::string& purpose,
                             const std::string& prefix) {
@@ -77,14 +90,14 @@ RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id
     throw Error{Exit::unfit, fmt::format("{}; choose another place with --artifacts-dir", error.what())};
   }
   if (!run_id.empty()) {
-    if (try_create(artifacts / run_id)) return RunFolder{artifacts / run_id, purpose};
+    if (try_create(artifacts / run_id)) return RunFolder{artifacts / run_id, purpose, true};
     throw Error{Exit::usage, fmt::format("{} exists already; continue it with --resume {}, or choose another --run-id",
                                          (artifacts / run_id).string(), (artifacts / run_id).string())};
   }
   const std::string stamp = prefix + base::folder_timestamp();
   for (int number = 1; number < 1000; ++number) {
     const fs::path folder = artifacts / (number == 1 ? stamp : fmt::format("{}_{}", stamp, number));
-    if (try_create(folder)) return RunFolder{folder, purpose};
+    if (try_create(folder)) return RunFolder{folder, purpose, true};
   }
   throw Error{Exit::unfit, fmt::format("cannot find a free name below {}", artifacts.string())};
 }
@@ -104,7 +117,7 @@ fs::path find_run(const fs::path& artifacts, const std::string& run) {
 }
 
 RunFolder RunFolder::reopen(const fs::path& artifacts, const std::string& run, const std::string& purpose) {
-  return RunFolder{find_run(artifacts, run), purpose};
+  return RunFolder{find_run(artifacts, run), purpose, false};
 }
 
 }  // namespace aisp::suite

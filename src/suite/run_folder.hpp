@@ -10,21 +10,28 @@ namespace aisp::suite {
 // The folder of one run, held by a lock while the run goes on, so that nobody cleans or resumes it meanwhile.
 class RunFolder {
  public:
-  // A new one below `artifacts`: `run_id`, or `prefix` and a time stamp, which get a number when they are taken. Throws base::Error: unfit when it cannot
-  // be made, usage when `run_id` exists.
+  // A new one below `artifacts`: `run_id`, or `prefix` and a time stamp, which get a number when they are taken. Throws
+  // base::Error: unfit when it cannot be made, usage when `run_id` exists.
   static RunFolder create(const std::filesystem::path& artifacts, const std::string& run_id, const std::string& purpose,
                           const std::string& prefix = {});
-  // An earlier one: a path, or a name below `artifacts`, or "latest". Throws base::Error: usage when there is none, unfit while it is in use.
+  // An earlier one: a path, or a name below `artifacts`, or "latest". Throws base::Error: usage when there is none, unfit while
+  // it is in use.
   static RunFolder reopen(const std::filesystem::path& artifacts, const std::string& run, const std::string& purpose);
+
+  // A new folder in which nothing was written goes with it.
+  ~RunFolder();
+  RunFolder(RunFolder&& other) noexcept;
+  RunFolder& operator=(RunFolder&&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::string id() const { return path_.filename().string(); }
 
  private:
-  RunFolder(std::filesystem::path path, const std::string& purpose);
+  RunFolder(std::filesystem::path path, const std::string& purpose, bool is_new);
 
   std::filesystem::path path_;
   base::FileLock lock_;
+  bool is_new_;
 };
 
 // The folder that `run` names, as for reopen().

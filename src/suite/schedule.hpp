@@ -11,8 +11,9 @@
 
 namespace aisp::suite {
 
-// Hands placements to workers. One at a time when `jobs` is 1: in the order given. Otherwise first those that only need one GPU, each
-// on a GPU of its own, then, one after the other, those that must be alone. The order in which pairs start is the same in every run.
+// Hands placements to workers. One at a time when `jobs` is 1: in the order given. Otherwise first those that only need one GPU,
+// each on a GPU of its own, then, one after the other, those that must be alone. The order in which pairs start is the same in
+// every run.
 class Schedule {
  public:
   struct Assignment {

@@ -32,7 +32,8 @@ bool matches(std::string_view target, const pair::Entry& entry) {
   if (target == "all") return true;
   const std::size_t colon = target.find(':');
   if (colon != std::string_view::npos)
-    return base::glob_match(chapter_name(target.substr(0, colon)), entry.chapter) && base::glob_match(target.substr(colon + 1), entry.name);
+    return base::glob_match(chapter_name(target.substr(0, colon)), entry.chapter) &&
+           base::glob_match(target.substr(colon + 1), entry.name);
   if (is_chapter(target)) return chapter_name(target) == entry.chapter;
   return base::glob_match(target, entry.name) || base::glob_match(target, entry.chapter);
 }
@@ -56,7 +57,8 @@ std::string advice_for(std::string_view target, std::span<const pair::Entry> reg
 // A name that does not exist is a slip of the pen; a glob that matches nothing is a selection of nothing.
 [[noreturn]] void unknown(std::string_view target, std::span<const pair::Entry> registry) {
   if (base::is_glob(target))
-    throw base::Error{base::Exit::nothing, fmt::format("nothing selected: no pair matches '{}'; aisp list-targets shows all", target)};
+    throw base::Error{base::Exit::nothing,
+                      fmt::format("nothing selected: no pair matches '{}'; aisp list-targets shows all", target)};
   throw base::Error{base::Exit::usage, fmt::format("unknown target '{}'; {}", target, advice_for(target, registry))};
 }
 

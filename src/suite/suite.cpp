@@ -26,7 +26,8 @@ using base::Error;
 using evidence::PairResult;
 using evidence::Status;
 
-std::vector<base::FileLock> lock_gpus(const machine::Machine& machine, const std::vector<Placement>& placements, const std::string& purpose) {
+std::vector<base::FileLock> lock_gpus(const machine::Machine& machine, const std::vector<Placement>& placements,
+                                      const std::string& purpose) {
   std::vector<int> used;
   for (const Placement& placement : placements)
     for (const auto& choice : placement.choices) used.insert(used.end(), choice.begin(), choice.end());
@@ -34,7 +35,8 @@ std::vector<base::FileLock> lock_gpus(const machine::Machine& machine, const std
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
   std::vector<base::FileLock> locks;
-  for (const int ordinal : used) locks.push_back(machine::lock_gpu(machine.gpus[static_cast<std::size_t>(ordinal)].uuid, purpose));
+  for (const int ordinal : used)
+    locks.push_back(machine::lock_gpu(machine.gpus[static_cast<std::size_t>(ordinal)].uuid, purpose));
   return locks;
 }
 
@@ -198,7 +200,7 @@ class Suite {
   // What never started is in the reports too, so that nobody takes a part for the whole.
   void account_for_the_rest() {
     const bool interrupted = base::interrupted();
-    const std::string reason = interrupted                 ? "not started: interrupted"
+    const std::string reason = interrupted                ? "not started: interrupted"
                                : storage_trouble_.empty() ? "not started: the suite's time was up"
                                                           : "not started: results could not be written";
     for (const Placement& placement : placements_) {

@@ -42,8 +42,8 @@ struct Finished {
   base::Exit status = base::Exit::good;
 };
 
-// Runs the selected pairs, each in a child process, and writes results as they come. Returns even when pairs crash, the user interrupts or
-// the disk is full; throws base::Error only before the first pair (GPU taken, folder not writable).
+// Runs the selected pairs, each in a child process, and writes results as they come. Returns even when pairs crash, the user
+// interrupts or the disk is full; throws base::Error only before the first pair (GPU taken, folder not writable).
 Finished run_suite(const Task& task, RunFolder folder, Watcher& watcher);
 
 // 130 when interrupted, else 1 when a pair failed, crashed or timed out, else 0.

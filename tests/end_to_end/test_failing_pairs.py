@@ -95,9 +95,12 @@ class Deaths(PairGoesWrong):
         self.bad("ch92:killed", "crashed", "out of memory", "MiB")
 
     def test_samples_survive_a_death(self):
-        pair = self.bad("ch92:killed_while_measuring", "crashed", flags=("--iterations", "100000", "--budget", "60s"))
+        finished = self.run_pairs("ch92:killed_while_measuring", flags=("--iterations", "100000", "--budget", "60s"))
+        self.assert_code(finished, 1)
+        pair = finished.pair("ch92:killed_while_measuring")
+        self.assertEqual(pair["status"], "crashed", everything_said(pair))
         self.assertFalse(pair["complete"])
-        self.assertTrue(pair["variants"])
+        self.assertTrue(variant(pair, "doubled")["timing"]["raw_times_ms"])
 
     @unittest.skipIf("AISP_SANITIZED" in os.environ, "the address sanitizer cannot live with RLIMIT_AS")
     def test_memory_runs_out(self):

@@ -13,7 +13,9 @@ class Doubling : public Workload {
   explicit Doubling(Setup& setup, std::size_t full = 64 * 1024)
       : count_{setup.scaled(full, 64)}, in_{setup.input<float>(count_, uniform(-1, 1))}, out_{setup.output<float>(count_)} {}
 
-  Cost cost() const override { return {.flops = static_cast<double>(count_), .host_bytes = static_cast<double>(in_.bytes() + out_.bytes())}; }
+  Cost cost() const override {
+    return {.flops = static_cast<double>(count_), .host_bytes = static_cast<double>(in_.bytes() + out_.bytes())};
+  }
   double expected(std::size_t index) const override { return 2 * in_.host(index); }
 
   // The same sum twice over, so that `doubled` is clearly faster.

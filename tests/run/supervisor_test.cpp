@@ -69,8 +69,10 @@ class SupervisorTest : public testing::Test {
 auto problem(const char* check) { return Contains(Field("check", &evidence::Problem::check, std::string{check})); }
 
 TEST_F(SupervisorTest, TakesTheResultAndKeepsThePairsIdentity) {
-  const Outcome outcome = run("read request; echo hello; echo '{\"stage\":\"setup\",\"limit_s\":5}' >&3;"
-                              "echo '{\"stage_done\":\"setup\",\"elapsed_s\":0.25}' >&3\n" + result_line());
+  const Outcome outcome =
+      run("read request; echo hello; echo '{\"stage\":\"setup\",\"limit_s\":5}' >&3;"
+          "echo '{\"stage_done\":\"setup\",\"elapsed_s\":0.25}' >&3\n" +
+          result_line());
   EXPECT_EQ(outcome.result.status, Status::passed);
   EXPECT_TRUE(outcome.result.complete);
   EXPECT_EQ(outcome.result.target, "ch90:scripted");
@@ -147,7 +149,8 @@ TEST_F(SupervisorTest, ClosedPipeWithoutResultIsACrash) {
 
 TEST_F(SupervisorTest, KillsWhatTheChildLeftBehindEvenInAnotherSession) {
   const std::string pids = (folder_.path() / "pids").string();
-  const Outcome outcome = run("sleep 61 & echo $! > " + pids + "; setsid sleep 62 & sleep 0.2; echo $! >> " + pids + "\n" + result_line());
+  const Outcome outcome =
+      run("sleep 61 & echo $! > " + pids + "; setsid sleep 62 & sleep 0.2; echo $! >> " + pids + "\n" + result_line());
   EXPECT_EQ(outcome.result.status, Status::passed);
   ASSERT_THAT(outcome.result.problems, problem("processes_left"));
   std::ifstream stream{pids};
@@ -201,7 +204,8 @@ TEST_F(SupervisorTest, SuiteDeadlineIsATimeout) {
 TEST_F(SupervisorTest, ReportsProgress) {
   std::vector<Progress> seen;
   supervision_.on_progress = [&](const Progress& progress) { seen.push_back(progress); };
-  run("echo '{\"stage\":\"measurement\",\"limit_s\":9}' >&3; echo '{\"progress\":{\"round\":3,\"of\":20}}' >&3\n" + result_line());
+  run("echo '{\"stage\":\"measurement\",\"limit_s\":9}' >&3; echo '{\"progress\":{\"round\":3,\"of\":20}}' >&3\n" +
+      result_line());
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[1].stage, "measurement");
   EXPECT_EQ(seen[1].round, 3);

@@ -20,7 +20,8 @@ constexpr Pair patient{.teaches = "",
                        .overrides = {.iterations = 50, .setup_seconds = 90}};
 constexpr pair::Entry entry{"ch01", "patient", "", &patient};
 
-void expect_rejected(const char* name, const std::vector<std::string>& values, const std::string& words, const char* origin = "flag") {
+void expect_rejected(const char* name, const std::vector<std::string>& values, const std::string& words,
+                     const char* origin = "flag") {
   Configuration configuration;
   try {
     apply(configuration, name, values, origin);
@@ -90,13 +91,25 @@ TEST(Configuration, BadValuesNameTheFlagTheValueAndWhatIsRight) {
 
 TEST(Configuration, EverySettingShowsWhatWasSet) {
   const std::map<std::string, std::pair<std::vector<std::string>, nlohmann::json>> examples{
-      {"mode", {{"do_bench"}, "do_bench"}}, {"iterations", {{"3"}, 3}},          {"fixed-iterations", {{}, true}},
-      {"warmup", {{"0"}, 0}},               {"budget", {{"1.5s"}, 1.5}},         {"timeout-multiplier", {{"0.5"}, 0.5}},
-      {"suite-timeout", {{"2h"}, 7200.0}},  {"reproducible", {{"true"}, true}},  {"cold-start", {{}, true}},
-      {"no-alternate", {{}, true}},         {"profile", {{"none"}, "none"}},     {"seed", {{"1"}, 1}},
-      {"scale", {{"0.5"}, 0.5}},            {"percentiles", {{"99.9,10"}, {99.9, 10.0}}},
-      {"gpus", {{"0,1"}, {"0", "1"}}},      {"jobs", {{"2"}, 2}},                {"in-process", {{}, true}},
-      {"artifacts-dir", {{"out"}, "out"}},  {"run-id", {{"nightly-1"}, "nightly-1"}}};
+      {"mode", {{"do_bench"}, "do_bench"}},
+      {"iterations", {{"3"}, 3}},
+      {"fixed-iterations", {{}, true}},
+      {"warmup", {{"0"}, 0}},
+      {"budget", {{"1.5s"}, 1.5}},
+      {"timeout-multiplier", {{"0.5"}, 0.5}},
+      {"suite-timeout", {{"2h"}, 7200.0}},
+      {"reproducible", {{"true"}, true}},
+      {"cold-start", {{}, true}},
+      {"no-alternate", {{}, true}},
+      {"profile", {{"none"}, "none"}},
+      {"seed", {{"1"}, 1}},
+      {"scale", {{"0.5"}, 0.5}},
+      {"percentiles", {{"99.9,10"}, {99.9, 10.0}}},
+      {"gpus", {{"0,1"}, {"0", "1"}}},
+      {"jobs", {{"2"}, 2}},
+      {"in-process", {{}, true}},
+      {"artifacts-dir", {{"out"}, "out"}},
+      {"run-id", {{"nightly-1"}, "nightly-1"}}};
   for (const Setting& setting : settings()) {
     const auto example = examples.find(std::string{setting.name});
     ASSERT_NE(example, examples.end()) << setting.name << " has no example here";

@@ -38,11 +38,12 @@ TEST_F(RunFolderTest, TwoRunsInOneSecondGetTwoFolders) {
 TEST_F(RunFolderTest, AnExistingNameIsNotOverwritten) {
   const RunFolder first = RunFolder::create(artifacts(), "nightly", "test");
   EXPECT_EQ(first.id(), "nightly");
-  expect_error(base::Exit::usage, "nightly exists already; continue it with --resume", [&] { RunFolder::create(artifacts(), "nightly", "test"); });
+  expect_error(base::Exit::usage, "nightly exists already; continue it with --resume",
+               [&] { RunFolder::create(artifacts(), "nightly", "test"); });
 }
 
 TEST_F(RunFolderTest, IsReopenedByNameByPathAndAsTheLatest) {
-  finish(RunFolder::create(artifacts(), "nightly", "test"));
+  { finish(RunFolder::create(artifacts(), "nightly", "test")); }
   EXPECT_EQ(RunFolder::reopen(artifacts(), "nightly", "test").id(), "nightly");
   EXPECT_EQ(RunFolder::reopen("elsewhere", (artifacts() / "nightly").string(), "test").id(), "nightly");
   EXPECT_EQ(RunFolder::reopen("elsewhere", (artifacts() / "nightly/").string(), "test").id(), "nightly");
@@ -61,6 +62,16 @@ TEST_F(RunFolderTest, IsInUseAsLongAsItIsHeld) {
   EXPECT_FALSE(is_in_use(artifacts() / "nightly"));
   EXPECT_TRUE(is_run_folder(artifacts() / "nightly"));
   EXPECT_FALSE(is_run_folder(artifacts()));
+}
+
+TEST_F(RunFolderTest, LeavesNothingBehindWhenNothingWasWritten) {
+  { const RunFolder unused = RunFolder::create(artifacts(), "nightly", "test"); }
+  EXPECT_FALSE(std::filesystem::exists(artifacts() / "nightly"));
+  {
+    const RunFolder used = RunFolder::create(artifacts(), "nightly", "test");
+    finish(used);
+  }
+  EXPECT_TRUE(std::filesystem::exists(artifacts() / "nightly"));
 }
 
 TEST_F(RunFolderTest, SaysWhichPlaceCannotBeWritten) {

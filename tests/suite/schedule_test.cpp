@@ -17,7 +17,13 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr Pair plain(Device device, Bound bound, Needs needs) {
-  return {.teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}}), .device = device, .bound = bound, .needs = needs};
+  return {.teaches = "",
+          .make = nullptr,
+          .baseline = {"a"},
+          .optimized = variants({{"b"}}),
+          .device = device,
+          .bound = bound,
+          .needs = needs};
 }
 constexpr Pair gpu_pair = plain(Device::gpu, Bound::memory, {});
 constexpr Pair host_pair = plain(Device::host, Bound::host, {});
@@ -25,8 +31,9 @@ constexpr Pair bus_pair = plain(Device::gpu, Bound::transfer, {});
 constexpr Pair two_gpu_pair = plain(Device::gpu, Bound::memory, {.gpus = 2});
 constexpr Pair new_gpu_pair = plain(Device::gpu, Bound::memory, {.min_sm = 100});
 
-constexpr pair::Entry entry_a{"ch01", "a", "", &gpu_pair}, entry_b{"ch01", "b", "", &gpu_pair}, entry_host{"ch01", "host", "", &host_pair},
-    entry_bus{"ch01", "bus", "", &bus_pair}, entry_two{"ch01", "two", "", &two_gpu_pair}, entry_new{"ch01", "new", "", &new_gpu_pair};
+constexpr pair::Entry entry_a{"ch01", "a", "", &gpu_pair}, entry_b{"ch01", "b", "", &gpu_pair},
+    entry_host{"ch01", "host", "", &host_pair}, entry_bus{"ch01", "bus", "", &bus_pair},
+    entry_two{"ch01", "two", "", &two_gpu_pair}, entry_new{"ch01", "new", "", &new_gpu_pair};
 
 machine::Machine machine_with(const std::vector<std::pair<std::string, int>>& kinds) {
   machine::Machine machine;

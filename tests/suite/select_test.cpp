@@ -13,8 +13,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr Pair none{.teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}})};
-constexpr pair::Entry table[] = {{"ch01", "pinned_memory", "", &none}, {"ch07", "copy_gemm", "", &none},  {"ch07", "transpose", "", &none},
-                                 {"ch10", "cluster", "", &none},       {"ch10", "tma_gemm", "", &none}};
+constexpr pair::Entry table[] = {{"ch01", "pinned_memory", "", &none},
+                                 {"ch07", "copy_gemm", "", &none},
+                                 {"ch07", "transpose", "", &none},
+                                 {"ch10", "cluster", "", &none},
+                                 {"ch10", "tma_gemm", "", &none}};
 
 std::vector<std::string> chosen(const std::vector<std::string>& targets) {
   std::vector<std::string> names;
@@ -38,7 +41,8 @@ TEST(Select, NoTargetAndAllMeanEverything) {
 }
 
 TEST(Select, ChaptersUnderTheirUsualNames) {
-  for (const char* name : {"ch07", "ch7", "7", "07", "ch07:*"}) EXPECT_THAT(chosen({name}), ElementsAre("ch07:copy_gemm", "ch07:transpose")) << name;
+  for (const char* name : {"ch07", "ch7", "7", "07", "ch07:*"})
+    EXPECT_THAT(chosen({name}), ElementsAre("ch07:copy_gemm", "ch07:transpose")) << name;
 }
 
 TEST(Select, PairsByTargetNameAndGlob) {

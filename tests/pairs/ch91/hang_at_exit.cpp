@@ -9,7 +9,9 @@ namespace {
 
 class HangAtExit final : public fixtures::Doubling {
  public:
-  explicit HangAtExit(Setup& setup) : Doubling{setup} { std::atexit(+[] { fixtures::hang(); }); }
+  explicit HangAtExit(Setup& setup) : Doubling{setup} {
+    std::atexit(+[] { fixtures::hang(); });
+  }
   void baseline(Launch& launch) { slow(launch); }
   void optimized(Launch& launch) { doubled(launch); }
 };

@@ -12,7 +12,7 @@ class KilledWhileMeasuring final : public fixtures::Doubling {
   explicit KilledWhileMeasuring(Setup& setup) : Doubling{setup} {}
   void baseline(Launch& launch) { slow(launch); }
   void optimized(Launch& launch) {
-    if (++executions_ == 400) ::raise(SIGKILL);
+    if (++executions_ == 1200) ::raise(SIGKILL);
     doubled(launch);
   }
 

@@ -12,7 +12,9 @@ class ThrowInThread final : public fixtures::Doubling {
  public:
   explicit ThrowInThread(Setup& setup) : Doubling{setup} {}
   void baseline(Launch& launch) { slow(launch); }
-  void optimized(Launch&) { std::thread{[] { throw std::runtime_error{"lost in a thread"}; }}.join(); }
+  void optimized(Launch&) {
+    std::thread{[] { throw std::runtime_error{"lost in a thread"}; }}.join();
+  }
 };
 
 }  // namespace

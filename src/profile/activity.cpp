@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/activity.hpp"
+
+#include <aisp/check.hpp>
+#include <aisp/library.hpp>
+#include <cupti.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+namespace aisp::profile {
+namespace {
+
+constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
+constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
+                           CUPTI_ACTIVITY_KIND_MEMSET};
+
+struct Cupti {
+  const SharedLibrary& library = SharedLibrary::open(Library::cupti);
+  decltype(&cuptiActivityEnable) enable = library.function<decltype(cuptiActivityEnable)>("cuptiActivityEnable");
+  decltype(&cuptiActivityDisable) disable = library.function<decltype(cuptiActivityDisable)>("cuptiActivityDisable");
+  decltype(&cuptiActivityFlushAll) flush = library.function<decltype(cuptiActivityFlushAll)>("cuptiActivityFlushAll");
+  decltype(&cuptiActivityGetNextRecord) next = library.function<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks =
+      library.function<decltype(cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks");
+  decltype(&cuptiSubscribe) subscribe = library.function<decltype(cuptiSubscribe)>("cuptiSubscribe");
+  decltype(&cuptiUnsubscribe) unsubscribe = library.function<decltype(cuptiUnsubscribe)>("cuptiUnsubscribe");
+  decltype(&cuptiEnableCallback) enable_callback = library.function<decltype(cuptiEnableCallback)>("cuptiEnableCallback");
+};
+
+const Cupti& cupti() {
+  static const Cupti functions;
+  return functions;
+}
+
+// CUPTI's callbacks carry no pointer of ours, so what they fill is the process's own.
+struct Collected {
+  std::mutex mutex;
+  std::vector<Activity> activities;
+  std::atomic<int> host_functions{0};
+};
+Collected& collected() {
+  static Collected instance;
+  return instance;
+}
+
+void CUPTIAPI provide_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
+  *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(64, buffer_bytes));
+  *size = *buffer != nullptr ? buffer_bytes : 0;
+  *most_records = 0;
+}
+
+template <class Record>
+Activity common(const Record& record, Activity::Kind kind) {
+  return {kind, record.start, record.end, static_cast<int>(record.deviceId), record.streamId, {}, 0};
+}
+
+void keep(const CUpti_Activity* record, std::vector<Activity>& activities) {
+  switch (record->kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+      const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+      activities.push_back(common(kernel, Activity::Kind::kernel));
+      activities.back().name = kernel.name != nullptr ? kernel.name : "";
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
+      activities.push_back(common(copy, Activity::Kind::memcpy));
+      activities.back().bytes = copy.bytes;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpyPtoP4*>(record);
+      activities.push_back(common(copy, Activity::Kind::memcpy));
+      activities.back().bytes = copy.bytes;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+      const auto& set = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+      activities.push_back(common(set, Activity::Kind::memset));
+      activities.back().bytes = set.bytes;
+      break;
+    }
+    default: break;
+  }
+}
+
+void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
+  {
+    const std::scoped_lock lock{collected().mutex};
+    CUpti_Activity* record = nullptr;
+    while (valid_bytes > 0 && cupti().next(buffer, valid_bytes, &record) == CUPTI_SUCCESS) keep(record, collected().activities);
+  }
+  std::free(buffer);
+}
+
+void CUPTIAPI count_host_function(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
+  const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+  if (call.callbackSite == CUPTI_API_ENTER) ++collected().host_functions;
+}
+
+std::optional<std::string> find_obstacle() {
+  try {
+    if (cupti().register_callbacks(provide_buffer, take_buffer) != CUPTI_SUCCESS) return "another profiler uses CUPTI";
+    const CUptiResult status = cupti().enable(CUPTI_ACTIVITY_KIND_MEMSET);
+    if (status == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) return "the driver lets only root profile (NVreg_RestrictProfilingToAdminUsers=0 changes that)";
+    if (status != CUPTI_SUCCESS) return "CUPTI cannot record here (error " + std::to_string(status) + ")";
+    cupti().disable(CUPTI_ACTIVITY_KIND_MEMSET);
+    return std::nullopt;
+  } catch (const Unsupported& reason) {
+    return reason.what();
+  }
+}
+
+CUpti_SubscriberHandle subscriber = nullptr;
+
+// Host functions by way of the driver, where all calls of the runtime end up too.
+void watch_host_functions(bool on) {
+  if (on) {
+    collected().host_functions = 0;
+    if (cupti().subscribe(&subscriber, count_host_function, nullptr) != CUPTI_SUCCESS) {
+      subscriber = nullptr;
+      return;
+    }
+    for (const CUpti_CallbackId call : {CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz,
+                                        CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback_ptsz})
+      cupti().enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call);
+  } else if (subscriber != nullptr) {
+    cupti().unsubscribe(subscriber);
+    subscriber = nullptr;
+  }
+}
+
+}  // namespace
+
+const std::optional<std::string>& ActivityRecorder::unavailable() {
+  static const std::optional<std::string> obstacle = find_obstacle();
+  return obstacle;
+}
+
+ActivityRecorder::ActivityRecorder() {
+  if (unavailable()) throw Unsupported{*unavailable()};
+}
+
+ActivityRecorder::~ActivityRecorder() { watch_host_functions(false); }
+
+void ActivityRecorder::start() {
+  {
+    const std::scoped_lock lock{collected().mutex};
+    collected().activities.clear();
+  }
+  for (const CUpti_ActivityKind kind : kinds) cupti().enable(kind);
+  watch_host_functions(true);
+}
+
+std::vector<Activity> ActivityRecorder::stop() {
+  watch_host_functions(false);
+  cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
+  const std::scoped_lock lock{collected().mutex};
+  std::vector<Activity> activities = std::move(collected().activities);
+  collected().activities.clear();
+  std::sort(activities.begin(), activities.end(), [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
+  return activities;
+}
+
+int ActivityRecorder::host_functions() const { return collected().host_functions; }
+
+std::uint64_t span_ns(const std::vector<Activity>& activities) {
+  if (activities.empty()) return 0;
+  std::uint64_t first = activities.front().start_ns, last = 0;
+  for (const Activity& activity : activities) {
+    first = std::min(first, activity.start_ns);
+    last = std::max(last, activity.end_ns);
+  }
+  return last - first;
+}
+
+std::uint64_t busy_ns(std::vector<Activity> activities) {
+  std::sort(activities.begin(), activities.end(), [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
+  std::uint64_t busy = 0, end = 0;
+  for (const Activity& activity : activities) {
+    if (activity.end_ns <= end) continue;
+    busy += activity.end_ns - std::max(activity.start_ns, end);
+    end = activity.end_ns;
+  }
+  return busy;
+}
+
+}  // namespace aisp::profile

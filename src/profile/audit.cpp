@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/audit.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace aisp::profile {
+namespace {
+
+// Clocks of different GPUs, and of the copy engines of one, are matched to about this.
+constexpr std::uint64_t clock_slack_ns = 2000;
+
+bool is_marker(const Activity& activity, const char* marker) { return activity.name.find(marker) != std::string::npos; }
+
+std::string what(const Activity& activity) {
+  if (activity.kind == Activity::Kind::kernel) return "kernel " + activity.name;
+  const char* kind = activity.kind == Activity::Kind::memcpy ? "a copy of " : "a memset of ";
+  return kind + std::to_string(activity.bytes) + " bytes";
+}
+
+std::string microseconds(std::uint64_t ns) { return std::to_string((ns + 500) / 1000) + " us"; }
+
+}  // namespace
+
+Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus) {
+  Audit result;
+  std::optional<Activity> begin, end;
+  std::vector<Activity> work;
+  for (const Activity& activity : activities) {
+    if (is_marker(activity, begin_marker)) begin = activity;
+    else if (is_marker(activity, end_marker)) end = activity;
+    else work.push_back(activity);
+  }
+  if (!begin || !end) {
+    result.findings.push_back("the frame of the execution is missing in CUPTI's records");
+    return result;
+  }
+  for (const Activity& activity : work) {
+    result.kernels += activity.kind == Activity::Kind::kernel;
+    result.copies += activity.kind == Activity::Kind::memcpy;
+    if (std::find(gpus.begin(), gpus.end(), activity.device) == gpus.end())
+      result.findings.push_back(what(activity) + " ran on GPU " + std::to_string(activity.device) + ", which is not the pair's");
+    if (activity.end_ns > end->start_ns + clock_slack_ns)
+      result.findings.push_back(what(activity) + " on stream " + std::to_string(activity.stream) + " ended " +
+                                microseconds(activity.end_ns - end->start_ns) + " after the end of the sample");
+    if (activity.start_ns + clock_slack_ns < begin->end_ns)
+      result.findings.push_back(what(activity) + " on stream " + std::to_string(activity.stream) + " started " +
+                                microseconds(begin->end_ns - activity.start_ns) + " before the sample");
+  }
+  result.span_ns = span_ns(work);
+  result.busy_ns = busy_ns(work);
+  return result;
+}
+
+}  // namespace aisp::profile

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+#include <vector>
+
+#include "profile/activity.hpp"
+
+namespace aisp::profile {
+
+// Names of the kernels that frame the audited execution on the pair's main stream (measure/gpu_kernels.hpp).
+inline constexpr const char* begin_marker = "aisp_sample_begin";
+inline constexpr const char* end_marker = "aisp_sample_end";
+
+struct Audit {
+  std::vector<std::string> findings;  // work that a stopwatch on the main stream would not see, in plain words
+  std::uint64_t span_ns = 0;          // from the first start to the last end of the execution's work
+  std::uint64_t busy_ns = 0;          // in which any of it ran
+  std::size_t kernels = 0, copies = 0;
+};
+
+// One execution between its markers. `gpus`: those of the pair.
+Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus);
+
+}  // namespace aisp::profile

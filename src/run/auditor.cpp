@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/auditor.hpp"
+
+#include <aisp/check.hpp>
+
+#include <vector>
+
+#include "measure/gpu_kernels.hpp"
+#include "measure/statistics.hpp"
+
+namespace aisp::run {
+
+AuditedRun Auditor::run(const Variant& variant) {
+  const cudaStream_t stream = session_.launch().stream;
+  session_.before_sample(variant);
+  session_.synchronize_all();
+  recorder_.start();
+  measure::launch_sample_begin(stream);
+  session_.fork();
+  variant.run(session_.workload(), session_.launch());
+  session_.join();
+  measure::launch_sample_end(stream);
+  check(cudaGetLastError());
+  session_.synchronize_all();
+  AuditedRun result;
+  const std::vector<profile::Activity> activities = recorder_.stop();
+  result.host_functions = recorder_.host_functions();
+  result.audit = profile::audit(activities, session_.gpu_ordinals());
+  return result;
+}
+
+double Auditor::empty_kernel_ms() {
+  constexpr int launches = 50;
+  const cudaStream_t stream = session_.launch().stream;
+  recorder_.start();
+  for (int i = 0; i < launches; ++i) {
+    measure::launch_empty_kernel(stream);
+    check(cudaStreamSynchronize(stream));
+  }
+  std::vector<double> durations_ms;
+  for (const profile::Activity& activity : recorder_.stop())
+    durations_ms.push_back(static_cast<double>(activity.end_ns - activity.start_ns) / 1e6);
+  return measure::median(durations_ms);
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "pair/session.hpp"
+#include "profile/audit.hpp"
+
+namespace aisp::run {
+
+struct AuditedRun {
+  profile::Audit audit;
+  int host_functions = 0;
+};
+
+// Untimed executions under CUPTI. Only after the timed ones: a process that was profiled once may be slower.
+class Auditor {
+ public:
+  explicit Auditor(pair::Session& session) : session_{session} {}
+  AuditedRun run(const Variant& variant);
+  double empty_kernel_ms();  // median of its durations
+
+ private:
+  pair::Session& session_;
+  profile::ActivityRecorder recorder_;
+};
+
+}  // namespace aisp::run

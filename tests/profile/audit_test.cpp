@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/audit.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace aisp::profile {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Activity kernel(const char* name, std::uint64_t start_us, std::uint64_t end_us, std::uint32_t stream = 7, int device = 0) {
+  return {Activity::Kind::kernel, start_us * 1000, end_us * 1000, device, stream, name, 0};
+}
+
+std::vector<Activity> framed(std::vector<Activity> work) {
+  work.insert(work.begin(), kernel("_Z17aisp_sample_beginv", 10, 11));
+  work.push_back(kernel("_Z15aisp_sample_endv", 100, 101));
+  return work;
+}
+
+TEST(Audit, HonestWorkHasNoFindings) {
+  const Audit result = audit(framed({kernel("a", 12, 40), kernel("b", 30, 60, 8), kernel("c", 80, 99)}), {0});
+  EXPECT_THAT(result.findings, IsEmpty());
+  EXPECT_EQ(result.kernels, 3u);
+  EXPECT_EQ(result.span_ns, 87000u);
+  EXPECT_EQ(result.busy_ns, 48000u + 19000u);
+}
+
+TEST(Audit, WorkThatOutlivesTheSampleIsFound) {
+  EXPECT_THAT(audit(framed({kernel("hidden", 50, 160, 9)}), {0}).findings,
+              ElementsAre(HasSubstr("kernel hidden on stream 9 ended 60 us after")));
+}
+
+TEST(Audit, WorkThatBeganEarlierIsFound) {
+  EXPECT_THAT(audit(framed({kernel("early", 2, 50, 9)}), {0}).findings, ElementsAre(HasSubstr("started 9 us before the sample")));
+}
+
+TEST(Audit, AnotherGpuIsFoundUnlessItIsThePairs) {
+  const auto activities = framed({kernel("elsewhere", 20, 30, 3, 1)});
+  EXPECT_THAT(audit(activities, {0}).findings, ElementsAre(HasSubstr("ran on GPU 1")));
+  EXPECT_THAT(audit(activities, {0, 1}).findings, IsEmpty());
+}
+
+TEST(Audit, WithoutItsFrameNothingIsVouchedFor) { EXPECT_EQ(audit({kernel("a", 1, 2)}, {0}).findings.size(), 1u); }
+
+TEST(Busy, OverlapsCountOnce) {
+  EXPECT_EQ(busy_ns({kernel("a", 0, 10), kernel("b", 5, 7), kernel("c", 8, 12), kernel("d", 20, 21)}), 13000u);
+  EXPECT_EQ(busy_ns({}), 0u);
+  EXPECT_EQ(span_ns({}), 0u);
+}
+
+}  // namespace
+}  // namespace aisp::profile
