@@ -2,9 +2,12 @@
 // C = A B in bf16 with fp32 sums. On CUDA cores every product is an instruction of its own and the FMA units are the limit, however well the
 // kernel is tiled. One mma.sync of a warp does 2048 multiply-adds; the limit moves to feeding it: fragments come from shared memory by
 // ldmatrix without bank conflicts, tiles come from L2 by cp.async several stages ahead. (Hopper's full rate needs wgmma: wgmma_matmul.)
+#include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
 #include <mma.h>
+
+#include <memory>
 
 #include "mma_sync_gemm.cuh"
 
@@ -183,6 +186,11 @@ class TensorCoreMatmul final : public Workload {
         a_, b_, c_, static_cast<int>(n_));
     check(cudaGetLastError());
   }
+  void open_cublas(Launch&) { cublas_ = std::make_unique<Cublas>(); }
+  void cublas(Launch& launch) {
+    const int n = static_cast<int>(n_);
+    cublas_->gemm(launch.stream, n, n, n, a_, b_, c_, CUDA_R_16BF);
+  }
 
  private:
   dim3 grid(std::size_t tile_m, std::size_t tile_n) const {
@@ -192,6 +200,7 @@ class TensorCoreMatmul final : public Workload {
   std::size_t n_;
   Input<bf16> a_, b_;
   Output<bf16> c_;
+  std::unique_ptr<Cublas> cublas_;
 };
 
 }  // namespace
@@ -202,6 +211,10 @@ extern constinit const Pair tensor_core_matmul{
     .baseline = {.name = "cuda_cores", .run = call<&TensorCoreMatmul::cuda_cores>},
     .optimized = variants({{.name = "wmma", .run = call<&TensorCoreMatmul::wmma>},
                            {.name = "mma_sync", .run = call<&TensorCoreMatmul::mma_sync_ring>}}),
+    .peers = variants({{.name = "cublas",
+                        .run = call<&TensorCoreMatmul::cublas>,
+                        .prepare = call<&TensorCoreMatmul::open_cublas>,
+                        .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
     .tolerance = within(4e-3),

@@ -23,6 +23,7 @@ build_preset() {
 build_and_verify() {
   build_preset release || fail "the build failed"
   local aisp=build/release/aisp status=0
+  run rm -rf build/verify
   logged verify "$aisp" verify --artifacts-dir build/verify || status=$?
   # 5: nothing here can run, which what follows explains.
   if ((status != 0 && status != 5)); then fail "aisp verify failed with status $status; the program is built, its checks are in $logs/verify.log"; fi

@@ -90,4 +90,5 @@ find_or_install_cuda() {
     fail "no CUDA toolkit $cuda_minimum or newer in CUDA_HOME, on PATH or in /usr/local; install one or use --cuda wheels"
   fi
   if [[ -z $cuda_home ]]; then install_cuda_wheels; fi
+  if ((dry_run)); then say "CUDA: $cuda_home"; fi
 }

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The indices of all values above a threshold, about half of them. Every result needs a slot of its own. One shared counter hands out slots
+// one request after another, and the requests queue up at a single address; a block that ranks its own results first asks once for a range.
+// Where the order of the input must stay, each block instead adds up what the blocks before it have found (decoupled look-back: Merrill
+// and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back, 2016).
+#include <aisp/device/reduce.cuh>
+#include <aisp/device/vector.cuh>
+#include <aisp/pair.hpp>
+
+#include <cub/device/device_select.cuh>
+#include <thrust/iterator/counting_iterator.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace aisp::ch06 {
+namespace {
+
+constexpr float threshold = 0.5f;
+constexpr int quads = 4;                  // 16-byte loads that a lane has in flight
+constexpr int warp_values = quads * 128;  // consecutive values of a warp
+constexpr int range_warps = 8, ordered_warps = 16;
+constexpr int range_tile = range_warps * warp_values, ordered_tile = ordered_warps * warp_values;
+
+struct Above {
+  __host__ __device__ bool operator()(float value) const { return value > threshold; }
+};
+
+__global__ void shared_counter_kernel(const float* values, unsigned* indices, unsigned* count, unsigned size) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < size && values[i] > threshold) indices[atomicAdd(count, 1u)] = i;
+}
+
+// Puts the indices of a warp's selected values, in order, at the front of `selected` and returns their number. A lane loads four
+// neighbours at a time; how many of the others' come before its own follows from four ballots without any exchange of values.
+__device__ int select_in_warp(const float* values, unsigned first, unsigned* selected) {
+  const unsigned lane = threadIdx.x % 32, lanes_before = (1u << lane) - 1;
+  float4 loaded[quads];
+#pragma unroll
+  for (int q = 0; q < quads; ++q) loaded[q] = device::load_once(reinterpret_cast<const float4*>(values + first) + q * 32 + lane);
+  int found = 0;
+#pragma unroll
+  for (int q = 0; q < quads; ++q) {
+    const bool chosen[4] = {loaded[q].x > threshold, loaded[q].y > threshold, loaded[q].z > threshold, loaded[q].w > threshold};
+    int slot = found;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned votes = __ballot_sync(device::whole_warp, chosen[i]);
+      slot += __popc(votes & lanes_before);
+      found += __popc(votes);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (chosen[i]) selected[slot++] = first + q * 128 + lane * 4 + i;
+  }
+  __syncwarp();
+  return found;
+}
+
+// Lines of 128 bytes are written whole, except for the first and the last.
+__device__ void copy_out(const unsigned* selected, int count, unsigned* to) {
+  const int misalignment = static_cast<int>(reinterpret_cast<std::uintptr_t>(to) / sizeof(unsigned) % 32);
+  for (int i = static_cast<int>(threadIdx.x % 32) - misalignment; i < count; i += 32)
+    if (i >= 0) to[i] = selected[i];
+}
+
+// Results before those of the calling lane's warp, from the counts of all warps (one a lane); `total` is that of the block.
+__device__ unsigned count_before(unsigned count, unsigned& total) {
+  unsigned through = count;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const unsigned below = __shfl_up_sync(device::whole_warp, through, offset);
+    if (threadIdx.x % 32 >= offset) through += below;
+  }
+  total = __shfl_sync(device::whole_warp, through, 31);
+  return through - count;
+}
+
+__global__ __launch_bounds__(range_warps * 32) void block_range_kernel(const float* values, unsigned* indices, unsigned* count) {
+  __shared__ unsigned selected[range_warps][warp_values], found_by[range_warps], place_of[range_warps];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int found = select_in_warp(values, blockIdx.x * range_tile + warp * warp_values, selected[warp]);
+  if (lane == 0) found_by[warp] = found;
+  __syncthreads();
+  if (warp == 0) {
+    unsigned total, range = 0;
+    const unsigned before = count_before(lane < range_warps ? found_by[lane] : 0, total);
+    if (lane == 0) range = atomicAdd(count, total);
+    range = __shfl_sync(device::whole_warp, range, 0);
+    if (lane < range_warps) place_of[lane] = range + before;
+  }
+  __syncthreads();
+  copy_out(selected[warp], found, indices + place_of[warp]);
+}
+
+// What a block has told about its tile: nothing yet (0), how many it found there, or how many were found up to and with it. Flag and number
+// are one word, so that no order between two accesses is needed.
+constexpr unsigned of_tile = 1u << 30, up_to_tile = 2u << 30, number = of_tile - 1;
+
+__device__ unsigned load_state(const unsigned* state) { return *static_cast<const volatile unsigned*>(state); }
+__device__ void store_state(unsigned* state, unsigned value) { *static_cast<volatile unsigned*>(state) = value; }
+
+// What was found before `tile`: adds up the tiles before it, nearest first, until one knows the rest. A warp looks at 128 of them at a time,
+// since how far back it must look grows with the time that each look takes.
+__device__ unsigned look_back(const unsigned* states, int tile, int lane) {
+  constexpr int looks = 4;
+  unsigned sum = 0;
+  for (int nearest = tile - 1 - lane;; nearest -= looks * 32) {
+    unsigned state[looks];
+#pragma unroll
+    for (int i = 0; i < looks; ++i) state[i] = nearest - i * 32 >= 0 ? load_state(states + nearest - i * 32) : up_to_tile;
+#pragma unroll
+    for (int i = 0; i < looks; ++i) {
+      while (__any_sync(device::whole_warp, state[i] == 0))
+        if (state[i] == 0) state[i] = load_state(states + nearest - i * 32);
+      const unsigned complete = __ballot_sync(device::whole_warp, state[i] >= up_to_tile);
+      const bool counts = complete == 0 || lane < __ffs(static_cast<int>(complete));
+      sum += __reduce_add_sync(device::whole_warp, counts ? state[i] & number : 0);
+      if (complete != 0) return sum;
+    }
+  }
+}
+
+// Blocks stay and take tile after tile. Tiles are handed out in order, so the tiles that a block waits for are finished or in work. The
+// ticket for the next tile is asked for before the look back, so that its answer costs no time of its own.
+__global__ __launch_bounds__(ordered_warps * 32, 4) void ordered_kernel(const float* values, unsigned* indices, unsigned* count,
+                                                                        unsigned* ticket, unsigned* states, int tiles) {
+  __shared__ unsigned selected[ordered_warps][warp_values], found_by[ordered_warps], place_of[ordered_warps];
+  __shared__ int next_tile;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (threadIdx.x == 0) next_tile = static_cast<int>(atomicAdd(ticket, 1u));
+  __syncthreads();
+  for (int tile = next_tile; tile < tiles; tile = next_tile) {
+    const int found = select_in_warp(values, tile * ordered_tile + warp * warp_values, selected[warp]);
+    if (lane == 0) found_by[warp] = found;
+    __syncthreads();
+    if (warp == 0) {
+      unsigned total, next = 0;
+      if (lane == 0) next = atomicAdd(ticket, 1u);
+      const unsigned before = count_before(lane < ordered_warps ? found_by[lane] : 0, total);
+      if (lane == 0 && tile > 0) store_state(states + tile, of_tile | total);
+      const unsigned earlier = look_back(states, tile, lane);
+      if (lane == 0) {
+        store_state(states + tile, up_to_tile | (earlier + total));
+        next_tile = static_cast<int>(next);
+        if (tile == tiles - 1) *count = earlier + total;
+      }
+      if (lane < ordered_warps) place_of[lane] = earlier + before;
+    }
+    __syncthreads();
+    copy_out(selected[warp], found, indices + place_of[warp]);
+    __syncwarp();  // the next tile's results go where these are read
+  }
+}
+
+class StreamCompaction final : public Workload {
+ public:
+  explicit StreamCompaction(Setup& setup)
+      : size_{setup.scaled(64 << 20, ordered_tile)},
+        values_{setup.input<float>(size_, uniform(0, 1), {.name = "values"})},
+        indices_{setup.output<unsigned>(size_, {.name = "indices", .unordered = true})},
+        count_{setup.output<unsigned>(1, {.name = "count"})},
+        states_{setup.scratch<unsigned>(1 + size_ / ordered_tile)},
+        cub_bytes_{cub_select(nullptr, 0, nullptr)},
+        cub_space_{setup.scratch<std::uint8_t>(cub_bytes_)},
+        found_(static_cast<std::size_t>(setup.cpus())) {
+    int blocks_per_sm = 0, sms = 0, gpu = setup.device_ordinal(0);
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, ordered_kernel, ordered_warps * 32, 0));
+    check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, gpu));
+    resident_blocks_ = static_cast<unsigned>(blocks_per_sm * sms);
+  }
+
+  // Half of the values are above the threshold.
+  Cost cost() const override { return {.bytes = 1.5 * static_cast<double>(values_.bytes())}; }
+
+  void compute_reference(Launch&) override {
+    std::vector<std::thread> workers;
+    for (std::size_t w = 0; w < found_.size(); ++w)
+      workers.emplace_back([this, w] {
+        found_[w].clear();
+        for (std::size_t i = size_ * w / found_.size(); i < size_ * (w + 1) / found_.size(); ++i)
+          if (values_.host(i) > threshold) found_[w].push_back(static_cast<unsigned>(i));
+      });
+    for (std::thread& worker : workers) worker.join();
+  }
+  double expected_output(int output, std::size_t index) const override {
+    std::size_t before = 0;
+    for (const std::vector<unsigned>& part : found_) {
+      if (output == 0 && index < before + part.size()) return part[index - before];
+      before += part.size();
+    }
+    return output == 0 ? -1 : static_cast<double>(before);
+  }
+  std::size_t output_length(int output) const override { return output == 0 ? counted() : 1; }
+  void validate(std::string_view variant) override {
+    if (variant != "ordered") return;
+    std::vector<unsigned> indices(std::min<std::size_t>(counted(), size_));
+    check(cudaMemcpy(indices.data(), indices_.get(), indices.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
+    if (!std::is_sorted(indices.begin(), indices.end())) throw std::runtime_error("the indices are not in the order of the input");
+  }
+
+  void shared_counter(Launch& launch) {
+    check(cudaMemsetAsync(count_, 0, count_.bytes(), launch.stream));
+    const auto size = static_cast<unsigned>(size_);
+    shared_counter_kernel<<<size / 256, 256, 0, launch.stream>>>(values_, indices_, count_, size);
+    check(cudaGetLastError());
+  }
+  void block_range(Launch& launch) {
+    check(cudaMemsetAsync(count_, 0, count_.bytes(), launch.stream));
+    block_range_kernel<<<static_cast<unsigned>(size_ / range_tile), range_warps * 32, 0, launch.stream>>>(values_, indices_, count_);
+    check(cudaGetLastError());
+  }
+  void ordered(Launch& launch) {
+    const auto tiles = static_cast<unsigned>(size_ / ordered_tile);
+    check(cudaMemsetAsync(states_, 0, states_.bytes(), launch.stream));
+    ordered_kernel<<<std::min(resident_blocks_, tiles), ordered_warps * 32, 0, launch.stream>>>(values_, indices_, count_, states_,
+                                                                                             states_.get() + 1, static_cast<int>(tiles));
+    check(cudaGetLastError());
+  }
+  void cub_device_select(Launch& launch) { cub_select(cub_space_, cub_bytes_, launch.stream); }
+
+ private:
+  std::size_t counted() const {
+    unsigned count = 0;
+    check(cudaMemcpy(&count, count_.get(), sizeof count, cudaMemcpyDeviceToHost));
+    return count;
+  }
+  // Returns the workspace that it needs; does nothing else when there is none.
+  std::size_t cub_select(void* space, std::size_t bytes, cudaStream_t stream) {
+    check(cub::DeviceSelect::FlaggedIf(space, bytes, thrust::counting_iterator<unsigned>{0}, values_.get(), indices_.get(), count_.get(),
+                                       static_cast<int>(size_), Above{}, stream));
+    return bytes;
+  }
+
+  std::size_t size_;
+  Input<float> values_;
+  Output<unsigned> indices_, count_;
+  Scratch<unsigned> states_;
+  std::size_t cub_bytes_;
+  Scratch<std::uint8_t> cub_space_;
+  unsigned resident_blocks_ = 0;
+  std::vector<std::vector<unsigned>> found_;  // the reference, in one part for each CPU
+};
+
+}  // namespace
+
+extern constinit const Pair stream_compaction{
+    .teaches = "a counter that hands out slots is a queue for the whole grid; one range per block makes it short",
+    .make = make<StreamCompaction>,
+    .baseline = {.name = "shared_counter", .run = call<&StreamCompaction::shared_counter>, .deterministic = false},
+    .optimized = variants({{.name = "block_range", .run = call<&StreamCompaction::block_range>, .deterministic = false},
+                           {.name = "ordered", .run = call<&StreamCompaction::ordered>}}),
+    .peers = variants({{.name = "cub_device_select", .run = call<&StreamCompaction::cub_device_select>}}),
+    .bound = Bound::memory,
+    .tolerance = exact,
+};
+
+}  // namespace aisp::ch06
