@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The indices of all values above a threshold, about half of them. Every result needs a slot of its own. One shared counter hands out slots
-// one request after another, and the requests queue up at a single address; a block that ranks its own results first asks once for a range.
-// Where the order of the input must stay, each block instead adds up what the blocks before it have found (decoupled look-back: Merrill
-// and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back, 2016).
+// The indices of all values above a threshold, about half of them. Every result needs a slot of its own. One shared counter hands
+// out slots one request after another, and the requests queue up at a single address; a block that ranks its own results first
+// asks once for a range. Where the order of the input must stay, each block instead adds up what the blocks before it have found
+// (decoupled look-back: see look_back.cuh).
 #include <aisp/device/reduce.cuh>
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 
 #include <cub/device/device_select.cuh>
-#include <thrust/iterator/counting_iterator.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "look_back.cuh"
 
 namespace aisp::ch06 {
 namespace {
@@ -23,10 +25,6 @@ constexpr int quads = 4;                  // 16-byte loads that a lane has in fl
 constexpr int warp_values = quads * 128;  // consecutive values of a warp
 constexpr int range_warps = 8, ordered_warps = 16;
 constexpr int range_tile = range_warps * warp_values, ordered_tile = ordered_warps * warp_values;
-
-struct Above {
-  __host__ __device__ bool operator()(float value) const { return value > threshold; }
-};
 
 __global__ void shared_counter_kernel(const float* values, unsigned* indices, unsigned* count, unsigned size) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -95,37 +93,9 @@ __global__ __launch_bounds__(range_warps * 32) void block_range_kernel(const flo
   copy_out(selected[warp], found, indices + place_of[warp]);
 }
 
-// What a block has told about its tile: nothing yet (0), how many it found there, or how many were found up to and with it. Flag and number
-// are one word, so that no order between two accesses is needed.
-constexpr unsigned of_tile = 1u << 30, up_to_tile = 2u << 30, number = of_tile - 1;
-
-__device__ unsigned load_state(const unsigned* state) { return *static_cast<const volatile unsigned*>(state); }
-__device__ void store_state(unsigned* state, unsigned value) { *static_cast<volatile unsigned*>(state) = value; }
-
-// What was found before `tile`: adds up the tiles before it, nearest first, until one knows the rest. A warp looks at 128 of them at a time,
-// since how far back it must look grows with the time that each look takes.
-__device__ unsigned look_back(const unsigned* states, int tile, int lane) {
-  constexpr int looks = 4;
-  unsigned sum = 0;
-  for (int nearest = tile - 1 - lane;; nearest -= looks * 32) {
-    unsigned state[looks];
-#pragma unroll
-    for (int i = 0; i < looks; ++i) state[i] = nearest - i * 32 >= 0 ? load_state(states + nearest - i * 32) : up_to_tile;
-#pragma unroll
-    for (int i = 0; i < looks; ++i) {
-      while (__any_sync(device::whole_warp, state[i] == 0))
-        if (state[i] == 0) state[i] = load_state(states + nearest - i * 32);
-      const unsigned complete = __ballot_sync(device::whole_warp, state[i] >= up_to_tile);
-      const bool counts = complete == 0 || lane < __ffs(static_cast<int>(complete));
-      sum += __reduce_add_sync(device::whole_warp, counts ? state[i] & number : 0);
-      if (complete != 0) return sum;
-    }
-  }
-}
-
-// Blocks stay and take tile after tile. Tiles are handed out in order, so the tiles that a block waits for are finished or in work. The
-// ticket for the next tile is asked for before the look back, so that its answer costs no time of its own.
-__global__ __launch_bounds__(ordered_warps * 32, 4) void ordered_kernel(const float* values, unsigned* indices, unsigned* count,
+// Blocks stay and take tile after tile. Tiles are handed out in order, so the tiles that a block waits for are finished or in
+// work. The ticket for the next tile is asked for before the look back, so that its answer costs no time of its own.
+__global__ __launch_bounds__(ordered_warps * 32, 3) void ordered_kernel(const float* values, unsigned* indices, unsigned* count,
                                                                         unsigned* ticket, unsigned* states, int tiles) {
   __shared__ unsigned selected[ordered_warps][warp_values], found_by[ordered_warps], place_of[ordered_warps];
   __shared__ int next_tile;
@@ -140,10 +110,8 @@ __global__ __launch_bounds__(ordered_warps * 32, 4) void ordered_kernel(const fl
       unsigned total, next = 0;
       if (lane == 0) next = atomicAdd(ticket, 1u);
       const unsigned before = count_before(lane < ordered_warps ? found_by[lane] : 0, total);
-      if (lane == 0 && tile > 0) store_state(states + tile, of_tile | total);
-      const unsigned earlier = look_back(states, tile, lane);
+      const unsigned earlier = look_back::sum_before(states, tile, total);
       if (lane == 0) {
-        store_state(states + tile, up_to_tile | (earlier + total));
         next_tile = static_cast<int>(next);
         if (tile == tiles - 1) *count = earlier + total;
       }
@@ -154,6 +122,23 @@ __global__ __launch_bounds__(ordered_warps * 32, 4) void ordered_kernel(const fl
     __syncwarp();  // the next tile's results go where these are read
   }
 }
+
+struct Above {
+  __host__ __device__ bool operator()(float value) const { return value > threshold; }
+};
+
+// What CUB selects from: 0, 1, 2 ...
+struct Numbers {
+  using iterator_category = std::random_access_iterator_tag;
+  using value_type = unsigned;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const unsigned*;
+  using reference = unsigned;
+  unsigned first = 0;
+  __host__ __device__ unsigned operator*() const { return first; }
+  __host__ __device__ Numbers operator+(std::ptrdiff_t i) const { return {first + static_cast<unsigned>(i)}; }
+  __host__ __device__ unsigned operator[](std::ptrdiff_t i) const { return *(*this + i); }
+};
 
 class StreamCompaction final : public Workload {
  public:
@@ -198,7 +183,8 @@ class StreamCompaction final : public Workload {
     if (variant != "ordered") return;
     std::vector<unsigned> indices(std::min<std::size_t>(counted(), size_));
     check(cudaMemcpy(indices.data(), indices_.get(), indices.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
-    if (!std::is_sorted(indices.begin(), indices.end())) throw std::runtime_error("the indices are not in the order of the input");
+    if (!std::is_sorted(indices.begin(), indices.end()))
+      throw std::runtime_error("the indices are not in the order of the input");
   }
 
   void shared_counter(Launch& launch) {
@@ -209,14 +195,15 @@ class StreamCompaction final : public Workload {
   }
   void block_range(Launch& launch) {
     check(cudaMemsetAsync(count_, 0, count_.bytes(), launch.stream));
-    block_range_kernel<<<static_cast<unsigned>(size_ / range_tile), range_warps * 32, 0, launch.stream>>>(values_, indices_, count_);
+    block_range_kernel<<<static_cast<unsigned>(size_ / range_tile), range_warps * 32, 0, launch.stream>>>(values_, indices_,
+                                                                                                          count_);
     check(cudaGetLastError());
   }
   void ordered(Launch& launch) {
     const auto tiles = static_cast<unsigned>(size_ / ordered_tile);
     check(cudaMemsetAsync(states_, 0, states_.bytes(), launch.stream));
-    ordered_kernel<<<std::min(resident_blocks_, tiles), ordered_warps * 32, 0, launch.stream>>>(values_, indices_, count_, states_,
-                                                                                             states_.get() + 1, static_cast<int>(tiles));
+    ordered_kernel<<<std::min(resident_blocks_, tiles), ordered_warps * 32, 0, launch.stream>>>(
+        values_, indices_, count_, states_, states_.get() + 1, static_cast<int>(tiles));
     check(cudaGetLastError());
   }
   void cub_device_select(Launch& launch) { cub_select(cub_space_, cub_bytes_, launch.stream); }
@@ -229,7 +216,7 @@ class StreamCompaction final : public Workload {
   }
   // Returns the workspace that it needs; does nothing else when there is none.
   std::size_t cub_select(void* space, std::size_t bytes, cudaStream_t stream) {
-    check(cub::DeviceSelect::FlaggedIf(space, bytes, thrust::counting_iterator<unsigned>{0}, values_.get(), indices_.get(), count_.get(),
+    check(cub::DeviceSelect::FlaggedIf(space, bytes, Numbers{}, values_.get(), indices_.get(), count_.get(),
                                        static_cast<int>(size_), Above{}, stream));
     return bytes;
   }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transposing a matrix: rows of the input become columns of the output, so one side of the copy must stride. In global memory a strided
-// access touches a sector of 32 bytes for every element of 4, and the caches drown in partly written sectors; in shared memory a stride
-// costs nothing once the tile's layout avoids bank conflicts. With 16-byte accesses on both sides the transpose runs like a copy.
+// Transposing a matrix: rows of the input become columns of the output, so one side of the copy must stride. In global memory a
+// strided access touches a sector of 32 bytes for every element of 4, and the caches drown in partly written sectors; in shared
+// memory a stride costs nothing once the tile's layout avoids bank conflicts. With 16-byte accesses on both sides the transpose
+// runs like a copy.
 #include <aisp/device/vector.cuh>
+#include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
+
+#include <memory>
 
 namespace aisp::ch07 {
 namespace {
@@ -17,7 +21,8 @@ constexpr int band = 32;  // tile rows that are worked on together
 __global__ void strided_writes_kernel(const float* in, float* out, int rows) {
   const int x = blockIdx.x * small_tile + threadIdx.x;
   const int y = blockIdx.y * small_tile + threadIdx.y;
-  for (int k = 0; k < small_tile; k += small_rows) out[static_cast<std::size_t>(x) * rows + y + k] = in[static_cast<std::size_t>(y + k) * columns + x];
+  for (int k = 0; k < small_tile; k += small_rows)
+    out[static_cast<std::size_t>(x) * rows + y + k] = in[static_cast<std::size_t>(y + k) * columns + x];
 }
 
 // The stride moves into shared memory: a column of the tile is read at a stride of 33 words, that is from 32 different banks.
@@ -31,8 +36,9 @@ __global__ void tiled_padded_kernel(const float* in, float* out, int rows) {
     out[static_cast<std::size_t>(left + threadIdx.y + k) * rows + top + threadIdx.x] = tile[threadIdx.x][threadIdx.y + k];
 }
 
-// Tiles in bands of 32 tile rows, down the columns of a band: the tiles in flight then form about a square, so that reads and writes both
-// come in runs of kilobytes and stay within few pages. Row after row, the writes would be spread over all rows of the output.
+// Tiles in bands of 32 tile rows, down the columns of a band: the tiles in flight then form about a square, so that reads and
+// writes both come in runs of kilobytes and stay within few pages. Row after row, the writes would be spread over all rows of the
+// output.
 __device__ int2 tile_origin(int index, int tile_rows) {
   constexpr int tile_columns = columns / wide_tile;
   const int first_row = index / (band * tile_columns) * band;
@@ -41,10 +47,10 @@ __device__ int2 tile_origin(int index, int tile_rows) {
   return make_int2(within / height * wide_tile, (first_row + within % height) * wide_tile);
 }
 
-// Each thread moves 4 x 4 elements: four 16-byte loads, transposed by naming, four 16-byte stores. Group g of four elements of tile row r
-// lies at g ^ (r / 4): the eight threads that share a shared-memory cycle differ in r / 4 when they write and in g when they read, so
-// they always reach eight different groups of four banks.
-__global__ __launch_bounds__(quads * quads) void tiled_vec16_kernel(const float* in, float* out, int rows) {
+// Each thread moves 4 x 4 elements: four 16-byte loads, transposed by naming, four 16-byte stores. Group g of four elements of
+// tile row r lies at g ^ (r / 4): the eight threads that share a shared-memory cycle differ in r / 4 when they write and in g
+// when they read, so they always reach eight different groups of four banks.
+__global__ __launch_bounds__(quads* quads) void tiled_vec16_kernel(const float* in, float* out, int rows) {
   __shared__ float4 tile[wide_tile][quads];
   const int2 origin = tile_origin(blockIdx.x, rows / wide_tile);
   const int tx = threadIdx.x % quads, ty = threadIdx.x / quads;
@@ -87,6 +93,17 @@ class Transpose final : public Workload {
     tiled_vec16_kernel<<<tiles, quads * quads, 0, launch.stream>>>(in_, out_, static_cast<int>(rows_));
     check(cudaGetLastError());
   }
+  void open_cublas(Launch&) {
+    if (!cublas_) cublas_ = std::make_unique<Cublas>();
+  }
+  // C = A^T, in cuBLAS's column-major order; B counts zero times.
+  void cublas_geam(Launch& launch) {
+    const float one = 1, zero = 0;
+    const auto rows = static_cast<int>(rows_);
+    const auto geam = Cublas::function<decltype(cublasSgeam)>("cublasSgeam");
+    cublas_->use(launch.stream);
+    check(geam(cublas_->handle(), CUBLAS_OP_T, CUBLAS_OP_N, rows, columns, &one, in_, columns, &zero, out_, rows, out_, rows));
+  }
 
  private:
   static constexpr dim3 small_block{small_tile, small_rows};
@@ -95,16 +112,22 @@ class Transpose final : public Workload {
   std::size_t rows_;
   Input<float> in_;
   Output<float> out_;
+  std::unique_ptr<Cublas> cublas_;
 };
 
 }  // namespace
 
 extern constinit const Pair transpose{
-    .teaches = "one side of a transpose must stride: in global memory it costs a sector per element, in a shared-memory tile nothing",
+    .teaches =
+        "one side of a transpose must stride: in global memory it costs a sector per element, in a shared-memory tile nothing",
     .make = make<Transpose>,
     .baseline = {.name = "strided_writes", .run = call<&Transpose::strided_writes>},
     .optimized = variants({{.name = "tiled_padded", .run = call<&Transpose::tiled_padded>},
                            {.name = "tiled_vec16", .run = call<&Transpose::tiled_vec16>}}),
+    .peers = variants({{.name = "cublas_geam",
+                        .run = call<&Transpose::cublas_geam>,
+                        .prepare = call<&Transpose::open_cublas>,
+                        .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::memory,
     .tolerance = exact,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over rows of 128256 logits (513 KB, the vocabulary of Llama 3). No SM can hold such a row, and the rows in work together exceed
-// L2, so one block per row reads it twice: 3.15 GB instead of 2.10. A cluster of eight blocks holds the row in the shared memory of eight
-// SMs; what they must tell each other is one maximum and one sum each, which travel through distributed shared memory.
+// Softmax over rows of 128256 logits (513 KB, the vocabulary of Llama 3). No SM can hold such a row, and all rows in work exceed
+// L2, so one block per row reads it twice: 3.15 GB instead of 2.10. A cluster of eight blocks holds the row in the shared memory
+// of eight SMs; what they tell each other is one maximum and one sum each, which travel through distributed shared memory.
 #include <aisp/device/cluster.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/reduce.cuh>
@@ -9,7 +9,9 @@
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,7 +27,6 @@ constexpr int quads_per_thread = (slice_quads + threads - 1) / threads;
 constexpr int shared_bytes = stages * slice_bytes;
 static_assert(slice_bytes * ranks == columns * 4 && slice_bytes % 16 == 0);
 static_assert(slice_quads > threads, "every thread has values, so that no maximum is -infinity");
-
 constexpr float log2_e = 1.4426950408889634f;
 
 // The maximum of some values (logits times log2 e), and the sum of their 2^(value - maximum).
@@ -42,7 +43,7 @@ template <int width>
 __device__ Part merge_lanes(Part part) {
 #pragma unroll
   for (int offset = width / 2; offset > 0; offset /= 2)
-    part = merge(part, {__shfl_xor_sync(device::whole_warp, part.maximum, offset), __shfl_xor_sync(device::whole_warp, part.sum, offset)});
+    part = merge(part, {__shfl_xor_sync(~0u, part.maximum, offset), __shfl_xor_sync(~0u, part.sum, offset)});
   return part;
 }
 
@@ -75,12 +76,12 @@ __global__ __launch_bounds__(threads) void block_per_row_kernel(const float* log
   for (int i = threadIdx.x; i < columns / 4; i += threads) to[i] = scaled(exponentials(from[i], part.maximum), inverse);
 }
 
-// Persistent: each cluster takes every gridDim.x / 8-th row, and its blocks work on their slices in step. The TMA fills a ring of three
-// slices ahead of them. An element is read from shared memory once and exponentiated once, relative to its warp's maximum; the difference
-// to the row's maximum, known only later, is made good in the last multiplication.
+// Persistent: each cluster takes every gridDim.x / 8-th row, and its blocks work on their slices in step. The TMA fills a ring of
+// three slices ahead of them. An element is read from shared memory once and exponentiated once, relative to its warp's maximum;
+// the difference to the row's maximum, known only later, is made good in the last multiplication.
 __global__ __launch_bounds__(threads, 1) void cluster_dsmem_kernel(const float* logits, float* probabilities, int rows) {
   extern __shared__ __align__(128) float4 ring[];
-  __shared__ Part of_warp[2][warps], of_block[2][ranks];  // of even and odd rounds; of_block is written by all blocks of the cluster
+  __shared__ Part of_warp[2][warps], of_block[2][ranks];  // of even and odd rounds; all blocks of the cluster write of_block
   __shared__ std::uint64_t filled[stages], exchanged[2];
   const unsigned rank = device::cluster_rank();
   const int first_row = static_cast<int>(blockIdx.x) / ranks, row_step = static_cast<int>(gridDim.x) / ranks;
@@ -88,7 +89,8 @@ __global__ __launch_bounds__(threads, 1) void cluster_dsmem_kernel(const float* 
 
   const auto load = [&](int row, int stage) {
     device::barrier_arrive_expect(&filled[stage], slice_bytes);
-    device::bulk_load(ring + stage * slice_quads, logits + static_cast<std::size_t>(row) * columns + rank * slice, slice_bytes, &filled[stage]);
+    device::bulk_load(ring + stage * slice_quads, logits + static_cast<std::size_t>(row) * columns + rank * slice, slice_bytes,
+                      &filled[stage]);
   };
   if (threadIdx.x == 0) {
     for (auto& barrier : filled) device::barrier_init(&barrier, 1);
@@ -123,8 +125,8 @@ __global__ __launch_bounds__(threads, 1) void cluster_dsmem_kernel(const float* 
     if (lane == 0) of_warp[set][warp] = {maximum, sum};
     __syncthreads();
 
-    // All threads have their values in registers: the slot is free. A block never runs more than one round ahead of another, because it
-    // needs that one's part; two sets of parts and barriers are therefore enough.
+    // All threads have their values in registers: the slot is free. A block never runs more than one round ahead of another,
+    // because it needs that one's part; two sets of parts and barriers are therefore enough.
     if (warp == 0) {
       if (lane == 0 && row + stages * row_step < rows) load(row + stages * row_step, stage);
       if (lane == 0) device::barrier_arrive_expect(&exchanged[set], ranks * sizeof(Part));
@@ -170,12 +172,10 @@ class Cluster final : public Workload {
         sums_{setup.scratch<float>(rows_)},
         cpus_{setup.cpus()} {
     check(cudaFuncSetAttribute(cluster_dsmem_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    cluster_size_.id = cudaLaunchAttributeClusterDimension;
-    cluster_size_.val.clusterDim = {ranks, 1, 1};
     const cudaLaunchConfig_t config = cluster_launch(ranks, nullptr);
     int resident = 0;
     check(cudaOccupancyMaxActiveClusters(&resident, cluster_dsmem_kernel, &config));
-    if (resident == 0) throw Unsupported("this GPU (or MIG slice) has no room for a cluster of 8 blocks with 188 KiB of shared memory each");
+    if (resident == 0) throw Unsupported("no room for a cluster of 8 blocks with 188 KiB of shared memory each");
     clusters_ = std::min(static_cast<std::size_t>(resident), rows_);
   }
 
@@ -201,8 +201,8 @@ class Cluster final : public Workload {
     check(cudaGetLastError());
     std::vector<float> sums(rows_);
     check(cudaMemcpy(sums.data(), sums_.get(), sums_.bytes(), cudaMemcpyDeviceToHost));
-    for (std::size_t row = 0; row < rows_; ++row)
-      if (!(std::abs(sums[row] - 1) <= 1e-4)) throw std::runtime_error("row " + std::to_string(row) + " sums to " + std::to_string(sums[row]));
+    for (const float sum : sums)
+      if (!(std::abs(sum - 1) <= 1e-4)) throw std::runtime_error("a row sums to " + std::to_string(sum));
   }
 
   void block_per_row(Launch& launch) {
@@ -216,14 +216,12 @@ class Cluster final : public Workload {
 
  private:
   cudaLaunchConfig_t cluster_launch(unsigned blocks, cudaStream_t stream) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = threads;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = &cluster_size_;
-    config.numAttrs = 1;
-    return config;
+    return {.gridDim = blocks,
+            .blockDim = threads,
+            .dynamicSmemBytes = shared_bytes,
+            .stream = stream,
+            .attrs = &cluster_size_,
+            .numAttrs = 1};
   }
 
   std::size_t rows_;
@@ -232,14 +230,14 @@ class Cluster final : public Workload {
   Scratch<float> sums_;
   int cpus_;
   std::size_t clusters_ = 1;
-  cudaLaunchAttribute cluster_size_{};
+  cudaLaunchAttribute cluster_size_{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
   std::vector<double> log_sums_;
 };
 
 }  // namespace
 
 extern constinit const Pair cluster{
-    .teaches = "eight SMs pool their shared memory: a row too long for one is read from memory once, and DSMEM carries the reductions",
+    .teaches = "eight SMs pool their shared memory: a row too long for one is read once, and DSMEM carries the reductions",
     .make = make<Cluster>,
     .baseline = {.name = "block_per_row", .run = call<&Cluster::block_per_row>},
     .optimized = variants({{.name = "cluster_dsmem_8", .run = call<&Cluster::cluster_dsmem_8>}}),

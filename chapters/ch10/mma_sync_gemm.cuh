@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GEMM on warp-level tensor core instructions: mma.sync fed by ldmatrix from a ring of tiles that cp.async fills. C = A B, row-major,
-// n x n with n a multiple of 256.
+// A GEMM on warp-level tensor core instructions: mma.sync fed by ldmatrix from a ring of tiles that cp.async fills. C = A B,
+// row-major, n x n with n a multiple of 256.
 #pragma once
 #include <aisp/device/async_copy.cuh>
 
@@ -37,14 +37,15 @@ __device__ inline void load_matrices_transposed(unsigned (&m)[4], std::uint32_t 
                : "memory");
 }
 __device__ inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 128 x 256 outputs a block, 64 x 64 a warp: the largest warp tile whose sums fit in registers, because an element that was read from shared
-// memory is used 64 times there. Within a row, the 16-byte chunk c lies at c ^ (row % 8): ldmatrix reads the same chunk of eight rows,
-// cp.async writes eight chunks of one row, and both meet eight different groups of banks.
+// 128 x 256 outputs a block, 64 x 64 a warp: the largest warp tile whose sums fit in registers, because an element that was read
+// from shared memory is used 64 times there. Within a row, the 16-byte chunk c lies at c ^ (row % 8): ldmatrix reads the same
+// chunk of eight rows, cp.async writes eight chunks of one row, and both meet eight different groups of banks.
 static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, const bf16* b, bf16* c, int n) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const int t = threadIdx.x, lane = t % 32, warp = t / 32, warp_m = warp / 4, warp_n = warp % 4;
@@ -56,7 +57,8 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
   unsigned char* const to_a = memory + a_row * a_pitch + (t % 8 ^ a_row % 8) * 16;
   unsigned char* const to_b = memory + a_bytes + b_row * b_pitch + (t % 32 ^ b_row % 8) * 16;
   const auto copy_quarter = [&](int slot, int quarter) {
-    device::copy_async_16(to_a + slot * stage_bytes + quarter * 32 * a_pitch, from_a + static_cast<std::size_t>(quarter * 32) * n);
+    device::copy_async_16(to_a + slot * stage_bytes + quarter * 32 * a_pitch,
+                          from_a + static_cast<std::size_t>(quarter * 32) * n);
 #pragma unroll
     for (int i = 2 * quarter; i < 2 * quarter + 2; ++i)
       device::copy_async_16(to_b + slot * stage_bytes + i * 8 * b_pitch, from_b + static_cast<std::size_t>(i * 8) * n);
@@ -67,7 +69,8 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
     from_b += static_cast<std::size_t>(tile_k) * n;
   };
 
-  // Lane l addresses row l % 16 of a fragment, chunk l / 16. The chunk of another step or column differs in bits that XOR can flip.
+  // Lane l addresses row l % 16 of a fragment, chunk l / 16. The chunk of another step or column differs in bits that XOR can
+  // flip.
   const int swizzled = (lane / 16 ^ lane % 8) * 16;
   const std::uint32_t a_lane = device::shared_address(memory) + (warp_m * 64 + lane % 16) * a_pitch + swizzled;
   const std::uint32_t b_lane = device::shared_address(memory) + a_bytes + lane % 16 * b_pitch + warp_n * 128 + swizzled;
@@ -103,7 +106,8 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
 #pragma unroll
       for (int i = 0; i < 4; ++i)
 #pragma unroll
-        for (int j = 0; j < 8; ++j) multiply_add(sums[i][j], x[step % 2][i], y[step % 2][j / 2][j % 2 * 2], y[step % 2][j / 2][j % 2 * 2 + 1]);
+        for (int j = 0; j < 8; ++j)
+          multiply_add(sums[i][j], x[step % 2][i], y[step % 2][j / 2][j % 2 * 2], y[step % 2][j / 2][j % 2 * 2 + 1]);
     }
   }
 
@@ -113,8 +117,8 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
   for (int i = 0; i < 8; ++i)
 #pragma unroll
     for (int j = 0; j < 8; ++j)
-      *reinterpret_cast<unsigned*>(memory + (warp_m * 64 + i * 8 + lane / 4) * b_pitch + ((warp_n * 8 + j) ^ lane / 4) * 16 + lane % 4 * 4) =
-          narrow(sums[i / 2][j][i % 2 * 2], sums[i / 2][j][i % 2 * 2 + 1]);
+      *reinterpret_cast<unsigned*>(memory + (warp_m * 64 + i * 8 + lane / 4) * b_pitch + ((warp_n * 8 + j) ^ lane / 4) * 16 +
+                                   lane % 4 * 4) = narrow(sums[i / 2][j][i % 2 * 2], sums[i / 2][j][i % 2 * 2 + 1]);
   __syncthreads();
 #pragma unroll
   for (int row = b_row; row < tile_m; row += 8)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = A B in bf16 with fp32 sums. On CUDA cores every product is an instruction of its own and the FMA units are the limit, however well the
-// kernel is tiled. One mma.sync of a warp does 2048 multiply-adds; the limit moves to feeding it: fragments come from shared memory by
-// ldmatrix without bank conflicts, tiles come from L2 by cp.async several stages ahead. (Hopper's full rate needs wgmma: wgmma_matmul.)
+// C = A B in bf16 with fp32 sums. On CUDA cores every product is an instruction of its own and the FMA units are the limit,
+// however well the kernel is tiled. One mma.sync of a warp does 2048 multiply-adds; the limit moves to feeding it: fragments come
+// from shared memory by ldmatrix without bank conflicts, tiles come from L2 by cp.async several stages ahead. (Hopper's full rate
+// needs wgmma: wgmma_matmul.)
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
@@ -87,8 +88,8 @@ __global__ __launch_bounds__(threads, 2) void cuda_core_kernel(const bf16* a, co
           make_uint2(narrow(sums[m][half], sums[m][half + 1]), narrow(sums[m][half + 2], sums[m][half + 3]));
 }
 
-// The same tiling of the block, but a warp multiplies fragments of 16 x 16 x 16: 64 x 32 outputs each. Rows are padded by 16 bytes, so that
-// eight rows of a fragment lie in different banks.
+// The same tiling of the block, but a warp multiplies fragments of 16 x 16 x 16: 64 x 32 outputs each. Rows are padded by 16
+// bytes, so that eight rows of a fragment lie in different banks.
 __global__ __launch_bounds__(threads, 2) void wmma_kernel(const bf16* a, const bf16* b, bf16* c, int n) {
   namespace wmma = nvcuda::wmma;
   constexpr int tile = 128, depth = 32;
@@ -186,7 +187,9 @@ class TensorCoreMatmul final : public Workload {
         a_, b_, c_, static_cast<int>(n_));
     check(cudaGetLastError());
   }
-  void open_cublas(Launch&) { cublas_ = std::make_unique<Cublas>(); }
+  void open_cublas(Launch&) {
+    if (!cublas_) cublas_ = std::make_unique<Cublas>();
+  }
   void cublas(Launch& launch) {
     const int n = static_cast<int>(n_);
     cublas_->gemm(launch.stream, n, n, n, a_, b_, c_, CUDA_R_16BF);
@@ -206,7 +209,7 @@ class TensorCoreMatmul final : public Workload {
 }  // namespace
 
 extern constinit const Pair tensor_core_matmul{
-    .teaches = "tensor cores, not tuning, give a matrix product its next order of magnitude: one instruction does the work of thousands",
+    .teaches = "tensor cores, not tuning, give a matrix product its next order of magnitude: one instruction, thousands of FMAs",
     .make = make<TensorCoreMatmul>,
     .baseline = {.name = "cuda_cores", .run = call<&TensorCoreMatmul::cuda_cores>},
     .optimized = variants({{.name = "wmma", .run = call<&TensorCoreMatmul::wmma>},

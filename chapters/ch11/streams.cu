@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Video frames go up, through a filter and down again. One stream uses one unit at a time: a copy engine, the SMs, the other copy
-// engine. Three streams joined by events keep all three busy, and the link in its slower direction becomes the only limit; frames cut
-// into bands with halo rows shorten the time to fill and drain that pipeline.
+// engine. Three streams joined by events keep all three busy, and the link in its slower direction becomes the only limit; frames
+// cut into bands with halo rows shorten the time to fill and drain that pipeline.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -30,36 +30,42 @@ __device__ float4 unpack(uchar4 p) {
   return make_float4(p.x, p.y, p.z, static_cast<float>(p.x) + p.y + p.z);
 }
 
-// Filters rows [first_row, first_row + gridDim.y * tile_height) of a frame; each thread makes four neighbouring pixels, so that a value
-// read from shared memory serves four outputs.
+// Filters rows [first_row, first_row + gridDim.y * tile_height) of a frame; each thread makes four neighbouring pixels, so that a
+// value read from shared memory serves four outputs.
 __global__ __launch_bounds__(tile_width / outputs_per_thread * tile_height) void bilateral_kernel(const uchar4* in, uchar4* out,
-                                                                                                 int first_row, int end_row) {
+                                                                                                  int first_row, int end_row) {
   constexpr int halo_width = tile_width + 2 * radius, halo_height = tile_height + 2 * radius;
-  __shared__ float4 tile[halo_height][halo_width];
+  // Column c lies at [c % 4][c / 4]: threads read every fourth column, and those are neighbours in memory, so no banks collide.
+  __shared__ float4 tile[halo_height][outputs_per_thread][(halo_width + outputs_per_thread - 1) / outputs_per_thread];
   const int left = blockIdx.x * tile_width, top = first_row + blockIdx.y * tile_height;
   const int thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int i = thread; i < halo_width * halo_height; i += blockDim.x * blockDim.y) {
     const int x = min(max(left + i % halo_width - radius, 0), width - 1);
     const int y = min(max(top + i / halo_width - radius, 0), height - 1);
-    tile[i / halo_width][i % halo_width] = unpack(in[y * width + x]);
+    const int column = i % halo_width;
+    tile[i / halo_width][column % outputs_per_thread][column / outputs_per_thread] = unpack(in[y * width + x]);
   }
   __syncthreads();
 
   const int x0 = threadIdx.x * outputs_per_thread, y = threadIdx.y;
+  const auto pixel = [&](int row, int column) {  // `column` counts from the thread's leftmost neighbour
+    return tile[row][column % outputs_per_thread][threadIdx.x + column / outputs_per_thread];
+  };
   float center[outputs_per_thread];
   float4 sum[outputs_per_thread] = {};
 #pragma unroll
-  for (int k = 0; k < outputs_per_thread; ++k) center[k] = tile[y + radius][x0 + k + radius].w;
+  for (int k = 0; k < outputs_per_thread; ++k) center[k] = pixel(y + radius, k + radius).w;
   for (int dy = -radius; dy <= radius; ++dy) {
 #pragma unroll
     for (int column = 0; column < outputs_per_thread + 2 * radius; ++column) {
-      const float4 p = tile[y + radius + dy][x0 + column];
+      const float4 p = pixel(y + radius + dy, column);
 #pragma unroll
       for (int k = 0; k < outputs_per_thread; ++k) {
         const int dx = column - radius - k;
         if (dx < -radius || dx > radius) continue;
         const float difference = p.w - center[k];
-        const float weight = exp2_fast(fmaf(difference * -range_falloff, difference, -spatial_falloff * static_cast<float>(dx * dx + dy * dy)));
+        const float weight =
+            exp2_fast(fmaf(difference * -range_falloff, difference, -spatial_falloff * static_cast<float>(dx * dx + dy * dy)));
         sum[k].x = fmaf(weight, p.x, sum[k].x);
         sum[k].y = fmaf(weight, p.y, sum[k].y);
         sum[k].z = fmaf(weight, p.z, sum[k].z);
@@ -72,8 +78,8 @@ __global__ __launch_bounds__(tile_width / outputs_per_thread * tile_height) void
   for (int k = 0; k < outputs_per_thread; ++k) {
     const int index = (top + y) * width + left + x0 + k;
     const float scale = 1 / sum[k].w;
-    out[index] = make_uchar4(__float2uint_rn(sum[k].x * scale), __float2uint_rn(sum[k].y * scale), __float2uint_rn(sum[k].z * scale),
-                             in[index].w);
+    out[index] = make_uchar4(__float2uint_rn(sum[k].x * scale), __float2uint_rn(sum[k].y * scale),
+                             __float2uint_rn(sum[k].z * scale), in[index].w);
   }
 }
 

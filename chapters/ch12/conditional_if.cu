@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed-precision training skips the optimizer step when a gradient overflowed. Asking the device and branching on the host empties the
-// GPU once a step; an IF node with an else branch takes the decision where the flag is, and so do kernels that read the flag and
-// return. One hundred steps, about one in twenty overflows; a step is two kernels of a few microseconds, so the question is the cost.
+// Mixed-precision training skips the optimizer step when a gradient overflowed. Asking the device and branching on the host
+// empties the GPU once a step; an IF node with an else branch takes the decision where the flag is, and so do kernels that read
+// the flag and return. One hundred steps, about one in twenty overflows; a step is two kernels of a few microseconds, so the
+// question is the cost.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -19,21 +20,22 @@ constexpr int block_threads = 256;
 // All of the optimizer's state that is not per parameter, on the device.
 struct Control {
   unsigned blocks_done;
-  unsigned overflowed;   // in the step that is under way
-  unsigned skip;         // decision about the step that follows
-  unsigned good_steps;   // AdamW steps taken, this one included
+  unsigned overflowed;  // in the step that is under way
+  unsigned skip;        // decision about the step that follows
+  unsigned good_steps;  // AdamW steps taken, this one included
 };
 
 struct Step {
   const float* gradient;
-  const float* gain;     // what this step's data multiply the gradient by; huge once in a while
+  const float* gain;  // what this step's data multiply the gradient by; huge once in a while
   float* unscaled;
   float* loss_scale;
   Control* control;
   int parameters;
 };
 
-// The backward pass left gradients in half precision, scaled; any infinity means that the step must be skipped. The last block decides.
+// The backward pass left gradients in half precision, scaled; any infinity means that the step must be skipped. The last block
+// decides.
 template <bool in_graph>
 __global__ void unscale_kernel(Step step, cudaGraphConditionalHandle handle) {
   const float scale = *step.loss_scale, gain = *step.gain;
@@ -113,7 +115,8 @@ class ConditionalIf final : public Workload {
 
   double expected_output(int output, std::size_t index) const override {
     if (output == 3) return last_scale_;
-    if (output == 4) return index == 3 ? static_cast<double>(std::count(taken_.begin(), taken_.end(), true)) : index == 2 ? !taken_.back() : 0;
+    if (output == 4)
+      return index == 3 ? static_cast<double>(std::count(taken_.begin(), taken_.end(), true)) : index == 2 ? !taken_.back() : 0;
     double w = weights_.initial(index), m = 0, v = 0;
     int t = 0;
     for (std::size_t step = 0; step < steps_; ++step) {
@@ -123,7 +126,8 @@ class ConditionalIf final : public Workload {
       const double g = static_cast<double>(__half2float(__float2half_rn(scaled))) / scales_[step];
       m = double{beta1} * m + (1 - double{beta1}) * g;
       v = double{beta2} * v + (1 - double{beta2}) * g * g;
-      const double update = m / (1 - std::pow(double{beta1}, t)) / (std::sqrt(v / (1 - std::pow(double{beta2}, t))) + double{epsilon});
+      const double update =
+          m / (1 - std::pow(double{beta1}, t)) / (std::sqrt(v / (1 - std::pow(double{beta2}, t))) + double{epsilon});
       w -= double{learning_rate} * (update + double{weight_decay} * w);
     }
     return output == 0 ? w : output == 1 ? m : v;
@@ -172,17 +176,19 @@ class ConditionalIf final : public Workload {
   static cudaGraphNode_t add_kernel(cudaGraph_t graph, const cudaGraphNode_t* after, unsigned blocks, unsigned threads,
                                     void (*kernel)(Parameters...), Arguments... arguments) {
     std::tuple<Parameters...> values{arguments...};
-    return std::apply([&](auto&... value) {
-      void* pointers[] = {static_cast<void*>(&value)...};
-      cudaKernelNodeParams node{};
-      node.func = reinterpret_cast<void*>(kernel);
-      node.gridDim = dim3{blocks};
-      node.blockDim = dim3{threads};
-      node.kernelParams = pointers;
-      cudaGraphNode_t added = nullptr;
-      check(cudaGraphAddKernelNode(&added, graph, after, after != nullptr ? 1 : 0, &node));
-      return added;
-    }, values);
+    return std::apply(
+        [&](auto&... value) {
+          void* pointers[] = {static_cast<void*>(&value)...};
+          cudaKernelNodeParams node{};
+          node.func = reinterpret_cast<void*>(kernel);
+          node.gridDim = dim3{blocks};
+          node.blockDim = dim3{threads};
+          node.kernelParams = pointers;
+          cudaGraphNode_t added = nullptr;
+          check(cudaGraphAddKernelNode(&added, graph, after, after != nullptr ? 1 : 0, &node));
+          return added;
+        },
+        values);
   }
 
   cudaGraphNode_t add_step(cudaGraph_t graph, cudaGraphNode_t last, std::size_t s) {
@@ -211,7 +217,7 @@ class ConditionalIf final : public Workload {
   Scratch<float> unscaled_;
   Scratch<unsigned> flag_;
   cudaGraphExec_t executable_ = nullptr;
-  std::vector<bool> taken_;     // of the float64 reference: which steps were not skipped
+  std::vector<bool> taken_;  // of the float64 reference: which steps were not skipped
   std::vector<float> scales_;
   double last_scale_ = 0;
 };
@@ -228,7 +234,8 @@ extern constinit const Pair conditional_if{
                             .needs = {.driver = 12080}},
                            {.name = "predicated_kernel", .run = call<&ConditionalIf::predicated_kernel>}}),
     .bound = Bound::latency,
-    // A hundred dependent fp32 steps against float64: 3 sqrt(100) roundings of 2.4e-8, and AdamW divides by the root of small moments.
+    // A hundred dependent fp32 steps against float64: 3 sqrt(100) roundings of 2.4e-8, and AdamW divides by the root of small
+    // moments.
     .tolerance = within(2e-6, 1e-4),
     .cache = Cache::hot,
     .start = Start::immediate,

@@ -76,7 +76,8 @@ class KvCacheNaive final : public Workload {
       const std::size_t pitch = longer.sequence_elements * sizeof(bf16), past = pitch - row_elements * sizeof(bf16);
       for (auto [to, from] : {std::pair{&longer.k, k}, std::pair{&longer.v, v}}) {
         check(cudaMallocAsync(to, pitch * static_cast<std::size_t>(sequences_), launch.stream));
-        check(cudaMemcpy2DAsync(*to, pitch, from, past, past, static_cast<std::size_t>(sequences_), cudaMemcpyDeviceToDevice, launch.stream));
+        check(cudaMemcpy2DAsync(*to, pitch, from, past, past, static_cast<std::size_t>(sequences_), cudaMemcpyDeviceToDevice,
+                                launch.stream));
       }
       attend(launch, longer, step);
       if (step > 0) free_both(k, v, launch.stream);
@@ -110,7 +111,8 @@ class KvCacheNaive final : public Workload {
 
   void attend(Launch& launch, const KvCache& cache, int step) {
     const std::size_t first = static_cast<std::size_t>(step) * sequences_;
-    const StepInput in{q_.get() + first * q_heads * head_dim, k_rows_.get() + first * row_elements, v_rows_.get() + first * row_elements};
+    const StepInput in{q_.get() + first * q_heads * head_dim, k_rows_.get() + first * row_elements,
+                       v_rows_.get() + first * row_elements};
     decode_kernel<<<dim3(kv_heads, static_cast<unsigned>(sequences_), splits), threads, 0, launch.stream>>>(
         in, cache, prompt_ + step, partials_, arrived_, out_.get() + first * q_heads * head_dim);
     check(cudaGetLastError());
@@ -137,7 +139,8 @@ class KvCacheNaive final : public Workload {
     const std::size_t sequence_pages = pages_.pages_for(longest);
     grown_.sequence_elements = sequence_pages * pages_.page_bytes() / sizeof(bf16);
     for (bf16** base : {&grown_.k, &grown_.v})
-      *base = reinterpret_cast<bf16*>(pages_.reserve(static_cast<std::size_t>(sequences_) * sequence_pages * pages_.page_bytes()));
+      *base =
+          reinterpret_cast<bf16*>(pages_.reserve(static_cast<std::size_t>(sequences_) * sequence_pages * pages_.page_bytes()));
     for (std::size_t page = 0; page < 2 * static_cast<std::size_t>(sequences_) * sequence_pages; ++page) pages_.add_page();
     back_pages(prompt_);
     prompt_pages_ = pages_.mapped_pages();
@@ -147,7 +150,8 @@ class KvCacheNaive final : public Workload {
     while (backed_rows_ < static_cast<std::size_t>(rows)) {
       for (int sequence = 0; sequence < sequences_; ++sequence)
         for (const bf16* base : {grown_.k, grown_.v})
-          pages_.map_page(reinterpret_cast<CUdeviceptr>(base + sequence * grown_.sequence_elements + backed_rows_ * row_elements));
+          pages_.map_page(
+              reinterpret_cast<CUdeviceptr>(base + sequence * grown_.sequence_elements + backed_rows_ * row_elements));
       backed_rows_ += pages_.page_bytes() / (row_elements * sizeof(bf16));
     }
   }
@@ -169,11 +173,12 @@ extern constinit const Pair kv_cache_naive{
     .teaches = "a cache grown by concatenation copies its whole past for every token; rows written in place copy nothing",
     .make = make<KvCacheNaive>,
     .baseline = {.name = "concatenate", .run = call<&KvCacheNaive::concatenate>, .reset = call<&KvCacheNaive::clear_counters>},
-    .optimized = variants({{.name = "preallocated", .run = call<&KvCacheNaive::preallocated>, .reset = call<&KvCacheNaive::restore_reserved>},
-                           {.name = "virtual_growth",
-                            .run = call<&KvCacheNaive::virtual_growth>,
-                            .reset = call<&KvCacheNaive::restore_grown>,
-                            .needs = {.attributes = {cudaDevAttrMemoryPoolsSupported}}}}),
+    .optimized = variants(
+        {{.name = "preallocated", .run = call<&KvCacheNaive::preallocated>, .reset = call<&KvCacheNaive::restore_reserved>},
+         {.name = "virtual_growth",
+          .run = call<&KvCacheNaive::virtual_growth>,
+          .reset = call<&KvCacheNaive::restore_grown>,
+          .needs = {.attributes = {cudaDevAttrMemoryPoolsSupported}}}}),
     .bound = Bound::memory,
     .tolerance = reduction_of(2080),
     .needs = {.attributes = {cudaDevAttrMemoryPoolsSupported}},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device addresses reserved now, backed by memory page by page (CUDA's virtual memory management, through the driver library).
 #pragma once
-#include <aisp/check.hpp>
 #include <cuda.h>
+#include <aisp/check.hpp>
 
 #include <cstddef>
 #include <string>
@@ -66,7 +66,8 @@ class PagedMemory {
   }
   std::size_t mapped_pages() const { return mappings_.size(); }
   void unmap_down_to(std::size_t pages) {
-    for (; mappings_.size() > pages; mappings_.pop_back()) check_driver(unmap_(mappings_.back().address, page_bytes_), "cuMemUnmap");
+    for (; mappings_.size() > pages; mappings_.pop_back())
+      check_driver(unmap_(mappings_.back().address, page_bytes_), "cuMemUnmap");
   }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one decoding step over a bf16 key-value cache with grouped heads (32 query heads on 8 KV heads of 128), split over the
-// rows of the cache (Dao and others, Flash-Decoding, 2023): each block reads its share once, with all four query heads of a group.
+// Attention of one decoding step over a bf16 key-value cache with grouped heads (32 query heads on 8 KV heads of 128), split over
+// the rows of the cache (Dao and others, Flash-Decoding, 2023): each block reads its share once, with all four query heads of a
+// group.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -54,7 +55,8 @@ __device__ inline float reduce_transposed(float (&values)[16], int lane) {
 }
 
 // Folds `from` into `into` (online softmax).
-__device__ inline void merge(float& maximum, float& sum, float (&acc)[8], float other_maximum, float other_sum, const float (&other)[8]) {
+__device__ inline void merge(float& maximum, float& sum, float (&acc)[8], float other_maximum, float other_sum,
+                             const float (&other)[8]) {
   const float top = fmaxf(maximum, other_maximum);
   const float a = exp2f(maximum - top), b = exp2f(other_maximum - top);
   maximum = top;
@@ -65,44 +67,48 @@ __device__ inline void merge(float& maximum, float& sum, float (&acc)[8], float 
 
 // One step of attention for one KV head of one sequence and a third of its rows; the last third to finish joins all. The newest
 // row comes from the step's input and is also written into the cache.
-static __global__ __launch_bounds__(threads, 3) void decode_kernel(StepInput in, KvCache cache, int length, Partial* partials, unsigned* arrived,
-                                                            bf16* out) {
+static __global__ __launch_bounds__(threads, 3) void decode_kernel(StepInput in, KvCache cache, int length, Partial* partials,
+                                                                   unsigned* arrived, bf16* out) {
   __shared__ Partial shared[half_warps];
   __shared__ bool last_block;
   const int head = blockIdx.x, sequence = blockIdx.y, split = blockIdx.z;
   const int half = threadIdx.x / 16, lane = threadIdx.x % 16;
   const std::size_t offset = sequence * cache.sequence_elements + head * head_dim + lane * 8;
   const std::size_t row_offset = static_cast<std::size_t>(sequence) * row_elements + head * head_dim + lane * 8;
-  const uint4 new_k = *reinterpret_cast<const uint4*>(in.k_row + row_offset);
-  const uint4 new_v = *reinterpret_cast<const uint4*>(in.v_row + row_offset);
-  if (split == 0 && half == 0) {
-    *reinterpret_cast<uint4*>(cache.k + offset + static_cast<std::size_t>(length) * row_elements) = new_k;
-    *reinterpret_cast<uint4*>(cache.v + offset + static_cast<std::size_t>(length) * row_elements) = new_v;
+  const int rows = length + 1, first = static_cast<int>(static_cast<long long>(rows) * split / splits);
+  const int end = static_cast<int>(static_cast<long long>(rows) * (split + 1) / splits);
+  if (split == splits - 1) {  // the only block that reads the newest row
+    if (half == 0) {
+      const std::size_t newest = offset + static_cast<std::size_t>(length) * row_elements;
+      *reinterpret_cast<uint4*>(cache.k + newest) = *reinterpret_cast<const uint4*>(in.k_row + row_offset);
+      *reinterpret_cast<uint4*>(cache.v + newest) = *reinterpret_cast<const uint4*>(in.v_row + row_offset);
+    }
+    __syncthreads();
   }
 
   float q[group][8];
 #pragma unroll
   for (int h = 0; h < group; ++h) {
-    unpack(*reinterpret_cast<const uint4*>(in.q + (static_cast<std::size_t>(sequence) * q_heads + head * group + h) * head_dim + lane * 8), q[h]);
+    unpack(*reinterpret_cast<const uint4*>(in.q + (static_cast<std::size_t>(sequence) * q_heads + head * group + h) * head_dim +
+                                           lane * 8),
+           q[h]);
 #pragma unroll
     for (int i = 0; i < 8; ++i) q[h][i] *= scale_log2;
   }
 
-  const int rows = length + 1, first = static_cast<int>(static_cast<long long>(rows) * split / splits);
-  const int end = static_cast<int>(static_cast<long long>(rows) * (split + 1) / splits);
-  const auto load = [&](const bf16* base, uint4 fresh, int row) {
-    if (row >= end) return uint4{};
-    return row == length ? fresh : __ldcs(reinterpret_cast<const uint4*>(base + offset + static_cast<std::size_t>(row) * row_elements));
+  // Rows beyond the end are read again from the last one and weighted with zero: loads without branches stay in flight together.
+  const auto load = [&](const bf16* base, int row) {
+    return __ldcs(reinterpret_cast<const uint4*>(base + offset + static_cast<std::size_t>(min(row, end - 1)) * row_elements));
   };
   float maximum = -1e30f, sum = 0;  // of head lane % 4, over the rows this lane's score belongs to
   float acc[group][8] = {};
   uint4 k[tile_rows];
 #pragma unroll
-  for (int r = 0; r < tile_rows; ++r) k[r] = load(cache.k, new_k, first + half * tile_rows + r);
+  for (int r = 0; r < tile_rows; ++r) k[r] = load(cache.k, first + half * tile_rows + r);
   for (int row = first + half * tile_rows; row - half * tile_rows < end; row += half_warps * tile_rows) {
     uint4 v[tile_rows];
 #pragma unroll
-    for (int r = 0; r < tile_rows; ++r) v[r] = load(cache.v, new_v, row + r);
+    for (int r = 0; r < tile_rows; ++r) v[r] = load(cache.v, row + r);
     float dots[16];
 #pragma unroll
     for (int r = 0; r < tile_rows; ++r) {
@@ -117,7 +123,7 @@ static __global__ __launch_bounds__(threads, 3) void decode_kernel(StepInput in,
       }
     }
 #pragma unroll
-    for (int r = 0; r < tile_rows; ++r) k[r] = load(cache.k, new_k, row + half_warps * tile_rows + r);
+    for (int r = 0; r < tile_rows; ++r) k[r] = load(cache.k, row + half_warps * tile_rows + r);
     // Lane i now gets the score of row i / 4 and head i % 4.
     const bool valid = row + lane / group < end;
     const float score = reduce_transposed(dots, lane);
@@ -160,7 +166,7 @@ static __global__ __launch_bounds__(threads, 3) void decode_kernel(StepInput in,
   // Thread t joins eight dimensions of head t / 16 % 4; the upper half of the block has nothing left to do but to wait.
   const int joined_head = half % group;
   const std::size_t job = static_cast<std::size_t>(sequence) * kv_heads + head;
-  const auto join = [&](const Partial* parts, int count, float& m, float& s, float (&values)[8]) {
+  const auto join = [&](const Partial* parts, int count, float& m, float& s, float(&values)[8]) {
     m = -1e30f, s = 0;
     for (int part = 0; part < count; ++part) {
       float other[8];

@@ -40,14 +40,14 @@ constexpr ElementType element_type() {
 }
 
 struct BufferOptions {
-  const char* name = "";               // shown in messages; "input 2" and the like when empty
+  const char* name = "";  // shown in messages; "input 2" and the like when empty
   Memory memory = Memory::automatic;
-  int device = 0;                      // index among the GPUs given to the pair
-  std::size_t alignment = 256;         // bytes; host memory only (device allocations are aligned to 256 and more)
-  bool unordered = false;              // outputs: elements may come in any order; sorted before comparison
-  bool huge_pages = false;             // pageable memory: ask for 2 MiB pages
-  bool constant = false;               // inputs that stay the same from run to run (weights, tables): what `prepare` may depend on.
-                                       // All others get new contents between prepare and the runs that are checked
+  int device = 0;               // index among the GPUs given to the pair
+  std::size_t alignment = 256;  // bytes; host memory only (device allocations are aligned to 256 and more)
+  bool unordered = false;       // outputs: elements may come in any order; sorted before comparison
+  bool huge_pages = false;      // pageable memory: ask for 2 MiB pages
+  bool constant = false;        // inputs that stay the same from run to run (weights, tables): what `prepare` may depend on.
+                                // All others get new contents between prepare and the runs that are checked
 };
 
 // One registered allocation: the harness fills, poisons, hashes, compares and counts it. Authors hold the typed handles below.
@@ -64,10 +64,10 @@ struct Buffer {
   std::size_t count = 0;
   std::size_t element_bytes = 1;
   void* data = nullptr;
-  Pattern pattern;                                                   // inputs and inouts without `fill`
-  std::function<void(void* host, std::uint64_t seed)> fill;          // inputs and inouts made on the host
-  std::vector<std::byte> host_copy;                                  // what `fill` made
-  std::uint64_t seed = 0;                                            // of the present contents
+  Pattern pattern;                                           // inputs and inouts without `fill`
+  std::function<void(void* host, std::uint64_t seed)> fill;  // inputs and inouts made on the host
+  std::vector<std::byte> host_copy;                          // what `fill` made
+  std::uint64_t seed = 0;                                    // of the present contents
 
   std::size_t bytes() const { return count * element_bytes; }
 };
@@ -88,8 +88,7 @@ class Handle {
   auto filled(std::size_t index) const {
     T value;
     if (buffer_->fill) value = reinterpret_cast<const T*>(buffer_->host_copy.data())[index];
-    else if constexpr (element_type<T>() != ElementType::record)
-      value = pattern_value<T>(buffer_->pattern, buffer_->seed, index);
+    else if constexpr (element_type<T>() != ElementType::record) value = pattern_value<T>(buffer_->pattern, buffer_->seed, index);
     if constexpr (std::is_integral_v<T> || element_type<T>() == ElementType::record) return value;
     else if constexpr (std::is_same_v<T, double>) return value;
     else return static_cast<double>(static_cast<float>(value));

@@ -8,7 +8,8 @@
 
 namespace aisp {
 
-// A CUDA call that failed. Sticky errors (illegal address, launch failure) poison the context, so the pair's process ends with them.
+// A CUDA call that failed. Sticky errors (illegal address, launch failure) poison the context, so the pair's process ends with
+// them.
 class CudaError : public std::runtime_error {
  public:
   CudaError(cudaError_t status, const std::source_location& where);

@@ -18,23 +18,21 @@
 
 namespace aisp {
 
-// How the values of an input are made: value = f(seed, index), with the same bits on the CPU and on every GPU, so the reference of
-// any output can be computed without copying inputs back. Parameters are floats and raw values have 24 bits, so that a fused
+// How the values of an input are made: value = f(seed, index), with the same bits on the CPU and on every GPU, so the reference
+// of any output can be computed without copying inputs back. Parameters are floats and raw values have 24 bits, so that a fused
 // multiply-add cannot change a bit.
 struct Pattern {
   enum class Kind : std::uint8_t { uniform, normal, integers, sequence, constant };
   Kind kind = Kind::uniform;
-  float low = 0;         // uniform: lower end; normal: mean; constant: the value
-  float high = 1;        // uniform: upper end (never reached); normal: standard deviation
-  std::int64_t first = 0;   // integers: smallest value; sequence: value at index 0
-  std::int64_t last = 0;    // integers: largest value; sequence: step from index to index
+  float low = 0;           // uniform: lower end; normal: mean; constant: the value
+  float high = 1;          // uniform: upper end (never reached); normal: standard deviation
+  std::int64_t first = 0;  // integers: smallest value; sequence: value at index 0
+  std::int64_t last = 0;   // integers: largest value; sequence: step from index to index
 };
 
 constexpr Pattern uniform(float low, float high) { return {.kind = Pattern::Kind::uniform, .low = low, .high = high}; }
 // Sum of eight uniform 16-bit values (Irwin-Hall), scaled: mean, standard deviation; no value beyond 4.9 deviations.
-constexpr Pattern normal(float mean, float deviation) {
-  return {.kind = Pattern::Kind::normal, .low = mean, .high = deviation};
-}
+constexpr Pattern normal(float mean, float deviation) { return {.kind = Pattern::Kind::normal, .low = mean, .high = deviation}; }
 constexpr Pattern integers(std::int64_t first, std::int64_t last) {
   return {.kind = Pattern::Kind::integers, .first = first, .last = last};
 }
@@ -72,10 +70,8 @@ AISP_HOST_DEVICE inline double pattern_real(const Pattern& pattern, std::uint64_
       const float unit = static_cast<float>(sum) * 1.8688e-5f;
       return static_cast<double>(pattern.low) + static_cast<double>(unit) * static_cast<double>(pattern.high);
     }
-    case Pattern::Kind::constant:
-      return static_cast<double>(pattern.low);
-    default:
-      return 0;
+    case Pattern::Kind::constant: return static_cast<double>(pattern.low);
+    default: return 0;
   }
 }
 

@@ -11,11 +11,11 @@ namespace aisp {
 // streams fork from it and join it again with events. The harness forks and joins the streams of a pair's further GPUs itself.
 class Launch {
  public:
-  cudaStream_t stream = nullptr;             // of the first GPU; null for host pairs
-  std::span<const cudaStream_t> streams;     // one per GPU; streams[0] == stream
+  cudaStream_t stream = nullptr;          // of the first GPU; null for host pairs
+  std::span<const cudaStream_t> streams;  // one per GPU; streams[0] == stream
 
-  // The time of something a user waits for, on `stream`. A request's first token gives the time to first token (TTFT), measured from the
-  // start of the sample; the distances to its later tokens give the time per output token (TPOT).
+  // The time of something a user waits for, on `stream`. A request's first token gives the time to first token (TTFT), measured
+  // from the start of the sample; the distances to its later tokens give the time per output token (TPOT).
   virtual void token(int request = 0) = 0;
   // A named point in time; "us since the start of the sample" is reported as the metric `name`.
   virtual void mark(const char* name) = 0;

@@ -10,26 +10,41 @@
 namespace aisp {
 
 // Libraries opened at run time; absent ones skip what needs them.
-enum class Library : std::uint8_t { none, cublas, cublaslt, cudnn, nccl, nvrtc, nvjitlink, cufft, cusparse, cusparselt, cusolver, cufile, cupti, nvml };
+enum class Library : std::uint8_t {
+  none,
+  cublas,
+  cublaslt,
+  cudnn,
+  nccl,
+  nvrtc,
+  nvjitlink,
+  cufft,
+  cusparse,
+  cusparselt,
+  cusolver,
+  cufile,
+  cupti,
+  nvml
+};
 
 constexpr std::string_view name_of(Library library) {
-  constexpr std::string_view names[] = {"none",      "cuBLAS",  "cuBLASLt", "cuDNN",      "NCCL",     "NVRTC",  "nvJitLink",
-                                        "cuFFT",     "cuSPARSE", "cuSPARSELt", "cuSOLVER", "cuFile",   "CUPTI",  "NVML"};
+  constexpr std::string_view names[] = {"none",  "cuBLAS",   "cuBLASLt",   "cuDNN",    "NCCL",   "NVRTC", "nvJitLink",
+                                        "cuFFT", "cuSPARSE", "cuSPARSELt", "cuSOLVER", "cuFile", "CUPTI", "NVML"};
   return names[static_cast<std::size_t>(library)];
 }
 
 // What a pair or variant cannot do without. Unmet needs skip it with a plain reason; they never fail it.
 struct Needs {
-  int min_sm = 80;               // compute capability times ten
-  int max_sm = 0;                // last family that runs this code (architecture-specific code); 0: no limit
+  int min_sm = 80;  // compute capability times ten
+  int max_sm = 0;   // last family that runs this code (architecture-specific code); 0: no limit
   int gpus = 1;
-  bool peer_access = false;      // between all of them
-  bool dsmem = false;            // distributed shared memory in clusters
+  bool peer_access = false;  // between all of them
+  bool dsmem = false;        // distributed shared memory in clusters
   bool tcgen05 = false;
   std::size_t device_memory = 0;  // bytes per GPU at full scale, beyond what R05 scales away
   std::size_t host_memory = 0;    // bytes
   int cpus = 0;
-  int driver = 0;                // CUDA version the driver must support, as 13000 for 13.0
+  int driver = 0;  // CUDA version the driver must support, as 13000 for 13.0
   std::array<Library, 4> libraries{};
   std::array<cudaDeviceAttr, 4> attributes{};  // device attributes that must not be zero
 };

@@ -37,17 +37,18 @@ inline constexpr std::uint32_t all_outputs = ~0u;
 
 // One way to compute a workload.
 struct Variant {
-  std::string_view name;      // the technique: lower case, digits, underscores
-  Method run = nullptr;       // the measured function
-  Method prepare = nullptr;   // one-time work on constant data; measured apart and repeated after every refill
-  Method reset = nullptr;     // before every execution, outside the timed window (drop the page cache, empty a queue)
-  Needs needs{};              // beyond the pair's own; unmet ones skip this variant only
-  bool changes_precision = false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup
+  std::string_view name;     // the technique: lower case, digits, underscores
+  Method run = nullptr;      // the measured function
+  Method prepare = nullptr;  // one-time work on constant data; measured apart and repeated after every refill
+  Method reset = nullptr;    // before every execution, outside the timed window (drop the page cache, empty a queue)
+  Needs needs{};             // beyond the pair's own; unmet ones skip this variant only
+  bool changes_precision =
+      false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup
   std::optional<Tolerance> tolerance{};  // instead of the pair's
-  bool host_callbacks = false;  // queues host functions on its streams: the CPU's part is a subject of the pair
-  bool deterministic = true;  // the same bits every run; false fails under --reproducible
-  std::uint32_t outputs = all_outputs;  // bit k: writes the k-th output or inout. A variant's outputs are compared with the baseline's
-                                        // in order, also where the types differ (bf16 instead of fp32)
+  bool host_callbacks = false;           // queues host functions on its streams: the CPU's part is a subject of the pair
+  bool deterministic = true;             // the same bits every run; false fails under --reproducible
+  std::uint32_t outputs = all_outputs;   // bit k: writes the k-th output or inout. A variant's outputs are compared with the
+                                         // baseline's in order, also where the types differ (bf16 instead of fp32)
 };
 
 // One or more variants; there is no empty list.
@@ -82,15 +83,15 @@ enum class Cache : std::uint8_t { cold, hot };
 // Immediate: for pairs whose subject is launch or submission cost, and for variants that wait for the GPU themselves.
 enum class Start : std::uint8_t { released, immediate };
 
-// Where the float64 reference is compared: at the timed shape, or at the small one of Setup::shape() when the full one is too dear
-// (variants are then compared with the baseline in full at both).
+// Where the float64 reference is compared: at the timed shape, or at the small one of Setup::shape() when the full one is too
+// dear (variants are then compared with the baseline in full at both).
 enum class Verification : std::uint8_t { timed_shape, small_shape };
 
 // Limits of a pair that needs other ones than the defaults (R14: the second of the four layers of configuration).
 struct Overrides {
-  int iterations = 0;          // minimum number of rounds; 0: the default
-  int warmup = 0;              // rounds
-  double setup_seconds = 0;    // stage limits
+  int iterations = 0;        // minimum number of rounds; 0: the default
+  int warmup = 0;            // rounds
+  double setup_seconds = 0;  // stage limits
   double warmup_seconds = 0;
   double measurement_seconds = 0;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cuda_runtime_api.h>
 #include <aisp/buffers.hpp>
 #include <aisp/threads.hpp>
-#include <cuda_runtime_api.h>
 
 #include <filesystem>
 #include <memory>
@@ -25,7 +25,8 @@ class FileInput {
   const std::uint64_t* seed_;
 };
 
-// What a workload's constructor gets: registered buffers, files, streams and threads, all freed by the harness, and the sizes to use.
+// What a workload's constructor gets: registered buffers, files, streams and threads, all freed by the harness, and the sizes to
+// use.
 class Setup {
  public:
   template <class T>
@@ -54,19 +55,20 @@ class Setup {
   }
   virtual FileInput file(const char* name, std::size_t bytes) = 0;
 
-  // `full` times the scale of this run (device memory and --scale), rounded down to a multiple of `multiple`, at least one multiple.
+  // `full` times the scale of this run (device memory and --scale), rounded down to a multiple of `multiple`, at least one
+  // multiple.
   virtual std::size_t scaled(std::size_t full, std::size_t multiple = 1) const = 0;
   // `full` in timed runs; `small` while a pair with Verification::small_shape is compared with its float64 reference.
   virtual std::size_t shape(std::size_t full, std::size_t small) const = 0;
 
-  virtual int gpus() const = 0;                           // GPUs given to this pair; 0 for host pairs
-  virtual int device_ordinal(int gpu) const = 0;          // CUDA ordinal of the pair's i-th GPU
+  virtual int gpus() const = 0;                                       // GPUs given to this pair; 0 for host pairs
+  virtual int device_ordinal(int gpu) const = 0;                      // CUDA ordinal of the pair's i-th GPU
   virtual cudaStream_t stream(int gpu = 0, bool urgent = false) = 0;  // a further non-blocking stream, owned by the harness
-  virtual cudaEvent_t event(int gpu = 0) = 0;             // without timing, owned by the harness
+  virtual cudaEvent_t event(int gpu = 0) = 0;                         // without timing, owned by the harness
   virtual ThreadTeam& threads(int workers, bool pinned = true) = 0;   // live until the workload is gone
-  virtual int cpus() const = 0;                           // CPUs this process may use
-  virtual std::filesystem::path scratch_directory() = 0;  // removed with the workload
-  virtual bool reproducible() const = 0;                  // choose deterministic algorithms, or throw Unsupported
+  virtual int cpus() const = 0;                                       // CPUs this process may use
+  virtual std::filesystem::path scratch_directory() = 0;              // removed with the workload
+  virtual bool reproducible() const = 0;                              // choose deterministic algorithms, or throw Unsupported
 
  protected:
   ~Setup() = default;

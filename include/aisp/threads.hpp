@@ -9,8 +9,8 @@ class ThreadTeam {
  public:
   virtual ~ThreadTeam() = default;
   virtual int size() const = 0;
-  // Runs work(worker) for worker = 0 .. size() - 1, worker 0 on the calling thread, and returns when all are done. The first exception
-  // is thrown again here.
+  // Runs work(worker) for worker = 0 .. size() - 1, worker 0 on the calling thread, and returns when all are done. The first
+  // exception is thrown again here.
   virtual void run(const std::function<void(int worker)>& work) = 0;
 };
 

@@ -17,20 +17,20 @@ constexpr double rounding_error(ElementType type) {
   }
 }
 
-// How far an output may be from its reference: ||x - r|| / ||r|| over all compared elements, and for each element |x - r| relative to
-// |r| plus the root mean square of r, which catches single wrong elements that a norm hides.
+// How far an output may be from its reference: ||x - r|| / ||r|| over all compared elements, and for each element |x - r|
+// relative to |r| plus the root mean square of r, which catches single wrong elements that a norm hides.
 struct Tolerance {
   enum class Kind : std::uint8_t { automatic, exact, limits };
   Kind kind = Kind::automatic;
   double relative_l2 = 0;
   double element = 0;
-  int reduction = 1;                            // automatic: length of the sums behind each output
-  ElementType operands = ElementType::f64;      // automatic: type that operands are rounded to on the way (TF32: f16)
+  int reduction = 1;                        // automatic: length of the sums behind each output
+  ElementType operands = ElementType::f64;  // automatic: type that operands are rounded to on the way (TF32: f16)
   ElementType accumulator = ElementType::f32;
 };
 
-// One rounding to the output's type and as many to the accumulator as the reduction is long, growing as the square root; three times
-// that. Integers and records: exact.
+// One rounding to the output's type and as many to the accumulator as the reduction is long, growing as the square root; three
+// times that. Integers and records: exact.
 constexpr Tolerance automatic{};
 constexpr Tolerance exact{.kind = Tolerance::Kind::exact};
 

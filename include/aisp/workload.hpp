@@ -10,18 +10,18 @@ namespace aisp {
 
 enum class Math : std::uint8_t { fp64, fp64_tensor, fp32, tf32, fp16, bf16, fp8, int8 };
 
-// The least a workload must do: every input read once, every output written once, the arithmetic of its definition. The floor is the
-// longest of the times that the machine's ceilings give for each of these.
+// The least a workload must do: every input read once, every output written once, the arithmetic of its definition. The floor is
+// the longest of the times that the machine's ceilings give for each of these.
 struct Cost {
   double flops = 0;
   Math math = Math::fp32;
-  double bytes = 0;             // device memory, read plus written, per GPU
-  double host_to_device = 0;    // bytes over PCIe
+  double bytes = 0;           // device memory, read plus written, per GPU
+  double host_to_device = 0;  // bytes over PCIe
   double device_to_host = 0;
-  double peer_bytes = 0;        // between GPUs, per direction and GPU
-  double host_bytes = 0;        // host memory, read plus written
+  double peer_bytes = 0;         // between GPUs, per direction and GPU
+  double host_bytes = 0;         // host memory, read plus written
   double dependent_kernels = 0;  // kernels (or graph nodes) that must follow one another
-  double seconds = 0;           // a floor of another kind, from the pair's own arithmetic; the header comment says which
+  double seconds = 0;            // a floor of another kind, from the pair's own arithmetic; the header comment says which
 };
 
 // Receives a variant's own figures after each sample, outside the timed window.
@@ -54,8 +54,8 @@ class Workload {
   // Called after every refill, before expected(): for references computed in bulk, on the CPU or with plain FP64 kernels.
   virtual void compute_reference(Launch& /*launch*/) {}
 
-  // Elements of `output` that are defined after a run (compacted or filtered results); the rest must stay untouched. Called after the
-  // device is idle. Default: all of them (any value beyond the size of the output).
+  // Elements of `output` that are defined after a run (compacted or filtered results); the rest must stay untouched. Called after
+  // the device is idle. Default: all of them (any value beyond the size of the output).
   virtual std::size_t output_length(int output) const;
 
   // Further checks of the workload's own after a run of `variant`: throw std::runtime_error with what is wrong.

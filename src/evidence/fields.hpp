@@ -104,8 +104,10 @@ class Reader {
   static void read(const json& from, T& value, const std::string& place) {
     if constexpr (std::is_enum_v<T>) {
       const auto& words = words_of(value).words;
-      const auto word = from.is_string() ? std::find(words.begin(), words.end(), from.get_ref<const std::string&>()) : words.end();
-      if (word == words.end()) throw base::Error{base::Exit::usage, fmt::format("{}: {} is none of {}", place, from.dump(), fmt::join(words, ", "))};
+      const auto word =
+          from.is_string() ? std::find(words.begin(), words.end(), from.get_ref<const std::string&>()) : words.end();
+      if (word == words.end())
+        throw base::Error{base::Exit::usage, fmt::format("{}: {} is none of {}", place, from.dump(), fmt::join(words, ", "))};
       value = static_cast<T>(word - words.begin());
     } else if constexpr (std::is_same_v<T, bool>) {
       if (!from.is_boolean()) wrong(place, "true or false", from);
@@ -115,7 +117,8 @@ class Reader {
       value = from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.get<double>();
     } else if constexpr (std::is_integral_v<T>) {
       if (!from.is_number_integer()) wrong(place, "an integer", from);
-      const bool fits = from.is_number_unsigned() ? std::in_range<T>(from.get<std::uint64_t>()) : std::in_range<T>(from.get<std::int64_t>());
+      const bool fits =
+          from.is_number_unsigned() ? std::in_range<T>(from.get<std::uint64_t>()) : std::in_range<T>(from.get<std::int64_t>());
       if (!fits) throw base::Error{base::Exit::usage, fmt::format("{}: {} is out of range", place, from.dump())};
       value = from.get<T>();
     } else {
@@ -135,7 +138,10 @@ class Reader {
   static void read(const json& from, std::vector<T>& values, const std::string& place) {
     if (!from.is_array()) wrong(place, "an array", from);
     values.clear();
-    for (const json& element : from) read(element, values.emplace_back(), fmt::format("{}[{}]", place, values.size() - 1));
+    for (const json& element : from) {
+      const std::string element_place = fmt::format("{}[{}]", place, values.size());
+      read(element, values.emplace_back(), element_place);
+    }
   }
   static void read(const json& from, std::vector<StageRecord>& records, const std::string& place) {
     if (!from.is_object()) wrong(place, "an object", from);
@@ -144,7 +150,8 @@ class Reader {
       read<StageRecord>(entry, records.emplace_back(), place + "." + name);
       records.back().name = name;
     }
-    std::sort(records.begin(), records.end(), [](const StageRecord& a, const StageRecord& b) { return a.started_s < b.started_s; });
+    std::sort(records.begin(), records.end(),
+              [](const StageRecord& a, const StageRecord& b) { return a.started_s < b.started_s; });
   }
   static void read(const json& from, std::map<std::string, std::string>& values, const std::string& place) {
     if (!from.is_object()) wrong(place, "an object", from);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The result model as JSON, in both directions. Every field is described once (json.cpp). Reading ignores fields it does not know, leaves out
-// fields at their defaults, and throws base::Error naming the place of a field with the wrong type.
+// The result model as JSON, in both directions. Every field is described once (json.cpp). Reading ignores fields it does not
+// know, leaves out fields at their defaults, and throws base::Error naming the place of a field with the wrong type.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -107,14 +107,18 @@ void compare_values(const std::string& place, const json& before, const json& af
     for (const auto& item : before.items()) names.insert(item.key());
     for (const auto& item : after.items()) names.insert(item.key());
     for (const std::string& name : names)
-      compare_values(place.empty() ? name : place + "." + name, before.value(name, json{}), after.value(name, json{}), differences);
+      compare_values(place.empty() ? name : place + "." + name, before.value(name, json{}), after.value(name, json{}),
+                     differences);
     return;
   }
   if (before.is_array() && after.is_array() && before.size() == after.size()) {
-    for (std::size_t i = 0; i < before.size(); ++i) compare_values(fmt::format("{}[{}]", place, i), before[i], after[i], differences);
+    for (std::size_t i = 0; i < before.size(); ++i)
+      compare_values(fmt::format("{}[{}]", place, i), before[i], after[i], differences);
     return;
   }
-  const auto text = [](const json& value) { return value.is_null() ? std::string{"absent"} : value.is_string() ? value.get<std::string>() : value.dump(); };
+  const auto text = [](const json& value) {
+    return value.is_null() ? std::string{"absent"} : value.is_string() ? value.get<std::string>() : value.dump();
+  };
   differences.push_back({place, text(before), text(after)});
 }
 

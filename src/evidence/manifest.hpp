@@ -40,7 +40,7 @@ struct Manifest {
   std::string cuda_error;  // why there is no GPU
   std::string driver_version;
   int driver_cuda_version = 0, runtime_cuda_version = 0;
-  std::map<std::string, std::string> libraries;    // name -> file found
+  std::map<std::string, std::string> libraries;  // name -> file found
   std::string hostname, system, kernel, cpu, container, virtualization;
   int cpus_online = 0, cpus_usable = 0, numa_nodes = 0;
   std::uint64_t memory_bytes = 0;
@@ -52,7 +52,8 @@ void to_json(nlohmann::json& json, const Manifest& manifest);
 void from_json(const nlohmann::json& json, Manifest& manifest);
 void to_json(nlohmann::json& json, const Setting& setting);
 
-// Variables whose values change measurements and hold no secrets: CUDA_*, NVIDIA_*, NCCL_*, OMP_*, AISP_*, LD_LIBRARY_PATH and few others.
+// Variables whose values change measurements and hold no secrets: CUDA_*, NVIDIA_*, NCCL_*, OMP_*, AISP_*, LD_LIBRARY_PATH and
+// few others.
 bool is_recorded_variable(const std::string& name);
 std::map<std::string, std::string> recorded_environment(const char* const* environment);
 

@@ -78,16 +78,16 @@ struct Speedup {
 
 struct Floor {
   double milliseconds = 0;
-  double percent = 0;             // floor / median * 100
-  std::string limiter;            // "memory", "compute (bf16)", "host to device", ...
-  std::string ceiling;            // "4.25 TB/s"
-  std::string source;             // "provisional: recorded on an H200" or "aisp peak DATE"
-  std::string held_back_by;       // "power cap, 1455 MHz", "latency", ...; may be empty
+  double percent = 0;        // floor / median * 100
+  std::string limiter;       // "memory", "compute (bf16)", "host to device", ...
+  std::string ceiling;       // "4.25 TB/s"
+  std::string source;        // "provisional: recorded on an H200" or "aisp peak DATE"
+  std::string held_back_by;  // "power cap, 1455 MHz", "latency", ...; may be empty
 };
 
 struct Accuracy {
-  double relative_l2 = 0;         // against the float64 reference, on the samples
-  double max_error = 0;           // largest |x - r| / (|r| + rms(r))
+  double relative_l2 = 0;  // against the float64 reference, on the samples
+  double max_error = 0;    // largest |x - r| / (|r| + rms(r))
   double limit_relative_l2 = 0;
   double limit_max_error = 0;
   double versus_baseline_l2 = 0;  // all elements
@@ -107,24 +107,24 @@ enum class VariantRole { baseline, optimized, peer };
 struct VariantResult {
   std::string name;
   VariantRole role = VariantRole::optimized;
-  Status status = Status::passed;   // passed, failed or skipped
-  std::string reason;               // of a skip or failure, one clause
+  Status status = Status::passed;  // passed, failed or skipped
+  std::string reason;              // of a skip or failure, one clause
   std::optional<Timing> timing;
-  std::optional<Speedup> speedup;   // of optimized variants and peers; absent when verification failed
+  std::optional<Speedup> speedup;  // of optimized variants and peers; absent when verification failed
   std::optional<Floor> floor;
   std::optional<Accuracy> accuracy;
   std::optional<InferenceTiming> inference;
   std::vector<Metric> metrics;
-  double prepare_ms = 0;            // one-time work declared by the variant
+  double prepare_ms = 0;  // one-time work declared by the variant
   bool changes_precision = false;
-  double flops = 0, bytes = 0;      // declared cost
+  double flops = 0, bytes = 0;  // declared cost
   MemoryUse memory;
   std::map<std::string, std::string> output_digests;  // hex, after the last verification with the run's seed
 };
 
-struct StageRecord {  // the watchdog's record
-  std::string name;   // setup, verify, warmup, measurement, reverify, audit, profiling, teardown
-  double started_s = 0;   // since the child started
+struct StageRecord {     // the watchdog's record
+  std::string name;      // setup, verify, warmup, measurement, reverify, audit, profiling, teardown
+  double started_s = 0;  // since the child started
   double elapsed_s = 0;
   double limit_s = 0;
   bool finished = false;
@@ -132,36 +132,36 @@ struct StageRecord {  // the watchdog's record
 
 struct PairResult {
   int schema_version = evidence::schema_version;
-  std::string target;     // ch07:transpose
-  std::string chapter;    // ch07
-  std::string name;       // transpose
+  std::string target;   // ch07:transpose
+  std::string chapter;  // ch07
+  std::string name;     // transpose
   std::string teaches;
-  std::string bound;      // memory, compute, latency, transfer, host
-  std::string device;     // gpu or host
+  std::string bound;              // memory, compute, latency, transfer, host
+  std::string device;             // gpu or host
   std::vector<std::string> gpus;  // UUIDs used
   Status status = Status::passed;
-  std::string reason;     // of a skip or failure, one clause; what to do in `problems`
+  std::string reason;                   // of a skip or failure, one clause; what to do in `problems`
   std::vector<VariantResult> variants;  // baseline first
-  std::string best;       // name of the best optimized variant; empty when none may be claimed
+  std::string best;                     // name of the best optimized variant; empty when none may be claimed
   std::string judged_by = "time";
   std::string timing_mode = "events";
-  std::string start = "released";       // how samples started: released or immediate
+  std::string start = "released";  // how samples started: released or immediate
   std::string cache = "cold";
-  std::string stopped_because;          // "interval within 1 %", "time budget", "fixed iterations"
-  double scale = 1;                     // of the workload
+  std::string stopped_because;  // "interval within 1 %", "time budget", "fixed iterations"
+  double scale = 1;             // of the workload
   std::uint64_t seed = 0;
-  std::vector<GpuState> gpu_states;     // one a round
-  std::vector<std::string> lost;        // what this environment could not give: "no clock lock", "no CUPTI: ..."
-  std::vector<Problem> problems;        // errors and warnings with context
+  std::vector<GpuState> gpu_states;  // one a round
+  std::vector<std::string> lost;     // what this environment could not give: "no clock lock", "no CUPTI: ..."
+  std::vector<Problem> problems;     // errors and warnings with context
   std::vector<std::string> warnings;
   std::vector<StageRecord> watchdog;
   std::string timeout_stage;
   double timeout_limit_seconds = 0;
   double timeout_duration_seconds = 0;
-  double wall_s = 0;                    // of the child, start to exit
-  std::string started_utc;              // ISO 8601
-  std::string log;                      // path of the child's output, relative to the run folder
-  bool complete = true;                 // false: the child died before it sent its result
+  double wall_s = 0;        // of the child, start to exit
+  std::string started_utc;  // ISO 8601
+  std::string log;          // path of the child's output, relative to the run folder
+  bool complete = true;     // false: the child died before it sent its result
 };
 
 struct Manifest;  // evidence/manifest.hpp
@@ -172,7 +172,7 @@ struct Counts {
 
 struct SuiteResult {
   int schema_version = evidence::schema_version;
-  std::string run_id;       // the artifacts folder's name
+  std::string run_id;  // the artifacts folder's name
   std::string started_utc;
   double wall_s = 0;
   bool interrupted = false;

@@ -18,7 +18,8 @@ using base::Exit;
 void read_header(const nlohmann::json& line, const std::string& place, ResultsLog& log) {
   const int version = line.value("schema_version", 0);
   if (version != schema_version)
-    throw Error{Exit::usage, fmt::format("{}: schema version {} where {} is known; use the aisp that wrote it", place, version, schema_version)};
+    throw Error{Exit::usage, fmt::format("{}: schema version {} where {} is known; use the aisp that wrote it", place, version,
+                                         schema_version)};
   log.run_id = line.value("run_id", "");
   log.started_utc = line.value("started_utc", "");
 }
@@ -35,7 +36,9 @@ void keep(PairResult result, std::vector<PairResult>& results) {
 }  // namespace
 
 std::string header_line(const std::string& run_id, const std::string& started_utc) {
-  return nlohmann::json{{"schema_version", schema_version}, {"kind", "aisp results log"}, {"run_id", run_id}, {"started_utc", started_utc}}.dump();
+  return nlohmann::json{
+      {"schema_version", schema_version}, {"kind", "aisp results log"}, {"run_id", run_id}, {"started_utc", started_utc}}
+      .dump();
 }
 
 std::string to_line(const PairResult& result) {

@@ -7,8 +7,8 @@
 
 namespace aisp::measure {
 
-// Empties the L2 of all of a session's GPUs: persisting lines are reset, and twice the L2 is written and read again. Its buffers are
-// allocated once.
+// Empties the L2 of all of a session's GPUs: persisting lines are reset, and twice the L2 is written and read again. Its buffers
+// are allocated once.
 class ColdCache {
  public:
   explicit ColdCache(pair::Session& session);

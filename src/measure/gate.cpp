@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/gate.hpp"
 
-#include <aisp/check.hpp>
 #include <cuda.h>
+#include <aisp/check.hpp>
 
 #include <chrono>
 #include <condition_variable>

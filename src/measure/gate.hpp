@@ -8,9 +8,9 @@
 
 namespace aisp::measure {
 
-// Holds a stream back until the host has queued a whole sample, so that launch cost stays out of it. A stream memory operation where the
-// driver has one, a spinning kernel elsewhere. A variant that waits for the GPU behind a closed gate would hang: after a second the gate
-// opens by itself and says so.
+// Holds a stream back until the host has queued a whole sample, so that launch cost stays out of it. A stream memory operation
+// where the driver has one, a spinning kernel elsewhere. A variant that waits for the GPU behind a closed gate would hang: after
+// a second the gate opens by itself and says so.
 class Gate {
  public:
   Gate();
@@ -25,10 +25,10 @@ class Gate {
  private:
   void watch(const std::stop_token& stop);
 
-  std::uint32_t* flag_ = nullptr;         // mapped host memory
+  std::uint32_t* flag_ = nullptr;  // mapped host memory
   std::uint32_t* device_flag_ = nullptr;
   std::uint32_t epoch_ = 0;
-  void* wait_value_ = nullptr;            // cuStreamWaitValue32
+  void* wait_value_ = nullptr;  // cuStreamWaitValue32
   std::atomic<std::int64_t> closed_at_ms_{0};
   std::atomic<bool> forced_{false};
   std::jthread watcher_;

@@ -13,7 +13,8 @@ namespace {
 
 class KernelStopwatch final : public Stopwatch {
  public:
-  KernelStopwatch(pair::Session& session, const StopwatchOptions& options) : session_{session}, options_{options}, cold_{session} {}
+  KernelStopwatch(pair::Session& session, const StopwatchOptions& options)
+      : session_{session}, options_{options}, cold_{session} {}
 
   Sample time(const Variant& variant) override {
     session_.before_sample(variant);

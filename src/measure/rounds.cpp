@@ -35,7 +35,8 @@ void add_sample(Sampling& sampling, std::size_t variant, int round, const Sampli
   sampling.samples[variant].push_back(std::move(sample));
 }
 
-Sampling in_sequence(Sampling sampling, std::size_t variants, const SamplingOptions& options, const SamplingCallbacks& callbacks) {
+Sampling in_sequence(Sampling sampling, std::size_t variants, const SamplingOptions& options,
+                     const SamplingCallbacks& callbacks) {
   const double share_s = options.budget_s / static_cast<double>(variants);
   int rounds = options.min_rounds;
   for (std::size_t variant = 0; variant < variants; ++variant) {

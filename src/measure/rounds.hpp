@@ -12,17 +12,17 @@ namespace aisp::measure {
 struct SamplingOptions {
   int min_rounds = 20;
   int max_rounds = 5000;
-  bool fixed_rounds = false;       // exactly min_rounds
-  double relative_width = 0.01;    // of the 95 % interval of every speedup
-  double budget_s = 3;             // for sampling
+  bool fixed_rounds = false;     // exactly min_rounds
+  double relative_width = 0.01;  // of the 95 % interval of every speedup
+  double budget_s = 3;           // for sampling
   bool alternate = true;
-  std::uint64_t seed = 42;         // of the order within rounds and of the bootstrap
+  std::uint64_t seed = 42;  // of the order within rounds and of the bootstrap
 };
 
 // What the loop needs from the outside; tests give made-up times.
 struct SamplingCallbacks {
   std::function<Sample(std::size_t variant)> time;
-  std::function<double(const Sample&)> judged;            // the value that decides: time or a metric
+  std::function<double(const Sample&)> judged;  // the value that decides: time or a metric
   std::function<void(int round, int expected)> after_round;
   std::function<double()> now_s;
 };
@@ -33,8 +33,9 @@ struct Sampling {
   std::string stopped_because;
 };
 
-// Times variants 0 .. variants - 1 (0 is the baseline) in rounds: one sample of each, in a new random order every round, until the
-// intervals of all speedups are narrow or the budget ends. Without alternation all rounds of one variant come before the next one's.
+// Times variants 0 .. variants - 1 (0 is the baseline) in rounds: one sample of each, in a new random order every round, until
+// the intervals of all speedups are narrow or the budget ends. Without alternation all rounds of one variant come before the next
+// one's.
 Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, const SamplingCallbacks& callbacks);
 
 }  // namespace aisp::measure

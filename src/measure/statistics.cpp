@@ -54,7 +54,8 @@ evidence::Summary summarize(std::span<const double> values, std::span<const doub
   return summary;
 }
 
-Interval ratio_of_medians(std::span<const double> numerator, std::span<const double> denominator, std::uint64_t seed, int resamples) {
+Interval ratio_of_medians(std::span<const double> numerator, std::span<const double> denominator, std::uint64_t seed,
+                          int resamples) {
   const std::size_t rounds = std::min(numerator.size(), denominator.size());
   if (rounds == 0) return {};
   Interval interval;

@@ -20,7 +20,8 @@ class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
   virtual Sample time(const Variant& variant) = 0;
-  // The same way, of the least work there is: milliseconds as read. What it reads beyond that work's own duration is the stopwatch's.
+  // The same way, of the least work there is: milliseconds as read. What it reads beyond that work's own duration is the
+  // stopwatch's.
   virtual double time_empty() = 0;
 };
 

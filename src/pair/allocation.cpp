@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pair/allocation.hpp"
 
-#include <aisp/check.hpp>
 #include <sys/mman.h>
+#include <aisp/check.hpp>
 
 #include <algorithm>
 #include <cstdlib>

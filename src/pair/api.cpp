@@ -31,7 +31,9 @@ double Workload::expected_output(int output, std::size_t index) const {
   return expected(index);
 }
 
-double Workload::expected_quantized(std::string_view, int output, std::size_t index) const { return expected_output(output, index); }
+double Workload::expected_quantized(std::string_view, int output, std::size_t index) const {
+  return expected_output(output, index);
+}
 
 std::size_t Workload::output_length(int) const { return static_cast<std::size_t>(-1); }
 

@@ -71,7 +71,8 @@ AISP_HOST_DEVICE inline bool holds_byte(const void* data, std::size_t element_by
   return true;
 }
 
-// Part of the digest that the 8-byte word at `index` (the last one zero-padded) contributes; parts are added, so any order will do.
+// Part of the digest that the 8-byte word at `index` (the last one zero-padded) contributes; parts are added, so any order will
+// do.
 AISP_HOST_DEVICE inline std::uint64_t digest_part(const void* data, std::size_t bytes, std::size_t word) {
   const auto* x = static_cast<const unsigned char*>(data) + word * 8;
   const std::size_t left = bytes - word * 8;

@@ -11,7 +11,7 @@ namespace aisp::pair {
 
 // A moment inside a sample, in milliseconds since its start.
 struct Mark {
-  std::string name;   // empty: a token
+  std::string name;  // empty: a token
   int request = 0;
   double at_ms = 0;
 };
@@ -30,7 +30,7 @@ class LaunchState final : public Launch {
   void push_range(const char* name) override;
   void pop_range() override;
 
-  void start_recording();                          // host pairs: the sample starts now
+  void start_recording();                               // host pairs: the sample starts now
   std::vector<Mark> stop_recording(cudaEvent_t start);  // `start`: the sample's start event, null for host pairs; device idle
 
   std::function<void(const char*)> on_push_range;  // NVTX, set by who profiles

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on registered buffers, wherever they live: fill, poison, digest, compare. Device buffers are worked on by kernels on their
-// own GPU, host buffers by the CPU, with the same results.
+// Operations on registered buffers, wherever they live: fill, poison, digest, compare. Device buffers are worked on by kernels on
+// their own GPU, host buffers by the CPU, with the same results.
 #pragma once
-#include <aisp/buffers.hpp>
 #include <cuda_runtime_api.h>
+#include <aisp/buffers.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -68,7 +68,8 @@ __global__ void not_finite_kernel(Elements x, unsigned long long* result) {
   if (wrong != 0) atomicAdd(result, wrong);
 }
 
-__global__ void unwritten_kernel(Elements first, int first_poison, Elements second, int second_poison, unsigned long long* result) {
+__global__ void unwritten_kernel(Elements first, int first_poison, Elements second, int second_poison,
+                                 unsigned long long* result) {
   unsigned long long unwritten = 0;
   for (std::size_t i = first_index(); i < first.count; i += index_step())
     unwritten += holds_byte(first.data, first.element_bytes, i, first_poison) &&

@@ -15,7 +15,6 @@
 namespace aisp::pair {
 namespace {
 
-
 std::string default_name(Role role, std::size_t index) {
   constexpr const char* roles[] = {"input", "output", "inout", "scratch"};
   return std::string{roles[static_cast<std::size_t>(role)]} + " " + std::to_string(index);

@@ -15,7 +15,7 @@
 namespace aisp::pair {
 
 struct SessionOptions {
-  std::vector<int> gpus;         // CUDA ordinals; empty for host pairs
+  std::vector<int> gpus;  // CUDA ordinals; empty for host pairs
   std::uint64_t seed = 42;
   double scale = 1;
   bool small_shape = false;
@@ -50,12 +50,14 @@ class Session final : public Setup {
 
   // Outputs and inouts in the order of their declaration, and where their memory is.
   const std::vector<Buffer*>& results() const { return results_; }
-  int gpu_of(const Buffer& buffer) const { return on_device(buffer) ? options_.gpus[static_cast<std::size_t>(buffer.device)] : -1; }
+  int gpu_of(const Buffer& buffer) const {
+    return on_device(buffer) ? options_.gpus[static_cast<std::size_t>(buffer.device)] : -1;
+  }
   Elements elements(const Buffer& buffer, std::size_t count) const;
 
   double prepare(const Variant& variant);  // milliseconds
-  // One execution with everything around it that is not timed; outputs are poisoned after the variant's reset, so that no work can hide there.
-  // Returns when `launch().stream` is idle (other streams may not be).
+  // One execution with everything around it that is not timed; outputs are poisoned after the variant's reset, so that no work
+  // can hide there. Returns when `launch().stream` is idle (other streams may not be).
   void execute(const Variant& variant, int poison);
   void before_sample(const Variant& variant);  // the untimed part: restored inouts and the variant's reset
   void fork();                                 // the further GPUs' streams wait for the first one's

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profile/activity.hpp"
 
+#include <cupti.h>
 #include <aisp/check.hpp>
 #include <aisp/library.hpp>
-#include <cupti.h>
 
 #include <algorithm>
 #include <array>
@@ -23,7 +23,8 @@ struct Cupti {
   decltype(&cuptiActivityEnable) enable = library.function<decltype(cuptiActivityEnable)>("cuptiActivityEnable");
   decltype(&cuptiActivityDisable) disable = library.function<decltype(cuptiActivityDisable)>("cuptiActivityDisable");
   decltype(&cuptiActivityFlushAll) flush = library.function<decltype(cuptiActivityFlushAll)>("cuptiActivityFlushAll");
-  decltype(&cuptiActivityGetNextRecord) next = library.function<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+  decltype(&cuptiActivityGetNextRecord) next =
+      library.function<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks =
       library.function<decltype(cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks");
   decltype(&cuptiSubscribe) subscribe = library.function<decltype(cuptiSubscribe)>("cuptiSubscribe");
@@ -62,6 +63,7 @@ void keep(const CUpti_Activity* record, std::vector<Activity>& activities) {
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+      if (kernel.start == 0) break;  // in a branch of a conditional graph node that was not taken
       activities.push_back(common(kernel, Activity::Kind::kernel));
       activities.back().name = kernel.name != nullptr ? kernel.name : "";
       break;
@@ -106,7 +108,8 @@ std::optional<std::string> find_obstacle() {
   try {
     if (cupti().register_callbacks(provide_buffer, take_buffer) != CUPTI_SUCCESS) return "another profiler uses CUPTI";
     const CUptiResult status = cupti().enable(CUPTI_ACTIVITY_KIND_MEMSET);
-    if (status == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) return "the driver lets only root profile (NVreg_RestrictProfilingToAdminUsers=0 changes that)";
+    if (status == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES)
+      return "the driver lets only root profile (NVreg_RestrictProfilingToAdminUsers=0 changes that)";
     if (status != CUPTI_SUCCESS) return "CUPTI cannot record here (error " + std::to_string(status) + ")";
     cupti().disable(CUPTI_ACTIVITY_KIND_MEMSET);
     return std::nullopt;
@@ -125,8 +128,9 @@ void watch_host_functions(bool on) {
       subscriber = nullptr;
       return;
     }
-    for (const CUpti_CallbackId call : {CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz,
-                                        CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback_ptsz})
+    for (const CUpti_CallbackId call :
+         {CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz,
+          CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback_ptsz})
       cupti().enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call);
   } else if (subscriber != nullptr) {
     cupti().unsubscribe(subscriber);

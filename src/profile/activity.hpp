@@ -13,10 +13,10 @@ struct Activity {
   Kind kind = Kind::kernel;
   std::uint64_t start_ns = 0;  // CUPTI's clock, the same for all GPUs
   std::uint64_t end_ns = 0;
-  int device = 0;              // CUDA ordinal
-  std::uint32_t stream = 0;    // CUPTI's number of the stream
-  std::string name;            // of a kernel, mangled
-  std::uint64_t bytes = 0;     // of a copy or memset
+  int device = 0;            // CUDA ordinal
+  std::uint32_t stream = 0;  // CUPTI's number of the stream
+  std::string name;          // of a kernel, mangled
+  std::uint64_t bytes = 0;   // of a copy or memset
 };
 
 // Records between start() and stop(). One at a time in a process; nothing stays switched on after stop().

@@ -18,8 +18,9 @@ Style style_of(evidence::Verdict verdict) {
 }
 
 std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& best, const base::Painter& paint) {
-  std::string line = fmt::format(fmt::runtime(timed_columns), pair.target, best.name, speedup_text(*best.speedup), median_text(best),
-                                 paint(style_of(best.speedup->verdict), fmt::format("{:<11}", to_string(best.speedup->verdict))));
+  std::string line =
+      fmt::format(fmt::runtime(timed_columns), pair.target, best.name, speedup_text(*best.speedup), median_text(best),
+                  paint(style_of(best.speedup->verdict), fmt::format("{:<11}", to_string(best.speedup->verdict))));
   if (best.floor && best.floor->milliseconds > 0) line += fmt::format("  {}", floor_text(*best.floor));
   if (best.floor && !best.floor->held_back_by.empty() && best.floor->held_back_by != best.floor->limiter)
     line += fmt::format(", held back by {}", best.floor->held_back_by);
@@ -54,8 +55,9 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
   add(counts.timeout, "timed out", Style::red);
   add(counts.crashed, "crashed", Style::red);
   add(counts.skipped, "skipped", Style::dim);
-  std::string text = fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), "pair"), base::human_duration(suite.wall_s),
-                                 base::join(parts, ", "), suite.interrupted ? paint(Style::yellow, " (interrupted)") : "");
+  std::string text =
+      fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), "pair"), base::human_duration(suite.wall_s),
+                  base::join(parts, ", "), suite.interrupted ? paint(Style::yellow, " (interrupted)") : "");
   const SpeedupRange range = range_of_best(suite);
   if (range.count > 0)
     text += fmt::format("Speedup: geometric mean {}x, best {}x ({}), least {}x ({})\n", base::significant(range.geometric_mean),

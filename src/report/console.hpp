@@ -8,8 +8,8 @@
 
 namespace aisp::report {
 
-// One pair on one line, without the newline: target, best variant, speedup with its interval, time, percent of the ceiling, verdict; or status and
-// reason.
+// One pair on one line, without the newline: target, best variant, speedup with its interval, time, percent of the ceiling,
+// verdict; or status and reason.
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint);
 // The last lines of a run: counts, best and worst speedup, what to do about failures. Ends with a newline.
 std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint);

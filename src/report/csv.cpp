@@ -26,8 +26,8 @@ std::string line(const std::vector<std::string>& fields) {
 std::string number(double value) { return fmt::format("{:.9g}", value); }
 
 std::string row(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
-  std::vector<std::string> fields{pair.target, variant.name, std::string{to_string(variant.role)}, std::string{to_string(pair.status)},
-                                  std::string{to_string(variant.status)}};
+  std::vector<std::string> fields{pair.target, variant.name, std::string{to_string(variant.role)},
+                                  std::string{to_string(pair.status)}, std::string{to_string(variant.status)}};
   if (variant.timing) {
     const evidence::Summary& s = variant.timing->summary;
     for (const double value : {s.median, s.mean, s.std, s.min, s.max, s.p95, s.p99}) fields.push_back(number(value));
@@ -52,9 +52,10 @@ std::string row(const evidence::PairResult& pair, const evidence::VariantResult&
 }  // namespace
 
 std::string suite_csv(const evidence::SuiteResult& suite) {
-  std::string text = line({"target", "variant", "role", "pair_status", "variant_status", "median_ms", "mean_ms", "std_ms", "min_ms", "max_ms", "p95_ms",
-                           "p99_ms", "iterations", "speedup", "speedup_low", "speedup_high", "verdict", "percent_of_floor", "limiter",
-                           "relative_l2", "scale", "reason"});
+  std::string text =
+      line({"target",  "variant",          "role",    "pair_status", "variant_status", "median_ms", "mean_ms",     "std_ms",
+            "min_ms",  "max_ms",           "p95_ms",  "p99_ms",      "iterations",     "speedup",   "speedup_low", "speedup_high",
+            "verdict", "percent_of_floor", "limiter", "relative_l2", "scale",          "reason"});
   for (const evidence::PairResult& pair : suite.pairs)
     for (const evidence::VariantResult& variant : pair.variants) text += row(pair, variant);
   return text;

@@ -15,7 +15,8 @@ const evidence::Speedup* claimable(const evidence::PairResult& pair, const evide
 }
 
 std::string speedup_text(const evidence::Speedup& speedup) {
-  return fmt::format("{}x [{}, {}]", base::significant(speedup.value), base::significant(speedup.low), base::significant(speedup.high));
+  return fmt::format("{}x [{}, {}]", base::significant(speedup.value), base::significant(speedup.low),
+                     base::significant(speedup.high));
 }
 
 std::string median_text(const evidence::VariantResult& variant) {

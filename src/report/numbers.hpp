@@ -7,12 +7,13 @@
 
 namespace aisp::report {
 
-// The speedup that may be claimed: only of a pair that passed, of a variant that passed. Null otherwise, whatever the struct holds.
+// The speedup that may be claimed: only of a pair that passed, of a variant that passed. Null otherwise, whatever the struct
+// holds.
 const evidence::Speedup* claimable(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 
-std::string speedup_text(const evidence::Speedup& speedup);  // "3.04x [3.02, 3.06]"
+std::string speedup_text(const evidence::Speedup& speedup);       // "3.04x [3.02, 3.06]"
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
-std::string floor_text(const evidence::Floor& floor);        // "93 % of memory (4.25 TB/s)"
+std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"
 
 // Geometric mean; 0 for none.
 struct SpeedupRange {

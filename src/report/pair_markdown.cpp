@@ -13,11 +13,15 @@ using evidence::PairResult;
 using evidence::VariantResult;
 
 std::string results(const PairResult& pair) {
-  MarkdownTable table{{"variant", "role", "median", "speedup, 95 % interval", "verdict", "of its floor", "held back by", "prepare"}};
+  MarkdownTable table{
+      {"variant", "role", "median", "speedup, 95 % interval", "verdict", "of its floor", "held back by", "prepare"}};
   for (const VariantResult& variant : pair.variants) {
     const evidence::Speedup* speedup = claimable(pair, variant);
-    table.add({variant.name, std::string{to_string(variant.role)}, median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",
-               speedup != nullptr ? std::string{to_string(speedup->verdict)} : std::string{to_string(variant.status)} + (variant.reason.empty() ? "" : ": " + variant.reason),
+    table.add({variant.name, std::string{to_string(variant.role)}, median_text(variant),
+               speedup != nullptr ? speedup_text(*speedup) : "-",
+               speedup != nullptr
+                   ? std::string{to_string(speedup->verdict)}
+                   : std::string{to_string(variant.status)} + (variant.reason.empty() ? "" : ": " + variant.reason),
                variant.floor ? floor_text(*variant.floor) : "", variant.floor ? variant.floor->held_back_by : "",
                variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
   }
@@ -30,31 +34,36 @@ std::string timing(const PairResult& pair) {
     if (!variant.timing) continue;
     const evidence::Summary& s = variant.timing->summary;
     std::vector<std::string> cells{variant.name, std::to_string(s.count)};
-    for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max}) cells.push_back(base::display_ms(value));
+    for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
+      cells.push_back(base::display_ms(value));
     table.add(std::move(cells));
   }
   return table.empty() ? "" : "\n## Timing\n" + table.text();
 }
 
 std::string accuracy(const PairResult& pair) {
-  MarkdownTable table{{"variant", "relative L2", "limit", "largest element error", "limit", "against the baseline", "unquantized", "samples", "same bits twice"}};
+  MarkdownTable table{{"variant", "relative L2", "limit", "largest element error", "limit", "against the baseline", "unquantized",
+                       "samples", "same bits twice"}};
   const auto text = [](double value) { return value > 0 ? fmt::format("{:.2e}", value) : std::string{"0"}; };
   for (const VariantResult& variant : pair.variants) {
     if (!variant.accuracy) continue;
     const evidence::Accuracy& a = *variant.accuracy;
-    table.add({variant.name, text(a.relative_l2), text(a.limit_relative_l2), text(a.max_error), text(a.limit_max_error), text(a.versus_baseline_l2),
-               variant.changes_precision ? text(a.unquantized_l2) : "", std::to_string(a.samples), a.bitwise_repeatable ? "yes" : "no"});
+    table.add({variant.name, text(a.relative_l2), text(a.limit_relative_l2), text(a.max_error), text(a.limit_max_error),
+               text(a.versus_baseline_l2), variant.changes_precision ? text(a.unquantized_l2) : "", std::to_string(a.samples),
+               a.bitwise_repeatable ? "yes" : "no"});
   }
   return table.empty() ? "" : "\n## Accuracy\n" + table.text();
 }
 
 std::string inference(const PairResult& pair) {
-  MarkdownTable table{{"variant", "requests", "tokens", "TTFT mean", "TTFT p50", "TTFT p99", "TPOT mean", "TPOT p50", "TPOT p99"}};
+  MarkdownTable table{
+      {"variant", "requests", "tokens", "TTFT mean", "TTFT p50", "TTFT p99", "TPOT mean", "TPOT p50", "TPOT p99"}};
   for (const VariantResult& variant : pair.variants) {
     if (!variant.inference) continue;
     const evidence::InferenceTiming& i = *variant.inference;
-    table.add({variant.name, std::to_string(i.requests), std::to_string(i.tokens), base::display_ms(i.ttft_ms.mean), base::display_ms(i.ttft_ms.p50),
-               base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean), base::display_ms(i.tpot_ms.p50), base::display_ms(i.tpot_ms.p99)});
+    table.add({variant.name, std::to_string(i.requests), std::to_string(i.tokens), base::display_ms(i.ttft_ms.mean),
+               base::display_ms(i.ttft_ms.p50), base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean),
+               base::display_ms(i.tpot_ms.p50), base::display_ms(i.tpot_ms.p99)});
   }
   return table.empty() ? "" : "\n## Inference\n" + table.text();
 }
@@ -71,7 +80,8 @@ std::string metrics(const PairResult& pair) {
 std::string stages(const PairResult& pair) {
   MarkdownTable table{{"stage", "took", "limit", "finished"}};
   for (const evidence::StageRecord& stage : pair.watchdog)
-    table.add({stage.name, base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s), stage.finished ? "yes" : "no"});
+    table.add(
+        {stage.name, base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s), stage.finished ? "yes" : "no"});
   return table.empty() ? "" : "\n## Stages\n" + table.text();
 }
 
@@ -91,9 +101,11 @@ std::string pair_markdown(const PairResult& pair) {
   std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", pair.target, pair.teaches, to_string(pair.status),
                                  pair.reason.empty() ? "" : ": " + pair.reason);
   if (!pair.stopped_because.empty())
-    head += fmt::format("Timed by {} from a {} start, {} cache, judged by {}; stopped: {}. Seed {}, scale {}.\n", pair.timing_mode, pair.start,
-                        pair.cache, pair.judged_by, pair.stopped_because, pair.seed, base::significant(pair.scale));
-  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + stages(pair) + notes(pair);
+    head +=
+        fmt::format("Timed by {} from a {} start, {} cache, judged by {}; stopped: {}. Seed {}, scale {}.\n", pair.timing_mode,
+                    pair.start, pair.cache, pair.judged_by, pair.stopped_because, pair.seed, base::significant(pair.scale));
+  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + stages(pair) +
+         notes(pair);
 }
 
 }  // namespace aisp::report

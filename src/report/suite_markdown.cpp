@@ -43,18 +43,23 @@ std::string overview(const SuiteResult& suite) {
 std::string machine_line(const evidence::Manifest& manifest) {
   std::vector<std::string> gpus;
   for (const evidence::ManifestGpu& gpu : manifest.gpus) gpus.push_back(gpu.name);
-  const std::string gpu_text = gpus.empty() ? "no GPU (" + manifest.cuda_error + ")" : base::join(gpus, ", ") + ", driver " + manifest.driver_version;
-  return fmt::format("{}; {}, {}; aisp {} ({}{})\n", gpu_text, manifest.cpu, base::plural(static_cast<std::size_t>(manifest.cpus_usable), "CPU"),
-                     manifest.aisp_version, manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "");
+  const std::string gpu_text =
+      gpus.empty() ? "no GPU (" + manifest.cuda_error + ")" : base::join(gpus, ", ") + ", driver " + manifest.driver_version;
+  return fmt::format("{}; {}, {}; aisp {} ({}{})\n", gpu_text, manifest.cpu,
+                     base::plural(static_cast<std::size_t>(manifest.cpus_usable), "CPU"), manifest.aisp_version,
+                     manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "");
 }
 
 void add_rows(const PairResult& pair, MarkdownTable& table) {
-  if (pair.status != Status::passed) return table.add({pair.name, "", "", "", "", "", std::string{to_string(pair.status)} + ": " + pair.reason});
+  if (pair.status != Status::passed)
+    return table.add({pair.name, "", "", "", "", "", std::string{to_string(pair.status)} + ": " + pair.reason});
   const std::string baseline = pair.variants.empty() ? "-" : median_text(pair.variants.front());
   for (const VariantResult& variant : pair.variants) {
     if (variant.role == evidence::VariantRole::baseline) continue;
     const evidence::Speedup* speedup = claimable(pair, variant);
-    const std::string name = variant.name + (variant.role == evidence::VariantRole::peer ? " (peer)" : variant.name == pair.best ? " (best)" : "");
+    const std::string name = variant.name + (variant.role == evidence::VariantRole::peer ? " (peer)"
+                                             : variant.name == pair.best                 ? " (best)"
+                                                                                         : "");
     table.add({pair.name, name, baseline, median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",
                variant.floor ? floor_text(*variant.floor) : "",
                speedup != nullptr ? std::string{to_string(speedup->verdict)} : variant.reason});
@@ -65,7 +70,8 @@ std::string chapters(const SuiteResult& suite) {
   std::map<std::string, MarkdownTable> tables;
   for (const PairResult& pair : suite.pairs) {
     const auto [table, added] = tables.try_emplace(
-        pair.chapter, std::vector<std::string>{"pair", "variant", "baseline", "median", "speedup, 95 % interval", "of its floor", "verdict"});
+        pair.chapter,
+        std::vector<std::string>{"pair", "variant", "baseline", "median", "speedup, 95 % interval", "of its floor", "verdict"});
     add_rows(pair, table->second);
   }
   std::string text;
@@ -102,8 +108,8 @@ std::string losses(const SuiteResult& suite) {
 
 std::string suite_markdown(const SuiteResult& suite, const evidence::Manifest& manifest) {
   return fmt::format("# aisp run {}\n\n{}\n{}{}{}{}{}{}", suite.run_id, machine_line(manifest),
-                     suite.interrupted ? "The run was interrupted; this is what was done until then.\n\n" : "", overview(suite), chapters(suite),
-                     problems(suite), skips(suite), losses(suite));
+                     suite.interrupted ? "The run was interrupted; this is what was done until then.\n\n" : "", overview(suite),
+                     chapters(suite), problems(suite), skips(suite), losses(suite));
 }
 
 }  // namespace aisp::report

@@ -44,7 +44,8 @@ evidence::Direction Judge::better(const std::vector<measure::Sample>& samples) c
   return evidence::Direction::lower;
 }
 
-evidence::Timing timing_of(const std::vector<measure::Sample>& samples, double offset_ms, const std::vector<double>& percentiles) {
+evidence::Timing timing_of(const std::vector<measure::Sample>& samples, double offset_ms,
+                           const std::vector<double>& percentiles) {
   evidence::Timing timing;
   timing.offset_ms = offset_ms;
   std::vector<double> times_ms;
@@ -63,7 +64,8 @@ evidence::Speedup speedup_of(const std::vector<measure::Sample>& baseline, const
   const std::vector<double> before = judged(baseline, judge);
   const std::vector<double> after = judged(variant, judge);
   const bool higher = judge.better(baseline) == evidence::Direction::higher;
-  const measure::Interval ratio = higher ? measure::ratio_of_medians(after, before, seed) : measure::ratio_of_medians(before, after, seed);
+  const measure::Interval ratio =
+      higher ? measure::ratio_of_medians(after, before, seed) : measure::ratio_of_medians(before, after, seed);
   return {ratio.value, ratio.low, ratio.high, measure::verdict(ratio)};
 }
 

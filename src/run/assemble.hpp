@@ -10,8 +10,8 @@ namespace aisp::run {
 
 // The value that decides between variants, one a sample.
 struct Judge {
-  std::string metric;      // empty: the time
-  double offset_ms = 0;    // of the stopwatch
+  std::string metric;    // empty: the time
+  double offset_ms = 0;  // of the stopwatch
   double operator()(const measure::Sample& sample) const;
   evidence::Direction better(const std::vector<measure::Sample>& samples) const;
 };

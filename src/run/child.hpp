@@ -14,11 +14,12 @@ struct Reporter {
   std::function<void(const std::string& line)> send;
 };
 
-// Runs all stages of one pair in this process: set-up, verification, warm-up, measurement, second verification, audit, teardown. Never
-// throws for what a pair does wrong: that is in the result. Also used directly by --in-process.
+// Runs all stages of one pair in this process: set-up, verification, warm-up, measurement, second verification, audit, teardown.
+// Never throws for what a pair does wrong: that is in the result. Also used directly by --in-process.
 evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter);
 
-// Entry of the hidden command `aisp __child FD`: reads one Request from stdin, runs it, writes lines to FD. Returns the exit status.
+// Entry of the hidden command `aisp __child FD`: reads one Request from stdin, runs it, writes lines to FD. Returns the exit
+// status.
 int child_main(int result_fd);
 
 }  // namespace aisp::run

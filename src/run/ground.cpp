@@ -46,7 +46,9 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   machine_->ceilings = machine::provisional_ceilings(machine_->facts.gpus.front());
   const machine::Nvml& nvml = machine::Nvml::get();
   if (nvml.available()) machine_->nvml = nvml.device(machine_->facts.gpus.front().uuid);
-  if (!machine_->nvml) lost_.push_back("no clock, power and temperature readings: " + (nvml.available() ? "NVML does not know this GPU" : nvml.error()));
+  if (!machine_->nvml)
+    lost_.push_back("no clock, power and temperature readings: " +
+                    (nvml.available() ? "NVML does not know this GPU" : nvml.error()));
   lost_.push_back("no clock lock: clocks are left as they are");
 }
 

@@ -18,10 +18,10 @@ class Ground {
   explicit Ground(const std::vector<std::string>& uuids);
   ~Ground();
 
-  const std::vector<int>& gpus() const { return ordinals_; }   // CUDA ordinals
+  const std::vector<int>& gpus() const { return ordinals_; }                  // CUDA ordinals
   std::optional<std::string> unmet(const Needs& needs, Device device) const;  // the reason to skip, nothing when all is met
-  double memory_scale() const;                                 // R05, by the smallest of the GPUs
-  evidence::GpuState sample() const;                           // of the first GPU, now
+  double memory_scale() const;                                                // R05, by the smallest of the GPUs
+  evidence::GpuState sample() const;                                          // of the first GPU, now
   evidence::Floor floor(const Cost& cost, double median_ms, const std::vector<evidence::GpuState>& states) const;
   // A time that the chip cannot reach, with the arithmetic.
   std::optional<std::string> impossible(const Cost& cost, double median_ms, Cache cache) const;

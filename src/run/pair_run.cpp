@@ -11,15 +11,11 @@
 #include "base/clock.hpp"
 #include "evidence/json.hpp"
 #include "measure/statistics.hpp"
-#include "profile/activity.hpp"
 #include "run/assemble.hpp"
-#include "run/auditor.hpp"
 
 namespace aisp::run {
 namespace {
 
-// Late work shorter than this is the host's own delay in asking.
-constexpr double late_work_ms = 0.25;
 // Clocks need a moment of load to rise from idle.
 constexpr double shortest_warmup_s = 0.1;
 constexpr double partial_every_s = 1;
@@ -124,9 +120,10 @@ bool PairRun::skip_unmet() {
     skipped.reason = *reason;
   }
   const bool baseline_runs = result_.variants.front().status != evidence::Status::skipped;
-  const bool any_optimized = std::any_of(result_.variants.begin(), result_.variants.end(), [](const evidence::VariantResult& variant) {
-    return variant.role == evidence::VariantRole::optimized && variant.status != evidence::Status::skipped;
-  });
+  const bool any_optimized =
+      std::any_of(result_.variants.begin(), result_.variants.end(), [](const evidence::VariantResult& variant) {
+        return variant.role == evidence::VariantRole::optimized && variant.status != evidence::Status::skipped;
+      });
   if (baseline_runs && any_optimized) return false;
   result_.status = evidence::Status::skipped;
   result_.reason = baseline_runs ? result_.variants[1].reason : result_.variants.front().reason;
@@ -167,17 +164,15 @@ pair::SessionOptions PairRun::session_options(bool small_shape) const {
           .scale = result_.scale,
           .small_shape = small_shape,
           .reproducible = request_.reproducible,
-          .red_zones = std::getenv("AISP_NO_RED_ZONES") == nullptr,
+          .red_zones = std::getenv("AISP_MEMORY_CHECKER") == nullptr,
           .scratch_parent = request_.scratch_parent};
 }
 
 bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   const bool small = pair_.verification == Verification::small_shape;
   if (small) verify_small_shape(seed);
-  const verify::Options options{.seed = seed,
-                                .compare_with_reference = !small,
-                                .compare_with_baseline = true,
-                                .require_repeatable = request_.reproducible};
+  const verify::Options options{
+      .seed = seed, .compare_with_reference = !small, .compare_with_baseline = true, .require_repeatable = request_.reproducible};
   const bool again = stage == "reverify";
   std::vector<verify::Outcome> outcomes = verify::verify(*session_, active(), options, again ? &outcomes_ : nullptr);
   for (verify::Outcome& outcome : outcomes)
@@ -266,7 +261,8 @@ void PairRun::warm_up() {
     }
   } catch (const measure::WaitsForGpu& variant) {
     if (start_ == Start::immediate) throw;
-    result_.warnings.push_back(fmt::format("{} waits for the GPU or queues more than fits: timed from an immediate start", variant.what()));
+    result_.warnings.push_back(
+        fmt::format("{} waits for the GPU or queues more than fits: timed from an immediate start", variant.what()));
     start_ = Start::immediate;
     empty_ms_.clear();
     return warm_up();
@@ -310,67 +306,6 @@ void PairRun::sample(measure::SamplingOptions options) {
   measure::Sampling sampling = measure::sample_rounds(timed_.size(), options, callbacks);
   for (std::size_t i = 0; i < timed_.size(); ++i) timed_[i].samples = std::move(sampling.samples[i]);
   result_.stopped_because = sampling.stopped_because;
-}
-
-void PairRun::take_offset() {
-  offset_ms_ = std::max(0.0, measure::median(empty_ms_) - empty_duration_ms_);
-  for (Timed& timed : timed_)
-    if (!timed.samples.empty()) timed.result->timing = timing_of(timed.samples, offset_ms_, request_.percentiles);
-}
-
-void PairRun::judge() {
-  const Judge judge{std::string{pair_.judged_by}, offset_ms_};
-  const evidence::VariantResult* best = nullptr;
-  for (Timed& timed : timed_) {
-    evidence::VariantResult& variant = *timed.result;
-    for (evidence::Metric& metric : metrics_of(timed.samples, request_.percentiles)) variant.metrics.push_back(std::move(metric));
-    variant.inference = inference_of(timed.samples, request_.percentiles);
-    variant.floor = ground_->floor(session_->workload().variant_cost(variant.name), variant.timing->summary.median, result_.gpu_states);
-    if (variant.role == evidence::VariantRole::baseline) continue;
-    variant.speedup = speedup_of(timed_.front().samples, timed.samples, judge, request_.seed);
-    if (variant.role != evidence::VariantRole::optimized) continue;
-    if (best == nullptr || variant.speedup->value > best->speedup->value) best = &variant;
-  }
-  if (best != nullptr) result_.best = best->name;
-  check_late_work();
-  check_floors();
-}
-
-void PairRun::check_late_work() {
-  for (const Timed& timed : timed_) {
-    std::vector<double> late_ms;
-    for (const measure::Sample& sample : timed.samples) late_ms.push_back(sample.late_ms);
-    const double median_ms = measure::median(late_ms);
-    if (median_ms > late_work_ms && median_ms > 0.02 * timed.result->timing->summary.median)
-      problem(timed.result->name, "late_work", fmt::format("the GPU worked on for {:.3g} ms after the end of the sample", median_ms),
-              "join other streams to launch.stream with events");
-  }
-}
-
-void PairRun::check_floors() {
-  for (const Timed& timed : timed_) {
-    const Cost cost = session_->workload().variant_cost(timed.variant->name);
-    const auto arithmetic = ground_->impossible(cost, timed.result->timing->summary.median, pair_.cache);
-    if (arithmetic) problem(timed.result->name, "possible_time", *arithmetic, "the declared cost is too high or work is missing");
-  }
-}
-
-void PairRun::audit() {
-  if (!session_->on_gpu()) return;
-  if (const auto& reason = profile::ActivityRecorder::unavailable()) {
-    result_.lost.push_back("no CUPTI, so hidden work is sought by its effects only: " + *reason);
-    return;
-  }
-  Auditor auditor{*session_};
-  if (empty_duration_ms_ > 0) empty_duration_ms_ = auditor.empty_kernel_ms();
-  for (const Timed& timed : timed_) {
-    const AuditedRun run = auditor.run(*timed.variant);
-    for (const std::string& finding : run.audit.findings)
-      problem(timed.result->name, "hidden_work", finding, "join other streams to launch.stream with events");
-    if (run.host_functions > 0 && !timed.variant->host_callbacks)
-      problem(timed.result->name, "hidden_work", fmt::format("{} host functions were queued", run.host_functions),
-              "set .host_callbacks where the CPU's part is the subject");
-  }
 }
 
 void PairRun::tear_down() {

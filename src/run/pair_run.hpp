@@ -23,7 +23,7 @@ class PairRun {
   evidence::PairResult run();
 
  private:
-  struct Timed {                       // a variant that takes part in the rounds
+  struct Timed {  // a variant that takes part in the rounds
     const Variant* variant;
     evidence::VariantResult* result;
     std::vector<measure::Sample> samples;
@@ -65,8 +65,8 @@ class PairRun {
   std::unique_ptr<measure::Stopwatch> stopwatch_;
   std::vector<verify::Outcome> outcomes_;  // at the timed shape, with the run's seed
   std::vector<Timed> timed_;
-  std::vector<double> empty_ms_;           // raw readings of the stopwatch for the least work
-  double empty_duration_ms_ = 0;           // what that work takes by itself
+  std::vector<double> empty_ms_;  // raw readings of the stopwatch for the least work
+  double empty_duration_ms_ = 0;  // what that work takes by itself
   double offset_ms_ = 0;
   Start start_ = Start::released;
 };

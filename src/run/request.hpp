@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parent tells the child that runs one pair, and what the child tells the parent while it runs. Both as JSON, one object a line.
+// What the parent tells the child that runs one pair, and what the child tells the parent while it runs. Both as JSON, one object
+// a line.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -20,23 +21,23 @@ struct StageLimits {  // seconds, already multiplied
 };
 
 struct Request {
-  std::string target;               // ch07:transpose
-  std::vector<std::string> gpus;    // UUIDs; the child makes only these visible to CUDA
+  std::string target;             // ch07:transpose
+  std::vector<std::string> gpus;  // UUIDs; the child makes only these visible to CUDA
   TimingMode mode = TimingMode::events;
-  int iterations = 20;              // minimum number of rounds
-  int warmup = 5;                   // rounds
-  bool fixed_iterations = false;    // stop at `iterations`
-  double confidence_width = 0.01;   // stop when the 95 % interval of every speedup is this narrow (relative)
-  double budget_s = 3.0;            // of sampling, when the interval stays wider
-  bool alternate = true;            // false: all samples of one variant, then the next (to show what alternation is worth)
-  bool cold_start = false;          // the first execution in a fresh process is reported too
+  int iterations = 20;             // minimum number of rounds
+  int warmup = 5;                  // rounds
+  bool fixed_iterations = false;   // stop at `iterations`
+  double confidence_width = 0.01;  // stop when the 95 % interval of every speedup is this narrow (relative)
+  double budget_s = 3.0;           // of sampling, when the interval stays wider
+  bool alternate = true;           // false: all samples of one variant, then the next (to show what alternation is worth)
+  bool cold_start = false;         // the first execution in a fresh process is reported too
   bool reproducible = false;
-  bool verify_only = false;         // each variant once, checked; nothing timed
+  bool verify_only = false;  // each variant once, checked; nothing timed
   std::uint64_t seed = 42;
   double scale = 1;                 // --scale times the device's memory scale (R05)
   std::vector<double> percentiles;  // further ones for every summary
   StageLimits limits;
-  std::string scratch_parent;       // folder in which the pair's scratch folder is made
+  std::string scratch_parent;  // folder in which the pair's scratch folder is made
 };
 
 void to_json(nlohmann::json& json, const Request& request);
@@ -48,6 +49,7 @@ std::string_view to_string(TimingMode mode);
 //   {"stage_done":"setup","elapsed_s":0.41}
 //   {"progress":{"round":12,"of":20}}         while sampling
 //   {"result":{...}}                          evidence::PairResult, last line; absent when the child died
-//   {"partial":{...}}                         the same with complete = false, after verification and every second while sampling, so that
+//   {"partial":{...}}                         the same with complete = false, after verification and every second while sampling,
+//   so that
 //                                             what was measured survives a crash or a timeout
 }  // namespace aisp::run

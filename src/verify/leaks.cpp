@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/leaks.hpp"
 
-#include <aisp/check.hpp>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <aisp/check.hpp>
+
+#include <cstdlib>
 
 namespace aisp::verify {
 namespace {
@@ -11,12 +13,18 @@ namespace {
 // Allocators round, keep caches and split blocks: less than this says nothing.
 constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
 
+// A memory checker keeps books of its own in this process's heap.
+bool heap_is_ours() {
+  static const bool ours = std::getenv("AISP_MEMORY_CHECKER") == nullptr;
+  return ours;
+}
+
 }  // namespace
 
 LeakWatch::Use LeakWatch::measure() const {
   Use use;
   const struct mallinfo2 info = mallinfo2();
-  use.host_bytes = static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+  if (heap_is_ours()) use.host_bytes = static_cast<std::int64_t>(info.uordblks + info.hblkhd);
   if (on_gpu_) {
     std::size_t free_bytes = 0, total_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &total_bytes));

@@ -29,7 +29,8 @@ std::vector<std::size_t> sample_indices(std::size_t count, std::size_t samples, 
 }
 
 // References can be dear (a dot product of thousands of generated values each): all CPUs take part.
-std::vector<double> evaluate(const std::vector<std::size_t>& indices, int threads, const std::function<double(std::size_t)>& expected) {
+std::vector<double> evaluate(const std::vector<std::size_t>& indices, int threads,
+                             const std::function<double(std::size_t)>& expected) {
   std::vector<double> values(indices.size());
   std::atomic<std::size_t> next{0};
   std::exception_ptr failure;
@@ -85,12 +86,13 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
                                std::uint64_t seed, int threads) {
   const Buffer& buffer = *session.results()[static_cast<std::size_t>(output)];
   const Workload& workload = session.workload();
-  const std::vector<std::size_t> indices =
-      sample_indices(snapshot.elements().count, session.pair().reference_samples, random_bits(seed, static_cast<std::uint64_t>(output)));
+  const std::vector<std::size_t> indices = sample_indices(snapshot.elements().count, session.pair().reference_samples,
+                                                          random_bits(seed, static_cast<std::uint64_t>(output)));
   if (threads <= 0) threads = session.cpus();
   const std::vector<double> values = snapshot.values(indices);
   const std::vector<double> expected = evaluate(indices, threads, [&](std::size_t index) {
-    return variant.changes_precision ? workload.expected_quantized(variant.name, output, index) : workload.expected_output(output, index);
+    return variant.changes_precision ? workload.expected_quantized(variant.name, output, index)
+                                     : workload.expected_output(output, index);
   });
 
   ReferenceCheck result;
@@ -107,13 +109,16 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
     result.accuracy.unquantized_l2 = errors_of(values, unquantized).relative_l2;
   }
   if (indices.empty()) return result;
-  const std::string worst = fmt::format("element {} is {:.9g}, expected {:.9g}", indices[errors.worst], values[errors.worst], expected[errors.worst]);
+  const std::string worst =
+      fmt::format("element {} is {:.9g}, expected {:.9g}", indices[errors.worst], values[errors.worst], expected[errors.worst]);
   if (limits.kind == Tolerance::Kind::exact) {
     if (errors.wrong != 0)
-      result.problems.push_back(fmt::format("{} of {} checked elements of {} are wrong; {}", errors.wrong, indices.size(), buffer.name, worst));
+      result.problems.push_back(
+          fmt::format("{} of {} checked elements of {} are wrong; {}", errors.wrong, indices.size(), buffer.name, worst));
   } else if (!(errors.relative_l2 <= limits.relative_l2) || !(errors.largest <= limits.element)) {
-    result.problems.push_back(fmt::format("{}: relative L2 error {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g}); {}",
-                                          buffer.name, errors.relative_l2, limits.relative_l2, errors.largest, limits.element, worst));
+    result.problems.push_back(
+        fmt::format("{}: relative L2 error {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g}); {}", buffer.name,
+                    errors.relative_l2, limits.relative_l2, errors.largest, limits.element, worst));
   }
   return result;
 }

@@ -14,8 +14,8 @@ struct ReferenceCheck {
   std::vector<std::string> problems;
 };
 
-// One output of one variant against the workload's float64 reference, on all elements or on Pair::reference_samples random ones (and the
-// first and the last).
+// One output of one variant against the workload's float64 reference, on all elements or on Pair::reference_samples random ones
+// (and the first and the last).
 ReferenceCheck check_reference(pair::Session& session, const Variant& variant, int output, const Snapshot& snapshot,
                                std::uint64_t seed, int threads);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <new>
 
 #include "verify/leaks.hpp"
 #include "verify/reference.hpp"
@@ -14,7 +15,8 @@
 namespace aisp::verify {
 namespace {
 
-// Two runs with different poison: an element that nobody writes holds one value after the first run and the other after the second.
+// Two runs with different poison: an element that nobody writes holds one value after the first run and the other after the
+// second.
 constexpr std::array<int, 2> poisons{pair::default_poison, 0x7B};
 
 // The outputs that a variant declares, in order, and how many elements of each are defined.
@@ -56,7 +58,8 @@ class VariantCheck {
       check_finished();
       run_once(poisons[1]);
       const Written again = written_by(session_, variant_);
-      if (again.lengths != written_.lengths) return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
+      if (again.lengths != written_.lengths)
+        return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
       session_.workload().validate(variant_.name);
       check_elements();
       check_tails();
@@ -66,6 +69,8 @@ class VariantCheck {
     } catch (const Unsupported& reason) {
       outcome_.unsupported = reason.what();
       return false;
+    } catch (const std::bad_alloc&) {
+      return fail("run", "out of memory", "close other programs or choose a smaller --scale");
     } catch (const std::exception& error) {
       return fail("run", error.what());
     }
@@ -81,7 +86,8 @@ class VariantCheck {
       const ReferenceCheck result =
           check_reference(session_, variant_, written_.outputs[i], first_[i], options_.seed, options_.reference_threads);
       for (const std::string& problem : result.problems) fail("reference", problem);
-      const double used = result.accuracy.limit_relative_l2 > 0 ? result.accuracy.relative_l2 / result.accuracy.limit_relative_l2 : 0;
+      const double used =
+          result.accuracy.limit_relative_l2 > 0 ? result.accuracy.relative_l2 / result.accuracy.limit_relative_l2 : 0;
       if (used <= worst) continue;
       worst = used;
       const bool repeatable = outcome_.accuracy.bitwise_repeatable;
@@ -96,7 +102,8 @@ class VariantCheck {
       return void(fail("baseline", "writes another number of outputs than the baseline"));
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
       if (written_.lengths[i] != baseline.written_.lengths[i]) {
-        fail("baseline", fmt::format("defines {} elements of {}, the baseline {}", written_.lengths[i], name(i), baseline.written_.lengths[i]));
+        fail("baseline", fmt::format("defines {} elements of {}, the baseline {}", written_.lengths[i], name(i),
+                                     baseline.written_.lengths[i]));
         continue;
       }
       const pair::Norms norms = pair::compare(first_[i].elements(), baseline.first_[i].elements());
@@ -104,10 +111,14 @@ class VariantCheck {
       outcome_.accuracy.versus_baseline_l2 = std::max(outcome_.accuracy.versus_baseline_l2, norms.relative_l2());
       if (limits.kind == Tolerance::Kind::exact) {
         if (norms.mismatches != 0)
-          fail("baseline", fmt::format("{} of {} elements of {} differ from the baseline's", norms.mismatches, written_.lengths[i], name(i)));
-      } else if (!variant_.changes_precision && (!(norms.relative_l2() <= 2 * limits.relative_l2) || !(norms.largest_element_error <= 2 * limits.element))) {
-        fail("baseline", fmt::format("{} differs from the baseline's: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
-                                     name(i), norms.relative_l2(), 2 * limits.relative_l2, norms.largest_element_error, 2 * limits.element));
+          fail("baseline",
+               fmt::format("{} of {} elements of {} differ from the baseline's", norms.mismatches, written_.lengths[i], name(i)));
+      } else if (!variant_.changes_precision &&
+                 (!(norms.relative_l2() <= 2 * limits.relative_l2) || !(norms.largest_element_error <= 2 * limits.element))) {
+        fail("baseline",
+             fmt::format(
+                 "{} differs from the baseline's: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
+                 name(i), norms.relative_l2(), 2 * limits.relative_l2, norms.largest_element_error, 2 * limits.element));
       }
     }
   }
@@ -117,7 +128,8 @@ class VariantCheck {
 
   void compare_with_earlier(const Outcome& earlier) {
     if (earlier.digests.empty() || earlier.digests != outcome_.digests) return;
-    fail("depends_on_inputs", "the outputs did not change with the inputs", "compute from the inputs in every run; keep nothing between runs");
+    fail("depends_on_inputs", "the outputs did not change with the inputs",
+         "compute from the inputs in every run; keep nothing between runs");
   }
 
  private:
@@ -134,7 +146,8 @@ class VariantCheck {
       const Buffer& buffer = *session_.results()[static_cast<std::size_t>(written_.outputs[i])];
       const pair::Elements now = session_.elements(buffer, written_.lengths[i]);
       if (pair::compare(now, first_[i].elements()).mismatches == 0) continue;
-      fail("finished", name(i) + " was still being written after the stream had finished", "join other streams to launch.stream with events");
+      fail("finished", name(i) + " was still being written after the stream had finished",
+           "join other streams to launch.stream with events");
       return;
     }
   }
@@ -146,7 +159,8 @@ class VariantCheck {
       if (buffer.role == Role::output) {
         const pair::Elements second = session_.elements(buffer, written_.lengths[i]);
         const std::size_t unwritten = pair::count_unwritten(first_[i].elements(), poisons[0], second, poisons[1]);
-        if (unwritten != 0) fail("written", fmt::format("{} of {} elements of {} were not written", unwritten, written_.lengths[i], name(i)));
+        if (unwritten != 0)
+          fail("written", fmt::format("{} of {} elements of {} were not written", unwritten, written_.lengths[i], name(i)));
       }
       if (const std::size_t wrong = pair::count_not_finite(first_[i].elements()); wrong != 0)
         fail("finite", fmt::format("{} of {} elements of {} are NaN or infinite", wrong, written_.lengths[i], name(i)));
@@ -156,11 +170,13 @@ class VariantCheck {
         second.sort();
       }
       repeatable &= pair::compare(second.elements(), first_[i].elements()).mismatches == 0;
-      outcome_.digests[buffer.name] = pair::digest(first_[i].elements().data, first_[i].elements().bytes(), first_[i].elements().gpu);
+      outcome_.digests[buffer.name] =
+          pair::digest(first_[i].elements().data, first_[i].elements().bytes(), first_[i].elements().gpu);
     }
     outcome_.accuracy.bitwise_repeatable = repeatable;
     if (!options_.require_repeatable) return;
-    if (!variant_.deterministic) fail("reproducible", "this variant has no deterministic path", "leave --reproducible out, or choose another variant");
+    if (!variant_.deterministic)
+      fail("reproducible", "this variant has no deterministic path", "leave --reproducible out, or choose another variant");
     else if (!repeatable) fail("reproducible", "two runs on the same inputs gave different bits");
   }
 
@@ -205,7 +221,8 @@ class VariantCheck {
 };
 
 // What prepare may depend on is in place before it; everything else changes after it.
-void prepare_all(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options, std::vector<Outcome>& outcomes) {
+void prepare_all(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
+                 std::vector<Outcome>& outcomes) {
   session.refill(options.seed);
   for (std::size_t v = 0; v < variants.size(); ++v) {
     outcomes[v].variant = variants[v]->name;

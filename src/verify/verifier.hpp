@@ -26,13 +26,14 @@ struct Options {
   std::uint64_t seed = 42;
   bool compare_with_reference = true;  // false: at the timed shape of a pair that has a small one
   bool compare_with_baseline = true;
-  bool require_repeatable = false;     // --reproducible: different bits on a second run are a failure
-  int reference_threads = 0;           // 0: one per CPU
+  bool require_repeatable = false;  // --reproducible: different bits on a second run are a failure
+  int reference_threads = 0;        // 0: one per CPU
 };
 
-// Executes every variant twice on new random inputs and checks what it did: outputs poisoned and completely written, finite, equal to the
-// float64 reference on samples and to the baseline in full, inputs and red zones untouched, nothing left running, no memory left behind.
-// The first variant is the baseline. Later rounds of inputs must change the outputs: pass the outcomes of an earlier seed as `earlier`.
+// Executes every variant twice on new random inputs and checks what it did: outputs poisoned and completely written, finite,
+// equal to the float64 reference on samples and to the baseline in full, inputs and red zones untouched, nothing left running, no
+// memory left behind. The first variant is the baseline. Later rounds of inputs must change the outputs: pass the outcomes of an
+// earlier seed as `earlier`.
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier = nullptr);
 

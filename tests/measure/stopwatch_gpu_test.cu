@@ -91,7 +91,8 @@ TEST_F(GpuStopwatch, TokensAreMarkedOnTheGpusClock) {
   stopwatch->time(tokens);
   const Sample sample = stopwatch->time(tokens);
   ASSERT_EQ(sample.marks.size(), 4u);
-  for (int token = 0; token < 4; ++token) EXPECT_NEAR(sample.marks[static_cast<std::size_t>(token)].at_ms, 0.2 * (token + 1), 0.02);
+  for (int token = 0; token < 4; ++token)
+    EXPECT_NEAR(sample.marks[static_cast<std::size_t>(token)].at_ms, 0.2 * (token + 1), 0.02);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPU side of the buffer operations gives what the CPU side gives.
-#include <aisp/check.hpp>
 #include <gtest/gtest.h>
+#include <aisp/check.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -49,7 +49,8 @@ void same_bits_from(const Pattern& pattern) {
 }
 
 TEST_F(GpuMemory, FillsHaveTheSameBitsOnCpuAndGpu) {
-  for (const Pattern& pattern : {uniform(-1, 1), uniform(-0.3f, 7.1f), normal(0, 1), normal(3, 0.02f), integers(-100, 100), sequence(3, 5)}) {
+  for (const Pattern& pattern :
+       {uniform(-1, 1), uniform(-0.3f, 7.1f), normal(0, 1), normal(3, 0.02f), integers(-100, 100), sequence(3, 5)}) {
     same_bits_from<double>(pattern);
     same_bits_from<float>(pattern);
     same_bits_from<__half>(pattern);

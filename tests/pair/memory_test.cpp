@@ -21,7 +21,7 @@ TEST(Compare, NormAndLargestElementError) {
   const std::vector<float> reference{3, 4, 0, 0};
   const std::vector<float> x{3, 4, 1, 0};
   const Norms norms = compare(elements(x), elements(reference));
-  EXPECT_NEAR(norms.relative_l2(), 0.2, 1e-12);             // 1 / 5
+  EXPECT_NEAR(norms.relative_l2(), 0.2, 1e-12);              // 1 / 5
   EXPECT_NEAR(norms.largest_element_error, 1 / 2.5, 1e-12);  // rms of the reference is 2.5
   EXPECT_EQ(norms.mismatches, 1u);
 }

@@ -18,8 +18,9 @@ class Everything final : public Workload {
         halves{setup.input<__nv_bfloat16>(1000, normal(0, 1))},
         keys{setup.input<std::uint32_t>(1000, integers(10, 20))},
         made{setup.input<int>(10, HostFill<int>{[](std::span<int> values, std::uint64_t seed) {
-               for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int>(i) + static_cast<int>(seed % 100);
-             }})},
+                                for (std::size_t i = 0; i < values.size(); ++i)
+                                  values[i] = static_cast<int>(i) + static_cast<int>(seed % 100);
+                              }})},
         state{setup.inout<double>(100, sequence(5, 2))},
         out{setup.output<float>(100)},
         file{setup.file("tokens.bin", 100003)},

@@ -34,8 +34,8 @@ TEST(ThreadTeam, WorkersAreTheSameThreadsInEveryCallAndTheFirstIsTheCaller) {
 TEST(ThreadTeam, AnExceptionReachesTheCallerAndTheTeamLivesOn) {
   const auto team = make_thread_team(2, false);
   EXPECT_THROW(team->run([](int worker) {
-                 if (worker == 1) throw std::runtime_error{"out"};
-               }),
+    if (worker == 1) throw std::runtime_error{"out"};
+  }),
                std::runtime_error);
   std::atomic<int> ran{0};
   team->run([&](int) { ++ran; });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only a GPU can do wrong: unfinished work on other streams, writes past device buffers, missing blocks, device memory left behind.
+// What only a GPU can do wrong: unfinished work on other streams, writes past device buffers, missing blocks, device memory left
+// behind.
 #include <gtest/gtest.h>
 
 #include "verify/verifier.hpp"
@@ -87,8 +88,12 @@ TEST_F(GpuVerify, HonestPasses) { EXPECT_TRUE(failed_checks(gpu_pair.optimized[0
 TEST_F(GpuVerify, SkippedElement) { EXPECT_TRUE(caught("written", {.name = "skips", .run = call<&GpuDoubling::skips>})); }
 TEST_F(GpuVerify, HiddenStream) { EXPECT_TRUE(caught("finished", {.name = "hidden", .run = call<&GpuDoubling::hidden_stream>})); }
 TEST_F(GpuVerify, DeviceLeak) { EXPECT_TRUE(caught("memory", {.name = "leaks", .run = call<&GpuDoubling::leaks>})); }
-TEST_F(GpuVerify, WriteBehindTheBuffer) { EXPECT_TRUE(caught("red_zones", {.name = "over", .run = call<&GpuDoubling::overruns>})); }
-TEST_F(GpuVerify, ModifiedInput) { EXPECT_TRUE(caught("inputs_unchanged", {.name = "spoil", .run = call<&GpuDoubling::spoils_input>})); }
+TEST_F(GpuVerify, WriteBehindTheBuffer) {
+  EXPECT_TRUE(caught("red_zones", {.name = "over", .run = call<&GpuDoubling::overruns>}));
+}
+TEST_F(GpuVerify, ModifiedInput) {
+  EXPECT_TRUE(caught("inputs_unchanged", {.name = "spoil", .run = call<&GpuDoubling::spoils_input>}));
+}
 
 }  // namespace
 }  // namespace aisp::verify

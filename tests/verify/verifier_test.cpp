@@ -22,17 +22,31 @@ class Doubling final : public Workload {
   Cost cost() const override { return {.host_bytes = 8.0 * count}; }
   double expected(std::size_t i) const override { return 2 * x_.host(i); }
 
-  void honest(Launch&) { all([&](std::size_t i) { return 2 * x_[i]; }); }
-  void added(Launch&) { all([&](std::size_t i) { return x_[i] + x_[i]; }); }
+  void honest(Launch&) {
+    all([&](std::size_t i) { return 2 * x_[i]; });
+  }
+  void added(Launch&) {
+    all([&](std::size_t i) { return x_[i] + x_[i]; });
+  }
   void skips(Launch&) {
     for (std::size_t i = 0; i < count; ++i)
       if (i != 4321) y_[i] = 2 * x_[i];
   }
-  void zeros(Launch&) { all([](std::size_t) { return 0.0f; }); }
-  void makes_nan(Launch&) { all([&](std::size_t i) { return i == 77 ? NAN : 2 * x_[i]; }); }
-  void one_wrong(Launch&) { all([&](std::size_t i) { return i == 7777 ? -y_old(i) : 2 * x_[i]; }); }
-  void rough(Launch&) { all([&](std::size_t i) { return static_cast<float>(static_cast<__half>(2 * x_[i])); }); }
-  void copies_input(Launch&) { all([&](std::size_t i) { return x_[i]; }); }
+  void zeros(Launch&) {
+    all([](std::size_t) { return 0.0f; });
+  }
+  void makes_nan(Launch&) {
+    all([&](std::size_t i) { return i == 77 ? NAN : 2 * x_[i]; });
+  }
+  void one_wrong(Launch&) {
+    all([&](std::size_t i) { return i == 7777 ? -y_old(i) : 2 * x_[i]; });
+  }
+  void rough(Launch&) {
+    all([&](std::size_t i) { return static_cast<float>(static_cast<__half>(2 * x_[i])); });
+  }
+  void copies_input(Launch&) {
+    all([&](std::size_t i) { return x_[i]; });
+  }
   void spoils_input(Launch& launch) {
     honest(launch);
     const_cast<float*>(x_.get())[5] += 1;
@@ -46,7 +60,9 @@ class Doubling final : public Workload {
     honest(launch);
     for (std::size_t i = 0; i < count; ++i) packed_[i] = y_[i];
   }
-  void replay(Launch&) { all([&](std::size_t i) { return packed_[i]; }); }
+  void replay(Launch&) {
+    all([&](std::size_t i) { return packed_[i]; });
+  }
   void remembers(Launch& launch) {
     if (kept_.empty()) {
       honest(launch);
@@ -133,7 +149,9 @@ TEST(Verify, CopiedInputIsCaught) { EXPECT_TRUE(caught_by("reference", {.name = 
 TEST(Verify, ModifiedInputIsCaught) {
   EXPECT_TRUE(caught_by("inputs_unchanged", {.name = "spoil", .run = call<&Doubling::spoils_input>}));
 }
-TEST(Verify, WriteBehindTheBufferIsCaught) { EXPECT_TRUE(caught_by("red_zones", {.name = "over", .run = call<&Doubling::overruns>})); }
+TEST(Verify, WriteBehindTheBufferIsCaught) {
+  EXPECT_TRUE(caught_by("red_zones", {.name = "over", .run = call<&Doubling::overruns>}));
+}
 TEST(Verify, WorkMovedToPrepareIsCaught) {
   EXPECT_TRUE(caught_by("reference", {.name = "replay", .run = call<&Doubling::replay>, .prepare = call<&Doubling::precompute>}));
 }

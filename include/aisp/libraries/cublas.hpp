@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLAS, opened at run time: nothing of it is linked. A variant that uses it says `.needs = {.libraries = {Library::cublas}}`.
 #pragma once
+#include <cublas_v2.h>
 #include <aisp/check.hpp>
 #include <aisp/library.hpp>
-#include <cublas_v2.h>
 
 #include <stdexcept>
 #include <string>
@@ -12,11 +12,12 @@ namespace aisp {
 
 inline void check(cublasStatus_t status, const std::source_location& where = std::source_location::current()) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw std::runtime_error{"cuBLAS status " + std::to_string(status) + " at line " + std::to_string(where.line()) + " of " + where.file_name()};
+    throw std::runtime_error{"cuBLAS status " + std::to_string(status) + " at line " + std::to_string(where.line()) + " of " +
+                             where.file_name()};
 }
 
-// A handle with a workspace of its own, so that no call allocates and results do not depend on the stream. Matrices are column-major, as
-// cuBLAS has them: C = A B in row-major order is C^T = B^T A^T, that is gemm(n, m, k, B, A).
+// A handle with a workspace of its own, so that no call allocates and results do not depend on the stream. Matrices are
+// column-major, as cuBLAS has them: C = A B in row-major order is C^T = B^T A^T, that is gemm(n, m, k, B, A).
 class Cublas {
  public:
   Cublas() {
@@ -55,9 +56,9 @@ class Cublas {
 
  private:
   // Spelled out because the header overloads the name.
-  using GemmEx = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*, const void*, cudaDataType_t,
-                                int, const void*, cudaDataType_t, int, const void*, void*, cudaDataType_t, int, cublasComputeType_t,
-                                cublasGemmAlgo_t);
+  using GemmEx = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*, const void*,
+                                cudaDataType_t, int, const void*, cudaDataType_t, int, const void*, void*, cudaDataType_t, int,
+                                cublasComputeType_t, cublasGemmAlgo_t);
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
   cublasHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;

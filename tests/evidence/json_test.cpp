@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/json.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "../report/sample_suite.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "evidence/manifest.hpp"
+#include "evidence/results_log.hpp"
+
+namespace aisp::evidence {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+namespace sample = report::sample;
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.status(), base::Exit::usage);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Json, ThereAndBackIsTheSame) {
+  const json once = sample::suite();
+  EXPECT_EQ(json(once.get<SuiteResult>()), once);
+  const json manifest = sample::manifest();
+  EXPECT_EQ(json(manifest.get<Manifest>()), manifest);
+}
+
+TEST(Json, KeepsTheFieldNamesOfTheSourceMaterial) {
+  const json pair = sample::passed_pair();
+  for (const char* name : {"timeout_stage", "timeout_duration_seconds", "timeout_limit_seconds", "watchdog", "errors", "schema_version"})
+    EXPECT_TRUE(pair.contains(name)) << name;
+  for (const char* name : {"mean_ms", "median_ms", "std_ms", "p99_ms", "iterations", "raw_times_ms"})
+    EXPECT_TRUE(pair["variants"][0]["timing"].contains(name)) << name;
+  EXPECT_EQ(pair["watchdog"]["setup"]["limit_s"], 30);
+}
+
+TEST(Json, NothingThatIsNotANumber) {
+  PairResult pair = sample::passed_pair();
+  pair.variants[0].accuracy->relative_l2 = INFINITY;
+  pair.wall_s = NAN;
+  const std::string text = json(pair).dump();
+  EXPECT_EQ(text.find("nan"), std::string::npos);
+  EXPECT_EQ(text.find("inf\""), std::string::npos);
+  EXPECT_TRUE(std::isnan(json::parse(text).get<PairResult>().wall_s));
+}
+
+TEST(Json, UnknownFieldsAreIgnored) {
+  json pair = sample::passed_pair();
+  pair["of_a_later_version"] = {1, 2, 3};
+  EXPECT_EQ(pair.get<PairResult>().target, "ch07:transpose");
+}
+
+TEST(Json, AWrongTypeIsNamedWithItsPlace) {
+  json pair = sample::passed_pair();
+  pair["variants"][1]["speedup"]["low"] = "fast";
+  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("result.variants[1].speedup.low: expected a number, found string"));
+  pair = sample::passed_pair();
+  pair["status"] = "splendid";
+  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("passed, failed, timeout, crashed, skipped"));
+  pair = sample::passed_pair();
+  pair["variants"] = 7;
+  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("expected an array"));
+  pair = sample::passed_pair();
+  pair["gpu_states"][0]["sm_clock_mhz"] = 1e300;
+  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("sm_clock_mhz"));
+  pair["gpu_states"][0]["sm_clock_mhz"] = 99999999999;
+  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("out of range"));
+}
+
+TEST(Json, HostileTextIsRefused) {
+  EXPECT_THAT(error_of([] { parse_json("{\"a\": ", "x.json"); }), HasSubstr("x.json: not valid JSON"));
+  EXPECT_THAT(error_of([] { parse_json(std::string(100000, '['), "x.json"); }), HasSubstr("nested too deeply"));
+  EXPECT_THAT(error_of([] { parse_json(std::string("\x00\xff\xfe", 3), "x.json"); }), HasSubstr("x.json"));
+}
+
+class Log : public testing::Test {
+ protected:
+  std::filesystem::path write(const std::string& text) {
+    const auto path = folder_.path() / "results.jsonl";
+    base::write_atomically(path, text);
+    return path;
+  }
+  std::string header_ = header_line("run1", "2026-01-02T03:04:05Z") + "\n";
+  std::string line_ = to_line(sample::passed_pair()) + "\n";
+  base::ScratchDirectory folder_;
+};
+
+TEST_F(Log, TheLastResultOfATargetCounts) {
+  PairResult again = sample::passed_pair();
+  again.reason = "again";
+  const ResultsLog log = read_results_log(write(header_ + line_ + to_line(again) + "\n"));
+  ASSERT_EQ(log.results.size(), 1u);
+  EXPECT_EQ(log.results[0].reason, "again");
+  EXPECT_EQ(log.run_id, "run1");
+  EXPECT_TRUE(log.warnings.empty());
+}
+
+TEST_F(Log, ACutLastLineIsAWarning) {
+  const ResultsLog log = read_results_log(write(header_ + line_ + line_.substr(0, 300)));
+  EXPECT_EQ(log.results.size(), 1u);
+  ASSERT_EQ(log.warnings.size(), 1u);
+  EXPECT_THAT(log.warnings[0], HasSubstr("results.jsonl:3"));
+}
+
+TEST_F(Log, RubbishInTheMiddleIsAnErrorWithItsLine) {
+  EXPECT_THAT(error_of([&] { read_results_log(write(header_ + "rubbish\n" + line_)); }), HasSubstr("results.jsonl:2"));
+  EXPECT_THAT(error_of([&] { read_results_log(write(header_ + "[1]\n" + line_)); }), HasSubstr("expected an object"));
+  EXPECT_THAT(error_of([&] { read_results_log(write("{\"schema_version\":99}\n")); }), HasSubstr("schema version 99"));
+  EXPECT_THAT(error_of([&] { read_results_log(write("")); }), HasSubstr("empty"));
+}
+
+TEST(Manifests, DifferencesNameWhatMatters) {
+  Manifest before = sample::manifest(), after = sample::manifest();
+  EXPECT_TRUE(differences(before, after).empty());
+  after.run_id = "other";
+  after.started_utc = "later";
+  EXPECT_TRUE(differences(before, after).empty());
+  after.driver_version = "590.1";
+  after.configuration[1].value = "8";
+  after.gpus[0].sm_clock_max_mhz = 1755;
+  std::vector<std::string> fields;
+  for (const Difference& difference : differences(before, after)) fields.push_back(difference.field);
+  EXPECT_THAT(fields, testing::ElementsAre("configuration.seed", "driver_version", "gpus[0].sm_clock_max_mhz"));
+}
+
+TEST(Manifests, OnlyHarmlessVariablesAreRecorded) {
+  const char* environment[] = {"CUDA_VISIBLE_DEVICES=0", "AWS_SECRET=x", "PATH=/bin", "LD_LIBRARY_PATH=/a", "broken", nullptr};
+  const auto recorded = recorded_environment(environment);
+  EXPECT_EQ(recorded.size(), 2u);
+  EXPECT_EQ(recorded.at("LD_LIBRARY_PATH"), "/a");
+}
+
+}  // namespace
+}  // namespace aisp::evidence

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// A made-up run that holds one of everything a report must show.
+#pragma once
+#include "evidence/manifest.hpp"
+#include "evidence/result.hpp"
+
+namespace aisp::report::sample {
+
+inline evidence::VariantResult variant(const char* name, evidence::VariantRole role, double median_ms) {
+  evidence::VariantResult result;
+  result.name = name;
+  result.role = role;
+  evidence::Timing timing;
+  timing.summary = {.count = 20, .mean = median_ms * 1.01, .median = median_ms, .std = median_ms * 0.02, .min = median_ms * 0.98,
+                    .max = median_ms * 1.1, .p25 = median_ms * 0.99, .p50 = median_ms, .p75 = median_ms * 1.02, .p90 = median_ms * 1.05,
+                    .p95 = median_ms * 1.06, .p99 = median_ms * 1.09};
+  timing.offset_ms = 0.0022;
+  timing.raw_times_ms = {median_ms + 0.0022};
+  timing.host_times_ms = {median_ms + 0.01};
+  timing.rounds = {0};
+  result.timing = timing;
+  result.accuracy = evidence::Accuracy{.relative_l2 = 1.25e-7, .limit_relative_l2 = 1e-5, .limit_max_error = 1.6e-4, .samples = 4096,
+                                       .bitwise_repeatable = true};
+  return result;
+}
+
+inline evidence::PairResult passed_pair() {
+  evidence::PairResult pair;
+  pair.target = "ch07:transpose";
+  pair.chapter = "ch07";
+  pair.name = "transpose";
+  pair.teaches = "one side of a transpose must stride";
+  pair.bound = "memory";
+  pair.device = "gpu";
+  pair.gpus = {"GPU-0001"};
+  pair.best = "tiled";
+  pair.seed = 42;
+  pair.started_utc = "2026-01-02T03:04:05Z";
+  pair.stopped_because = "interval narrow";
+  pair.variants = {variant("direct", evidence::VariantRole::baseline, 4.2), variant("tiled", evidence::VariantRole::optimized, 0.5443),
+                   variant("half", evidence::VariantRole::optimized, 0.3), variant("library", evidence::VariantRole::peer, 1.8)};
+  pair.variants[1].speedup = evidence::Speedup{7.716, 7.70, 7.73, evidence::Verdict::faster};
+  pair.variants[1].floor = evidence::Floor{.milliseconds = 0.505, .percent = 92.8, .limiter = "memory", .ceiling = "4.25 TB/s",
+                                           .source = "provisional", .held_back_by = "memory"};
+  pair.variants[2].speedup = evidence::Speedup{1.01, 0.99, 1.03, evidence::Verdict::cannot_tell};
+  pair.variants[2].changes_precision = true;
+  pair.variants[2].accuracy->unquantized_l2 = 1.6e-3;
+  pair.variants[3].speedup = evidence::Speedup{2.33, 2.32, 2.34, evidence::Verdict::faster};
+  pair.variants[1].prepare_ms = 3.5;
+  evidence::InferenceTiming inference;
+  inference.requests = 2;
+  inference.tokens = 64;
+  inference.ttft_ms.mean = inference.ttft_ms.p50 = inference.ttft_ms.p99 = 12.5;
+  inference.tpot_ms.mean = inference.tpot_ms.p50 = inference.tpot_ms.p99 = 0.75;
+  pair.variants[1].inference = inference;
+  evidence::Metric metric{.name = "chain_done", .unit = "us", .better = evidence::Direction::lower, .raw = {571}};
+  metric.summary.median = 571;
+  pair.variants[1].metrics = {metric};
+  pair.gpu_states = {{1980, 3201, 512.5, 45, 4}};
+  pair.lost = {"no CUPTI: library absent"};
+  pair.watchdog = {{"setup", 0, 0.3, 30, true}, {"verify", 0.3, 0.5, 60, true}};
+  pair.wall_s = 1.5;
+  return pair;
+}
+
+inline evidence::PairResult ended_pair(const char* name, evidence::Status status, const char* reason) {
+  evidence::PairResult pair = passed_pair();
+  pair.chapter = "ch10";
+  pair.name = name;
+  pair.target = std::string{"ch10:"} + name;
+  pair.status = status;
+  pair.reason = reason;
+  return pair;  // with the speedups of a liar: no report may show them
+}
+
+inline evidence::SuiteResult suite() {
+  evidence::SuiteResult result;
+  result.run_id = "20260102_030405";
+  result.started_utc = "2026-01-02T03:04:05Z";
+  result.wall_s = 75;
+  result.pairs = {passed_pair(), ended_pair("wrong", evidence::Status::failed, "tiled: 3 of 4096 checked elements are wrong"),
+                  ended_pair("slow", evidence::Status::timeout, "measurement took longer than 15 s"),
+                  ended_pair("wild", evidence::Status::crashed, "crashed in warmup (SIGSEGV, invalid memory access)"),
+                  ended_pair("multi|gpu", evidence::Status::skipped, "needs 2 GPUs with peer access, found 1")};
+  result.pairs[1].problems = {{"verify", "tiled", "reference", "3 of 4096 checked elements are wrong", "look at the edges"}};
+  result.pairs[2].timeout_stage = "measurement";
+  result.pairs[2].timeout_limit_seconds = 15;
+  result.pairs[2].timeout_duration_seconds = 15.2;
+  return result;
+}
+
+inline evidence::Manifest manifest() {
+  evidence::Manifest m;
+  m.run_id = "20260102_030405";
+  m.started_utc = "2026-01-02T03:04:05Z";
+  m.aisp_version = "0.1.0";
+  m.commit = "0123456789abcdef";
+  m.gpus = {{.ordinal = 0, .name = "NVIDIA H200", .uuid = "GPU-0001", .sm = 90, .memory_bytes = 150000000000}};
+  m.driver_version = "580.95.05";
+  m.cpu = "Some CPU";
+  m.cpus_usable = 16;
+  m.configuration = {{"iterations", "20", "default"}, {"seed", "7", "flag"}};
+  m.environment = {{"CUDA_VISIBLE_DEVICES", "0"}};
+  return m;
+}
+
+}  // namespace aisp::report::sample
