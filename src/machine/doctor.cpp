@@ -30,8 +30,9 @@ std::string cuda_text(int version) { return std::to_string(version / 1000) + "."
 void examine_driver(const Machine& machine, Findings& findings) {
   const std::string& version = machine.driver_version;
   if (version.empty() && machine.driver_cuda_version == 0) {
-    findings.push_back({"driver", machine.gpus.empty() ? Level::info : Level::warning, "no NVIDIA driver",
-                        "to use a GPU, install driver 580 or newer (setup.sh --with-driver), or start the container with its GPUs"});
+    findings.push_back(
+        {"driver", machine.gpus.empty() ? Level::info : Level::warning, "no NVIDIA driver",
+         "to use a GPU, install driver 580 or newer (setup.sh --with-driver), or start the container with its GPUs"});
     return;
   }
   const std::string supports = machine.driver_cuda_version > 0 ? ", supports CUDA " + cuda_text(machine.driver_cuda_version) : "";

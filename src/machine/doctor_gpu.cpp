@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
 #include "base/text.hpp"
 #include "machine/doctor_parts.hpp"
 #include "machine/needs.hpp"
@@ -29,7 +31,7 @@ void identity(const Gpu& gpu, GpuReport& report) {
   else report.add("", Level::ok, what);
   if (const double scale = memory_scale(gpu.memory_bytes); scale < 1)
     report.add("memory", Level::info,
-               "workloads run at " + std::to_string(static_cast<int>(scale * 100 + 0.5)) + " % of their full size",
+               "workloads run at " + std::to_string(std::lround(scale * 100)) + " % of their full size",
                "full size needs a GPU of 16 GB");
 }
 

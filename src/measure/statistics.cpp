@@ -78,8 +78,8 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
 }
 
 evidence::Verdict verdict(const Interval& speedup) {
-  if (speedup.low > 1) return evidence::Verdict::faster;
-  if (speedup.high < 1) return evidence::Verdict::slower;
+  if (speedup.low > 1 && speedup.value >= 1 + smallest_difference) return evidence::Verdict::faster;
+  if (speedup.high < 1 && speedup.value <= 1 / (1 + smallest_difference)) return evidence::Verdict::slower;
   return evidence::Verdict::cannot_tell;
 }
 

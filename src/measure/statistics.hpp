@@ -27,7 +27,12 @@ struct Interval {
 Interval ratio_of_medians(std::span<const double> numerator, std::span<const double> denominator, std::uint64_t seed,
                           int resamples = 1000);
 
-// Faster or slower when the interval excludes 1, cannot tell otherwise.
+// Equal work differs by up to this much between two places in one executable (code and data alignment), and the stopwatch is
+// accurate to 1 %; an interval knows neither, so no verdict rests on less.
+inline constexpr double smallest_difference = 0.01;
+
+// Faster or slower when the interval excludes 1 and the median ratio is at least `smallest_difference` away from it; cannot
+// tell otherwise.
 evidence::Verdict verdict(const Interval& speedup);
 
 }  // namespace aisp::measure

@@ -39,7 +39,8 @@ TEST(Json, ThereAndBackIsTheSame) {
 
 TEST(Json, KeepsTheFieldNamesOfTheSourceMaterial) {
   const json pair = sample::passed_pair();
-  for (const char* name : {"timeout_stage", "timeout_duration_seconds", "timeout_limit_seconds", "watchdog", "errors", "schema_version"})
+  for (const char* name :
+       {"timeout_stage", "timeout_duration_seconds", "timeout_limit_seconds", "watchdog", "errors", "schema_version"})
     EXPECT_TRUE(pair.contains(name)) << name;
   for (const char* name : {"mean_ms", "median_ms", "std_ms", "p99_ms", "iterations", "raw_times_ms"})
     EXPECT_TRUE(pair["variants"][0]["timing"].contains(name)) << name;
@@ -65,7 +66,8 @@ TEST(Json, UnknownFieldsAreIgnored) {
 TEST(Json, AWrongTypeIsNamedWithItsPlace) {
   json pair = sample::passed_pair();
   pair["variants"][1]["speedup"]["low"] = "fast";
-  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("result.variants[1].speedup.low: expected a number, found string"));
+  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }),
+              HasSubstr("result.variants[1].speedup.low: expected a number, found string"));
   pair = sample::passed_pair();
   pair["status"] = "splendid";
   EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("passed, failed, timeout, crashed, skipped"));

@@ -76,6 +76,8 @@ TEST(Verdict, NeedsAnIntervalThatExcludesOne) {
   EXPECT_EQ(verdict({1.2, 1.1, 1.3}), evidence::Verdict::faster);
   EXPECT_EQ(verdict({0.8, 0.7, 0.9}), evidence::Verdict::slower);
   EXPECT_EQ(verdict({1.02, 0.99, 1.05}), evidence::Verdict::cannot_tell);
+  EXPECT_EQ(verdict({1.008, 1.007, 1.009}), evidence::Verdict::cannot_tell) << "narrower than what alignment alone does";
+  EXPECT_EQ(verdict({0.992, 0.991, 0.993}), evidence::Verdict::cannot_tell);
 }
 
 }  // namespace

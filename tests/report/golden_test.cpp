@@ -40,7 +40,8 @@ TEST(Console, ColourOnlyWhenAsked) {
 }
 
 TEST(Reports, NoSpeedupForAPairThatDidNotPass) {
-  for (const auto status : {evidence::Status::failed, evidence::Status::timeout, evidence::Status::crashed, evidence::Status::skipped}) {
+  for (const auto status :
+       {evidence::Status::failed, evidence::Status::timeout, evidence::Status::crashed, evidence::Status::skipped}) {
     evidence::SuiteResult liar;
     liar.pairs = {sample::ended_pair("liar", status, "for a reason")};
     for (const std::string& text : {suite_markdown(liar, sample::manifest()), pair_markdown(liar.pairs[0]), suite_csv(liar),

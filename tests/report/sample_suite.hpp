@@ -11,16 +11,25 @@ inline evidence::VariantResult variant(const char* name, evidence::VariantRole r
   result.name = name;
   result.role = role;
   evidence::Timing timing;
-  timing.summary = {.count = 20, .mean = median_ms * 1.01, .median = median_ms, .std = median_ms * 0.02, .min = median_ms * 0.98,
-                    .max = median_ms * 1.1, .p25 = median_ms * 0.99, .p50 = median_ms, .p75 = median_ms * 1.02, .p90 = median_ms * 1.05,
-                    .p95 = median_ms * 1.06, .p99 = median_ms * 1.09};
+  timing.summary = {.count = 20,
+                    .mean = median_ms * 1.01,
+                    .median = median_ms,
+                    .std = median_ms * 0.02,
+                    .min = median_ms * 0.98,
+                    .max = median_ms * 1.1,
+                    .p25 = median_ms * 0.99,
+                    .p50 = median_ms,
+                    .p75 = median_ms * 1.02,
+                    .p90 = median_ms * 1.05,
+                    .p95 = median_ms * 1.06,
+                    .p99 = median_ms * 1.09};
   timing.offset_ms = 0.0022;
   timing.raw_times_ms = {median_ms + 0.0022};
   timing.host_times_ms = {median_ms + 0.01};
   timing.rounds = {0};
   result.timing = timing;
-  result.accuracy = evidence::Accuracy{.relative_l2 = 1.25e-7, .limit_relative_l2 = 1e-5, .limit_max_error = 1.6e-4, .samples = 4096,
-                                       .bitwise_repeatable = true};
+  result.accuracy = evidence::Accuracy{
+      .relative_l2 = 1.25e-7, .limit_relative_l2 = 1e-5, .limit_max_error = 1.6e-4, .samples = 4096, .bitwise_repeatable = true};
   return result;
 }
 
@@ -37,11 +46,16 @@ inline evidence::PairResult passed_pair() {
   pair.seed = 42;
   pair.started_utc = "2026-01-02T03:04:05Z";
   pair.stopped_because = "interval narrow";
-  pair.variants = {variant("direct", evidence::VariantRole::baseline, 4.2), variant("tiled", evidence::VariantRole::optimized, 0.5443),
+  pair.variants = {variant("direct", evidence::VariantRole::baseline, 4.2),
+                   variant("tiled", evidence::VariantRole::optimized, 0.5443),
                    variant("half", evidence::VariantRole::optimized, 0.3), variant("library", evidence::VariantRole::peer, 1.8)};
   pair.variants[1].speedup = evidence::Speedup{7.716, 7.70, 7.73, evidence::Verdict::faster};
-  pair.variants[1].floor = evidence::Floor{.milliseconds = 0.505, .percent = 92.8, .limiter = "memory", .ceiling = "4.25 TB/s",
-                                           .source = "provisional", .held_back_by = "memory"};
+  pair.variants[1].floor = evidence::Floor{.milliseconds = 0.505,
+                                           .percent = 92.8,
+                                           .limiter = "memory",
+                                           .ceiling = "4.25 TB/s",
+                                           .source = "provisional",
+                                           .held_back_by = "memory"};
   pair.variants[2].speedup = evidence::Speedup{1.01, 0.99, 1.03, evidence::Verdict::cannot_tell};
   pair.variants[2].changes_precision = true;
   pair.variants[2].accuracy->unquantized_l2 = 1.6e-3;

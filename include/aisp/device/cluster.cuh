@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thread block clusters (sm_90): blocks that run at the same time, synchronise, and reach each other's shared memory (DSMEM). No block
-// may end while another can still reach its shared memory: such kernels end with cluster_sync.
+// Thread block clusters (sm_90): blocks that run at the same time, synchronise, and reach each other's shared memory (DSMEM). No
+// block may end while another can still reach its shared memory: such kernels end with cluster_sync.
 #pragma once
 #include <aisp/device/arch.cuh>
 
@@ -60,7 +60,8 @@ __device__ __forceinline__ void cluster_sync() {
   cluster_wait();
 }
 
-// mapa.shared::cluster: the address of what lies at `local`'s place in the shared memory of block `rank`. Takes no time to speak of.
+// mapa.shared::cluster: the address of what lies at `local`'s place in the shared memory of block `rank`. Takes no time to speak
+// of.
 __device__ __forceinline__ std::uint32_t remote_address(const void* local, unsigned rank) {
   std::uint32_t remote = 0;
 #if AISP_SM >= 90
@@ -137,7 +138,8 @@ __device__ __forceinline__ void store_remote_u32(std::uint32_t address, std::uin
 // remote_address with the same rank; that block expects the bytes (barrier_arrive_expect) and waits with barrier_wait_cluster.
 __device__ __forceinline__ void store_async_f32(std::uint32_t address, float value, std::uint32_t remote_barrier) {
 #if AISP_SM >= 90
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(address), "f"(value), "r"(remote_barrier)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(address), "f"(value),
+               "r"(remote_barrier)
                : "memory");
 #else
   unsupported_architecture();
@@ -146,8 +148,8 @@ __device__ __forceinline__ void store_async_f32(std::uint32_t address, float val
 
 __device__ __forceinline__ void store_async_f32x4(std::uint32_t address, float4 value, std::uint32_t remote_barrier) {
 #if AISP_SM >= 90
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address), "f"(value.x),
-               "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_barrier)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+               "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_barrier)
                : "memory");
 #else
   unsupported_architecture();

@@ -5,8 +5,8 @@
 
 namespace aisp::device {
 
-// fence.proxy.async (sm_90): ordinary writes before it are seen by the asynchronous proxy (TMA, wgmma) afterwards. Every writing thread
-// fences first, then the threads synchronise, then one of them starts the TMA store.
+// fence.proxy.async (sm_90): ordinary writes before it are seen by the asynchronous proxy (TMA, wgmma) afterwards. Every writing
+// thread fences first, then the threads synchronise, then one of them starts the TMA store.
 __device__ __forceinline__ void fence_proxy_async() {
 #if AISP_SM >= 90
   asm volatile("fence.proxy.async;" ::: "memory");
@@ -35,7 +35,8 @@ __device__ __forceinline__ void fence_cluster() {
 #endif
 }
 
-// ld.acquire and st.release on 32-bit flags in global memory: what was written before the store is seen after a load that reads its value.
+// ld.acquire and st.release on 32-bit flags in global memory: what was written before the store is seen after a load that reads
+// its value.
 __device__ __forceinline__ unsigned load_acquire_gpu(const unsigned* flag) {
   unsigned value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(global_address(flag)) : "memory");
@@ -58,8 +59,8 @@ __device__ __forceinline__ void add_release_gpu(unsigned* counter, unsigned valu
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(global_address(counter)), "r"(value) : "memory");
 }
 
-// griddepcontrol.launch_dependents (sm_90): the next kernel of the stream may start when all blocks have said so or ended, if it was launched
-// with programmatic stream serialization.
+// griddepcontrol.launch_dependents (sm_90): the next kernel of the stream may start when all blocks have said so or ended, if it
+// was launched with programmatic stream serialization.
 __device__ __forceinline__ void let_dependents_start() {
 #if AISP_SM >= 90
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -68,8 +69,8 @@ __device__ __forceinline__ void let_dependents_start() {
 #endif
 }
 
-// griddepcontrol.wait: until the kernels before this one have completed and their writes can be seen. Nothing that they write may be
-// read, and nothing that they read may be written, before it. Returns at once in a kernel that was launched plainly.
+// griddepcontrol.wait: until the kernels before this one have completed and their writes can be seen. Nothing that they write may
+// be read, and nothing that they read may be written, before it. Returns at once in a kernel that was launched plainly.
 __device__ __forceinline__ void wait_for_previous_kernel() {
 #if AISP_SM >= 90
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier: a barrier in shared memory that counts arrivals of threads and bytes of asynchronous copies. A phase completes when the
-// expected arrivals and all expected bytes have come; then the next begins. Waiting names the phase by its parity: 0 for the first phase, 1 for
-// the second, 0 for the third. A wait on a new barrier with parity 1 returns at once ("the phase before the first has completed").
+// mbarrier: a barrier in shared memory that counts arrivals of threads and bytes of asynchronous copies. A phase completes when
+// the expected arrivals and all expected bytes have come; then the next begins. Waiting names the phase by its parity: 0 for the
+// first phase, 1 for the second, 0 for the third. A wait on a new barrier with parity 1 returns at once ("the phase before the
+// first has completed").
 #pragma once
 #include <aisp/device/arch.cuh>
 
@@ -36,10 +37,12 @@ __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
 #endif
 }
 
-// mbarrier.arrive.expect_tx: one arrival that adds `bytes` to what the present phase waits for. Done before the copies are started.
+// mbarrier.arrive.expect_tx: one arrival that adds `bytes` to what the present phase waits for. Done before the copies are
+// started.
 __device__ __forceinline__ void barrier_arrive_expect(std::uint64_t* barrier, unsigned bytes) {
 #if AISP_SM >= 90
-  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
 #else
   unsupported_architecture();
 #endif
@@ -54,8 +57,8 @@ __device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, unsigned 
 #endif
 }
 
-// mbarrier.try_wait.parity: true when the phase of that parity has completed; may suspend the thread for a while first. True acquires what
-// the arriving threads released.
+// mbarrier.try_wait.parity: true when the phase of that parity has completed; may suspend the thread for a while first. True
+// acquires what the arriving threads released.
 __device__ __forceinline__ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity) {
 #if AISP_SM >= 90
   unsigned completed;
@@ -92,8 +95,8 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned pa
   }
 }
 
-// mapa + mbarrier.arrive.release.cluster: one arrival at the barrier that lies at the same place in block `rank` of the cluster. That block
-// waits with barrier_wait_cluster, and must still be running: end such kernels with a cluster barrier.
+// mapa + mbarrier.arrive.release.cluster: one arrival at the barrier that lies at the same place in block `rank` of the cluster.
+// That block waits with barrier_wait_cluster, and must still be running: end such kernels with a cluster barrier.
 __device__ __forceinline__ void barrier_arrive_remote(std::uint64_t* barrier, unsigned rank) {
 #if AISP_SM >= 90
   asm volatile(
@@ -125,7 +128,8 @@ __device__ __forceinline__ void barrier_arrive_expect_remote(std::uint64_t* barr
 #endif
 }
 
-// mbarrier.try_wait.parity.acquire.cluster: acquires what threads of other blocks released. The barrier is the calling block's own.
+// mbarrier.try_wait.parity.acquire.cluster: acquires what threads of other blocks released. The barrier is the calling block's
+// own.
 __device__ __forceinline__ void barrier_wait_cluster(std::uint64_t* barrier, unsigned parity) {
 #if AISP_SM >= 90
   unsigned completed = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and maxima over a warp (shfl.sync.bfly) and over a block. Every thread gets the result. The order of the additions is fixed, so equal
-// inputs give equal bits.
+// Sums and maxima over a warp (shfl.sync.bfly) and over a block. Every thread gets the result. The order of the additions is
+// fixed, so equal inputs give equal bits.
 #pragma once
 #include <aisp/device/arch.cuh>
 
@@ -55,8 +55,8 @@ __device__ __forceinline__ T warp_max(T value) {
   return warp_reduce<width>(value, Max{});
 }
 
-// Over all threads of a one-dimensional block, whose size is a multiple of 32. `shared` holds one T a warp (largest_block_in_warps is always
-// enough) and may be used again by the next reduction at once. Contains two __syncthreads.
+// Over all threads of a one-dimensional block, whose size is a multiple of 32. `shared` holds one T a warp
+// (largest_block_in_warps is always enough) and may be used again by the next reduction at once. Contains two __syncthreads.
 template <class T, class Op>
 __device__ __forceinline__ T block_reduce(T value, T identity, Op op, T* shared) {
   const unsigned lane = threadIdx.x % warp_size;

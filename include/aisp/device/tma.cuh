@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Tensor Memory Accelerator (sm_90): one thread starts a copy of a whole tile; the hardware does the addressing. Loads complete on an
-// mbarrier that expects their bytes; stores complete by groups of the thread that started them. Data written to shared memory by ordinary
-// stores must pass fence_proxy_async before a store reads it.
+// The Tensor Memory Accelerator (sm_90): one thread starts a copy of a whole tile; the hardware does the addressing. Loads
+// complete on an mbarrier that expects their bytes; stores complete by groups of the thread that started them. Data written to
+// shared memory by ordinary stores must pass fence_proxy_async before a store reads it.
 #pragma once
-#include <aisp/device/arch.cuh>
 #include <cuda.h>
+#include <aisp/device/arch.cuh>
 
 namespace aisp::device {
 
 // cp.async.bulk global -> shared: `bytes` and both addresses are multiples of 16.
 __device__ __forceinline__ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* barrier) {
 #if AISP_SM >= 90
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
-               "l"(global_address(global)), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
+      "l"(global_address(global)), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
 #else
   unsupported_architecture();
 #endif
 }
 
-// The same into every block of the cluster whose bit is set in `blocks`, at the same place; each block's own barrier at the same place
-// counts the bytes that its block receives.
+// The same into every block of the cluster whose bit is set in `blocks`, at the same place; each block's own barrier at the same
+// place counts the bytes that its block receives.
 __device__ __forceinline__ void bulk_load_multicast(void* shared, const void* global, unsigned bytes, std::uint64_t* barrier,
                                                     std::uint16_t blocks) {
 #if AISP_SM >= 90
@@ -37,17 +38,18 @@ __device__ __forceinline__ void bulk_load_multicast(void* shared, const void* gl
 // cp.async.bulk shared -> global, in the calling thread's present group. `bytes` and both addresses are multiples of 16.
 __device__ __forceinline__ void bulk_store(void* global, const void* shared, unsigned bytes) {
 #if AISP_SM >= 90
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global_address(global)), "r"(shared_address(shared)),
-               "r"(bytes)
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global_address(global)),
+               "r"(shared_address(shared)), "r"(bytes)
                : "memory");
 #else
   unsupported_architecture();
 #endif
 }
 
-// cp.async.bulk shared -> shared memory of another block of the cluster. `remote` and `remote_barrier` are addresses from remote_address
-// (cluster.cuh) in that block, whose barrier counts the bytes. Multiples of 16.
-__device__ __forceinline__ void bulk_copy_to_block(std::uint32_t remote, const void* shared, unsigned bytes, std::uint32_t remote_barrier) {
+// cp.async.bulk shared -> shared memory of another block of the cluster. `remote` and `remote_barrier` are addresses from
+// remote_address (cluster.cuh) in that block, whose barrier counts the bytes. Multiples of 16.
+__device__ __forceinline__ void bulk_copy_to_block(std::uint32_t remote, const void* shared, unsigned bytes,
+                                                   std::uint32_t remote_barrier) {
 #if AISP_SM >= 90
   asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(remote),
                "r"(shared_address(shared)), "r"(bytes), "r"(remote_barrier)
@@ -66,8 +68,8 @@ __device__ __forceinline__ void commit_stores() {
 #endif
 }
 
-// cp.async.bulk.wait_group.read: until at most `pending` groups still read their source, so that shared memory can be written again. Shared
-// memory must live until then: a block waits for 0 before it ends.
+// cp.async.bulk.wait_group.read: until at most `pending` groups still read their source, so that shared memory can be written
+// again. Shared memory must live until then: a block waits for 0 before it ends.
 template <int pending>
 __device__ __forceinline__ void wait_stores_read() {
 #if AISP_SM >= 90
@@ -87,8 +89,8 @@ __device__ __forceinline__ void wait_stores() {
 #endif
 }
 
-// prefetch.tensormap: fetches the descriptor, which is a `const __grid_constant__ CUtensorMap` parameter of the kernel (or lies in global
-// memory).
+// prefetch.tensormap: fetches the descriptor, which is a `const __grid_constant__ CUtensorMap` parameter of the kernel (or lies
+// in global memory).
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
 #if AISP_SM >= 90
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<std::uint64_t>(map)) : "memory");
@@ -97,25 +99,28 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
 #endif
 }
 
-// cp.async.bulk.tensor.2d global -> shared: the box whose first element has the coordinates `x` (fastest) and `y`. What lies outside of the
-// tensor arrives as zeros and counts as bytes, too. `shared` is aligned to 128 bytes (1024 with the 128-byte swizzle).
+// cp.async.bulk.tensor.2d global -> shared: the box whose first element has the coordinates `x` (fastest) and `y`. What lies
+// outside of the tensor arrives as zeros and counts as bytes, too. `shared` is aligned to 128 bytes (1024 with the 128-byte
+// swizzle).
 __device__ __forceinline__ void tensor_load_2d(void* shared, const CUtensorMap* map, int x, int y, std::uint64_t* barrier) {
 #if AISP_SM >= 90
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
-                   shared_address(shared)),
-               "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(x), "r"(y)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+          shared_address(shared)),
+      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(x), "r"(y)
+      : "memory");
 #else
   unsupported_architecture();
 #endif
 }
 
 // The same into every block of the cluster whose bit is set in `blocks`.
-__device__ __forceinline__ void tensor_load_2d_multicast(void* shared, const CUtensorMap* map, int x, int y, std::uint64_t* barrier,
-                                                         std::uint16_t blocks) {
+__device__ __forceinline__ void tensor_load_2d_multicast(void* shared, const CUtensorMap* map, int x, int y,
+                                                         std::uint64_t* barrier, std::uint16_t blocks) {
 #if AISP_SM >= 90
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], "
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], "
+      "[%2], "
       "%5;" ::"r"(shared_address(shared)),
       "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(blocks)
       : "memory");
@@ -124,21 +129,25 @@ __device__ __forceinline__ void tensor_load_2d_multicast(void* shared, const CUt
 #endif
 }
 
-__device__ __forceinline__ void tensor_load_3d(void* shared, const CUtensorMap* map, int x, int y, int z, std::uint64_t* barrier) {
+__device__ __forceinline__ void tensor_load_3d(void* shared, const CUtensorMap* map, int x, int y, int z,
+                                               std::uint64_t* barrier) {
 #if AISP_SM >= 90
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-                   shared_address(shared)),
-               "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+          shared_address(shared)),
+      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
 #else
   unsupported_architecture();
 #endif
 }
 
-// cp.async.bulk.tensor.2d shared -> global, in the calling thread's present group. What lies outside of the tensor is not written.
+// cp.async.bulk.tensor.2d shared -> global, in the calling thread's present group. What lies outside of the tensor is not
+// written.
 __device__ __forceinline__ void tensor_store_2d(const CUtensorMap* map, int x, int y, const void* shared) {
 #if AISP_SM >= 90
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(reinterpret_cast<std::uint64_t>(map)),
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
+                   reinterpret_cast<std::uint64_t>(map)),
                "r"(shared_address(shared)), "r"(x), "r"(y)
                : "memory");
 #else

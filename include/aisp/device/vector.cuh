@@ -25,7 +25,8 @@ using Vector16 = Vector<T, static_cast<int>(16 / sizeof(T))>;
 namespace detail {
 
 template <class T>
-constexpr bool movable = std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16) && alignof(T) == sizeof(T);
+constexpr bool movable = std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16) &&
+                         alignof(T) == sizeof(T);
 
 template <class To, class From>
 __device__ __forceinline__ To same_bits(const From& from) {
@@ -43,7 +44,9 @@ __device__ __forceinline__ T load_read_only(const T* from) {
   static_assert(detail::movable<T>, "4, 8 or 16 bytes, aligned to their size");
   if constexpr (sizeof(T) == 16) {
     uint4 bits;
-    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w) : "l"(global_address(from)));
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+        : "l"(global_address(from)));
     return detail::same_bits<T>(bits);
   } else if constexpr (sizeof(T) == 8) {
     uint2 bits;
@@ -83,7 +86,8 @@ __device__ __forceinline__ void store_streaming(T* to, const T& value) {
   static_assert(detail::movable<T>, "4, 8 or 16 bytes, aligned to their size");
   if constexpr (sizeof(T) == 16) {
     const uint4 bits = detail::same_bits<uint4>(value);
-    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global_address(to)), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global_address(to)), "r"(bits.x), "r"(bits.y), "r"(bits.z),
+                 "r"(bits.w)
                  : "memory");
   } else if constexpr (sizeof(T) == 8) {
     const uint2 bits = detail::same_bits<uint2>(value);

@@ -5,11 +5,10 @@
 namespace aisp::ch90 {
 namespace {
 
+// Long enough that the clock's own ticks are far below the smallest difference that a verdict rests on.
 class Equal final : public fixtures::Doubling {
  public:
-  explicit Equal(Setup& setup) : Doubling{setup} {}
-  void baseline(Launch& launch) { doubled(launch); }
-  void optimized(Launch& launch) { doubled(launch); }
+  explicit Equal(Setup& setup) : Doubling{setup, std::size_t{1} << 20} {}
 };
 
 }  // namespace
@@ -17,8 +16,8 @@ class Equal final : public fixtures::Doubling {
 extern constinit const Pair equal{
     .teaches = "two variants that do the same: no verdict may be claimed",
     .make = make<Equal>,
-    .baseline = {"slow", call<&Equal::baseline>},
-    .optimized = variants({{"doubled", call<&Equal::optimized>}}),
+    .baseline = {"doubled", call<&Equal::doubled>},
+    .optimized = variants({{"again", call<&Equal::doubled>}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,
