@@ -4,13 +4,11 @@
 // asks once for a range. Where the order of the input must stay, each block instead adds up what the blocks before it have found
 // (decoupled look-back: see look_back.cuh).
 #include <aisp/device/reduce.cuh>
-#include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 
 #include <cub/device/device_select.cuh>
 
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -21,23 +19,26 @@ namespace aisp::ch06 {
 namespace {
 
 constexpr float threshold = 0.5f;
-constexpr int quads = 4;                  // 16-byte loads that a lane has in flight
-constexpr int warp_values = quads * 128;  // consecutive values of a warp
-constexpr int range_warps = 8, ordered_warps = 16;
-constexpr int range_tile = range_warps * warp_values, ordered_tile = ordered_warps * warp_values;
+constexpr int range_warps = 8, ordered_warps = 4;   // of a block; each has consecutive values
+constexpr int range_quads = 4, ordered_quads = 16;  // 16-byte loads that a lane has in flight
+constexpr int range_tile = range_warps * range_quads * 128, ordered_tile = ordered_warps * ordered_quads * 128;
 
-__global__ void shared_counter_kernel(const float* values, unsigned* indices, unsigned* count, unsigned size) {
+__global__ void shared_counter_kernel(const float* values, unsigned* indices, unsigned* count) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < size && values[i] > threshold) indices[atomicAdd(count, 1u)] = i;
+  if (values[i] > threshold) indices[atomicAdd(count, 1u)] = i;
 }
 
-// Puts the indices of a warp's selected values, in order, at the front of `selected` and returns their number. A lane loads four
-// neighbours at a time; how many of the others' come before its own follows from four ballots without any exchange of values.
-__device__ int select_in_warp(const float* values, unsigned first, unsigned* selected) {
-  const unsigned lane = threadIdx.x % 32, lanes_before = (1u << lane) - 1;
-  float4 loaded[quads];
+template <int quads>
+__device__ void load_values(const float* values, unsigned first, float4 (&loaded)[quads]) {
 #pragma unroll
-  for (int q = 0; q < quads; ++q) loaded[q] = device::load_once(reinterpret_cast<const float4*>(values + first) + q * 32 + lane);
+  for (int q = 0; q < quads; ++q) loaded[q] = reinterpret_cast<const float4*>(values + first)[q * 32 + threadIdx.x % 32];
+}
+
+// Puts the indices of a warp's selected values, in order, at the front of `selected` and returns their number. A lane has four
+// neighbours at a time; how many of the others' come before its own follows from four ballots without any exchange of values.
+template <int quads>
+__device__ int select_in_warp(const float4 (&loaded)[quads], unsigned first, unsigned* selected) {
+  const unsigned lane = threadIdx.x % 32, lanes_before = (1u << lane) - 1;
   int found = 0;
 #pragma unroll
   for (int q = 0; q < quads; ++q) {
@@ -57,7 +58,7 @@ __device__ int select_in_warp(const float* values, unsigned first, unsigned* sel
   return found;
 }
 
-// Lines of 128 bytes are written whole, except for the first and the last.
+// Lines of 128 bytes are written whole, but for the first and the last.
 __device__ void copy_out(const unsigned* selected, int count, unsigned* to) {
   const int misalignment = static_cast<int>(reinterpret_cast<std::uintptr_t>(to) / sizeof(unsigned) % 32);
   for (int i = static_cast<int>(threadIdx.x % 32) - misalignment; i < count; i += 32)
@@ -77,9 +78,13 @@ __device__ unsigned count_before(unsigned count, unsigned& total) {
 }
 
 __global__ __launch_bounds__(range_warps * 32) void block_range_kernel(const float* values, unsigned* indices, unsigned* count) {
+  constexpr int warp_values = range_quads * 128;
   __shared__ unsigned selected[range_warps][warp_values], found_by[range_warps], place_of[range_warps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int found = select_in_warp(values, blockIdx.x * range_tile + warp * warp_values, selected[warp]);
+  const unsigned first = blockIdx.x * range_tile + warp * warp_values;
+  float4 loaded[range_quads];
+  load_values(values, first, loaded);
+  const int found = select_in_warp(loaded, first, selected[warp]);
   if (lane == 0) found_by[warp] = found;
   __syncthreads();
   if (warp == 0) {
@@ -93,40 +98,44 @@ __global__ __launch_bounds__(range_warps * 32) void block_range_kernel(const flo
   copy_out(selected[warp], found, indices + place_of[warp]);
 }
 
-// Blocks stay and take tile after tile. Tiles are handed out in order, so the tiles that a block waits for are finished or in
-// work. The ticket for the next tile is asked for before the look back, so that its answer costs no time of its own.
-__global__ __launch_bounds__(ordered_warps * 32, 3) void ordered_kernel(const float* values, unsigned* indices, unsigned* count,
-                                                                        unsigned* ticket, unsigned* states, int tiles) {
+// The block's sum is told before its results are ranked: that work hides part of the wait for the sums of the blocks before.
+// Tiles are handed out in the order in which blocks start, so that those a block waits for are finished or in work.
+__global__ __launch_bounds__(ordered_warps * 32) void ordered_kernel(const float* values, unsigned* indices, unsigned* count,
+                                                                     unsigned* ticket, unsigned* states) {
+  constexpr int warp_values = ordered_quads * 128;
   __shared__ unsigned selected[ordered_warps][warp_values], found_by[ordered_warps], place_of[ordered_warps];
-  __shared__ int next_tile;
+  __shared__ int taken;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) next_tile = static_cast<int>(atomicAdd(ticket, 1u));
+  if (threadIdx.x == 0) taken = static_cast<int>(atomicAdd(ticket, 1u));
   __syncthreads();
-  for (int tile = next_tile; tile < tiles; tile = next_tile) {
-    const int found = select_in_warp(values, tile * ordered_tile + warp * warp_values, selected[warp]);
-    if (lane == 0) found_by[warp] = found;
-    __syncthreads();
-    if (warp == 0) {
-      unsigned total, next = 0;
-      if (lane == 0) next = atomicAdd(ticket, 1u);
-      const unsigned before = count_before(lane < ordered_warps ? found_by[lane] : 0, total);
-      const unsigned earlier = look_back::sum_before(states, tile, total);
-      if (lane == 0) {
-        next_tile = static_cast<int>(next);
-        if (tile == tiles - 1) *count = earlier + total;
-      }
-      if (lane < ordered_warps) place_of[lane] = earlier + before;
-    }
-    __syncthreads();
-    copy_out(selected[warp], found, indices + place_of[warp]);
-    __syncwarp();  // the next tile's results go where these are read
+  const int tile = taken;
+  const unsigned first = tile * ordered_tile + warp * warp_values;
+  float4 loaded[ordered_quads];
+  load_values(values, first, loaded);
+  int chosen = 0;
+#pragma unroll
+  for (const float4& v : loaded) chosen += (v.x > threshold) + (v.y > threshold) + (v.z > threshold) + (v.w > threshold);
+  const int found = __reduce_add_sync(device::whole_warp, chosen);
+  if (lane == 0) found_by[warp] = found;
+  __syncthreads();
+  unsigned before = 0, total = 0;
+  if (warp == 0) {
+    before = count_before(lane < ordered_warps ? found_by[lane] : 0, total);
+    if (lane == 0) look_back::tell(states, tile, total);
   }
+  select_in_warp(loaded, first, selected[warp]);
+  if (warp == 0) {
+    const unsigned earlier = look_back::sum_before(states, tile, total);
+    if (lane < ordered_warps) place_of[lane] = earlier + before;
+    if (lane == 0 && tile == static_cast<int>(gridDim.x) - 1) *count = earlier + total;
+  }
+  __syncthreads();
+  copy_out(selected[warp], found, indices + place_of[warp]);
 }
 
 struct Above {
   __host__ __device__ bool operator()(float value) const { return value > threshold; }
 };
-
 // What CUB selects from: 0, 1, 2 ...
 struct Numbers {
   using iterator_category = std::random_access_iterator_tag;
@@ -150,12 +159,7 @@ class StreamCompaction final : public Workload {
         states_{setup.scratch<unsigned>(1 + size_ / ordered_tile)},
         cub_bytes_{cub_select(nullptr, 0, nullptr)},
         cub_space_{setup.scratch<std::uint8_t>(cub_bytes_)},
-        found_(static_cast<std::size_t>(setup.cpus())) {
-    int blocks_per_sm = 0, sms = 0, gpu = setup.device_ordinal(0);
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, ordered_kernel, ordered_warps * 32, 0));
-    check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, gpu));
-    resident_blocks_ = static_cast<unsigned>(blocks_per_sm * sms);
-  }
+        found_(static_cast<std::size_t>(setup.cpus())) {}
 
   // Half of the values are above the threshold.
   Cost cost() const override { return {.bytes = 1.5 * static_cast<double>(values_.bytes())}; }
@@ -189,21 +193,20 @@ class StreamCompaction final : public Workload {
 
   void shared_counter(Launch& launch) {
     check(cudaMemsetAsync(count_, 0, count_.bytes(), launch.stream));
-    const auto size = static_cast<unsigned>(size_);
-    shared_counter_kernel<<<size / 256, 256, 0, launch.stream>>>(values_, indices_, count_, size);
+    const auto blocks = static_cast<unsigned>(size_ / 256);
+    shared_counter_kernel<<<blocks, 256, 0, launch.stream>>>(values_, indices_, count_);
     check(cudaGetLastError());
   }
   void block_range(Launch& launch) {
     check(cudaMemsetAsync(count_, 0, count_.bytes(), launch.stream));
-    block_range_kernel<<<static_cast<unsigned>(size_ / range_tile), range_warps * 32, 0, launch.stream>>>(values_, indices_,
-                                                                                                          count_);
+    const auto tiles = static_cast<unsigned>(size_ / range_tile);
+    block_range_kernel<<<tiles, range_warps * 32, 0, launch.stream>>>(values_, indices_, count_);
     check(cudaGetLastError());
   }
   void ordered(Launch& launch) {
     const auto tiles = static_cast<unsigned>(size_ / ordered_tile);
     check(cudaMemsetAsync(states_, 0, states_.bytes(), launch.stream));
-    ordered_kernel<<<std::min(resident_blocks_, tiles), ordered_warps * 32, 0, launch.stream>>>(
-        values_, indices_, count_, states_, states_.get() + 1, static_cast<int>(tiles));
+    ordered_kernel<<<tiles, ordered_warps * 32, 0, launch.stream>>>(values_, indices_, count_, states_, states_.get() + 1);
     check(cudaGetLastError());
   }
   void cub_device_select(Launch& launch) { cub_select(cub_space_, cub_bytes_, launch.stream); }
@@ -227,10 +230,8 @@ class StreamCompaction final : public Workload {
   Scratch<unsigned> states_;
   std::size_t cub_bytes_;
   Scratch<std::uint8_t> cub_space_;
-  unsigned resident_blocks_ = 0;
   std::vector<std::vector<unsigned>> found_;  // the reference, in one part for each CPU
 };
-
 }  // namespace
 
 extern constinit const Pair stream_compaction{

@@ -3,7 +3,6 @@
 // strided access touches a sector of 32 bytes for every element of 4, and the caches drown in partly written sectors; in shared
 // memory a stride costs nothing once the tile's layout avoids bank conflicts. With 16-byte accesses on both sides the transpose
 // runs like a copy.
-#include <aisp/device/vector.cuh>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
@@ -15,7 +14,6 @@ namespace {
 constexpr int columns = 16384;
 constexpr int small_tile = 32, small_rows = 8;  // a block of 32 x 8 threads moves a tile of 32 x 32
 constexpr int wide_tile = 64, quads = wide_tile / 4;
-constexpr int band = 32;  // tile rows that are worked on together
 
 // A warp reads 32 neighbours of a row and writes them to 32 different rows of the output.
 __global__ void strided_writes_kernel(const float* in, float* out, int rows) {
@@ -36,36 +34,29 @@ __global__ void tiled_padded_kernel(const float* in, float* out, int rows) {
     out[static_cast<std::size_t>(left + threadIdx.y + k) * rows + top + threadIdx.x] = tile[threadIdx.x][threadIdx.y + k];
 }
 
-// Tiles in bands of 32 tile rows, down the columns of a band: the tiles in flight then form about a square, so that reads and
-// writes both come in runs of kilobytes and stay within few pages. Row after row, the writes would be spread over all rows of the
-// output.
-__device__ int2 tile_origin(int index, int tile_rows) {
-  constexpr int tile_columns = columns / wide_tile;
-  const int first_row = index / (band * tile_columns) * band;
-  const int height = min(band, tile_rows - first_row);
-  const int within = index - first_row * tile_columns;
-  return make_int2(within / height * wide_tile, (first_row + within % height) * wide_tile);
-}
-
 // Each thread moves 4 x 4 elements: four 16-byte loads, transposed by naming, four 16-byte stores. Group g of four elements of
 // tile row r lies at g ^ (r / 4): the eight threads that share a shared-memory cycle differ in r / 4 when they write and in g
-// when they read, so they always reach eight different groups of four banks.
+// when they read, so they always reach eight different groups of four banks. Blocks go down the columns of tiles: the blocks in
+// flight then write long runs of a few output rows. Along the rows of tiles the writes, which memory likes less than reads to be
+// scattered, would be spread over all rows of the output.
 __global__ __launch_bounds__(quads* quads) void tiled_vec16_kernel(const float* in, float* out, int rows) {
   __shared__ float4 tile[wide_tile][quads];
-  const int2 origin = tile_origin(blockIdx.x, rows / wide_tile);
+  const int tile_rows = rows / wide_tile;
+  const int left = static_cast<int>(blockIdx.x) / tile_rows * wide_tile,
+            top = static_cast<int>(blockIdx.x) % tile_rows * wide_tile;
   const int tx = threadIdx.x % quads, ty = threadIdx.x / quads;
 
-  const float* from = in + static_cast<std::size_t>(origin.y + 4 * ty) * columns + origin.x + 4 * tx;
+  const float* from = in + static_cast<std::size_t>(top + 4 * ty) * columns + left + 4 * tx;
   float4 row[4];
 #pragma unroll
-  for (int k = 0; k < 4; ++k) row[k] = device::load_once(reinterpret_cast<const float4*>(from + k * columns));
+  for (int k = 0; k < 4; ++k) row[k] = *reinterpret_cast<const float4*>(from + k * columns);
   tile[4 * tx + 0][ty ^ tx] = make_float4(row[0].x, row[1].x, row[2].x, row[3].x);
   tile[4 * tx + 1][ty ^ tx] = make_float4(row[0].y, row[1].y, row[2].y, row[3].y);
   tile[4 * tx + 2][ty ^ tx] = make_float4(row[0].z, row[1].z, row[2].z, row[3].z);
   tile[4 * tx + 3][ty ^ tx] = make_float4(row[0].w, row[1].w, row[2].w, row[3].w);
   __syncthreads();
 
-  float* to = out + static_cast<std::size_t>(origin.x + 4 * ty) * rows + origin.y + 4 * tx;
+  float* to = out + static_cast<std::size_t>(left + 4 * ty) * rows + top + 4 * tx;
 #pragma unroll
   for (int k = 0; k < 4; ++k) *reinterpret_cast<float4*>(to + static_cast<std::size_t>(k) * rows) = tile[4 * ty + k][tx ^ ty];
 }

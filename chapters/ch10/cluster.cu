@@ -6,7 +6,6 @@
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/reduce.cuh>
 #include <aisp/device/tma.cuh>
-#include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -144,7 +143,7 @@ __global__ __launch_bounds__(threads, 1) void cluster_dsmem_kernel(const float* 
 #pragma unroll
     for (int k = 0; k < quads_per_thread; ++k) {
       const int quad = threadIdx.x + k * threads;
-      if (quad < slice_quads) device::store_streaming(to + quad, scaled(values[k], factor));
+      if (quad < slice_quads) to[quad] = scaled(values[k], factor);
     }
     if (++stage == stages) {
       stage = 0;

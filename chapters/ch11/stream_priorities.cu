@@ -10,23 +10,18 @@ namespace aisp::ch11 {
 namespace {
 
 constexpr int bulk_kernels = 10, layers = 16, layer_width = 1024;
-constexpr int bulk_threads = 256, bulk_vectors = 2;  // 16-byte vectors per thread: short blocks
-constexpr int chain_blocks = 32, chain_threads = 512, rows_per_warp = layer_width / (chain_blocks * chain_threads / 32);
-static_assert(rows_per_warp == 2);
+// One 16-byte access a thread: blocks are short, and few bytes are in flight, so that memory answers others soon. Blocks of both
+// kinds are of one size: the slot that one leaves is what the other needs.
+constexpr int threads = 1024;
+constexpr int chain_blocks = layer_width / (threads / 32);  // a row per warp
 
 constexpr std::uint32_t multiplier = 1664525, increment = 1013904223;
 
-__global__ __launch_bounds__(bulk_threads) void bulk_kernel(const uint4* in, uint4* out) {
-  const std::size_t base = static_cast<std::size_t>(blockIdx.x) * bulk_threads * bulk_vectors + threadIdx.x;
-  uint4 values[bulk_vectors];
-#pragma unroll
-  for (int i = 0; i < bulk_vectors; ++i) values[i] = in[base + i * bulk_threads];
-#pragma unroll
-  for (int i = 0; i < bulk_vectors; ++i) {
-    const uint4 v = values[i];
-    out[base + i * bulk_threads] = make_uint4(v.x * multiplier + increment, v.y * multiplier + increment,
-                                              v.z * multiplier + increment, v.w * multiplier + increment);
-  }
+__global__ __launch_bounds__(threads) void bulk_kernel(const uint4* in, uint4* out) {
+  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * threads + threadIdx.x;
+  const uint4 v = in[i];
+  out[i] = make_uint4(v.x * multiplier + increment, v.y * multiplier + increment, v.z * multiplier + increment,
+                      v.w * multiplier + increment);
 }
 
 // Volatile, so that the compiler leaves the order of requests as it is written.
@@ -38,34 +33,28 @@ __device__ float4 request(const float* from) {
   return value;
 }
 
-// One layer: out = relu(weights * in), two rows a warp. All weights are requested before the first is used: beside a saturated
+// One layer: out = relu(weights * in), a row a warp. All weights are requested before the first is used: beside a saturated
 // memory one long wait is affordable, eight are not.
-__global__ __launch_bounds__(chain_threads) void layer_kernel(const float* weights, const float* in, float* out) {
+__global__ __launch_bounds__(threads) void layer_kernel(const float* weights, const float* in, float* out) {
   constexpr int parts = layer_width / 128;  // of a row, one 16-byte load per lane each
-  const int warp = (blockIdx.x * chain_threads + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  float4 w[rows_per_warp][parts];
+  const int row = (blockIdx.x * threads + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  float4 w[parts];
 #pragma unroll
-  for (int r = 0; r < rows_per_warp; ++r)
-#pragma unroll
-    for (int i = 0; i < parts; ++i) w[r][i] = request(weights + (warp * rows_per_warp + r) * layer_width + (i * 32 + lane) * 4);
-  float sums[rows_per_warp] = {};
+  for (int i = 0; i < parts; ++i) w[i] = request(weights + row * layer_width + (i * 32 + lane) * 4);
+  float sum = 0;
 #pragma unroll
   for (int i = 0; i < parts; ++i) {
     const float4 x = request(in + (i * 32 + lane) * 4);
-#pragma unroll
-    for (int r = 0; r < rows_per_warp; ++r) sums[r] += w[r][i].x * x.x + w[r][i].y * x.y + w[r][i].z * x.z + w[r][i].w * x.w;
+    sum += w[i].x * x.x + w[i].y * x.y + w[i].z * x.z + w[i].w * x.w;
   }
-#pragma unroll
-  for (int r = 0; r < rows_per_warp; ++r) {
-    for (int distance = 16; distance > 0; distance /= 2) sums[r] += __shfl_xor_sync(0xFFFFFFFF, sums[r], distance);
-    if (lane == 0) out[warp * rows_per_warp + r] = fmaxf(sums[r], 0);
-  }
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, distance);
+  if (lane == 0) out[row] = fmaxf(sum, 0);
 }
 
 class StreamPriorities final : public Workload {
  public:
   explicit StreamPriorities(Setup& setup)
-      : words_{setup.scaled(std::size_t{1} << 28, bulk_threads * bulk_vectors * 4)},
+      : words_{setup.scaled(std::size_t{1} << 28, threads * 4)},
         in_{setup.input<std::uint32_t>(words_, integers(0, 0xFFFFFFFF), {.name = "bulk in"})},
         weights_{setup.input<float>(std::size_t{layers} * layer_width * layer_width, normal(0, 0.0442f), {.name = "weights"})},
         request_{setup.input<float>(layer_width, uniform(0, 1), {.name = "request"})},
@@ -122,11 +111,11 @@ class StreamPriorities final : public Workload {
   }
 
   void queue_bulk() {
-    const auto blocks = static_cast<unsigned>(words_ / (bulk_threads * bulk_vectors * 4));
+    const auto blocks = static_cast<unsigned>(words_ / (threads * 4));
     const auto* from = reinterpret_cast<const uint4*>(in_.get());
     for (int k = 0; k < bulk_kernels; ++k) {
       auto* to = reinterpret_cast<uint4*>(k % 2 == 1 ? out_.get() : between_.get());
-      bulk_kernel<<<blocks, bulk_threads, 0, bulk_stream_>>>(from, to);
+      bulk_kernel<<<blocks, threads, 0, bulk_stream_>>>(from, to);
       from = to;
     }
     check(cudaGetLastError());
@@ -136,8 +125,8 @@ class StreamPriorities final : public Workload {
     const float* from = request_;
     for (int layer = 0; layer < layers; ++layer) {
       float* to = layer == layers - 1 ? reply_.get() : hidden_.get() + layer % 2 * layer_width;
-      layer_kernel<<<chain_blocks, chain_threads, 0, stream>>>(weights_.get() + std::size_t{layer_width} * layer_width * layer,
-                                                               from, to);
+      layer_kernel<<<chain_blocks, threads, 0, stream>>>(weights_.get() + std::size_t{layer_width} * layer_width * layer, from,
+                                                         to);
       from = to;
     }
     check(cudaGetLastError());

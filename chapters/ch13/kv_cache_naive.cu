@@ -30,8 +30,6 @@ class KvCacheNaive final : public Workload {
         out_{setup.output<bf16>(step_elements(q_heads), {.name = "attention"})},
         reserved_k_{setup.scratch<bf16>(cache_elements(prompt_ + steps_))},
         reserved_v_{setup.scratch<bf16>(cache_elements(prompt_ + steps_))},
-        partials_{setup.scratch<Partial>(static_cast<std::size_t>(sequences_) * kv_heads * splits)},
-        arrived_{setup.scratch<unsigned>(static_cast<std::size_t>(sequences_) * kv_heads)},
         pages_{setup.device_ordinal(0)} {
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, setup.device_ordinal(0)));
@@ -96,7 +94,6 @@ class KvCacheNaive final : public Workload {
   }
 
   // Before each execution: the prompt's rows in place, nothing beyond them.
-  void clear_counters(Launch& launch) { check(cudaMemsetAsync(arrived_, 0, arrived_.bytes(), launch.stream)); }
   void restore_reserved(Launch& launch) { copy_prompt(launch, reserved()); }
   void restore_grown(Launch& launch) {
     pages_.unmap_down_to(prompt_pages_);
@@ -113,8 +110,8 @@ class KvCacheNaive final : public Workload {
     const std::size_t first = static_cast<std::size_t>(step) * sequences_;
     const StepInput in{q_.get() + first * q_heads * head_dim, k_rows_.get() + first * row_elements,
                        v_rows_.get() + first * row_elements};
-    decode_kernel<<<dim3(kv_heads, static_cast<unsigned>(sequences_), splits), threads, 0, launch.stream>>>(
-        in, cache, prompt_ + step, partials_, arrived_, out_.get() + first * q_heads * head_dim);
+    const dim3 blocks{kv_heads, static_cast<unsigned>(sequences_)};
+    decode_kernel<<<blocks, threads, 0, launch.stream>>>(in, cache, prompt_ + step, out_.get() + first * q_heads * head_dim);
     check(cudaGetLastError());
     launch.token();
   }
@@ -123,7 +120,6 @@ class KvCacheNaive final : public Workload {
     check(cudaFreeAsync(const_cast<bf16*>(v), stream));
   }
   void copy_prompt(Launch& launch, const KvCache& to) {
-    clear_counters(launch);
     const std::size_t past = static_cast<std::size_t>(prompt_) * row_elements * sizeof(bf16);
     const std::size_t past_elements = past / sizeof(bf16);
     for (int sequence = 0; sequence < sequences_; ++sequence) {
@@ -160,8 +156,6 @@ class KvCacheNaive final : public Workload {
   Input<bf16> k_, v_, q_, k_rows_, v_rows_;
   Output<bf16> out_;
   Scratch<bf16> reserved_k_, reserved_v_;
-  Scratch<Partial> partials_;
-  Scratch<unsigned> arrived_;
   PagedMemory pages_;
   KvCache grown_{};
   std::size_t backed_rows_ = 0, prompt_rows_backed_ = 0, prompt_pages_ = 0;
@@ -172,7 +166,7 @@ class KvCacheNaive final : public Workload {
 extern constinit const Pair kv_cache_naive{
     .teaches = "a cache grown by concatenation copies its whole past for every token; rows written in place copy nothing",
     .make = make<KvCacheNaive>,
-    .baseline = {.name = "concatenate", .run = call<&KvCacheNaive::concatenate>, .reset = call<&KvCacheNaive::clear_counters>},
+    .baseline = {.name = "concatenate", .run = call<&KvCacheNaive::concatenate>},
     .optimized = variants(
         {{.name = "preallocated", .run = call<&KvCacheNaive::preallocated>, .reset = call<&KvCacheNaive::restore_reserved>},
          {.name = "virtual_growth",

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one decoding step over a bf16 key-value cache with grouped heads (32 query heads on 8 KV heads of 128), split over
-// the rows of the cache (Dao and others, Flash-Decoding, 2023): each block reads its share once, with all four query heads of a
-// group.
+// Attention of one decoding step over a bf16 key-value cache with grouped heads (32 query heads on 8 KV heads of 128): a block
+// reads the rows of one KV head of one sequence once, for all four query heads of its group. Enough sequences to fill the GPU
+// are taken for granted, so that rows need not be split over blocks. The products run on tensor cores, as 4 of 16 rows: what is
+// wasted there costs nothing, while FMAs for four heads would need a third of all issue slots. Rows go from global memory
+// straight into fragments; the order of the head's dimensions within a product is free, so a lane keeps the 16 bytes it loads.
 #pragma once
 #include <cuda_bf16.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace aisp::decode {
 
 using bf16 = __nv_bfloat16;
 
 constexpr int head_dim = 128, kv_heads = 8, group = 4, q_heads = kv_heads * group;
-constexpr int row_elements = kv_heads * head_dim;        // of K or V, per position
-constexpr int splits = 3, threads = 128;                 // blocks per (sequence, KV head); 8 half-warps read one row each
-constexpr int half_warps = threads / 16, tile_rows = 4;  // rows a half-warp has in flight
+constexpr int row_elements = kv_heads * head_dim;  // of K or V, per position
+constexpr int threads = 128, warps = threads / 32;
+static_assert(warps == group, "at the end each warp joins one head");
+constexpr int tile_rows = 16;                                             // rows of a warp's step
 constexpr float scale_log2 = 0.08838834764831845f * 1.4426950408889634f;  // 1 / sqrt(head_dim), in powers of two
 
 struct KvCache {
@@ -26,177 +30,196 @@ struct StepInput {
   const bf16 *q, *k_row, *v_row;  // of this step: [sequence][head][head_dim]
 };
 
-struct Partial {  // of one split: running maximum, sum of weights, weighted values
-  float maximum[group], sum[group], values[group][head_dim];
+struct alignas(16) Partial {  // of some rows: weighted values, running maximum, sum of weights
+  float values[group][head_dim], maximum[group], sum[group];
 };
 
-__device__ inline void unpack(uint4 packed, float (&values)[8]) {
-  const unsigned words[4] = {packed.x, packed.y, packed.z, packed.w};
+// C += A * B, m16n8k16. Rows 8 to 15 of A are zero.
+__device__ inline void multiply_add(float (&c)[4], unsigned a0, unsigned a2, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(0), "r"(a2), "r"(0), "r"(b0), "r"(b1));
+}
+
+__device__ inline unsigned pack(float low, float high) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const unsigned*>(&both);
+}
+
+__device__ inline unsigned word(const uint4& of, int i) { return i == 0 ? of.x : i == 1 ? of.y : i == 2 ? of.z : of.w; }
+
+// Volatile: the compiler must not move requests behind the work they are to overlap.
+__device__ inline uint4 request(const bf16* from) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  return v;
+}
+
+// The rows of one KV head of one sequence: those in the cache, then the newest from the step's input.
+struct Rows {
+  const bf16 *cached, *newest;
+  int length;  // rows in the cache
+
+  // Rows beyond the newest are the newest once more: loads without branches stay in flight together.
+  __device__ const bf16* operator[](int row) const {
+    return row < length ? cached + static_cast<std::size_t>(row) * row_elements : newest;
+  }
+};
+
+// Lane 4 g + t loads the 16-byte pieces t, 4 + t, 8 + t, 12 + t of rows g and 8 + g: fragments of keys as the second operand.
+struct KeyTile {
+  uint4 pieces[2][4];
+  __device__ void load(const Rows& rows, int first, int lane) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    values[2 * i] = __uint_as_float(words[i] << 16);
-    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000);
+    for (int n = 0; n < 2; ++n) {
+      const bf16* row = rows[first + n * 8 + lane / 4] + lane % 4 * 8;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pieces[n][i] = request(row + i * 32);
+    }
+  }
+};
+
+// Lane 4 g + t loads the pieces g and 8 + g of rows 2t, 2t + 1, 8 + 2t, 9 + 2t: fragments of values, two rows to be zipped.
+struct ValueTile {
+  uint4 pieces[2][4];
+  __device__ void load(const Rows& rows, int first, int lane) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const bf16* row = rows[first + r / 2 * 8 + lane % 4 * 2 + r % 2] + lane / 4 * 8;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) pieces[half][r] = request(row + half * 64);
+    }
+  }
+};
+
+// A warp's running result for its rows: heads 0 to 3 are with lanes 0 to 15 (head lane / 4), the other lanes carry zeros.
+struct Running {
+  float values[2][8][4] = {};  // [half of the head][j]: dimensions 64 half + 16 t + j and 8 more
+  float maximum = -1e30f, sum = 0;
+};
+
+__device__ inline void scores_of(const uint4 (&q)[4], const KeyTile& keys, int rows_left, int lane, float (&score)[2][2]) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    float c[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply_add(c, q[i].x, q[i].y, keys.pieces[n][i].x, keys.pieces[n][i].y);
+      multiply_add(c, q[i].z, q[i].w, keys.pieces[n][i].z, keys.pieces[n][i].w);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) score[n][i] = n * 8 + lane % 4 * 2 + i < rows_left ? c[i] * scale_log2 : -1e30f;
   }
 }
 
-// Sums 16 values over the 16 lanes of a half-warp; lane i ends with the sum of value i. Each step halves the values a lane keeps.
-__device__ inline float reduce_transposed(float (&values)[16], int lane) {
+// exp2 weights of a tile's scores, packed as the first operand; older results are scaled down when a new maximum asks for it.
+__device__ inline void weigh(Running& running, const float (&score)[2][2], unsigned (&weights)[2]) {
+  float top = fmaxf(fmaxf(score[0][0], score[0][1]), fmaxf(score[1][0], score[1][1]));
+  top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 1));
+  top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 2));
+  if (__any_sync(0xFFFFFFFF, top > running.maximum)) {
+    const float higher = fmaxf(top, running.maximum), decay = exp2f(running.maximum - higher);
+    running.maximum = higher;
+    running.sum *= decay;
 #pragma unroll
-  for (int width = 8; width > 0; width /= 2) {
-    const bool upper = lane & width;
+    for (int half = 0; half < 2; ++half)
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const float give = upper ? values[i] : values[i + width];
-      const float keep = upper ? values[i + width] : values[i];
-      values[i] = keep + __shfl_xor_sync(0xFFFFFFFF, give, width);
-    }
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) running.values[half][j][i] *= decay;
   }
-  return values[0];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const float low = exp2f(score[n][0] - running.maximum), high = exp2f(score[n][1] - running.maximum);
+    running.sum += low + high;
+    weights[n] = pack(low, high);
+  }
 }
 
-// Folds `from` into `into` (online softmax).
-__device__ inline void merge(float& maximum, float& sum, float (&acc)[8], float other_maximum, float other_sum,
-                             const float (&other)[8]) {
-  const float top = fmaxf(maximum, other_maximum);
-  const float a = exp2f(maximum - top), b = exp2f(other_maximum - top);
-  maximum = top;
-  sum = sum * a + other_sum * b;
+__device__ inline void add_values(Running& running, const unsigned (&weights)[2], const ValueTile& tile) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) acc[i] = acc[i] * a + other[i] * b;
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const unsigned zip = j % 2 == 0 ? 0x5410 : 0x7632;
+      multiply_add(running.values[half][j], weights[0], weights[1],
+                   __byte_perm(word(tile.pieces[half][0], j / 2), word(tile.pieces[half][1], j / 2), zip),
+                   __byte_perm(word(tile.pieces[half][2], j / 2), word(tile.pieces[half][3], j / 2), zip));
+    }
 }
 
-// One step of attention for one KV head of one sequence and a third of its rows; the last third to finish joins all. The newest
-// row comes from the step's input and is also written into the cache.
-static __global__ __launch_bounds__(threads, 3) void decode_kernel(StepInput in, KvCache cache, int length, Partial* partials,
-                                                                   unsigned* arrived, bf16* out) {
-  __shared__ Partial shared[half_warps];
-  __shared__ bool last_block;
-  const int head = blockIdx.x, sequence = blockIdx.y, split = blockIdx.z;
-  const int half = threadIdx.x / 16, lane = threadIdx.x % 16;
-  const std::size_t offset = sequence * cache.sequence_elements + head * head_dim + lane * 8;
-  const std::size_t row_offset = static_cast<std::size_t>(sequence) * row_elements + head * head_dim + lane * 8;
-  const int rows = length + 1, first = static_cast<int>(static_cast<long long>(rows) * split / splits);
-  const int end = static_cast<int>(static_cast<long long>(rows) * (split + 1) / splits);
-  if (split == splits - 1) {  // the only block that reads the newest row
-    if (half == 0) {
-      const std::size_t newest = offset + static_cast<std::size_t>(length) * row_elements;
-      *reinterpret_cast<uint4*>(cache.k + newest) = *reinterpret_cast<const uint4*>(in.k_row + row_offset);
-      *reinterpret_cast<uint4*>(cache.v + newest) = *reinterpret_cast<const uint4*>(in.v_row + row_offset);
-    }
-    __syncthreads();
+// Joins the warps' results of a head (online softmax); each lane gets four dimensions.
+__device__ inline float4 join(const Partial (&parts)[warps], int head, int lane, float& sum) {
+  float4 values{};
+  float maximum = -1e30f;
+  for (const Partial& part : parts) maximum = fmaxf(maximum, part.maximum[head]);
+  for (const Partial& part : parts) {
+    const float weight = exp2f(part.maximum[head] - maximum);
+    const float4 other = *reinterpret_cast<const float4*>(&part.values[head][lane * 4]);
+    sum += weight * part.sum[head];
+    values.x += weight * other.x, values.y += weight * other.y, values.z += weight * other.z, values.w += weight * other.w;
+  }
+  return values;
+}
+
+// One step of attention for one KV head (blockIdx.x) of one sequence (blockIdx.y). The newest row comes from the step's input and
+// is also written into the cache.
+static __global__ __launch_bounds__(threads, 2) void decode_kernel(StepInput in, KvCache cache, int length, bf16* out) {
+  __shared__ Partial shared[warps];
+  const int head = blockIdx.x, sequence = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int rows = length + 1;
+  const std::size_t in_cache = sequence * cache.sequence_elements + head * head_dim;
+  const std::size_t in_step = static_cast<std::size_t>(sequence) * row_elements + head * head_dim;
+  const std::size_t in_queries = (static_cast<std::size_t>(sequence) * q_heads + head * group) * head_dim;
+  const Rows key_rows{cache.k + in_cache, in.k_row + in_step, length};
+  const Rows value_rows{cache.v + in_cache, in.v_row + in_step, length};
+
+  int row = warp * tile_rows;
+  KeyTile keys;
+  ValueTile values;
+  keys.load(key_rows, row, lane);
+  values.load(value_rows, row, lane);
+  uint4 q[4] = {};
+  if (lane / 4 < group) {
+    const bf16* from = in.q + in_queries + lane / 4 * head_dim + lane % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) q[i] = *reinterpret_cast<const uint4*>(from + i * 32);
   }
 
-  float q[group][8];
-#pragma unroll
-  for (int h = 0; h < group; ++h) {
-    unpack(*reinterpret_cast<const uint4*>(in.q + (static_cast<std::size_t>(sequence) * q_heads + head * group + h) * head_dim +
-                                           lane * 8),
-           q[h]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) q[h][i] *= scale_log2;
+  Running running;
+  for (; row < rows; row += warps * tile_rows) {
+    float score[2][2];
+    unsigned weights[2];
+    scores_of(q, keys, rows - row, lane, score);
+    keys.load(key_rows, row + warps * tile_rows, lane);
+    weigh(running, score, weights);
+    add_values(running, weights, values);
+    values.load(value_rows, row + warps * tile_rows, lane);
+  }
+  if (warp == 0) {
+    const std::size_t to = in_cache + static_cast<std::size_t>(length) * row_elements + lane % 16 * 8;
+    const bf16* fresh = (lane < 16 ? in.k_row : in.v_row) + in_step + lane % 16 * 8;
+    *reinterpret_cast<uint4*>((lane < 16 ? cache.k : cache.v) + to) = *reinterpret_cast<const uint4*>(fresh);
   }
 
-  // Rows beyond the end are read again from the last one and weighted with zero: loads without branches stay in flight together.
-  const auto load = [&](const bf16* base, int row) {
-    return __ldcs(reinterpret_cast<const uint4*>(base + offset + static_cast<std::size_t>(min(row, end - 1)) * row_elements));
-  };
-  float maximum = -1e30f, sum = 0;  // of head lane % 4, over the rows this lane's score belongs to
-  float acc[group][8] = {};
-  uint4 k[tile_rows];
+  running.sum += __shfl_xor_sync(0xFFFFFFFF, running.sum, 1);
+  running.sum += __shfl_xor_sync(0xFFFFFFFF, running.sum, 2);
+  if (lane / 4 < group) {
+    Partial& mine = shared[warp];
+    mine.maximum[lane / 4] = running.maximum;
+    mine.sum[lane / 4] = running.sum;
 #pragma unroll
-  for (int r = 0; r < tile_rows; ++r) k[r] = load(cache.k, first + half * tile_rows + r);
-  for (int row = first + half * tile_rows; row - half * tile_rows < end; row += half_warps * tile_rows) {
-    uint4 v[tile_rows];
+    for (int half = 0; half < 2; ++half)
 #pragma unroll
-    for (int r = 0; r < tile_rows; ++r) v[r] = load(cache.v, row + r);
-    float dots[16];
+      for (int i = 0; i < 2; ++i)
 #pragma unroll
-    for (int r = 0; r < tile_rows; ++r) {
-      float values[8];
-      unpack(k[r], values);
-#pragma unroll
-      for (int h = 0; h < group; ++h) {
-        float dot = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) dot = fmaf(values[i], q[h][i], dot);
-        dots[r * group + h] = dot;
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < tile_rows; ++r) k[r] = load(cache.k, row + half_warps * tile_rows + r);
-    // Lane i now gets the score of row i / 4 and head i % 4.
-    const bool valid = row + lane / group < end;
-    const float score = reduce_transposed(dots, lane);
-    float top = valid ? score : -1e30f;
-    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 4));
-    top = fmaxf(maximum, fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, 8)));
-    const float decay = exp2f(maximum - top), weight = valid ? exp2f(score - top) : 0;
-    maximum = top;
-    sum = sum * decay + weight;
-#pragma unroll
-    for (int h = 0; h < group; ++h) {
-      const float head_decay = __shfl_sync(0xFFFFFFFF, decay, h, 16);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) acc[h][i] *= head_decay;
-    }
-#pragma unroll
-    for (int r = 0; r < tile_rows; ++r) {
-      float values[8];
-      unpack(v[r], values);
-#pragma unroll
-      for (int h = 0; h < group; ++h) {
-        const float p = __shfl_sync(0xFFFFFFFF, weight, r * group + h, 16);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) acc[h][i] = fmaf(p, values[i], acc[h][i]);
-      }
-    }
-  }
-  sum += __shfl_xor_sync(0xFFFFFFFF, sum, 4);
-  sum += __shfl_xor_sync(0xFFFFFFFF, sum, 8);
-  if (lane < group) {
-    shared[half].maximum[lane] = maximum;
-    shared[half].sum[lane] = sum;
-  }
-#pragma unroll
-  for (int h = 0; h < group; ++h)
-#pragma unroll
-    for (int i = 0; i < 8; ++i) shared[half].values[h][lane * 8 + i] = acc[h][i];
-  __syncthreads();
-
-  // Thread t joins eight dimensions of head t / 16 % 4; the upper half of the block has nothing left to do but to wait.
-  const int joined_head = half % group;
-  const std::size_t job = static_cast<std::size_t>(sequence) * kv_heads + head;
-  const auto join = [&](const Partial* parts, int count, float& m, float& s, float(&values)[8]) {
-    m = -1e30f, s = 0;
-    for (int part = 0; part < count; ++part) {
-      float other[8];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) other[i] = parts[part].values[joined_head][lane * 8 + i];
-      merge(m, s, values, parts[part].maximum[joined_head], parts[part].sum[joined_head], other);
-    }
-  };
-  float m, s, values[8] = {};
-  if (half < group) {
-    join(shared, half_warps, m, s, values);
-    Partial& mine = partials[job * splits + split];
-    mine.maximum[joined_head] = m;
-    mine.sum[joined_head] = s;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) mine.values[joined_head][lane * 8 + i] = values[i];
-    __threadfence();
+        for (int j = 0; j < 8; ++j) mine.values[lane / 4][half * 64 + lane % 4 * 16 + i * 8 + j] = running.values[half][j][i];
   }
   __syncthreads();
-  if (threadIdx.x == 0) last_block = atomicAdd(&arrived[job], 1u) == splits - 1;
-  __syncthreads();
-  if (!last_block || half >= group) return;
-  __threadfence();
-  if (threadIdx.x == 0) arrived[job] = 0;
-#pragma unroll
-  for (float& value : values) value = 0;
-  join(partials + job * splits, splits, m, s, values);
-  bf16* to = out + (static_cast<std::size_t>(sequence) * q_heads + head * group + joined_head) * head_dim + lane * 8;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) to[i] = __float2bfloat16_rn(values[i] / s);
+  float sum = 0;
+  const float4 all = join(shared, warp, lane, sum);
+  *reinterpret_cast<uint2*>(out + in_queries + warp * head_dim + lane * 4) =
+      make_uint2(pack(all.x / sum, all.y / sum), pack(all.z / sum, all.w / sum));
 }
 
 }  // namespace aisp::decode

@@ -15,27 +15,31 @@ constexpr unsigned of_tile = 1u << 30, up_to_tile = 2u << 30, sum_bits = of_tile
 __device__ inline unsigned load(const unsigned* state) { return *static_cast<const volatile unsigned*>(state); }
 __device__ inline void store(unsigned* state, unsigned value) { *static_cast<volatile unsigned*>(state) = value; }
 
-// The sum of the tiles before `tile`, for all lanes of a warp; tells the sum of this one (`total`) first and the sum up to it
-// afterwards. Goes back, nearest first, until a tile knows the rest. A warp looks at 128 tiles at a time, since how far back it
-// must look grows with the time that each look takes.
+// Tells the sum of a tile (one thread): as soon as it is known, since all later tiles wait for it.
+__device__ inline void tell(unsigned* states, int tile, unsigned total) {
+  store(states + tile, (tile == 0 ? up_to_tile : of_tile) | total);
+}
+
+// The sum of the tiles before `tile`, for all lanes of a warp. Looks at 32 tiles at a time, nearest first, until one knows the
+// rest; then tells the sum up to this tile. Pauses between two looks: hundreds of warps that ask for the same few lines without
+// a pause would delay the answers.
 __device__ inline unsigned sum_before(unsigned* states, int tile, unsigned total) {
-  constexpr int looks = 4;
+  if (tile == 0) return 0;
   const int lane = static_cast<int>(device::lane_index());
-  if (lane == 0 && tile > 0) store(states + tile, of_tile | total);
   unsigned sum = 0, known = 0;
-  for (int nearest = tile - 1 - lane; known == 0; nearest -= looks * 32) {
-    unsigned state[looks];
-#pragma unroll
-    for (int i = 0; i < looks; ++i) state[i] = nearest - i * 32 >= 0 ? load(states + nearest - i * 32) : up_to_tile;
-#pragma unroll
-    for (int i = 0; i < looks; ++i) {
-      if (known != 0) break;
-      while (__any_sync(device::whole_warp, state[i] == 0))
-        if (state[i] == 0) state[i] = load(states + nearest - i * 32);
-      known = __ballot_sync(device::whole_warp, state[i] >= up_to_tile);
-      const bool counts = known == 0 || lane < __ffs(static_cast<int>(known));
-      sum += __reduce_add_sync(device::whole_warp, counts ? state[i] & sum_bits : 0);
+  for (int nearest = tile - 1; known == 0; nearest -= 32) {
+    const unsigned* state = states + nearest - lane;
+    unsigned told = nearest >= lane ? load(state) : up_to_tile;
+    while (true) {
+      const unsigned missing = __ballot_sync(device::whole_warp, told == 0);
+      known = __ballot_sync(device::whole_warp, told >= up_to_tile);
+      const unsigned up_to_known = known ^ (known - 1);  // the lanes up to the first that knows the rest; all when none does
+      if ((missing & up_to_known) == 0) break;
+      __nanosleep(200);
+      if (told == 0) told = load(state);
     }
+    const bool counts = known == 0 || lane < __ffs(static_cast<int>(known));
+    sum += __reduce_add_sync(device::whole_warp, counts ? told & sum_bits : 0);
   }
   if (lane == 0) store(states + tile, up_to_tile | (sum + total));
   return sum;

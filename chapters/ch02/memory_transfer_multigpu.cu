@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor moves from one GPU to the next. Through a host buffer it crosses PCIe twice, one crossing after the other. With peer
+// access each GPU's memory is part of the other's address space, and the tensor crosses NVLink once: moved by a copy engine, or
+// by a kernel of the receiving GPU that loads from the sender's memory.
+#include <aisp/device/vector.cuh>
+#include <aisp/pair.hpp>
+
+#include <string>
+
+namespace aisp::ch02 {
+namespace {
+
+constexpr int block_threads = 256, loads_per_thread = 4;
+constexpr std::size_t floats_per_block = std::size_t{block_threads} * loads_per_thread * 4;
+
+// Selects a GPU for as long as it lives: kernels can be launched only on streams of the selected one.
+class SelectedGpu {
+ public:
+  explicit SelectedGpu(int ordinal) {
+    check(cudaGetDevice(&previous_));
+    check(cudaSetDevice(ordinal));
+  }
+  ~SelectedGpu() { cudaSetDevice(previous_); }
+  SelectedGpu(const SelectedGpu&) = delete;
+  SelectedGpu& operator=(const SelectedGpu&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+// Maps the memory of GPU `owner` into the address space of GPU `user`; takes back only what it gave.
+class PeerAccess {
+ public:
+  PeerAccess(int user, int owner) : user_{user}, owner_{owner} {
+    int possible = 0;
+    check(cudaDeviceCanAccessPeer(&possible, user, owner));
+    if (possible == 0)
+      throw Unsupported{"GPU " + std::to_string(user) + " cannot access the memory of GPU " + std::to_string(owner)};
+    const SelectedGpu selected{user};
+    const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
+    enabled_ = status == cudaSuccess;
+    if (status == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
+    else check(status);
+  }
+  ~PeerAccess() {
+    if (!enabled_) return;
+    int previous = 0;
+    cudaGetDevice(&previous);
+    cudaSetDevice(user_);
+    cudaDeviceDisablePeerAccess(owner_);
+    cudaSetDevice(previous);
+  }
+  PeerAccess(const PeerAccess&) = delete;
+  PeerAccess& operator=(const PeerAccess&) = delete;
+
+ private:
+  int user_, owner_;
+  bool enabled_ = false;
+};
+
+// Runs on the receiving GPU. A load over NVLink takes far longer than one from the GPU's own memory, so every thread has four of
+// them under way before it stores the first. Four leave enough registers for the most threads an SM can hold.
+__global__ __launch_bounds__(block_threads) void pull_kernel(const float4* remote, float4* local) {
+  const std::size_t first = static_cast<std::size_t>(blockIdx.x) * (block_threads * loads_per_thread) + threadIdx.x;
+  float4 values[loads_per_thread];
+#pragma unroll
+  for (int k = 0; k < loads_per_thread; ++k) values[k] = device::load_once(remote + first + k * block_threads);
+#pragma unroll
+  for (int k = 0; k < loads_per_thread; ++k) device::store_streaming(local + first + k * block_threads, values[k]);
+}
+
+class MemoryTransferMultigpu final : public Workload {
+ public:
+  explicit MemoryTransferMultigpu(Setup& setup)
+      : sender_{setup.device_ordinal(0)},
+        receiver_{setup.device_ordinal(1)},
+        receiver_reads_{receiver_, sender_},
+        sender_writes_{sender_, receiver_},
+        count_{setup.scaled(std::size_t{1} << 26, floats_per_block)},
+        in_{setup.input<float>(count_, uniform(-1, 1), {.name = "tensor on the first GPU", .device = 0})},
+        out_{setup.output<float>(count_, {.name = "tensor on the second GPU", .device = 1})},
+        host_{setup.scratch<float>(count_, {.name = "host buffer", .memory = Memory::pinned})},
+        arrived_on_host_{setup.event(0)} {}
+
+  Cost cost() const override {
+    return {.bytes = static_cast<double>(in_.bytes()), .peer_bytes = static_cast<double>(in_.bytes())};
+  }
+
+  double expected(std::size_t index) const override { return in_.host(index); }
+
+  // The harness forks the second GPU's stream from the first one's and joins it again; only the order in between is made here.
+  void through_host(Launch& launch) {
+    check(cudaMemcpyAsync(host_, in_, in_.bytes(), cudaMemcpyDeviceToHost, launch.streams[0]));
+    check(cudaEventRecord(arrived_on_host_, launch.streams[0]));
+    check(cudaStreamWaitEvent(launch.streams[1], arrived_on_host_));
+    check(cudaMemcpyAsync(out_, host_, in_.bytes(), cudaMemcpyHostToDevice, launch.streams[1]));
+  }
+
+  void peer_copy(Launch& launch) { check(cudaMemcpyPeerAsync(out_, receiver_, in_, sender_, in_.bytes(), launch.streams[0])); }
+
+  void sm_pull(Launch& launch) {
+    const SelectedGpu selected{receiver_};
+    const auto blocks = static_cast<unsigned>(count_ / floats_per_block);
+    pull_kernel<<<blocks, block_threads, 0, launch.streams[1]>>>(reinterpret_cast<const float4*>(in_.get()),
+                                                                 reinterpret_cast<float4*>(out_.get()));
+    check(cudaGetLastError());
+  }
+
+ private:
+  int sender_, receiver_;
+  PeerAccess receiver_reads_, sender_writes_;  // for loads of the kernel, and for writes of the sender's copy engine
+  std::size_t count_;
+  Input<float> in_;
+  Output<float> out_;
+  Scratch<float> host_;
+  cudaEvent_t arrived_on_host_;
+};
+
+}  // namespace
+
+extern constinit const Pair memory_transfer_multigpu{
+    .teaches =
+        "peer access maps one GPU's memory into another's address space over NVLink; without it copies bounce through the host",
+    .make = make<MemoryTransferMultigpu>,
+    .baseline = {.name = "through_host", .run = call<&MemoryTransferMultigpu::through_host>},
+    .optimized = variants({{.name = "peer_copy", .run = call<&MemoryTransferMultigpu::peer_copy>},
+                           {.name = "sm_pull", .run = call<&MemoryTransferMultigpu::sm_pull>}}),
+    .bound = Bound::transfer,
+    .tolerance = exact,
+    .needs = {.gpus = 2, .peer_access = true},
+};
+
+}  // namespace aisp::ch02
