@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything aisp writes as JSON, against docs/schema; its files, CSV columns and examples, against docs/report-formats.md."""
+import copy
+import csv
+import json
+import re
+import unittest
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    # Later versions prefer another resolver, which the one of Debian 12 and Ubuntu 24.04 does not have.
+    from jsonschema import Draft202012Validator, RefResolver
+
+from harness import AISP, SOURCE, EndToEnd
+
+SCHEMAS = SOURCE / "docs/schema"
+PAGE = SOURCE / "docs/report-formats.md"
+NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets")
+
+UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
+# Counts, ratios, identities and what has its unit beside it.
+NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
+           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "max_error", "limit_max_error", "throttle_reasons",
+           "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
+           "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
+           "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max"}
+
+
+def load(name):
+    return json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+
+
+def validator(name, part=None):
+    """Of a whole schema, or of one of its $defs."""
+    schema = load(name) if part is None else {"$ref": f"{name}.schema.json#/$defs/{part}"}
+    return Draft202012Validator(schema, resolver=RefResolver((SCHEMAS / f"{name}.schema.json").as_uri(), load(name)))
+
+
+def mistakes(value, name, part=None):
+    return [f"{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}" for error in validator(name, part).iter_errors(value)]
+
+
+def walk(schema, path=""):
+    if isinstance(schema, dict):
+        yield path, schema
+        for key, value in schema.items():
+            yield from walk(value, f"{path}/{key}")
+    elif isinstance(schema, list):
+        for i, value in enumerate(schema):
+            yield from walk(value, f"{path}/{i}")
+
+
+def objects(schema):
+    """The schemas of whole objects, without the conditions, which look at parts of them."""
+    return ((path, part) for path, part in walk(schema) if part.get("type") == "object" and not path.endswith("/properties"))
+
+
+def is_number(schema):
+    kinds = schema.get("type", ())
+    return schema.get("$ref") == "#/$defs/real" or bool({"number", "integer"} & set([kinds] if isinstance(kinds, str) else kinds))
+
+
+class Schemas(unittest.TestCase):
+    def test_there_are_no_others(self):
+        self.assertEqual(sorted(path.name for path in SCHEMAS.iterdir()), [f"{name}.schema.json" for name in NAMES])
+
+    def test_they_are_schemas(self):
+        for name in NAMES:
+            with self.subTest(name):
+                self.assertEqual(load(name)["$schema"], Draft202012Validator.META_SCHEMA["$schema"])
+                Draft202012Validator.check_schema(load(name))
+
+    def test_objects_are_closed(self):
+        for name in NAMES:
+            for path, part in objects(load(name)):
+                with self.subTest(name + path):
+                    self.assertIn("additionalProperties", part)
+                    self.assertLessEqual(set(part.get("required", ())), set(part.get("properties", ())))
+                    if "properties" in part:
+                        self.assertIs(part["additionalProperties"], False)
+
+    def test_numbers_carry_units(self):
+        seen = set()
+        for name in NAMES:
+            if name == "configuration":  # the names of flags
+                continue
+            for path, part in objects(load(name)):
+                for field, schema in part.get("properties", {}).items():
+                    if not is_number(schema) and not is_number(schema.get("items", {})):
+                        continue
+                    seen.add(field)
+                    with self.subTest(f"{name}{path}: {field}"):
+                        self.assertTrue(UNIT.search(field) or field in NO_UNIT or re.sub("_ms$", "", field) in NO_UNIT)
+        self.assertGreater(len(seen), 40)
+        self.assertIn("median_ms", seen)
+
+
+class RealOutput(EndToEnd):
+    def assert_valid(self, value, name, part=None):
+        self.assertEqual(mistakes(value, name, part), [])
+
+    def read(self, path, name):
+        value = json.loads(path.read_text())
+        self.assert_valid(value, name)
+        return value
+
+    def validate_folder(self, folder):
+        """Every file of a run, each by its own schema; returns the suite."""
+        suite = self.read(folder / "benchmark_test_results.json", "suite")
+        manifest = self.read(folder / "manifest.json", "manifest")
+        configuration = self.read(folder / "effective_configuration.json", "configuration")
+        lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+        for line in lines:
+            self.assert_valid(line, "results-log")
+        self.assertEqual({file["run_id"] for file in (suite, manifest, lines[0])}, {folder.name})
+        self.assertEqual(manifest["targets"], configuration["targets"])
+        self.assertEqual(manifest["targets"], [pair["target"] for pair in suite["pairs"]])
+        self.assertEqual({entry["name"] for entry in manifest["configuration"]}, set(configuration) - {"pairs", "targets"})
+        by_target = {line["target"]: line for line in lines[1:]}
+        for pair in suite["pairs"]:
+            if pair["target"] in by_target:
+                own = self.read(folder / pair["target"].replace(":", "_") / "results/benchmark_test_results.json", "result")
+                self.assertEqual(own, pair)
+                self.assertEqual(by_target[pair["target"]], pair)
+        self.assert_files_are_documented(folder)
+        self.assert_csv(folder, suite)
+        return suite
+
+    def assert_files_are_documented(self, folder):
+        files = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+        names = {re.sub("^ch[0-9]{2}_[a-z0-9_]+/", "CHAPTER_NAME/", file) for file in files}
+        self.assertEqual(names - set(re.findall(r"(?m)^\| `([^`]+)` \|", PAGE.read_text())), set())
+
+    def assert_csv(self, folder, suite):
+        with open(folder / "results.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        columns = re.findall(r"(?m)^\| `([a-z0-9_]+)` \|", section("results.csv"))
+        self.assertEqual((folder / "results.csv").read_text().splitlines()[0].split(","), columns)
+        timed = [(pair["target"], variant["name"]) for pair in suite["pairs"] for variant in pair["variants"]]
+        self.assertEqual([row for row in ((row["target"], row["variant"]) for row in rows) if row[1]], timed)
+        for row in rows:
+            self.assertNotIn(None, row)
+
+    def test_every_way_to_end(self):
+        finished = self.run_pairs(
+            "ch90", "ch91:hang_in_verify", "ch92:segfault,ch92:throw_in_run,ch92:killed,ch92:exit_well",
+            "ch93:garbage_on_pipe,ch93:fork_children",
+            "ch94:wrong_result,ch94:nan_output,ch94:stale_output,ch94:lower_precision", "ch95",
+            flags=("--timeout-multiplier", "0.05", "--percentiles", "99.9", "--json", "out.json"),
+            env={"MY_TOKEN": "hidden", "OMP_NUM_THREADS": "1"})
+        self.assert_code(finished, 1)
+        suite = self.validate_folder(finished.folder)
+        self.assertEqual(self.read(self.work / "out.json", "suite"), suite)
+        self.assertEqual({pair["status"] for pair in suite["pairs"]}, {"passed", "failed", "timeout", "crashed", "skipped"})
+        variants = [variant for pair in suite["pairs"] for variant in pair["variants"]]
+        # Otherwise what the schema says of these parts was not looked at.
+        for part in load("result")["$defs"]["variant"]["properties"]:
+            self.assertTrue(any(part in variant for variant in variants), part)
+        self.assertEqual({variant["status"] for variant in variants}, {"passed", "failed", "skipped"})
+        self.assertEqual({v["speedup"]["verdict"] for v in variants if "speedup" in v} - {"cannot_tell"}, {"faster", "slower"})
+        self.assertTrue(all(v["timing"]["percentiles_ms"] for v in variants if "timing" in v))
+        environment = json.loads((finished.folder / "manifest.json").read_text())["environment"]
+        self.assertEqual(environment["OMP_NUM_THREADS"], "1")
+        self.assertNotIn("hidden", (finished.folder / "manifest.json").read_text())
+
+    def test_modes_and_single_samples(self):
+        for i, flags in enumerate((("--mode", "kernel"), ("--mode", "do_bench"), ("--mode", "timer", "--no-alternate"),
+                                   ("--in-process", "--cold-start"),
+                                   ("--fixed-iterations", "--iterations", "1", "--warmup", "0", "--scale", "0.01"))):
+            with self.subTest(flags):
+                # Not run_pairs, whose own --iterations would come twice.
+                finished = self.call("run", "-t", "ch90:good,ch90:tokens", "--budget", "0.2s", "--run-id", f"run{i}", *flags)
+                self.assert_code(finished, 0)
+                self.validate_folder(self.artifacts / f"run{i}")
+
+    def test_run_out_of_time_and_its_continuation(self):
+        targets = ("ch90:equal", "ch90:good", "ch91:hang_in_verify")
+        first = self.run_pairs(*targets, flags=("--suite-timeout", "2s", "--run-id", "late"))
+        self.assert_code(first, 1)
+        pair = next(pair for pair in self.validate_folder(first.folder)["pairs"] if pair["target"] == "ch91:hang_in_verify")
+        self.assertEqual((pair["status"], pair["timeout_stage"]), ("timeout", "suite"))
+        none = self.run_pairs(*targets, flags=("--suite-timeout", "0.001s", "--run-id", "none"))
+        self.assert_code(none, 1)
+        self.assertTrue(any(not pair["complete"] for pair in self.validate_folder(self.artifacts / "none")["pairs"]))
+        again = self.call("run", "--resume", "none", "-t", "ch90:good,ch90:equal", "--suite-timeout", "1h")
+        self.assert_code(again, 0)
+        self.assertEqual([pair["status"] for pair in self.validate_folder(self.artifacts / "none")["pairs"]], ["passed", "passed"])
+
+    def test_verify(self):
+        finished = self.call("verify", "-t", "ch90:good,ch94:wrong_result,ch95:gpu_only", "--json", "-")
+        self.assert_code(finished, 1)
+        suite = json.loads(finished.out)
+        self.assert_valid(suite, "suite")
+        self.assertEqual(self.validate_folder(finished.folder), suite)
+        self.assertFalse([variant for pair in suite["pairs"] for variant in pair["variants"] if "timing" in variant])
+
+    def test_lists(self):
+        for arguments in (("list-targets", "--json"), ("run", "--list", "--json", "-")):
+            for program in ({}, {"program": AISP}):
+                targets = json.loads(self.call(*arguments, **program).out)
+                self.assert_valid(targets, "targets")
+                self.assertEqual(len({target["target"] for target in targets}), len(targets))
+
+    def test_doctor(self):
+        finished = self.call("doctor", "--json")
+        report = json.loads(finished.out)
+        self.assert_valid(report, "doctor")
+        self.assert_code(finished, 4 if report["worst"] == "problem" else 0)
+        levels = ["ok", "info", "warning", "problem"]
+        self.assertEqual(report["worst"], max((finding["level"] for finding in report["findings"]), key=levels.index))
+
+    def test_sample_of_a_gpu_run(self):
+        # Its other pairs contradict themselves on purpose.
+        passed = json.loads((SOURCE / "tests/report/golden/suite.json").read_text())["pairs"][0]
+        self.assertTrue(passed["gpu_states"])
+        self.assert_valid(passed, "result")
+
+    def test_real_gpu_run(self):
+        gpus = json.loads(self.call("doctor", "--json").out)["machine"]["gpus"]
+        if not gpus:
+            self.skipTest("no GPU")
+        targets = json.loads(self.call("list-targets", "--json", program=AISP).out)
+        fit = [target["target"] for target in targets if target["gpus"] == 1 and target["min_sm"] <= gpus[0]["sm"]]
+        finished = self.run_pairs(fit[0], flags=("--scale", "0.05"), program=AISP)
+        pair = self.validate_folder(finished.folder)["pairs"][0]
+        self.assertTrue(pair["gpus"] and pair["gpu_states"], pair["reason"])
+
+
+class Refusals(EndToEnd):
+    """The schemas can say no: each change to a real result is found, at its place."""
+
+    def changed(self, value, place, new):
+        """`value` with `new` at the place; the ellipsis takes out what is there."""
+        value = copy.deepcopy(value)
+        *way, last = place
+        inner = value
+        for step in way:
+            inner = inner[step]
+        if new is ...:
+            del inner[last]
+        else:
+            inner[last] = new
+        return value
+
+    def assert_refused(self, value, name, place, new, word):
+        with self.subTest(schema=name, place=place, new=new):
+            found = mistakes(self.changed(value, place, new), name)
+            self.assertTrue(found, "the schema accepts it")
+            self.assertIn(word, " ".join(found))
+
+    def test_results(self):
+        finished = self.run_pairs("ch90:good", "ch94:wrong_result", "ch95:gpu_only", "ch92:segfault")
+        good, failed = finished.pair("ch90:good"), finished.pair("ch94:wrong_result")
+        crashed = finished.pair("ch92:segfault")
+        for pair in (good, failed, crashed):
+            self.assertEqual(mistakes(pair, "result"), [])
+        for place, new, word in (
+                (("wall_s",), "1.5", "'1.5' is not of type 'number'"), (("seed",), 4.5, "'integer'"), (("complete",), "yes", "'boolean'"),
+                (("speed",), 3, "'speed' was unexpected"), (("variants", 1, "timing", "median"), 3, "'median' was unexpected"),
+                (("variants", 0, "memory", "peak"), 3, "'peak' was unexpected"), (("status",), "ok", "'ok' is not one of"),
+                (("status",), ..., "'status' is a required"),
+                (("variants", 1, "speedup", "verdict"), "cannot tell", "is not one of"),
+                (("variants", 1, "speedup", "low"), ..., "'low' is a required"),
+                (("variants", 1, "role"), "baseline", "False schema"), (("variants", 0, "role"), "peer", "'baseline' was expected"),
+                (("variants", 1, "timing", "mean_ms"), None, "None is not of type"), (("variants", 1, "timing", "raw_times_ms"), [], "[]"),
+                (("variants", 1, "output_digests", "output 1"), "xyz", "does not match"), (("target",), "good", "does not match"),
+                (("schema_version",), 2, "1 was expected"), (("watchdog", "lunch"), {}, "lunch"), (("status",), "failed", "''"),
+                (("variants",), [], "[]"), (("timeout_stage",), "verify", "'' was expected")):
+            self.assert_refused(good, "result", place, new, word)
+        self.assert_refused(failed, "result", ("variants", 1, "speedup"), good["variants"][1]["speedup"], "False schema")
+        self.assert_refused(failed, "result", ("best",), "doubled", "'' was expected")
+        self.assert_refused(failed, "result", ("errors", 0, "stage"), "somewhere", "is not one of")
+        self.assert_refused(crashed, "result", ("complete",), True, "False was expected")
+
+        folder = finished.folder
+        suite = json.loads((folder / "benchmark_test_results.json").read_text())
+        self.assert_refused(suite, "suite", ("pairs", 0, "extra"), 1, "'extra' was unexpected")
+        self.assert_refused(suite, "suite", ("pairs",), {}, "'array'")
+        header = json.loads((folder / "results.jsonl").read_text().splitlines()[0])
+        self.assert_refused(header, "results-log", ("kind",), "notes", "not valid under any")
+        manifest = json.loads((folder / "manifest.json").read_text())
+        self.assert_refused(manifest, "manifest", ("environment", "AWS_SECRET_ACCESS_KEY"), "x", "AWS_SECRET")
+        self.assert_refused(manifest, "manifest", ("memory_bytes",), "25 GB", "'integer'")
+        configuration = json.loads((folder / "effective_configuration.json").read_text())
+        self.assert_refused(configuration, "configuration", ("seed", "value"), "8", "'integer'")
+        self.assert_refused(configuration, "configuration", ("iteratons",), {"value": 1, "origin": "flag"}, "unexpected")
+
+    def test_lists_and_doctor(self):
+        targets = json.loads(self.call("list-targets", "--json").out)
+        self.assert_refused(targets, "targets", (0, "device"), "tpu", "is not one of")
+        self.assert_refused(targets, "targets", (0, "optimized"), [], "[]")
+        self.assert_refused(targets, "targets", (0, "author"), "me", "'author' was unexpected")
+        doctor = json.loads(self.call("doctor", "--json").out)
+        self.assert_refused(doctor, "doctor", ("findings", 0, "level"), "fine", "is not one of")
+        self.assert_refused(doctor, "doctor", ("machine", "host", "memory_bytes"), None, "'integer'")
+        warning = {"name": "disk", "level": "warning", "what": "full", "advice": ""}
+        self.assert_refused(doctor, "doctor", ("findings", 0), warning, "''")
+
+
+def section(title):
+    """Of the page, from the heading that names `title` to the next heading."""
+    return next(part for part in re.split(r"(?m)^## ", PAGE.read_text()) if title in part.splitlines()[0])
+
+
+class Page(EndToEnd):
+    def test_fields_are_explained(self):
+        words = set(re.findall(r"`([^`\n]+)`", PAGE.read_text()))
+        for name in NAMES:
+            for path, part in objects(load(name)):
+                with self.subTest(name + path):
+                    self.assertEqual(set(part.get("properties", ())) - words, set())
+
+    def test_examples_are_valid(self):
+        examples = re.findall(r"<!-- ([a-z-]+)(?:: ([a-z_]+))? -->\n```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        self.assertEqual(len(examples), PAGE.read_text().count("```json"), "each example names its schema in a comment before it")
+        self.assertGreater(len(examples), 3)
+        for name, part, text in examples:
+            with self.subTest(f"{name} {part}"):
+                self.assertEqual(mistakes(json.loads(text), name, part or None), [])
+
+    def test_exit_statuses_are_those_of_the_help(self):
+        said = re.search(r"Exit status: (.*?)\. ", self.call("--help").out, re.DOTALL)[1]
+        documented = re.findall(r"(?m)^\| (\d+) \|", section("Exit status"))
+        self.assertEqual(documented, re.findall(r"\b(\d+) [a-z]", said))
+
+
+if __name__ == "__main__":
+    unittest.main()
