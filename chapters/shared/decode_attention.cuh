@@ -51,7 +51,7 @@ __device__ inline unsigned word(const uint4& of, int i) { return i == 0 ? of.x :
 // Volatile: the compiler must not move requests behind the work they are to overlap.
 __device__ inline uint4 request(const bf16* from) {
   uint4 v;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
   return v;
 }
 

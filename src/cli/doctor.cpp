@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "evidence/json.hpp"
 #include "machine/json.hpp"
 
 namespace aisp::cli {
@@ -60,7 +61,10 @@ nlohmann::json as_json(const machine::Machine& machine, const std::vector<Findin
                     {"level", machine::to_string(finding.level)},
                     {"what", finding.what},
                     {"advice", finding.advice}});
-  return {{"machine", machine}, {"findings", list}, {"worst", machine::to_string(machine::worst(findings))}};
+  return {{"schema_version", evidence::schema_version},
+          {"machine", machine},
+          {"findings", list},
+          {"worst", machine::to_string(machine::worst(findings))}};
 }
 
 }  // namespace
@@ -83,7 +87,8 @@ void add_doctor(CLI::App& app, Action& action) {
       machine::Surroundings surroundings;
       surroundings.artifacts = options->artifacts_dir;
       const std::vector<Finding> findings = machine::examine(machine, surroundings);
-      print(options->json ? as_json(machine, findings).dump(2) + '\n' : table(findings, paint) + verdict(findings));
+      print(options->json ? evidence::json_text(as_json(machine, findings), 2) + '\n'
+                          : table(findings, paint) + verdict(findings));
       return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;
     };
   });

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <string>
 #include <vector>
 
 #include "pair/registry.hpp"
 
 namespace aisp::cli {
 
-// What `aisp list-targets` and `aisp run --list` print.
-void print_targets(const std::vector<const pair::Entry*>& entries, bool json);
+// What `aisp list-targets` and `aisp run --list` print: a table, and with `json` an array to that file, or for "-" the array
+// alone.
+void print_targets(const std::vector<const pair::Entry*>& entries, const std::string& json);
 
 }  // namespace aisp::cli

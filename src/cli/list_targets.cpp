@@ -9,6 +9,7 @@
 #include "cli/list.hpp"
 #include "cli/output.hpp"
 #include "cli/suite_flags.hpp"
+#include "evidence/json.hpp"
 #include "run/blank.hpp"
 #include "suite/select.hpp"
 
@@ -41,13 +42,13 @@ nlohmann::json as_json(const pair::Entry& entry) {
 
 }  // namespace
 
-void print_targets(const std::vector<const pair::Entry*>& entries, bool json) {
-  if (json) {
+void print_targets(const std::vector<const pair::Entry*>& entries, const std::string& json) {
+  if (!json.empty()) {
     nlohmann::json list = nlohmann::json::array();
     for (const pair::Entry* entry : entries) list.push_back(as_json(*entry));
-    print(list.dump(2) + '\n');
-    return;
+    print_to(json, evidence::json_text(list, 2) + '\n');
   }
+  if (json == "-") return;
   std::vector<std::vector<std::string>> rows;
   for (const pair::Entry* entry : entries) rows.push_back({entry->target(), std::string{entry->pair->teaches}});
   print(columns(rows));
@@ -74,7 +75,7 @@ void add_list_targets(CLI::App& app, Action& action) {
     action = [options] {
       std::vector<std::string> targets = target_list(options->targets);
       targets.insert(targets.end(), options->chapters.begin(), options->chapters.end());
-      print_targets(suite::select(pair::registry(), targets), options->json);
+      print_targets(suite::select(pair::registry(), targets), options->json ? "-" : "");
       return base::Exit::good;
     };
   });

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -22,6 +23,11 @@ void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw base::Error{base::Exit::failed, std::string{"cannot write to the standard output: "} + std::strerror(errno)};
+}
+
+void print_to(const std::string& where, std::string_view text) {
+  if (where == "-") print(text);
+  else base::write_atomically(where, text);
 }
 
 void note(std::string_view line) {

@@ -8,6 +8,8 @@ namespace aisp::cli {
 
 // To the standard output, at once. Throws base::Error when nobody takes it (full disk, closed pipe).
 void print(std::string_view text);
+// To the file that --json names, or to the standard output for "-".
+void print_to(const std::string& where, std::string_view text);
 // One line to the standard error; trouble with that is nobody's concern.
 void note(std::string_view line);
 

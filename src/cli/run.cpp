@@ -56,7 +56,7 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
   }
   const std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);
   if (options.list) {
-    print_targets(selected, options.json == "-");
+    print_targets(selected, options.json);
     return Exit::good;
   }
   const Configuration configuration = make_configuration(options, earlier);

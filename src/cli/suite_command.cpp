@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/files.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
@@ -14,18 +13,9 @@
 #include "report/console.hpp"
 
 namespace aisp::cli {
-namespace {
 
 using base::Error;
 using base::Exit;
-
-void write_json(const evidence::SuiteResult& suite, const std::string& where) {
-  const std::string text = nlohmann::json(suite).dump(2) + '\n';
-  if (where == "-") print(text);
-  else base::write_atomically(where, text);
-}
-
-}  // namespace
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags) {
   const bool json_only = flags.json == "-";
@@ -35,7 +25,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
 
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
   const std::string where = finished.folder.string();
-  if (!flags.json.empty()) write_json(finished.suite, flags.json);
+  if (!flags.json.empty()) print_to(flags.json, evidence::json_text(finished.suite, 2) + '\n');
   if (!json_only) {
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
     print(report::summary(finished.suite, paint));

@@ -200,6 +200,8 @@ void from_json(const json& from, SuiteResult& suite) {
   describe(suite, reader);
 }
 
+std::string json_text(const json& value, int indent) { return value.dump(indent, ' ', false, json::error_handler_t::replace); }
+
 json parse_json(std::string_view text, const std::string& source) {
   int depth = 0;
   const json::parser_callback_t shallow = [&](int level, json::parse_event_t, json&) {

@@ -15,6 +15,10 @@ void from_json(const nlohmann::json& json, PairResult& result);
 void to_json(nlohmann::json& json, const SuiteResult& suite);
 void from_json(const nlohmann::json& json, SuiteResult& suite);
 
+// Every JSON text that leaves a process. Bytes that are no UTF-8 (a pair may print and throw anything) become U+FFFD. Without
+// indentation it is one line.
+std::string json_text(const nlohmann::json& json, int indent = -1);
+
 // Text from a file or pipe; `source` names it in errors: base::Error "SOURCE: ...", Exit::usage. Limits the depth of nesting.
 nlohmann::json parse_json(std::string_view text, const std::string& source);
 

@@ -11,7 +11,7 @@ std::string_view to_string(Status status) {
 }
 
 std::string_view to_string(Verdict verdict) {
-  constexpr std::array<std::string_view, 3> names{"faster", "slower", "cannot tell"};
+  constexpr std::array<std::string_view, 3> names{"faster", "slower", "cannot_tell"};
   return names[static_cast<std::size_t>(verdict)];
 }
 

@@ -110,9 +110,9 @@ struct VariantResult {
   Status status = Status::passed;  // passed, failed or skipped
   std::string reason;              // of a skip or failure, one clause
   std::optional<Timing> timing;
-  std::optional<Speedup> speedup;  // of optimized variants and peers; absent when verification failed
-  std::optional<Floor> floor;
-  std::optional<Accuracy> accuracy;
+  std::optional<Speedup> speedup;    // of optimized variants and peers; absent when verification failed
+  std::optional<Floor> floor;        // absent where no ceiling is known for its cost
+  std::optional<Accuracy> accuracy;  // absent where nothing was compared
   std::optional<InferenceTiming> inference;
   std::vector<Metric> metrics;
   double prepare_ms = 0;  // one-time work declared by the variant
@@ -145,10 +145,10 @@ struct PairResult {
   std::string best;                     // name of the best optimized variant; empty when none may be claimed
   std::string judged_by = "time";
   std::string timing_mode = "events";
-  std::string start = "released";  // how samples started: released or immediate
-  std::string cache = "cold";
-  std::string stopped_because;  // "interval within 1 %", "time budget", "fixed iterations"
-  double scale = 1;             // of the workload
+  std::string start = "released";  // how samples started: released or immediate; none on the host
+  std::string cache = "cold";      // or hot; none on the host
+  std::string stopped_because;     // "interval narrow", "time budget", "fixed iterations", "most rounds"
+  double scale = 1;                // of the workload
   std::uint64_t seed = 0;
   std::vector<GpuState> gpu_states;  // one a round
   std::vector<std::string> lost;     // what this environment could not give: "no clock lock", "no CUPTI: ..."
@@ -181,7 +181,7 @@ struct SuiteResult {
 
 Counts count(const SuiteResult& suite);
 std::string_view to_string(Status status);
-std::string_view to_string(Verdict verdict);
+std::string_view to_string(Verdict verdict);  // as in every file; only a terminal shows "cannot tell"
 std::string_view to_string(VariantRole role);
 
 // The best optimized variant that may be claimed, by speedup; null when the pair did not pass or none was timed.

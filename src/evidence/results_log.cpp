@@ -41,9 +41,7 @@ std::string header_line(const std::string& run_id, const std::string& started_ut
       .dump();
 }
 
-std::string to_line(const PairResult& result) {
-  return nlohmann::json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string to_line(const PairResult& result) { return json_text(result); }
 
 ResultsLog read_results_log(const std::filesystem::path& path) {
   const std::string text = base::read_file(path);

@@ -27,12 +27,16 @@ class EventStopwatch final : public Stopwatch {
     check(cudaEventCreate(&end_));
     // Code is loaded at its first launch, which waits for the GPU: not behind a closed gate.
     cold_.evict();
-    launch_empty_kernel(session_.launch().stream);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, probe_words * sizeof(std::uint32_t)));
+    probe_target_ = static_cast<std::uint32_t*>(memory);
+    launch_probe(probe_target_, session_.launch().stream);
     session_.synchronize_all();
   }
   ~EventStopwatch() override {
     cudaEventDestroy(start_);
     cudaEventDestroy(end_);
+    cudaFree(probe_target_);
   }
 
   Sample time(const Variant& variant) override {
@@ -48,8 +52,8 @@ class EventStopwatch final : public Stopwatch {
     return sample;
   }
 
-  double time_empty() override {
-    return time_work([&] { launch_empty_kernel(session_.launch().stream); }).raw_ms;
+  double time_probe() override {
+    return time_work([&] { launch_probe(probe_target_, session_.launch().stream); }).raw_ms;
   }
 
  private:
@@ -89,6 +93,7 @@ class EventStopwatch final : public Stopwatch {
   Gate gate_;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t end_ = nullptr;
+  std::uint32_t* probe_target_ = nullptr;
 };
 
 }  // namespace

@@ -4,7 +4,8 @@
 #include <aisp/check.hpp>
 
 // Kernels outside any namespace: these names appear in profiles.
-__global__ void aisp_empty() {}
+// A store per thread, as real kernels end with stores: those must be seen by others before the kernel counts as done.
+__global__ void aisp_probe(std::uint32_t* to) { to[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }
 __global__ void aisp_sample_begin() {}
 __global__ void aisp_sample_end() {}
 
@@ -34,7 +35,7 @@ __global__ void read_kernel(const uint4* data, std::size_t count, std::uint32_t 
 
 namespace aisp::measure {
 
-void launch_empty_kernel(cudaStream_t stream) { aisp_empty<<<1, 1, 0, stream>>>(); }
+void launch_probe(std::uint32_t* to, cudaStream_t stream) { aisp_probe<<<probe_words / 128, 128, 0, stream>>>(to); }
 void launch_sample_begin(cudaStream_t stream) { aisp_sample_begin<<<1, 1, 0, stream>>>(); }
 void launch_sample_end(cudaStream_t stream) { aisp_sample_end<<<1, 1, 0, stream>>>(); }
 

@@ -7,8 +7,10 @@
 
 namespace aisp::measure {
 
-// The shortest piece of work there is: what the stopwatch reads for it, less its own duration, is the stopwatch's own time.
-void launch_empty_kernel(cudaStream_t stream);
+// A short kernel on all of the GPU, aisp_probe in profiles: what the stopwatch reads for it, less its own duration, is the
+// stopwatch's own time. `to` has probe_words words.
+inline constexpr int probe_words = 128 * 128;
+void launch_probe(std::uint32_t* to, cudaStream_t stream);
 // Named, so that a profiler's records show where a sample begins and ends.
 void launch_sample_begin(cudaStream_t stream);
 void launch_sample_end(cudaStream_t stream);

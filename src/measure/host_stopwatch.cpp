@@ -35,7 +35,7 @@ class HostStopwatch final : public Stopwatch {
     return sample;
   }
 
-  double time_empty() override {
+  double time_probe() override {
     const auto start = Clock::now();
     return milliseconds_between(start, Clock::now());
   }
@@ -59,7 +59,7 @@ class TimerStopwatch final : public Stopwatch {
   }
 
   // Blocks are long enough for the clock's own time not to count.
-  double time_empty() override { return 0; }
+  double time_probe() override { return 0; }
 
  private:
   static constexpr double shortest_block_ms = 10;

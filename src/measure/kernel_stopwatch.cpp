@@ -35,7 +35,7 @@ class KernelStopwatch final : public Stopwatch {
   }
 
   // CUPTI's durations begin and end with the work itself.
-  double time_empty() override { return 0; }
+  double time_probe() override { return 0; }
 
  private:
   pair::Session& session_;

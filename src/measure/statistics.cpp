@@ -59,6 +59,7 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
   const std::size_t rounds = std::min(numerator.size(), denominator.size());
   if (rounds == 0) return {};
   Interval interval;
+  interval.rounds = rounds;
   interval.value = median(numerator) / median(denominator);
   std::mt19937_64 random{seed};
   std::uniform_int_distribution<std::size_t> pick{0, rounds - 1};
@@ -78,6 +79,7 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
 }
 
 evidence::Verdict verdict(const Interval& speedup) {
+  if (speedup.rounds < fewest_rounds) return evidence::Verdict::cannot_tell;
   if (speedup.low > 1 && speedup.value >= 1 + smallest_difference) return evidence::Verdict::faster;
   if (speedup.high < 1 && speedup.value <= 1 / (1 + smallest_difference)) return evidence::Verdict::slower;
   return evidence::Verdict::cannot_tell;

@@ -18,6 +18,7 @@ struct Interval {
   double value = 0;
   double low = 0;
   double high = 0;
+  std::size_t rounds = 0;  // it comes from
   double relative_width() const { return value > 0 ? (high - low) / value : 0; }
 };
 
@@ -31,8 +32,11 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
 // accurate to 1 %; an interval knows neither, so no verdict rests on less.
 inline constexpr double smallest_difference = 0.01;
 
-// Faster or slower when the interval excludes 1 and the median ratio is at least `smallest_difference` away from it; cannot
-// tell otherwise.
+// Of fewer rounds the bootstrap knows too few resamples to mean anything: one round has a single one, and no width.
+inline constexpr std::size_t fewest_rounds = 5;
+
+// Faster or slower when at least `fewest_rounds` were taken, the interval excludes 1 and the median ratio is at least
+// `smallest_difference` away from it; cannot tell otherwise.
 evidence::Verdict verdict(const Interval& speedup);
 
 }  // namespace aisp::measure

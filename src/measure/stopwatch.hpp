@@ -22,7 +22,7 @@ class Stopwatch {
   virtual Sample time(const Variant& variant) = 0;
   // The same way, of the least work there is: milliseconds as read. What it reads beyond that work's own duration is the
   // stopwatch's.
-  virtual double time_empty() = 0;
+  virtual double time_probe() = 0;
 };
 
 struct StopwatchOptions {

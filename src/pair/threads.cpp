@@ -16,7 +16,13 @@ namespace {
 // About 20 us: longer than the gap between two calls in a measured loop, shorter than anybody minds.
 constexpr int spins_before_sleep = 4000;
 
-void pause_cpu() { __builtin_ia32_pause(); }
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 std::vector<int> usable_cpus() {
   cpu_set_t set;

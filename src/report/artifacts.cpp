@@ -9,23 +9,15 @@
 #include "report/markdown.hpp"
 
 namespace aisp::report {
-namespace {
-
-template <class T>
-std::string json_text(const T& value) {
-  return nlohmann::json(value).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-}  // namespace
 
 void write_pair(const std::filesystem::path& folder, const evidence::PairResult& result) {
   const std::filesystem::path results = folder / (result.chapter + "_" + result.name) / "results";
-  base::write_atomically(results / "benchmark_test_results.json", json_text(result));
+  base::write_atomically(results / "benchmark_test_results.json", evidence::json_text(result, 2) + "\n");
   base::write_atomically(results / "benchmark_test_results.md", pair_markdown(result));
 }
 
 void write_suite(const std::filesystem::path& folder, const evidence::SuiteResult& suite, const evidence::Manifest& manifest) {
-  base::write_atomically(folder / "benchmark_test_results.json", json_text(suite));
+  base::write_atomically(folder / "benchmark_test_results.json", evidence::json_text(suite, 2) + "\n");
   base::write_atomically(folder / "benchmark_test_results.md", suite_markdown(suite, manifest));
   base::write_atomically(folder / "results.csv", suite_csv(suite));
 }

@@ -13,6 +13,10 @@ using base::Style;
 
 constexpr std::string_view timed_columns = "{:<28} {:<20} {:<24} {:>10}  {}";
 
+std::string_view words(evidence::Verdict verdict) {
+  return verdict == evidence::Verdict::cannot_tell ? "cannot tell" : to_string(verdict);
+}
+
 Style style_of(evidence::Verdict verdict) {
   return verdict == evidence::Verdict::faster ? Style::green : verdict == evidence::Verdict::slower ? Style::red : Style::yellow;
 }
@@ -20,8 +24,8 @@ Style style_of(evidence::Verdict verdict) {
 std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& best, const base::Painter& paint) {
   std::string line =
       fmt::format(fmt::runtime(timed_columns), pair.target, best.name, speedup_text(*best.speedup), median_text(best),
-                  paint(style_of(best.speedup->verdict), fmt::format("{:<11}", to_string(best.speedup->verdict))));
-  if (best.floor && best.floor->milliseconds > 0) line += fmt::format("  {}", floor_text(*best.floor));
+                  paint(style_of(best.speedup->verdict), fmt::format("{:<11}", words(best.speedup->verdict))));
+  if (best.floor) line += fmt::format("  {}", floor_text(*best.floor));
   if (best.floor && !best.floor->held_back_by.empty() && best.floor->held_back_by != best.floor->limiter)
     line += fmt::format(", held back by {}", best.floor->held_back_by);
   if (best.changes_precision && best.accuracy) line += fmt::format(", error {:.1e}", best.accuracy->unquantized_l2);

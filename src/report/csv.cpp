@@ -3,12 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "report/numbers.hpp"
 
 namespace aisp::report {
 namespace {
+
+constexpr auto columns = std::to_array<std::string_view>(
+    {"target",  "variant",          "role",    "pair_status", "variant_status", "median_ms", "mean_ms",     "std_ms",
+     "min_ms",  "max_ms",           "p95_ms",  "p99_ms",      "iterations",     "speedup",   "speedup_low", "speedup_high",
+     "verdict", "percent_of_floor", "limiter", "relative_l2", "scale",          "reason"});
 
 std::string quoted(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
@@ -24,6 +31,15 @@ std::string line(const std::vector<std::string>& fields) {
 }
 
 std::string number(double value) { return fmt::format("{:.9g}", value); }
+
+std::string row_without_variant(const evidence::PairResult& pair) {
+  std::vector<std::string> fields(columns.size());
+  fields[0] = pair.target;
+  fields[3] = to_string(pair.status);
+  fields[columns.size() - 2] = number(pair.scale);
+  fields[columns.size() - 1] = pair.reason;
+  return line(fields);
+}
 
 std::string row(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
   std::vector<std::string> fields{pair.target, variant.name, std::string{to_string(variant.role)},
@@ -52,12 +68,11 @@ std::string row(const evidence::PairResult& pair, const evidence::VariantResult&
 }  // namespace
 
 std::string suite_csv(const evidence::SuiteResult& suite) {
-  std::string text =
-      line({"target",  "variant",          "role",    "pair_status", "variant_status", "median_ms", "mean_ms",     "std_ms",
-            "min_ms",  "max_ms",           "p95_ms",  "p99_ms",      "iterations",     "speedup",   "speedup_low", "speedup_high",
-            "verdict", "percent_of_floor", "limiter", "relative_l2", "scale",          "reason"});
-  for (const evidence::PairResult& pair : suite.pairs)
+  std::string text = line({columns.begin(), columns.end()});
+  for (const evidence::PairResult& pair : suite.pairs) {
+    if (pair.variants.empty()) text += row_without_variant(pair);
     for (const evidence::VariantResult& variant : pair.variants) text += row(pair, variant);
+  }
   return text;
 }
 

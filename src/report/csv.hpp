@@ -6,7 +6,8 @@
 
 namespace aisp::report {
 
-// RFC 4180, one row a variant; the columns and their order are described in docs/report-formats.md and only ever grow at the end.
+// RFC 4180, one row a variant, or one without a variant for a pair that has none; the columns and their order are described in
+// docs/report-formats.md and only ever grow at the end.
 std::string suite_csv(const evidence::SuiteResult& suite);
 
 }  // namespace aisp::report

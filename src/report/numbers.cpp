@@ -24,7 +24,6 @@ std::string median_text(const evidence::VariantResult& variant) {
 }
 
 std::string floor_text(const evidence::Floor& floor) {
-  if (floor.milliseconds <= 0) return {};
   return fmt::format("{:.0f} % of {} ({})", floor.percent, floor.limiter, floor.ceiling);
 }
 

@@ -95,15 +95,19 @@ std::string notes(const PairResult& pair) {
   return text.empty() ? "" : "\n## Notes\n" + text;
 }
 
+std::string stopwatch(const PairResult& pair) {
+  if (pair.device == "host") return "the host's clock";
+  return fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
+}
+
 }  // namespace
 
 std::string pair_markdown(const PairResult& pair) {
   std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", pair.target, pair.teaches, to_string(pair.status),
                                  pair.reason.empty() ? "" : ": " + pair.reason);
   if (!pair.stopped_because.empty())
-    head +=
-        fmt::format("Timed by {} from a {} start, {} cache, judged by {}; stopped: {}. Seed {}, scale {}.\n", pair.timing_mode,
-                    pair.start, pair.cache, pair.judged_by, pair.stopped_because, pair.seed, base::significant(pair.scale));
+    head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.\n", stopwatch(pair), pair.judged_by,
+                        pair.stopped_because, pair.seed, base::significant(pair.scale));
   return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + stages(pair) +
          notes(pair);
 }

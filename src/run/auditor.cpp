@@ -29,17 +29,14 @@ AuditedRun Auditor::run(const Variant& variant) {
   return result;
 }
 
-double Auditor::empty_kernel_ms() {
-  constexpr int launches = 50;
-  const cudaStream_t stream = session_.launch().stream;
+double Auditor::probe_ms(measure::Stopwatch& stopwatch) {
+  constexpr int samples = 20;
   recorder_.start();
-  for (int i = 0; i < launches; ++i) {
-    measure::launch_empty_kernel(stream);
-    check(cudaStreamSynchronize(stream));
-  }
+  for (int i = 0; i < samples; ++i) stopwatch.time_probe();
   std::vector<double> durations_ms;
   for (const profile::Activity& activity : recorder_.stop())
-    durations_ms.push_back(static_cast<double>(activity.end_ns - activity.start_ns) / 1e6);
+    if (activity.name.find("aisp_probe") != std::string::npos)
+      durations_ms.push_back(static_cast<double>(activity.end_ns - activity.start_ns) / 1e6);
   return measure::median(durations_ms);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "measure/stopwatch.hpp"
 #include "pair/session.hpp"
 #include "profile/audit.hpp"
 
@@ -15,7 +16,8 @@ class Auditor {
  public:
   explicit Auditor(pair::Session& session) : session_{session} {}
   AuditedRun run(const Variant& variant);
-  double empty_kernel_ms();  // median of its durations
+  // The median of the probe kernel's own durations, in the place where the stopwatch reads them.
+  double probe_ms(measure::Stopwatch& stopwatch);
 
  private:
   pair::Session& session_;

@@ -26,7 +26,11 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.teaches = entry.pair->teaches;
   result.bound = to_string(entry.pair->bound);
   result.device = to_string(entry.pair->device);
-  result.gpus = request.gpus;
+  const bool host = entry.pair->device == Device::host;
+  if (!host) result.gpus = request.gpus;
+  // What a stream and an L2 are asked for; the host has neither.
+  result.start = host ? "none" : entry.pair->start == Start::released ? "released" : "immediate";
+  result.cache = host ? "none" : entry.pair->cache == Cache::cold ? "cold" : "hot";
   result.timing_mode = to_string(request.mode);
   result.judged_by = entry.pair->judged_by.empty() ? "time" : std::string{entry.pair->judged_by};
   result.scale = request.scale;

@@ -39,7 +39,7 @@ int child_main(int result_fd) {
   const Request request = nlohmann::json::parse(text).get<Request>();
   const Reporter reporter{[&](const std::string& line) { write_all(result_fd, line + "\n"); }};
   const evidence::PairResult result = run_pair(find(request.target), request, reporter);
-  reporter.send(nlohmann::json{{"result", result}}.dump());
+  reporter.send(evidence::json_text(nlohmann::json{{"result", result}}));
   std::cout.flush();
   // After a CUDA error the runtime's own exit handlers may hang; nothing of value is left in this process.
   _exit(static_cast<int>(base::Exit::good));

@@ -65,9 +65,10 @@ void describe_timeout(const Ending& ending, PairResult& result) {
     add_problem(result, ending.late_stage, "suite_deadline", result.reason, "raise --suite-timeout, or continue with --resume");
     return;
   }
-  result.reason = fmt::format("{} took longer than its limit of {:g} s", ending.late_stage, ending.limit_s);
+  result.reason = fmt::format("{} took longer than its limit of {:g} s and was killed after {:.1f} s", ending.late_stage,
+                              ending.limit_s, ending.elapsed_s);
   add_problem(result, ending.late_stage, "stage_limit",
-              fmt::format("{}; its process group was killed after {:.1f} s", result.reason, ending.elapsed_s),
+              fmt::format("{} ({:g} s of grace beyond the limit)", result.reason, ending.grace_s),
               fmt::format("if it is slow rather than stuck, --timeout-multiplier 2 doubles every limit; {}", see_log(ending)));
 }
 
@@ -112,7 +113,8 @@ void describe_interrupt(const Ending& ending, PairResult& result) {
 void describe_exit(const Ending& ending, PairResult& result) {
   if (ending.killed_for != KilledFor::nothing)
     add_problem(result, "exit", "exit_limit",
-                fmt::format("its process did not end within {:g} s after its result and was killed", ending.limit_s),
+                fmt::format("its process did not end within {:g} s after its result and was killed after {:.1f} s",
+                            ending.limit_s, ending.elapsed_s),
                 see_log(ending));
   else if (WIFSIGNALED(ending.wait_status))
     add_problem(result, "exit", "signal",

@@ -30,6 +30,7 @@ struct Ending {
   KilledFor killed_for = KilledFor::nothing;
   std::string late_stage;
   double limit_s = 0;
+  double grace_s = 0;  // it had beyond the limit
   double elapsed_s = 0;
   bool pipe_closed = false;
   std::uint64_t peak_rss_bytes = 0;

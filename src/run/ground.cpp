@@ -66,8 +66,10 @@ evidence::GpuState Ground::sample() const {
   return {sample.sm_clock_mhz, sample.memory_clock_mhz, sample.power_w, sample.temperature_c, sample.throttle_reasons};
 }
 
-evidence::Floor Ground::floor(const Cost& cost, double median_ms, const std::vector<evidence::GpuState>& states) const {
+std::optional<evidence::Floor> Ground::floor(const Cost& cost, double median_ms,
+                                             const std::vector<evidence::GpuState>& states) const {
   const machine::FloorTime time = machine::floor_seconds(cost, machine_->ceilings);
+  if (time.seconds <= 0) return std::nullopt;
   evidence::Floor floor{.milliseconds = time.seconds * 1e3,
                         .percent = median_ms > 0 ? time.seconds * 1e5 / median_ms : 0,
                         .limiter = time.limiter,

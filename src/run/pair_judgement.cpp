@@ -17,7 +17,7 @@ constexpr double late_work_ms = 0.25;
 }  // namespace
 
 void PairRun::take_offset() {
-  offset_ms_ = std::max(0.0, measure::median(empty_ms_) - empty_duration_ms_);
+  offset_ms_ = std::max(0.0, measure::median(probe_ms_) - probe_duration_ms_);
   for (Timed& timed : timed_)
     if (!timed.samples.empty()) timed.result->timing = timing_of(timed.samples, offset_ms_, request_.percentiles);
 }
@@ -68,7 +68,7 @@ void PairRun::audit() {
     return;
   }
   Auditor auditor{*session_};
-  if (empty_duration_ms_ > 0) empty_duration_ms_ = auditor.empty_kernel_ms();
+  if (probe_duration_ms_ > 0) probe_duration_ms_ = auditor.probe_ms(*stopwatch_);
   for (const Timed& timed : timed_) {
     const AuditedRun run = auditor.run(*timed.variant);
     if (!run.audit.findings.empty()) {

@@ -8,10 +8,10 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.hpp"
 #include "evidence/json.hpp"
 #include "measure/statistics.hpp"
 #include "run/assemble.hpp"
+#include "run/blank.hpp"
 
 namespace aisp::run {
 namespace {
@@ -19,32 +19,20 @@ namespace {
 // Clocks need a moment of load to rise from idle.
 constexpr double shortest_warmup_s = 0.1;
 constexpr double partial_every_s = 1;
-// CUPTI's duration of an empty kernel on an H200; used where CUPTI is missing.
-constexpr double assumed_empty_kernel_ms = 0.0007;
-
-std::string_view name_of(Bound bound) {
-  constexpr std::string_view names[] = {"memory", "compute", "latency", "transfer", "host"};
-  return names[static_cast<std::size_t>(bound)];
-}
+// The probe kernel's own duration on an H200; used where CUPTI is missing.
+constexpr double assumed_probe_ms = 0.0013;
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
 PairRun::PairRun(const pair::Entry& entry, const Request& request, const Reporter& reporter)
-    : entry_{entry}, pair_{*entry.pair}, request_{request}, reporter_{reporter}, stages_{reporter}, start_{entry.pair->start} {
-  result_.target = entry.target();
-  result_.chapter = entry.chapter;
-  result_.name = entry.name;
-  result_.teaches = pair_.teaches;
-  result_.bound = name_of(pair_.bound);
-  result_.device = pair_.device == Device::gpu ? "gpu" : "host";
-  result_.gpus = pair_.device == Device::gpu ? request.gpus : std::vector<std::string>{};
-  result_.judged_by = pair_.judged_by.empty() ? "time" : std::string{pair_.judged_by};
-  result_.timing_mode = to_string(request.mode);
-  result_.cache = pair_.cache == Cache::cold ? "cold" : "hot";
-  result_.seed = request.seed;
-  result_.started_utc = base::utc_now();
+    : pair_{*entry.pair},
+      request_{request},
+      reporter_{reporter},
+      stages_{reporter},
+      result_{blank_result(entry, request)},
+      start_{entry.pair->start} {
   const auto add = [&](const Variant& variant, evidence::VariantRole role) {
     evidence::VariantResult& added = result_.variants.emplace_back();
     added.name = variant.name;
@@ -89,6 +77,7 @@ void PairRun::run_stages() {
   result_.lost = ground_->lost();
   if (skip_unmet()) return;
   set_up();
+  if (request_.cold_start && !time_first_runs()) return;
   stages_.begin("verify", request_.limits.verify);
   if (!verify_all("verify", request_.seed)) return;
   if (request_.verify_only) return tear_down();
@@ -139,23 +128,28 @@ void PairRun::set_up() {
     variant.bytes = cost.bytes > 0 ? cost.bytes : cost.host_bytes + cost.host_to_device + cost.device_to_host + cost.peer_bytes;
     variant.memory.device_allocated_bytes = session_->device_bytes();
   }
-  if (request_.cold_start) time_first_runs();
 }
 
-// Code loading, allocation and library set-up included: what the first call in a new process costs.
-void PairRun::time_first_runs() {
+// Code loading, allocation and library set-up included: what the first call in a new process costs. False when a variant failed.
+bool PairRun::time_first_runs() {
   for (const Variant* variant : active()) {
-    session_->prepare(*variant);
-    session_->before_sample(*variant);
-    session_->synchronize_all();
-    const double start_s = now_s();
-    session_->execute(*variant, pair::default_poison);
-    session_->synchronize_all();
-    const double value = (now_s() - start_s) * 1e3;
-    evidence::Metric metric{.name = "cold_start", .unit = "ms", .better = evidence::Direction::lower, .raw = {value}};
-    metric.summary = measure::summarize(metric.raw);
-    result_of(variant->name).metrics.push_back(std::move(metric));
+    verify::Outcome outcome{.variant = variant->name};
+    verify::guarded(outcome, "cold_start", [&] {
+      session_->prepare(*variant);
+      session_->before_sample(*variant);
+      session_->synchronize_all();
+      const double start_s = now_s();
+      session_->execute(*variant, pair::default_poison);
+      session_->synchronize_all();
+      const double value = (now_s() - start_s) * 1e3;
+      evidence::Metric metric{.name = "cold_start", .unit = "ms", .better = evidence::Direction::lower, .raw = {value}};
+      metric.summary = measure::summarize(metric.raw);
+      result_of(variant->name).metrics.push_back(std::move(metric));
+    });
+    for (evidence::Problem& found : outcome.problems) found.stage = stages_.current();
+    absorb_failures(outcome);
   }
+  return result_.status == evidence::Status::passed;
 }
 
 pair::SessionOptions PairRun::session_options(bool small_shape) const {
@@ -191,35 +185,42 @@ void PairRun::verify_small_shape(std::uint64_t seed) {
 
 void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference) {
   for (const verify::Outcome& outcome : outcomes) {
+    absorb_failures(outcome);
     evidence::VariantResult& variant = result_of(outcome.variant);
-    const bool peer = variant.role == evidence::VariantRole::peer;
-    if (!outcome.unsupported.empty()) {
-      variant.status = evidence::Status::skipped;
-      variant.reason = outcome.unsupported;
-      if (variant.role == evidence::VariantRole::baseline) throw Unsupported{outcome.unsupported};
-    }
-    for (const evidence::Problem& found : outcome.problems) {
-      variant.status = evidence::Status::failed;
-      variant.reason = found.message;
-      if (peer) {
-        result_.warnings.push_back(fmt::format("peer {} was left out: {}", variant.name, found.message));
-        continue;
-      }
-      result_.problems.push_back(found);
-      result_.status = evidence::Status::failed;
-      if (result_.reason.empty()) result_.reason = fmt::format("{}: {}", variant.name, found.message);
-    }
-    if (with_reference || !variant.accuracy) {
+    if (with_reference) {
       const double unquantized = variant.accuracy ? variant.accuracy->unquantized_l2 : 0;
-      variant.accuracy = outcome.accuracy;
-      variant.accuracy->unquantized_l2 = std::max(unquantized, outcome.accuracy.unquantized_l2);
-    } else {
+      variant.accuracy.reset();
+      if (outcome.accuracy.samples > 0) {
+        variant.accuracy = outcome.accuracy;
+        variant.accuracy->unquantized_l2 = std::max(unquantized, outcome.accuracy.unquantized_l2);
+      }
+    } else if (variant.accuracy) {
       variant.accuracy->versus_baseline_l2 = std::max(variant.accuracy->versus_baseline_l2, outcome.accuracy.versus_baseline_l2);
       variant.accuracy->bitwise_repeatable &= outcome.accuracy.bitwise_repeatable;
     }
     variant.prepare_ms = outcome.prepare_ms;
     if (variant.output_digests.empty())
       for (const auto& [name, digest] : outcome.digests) variant.output_digests[name] = fmt::format("{:016x}", digest);
+  }
+}
+
+void PairRun::absorb_failures(const verify::Outcome& outcome) {
+  evidence::VariantResult& variant = result_of(outcome.variant);
+  if (!outcome.unsupported.empty()) {
+    variant.status = evidence::Status::skipped;
+    variant.reason = outcome.unsupported;
+    if (variant.role == evidence::VariantRole::baseline) throw Unsupported{outcome.unsupported};
+  }
+  for (const evidence::Problem& found : outcome.problems) {
+    variant.status = evidence::Status::failed;
+    variant.reason = found.message;
+    if (variant.role == evidence::VariantRole::peer) {
+      result_.warnings.push_back(fmt::format("peer {} was left out: {}", variant.name, found.message));
+      continue;
+    }
+    result_.problems.push_back(found);
+    result_.status = evidence::Status::failed;
+    if (result_.reason.empty()) result_.reason = fmt::format("{}: {}", variant.name, found.message);
   }
 }
 
@@ -248,7 +249,7 @@ std::unique_ptr<measure::Stopwatch> PairRun::make_stopwatch() {
 void PairRun::warm_up() {
   // Until the audit measures it.
   const bool by_events = session_->on_gpu() && (request_.mode == TimingMode::events || request_.mode == TimingMode::do_bench);
-  empty_duration_ms_ = by_events ? assumed_empty_kernel_ms : 0;
+  probe_duration_ms_ = by_events ? assumed_probe_ms : 0;
   stopwatch_ = make_stopwatch();
   timed_.clear();
   for (const Variant* variant : active()) timed_.push_back({variant, &result_of(variant->name), {}});
@@ -257,21 +258,21 @@ void PairRun::warm_up() {
   try {
     for (int round = 0; round < rounds || (session_->on_gpu() && now_s() - start_s < shortest_warmup_s); ++round) {
       for (const Timed& timed : timed_) stopwatch_->time(*timed.variant);
-      empty_ms_.push_back(stopwatch_->time_empty());
+      probe_ms_.push_back(stopwatch_->time_probe());
     }
   } catch (const measure::WaitsForGpu& variant) {
     if (start_ == Start::immediate) throw;
     result_.warnings.push_back(
         fmt::format("{} waits for the GPU or queues more than fits: timed from an immediate start", variant.what()));
     start_ = Start::immediate;
-    empty_ms_.clear();
+    probe_ms_.clear();
     return warm_up();
   }
-  offset_ms_ = std::max(0.0, measure::median(empty_ms_) - empty_duration_ms_);
+  offset_ms_ = std::max(0.0, measure::median(probe_ms_) - probe_duration_ms_);
 }
 
 void PairRun::measure_rounds() {
-  result_.start = start_ == Start::released ? "released" : "immediate";
+  if (session_->on_gpu()) result_.start = start_ == Start::released ? "released" : "immediate";
   measure::SamplingOptions options{.min_rounds = std::max(request_.iterations, 1),
                                    .fixed_rounds = request_.fixed_iterations,
                                    .relative_width = request_.confidence_width,
@@ -279,7 +280,7 @@ void PairRun::measure_rounds() {
                                    .alternate = request_.alternate,
                                    .seed = request_.seed};
   if (request_.mode == TimingMode::do_bench) options.relative_width = 0;  // time-budgeted
-  empty_ms_.clear();
+  probe_ms_.clear();
   sample(options);
 }
 
@@ -295,7 +296,7 @@ void PairRun::sample(measure::SamplingOptions options) {
   callbacks.judged = judge;
   callbacks.now_s = now_s;
   callbacks.after_round = [&](int round, int expected) {
-    empty_ms_.push_back(stopwatch_->time_empty());
+    probe_ms_.push_back(stopwatch_->time_probe());
     if (session_->on_gpu()) result_.gpu_states.push_back(ground_->sample());
     reporter_.send(nlohmann::json{{"progress", {{"round", round + 1}, {"of", expected}}}}.dump());
     if (now_s() - last_partial_s < partial_every_s) return;
@@ -320,6 +321,10 @@ void PairRun::settle() {
   if (result_.status != evidence::Status::passed)
     for (evidence::VariantResult& variant : result_.variants) variant.speedup.reset();
   if (result_.status != evidence::Status::passed) result_.best.clear();
+  // Nothing ran yet, so nothing can be said of any variant, least of all that it passed.
+  const auto passed = [](const evidence::VariantResult& variant) { return variant.status == evidence::Status::passed; };
+  if (result_.status != evidence::Status::passed && outcomes_.empty() && std::ranges::all_of(result_.variants, passed))
+    result_.variants.clear();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   for (evidence::VariantResult& variant : result_.variants)
@@ -333,7 +338,7 @@ void PairRun::send_partial() {
   partial.complete = false;
   partial.watchdog = stages_.records();
   partial.wall_s = stages_.elapsed_s();
-  reporter_.send(nlohmann::json{{"partial", partial}}.dump());
+  reporter_.send(evidence::json_text(nlohmann::json{{"partial", partial}}));
 }
 
 evidence::VariantResult& PairRun::result_of(std::string_view variant) {

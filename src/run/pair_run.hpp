@@ -32,9 +32,10 @@ class PairRun {
   void run_stages();
   bool skip_unmet();
   void set_up();
-  void time_first_runs();
+  bool time_first_runs();
   bool verify_all(const std::string& stage, std::uint64_t seed);
   void verify_small_shape(std::uint64_t seed);
+  void absorb_failures(const verify::Outcome& outcome);
   void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
   void warm_up();
   void measure_rounds();
@@ -54,7 +55,6 @@ class PairRun {
   std::unique_ptr<measure::Stopwatch> make_stopwatch();
   pair::SessionOptions session_options(bool small_shape) const;
 
-  const pair::Entry& entry_;
   const Pair& pair_;
   const Request& request_;
   const Reporter& reporter_;
@@ -65,8 +65,8 @@ class PairRun {
   std::unique_ptr<measure::Stopwatch> stopwatch_;
   std::vector<verify::Outcome> outcomes_;  // at the timed shape, with the run's seed
   std::vector<Timed> timed_;
-  std::vector<double> empty_ms_;  // raw readings of the stopwatch for the least work
-  double empty_duration_ms_ = 0;  // what that work takes by itself
+  std::vector<double> probe_ms_;  // raw readings of the stopwatch for the least work
+  double probe_duration_ms_ = 0;  // what that work takes by itself
   double offset_ms_ = 0;
   Start start_ = Start::released;
 };

@@ -175,6 +175,7 @@ class Supervisor {
   void kill(KilledFor reason, double elapsed_s) {
     ending_.killed_for = reason;
     ending_.limit_s = phase_limit_s_;
+    ending_.grace_s = supervision_.grace_s;
     ending_.elapsed_s = elapsed_s;
     ending_.late_stage = phase_ == Phase::starting ? "start" : stage_name();
     if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = "exit";

@@ -22,7 +22,7 @@ struct Supervision {
   std::filesystem::path log;  // the child's stdout and stderr; no file when empty
   std::string log_name;       // what the result calls it: relative to the run folder
   std::size_t log_limit_bytes = std::size_t{16} << 20;
-  double grace_s = 2;           // beyond each stage's limit, for the message to arrive
+  double grace_s = 2;           // beyond each limit below and each stage's, for a message that is late on a busy machine
   double startup_limit_s = 30;  // until the first stage begins, and between stages
   double exit_limit_s = 5;      // from the result, or the closed pipe, to the end of the process
   std::string executable = "/proc/self/exe";

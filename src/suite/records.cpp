@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.hpp"
+#include "evidence/json.hpp"
 #include "report/artifacts.hpp"
 #include "suite/manifest.hpp"
 
@@ -29,12 +30,11 @@ evidence::ResultsLog read_earlier(const fs::path& file) {
   return log;
 }
 
-std::string indented(const nlohmann::json& json) {
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
-}
+std::string indented(const nlohmann::json& json) { return evidence::json_text(json, 2) + '\n'; }
 
 nlohmann::json configuration_json(const Task& task) {
   nlohmann::json json = effective(task.configuration, task.selected);
+  json["schema_version"] = evidence::schema_version;
   nlohmann::json& targets = json["targets"] = nlohmann::json::array();
   for (const pair::Entry* entry : task.selected) targets.push_back(entry->target());
   return json;

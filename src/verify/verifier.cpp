@@ -51,29 +51,9 @@ class VariantCheck {
   // Runs twice and checks all that needs no comparison value. False when there is nothing left to compare.
   bool run() {
     const std::uint64_t inputs_before = session_.digest_inputs();
-    try {
-      run_once(poisons[0]);
-      written_ = written_by(session_, variant_);
-      first_ = take(session_, written_);
-      check_finished();
-      run_once(poisons[1]);
-      const Written again = written_by(session_, variant_);
-      if (again.lengths != written_.lengths)
-        return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
-      session_.workload().validate(variant_.name);
-      check_elements();
-      check_tails();
-      check_leaks();
-    } catch (const CudaError&) {
-      throw;  // the context is gone: the whole pair ends here
-    } catch (const Unsupported& reason) {
-      outcome_.unsupported = reason.what();
-      return false;
-    } catch (const std::bad_alloc&) {
-      return fail("run", "out of memory", "close other programs or choose a smaller --scale");
-    } catch (const std::exception& error) {
-      return fail("run", error.what());
-    }
+    bool ran = false;
+    guarded(outcome_, "run", [&] { ran = run_twice(); });
+    if (!ran) return false;
     if (session_.digest_inputs() != inputs_before)
       fail("inputs_unchanged", "an input was modified", "declare the buffer as inout, or write to an output");
     for (const std::string& damage : session_.damaged_red_zones()) fail("red_zones", damage, "an index runs past the buffer");
@@ -133,6 +113,22 @@ class VariantCheck {
   }
 
  private:
+  bool run_twice() {
+    run_once(poisons[0]);
+    written_ = written_by(session_, variant_);
+    first_ = take(session_, written_);
+    check_finished();
+    run_once(poisons[1]);
+    const Written again = written_by(session_, variant_);
+    if (again.lengths != written_.lengths)
+      return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
+    session_.workload().validate(variant_.name);
+    check_elements();
+    check_tails();
+    check_leaks();
+    return true;
+  }
+
   void run_once(int poison) {
     leaks_.before();
     session_.execute(variant_, poison);
@@ -226,15 +222,7 @@ void prepare_all(pair::Session& session, const std::vector<const Variant*>& vari
   session.refill(options.seed);
   for (std::size_t v = 0; v < variants.size(); ++v) {
     outcomes[v].variant = variants[v]->name;
-    try {
-      outcomes[v].prepare_ms = session.prepare(*variants[v]);
-    } catch (const CudaError&) {
-      throw;
-    } catch (const Unsupported& reason) {
-      outcomes[v].unsupported = reason.what();
-    } catch (const std::exception& error) {
-      outcomes[v].problems.push_back({"verify", std::string{variants[v]->name}, "prepare", error.what(), {}});
-    }
+    guarded(outcomes[v], "prepare", [&] { outcomes[v].prepare_ms = session.prepare(*variants[v]); });
   }
   session.refill_variable(random_bits(options.seed, 1));
   if (options.compare_with_reference) session.workload().compute_reference(session.launch());
@@ -242,6 +230,23 @@ void prepare_all(pair::Session& session, const std::vector<const Variant*>& vari
 }
 
 }  // namespace
+
+void guarded(Outcome& outcome, const std::string& check, const std::function<void()>& work) {
+  const auto fail = [&](std::string message, std::string advice) {
+    outcome.problems.push_back({"verify", std::string{outcome.variant}, check, std::move(message), std::move(advice)});
+  };
+  try {
+    work();
+  } catch (const CudaError&) {
+    throw;
+  } catch (const Unsupported& reason) {
+    outcome.unsupported = reason.what();
+  } catch (const std::bad_alloc&) {
+    fail("out of memory", "close other programs or choose a smaller --scale");
+  } catch (const std::exception& error) {
+    fail(error.what(), {});
+  }
+}
 
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier) {

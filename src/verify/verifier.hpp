@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ struct Options {
   bool require_repeatable = false;  // --reproducible: different bits on a second run are a failure
   int reference_threads = 0;        // 0: one per CPU
 };
+
+// What a variant throws becomes part of its outcome; a CUDA error passes, because the context is gone and with it the whole pair.
+void guarded(Outcome& outcome, const std::string& check, const std::function<void()>& work);
 
 // Executes every variant twice on new random inputs and checks what it did: outputs poisoned and completely written, finite,
 // equal to the float64 reference on samples and to the baseline in full, inputs and red zones untouched, nothing left running, no

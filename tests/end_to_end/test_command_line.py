@@ -90,6 +90,12 @@ class Lists(EndToEnd):
         lines = self.call("list-targets", "--chapter", "ch95").out.splitlines()
         self.assertTrue(lines and all(line.startswith("ch95:") for line in lines), lines)
 
+    def test_run_list_writes_json_to_a_file(self):
+        finished = self.call("run", "-t", "ch90:good", "--list", "--json", "out/list.json")
+        self.assert_code(finished, 0)
+        self.assertTrue(finished.out.startswith("ch90:good "), finished.out)
+        self.assertEqual([target["target"] for target in json.loads((self.work / "out/list.json").read_text())], ["ch90:good"])
+
     def test_run_list_and_dry_run_run_nothing(self):
         self.assertEqual([line.split()[0] for line in self.run_pairs("ch90:good", flags=("--list",)).out.splitlines()], ["ch90:good"])
         dry = self.run_pairs("ch90:good", "ch95:absent_cpus", flags=("--dry-run",))

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every way in which a pair can go wrong costs that pair only and is reported for what it was."""
+import csv
+import json
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -81,6 +84,21 @@ class Deaths(PairGoesWrong):
 
     def test_exception_while_measured(self):
         self.bad("ch92:throw_in_run", "failed", "the gears are jammed")
+
+    def test_bytes_that_are_no_text(self):
+        for name, status in (("throw_binary", "failed"), ("binary_last_words", "crashed")):
+            with self.subTest(name):
+                finished = self.run_pairs(f"ch92:{name}", flags=("--json", "-", "--run-id", name))
+                self.assert_code(finished, 1)
+                self.assertNotIn("internal", finished.err)
+                pair = json.loads(finished.out)["pairs"][0]
+                self.assertEqual(pair["status"], status)
+                self.assertIn("alas \ufffd\ufffd", everything_said(pair))
+
+    def test_exception_in_a_first_run_names_the_variant(self):
+        pair = self.bad("ch92:throw_in_run", "failed", "the gears are jammed", flags=("--cold-start",))
+        self.assertEqual(variant(pair, "doubled")["status"], "failed")
+        self.assertEqual([(error["stage"], error["variant"]) for error in pair["errors"]], [("setup", "doubled")])
 
     def test_exception_of_no_class(self):
         self.bad("ch92:throw_unknown", "failed")
@@ -164,10 +182,12 @@ class Lies(PairGoesWrong):
         self.assertEqual(variant(pair, "slow")["status"], "passed")
 
     def test_unwritten_elements(self):
-        self.lie("unwritten_elements", "written")
+        pair = self.lie("unwritten_elements", "written")
+        self.assertNotIn("accuracy", variant(pair, "doubled"), "nothing was compared")
 
     def test_zeros(self):
-        self.lie("zeros")
+        pair = self.lie("zeros")
+        self.assertEqual(variant(pair, "doubled")["accuracy"]["relative_l2"], 1, "a failure says how wrong it is")
 
     def test_not_a_number(self):
         self.lie("nan_output", "nan")
@@ -215,12 +235,31 @@ class Lies(PairGoesWrong):
 
 class Skips(PairGoesWrong):
     def test_unsupported_at_set_up(self):
-        self.bad("ch95:unsupported", "skipped", "io_uring is refused by the kernel (EPERM)")
+        pair = self.bad("ch95:unsupported", "skipped", "io_uring is refused by the kernel (EPERM)")
+        self.assertEqual(pair["variants"], [], "nothing ran, so no variant passed")
 
     def test_unsupported_variant_only(self):
-        pair = self.bad("ch95:unsupported_variant", "passed", "the clock is not for sale")
-        self.assertEqual(variant(pair, "refused")["status"], "skipped")
-        self.assertEqual(variant(pair, "doubled")["status"], "passed")
+        for flags in ((), ("--cold-start",)):
+            with self.subTest(flags):
+                pair = self.bad("ch95:unsupported_variant", "passed", "the clock is not for sale", flags=("--run-id", f"run{len(flags)}", *flags))
+                self.assertEqual(variant(pair, "refused")["status"], "skipped")
+                self.assertNotIn("accuracy", variant(pair, "refused"))
+                self.assertEqual(variant(pair, "doubled")["status"], "passed")
+                cold = [metric for metric in variant(pair, "doubled")["metrics"] if metric["name"] == "cold_start"]
+                self.assertEqual(len(cold), len(flags))
+                shutil.rmtree(self.artifacts)
+
+    def test_every_pair_is_in_the_table(self):
+        finished = self.run_pairs("ch95:unsupported", "ch95:absent_cpus", "ch92:segfault", "ch95:unsupported_variant")
+        with open(finished.folder / "results.csv", newline="") as file:
+            rows = {(row["target"], row["variant"]): row for row in csv.DictReader(file)}
+        for target, status, word in (("ch95:unsupported", "skipped", "io_uring"), ("ch95:absent_cpus", "skipped", "CPU"),
+                                     ("ch92:segfault", "crashed", "SIGSEGV")):
+            row = rows[target, ""]
+            self.assertEqual((row["pair_status"], row["variant_status"], row["role"]), (status, "", ""))
+            self.assertIn(word, row["reason"])
+        self.assertEqual(rows["ch95:unsupported_variant", "refused"]["relative_l2"], "")
+        self.assertEqual(rows["ch95:unsupported_variant", "doubled"]["percent_of_floor"], "")
 
     def test_cpus(self):
         self.bad("ch95:absent_cpus", "skipped", "CPU")

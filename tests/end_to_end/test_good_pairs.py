@@ -23,6 +23,24 @@ class GoodPairs(EndToEnd):
         self.assertTrue(doubled["accuracy"]["bitwise_repeatable"])
         self.assertEqual([name for name, stage in pair["watchdog"].items() if not stage["finished"]], [])
 
+    def test_host_pairs_have_neither_floor_nor_cache_nor_start(self):
+        finished = self.run_pairs("ch90:good")
+        pair = finished.pair("ch90:good")
+        self.assertEqual((pair["start"], pair["cache"]), ("none", "none"))
+        self.assertEqual([v["name"] for v in pair["variants"] if "floor" in v], [], "no ceiling of a host is known")
+        self.assertNotIn("% of", finished.out)
+        page = (finished.folder / "ch90_good/results/benchmark_test_results.md").read_text()
+        self.assertIn("Timed by the host's clock, judged by", page)
+        self.assertNotIn("% of", page)
+
+    def test_a_few_samples_prove_nothing(self):
+        for iterations, verdict in ((1, "cannot_tell"), (4, "cannot_tell"), (5, "faster")):
+            finished = self.call("run", "-t", "ch90:good", "--fixed-iterations", "--iterations", str(iterations), "--run-id", f"run{iterations}")
+            doubled = variant(results_log(self.artifacts / f"run{iterations}")[0], "doubled")
+            self.assertEqual(doubled["speedup"]["verdict"], verdict)
+            self.assertIn(verdict.replace("_", " "), finished.out)
+            self.assertIn(verdict, (self.artifacts / f"run{iterations}" / "results.csv").read_text())
+
     def test_equal_variants_have_no_verdict_in_their_favour(self):
         finished = self.run_pairs("ch90:equal", flags=("--iterations", "20"))
         self.assertLess(abs(variant(finished.pair("ch90:equal"), "again")["speedup"]["value"] - 1), 0.2)

@@ -71,6 +71,14 @@ class Schemas(unittest.TestCase):
                 self.assertEqual(load(name)["$schema"], Draft202012Validator.META_SCHEMA["$schema"])
                 Draft202012Validator.check_schema(load(name))
 
+    def test_all_but_the_bare_array_say_their_version(self):
+        for name in set(NAMES) - {"targets"}:
+            with self.subTest(name):
+                schema = load(name)
+                for part in (schema["$defs"]["header"],) if name == "results-log" else (schema,):
+                    self.assertIn("schema_version", part["required"])
+                    self.assertEqual(part["properties"]["schema_version"]["const"], 1)
+
     def test_objects_are_closed(self):
         for name in NAMES:
             for path, part in objects(load(name)):
@@ -116,7 +124,7 @@ class RealOutput(EndToEnd):
         self.assertEqual({file["run_id"] for file in (suite, manifest, lines[0])}, {folder.name})
         self.assertEqual(manifest["targets"], configuration["targets"])
         self.assertEqual(manifest["targets"], [pair["target"] for pair in suite["pairs"]])
-        self.assertEqual({entry["name"] for entry in manifest["configuration"]}, set(configuration) - {"pairs", "targets"})
+        self.assertEqual({entry["name"] for entry in manifest["configuration"]}, set(configuration) - {"pairs", "schema_version", "targets"})
         by_target = {line["target"]: line for line in lines[1:]}
         for pair in suite["pairs"]:
             if pair["target"] in by_target:
@@ -139,6 +147,7 @@ class RealOutput(EndToEnd):
         self.assertEqual((folder / "results.csv").read_text().splitlines()[0].split(","), columns)
         timed = [(pair["target"], variant["name"]) for pair in suite["pairs"] for variant in pair["variants"]]
         self.assertEqual([row for row in ((row["target"], row["variant"]) for row in rows) if row[1]], timed)
+        self.assertEqual([row["target"] for row in rows if not row["variant"]], [pair["target"] for pair in suite["pairs"] if not pair["variants"]])
         for row in rows:
             self.assertNotIn(None, row)
 
@@ -155,7 +164,7 @@ class RealOutput(EndToEnd):
         self.assertEqual({pair["status"] for pair in suite["pairs"]}, {"passed", "failed", "timeout", "crashed", "skipped"})
         variants = [variant for pair in suite["pairs"] for variant in pair["variants"]]
         # Otherwise what the schema says of these parts was not looked at.
-        for part in load("result")["$defs"]["variant"]["properties"]:
+        for part in set(load("result")["$defs"]["variant"]["properties"]) - {"floor"}:  # of GPU pairs only
             self.assertTrue(any(part in variant for variant in variants), part)
         self.assertEqual({variant["status"] for variant in variants}, {"passed", "failed", "skipped"})
         self.assertEqual({v["speedup"]["verdict"] for v in variants if "speedup" in v} - {"cannot_tell"}, {"faster", "slower"})
@@ -214,6 +223,7 @@ class RealOutput(EndToEnd):
         # Its other pairs contradict themselves on purpose.
         passed = json.loads((SOURCE / "tests/report/golden/suite.json").read_text())["pairs"][0]
         self.assertTrue(passed["gpu_states"])
+        self.assertTrue(any("floor" in variant for variant in passed["variants"]))
         self.assert_valid(passed, "result")
 
     def test_real_gpu_run(self):
@@ -266,7 +276,8 @@ class Refusals(EndToEnd):
                 (("variants", 1, "timing", "mean_ms"), None, "None is not of type"), (("variants", 1, "timing", "raw_times_ms"), [], "[]"),
                 (("variants", 1, "output_digests", "output 1"), "xyz", "does not match"), (("target",), "good", "does not match"),
                 (("schema_version",), 2, "1 was expected"), (("watchdog", "lunch"), {}, "lunch"), (("status",), "failed", "''"),
-                (("variants",), [], "[]"), (("timeout_stage",), "verify", "'' was expected")):
+                (("variants",), [], "[]"), (("cache",), "cold", "'none' was expected"), (("start",), "released", "'none' was expected"),
+                (("variants", 0, "accuracy", "samples"), 0, "0 is less than"), (("timeout_stage",), "verify", "'' was expected")):
             self.assert_refused(good, "result", place, new, word)
         self.assert_refused(failed, "result", ("variants", 1, "speedup"), good["variants"][1]["speedup"], "False schema")
         self.assert_refused(failed, "result", ("best",), "doubled", "'' was expected")

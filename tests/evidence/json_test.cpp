@@ -57,6 +57,12 @@ TEST(Json, NothingThatIsNotANumber) {
   EXPECT_TRUE(std::isnan(json::parse(text).get<PairResult>().wall_s));
 }
 
+TEST(Json, BytesThatAreNoTextAreReplaced) {
+  PairResult pair = sample::passed_pair();
+  pair.reason = "alas \xff!";
+  EXPECT_EQ(json::parse(json_text(pair)).get<PairResult>().reason, "alas \uFFFD!");
+}
+
 TEST(Json, UnknownFieldsAreIgnored) {
   json pair = sample::passed_pair();
   pair["of_a_later_version"] = {1, 2, 3};

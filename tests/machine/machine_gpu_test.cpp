@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "aisp_path.hpp"
 #include "base/clock.hpp"
 #include "machine/ceilings.hpp"
 #include "machine/doctor.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 class OnAGpu : public testing::Test {
  protected:
-  static void SetUpTestSuite() { machine_ = probe(60, AISP_PATH); }
+  static void SetUpTestSuite() { machine_ = probe(60, aisp_path()); }
   void SetUp() override {
     if (machine_.gpus.empty()) GTEST_SKIP() << "no CUDA device: " << machine_.cuda_error;
   }

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "aisp_path.hpp"
 #include "base/clock.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/json.hpp"
@@ -67,9 +68,18 @@ TEST(Probe, SaysThatNothingSensibleCame) {
   EXPECT_THAT(probe(1, "/no/such/program").cuda_error, HasSubstr("/no/such/program"));
 }
 
+TEST(Probe, StartsTheExecutableThatTheEnvironmentNames) {
+  const std::string built = aisp_path();
+  ::setenv("AISP_PATH", "/no/such/program", 1);
+  EXPECT_THAT(probe(1, aisp_path()).cuda_error, HasSubstr("/no/such/program"));
+  ::unsetenv("AISP_PATH");
+  EXPECT_EQ(aisp_path(), AISP_PATH);
+  ::setenv("AISP_PATH", built.c_str(), 1);
+}
+
 TEST(Probe, AnswersTruthfullyHere) {
-  if (::access(AISP_PATH, X_OK) != 0) GTEST_SKIP() << "no aisp built";
-  const Machine machine = probe(60, AISP_PATH);
+  if (::access(aisp_path().c_str(), X_OK) != 0) GTEST_SKIP() << "no aisp built";
+  const Machine machine = probe(60, aisp_path());
   if (machine.gpus.empty()) {
     EXPECT_NE(machine.cuda_error, "");
     EXPECT_NE(machine.cuda_advice, "");

@@ -73,11 +73,20 @@ TEST(Ratio, IntervalCoversTheTruthAboutNineteenTimesInTwenty) {
 }
 
 TEST(Verdict, NeedsAnIntervalThatExcludesOne) {
-  EXPECT_EQ(verdict({1.2, 1.1, 1.3}), evidence::Verdict::faster);
-  EXPECT_EQ(verdict({0.8, 0.7, 0.9}), evidence::Verdict::slower);
-  EXPECT_EQ(verdict({1.02, 0.99, 1.05}), evidence::Verdict::cannot_tell);
-  EXPECT_EQ(verdict({1.008, 1.007, 1.009}), evidence::Verdict::cannot_tell) << "narrower than what alignment alone does";
-  EXPECT_EQ(verdict({0.992, 0.991, 0.993}), evidence::Verdict::cannot_tell);
+  EXPECT_EQ(verdict({1.2, 1.1, 1.3, 20}), evidence::Verdict::faster);
+  EXPECT_EQ(verdict({0.8, 0.7, 0.9, 20}), evidence::Verdict::slower);
+  EXPECT_EQ(verdict({1.02, 0.99, 1.05, 20}), evidence::Verdict::cannot_tell);
+  EXPECT_EQ(verdict({1.008, 1.007, 1.009, 20}), evidence::Verdict::cannot_tell) << "narrower than what alignment alone does";
+  EXPECT_EQ(verdict({0.992, 0.991, 0.993, 20}), evidence::Verdict::cannot_tell);
+}
+
+TEST(Verdict, NeedsFiveRounds) {
+  const std::vector<double> baseline{2, 2, 2, 2, 2}, variant{1, 1, 1, 1, 1};
+  for (std::size_t rounds = 1; rounds < fewest_rounds; ++rounds)
+    EXPECT_EQ(verdict(ratio_of_medians(std::span{baseline}.first(rounds), std::span{variant}.first(rounds), 1)),
+              evidence::Verdict::cannot_tell)
+        << rounds;
+  EXPECT_EQ(verdict(ratio_of_medians(baseline, variant, 1)), evidence::Verdict::faster);
 }
 
 }  // namespace

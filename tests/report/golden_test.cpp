@@ -50,6 +50,14 @@ TEST(Reports, NoSpeedupForAPairThatDidNotPass) {
   }
 }
 
+TEST(Csv, APairWithoutVariantsHasARow) {
+  evidence::SuiteResult suite;
+  suite.pairs = {sample::ended_pair("early", evidence::Status::crashed, "crashed in setup")};
+  suite.pairs[0].variants.clear();
+  const std::string text = suite_csv(suite);
+  EXPECT_NE(text.find("\r\nch10:early,,,crashed,,,,,,,,,,,,,,,,,1,crashed in setup\r\n"), std::string::npos) << text;
+}
+
 TEST(Csv, QuotesWhatNeedsIt) {
   evidence::SuiteResult suite;
   suite.pairs = {sample::ended_pair("a", evidence::Status::failed, "x, \"y\"\nz")};

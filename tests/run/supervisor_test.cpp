@@ -98,7 +98,10 @@ TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
   EXPECT_GT(outcome.result.timeout_duration_seconds, 0.2);
   EXPECT_LT(outcome.result.wall_s, 5);
   EXPECT_FALSE(outcome.result.complete);
+  EXPECT_THAT(outcome.result.reason,
+              testing::MatchesRegex("verify took longer than its limit of 0.2 s and was killed after [0-9.]+ s"));
   ASSERT_THAT(outcome.result.problems, problem("stage_limit"));
+  EXPECT_THAT(outcome.result.problems[0].message, HasSubstr("(0.1 s of grace beyond the limit)"));
   EXPECT_THAT(outcome.result.problems[0].advice, HasSubstr("--timeout-multiplier"));
   ASSERT_EQ(outcome.result.watchdog.size(), 1u);
   EXPECT_FALSE(outcome.result.watchdog[0].finished);

@@ -38,6 +38,18 @@ class Sources(unittest.TestCase):
                 with self.subTest(str(path.relative_to(SOURCE))):
                     self.assertIn("SPDX-License-Identifier: Apache-2.0", "".join(path.read_text(encoding="utf-8").splitlines()[:3]))
 
+    def test_instructions_of_one_cpu_are_behind_a_condition(self):
+        special = re.compile(r"__builtin_ia32|_mm_\w+\(|\basm\b")
+        for path in files("include", "src"):
+            if path.suffix not in {".hpp", ".cpp"}:
+                continue
+            depth = 0
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                depth += line.startswith("#if") - line.startswith("#endif")
+                if special.search(line.split("//")[0]):
+                    with self.subTest(f"{path.relative_to(SOURCE)}:{number}"):
+                        self.assertGreater(depth, 0, "does not compile for other CPUs")
+
     def test_scripts_are_executable(self):
         for path in [SOURCE / "setup.sh", SOURCE / ".ci/run", *files("scripts")]:
             if path.read_bytes().startswith(b"#!"):
