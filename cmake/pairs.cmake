@@ -10,7 +10,17 @@ function(aisp_add_pairs name folder)
   set(AISP_SOURCE_ROOT "${PROJECT_SOURCE_DIR}")
   aisp_generate_registry("${table}" "${folder}")
 
-  add_library(${name}_registry OBJECT "${table}")
+  set(digests "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_digests.cpp")
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${folder}/*.cuh" "${folder}/*.hpp" "${PROJECT_SOURCE_DIR}/include/aisp/device/*"
+       "${PROJECT_SOURCE_DIR}/include/aisp/libraries/*")
+  add_custom_command(
+    OUTPUT "${digests}"
+    COMMAND "${CMAKE_COMMAND}" "-DAISP_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "-DAISP_FOLDER=${folder}" "-DAISP_OUT=${digests}"
+            -P "${PROJECT_SOURCE_DIR}/cmake/digests.cmake"
+    DEPENDS ${sources} ${headers} "${PROJECT_SOURCE_DIR}/include/aisp/graph.hpp" "${PROJECT_SOURCE_DIR}/cmake/digests.cmake"
+    COMMENT "Digests of the pairs' sources"
+    VERBATIM)
+  add_library(${name}_registry OBJECT "${table}" "${digests}")
   target_include_directories(${name}_registry PRIVATE "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(${name}_registry PRIVATE aisp_api aisp_warnings)
 

@@ -17,12 +17,11 @@
 #include <system_error>
 
 #include "ring.hpp"
+#include "token_file.hpp"
 
 namespace aisp::ch05 {
 namespace {
 
-constexpr std::size_t sample_tokens = 1024;
-constexpr std::size_t sample_bytes = sample_tokens * sizeof(std::uint32_t);
 constexpr unsigned queue_depth = 64;
 constexpr unsigned batch = queue_depth / 4;  // completions that are waited for together: a quarter of the system calls
 constexpr int reading_threads = 32;          // not one per CPU: they wait most of the time
@@ -64,18 +63,12 @@ void require_droppable_pages(const std::filesystem::path& folder) {
     throw Unsupported{"the file system of the scratch folder keeps its files in memory; choose a folder on a disk"};
 }
 
-std::uint32_t sum_of(const std::uint32_t* tokens) {
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < sample_tokens; ++i) sum += tokens[i];
-  return sum;
-}
-
 class IoUring final : public Workload {
  public:
   explicit IoUring(Setup& setup)
-      : file_{setup.file("tokens.bin", setup.scaled(std::size_t{512} << 20, sample_bytes))},
+      : file_{token_file(setup)},
         samples_{setup.scaled(500)},
-        ids_{setup.input<std::uint32_t>(samples_, integers(0, static_cast<std::int64_t>(file_.bytes() / sample_bytes) - 1))},
+        ids_{random_samples(setup, file_, samples_)},
         sums_{setup.output<std::uint32_t>(samples_)},
         buffers_{setup.scratch<std::byte>(queue_depth * sample_bytes, {.alignment = 4096})},
         team_{setup.threads(reading_threads, false)} {
@@ -83,15 +76,7 @@ class IoUring final : public Workload {
   }
 
   Cost cost() const override { return {.host_bytes = static_cast<double>(samples_ * sample_bytes)}; }
-  double expected(std::size_t index) const override {
-    const std::size_t first_word = ids_.host(index) * (sample_bytes / sizeof(std::uint64_t));
-    std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < sample_bytes / sizeof(std::uint64_t); ++i) {
-      const std::uint64_t word = file_.word(first_word + i);
-      sum += static_cast<std::uint32_t>(word) + static_cast<std::uint32_t>(word >> 32);
-    }
-    return sum;
-  }
+  double expected(std::size_t index) const override { return expected_sum(file_, ids_.host(index)); }
 
   // The file exists only when the workload has been constructed, so it is opened here, once.
   void open(Launch&) {

@@ -15,22 +15,15 @@
 #include <system_error>
 #include <vector>
 
+#include "token_file.hpp"
+
 namespace aisp::ch05 {
 namespace {
 
-constexpr std::size_t sample_tokens = 1024;
-constexpr std::size_t sample_bytes = sample_tokens * sizeof(std::uint32_t);
-
 [[noreturn]] void fail(const char* what) { throw std::system_error{errno, std::generic_category(), what}; }
 
-std::uint32_t sum_of(const std::uint32_t* tokens) {
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < sample_tokens; ++i) sum += tokens[i];
-  return sum;
-}
-
 // The same, fetching `next` into the caches meanwhile. The hardware cannot: it follows addresses within a page only.
-std::uint32_t sum_of(const std::uint32_t* tokens, const std::uint32_t* next) {
+std::uint32_t sum_while_fetching(const std::uint32_t* tokens, const std::uint32_t* next) {
   constexpr std::size_t line_tokens = 64 / sizeof(std::uint32_t);
   std::uint32_t sum = 0;
   for (std::size_t line = 0; line < sample_tokens; line += line_tokens) {
@@ -43,9 +36,9 @@ std::uint32_t sum_of(const std::uint32_t* tokens, const std::uint32_t* next) {
 class Mmap final : public Workload {
  public:
   explicit Mmap(Setup& setup)
-      : file_{setup.file("tokens.bin", setup.scaled(std::size_t{512} << 20, sample_bytes))},
+      : file_{token_file(setup)},
         samples_{setup.scaled(8192)},
-        ids_{setup.input<std::uint32_t>(samples_, integers(0, static_cast<std::int64_t>(file_.bytes() / sample_bytes) - 1))},
+        ids_{random_samples(setup, file_, samples_)},
         sums_{setup.output<std::uint32_t>(samples_)} {}
   ~Mmap() override {
     unmap();
@@ -55,15 +48,7 @@ class Mmap final : public Workload {
   Cost cost() const override {
     return {.host_bytes = static_cast<double>(samples_ * sample_bytes + ids_.bytes() + sums_.bytes())};
   }
-  double expected(std::size_t index) const override {
-    const std::size_t first_word = ids_.host(index) * (sample_bytes / sizeof(std::uint64_t));
-    std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < sample_bytes / sizeof(std::uint64_t); ++i) {
-      const std::uint64_t word = file_.word(first_word + i);
-      sum += static_cast<std::uint32_t>(word) + static_cast<std::uint32_t>(word >> 32);
-    }
-    return sum;
-  }
+  double expected(std::size_t index) const override { return expected_sum(file_, ids_.host(index)); }
 
   // The file is new after every refill: it is written out, so that no write-back runs beside the measurement, and read once.
   void warm(Launch&) {
@@ -108,7 +93,7 @@ class Mmap final : public Workload {
   }
   // A loader knows which sample comes next, and in a mapping that is an address.
   void mapped_prefetch(Launch&) {
-    for (std::size_t i = 0; i < samples_; ++i) sums_[i] = sum_of(sample(i), sample(std::min(i + 1, samples_ - 1)));
+    for (std::size_t i = 0; i < samples_; ++i) sums_[i] = sum_while_fetching(sample(i), sample(std::min(i + 1, samples_ - 1)));
   }
 
  private:

@@ -71,6 +71,12 @@ class Writer {
     return array;
   }
   static json written(std::map<std::string, std::string>& values) { return values; }
+  template <class T>
+  static json written(std::map<std::string, T>& values) {
+    json object = json::object();
+    for (auto& [name, value] : values) object[name] = written(value);
+    return object;
+  }
   static json written(std::string& value) { return value; }
   // By stage name, as the watchdog's readers expect it.
   static json written(std::vector<StageRecord>& records) {
@@ -154,6 +160,12 @@ class Reader {
               [](const StageRecord& a, const StageRecord& b) { return a.started_s < b.started_s; });
   }
   static void read(const json& from, std::map<std::string, std::string>& values, const std::string& place) {
+    if (!from.is_object()) wrong(place, "an object", from);
+    values.clear();
+    for (const auto& [name, value] : from.items()) read(value, values[name], place + "." + name);
+  }
+  template <class T>
+  static void read(const json& from, std::map<std::string, T>& values, const std::string& place) {
     if (!from.is_object()) wrong(place, "an object", from);
     values.clear();
     for (const auto& [name, value] : from.items()) read(value, values[name], place + "." + name);

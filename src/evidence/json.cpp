@@ -143,6 +143,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("chapter", p.chapter);
   visit("name", p.name);
   visit("teaches", p.teaches);
+  visit("source_digest", p.source_digest);
   visit("bound", p.bound);
   visit("device", p.device);
   visit("gpus", p.gpus);

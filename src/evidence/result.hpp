@@ -136,6 +136,7 @@ struct PairResult {
   std::string chapter;  // ch07
   std::string name;     // transpose
   std::string teaches;
+  std::string source_digest;      // SHA-256 of the pair's code, hex
   std::string bound;              // memory, compute, latency, transfer, host
   std::string device;             // gpu or host
   std::vector<std::string> gpus;  // UUIDs used

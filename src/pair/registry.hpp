@@ -20,5 +20,14 @@ struct Entry {
 
 // Sorted by chapter, then name.
 std::span<const Entry> registry();
+// SHA-256 of each pair's code (cmake/digests.cmake says what belongs to it), in the order of the registry.
+std::span<const std::string_view> source_digests();
+// Of one entry; empty for an entry that is not of the registry.
+inline std::string_view source_digest(const Entry& entry) {
+  const std::span<const Entry> all = registry();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (&all[i] == &entry) return source_digests()[i];
+  return {};
+}
 
 }  // namespace aisp::pair

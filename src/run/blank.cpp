@@ -24,6 +24,7 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.chapter = entry.chapter;
   result.name = entry.name;
   result.teaches = entry.pair->teaches;
+  result.source_digest = pair::source_digest(entry);
   result.bound = to_string(entry.pair->bound);
   result.device = to_string(entry.pair->device);
   const bool host = entry.pair->device == Device::host;
