@@ -4,59 +4,13 @@
 // by a kernel of the receiving GPU that loads from the sender's memory.
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
-
-#include <string>
+#include <aisp/peer.hpp>
 
 namespace aisp::ch02 {
 namespace {
 
 constexpr int block_threads = 256, loads_per_thread = 4;
 constexpr std::size_t floats_per_block = std::size_t{block_threads} * loads_per_thread * 4;
-
-// Selects a GPU for as long as it lives: kernels can be launched only on streams of the selected one.
-class SelectedGpu {
- public:
-  explicit SelectedGpu(int ordinal) {
-    check(cudaGetDevice(&previous_));
-    check(cudaSetDevice(ordinal));
-  }
-  ~SelectedGpu() { cudaSetDevice(previous_); }
-  SelectedGpu(const SelectedGpu&) = delete;
-  SelectedGpu& operator=(const SelectedGpu&) = delete;
-
- private:
-  int previous_ = 0;
-};
-
-// Maps the memory of GPU `owner` into the address space of GPU `user`; takes back only what it gave.
-class PeerAccess {
- public:
-  PeerAccess(int user, int owner) : user_{user}, owner_{owner} {
-    int possible = 0;
-    check(cudaDeviceCanAccessPeer(&possible, user, owner));
-    if (possible == 0)
-      throw Unsupported{"GPU " + std::to_string(user) + " cannot access the memory of GPU " + std::to_string(owner)};
-    const SelectedGpu selected{user};
-    const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
-    enabled_ = status == cudaSuccess;
-    if (status == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
-    else check(status);
-  }
-  ~PeerAccess() {
-    if (!enabled_) return;
-    int previous = 0;
-    cudaGetDevice(&previous);
-    cudaSetDevice(user_);
-    cudaDeviceDisablePeerAccess(owner_);
-    cudaSetDevice(previous);
-  }
-  PeerAccess(const PeerAccess&) = delete;
-  PeerAccess& operator=(const PeerAccess&) = delete;
-
- private:
-  int user_, owner_;
-  bool enabled_ = false;
-};
 
 // Runs on the receiving GPU. A load over NVLink takes far longer than one from the GPU's own memory, so every thread has four of
 // them under way before it stores the first. Four leave enough registers for the most threads an SM can hold.

@@ -148,6 +148,17 @@ Norms compare(const Elements& x, const Elements& reference) {
   return compare_on_host(x, reference, rms);
 }
 
+void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to) {
+  if (indices.empty()) return;
+  if (from.gpu >= 0) {
+    select(from.gpu);
+    return gpu::gather(from, indices, to);
+  }
+  const std::size_t width = from.element_bytes;
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    std::memcpy(static_cast<char*>(to) + i * width, static_cast<const char*>(from.data) + indices[i] * width, width);
+}
+
 std::size_t count_not_finite(const Elements& x) {
   if (x.count == 0 || !is_floating(x.type)) return 0;
   if (x.gpu >= 0) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace aisp::pair {
 
@@ -51,6 +52,9 @@ std::size_t count_not_finite(const Elements& x);
 std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);
 // Ascending; records by their bytes.
 void sort_elements(void* data, ElementType type, std::size_t element_bytes, std::size_t count, int gpu);
+
+// Copies the elements at `indices`, one behind the other, to host memory.
+void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to);
 
 // Element `index` as float64 (integers beyond 2^53 lose their last bits).
 double element_value(const void* host_data, ElementType type, std::size_t index);

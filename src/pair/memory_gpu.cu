@@ -100,22 +100,40 @@ class Cell {
   T* data_ = nullptr;
 };
 
+class Space {
+ public:
+  explicit Space(std::size_t bytes) { check(cudaMalloc(&data_, bytes)); }
+  ~Space() { cudaFree(data_); }
+  Space(const Space&) = delete;
+  Space& operator=(const Space&) = delete;
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+__global__ void gather_kernel(Elements from, const std::size_t* indices, std::size_t count, unsigned char* to) {
+  const auto* bytes = static_cast<const unsigned char*>(from.data);
+  for (std::size_t i = first_index(); i < count; i += index_step())
+    for (std::size_t b = 0; b < from.element_bytes; ++b)
+      to[i * from.element_bytes + b] = bytes[indices[i] * from.element_bytes + b];
+}
+
 template <class T>
 void sort_as(void* data, std::size_t count) {
   auto* keys = static_cast<T*>(data);
-  T* other = nullptr;
-  void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   const int items = static_cast<int>(count);
-  check(cudaMalloc(&other, count * sizeof(T)));
-  cub::DoubleBuffer<T> buffers{keys, other};
+  const Space other{count * sizeof(T)};
+  cub::DoubleBuffer<T> buffers{keys, other.as<T>()};
   check(cub::DeviceRadixSort::SortKeys(nullptr, workspace_bytes, buffers, items));
-  check(cudaMalloc(&workspace, workspace_bytes));
-  check(cub::DeviceRadixSort::SortKeys(workspace, workspace_bytes, buffers, items));
+  const Space workspace{workspace_bytes};
+  check(cub::DeviceRadixSort::SortKeys(workspace.as<void>(), workspace_bytes, buffers, items));
   if (buffers.Current() != keys) check(cudaMemcpy(keys, buffers.Current(), count * sizeof(T), cudaMemcpyDeviceToDevice));
   check(cudaDeviceSynchronize());
-  check(cudaFree(workspace));
-  check(cudaFree(other));
 }
 
 }  // namespace
@@ -171,6 +189,16 @@ std::size_t count_unwritten(const Elements& first, int first_poison, const Eleme
   const Cell<unsigned long long> result;
   unwritten_kernel<<<grid_for(first.count), block_threads>>>(first, first_poison, second, second_poison, result.get());
   return result.read();
+}
+
+void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to) {
+  const std::size_t bytes = indices.size() * from.element_bytes;
+  const Space places{indices.size() * sizeof(std::size_t)}, found{bytes};
+  check(cudaMemcpy(places.as<void>(), indices.data(), indices.size() * sizeof(std::size_t), cudaMemcpyHostToDevice));
+  gather_kernel<<<grid_for(indices.size()), block_threads>>>(from, places.as<std::size_t>(), indices.size(),
+                                                             found.as<unsigned char>());
+  check(cudaGetLastError());
+  check(cudaMemcpy(to, found.as<void>(), bytes, cudaMemcpyDeviceToHost));
 }
 
 bool sort_elements(void* data, ElementType type, std::size_t count) {

@@ -11,6 +11,7 @@ std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes
 Norms compare(const Elements& x, const Elements& reference);
 std::size_t count_not_finite(const Elements& x);
 std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);
+void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to);
 bool sort_elements(void* data, ElementType type, std::size_t count);  // false: this type is sorted on the host
 
 }  // namespace aisp::pair::gpu

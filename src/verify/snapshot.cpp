@@ -11,9 +11,6 @@
 namespace aisp::verify {
 namespace {
 
-// Up to here a whole copy is quicker than thousands of small ones.
-constexpr std::size_t copy_whole_bytes = std::size_t{64} << 20;
-
 void copy(void* to, const void* from, std::size_t bytes, bool plain) {
   if (plain) std::memcpy(to, from, bytes);
   else check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
@@ -54,21 +51,9 @@ Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
 void Snapshot::sort() { pair::sort_elements(data_, elements_.type, elements_.element_bytes, elements_.count, elements_.gpu); }
 
 std::vector<double> Snapshot::values(const std::vector<std::size_t>& indices) const {
+  std::vector<unsigned char> host(indices.size() * elements_.element_bytes);
+  pair::gather(elements_, indices, host.data());
   std::vector<double> result(indices.size());
-  if (elements_.gpu < 0) {
-    for (std::size_t i = 0; i < indices.size(); ++i) result[i] = pair::element_value(data_, elements_.type, indices[i]);
-    return result;
-  }
-  const std::size_t width = elements_.element_bytes;
-  if (elements_.bytes() <= copy_whole_bytes) {
-    std::vector<unsigned char> host(elements_.bytes());
-    copy(host.data(), data_, host.size(), false);
-    for (std::size_t i = 0; i < indices.size(); ++i) result[i] = pair::element_value(host.data(), elements_.type, indices[i]);
-    return result;
-  }
-  std::vector<unsigned char> host(indices.size() * width);
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    copy(&host[i * width], static_cast<const unsigned char*>(data_) + indices[i] * width, width, false);
   for (std::size_t i = 0; i < indices.size(); ++i) result[i] = pair::element_value(host.data(), elements_.type, i);
   return result;
 }

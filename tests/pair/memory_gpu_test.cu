@@ -92,6 +92,18 @@ TEST_F(GpuMemory, PoisonAndItsRemainsAreCounted) {
   EXPECT_EQ(count_byte_mismatches(first.device, 0xFF, 4000, 0), 8u);
 }
 
+TEST_F(GpuMemory, GathersWhatIsThere) {
+  Twin<double> twin{100001};
+  for (std::size_t i = 0; i < twin.host.size(); ++i) twin.host[i] = static_cast<double>(i) + 0.5;
+  twin.upload();
+  const std::vector<std::size_t> indices{100000, 0, 77, 77, 65536};
+  std::vector<double> from_gpu(indices.size()), from_host(indices.size());
+  gather(twin.on_gpu(), indices, from_gpu.data());
+  gather(twin.on_host(), indices, from_host.data());
+  EXPECT_EQ(from_gpu, (std::vector<double>{100000.5, 0.5, 77.5, 77.5, 65536.5}));
+  EXPECT_EQ(from_host, from_gpu);
+}
+
 TEST_F(GpuMemory, SortsAscending) {
   Twin<std::int32_t> values{50000};
   fill_pattern(values.device, ElementType::i32, 50000, integers(-1000000, 1000000), 3, 0);

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// A product of two 6144 x 6144 matrices does 1024 FLOP for each byte of fp32 that it must move, far over the ridge: the unit that
+// multiplies sets the time. The same library call gains as the math goes from CUDA cores to tensor cores in TF32, then in bf16.
+// As a control, operands that are stored as bf16 but multiplied in fp32 have half the bytes too, and gain nothing.
+#include <cuda_bf16.h>
+#include <aisp/libraries/cublas.hpp>
+#include <aisp/pair.hpp>
+
+#include <memory>
+
+namespace aisp::ch01 {
+namespace {
+
+using bf16 = __nv_bfloat16;
+constexpr int threads = 256, values = 4;  // of a thread of the conversions
+constexpr std::size_t multiple = 256;     // n * n is then a whole number of blocks
+constexpr std::string_view bf16_variant = "bf16", control = "bf16_storage_fp32_math";
+
+__global__ __launch_bounds__(threads) void narrow_kernel(const float4* in, uint2* out) {
+  const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
+  const float4 x = in[i];
+  const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
+  out[i] = make_uint2(reinterpret_cast<const unsigned&>(low), reinterpret_cast<const unsigned&>(high));
+}
+
+// bf16 is the upper half of fp32.
+__global__ __launch_bounds__(threads) void widen_kernel(const uint2* in, float4* out) {
+  const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
+  const uint2 x = in[i];
+  out[i] = make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xFFFF0000), __uint_as_float(x.y << 16),
+                       __uint_as_float(x.y & 0xFFFF0000));
+}
+
+class RooflineMatmul final : public Workload {
+ public:
+  explicit RooflineMatmul(Setup& setup)
+      : n_{setup.scaled(6144, multiple)},
+        a_{setup.input<float>(n_ * n_, uniform(-1, 1), {.name = "a", .constant = true})},
+        b_{setup.input<float>(n_ * n_, uniform(-1, 1), {.name = "b", .constant = true})},
+        c_{setup.output<float>(n_ * n_, {.name = "c"})},
+        c_stored_{setup.output<bf16>(n_ * n_, {.name = "c as bf16"})},
+        a_stored_{setup.scratch<bf16>(n_ * n_, {.name = "a as bf16"})},
+        b_stored_{setup.scratch<bf16>(n_ * n_, {.name = "b as bf16"})},
+        a_wide_{setup.scratch<float>(n_ * n_, {.name = "a from bf16"})},
+        b_wide_{setup.scratch<float>(n_ * n_, {.name = "b from bf16"})} {}
+
+  Cost cost() const override { return cost_of(Math::fp32, 3 * sizeof(float)); }
+  Cost variant_cost(std::string_view variant) const override {
+    if (variant == "tf32") return cost_of(Math::tf32, 3 * sizeof(float));
+    if (variant == bf16_variant) return cost_of(Math::bf16, 3 * sizeof(bf16));
+    if (variant == control) return cost_of(Math::fp32, 2 * sizeof(bf16) + sizeof(float));
+    return cost();
+  }
+  double expected_output(int, std::size_t index) const override {
+    return dot(index, [](double value) { return value; });
+  }
+  // What TF32 does to the operands is the library's affair (it may round or cut), so tf32 is held against the exact ones.
+  double expected_quantized(std::string_view variant, int output, std::size_t index) const override {
+    if (variant == "tf32") return expected_output(output, index);
+    return dot(index, [](double value) { return double{__bfloat162float(__float2bfloat16_rn(static_cast<float>(value)))}; });
+  }
+
+  void open_cublas(Launch&) {
+    if (!cublas_) cublas_ = std::make_unique<Cublas>();
+  }
+  // A program that stores bf16 has its operands in that form already: making them is set-up.
+  void open_cublas_and_narrow(Launch& launch) {
+    open_cublas(launch);
+    narrow(launch, a_, a_stored_);
+    narrow(launch, b_, b_stored_);
+  }
+
+  void fp32(Launch& launch) { multiply(launch, a_, b_, c_, CUDA_R_32F, CUBLAS_COMPUTE_32F); }
+  void tf32(Launch& launch) { multiply(launch, a_, b_, c_, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32); }
+  void bf16_math(Launch& launch) { multiply(launch, a_stored_, b_stored_, c_stored_, CUDA_R_16BF, CUBLAS_COMPUTE_32F); }
+  // Given bf16, cuBLAS would use tensor cores, so the operands are widened first: a hundredth of the time of the product.
+  void bf16_storage_fp32_math(Launch& launch) {
+    widen(launch, a_stored_, a_wide_);
+    widen(launch, b_stored_, b_wide_);
+    multiply(launch, a_wide_, b_wide_, c_, CUDA_R_32F, CUBLAS_COMPUTE_32F);
+  }
+
+ private:
+  Cost cost_of(Math math, std::size_t bytes_per_element) const {
+    const auto n = static_cast<double>(n_);
+    return {.flops = 2 * n * n * n, .math = math, .bytes = n * n * static_cast<double>(bytes_per_element)};
+  }
+  template <class Stored>
+  double dot(std::size_t index, Stored stored) const {
+    const std::size_t row = index / n_, column = index % n_;
+    double sum = 0;
+    for (std::size_t k = 0; k < n_; ++k) sum += stored(a_.host(row * n_ + k)) * stored(b_.host(k * n_ + column));
+    return sum;
+  }
+
+  void multiply(Launch& launch, const void* a, const void* b, void* c, cudaDataType_t type, cublasComputeType_t compute) {
+    const int n = static_cast<int>(n_);
+    cublas_->gemm(launch.stream, n, n, n, a, b, c, type, compute);
+  }
+  unsigned blocks() const { return static_cast<unsigned>(n_ * n_ / (threads * values)); }
+  void narrow(Launch& launch, const float* in, bf16* out) const {
+    narrow_kernel<<<blocks(), threads, 0, launch.stream>>>(reinterpret_cast<const float4*>(in), reinterpret_cast<uint2*>(out));
+    check(cudaGetLastError());
+  }
+  void widen(Launch& launch, const bf16* in, float* out) const {
+    widen_kernel<<<blocks(), threads, 0, launch.stream>>>(reinterpret_cast<const uint2*>(in), reinterpret_cast<float4*>(out));
+    check(cudaGetLastError());
+  }
+
+  std::size_t n_;
+  Input<float> a_, b_;
+  Output<float> c_;
+  Output<bf16> c_stored_;
+  Scratch<bf16> a_stored_, b_stored_;
+  Scratch<float> a_wide_, b_wide_;
+  std::unique_ptr<Cublas> cublas_;
+};
+
+constexpr std::uint32_t fp32_output = 1, bf16_output = 2;
+constexpr Tolerance of_fp32_sums = within(1e-5);  // 6144 roundings that grow as the square root, with a margin of five
+
+}  // namespace
+
+extern constinit const Pair roofline_matmul{
+    .teaches = "far over the ridge bytes no longer matter: only the unit that does the math decides how fast a product is",
+    .make = make<RooflineMatmul>,
+    .baseline = {.name = "fp32",
+                 .run = call<&RooflineMatmul::fp32>,
+                 .prepare = call<&RooflineMatmul::open_cublas>,
+                 .outputs = fp32_output},
+    .optimized = variants({{.name = "tf32",
+                            .run = call<&RooflineMatmul::tf32>,
+                            .prepare = call<&RooflineMatmul::open_cublas>,
+                            .changes_precision = true,
+                            // Rounding both operands makes 3e-4; cutting their bits off instead about twice that.
+                            .tolerance = within(1e-3),
+                            .outputs = fp32_output},
+                           {.name = bf16_variant,
+                            .run = call<&RooflineMatmul::bf16_math>,
+                            .prepare = call<&RooflineMatmul::open_cublas_and_narrow>,
+                            .changes_precision = true,
+                            .tolerance = within(5e-3),  // the result's one rounding makes 1.6e-3
+                            .outputs = bf16_output}}),
+    .peers = variants({{.name = control,  // not an improvement, so not among the optimized
+                        .run = call<&RooflineMatmul::bf16_storage_fp32_math>,
+                        .prepare = call<&RooflineMatmul::open_cublas_and_narrow>,
+                        .changes_precision = true,
+                        .outputs = fp32_output}}),
+    .bound = Bound::compute,
+    .tolerance = of_fp32_sums,
+    .needs = {.libraries = {Library::cublas}},
+};
+
+}  // namespace aisp::ch01

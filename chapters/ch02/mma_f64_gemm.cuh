@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GEMM on the FP64 tensor cores: mma.sync fed from a ring of slabs that cp.async fills. C = A B, row-major, n x n with n a
+// multiple of 128.
+#pragma once
+#include <aisp/device/async_copy.cuh>
+
+#include <cstddef>
+
+namespace aisp::ch02::mma_f64 {
+
+constexpr int threads = 256, tile = 128, depth = 16, stages = 3;         // 128 x 128 outputs a block
+constexpr int a_chunks = tile * depth / 2, stage_chunks = 2 * a_chunks;  // of 16 bytes; A and B of a slab are equally large
+constexpr int shared_bytes = stages * stage_chunks * 16;
+
+__device__ inline void multiply_add(double (&sum)[4], const double (&a)[8], const double (&b)[4]) {
+#if AISP_SM >= 90
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+      "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+      : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
+      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]), "d"(b[1]), "d"(b[2]),
+        "d"(b[3]));
+#else
+  device::unsupported_architecture();
+#endif
+}
+
+// Each warp makes 64 x 32 outputs from a ring of slabs. Lane l has g = l / 4 and t = l % 4. An mma does not care which of its 16
+// values of k and which of its columns is which, as long as A, B and C agree, so lanes take what lies side by side: of k 2t, 2t +
+// 1 and these + 8, of the columns 2g and 2g + 1, which serve two mma. Chunks lie at XOR-ed places (A: 4 (row % 2), B: 2 (row / 2
+// % 4)), so that eight lanes that read together always meet all 32 banks.
+static __global__ __launch_bounds__(threads, 1) void ring_kernel(const double* a, const double* b, double* c, int n) {
+  extern __shared__ __align__(128) double2 ring[];
+  const int thread = threadIdx.x, g = thread % 32 / 4, t = thread % 4, warp_m = thread / 128, warp_n = thread / 32 % 4;
+  const std::size_t top = blockIdx.y * tile, left = blockIdx.x * tile;
+
+  const double* from_a = a + (top + thread / 8) * n + thread % 8 * 2;
+  const double* from_b = b + static_cast<std::size_t>(thread / 64) * n + left + thread % 64 * 2;
+  const auto copy_quarter = [&](int slot, int quarter) {
+    const int a_row = thread / 8 + quarter * 32, b_row = thread / 64 + quarter * 4;
+    double2* const to = ring + slot * stage_chunks;
+    device::copy_async_16(to + a_row * 8 + (thread % 8 ^ a_row % 2 * 4), from_a + static_cast<std::size_t>(quarter * 32) * n);
+    device::copy_async_16(to + a_chunks + b_row * 64 + (thread % 64 ^ b_row / 2 % 4 * 2),
+                          from_b + static_cast<std::size_t>(quarter * 4) * n);
+  };
+  const auto finish_slab = [&] {  // also where there was nothing left to copy: waiting counts groups
+    device::commit_copies();
+    from_a += depth;
+    from_b += static_cast<std::size_t>(depth) * n;
+  };
+  for (int slot = 0; slot < stages - 1; ++slot) {
+    for (int quarter = 0; quarter < 4; ++quarter) copy_quarter(slot, quarter);
+    finish_slab();
+  }
+
+  const int a_lane = (warp_m * 64 + g) * 8 + (t ^ g % 2 * 4), b_lane = a_chunks + 2 * t * 64 + warp_n * 16 + (g ^ 2 * t);
+  double x[2][8], y[4][4], sums[4][4][4] = {};
+  const auto load_a = [&](double(&to)[8], const double2* slab, int i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {  // of k
+      const double2 upper = slab[(a_lane ^ half * 4) + i * 128], lower = slab[(a_lane ^ half * 4) + i * 128 + 64];
+      to[half * 4] = upper.x, to[half * 4 + 1] = lower.x, to[half * 4 + 2] = upper.y, to[half * 4 + 3] = lower.y;
+    }
+  };
+  int reading = 0, writing = stages - 1;
+  for (int k = 0; k < n; k += depth) {
+    device::wait_copies<stages - 2>();
+    __syncthreads();  // this slab is there for all threads, and all have read the one that is overwritten now
+    const double2* const slab = ring + reading * stage_chunks;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        const double2 two = slab[b_lane + (j / 2 * 8 + j % 2) * 64 + pair * 8];
+        y[pair * 2][j] = two.x, y[pair * 2 + 1][j] = two.y;
+      }
+    load_a(x[0], slab, 0);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < 3) load_a(x[(i + 1) % 2], slab, i + 1);
+      if (k + (stages - 1) * depth < n) copy_quarter(writing, i);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) multiply_add(sums[i][j], x[i % 2], y[j]);
+    }
+    finish_slab();
+    writing = reading;
+    reading = (reading + 1) % stages;
+  }
+
+  // Four neighbouring columns of rows g and g + 8: two from each of the two mma that share a pair of columns.
+  double* const to = c + (top + warp_m * 64 + g) * n + left + warp_n * 32 + 4 * t;
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair)
+#pragma unroll
+      for (int v = 0; v < 2; ++v)
+        *reinterpret_cast<double2*>(to + static_cast<std::size_t>(i * 8) * n + pair * 16 + v * 2) =
+            make_double2(sums[i / 2][pair * 2][i % 2 * 2 + v], sums[i / 2][pair * 2 + 1][i % 2 * 2 + v]);
+}
+
+}  // namespace aisp::ch02::mma_f64
