@@ -111,7 +111,8 @@ void Session::fill(Buffer& buffer, std::uint64_t seed) {
 
 void Session::restore(Buffer& buffer) {
   if (!buffer.fill) return fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, buffer.seed, gpu_of(buffer));
-  if (on_gpu()) check(cudaMemcpy(buffer.data, buffer.host_copy.data(), buffer.bytes(), cudaMemcpyDefault));
+  // Host memory is copied by the host: a pair may have registered a part of it, and no CUDA copy may span such a border.
+  if (on_device(buffer)) check(cudaMemcpy(buffer.data, buffer.host_copy.data(), buffer.bytes(), cudaMemcpyDefault));
   else std::copy(buffer.host_copy.begin(), buffer.host_copy.end(), static_cast<std::byte*>(buffer.data));
 }
 
