@@ -12,12 +12,12 @@ function(aisp_add_pairs name folder)
 
   set(digests "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_digests.cpp")
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${folder}/*.cuh" "${folder}/*.hpp" "${PROJECT_SOURCE_DIR}/include/aisp/device/*"
-       "${PROJECT_SOURCE_DIR}/include/aisp/libraries/*")
+       "${PROJECT_SOURCE_DIR}/include/aisp/libraries/*" "${PROJECT_SOURCE_DIR}/include/aisp/graph.hpp")
   add_custom_command(
     OUTPUT "${digests}"
     COMMAND "${CMAKE_COMMAND}" "-DAISP_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "-DAISP_FOLDER=${folder}" "-DAISP_OUT=${digests}"
-            -P "${PROJECT_SOURCE_DIR}/cmake/digests.cmake"
-    DEPENDS ${sources} ${headers} "${PROJECT_SOURCE_DIR}/include/aisp/graph.hpp" "${PROJECT_SOURCE_DIR}/cmake/digests.cmake"
+            -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/digests.cmake"
+    DEPENDS ${sources} ${headers} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/digests.cmake"
     COMMENT "Digests of the pairs' sources"
     VERBATIM)
   add_library(${name}_registry OBJECT "${table}" "${digests}")

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -179,7 +180,11 @@ std::optional<fs::path> find_program(const std::string& name) {
 
 Child::Child(const Command& command) : mark_{new_mark()} {
   const Prepared prepared = prepare(command, mark_);
-  const Descriptor input{input_file(command)}, output{output_file(command)};
+  int output_pipe[2] = {-1, -1};
+  if (command.output_pipe && ::pipe2(output_pipe, O_CLOEXEC) != 0)
+    cannot_start(command, std::string{"no pipe: "} + std::strerror(errno));
+  Descriptor read_output{output_pipe[0]};
+  const Descriptor input{input_file(command)}, output{command.output_pipe ? output_pipe[1] : output_file(command)};
   if (input.number < 0) cannot_start(command, std::string{"no room for its input: "} + std::strerror(errno));
   if (output.number < 0) cannot_start(command, "cannot write " + command.output.string() + ": " + std::strerror(errno));
   int results[2] = {-1, -1}, failure[2] = {-1, -1};
@@ -208,15 +213,26 @@ Child::Child(const Command& command) : mark_{new_mark()} {
     wait();
     cannot_start(command, std::strerror(error));
   }
-  if (command.result_pipe) {
-    ::fcntl(read_results.number, F_SETFL, O_NONBLOCK);
-    result_fd_ = std::exchange(read_results.number, -1);
+  // Only the parent's ends: the child writes to the others as to any pipe.
+  for (const auto& [pipe, fd] : {std::pair{&read_results, &result_fd_}, std::pair{&read_output, &output_fd_}}) {
+    if (pipe->number < 0) continue;
+    ::fcntl(pipe->number, F_SETFL, O_NONBLOCK);
+    *fd = std::exchange(pipe->number, -1);
   }
 }
 
 Child::~Child() {
-  terminate(0);
-  if (result_fd_ >= 0) ::close(result_fd_);
+  if (!cleaned_up_ || (pid_ > 0 && !state_)) terminate(0);
+  close_result_fd();
+  close_output_fd();
+}
+
+void Child::close_result_fd() {
+  if (result_fd_ >= 0) ::close(std::exchange(result_fd_, -1));
+}
+
+void Child::close_output_fd() {
+  if (output_fd_ >= 0) ::close(std::exchange(output_fd_, -1));
 }
 
 bool Child::kill_group(int signal) const { return pid_ > 0 && ::kill(-pid_, signal) == 0; }
@@ -248,16 +264,14 @@ ExitState Child::wait() {
     if (const auto state = wait(3600)) return *state;
 }
 
-std::vector<pid_t> Child::stray_descendants() const {
-  std::vector<pid_t> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator{"/proc", ignored}) {
-    const pid_t pid = static_cast<pid_t>(std::atol(entry.path().filename().c_str()));
-    if (pid <= 1 || pid == ::getpid() || pid == pid_) continue;
-    const std::optional<std::string> environment = try_read_file(entry.path() / "environ", std::size_t{8} << 20);
-    if (environment && ('\0' + *environment + '\0').find('\0' + mark_ + '\0') != std::string::npos) found.push_back(pid);
-  }
-  return found;
+std::vector<Leftover> Child::kill_leftovers() {
+  cleaned_up_ = true;
+  return base::kill_leftovers(pid_, mark_);
+}
+
+void Child::abandon() {
+  pid_ = -1;
+  cleaned_up_ = true;
 }
 
 ExitState Child::terminate(double grace_s) {
@@ -266,28 +280,8 @@ ExitState Child::terminate(double grace_s) {
     wait(grace_s);
   }
   kill_group(SIGKILL);  // also what outlived the leader
-  // A forking descendant may be ahead by one look, hence several.
-  for (int look = 0; look < 20; ++look) {
-    const std::vector<pid_t> strays = stray_descendants();
-    if (strays.empty()) break;
-    for (const pid_t pid : strays) ::kill(pid, SIGKILL);
-    sleep_s(0.002);
-    for (const pid_t pid : strays) ::waitpid(pid, nullptr, WNOHANG);  // ours, if it was adopted
-  }
+  kill_leftovers();
   return wait();
-}
-
-void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
-
-int reap_orphans(const std::vector<pid_t>& own) {
-  int reaped = 0;
-  for (;;) {
-    siginfo_t info{};
-    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return reaped;
-    // One of ours at the head of the queue hides those behind it; the next call comes after it was waited for.
-    if (std::find(own.begin(), own.end(), info.si_pid) != own.end()) return reaped;
-    if (::waitpid(info.si_pid, nullptr, WNOHANG) > 0) ++reaped;
-  }
 }
 
 }  // namespace aisp::base

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/leftovers.hpp"
+
 namespace aisp::base {
 
 struct Command {
@@ -20,6 +22,7 @@ struct Command {
   std::filesystem::path output;                                  // file for stdout and stderr; empty: /dev/null
   std::uint64_t output_limit_bytes =
       0;                     // 0: none; beyond it the child's writes fail (RLIMIT_FSIZE, so all its files have this limit)
+  bool output_pipe = false;  // stdout and stderr are a pipe to the parent instead
   bool result_pipe = false;  // a pipe to the parent as descriptor 3 of the child
 };
 
@@ -48,7 +51,10 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
-  int result_fd() const { return result_fd_; }  // read end, non-blocking; -1 without a result pipe
+  int result_fd() const { return result_fd_; }  // read end, non-blocking; -1 without a result pipe or when it was closed
+  int output_fd() const { return output_fd_; }  // likewise
+  void close_result_fd();
+  void close_output_fd();
 
   bool kill_group(int signal) const;  // false when the group is gone
   std::optional<ExitState> try_wait();
@@ -57,20 +63,19 @@ class Child {
 
   // SIGTERM to the group, SIGKILL after `grace_s`, then the same to descendants that left the group.
   ExitState terminate(double grace_s = 2.0);
+  // Kills what the child started and left behind; returns what was found.
+  std::vector<Leftover> kill_leftovers();
+  // For a child that does not even die of SIGKILL (stuck in a driver): it is not waited for any more.
+  void abandon();
 
  private:
-  std::vector<pid_t> stray_descendants() const;
-
   pid_t pid_ = -1;
   int result_fd_ = -1;
+  int output_fd_ = -1;
   std::string mark_;  // NAME=value in the environment of all that the child starts
   std::optional<ExitState> state_;
+  bool cleaned_up_ = false;
 };
-
-// Orphaned descendants become children of this process, so that they can be found, killed and reaped. Call once, early in main().
-void adopt_orphans();
-// Reaps adopted orphans that have ended; `own` are children somebody still waits for. Returns how many.
-int reap_orphans(const std::vector<pid_t>& own);
 
 // "SIGSEGV"; "signal 64" for those without a name.
 std::string signal_name(int signal);

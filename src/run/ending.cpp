@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 
@@ -73,9 +72,9 @@ void describe_timeout(const Ending& ending, PairResult& result) {
 }
 
 void describe_signal(const Ending& ending, PairResult& result) {
-  const int number = WTERMSIG(ending.wait_status);
+  const int number = ending.exit.code;
   const std::string stage = last_stage(ending);
-  const double peak_mib = static_cast<double>(ending.peak_rss_bytes) / (1 << 20);
+  const double peak_mib = static_cast<double>(ending.exit.peak_rss_bytes) / (1 << 20);
   if (number == SIGKILL) {
     result.reason = fmt::format("killed in {}, probably out of memory (it held up to {:.0f} MiB)", stage, peak_mib);
     add_problem(result, stage, "killed", fmt::format("SIGKILL that aisp did not send; {}", result.reason),
@@ -83,10 +82,10 @@ void describe_signal(const Ending& ending, PairResult& result) {
     return;
   }
   result.reason = fmt::format("crashed in {} ({})", stage, signal_words(number));
-  add_problem(result, stage, "signal",
-              fmt::format("{}{}; it held up to {:.0f} MiB", result.reason, WCOREDUMP(ending.wait_status) ? ", core dumped" : "",
-                          peak_mib),
-              see_log(ending));
+  add_problem(
+      result, stage, "signal",
+      fmt::format("{}{}; it held up to {:.0f} MiB", result.reason, ending.exit.core_dumped ? ", core dumped" : "", peak_mib),
+      see_log(ending));
 }
 
 void describe_death(const Ending& ending, PairResult& result) {
@@ -95,10 +94,10 @@ void describe_death(const Ending& ending, PairResult& result) {
   if (ending.killed_for == KilledFor::silence) {
     result.reason = fmt::format("closed its result pipe in {} and lived on without a result", stage);
     add_problem(result, stage, "silent", fmt::format("{}; it was killed", result.reason), see_log(ending));
-  } else if (WIFSIGNALED(ending.wait_status)) {
+  } else if (ending.exit.signalled) {
     describe_signal(ending, result);
   } else {
-    result.reason = fmt::format("ended in {} with exit status {} and no result", stage, WEXITSTATUS(ending.wait_status));
+    result.reason = fmt::format("ended in {} with exit status {} and no result", stage, ending.exit.code);
     add_problem(result, stage, "no_result", result.reason, see_log(ending));
   }
   if (!ending.log_tail.empty()) add_problem(result, stage, "output", fmt::format("its last output:\n{}", ending.log_tail));
@@ -116,10 +115,9 @@ void describe_exit(const Ending& ending, PairResult& result) {
                 fmt::format("its process did not end within {:g} s after its result and was killed after {:.1f} s",
                             ending.limit_s, ending.elapsed_s),
                 see_log(ending));
-  else if (WIFSIGNALED(ending.wait_status))
+  else if (ending.exit.signalled)
     add_problem(result, "exit", "signal",
-                fmt::format("its process crashed after its result ({})", signal_words(WTERMSIG(ending.wait_status))),
-                see_log(ending));
+                fmt::format("its process crashed after its result ({})", signal_words(ending.exit.code)), see_log(ending));
 }
 
 void describe_surroundings(const Ending& ending, PairResult& result) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/process.hpp"
 #include "evidence/result.hpp"
-#include "run/leftovers.hpp"
 #include "run/protocol.hpp"
 
 namespace aisp::run {
@@ -25,7 +25,7 @@ struct Ending {
   evidence::PairResult result;   // blank, with the pair's identity
   std::optional<Report> report;  // the last one that arrived
   std::vector<evidence::StageRecord> stages;
-  int wait_status = 0;
+  base::ExitState exit;
   bool stuck = false;  // killed, yet still there
   KilledFor killed_for = KilledFor::nothing;
   std::string late_stage;
@@ -33,8 +33,7 @@ struct Ending {
   double grace_s = 0;  // it had beyond the limit
   double elapsed_s = 0;
   bool pipe_closed = false;
-  std::uint64_t peak_rss_bytes = 0;
-  std::vector<Leftover> left_behind;
+  std::vector<base::Leftover> left_behind;
   std::size_t unreadable_lines = 0;
   std::string first_unreadable;
   std::string log_tail;

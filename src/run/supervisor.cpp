@@ -4,21 +4,19 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <system_error>
+#include <optional>
 
+#include "base/error.hpp"
+#include "base/process.hpp"
 #include "run/blank.hpp"
 #include "run/ending.hpp"
-#include "run/leftovers.hpp"
 #include "run/log_capture.hpp"
 #include "run/protocol.hpp"
-#include "run/spawn.hpp"
 
 namespace aisp::run {
 namespace {
@@ -38,8 +36,11 @@ class Supervisor {
 
   Outcome run(const Request& request) {
     try {
-      child_ = spawn_child(supervision_.executable, nlohmann::json(request).dump());
-    } catch (const std::system_error& error) {
+      child_.emplace(base::Command{.argv = {supervision_.executable, "__child", std::to_string(base::Child::result_fd_in_child)},
+                                   .input = nlohmann::json(request).dump(),
+                                   .output_pipe = true,
+                                   .result_pipe = true});
+    } catch (const base::Error& error) {
       ending_.result.status = evidence::Status::crashed;
       ending_.result.reason = fmt::format("its process could not be started: {}", error.what());
       return {std::move(ending_.result), false};
@@ -51,7 +52,8 @@ class Supervisor {
       enforce();
     }
     drain_all();
-    ending_.left_behind = kill_leftovers(child_.pid, child_.mark);
+    ending_.left_behind = child_->kill_leftovers();
+    if (!reaped_) child_->abandon();
     log_.close();
     return conclude();
   }
@@ -68,35 +70,43 @@ class Supervisor {
   }
 
   void wait_for_news() {
-    std::array<pollfd, 2> watched{pollfd{child_.output.get(), POLLIN, 0}, pollfd{child_.results.get(), POLLIN, 0}};
-    const bool silent = !child_.output.open() && !child_.results.open();  // its end is near, and no pipe will tell
+    std::array<pollfd, 2> watched{pollfd{child_->output_fd(), POLLIN, 0}, pollfd{child_->result_fd(), POLLIN, 0}};
+    const bool silent = child_->output_fd() < 0 && child_->result_fd() < 0;  // its end is near, and no pipe will tell
     ::poll(watched.data(), watched.size(), static_cast<int>((silent ? near_end_tick_s : tick_s) * 1000));
-    if (watched[0].revents != 0) drain(child_.output, false);
-    if (watched[1].revents != 0) drain(child_.results, true);
+    if (watched[0].revents != 0) drain_output();
+    if (watched[1].revents != 0) drain_results();
   }
 
   // Reads what is there, at most a few buffers at a time so that a child that floods one pipe cannot starve the deadline checks.
-  void drain(Descriptor& pipe, bool results) {
+  // False: the pipe is at its end.
+  template <class Take>
+  static bool drain(int pipe, Take&& take) {
     static thread_local std::array<char, 64 * 1024> buffer;
-    for (int i = 0; pipe.open() && i < 16; ++i) {
-      const ssize_t count = ::read(pipe.get(), buffer.data(), buffer.size());
+    for (int i = 0; i < 16; ++i) {
+      const ssize_t count = ::read(pipe, buffer.data(), buffer.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno == EAGAIN) return;
-      if (count <= 0) {
-        pipe.close();
-        if (results && phase_ != Phase::after_result) pipe_closed();
-        return;
-      }
-      const std::string_view bytes{buffer.data(), static_cast<std::size_t>(count)};
-      if (results) lines_.feed(bytes, [&](std::string_view line) { receive(line); });
-      else log_.append(bytes);
+      if (count < 0 && errno == EAGAIN) return true;
+      if (count <= 0) return false;
+      take(std::string_view{buffer.data(), static_cast<std::size_t>(count)});
     }
+    return true;
+  }
+  void drain_output() {
+    if (child_->output_fd() < 0) return;
+    if (!drain(child_->output_fd(), [&](std::string_view bytes) { log_.append(bytes); })) child_->close_output_fd();
+  }
+  void drain_results() {
+    if (child_->result_fd() < 0) return;
+    const auto feed = [&](std::string_view bytes) { lines_.feed(bytes, [&](std::string_view line) { receive(line); }); };
+    if (drain(child_->result_fd(), feed)) return;
+    child_->close_result_fd();
+    if (phase_ != Phase::after_result) pipe_closed();
   }
 
   // After the child's end: whatever is still in the pipes. Bounded, because what it left behind may still be writing.
   void drain_all() {
-    for (int i = 0; i < 64 && child_.results.open(); ++i) drain(child_.results, true);
-    drain(child_.output, false);
+    for (int i = 0; i < 64 && child_->result_fd() >= 0; ++i) drain_results();
+    drain_output();
   }
 
   void pipe_closed() {
@@ -147,12 +157,10 @@ class Supervisor {
   }
 
   void reap() {
-    int status = 0;
-    rusage usage{};
-    if (::wait4(child_.pid, &status, WNOHANG, &usage) != child_.pid) return;
+    const std::optional<base::ExitState> state = child_->try_wait();
+    if (!state) return;
     reaped_ = true;
-    ending_.wait_status = status;
-    ending_.peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+    ending_.exit = *state;
   }
 
   void enforce() {
@@ -180,7 +188,7 @@ class Supervisor {
     ending_.late_stage = phase_ == Phase::starting ? "start" : stage_name();
     if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = "exit";
     killed_at_s_ = now_s();
-    ::kill(-child_.pid, SIGKILL);
+    child_->kill_group(SIGKILL);
   }
 
   Outcome conclude() {
@@ -199,7 +207,7 @@ class Supervisor {
   const Supervision& supervision_;
   LogCapture log_;
   Clock::time_point started_;
-  Child child_;
+  std::optional<base::Child> child_;
   LineSplitter lines_;
   Ending ending_;
   Phase phase_ = Phase::starting;

@@ -178,20 +178,6 @@ TEST(Child, HasOrdinarySignalsWhateverItsParentDoes) {
   ::signal(SIGPIPE, SIG_DFL);
 }
 
-TEST(Orphans, AreAdoptedAndReaped) {
-  const ScratchDirectory scratch;
-  const auto file = scratch.path() / "pid";
-  adopt_orphans();
-  Child child{shell("(echo $(sh -c 'echo $PPID') >" + file.string() + "; sleep 0.05) & exit 0")};
-  EXPECT_TRUE(child.wait().good());
-  const pid_t orphan = pid_from(file);
-  int reaped = 0;
-  for (int i = 0; i < 300 && reaped == 0; ++i, sleep_s(0.01)) reaped += reap_orphans({});
-  EXPECT_EQ(reaped, 1);
-  EXPECT_FALSE(std::filesystem::exists("/proc/" + std::to_string(orphan)));
-  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
-}
-
 TEST(Programs, AreFoundOnPath) {
   EXPECT_TRUE(find_program("sh").has_value());
   EXPECT_FALSE(find_program("aisp-no-such-program").has_value());

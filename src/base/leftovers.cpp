@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/leftovers.hpp"
+#include "base/leftovers.hpp"
 
 #include <signal.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-namespace aisp::run {
+namespace aisp::base {
 namespace {
 
 std::string slurp(const std::filesystem::path& file) {
@@ -68,4 +68,4 @@ std::vector<Leftover> kill_leftovers(pid_t group, const std::string& mark) {
   return first;
 }
 
-}  // namespace aisp::run
+}  // namespace aisp::base

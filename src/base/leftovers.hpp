@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace aisp::run {
+namespace aisp::base {
 
 // Live processes of a group, and those that carry `mark` ("NAME=value") in their environment: a child's children stay findable
 // after they have left its group or lost their parent.
@@ -18,4 +18,4 @@ std::vector<Leftover> find_leftovers(pid_t group, const std::string& mark);
 // Kills them, again until none is found (a forking process may be ahead by one); returns those of the first look.
 std::vector<Leftover> kill_leftovers(pid_t group, const std::string& mark);
 
-}  // namespace aisp::run
+}  // namespace aisp::base
