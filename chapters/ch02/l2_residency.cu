@@ -3,6 +3,8 @@
 // element is cast, so every element is read twice. One pass over all tensors and then the other reads memory twice. Cast right
 // after its own first pass, a tensor is still in L2; walking backward meets the lines that came last, which are the likeliest to
 // be there, and stores that are evicted first do not push the others out.
+// On an H200 that saves a third of the traffic and no time: memory alone delivers 4.4 TB/s to the two whole passes, and what 64
+// launches of a few microseconds lose (0.75 ms against 0.60 ms), dependent launches only just win back.
 #include <aisp/device/fence.cuh>
 #include <aisp/device/reduce.cuh>
 #include <aisp/device/vector.cuh>

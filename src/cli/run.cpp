@@ -25,6 +25,8 @@ struct Options : SuiteFlags {
   std::string resume;
   bool list = false;
   bool dry_run = false;
+  bool update_expectations = false;
+  std::string expectations_dir = "expectations";
 };
 
 std::string where(const Placement& placement) {
@@ -70,7 +72,8 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
   const std::string purpose = base::join(command_line, " ");
   suite::RunFolder folder = task.resumed ? suite::RunFolder::reopen(configuration.artifacts_dir, options.resume, purpose)
                                          : suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, purpose);
-  return run_and_report(std::move(task), std::move(folder), options);
+  return run_and_report(std::move(task), std::move(folder), options,
+                        options.update_expectations ? options.expectations_dir : std::string{});
 }
 
 }  // namespace
@@ -81,6 +84,11 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
   add_suite_flags(*command, *options);
   command->add_option("--resume", options->resume, "continue this run: its name, its folder, or latest")->type_name("RUN");
   command->add_flag("--list", options->list, "list the selected pairs and stop");
+  command->add_flag("--update-expectations", options->update_expectations,
+                    "record what passed as what is to be expected of this hardware");
+  command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations")
+      ->type_name("DIR")
+      ->capture_default_str();
   command->add_flag("--dry-run", options->dry_run, "say what would run where and stop");
   command->callback(
       [options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });

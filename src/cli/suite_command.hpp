@@ -10,6 +10,8 @@
 
 namespace aisp::cli {
 
-base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags);
+// With a folder for expectations, what can be expected from now on is recorded there.
+base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags,
+                          const std::string& expectations_dir = {});
 
 }  // namespace aisp::cli

@@ -30,8 +30,7 @@ void identity(const Gpu& gpu, GpuReport& report) {
   if (gpu.sm < 80) report.add("", Level::problem, what, "aisp needs sm_80 (A100) or newer; its pairs are skipped on this GPU");
   else report.add("", Level::ok, what);
   if (const double scale = memory_scale(gpu.memory_bytes); scale < 1)
-    report.add("memory", Level::info,
-               "workloads run at " + std::to_string(std::lround(scale * 100)) + " % of their full size",
+    report.add("memory", Level::info, "workloads run at " + std::to_string(std::lround(scale * 100)) + " % of their full size",
                "full size needs a GPU of 16 GB");
 }
 

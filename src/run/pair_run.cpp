@@ -164,10 +164,10 @@ pair::SessionOptions PairRun::session_options(bool small_shape) const {
 
 bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   const bool small = pair_.verification == Verification::small_shape;
-  if (small) verify_small_shape(seed);
-  const verify::Options options{
-      .seed = seed, .compare_with_reference = !small, .compare_with_baseline = true, .require_repeatable = request_.reproducible};
   const bool again = stage == "reverify";
+  verify::Options options{.seed = seed, .require_repeatable = request_.reproducible, .check_memory = !again};
+  if (small) verify_small_shape(options);
+  options.compare_with_reference = !small;
   std::vector<verify::Outcome> outcomes = verify::verify(*session_, active(), options, again ? &outcomes_ : nullptr);
   for (verify::Outcome& outcome : outcomes)
     for (evidence::Problem& found : outcome.problems) found.stage = stage;
@@ -178,9 +178,9 @@ bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   return result_.status == evidence::Status::passed;
 }
 
-void PairRun::verify_small_shape(std::uint64_t seed) {
+void PairRun::verify_small_shape(const verify::Options& options) {
   pair::Session small{pair_, session_options(true)};
-  absorb(verify::verify(small, active(), {.seed = seed, .require_repeatable = request_.reproducible}), true);
+  absorb(verify::verify(small, active(), options), true);
 }
 
 void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference) {

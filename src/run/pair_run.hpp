@@ -34,7 +34,7 @@ class PairRun {
   void set_up();
   bool time_first_runs();
   bool verify_all(const std::string& stage, std::uint64_t seed);
-  void verify_small_shape(std::uint64_t seed);
+  void verify_small_shape(const verify::Options& options);
   void absorb_failures(const verify::Outcome& outcome);
   void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
   void warm_up();

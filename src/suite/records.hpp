@@ -24,6 +24,7 @@ class Records {
 
   const evidence::ResultsLog& earlier() const { return earlier_; }
   const std::string& started_utc() const { return manifest_.started_utc; }
+  const evidence::Manifest& manifest() const { return manifest_; }
 
   // Appends to results.jsonl, then writes the pair's own reports. Throws base::Error when the disk is full.
   void add(const evidence::PairResult& result);

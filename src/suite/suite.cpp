@@ -227,6 +227,7 @@ class Suite {
     if (finished.status == base::Exit::good && (late || !storage_trouble_.empty())) finished.status = base::Exit::failed;
     finished.out_of_time = late;
     finished.suite = std::move(suite_);
+    finished.manifest = records_.manifest();
     finished.folder = folder_;
     finished.storage_trouble = storage_trouble_;
     return finished;

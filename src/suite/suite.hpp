@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
@@ -36,6 +37,7 @@ struct Task {
 
 struct Finished {
   evidence::SuiteResult suite;
+  evidence::Manifest manifest;
   std::filesystem::path folder;
   std::string storage_trouble;  // why not all could be written; empty: it was
   bool out_of_time = false;     // --suite-timeout left pairs unmeasured

@@ -190,7 +190,7 @@ class VariantCheck {
 
   void check_leaks() {
     // The second run tells: the first may load code and fill caches. Only growth in a third one as well is a leak.
-    if (!leaks_.grew()) return;
+    if (!options_.check_memory || !leaks_.grew()) return;
     run_once(poisons[1]);
     if (leaks_.grew()) fail("memory", leaks_.text(), "free what the run allocates, or allocate it in the constructor");
   }

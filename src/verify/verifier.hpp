@@ -28,7 +28,8 @@ struct Options {
   bool compare_with_reference = true;  // false: at the timed shape of a pair that has a small one
   bool compare_with_baseline = true;
   bool require_repeatable = false;  // --reproducible: different bits on a second run are a failure
-  int reference_threads = 0;        // 0: one per CPU
+  bool check_memory = true;   // that nothing is left behind; not when a profiler is attached, whose buffers grow with the work
+  int reference_threads = 0;  // 0: one per CPU
 };
 
 // What a variant throws becomes part of its outcome; a CUDA error passes, because the context is gone and with it the whole pair.
