@@ -26,7 +26,7 @@ void record_expectations(const suite::Finished& finished, const std::string& fol
   const evidence::Recording recording = evidence::record(folder, finished.suite, finished.manifest);
   std::size_t skipped = 0;
   for (const auto& [target, why] : recording.left_out) {
-    const auto of_target = [&](const evidence::PairResult& pair) { return pair.target == target; };
+    const auto of_target = [&name = target](const evidence::PairResult& pair) { return pair.target == name; };
     const auto pair = std::find_if(finished.suite.pairs.begin(), finished.suite.pairs.end(), of_target);
     if (pair != finished.suite.pairs.end() && pair->status == evidence::Status::skipped) ++skipped;
     else note(fmt::format("aisp: {} is not recorded: {}", target, why));
