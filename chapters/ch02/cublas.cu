@@ -130,7 +130,8 @@ class CublasTypes final : public Workload {
     check(dgemm_(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_N, n_, n_, n_, &one, b_, n_, a_, n_, &zero, c_, n_));
   }
   void mma_f64_ring(Launch& launch) {
-    mma_f64::ring_kernel<<<grid(), mma_f64::threads, mma_f64::shared_bytes, launch.stream>>>(a_, b_, c_, n_);
+    const dim3 blocks{static_cast<unsigned>(n_ / mma_f64::columns), static_cast<unsigned>(n_ / mma_f64::rows)};
+    mma_f64::ring_kernel<<<blocks, mma_f64::threads, mma_f64::shared_bytes, launch.stream>>>(a_, b_, c_, n_);
     check(cudaGetLastError());
   }
 

@@ -8,8 +8,8 @@
 
 namespace aisp::ch02::mma_f64 {
 
-constexpr int threads = 256, tile = 128, depth = 16, stages = 3;         // 128 x 128 outputs a block
-constexpr int a_chunks = tile * depth / 2, stage_chunks = 2 * a_chunks;  // of 16 bytes; A and B of a slab are equally large
+constexpr int threads = 128, rows = 64, columns = 128, depth = 16, stages = 3;  // 64 x 128 outputs a block
+constexpr int a_chunks = rows * depth / 2, b_chunks = columns * depth / 2, stage_chunks = a_chunks + b_chunks;  // of 16 bytes
 constexpr int shared_bytes = stages * stage_chunks * 16;
 
 __device__ inline void multiply_add(double (&sum)[4], const double (&a)[8], const double (&b)[4]) {
@@ -28,20 +28,25 @@ __device__ inline void multiply_add(double (&sum)[4], const double (&a)[8], cons
 // Each warp makes 64 x 32 outputs from a ring of slabs. Lane l has g = l / 4 and t = l % 4. An mma does not care which of its 16
 // values of k and which of its columns is which, as long as A, B and C agree, so lanes take what lies side by side: of k 2t, 2t +
 // 1 and these + 8, of the columns 2g and 2g + 1, which serve two mma. Chunks lie at XOR-ed places (A: 4 (row % 2), B: 2 (row / 2
-// % 4)), so that eight lanes that read together always meet all 32 banks.
-static __global__ __launch_bounds__(threads, 1) void ring_kernel(const double* a, const double* b, double* c, int n) {
+// % 4)), so that eight lanes that read together always meet all 32 banks. Two blocks share an SM: while the warps of one wait for
+// a slab and fetch their first operands, the tensor cores work for the other.
+static __global__ __launch_bounds__(threads, 2) void ring_kernel(const double* a, const double* b, double* c, int n) {
   extern __shared__ __align__(128) double2 ring[];
-  const int thread = threadIdx.x, g = thread % 32 / 4, t = thread % 4, warp_m = thread / 128, warp_n = thread / 32 % 4;
-  const std::size_t top = blockIdx.y * tile, left = blockIdx.x * tile;
+  const int thread = threadIdx.x, g = thread % 32 / 4, t = thread % 4, warp = thread / 32;
+  const std::size_t top = blockIdx.y * rows, left = blockIdx.x * columns;
 
   const double* from_a = a + (top + thread / 8) * n + thread % 8 * 2;
   const double* from_b = b + static_cast<std::size_t>(thread / 64) * n + left + thread % 64 * 2;
   const auto copy_quarter = [&](int slot, int quarter) {
-    const int a_row = thread / 8 + quarter * 32, b_row = thread / 64 + quarter * 4;
+    const int a_row = thread / 8 + quarter * 16;
     double2* const to = ring + slot * stage_chunks;
-    device::copy_async_16(to + a_row * 8 + (thread % 8 ^ a_row % 2 * 4), from_a + static_cast<std::size_t>(quarter * 32) * n);
-    device::copy_async_16(to + a_chunks + b_row * 64 + (thread % 64 ^ b_row / 2 % 4 * 2),
-                          from_b + static_cast<std::size_t>(quarter * 4) * n);
+    device::copy_async_16(to + a_row * 8 + (thread % 8 ^ a_row % 2 * 4), from_a + static_cast<std::size_t>(quarter * 16) * n);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int b_row = thread / 64 + quarter * 4 + half * 2;
+      device::copy_async_16(to + a_chunks + b_row * 64 + (thread % 64 ^ b_row / 2 % 4 * 2),
+                            from_b + static_cast<std::size_t>(quarter * 4 + half * 2) * n);
+    }
   };
   const auto finish_slab = [&] {  // also where there was nothing left to copy: waiting counts groups
     device::commit_copies();
@@ -53,7 +58,7 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const double* a
     finish_slab();
   }
 
-  const int a_lane = (warp_m * 64 + g) * 8 + (t ^ g % 2 * 4), b_lane = a_chunks + 2 * t * 64 + warp_n * 16 + (g ^ 2 * t);
+  const int a_lane = g * 8 + (t ^ g % 2 * 4), b_lane = a_chunks + 2 * t * 64 + warp * 16 + (g ^ 2 * t);
   double x[2][8], y[4][4], sums[4][4][4] = {};
   const auto load_a = [&](double(&to)[8], const double2* slab, int i) {
 #pragma unroll
@@ -88,7 +93,7 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const double* a
   }
 
   // Four neighbouring columns of rows g and g + 8: two from each of the two mma that share a pair of columns.
-  double* const to = c + (top + warp_m * 64 + g) * n + left + warp_n * 32 + 4 * t;
+  double* const to = c + (top + g) * n + left + warp * 32 + 4 * t;
 #pragma unroll
   for (int i = 0; i < 8; ++i)
 #pragma unroll
