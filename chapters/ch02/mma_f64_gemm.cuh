@@ -25,11 +25,13 @@ __device__ inline void multiply_add(double (&sum)[4], const double (&a)[8], cons
 #endif
 }
 
-// Each warp makes 64 x 32 outputs from a ring of slabs. Lane l has g = l / 4 and t = l % 4. An mma does not care which of its 16
-// values of k and which of its columns is which, as long as A, B and C agree, so lanes take what lies side by side: of k 2t, 2t +
-// 1 and these + 8, of the columns 2g and 2g + 1, which serve two mma. Chunks lie at XOR-ed places (A: 4 (row % 2), B: 2 (row / 2
-// % 4)), so that eight lanes that read together always meet all 32 banks. Two blocks share an SM: while the warps of one wait for
-// a slab and fetch their first operands, the tensor cores work for the other.
+// Each warp makes 64 x 32 outputs from a ring of slabs, as their transpose: B's columns are the 16 rows of an mma, A's rows its 8
+// columns. An mma does not care which of its rows, columns and values of k is which, as long as all operands agree, so lane l,
+// with g = l / 4 and t = l % 4, takes what lies side by side in memory: columns 2g and 2g + 1 of B, and of k 2t, 2t + 1 and these
+// + 8 of A. That way each 16-byte load fills neighbouring registers of an operand; in any other arrangement there were more moves
+// between registers than everything else together. Chunks lie at XOR-ed places (A: 4 (row % 2), B: 2 (row / 2 % 4)), so that
+// eight lanes that read together always meet all 32 banks. Two blocks share an SM: while the warps of one wait for a slab and
+// fetch their first operands, the tensor cores work for the other.
 static __global__ __launch_bounds__(threads, 2) void ring_kernel(const double* a, const double* b, double* c, int n) {
   extern __shared__ __align__(128) double2 ring[];
   const int thread = threadIdx.x, g = thread % 32 / 4, t = thread % 4, warp = thread / 32;
@@ -59,12 +61,12 @@ static __global__ __launch_bounds__(threads, 2) void ring_kernel(const double* a
   }
 
   const int a_lane = g * 8 + (t ^ g % 2 * 4), b_lane = a_chunks + 2 * t * 64 + warp * 16 + (g ^ 2 * t);
-  double x[2][8], y[4][4], sums[4][4][4] = {};
-  const auto load_a = [&](double(&to)[8], const double2* slab, int i) {
+  double x[2][4], y[2][8], sums[2][8][4] = {};
+  const auto load_rows = [&](double(&to)[4], const double2* slab, int j) {  // eight of A
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // of k
-      const double2 upper = slab[(a_lane ^ half * 4) + i * 128], lower = slab[(a_lane ^ half * 4) + i * 128 + 64];
-      to[half * 4] = upper.x, to[half * 4 + 1] = lower.x, to[half * 4 + 2] = upper.y, to[half * 4 + 3] = lower.y;
+      const double2 two = slab[(a_lane ^ half * 4) + j * 64];
+      to[half * 2] = two.x, to[half * 2 + 1] = two.y;
     }
   };
   int reading = 0, writing = stages - 1;
@@ -73,35 +75,35 @@ static __global__ __launch_bounds__(threads, 2) void ring_kernel(const double* a
     __syncthreads();  // this slab is there for all threads, and all have read the one that is overwritten now
     const double2* const slab = ring + reading * stage_chunks;
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
+    for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        const double2 two = slab[b_lane + (j / 2 * 8 + j % 2) * 64 + pair * 8];
-        y[pair * 2][j] = two.x, y[pair * 2 + 1][j] = two.y;
+      for (int p = 0; p < 2; ++p) {
+        const double2 two = slab[b_lane + (i / 2 * 8 + i % 2) * 64 + p * 8];
+        y[p][i * 2] = two.x, y[p][i * 2 + 1] = two.y;
       }
-    load_a(x[0], slab, 0);
+    load_rows(x[0], slab, 0);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i < 3) load_a(x[(i + 1) % 2], slab, i + 1);
-      if (k + (stages - 1) * depth < n) copy_quarter(writing, i);
+    for (int j = 0; j < 8; ++j) {
+      if (j < 7) load_rows(x[(j + 1) % 2], slab, j + 1);
+      if (j < 4 && k + (stages - 1) * depth < n) copy_quarter(writing, j);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) multiply_add(sums[i][j], x[i % 2], y[j]);
+      for (int p = 0; p < 2; ++p) multiply_add(sums[p][j], y[p], x[j % 2]);
     }
     finish_slab();
     writing = reading;
     reading = (reading + 1) % stages;
   }
 
-  // Four neighbouring columns of rows g and g + 8: two from each of the two mma that share a pair of columns.
-  double* const to = c + (top + g) * n + left + warp * 32 + 4 * t;
+  // Of sums, 0 and 2 are neighbours in row 2t, 1 and 3 in row 2t + 1.
+  double* const to = c + (top + 2 * t) * n + left + warp * 32 + 2 * g;
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
+  for (int j = 0; j < 8; ++j)
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair)
+    for (int v = 0; v < 2; ++v)
 #pragma unroll
-      for (int v = 0; v < 2; ++v)
-        *reinterpret_cast<double2*>(to + static_cast<std::size_t>(i * 8) * n + pair * 16 + v * 2) =
-            make_double2(sums[i / 2][pair * 2][i % 2 * 2 + v], sums[i / 2][pair * 2 + 1][i % 2 * 2 + v]);
+      for (int p = 0; p < 2; ++p)
+        *reinterpret_cast<double2*>(to + static_cast<std::size_t>(j * 8 + v) * n + p * 16) =
+            make_double2(sums[p][j][v], sums[p][j][v + 2]);
 }
 
 }  // namespace aisp::ch02::mma_f64
