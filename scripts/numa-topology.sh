@@ -124,13 +124,15 @@ run_near() {
   cpus=$(common_cpus "$near" "${allowed:-$near}")
   [[ -n $cpus ]] || fail 4 "none of the CPUs near GPU $gpu ($near) is among those that this process may use ($allowed)"
   node=$(node_of "$address")
+  # Containers often forbid the system calls of memory policies; taskset does without them.
   if command -v numactl >/dev/null; then
     binding=(numactl "--physcpubind=$cpus")
     if [[ $node != unknown ]]; then binding+=("--preferred=$node"); fi
-  elif command -v taskset >/dev/null; then
+    if ! "${binding[@]}" true 2>/dev/null; then binding=(); fi
+  fi
+  if [[ ${#binding[@]} == 0 ]]; then
+    command -v taskset >/dev/null || fail 4 "neither a working numactl nor taskset is here; install numactl"
     binding=(taskset -c "$cpus")
-  else
-    fail 4 "neither numactl nor taskset is installed; install numactl"
   fi
   uuid=$(gpu_information "$address" "GPU UUID")
   if [[ -z ${CUDA_VISIBLE_DEVICES:-} && $uuid == GPU-* ]]; then binding=(env "CUDA_VISIBLE_DEVICES=$uuid" "${binding[@]}"); fi
