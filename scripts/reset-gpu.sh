@@ -106,8 +106,8 @@ look_around() {
     fail 4 "nvidia-smi does not answer; if the driver hangs, only a reboot helps"
   mapfile -t chosen < <(if [[ -n $gpus ]]; then tr , '\n' <<<"$gpus"; else cut -d , -f 1 <<<"$present"; fi)
   for gpu in "${chosen[@]}"; do
-    persistence[gpu]=$(awk -F ', *' -v gpu="$gpu" '$1 == gpu {print $2}' <<<"$present")
-    [[ -n ${persistence[gpu]} ]] || fail 4 "there is no GPU ${gpu:-at all} here; nvidia-smi -L lists them"
+    persistence[$gpu]=$(awk -F ', *' -v gpu="$gpu" '$1 == gpu {print $2}' <<<"$present")
+    [[ -n ${persistence[$gpu]} ]] || fail 4 "there is no GPU ${gpu:-at all} here; nvidia-smi -L lists them"
     if [[ -n $gpus ]]; then
       minor=$(minor_of "$gpu")
       minors+="${minors:+ }${minor:-$gpu}"
@@ -199,7 +199,7 @@ act() {
   for service in "${active[@]}"; do step "stopped $service" systemctl stop "$service"; done
   end_holders
   for gpu in "${chosen[@]}"; do
-    if [[ ${persistence[gpu]} == Enabled ]]; then step "persistence mode of GPU $gpu off" nvidia-smi -i "$gpu" -pm 0; fi
+    if [[ ${persistence[$gpu]} == Enabled ]]; then step "persistence mode of GPU $gpu off" nvidia-smi -i "$gpu" -pm 0; fi
   done
   # Modules first: with them gone and back, a GPU that the driver has given up on answers again.
   if [[ ${#loaded[@]} != 0 ]]; then
@@ -209,7 +209,7 @@ act() {
   for gpu in "${chosen[@]}"; do step "reset GPU $gpu" nvidia-smi -i "$gpu" --gpu-reset; done
   for service in "${active[@]}"; do step "started $service" systemctl start "$service"; done
   for gpu in "${chosen[@]}"; do
-    if [[ ${persistence[gpu]} == Enabled ]]; then step "persistence mode of GPU $gpu on" nvidia-smi -i "$gpu" -pm 1; fi
+    if [[ ${persistence[$gpu]} == Enabled ]]; then step "persistence mode of GPU $gpu on" nvidia-smi -i "$gpu" -pm 1; fi
   done
 }
 
