@@ -5,14 +5,13 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ.get("AISP_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 NOBODY = 65534
 
-NVIDIA_SMI = """#!%(python)s -IS
+NVIDIA_SMI = """#!/usr/bin/env -S python3 -IS
 import json, sys
 FILE = %(state)r
 state = json.load(open(FILE))
@@ -132,7 +131,7 @@ class Machine(unittest.TestCase):
     def gpus(self, *gpus, refusals=None, status=0):
         self.state = self.work / "smi.json"
         self.state.write_text(json.dumps({"gpus": list(gpus), "log": [], "refusals": refusals or {}, "status": status}))
-        self.tool("nvidia-smi", NVIDIA_SMI % {"python": sys.executable, "state": str(self.state)})
+        self.tool("nvidia-smi", NVIDIA_SMI % {"state": str(self.state)})
 
     def smi_state(self):
         return json.loads(self.state.read_text())
