@@ -99,7 +99,8 @@ void add_doctor(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("doctor", "examine this machine for what makes benchmarks fail, skip or lie");
   command->add_flag("--json", options->json, "as JSON, with everything known about the machine");
-  command->add_flag("--topology", options->topology, "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA, PCIe, as found");
+  command->add_flag("--topology", options->topology,
+                    "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA, PCIe, as found");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written [artifacts]")->type_name("DIR");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
   command->callback([options, &action] {

@@ -37,7 +37,7 @@ class NvmlDevice {
 
   // Empty with a reason in `why_not` when there are none, or nothing is told of them.
   std::vector<NvLink> nvlinks(std::string& why_not) const;
-  std::vector<int> nearest_cpus() const;                            // empty: not told
+  std::vector<int> nearest_cpus() const;                              // empty: not told
   std::optional<int> common_ancestor(const NvmlDevice& other) const;  // nvmlGpuTopologyLevel_t
 
  private:

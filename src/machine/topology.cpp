@@ -18,7 +18,8 @@ void add_condition(const Gpu& gpu, const std::string& name, const std::string& n
   }
   const GpuCondition& c = *gpu.condition;
   const std::string why = gpu.mig ? "NVML does not tell for a MIG slice" : "NVML does not tell on this GPU";
-  if (!c.pcie_generation || !c.pcie_width || !c.pcie_generation_max || !c.pcie_width_max) list.push_back({name + "PCIe link", why});
+  if (!c.pcie_generation || !c.pcie_width || !c.pcie_generation_max || !c.pcie_width_max)
+    list.push_back({name + "PCIe link", why});
   if (!c.ecc) list.push_back({name + "ECC", why});
   if (!c.mig_mode && !gpu.mig) list.push_back({name + "MIG mode", why});
 }

@@ -15,11 +15,11 @@ namespace aisp::machine {
 
 // What thread block clusters tell: all blocks of a cluster run in one GPC, so SMs that ever shared a cluster share a GPC.
 struct ClusterFindings {
-  int max_size = 0;                // blocks, of a kernel that allows more than the portable 8; 0: unknown
-  std::vector<int> sms_per_gpc;    // largest first; empty: unknown
-  int unplaced_sms = 0;            // that no cluster of the probe ran on
-  std::string max_size_error;      // why max_size is unknown, one clause
-  std::string gpcs_error;          // why sms_per_gpc is unknown, one clause
+  int max_size = 0;              // blocks, of a kernel that allows more than the portable 8; 0: unknown
+  std::vector<int> sms_per_gpc;  // largest first; empty: unknown
+  int unplaced_sms = 0;          // that no cluster of the probe ran on
+  std::string max_size_error;    // why max_size is unknown, one clause
+  std::string gpcs_error;        // why sms_per_gpc is unknown, one clause
 };
 
 struct NvLink {
@@ -42,8 +42,8 @@ struct PeerPath {
 struct GpuTopology {
   ClusterFindings clusters;
   std::vector<NvLink> nvlinks;
-  std::string nvlink_error;  // why the links are unknown or none, one clause
-  std::vector<int> cpus;     // nearest; empty: unknown
+  std::string nvlink_error;     // why the links are unknown or none, one clause
+  std::vector<int> cpus;        // nearest; empty: unknown
   std::vector<PeerPath> peers;  // by ordinal, itself included
 };
 

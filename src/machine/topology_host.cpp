@@ -78,8 +78,12 @@ std::vector<CpuCache> read_caches(const fs::path& root, const std::vector<int>& 
       if (!name.starts_with("index") || !level) continue;
       std::vector<int> sharers = parse_cpu_list(read_word(folder / "shared_cpu_list"));
       if (sharers.empty()) sharers.push_back(cpu);
-      add_cache(caches, {*level, read_word(folder / "type"), size_bytes(read_word(folder / "size")),
-                         read_int(folder / "coherency_line_size"), read_int(folder / "ways_of_associativity"), {sharers}});
+      add_cache(caches, {*level,
+                         read_word(folder / "type"),
+                         size_bytes(read_word(folder / "size")),
+                         read_int(folder / "coherency_line_size"),
+                         read_int(folder / "ways_of_associativity"),
+                         {sharers}});
     }
   std::stable_sort(caches.begin(), caches.end(), [](const CpuCache& a, const CpuCache& b) {
     return std::pair{a.level, a.type} < std::pair{b.level, b.type};

@@ -56,12 +56,9 @@ json numa_json(const Host& host, const HostTopology& found) {
 }
 
 json cache_json(const CpuCache& cache) {
-  return {{"level", cache.level},
-          {"type", cache.type},
-          {"size_bytes", cache.bytes},
-          {"line_bytes", or_null(cache.line_bytes)},
-          {"ways", or_null(cache.ways)},
-          {"shared_by", cache.shared_by}};
+  return {{"level", cache.level},        {"type", cache.type},
+          {"size_bytes", cache.bytes},   {"line_bytes", or_null(cache.line_bytes)},
+          {"ways", or_null(cache.ways)}, {"shared_by", cache.shared_by}};
 }
 
 json nic_json(const Nic& nic) {
@@ -109,6 +106,9 @@ json host_json(const Topology& topology) {
 json chip_json(const Gpu& gpu, const ClusterFindings& clusters) {
   const auto carve = carve_out(gpu.sm);
   const json sizes = clusters.sms_per_gpc.empty() ? json(nullptr) : json(clusters.sms_per_gpc);
+  json choices = carve ? json::array() : json(nullptr);
+  if (carve)
+    for (const int kib : carve->shared_kib) choices.push_back(kib * 1024);
   const int warp = gpu.attribute(cudaDevAttrWarpSize);
   const int threads = gpu.attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
   return {{"sm_count", gpu.sm_count},
@@ -125,8 +125,8 @@ json chip_json(const Gpu& gpu, const ClusterFindings& clusters) {
           {"shared_per_block_bytes", gpu.attribute(cudaDevAttrMaxSharedMemoryPerBlock)},
           {"shared_per_block_optin_bytes", gpu.shared_memory_optin_bytes},
           {"shared_reserved_per_block_bytes", gpu.attribute(cudaDevAttrReservedSharedMemoryPerBlock)},
-          {"l1_and_shared_kib", carve ? json(carve->unified_kib) : json(nullptr)},
-          {"shared_choices_kib", carve ? json(carve->shared_kib) : json(nullptr)},
+          {"l1_and_shared_bytes", carve ? json(carve->unified_kib * 1024) : json(nullptr)},
+          {"shared_choices_bytes", choices},
           {"max_cluster_size", unless(clusters.max_size, 0)},
           {"dsmem", has_dsmem(gpu)},
           {"tma", has_tma(gpu)},

@@ -22,13 +22,15 @@ std::string yes_no(bool yes) { return yes ? "yes" : "no"; }
 
 std::string gpcs(const Gpu& gpu, const ClusterFindings& clusters) {
   const std::string sms = base::plural(static_cast<std::size_t>(gpu.sm_count), "SM") + " at most " + mhz(gpu.clock_khz);
-  if (clusters.sms_per_gpc.empty()) return sms + "; GPCs unknown: " + (clusters.gpcs_error.empty() ? "not told" : clusters.gpcs_error);
+  if (clusters.sms_per_gpc.empty())
+    return sms + "; GPCs unknown: " + (clusters.gpcs_error.empty() ? "not told" : clusters.gpcs_error);
   std::map<int, int, std::greater<>> counts;
   for (const int size : clusters.sms_per_gpc) ++counts[size];
   std::vector<std::string> parts;
   for (const auto& [size, count] : counts) parts.push_back(std::to_string(count) + " of " + std::to_string(size));
   std::string text = sms + "; " + base::plural(clusters.sms_per_gpc.size(), "GPC") + ", of SMs: " + base::join(parts, ", ");
-  if (clusters.unplaced_sms > 0) text += ", " + base::plural(static_cast<std::size_t>(clusters.unplaced_sms), "SM") + " not placed";
+  if (clusters.unplaced_sms > 0)
+    text += ", " + base::plural(static_cast<std::size_t>(clusters.unplaced_sms), "SM") + " not placed";
   return text + " (observed: SMs that ran blocks of one cluster)";
 }
 
@@ -68,18 +70,20 @@ void describe_memory(const Gpu& gpu, Sheet& sheet) {
   const bool listed = peaks.memory_source == "datasheet";
   std::string text = bytes(static_cast<double>(gpu.memory_bytes)) + ", ";
   if (gpu.memory_clock_khz > 0 && gpu.memory_bus_bits > 0)
-    text += std::to_string(gpu.memory_bus_bits) + " bit x " + mhz(gpu.memory_clock_khz) + " x 2 = " + rate(memory_clock_bytes_s(gpu));
+    text +=
+        std::to_string(gpu.memory_bus_bits) + " bit x " + mhz(gpu.memory_clock_khz) + " x 2 = " + rate(memory_clock_bytes_s(gpu));
   else text += "bandwidth " + unknown("CUDA tells no clock or bus width");
   if (listed) text += ", datasheet " + rate(peaks.memory_bytes_s);
   if (gpu.condition && gpu.condition->ecc) text += std::string{", ECC "} + (*gpu.condition->ecc ? "on" : "off");
   else text += ", ECC " + unknown("NVML does not tell");
   sheet.add("memory", text);
   const auto has = [&](int attribute) { return yes_no(gpu.attribute(attribute) != 0); };
-  sheet.add("host access", "pageable memory: " + has(cudaDevAttrPageableMemoryAccess) + ", through the host's page tables (ATS): " +
-                               has(cudaDevAttrPageableMemoryAccessUsesHostPageTables) +
-                               ", concurrent managed: " + has(cudaDevAttrConcurrentManagedAccess) +
-                               ", native atomics: " + has(cudaDevAttrHostNativeAtomicSupported) +
-                               ", host reads managed memory in place: " + has(cudaDevAttrDirectManagedMemAccessFromHost));
+  sheet.add("host access",
+            "pageable memory: " + has(cudaDevAttrPageableMemoryAccess) +
+                ", through the host's page tables (ATS): " + has(cudaDevAttrPageableMemoryAccessUsesHostPageTables) +
+                ", concurrent managed: " + has(cudaDevAttrConcurrentManagedAccess) +
+                ", native atomics: " + has(cudaDevAttrHostNativeAtomicSupported) +
+                ", host reads managed memory in place: " + has(cudaDevAttrDirectManagedMemAccessFromHost));
 }
 
 void describe_pcie(const Gpu& gpu, const std::string& nvml_error, Sheet& sheet) {
@@ -105,7 +109,8 @@ void describe_place(const Gpu& gpu, const GpuTopology& found, Sheet& sheet) {
 }
 
 void describe_nvlink(const GpuTopology& found, Sheet& sheet) {
-  if (found.nvlinks.empty()) return sheet.add("NVLink", "none: " + (found.nvlink_error.empty() ? "not told" : found.nvlink_error));
+  if (found.nvlinks.empty())
+    return sheet.add("NVLink", "none: " + (found.nvlink_error.empty() ? "not told" : found.nvlink_error));
   std::set<std::string> versions, remotes;
   std::size_t active = 0, timed = 0;
   double bytes_s = 0;
@@ -120,8 +125,10 @@ void describe_nvlink(const GpuTopology& found, Sheet& sheet) {
   std::string text = std::to_string(active) + " of " + base::plural(found.nvlinks.size(), "link") + " active";
   if (active == 0) return sheet.add("NVLink", text);
   const std::vector<std::string> known{versions.begin(), versions.end()}, ends{remotes.begin(), remotes.end()};
-  text += ", version " + (known.empty() ? unknown("NVML does not tell") : base::join(known, ", ")) + ", to " + base::join(ends, ", ");
-  if (timed == active) text += "; " + rate(bytes_s) + " each way, raw (" + rate(bytes_s / static_cast<double>(active)) + " a link)";
+  text +=
+      ", version " + (known.empty() ? unknown("NVML does not tell") : base::join(known, ", ")) + ", to " + base::join(ends, ", ");
+  if (timed == active)
+    text += "; " + rate(bytes_s) + " each way, raw (" + rate(bytes_s / static_cast<double>(active)) + " a link)";
   else text += "; bandwidth " + unknown("NVML does not tell");
   sheet.add("NVLink", text);
 }
@@ -132,7 +139,8 @@ void describe_gpu(const Topology& topology, std::size_t index, Sheet& sheet) {
   const Gpu& gpu = topology.machine.gpus[index];
   const GpuTopology& found = topology.gpus[index];
   sheet.heading("GPU " + std::to_string(gpu.ordinal) + "  " + gpu.name);
-  sheet.add("identity", "compute capability " + std::to_string(gpu.sm / 10) + "." + std::to_string(gpu.sm % 10) + ", " + gpu.uuid);
+  sheet.add("identity",
+            "compute capability " + std::to_string(gpu.sm / 10) + "." + std::to_string(gpu.sm % 10) + ", " + gpu.uuid);
   sheet.add("chip", gpcs(gpu, found.clusters));
   describe_sm(gpu, sheet);
   describe_features(gpu, found.clusters, sheet);
