@@ -36,16 +36,22 @@ std::string gpcs(const Gpu& gpu, const ClusterFindings& clusters) {
 
 void describe_sm(const Gpu& gpu, Sheet& sheet) {
   const int warp = gpu.attribute(cudaDevAttrWarpSize), threads = gpu.attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
-  const auto count = [&](int attribute) { return std::to_string(gpu.attribute(attribute)); };
-  const auto size = [&](int attribute) { return bytes(gpu.attribute(attribute)); };
+  // 0 is how a record says that CUDA told nothing.
+  const auto count = [&](int attribute) {
+    return gpu.attribute(attribute) > 0 ? std::to_string(gpu.attribute(attribute)) : std::string{"unknown"};
+  };
+  const auto size = [&](int attribute) {
+    return gpu.attribute(attribute) > 0 ? bytes(gpu.attribute(attribute)) : std::string{"unknown"};
+  };
   const std::string warps = warp > 0 ? std::to_string(threads / warp) + " warps of " + std::to_string(warp) : "warps unknown";
-  sheet.add("per SM", warps + ", " + std::to_string(threads) + " threads, " + count(cudaDevAttrMaxBlocksPerMultiprocessor) +
-                          " blocks, " + count(cudaDevAttrMaxRegistersPerMultiprocessor) + " registers, " +
+  sheet.add("per SM", warps + ", " + count(cudaDevAttrMaxThreadsPerMultiProcessor) + " threads, " +
+                          count(cudaDevAttrMaxBlocksPerMultiprocessor) + " blocks, " +
+                          count(cudaDevAttrMaxRegistersPerMultiprocessor) + " registers, " +
                           size(cudaDevAttrMaxSharedMemoryPerMultiprocessor) + " shared memory");
   sheet.add("per block", count(cudaDevAttrMaxThreadsPerBlock) + " threads, " + count(cudaDevAttrMaxRegistersPerBlock) +
                              " registers, " + size(cudaDevAttrMaxSharedMemoryPerBlock) + " shared memory, " +
                              bytes(static_cast<double>(gpu.shared_memory_optin_bytes)) + " by opt-in; " +
-                             size(cudaDevAttrReservedSharedMemoryPerBlock) + " more kept by the system");
+                             bytes(gpu.attribute(cudaDevAttrReservedSharedMemoryPerBlock)) + " more kept by the system");
   const auto carve = carve_out(gpu.sm);
   if (!carve) return sheet.add("L1 + shared", unknown("the programming guide's tables have no sm_" + std::to_string(gpu.sm)));
   std::vector<std::string> choices;

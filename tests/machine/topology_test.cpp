@@ -10,6 +10,7 @@
 #include "machine/clusters.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/host.hpp"
+#include "machine/json.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -200,10 +201,11 @@ TEST(TopologyTest, TextSaysWhatAGpuIsMadeOf) {
   const std::string text = topology_text(two_gpus());
   EXPECT_THAT(text, HasSubstr("132 SMs at most 1980 MHz; 8 GPCs, of SMs: 2 of 18, 6 of 16"));
   EXPECT_THAT(text, HasSubstr("64 warps of 32, 2048 threads"));
+  EXPECT_THAT(text, HasSubstr("unknown registers")) << "not zero: CUDA told nothing";
   EXPECT_THAT(text, HasSubstr("up to 16 blocks, distributed shared memory: yes"));
   EXPECT_THAT(text, HasSubstr("6144 bit x 3201 MHz x 2 = 4.92 TB/s, datasheet 4.8"));
-  EXPECT_THAT(text, HasSubstr("now generation 1 x16, 4 GB/s each way"));
-  EXPECT_THAT(text, HasSubstr("generation 5 x16, 63 GB/s each way"));
+  EXPECT_THAT(text, HasSubstr("now generation 1 x16, 4.00 GB/s each way"));
+  EXPECT_THAT(text, HasSubstr("generation 5 x16, 63.0 GB/s each way"));
   EXPECT_THAT(text, HasSubstr("node 0, CPUs 0-3"));
   EXPECT_THAT(text, HasSubstr("18 of 18 links active, version 4.0, to NVSwitch; 478 GB/s each way"));
   EXPECT_THAT(text, HasSubstr("GPU0  X     NV18"));
@@ -234,6 +236,22 @@ TEST(TopologyTest, TextSaysWhyThingsAreUnknown) {
   for (const nlohmann::json& unknown : json["unknown"]) names.push_back(unknown["what"]);
   EXPECT_THAT(names, testing::IsSupersetOf({"GPU 0 GPCs", "GPU 0 NVLink", "GPU 0 PCIe link", "GPU 0 ECC", "GPU 0 CPU affinity"}));
   EXPECT_THAT(names, Not(testing::Contains("GPU 1 GPCs")));
+}
+
+void expect_fields(const nlohmann::json& schema, const char* part, const nlohmann::json& object) {
+  const nlohmann::json& fields = schema["$defs"][part]["properties"];
+  for (const auto& [name, value] : object.items()) EXPECT_TRUE(fields.contains(name)) << part << " has no " << name;
+  for (const auto& [name, field] : fields.items()) EXPECT_TRUE(object.contains(name)) << part << " lacks " << name;
+}
+
+// Machines without a GPU see no other part of the schema than the host's.
+TEST(TopologyTest, GpuHasTheFieldsOfTheSchema) {
+  const auto schema = nlohmann::json::parse(base::read_file(AISP_SOURCE_DIR "/docs/schema/topology.schema.json"));
+  const nlohmann::json gpu = topology_json(two_gpus())["gpus"][1];
+  expect_fields(schema, "gpu", gpu);
+  for (const char* part : {"chip", "memory", "pcie"}) expect_fields(schema, part, gpu[part]);
+  expect_fields(schema, "nvlink", gpu["nvlinks"][0]);
+  expect_fields(schema, "peer", gpu["peers"][0]);
 }
 
 TEST(TopologyTest, LongListsStayOnThePage) {
