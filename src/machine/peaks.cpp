@@ -67,13 +67,6 @@ const Units& units_of(int sm) {
   return *std::find_if(units.begin(), units.end(), [](const Units& entry) { return entry.sm == 100; });
 }
 
-// PCI Express: transfers per second and lane times the line code's efficiency, in bytes and one direction.
-double pcie_bytes_s(int generation, int width) {
-  constexpr std::array per_lane = {0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
-  const int known = std::clamp(generation, 1, static_cast<int>(per_lane.size()));
-  return per_lane[static_cast<std::size_t>(known - 1)] * width;
-}
-
 // NVLink of the chip's generation to all its peers together, one direction; 0 where the family has none.
 double nvlink_bytes_s(int sm) {
   if (sm == 80) return 300e9;
@@ -95,6 +88,17 @@ double host_link_bytes_s(const Gpu& gpu, double memory_bytes_s) {
 
 }  // namespace
 
+// PCI Express: transfers per second and lane times the line code's efficiency, in bytes and one direction.
+double pcie_bytes_s(int generation, int width) {
+  constexpr std::array per_lane = {0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
+  const int known = std::clamp(generation, 1, static_cast<int>(per_lane.size()));
+  return per_lane[static_cast<std::size_t>(known - 1)] * width;
+}
+
+double memory_clock_bytes_s(const Gpu& gpu) {
+  return static_cast<double>(gpu.memory_clock_khz) * 1e3 * 2 * gpu.memory_bus_bits / 8;
+}
+
 Peaks theoretical_peaks(const Gpu& gpu) {
   Peaks peaks;
   const auto known = std::find_if(memories.begin(), memories.end(),
@@ -103,8 +107,7 @@ Peaks theoretical_peaks(const Gpu& gpu) {
     peaks.memory_bytes_s = known->bytes_s;
     peaks.memory_source = "datasheet";
   } else {
-    // Two transfers a clock: how drivers state the clocks of HBM and GDDR.
-    peaks.memory_bytes_s = static_cast<double>(gpu.memory_clock_khz) * 1e3 * 2 * gpu.memory_bus_bits / 8;
+    peaks.memory_bytes_s = memory_clock_bytes_s(gpu);
     peaks.memory_source = "memory clock x bus width";
   }
   const double sm_clocks_s = static_cast<double>(gpu.sm_count) * gpu.clock_khz * 1e3;

@@ -16,7 +16,7 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets")
+NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets", "topology")
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
@@ -24,7 +24,10 @@ NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests"
            "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "max_error", "limit_max_error", "throttle_reasons",
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
-           "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max"}
+           "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "generation", "generation_max", "width", "width_max",
+           "sockets", "cores", "total", "free", "distances", "level", "ways", "sms_per_gpc", "unplaced_sms", "threads_per_sm", "warps_per_sm",
+           "blocks_per_sm", "threads_per_block", "registers_per_sm", "registers_per_block", "max_cluster_size", "copy_engines", "link", "gpu",
+           "performance_rank"}
 
 
 def load(name):
@@ -219,6 +222,16 @@ class RealOutput(EndToEnd):
         levels = ["ok", "info", "warning", "problem"]
         self.assertEqual(report["worst"], max((finding["level"] for finding in report["findings"]), key=levels.index))
 
+    def test_topology(self):
+        finished = self.call("doctor", "--topology", "--json")
+        self.assert_code(finished, 0)
+        topology = json.loads(finished.out)
+        self.assert_valid(topology, "topology")
+        self.assertTrue(topology["gpus"] or "GPUs" in [unknown["what"] for unknown in topology["unknown"]])
+        doctor = json.loads(self.call("doctor", "--json").out)["machine"]
+        self.assertEqual([gpu["uuid"] for gpu in topology["gpus"]], [gpu["uuid"] for gpu in doctor["gpus"]])
+        self.assertEqual([node["cpus"] for node in topology["host"]["numa"]], [node["cpus"] for node in doctor["host"]["numa"]])
+
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.
         passed = json.loads((SOURCE / "tests/report/golden/suite.json").read_text())["pairs"][0]
@@ -305,6 +318,11 @@ class Refusals(EndToEnd):
         doctor = json.loads(self.call("doctor", "--json").out)
         self.assert_refused(doctor, "doctor", ("findings", 0, "level"), "fine", "is not one of")
         self.assert_refused(doctor, "doctor", ("machine", "host", "memory_bytes"), None, "'integer'")
+        topology = json.loads(self.call("doctor", "--topology", "--json").out)
+        self.assert_refused(topology, "topology", ("host", "sockets"), 0, "0 is less than")
+        self.assert_refused(topology, "topology", ("host", "cpus_online"), None, "'integer'")
+        self.assert_refused(topology, "topology", ("unknown",), [{"what": "GPCs", "why": ""}], "''")
+        self.assert_refused(topology, "topology", ("gpus",), [{"ordinal": 0}], "required")
         warning = {"name": "disk", "level": "warning", "what": "full", "advice": ""}
         self.assert_refused(doctor, "doctor", ("findings", 0), warning, "''")
 
