@@ -55,7 +55,7 @@ std::string pass_text(const Pass& pass) {
 
 std::string gemm_text(const Gemm& gemm) {
   return fmt::format("{:.0f} x {:.0f} x {:.0f}: {:.4f} FLOP/byte (about {})", gemm.m, gemm.k, gemm.n, gemm.intensity(),
-                     base::significant(gemm.intensity(), 2));
+                     base::significant(gemm.rounded_intensity(), 3));
 }
 
 std::string speed_text(const Question& q, const Estimate& e) {
@@ -98,7 +98,11 @@ json decode_json(const Pass& pass, double batch) {
 }
 
 json gemm_json(const Gemm& gemm) {
-  return {{"m", gemm.m}, {"k", gemm.k}, {"n", gemm.n}, {"intensity_flop_per_byte", gemm.intensity()}};
+  return {{"m", gemm.m},
+          {"k", gemm.k},
+          {"n", gemm.n},
+          {"intensity_flop_per_byte", gemm.intensity()},
+          {"rounded_intensity_flop_per_byte", gemm.rounded_intensity()}};
 }
 
 json model_json(const knowledge::Model& model) {

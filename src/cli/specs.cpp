@@ -5,7 +5,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
@@ -50,7 +49,7 @@ json as_json(const GpuSpec& spec) {
   return gpu;
 }
 
-std::string scaled(const Fact& fact, double unit) { return fact.known() ? base::significant(fact.value / unit, 4) : "-"; }
+std::string scaled(const Fact& fact, double unit) { return fact.known() ? fmt::format("{:.5g}", fact.value / unit) : "-"; }
 
 std::vector<std::string> row_of(const GpuSpec& spec) {
   constexpr double giga = 1e9, tera = 1e12;
@@ -80,7 +79,7 @@ std::string source_table(const std::vector<const GpuSpec*>& specs) {
   for (const GpuSpec* spec : specs)
     for (const auto& [name, fact] : facts_of(*spec))
       if (fact->known())
-        rows.push_back({std::string{spec->key}, name, base::significant(fact->value, 5), citation(*fact),
+        rows.push_back({std::string{spec->key}, name, fmt::format("{:.5g}", fact->value), citation(*fact),
                         std::string{text_of(fact->source).url}});
   return columns(rows);
 }

@@ -98,6 +98,14 @@ double bytes_per_element(Precision precision) {
   return bytes.at(static_cast<std::size_t>(precision));
 }
 
+double Gemm::rounded_intensity() const {
+  const auto rounded = [](double value) {
+    const double digit = std::pow(10, std::floor(std::log10(value)) - 1);
+    return std::round(value / digit) * digit;
+  };
+  return rounded(flops()) / rounded(bytes());
+}
+
 Precision usual_cache(Precision weights) { return bytes_per_element(weights) < 2 ? Precision::bf16 : weights; }
 
 void check_question(const Question& q) {

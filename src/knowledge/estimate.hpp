@@ -61,6 +61,7 @@ struct Gemm {
   double flops() const { return 2 * m * k * n; }
   double bytes() const { return bytes_per_element * (m * k + k * n + m * n); }
   double intensity() const { return flops() / bytes(); }
+  double rounded_intensity() const;  // of FLOP and bytes rounded to two digits each, as one does by hand
 };
 
 struct Estimate {

@@ -16,15 +16,17 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets")
+NAMES = ("configuration", "doctor", "estimate", "manifest", "result", "results-log", "specs", "suite", "targets")
 
-UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
+UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
 NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
            "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "max_error", "limit_max_error", "throttle_reasons",
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
-           "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max"}
+           "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "parameters", "active_parameters", "layers", "hidden",
+           "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
+           "ridge_batch", "ridge_batch_weights_alone", "mfu", "m", "k", "n"}
 
 
 def load(name):
@@ -219,6 +221,20 @@ class RealOutput(EndToEnd):
         levels = ["ok", "info", "warning", "problem"]
         self.assertEqual(report["worst"], max((finding["level"] for finding in report["findings"]), key=levels.index))
 
+    def test_specs(self):
+        specs = json.loads(self.call("specs", "--json").out)
+        self.assert_valid(specs, "specs")
+        for gpu in specs["gpus"]:
+            stated = {name for name, value in gpu.items() if isinstance(value, (int, float)) and not name.startswith("ridge")}
+            self.assertEqual(set(gpu["sources"]), stated, gpu["key"])
+        h100 = json.loads(self.call("specs", "h100-sxm", "--json").out)["gpus"]
+        self.assertEqual([round(gpu["ridge_bf16_flop_per_byte"]) for gpu in h100], [295])
+
+    def test_estimate(self):
+        for arguments in ((), ("--tokens-per-second", "5000"), ("--dtype", "fp4", "--context", "1", "--gpus", "3")):
+            for model in ("llama-3-8b", "mixtral-8x7b", "deepseek-v3"):
+                self.assert_valid(json.loads(self.call("estimate", "--model", model, *arguments, "--json").out), "estimate")
+
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.
         passed = json.loads((SOURCE / "tests/report/golden/suite.json").read_text())["pairs"][0]
@@ -307,6 +323,15 @@ class Refusals(EndToEnd):
         self.assert_refused(doctor, "doctor", ("machine", "host", "memory_bytes"), None, "'integer'")
         warning = {"name": "disk", "level": "warning", "what": "full", "advice": ""}
         self.assert_refused(doctor, "doctor", ("findings", 0), warning, "''")
+
+    def test_specs_and_estimate(self):
+        specs = json.loads(self.call("specs", "--json").out)
+        self.assert_refused(specs, "specs", ("gpus", 0, "memory_bytes"), None, "'number'")
+        self.assert_refused(specs, "specs", ("gpus", 0, "sources", "tdp_w"), ..., "'tdp_w' is a required")
+        self.assert_refused(specs, "specs", ("gpus", 0, "fp3_flop_s"), 1, "unexpected")
+        estimate = json.loads(self.call("estimate", "--model", "llama-3-8b", "--json").out)
+        self.assert_refused(estimate, "estimate", ("decode", "bound"), "network", "is not one of")
+        self.assert_refused(estimate, "estimate", ("memory", "weights_bytes"), "16 GB", "'number'")
 
 
 def section(title):
