@@ -33,8 +33,12 @@ TEST(Specs, EveryValueHasASourceAndIsPlausible) {
     // Dense rates: a mistaken sparse one would be twice its neighbours.
     const double bf16 = spec->rate(Rate::bf16).value;
     EXPECT_EQ(spec->rate(Rate::fp16).value, bf16) << spec->key;
-    if (spec->rate(Rate::fp8).known()) EXPECT_NEAR(spec->rate(Rate::fp8).value / bf16, 2, 0.03) << spec->key;
-    if (spec->rate(Rate::tf32).known()) EXPECT_NEAR(bf16 / spec->rate(Rate::tf32).value, 2, 0.03) << spec->key;
+    if (spec->rate(Rate::fp8).known()) {
+      EXPECT_NEAR(spec->rate(Rate::fp8).value / bf16, 2, 0.03) << spec->key;
+    }
+    if (spec->rate(Rate::tf32).known()) {
+      EXPECT_NEAR(bf16 / spec->rate(Rate::tf32).value, 2, 0.03) << spec->key;
+    }
     EXPECT_LE(spec->memory_bytes_s.value, spec->memory_limit_bytes_s) << spec->key;
     EXPECT_LT(spec->memory_limit_bytes_s, spec->memory_bytes_s.value * 1.11) << spec->key;
   }
