@@ -117,6 +117,8 @@ Exit run_program(int argc, char** argv) {
   add_verify(app, action, command_line);
   add_doctor(app, action);
   add_clean(app, action);
+  add_specs(app, action);
+  add_estimate(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

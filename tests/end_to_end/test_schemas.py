@@ -16,9 +16,9 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets", "topology")
+NAMES = ("configuration", "doctor", "estimate", "manifest", "result", "results-log", "specs", "suite", "targets", "topology")
 
-UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
+UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
 NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
            "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "max_error", "limit_max_error", "throttle_reasons",
@@ -27,7 +27,9 @@ NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests"
            "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "generation", "generation_max", "width", "width_max",
            "sockets", "cores", "total", "free", "distances", "level", "ways", "sms_per_gpc", "unplaced_sms", "threads_per_sm", "warps_per_sm",
            "blocks_per_sm", "threads_per_block", "registers_per_sm", "registers_per_block", "max_cluster_size", "copy_engines", "link", "gpu",
-           "performance_rank"}
+           "performance_rank", "parameters", "active_parameters", "layers", "hidden",
+           "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
+           "ridge_batch", "ridge_batch_weights_alone", "mfu", "m", "k", "n"}
 
 
 def load(name):
@@ -232,6 +234,20 @@ class RealOutput(EndToEnd):
         self.assertEqual([gpu["uuid"] for gpu in topology["gpus"]], [gpu["uuid"] for gpu in doctor["gpus"]])
         self.assertEqual([node["cpus"] for node in topology["host"]["numa"]], [node["cpus"] for node in doctor["host"]["numa"]])
 
+    def test_specs(self):
+        specs = json.loads(self.call("specs", "--json").out)
+        self.assert_valid(specs, "specs")
+        for gpu in specs["gpus"]:
+            stated = {name for name, value in gpu.items() if isinstance(value, (int, float)) and not name.startswith("ridge")}
+            self.assertEqual(set(gpu["sources"]), stated, gpu["key"])
+        h100 = json.loads(self.call("specs", "h100-sxm", "--json").out)["gpus"]
+        self.assertEqual([round(gpu["ridge_bf16_flop_per_byte"]) for gpu in h100], [295])
+
+    def test_estimate(self):
+        for arguments in ((), ("--tokens-per-second", "5000"), ("--dtype", "fp4", "--context", "1", "--gpus", "3")):
+            for model in ("llama-3-8b", "mixtral-8x7b", "deepseek-v3"):
+                self.assert_valid(json.loads(self.call("estimate", "--model", model, *arguments, "--json").out), "estimate")
+
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.
         passed = json.loads((SOURCE / "tests/report/golden/suite.json").read_text())["pairs"][0]
@@ -325,6 +341,15 @@ class Refusals(EndToEnd):
         self.assert_refused(topology, "topology", ("gpus",), [{"ordinal": 0}], "required")
         warning = {"name": "disk", "level": "warning", "what": "full", "advice": ""}
         self.assert_refused(doctor, "doctor", ("findings", 0), warning, "''")
+
+    def test_specs_and_estimate(self):
+        specs = json.loads(self.call("specs", "--json").out)
+        self.assert_refused(specs, "specs", ("gpus", 0, "memory_bytes"), None, "'number'")
+        self.assert_refused(specs, "specs", ("gpus", 0, "sources", "tdp_w"), ..., "'tdp_w' is a required")
+        self.assert_refused(specs, "specs", ("gpus", 0, "fp3_flop_s"), 1, "unexpected")
+        estimate = json.loads(self.call("estimate", "--model", "llama-3-8b", "--json").out)
+        self.assert_refused(estimate, "estimate", ("decode", "bound"), "network", "is not one of")
+        self.assert_refused(estimate, "estimate", ("memory", "weights_bytes"), "16 GB", "'number'")
 
 
 def section(title):
