@@ -17,6 +17,7 @@
 #include "evidence/results_log.hpp"
 #include "suite/records.hpp"
 #include "suite/run_folder.hpp"
+#include "suite/select.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -53,22 +54,22 @@ std::vector<evidence::Expectations> read_run(const std::string& artifacts, const
   return all;
 }
 
-void check_chapters(const std::vector<std::string>& chapters) {
-  for (const std::string& chapter : chapters) {
-    const std::vector<report::KnownPair> known = known_pairs();
-    if (std::none_of(known.begin(), known.end(), [&](const auto& pair) { return pair.chapter == chapter; }))
-      throw Error{Exit::nothing, fmt::format("no chapter is called '{}'; aisp list-targets names them", chapter)};
-  }
+// Throws for a chapter that does not exist, with the nearest that does.
+std::vector<std::string> chapters_of(const std::vector<std::string>& given) {
+  std::vector<std::string> chapters;
+  if (given.empty()) return chapters;
+  for (const pair::Entry* entry : suite::select(pair::registry(), given)) chapters.emplace_back(entry->chapter);
+  return chapters;
 }
 
 std::vector<Roofline> gather(const Options& options) {
   if (options.run.empty() == options.expectations_dir.empty())
     throw Error{Exit::usage, "name a run, as in aisp roofline latest, or recorded expectations with --expectations-dir"};
-  check_chapters(options.chapters);
+  const std::vector<std::string> chapters = chapters_of(options.chapters);
   const bool recorded = options.run.empty();
   std::vector<Roofline> all =
       report::rooflines(recorded ? read_recorded(options.expectations_dir) : read_run(options.artifacts_dir, options.run),
-                        recorded ? known_pairs() : std::vector<report::KnownPair>{}, options.chapters);
+                        recorded ? known_pairs() : std::vector<report::KnownPair>{}, chapters);
   std::vector<std::string> names;
   for (const Roofline& roofline : all) names.push_back(roofline.hardware);
   if (!options.hardware.empty()) {

@@ -183,7 +183,7 @@ class Picture {
       arrow.x2 = arrow.x1 + dx * part;
       arrow.y2 = arrow.y1 + dy * part;
       places_.avoid(arrow);
-      text += line("arrow", arrow, R"( marker-end="url(#head)") ");
+      text += line("arrow", arrow, headed);
     }
     return text;
   }
@@ -230,9 +230,8 @@ class Picture {
       text += mark(css_class, x, y - 4, "") + text_at("small", x + 12, y, words);
       x += 140;
     }
-    text += line("arrow", {x, y - 4, x + 26, y - 4}, R"( marker-end="url(#head)") ") + text_at(" small
-                                                                                  ", x + 34, y, " baseline to best ");
-        text += line("roof", {x + 160, y - 4, x + 186, y - 4}) + text_at("small", x + 194, y, "ceiling");
+    text += line("arrow", {x, y - 4, x + 26, y - 4}, headed) + text_at("small", x + 34, y, "baseline to best");
+    text += line("roof", {x + 160, y - 4, x + 186, y - 4}) + text_at("small", x + 194, y, "ceiling");
     for (const std::string& note : notes()) text += text_at("small", plot.x, y += 18, note);
     return text;
   }
