@@ -21,7 +21,7 @@ NAMES = ("configuration", "doctor", "expectations", "manifest", "result", "resul
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
 NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
-           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high", "runs", "max_error", "limit_max_error", "throttle_reasons",
+           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high", "percent_of_floor", "runs", "max_error", "limit_max_error", "throttle_reasons",
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
            "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max"}
