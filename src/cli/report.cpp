@@ -56,8 +56,9 @@ std::vector<Readme> readmes_in(const fs::path& folder) {
 void note_unknown_pairs(const std::vector<evidence::Expectations>& all, const std::vector<KnownPair>& known) {
   for (const evidence::Expectations& expectations : all)
     for (const auto& [name, pair] : expectations.pairs) {
-      const bool found = std::any_of(known.begin(), known.end(),
-                                     [&](const KnownPair& k) { return k.chapter == expectations.chapter && k.name == name; });
+      const bool found = std::any_of(known.begin(), known.end(), [&, wanted = name](const KnownPair& k) {
+        return k.chapter == expectations.chapter && k.name == wanted;
+      });
       if (!found)
         note(fmt::format("aisp: {} has {}:{}, which this aisp has not; left out", expectations.hardware, expectations.chapter,
                          name));

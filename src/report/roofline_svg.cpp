@@ -75,9 +75,13 @@ class Picture {
   explicit Picture(const Roofline& roofline) : roofline_{roofline}, axes_{roofline, plot}, places_{plot} {}
 
   std::string text() {
-    std::string body = grid() + roofs();
+    // Each call takes places that the labels of the next ones keep off.
     claim_places();
-    body += arrows() + labels() + points();
+    std::string body = grid();
+    body += roofs();
+    body += arrows();
+    body += labels();
+    body += points();
     return head() + body + legend() + "</svg>\n";
   }
 
