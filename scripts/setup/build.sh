@@ -126,6 +126,7 @@ check_shell_scripts() {
 build_and_test() {
   step_build ci
   if ((built)); then run_tests ci; fi
+  if ((built)); then step chapter-tables build/ci/aisp report --chapter-tables --check; fi
   step format scripts/check-format
   # What does not compile cannot be linted either.
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi

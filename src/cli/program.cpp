@@ -116,6 +116,8 @@ Exit run_program(int argc, char** argv) {
   add_list_targets(app, action);
   add_verify(app, action, command_line);
   add_doctor(app, action);
+  add_report(app, action);
+  add_roofline(app, action);
   add_clean(app, action);
   add_specs(app, action);
   add_estimate(app, action);

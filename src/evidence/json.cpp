@@ -130,8 +130,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("metrics", v.metrics);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
-  visit("flops", v.flops);
-  visit("bytes", v.bytes);
+  describe(v.cost, visit);
   visit("memory", v.memory);
   visit("output_digests", v.output_digests);
 }
@@ -150,6 +149,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("status", p.status);
   visit("reason", p.reason);
   visit("variants", p.variants);
+  visit("ceilings", p.ceilings);
   visit("best", p.best);
   visit("judged_by", p.judged_by);
   visit("timing_mode", p.timing_mode);

@@ -16,12 +16,13 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "estimate", "manifest", "result", "results-log", "specs", "suite", "targets", "topology")
+NAMES = ("configuration", "doctor", "estimate", "expectations", "manifest", "result", "results-log", "specs", "suite", "targets",
+          "topology")
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
 NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
-           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "max_error", "limit_max_error", "throttle_reasons",
+           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high", "percent_of_floor", "runs", "max_error", "limit_max_error", "throttle_reasons",
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
            "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "generation", "generation_max", "width", "width_max",
@@ -248,6 +249,13 @@ class RealOutput(EndToEnd):
             for model in ("llama-3-8b", "mixtral-8x7b", "deepseek-v3"):
                 self.assert_valid(json.loads(self.call("estimate", "--model", model, *arguments, "--json").out), "estimate")
 
+    def test_recorded_expectations(self):
+        finished = self.run_pairs("ch90:good", flags=("--update-expectations", "--expectations-dir", "recorded"))
+        self.assert_code(finished, 0)
+        file = self.read(self.work / "recorded/host/ch90.json", "expectations")
+        self.assertEqual({name: variant["role"] for name, variant in file["pairs"]["good"]["variants"].items()},
+                         {"doubled": "optimized", "added": "optimized", "library": "peer"})
+
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.
         passed = json.loads((SOURCE / "tests/report/golden/suite.json").read_text())["pairs"][0]
@@ -325,6 +333,18 @@ class Refusals(EndToEnd):
         configuration = json.loads((folder / "effective_configuration.json").read_text())
         self.assert_refused(configuration, "configuration", ("seed", "value"), "8", "'integer'")
         self.assert_refused(configuration, "configuration", ("iteratons",), {"value": 1, "origin": "flag"}, "unexpected")
+
+    def test_expectations(self):
+        self.run_pairs("ch90:good", flags=("--update-expectations",))
+        recorded = json.loads((self.work / "expectations/host/ch90.json").read_text())
+        good = ("pairs", "good")
+        for place, new, word in (((*good, "source_digest"), "abc", "does not match"), ((*good, "recorded", "runs"), 0, "less than"),
+                                 ((*good, "variants", "doubled", "role"), "baseline", "is not one of"),
+                                 ((*good, "variants", "doubled", "cost", "math"), "fp12", "is not one of"),
+                                 ((*good, "baseline_cost", "bytes_of"), "paper", "is not one of"), ((*good, "bound"), "luck", "is not one of"),
+                                 ((*good, "ceilings"), {"memory_bytes_s": -1, "flops_s": {}, "source": "x"}, "less than"),
+                                 ((*good, "note"), "", "unexpected"), (("chapter",), ..., "'chapter' is a required")):
+            self.assert_refused(recorded, "expectations", place, new, word)
 
     def test_lists_and_doctor(self):
         targets = json.loads(self.call("list-targets", "--json").out)
