@@ -47,9 +47,8 @@ class Analyst {
       }
     }
     for (auto& [key, measurements] : groups_)
-      std::stable_sort(measurements.begin(), measurements.end(), [](const Measurement& a, const Measurement& b) {
-        return a.pair->started_utc < b.pair->started_utc;
-      });
+      std::stable_sort(measurements.begin(), measurements.end(),
+                       [](const Measurement& a, const Measurement& b) { return a.pair->started_utc < b.pair->started_utc; });
   }
 
   // In a merge of machines a pair that one of them cannot run is no news when another did.

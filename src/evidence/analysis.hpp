@@ -23,9 +23,9 @@ struct AnalysisRow {
   std::string variant;  // empty: the whole pair
   bool best = false;    // the pair's best optimized variant
   Finding finding = Finding::ok;
-  bool confirmed = false;     // regressed, in two measurements or more
-  bool lost_coverage = false;  // skipped, though expectations of this machine's hardware exist
-  int measurements = 0;       // of this code, in all runs given
+  bool confirmed = false;                  // regressed, in two measurements or more
+  bool lost_coverage = false;              // skipped, though expectations of this machine's hardware exist
+  int measurements = 0;                    // of this code, in all runs given
   std::optional<Range> speedup, expected;  // of the last measurement
   std::optional<double> median_ms, expected_median_ms;
   std::optional<double> baseline_median_ms, expected_baseline_median_ms;

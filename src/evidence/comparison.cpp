@@ -41,8 +41,7 @@ std::vector<Quantity> quantities_of(const VariantResult& variant) {
   if (const auto goodput = goodput_percent(variant)) quantities.push_back({"goodput", "%", Direction::higher, exactly(*goodput)});
   if (variant.prepare_ms > 0) quantities.push_back({"prepare", "ms", Direction::lower, exactly(variant.prepare_ms)});
   if (variant.memory.device_peak_bytes > 0)
-    quantities.push_back(
-        {"device_peak", "B", Direction::lower, exactly(static_cast<double>(variant.memory.device_peak_bytes))});
+    quantities.push_back({"device_peak", "B", Direction::lower, exactly(static_cast<double>(variant.memory.device_peak_bytes))});
   if (variant.memory.host_peak_rss_bytes > 0)
     quantities.push_back(
         {"host_peak_rss", "B", Direction::lower, exactly(static_cast<double>(variant.memory.host_peak_rss_bytes))});
@@ -108,8 +107,7 @@ void compare_pairs(const PairResult& before, const PairResult& after, double thr
   const std::size_t first = comparison.metrics.size();
   for (const VariantResult& variant : before.variants) {
     const VariantResult* later = passed_variant(after, variant.name);
-    if (variant.status == Status::passed && later != nullptr)
-      add_metrics(before, variant, *later, threshold, comparison.metrics);
+    if (variant.status == Status::passed && later != nullptr) add_metrics(before, variant, *later, threshold, comparison.metrics);
   }
   for (std::size_t i = first; i < comparison.metrics.size(); ++i)
     if (comparison.metrics[i].metric == "time" && comparison.metrics[i].change != Change::same)
@@ -118,8 +116,9 @@ void compare_pairs(const PairResult& before, const PairResult& after, double thr
 
 // How likely a field of the manifest explains a change; the order of the list is the order of the table.
 constexpr auto likely_fields = std::to_array<std::string_view>(
-    {"gpus", "driver_version", "power_limit_w", "sm_clock_max_mhz", "commit", "dirty", "cuda", "aisp_version", "build_type", "compilers",
-     "configuration", "environment", "cpu", "libraries", "kernel", "container", "virtualization", "memory_bytes", "numa", "system"});
+    {"gpus",         "driver_version", "power_limit_w",  "sm_clock_max_mhz", "commit",      "dirty", "cuda",
+     "aisp_version", "build_type",     "compilers",      "configuration",    "environment", "cpu",   "libraries",
+     "kernel",       "container",      "virtualization", "memory_bytes",     "numa",        "system"});
 
 std::size_t likelihood(const Difference& difference) {
   const auto named = [&](std::string_view field) { return difference.field.find(field) != std::string::npos; };

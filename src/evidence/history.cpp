@@ -103,7 +103,8 @@ void add_points(const RunRecord& run, std::map<Key, std::vector<Point>>& series)
     if (not_recordable(pair)) continue;
     const std::string hardware = hardware_key(pair, run.manifest);
     for (const VariantResult& variant : pair.variants) {
-      if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.timing || !variant.speedup) continue;
+      if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.timing || !variant.speedup)
+        continue;
       const auto add = [&](const char* quantity, double value) {
         series[{pair.target, variant.name, hardware, run.manifest.hostname, quantity}].push_back({&run, &pair, value});
       };

@@ -11,7 +11,7 @@
 namespace aisp::evidence {
 
 struct Step {
-  std::size_t at = 0;  // index of the first value after it
+  std::size_t at = 0;            // index of the first value after it
   double before = 0, after = 0;  // medians of what lies between this step and its neighbours
   double p_value = 1;
 };
@@ -19,7 +19,8 @@ struct Step {
 // Lasting changes of level. Over all ways to cut the series in two, the largest standardised Mann-Whitney statistic (Pettitt:
 // A non-parametric approach to the change-point problem, Applied Statistics 28, 1979; Hawkins and Deng: A nonparametric
 // change-point control chart, Journal of Quality Technology 42, 2010), its chance from permutations of the series; then the same
-// on both sides. A step has p <= 0.01 and changes the median by evidence::smallest_change at least. Fewer than 10 values have none.
+// on both sides. A step has p <= 0.01 and changes the median by evidence::smallest_change at least. Fewer than 10 values have
+// none.
 std::vector<Step> find_steps(std::span<const double> values);
 
 struct SeriesStep : Step {

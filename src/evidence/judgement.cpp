@@ -149,7 +149,8 @@ class Judge {
       row.finding = other.finding;
       row.detail = other.why;
       // What nobody can fail is still worth telling.
-      if (row.expected) row.detail += fmt::format("; {:+.1f} % against it", change_percent(row.expected->value, row.speedup->value));
+      if (row.expected)
+        row.detail += fmt::format("; {:+.1f} % against it", change_percent(row.expected->value, row.speedup->value));
       return row;
     }
     if (!known) {

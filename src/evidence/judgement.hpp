@@ -12,7 +12,8 @@ struct Measurement {
   const PairResult* pair;
 };
 
-// One row for each optimized variant. `measurements`: passed, of the same code, oldest first, at least one; `expected` may be null.
+// One row for each optimized variant. `measurements`: passed, of the same code, oldest first, at least one; `expected` may be
+// null.
 std::vector<AnalysisRow> judge(const std::vector<Measurement>& measurements, const ExpectedPair* expected, double threshold);
 
 }  // namespace aisp::evidence

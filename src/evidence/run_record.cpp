@@ -30,9 +30,9 @@ bool is_plain(const std::string& word) {
 
 void check_names(const PairResult& pair, const fs::path& file) {
   if (is_plain(pair.chapter) && is_plain(pair.name) && pair.target == pair.chapter + ":" + pair.name) return;
-  throw Error{Exit::usage, fmt::format("{}: '{}' is not the target of chapter '{}' and name '{}'; the file was changed by hand",
-                                       file.string(), pair.target.substr(0, 80), pair.chapter.substr(0, 80),
-                                       pair.name.substr(0, 80))};
+  throw Error{Exit::usage,
+              fmt::format("{}: '{}' is not the target of chapter '{}' and name '{}'; the file was changed by hand", file.string(),
+                          pair.target.substr(0, 80), pair.chapter.substr(0, 80), pair.name.substr(0, 80))};
 }
 
 Manifest read_manifest(const fs::path& file) {

@@ -25,7 +25,8 @@ std::string numbers_of(const AnalysisRow& row) {
   if (!row.speedup || !row.expected) return row.detail;
   return fmt::format("{:.3g}x [{:.3g}, {:.3g}] where {:.3g}x [{:.3g}, {:.3g}] was expected ({:+.1f} %){}{}", row.speedup->value,
                      row.speedup->low, row.speedup->high, row.expected->value, row.expected->low, row.expected->high,
-                     evidence::change_percent(row.expected->value, row.speedup->value), row.detail.empty() ? "" : "; ", row.detail);
+                     evidence::change_percent(row.expected->value, row.speedup->value), row.detail.empty() ? "" : "; ",
+                     row.detail);
 }
 
 std::string finding_of(const AnalysisRow& row) {
@@ -68,9 +69,9 @@ std::string github_annotations(const evidence::Analysis& analysis) {
   for (const AnalysisRow& row : analysis.rows) {
     const bool error = is_error(row) || counts_as_regression(row, analysis.options);
     if (!error && !is_warning(row)) continue;
-    (error ? errors : warnings) += fmt::format("::{} title={}::{}\n", error ? "error" : "warning",
-                                               github_property(fmt::format("{}: {}", name_of(row), finding_of(row))),
-                                               github_message(numbers_of(row)));
+    (error ? errors : warnings) +=
+        fmt::format("::{} title={}::{}\n", error ? "error" : "warning",
+                    github_property(fmt::format("{}: {}", name_of(row), finding_of(row))), github_message(numbers_of(row)));
   }
   // GitHub shows the first ten of a kind only.
   return errors + warnings;

@@ -97,11 +97,16 @@ std::string google_benchmark(const std::vector<evidence::RunRecord>& runs) {
   for (const evidence::RunRecord& run : runs) {
     const evidence::Manifest& manifest = run.manifest;
     if (document["context"].empty())
-      document["context"] = {{"date", manifest.started_utc},       {"host_name", manifest.hostname},
-                             {"executable", "aisp"},               {"num_cpus", manifest.cpus_online},
-                             {"mhz_per_cpu", 0},                   {"cpu_scaling_enabled", false},
-                             {"caches", json::array()},            {"load_avg", json::array()},
-                             {"library_version", manifest.aisp_version}, {"library_build_type", manifest.build_type},
+      document["context"] = {{"date", manifest.started_utc},
+                             {"host_name", manifest.hostname},
+                             {"executable", "aisp"},
+                             {"num_cpus", manifest.cpus_online},
+                             {"mhz_per_cpu", 0},
+                             {"cpu_scaling_enabled", false},
+                             {"caches", json::array()},
+                             {"load_avg", json::array()},
+                             {"library_version", manifest.aisp_version},
+                             {"library_build_type", manifest.build_type},
                              {"json_schema_version", 1}};
     for (const evidence::PairResult& pair : run.pairs)
       for (const evidence::VariantResult& variant : pair.variants)

@@ -94,11 +94,30 @@ std::string analysis_summary(const evidence::Analysis& analysis) {
 }
 
 std::string proof_of_benefit_csv(const evidence::Analysis& analysis) {
-  std::string text = csv_line({"target", "variant", "best", "hardware", "finding", "confirmed", "measurements", "speedup",
-                               "speedup_low", "speedup_high", "expected_speedup", "expected_low", "expected_high",
-                               "speedup_change_percent", "median_ms", "expected_median_ms", "median_change_percent",
-                               "baseline_median_ms", "expected_baseline_median_ms", "baseline_change_percent",
-                               "percent_of_floor", "goodput_percent", "run_id", "detail"});
+  std::string text = csv_line({"target",
+                               "variant",
+                               "best",
+                               "hardware",
+                               "finding",
+                               "confirmed",
+                               "measurements",
+                               "speedup",
+                               "speedup_low",
+                               "speedup_high",
+                               "expected_speedup",
+                               "expected_low",
+                               "expected_high",
+                               "speedup_change_percent",
+                               "median_ms",
+                               "expected_median_ms",
+                               "median_change_percent",
+                               "baseline_median_ms",
+                               "expected_baseline_median_ms",
+                               "baseline_change_percent",
+                               "percent_of_floor",
+                               "goodput_percent",
+                               "run_id",
+                               "detail"});
   for (const AnalysisRow& row : analysis.rows) {
     std::vector<std::string> fields{row.target,
                                     row.variant,
@@ -110,10 +129,11 @@ std::string proof_of_benefit_csv(const evidence::Analysis& analysis) {
     add_range(row.speedup, fields);
     add_range(row.expected, fields);
     fields.push_back(row.speedup && row.expected ? changed(row.expected->value, row.speedup->value) : std::string{});
-    for (const auto& field : {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
-                              number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
-                              changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
-                              number(row.goodput_percent), row.run_id, row.detail})
+    for (const auto& field :
+         {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
+          number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
+          changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
+          number(row.goodput_percent), row.run_id, row.detail})
       fields.push_back(field);
     text += csv_line(fields);
   }

@@ -81,7 +81,8 @@ json metric_json(const MetricChange& metric) {
 
 }  // namespace
 
-std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all, const base::Painter& paint) {
+std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all,
+                                                      const base::Painter& paint) {
   const bool runs = comparison.run.empty();
   std::vector<std::vector<std::string>> rows{
       {"pair", "variant", "metric", runs ? "before" : "baseline", runs ? "after" : "variant", "change", "finding"}};
@@ -130,13 +131,15 @@ std::string comparison_json(const evidence::Comparison& comparison, double thres
 }
 
 std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all) {
-  std::vector<std::vector<std::string>> rows{{"pair", "variant", "hardware", "machine", "quantity", "runs", "first", "last", "steps"}};
+  std::vector<std::vector<std::string>> rows{
+      {"pair", "variant", "hardware", "machine", "quantity", "runs", "first", "last", "steps"}};
   for (const evidence::Series& series : history) {
     if (!all && series.steps.empty() && series.quantity != "speedup") continue;
     const std::string unit = series.quantity == "speedup" ? "x" : "ms";
     std::vector<std::string> steps;
     for (const evidence::SeriesStep& step : series.steps)
-      steps.push_back(fmt::format("{} -> {} at {}", quantity_text(step.before, unit), quantity_text(step.after, unit), step.run_id));
+      steps.push_back(
+          fmt::format("{} -> {} at {}", quantity_text(step.before, unit), quantity_text(step.after, unit), step.run_id));
     rows.push_back({series.target, series.variant, series.hardware, series.machine, series.quantity,
                     std::to_string(series.values.size()), quantity_text(series.values.front(), unit),
                     quantity_text(series.values.back(), unit), steps.empty() ? "none" : base::join(steps, "; ")});
