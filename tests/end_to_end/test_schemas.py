@@ -16,11 +16,11 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets")
+NAMES = ("analysis", "comparison", "configuration", "doctor", "history", "manifest", "result", "results-log", "suite", "targets")
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
-NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
+NO_UNIT = {"exit_status", "measurements", "before", "after", "p_value", "schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
            "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "max_error", "limit_max_error", "throttle_reasons",
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
@@ -218,6 +218,16 @@ class RealOutput(EndToEnd):
         self.assert_code(finished, 4 if report["worst"] == "problem" else 0)
         levels = ["ok", "info", "warning", "problem"]
         self.assertEqual(report["worst"], max((finding["level"] for finding in report["findings"]), key=levels.index))
+
+    def test_analysis_comparison_and_history(self):
+        self.assert_code(self.run_pairs("ch90:good,ch90:tokens", flags=("--run-id", "a", "--update-expectations")), 0)
+        self.run_pairs("ch90:good,ch90:tokens,ch94:wrong_result,ch95:gpu_only", flags=("--run-id", "b"))
+        for name, arguments in (("analysis", ("analyze", "b")), ("comparison", ("compare", "a", "b")), ("comparison", ("compare", "b")),
+                                ("history", ("analyze", "--history"))):
+            with self.subTest(arguments):
+                value = json.loads(self.call(*arguments, "--json", "-").out)
+                self.assert_valid(value, name)
+                self.assertTrue(value.get("rows") or value.get("metrics") or value.get("series"))
 
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.
