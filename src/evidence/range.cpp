@@ -56,9 +56,12 @@ Change change_of(const Range& before, const Range& after, Direction better, doub
   const Range& gain = higher ? after : before;
   const Range& base = higher ? before : after;
   const double value = gain.value / base.value;
+  const bool without_intervals = before.low == before.high && after.low == after.high;
+  // No interval knows how much processes differ.
+  const double at_stake = (1 + (without_intervals ? 0 : smallest_change)) / (1 + threshold);
   const double least = gain.low / base.high, most = gain.high / base.low;
-  if (most < 1 && value * (1 + smallest_change) <= 1) return least <= 1 - threshold ? Change::worse : Change::slightly_worse;
-  if (least > 1 && value >= 1 + smallest_change) return most >= 1 + threshold ? Change::better : Change::slightly_better;
+  if (most < 1 && value * (1 + smallest_change) <= 1) return least <= at_stake ? Change::worse : Change::slightly_worse;
+  if (least > 1 && value >= 1 + smallest_change) return most * at_stake >= 1 ? Change::better : Change::slightly_better;
   return Change::same;
 }
 

@@ -27,7 +27,8 @@ std::string_view to_string(Change change);
 inline constexpr double smallest_change = 0.01;
 
 // Worse: the intervals are apart, the values differ by smallest_change at least, and a loss of `threshold` (0.05) cannot be
-// excluded. Slightly worse: the same, but the loss is surely smaller than `threshold`. Better likewise.
+// excluded, given that processes differ. Slightly worse: the same, but the loss is surely smaller than `threshold`. Better
+// likewise.
 Change change_of(const Range& before, const Range& after, Direction better, double threshold);
 
 // (2, 2.1) 5; infinite or NaN where `before` is 0.
