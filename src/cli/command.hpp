@@ -24,6 +24,8 @@ void add_roofline(CLI::App& app, Action& action);
 void add_clean(CLI::App& app, Action& action);
 void add_specs(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);
+void add_analyze(CLI::App& app, Action& action);
+void add_compare(CLI::App& app, Action& action);
 
 // What `aisp --version` prints: version, commit, CUDA, architectures.
 std::string version_text();

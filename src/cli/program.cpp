@@ -115,6 +115,8 @@ Exit run_program(int argc, char** argv) {
   add_run(app, action, command_line);
   add_list_targets(app, action);
   add_verify(app, action, command_line);
+  add_analyze(app, action);
+  add_compare(app, action);
   add_doctor(app, action);
   add_report(app, action);
   add_roofline(app, action);

@@ -16,13 +16,15 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "estimate", "expectations", "manifest", "result", "results-log", "specs", "suite", "targets",
-          "topology")
+NAMES = ("analysis", "comparison", "configuration", "doctor", "estimate", "expectations", "history", "manifest", "result", "results-log",
+          "specs", "suite", "targets", "topology")
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
 NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
-           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high", "percent_of_floor", "runs", "max_error", "limit_max_error", "throttle_reasons",
+           "exit_status", "measurements", "before", "after", "p_value",
+           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high",
+           "percent_of_floor", "runs", "max_error", "limit_max_error", "throttle_reasons",
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
            "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "generation", "generation_max", "width", "width_max",
@@ -255,6 +257,16 @@ class RealOutput(EndToEnd):
         file = self.read(self.work / "recorded/host/ch90.json", "expectations")
         self.assertEqual({name: variant["role"] for name, variant in file["pairs"]["good"]["variants"].items()},
                          {"doubled": "optimized", "added": "optimized", "library": "peer"})
+
+    def test_analysis_comparison_and_history(self):
+        self.assert_code(self.run_pairs("ch90:good,ch90:tokens", flags=("--run-id", "a", "--update-expectations")), 0)
+        self.run_pairs("ch90:good,ch90:tokens,ch94:wrong_result,ch95:gpu_only", flags=("--run-id", "b"))
+        for name, arguments in (("analysis", ("analyze", "b")), ("comparison", ("compare", "a", "b")), ("comparison", ("compare", "b")),
+                                ("history", ("analyze", "--history"))):
+            with self.subTest(arguments):
+                value = json.loads(self.call(*arguments, "--json", "-").out)
+                self.assert_valid(value, name)
+                self.assertTrue(value.get("rows") or value.get("metrics") or value.get("series"))
 
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.
