@@ -19,6 +19,7 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
 void add_list_targets(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& command_line);
 void add_doctor(CLI::App& app, Action& action);
+void add_selftest(CLI::App& app, Action& action);
 void add_clean(CLI::App& app, Action& action);
 
 // What `aisp --version` prints: version, commit, CUDA, architectures.

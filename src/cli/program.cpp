@@ -112,6 +112,7 @@ Exit run_program(int argc, char** argv) {
   add_list_targets(app, action);
   add_verify(app, action, command_line);
   add_doctor(app, action);
+  add_selftest(app, action);
   add_clean(app, action);
   try {
     app.parse(argc, argv);
