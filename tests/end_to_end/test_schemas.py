@@ -16,7 +16,7 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets")
+NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "selftest", "suite", "targets")
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
