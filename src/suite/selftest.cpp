@@ -22,7 +22,6 @@ namespace {
 
 using evidence::PairResult;
 using evidence::Status;
-using selftest::Case;
 
 // Enough for every honest pair on a busy machine; cheats that never end bring shorter ones.
 constexpr double stage_limit_s = 30;
