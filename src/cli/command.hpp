@@ -21,6 +21,7 @@ void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& c
 void add_doctor(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_roofline(CLI::App& app, Action& action);
+void add_selftest(CLI::App& app, Action& action);
 void add_clean(CLI::App& app, Action& action);
 void add_specs(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);

@@ -120,6 +120,7 @@ Exit run_program(int argc, char** argv) {
   add_doctor(app, action);
   add_report(app, action);
   add_roofline(app, action);
+  add_selftest(app, action);
   add_clean(app, action);
   add_specs(app, action);
   add_estimate(app, action);

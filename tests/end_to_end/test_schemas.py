@@ -17,7 +17,7 @@ from harness import AISP, SOURCE, EndToEnd
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
 NAMES = ("analysis", "comparison", "configuration", "doctor", "estimate", "expectations", "history", "manifest", "result", "results-log",
-          "specs", "suite", "targets", "topology")
+          "selftest", "specs", "suite", "targets", "topology")
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
