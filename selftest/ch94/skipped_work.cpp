@@ -22,7 +22,7 @@ class SkippedWork final : public selftest::Doubling {
 }  // namespace
 
 extern constinit const selftest::Case skipped_work{
-    .expected = {selftest::Ends::failed, "reverify", "written"},
+    .expected = {selftest::Ends::failed, "verify", "second_run"},
     .pair =
         {
             .teaches = "works at the first execution only and leaves the output alone ever after",
