@@ -192,6 +192,16 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
+std::string one_line(std::string_view text, std::size_t limit) {
+  constexpr std::string_view gap = " ... ";
+  const std::size_t tail = limit / 4;
+  std::string line{text.substr(0, text.size() > limit ? limit - tail - gap.size() : text.size())};
+  if (text.size() > limit) line.append(gap).append(text.substr(text.size() - tail));
+  for (char& c : line)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  return line;
+}
+
 std::string lower(std::string_view text) {
   std::string result{text};
   for (char& c : result)

@@ -26,6 +26,9 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::vector<std::string> split(std::string_view text, char separator);  // keeps empty fields
 std::string_view trim(std::string_view text);
 std::string lower(std::string_view text);
+// For messages that quote what others wrote: control characters become spaces, so that no file can move the cursor or add lines,
+// and a text longer than `limit` bytes loses its middle.
+std::string one_line(std::string_view text, std::size_t limit = 1000);
 // (1, "pair") "1 pair", (2, "pair") "2 pairs"
 std::string plural(std::size_t count, std::string_view noun);
 

@@ -3,6 +3,7 @@
 #include <exception>
 #include <new>
 
+#include "base/text.hpp"
 #include "cli/command.hpp"
 
 // The only place that catches: one line for the reader, one exit status out of base::Exit.
@@ -11,13 +12,13 @@ int main(int argc, char** argv) {
   try {
     return static_cast<int>(aisp::cli::run_program(argc, argv));
   } catch (const aisp::base::Error& error) {
-    std::fprintf(stderr, "aisp: error: %s\n", error.what());
+    std::fprintf(stderr, "aisp: error: %s\n", aisp::base::one_line(error.what()).c_str());
     return static_cast<int>(error.status());
   } catch (const std::bad_alloc&) {
     std::fputs("aisp: error: out of memory\n", stderr);
     return static_cast<int>(Exit::unfit);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "aisp: error: internal: %s\n", error.what());
+    std::fprintf(stderr, "aisp: error: internal: %s\n", aisp::base::one_line(error.what()).c_str());
     return static_cast<int>(Exit::failed);
   }
 }

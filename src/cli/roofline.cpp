@@ -37,11 +37,9 @@ struct Options {
 
 std::vector<evidence::Expectations> read_run(const std::string& artifacts, const std::string& run) {
   const std::filesystem::path folder = suite::find_run(artifacts, run);
-  const std::filesystem::path manifest_path = folder / suite::manifest_file;
   const evidence::ResultsLog log = evidence::read_results_log(folder / evidence::results_log_file);
   for (const std::string& warning : log.warnings) note("aisp: " + warning);
-  evidence::Manifest manifest;
-  evidence::from_json(evidence::parse_json(base::read_file(manifest_path), manifest_path.string()), manifest);
+  const evidence::Manifest manifest = evidence::read_manifest(folder / suite::manifest_file);
   std::vector<evidence::Expectations> all = evidence::as_expectations(log.results, manifest);
   std::size_t kept = 0, reduced = 0;
   for (const evidence::Expectations& file : all) kept += file.pairs.size();

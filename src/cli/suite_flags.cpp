@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/text.hpp"
+#include "suite/configuration_file.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -45,28 +44,6 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
       ->group("Settings");
 }
 
-std::string as_setting_name(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return name;
-}
-
-void apply_file(suite::Configuration& configuration, const std::string& file) {
-  std::istringstream text{base::read_file(file, 1 << 20)};
-  std::vector<CLI::ConfigItem> items;
-  try {
-    items = CLI::ConfigBase{}.from_config(text);
-  } catch (const CLI::Error& error) {
-    throw Error{Exit::usage, fmt::format("{}: {}", file, error.what())};
-  }
-  for (const CLI::ConfigItem& item : items) {
-    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for the beginning and end of a section
-    if (!item.parents.empty() && item.parents != std::vector<std::string>{"run"})
-      throw Error{Exit::usage, fmt::format("{}: unknown section [{}]; settings stand in [run] or in none", file,
-                                           base::join(item.parents, "."))};
-    suite::apply(configuration, as_setting_name(item.name), item.inputs, file);
-  }
-}
-
 }  // namespace
 
 void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without) {
@@ -88,8 +65,8 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
 
 suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configuration configuration) {
   std::error_code ignored;
-  if (!flags.config_file.empty()) apply_file(configuration, flags.config_file);
-  else if (std::filesystem::is_regular_file(default_config_file, ignored)) apply_file(configuration, default_config_file);
+  if (!flags.config_file.empty()) suite::apply_file(configuration, flags.config_file);
+  else if (std::filesystem::is_regular_file(default_config_file, ignored)) suite::apply_file(configuration, default_config_file);
   for (const suite::Setting& setting : suite::settings()) {
     const auto found = flags.values.find(std::string{setting.name});
     if (found == flags.values.end() || found->second.empty()) continue;

@@ -66,7 +66,11 @@ namespace {
 
 constexpr std::size_t largest_file_bytes = std::size_t{16} << 20;
 
+// std::regex calls itself for every character, so a name that no GPU has would end in a stack overflow.
+constexpr std::size_t longest_gpu_name = 128;
+
 std::string folder_name(std::string gpu) {
+  gpu.resize(std::min(gpu.size(), longest_gpu_name));
   std::transform(gpu.begin(), gpu.end(), gpu.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   static const std::regex decoration{R"((nvidia|tesla|geforce|graphics|device|sxm\d*|pcie|nvl|hbm\w*|\d+\s*gb)\b)"};
   gpu = std::regex_replace(gpu, decoration, " ");
@@ -109,19 +113,23 @@ fs::path expectations_path(const fs::path& folder, const std::string& hardware, 
   return folder / hardware / (chapter + ".json");
 }
 
-std::optional<Expectations> read_expectations(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return std::nullopt;
-  const json document = parse_json(base::read_file(file, largest_file_bytes), file.string());
+Expectations parse_expectations(std::string_view text, const std::string& source) {
+  const json document = parse_json(text, source);
   Expectations expectations;
-  Reader reader{document, file.string()};
+  Reader reader{document, source};
   describe(expectations, reader);
   if (expectations.schema_version != evidence::schema_version)
     throw base::Error{base::Exit::usage,
                       fmt::format("{}: schema_version {} is not {}, which this aisp reads; record it again with "
                                   "aisp run --update-expectations",
-                                  file.string(), expectations.schema_version, evidence::schema_version)};
+                                  source, expectations.schema_version, evidence::schema_version)};
   return expectations;
+}
+
+std::optional<Expectations> read_expectations(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return std::nullopt;
+  return parse_expectations(base::read_file(file, largest_file_bytes), file.string());
 }
 
 void write_expectations(const fs::path& file, const Expectations& expectations) {

@@ -58,6 +58,7 @@ std::filesystem::path expectations_path(const std::filesystem::path& folder, con
 
 // Nothing where there is no file; throws base::Error (Exit::usage) naming file and place where it cannot be read.
 std::optional<Expectations> read_expectations(const std::filesystem::path& file);
+Expectations parse_expectations(std::string_view text, const std::string& source);
 // Every file of the folder, by hardware, then chapter; none when the folder is missing. Throws base::Error (Exit::usage) also for
 // a file whose place contradicts what it says of itself.
 std::vector<Expectations> read_all_expectations(const std::filesystem::path& folder);

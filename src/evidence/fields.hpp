@@ -16,11 +16,17 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::evidence {
 
 using nlohmann::json;
+
+// A value in a message: short, whatever a file holds.
+inline std::string quoted(const json& value) {
+  return base::one_line(value.dump(-1, ' ', true, json::error_handler_t::replace), 80);
+}
 
 template <class E, std::size_t n>
 struct Words {
@@ -128,7 +134,7 @@ class Reader {
       const auto word =
           from.is_string() ? std::find(words.begin(), words.end(), from.get_ref<const std::string&>()) : words.end();
       if (word == words.end())
-        throw base::Error{base::Exit::usage, fmt::format("{}: {} is none of {}", place, from.dump(), fmt::join(words, ", "))};
+        throw base::Error{base::Exit::usage, fmt::format("{}: {} is none of {}", place, quoted(from), fmt::join(words, ", "))};
       value = static_cast<T>(word - words.begin());
     } else if constexpr (std::is_same_v<T, bool>) {
       if (!from.is_boolean()) wrong(place, "true or false", from);
@@ -140,7 +146,7 @@ class Reader {
       if (!from.is_number_integer()) wrong(place, "an integer", from);
       const bool fits =
           from.is_number_unsigned() ? std::in_range<T>(from.get<std::uint64_t>()) : std::in_range<T>(from.get<std::int64_t>());
-      if (!fits) throw base::Error{base::Exit::usage, fmt::format("{}: {} is out of range", place, from.dump())};
+      if (!fits) throw base::Error{base::Exit::usage, fmt::format("{}: {} is out of range", place, quoted(from))};
       value = from.get<T>();
     } else {
       Reader reader{from, place};

@@ -3,7 +3,9 @@
 
 #include <set>
 
+#include "base/files.hpp"
 #include "evidence/fields.hpp"
+#include "evidence/json.hpp"
 
 namespace aisp::evidence {
 
@@ -74,6 +76,18 @@ void from_json(const json& from, Manifest& manifest) {
   Reader reader{from, "manifest"};
   describe(manifest, reader);
 }
+Manifest parse_manifest(std::string_view text, const std::string& source) {
+  const json document = parse_json(text, source);
+  Manifest manifest;
+  Reader reader{document, source};
+  describe(manifest, reader);
+  return manifest;
+}
+
+Manifest read_manifest(const std::filesystem::path& file) {
+  return parse_manifest(base::read_file(file, largest_manifest_bytes), file.string());
+}
+
 void to_json(json& to, const Setting& setting) {
   Setting copy = setting;
   Writer writer{to};

@@ -2,9 +2,11 @@
 // What a run was: program, machine, settings. Plain data, filled by who knows the machine.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace aisp::evidence {
@@ -51,6 +53,11 @@ struct Manifest {
 void to_json(nlohmann::json& json, const Manifest& manifest);
 void from_json(const nlohmann::json& json, Manifest& manifest);
 void to_json(nlohmann::json& json, const Setting& setting);
+
+inline constexpr std::size_t largest_manifest_bytes = std::size_t{16} << 20;
+// Throws base::Error (usage) naming the source and the place in it.
+Manifest parse_manifest(std::string_view text, const std::string& source);
+Manifest read_manifest(const std::filesystem::path& file);
 
 // Variables whose values change measurements and hold no secrets: CUDA_*, NVIDIA_*, NCCL_*, OMP_*, AISP_*, LD_LIBRARY_PATH and
 // few others.

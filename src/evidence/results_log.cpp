@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::evidence {
@@ -22,6 +24,19 @@ void read_header(const nlohmann::json& line, const std::string& place, ResultsLo
                                          schema_version)};
   log.run_id = line.value("run_id", "");
   log.started_utc = line.value("started_utc", "");
+}
+
+bool is_plain(const std::string& word) {
+  return !word.empty() && word.size() <= 128 && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+void check_names(const PairResult& pair, const std::string& place) {
+  if (is_plain(pair.chapter) && is_plain(pair.name) && pair.target == pair.chapter + ":" + pair.name) return;
+  throw Error{Exit::usage,
+              fmt::format("{}: '{}' is not the target of chapter '{}' and name '{}'; the file was changed by hand", place,
+                          base::one_line(pair.target, 80), base::one_line(pair.chapter, 80), base::one_line(pair.name, 80))};
 }
 
 void keep(PairResult result, std::vector<PairResult>& results) {
@@ -43,17 +58,16 @@ std::string header_line(const std::string& run_id, const std::string& started_ut
 
 std::string to_line(const PairResult& result) { return json_text(result); }
 
-ResultsLog read_results_log(const std::filesystem::path& path) {
-  const std::string text = base::read_file(path);
+ResultsLog parse_results_log(std::string_view text, const std::string& source) {
   ResultsLog log;
   std::size_t number = 0;
   for (std::size_t start = 0; start < text.size();) {
     const std::size_t end = text.find('\n', start);
-    const bool cut = end == std::string::npos;
-    const std::string_view line = std::string_view{text}.substr(start, cut ? std::string::npos : end - start);
+    const bool cut = end == std::string_view::npos;
+    const std::string_view line = text.substr(start, cut ? std::string_view::npos : end - start);
     start = cut ? text.size() : end + 1;
     ++number;
-    const std::string place = fmt::format("{}:{}", path.string(), number);
+    const std::string place = fmt::format("{}:{}", source, number);
     if (line.empty()) continue;
     try {
       const nlohmann::json value = parse_json(line, place);
@@ -63,7 +77,7 @@ ResultsLog read_results_log(const std::filesystem::path& path) {
         continue;
       }
       PairResult result = value.get<PairResult>();
-      if (result.target.empty()) throw Error{Exit::usage, place + ": a result without a target"};
+      check_names(result, place);
       keep(std::move(result), log.results);
     } catch (const std::exception& error) {
       if (cut && number > 1) {
@@ -74,8 +88,12 @@ ResultsLog read_results_log(const std::filesystem::path& path) {
       throw Error{Exit::usage, what.starts_with(place) ? what : fmt::format("{}: {}", place, what)};
     }
   }
-  if (number == 0) throw Error{Exit::usage, fmt::format("{}: the file is empty", path.string())};
+  if (number == 0) throw Error{Exit::usage, fmt::format("{}: the file is empty", source)};
   return log;
+}
+
+ResultsLog read_results_log(const std::filesystem::path& path) {
+  return parse_results_log(base::read_file(path), path.string());
 }
 
 }  // namespace aisp::evidence

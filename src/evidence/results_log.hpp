@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "evidence/result.hpp"
@@ -20,7 +21,9 @@ struct ResultsLog {
   std::vector<PairResult> results;    // a target once: its last line counts
   std::vector<std::string> warnings;  // a cut last line, as a crash while writing leaves it
 };
-// Throws base::Error naming file and line for anything else that is wrong.
+// Throws base::Error (usage) naming file and line for anything else that is wrong, a result whose target, chapter and name do not
+// belong together included: they become names of files.
+ResultsLog parse_results_log(std::string_view text, const std::string& source);
 ResultsLog read_results_log(const std::filesystem::path& path);
 
 }  // namespace aisp::evidence

@@ -32,7 +32,7 @@ std::string printable_excerpt(std::string_view text, std::size_t limit) {
 std::optional<Message> parse_message(std::string_view line) {
   if (line.empty()) return std::nullopt;
   try {
-    const nlohmann::json json = nlohmann::json::parse(line);
+    const nlohmann::json json = evidence::parse_json(line, "the result pipe");
     if (json.is_object()) return parse_object(json);
   } catch (const std::exception&) {
     // Reported as unreadable below: the pair may have scribbled on the pipe, which costs the pair nothing but a warning.

@@ -222,13 +222,16 @@ double parse_duration(std::string_view text) {
   return number * unit_s;
 }
 
-void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin) {
-  const Setting& setting = find_setting(name, origin);
+void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin,
+           std::string_view place) {
+  if (place.empty()) place = origin;
+  const Setting& setting = find_setting(name, place);
   try {
     setting.set(configuration, values);
   } catch (const std::invalid_argument& error) {
-    const std::string where = origin == "flag" ? fmt::format("--{}", name) : fmt::format("{}: {}", origin, name);
-    throw base::Error{base::Exit::usage, fmt::format("{} '{}' {}", where, fmt::join(values, " "), error.what())};
+    const std::string where = origin == "flag" ? fmt::format("--{}", name) : fmt::format("{}: {}", place, name);
+    const std::string given = base::one_line(fmt::format("{}", fmt::join(values, " ")), 100);
+    throw base::Error{base::Exit::usage, fmt::format("{} '{}' {}", where, given, error.what())};
   }
   configuration.origins.insert_or_assign(std::string{name}, std::string{origin});
 }

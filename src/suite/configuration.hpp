@@ -54,7 +54,9 @@ std::span<const Setting> settings();
 
 // Sets one value and notes its origin ("flag", "aisp.toml"). Throws base::Error (usage) that names the setting, the value and
 // what would be right; an unknown name gets the nearest one.
-void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin);
+// `place`, where it is given, says more closely than `origin` where the value stands ("aisp.toml:3").
+void apply(Configuration& configuration, std::string_view name, const std::vector<std::string>& values, std::string_view origin,
+           std::string_view place = {});
 
 // "90", "90s", "5m", "1.5h" in seconds; throws std::invalid_argument.
 double parse_duration(std::string_view text);

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "evidence/json.hpp"
 #include "suite/records.hpp"
 
 namespace aisp::suite {
@@ -31,7 +32,7 @@ Resumed read_resumed(const std::filesystem::path& folder) {
   const auto text = base::try_read_file(file, 64 << 20);
   if (!text) return resumed;
   try {
-    const nlohmann::json json = nlohmann::json::parse(*text);
+    const nlohmann::json json = evidence::parse_json(*text, file.string());
     if (const auto targets = json.find("targets"); targets != json.end()) targets->get_to(resumed.targets);
     for (const Setting& setting : settings()) {
       // Where the run lies is known, and the name of a new one has no meaning here.
