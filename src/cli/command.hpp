@@ -27,6 +27,8 @@ void add_specs(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);
 void add_analyze(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
 
 // What `aisp --version` prints: version, commit, CUDA, architectures.
 std::string version_text();

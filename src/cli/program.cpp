@@ -124,6 +124,8 @@ Exit run_program(int argc, char** argv) {
   add_clean(app, action);
   add_specs(app, action);
   add_estimate(app, action);
+  add_explain(app, action);
+  add_completion(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -92,8 +92,6 @@ ResultsLog parse_results_log(std::string_view text, const std::string& source) {
   return log;
 }
 
-ResultsLog read_results_log(const std::filesystem::path& path) {
-  return parse_results_log(base::read_file(path), path.string());
-}
+ResultsLog read_results_log(const std::filesystem::path& path) { return parse_results_log(base::read_file(path), path.string()); }
 
 }  // namespace aisp::evidence

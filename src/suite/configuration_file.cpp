@@ -55,7 +55,8 @@ class Scanner {
   }
   void end_line() {
     skip_comment();
-    if (!at_line_end()) fail(fmt::format("unexpected '{}'; one setting a line, name = value", base::one_line(rest_of_line(), 40)));
+    if (!at_line_end())
+      fail(fmt::format("unexpected '{}'; one setting a line, name = value", base::one_line(rest_of_line(), 40)));
   }
 
   // Up to one of `ends`, without blanks around it.

@@ -75,8 +75,9 @@ void read_protocol(std::string_view text) {
   });
 }
 
-constexpr Reader all_readers[] = {{"results", read_results},   {"expectations", read_expectations}, {"manifest", read_manifest},
-                                  {"configuration", read_configuration}, {"model", read_model},     {"protocol", read_protocol}};
+constexpr Reader all_readers[] = {{"results", read_results},   {"expectations", read_expectations},
+                                  {"manifest", read_manifest}, {"configuration", read_configuration},
+                                  {"model", read_model},       {"protocol", read_protocol}};
 
 void demand(bool holds, const Reader& reader, const char* what, const char* line) {
   if (holds) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that reads what others wrote, by the name of its folder of seeds. A reader either takes the text, and then what comes after it
-// must cope with the values, or refuses it with one clear line; anything else is a finding and aborts.
+// Everything that reads what others wrote, by the name of its folder of seeds. A reader either takes the text, and then what
+// comes after it must cope with the values, or refuses it with one clear line; anything else is a finding and aborts.
 #pragma once
 #include <span>
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every seed once, and every seed cut short and with bytes changed, always the same ones: what a fuzzer found must not come back, with
-// any compiler. A finding aborts.
+// Every seed once, and every seed cut short and with bytes changed, always the same ones: what a fuzzer found must not come back,
+// with any compiler. A finding aborts.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -26,7 +26,8 @@ std::string changed(std::string text, std::uint64_t number) {
 
 TEST_P(Seeds, EndInAResultOrInOneClearLine) {
   int taken = 0, refused = 0;
-  for (const auto& entry : std::filesystem::directory_iterator{AISP_SOURCE_DIR "/tests/fuzz/seeds/" + std::string{GetParam().name}}) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator{AISP_SOURCE_DIR "/tests/fuzz/seeds/" + std::string{GetParam().name}}) {
     SCOPED_TRACE(entry.path().string());
     const std::string text = base::read_file(entry.path());
     const bool good = entry.path().filename().string().starts_with("good");

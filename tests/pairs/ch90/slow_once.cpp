@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Noise that comes on order: every process takes one byte off the file that AISP_FIXTURE_SLOW_ONCE names, and in the one that takes the
-// last the optimized variant is slow.
+// Noise that comes on order: every process takes one byte off the file that AISP_FIXTURE_SLOW_ONCE names, and in the one that
+// takes the last the optimized variant is slow.
 #include <cstdlib>
 #include <filesystem>
 

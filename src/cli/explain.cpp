@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/glossary.hpp"
+#include "cli/output.hpp"
+#include "cli/recorded.hpp"
+#include "evidence/json.hpp"
+#include "run/blank.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using base::Error;
+using base::Exit;
+using nlohmann::json;
+
+struct Options {
+  std::string name;
+  std::string expectations_dir = default_expectations_dir;
+  bool json = false;
+};
+
+std::vector<std::string> needs_of(const pair::Entry& entry) {
+  const Needs& needs = entry.pair->needs;
+  std::vector<std::string> list;
+  if (entry.pair->device != Device::host) {
+    list.push_back(fmt::format("compute capability {}.{} or newer", needs.min_sm / 10, needs.min_sm % 10));
+    if (needs.max_sm > 0) list.push_back(fmt::format("compute capability {}.x at most", needs.max_sm / 10));
+    if (needs.gpus > 1) list.push_back(base::plural(static_cast<std::size_t>(needs.gpus), "GPU"));
+  }
+  if (needs.peer_access) list.emplace_back("peer access between the GPUs");
+  if (needs.dsmem) list.emplace_back("distributed shared memory");
+  if (needs.tcgen05) list.emplace_back("tcgen05");
+  if (needs.device_memory > 0) list.push_back(base::human_bytes(static_cast<double>(needs.device_memory)) + " per GPU");
+  if (needs.host_memory > 0) list.push_back(base::human_bytes(static_cast<double>(needs.host_memory)) + " of host memory");
+  if (needs.cpus > 0) list.push_back(base::plural(static_cast<std::size_t>(needs.cpus), "CPU"));
+  if (needs.driver > 0) list.push_back(fmt::format("a driver for CUDA {}.{}", needs.driver / 1000, needs.driver % 1000 / 10));
+  for (const Library library : needs.libraries)
+    if (library != Library::none) list.emplace_back(name_of(library));
+  return list;
+}
+
+json variants_of(const Pair& pair) {
+  json list = json::array();
+  const auto add = [&](const Variant& variant, const char* role) {
+    list.push_back({{"name", variant.name}, {"role", role}, {"changes_precision", variant.changes_precision}});
+  };
+  add(pair.baseline, "baseline");
+  for (const Variant& variant : pair.optimized) add(variant, "optimized");
+  if (pair.peers)
+    for (const Variant& variant : *pair.peers) add(variant, "peer");
+  return list;
+}
+
+std::string_view text_of(std::string_view kind, std::string_view name) {
+  for (const Term& term : glossary())
+    if (term.kind == kind && term.name == name) return term.text;
+  return {};
+}
+
+json expectations_of(const pair::Entry& entry, const std::string& folder) {
+  json list = json::array();
+  for (const evidence::Expectations& file : read_recorded(folder)) {
+    const auto found = file.pairs.find(std::string{entry.name});
+    if (file.chapter != entry.chapter || found == file.pairs.end()) continue;
+    const evidence::ExpectedPair& pair = found->second;
+    for (const auto& [name, variant] : pair.variants)
+      list.push_back({{"hardware", file.hardware},
+                      {"variant", name},
+                      {"speedup", variant.speedup},
+                      {"speedup_low", variant.speedup_low},
+                      {"speedup_high", variant.speedup_high},
+                      {"date_utc", pair.recorded.date_utc},
+                      {"stale", pair.source_digest != pair::source_digest(entry)}});
+  }
+  return list;
+}
+
+json pair_json(const pair::Entry& entry, const std::string& folder) {
+  const Pair& pair = *entry.pair;
+  const std::string_view bound = run::to_string(pair.bound);
+  return {{"kind", "pair"},
+          {"name", entry.target()},
+          {"text", pair.teaches},
+          {"source", entry.source},
+          {"device", run::to_string(pair.device)},
+          {"bound", bound},
+          {"bound_text", text_of("bound", bound)},
+          {"judged_by", pair.judged_by.empty() ? "time" : pair.judged_by},
+          {"needs", needs_of(entry)},
+          {"variants", variants_of(pair)},
+          {"expectations", expectations_of(entry, folder)}};
+}
+
+std::string expectation_line(const json& entry) {
+  return fmt::format("{} on {}: {:.3g}x [{:.3g}, {:.3g}], recorded {}{}", entry["variant"].get<std::string>(),
+                     entry["hardware"].get<std::string>(), entry["speedup"].get<double>(), entry["speedup_low"].get<double>(),
+                     entry["speedup_high"].get<double>(), entry["date_utc"].get<std::string>().substr(0, 10),
+                     entry["stale"].get<bool>() ? "; stale: the code changed since" : "");
+}
+
+std::string pair_text(const json& pair) {
+  const auto word = [&](const char* name) { return pair[name].get<std::string>(); };
+  std::vector<std::vector<std::string>> rows{{"pair", word("name")}, {"teaches", word("text")}, {"source", word("source")}};
+  for (const json& variant : pair["variants"])
+    rows.push_back(
+        {variant["role"].get<std::string>(),
+         variant["name"].get<std::string>() + (variant["changes_precision"].get<bool>() ? " (changes precision)" : "")});
+  rows.push_back({"bound", word("bound") + ": " + word("bound_text")});
+  if (word("judged_by") != "time") rows.push_back({"judged by", word("judged_by")});
+  for (const json& need : pair["needs"]) rows.push_back({"needs", need.get<std::string>()});
+  if (pair["expectations"].empty()) rows.push_back({"expected", "nothing recorded"});
+  for (const json& entry : pair["expectations"]) rows.push_back({"expected", expectation_line(entry)});
+  return columns(rows);
+}
+
+std::vector<json> meanings(const Options& options) {
+  std::vector<json> found;
+  for (const Term& term : glossary())
+    if (term.name == options.name) found.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
+  for (const pair::Entry& entry : pair::registry())
+    if (entry.name == options.name || entry.target() == options.name) found.push_back(pair_json(entry, options.expectations_dir));
+  return found;
+}
+
+[[noreturn]] void reject(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Term& term : glossary()) known.emplace_back(term.name);
+  for (const pair::Entry& entry : pair::registry())
+    known.push_back(name.find(':') == std::string::npos ? std::string{entry.name} : entry.target());
+  const std::vector<std::string> near = base::nearest(known, name.substr(0, 80));
+  throw Error{Exit::usage,
+              fmt::format("nothing is known of '{}'; {}", base::one_line(name, 80),
+                          near.empty() ? "aisp explain lists what is" : fmt::format("did you mean {}?", base::join(near, ", ")))};
+}
+
+Exit explain(const Options& options) {
+  std::vector<json> found;
+  if (!options.name.empty()) {
+    found = meanings(options);
+    if (found.empty()) reject(options.name);
+  } else {
+    for (const Term& term : glossary()) found.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
+  }
+  if (options.json) {
+    print(evidence::json_text(found, 2) + '\n');
+    return Exit::good;
+  }
+  std::vector<std::vector<std::string>> rows;
+  std::string pairs;
+  for (const json& one : found)
+    if (one["kind"] == "pair") pairs += pair_text(one);
+    else rows.push_back({one["name"].get<std::string>(), one["kind"].get<std::string>(), one["text"].get<std::string>()});
+  print(columns(rows) + pairs);
+  if (options.name.empty()) note("aisp: pairs are explained too; aisp list-targets names them");
+  return Exit::good;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("explain", "what a column, check, status, verdict, finding or pair means");
+  command->add_option("NAME", options->name, "a word of a report, or a pair; all words without it");
+  command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations [expectations]")
+      ->type_name("DIR");
+  command->add_flag("--json", options->json, "as a JSON array");
+  command->callback([options, &action] { action = [options] { return explain(*options); }; });
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/glossary.hpp"
+
+namespace aisp::cli {
+namespace {
+
+// Checks and findings are the rows of docs/method.md, word for word; tests/end_to_end/test_explain.py compares them.
+constexpr Term terms[] = {
+    {"check", "written",
+     "elements that nobody wrote: two runs with different poison in the outputs; for results of variable length, writes beyond "
+     "it"},
+    {"check", "second_run", "a second run on the same inputs that comes to other results, beyond what the tolerance allows both"},
+    {"check", "finite", "NaN and infinity in any element"},
+    {"check", "reference", "wrong values: the float64 reference on all elements, or on 4096 random ones and both ends"},
+    {"check", "baseline", "any element that differs from the baseline's by more than both may err"},
+    {"check", "inputs_unchanged", "modified inputs, files included"},
+    {"check", "red_zones", "writes in front of or behind a buffer"},
+    {"check", "finished", "work that goes on after the stream has run dry (other streams, not joined)"},
+    {"check", "depends_on_inputs", "outputs that do not change with the inputs: precomputed, remembered, stale"},
+    {"check", "memory", "memory that each run leaves behind"},
+    {"check", "reproducible", "with `--reproducible`: different bits in two runs"},
+    {"check", "late_work", "GPU work after the end of timed samples"},
+    {"check", "hidden_work", "CUPTI: kernels and copies on streams or devices that the timed window does not cover"},
+    {"check", "possible_time", "a time below what the declared cost needs at the chip's theoretical peaks"},
+    {"finding", "failed", "wrong, crashed or timed out in any run given (exit status 1)"},
+    {"finding", "missing", "the run selected it and has no result, or a recorded variant is gone (exit status 1)"},
+    {"finding", "regressed",
+     "its whole interval is below the expected one, the values differ by 1 % at least, and a loss of the threshold cannot be "
+     "excluded, given that processes differ by 1 % (exit status 3)"},
+    {"finding", "slower", "the same, but the loss is surely smaller than the threshold (exit status 0)"},
+    {"finding", "drifted",
+     "the ratio held, but variant and baseline both take longer than recorded by more than the threshold, over their whole "
+     "intervals (exit status 0)"},
+    {"finding", "stale", "the code changed since it was recorded; says what the comparison would be (exit status 0)"},
+    {"finding", "skipped", "it cannot run here, or it ran scaled or in a mode that is not comparable (exit status 0)"},
+    {"finding", "new", "nothing is recorded for this variant, this hardware or this model of it (exit status 0)"},
+    {"finding", "improved", "as regressed, upwards (exit status 0)"},
+    {"finding", "ok", "none of these (exit status 0)"},
+    {"status", "passed", "it ran and every check held"},
+    {"status", "failed", "wrong results or an exception; no speedup of it is in any report"},
+    {"status", "timeout",
+     "a stage went on beyond its limit and the process group was killed; --timeout-multiplier gives more time"},
+    {"status", "crashed", "its process died of a signal or ended without a result; output.log in its folder has its last words"},
+    {"status", "skipped", "it cannot run here; the reason says what is missing and the way round it"},
+    {"verdict", "faster", "the 95 % interval of the speedup excludes 1 and the ratio is at least 1 % above it"},
+    {"verdict", "slower", "the 95 % interval of the speedup excludes 1 and the ratio is at least 1 % below it"},
+    {"verdict", "cannot_tell", "the interval holds 1, the ratio is within 1 % of it, or there were fewer than 5 rounds"},
+    {"bound", "memory", "bytes of device memory over its bandwidth set the floor"},
+    {"bound", "compute", "floating-point operations over the rate of their type set the floor"},
+    {"bound", "latency", "kernels or messages that must follow one another set the floor"},
+    {"bound", "transfer", "bytes over PCIe or NVLink set the floor"},
+    {"bound", "host", "it is about the CPU and host memory; no GPU ceiling applies"},
+    {"role", "baseline", "what a competent newcomer would write; everything is compared with it"},
+    {"role", "optimized", "the same results by the technique that the variant is named after"},
+    {"role", "peer", "a library's way to do the same, timed in the same rounds and never counted as ours"},
+    {"column", "speedup",
+     "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval over rounds"},
+    {"column", "expected", "the recorded speedup with the interval over all runs recorded of the same code and kind of hardware"},
+    {"column", "change", "measured against expected speedup, in percent"},
+    {"column", "measured", "the speedup of this run with its 95 % interval"},
+    {"column", "hardware",
+     "kind of hardware: the GPU's name, with the number of GPUs where a pair used several; host for host pairs"},
+    {"column", "median_ms", "median time of a sample, less the stopwatch's own time"},
+    {"column", "percent_of_floor",
+     "the floor over the median time: how near the variant comes to the least time its declared cost allows"},
+    {"column", "floor",
+     "the longest of the times that bytes, operations, transfers and dependent kernels take at the ceilings of this machine"},
+    {"column", "held_back_by", "what kept the variant from its floor: memory, compute, latency, or a power cap with its clock"},
+    {"column", "offset_ms", "the stopwatch's own time, measured in every round with a small kernel and taken out of the summary"},
+    {"column", "raw_times_ms", "every sample as read, the offset still in it"},
+    {"column", "judged_by", "time, or the metric that speedups of this pair are of"},
+    {"column", "source_digest", "SHA-256 of the pair's code; when it changes the expectation is stale"},
+    {"column", "prepare_ms", "one-time work on constant data that the variant declares; not part of its time"}};
+
+}  // namespace
+
+std::span<const Term> glossary() { return terms; }
+
+}  // namespace aisp::cli

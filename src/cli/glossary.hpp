@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of tables and reports, for `aisp explain`.
+#pragma once
+#include <span>
+#include <string_view>
+
+namespace aisp::cli {
+
+struct Term {
+  std::string_view kind;  // check, finding, status, verdict, bound, role, column
+  std::string_view name;
+  std::string_view text;
+};
+std::span<const Term> glossary();
+
+}  // namespace aisp::cli

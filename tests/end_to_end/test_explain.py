@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aisp explain`: every word of the reports, the same in the manual, and pairs."""
+import json
+import re
+import unittest
+
+from harness import SOURCE, EndToEnd
+
+METHOD = (SOURCE / "docs/method.md").read_text()
+
+
+class Explain(EndToEnd):
+    def words(self):
+        finished = self.call("explain", "--json")
+        self.assert_code(finished, 0)
+        return json.loads(finished.out)
+
+    def test_checks_are_those_of_the_manual(self):
+        table = METHOD[METHOD.index("| check | what it catches |"):].split("\n\n")[0]
+        manual = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|$", table))
+        self.assertGreater(len(manual), 10)
+        self.assertEqual({word["name"]: word["text"] for word in self.words() if word["kind"] == "check"}, manual)
+
+    def test_findings_are_those_of_the_manual(self):
+        table = METHOD[METHOD.index("| finding | when | exit status |"):].split("\n\n")[0]
+        manual = {name: f"{when} (exit status {code})" for name, when, code in re.findall(r"(?m)^\| (\w+) \| (.*?) \| (\d) \|$", table)}
+        self.assertGreater(len(manual), 8)
+        self.assertEqual({word["name"]: word["text"] for word in self.words() if word["kind"] == "finding"}, manual)
+
+    def test_statuses_and_verdicts_are_those_of_results(self):
+        schema = (SOURCE / "docs/schema/result.schema.json").read_text()
+        for kind in ("status", "verdict", "bound"):
+            for word in (word["name"] for word in self.words() if word["kind"] == kind):
+                self.assertIn(f'"{word}"', schema)
+
+    def test_a_word_with_two_meanings_gets_both(self):
+        finished = self.call("explain", "memory")
+        self.assert_code(finished, 0)
+        self.assertRegex(finished.out, r"(?m)^memory +check ")
+        self.assertRegex(finished.out, r"(?m)^memory +bound ")
+
+    def test_a_pair(self):
+        for name in ("good", "ch90:good"):
+            finished = self.call("explain", name)
+            self.assert_code(finished, 0)
+            for pattern in (r"pair +ch90:good", r"teaches +doubling once", r"baseline +slow", r"optimized +doubled", r"peer +library",
+                            r"bound +host: ", r"expected +nothing recorded"):
+                self.assertRegex(finished.out, rf"(?m)^{pattern}")
+        self.assert_code(self.run_pairs("ch90:good", flags=("--update-expectations",)), 0)
+        self.assertRegex(self.call("explain", "good").out, r"(?m)^expected +doubled on host: [\d.]+x \[")
+        pair = json.loads(self.call("explain", "good", "--json").out)[0]
+        self.assertEqual({entry["variant"] for entry in pair["expectations"]}, {"doubled", "added", "library"})
+        self.assertFalse(pair["expectations"][0]["stale"])
+
+    def test_an_unknown_word_gets_the_nearest(self):
+        for word, near in (("red_zone", "red_zones"), ("regresed", "regressed"), ("ch90:god", "ch90:good")):
+            finished = self.call("explain", word)
+            self.assert_code(finished, 2)
+            self.assert_one_error_line(finished, word, near)
+
+
+if __name__ == "__main__":
+    unittest.main()
