@@ -48,7 +48,7 @@ std::string names_of(const CLI::App& app) {
   return base::join(names, " ");
 }
 
-constexpr const char* bash_end = R"(  case $previous in
+constexpr const char* bash_end = R"sh(  case $previous in
     -t | --targets)
       # A target holds a colon, at which readline cuts words.
       local typed=${COMP_LINE:0:COMP_POINT} begin
@@ -57,25 +57,26 @@ constexpr const char* bash_end = R"(  case $previous in
       mapfile -t COMPREPLY < <(compgen -W "all $("${COMP_WORDS[0]}" list-targets 2>/dev/null | cut -d' ' -f1)" -- "$typed")
       COMPREPLY=("${COMPREPLY[@]#"$begin"}")
       return
-      ;
-;
-    --chapter) words=$("${COMP_WORDS[0]}" list-targets 2>/dev/null | cut -d: -f1 | sort -u) ;
-    ;
-    --color) words='auto always never' ;
-    ;
-    --mode) words='events kernel do_bench timer' ;
-    ;
-    esac if[[$current == -* || -z $command || $previous == --chapter || $previous == --color || $previous == --mode]];
-    then mapfile - t COMPREPLY < <(compgen - W "$words" --"$current") else compopt - o default 2> / dev / null COMPREPLY = () fi
-    }
+      ;;
+    --chapter) words=$("${COMP_WORDS[0]}" list-targets 2>/dev/null | cut -d: -f1 | sort -u) ;;
+    --color) words='auto always never' ;;
+    --mode) words='events kernel do_bench timer' ;;
+  esac
+  if [[ $current == -* || -z $command || $previous == --chapter || $previous == --color || $previous == --mode ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+  else
+    compopt -o default 2>/dev/null
+    COMPREPLY=()
+  fi
+}
 complete -F _aisp aisp
-)";
+)sh";
 
 std::string bash_script(const CLI::App& app) {
   std::string cases;
   for (const CLI::App* command : commands_of(app))
     cases += fmt::format("    {}) words='{}' ;;\n", command->get_name(), base::join(flags_of(*command), " "));
-  return fmt::format(R"(# bash completion for aisp, from `aisp completion bash`
+  return fmt::format(R"sh(# bash completion for aisp, from `aisp completion bash`
 _aisp() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}} command= words
   if [[ $current == : ]]; then current=; fi
@@ -86,7 +87,7 @@ _aisp() {{
   case $command in
 {}    *) words='{} {}' ;;
   esac
-)",
+)sh",
                      cases, names_of(app), base::join(flags_of(app), " ")) +
          bash_end;
 }
@@ -124,26 +125,29 @@ std::string zsh_script(const CLI::App& app) {
       if (!option->get_positional()) cases += zsh_option(*option);
     cases += "      '*:file:_files'\n      ;;\n";
   }
-  return fmt::format(R"(#compdef aisp
+  return fmt::format(R"sh(#compdef aisp
 # zsh completion for aisp, from `aisp completion zsh`
 _aisp_targets() {{
   local -a targets
   targets=(all ${{(f)"$(aisp list-targets 2>/dev/null | cut -d' ' -f1)"}})
   compadd -a targets
-}
-}
-_aisp() {
-  {
-    local - a commands commands = ({}) if ((CURRENT == 2));
-    then _describe command commands return fi local command = $words[2] shift words((CURRENT--)) case $command in {}
-    esac
-  }
-}
-if
-  [[$funcstack [1] == _aisp]];
-then _aisp "$@";
-else compdef _aisp aisp; fi
-)",
+}}
+_aisp() {{
+  local -a commands
+  commands=(
+{}  )
+  if (( CURRENT == 2 )); then
+    _describe command commands
+    return
+  fi
+  local command=$words[2]
+  shift words
+  (( CURRENT-- ))
+  case $command in
+{}  esac
+}}
+if [[ $funcstack[1] == _aisp ]]; then _aisp "$@"; else compdef _aisp aisp; fi
+)sh",
                      names, cases);
 }
 
