@@ -25,22 +25,19 @@ struct Written {
   std::vector<std::size_t> lengths;
 };
 
-Written written_by(pair::Session& session, const Variant& variant) {
-  Written written;
-  for (std::size_t k = 0; k < session.results().size(); ++k) {
-    if ((variant.outputs >> k & 1) == 0) continue;
-    const int output = static_cast<int>(k);
-    written.outputs.push_back(output);
-    written.lengths.push_back(std::min(session.results()[k]->count, session.workload().output_length(output)));
-  }
-  return written;
+std::vector<int> outputs_of(pair::Session& session, const Variant& variant) {
+  std::vector<int> outputs;
+  for (std::size_t k = 0; k < session.results().size(); ++k)
+    if ((variant.outputs >> k & 1) != 0) outputs.push_back(static_cast<int>(k));
+  return outputs;
 }
 
-std::vector<Snapshot> take(pair::Session& session, const Written& written) {
-  std::vector<Snapshot> snapshots;
-  for (std::size_t i = 0; i < written.outputs.size(); ++i)
-    snapshots.emplace_back(session, *session.results()[static_cast<std::size_t>(written.outputs[i])], written.lengths[i]);
-  return snapshots;
+Written written_by(pair::Session& session, const Variant& variant) {
+  Written written{.outputs = outputs_of(session, variant)};
+  for (const int output : written.outputs)
+    written.lengths.push_back(
+        std::min(session.results()[static_cast<std::size_t>(output)]->count, session.workload().output_length(output)));
+  return written;
 }
 
 class VariantCheck {
@@ -104,9 +101,10 @@ class VariantCheck {
 
  private:
   bool run_twice() {
+    for (int output : outputs_of(session_, variant_)) first_.emplace_back(session_, result(output));
     run_once(poisons[0]);
     written_ = written_by(session_, variant_);
-    first_ = take(session_, written_);
+    for (std::size_t i = 0; i < first_.size(); ++i) first_[i].take(session_, buffer_of(i), written_.lengths[i]);
     check_finished();
     run_once(poisons[1]);
     const Written again = written_by(session_, variant_);
@@ -129,7 +127,7 @@ class VariantCheck {
   void check_finished() {
     session_.synchronize_all();
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
-      const Buffer& buffer = *session_.results()[static_cast<std::size_t>(written_.outputs[i])];
+      const Buffer& buffer = buffer_of(i);
       const pair::Elements now = session_.elements(buffer, written_.lengths[i]);
       if (pair::compare(now, first_[i].elements()).mismatches == 0) continue;
       fail("finished", name(i) + " was still being written after the stream had finished",
@@ -141,7 +139,7 @@ class VariantCheck {
   void check_elements() {
     bool repeatable = true;
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
-      const Buffer& buffer = *session_.results()[static_cast<std::size_t>(written_.outputs[i])];
+      const Buffer& buffer = buffer_of(i);
       if (buffer.role == Role::output) {
         const pair::Elements second = session_.elements(buffer, written_.lengths[i]);
         const std::size_t unwritten = pair::count_unwritten(first_[i].elements(), poisons[0], second, poisons[1]);
@@ -150,7 +148,8 @@ class VariantCheck {
       }
       if (const std::size_t wrong = pair::count_not_finite(first_[i].elements()); wrong != 0)
         fail("finite", fmt::format("{} of {} elements of {} are NaN or infinite", wrong, written_.lengths[i], name(i)));
-      Snapshot second{session_, buffer, written_.lengths[i]};
+      Snapshot second{session_, buffer};
+      second.take(session_, buffer, written_.lengths[i]);
       if (buffer.unordered) {
         first_[i].sort();
         second.sort();
@@ -172,7 +171,7 @@ class VariantCheck {
   // Behind the defined elements of a result of variable length the poison must still be there.
   void check_tails() {
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
-      const Buffer& buffer = *session_.results()[static_cast<std::size_t>(written_.outputs[i])];
+      const Buffer& buffer = buffer_of(i);
       if (written_.lengths[i] == buffer.count || buffer.role != Role::output) continue;
       const auto* tail = static_cast<const unsigned char*>(buffer.data) + written_.lengths[i] * buffer.element_bytes;
       const std::size_t bytes = (buffer.count - written_.lengths[i]) * buffer.element_bytes;
@@ -202,11 +201,13 @@ class VariantCheck {
   }
 
   Tolerance limits_of(std::size_t i) const {
-    const Buffer& buffer = *session_.results()[static_cast<std::size_t>(written_.outputs[i])];
+    const Buffer& buffer = buffer_of(i);
     return resolve(variant_.tolerance.value_or(session_.pair().tolerance), buffer.type);
   }
 
-  std::string name(std::size_t i) const { return session_.results()[static_cast<std::size_t>(written_.outputs[i])]->name; }
+  const Buffer& result(int output) const { return *session_.results()[static_cast<std::size_t>(output)]; }
+  const Buffer& buffer_of(std::size_t i) const { return result(written_.outputs[i]); }
+  std::string name(std::size_t i) const { return buffer_of(i).name; }
 
   bool fail(std::string check, std::string message, std::string advice = {}) {
     outcome_.problems.push_back({"verify", std::string{variant_.name}, std::move(check), std::move(message), std::move(advice)});
