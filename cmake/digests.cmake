@@ -3,7 +3,7 @@
 # the code that was measured; when the code changes, the expectation is stale. The code of a pair is its file and the headers that
 # shape its kernels: those of the chapters, and aisp/device, aisp/libraries and aisp/graph.hpp. Comments and white space do not
 # count, and the rest of the API belongs to the harness, whose version is in every record.
-#   -DAISP_SOURCE_DIR=... -DAISP_FOLDER=<folder of the chapters> -DAISP_OUT=<file to write>
+#   -DAISP_SOURCE_DIR=... -DAISP_FOLDERS=<folders of chapters, with | between them> -DAISP_OUT=<file to write>
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/registry.cmake")
 
@@ -52,7 +52,8 @@ function(aisp_headers_of file out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-aisp_sorted_pairs(pairs "${AISP_FOLDER}")
+string(REPLACE "|" ";" folders "${AISP_FOLDERS}")
+aisp_sorted_pairs(pairs ${folders})
 set(rows "")
 foreach(source IN LISTS pairs)
   aisp_headers_of("${source}" headers)

@@ -65,6 +65,24 @@ function(aisp_sorted_pairs out)
   set(${out} "${keyed}" PARENT_SCOPE)
 endfunction()
 
+# aisp_name_pair(SOURCE CHAPTER NAME SYMBOL DECLARATION): what a pair's path says: its chapter and name, the expression for its Pair
+# and the declaration behind it. A pair of the folder selftest is part of a selftest::Case.
+function(aisp_name_pair source chapter_out name_out symbol_out declaration_out)
+  get_filename_component(directory "${source}" DIRECTORY)
+  get_filename_component(chapter "${directory}" NAME)
+  get_filename_component(name "${source}" NAME_WLE)
+  set(symbol "aisp::${chapter}::${name}")
+  set(type "Pair")
+  if(source MATCHES "/selftest/ch[0-9][0-9]/[^/]+$")
+    string(APPEND symbol ".pair")
+    set(type "selftest::Case")
+  endif()
+  set(${chapter_out} "${chapter}" PARENT_SCOPE)
+  set(${name_out} "${name}" PARENT_SCOPE)
+  set(${symbol_out} "${symbol}" PARENT_SCOPE)
+  set(${declaration_out} "namespace aisp::${chapter} { extern const ${type} ${name}; }" PARENT_SCOPE)
+endfunction()
+
 # aisp_generate_registry(OUT_CPP FOLDER...): writes the definition of aisp::pair::registry() for the pairs below the folders.
 # The file is left alone when its content would not change, so that configuring again rebuilds nothing.
 function(aisp_generate_registry out_cpp)
@@ -73,19 +91,21 @@ function(aisp_generate_registry out_cpp)
   set(entries "")
   list(LENGTH pairs count)
   foreach(source IN LISTS pairs)
-    get_filename_component(directory "${source}" DIRECTORY)
-    get_filename_component(chapter "${directory}" NAME)
-    get_filename_component(name "${source}" NAME_WLE)
+    aisp_name_pair("${source}" chapter name symbol declaration)
     if(AISP_SOURCE_ROOT)
       file(RELATIVE_PATH source "${AISP_SOURCE_ROOT}" "${source}")
     endif()
-    string(APPEND declarations "namespace aisp::${chapter} { extern const Pair ${name}; }\n")
-    string(APPEND entries "    Entry{\"${chapter}\", \"${name}\", \"${source}\", &aisp::${chapter}::${name}},\n")
+    string(APPEND declarations "${declaration}\n")
+    string(APPEND entries "    Entry{\"${chapter}\", \"${name}\", \"${source}\", &${symbol}},\n")
   endforeach()
 
+  set(cases "")
+  if(declarations MATCHES "selftest::Case")
+    set(cases "#include <aisp/selftest.hpp>\n")
+  endif()
   set(text "// Written by cmake/registry.cmake from the files in the chapter folders; changes here are lost.
 #include \"pair/registry.hpp\"
-
+${cases}
 #include <array>
 
 ${declarations}

@@ -14,6 +14,7 @@ ALLOWED = {
     "machine": {"base", "aisp"},
     "evidence": {"base"},
     "report": {"evidence", "base"},
+    "knowledge": {"evidence", "machine", "base", "aisp"},
     "pair": {"report", "evidence", "machine", "base", "aisp"},
 }
 ALLOWED["verify"] = ALLOWED["profile"] = ALLOWED["pair"] | {"pair"}
@@ -21,7 +22,7 @@ ALLOWED["verify"] = ALLOWED["profile"] = ALLOWED["pair"] | {"pair"}
 ALLOWED["measure"] = ALLOWED["profile"] | {"profile"}
 ALLOWED["run"] = ALLOWED["pair"] | {"pair", "measure", "verify", "profile"}
 ALLOWED["suite"] = ALLOWED["run"] | {"run"}
-ALLOWED["cli"] = ALLOWED["suite"] | {"suite"}
+ALLOWED["cli"] = ALLOWED["suite"] | {"suite", "knowledge"}
 
 PURE = {"evidence", "report"}  # must be usable and testable without CUDA
 HOST_LIBRARIES = re.compile(r"^(fmt|spdlog|nlohmann|CLI|gtest|gmock)/")

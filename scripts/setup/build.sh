@@ -119,13 +119,14 @@ finish_tests() {
 
 check_shell_scripts() {
   local scripts=(setup.sh .ci/run scripts/check-format scripts/lint) script
-  while IFS= read -r script; do scripts+=("$script"); done < <(find scripts -name '*.sh' ! -path 'scripts/setup/*' | sort)
+  while IFS= read -r script; do scripts+=("$script"); done < <(find scripts -name '*.sh' ! -path 'scripts/setup/*' ! -path 'scripts/tuning/*' | sort)
   shellcheck --external-sources --check-sourced "${scripts[@]}"
 }
 
 build_and_test() {
   step_build ci
   if ((built)); then run_tests ci; fi
+  if ((built)); then step chapter-tables build/ci/aisp report --chapter-tables --check; fi
   step format scripts/check-format
   # What does not compile cannot be linted either.
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi

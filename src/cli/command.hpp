@@ -19,7 +19,14 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
 void add_list_targets(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& command_line);
 void add_doctor(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
+void add_roofline(CLI::App& app, Action& action);
+void add_selftest(CLI::App& app, Action& action);
 void add_clean(CLI::App& app, Action& action);
+void add_specs(CLI::App& app, Action& action);
+void add_estimate(CLI::App& app, Action& action);
+void add_analyze(CLI::App& app, Action& action);
+void add_compare(CLI::App& app, Action& action);
 
 // What `aisp --version` prints: version, commit, CUDA, architectures.
 std::string version_text();

@@ -15,6 +15,7 @@
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
 #include "machine/json.hpp"
+#include "machine/topology.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -67,29 +68,46 @@ nlohmann::json as_json(const machine::Machine& machine, const std::vector<Findin
           {"worst", machine::to_string(machine::worst(findings))}};
 }
 
+base::Exit examine_machine(bool as_json_text, const std::string& artifacts, const base::Painter& paint) {
+  const machine::Machine machine = machine::probe();
+  machine::Surroundings surroundings;
+  surroundings.artifacts = artifacts;
+  const std::vector<Finding> findings = machine::examine(machine, surroundings);
+  print(as_json_text ? evidence::json_text(as_json(machine, findings), 2) + '\n' : table(findings, paint) + verdict(findings));
+  return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;
+}
+
+base::Exit show_topology(bool as_json_text, const base::Painter& paint) {
+  const machine::Topology topology = machine::probe_topology();
+  if (as_json_text) {
+    nlohmann::json json = machine::topology_json(topology);
+    json["schema_version"] = evidence::schema_version;
+    print(evidence::json_text(json, 2) + '\n');
+  } else print(machine::topology_text(topology, paint));
+  return base::Exit::good;
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& action) {
   struct Options {
     bool json = false;
+    bool topology = false;
     std::string color = "auto";
     std::string artifacts_dir = "artifacts";
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("doctor", "examine this machine for what makes benchmarks fail, skip or lie");
   command->add_flag("--json", options->json, "as JSON, with everything known about the machine");
+  command->add_flag("--topology", options->topology,
+                    "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA, PCIe, as found");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written [artifacts]")->type_name("DIR");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
   command->callback([options, &action] {
     action = [options] {
       const base::Painter paint{color_flag(options->color), STDOUT_FILENO};
-      const machine::Machine machine = machine::probe();
-      machine::Surroundings surroundings;
-      surroundings.artifacts = options->artifacts_dir;
-      const std::vector<Finding> findings = machine::examine(machine, surroundings);
-      print(options->json ? evidence::json_text(as_json(machine, findings), 2) + '\n'
-                          : table(findings, paint) + verdict(findings));
-      return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;
+      return options->topology ? show_topology(options->json, paint)
+                               : examine_machine(options->json, options->artifacts_dir, paint);
     };
   });
 }

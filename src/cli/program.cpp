@@ -14,6 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "machine/machine.hpp"
+#include "machine/topology.hpp"
 #include "run/child.hpp"
 
 namespace aisp::cli {
@@ -39,10 +40,13 @@ bool is_hidden_command(int argc, char** argv) { return argc > 1 && std::string_v
 
 Exit run_hidden_command(int argc, char** argv) {
   const std::string_view name{argv[1]};
-  if (name != "__child" && name != "__probe") throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
+  if (name != "__child" && name != "__probe" && name != "__probe_topology")
+    throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
   const int descriptor = answer_descriptor(argc, argv);
   die_with_parent();
-  const int status = name == "__child" ? run::child_main(descriptor) : machine::probe_main(descriptor);
+  const int status = name == "__child"   ? run::child_main(descriptor)
+                     : name == "__probe" ? machine::probe_main(descriptor)
+                                         : machine::probe_topology_main(descriptor);
   return status == 0 ? Exit::good : Exit::failed;
 }
 
@@ -111,8 +115,15 @@ Exit run_program(int argc, char** argv) {
   add_run(app, action, command_line);
   add_list_targets(app, action);
   add_verify(app, action, command_line);
+  add_analyze(app, action);
+  add_compare(app, action);
   add_doctor(app, action);
+  add_report(app, action);
+  add_roofline(app, action);
+  add_selftest(app, action);
   add_clean(app, action);
+  add_specs(app, action);
+  add_estimate(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

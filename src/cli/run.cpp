@@ -26,7 +26,8 @@ struct Options : SuiteFlags {
   bool list = false;
   bool dry_run = false;
   bool update_expectations = false;
-  std::string expectations_dir = "expectations";
+  bool check_expectations = false;
+  Gate gate;
 };
 
 std::string where(const Placement& placement) {
@@ -48,6 +49,7 @@ void print_plan(const std::vector<const pair::Entry*>& selected, const Configura
 
 Exit run(const Options& options, const std::vector<std::string>& command_line) {
   color_flag(options.color);
+  threshold_of(options.gate.threshold_percent);
   std::vector<std::string> targets = target_list(options.targets);
   Configuration earlier;
   if (!options.resume.empty()) {
@@ -73,7 +75,8 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
   suite::RunFolder folder = task.resumed ? suite::RunFolder::reopen(configuration.artifacts_dir, options.resume, purpose)
                                          : suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, purpose);
   return run_and_report(std::move(task), std::move(folder), options,
-                        options.update_expectations ? options.expectations_dir : std::string{});
+                        options.update_expectations ? options.gate.expectations_dir : std::string{},
+                        options.check_expectations ? std::optional{options.gate} : std::nullopt);
 }
 
 }  // namespace
@@ -86,9 +89,17 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
   command->add_flag("--list", options->list, "list the selected pairs and stop");
   command->add_flag("--update-expectations", options->update_expectations,
                     "record what passed as what is to be expected of this hardware");
-  command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations")
+  command->add_option("--expectations-dir", options->gate.expectations_dir, "folder of the recorded expectations")
       ->type_name("DIR")
       ->capture_default_str();
+  command
+      ->add_flag("--gate", options->check_expectations,
+                 "compare with expectations at the end, measure again what regressed, exit 3 when that confirms it")
+      ->excludes("--update-expectations");
+  command
+      ->add_option("--threshold", options->gate.threshold_percent,
+                   "for --gate: loss of speedup that is a regression, in percent [5]")
+      ->type_name("PERCENT");
   command->add_flag("--dry-run", options->dry_run, "say what would run where and stop");
   command->callback(
       [options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });

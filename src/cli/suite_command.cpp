@@ -37,7 +37,9 @@ void record_expectations(const suite::Finished& finished, const std::string& fol
 
 }  // namespace
 
-Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir) {
+Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
+                    const std::optional<Gate>& gate) {
+  if (gate) open_expectations(gate->expectations_dir);  // complains before anything is measured
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
   ProgressDisplay display{
@@ -57,7 +59,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!expectations_dir.empty()) record_expectations(finished, expectations_dir);
   if (finished.suite.interrupted) note(fmt::format("aisp: interrupted; continue with --resume {}", where));
   if (finished.out_of_time) note(fmt::format("aisp: the suite's time was up; continue with --resume {}", where));
-  return finished.status;
+  return gate ? run_gate(task, finished, *gate, display, paint, json_only) : finished.status;
 }
 
 }  // namespace aisp::cli

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `aisp run` and `aisp verify` share: from a configuration to reports, printed as the flags say.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/gate.hpp"
 #include "cli/suite_flags.hpp"
 #include "machine/machine.hpp"
 #include "suite/suite.hpp"
 
 namespace aisp::cli {
 
-// With a folder for expectations, what can be expected from now on is recorded there.
+// With a folder for expectations, what can be expected from now on is recorded there; with a gate the run is
+// compared with what was expected.
 base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags,
-                          const std::string& expectations_dir = {});
+                          const std::string& expectations_dir = {}, const std::optional<Gate>& gate = {});
 
 }  // namespace aisp::cli

@@ -18,11 +18,13 @@ namespace fs = std::filesystem;
 
 template <class Visitor>
 static void describe(ExpectedVariant& v, Visitor& visit) {
+  visit("role", v.role);
   visit("speedup", v.speedup);
   visit("speedup_low", v.speedup_low);
   visit("speedup_high", v.speedup_high);
   visit("median_ms", v.median_ms);
   visit("percent_of_floor", v.percent_of_floor);
+  visit("cost", v.cost);
 }
 
 template <class Visitor>
@@ -43,8 +45,12 @@ template <class Visitor>
 static void describe(ExpectedPair& p, Visitor& visit) {
   visit("source_digest", p.source_digest);
   visit("recorded", p.recorded);
+  visit("bound", p.bound);
   visit("judged_by", p.judged_by);
+  visit("ceilings", p.ceilings);
+  visit("baseline", p.baseline);
   visit("baseline_median_ms", p.baseline_median_ms);
+  visit("baseline_cost", p.baseline_cost);
   visit("variants", p.variants);
 }
 
@@ -138,18 +144,30 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
 }
 
 ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier) {
-  ExpectedPair expected{
-      .source_digest = pair.source_digest, .recorded = recorded_by(pair, manifest), .judged_by = pair.judged_by};
+  ExpectedPair expected{.source_digest = pair.source_digest,
+                        .recorded = recorded_by(pair, manifest),
+                        .bound = pair.bound,
+                        .judged_by = pair.judged_by,
+                        .ceilings = pair.ceilings};
   const bool same = earlier != nullptr && earlier->source_digest == pair.source_digest &&
                     earlier->recorded.gpu == expected.recorded.gpu && earlier->judged_by == pair.judged_by &&
                     (pair.device != "host" || earlier->recorded.cpu == expected.recorded.cpu);
   if (same) expected.recorded.runs = earlier->recorded.runs + 1;
   for (const VariantResult& variant : pair.variants) {
     if (!variant.timing) continue;
-    if (variant.role == VariantRole::baseline) expected.baseline_median_ms = variant.timing->summary.median;
+    if (variant.role == VariantRole::baseline) {
+      expected.baseline = variant.name;
+      expected.baseline_median_ms = variant.timing->summary.median;
+      expected.baseline_cost = variant.cost;
+    }
     if (!variant.speedup) continue;
     ExpectedVariant& into = expected.variants[variant.name];
-    into = {variant.speedup->value, variant.speedup->low, variant.speedup->high, variant.timing->summary.median, std::nullopt};
+    into = {.role = variant.role,
+            .speedup = variant.speedup->value,
+            .speedup_low = variant.speedup->low,
+            .speedup_high = variant.speedup->high,
+            .median_ms = variant.timing->summary.median,
+            .cost = variant.cost};
     if (variant.floor) into.percent_of_floor = variant.floor->percent;
     if (!same) continue;
     if (const auto before = earlier->variants.find(variant.name); before != earlier->variants.end()) {
@@ -158,6 +176,14 @@ ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const
     }
   }
   return expected;
+}
+
+const std::pair<const std::string, ExpectedVariant>* best_of(const ExpectedPair& pair) {
+  const std::pair<const std::string, ExpectedVariant>* best = nullptr;
+  for (const auto& entry : pair.variants)
+    if (entry.second.role == VariantRole::optimized && (best == nullptr || entry.second.speedup > best->second.speedup))
+      best = &entry;
+  return best;
 }
 
 Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {

@@ -13,9 +13,11 @@
 namespace aisp::evidence {
 
 struct ExpectedVariant {
+  VariantRole role = VariantRole::optimized;
   double speedup = 0, speedup_low = 0, speedup_high = 0;  // over all runs recorded: of the last, the least and the most
   double median_ms = 0;
   std::optional<double> percent_of_floor;
+  DeclaredCost cost;
 };
 
 // The run behind an expectation.
@@ -30,8 +32,12 @@ struct Recorded {
 struct ExpectedPair {
   std::string source_digest;  // of the code that was measured
   Recorded recorded;
+  std::string bound;  // as in PairResult
   std::string judged_by = "time";
+  std::optional<Ceilings> ceilings;
+  std::string baseline;  // name
   double baseline_median_ms = 0;
+  DeclaredCost baseline_cost;
   std::map<std::string, ExpectedVariant> variants;
 };
 
@@ -52,13 +58,23 @@ std::filesystem::path expectations_path(const std::filesystem::path& folder, con
 
 // Nothing where there is no file; throws base::Error (Exit::usage) naming file and place where it cannot be read.
 std::optional<Expectations> read_expectations(const std::filesystem::path& file);
+// Every file of the folder, by hardware, then chapter; none when the folder is missing. Throws base::Error (Exit::usage) also for
+// a file whose place contradicts what it says of itself.
+std::vector<Expectations> read_all_expectations(const std::filesystem::path& folder);
 // In whole or not at all; throws base::Error (Exit::unfit).
 void write_expectations(const std::filesystem::path& file, const Expectations& expectations);
 
 // Why a result cannot become an expectation ("it did not pass", "--scale 0.1", ...); nothing when it can.
 std::optional<std::string> not_recordable(const PairResult& pair);
+// The best optimized variant by speedup; nothing where only peers were recorded.
+const std::pair<const std::string, ExpectedVariant>* best_of(const ExpectedPair& pair);
+
 // Of a result that can be recorded. With `earlier` of the same code and kind of machine the intervals cover both.
 ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier);
+
+// A run's passed pairs in the form of expectations, whether they could be recorded or not: one for each kind of hardware and
+// chapter.
+std::vector<Expectations> as_expectations(const std::vector<PairResult>& pairs, const Manifest& manifest);
 
 struct Recording {
   std::vector<std::filesystem::path> files;                   // written

@@ -40,6 +40,21 @@ void describe(StageRecord& s, Visitor& visit) {
   visit("finished", s.finished);
 }
 
+template <class Visitor>
+void describe(Ceilings& c, Visitor& visit) {
+  visit("memory_bytes_s", c.memory_bytes_s);
+  visit("flops_s", c.flops_s);
+  visit("source", c.source);
+}
+
+template <class Visitor>
+void describe(DeclaredCost& c, Visitor& visit) {
+  visit("flops", c.flops);
+  visit("bytes", c.bytes);
+  visit("math", c.math);
+  visit("bytes_of", c.bytes_of);
+}
+
 class Writer {
  public:
   explicit Writer(json& to) : to_{to} { to_ = json::object(); }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/json.hpp"
 
+#include <set>
+
 #include "evidence/fields.hpp"
 
 namespace aisp::evidence {
 
 static constexpr int deepest_nesting = 64;
+static constexpr std::size_t longest_quote = 200;
 
 template <class Visitor>
 static void describe(Percentile& p, Visitor& visit) {
@@ -130,8 +133,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("metrics", v.metrics);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
-  visit("flops", v.flops);
-  visit("bytes", v.bytes);
+  describe(v.cost, visit);
   visit("memory", v.memory);
   visit("output_digests", v.output_digests);
 }
@@ -150,6 +152,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("status", p.status);
   visit("reason", p.reason);
   visit("variants", p.variants);
+  visit("ceilings", p.ceilings);
   visit("best", p.best);
   visit("judged_by", p.judged_by);
   visit("timing_mode", p.timing_mode);
@@ -203,17 +206,49 @@ void from_json(const json& from, SuiteResult& suite) {
 
 std::string json_text(const json& value, int indent) { return value.dump(indent, ' ', false, json::error_handler_t::replace); }
 
+namespace {
+
+// A parser takes the last of two equal keys and another one the first, so a file that has them means nothing.
+class Strictness {
+ public:
+  explicit Strictness(const std::string& source) : source_{source} {}
+
+  void see(int level, json::parse_event_t event, const json& parsed) {
+    if (level > deepest_nesting) throw base::Error{base::Exit::usage, source_ + ": nested too deeply to be one of our files"};
+    if (event == json::parse_event_t::object_start) keys_.emplace_back();
+    if (event == json::parse_event_t::object_end) keys_.pop_back();
+    if (event == json::parse_event_t::key && !keys_.back().insert(parsed.get_ref<const std::string&>()).second)
+      throw base::Error{base::Exit::usage, fmt::format("{}: the key {} comes twice in one object", source_,
+                                                       json_text(parsed).substr(0, longest_quote))};
+  }
+
+ private:
+  const std::string& source_;
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+};
+
+// "parse error at line 1, column 3: ..." without the library's own numbering, and not longer than a line.
+std::string reason(const json::exception& error) {
+  std::string text = error.what();
+  if (const auto end = text.find("] "); text.starts_with("[json.exception") && end != std::string::npos) text.erase(0, end + 2);
+  if (text.size() > longest_quote) text = text.substr(0, longest_quote) + " ...";
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7E) c = '?';
+  return text;
+}
+
+}  // namespace
+
 json parse_json(std::string_view text, const std::string& source) {
-  int depth = 0;
-  const json::parser_callback_t shallow = [&](int level, json::parse_event_t, json&) {
-    depth = std::max(depth, level);
-    if (depth > deepest_nesting) throw base::Error{base::Exit::usage, source + ": nested too deeply to be one of our files"};
+  Strictness strictness{source};
+  const json::parser_callback_t look = [&](int level, json::parse_event_t event, json& parsed) {
+    strictness.see(level, event, parsed);
     return true;
   };
   try {
-    return json::parse(text, shallow);
+    return json::parse(text, look);
   } catch (const json::exception& error) {
-    throw base::Error{base::Exit::usage, fmt::format("{}: not valid JSON: {}", source, error.what())};
+    throw base::Error{base::Exit::usage, fmt::format("{}: not valid JSON: {}", source, reason(error))};
   }
 }
 

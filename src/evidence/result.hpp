@@ -85,6 +85,21 @@ struct Floor {
   std::string held_back_by;  // "power cap, 1455 MHz", "latency", ...; may be empty
 };
 
+// What the machine was taken to give when floors were computed, as far as the pair's variants use it; 0 where nobody measured.
+struct Ceilings {
+  double memory_bytes_s = 0;              // of the device; of the host for a host pair
+  std::map<std::string, double> flops_s;  // by type of math
+  std::string source;                     // as in Floor
+};
+
+// What a run of a variant must do at least. Bytes are of one kind; a variant that declares none in device memory gives the sum
+// of the others.
+struct DeclaredCost {
+  double flops = 0, bytes = 0;
+  std::string math;      // "bf16"; empty without FLOPs
+  std::string bytes_of;  // "device memory", "host memory", "host to device", "device to host", "peer", "several"; empty without
+};
+
 struct Accuracy {
   double relative_l2 = 0;  // against the float64 reference, on the samples
   double max_error = 0;    // largest |x - r| / (|r| + rms(r))
@@ -117,7 +132,7 @@ struct VariantResult {
   std::vector<Metric> metrics;
   double prepare_ms = 0;  // one-time work declared by the variant
   bool changes_precision = false;
-  double flops = 0, bytes = 0;  // declared cost
+  DeclaredCost cost;
   MemoryUse memory;
   std::map<std::string, std::string> output_digests;  // hex, after the last verification with the run's seed
 };
@@ -143,6 +158,7 @@ struct PairResult {
   Status status = Status::passed;
   std::string reason;                   // of a skip or failure, one clause; what to do in `problems`
   std::vector<VariantResult> variants;  // baseline first
+  std::optional<Ceilings> ceilings;     // absent where none is known
   std::string best;                     // name of the best optimized variant; empty when none may be claimed
   std::string judged_by = "time";
   std::string timing_mode = "events";

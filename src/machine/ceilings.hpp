@@ -40,6 +40,8 @@ struct Peaks {
   std::string memory_source;                 // "datasheet", "memory clock x bus width"
 };
 Peaks theoretical_peaks(const Gpu& gpu);
+double pcie_bytes_s(int generation, int width);  // one direction, line code taken off
+double memory_clock_bytes_s(const Gpu& gpu);     // two transfers a clock, as drivers state the clocks of HBM and GDDR
 
 struct FloorTime {
   double seconds = 0;  // 0: the cost names nothing that has a ceiling

@@ -103,7 +103,7 @@ void governor(const fs::path& root, Findings& findings) {
   else if (name == "performance" || name == "schedutil") findings.push_back({"CPU governor", Level::ok, name, ""});
   else
     findings.push_back({"CPU governor", Level::warning, name + "; CPU clocks ramp up during measurements",
-                        "sudo cpupower frequency-set -g performance (scripts/ has it as a step)"});
+                        "sudo scripts/system-tuning.sh --apply --only governor; --reset undoes it"});
 }
 
 void limits(const fs::path& root, Findings& findings) {

@@ -104,6 +104,8 @@ bool has_dsmem(const Gpu& gpu) {
   return gpu.attributes.empty() || gpu.attribute(cudaDevAttrClusterLaunch) != 0;
 }
 
+bool has_tma(const Gpu& gpu) { return gpu.sm >= 90; }
+
 Answer tcgen05_support(const Gpu& gpu) {
   if (gpu.sm == 100 || gpu.sm == 103 || gpu.sm == 110) return {true, sm_text(gpu.sm) + " has tcgen05 and tensor memory"};
   if (gpu.sm == 120 || gpu.sm == 121)

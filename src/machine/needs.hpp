@@ -25,6 +25,8 @@ double memory_scale(const Machine& machine, const std::vector<int>& gpus);
 
 // Distributed shared memory between the blocks of a cluster.
 bool has_dsmem(const Gpu& gpu);
+// The tensor memory accelerator: bulk and tensor copies of compute capability 9.0 and above.
+bool has_tma(const Gpu& gpu);
 
 struct Answer {
   bool yes = false;

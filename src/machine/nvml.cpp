@@ -11,44 +11,9 @@
 
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "machine/nvml_functions.hpp"
 
 namespace aisp::machine {
-
-// NVML's own interface, as far as it is used: its header is not part of the toolkit's compiler packages. Every function returns 0
-// for success; a pointer stays null when the library has no such function.
-struct NvmlFunctions {
-  using Device = void*;
-  struct Process {
-    unsigned pid;
-    unsigned long long memory_bytes;
-    unsigned gpu_instance, compute_instance;
-  };
-  struct Utilization {
-    unsigned gpu, memory;
-  };
-  struct Memory {
-    unsigned long long total, free, used;
-  };
-  using ReadUnsigned = int (*)(Device, unsigned*);
-  using ReadTyped = int (*)(Device, unsigned type, unsigned*);
-  using ReadTwo = int (*)(Device, unsigned*, unsigned*);
-  using ReadLong = int (*)(Device, unsigned long long*);
-
-  int (*init)() = nullptr;
-  const char* (*error_string)(int) = nullptr;
-  int (*system_driver_version)(char*, unsigned) = nullptr;
-  int (*by_uuid)(const char*, Device*) = nullptr;
-  ReadTyped clock = nullptr, max_clock = nullptr, temperature = nullptr;
-  ReadUnsigned power = nullptr, power_limit = nullptr, power_default = nullptr;
-  ReadTwo power_range = nullptr, ecc_mode = nullptr, mig_mode = nullptr;
-  ReadLong throttle = nullptr, energy = nullptr;
-  int (*ecc_errors)(Device, int error_type, int counter_type, unsigned long long*) = nullptr;
-  ReadUnsigned persistence = nullptr, compute_mode = nullptr;
-  ReadUnsigned pcie_generation = nullptr, pcie_generation_max = nullptr, pcie_width = nullptr, pcie_width_max = nullptr;
-  int (*utilization)(Device, Utilization*) = nullptr;
-  int (*memory)(Device, Memory*) = nullptr;
-  int (*processes)(Device, unsigned*, Process*) = nullptr;
-};
 
 namespace {
 
@@ -87,14 +52,13 @@ void bind_all(NvmlFunctions& f, const std::function<void*(const char*)>& symbol)
   look_up(f.utilization, symbol, {"nvmlDeviceGetUtilizationRates"});
   look_up(f.memory, symbol, {"nvmlDeviceGetMemoryInfo"});
   look_up(f.processes, symbol, {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
-}
-
-// Calls `function` with `arguments` and the address of a T; the T when the call succeeds.
-template <class T, class F, class... Arguments>
-std::optional<T> ask(F function, Arguments... arguments) {
-  T value{};
-  if (function == nullptr || function(arguments..., &value) != 0) return std::nullopt;
-  return value;
+  look_up(f.link_state, symbol, {"nvmlDeviceGetNvLinkState"});
+  look_up(f.link_version, symbol, {"nvmlDeviceGetNvLinkVersion"});
+  look_up(f.link_remote_type, symbol, {"nvmlDeviceGetNvLinkRemoteDeviceType"});
+  look_up(f.link_remote_pci, symbol, {"nvmlDeviceGetNvLinkRemotePciInfo_v2"});
+  look_up(f.field_values, symbol, {"nvmlDeviceGetFieldValues"});
+  look_up(f.cpu_affinity, symbol, {"nvmlDeviceGetCpuAffinity"});
+  look_up(f.common_ancestor, symbol, {"nvmlDeviceGetTopologyCommonAncestor"});
 }
 
 std::optional<int> as_int(std::optional<unsigned> value) {

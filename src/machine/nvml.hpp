@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "machine/machine.hpp"
+#include "machine/topology.hpp"
 
 namespace aisp::machine {
 
@@ -33,6 +34,11 @@ class NvmlDevice {
   std::optional<std::uint64_t> throttle_reasons() const;
   std::vector<GpuProcess> compute_processes() const;
   GpuCondition condition() const;
+
+  // Empty with a reason in `why_not` when there are none, or nothing is told of them.
+  std::vector<NvLink> nvlinks(std::string& why_not) const;
+  std::vector<int> nearest_cpus() const;                              // empty: not told
+  std::optional<int> common_ancestor(const NvmlDevice& other) const;  // nvmlGpuTopologyLevel_t
 
  private:
   const NvmlFunctions* functions_;

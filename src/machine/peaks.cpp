@@ -4,46 +4,10 @@
 #include <array>
 
 #include "machine/ceilings.hpp"
+#include "machine/gpu_specs.hpp"
 
 namespace aisp::machine {
 namespace {
-
-struct Memory {
-  std::string_view part;  // of the GPU's name; the first that fits counts
-  double bytes_s;
-};
-
-// Makers' data sheets. Where a name covers several products, the fastest.
-constexpr std::array memories = {
-    Memory{"GB300", 8.0e12},
-    Memory{"GB200", 8.0e12},
-    Memory{"B300", 8.0e12},
-    Memory{"B200", 8.0e12},
-    Memory{"GB10", 0.301e12},
-    Memory{"GH200 144G", 4.9e12},
-    Memory{"GH200 480GB", 4.0e12},
-    Memory{"H200", 4.8e12},
-    Memory{"H100 NVL", 3.94e12},
-    Memory{"H100 PCIe", 2.04e12},
-    Memory{"H100", 3.36e12},
-    Memory{"H800", 3.36e12},
-    Memory{"H20", 4.0e12},
-    Memory{"A100 80GB PCIe", 1.94e12},
-    Memory{"A100-PCIE-40GB", 1.56e12},
-    Memory{"A100-SXM4-40GB", 1.56e12},
-    Memory{"A100", 2.04e12},
-    Memory{"A800", 2.04e12},
-    Memory{"A30", 0.934e12},
-    Memory{"A40", 0.696e12},
-    Memory{"A10G", 0.601e12},
-    Memory{"A10", 0.601e12},
-    Memory{"L40S", 0.865e12},
-    Memory{"L40", 0.865e12},
-    Memory{"L4", 0.301e12},
-    Memory{"RTX 4090", 1.01e12},
-    Memory{"RTX 5090", 1.80e12},
-    Memory{"RTX PRO 6000", 1.80e12},
-};
 
 struct Units {
   int sm;
@@ -67,15 +31,9 @@ const Units& units_of(int sm) {
   return *std::find_if(units.begin(), units.end(), [](const Units& entry) { return entry.sm == 100; });
 }
 
-// PCI Express: transfers per second and lane times the line code's efficiency, in bytes and one direction.
-double pcie_bytes_s(int generation, int width) {
-  constexpr std::array per_lane = {0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
-  const int known = std::clamp(generation, 1, static_cast<int>(per_lane.size()));
-  return per_lane[static_cast<std::size_t>(known - 1)] * width;
-}
-
-// NVLink of the chip's generation to all its peers together, one direction; 0 where the family has none.
-double nvlink_bytes_s(int sm) {
+// NVLink to all peers together, one direction: the product's, else that of the chip's generation; 0 where there is none.
+double nvlink_bytes_s(const GpuSpec* spec, int sm) {
+  if (spec != nullptr && spec->link_bytes_s.known()) return spec->link_bytes_s.value / 2;
   if (sm == 80) return 300e9;
   if (sm == 86) return 56.25e9;
   if (sm == 90) return 450e9;
@@ -95,22 +53,31 @@ double host_link_bytes_s(const Gpu& gpu, double memory_bytes_s) {
 
 }  // namespace
 
+// PCI Express: transfers per second and lane times the line code's efficiency, in bytes and one direction.
+double pcie_bytes_s(int generation, int width) {
+  constexpr std::array per_lane = {0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
+  const int known = std::clamp(generation, 1, static_cast<int>(per_lane.size()));
+  return per_lane[static_cast<std::size_t>(known - 1)] * width;
+}
+
+double memory_clock_bytes_s(const Gpu& gpu) {
+  return static_cast<double>(gpu.memory_clock_khz) * 1e3 * 2 * gpu.memory_bus_bits / 8;
+}
+
 Peaks theoretical_peaks(const Gpu& gpu) {
   Peaks peaks;
-  const auto known = std::find_if(memories.begin(), memories.end(),
-                                  [&](const Memory& entry) { return gpu.name.find(entry.part) != std::string::npos; });
-  if (known != memories.end()) {
-    peaks.memory_bytes_s = known->bytes_s;
+  const GpuSpec* const spec = spec_of_reported(gpu.name);
+  if (spec != nullptr) {
+    peaks.memory_bytes_s = spec->memory_limit_bytes_s;
     peaks.memory_source = "datasheet";
   } else {
-    // Two transfers a clock: how drivers state the clocks of HBM and GDDR.
-    peaks.memory_bytes_s = static_cast<double>(gpu.memory_clock_khz) * 1e3 * 2 * gpu.memory_bus_bits / 8;
+    peaks.memory_bytes_s = memory_clock_bytes_s(gpu);
     peaks.memory_source = "memory clock x bus width";
   }
   const double sm_clocks_s = static_cast<double>(gpu.sm_count) * gpu.clock_khz * 1e3;
   for (std::size_t i = 0; i < math_kinds; ++i) peaks.flops_s[i] = units_of(gpu.sm).per_clock[i] * sm_clocks_s;
   peaks.pcie_bytes_s = host_link_bytes_s(gpu, peaks.memory_bytes_s);
-  peaks.peer_bytes_s = std::max(nvlink_bytes_s(gpu.sm), peaks.pcie_bytes_s);
+  peaks.peer_bytes_s = std::max(nvlink_bytes_s(spec, gpu.sm), peaks.pcie_bytes_s);
   return peaks;
 }
 

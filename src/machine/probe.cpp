@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "machine/host.hpp"
 #include "machine/json.hpp"
+#include "machine/probe_answer.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -50,32 +51,27 @@ Machine without_gpus(const std::string& error, const std::string& advice) {
 
 }  // namespace
 
-Machine probe(double limit_s, const std::string& executable) try {
+ProbeAnswer ask_child(const std::string& command, double limit_s, const std::string& executable) try {
   const std::string see_smi = "look at nvidia-smi and the kernel's log (dmesg); scripts/reset-gpu.sh or a reboot may help";
-  base::Child child{{.argv = {executable, "__probe", std::to_string(base::Child::result_fd_in_child)}, .result_pipe = true}};
+  base::Child child{{.argv = {executable, command, std::to_string(base::Child::result_fd_in_child)}, .result_pipe = true}};
   const Reading reading = read_until(child.result_fd(), base::monotonic_s() + limit_s);
   if (!reading.complete) {
     child.terminate(0.5);
-    return without_gpus("the CUDA driver did not answer within " + base::human_duration(limit_s), see_smi);
+    return {{}, "the CUDA driver did not answer within " + base::human_duration(limit_s), see_smi};
   }
   const std::optional<base::ExitState> state = child.wait(5);
   if (state && state->signalled)
-    return without_gpus("the CUDA driver crashed the process that asked it (" + state->text() + ")", see_smi);
-  const nlohmann::json json = nlohmann::json::parse(reading.text, nullptr, false);
-  if (!json.is_object())
-    return without_gpus(
-        "the process that asks the CUDA driver gave no answer (" + (state ? state->text() : std::string{"it hangs"}) + ")",
-        see_smi);
-  return json.get<Machine>();
+    return {{}, "the CUDA driver crashed the process that asked it (" + state->text() + ")", see_smi};
+  nlohmann::json json = nlohmann::json::parse(reading.text, nullptr, false);
+  if (json.is_object()) return {std::move(json), {}, {}};
+  const std::string ending = state ? state->text() : std::string{"it hangs"};
+  return {{}, "the process that asks the CUDA driver gave no answer (" + ending + ")", see_smi};
 } catch (const base::Error& error) {
-  return without_gpus(error.what(), "check the limits on processes (ulimit -u) and the program's file");
-} catch (const nlohmann::json::exception& error) {
-  return without_gpus(std::string{"the process that asks the CUDA driver gave an unreadable answer: "} + error.what(),
-                      "build aisp anew");
+  return {{}, error.what(), "check the limits on processes (ulimit -u) and the program's file"};
 }
 
-int probe_main(int fd) {
-  const std::string text = nlohmann::json(probe_here()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+int write_answer(int fd, const nlohmann::json& answer) {
+  const std::string text = answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string_view rest = text;
   while (!rest.empty()) {
     const ssize_t written = ::write(fd, rest.data(), rest.size());
@@ -84,5 +80,15 @@ int probe_main(int fd) {
   }
   return static_cast<int>(base::Exit::good);
 }
+
+Machine probe(double limit_s, const std::string& executable) try {
+  const ProbeAnswer answer = ask_child("__probe", limit_s, executable);
+  return answer.error.empty() ? answer.json.get<Machine>() : without_gpus(answer.error, answer.advice);
+} catch (const nlohmann::json::exception& error) {
+  return without_gpus(std::string{"the process that asks the CUDA driver gave an unreadable answer: "} + error.what(),
+                      "build aisp anew");
+}
+
+int probe_main(int fd) { return write_answer(fd, probe_here()); }
 
 }  // namespace aisp::machine

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "report/numbers.hpp"
+#include "report/quote.hpp"
 
 namespace aisp::report {
 namespace {
@@ -17,19 +18,6 @@ constexpr auto columns = std::to_array<std::string_view>(
      "min_ms",  "max_ms",           "p95_ms",  "p99_ms",      "iterations",     "speedup",   "speedup_low", "speedup_high",
      "verdict", "percent_of_floor", "limiter", "relative_l2", "scale",          "reason"});
 
-std::string quoted(const std::string& field) {
-  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
-  std::string result = "\"";
-  for (const char c : field) result += c == '"' ? "\"\"" : std::string(1, c);
-  return result + "\"";
-}
-
-std::string line(const std::vector<std::string>& fields) {
-  std::string text;
-  for (std::size_t i = 0; i < fields.size(); ++i) text += (i > 0 ? "," : "") + quoted(fields[i]);
-  return text + "\r\n";
-}
-
 std::string number(double value) { return fmt::format("{:.9g}", value); }
 
 std::string row_without_variant(const evidence::PairResult& pair) {
@@ -38,7 +26,7 @@ std::string row_without_variant(const evidence::PairResult& pair) {
   fields[3] = to_string(pair.status);
   fields[columns.size() - 2] = number(pair.scale);
   fields[columns.size() - 1] = pair.reason;
-  return line(fields);
+  return csv_line(fields);
 }
 
 std::string row(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
@@ -62,13 +50,13 @@ std::string row(const evidence::PairResult& pair, const evidence::VariantResult&
   fields.push_back(variant.accuracy ? number(variant.accuracy->relative_l2) : "");
   fields.push_back(number(pair.scale));
   fields.push_back(variant.reason.empty() ? pair.reason : variant.reason);
-  return line(fields);
+  return csv_line(fields);
 }
 
 }  // namespace
 
 std::string suite_csv(const evidence::SuiteResult& suite) {
-  std::string text = line({columns.begin(), columns.end()});
+  std::string text = csv_line({columns.begin(), columns.end()});
   for (const evidence::PairResult& pair : suite.pairs) {
     if (pair.variants.empty()) text += row_without_variant(pair);
     for (const evidence::VariantResult& variant : pair.variants) text += row(pair, variant);

@@ -27,6 +27,13 @@ std::string floor_text(const evidence::Floor& floor) {
   return fmt::format("{:.0f} % of {} ({})", floor.percent, floor.limiter, floor.ceiling);
 }
 
+std::string machine_text(const evidence::Recorded& recorded) {
+  if (recorded.gpu.empty()) return recorded.cpu;
+  const std::string limit =
+      recorded.power_limit_w > 0 ? fmt::format(", power limit {} W", base::significant(recorded.power_limit_w)) : "";
+  return fmt::format("{}, driver {}, CUDA {}{}", recorded.gpu, recorded.driver, recorded.cuda, limit);
+}
+
 SpeedupRange range_of_best(const evidence::SuiteResult& suite) {
   SpeedupRange range;
   double logarithms = 0;

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "evidence/expectations.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::report {
@@ -14,6 +15,9 @@ const evidence::Speedup* claimable(const evidence::PairResult& pair, const evide
 std::string speedup_text(const evidence::Speedup& speedup);       // "3.04x [3.02, 3.06]"
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
 std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"
+
+// "NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W"; the CPU of a host pair.
+std::string machine_text(const evidence::Recorded& recorded);
 
 // Geometric mean; 0 for none.
 struct SpeedupRange {

@@ -2,10 +2,13 @@
 #include "run/assemble.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
+#include "machine/ceilings.hpp"
 #include "measure/statistics.hpp"
 
 namespace aisp::run {
@@ -27,6 +30,25 @@ std::vector<double> judged(const std::vector<measure::Sample>& samples, const Ju
 }
 
 }  // namespace
+
+evidence::DeclaredCost declared(const Cost& cost) {
+  evidence::DeclaredCost result{.flops = cost.flops, .bytes = cost.bytes};
+  if (cost.flops > 0) result.math = machine::name_of(cost.math);
+  if (cost.bytes > 0) {
+    result.bytes_of = "device memory";
+    return result;
+  }
+  const std::array<std::pair<double, std::string_view>, 4> kinds{{{cost.host_bytes, "host memory"},
+                                                                  {cost.host_to_device, "host to device"},
+                                                                  {cost.device_to_host, "device to host"},
+                                                                  {cost.peer_bytes, "peer"}}};
+  for (const auto& [bytes, kind] : kinds) {
+    if (bytes <= 0) continue;
+    result.bytes += bytes;
+    result.bytes_of = result.bytes_of.empty() ? kind : "several";
+  }
+  return result;
+}
 
 double Judge::operator()(const measure::Sample& sample) const {
   if (metric.empty()) return corrected(sample, offset_ms);

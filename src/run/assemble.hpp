@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // From samples to results: offsets taken out, summaries, speedups, tokens and metrics.
 #pragma once
+#include <aisp/workload.hpp>
+
 #include <vector>
 
 #include "evidence/result.hpp"
 #include "measure/sample.hpp"
 
 namespace aisp::run {
+
+evidence::DeclaredCost declared(const Cost& cost);
 
 // The value that decides between variants, one a sample.
 struct Judge {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/text.hpp"
@@ -64,6 +65,20 @@ evidence::GpuState Ground::sample() const {
   if (!machine_->nvml) return {};
   const machine::GpuSample sample = machine_->nvml->sample().value_or(machine::GpuSample{});
   return {sample.sm_clock_mhz, sample.memory_clock_mhz, sample.power_w, sample.temperature_c, sample.throttle_reasons};
+}
+
+std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::VariantResult>& variants) const {
+  const machine::Ceilings& known = machine_->ceilings;
+  evidence::Ceilings used{.source = known.source};
+  for (const evidence::VariantResult& variant : variants) {
+    if (variant.cost.bytes_of == "device memory") used.memory_bytes_s = std::max(known.copy_bytes_s, known.read_bytes_s);
+    if (variant.cost.bytes_of == "host memory") used.memory_bytes_s = known.host_copy_bytes_s;
+    for (std::size_t i = 0; i < machine::math_kinds; ++i)
+      if (machine::name_of(static_cast<Math>(i)) == variant.cost.math && known.flops_s[i] > 0)
+        used.flops_s[variant.cost.math] = known.flops_s[i];
+  }
+  if (used.memory_bytes_s <= 0 && used.flops_s.empty()) return std::nullopt;
+  return used;
 }
 
 std::optional<evidence::Floor> Ground::floor(const Cost& cost, double median_ms,

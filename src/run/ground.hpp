@@ -22,6 +22,8 @@ class Ground {
   std::optional<std::string> unmet(const Needs& needs, Device device) const;  // the reason to skip, nothing when all is met
   double memory_scale() const;                                                // R05, by the smallest of the GPUs
   evidence::GpuState sample() const;                                          // of the first GPU, now
+  // Those that the variants' costs name; nothing where none of them is known.
+  std::optional<evidence::Ceilings> ceilings(const std::vector<evidence::VariantResult>& variants) const;
   // Nothing where no ceiling is known for what the cost names.
   std::optional<evidence::Floor> floor(const Cost& cost, double median_ms, const std::vector<evidence::GpuState>& states) const;
   // A time that the chip cannot reach, with the arithmetic.

@@ -123,11 +123,10 @@ void PairRun::set_up() {
   result_.scale = request_.scale * ground_->memory_scale();
   session_ = std::make_unique<pair::Session>(pair_, session_options(false));
   for (evidence::VariantResult& variant : result_.variants) {
-    const Cost cost = session_->workload().variant_cost(variant.name);
-    variant.flops = cost.flops;
-    variant.bytes = cost.bytes > 0 ? cost.bytes : cost.host_bytes + cost.host_to_device + cost.device_to_host + cost.peer_bytes;
+    variant.cost = declared(session_->workload().variant_cost(variant.name));
     variant.memory.device_allocated_bytes = session_->device_bytes();
   }
+  result_.ceilings = ground_->ceilings(result_.variants);
 }
 
 // Code loading, allocation and library set-up included: what the first call in a new process costs. False when a variant failed.

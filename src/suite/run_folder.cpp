@@ -105,14 +105,14 @@ RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id
 fs::path find_run(const fs::path& artifacts, const std::string& run) {
   if (run == "latest") {
     if (const fs::path folder = newest(runs_below(artifacts)); !folder.empty()) return folder;
-    throw Error{Exit::usage, fmt::format("--resume latest: there is no run below {}", artifacts.string())};
+    throw Error{Exit::usage, fmt::format("latest: there is no run below {}", artifacts.string())};
   }
   for (const fs::path& folder : {artifacts / run, fs::path{run}})
     if (is_run_folder(folder)) return folder.has_filename() ? folder : folder.parent_path();
   std::vector<std::string> names;
   for (const fs::path& folder : runs_below(artifacts)) names.push_back(folder.filename().string());
   const std::vector<std::string> near = base::nearest(names, run, 3);
-  throw Error{Exit::usage, fmt::format("--resume: there is no run '{}' below {}{}", run, artifacts.string(),
+  throw Error{Exit::usage, fmt::format("there is no run '{}', here or below {}{}", run, artifacts.string(),
                                        near.empty() ? "" : fmt::format("; did you mean {}?", base::join(near, ", ")))};
 }
 

@@ -34,7 +34,7 @@ class RunFolder {
   bool is_new_;
 };
 
-// The folder that `run` names, as for reopen().
+// The folder that `run` names, as for reopen(). Throws base::Error (usage) when there is none.
 std::filesystem::path find_run(const std::filesystem::path& artifacts, const std::string& run);
 // Has our results or our manifest in it.
 bool is_run_folder(const std::filesystem::path& folder);

@@ -87,19 +87,9 @@ class VariantCheck {
         continue;
       }
       const pair::Norms norms = pair::compare(first_[i].elements(), baseline.first_[i].elements());
-      const Tolerance limits = limits_of(i);
       outcome_.accuracy.versus_baseline_l2 = std::max(outcome_.accuracy.versus_baseline_l2, norms.relative_l2());
-      if (limits.kind == Tolerance::Kind::exact) {
-        if (norms.mismatches != 0)
-          fail("baseline",
-               fmt::format("{} of {} elements of {} differ from the baseline's", norms.mismatches, written_.lengths[i], name(i)));
-      } else if (!variant_.changes_precision &&
-                 (!(norms.relative_l2() <= 2 * limits.relative_l2) || !(norms.largest_element_error <= 2 * limits.element))) {
-        fail("baseline",
-             fmt::format(
-                 "{} differs from the baseline's: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
-                 name(i), norms.relative_l2(), 2 * limits.relative_l2, norms.largest_element_error, 2 * limits.element));
-      }
+      const bool may_differ = variant_.changes_precision && limits_of(i).kind != Tolerance::Kind::exact;
+      if (const std::string text = difference(norms, i, "the baseline's"); !text.empty() && !may_differ) fail("baseline", text);
     }
   }
 
@@ -165,7 +155,10 @@ class VariantCheck {
         first_[i].sort();
         second.sort();
       }
-      repeatable &= pair::compare(second.elements(), first_[i].elements()).mismatches == 0;
+      const pair::Norms norms = pair::compare(second.elements(), first_[i].elements());
+      repeatable &= norms.mismatches == 0;
+      if (const std::string text = difference(norms, i, "the first run's on the same inputs"); !text.empty())
+        fail("second_run", text, "compute everything in every run");
       outcome_.digests[buffer.name] =
           pair::digest(first_[i].elements().data, first_[i].elements().bytes(), first_[i].elements().gpu);
     }
@@ -193,6 +186,19 @@ class VariantCheck {
     if (!options_.check_memory || !leaks_.grew()) return;
     run_once(poisons[1]);
     if (leaks_.grew()) fail("memory", leaks_.text(), "free what the run allocates, or allocate it in the constructor");
+  }
+
+  // Why the i-th output is not what it was compared with, or nothing. Twice the limits: each may be off by once.
+  std::string difference(const pair::Norms& norms, std::size_t i, std::string_view other) const {
+    const Tolerance limits = limits_of(i);
+    if (limits.kind == Tolerance::Kind::exact)
+      return norms.mismatches == 0
+                 ? std::string{}
+                 : fmt::format("{} of {} elements of {} differ from {}", norms.mismatches, written_.lengths[i], name(i), other);
+    if (norms.relative_l2() <= 2 * limits.relative_l2 && norms.largest_element_error <= 2 * limits.element) return {};
+    return fmt::format("{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
+                       name(i), other, norms.relative_l2(), 2 * limits.relative_l2, norms.largest_element_error,
+                       2 * limits.element);
   }
 
   Tolerance limits_of(std::size_t i) const {

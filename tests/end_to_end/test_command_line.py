@@ -211,6 +211,30 @@ class Doctor(EndToEnd):
                 self.assertTrue(finding["advice"], finding)
 
 
+    def test_topology(self):
+        finished = self.call("doctor", "--topology")
+        self.assert_code(finished, 0)
+        self.assertEqual(finished.err, "")
+        for label in ("CPU", "caches", "memory", "pages", "NUMA", "network"):
+            self.assertRegex(finished.out, rf"(?m)^  {label} +\S")
+        self.assertLessEqual(max(map(len, finished.out.splitlines())), 100)
+        gpus = json.loads(self.call("doctor", "--json").out)["machine"]["gpus"]
+        for gpu in gpus:
+            self.assertIn(f"GPU {gpu['ordinal']}  {gpu['name']}\n", finished.out)
+        if not gpus:
+            self.assertEqual(len(re.findall(r"no CUDA device: \w", finished.out)), 1)
+
+    def test_topology_without_a_gpu_says_why(self):
+        hidden = {"CUDA_VISIBLE_DEVICES": ""}
+        finished = self.call("doctor", "--topology", env=hidden)
+        self.assert_code(finished, 0)
+        self.assertIn("no CUDA device: ", finished.out)
+        topology = json.loads(self.call("doctor", "--topology", "--json", env=hidden).out)
+        self.assertEqual(topology["gpus"], [])
+        self.assertTrue(next(unknown["why"] for unknown in topology["unknown"] if unknown["what"] == "GPUs"))
+        self.assertGreater(topology["host"]["memory_bytes"], 0)
+
+
 class Clean(EndToEnd):
     def test_removes_runs_and_nothing_else(self):
         for name in ("first", "second"):

@@ -200,7 +200,7 @@ class Lies(PairGoesWrong):
         self.lie("stale_output")
 
     def test_skipped_work(self):
-        self.lie("skipped_work")
+        self.lie("skipped_work", "first run")
 
     def test_input_independent_output(self):
         self.lie("input_independent", "input")

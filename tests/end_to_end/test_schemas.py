@@ -16,15 +16,23 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("configuration", "doctor", "manifest", "result", "results-log", "suite", "targets")
+NAMES = ("analysis", "comparison", "configuration", "doctor", "estimate", "expectations", "history", "manifest", "result", "results-log",
+          "selftest", "specs", "suite", "targets", "topology")
 
-UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2)|^(milliseconds|percent|bytes|flops))$")
+UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
 NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests", "tokens", "samples", "mean", "median", "std", "min", "max",
-           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "max_error", "limit_max_error", "throttle_reasons",
+           "exit_status", "measurements", "before", "after", "p_value",
+           "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high",
+           "percent_of_floor", "runs", "max_error", "limit_max_error", "throttle_reasons",
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
-           "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max"}
+           "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "generation", "generation_max", "width", "width_max",
+           "sockets", "cores", "total", "free", "distances", "level", "ways", "sms_per_gpc", "unplaced_sms", "threads_per_sm", "warps_per_sm",
+           "blocks_per_sm", "threads_per_block", "registers_per_sm", "registers_per_block", "max_cluster_size", "copy_engines", "link", "gpu",
+           "performance_rank", "parameters", "active_parameters", "layers", "hidden",
+           "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
+           "ridge_batch", "ridge_batch_weights_alone", "mfu", "m", "k", "n"}
 
 
 def load(name):
@@ -219,6 +227,47 @@ class RealOutput(EndToEnd):
         levels = ["ok", "info", "warning", "problem"]
         self.assertEqual(report["worst"], max((finding["level"] for finding in report["findings"]), key=levels.index))
 
+    def test_topology(self):
+        finished = self.call("doctor", "--topology", "--json")
+        self.assert_code(finished, 0)
+        topology = json.loads(finished.out)
+        self.assert_valid(topology, "topology")
+        self.assertTrue(topology["gpus"] or "GPUs" in [unknown["what"] for unknown in topology["unknown"]])
+        doctor = json.loads(self.call("doctor", "--json").out)["machine"]
+        self.assertEqual([gpu["uuid"] for gpu in topology["gpus"]], [gpu["uuid"] for gpu in doctor["gpus"]])
+        self.assertEqual([node["cpus"] for node in topology["host"]["numa"]], [node["cpus"] for node in doctor["host"]["numa"]])
+
+    def test_specs(self):
+        specs = json.loads(self.call("specs", "--json").out)
+        self.assert_valid(specs, "specs")
+        for gpu in specs["gpus"]:
+            stated = {name for name, value in gpu.items() if isinstance(value, (int, float)) and not name.startswith("ridge")}
+            self.assertEqual(set(gpu["sources"]), stated, gpu["key"])
+        h100 = json.loads(self.call("specs", "h100-sxm", "--json").out)["gpus"]
+        self.assertEqual([round(gpu["ridge_bf16_flop_per_byte"]) for gpu in h100], [295])
+
+    def test_estimate(self):
+        for arguments in ((), ("--tokens-per-second", "5000"), ("--dtype", "fp4", "--context", "1", "--gpus", "3")):
+            for model in ("llama-3-8b", "mixtral-8x7b", "deepseek-v3"):
+                self.assert_valid(json.loads(self.call("estimate", "--model", model, *arguments, "--json").out), "estimate")
+
+    def test_recorded_expectations(self):
+        finished = self.run_pairs("ch90:good", flags=("--update-expectations", "--expectations-dir", "recorded"))
+        self.assert_code(finished, 0)
+        file = self.read(self.work / "recorded/host/ch90.json", "expectations")
+        self.assertEqual({name: variant["role"] for name, variant in file["pairs"]["good"]["variants"].items()},
+                         {"doubled": "optimized", "added": "optimized", "library": "peer"})
+
+    def test_analysis_comparison_and_history(self):
+        self.assert_code(self.run_pairs("ch90:good,ch90:tokens", flags=("--run-id", "a", "--update-expectations")), 0)
+        self.run_pairs("ch90:good,ch90:tokens,ch94:wrong_result,ch95:gpu_only", flags=("--run-id", "b"))
+        for name, arguments in (("analysis", ("analyze", "b")), ("comparison", ("compare", "a", "b")), ("comparison", ("compare", "b")),
+                                ("history", ("analyze", "--history"))):
+            with self.subTest(arguments):
+                value = json.loads(self.call(*arguments, "--json", "-").out)
+                self.assert_valid(value, name)
+                self.assertTrue(value.get("rows") or value.get("metrics") or value.get("series"))
+
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.
         passed = json.loads((SOURCE / "tests/report/golden/suite.json").read_text())["pairs"][0]
@@ -297,6 +346,18 @@ class Refusals(EndToEnd):
         self.assert_refused(configuration, "configuration", ("seed", "value"), "8", "'integer'")
         self.assert_refused(configuration, "configuration", ("iteratons",), {"value": 1, "origin": "flag"}, "unexpected")
 
+    def test_expectations(self):
+        self.run_pairs("ch90:good", flags=("--update-expectations",))
+        recorded = json.loads((self.work / "expectations/host/ch90.json").read_text())
+        good = ("pairs", "good")
+        for place, new, word in (((*good, "source_digest"), "abc", "does not match"), ((*good, "recorded", "runs"), 0, "less than"),
+                                 ((*good, "variants", "doubled", "role"), "baseline", "is not one of"),
+                                 ((*good, "variants", "doubled", "cost", "math"), "fp12", "is not one of"),
+                                 ((*good, "baseline_cost", "bytes_of"), "paper", "is not one of"), ((*good, "bound"), "luck", "is not one of"),
+                                 ((*good, "ceilings"), {"memory_bytes_s": -1, "flops_s": {}, "source": "x"}, "less than"),
+                                 ((*good, "note"), "", "unexpected"), (("chapter",), ..., "'chapter' is a required")):
+            self.assert_refused(recorded, "expectations", place, new, word)
+
     def test_lists_and_doctor(self):
         targets = json.loads(self.call("list-targets", "--json").out)
         self.assert_refused(targets, "targets", (0, "device"), "tpu", "is not one of")
@@ -305,8 +366,22 @@ class Refusals(EndToEnd):
         doctor = json.loads(self.call("doctor", "--json").out)
         self.assert_refused(doctor, "doctor", ("findings", 0, "level"), "fine", "is not one of")
         self.assert_refused(doctor, "doctor", ("machine", "host", "memory_bytes"), None, "'integer'")
+        topology = json.loads(self.call("doctor", "--topology", "--json").out)
+        self.assert_refused(topology, "topology", ("host", "sockets"), 0, "0 is less than")
+        self.assert_refused(topology, "topology", ("host", "cpus_online"), None, "'integer'")
+        self.assert_refused(topology, "topology", ("unknown",), [{"what": "GPCs", "why": ""}], "''")
+        self.assert_refused(topology, "topology", ("gpus",), [{"ordinal": 0}], "required")
         warning = {"name": "disk", "level": "warning", "what": "full", "advice": ""}
         self.assert_refused(doctor, "doctor", ("findings", 0), warning, "''")
+
+    def test_specs_and_estimate(self):
+        specs = json.loads(self.call("specs", "--json").out)
+        self.assert_refused(specs, "specs", ("gpus", 0, "memory_bytes"), None, "'number'")
+        self.assert_refused(specs, "specs", ("gpus", 0, "sources", "tdp_w"), ..., "'tdp_w' is a required")
+        self.assert_refused(specs, "specs", ("gpus", 0, "fp3_flop_s"), 1, "unexpected")
+        estimate = json.loads(self.call("estimate", "--model", "llama-3-8b", "--json").out)
+        self.assert_refused(estimate, "estimate", ("decode", "bound"), "network", "is not one of")
+        self.assert_refused(estimate, "estimate", ("memory", "weights_bytes"), "16 GB", "'number'")
 
 
 def section(title):

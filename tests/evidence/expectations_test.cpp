@@ -64,6 +64,28 @@ TEST(Expectations, AreRecordedWithTheirRunAndReadBack) {
   EXPECT_TRUE(pair.variants.contains("cublas"));
 }
 
+TEST(Expectations, KeepWhatARooflineNeeds) {
+  const base::ScratchDirectory folder;
+  PairResult pair = pair_with(8);
+  pair.bound = "memory";
+  pair.ceilings = Ceilings{.memory_bytes_s = 4e12, .flops_s = {{"fp32", 5e13}}, .source = "measured"};
+  pair.variants[0].cost = {.flops = 1, .bytes = 2, .math = "fp32", .bytes_of = "device memory"};
+  pair.variants[1].cost = {.flops = 3, .bytes = 4, .math = "bf16", .bytes_of = "device memory"};
+  record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200"));
+  const std::vector<Expectations> all = read_all_expectations(folder.path());
+  ASSERT_EQ(all.size(), 1u);
+  const ExpectedPair& read = all[0].pairs.at("transpose");
+  EXPECT_EQ(read.bound, "memory");
+  EXPECT_EQ(read.baseline, "strided");
+  EXPECT_EQ(read.baseline_cost.bytes, 2);
+  EXPECT_EQ(read.variants.at("tiled").cost.math, "bf16");
+  EXPECT_EQ(read.ceilings->flops_s.at("fp32"), 5e13);
+  // The peer is nearly as fast, and is not ours.
+  EXPECT_EQ(read.variants.at("cublas").role, VariantRole::peer);
+  ASSERT_NE(best_of(read), nullptr);
+  EXPECT_EQ(best_of(read)->first, "tiled");
+}
+
 TEST(Expectations, CoverAllRunsOfTheSameCodeAndStartAnewWithOther) {
   const base::ScratchDirectory folder;
   const Manifest manifest = manifest_of("NVIDIA H200");

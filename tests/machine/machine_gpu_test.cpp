@@ -4,6 +4,7 @@
 #include <aisp/library.hpp>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "aisp_path.hpp"
@@ -13,6 +14,7 @@
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
+#include "machine/topology.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -72,6 +74,18 @@ TEST_F(OnAGpu, TheDoctorHasSomethingToSayAboutIt) {
   for (const Finding& finding : examine(machine_))
     named = named || (finding.name == "GPU 0" && finding.what.starts_with(gpu().name));
   EXPECT_TRUE(named);
+}
+
+TEST_F(OnAGpu, TheTopologyAddsUp) {
+  const Topology topology = probe_topology(120, aisp_path());
+  ASSERT_EQ(topology.gpus.size(), machine_.gpus.size());
+  const ClusterFindings& clusters = topology.gpus[0].clusters;
+  if (!has_dsmem(gpu())) GTEST_SKIP() << clusters.gpcs_error;
+  EXPECT_GE(clusters.max_size, 8) << clusters.max_size_error;
+  ASSERT_FALSE(clusters.sms_per_gpc.empty()) << clusters.gpcs_error;
+  EXPECT_EQ(std::accumulate(clusters.sms_per_gpc.begin(), clusters.sms_per_gpc.end(), clusters.unplaced_sms), gpu().sm_count);
+  // A thread block cluster of the largest size fits into one GPC, a block to an SM, or shares SMs.
+  EXPECT_GE(clusters.sms_per_gpc.front(), 8);
 }
 
 TEST_F(OnAGpu, LocatedLibrariesOpen) {

@@ -49,6 +49,37 @@ int processes(void*, unsigned* count, Process* list) {
   for (unsigned i = 0; i < running; ++i) list[i] = {1'000'000'000 + i, i == 0 ? ~0ull : 4096ull * i, 0, 0};
   return 0;
 }
+// Three links: to a switch, asleep, and one this board does not have.
+int link_state(void*, unsigned link, unsigned* active) { return *active = link == 0 ? 1 : 0, link < 2 ? 0 : link < 3 ? 3 : 2; }
+int link_version(void*, unsigned, unsigned* version) { return *version = 6, 0; }
+int link_remote_type(void*, unsigned, unsigned* type) { return *type = 2, 0; }
+struct PciInfo {
+  char legacy[16];
+  unsigned numbers[5];
+  char address[32];
+};
+int link_remote_pci(void*, unsigned, PciInfo* pci) { return std::strcpy(pci->address, "00000000:C1:00.0"), 0; }
+struct FieldValue {
+  unsigned field, scope;
+  long long timestamp, latency;
+  unsigned type;
+  int status;
+  unsigned long long value;
+};
+int field_values(void*, int count, FieldValue* values) {
+  for (int i = 0; i < count; ++i) {
+    values[i].status = values[i].field == 164 ? 3 : 0;  // only the common speed is told
+    values[i].value = 26'562;
+  }
+  return 0;
+}
+int cpu_affinity(void*, unsigned words, unsigned long* set) {
+  if (words < 2) return 2;
+  set[0] = 0b11;
+  set[1] = 1;
+  return 0;
+}
+int common_ancestor(void*, void*, unsigned* level) { return *level = 50, 0; }
 }  // namespace fake
 
 void* find(const char* name) {
@@ -65,6 +96,13 @@ void* find(const char* name) {
       {"nvmlDeviceGetPowerManagementLimitConstraints", reinterpret_cast<void*>(fake::power_range)},
       {"nvmlDeviceGetPersistenceMode", reinterpret_cast<void*>(fake::refused)},
       {"nvmlDeviceGetComputeRunningProcesses_v3", reinterpret_cast<void*>(fake::processes)},
+      {"nvmlDeviceGetNvLinkState", reinterpret_cast<void*>(fake::link_state)},
+      {"nvmlDeviceGetNvLinkVersion", reinterpret_cast<void*>(fake::link_version)},
+      {"nvmlDeviceGetNvLinkRemoteDeviceType", reinterpret_cast<void*>(fake::link_remote_type)},
+      {"nvmlDeviceGetNvLinkRemotePciInfo_v2", reinterpret_cast<void*>(fake::link_remote_pci)},
+      {"nvmlDeviceGetFieldValues", reinterpret_cast<void*>(fake::field_values)},
+      {"nvmlDeviceGetCpuAffinity", reinterpret_cast<void*>(fake::cpu_affinity)},
+      {"nvmlDeviceGetTopologyCommonAncestor", reinterpret_cast<void*>(fake::common_ancestor)},
   };
   const auto found = functions.find(name);
   return found == functions.end() ? nullptr : found->second;
@@ -102,6 +140,42 @@ TEST(NvmlTest, ListsProcessesHoweverMany) {
   EXPECT_EQ(processes[0].memory_bytes, 0u) << "not told";
   EXPECT_EQ(processes[2].memory_bytes, 8192u);
   EXPECT_EQ(processes[2].name, "") << "a process of another container";
+}
+
+TEST(NvmlTest, DescribesLinks) {
+  const Nvml nvml{find};
+  std::string why_not;
+  const std::vector<NvLink> links = nvml.device("GPU-1")->nvlinks(why_not);
+  ASSERT_EQ(links.size(), 2u);
+  EXPECT_EQ(why_not, "");
+  EXPECT_TRUE(links[0].active);
+  EXPECT_EQ(links[0].version, "4.0") << "6 in NVML's list of versions";
+  EXPECT_EQ(links[0].bytes_s, 26'562'000'000u);
+  EXPECT_EQ(links[0].remote, "NVSwitch");
+  EXPECT_EQ(links[0].remote_pci, "0000:c1:00.0");
+  EXPECT_FALSE(links[1].active);
+  EXPECT_EQ(links[1].remote, "");
+}
+
+TEST(NvmlTest, SaysWhyThereAreNoLinks) {
+  const auto reason = [](int (*state)(void*, unsigned, unsigned*)) {
+    const Nvml nvml{[state](const char* name) {
+      return std::string{name} == "nvmlDeviceGetNvLinkState" ? reinterpret_cast<void*>(state) : find(name);
+    }};
+    std::string why_not;
+    EXPECT_TRUE(nvml.device("GPU-1")->nvlinks(why_not).empty());
+    return why_not;
+  };
+  EXPECT_EQ(reason([](void*, unsigned, unsigned*) { return 3; }), "the driver reports no NVLink on this GPU");
+  EXPECT_EQ(reason([](void*, unsigned, unsigned*) { return 15; }), "NVML does not tell: Driver Not Loaded");
+  EXPECT_EQ(reason(nullptr), "this driver's NVML does not tell");
+}
+
+TEST(NvmlTest, PlacesAGpu) {
+  const Nvml nvml{find};
+  const NvmlDevice device = *nvml.device("GPU-1");
+  EXPECT_THAT(device.nearest_cpus(), testing::ElementsAre(0, 1, 64));
+  EXPECT_EQ(device.common_ancestor(device), 50);
 }
 
 TEST(NvmlTest, SaysWhyItIsOfNoUse) {

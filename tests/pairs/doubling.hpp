@@ -1,46 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the test-only pairs share: out[i] = 2 * in[i] on the host, done honestly. Each pair misbehaves in one way of its own.
+// Test-only pairs are built like those of the self-test.
 #pragma once
-#include <aisp/pair.hpp>
+#include "../../selftest/doubling.hpp"
 
-#include <chrono>
-#include <thread>
-
-namespace aisp::fixtures {
-
-class Doubling : public Workload {
- public:
-  explicit Doubling(Setup& setup, std::size_t full = 64 * 1024)
-      : count_{setup.scaled(full, 64)}, in_{setup.input<float>(count_, uniform(-1, 1))}, out_{setup.output<float>(count_)} {}
-
-  Cost cost() const override {
-    return {.flops = static_cast<double>(count_), .host_bytes = static_cast<double>(in_.bytes() + out_.bytes())};
-  }
-  double expected(std::size_t index) const override { return 2 * in_.host(index); }
-
-  // The same sum twice over, so that `doubled` is clearly faster.
-  void slow(Launch&) {
-    for (int pass = 0; pass < 8; ++pass)
-      for (std::size_t i = 0; i < count_; ++i) {
-        volatile float value = in_.get()[i];
-        out_[i] = value + value;
-      }
-  }
-  void doubled(Launch&) { fill_doubled(); }
-
- protected:
-  void fill_doubled() {
-    for (std::size_t i = 0; i < count_; ++i) out_[i] = 2 * in_.get()[i];
-  }
-
-  std::size_t count_;
-  Input<float> in_;
-  Output<float> out_;
-};
-
-// Never returns, and uses no CPU meanwhile.
-[[noreturn]] inline void hang() {
-  for (;;) std::this_thread::sleep_for(std::chrono::hours{1});
+namespace aisp {
+namespace fixtures = selftest;
 }
-
-}  // namespace aisp::fixtures

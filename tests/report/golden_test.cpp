@@ -16,7 +16,7 @@ namespace aisp::report {
 namespace {
 
 void expect_golden(const std::string& name, const std::string& text) {
-  const std::filesystem::path path = std::filesystem::path{__FILE__}.parent_path() / "golden" / name;
+  const std::filesystem::path path = std::filesystem::path{AISP_SOURCE_DIR} / "tests/report/golden" / name;
   if (std::getenv("AISP_UPDATE_GOLDEN") != nullptr) base::write_atomically(path, text);
   EXPECT_EQ(text, base::read_file(path)) << "differs from " << path;
 }

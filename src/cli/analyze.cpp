@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "cli/gate.hpp"
+#include "cli/output.hpp"
+#include "evidence/history.hpp"
+#include "report/analysis.hpp"
+#include "report/comparison.hpp"
+#include "suite/run_folder.hpp"
+
+namespace aisp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Error;
+using base::Exit;
+using evidence::RunRecord;
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string artifacts_dir = "artifacts";
+  Gate gate;
+  bool strict = false, require_confirmation = false;
+  bool history = false, all = false;
+  bool github = false;
+  std::string csv, junit, json, github_action_benchmark, google_benchmark;
+  std::string color = "auto";
+};
+
+std::vector<fs::path> folders_of(const Options& options) {
+  std::vector<fs::path> folders;
+  for (const std::string& run : options.runs)
+    if (run != "latest") folders.push_back(suite::find_run(options.artifacts_dir, run));
+  if (!folders.empty() && folders.size() == options.runs.size()) return folders;
+  const std::vector<fs::path> found = evidence::timed_runs(options.artifacts_dir);
+  if (found.empty())
+    throw Error{Exit::usage,
+                fmt::format("there is no run below {}; name one, or its place with --artifacts-dir", options.artifacts_dir)};
+  if (options.history && options.runs.empty()) return found;
+  folders.push_back(found.back());
+  return folders;
+}
+
+std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders) {
+  std::vector<RunRecord> runs;
+  std::vector<fs::path> seen;
+  for (const fs::path& folder : folders) {
+    // The same run named twice would confirm itself.
+    const fs::path real = fs::weakly_canonical(folder);
+    if (std::find(seen.begin(), seen.end(), real) != seen.end()) continue;
+    seen.push_back(real);
+    for (RunRecord& run : evidence::read_with_confirmations(folder)) runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+Exit show_history(const Options& options, const std::vector<RunRecord>& runs) {
+  const std::vector<evidence::Series> history = evidence::history(runs);
+  if (!options.json.empty()) print_to(options.json, report::history_json(history));
+  if (history.empty()) {
+    note("aisp: no run holds a timed pair");
+    return Exit::nothing;
+  }
+  if (options.json != "-") print(columns(report::history_rows(history, options.all)) + report::history_notes(history));
+  return Exit::good;
+}
+
+void write_files(const Options& options, const evidence::Analysis& analysis, const std::vector<RunRecord>& runs) {
+  if (!options.csv.empty()) print_to(options.csv, report::proof_of_benefit_csv(analysis));
+  if (!options.junit.empty()) print_to(options.junit, report::junit_xml(analysis));
+  if (!options.github_action_benchmark.empty())
+    print_to(options.github_action_benchmark, report::github_action_benchmark(analysis));
+  if (!options.google_benchmark.empty()) print_to(options.google_benchmark, report::google_benchmark(runs));
+  if (!options.json.empty()) print_to(options.json, report::analysis_json(analysis));
+}
+
+// Nothing else may be on the standard output beside a file that was sent there.
+bool uses_standard_output(const Options& options) {
+  for (const std::string* file :
+       {&options.csv, &options.junit, &options.json, &options.github_action_benchmark, &options.google_benchmark})
+    if (*file == "-") return true;
+  return false;
+}
+
+Exit analyze(const Options& options) {
+  const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
+  const double threshold = threshold_of(options.gate.threshold_percent);
+  const std::vector<RunRecord> runs = read_runs(folders_of(options));
+  if (options.history) return show_history(options, runs);
+  evidence::ExpectationFolder expectations = open_expectations(options.gate.expectations_dir);
+  const evidence::Analysis analysis =
+      evidence::analyze(runs, expectations,
+                        {.threshold = threshold, .strict = options.strict, .require_confirmation = options.require_confirmation});
+  write_files(options, analysis, runs);
+  if (!uses_standard_output(options)) {
+    print(analysis_text(analysis, paint));
+    if (options.github) print(report::github_annotations(analysis));
+  }
+  note_warnings(analysis);
+  return exit_status(analysis);
+}
+
+void add_outputs(CLI::App& command, Options& options) {
+  const auto add_file = [&](const char* name, std::string& file, const char* help) {
+    command.add_option(name, file, help)->type_name("FILE")->group("Output");
+  };
+  add_file("--output-csv", options.csv, "one row a variant, as docs/report-formats.md describes");
+  add_file("--junit", options.junit, "JUnit XML");
+  add_file("--json", options.json, "the analysis as JSON; '-' is the standard output, for every FILE here");
+  add_file("--github-action-benchmark", options.github_action_benchmark, "speedups for that action, tool customBiggerIsBetter");
+  add_file("--google-benchmark", options.google_benchmark, "times as Google Benchmark's JSON");
+  command.add_flag("--github", options.github, "annotations for GitHub Actions after the table")->group("Output");
+  command.add_option("--color", options.color, "auto, always or never [auto]")->type_name("WHEN")->group("Output");
+}
+
+}  // namespace
+
+void add_analyze(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("analyze", "compare runs with recorded expectations; several runs count as one");
+  command->add_option("RUN", options->runs, "runs by name or folder, or latest [latest]");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
+  command->add_option("--expectations-dir", options->gate.expectations_dir, "folder of the recorded expectations [expectations]")
+      ->type_name("DIR");
+  command->add_option("--threshold", options->gate.threshold_percent, "loss of speedup that is a regression, in percent [5]")
+      ->type_name("PERCENT");
+  command->add_flag("--require-confirmation", options->require_confirmation,
+                    "a regression counts only when two measurements show it");
+  command->add_flag("--strict", options->strict, "slower, drifted, stale and pairs that no longer run count as regressions too");
+  command->add_flag("--history", options->history, "lasting changes over many runs instead; without RUN over all");
+  command->add_flag("--all", options->all, "with --history: also series of times without a change");
+  add_outputs(*command, *options);
+  command->footer("Exit status: 0 good, 1 something failed or is missing, 3 regression, 5 nothing to look at.");
+  command->callback([options, &action] { action = [options] { return analyze(*options); }; });
+}
+
+}  // namespace aisp::cli

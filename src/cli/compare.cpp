@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "cli/gate.hpp"
+#include "cli/output.hpp"
+#include "evidence/comparison.hpp"
+#include "report/comparison.hpp"
+#include "suite/run_folder.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using base::Exit;
+using evidence::Change;
+using evidence::Comparison;
+using evidence::MetricChange;
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string artifacts_dir = "artifacts";
+  double threshold_percent = 5;
+  bool all = false;
+  std::string json;
+  std::string color = "auto";
+};
+
+// A process's resident memory is the system's affair as much as the pair's.
+bool counts(const MetricChange& metric) { return metric.change == Change::worse && metric.metric != "host_peak_rss"; }
+
+Exit status_of(const Comparison& comparison) {
+  if (!comparison.run.empty()) return comparison.metrics.empty() ? Exit::nothing : Exit::good;
+  if (comparison.metrics.empty() && comparison.statuses.empty()) return Exit::nothing;
+  for (const evidence::StatusChange& status : comparison.statuses)
+    if (status.before == evidence::Status::passed && status.after != evidence::Status::skipped) return Exit::failed;
+  const bool worse = std::any_of(comparison.metrics.begin(), comparison.metrics.end(), counts);
+  return worse && comparison.same_hardware ? Exit::regression : Exit::good;
+}
+
+std::string summary(const Comparison& comparison) {
+  const auto count = [&](Change change) {
+    return std::count_if(comparison.metrics.begin(), comparison.metrics.end(),
+                         [&](const MetricChange& metric) { return metric.change == change; });
+  };
+  return fmt::format("{} compared: {} worse, {} slightly worse, {} better, {} slightly better{}\n",
+                     base::plural(comparison.metrics.size(), "value"), count(Change::worse), count(Change::slightly_worse),
+                     count(Change::better), count(Change::slightly_better),
+                     comparison.same_hardware ? "" : "; the hardware is not the same");
+}
+
+Exit compare(const Options& options) {
+  const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
+  const double threshold = threshold_of(options.threshold_percent);
+  std::vector<evidence::RunRecord> runs;
+  for (const std::string& run : options.runs) runs.push_back(evidence::read_run(suite::find_run(options.artifacts_dir, run)));
+  for (const evidence::RunRecord& run : runs)
+    for (const std::string& warning : run.warnings) note("aisp: " + warning);
+  const Comparison comparison =
+      runs.size() == 1 ? compare_variants(runs[0], threshold) : compare_runs(runs[0], runs[1], threshold);
+  if (!options.json.empty()) print_to(options.json, report::comparison_json(comparison, threshold));
+  if (options.json != "-") {
+    const auto rows = report::comparison_rows(comparison, options.all, paint);
+    print((rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) + report::comparison_notes(comparison));
+  }
+  return status_of(comparison);
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("compare", "compare two runs over all metrics, or baseline with optimized in one");
+  command->add_option("RUN", options->runs, "a run and a later one, or one alone: names, folders or latest")
+      ->required()
+      ->expected(1, 2);
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
+  command->add_option("--threshold", options->threshold_percent, "change that counts, in percent [5]")->type_name("PERCENT");
+  command->add_flag("--all", options->all, "also what did not change");
+  command->add_option("--json", options->json, "the comparison as JSON, '-' for the standard output")->type_name("FILE");
+  command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
+  command->footer(
+      "Exit status: 0 good, 1 what passed before no longer does, 3 something is worse on the same hardware, 5 nothing in "
+      "common.");
+  command->callback([options, &action] { action = [options] { return compare(*options); }; });
+}
+
+}  // namespace aisp::cli

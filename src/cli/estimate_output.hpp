@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+
+#include "knowledge/estimate.hpp"
+
+namespace aisp::cli {
+
+std::string estimate_text(const knowledge::Question& question, const knowledge::Estimate& estimate);
+std::string estimate_json(const knowledge::Question& question, const knowledge::Estimate& estimate);
+
+}  // namespace aisp::cli

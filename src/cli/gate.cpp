@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/gate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "base/text.hpp"
+#include "cli/output.hpp"
+#include "report/analysis.hpp"
+
+namespace aisp::cli {
+
+using base::Error;
+using base::Exit;
+
+namespace {
+
+std::set<std::string> unconfirmed(const evidence::Analysis& analysis) {
+  std::set<std::string> targets;
+  for (const evidence::AnalysisRow& row : analysis.rows)
+    if (row.finding == evidence::Finding::regressed && !row.confirmed) targets.insert(row.target);
+  return targets;
+}
+
+suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets) {
+  suite::Task rerun = task;
+  rerun.resumed = false;
+  std::erase_if(rerun.selected, [&](const pair::Entry* entry) { return !targets.contains(entry->target()); });
+  rerun.configuration.iterations *= 2;
+  rerun.configuration.budget_s *= 2;
+  rerun.configuration.timeout_multiplier *= 2;
+  return rerun;
+}
+
+evidence::Analysis look_at(const suite::Finished& finished, const Gate& gate) {
+  evidence::ExpectationFolder expectations = open_expectations(gate.expectations_dir);
+  const evidence::AnalysisOptions options{.threshold = threshold_of(gate.threshold_percent), .require_confirmation = true};
+  return evidence::analyze(evidence::read_with_confirmations(finished.folder), expectations, options);
+}
+
+}  // namespace
+
+evidence::ExpectationFolder open_expectations(const std::string& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored))
+    throw Error{Exit::usage, fmt::format("{}: there are no expectations to compare with; record them with "
+                                         "aisp run --update-expectations, or name their folder with --expectations-dir",
+                                         folder)};
+  return evidence::ExpectationFolder{folder};
+}
+
+double threshold_of(double percent) {
+  if (!std::isfinite(percent) || percent < 0 || percent >= 100)
+    throw Error{Exit::usage, fmt::format("--threshold {}: must be a percentage of at least 0 and below 100", percent)};
+  return percent / 100;
+}
+
+std::string analysis_text(const evidence::Analysis& analysis, const base::Painter& paint) {
+  return columns(report::analysis_rows(analysis, paint)) + report::analysis_summary(analysis);
+}
+
+void note_warnings(const evidence::Analysis& analysis) {
+  for (const std::string& warning : analysis.warnings) note("aisp: " + warning);
+  const auto compared = [](const evidence::AnalysisRow& row) { return row.speedup && row.expected; };
+  if (!analysis.rows.empty() && std::none_of(analysis.rows.begin(), analysis.rows.end(), compared))
+    note(
+        "aisp: nothing was compared: no expectation is of these pairs on this hardware; record them with "
+        "aisp run --update-expectations");
+}
+
+Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Gate& gate, suite::Watcher& watcher,
+              const base::Painter& paint, bool json_only) {
+  evidence::Analysis analysis = look_at(finished, gate);
+  if (const auto targets = unconfirmed(analysis); !targets.empty() && !finished.suite.interrupted) {
+    note(fmt::format("aisp: {} may have regressed; measuring again", base::plural(targets.size(), "pair")));
+    const suite::Finished rerun = suite::run_suite(
+        rerun_of(task, targets),
+        suite::RunFolder::create(finished.folder, {}, base::join(task.command_line, " "), evidence::confirmation_prefix),
+        watcher);
+    if (!rerun.storage_trouble.empty()) throw Error{Exit::unfit, rerun.storage_trouble};
+    if (rerun.suite.interrupted) return Exit::interrupted;
+    analysis = look_at(finished, gate);
+  }
+  const std::string text = analysis_text(analysis, json_only ? base::Painter{} : paint);
+  if (json_only) note(base::trim(text));
+  else print(text);
+  note_warnings(analysis);
+  return finished.status == Exit::good ? exit_status(analysis) : finished.status;
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <regex>
+
+#include "base/files.hpp"
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/output.hpp"
+#include "cli/recorded.hpp"
+#include "report/chapter_table.hpp"
+
+namespace aisp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Error;
+using base::Exit;
+using report::KnownPair;
+
+struct Options {
+  bool chapter_tables = false;
+  bool check = false;
+  std::string expectations_dir{default_expectations_dir};
+  std::string chapters_dir = "chapters";
+};
+
+struct Readme {
+  std::string chapter;
+  fs::path path;
+};
+
+std::vector<Readme> readmes_in(const fs::path& folder) {
+  static const std::regex chapter_name{"ch[0-9]{2}"};
+  std::error_code error;
+  std::vector<Readme> found;
+  for (fs::directory_iterator entry{folder, error}; !error && entry != fs::directory_iterator{}; entry.increment(error)) {
+    const std::string chapter = entry->path().filename().string();
+    std::error_code ignored;
+    const fs::path readme = entry->path() / "README.md";
+    if (std::regex_match(chapter, chapter_name) && fs::exists(readme, ignored)) found.push_back({chapter, readme});
+  }
+  if (error)
+    throw Error{Exit::usage,
+                fmt::format("cannot read the chapters in {}: {}; run in the source tree or name them with --chapters-dir",
+                            folder.string(), error.message())};
+  std::sort(found.begin(), found.end(), [](const Readme& a, const Readme& b) { return a.chapter < b.chapter; });
+  return found;
+}
+
+// A file of expectations outlives the pairs in it.
+void note_unknown_pairs(const std::vector<evidence::Expectations>& all, const std::vector<KnownPair>& known) {
+  for (const evidence::Expectations& expectations : all)
+    for (const auto& [name, pair] : expectations.pairs) {
+      const bool found = std::any_of(known.begin(), known.end(), [&, wanted = name](const KnownPair& k) {
+        return k.chapter == expectations.chapter && k.name == wanted;
+      });
+      if (!found)
+        note(fmt::format("aisp: {} has {}:{}, which this aisp has not; left out", expectations.hardware, expectations.chapter,
+                         name));
+    }
+}
+
+class Tables {
+ public:
+  explicit Tables(const Options& options)
+      : options_{options}, all_{read_recorded(options.expectations_dir)}, known_{known_pairs()} {
+    note_unknown_pairs(all_, known_);
+  }
+
+  // False where the README cannot or, with --check, does not hold its table.
+  bool update(const Readme& readme) {
+    const std::string before = base::read_file(readme.path);
+    std::string after;
+    try {
+      after = report::with_table(before, table(readme.chapter), readme.path.string());
+    } catch (const Error& error) {
+      if (options_.check) print(fmt::format("{}\n", error.what()));
+      else note(fmt::format("aisp: error: {}", error.what()));
+      return false;
+    }
+    if (after == before) return true;
+    if (options_.check) {
+      print(fmt::format("{}: the measured table is not that of {}; aisp report --chapter-tables writes it\n",
+                        readme.path.string(), options_.expectations_dir));
+      return false;
+    }
+    base::write_atomically(readme.path, after);
+    print(fmt::format("{}: written\n", readme.path.string()));
+    return true;
+  }
+
+ private:
+  std::string table(const std::string& chapter) const {
+    std::vector<KnownPair> pairs;
+    for (const KnownPair& pair : known_)
+      if (pair.chapter == chapter) pairs.push_back(pair);
+    return report::chapter_table(chapter, pairs, all_);
+  }
+
+  const Options& options_;
+  std::vector<evidence::Expectations> all_;
+  std::vector<KnownPair> known_;
+};
+
+Exit chapter_tables(const Options& options) {
+  const std::vector<Readme> readmes = readmes_in(options.chapters_dir);
+  Tables tables{options};
+  std::size_t wrong = 0;
+  for (const Readme& readme : readmes) wrong += tables.update(readme) ? 0 : 1;
+  note(fmt::format("aisp: {} looked at, {} {}", base::plural(readmes.size(), "README"), wrong,
+                   options.check ? "differ" : "without marks"));
+  if (wrong == 0) return Exit::good;
+  return options.check ? Exit::failed : Exit::usage;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("report", "write the chapters' measured tables from recorded expectations");
+  command->add_flag("--chapter-tables", options->chapter_tables, "rewrite the table between the marks of each chapter's README");
+  command->add_flag("--check", options->check, "change nothing; exit status 1 and a line for each README that differs");
+  command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations")
+      ->type_name("DIR")
+      ->capture_default_str();
+  command->add_option("--chapters-dir", options->chapters_dir, "folder of the chapters")->type_name("DIR")->capture_default_str();
+  command->callback([options, &action] {
+    action = [options] {
+      if (!options->chapter_tables) throw Error{Exit::usage, "nothing to report; give --chapter-tables, see aisp report --help"};
+      return chapter_tables(*options);
+    };
+  });
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/analysis.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <set>
+
+#include "evidence/judgement.hpp"
+
+namespace aisp::evidence {
+namespace {
+
+using Groups = std::map<std::pair<std::string, std::string>, std::vector<Measurement>>;  // by target and hardware
+
+bool went_wrong(const PairResult& pair) {
+  return pair.status == Status::failed || pair.status == Status::timeout || pair.status == Status::crashed;
+}
+
+class Analyst {
+ public:
+  Analyst(const std::vector<RunRecord>& runs, ExpectationFolder& expectations, const AnalysisOptions& options)
+      : runs_{runs}, expectations_{expectations} {
+    analysis_.options = options;
+  }
+
+  Analysis work() {
+    gather();
+    for (const std::string& target : order_) {
+      drop_skips_of_measured(target);
+      for (auto group = groups_.lower_bound({target, {}}); group != groups_.end() && group->first.first == target; ++group)
+        add_group(group->first.second, group->second);
+    }
+    add_missing();
+    return std::move(analysis_);
+  }
+
+ private:
+  void gather() {
+    for (const RunRecord& run : runs_) {
+      analysis_.runs.push_back(run.folder.string());
+      analysis_.warnings.insert(analysis_.warnings.end(), run.warnings.begin(), run.warnings.end());
+      for (const PairResult& pair : run.pairs) {
+        if (pair.status == Status::skipped && !pair.complete) continue;  // never started: add_missing() tells
+        if (seen_.insert(pair.target).second) order_.push_back(pair.target);
+        groups_[{pair.target, hardware_key(pair, run.manifest)}].push_back({&run, &pair});
+      }
+    }
+    for (auto& [key, measurements] : groups_)
+      std::stable_sort(measurements.begin(), measurements.end(),
+                       [](const Measurement& a, const Measurement& b) { return a.pair->started_utc < b.pair->started_utc; });
+  }
+
+  // In a merge of machines a pair that one of them cannot run is no news when another did.
+  void drop_skips_of_measured(const std::string& target) {
+    std::size_t measured = 0;
+    const auto is_skipped = [](const Measurement& m) { return m.pair->status == Status::skipped; };
+    const auto begin = groups_.lower_bound({target, {}});
+    const auto in_target = [&](Groups::const_iterator at) { return at != groups_.end() && at->first.first == target; };
+    for (auto at = begin; in_target(at); ++at)
+      measured += static_cast<std::size_t>(std::count_if(at->second.begin(), at->second.end(), std::not_fn(is_skipped)));
+    if (measured == 0) return;
+    for (auto at = begin; in_target(at);) {
+      std::erase_if(at->second, is_skipped);
+      at = at->second.empty() ? groups_.erase(at) : std::next(at);
+    }
+  }
+
+  AnalysisRow row_of(const std::string& hardware, const Measurement& measurement, Finding finding, std::string detail) {
+    return {.target = measurement.pair->target,
+            .hardware = hardware,
+            .finding = finding,
+            .measurements = 1,
+            .run_id = measurement.run->manifest.run_id,
+            .detail = std::move(detail)};
+  }
+
+  void add_group(const std::string& hardware, const std::vector<Measurement>& measurements) {
+    for (const Measurement& m : measurements)
+      if (went_wrong(*m.pair)) {
+        const std::string reason = m.pair->reason.empty() ? std::string{to_string(m.pair->status)} : m.pair->reason;
+        analysis_.rows.push_back(row_of(hardware, m, Finding::failed, reason));
+        return;
+      }
+    std::vector<Measurement> comparable;
+    for (const Measurement& m : measurements)
+      if (!not_recordable(*m.pair)) comparable.push_back(m);
+    if (comparable.empty()) return add_skipped(hardware, measurements.back());
+    const PairResult& last = *comparable.back().pair;
+    // Runs before a change of the code say nothing about the code of the last.
+    std::erase_if(comparable, [&](const Measurement& m) { return m.pair->source_digest != last.source_digest; });
+    const ExpectedPair* expected = expectations_.find(hardware, last.chapter, last.name);
+    for (AnalysisRow& row : judge(comparable, expected, analysis_.options.threshold)) {
+      row.hardware = hardware;
+      analysis_.rows.push_back(std::move(row));
+    }
+  }
+
+  void add_skipped(const std::string& hardware, const Measurement& m) {
+    const bool by_itself = m.pair->status == Status::skipped;
+    AnalysisRow row = row_of(hardware, m, Finding::skipped,
+                             by_itself ? m.pair->reason : "not compared: " + not_recordable(*m.pair).value_or(""));
+    if (by_itself && is_expected_of(m)) {
+      row.lost_coverage = true;
+      row.detail += "; it ran when the expectations of this hardware were recorded";
+    }
+    analysis_.rows.push_back(std::move(row));
+  }
+
+  // A skipped pair used no hardware, so that of its machine is asked.
+  bool is_expected_of(const Measurement& m) {
+    PairResult as_if = *m.pair;
+    if (as_if.device == "host") return expectations_.find("host", as_if.chapter, as_if.name) != nullptr;
+    for (const ManifestGpu& gpu : m.run->manifest.gpus) {
+      as_if.gpus = {gpu.uuid};
+      if (expectations_.find(hardware_key(as_if, m.run->manifest), as_if.chapter, as_if.name) != nullptr) return true;
+    }
+    return false;
+  }
+
+  void add_missing() {
+    for (const RunRecord& run : runs_) {
+      if (run.confirmation) continue;
+      for (const std::string& target : run.manifest.targets) {
+        if (!seen_.insert(target).second) continue;
+        AnalysisRow row{.target = target, .finding = Finding::missing, .run_id = run.manifest.run_id};
+        row.detail = "selected, but it has no result: the run ended early; continue it with aisp run --resume";
+        analysis_.rows.push_back(std::move(row));
+      }
+    }
+  }
+
+  const std::vector<RunRecord>& runs_;
+  ExpectationFolder& expectations_;
+  Analysis analysis_;
+  Groups groups_;
+  std::set<std::string> seen_;
+  std::vector<std::string> order_;  // of targets, as they came
+};
+
+}  // namespace
+
+std::string_view to_string(Finding finding) {
+  static constexpr std::array<std::string_view, 10> words{"failed", "missing", "regressed", "slower",   "drifted",
+                                                          "stale",  "skipped", "new",       "improved", "ok"};
+  return words[static_cast<std::size_t>(finding)];
+}
+
+const ExpectedPair* ExpectationFolder::find(const std::string& hardware, const std::string& chapter, const std::string& name) {
+  if (hardware.empty()) return nullptr;
+  const std::filesystem::path path = expectations_path(folder_, hardware, chapter);
+  auto file = files_.find(path);
+  if (file == files_.end()) file = files_.emplace(path, read_expectations(path)).first;
+  if (!file->second) return nullptr;
+  const auto pair = file->second->pairs.find(name);
+  return pair == file->second->pairs.end() ? nullptr : &pair->second;
+}
+
+Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectations, const AnalysisOptions& options) {
+  return Analyst{runs, expectations, options}.work();
+}
+
+std::optional<double> goodput_percent(const VariantResult& variant) {
+  if (!variant.timing || !(variant.timing->summary.median > 0)) return std::nullopt;
+  for (const Metric& metric : variant.metrics)
+    if (metric.name == "useful_ms") return metric.summary.median / variant.timing->summary.median * 100;
+  return std::nullopt;
+}
+
+bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options) {
+  if (row.finding == Finding::regressed) return row.confirmed || !options.require_confirmation;
+  const bool doubtful = row.finding == Finding::slower || row.finding == Finding::drifted || row.finding == Finding::stale;
+  return options.strict && (doubtful || row.lost_coverage);
+}
+
+base::Exit exit_status(const Analysis& analysis) {
+  if (analysis.rows.empty()) return base::Exit::nothing;
+  bool regressed = false;
+  for (const AnalysisRow& row : analysis.rows) {
+    if (row.finding == Finding::failed || row.finding == Finding::missing) return base::Exit::failed;
+    regressed = regressed || counts_as_regression(row, analysis.options);
+  }
+  return regressed ? base::Exit::regression : base::Exit::good;
+}
+
+}  // namespace aisp::evidence

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measured against expected: what a gate decides on. docs/method.md says how and why.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "evidence/expectations.hpp"
+#include "evidence/range.hpp"
+#include "evidence/run_record.hpp"
+
+namespace aisp::evidence {
+
+// Best news last, as tables sort them.
+enum class Finding { failed, missing, regressed, slower, drifted, stale, skipped, fresh, improved, ok };
+std::string_view to_string(Finding finding);  // fresh is "new"
+
+struct AnalysisRow {
+  std::string target, hardware;
+  std::string variant;  // empty: the whole pair
+  bool best = false;    // the pair's best optimized variant
+  Finding finding = Finding::ok;
+  bool confirmed = false;                  // regressed, in two measurements or more
+  bool lost_coverage = false;              // skipped, though expectations of this machine's hardware exist
+  int measurements = 0;                    // of this code, in all runs given
+  std::optional<Range> speedup, expected;  // of the last measurement
+  std::optional<double> median_ms, expected_median_ms;
+  std::optional<double> baseline_median_ms, expected_baseline_median_ms;
+  std::optional<double> percent_of_floor, goodput_percent;
+  std::string run_id;  // of the last measurement
+  std::string detail;  // one clause for the reader; may be empty
+};
+
+struct AnalysisOptions {
+  double threshold = 0.05;
+  bool strict = false;                // slower, drifted, stale and lost coverage count as regressions
+  bool require_confirmation = false;  // a regression counts only when confirmed
+};
+
+struct Analysis {
+  AnalysisOptions options;
+  std::vector<std::string> runs;
+  std::vector<AnalysisRow> rows;
+  std::vector<std::string> warnings;
+};
+
+// The files below one folder, each read once and when it is first asked for.
+class ExpectationFolder {
+ public:
+  explicit ExpectationFolder(std::filesystem::path folder) : folder_{std::move(folder)} {}
+  const ExpectedPair* find(const std::string& hardware, const std::string& chapter, const std::string& name);
+  const std::filesystem::path& path() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::map<std::filesystem::path, std::optional<Expectations>> files_;
+};
+
+Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectations, const AnalysisOptions& options);
+
+// Of useful time in the whole, of variants that report the metric useful_ms.
+std::optional<double> goodput_percent(const VariantResult& variant);
+
+// Whether the row turns a gate red as a regression.
+bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options);
+// failed when anything failed or is missing, else regression, else good; nothing when there was nothing to look at.
+base::Exit exit_status(const Analysis& analysis);
+
+}  // namespace aisp::evidence

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run against run, machine against machine, or baseline against optimized, over everything that was measured.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "evidence/manifest.hpp"
+#include "evidence/range.hpp"
+#include "evidence/run_record.hpp"
+
+namespace aisp::evidence {
+
+struct MetricChange {
+  std::string target, variant;
+  std::string metric, unit;  // "time" in ms, "speedup", "device_peak", and what the pair reports
+  Direction better = Direction::lower;
+  Range before, after;
+  double change_percent = 0;
+  Change change = Change::same;
+  std::string detail;  // "median SM clock 1980 MHz, then 1455 MHz"; may be empty
+};
+
+struct StatusChange {
+  std::string target;
+  Status before = Status::passed, after = Status::passed;
+  std::string reason;  // of the later
+};
+
+struct Comparison {
+  std::string before, after;  // folders, or "baseline" and "optimized" of `run`
+  std::string run;            // the only run there is; empty when there are two
+  bool same_hardware = true;
+  std::vector<MetricChange> metrics;
+  std::vector<StatusChange> statuses;
+  std::vector<std::string> only_before, only_after, source_changed;  // targets
+  std::vector<Difference> causes;                                    // of the manifests, likely ones first
+};
+
+Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold);
+Comparison compare_variants(const RunRecord& run, double threshold);
+
+// Differences of two manifests that can explain a change: without names of places, most likely ones first.
+std::vector<Difference> likely_causes(const Manifest& before, const Manifest& after);
+
+}  // namespace aisp::evidence

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "knowledge/estimate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace aisp::knowledge {
+namespace {
+
+using base::Error;
+using base::Exit;
+using machine::Rate;
+
+constexpr std::array precisions = {Precision::fp32, Precision::bf16, Precision::fp16,
+                                   Precision::fp8,  Precision::int8, Precision::fp4};
+
+void check_whole(const char* flag, double value, double most) {
+  if (!(value >= 1) || value > most || value != std::floor(value))
+    throw Error{Exit::usage, fmt::format("{} must be a whole number from 1 to {:.0e}, not {:g}", flag, most, value)};
+}
+
+Rate native_rate(Precision precision) {
+  switch (precision) {
+    case Precision::fp32: return Rate::fp32;
+    case Precision::bf16: return Rate::bf16;
+    case Precision::fp16: return Rate::fp16;
+    case Precision::fp8: return Rate::fp8;
+    case Precision::int8: return Rate::int8;
+    case Precision::fp4: return Rate::fp4;
+  }
+  return Rate::bf16;
+}
+
+// Values without units of their own are widened to what the GPU multiplies: 4 bits to 8, else to 16.
+Rate math_of(Precision precision, const machine::GpuSpec& gpu) {
+  const Rate native = native_rate(precision);
+  if (gpu.rate(native).known()) return native;
+  return precision == Precision::fp4 && gpu.rate(Rate::fp8).known() ? Rate::fp8 : Rate::bf16;
+}
+
+Pass pass_of(double flops, double bytes, const Estimate& machine, double gpus) {
+  Pass pass{.flops = flops, .bytes = bytes};
+  const double compute_s = flops / (gpus * machine.flops_s);
+  const double memory_s = bytes / (gpus * machine.bytes_s);
+  pass.memory_bound = memory_s >= compute_s;
+  pass.seconds = std::max(compute_s, memory_s);
+  return pass;
+}
+
+Pass prefill_of(const Question& q, const Estimate& e) {
+  const double tokens = q.batch * q.prompt;
+  const double positions = q.batch * q.prompt * (q.prompt + 1) / 2;
+  const double flops = 2 * q.model.active_parameters * tokens + q.model.attention_flops_per_position() * positions;
+  const double bytes = q.model.parameters_read(tokens) * bytes_per_element(q.weights) + tokens * e.cache_bytes_per_token;
+  return pass_of(flops, bytes, e, q.gpus);
+}
+
+Pass decode_of(const Question& q, const Estimate& e, double context) {
+  const double flops = q.batch * (2 * q.model.active_parameters + q.model.attention_flops_per_position() * context);
+  const double bytes =
+      q.model.parameters_read(q.batch) * bytes_per_element(q.weights) + q.batch * context * e.cache_bytes_per_token;
+  return pass_of(flops, bytes, e, q.gpus);
+}
+
+void find_ridge_batches(const Question& q, Estimate& e) {
+  const double weights = e.ridge * e.fit.weights_bytes;  // such batches reach every expert
+  e.ridge_batch_weights_alone = weights / (2 * q.model.active_parameters);
+  const double flops = 2 * q.model.active_parameters + q.model.attention_flops_per_position() * q.context;
+  const double gain = flops - e.ridge * q.context * e.cache_bytes_per_token;
+  if (gain > 0) e.ridge_batch = weights / gain;
+}
+
+}  // namespace
+
+std::string_view name_of(Precision precision) {
+  constexpr std::array<std::string_view, precisions.size()> names = {"fp32", "bf16", "fp16", "fp8", "int8", "fp4"};
+  return names.at(static_cast<std::size_t>(precision));
+}
+
+Precision parse_precision(std::string_view word) {
+  std::vector<std::string> names;
+  for (const Precision precision : precisions) {
+    if (name_of(precision) == base::lower(word)) return precision;
+    names.emplace_back(name_of(precision));
+  }
+  throw Error{Exit::usage, fmt::format("unknown data type '{}'; known are {}", word, base::join(names, ", "))};
+}
+
+double bytes_per_element(Precision precision) {
+  constexpr std::array<double, precisions.size()> bytes = {4, 2, 2, 1, 1, 0.5625};
+  return bytes.at(static_cast<std::size_t>(precision));
+}
+
+double Gemm::rounded_intensity() const {
+  const auto rounded = [](double value) {
+    const double digit = std::pow(10, std::floor(std::log10(value)) - 1);
+    return std::round(value / digit) * digit;
+  };
+  return rounded(flops()) / rounded(bytes());
+}
+
+Precision usual_cache(Precision weights) { return bytes_per_element(weights) < 2 ? Precision::bf16 : weights; }
+
+void check_question(const Question& q) {
+  check_model(q.model);
+  check_whole("--gpus", q.gpus, 1e6);
+  check_whole("--batch", q.batch, 1e9);
+  check_whole("--context", q.context, 1e9);
+  check_whole("--prompt", q.prompt, 1e9);
+  if (q.prompt > q.context)
+    throw Error{Exit::usage, fmt::format("--prompt {:g} is longer than --context {:g}, which holds it", q.prompt, q.context)};
+  if (q.tokens_per_second && (!(*q.tokens_per_second > 0) || *q.tokens_per_second > 1e12))
+    throw Error{Exit::usage, fmt::format("--tokens-per-second must be above 0 and at most 1e12, not {:g}", *q.tokens_per_second)};
+}
+
+Fit fit_of(const Question& q, Precision weights, Precision cache) {
+  Fit fit{.weights = weights, .cache = cache};
+  fit.weights_bytes = q.model.parameters * bytes_per_element(weights);
+  fit.cache_bytes = q.batch * q.context * q.model.kv_elements_per_token() * bytes_per_element(cache);
+  fit.gpus_needed = std::ceil(fit.total_bytes() / q.gpu->memory_bytes.value);
+  fit.fits = fit.gpus_needed <= q.gpus;
+  return fit;
+}
+
+Estimate estimate(const Question& q) {
+  check_question(q);
+  Estimate e;
+  e.math = math_of(q.weights, *q.gpu);
+  e.math_replaced = e.math != native_rate(q.weights);
+  e.flops_s = q.gpu->rate(e.math).value;
+  e.bytes_s = q.gpu->memory_bytes_s.value;
+  e.ridge = q.gpu->ridge(e.math);
+  e.memory_bytes = q.gpus * q.gpu->memory_bytes.value;
+  e.cache_bytes_per_token = q.model.kv_elements_per_token() * bytes_per_element(q.cache);
+  e.fit = fit_of(q, q.weights, q.cache);
+  for (const Precision precision : precisions) e.by_precision.push_back(fit_of(q, precision, usual_cache(precision)));
+  e.largest_batch = std::max(0.0, std::floor((e.memory_bytes - e.fit.weights_bytes) / (q.context * e.cache_bytes_per_token)));
+  e.prefill = prefill_of(q, e);
+  e.decode = decode_of(q, e, q.context);
+  e.decode_weights_alone = decode_of(q, e, 0);
+  const double element = bytes_per_element(q.weights);
+  e.prefill_gemm = {.m = q.prompt, .k = q.model.hidden, .n = q.model.hidden, .bytes_per_element = element};
+  e.decode_gemm = {.m = q.batch, .k = q.model.hidden, .n = q.model.hidden, .bytes_per_element = element};
+  find_ridge_batches(q, e);
+  if (q.tokens_per_second) e.mfu = 2 * q.model.active_parameters * *q.tokens_per_second / (q.gpus * e.flops_s);
+  return e;
+}
+
+}  // namespace aisp::knowledge

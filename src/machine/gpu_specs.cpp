@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/gpu_specs.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "machine/gpu_specs_table.hpp"
+
+namespace aisp::machine {
+namespace {
+
+// "RTX 4090", "rtx_4090" and "rtx-4090" are the same word.
+std::string plain(std::string_view word) {
+  std::string text;
+  for (const char c : base::lower(word))
+    if (c != ' ' && c != '-' && c != '_') text += c;
+  return text;
+}
+
+[[noreturn]] void unknown(std::string_view word) {
+  std::vector<std::string> names;
+  for (const GpuSpec* spec : all_specs()) names.emplace_back(spec->key);
+  const std::vector<std::string> near = base::nearest(names, base::lower(word));
+  throw base::Error{base::Exit::usage,
+                    "unknown GPU '" + std::string{word} + "'; " +
+                        (near.empty() ? "known are " + base::join(names, ", ") : "the nearest are " + base::join(near, ", "))};
+}
+
+}  // namespace
+
+std::string_view name_of(Rate rate) {
+  constexpr std::array<std::string_view, rate_kinds> names = {"fp64", "fp64_tensor", "fp32", "tf32", "bf16",
+                                                              "fp16", "fp8",         "int8", "fp4"};
+  return names.at(static_cast<std::size_t>(rate));
+}
+
+SourceText text_of(Source source) {
+  switch (source) {
+    case Source::none: break;
+    case Source::a100_sheet:
+      return {"NVIDIA A100 datasheet",
+              "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/"
+              "nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"};
+    case Source::a10g_sheet:
+      return {"NVIDIA A10G datasheet for AWS",
+              "https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf"};
+    case Source::h100_sheet: return {"NVIDIA H100 datasheet", "https://www.nvidia.com/en-us/data-center/h100/"};
+    case Source::h100_whitepaper:
+      return {"NVIDIA H100 architecture whitepaper", "https://resources.nvidia.com/en-us-tensor-core"};
+    case Source::h200_sheet: return {"NVIDIA H200 datasheet", "https://www.nvidia.com/en-us/data-center/h200/"};
+    case Source::hgx_page: return {"NVIDIA HGX specifications", "https://www.nvidia.com/en-us/data-center/hgx/"};
+    case Source::blackwell_sheet:
+      return {"NVIDIA Blackwell datasheet", "https://resources.nvidia.com/en-us-blackwell-architecture"};
+    case Source::gb200_page:
+      return {"NVIDIA GB200 NVL72 specifications", "https://www.nvidia.com/en-us/data-center/gb200-nvl72/"};
+    case Source::spark_page:
+      return {"NVIDIA DGX Spark specifications", "https://www.nvidia.com/en-us/products/workstations/dgx-spark/"};
+    case Source::gb10_hot_chips: return {"NVIDIA GB10 at Hot Chips 2025", "https://hotchips.org/"};
+    case Source::mi300x_sheet:
+      return {"AMD Instinct MI300X datasheet", "https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html"};
+    case Source::ada_whitepaper:
+      return {"NVIDIA Ada architecture whitepaper",
+              "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"};
+    case Source::l40s_sheet: return {"NVIDIA L40S datasheet", "https://www.nvidia.com/en-us/data-center/l40s/"};
+  }
+  return {};
+}
+
+std::string_view text_of(Reading reading) {
+  switch (reading) {
+    case Reading::stated: break;
+    case Reading::half: return "half of the rate with sparsity";
+    case Reading::share: return "one GPU's share of a total";
+    case Reading::half_share: return "one GPU's share of half the rate with sparsity";
+    case Reading::derived: return "not stated; from the FP4 rate, 1 : 2 : 4 for 16, 8 and 4 bits";
+  }
+  return "";
+}
+
+std::string citation(const Fact& fact) {
+  const std::string title{text_of(fact.source).title};
+  return fact.reading == Reading::stated ? title : title + " (" + std::string{text_of(fact.reading)} + ")";
+}
+
+std::vector<const GpuSpec*> all_specs() {
+  std::vector<const GpuSpec*> specs;
+  for (const GpuSpec& spec : gpu_table)
+    if (!spec.key.empty()) specs.push_back(&spec);
+  return specs;
+}
+
+const GpuSpec& find_spec(std::string_view word) {
+  const std::string wanted = plain(word);
+  for (const GpuSpec* spec : all_specs())
+    if (plain(spec->key) == wanted) return *spec;
+  for (const GpuSpec* spec : all_specs())
+    if (plain(spec->family) == wanted) return *spec;
+  unknown(word);
+}
+
+std::vector<const GpuSpec*> select_specs(const std::vector<std::string>& words) {
+  if (words.empty()) return all_specs();
+  std::vector<const GpuSpec*> chosen;
+  for (const std::string& word : words) {
+    const GpuSpec& first = find_spec(word);
+    const bool whole_family = plain(first.family) == plain(word);
+    for (const GpuSpec* spec : all_specs()) {
+      const bool meant = spec == &first || (whole_family && spec->family == first.family);
+      if (meant && std::find(chosen.begin(), chosen.end(), spec) == chosen.end()) chosen.push_back(spec);
+    }
+  }
+  return chosen;
+}
+
+const GpuSpec* spec_of_reported(std::string_view name) {
+  const auto* const found = std::find_if(gpu_table.begin(), gpu_table.end(),
+                                         [&](const GpuSpec& spec) { return name.find(spec.reported) != std::string_view::npos; });
+  return found == gpu_table.end() ? nullptr : &*found;
+}
+
+}  // namespace aisp::machine

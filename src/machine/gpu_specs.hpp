@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the makers' sheets say of their GPUs, each value with its source: the only place for such facts. Rates are dense.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aisp::machine {
+
+enum class Rate : std::uint8_t { fp64, fp64_tensor, fp32, tf32, bf16, fp16, fp8, int8, fp4 };
+inline constexpr std::size_t rate_kinds = 9;
+std::string_view name_of(Rate rate);  // "bf16", as in name_of(Math)
+
+enum class Source : std::uint8_t {
+  none,  // the sheets do not say
+  a100_sheet,
+  a10g_sheet,
+  h100_sheet,
+  h100_whitepaper,
+  h200_sheet,
+  hgx_page,
+  blackwell_sheet,
+  gb200_page,
+  spark_page,
+  gb10_hot_chips,
+  mi300x_sheet,
+  ada_whitepaper,
+  l40s_sheet,
+};
+struct SourceText {
+  std::string_view title, url;
+};
+SourceText text_of(Source source);
+
+// How the sheet's figure became ours.
+enum class Reading : std::uint8_t {
+  stated,
+  half,        // the sheet states the rate with 2:4 sparsity, twice the dense one
+  share,       // the sheet states a board's or a rack's total
+  half_share,  // both
+  derived,     // the sheet states another type; the chip's units relate the two
+};
+std::string_view text_of(Reading reading);  // "" for stated
+
+struct Fact {
+  double value = 0;
+  Source source = Source::none;
+  Reading reading = Reading::stated;
+  bool known() const { return source != Source::none; }
+};
+std::string citation(const Fact& fact);  // "NVIDIA H200 datasheet (half of the rate with sparsity)"
+
+struct GpuSpec {
+  std::string_view key;     // "h200", as users type it; empty: only the bandwidth limit is known, and `aisp specs` leaves it out
+  std::string_view family;  // "h100": the first of the table is meant by it
+  std::string_view name;    // "H200 SXM"
+  std::string_view reported;  // part of the name that the driver reports; the first of the table that fits counts
+  // No chip of that name moves more: the sheet's bandwidth, rounded up, of the fastest product that the name covers.
+  double memory_limit_bytes_s = 0;
+  Fact memory_bytes{};                     // the sheet's GB as 10^9; drivers show some 6 % more and need part of it themselves
+  Fact memory_bytes_s{};                   // bandwidth
+  std::array<Fact, rate_kinds> flops_s{};  // by Rate; int8: operations
+  Fact link_bytes_s{};  // NVLink (AMD: Infinity Fabric) to all peers together, both directions; 0: there is none
+  Fact tdp_w{};
+
+  const Fact& rate(Rate rate) const { return flops_s[static_cast<std::size_t>(rate)]; }
+  // FLOP per byte from which on arithmetic, not memory, is the limit: rate over bandwidth. 0 without the rate.
+  double ridge(Rate rate) const { return memory_bytes_s.value > 0 ? this->rate(rate).value / memory_bytes_s.value : 0; }
+};
+
+// The GPUs of which all is known, oldest family first.
+std::vector<const GpuSpec*> all_specs();
+// By key or family ("h100" means H100 SXM), whatever the case. Throws base::Error naming the nearest for any other.
+const GpuSpec& find_spec(std::string_view word);
+// Those of the table that the words name: a key, or a family for all of its members; all for no words.
+std::vector<const GpuSpec*> select_specs(const std::vector<std::string>& words);
+// Of a GPU as the driver names it; null for an unknown one. Its bandwidth limit is known, the rest may not be.
+const GpuSpec* spec_of_reported(std::string_view name);
+
+}  // namespace aisp::machine

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "evidence/json.hpp"
+#include "report/analysis.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::AnalysisRow;
+using nlohmann::json;
+
+json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+void put(json& to, const char* name, const std::optional<double>& value) {
+  if (value) to[name] = number(*value);
+}
+
+void put(json& to, const char* name, const std::optional<evidence::Range>& range) {
+  if (range) to[name] = {{"value", number(range->value)}, {"low", number(range->low)}, {"high", number(range->high)}};
+}
+
+json row_json(const AnalysisRow& row, const evidence::AnalysisOptions& options) {
+  json result{{"target", row.target},
+              {"variant", row.variant},
+              {"best", row.best},
+              {"hardware", row.hardware},
+              {"finding", to_string(row.finding)},
+              {"confirmed", row.confirmed},
+              {"counts_as_regression", counts_as_regression(row, options)},
+              {"lost_coverage", row.lost_coverage},
+              {"measurements", row.measurements},
+              {"run_id", row.run_id},
+              {"detail", row.detail}};
+  put(result, "speedup", row.speedup);
+  put(result, "expected", row.expected);
+  put(result, "median_ms", row.median_ms);
+  put(result, "expected_median_ms", row.expected_median_ms);
+  put(result, "baseline_median_ms", row.baseline_median_ms);
+  put(result, "expected_baseline_median_ms", row.expected_baseline_median_ms);
+  put(result, "floor_percent", row.percent_of_floor);
+  put(result, "goodput_percent", row.goodput_percent);
+  return result;
+}
+
+json google_entry(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+  const std::string name = pair.target + "/" + variant.name;
+  const double median_ms = variant.timing->summary.median;
+  return {{"name", name},
+          {"run_name", name},
+          {"run_type", "iteration"},
+          {"repetitions", 1},
+          {"repetition_index", 0},
+          {"threads", 1},
+          {"iterations", variant.timing->summary.count},
+          {"real_time", number(median_ms)},
+          {"cpu_time", number(median_ms)},
+          {"time_unit", "ms"}};
+}
+
+}  // namespace
+
+std::string analysis_json(const evidence::Analysis& analysis) {
+  json rows = json::array();
+  for (const AnalysisRow& row : analysis.rows) rows.push_back(row_json(row, analysis.options));
+  const json document{{"schema_version", evidence::schema_version},
+                      {"runs", analysis.runs},
+                      {"threshold_percent", analysis.options.threshold * 100},
+                      {"strict", analysis.options.strict},
+                      {"require_confirmation", analysis.options.require_confirmation},
+                      {"exit_status", static_cast<int>(exit_status(analysis))},
+                      {"warnings", analysis.warnings},
+                      {"rows", std::move(rows)}};
+  return evidence::json_text(document, 2) + '\n';
+}
+
+std::string github_action_benchmark(const evidence::Analysis& analysis) {
+  json entries = json::array();
+  for (const AnalysisRow& row : analysis.rows) {
+    if (!row.speedup || row.finding == evidence::Finding::failed) continue;
+    const double half = (row.speedup->high - row.speedup->low) / 2;
+    entries.push_back({{"name", fmt::format("{} {} ({})", row.target, row.variant, row.hardware)},
+                       {"unit", "x"},
+                       {"value", number(row.speedup->value)},
+                       {"range", fmt::format("± {:.3g}", half)},
+                       {"extra", fmt::format("{}\nmedian {:.6g} ms", to_string(row.finding), row.median_ms.value_or(0))}});
+  }
+  return evidence::json_text(entries, 2) + '\n';
+}
+
+std::string google_benchmark(const std::vector<evidence::RunRecord>& runs) {
+  json document{{"context", json::object()}, {"benchmarks", json::array()}};
+  for (const evidence::RunRecord& run : runs) {
+    const evidence::Manifest& manifest = run.manifest;
+    if (document["context"].empty())
+      document["context"] = {{"date", manifest.started_utc},
+                             {"host_name", manifest.hostname},
+                             {"executable", "aisp"},
+                             {"num_cpus", manifest.cpus_online},
+                             {"mhz_per_cpu", 0},
+                             {"cpu_scaling_enabled", false},
+                             {"caches", json::array()},
+                             {"load_avg", json::array()},
+                             {"library_version", manifest.aisp_version},
+                             {"library_build_type", manifest.build_type},
+                             {"json_schema_version", 1}};
+    for (const evidence::PairResult& pair : run.pairs)
+      for (const evidence::VariantResult& variant : pair.variants)
+        if (pair.status == evidence::Status::passed && variant.timing)
+          document["benchmarks"].push_back(google_entry(pair, variant));
+  }
+  return evidence::json_text(document, 2) + '\n';
+}
+
+}  // namespace aisp::report

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/text.hpp"
+#include "report/analysis.hpp"
+#include "report/numbers.hpp"
+#include "report/quote.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::AnalysisRow;
+using evidence::Finding;
+
+std::string range_text(const std::optional<evidence::Range>& range) {
+  return range ? speedup_text({.value = range->value, .low = range->low, .high = range->high}) : "-";
+}
+
+std::string change_text(const AnalysisRow& row) {
+  if (!row.speedup || !row.expected) return "-";
+  const double percent = evidence::change_percent(row.expected->value, row.speedup->value);
+  return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-";
+}
+
+base::Style style_of(Finding finding) {
+  switch (finding) {
+    case Finding::failed:
+    case Finding::missing:
+    case Finding::regressed: return base::Style::red;
+    case Finding::slower:
+    case Finding::drifted:
+    case Finding::stale: return base::Style::yellow;
+    case Finding::improved:
+    case Finding::ok: return base::Style::green;
+    default: return base::Style::dim;
+  }
+}
+
+// One line, whatever a pair wrote into its reason.
+std::string one_line(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  return text;
+}
+
+std::string number(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? fmt::format("{:.9g}", *value) : std::string{};
+}
+
+void add_range(const std::optional<evidence::Range>& range, std::vector<std::string>& fields) {
+  for (const auto member : {&evidence::Range::value, &evidence::Range::low, &evidence::Range::high})
+    fields.push_back(range ? number((*range).*member) : std::string{});
+}
+
+std::string changed(const std::optional<double>& before, const std::optional<double>& after) {
+  return before && after ? number(evidence::change_percent(*before, *after)) : std::string{};
+}
+
+}  // namespace
+
+std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& analysis, const base::Painter& paint) {
+  std::vector<std::vector<std::string>> rows{{"pair", "variant", "hardware", "measured", "expected", "change", "finding"}};
+  for (const AnalysisRow& row : analysis.rows) {
+    std::string finding{to_string(row.finding)};
+    if (row.confirmed) finding += " (confirmed)";
+    finding = paint(style_of(row.finding), finding);
+    if (!row.detail.empty()) finding += ": " + one_line(row.detail);
+    rows.push_back({row.target, row.variant.empty() ? "-" : row.variant, row.hardware.empty() ? "-" : row.hardware,
+                    range_text(row.speedup), range_text(row.expected), change_text(row), finding});
+  }
+  return rows;
+}
+
+std::string analysis_summary(const evidence::Analysis& analysis) {
+  std::map<Finding, std::size_t> counts;
+  std::size_t confirmed = 0, compared = 0;
+  for (const AnalysisRow& row : analysis.rows) {
+    ++counts[row.finding];
+    confirmed += row.confirmed ? 1 : 0;
+    compared += row.speedup && row.expected ? 1 : 0;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [finding, count] : counts) {
+    const std::string note = finding == Finding::regressed ? fmt::format(" ({} confirmed)", confirmed) : std::string{};
+    parts.push_back(fmt::format("{} {}{}", count, to_string(finding), note));
+  }
+  return fmt::format("{}: {}; {} compared with an expectation\n", base::plural(analysis.rows.size(), "row"),
+                     parts.empty() ? "nothing" : base::join(parts, ", "), compared);
+}
+
+std::string proof_of_benefit_csv(const evidence::Analysis& analysis) {
+  std::string text = csv_line({"target",
+                               "variant",
+                               "best",
+                               "hardware",
+                               "finding",
+                               "confirmed",
+                               "measurements",
+                               "speedup",
+                               "speedup_low",
+                               "speedup_high",
+                               "expected_speedup",
+                               "expected_low",
+                               "expected_high",
+                               "speedup_change_percent",
+                               "median_ms",
+                               "expected_median_ms",
+                               "median_change_percent",
+                               "baseline_median_ms",
+                               "expected_baseline_median_ms",
+                               "baseline_change_percent",
+                               "percent_of_floor",
+                               "goodput_percent",
+                               "run_id",
+                               "detail"});
+  for (const AnalysisRow& row : analysis.rows) {
+    std::vector<std::string> fields{row.target,
+                                    row.variant,
+                                    row.best ? "true" : "false",
+                                    row.hardware,
+                                    std::string{to_string(row.finding)},
+                                    row.confirmed ? "true" : "false",
+                                    std::to_string(row.measurements)};
+    add_range(row.speedup, fields);
+    add_range(row.expected, fields);
+    fields.push_back(row.speedup && row.expected ? changed(row.expected->value, row.speedup->value) : std::string{});
+    for (const auto& field :
+         {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
+          number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
+          changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
+          number(row.goodput_percent), row.run_id, row.detail})
+      fields.push_back(field);
+    text += csv_line(fields);
+  }
+  return text;
+}
+
+}  // namespace aisp::report

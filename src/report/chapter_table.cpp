@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/chapter_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "report/markdown_table.hpp"
+#include "report/numbers.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::Expectations;
+using evidence::ExpectedPair;
+using evidence::ExpectedVariant;
+using evidence::Recorded;
+
+// Text of others cannot end the table, hide the rest of the page or become a tag.
+std::string plain(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '<') result += "&lt;";
+    else if (c == '&') result += "&amp;";
+    else if (c == '\n' || c == '\r') result += ' ';
+    else result += c;
+  }
+  return result;
+}
+
+std::string speedup_of(const ExpectedVariant& variant) {
+  return speedup_text({variant.speedup, variant.speedup_low, variant.speedup_high, {}});
+}
+
+std::string other_variants(const ExpectedPair& pair, const std::string& best) {
+  std::vector<std::string> texts;
+  for (const auto& [name, variant] : pair.variants) {
+    if (name == best) continue;
+    const bool peer = variant.role == evidence::VariantRole::peer;
+    texts.push_back(fmt::format("{}{} {}x", plain(name), peer ? " (peer)" : "", base::significant(variant.speedup)));
+  }
+  return base::join(texts, ", ");
+}
+
+std::string when(const Recorded& recorded, bool stale) {
+  // Nobody could find the code of a commit with changes.
+  const bool changed = recorded.commit.ends_with("+changes");
+  return fmt::format("{} at {}{}{}", plain(recorded.date_utc.substr(0, 10)), plain(recorded.commit.substr(0, 9)),
+                     changed ? " with changes" : "", stale ? " (**stale**)" : "");
+}
+
+void add_row(MarkdownTable& table, const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
+  std::vector<std::string> cells{plain(known.name), plain(known.teaches), base::display_ms(pair.baseline_median_ms)};
+  const auto* best = evidence::best_of(pair);
+  if (best != nullptr) {
+    const auto& [name, variant] = *best;
+    const std::string metric = pair.judged_by == "time" ? "" : " of " + plain(pair.judged_by);
+    cells.push_back(fmt::format("{} {}", plain(name), base::display_ms(variant.median_ms)));
+    cells.push_back(speedup_of(variant) + metric);
+    cells.push_back(variant.percent_of_floor ? fmt::format("{:.0f} %", *variant.percent_of_floor) : "-");
+  } else {
+    cells.insert(cells.end(), {"-", "-", "-"});
+  }
+  cells.push_back(other_variants(pair, best == nullptr ? "" : best->first));
+  cells.push_back(plain(hardware));
+  cells.push_back(when(pair.recorded, is_stale(known, pair)));
+  table.add(std::move(cells));
+}
+
+// What the rows came to need below the table.
+struct Footnotes {
+  std::vector<std::string> machines;
+  bool stale = false;
+
+  void note(const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
+    const std::string machine = fmt::format("{}: {}", plain(hardware), plain(machine_text(pair.recorded)));
+    if (std::find(machines.begin(), machines.end(), machine) == machines.end()) machines.push_back(machine);
+    stale = stale || is_stale(known, pair);
+  }
+
+  std::string text(const std::string& chapter) const {
+    if (machines.empty()) return {};
+    std::string lines = fmt::format(
+        "\nMedians; speedup over the baseline with its 95 % interval over all recorded runs; of its floor: part of the least "
+        "time "
+        "that the machine's ceilings allow.\n\n{}\n",
+        base::join(machines, "; "));
+    if (stale)
+      lines += fmt::format(
+          "\nStale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it again.\n",
+          chapter);
+    return lines;
+  }
+};
+
+struct Line {
+  std::size_t begin = 0, end = 0;  // without its line feed
+};
+
+std::vector<Line> lines_equal_to(const std::string& text, std::string_view wanted) {
+  std::vector<Line> found;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    if (base::trim(std::string_view{text}.substr(begin, end - begin)) == wanted) found.push_back({begin, end});
+    begin = end + 1;
+  }
+  return found;
+}
+
+}  // namespace
+
+bool is_stale(const KnownPair& known, const ExpectedPair& expected) { return known.source_digest != expected.source_digest; }
+
+std::string chapter_table(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
+                          const std::vector<Expectations>& all) {
+  if (chapter_pairs.empty()) return "This chapter has no pairs yet.\n";
+  MarkdownTable table{{"pair", "what it teaches", "baseline", "best variant", "speedup, 95 % interval", "of its floor",
+                       "other variants", "hardware", "recorded"}};
+  Footnotes footnotes;
+  for (const KnownPair& known : chapter_pairs) {
+    bool measured = false;
+    for (const Expectations& expectations : all) {
+      const auto pair = expectations.pairs.find(known.name);
+      if (expectations.chapter != chapter || pair == expectations.pairs.end()) continue;
+      add_row(table, known, expectations.hardware, pair->second);
+      footnotes.note(known, expectations.hardware, pair->second);
+      measured = true;
+    }
+    if (!measured) table.add({plain(known.name), plain(known.teaches), "not measured yet"});
+  }
+  return table.text() + footnotes.text(chapter);
+}
+
+std::string with_table(const std::string& readme, const std::string& table, const std::string& place) {
+  const std::vector<Line> begins = lines_equal_to(readme, table_begin), ends = lines_equal_to(readme, table_end);
+  if (begins.size() != 1 || ends.size() != 1 || ends.front().begin < begins.front().begin)
+    throw base::Error{base::Exit::usage,
+                      fmt::format("{}: the table's place is not marked; put the lines {} and {} where it belongs, once and in "
+                                  "this order",
+                                  place, table_begin, table_end)};
+  return fmt::format("{}\n\n{}\n{}", readme.substr(0, begins.front().end), table, readme.substr(ends.front().begin));
+}
+
+}  // namespace aisp::report

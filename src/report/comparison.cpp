@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/comparison.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/text.hpp"
+#include "evidence/json.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::Change;
+using evidence::MetricChange;
+using nlohmann::json;
+
+// More differences than this hide the one that matters; --json has them all.
+constexpr std::size_t most_causes = 12;
+
+std::string quantity_text(double value, const std::string& unit) {
+  if (unit == "ms") return base::display_ms(value);
+  if (unit == "B") return base::human_bytes(value);
+  return base::significant(value) + (unit == "x" ? "x" : unit.empty() ? "" : " " + unit);
+}
+
+std::string range_text(const evidence::Range& range, const std::string& unit) {
+  if (range.low == range.high) return quantity_text(range.value, unit);
+  return fmt::format("{} [{}, {}]", quantity_text(range.value, unit), quantity_text(range.low, unit),
+                     quantity_text(range.high, unit));
+}
+
+std::string percent_text(double percent) { return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-"; }
+
+std::string change_text(const MetricChange& metric, const base::Painter& paint) {
+  const bool bad = metric.change == Change::worse || metric.change == Change::slightly_worse;
+  std::string word{to_string(metric.change)};
+  std::replace(word.begin(), word.end(), '_', ' ');
+  if (metric.change != Change::same) word = paint(bad ? base::Style::red : base::Style::green, word);
+  return metric.detail.empty() ? word : word + ": " + metric.detail;
+}
+
+void add_list(const std::string& title, const std::vector<std::string>& targets, std::string& text) {
+  if (!targets.empty()) text += fmt::format("{}: {}\n", title, base::join(targets, ", "));
+}
+
+void add_causes(const std::vector<evidence::Difference>& causes, std::string& text) {
+  for (std::size_t i = 0; i < causes.size() && i < most_causes; ++i)
+    text += fmt::format("  {}: {} -> {}\n", causes[i].field, causes[i].before, causes[i].after);
+  if (causes.size() > most_causes) text += fmt::format("  and {} more, see --json\n", causes.size() - most_causes);
+}
+
+json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+json range_json(const evidence::Range& range) {
+  return {{"value", number(range.value)}, {"low", number(range.low)}, {"high", number(range.high)}};
+}
+
+json causes_json(const std::vector<evidence::Difference>& causes) {
+  json array = json::array();
+  for (const evidence::Difference& cause : causes)
+    array.push_back({{"field", cause.field}, {"before", cause.before}, {"after", cause.after}});
+  return array;
+}
+
+json metric_json(const MetricChange& metric) {
+  return {{"target", metric.target},
+          {"variant", metric.variant},
+          {"metric", metric.metric},
+          {"unit", metric.unit},
+          {"better", metric.better == evidence::Direction::higher ? "higher" : "lower"},
+          {"before", range_json(metric.before)},
+          {"after", range_json(metric.after)},
+          {"change_percent", number(metric.change_percent)},
+          {"change", to_string(metric.change)},
+          {"detail", metric.detail}};
+}
+
+}  // namespace
+
+std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all,
+                                                      const base::Painter& paint) {
+  const bool runs = comparison.run.empty();
+  std::vector<std::vector<std::string>> rows{
+      {"pair", "variant", "metric", runs ? "before" : "baseline", runs ? "after" : "variant", "change", "finding"}};
+  for (const MetricChange& metric : comparison.metrics)
+    if (all || metric.change != Change::same)
+      rows.push_back({metric.target, metric.variant, metric.metric, range_text(metric.before, metric.unit),
+                      range_text(metric.after, metric.unit), percent_text(metric.change_percent), change_text(metric, paint)});
+  return rows;
+}
+
+std::string comparison_notes(const evidence::Comparison& comparison) {
+  std::string text;
+  for (const evidence::StatusChange& status : comparison.statuses)
+    text += fmt::format("{}: {} -> {}{}\n", status.target, to_string(status.before), to_string(status.after),
+                        status.reason.empty() ? "" : ", " + status.reason);
+  add_list("Only in " + comparison.before, comparison.only_before, text);
+  add_list("Only in " + comparison.after, comparison.only_after, text);
+  add_list("Code changed", comparison.source_changed, text);
+  if (comparison.causes.empty()) return text;
+  text += "Likely causes, from the manifests:\n";
+  add_causes(comparison.causes, text);
+  return text;
+}
+
+std::string comparison_json(const evidence::Comparison& comparison, double threshold) {
+  json metrics = json::array(), statuses = json::array();
+  for (const MetricChange& metric : comparison.metrics) metrics.push_back(metric_json(metric));
+  for (const evidence::StatusChange& status : comparison.statuses)
+    statuses.push_back({{"target", status.target},
+                        {"before", to_string(status.before)},
+                        {"after", to_string(status.after)},
+                        {"reason", status.reason}});
+  const json document{{"schema_version", evidence::schema_version},
+                      {"before", comparison.before},
+                      {"after", comparison.after},
+                      {"run", comparison.run},
+                      {"threshold_percent", threshold * 100},
+                      {"same_hardware", comparison.same_hardware},
+                      {"metrics", std::move(metrics)},
+                      {"statuses", std::move(statuses)},
+                      {"only_before", comparison.only_before},
+                      {"only_after", comparison.only_after},
+                      {"source_changed", comparison.source_changed},
+                      {"causes", causes_json(comparison.causes)}};
+  return evidence::json_text(document, 2) + '\n';
+}
+
+std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all) {
+  std::vector<std::vector<std::string>> rows{
+      {"pair", "variant", "hardware", "machine", "quantity", "runs", "first", "last", "steps"}};
+  for (const evidence::Series& series : history) {
+    if (!all && series.steps.empty() && series.quantity != "speedup") continue;
+    const std::string unit = series.quantity == "speedup" ? "x" : "ms";
+    std::vector<std::string> steps;
+    for (const evidence::SeriesStep& step : series.steps)
+      steps.push_back(
+          fmt::format("{} -> {} at {}", quantity_text(step.before, unit), quantity_text(step.after, unit), step.run_id));
+    rows.push_back({series.target, series.variant, series.hardware, series.machine, series.quantity,
+                    std::to_string(series.values.size()), quantity_text(series.values.front(), unit),
+                    quantity_text(series.values.back(), unit), steps.empty() ? "none" : base::join(steps, "; ")});
+  }
+  return rows;
+}
+
+std::string history_notes(const std::vector<evidence::Series>& history) {
+  std::string text;
+  for (const evidence::Series& series : history)
+    for (const evidence::SeriesStep& step : series.steps) {
+      text += fmt::format("{} {}, {}, at {} (p = {:.3f}){}\n", series.target, series.variant, series.quantity, step.run_id,
+                          step.p_value, step.source_changed ? ": its code changed" : "");
+      add_causes(step.causes, text);
+    }
+  return text;
+}
+
+std::string history_json(const std::vector<evidence::Series>& history) {
+  json all = json::array();
+  for (const evidence::Series& series : history) {
+    json points = json::array(), steps = json::array();
+    for (std::size_t i = 0; i < series.values.size(); ++i)
+      points.push_back({{"run_id", series.run_ids[i]}, {"value", number(series.values[i])}});
+    for (const evidence::SeriesStep& step : series.steps)
+      steps.push_back({{"run_id", step.run_id},
+                       {"before", number(step.before)},
+                       {"after", number(step.after)},
+                       {"p_value", step.p_value},
+                       {"source_changed", step.source_changed},
+                       {"causes", causes_json(step.causes)}});
+    all.push_back({{"target", series.target},
+                   {"variant", series.variant},
+                   {"hardware", series.hardware},
+                   {"machine", series.machine},
+                   {"quantity", series.quantity},
+                   {"points", std::move(points)},
+                   {"steps", std::move(steps)}});
+  }
+  return evidence::json_text(json{{"schema_version", evidence::schema_version}, {"series", std::move(all)}}, 2) + '\n';
+}
+
+}  // namespace aisp::report

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/terminal.hpp"
+#include "evidence/comparison.hpp"
+#include "evidence/history.hpp"
+
+namespace aisp::report {
+
+// Rows of a table with a header; only what changed unless `all`.
+std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all,
+                                                      const base::Painter& paint);
+// What stands below the table: changed statuses, pairs of one side only, likely causes. Ends with a newline unless empty.
+std::string comparison_notes(const evidence::Comparison& comparison);
+std::string comparison_json(const evidence::Comparison& comparison, double threshold);
+
+std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all);
+std::string history_notes(const std::vector<evidence::Series>& history);
+std::string history_json(const std::vector<evidence::Series>& history);
+
+}  // namespace aisp::report

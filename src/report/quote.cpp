@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/quote.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "evidence/json.hpp"
+
+namespace aisp::report {
+namespace {
+
+constexpr const char* replacement = "\xEF\xBF\xBD";
+
+std::string csv_field(const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string result = "\"";
+  for (const char c : field) result += c == '"' ? "\"\"" : std::string(1, c);
+  return result + "\"";
+}
+
+bool is_forbidden_in_xml(unsigned char c) { return c < 0x20 && c != '\t' && c != '\n' && c != '\r'; }
+
+}  // namespace
+
+std::string valid_utf8(std::string_view text) {
+  return nlohmann::json::parse(evidence::json_text(std::string{text})).get<std::string>();
+}
+
+std::string csv_line(const std::vector<std::string>& fields) {
+  std::string text;
+  for (std::size_t i = 0; i < fields.size(); ++i) text += (i > 0 ? "," : "") + csv_field(fields[i]);
+  return text + "\r\n";
+}
+
+std::string xml_escaped(std::string_view text) {
+  std::string result;
+  for (const char c : valid_utf8(text)) {
+    switch (c) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '>': result += "&gt;"; break;
+      case '"': result += "&quot;"; break;
+      case '\n': result += "&#10;"; break;
+      case '\r': result += "&#13;"; break;
+      default:
+        if (is_forbidden_in_xml(static_cast<unsigned char>(c))) result += replacement;
+        else result += c;
+    }
+  }
+  return result;
+}
+
+std::string github_message(std::string_view text) {
+  std::string result;
+  for (const char c : valid_utf8(text)) {
+    if (c == '%') result += "%25";
+    else if (c == '\r') result += "%0D";
+    else if (c == '\n') result += "%0A";
+    else result += c;
+  }
+  return result;
+}
+
+std::string github_property(std::string_view text) {
+  std::string result;
+  for (const char c : github_message(text)) {
+    if (c == ':') result += "%3A";
+    else if (c == ',') result += "%2C";
+    else result += c;
+  }
+  return result;
+}
+
+}  // namespace aisp::report

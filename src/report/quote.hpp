@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text that others wrote, made safe for a format. Bytes that are no UTF-8 become U+FFFD.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aisp::report {
+
+std::string valid_utf8(std::string_view text);
+// A line of CSV as RFC 4180 has it, with its CR LF.
+std::string csv_line(const std::vector<std::string>& fields);
+// For XML 1.0 text and attributes; characters that it cannot hold become U+FFFD.
+std::string xml_escaped(std::string_view text);
+// For the message of a GitHub workflow command, and for the value of one of its properties.
+std::string github_message(std::string_view text);
+std::string github_property(std::string_view text);
+
+}  // namespace aisp::report

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the cheats that come with aisp and sees whether each is found out by the check that is meant for it.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evidence/result.hpp"
+#include "machine/machine.hpp"
+#include "pair/selftest.hpp"
+
+namespace aisp::suite {
+
+enum class SelftestVerdict {
+  caught,       // a cheat, ended as expected and by the check that is meant for it
+  slipped,      // a cheat that was not, or by other checks only
+  passed,       // an honest pair of which nothing bad was said
+  false_alarm,  // an honest pair that was accused
+  skipped,      // cannot run here
+};
+std::string_view to_string(SelftestVerdict verdict);
+
+struct SelftestLine {
+  std::string name;
+  std::string device;  // gpu or host
+  std::string does;
+  bool honest = false;
+  std::string expected;  // "failed: reverify/depends_on_inputs"
+  std::string happened;  // the same of what came, all checks that spoke
+  SelftestVerdict verdict = SelftestVerdict::skipped;
+  std::string reason;  // of a skip, a slip or a false alarm
+  double wall_s = 0;
+};
+
+struct SelftestReport {
+  std::vector<SelftestLine> lines;
+  bool interrupted = false;
+  double wall_s = 0;
+  std::size_t count(SelftestVerdict verdict) const;
+  bool good() const;  // nothing slipped, no false alarm
+};
+
+struct SelftestTask {
+  std::vector<const pair::SelftestEntry*> selected;
+  machine::Machine machine;
+  std::function<void(const SelftestLine&)> on_line = [](const SelftestLine&) {};
+};
+
+// Of this executable, those on one of the devices that are asked for.
+std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu);
+
+// What a pair's result says about the harness.
+SelftestLine judge_selftest(const pair::SelftestEntry& entry, const evidence::PairResult& result);
+
+// One child process after another, with short deadlines. Throws base::Error when the GPU is taken.
+SelftestReport run_selftest(const SelftestTask& task);
+
+}  // namespace aisp::suite

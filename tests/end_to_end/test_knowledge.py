@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""aisp specs and aisp estimate as a user meets them."""
+import json
+import unittest
+
+from harness import EndToEnd
+
+LLAMA = {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+         "intermediate_size": 14336, "vocab_size": 128256}
+SHAPE = ("--layers", "32", "--hidden", "4096", "--heads", "32", "--kv-heads", "8")
+
+
+class Specs(EndToEnd):
+    def test_table(self):
+        finished = self.call("specs", "h200", "B200")
+        self.assert_code(finished, 0)
+        self.assertEqual([line.split()[0] for line in finished.out.splitlines()[:3]], ["GPU", "h200", "b200"])
+        self.assertIn("206", finished.out.splitlines()[1])
+
+    def test_sources(self):
+        lines = self.call("specs", "h200", "--source").out.splitlines()
+        self.assertTrue(any("bf16_flop_s" in line and "half of the rate with sparsity" in line and "https://" in line for line in lines))
+
+    def test_unknown(self):
+        finished = self.call("specs", "h20")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "unknown GPU 'h20'", "h200")
+
+
+class Estimate(EndToEnd):
+    def estimate(self, *arguments):
+        finished = self.call("estimate", *arguments, "--json")
+        self.assert_code(finished, 0)
+        return json.loads(finished.out)
+
+    def refused(self, *arguments, words):
+        finished = self.call("estimate", *arguments)
+        self.assert_code(finished, 2)
+        self.assertEqual(finished.out, "")
+        self.assert_one_error_line(finished, *words)
+
+    def test_text(self):
+        finished = self.call("estimate", "--model", "llama-3-405b", "--gpu", "a100", "--gpus", "8")
+        self.assert_code(finished, 0)
+        self.assertIn("does not fit", finished.out)
+        self.assertIn("it takes 11 GPUs", finished.out)
+        self.assertIn("note: it does not fit", finished.err)
+        text = self.call("estimate", "--model", "llama-3-8b", "--gpu", "h100", "--prompt", "1024").out
+        self.assertIn("1024 x 4096 x 4096: 682.6667 FLOP/byte (about 680)", text)
+        self.assertIn("ridge 295 FLOP/byte", text)
+        self.assertIn("weights alone: 4.79 ms", text)
+
+    def test_three_ways_to_say_a_model(self):
+        (self.work / "config.json").write_text(json.dumps(LLAMA))
+        known = self.estimate("--model", "llama-3-8b")
+        for arguments in (("--config", "config.json"), (*SHAPE, "--ffn", "14336", "--vocab", "128256"), (*SHAPE, "--parameters", "8030261248")):
+            other = self.estimate(*arguments)
+            self.assertEqual({**other, "model": 0}, {**known, "model": 0})
+
+    def test_405_billion_weigh_810_gigabytes(self):
+        shape = ("--parameters", "405e9", "--layers", "126", "--hidden", "16384", "--heads", "128", "--kv-heads", "8")
+        for gpu, memory_bytes, fits in (("h200", 1128e9, True), ("a100", 640e9, False)):
+            memory = self.estimate(*shape, "--gpu", gpu, "--gpus", "8")["memory"]
+            self.assertEqual((memory["weights_bytes"], memory["memory_bytes"], memory["fits"]), (810e9, memory_bytes, fits))
+
+    def test_bad_input(self):
+        self.refused(words=("which model?",))
+        self.refused("--model", "llama-3-8b", "--layers", "3", words=("exclude each other",))
+        self.refused("--model", "lama-3-8b", words=("nearest are llama-3-8b",))
+        self.refused("--model", "llama-3-8b", "--gpu", "h2000", words=("h200",))
+        self.refused("--model", "llama-3-8b", "--dtype", "bf17", words=("unknown data type", "bf16"))
+        for flag, value in (("--gpus", "0"), ("--batch", "-1"), ("--context", "1e99"), ("--batch", "nan"), ("--prompt", "9000"),
+                            ("--tokens-per-second", "0")):
+            self.refused("--model", "llama-3-8b", flag, value, words=(flag,))
+        self.refused("--parameters", "1e9", "--layers", "2", "--hidden", "64", "--heads", "0", words=("heads",))
+        self.refused("--parameters", "1e9", "--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "3", words=("do not divide",))
+        self.refused("--parameters", "x", *SHAPE, words=("--parameters",))
+        self.refused(*SHAPE, words=("--parameters",))
+
+    def test_broken_configs(self):
+        broken = {"empty": b"", "binary": bytes(range(256)), "deep": b"[" * 100_000, "cut": b'{"hidden_size": 40', "array": b"[]",
+                  "words": json.dumps({**LLAMA, "hidden_size": "4096"}).encode(), "huge": json.dumps({**LLAMA, "vocab_size": 10**30}).encode(),
+                  "overflow": b'{"num_hidden_layers": 1e999}', "other": json.dumps({**LLAMA, "model_type": "new"}).encode(),
+                  "zero": json.dumps({**LLAMA, "num_attention_heads": 0}).encode()}
+        for name, content in broken.items():
+            with self.subTest(name):
+                (self.work / name).write_bytes(content)
+                self.refused("--config", name, words=("aisp: error:",))
+        self.refused("--config", "missing.json", words=("missing.json",))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording expectations, and what is made of them: chapter tables and rooflines."""
+import json
+import unittest
+import xml.etree.ElementTree as tree
+
+from harness import AISP, EndToEnd
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Recorded(EndToEnd):
+    def record(self, target="ch90:good", flags=(), **keywords):
+        return self.run_pairs(target, flags=("--update-expectations", *flags), **keywords)
+
+    def expectations(self, chapter="ch90"):
+        return json.loads((self.work / f"expectations/host/{chapter}.json").read_text())
+
+    def change(self, change, chapter="ch90"):
+        content = self.expectations(chapter)
+        change(content["pairs"])
+        (self.work / f"expectations/host/{chapter}.json").write_text(json.dumps(content))
+
+    def readme(self, chapter="ch90", text=f"# Chapter\n\n{BEGIN}\nold\n{END}\n\nafter\n"):
+        path = self.work / "chapters" / chapter / "README.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def tables(self, *flags):
+        return self.call("report", "--chapter-tables", *flags)
+
+
+class Recording(Recorded):
+    def test_a_real_pair(self):
+        finished = self.record("ch03:false_sharing", program=AISP)
+        self.assert_code(finished, 0)
+        self.assertIn("recorded 1 expectation in expectations", finished.err)
+        pair = self.expectations("ch03")["pairs"]["false_sharing"]
+        measured = finished.pair("ch03:false_sharing")
+        self.assertEqual(pair["source_digest"], measured["source_digest"])
+        self.assertEqual(pair["bound"], measured["bound"])
+        baseline = measured["variants"][0]
+        self.assertEqual((pair["baseline"], pair["baseline_median_ms"]), (baseline["name"], baseline["timing"]["median_ms"]))
+        self.assertEqual(pair["baseline_cost"], {"flops": 0, "bytes": baseline["bytes"], "math": "", "bytes_of": "host memory"})
+        self.assertGreater(baseline["bytes"], 0)
+        for variant in measured["variants"][1:]:
+            self.assertEqual(pair["variants"][variant["name"]]["speedup"], variant["speedup"]["value"])
+
+    def test_reduced_scale_is_refused_and_says_so(self):
+        finished = self.record(flags=("--scale", "0.1"))
+        self.assert_code(finished, 0)
+        self.assertIn("ch90:good is not recorded: it ran at scale 0.1", finished.err)
+        self.assertIn("recorded 0 expectations", finished.err)
+        self.assertFalse((self.work / "expectations").exists())
+
+    def test_a_refusal_leaves_what_was_recorded(self):
+        self.record()
+        before = self.expectations()
+        self.record(flags=("--scale", "0.1"))
+        self.assertEqual(self.expectations(), before)
+
+
+class ChapterTables(Recorded):
+    def test_table_is_written_between_the_marks(self):
+        self.record()
+        path = self.readme()
+        finished = self.tables()
+        self.assert_code(finished, 0)
+        self.assertIn("chapters/ch90/README.md: written", finished.out)
+        text = path.read_text()
+        self.assertTrue(text.startswith(f"# Chapter\n\n{BEGIN}\n"), text)
+        self.assertTrue(text.endswith(f"{END}\n\nafter\n"), text)
+        self.assertNotIn("old", text)
+        row = next(line for line in text.splitlines() if line.startswith("| good |"))
+        pair = self.expectations()["pairs"]["good"]
+        best = max((n for n, v in pair["variants"].items() if v["role"] == "optimized"), key=lambda n: pair["variants"][n]["speedup"])
+        cells = [cell.strip() for cell in row.split("|")[1:-1]]
+        self.assertEqual(len(cells), 9)
+        self.assertTrue(cells[3].startswith(best), row)
+        self.assertRegex(cells[4], r"^[\d.]+x \[[\d.]+, [\d.]+\]$")
+        self.assertIn("library (peer)", cells[6])
+        self.assertEqual(cells[7], "host")
+        self.assertTrue(cells[8].startswith(pair["recorded"]["date_utc"][:10]), row)
+        self.assertIn("| equal |", text)
+        self.assertRegex(text, r"\| equal \|[^|]*\| not measured yet \|")
+        self.assertIn(pair["recorded"]["cpu"], text)
+        self.assertNotIn("stale", text)
+        self.assertEqual(self.tables().out, "", "a second time changes nothing")
+
+    def test_check_changes_nothing_and_finds_differences(self):
+        self.record()
+        path, other = self.readme(), self.readme("ch91")
+        before = path.read_text()
+        finished = self.tables("--check")
+        self.assert_code(finished, 1)
+        self.assertEqual([line.split(":")[0] for line in finished.out.splitlines()], ["chapters/ch90/README.md", "chapters/ch91/README.md"])
+        self.assertEqual(path.read_text(), before)
+        self.assert_code(self.tables(), 0)
+        self.assert_code(self.tables("--check"), 0)
+        other.write_text(other.read_text().replace("not measured yet", "1000x", 1))
+        finished = self.tables("--check")
+        self.assert_code(finished, 1)
+        self.assertEqual(len(finished.out.splitlines()), 1)
+        self.assertIn("ch91", finished.out)
+
+    def test_stale_pairs_are_marked(self):
+        self.record()
+        self.change(lambda pairs: pairs["good"].update(source_digest="0" * 64))
+        path = self.readme()
+        self.assert_code(self.tables(), 0)
+        self.assertRegex(path.read_text(), r"\| good \|.*\(\*\*stale\*\*\) \|")
+        self.assertIn("--targets ch90 --update-expectations", path.read_text())
+
+    def test_readme_without_marks_is_named_and_kept(self):
+        for text in ("# no marks\n", f"{END}\n{BEGIN}\n", f"{BEGIN}\n{END}\n{BEGIN}\n{END}\n", f"{BEGIN}\n"):
+            with self.subTest(text):
+                path, good = self.readme(text=text), self.readme("ch91")
+                checked = self.tables("--check")
+                self.assert_code(checked, 1)
+                self.assertIn("chapters/ch90/README.md: the table's place is not marked", checked.out)
+                finished = self.tables()
+                self.assert_code(finished, 2)
+                self.assert_one_error_line(finished, "chapters/ch90/README.md", BEGIN, END)
+                self.assertEqual(path.read_text(), text)
+                self.assertIn("not measured yet", good.read_text())
+
+    def test_hostile_text_stays_inside_its_cell(self):
+        self.record()
+        self.change(lambda pairs: pairs["good"]["recorded"].update(cpu=f"a|b\n{END}\n<script>"))
+        path = self.readme()
+        self.assert_code(self.tables(), 0)
+        self.assert_code(self.tables("--check"), 0)
+        self.assertNotIn("<script>", path.read_text())
+        self.assertEqual(path.read_text().count(END), 1)
+
+    def test_bad_input(self):
+        self.assert_one_error_line(self.tables(), "chapters")
+        self.assert_one_error_line(self.call("report"), "--chapter-tables")
+        path = self.readme()
+        before = path.read_text()
+        self.assert_one_error_line(self.tables("--expectations-dir", "nowhere"), "nowhere")
+        for content in ("", "{", '{"schema_version": 1, "hardware": "host", "chapter": "ch91", "pairs": {}}', '{"pairs": {"good": 3}}'):
+            with self.subTest(content):
+                file = self.work / "expectations/host/ch90.json"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(content)
+                finished = self.tables()
+                self.assert_code(finished, 2)
+                self.assert_one_error_line(finished, "ch90.json")
+                self.assertEqual(path.read_text(), before)
+
+
+class Roofline(Recorded):
+    def test_tables_of_a_run_and_of_expectations_agree(self):
+        finished = self.record()
+        run = self.call("roofline", "latest")
+        recorded = self.call("roofline", "--expectations-dir", "expectations")
+        self.assert_code(run, 0)
+        self.assertEqual(run.out, recorded.out)
+        doubled = next(v for v in finished.pair("ch90:good")["variants"] if v["name"] == "doubled")
+        row = next(line for line in run.out.splitlines() if " doubled" in line)
+        self.assertIn(f"  {doubled['flops'] / doubled['bytes']:.3f} ", row)
+        self.assertIn("FLOP/s", row)
+        self.assertIn("no ceilings of this machine are known", run.out)
+
+    def test_picture(self):
+        self.record()
+        self.record("ch90:unordered_output")
+        finished = self.call("roofline", "--expectations-dir", "expectations", "--svg", "roofline.svg")
+        self.assert_code(finished, 0)
+        self.assertIn("1 pair without FLOPs per byte of memory is left out", finished.err)
+        text = (self.work / "roofline.svg").read_text()
+        picture = tree.fromstring(text)
+        self.assertEqual(picture.tag, SVG + "svg")
+        self.assertEqual([e for e in picture.iter() if e.tag in (SVG + "script", SVG + "image", SVG + "foreignObject")], [])
+        self.assertNotIn("http", text.replace("http://www.w3.org/2000/svg", ""))
+        self.assertIn("prefers-color-scheme:dark", text)
+        self.assertIn("ch90:good", [e.text for e in picture.iter(SVG + "text")])
+        tips = [e.text for e in picture.iter(SVG + "title")]
+        for name in ("slow", "doubled", "added", "library"):
+            self.assertTrue(any(tip.startswith(f"ch90:good {name}: ") for tip in tips), name)
+        self.assertNotIn("unordered_output", text)
+        again = self.call("roofline", "latest", "--svg", "-")
+        self.assert_code(again, 5)
+        self.assert_one_error_line(again, "nothing to draw")
+
+    def test_ceilings_are_roofs_and_links_are_no_memory(self):
+        self.record()
+
+        def gpu(pairs):
+            pairs["good"]["ceilings"] = {"memory_bytes_s": 1e12, "flops_s": {"fp32": 1e13}, "source": "made <up> & measured"}
+            pairs["linked"] = json.loads(json.dumps(pairs["good"]))
+            for cost in [pairs["linked"]["baseline_cost"], *(v["cost"] for v in pairs["linked"]["variants"].values())]:
+                cost["bytes_of"] = "host to device"
+
+        self.change(gpu)
+        out = self.call("roofline", "--expectations-dir", "expectations").out
+        self.assertIn("memory 1.00 TB/s, fp32 10.0 TFLOP/s (made <up> & measured)", out)
+        self.assertIn("(host to device)", out)
+        finished = self.call("roofline", "--expectations-dir", "expectations", "--svg", "-")
+        texts = [e.text for e in tree.fromstring(finished.out).iter(SVG + "text")]
+        for roof in ("memory 1.00 TB/s", "fp32 10.0 TFLOP/s"):
+            self.assertIn(roof, texts)
+        self.assertIn("1 pair", finished.err)
+
+    def test_bad_input(self):
+        for arguments, code, word in ((("roofline",), 2, "--expectations-dir"), (("roofline", "nothing"), 2, "nothing"),
+                                      (("roofline", "--expectations-dir", "nowhere"), 2, "nowhere"),
+                                      (("roofline", "--expectations-dir", "expectations"), 5, "no pair"),
+                                      (("roofline", "latest", "--expectations-dir", "x"), 2, "--expectations-dir"),
+                                      (("roofline", "--expectations-dir", "expectations", "--chapter", "ch42"), 2, "ch42")):
+            with self.subTest(arguments):
+                finished = self.call(*arguments)
+                self.assert_code(finished, code)
+                self.assert_one_error_line(finished, word)
+
+
+if __name__ == "__main__":
+    unittest.main()

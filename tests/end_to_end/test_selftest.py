@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""aisp selftest: every cheat that can run here is caught, honest pairs pass, and a harness with a hole is told."""
+import json
+import os
+import signal
+import time
+import unittest
+
+from harness import AISP, EndToEnd
+from test_schemas import mistakes
+
+# The address sanitizer keeps books of its own, so these look otherwise under it.
+UNLIKE_UNDER_SANITIZER = {"exhaust_memory", "leak_memory", "out_of_bounds"} if "AISP_SANITIZED" in os.environ else set()
+
+
+class Selftest(EndToEnd):
+    def report(self, *flags, env=None):
+        finished = self.call("selftest", "--json", *flags, program=AISP, env=env, timeout=300)
+        report = json.loads(finished.out)
+        self.assertEqual(mistakes(report, "selftest"), [])
+        return finished, report
+
+    def test_no_cheat_on_the_host_slips_through_and_no_honest_pair_is_accused(self):
+        finished, report = self.report("--host")
+        pairs = {pair["name"]: pair for pair in report["pairs"]}
+        self.assertEqual({pair["device"] for pair in pairs.values()}, {"host"})
+        for name, pair in pairs.items():
+            if name not in UNLIKE_UNDER_SANITIZER:
+                with self.subTest(name):
+                    self.assertEqual(pair["verdict"], "passed" if pair["honest"] else "caught", pair)
+        self.assertGreaterEqual(sum(not pair["honest"] for pair in pairs.values()), 25)
+        self.assertGreaterEqual(sum(pair["honest"] for pair in pairs.values()), 3)
+        self.assertLess(report["wall_s"], 60)
+        if not UNLIKE_UNDER_SANITIZER:
+            self.assert_code(finished, 0)
+        self.assertEqual(list(self.work.glob("*")), [], "nothing is written")
+
+    @unittest.skipIf(UNLIKE_UNDER_SANITIZER, "needs a heap without a sanitizer")
+    def test_a_check_that_is_switched_off_is_told(self):
+        finished, report = self.report("--host", env={"AISP_MEMORY_CHECKER": "1"})
+        self.assert_code(finished, 1)
+        self.assertFalse(report["good"])
+        slipped = {pair["name"]: pair for pair in report["pairs"] if pair["verdict"] == "slipped"}
+        self.assertEqual(set(slipped), {"leak_memory", "out_of_bounds"})
+        self.assertEqual(slipped["leak_memory"]["reason"], "it ended as passed")
+
+    def test_cheats_of_the_gpu_are_skipped_without_one(self):
+        hidden = {"CUDA_VISIBLE_DEVICES": "-1"}
+        finished = self.call("selftest", "--gpu", program=AISP, env=hidden)
+        self.assert_code(finished, 4)
+        self.assert_one_error_line(finished, "--gpu", "no usable GPU")
+
+    def test_hidden_from_every_other_command(self):
+        listed = {target["name"] for target in json.loads(self.call("list-targets", "--json", program=AISP).out)}
+        self.assertFalse({"zeros", "gpu_zeros", "honest"} & listed)
+        for arguments in (("run", "-t", "ch94"), ("run", "-t", "ch94:zeros"), ("verify", "-t", "gpu_zeros")):
+            self.assert_code(self.call(*arguments, program=AISP), 2)
+        self.assert_code(self.call("list-targets", "-t", "gpu_z*", program=AISP), 5)
+
+    def test_interrupted(self):
+        process = self.start("selftest", "--host", "--json", program=AISP)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertTrue(json.loads(out)["interrupted"])
+
+    def test_table(self):
+        finished = self.call("selftest", program=AISP, env={"CUDA_VISIBLE_DEVICES": "-1"}, timeout=300)
+        gpu = [line for line in finished.out.splitlines() if line.startswith("gpu_")]
+        self.assertGreaterEqual(len(gpu), 18)
+        for line in gpu:
+            self.assertIn("skipped: no CUDA device", line)
+        if not UNLIKE_UNDER_SANITIZER:
+            self.assert_code(finished, 0)
+            self.assertRegex(finished.out, r"zeros +writes zeros +failed: verify/reference +failed: verify/reference.* caught\n")
+            self.assertRegex(finished.out.splitlines()[-1], r"^(\d+) of \1 cheats caught, (\d+) of \2 honest pairs passed, \d+ skipped")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/analysis.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/files.hpp"
+#include "measure/statistics.hpp"
+
+namespace aisp::evidence {
+namespace {
+
+using testing::HasSubstr;
+
+// What a run of a pair measures: the machine is `slowdown` times slower than its usual, the variant `loss` times slower still.
+struct World {
+  double speedup = 4, slowdown = 1, loss = 1;
+  double noise = 0.005;    // of a sample
+  double between = 0.003;  // of a process, common to none of its variants
+  std::uint64_t seed = 1;
+};
+
+PairResult measured(const World& world) {
+  std::mt19937_64 random{world.seed};
+  std::normal_distribution<double> normal{0, 1};
+  const double own = 1 + world.between * normal(random);
+  std::vector<double> baseline, optimized;
+  for (int round = 0; round < 40; ++round) {
+    baseline.push_back(4 * world.slowdown * (1 + world.noise * normal(random)));
+    optimized.push_back(4 / world.speedup * world.slowdown * world.loss * own * (1 + world.noise * normal(random)));
+  }
+  PairResult pair{.target = "ch07:transpose", .chapter = "ch07", .name = "transpose", .source_digest = "abc", .device = "gpu"};
+  pair.gpus = {"GPU-1"};
+  pair.best = "tiled";
+  pair.started_utc = "2026-01-01T00:00:00Z";
+  VariantResult first{.name = "strided", .role = VariantRole::baseline}, second{.name = "tiled", .role = VariantRole::optimized};
+  first.timing = Timing{.summary = measure::summarize(baseline), .raw_times_ms = baseline};
+  second.timing = Timing{.summary = measure::summarize(optimized), .raw_times_ms = optimized};
+  const measure::Interval interval = measure::ratio_of_medians(baseline, optimized, world.seed);
+  second.speedup = Speedup{interval.value, interval.low, interval.high, measure::verdict(interval)};
+  pair.variants = {first, second};
+  return pair;
+}
+
+class Analyzing : public testing::Test {
+ protected:
+  Analyzing() { record(folder_.path(), {.pairs = {measured({})}}, manifest_); }
+
+  RunRecord run_of(std::vector<PairResult> pairs) {
+    RunRecord run{.folder = "run", .manifest = manifest_, .pairs = std::move(pairs)};
+    for (const PairResult& pair : run.pairs) run.manifest.targets.push_back(pair.target);
+    return run;
+  }
+  Analysis look(const std::vector<RunRecord>& runs, const AnalysisOptions& options = {}) {
+    ExpectationFolder expectations{folder_.path()};
+    return analyze(runs, expectations, options);
+  }
+  AnalysisRow row_of(const World& world, const AnalysisOptions& options = {}) {
+    const Analysis analysis = look({run_of({measured(world)})}, options);
+    EXPECT_EQ(analysis.rows.size(), 1u);
+    return analysis.rows.at(0);
+  }
+  static Manifest manifest_of(const char* gpu) {
+    Manifest manifest{.run_id = "run", .commit = "1234"};
+    manifest.gpus = {{.ordinal = 0, .name = gpu, .uuid = "GPU-1"}};
+    return manifest;
+  }
+
+  base::ScratchDirectory folder_;
+  Manifest manifest_ = manifest_of("NVIDIA H200");
+};
+
+TEST_F(Analyzing, UnchangedRunsRaiseNoAlarm) {
+  for (std::uint64_t seed = 2; seed < 202; ++seed) {
+    const Finding finding = row_of({.seed = seed}).finding;
+    EXPECT_TRUE(finding == Finding::ok || finding == Finding::slower) << "seed " << seed << ": " << to_string(finding);
+  }
+}
+
+TEST_F(Analyzing, ASlowdownOfFivePercentIsAlwaysARegression) {
+  for (std::uint64_t seed = 2; seed < 102; ++seed) {
+    const Analysis analysis = look({run_of({measured({.loss = 1.05, .seed = seed})})});
+    EXPECT_EQ(analysis.rows.at(0).finding, Finding::regressed) << "seed " << seed;
+    EXPECT_EQ(exit_status(analysis), base::Exit::regression);
+  }
+}
+
+TEST_F(Analyzing, ASlowdownOfTwoPercentIsSeenInMostRunsAndGatesAtThatThreshold) {
+  int seen = 0, gated = 0;
+  for (std::uint64_t seed = 2; seed < 102; ++seed) {
+    const Analysis lenient = look({run_of({measured({.loss = 1.02, .seed = seed})})});
+    seen += lenient.rows.at(0).finding == Finding::slower;
+    EXPECT_EQ(exit_status(lenient), base::Exit::good) << "a loss surely below the threshold must not turn a gate red";
+    gated += row_of({.loss = 1.02, .seed = seed}, {.threshold = 0.02}).finding == Finding::regressed;
+  }
+  EXPECT_GE(seen, 75);
+  EXPECT_GE(gated, 75);
+}
+
+TEST_F(Analyzing, WideIntervalsAreNoRegression) {
+  EXPECT_EQ(row_of({.loss = 1.06, .noise = 0.2, .seed = 3}).finding, Finding::ok);
+}
+
+TEST_F(Analyzing, SaysWhichSideOfTheRatioMoved) {
+  const AnalysisRow row = row_of({.loss = 1.1, .between = 0});
+  EXPECT_EQ(row.finding, Finding::regressed);
+  EXPECT_FALSE(row.confirmed);
+  EXPECT_THAT(row.detail, HasSubstr("its time changed by +10."));
+  EXPECT_THAT(row.detail, HasSubstr("of 1234"));
+  EXPECT_THAT(row.detail, HasSubstr("unconfirmed"));
+}
+
+TEST_F(Analyzing, FasterIsGoodNews) {
+  const Analysis analysis = look({run_of({measured({.loss = 0.9})})});
+  EXPECT_EQ(analysis.rows.at(0).finding, Finding::improved);
+  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+}
+
+TEST_F(Analyzing, BothSidesSlowerIsDrift) {
+  const Analysis analysis = look({run_of({measured({.slowdown = 1.3})})});
+  EXPECT_EQ(analysis.rows.at(0).finding, Finding::drifted);
+  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+  EXPECT_EQ(exit_status(look({run_of({measured({.slowdown = 1.3})})}, {.strict = true})), base::Exit::regression);
+}
+
+TEST_F(Analyzing, SeveralMeasurementsConfirmOrAcquit) {
+  const RunRecord good = run_of({measured({.seed = 8})}), bad = run_of({measured({.loss = 1.1, .seed = 9})});
+  const Analysis acquitted = look({bad, good});
+  EXPECT_EQ(acquitted.rows.at(0).finding, Finding::ok);
+  EXPECT_THAT(acquitted.rows.at(0).detail, HasSubstr("1 of 2"));
+  EXPECT_EQ(exit_status(acquitted), base::Exit::good);
+  const Analysis confirmed = look({bad, bad}, {.require_confirmation = true});
+  EXPECT_TRUE(confirmed.rows.at(0).confirmed);
+  EXPECT_EQ(confirmed.rows.at(0).measurements, 2);
+  EXPECT_EQ(exit_status(confirmed), base::Exit::regression);
+  EXPECT_EQ(exit_status(look({bad}, {.require_confirmation = true})), base::Exit::good);
+}
+
+TEST_F(Analyzing, OtherCodeIsStaleAndSaysWhatItWouldBe) {
+  PairResult pair = measured({.loss = 1.5});
+  pair.source_digest = "def";
+  const Analysis analysis = look({run_of({pair})});
+  EXPECT_EQ(analysis.rows.at(0).finding, Finding::stale);
+  EXPECT_THAT(analysis.rows.at(0).detail, HasSubstr("-33"));
+  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+}
+
+TEST_F(Analyzing, OtherHardwareIsNew) {
+  manifest_ = manifest_of("NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(row_of({.loss = 2}).finding, Finding::fresh);
+  EXPECT_EQ(row_of({.loss = 2}).hardware, "h100");
+}
+
+TEST_F(Analyzing, AnotherModelOfTheSameKeyIsNewToo) {
+  manifest_ = manifest_of("NVIDIA H200 NVL");
+  const AnalysisRow row = row_of({.loss = 2});
+  EXPECT_EQ(row.hardware, "h200");
+  EXPECT_EQ(row.finding, Finding::fresh);
+  EXPECT_THAT(row.detail, HasSubstr("NVIDIA H200"));
+}
+
+TEST_F(Analyzing, FailuresOutrankEverything) {
+  PairResult wrong = measured({});
+  wrong.status = Status::failed;
+  wrong.reason = "outputs differ";
+  const Analysis analysis = look({run_of({measured({.loss = 1.2})}), run_of({wrong})});
+  ASSERT_EQ(analysis.rows.size(), 1u);
+  EXPECT_EQ(analysis.rows[0].finding, Finding::failed);
+  EXPECT_EQ(analysis.rows[0].detail, "outputs differ");
+  EXPECT_EQ(exit_status(analysis), base::Exit::failed);
+}
+
+TEST_F(Analyzing, MissingOnlyWhatTheRunShouldHaveHad) {
+  RunRecord elsewhere = run_of({});
+  EXPECT_TRUE(look({elsewhere}).rows.empty()) << "an expected pair that nobody selected is not missing";
+  EXPECT_EQ(exit_status(look({elsewhere})), base::Exit::nothing);
+  RunRecord cut = run_of({});
+  cut.manifest.targets = {"ch07:transpose"};
+  EXPECT_EQ(look({cut}).rows.at(0).finding, Finding::missing);
+  EXPECT_EQ(exit_status(look({cut})), base::Exit::failed);
+  EXPECT_EQ(look({cut, run_of({measured({})})}).rows.at(0).finding, Finding::ok) << "the other half of a merge has it";
+}
+
+TEST_F(Analyzing, SkippedIsTold) {
+  PairResult skipped = measured({});
+  skipped.status = Status::skipped;
+  skipped.reason = "no library";
+  skipped.gpus.clear();
+  const Analysis analysis = look({run_of({skipped})});
+  EXPECT_EQ(analysis.rows.at(0).finding, Finding::skipped);
+  EXPECT_TRUE(analysis.rows.at(0).lost_coverage);
+  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+  const Analysis merged = look({run_of({skipped}), run_of({measured({})})});
+  ASSERT_EQ(merged.rows.size(), 1u);
+  EXPECT_EQ(merged.rows[0].finding, Finding::ok);
+}
+
+TEST_F(Analyzing, ScaledRunsAreNotCompared) {
+  PairResult small = measured({.loss = 3});
+  small.scale = 0.1;
+  const AnalysisRow row = look({run_of({small})}).rows.at(0);
+  EXPECT_EQ(row.finding, Finding::skipped);
+  EXPECT_THAT(row.detail, HasSubstr("scale 0.1"));
+}
+
+TEST_F(Analyzing, AVanishedVariantIsMissing) {
+  PairResult pair = measured({});
+  pair.variants[1].name = "renamed";
+  const Analysis analysis = look({run_of({pair})});
+  ASSERT_EQ(analysis.rows.size(), 2u);
+  EXPECT_EQ(analysis.rows[0].finding, Finding::fresh);
+  EXPECT_EQ(analysis.rows[1].finding, Finding::missing);
+  EXPECT_EQ(analysis.rows[1].variant, "tiled");
+}
+
+TEST(Goodput, IsUsefulOverTotalTime) {
+  VariantResult variant{.name = "v"};
+  variant.timing.emplace().summary.median = 8;
+  EXPECT_FALSE(goodput_percent(variant));
+  variant.metrics = {{.name = "useful_ms", .unit = "ms", .better = Direction::higher, .summary = {.median = 6}}};
+  EXPECT_DOUBLE_EQ(*goodput_percent(variant), 75);
+}
+
+TEST(Ranges, DirectionDecidesWhatIsWorse) {
+  const Range low{10, 9.9, 10.1}, high{12, 11.9, 12.1};
+  EXPECT_EQ(change_of(low, high, Direction::lower, 0.05), Change::worse);
+  EXPECT_EQ(change_of(low, high, Direction::higher, 0.05), Change::better);
+  EXPECT_EQ(change_of(high, low, Direction::lower, 0.05), Change::better);
+  EXPECT_EQ(change_of(low, high, Direction::lower, 0.5), Change::slightly_worse);
+  EXPECT_EQ(change_of(low, {10.1, 10, 10.2}, Direction::lower, 0), Change::same) << "intervals overlap";
+  EXPECT_EQ(change_of({10, 10, 10}, {10.05, 10.05, 10.05}, Direction::lower, 0), Change::same) << "less than processes differ";
+  EXPECT_EQ(change_of({0, 0, 0}, {8, 8, 8}, Direction::lower, 0.05), Change::worse);
+  EXPECT_EQ(change_of({0, 0, 0}, {0, 0, 0}, Direction::lower, 0.05), Change::same);
+}
+
+TEST(Ranges, MedianIntervalCoversTheMedian) {
+  std::mt19937_64 random{5};
+  std::exponential_distribution<double> draw{1};
+  int covered = 0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    std::vector<double> samples(25);
+    for (double& sample : samples) sample = draw(random);
+    const Range range = median_range(samples);
+    covered += range.low <= std::log(2.0) && std::log(2.0) <= range.high;
+  }
+  EXPECT_GE(covered, 930);
+}
+
+}  // namespace
+}  // namespace aisp::evidence

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/history.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "evidence/comparison.hpp"
+
+namespace aisp::evidence {
+namespace {
+
+std::vector<double> noisy(std::size_t count, double level, std::uint64_t seed) {
+  std::mt19937_64 random{seed};
+  std::normal_distribution<double> normal{level, 0.005 * level};
+  std::vector<double> values(count);
+  for (double& value : values) value = normal(random);
+  return values;
+}
+
+TEST(Steps, OfAnUnchangedSeriesThereAreNone) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) EXPECT_TRUE(find_steps(noisy(30, 4, seed)).empty()) << seed;
+}
+
+TEST(Steps, AreFoundWhereTheyAre) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    std::vector<double> values = noisy(12, 4, seed);
+    const std::vector<double> later = noisy(12, 3.8, seed + 100);
+    values.insert(values.end(), later.begin(), later.end());
+    const std::vector<Step> steps = find_steps(values);
+    ASSERT_EQ(steps.size(), 1u) << seed;
+    EXPECT_EQ(steps[0].at, 12u);
+    EXPECT_NEAR(steps[0].before, 4, 0.03);
+    EXPECT_NEAR(steps[0].after, 3.8, 0.03);
+    EXPECT_LE(steps[0].p_value, 0.01);
+  }
+}
+
+TEST(Steps, TwoInOneDirectionAreTwo) {
+  std::vector<double> values = noisy(12, 4, 1);
+  for (const double value : noisy(12, 5, 2)) values.push_back(value);
+  for (const double value : noisy(12, 6, 3)) values.push_back(value);
+  const std::vector<Step> steps = find_steps(values);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].at, 12u);
+  EXPECT_EQ(steps[1].at, 24u);
+}
+
+TEST(Steps, OneOutlierIsNone) {
+  std::vector<double> values = noisy(20, 4, 1);
+  values[11] = 40;
+  EXPECT_TRUE(find_steps(values).empty());
+}
+
+TEST(Steps, FewValuesTellNothing) {
+  EXPECT_TRUE(find_steps(std::vector<double>{4, 4, 4, 4, 2, 2, 2, 2}).empty());
+  EXPECT_TRUE(find_steps(std::vector<double>{}).empty());
+}
+
+RunRecord run_at(int day, double speedup, const std::string& driver) {
+  RunRecord run;
+  run.manifest.run_id = "run" + std::to_string(day);
+  run.manifest.hostname = "node1";
+  run.manifest.driver_version = driver;
+  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = "host"};
+  pair.started_utc = "2026-01-" + std::to_string(10 + day);
+  VariantResult variant{.name = "v"};
+  variant.timing.emplace().summary.median = 1 / speedup;
+  variant.speedup = Speedup{speedup, speedup, speedup, Verdict::faster};
+  pair.variants = {{.name = "b", .role = VariantRole::baseline}, variant};
+  pair.best = "v";
+  run.pairs = {pair};
+  return run;
+}
+
+TEST(History, NamesTheRunAndTheLikelyCauseOfAStep) {
+  std::vector<RunRecord> runs;
+  for (int day = 19; day >= 0; --day)
+    runs.push_back(run_at(day, day < 10 ? 4 + day * 0.001 : 3 + day * 0.001, day < 10 ? "580" : "590"));
+  const std::vector<Series> all = history(runs);
+  ASSERT_EQ(all.size(), 2u);
+  const Series& speedup = all[1];
+  EXPECT_EQ(speedup.quantity, "speedup");
+  ASSERT_EQ(speedup.steps.size(), 1u);
+  EXPECT_EQ(speedup.steps[0].run_id, "run10");
+  EXPECT_FALSE(speedup.steps[0].source_changed);
+  ASSERT_EQ(speedup.steps[0].causes.size(), 1u);
+  EXPECT_EQ(speedup.steps[0].causes[0].after, "590");
+}
+
+VariantResult timed(const char* name, VariantRole role, double median_ms) {
+  VariantResult variant{.name = name, .role = role};
+  variant.timing.emplace().summary.median = median_ms;
+  for (int i = 0; i < 30; ++i) variant.timing->raw_times_ms.push_back(median_ms * (1 + 0.001 * (i % 5 - 2)));
+  variant.memory.device_peak_bytes = 1 << 20;
+  variant.metrics = {
+      {.name = "energy", .unit = "J", .better = Direction::lower, .summary = {.median = median_ms}, .raw = {}},
+      {.name = "rate", .unit = "tokens/s", .better = Direction::higher, .summary = {.median = 1 / median_ms}, .raw = {}}};
+  return variant;
+}
+
+RunRecord compared(double median_ms, int clock_mhz) {
+  RunRecord run;
+  run.folder = "run";
+  run.manifest.commit = std::to_string(clock_mhz);
+  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = "host"};
+  pair.variants = {timed("b", VariantRole::baseline, 2), timed("v", VariantRole::optimized, median_ms)};
+  pair.gpu_states = {{.sm_clock_mhz = clock_mhz}};
+  run.pairs = {pair};
+  return run;
+}
+
+const MetricChange& metric(const Comparison& comparison, const std::string& variant, const std::string& name) {
+  for (const MetricChange& change : comparison.metrics)
+    if (change.variant == variant && change.metric == name) return change;
+  throw std::out_of_range{name};
+}
+
+TEST(Comparisons, KnowEachMetricsDirection) {
+  const Comparison comparison = compare_runs(compared(1, 1980), compared(1.2, 1455), 0.05);
+  EXPECT_EQ(metric(comparison, "v", "time").change, Change::worse);
+  EXPECT_EQ(metric(comparison, "v", "time").detail, "median SM clock 1980 MHz, then 1455 MHz");
+  EXPECT_EQ(metric(comparison, "v", "energy").change, Change::worse);
+  EXPECT_EQ(metric(comparison, "v", "rate").change, Change::worse);
+  EXPECT_EQ(metric(comparison, "v", "device_peak").change, Change::same);
+  EXPECT_EQ(metric(comparison, "b", "time").change, Change::same);
+  ASSERT_EQ(comparison.causes.size(), 1u);
+  EXPECT_EQ(comparison.causes[0].field, "commit");
+  EXPECT_TRUE(comparison.same_hardware);
+}
+
+TEST(Comparisons, OfOneRunIsBaselineAgainstOptimized) {
+  const Comparison comparison = compare_variants(compared(1, 1980), 0.05);
+  EXPECT_EQ(metric(comparison, "v", "time").change, Change::better);
+  EXPECT_EQ(metric(comparison, "v", "rate").change, Change::better);
+}
+
+TEST(Comparisons, NameWhatOneSideLacksAndWhatBroke) {
+  RunRecord before = compared(1, 1980), after = before;
+  PairResult other = before.pairs[0];
+  other.target = "ch03:y";
+  before.pairs.push_back(other);
+  after.pairs[0].status = Status::crashed;
+  after.pairs[0].reason = "crashed in verify";
+  const Comparison comparison = compare_runs(before, after, 0.05);
+  EXPECT_EQ(comparison.only_before, std::vector<std::string>{"ch03:y"});
+  ASSERT_EQ(comparison.statuses.size(), 1u);
+  EXPECT_EQ(comparison.statuses[0].after, Status::crashed);
+  EXPECT_TRUE(comparison.metrics.empty());
+}
+
+TEST(Comparisons, OfOtherMachinesSayTheHardwareDiffers) {
+  RunRecord before = compared(1, 1980), after = compared(2, 1980);
+  after.manifest.cpu = "another";
+  EXPECT_FALSE(compare_runs(before, after, 0.05).same_hardware);
+}
+
+}  // namespace
+}  // namespace aisp::evidence

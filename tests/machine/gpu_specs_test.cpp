@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/gpu_specs.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.hpp"
+#include "machine/ceilings.hpp"
+#include "machine/fake_root.hpp"
+
+namespace aisp::machine {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> keys(const std::vector<std::string>& words) {
+  std::vector<std::string> found;
+  for (const GpuSpec* spec : select_specs(words)) found.emplace_back(spec->key);
+  return found;
+}
+
+TEST(Specs, EveryValueHasASourceAndIsPlausible) {
+  std::set<std::string_view> seen;
+  for (const GpuSpec* spec : all_specs()) {
+    EXPECT_TRUE(seen.insert(spec->key).second) << spec->key << " is there twice";
+    for (const Fact* fact : {&spec->memory_bytes, &spec->memory_bytes_s, &spec->link_bytes_s, &spec->tdp_w})
+      EXPECT_TRUE(fact->known()) << spec->key;
+    for (const Fact& fact : spec->flops_s) EXPECT_EQ(fact.known(), fact.value > 0) << spec->key;
+    for (const Rate rate : {Rate::fp32, Rate::bf16, Rate::fp16}) EXPECT_TRUE(spec->rate(rate).known()) << spec->key;
+    // Dense rates: a mistaken sparse one would be twice its neighbours.
+    const double bf16 = spec->rate(Rate::bf16).value;
+    EXPECT_EQ(spec->rate(Rate::fp16).value, bf16) << spec->key;
+    if (spec->rate(Rate::fp8).known()) {
+      EXPECT_NEAR(spec->rate(Rate::fp8).value / bf16, 2, 0.03) << spec->key;
+    }
+    if (spec->rate(Rate::tf32).known()) {
+      EXPECT_NEAR(bf16 / spec->rate(Rate::tf32).value, 2, 0.03) << spec->key;
+    }
+    EXPECT_LE(spec->memory_bytes_s.value, spec->memory_limit_bytes_s) << spec->key;
+    EXPECT_LT(spec->memory_limit_bytes_s, spec->memory_bytes_s.value * 1.11) << spec->key;
+  }
+  EXPECT_EQ(seen.size(), 13);
+}
+
+TEST(Specs, EverySourceHasATitleAndAPlace) {
+  for (const GpuSpec* spec : all_specs())
+    for (const Fact& fact : spec->flops_s) {
+      if (!fact.known()) continue;
+      EXPECT_FALSE(text_of(fact.source).title.empty()) << spec->key;
+      EXPECT_THAT(std::string{text_of(fact.source).url}, HasSubstr("https://")) << spec->key;
+    }
+  EXPECT_EQ(citation(find_spec("h200").rate(Rate::bf16)), "NVIDIA H200 datasheet (half of the rate with sparsity)");
+  EXPECT_EQ(citation(find_spec("h200").memory_bytes), "NVIDIA H200 datasheet");
+}
+
+TEST(Specs, AreSelectedByKeyAndFamily) {
+  EXPECT_THAT(keys({"H200", "b200"}), ElementsAre("h200", "b200"));
+  EXPECT_THAT(keys({"h100"}), ElementsAre("h100-sxm", "h100-pcie"));
+  EXPECT_THAT(keys({"h100-pcie", "h100"}), ElementsAre("h100-pcie", "h100-sxm"));
+  EXPECT_THAT(keys({"RTX 4090"}), ElementsAre("rtx-4090"));
+  EXPECT_EQ(keys({}).size(), 13);
+  EXPECT_EQ(find_spec("a100").key, "a100-80gb");
+  EXPECT_EQ(find_spec("h100").key, "h100-sxm");
+}
+
+TEST(Specs, UnknownNamesGetTheNearest) {
+  try {
+    find_spec("h20");
+    FAIL();
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.status(), base::Exit::usage);
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("unknown GPU 'h20'"), HasSubstr("h200")));
+  }
+  EXPECT_THROW(find_spec(""), base::Error);
+}
+
+TEST(Specs, OfWhatTheDriverReports) {
+  EXPECT_EQ(spec_of_reported("NVIDIA H100 80GB HBM3")->key, "h100-sxm");
+  EXPECT_EQ(spec_of_reported("NVIDIA GB200")->key, "gb200");
+  EXPECT_EQ(spec_of_reported("NVIDIA A100-PCIE-40GB")->key, "");
+  EXPECT_EQ(spec_of_reported("NVIDIA X900"), nullptr);
+}
+
+TEST(Specs, LieBelowTheTheoreticalPeaks) {
+  // Of the H200, whose clock and units the tests know: no sheet may promise what is called impossible.
+  const Peaks peaks = theoretical_peaks(h200());
+  const GpuSpec& spec = find_spec("h200");
+  for (std::size_t i = 0; i < math_kinds; ++i) {
+    for (std::size_t rate = 0; rate < rate_kinds; ++rate)
+      if (name_of(static_cast<Rate>(rate)) == name_of(static_cast<Math>(i))) {
+        EXPECT_LE(spec.flops_s[rate].value, peaks.flops_s[i] * 1.02) << name_of(static_cast<Math>(i));
+      }
+  }
+  EXPECT_EQ(theoretical_peaks(other_gpu("NVIDIA A10G", 86)).peer_bytes_s,
+            theoretical_peaks(other_gpu("NVIDIA A10G", 86)).pcie_bytes_s);
+}
+
+}  // namespace
+}  // namespace aisp::machine

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suite/selftest.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace aisp::suite {
+namespace {
+
+using evidence::PairResult;
+using evidence::Status;
+
+const pair::SelftestEntry& entry_of(std::string_view name) {
+  const auto all = pair::selftest_registry();
+  return *std::find_if(all.begin(), all.end(), [&](const pair::SelftestEntry& entry) { return entry.entry.name == name; });
+}
+
+PairResult ended(Status status, std::vector<evidence::Problem> problems) {
+  PairResult result;
+  result.status = status;
+  result.problems = std::move(problems);
+  return result;
+}
+
+SelftestVerdict verdict(std::string_view name, const PairResult& result) {
+  return judge_selftest(entry_of(name), result).verdict;
+}
+
+TEST(Selftest, CaughtByTheCheckThatIsMeantForIt) {
+  const SelftestLine line = judge_selftest(
+      entry_of("zeros"), ended(Status::failed, {{"verify", "doubled", "reference"}, {"verify", "doubled", "baseline"}}));
+  EXPECT_EQ(line.verdict, SelftestVerdict::caught);
+  EXPECT_EQ(line.expected, "failed: verify/reference");
+  EXPECT_EQ(line.happened, "failed: verify/reference, verify/baseline");
+  EXPECT_EQ(line.reason, "");
+}
+
+TEST(Selftest, AnotherCheckIsNoCatch) {
+  EXPECT_EQ(verdict("zeros", ended(Status::failed, {{"verify", "doubled", "written"}})), SelftestVerdict::slipped);
+  EXPECT_EQ(verdict("zeros", ended(Status::failed, {{"reverify", "doubled", "reference"}})), SelftestVerdict::slipped);
+  EXPECT_EQ(verdict("zeros", ended(Status::crashed, {{"verify", "doubled", "reference"}})), SelftestVerdict::slipped);
+}
+
+TEST(Selftest, UnnoticedOrRewardedIsNoCatch) {
+  EXPECT_EQ(judge_selftest(entry_of("zeros"), ended(Status::passed, {})).reason, "it ended as passed");
+  PairResult rewarded = ended(Status::failed, {{"verify", "doubled", "reference"}});
+  rewarded.best = "doubled";
+  EXPECT_EQ(verdict("zeros", rewarded), SelftestVerdict::slipped);
+}
+
+TEST(Selftest, HonestPairs) {
+  EXPECT_EQ(verdict("honest", ended(Status::passed, {})), SelftestVerdict::passed);
+  EXPECT_EQ(verdict("honest", ended(Status::failed, {{"verify", "doubled", "reference", "wrong"}})),
+            SelftestVerdict::false_alarm);
+  // Processes left behind are a complaint too, though the pair passes.
+  EXPECT_EQ(verdict("honest", ended(Status::passed, {{"exit", "", "processes_left", "one"}})), SelftestVerdict::false_alarm);
+}
+
+TEST(Selftest, WhatOnlyAProfilerSeesIsSkippedWithoutOne) {
+  PairResult unseen = ended(Status::passed, {});
+  EXPECT_EQ(verdict("gpu_short_late_work", unseen), SelftestVerdict::slipped);
+  unseen.lost = {"no CUPTI, so hidden work is sought by its effects only: not there"};
+  EXPECT_EQ(verdict("gpu_short_late_work", unseen), SelftestVerdict::skipped);
+  EXPECT_EQ(verdict("gpu_zeros", unseen), SelftestVerdict::slipped);
+}
+
+TEST(Selftest, WhatCannotRunIsNoVerdict) {
+  PairResult skipped = ended(Status::skipped, {});
+  skipped.reason = "no CUDA device";
+  EXPECT_EQ(verdict("gpu_zeros", skipped), SelftestVerdict::skipped);
+  SelftestReport report;
+  report.lines = {judge_selftest(entry_of("gpu_zeros"), skipped)};
+  EXPECT_TRUE(report.good());
+  report.lines.push_back(judge_selftest(entry_of("zeros"), ended(Status::passed, {})));
+  EXPECT_FALSE(report.good());
+}
+
+TEST(Selftest, ShipsCheatsAndControlsForBothDevices) {
+  for (const bool gpu : {false, true}) {
+    const auto selected = select_selftest(!gpu, gpu);
+    const auto honest = static_cast<std::size_t>(
+        std::count_if(selected.begin(), selected.end(), [](const auto* entry) { return entry->subject->expected.honest(); }));
+    EXPECT_GE(honest, 3u);
+    EXPECT_GE(selected.size() - honest, 20u);
+    for (const pair::SelftestEntry* entry : selected) EXPECT_EQ(entry->entry.pair, &entry->subject->pair);
+  }
+  EXPECT_EQ(select_selftest(true, true).size(), pair::selftest_registry().size());
+}
+
+}  // namespace
+}  // namespace aisp::suite
