@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON Schemas in docs/schema, and what is wrong with a value by one of them."""
 import json
+import re
 import warnings
 
 from harness import SOURCE
@@ -28,3 +29,8 @@ def validator(name, part=None):
 
 def mistakes(value, name, part=None):
     return [f"{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}" for error in validator(name, part).iter_errors(value)]
+
+
+def section(title):
+    """Of the page, from the heading that names `title` to the next heading."""
+    return next(part for part in re.split(r"(?m)^## ", PAGE.read_text()) if title in part.splitlines()[0])

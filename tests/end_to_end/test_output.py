@@ -7,7 +7,7 @@ import re
 import unittest
 
 from harness import AISP, SOURCE, EndToEnd
-from schemas import PAGE, load, mistakes
+from schemas import PAGE, load, mistakes, section
 
 
 class RealOutput(EndToEnd):

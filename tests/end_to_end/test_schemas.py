@@ -5,7 +5,7 @@ import re
 import unittest
 
 from harness import EndToEnd
-from schemas import NAMES, PAGE, SCHEMAS, Draft202012Validator, load, mistakes
+from schemas import NAMES, PAGE, SCHEMAS, Draft202012Validator, load, mistakes, section
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
@@ -84,11 +84,6 @@ class Schemas(unittest.TestCase):
                         self.assertTrue(UNIT.search(field) or field in NO_UNIT or re.sub("_ms$", "", field) in NO_UNIT)
         self.assertGreater(len(seen), 40)
         self.assertIn("median_ms", seen)
-
-
-def section(title):
-    """Of the page, from the heading that names `title` to the next heading."""
-    return next(part for part in re.split(r"(?m)^## ", PAGE.read_text()) if title in part.splitlines()[0])
 
 
 class Page(EndToEnd):
