@@ -35,15 +35,15 @@ void place_sms(const Gpu& gpu, ClusterFindings& findings) {
     }
     quiet = joined ? 0 : quiet + 1;
   }
-  if (groups.seen() == 0) findings.gpcs_error = "the probe's kernel did not run: " + refusal;
-  else if (quiet < quiet_rounds) findings.gpcs_error = "the probe's clusters gave no stable answer";
+  if (groups.seen() == 0) findings.groups_error = "the probe's kernel did not run: " + refusal;
+  else if (quiet < quiet_rounds) findings.groups_error = "the probe's clusters gave no stable answer";
   else {
-    findings.sms_per_gpc = groups.sizes();
+    findings.cluster_groups = groups.sizes();
     findings.unplaced_sms = std::max(0, gpu.sm_count - groups.seen());
   }
 }
 
-ClusterFindings unknown(const std::string& why) { return {.max_size_error = why, .gpcs_error = why}; }
+ClusterFindings unknown(const std::string& why) { return {.max_size_error = why, .groups_error = why}; }
 
 }  // namespace
 

@@ -16,7 +16,7 @@ NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests"
            "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
            "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "generation", "generation_max", "width", "width_max",
-           "sockets", "cores", "total", "free", "distances", "level", "ways", "sms_per_gpc", "unplaced_sms", "threads_per_sm", "warps_per_sm",
+           "sockets", "cores", "total", "free", "distances", "level", "ways", "cluster_groups", "unplaced_sms", "threads_per_sm", "warps_per_sm",
            "blocks_per_sm", "threads_per_block", "registers_per_sm", "registers_per_block", "max_cluster_size", "copy_engines", "link", "gpu",
            "performance_rank", "parameters", "active_parameters", "layers", "hidden",
            "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
