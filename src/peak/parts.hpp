@@ -25,7 +25,8 @@ class Teller {
 void measure_memory(Bench& bench, const Teller& teller);
 void measure_math(Bench& bench, const Teller& teller);
 void measure_host_link(Bench& bench, const Teller& teller);
-void measure_peers(Bench& bench, const Teller& teller, bool with_nccl);
+void measure_peers(Bench& bench, const Teller& teller);
+void measure_collectives(const Teller& teller);
 void measure_latency(Bench& bench, const Teller& teller);
 void measure_host(Bench& bench, const Teller& teller);
 
