@@ -49,11 +49,11 @@ struct Shown {
 Shown show(const std::string& what, const peak::Obtained& obtained, const machine::Gpu* gpu) {
   if (!obtained.record)
     return {fmt::format("{}: not measured: {}\n", what, obtained.why_not), {{"record", nullptr}, {"why_not", obtained.why_not}}};
-  std::string text = fmt::format("{}: {}{}\n", what, peak::heading(*obtained.record), obtained.from_cache ? ", from the cache" : "");
+  std::string text =
+      fmt::format("{}: {}{}\n", what, peak::heading(*obtained.record), obtained.from_cache ? ", from the cache" : "");
   text += columns(peak::table_rows(*obtained.record, gpu));
   for (const std::string& line : peak::missing(*obtained.record)) text += fmt::format("not measured: {}\n", line);
-  return {text,
-          {{"record", peak::with_references(*obtained.record, gpu)}, {"from_cache", obtained.from_cache}, {"why_not", ""}}};
+  return {text, {{"record", peak::with_references(*obtained.record, gpu)}, {"from_cache", obtained.from_cache}, {"why_not", ""}}};
 }
 
 Exit measure_peaks(const PeakFlags& flags) {

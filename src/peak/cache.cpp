@@ -34,7 +34,8 @@ Cached load(const std::filesystem::path& cache, const Key& key) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return {};
   const auto unusable = [&](const std::string& why) {
-    return Cached{std::nullopt, fmt::format("{} is not a record of aisp peak ({}); its ceilings are not used", file.string(), one_line(why))};
+    return Cached{std::nullopt,
+                  fmt::format("{} is not a record of aisp peak ({}); its ceilings are not used", file.string(), one_line(why))};
   };
   try {
     const std::string text = base::read_file(file, longest_record_bytes);

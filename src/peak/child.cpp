@@ -122,7 +122,9 @@ int child_main(int result_fd) {
   const json request = evidence::parse_json(text, "request");
   const auto gpus = request.at("gpus").get<std::vector<std::string>>();
   const bool quick = request.at("quick").get<bool>();
-  const Teller teller{[&](const Figure& figure) { write_line(result_fd, {{"figure", figure}}); },
+  const Teller teller{[&](const Figure& figure) {
+                        write_line(result_fd, {{"figure", figure}});
+                      },
                       base::monotonic_s() + (quick ? quick_time_s : 1e9)};
   try {
     if (!gpus.empty()) measure_gpu(gpus, quick, teller);

@@ -105,11 +105,8 @@ void from_json(const json& object, Figure& figure) {
 }
 
 void to_json(json& object, const Key& key) {
-  object = {{"of", key.of},
-            {"model", key.model},
-            {"driver", key.driver},
-            {"power_limit_w", key.power_limit_w},
-            {"cpus", key.cpus}};
+  object = {
+      {"of", key.of}, {"model", key.model}, {"driver", key.driver}, {"power_limit_w", key.power_limit_w}, {"cpus", key.cpus}};
 }
 
 void from_json(const json& object, Key& key) {

@@ -46,9 +46,9 @@ struct Figure {
 
 // What a record holds for. Anything else needs a new measurement.
 struct Key {
-  std::string of;      // UUID of a GPU; "host"
-  std::string model;   // "NVIDIA H200"; the CPU's model name
-  std::string driver;  // empty for the host
+  std::string of;            // UUID of a GPU; "host"
+  std::string model;         // "NVIDIA H200"; the CPU's model name
+  std::string driver;        // empty for the host
   double power_limit_w = 0;  // 0: not told, or the host
   int cpus = 0;              // usable ones, for the host
   bool operator==(const Key&) const = default;

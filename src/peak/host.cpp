@@ -78,7 +78,8 @@ void measure_host(Bench& bench, const Teller& teller) {
   for (const int workers : {cpus, cpus / 2}) {
     if (workers < 1 || (workers != cpus && cpus < 4)) continue;
     teams.push_back(std::make_unique<Arrays>(bench.setup().threads(workers, true), bytes));
-    how.push_back(base::plural(static_cast<std::size_t>(workers), "thread") + ", " + base::human_bytes(static_cast<double>(bytes)));
+    how.push_back(base::plural(static_cast<std::size_t>(workers), "thread") + ", " +
+                  base::human_bytes(static_cast<double>(bytes)));
   }
   const auto measure = [&](const std::string& id, double arrays, void (Arrays::*work)()) {
     teller.figure(id, [&] {

@@ -21,30 +21,31 @@ void measure_streams(Bench& bench, const Teller& teller) {
   const DeviceMemory a{bytes}, b{bytes}, c{bytes}, sink{sizeof(std::uint32_t)};
   for (const DeviceMemory* memory : {&a, &b, &c}) launch_fill(memory->data(), Element::fp32, bytes / 4, 1, bench.stream());
   const auto amount = static_cast<double>(bytes);
-  const auto kernel = [](double bytes_moved, Work work) {
-    return [=] { return Load{"16 bytes a thread", bytes_moved, work}; };
-  };
+  const auto kernel = [](double bytes_moved, Work work) { return [=] { return Load{"16 bytes a thread", bytes_moved, work}; }; };
   // Lines that a read finds in L2 were not read from memory. Lines that a write leaves there are written by the next sample
   // instead, so writers are timed in their steady state.
   teller.figure("hbm_read", [&] {
-    return bench.best_rate(
-        "hbm_read", {kernel(amount, [&](Launch& l) { launch_read(a.data(), bytes, sink.as<std::uint32_t>(), l.stream); })},
-        Cache::cold);
+    return bench.best_rate("hbm_read",
+                           {kernel(amount, [&](Launch& l) { launch_read(a.data(), bytes, sink.as<std::uint32_t>(), l.stream); })},
+                           Cache::cold);
   });
   teller.figure("hbm_write", [&] {
     return bench.best_rate(
         "hbm_write",
-        {kernel(amount, [&](Launch& l) { launch_write(a.data(), bytes, l.stream); }),
-         [&] { return Load{"cudaMemsetAsync", amount, [&](Launch& l) { check(cudaMemsetAsync(a.data(), 1, bytes, l.stream)); }}; }});
+        {kernel(amount, [&](Launch& l) { launch_write(a.data(), bytes, l.stream); }), [&] {
+           return Load{"cudaMemsetAsync", amount, [&](Launch& l) { check(cudaMemsetAsync(a.data(), 1, bytes, l.stream)); }};
+         }});
   });
   teller.figure("hbm_copy", [&] {
     const auto engine = [&](Launch& l) { check(cudaMemcpyAsync(b.data(), a.data(), bytes, cudaMemcpyDeviceToDevice, l.stream)); };
-    return bench.best_rate("hbm_copy", {kernel(2 * amount, [&](Launch& l) { launch_copy(a.data(), b.data(), bytes, l.stream); }),
-                                        [&] { return Load{"cudaMemcpyAsync", 2 * amount, engine}; }});
+    return bench.best_rate("hbm_copy",
+                           {kernel(2 * amount, [&](Launch& l) { launch_copy(a.data(), b.data(), bytes, l.stream); }), [&] {
+                              return Load{"cudaMemcpyAsync", 2 * amount, engine};
+                            }});
   });
   teller.figure("hbm_triad", [&] {
-    return bench.best_rate(
-        "hbm_triad", {kernel(3 * amount, [&](Launch& l) { launch_triad(b.data(), c.data(), a.data(), bytes, l.stream); })});
+    return bench.best_rate("hbm_triad",
+                           {kernel(3 * amount, [&](Launch& l) { launch_triad(b.data(), c.data(), a.data(), bytes, l.stream); })});
   });
 }
 
@@ -60,9 +61,8 @@ void measure_on_chip(Bench& bench, const Teller& teller) {
     constexpr int passes = 512;
     const double amount = launch_l2_read(data.data(), bytes, sms, passes, word, bench.stream());
     return bench.best_rate("l2_read", {[&] {
-                             return Load{base::human_bytes(static_cast<double>(bytes)), amount, [&](Launch& l) {
-                                           launch_l2_read(data.data(), bytes, sms, passes, word, l.stream);
-                                         }};
+                             return Load{base::human_bytes(static_cast<double>(bytes)), amount,
+                                         [&](Launch& l) { launch_l2_read(data.data(), bytes, sms, passes, word, l.stream); }};
                            }});
   });
   teller.figure("shared_read", [&] {

@@ -104,8 +104,7 @@ void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Optio
     }
     if (!why_not.empty()) options.note(fmt::format("the ceilings of {} are not measured: {}", what, why_not));
   };
-  for (const int ordinal : gpus)
-    attempt(fmt::format("GPU {}", ordinal), [&] { return obtain_gpu(machine, ordinal, options); });
+  for (const int ordinal : gpus) attempt(fmt::format("GPU {}", ordinal), [&] { return obtain_gpu(machine, ordinal, options); });
   attempt("the host", [&] { return obtain_host(machine, options); });
 }
 

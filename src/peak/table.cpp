@@ -58,7 +58,8 @@ std::vector<std::vector<std::string>> table_rows(const Record& record, const mac
     rows.push_back({std::string{known.title}, value_text(known.unit, figure->value), beside(known.unit, figure->value, vendor),
                     beside(known.unit, figure->value, own), sustained_text(known.unit, figure->sustained), figure->how});
   }
-  const bool lasting = std::any_of(record.figures.begin(), record.figures.end(), [](const Figure& f) { return f.sustained.has_value(); });
+  const bool lasting =
+      std::any_of(record.figures.begin(), record.figures.end(), [](const Figure& f) { return f.sustained.has_value(); });
   rows.insert(rows.begin(), {"", lasting ? "burst" : "measured", "of the maker's", "of the recorded", "sustained", "by"});
   // Columns that say nothing of this machine are left out; from the last, so that the others keep their place.
   for (std::vector<std::string>& row : rows) {
@@ -89,7 +90,8 @@ std::vector<std::string> missing(const Record& record) {
 nlohmann::json with_references(const Record& record, const machine::Gpu* gpu) {
   nlohmann::json list = nlohmann::json::array();
   for (const Known& known : known_figures()) {
-    const auto found = std::find_if(record.figures.begin(), record.figures.end(), [&](const Figure& f) { return f.id == known.id; });
+    const auto found =
+        std::find_if(record.figures.begin(), record.figures.end(), [&](const Figure& f) { return f.id == known.id; });
     if (found == record.figures.end()) continue;
     nlohmann::json figure = *found;
     figure["vendor"] = gpu != nullptr ? reference_json(vendor_figure(*gpu, known.id), found->value) : nlohmann::json(nullptr);

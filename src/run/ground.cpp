@@ -45,8 +45,7 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   machine_->facts = machine::probe_here();
   for (const machine::Gpu& gpu : machine_->facts.gpus) ordinals_.push_back(gpu.ordinal);
   if (ordinals_.empty()) return;
-  machine_->ceilings =
-      peak::best_known(machine_->facts.gpus.front(), machine_->facts.driver_version, ordinals_.size() > 1);
+  machine_->ceilings = peak::best_known(machine_->facts.gpus.front(), machine_->facts.driver_version, ordinals_.size() > 1);
   machine_->ceilings.host_copy_bytes_s = peak::best_known(machine_->facts.host).host_copy_bytes_s;
   const machine::Nvml& nvml = machine::Nvml::get();
   if (nvml.available()) machine_->nvml = nvml.device(machine_->facts.gpus.front().uuid);

@@ -16,7 +16,7 @@ from harness import AISP, SOURCE, EndToEnd
 
 SCHEMAS = SOURCE / "docs/schema"
 PAGE = SOURCE / "docs/report-formats.md"
-NAMES = ("analysis", "comparison", "configuration", "doctor", "estimate", "expectations", "history", "manifest", "result", "results-log",
+NAMES = ("analysis", "comparison", "configuration", "doctor", "estimate", "expectations", "history", "manifest", "peak", "result", "results-log",
           "selftest", "specs", "suite", "targets", "topology")
 
 UNIT = re.compile(r"(_(ms|s|seconds|bytes|bits|mhz|khz|w|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
@@ -236,6 +236,11 @@ class RealOutput(EndToEnd):
         doctor = json.loads(self.call("doctor", "--json").out)["machine"]
         self.assertEqual([gpu["uuid"] for gpu in topology["gpus"]], [gpu["uuid"] for gpu in doctor["gpus"]])
         self.assertEqual([node["cpus"] for node in topology["host"]["numa"]], [node["cpus"] for node in doctor["host"]["numa"]])
+
+    def test_peak(self):
+        report = json.loads(self.call("peak", "--quick", "--json", env={"CUDA_VISIBLE_DEVICES": ""}).out)
+        self.assert_valid(report, "peak")
+        self.assertGreater(len(report["host"]["record"]["figures"]), 0)
 
     def test_specs(self):
         specs = json.loads(self.call("specs", "--json").out)
