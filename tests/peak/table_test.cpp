@@ -32,7 +32,7 @@ TEST(Table, FiguresStandBesideTheMakersAndTheRecorded) {
   const machine::Gpu gpu = gpu_named("NVIDIA H200");
   EXPECT_THAT(table_rows(made_up(), &gpu),
               ElementsAre(ElementsAre("", "burst", "of the maker's", "of the recorded", "sustained", "by"),
-                          ElementsAre("HBM copy", "4.25 TB/s", "89 % of 4.8 TB/s", "100 % of 4.25 TB/s", "-", "cudaMemcpyAsync"),
+                          ElementsAre("HBM copy", "4.25 TB/s", "89 % of 4.80 TB/s", "100 % of 4.25 TB/s", "-", "cudaMemcpyAsync"),
                           ElementsAre("BF16", "790 TFLOP/s", "80 % of 990 TFLOP/s", "100 % of 790 TFLOP/s",
                                       "650 TFLOP/s, 1455 MHz, 680 W, software power cap", "cuBLASLt 8192^3"),
                           ElementsAre("empty kernel", "700 ns", "-", "100 % of 700 ns", "-", "CUPTI")));
