@@ -125,7 +125,7 @@ int child_main(int result_fd) {
   const Teller teller{[&](const Figure& figure) {
                         write_line(result_fd, {{"figure", figure}});
                       },
-                      base::monotonic_s() + (quick ? quick_time_s : 1e9)};
+                      base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s : 1e9)};
   try {
     if (!gpus.empty()) measure_gpu(gpus, quick, teller);
     else {

@@ -16,10 +16,11 @@ namespace {
 
 constexpr std::size_t page_words = 4096 / sizeof(std::uint64_t);
 
-std::size_t array_bytes() {
-  const machine::Host host = machine::read_host();
-  // Beyond the largest last-level caches, but no burden to a small machine.
-  return std::clamp<std::size_t>(host.memory_available_bytes / 16, std::size_t{32} << 20, std::size_t{1} << 30);
+// Beyond the last-level cache that so many CPUs share, but no burden to a small machine.
+std::size_t array_bytes(int cpus) {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  const std::size_t wanted = std::clamp<std::size_t>(static_cast<std::size_t>(cpus) * 64 * mib, 256 * mib, 1024 * mib);
+  return std::clamp<std::size_t>(machine::read_host().memory_available_bytes / 16, 32 * mib, wanted);
 }
 
 class Arrays {
@@ -71,7 +72,7 @@ class Arrays {
 
 void measure_host(Bench& bench, const Teller& teller) {
   const int cpus = std::max(1, bench.setup().cpus());
-  const std::size_t bytes = array_bytes();
+  const std::size_t bytes = array_bytes(cpus);
   // Two threads of one core share its path to memory, so half as many may do as well or better.
   std::vector<std::unique_ptr<Arrays>> teams;
   std::vector<std::string> how;
