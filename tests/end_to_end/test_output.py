@@ -135,6 +135,11 @@ class RealOutput(EndToEnd):
         self.assertEqual([gpu["uuid"] for gpu in topology["gpus"]], [gpu["uuid"] for gpu in doctor["gpus"]])
         self.assertEqual([node["cpus"] for node in topology["host"]["numa"]], [node["cpus"] for node in doctor["host"]["numa"]])
 
+    def test_peak(self):
+        report = json.loads(self.call("peak", "--quick", "--json", env={"CUDA_VISIBLE_DEVICES": ""}).out)
+        self.assert_valid(report, "peak")
+        self.assertGreater(len(report["host"]["record"]["figures"]), 0)
+
     def test_specs(self):
         specs = json.loads(self.call("specs", "--json").out)
         self.assert_valid(specs, "specs")
