@@ -12,9 +12,9 @@ const char* const page_style = R"(
 --code:#10141d;--kernel:#241d10;--c:#8d98ab;--s:#8fd9a8;--n:#ffb784;--k:#d0aef5;--u:#7fbdff}}
 *{box-sizing:border-box}
 html{scroll-padding-top:3.4rem;-webkit-text-size-adjust:100%}
-body{margin:0;background:var(--back);color:var(--text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
+body{margin:0;background:var(--back);color:var(--text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:break-word}
 main{max-width:1240px;margin:0 auto;padding:0 20px 60px}
-nav{position:sticky;top:0;z-index:5;display:flex;gap:4px;overflow-x:auto;padding:8px max(20px,calc(50vw - 600px));background:var(--card);border-bottom:1px solid var(--edge)}
+nav{scrollbar-width:none;position:sticky;top:0;z-index:5;display:flex;gap:4px;overflow-x:auto;padding:8px max(20px,calc(50vw - 600px));background:var(--card);border-bottom:1px solid var(--edge)}
 nav a{padding:4px 10px;border-radius:6px;color:var(--soft);text-decoration:none;white-space:nowrap}
 nav a:hover{background:var(--tint);color:var(--blue)}
 a{color:var(--blue)}
@@ -41,6 +41,7 @@ tbody th{font-weight:500;color:var(--soft);white-space:nowrap;width:1%}
 .scroll td{overflow-wrap:normal;min-width:5em}
 #manifest td,.more .scroll td{overflow-wrap:anywhere}
 #results-table{background:var(--card);border:1px solid var(--edge);border-radius:10px;border-spacing:0;border-collapse:separate}
+#results-table td:nth-child(-n+3){white-space:nowrap}
 #results-table tbody tr:hover{background:var(--tint)}
 #results-table tr.wrong td:first-child{box-shadow:inset 3px 0 var(--red)}
 #results-table tr[data-role=best]{font-weight:500}
@@ -104,12 +105,14 @@ main{padding:0 14px 40px}nav{padding:8px 10px}h1{font-size:21px}
 #results-table thead{display:block;border-bottom:1px solid var(--edge)}
 #results-table thead tr{display:flex;flex-wrap:wrap;gap:0 6px;padding:6px 10px}
 #results-table thead th{border:0;padding:4px 6px}
-#results-table tbody tr{display:grid;grid-template-columns:1fr 1fr;gap:2px 12px;padding:10px 12px;border-bottom:1px solid var(--edge)}
+#results-table tbody tr{display:grid;grid-template-columns:minmax(0,1fr) minmax(0,1fr);gap:2px 12px;padding:10px 12px;border-bottom:1px solid var(--edge)}
 #results-table tbody tr[hidden]{display:none}
 #results-table td{border:0;padding:0;text-align:left;min-width:0}
 #results-table td:empty{display:none}
 #results-table td:nth-child(n+4)::before{content:attr(data-h);display:block;font-size:12px;line-height:1.3;color:var(--soft);font-weight:400}
 #results-table td:nth-child(3){display:none}
+#results-table td:nth-child(-n+2){white-space:normal;overflow-wrap:anywhere;grid-column:1/-1}
+.pair .scroll table,#roofline .scroll table{min-width:760px}
 #results-table tr.wrong td:first-child{box-shadow:none}#results-table tr.wrong{box-shadow:inset 3px 0 var(--red)}
 td.number{white-space:normal}
 }

@@ -32,7 +32,7 @@ const char* const roofline_style = R"(
 
 namespace {
 
-constexpr double width = 1120, height = 760;
+constexpr double width = 1120, height = 780;
 constexpr Box plot{92, 84, 998, 546};
 constexpr double text_px = 12;
 // Wider than the usual sans-serif fonts, so that labels keep their distance in any of them.
@@ -119,7 +119,7 @@ class Picture {
     std::string text;
     for (const double value : axes_.x.ticks()) {
       const double x = axes_.x.at(value);
-      text += line("grid", {x, plot.y, x, bottom}) + text_at("tick", x, bottom + 18, fmt::format("{:g}", value), "middle");
+      text += line("grid", {x, plot.y, x, bottom}) + text_at("tick", x, bottom + 18, base::significant(value, 1), "middle");
     }
     for (const double value : axes_.y.ticks()) {
       const double y = axes_.y.at(value);
@@ -128,7 +128,7 @@ class Picture {
     text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", plot.x, plot.y, plot.width,
                         plot.height);
     text += text_at("axis", plot.x + plot.width / 2, bottom + 40, "arithmetic intensity, FLOP per byte of memory", "middle");
-    return text + text_at("axis", plot.x - 80, plot.y - 10, "rate, FLOP/s");
+    return text + text_at("axis", plot.x - 80, plot.y - 15, "rate, FLOP/s");
   }
 
   std::string roofs() {
@@ -238,8 +238,19 @@ class Picture {
     }
     text += line("arrow", {x, y - 4, x + 26, y - 4}, headed) + text_at("small", x + 34, y, "baseline to best");
     text += line("roof", {x + 160, y - 4, x + 186, y - 4}) + text_at("small", x + 194, y, "ceiling");
-    for (const std::string& note : notes()) text += text_at("small", plot.x, y += 18, note);
+    for (const std::string& note : notes())
+      for (const std::string& part : lines_of(note)) text += text_at("small", plot.x, y += 16, part);
     return text;
+  }
+
+  // Words that fit below the plot, as SVG breaks no lines.
+  static std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines{""};
+    for (const std::string& word : base::split(text, ' ')) {
+      if (!lines.back().empty() && width_of(lines.back() + " " + word) > plot.width) lines.emplace_back();
+      lines.back() += (lines.back().empty() ? "" : " ") + word;
+    }
+    return lines;
   }
 
   std::vector<std::string> notes() const {
