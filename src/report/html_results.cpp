@@ -127,8 +127,9 @@ std::string results_section(const HtmlReport& report) {
                             column.numeric ? " class=\"number\"" : ""));
   return tag("section",
              tag("h2", "Results") + controls(report) +
-                 fmt::format("<table id=\"results-table\"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>", head,
-                             rows(report)) +
+                 fmt::format("<div class=\"scroll\"><table "
+                             "id=\"results-table\"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></div>",
+                             head, rows(report)) +
                  "<p id=\"none\" class=\"note\" hidden>Nothing matches; clear the filter to see all.</p>",
              "id=\"results\"") +
          "\n";

@@ -40,7 +40,7 @@ tbody th{font-weight:500;color:var(--soft);white-space:nowrap;width:1%}
 .scroll tr:last-child>*,#results-table tbody tr:last-child>*{border-bottom:0}
 .scroll td{overflow-wrap:normal;min-width:5em}
 #manifest td,.more .scroll td{overflow-wrap:anywhere}
-#results-table{background:var(--card);border:1px solid var(--edge);border-radius:10px;border-spacing:0;border-collapse:separate}
+#results-table th,#results-table td{padding:6px 9px}#results-table td:last-child{white-space:nowrap}
 #results-table td:nth-child(-n+3){white-space:nowrap}
 #results-table tbody tr:hover{background:var(--tint)}
 #results-table tr.wrong td:first-child{box-shadow:inset 3px 0 var(--red)}
@@ -112,7 +112,7 @@ main{padding:0 14px 40px}nav{padding:8px 10px}h1{font-size:21px}
 #results-table td:nth-child(n+4)::before{content:attr(data-h);display:block;font-size:12px;line-height:1.3;color:var(--soft);font-weight:400}
 #results-table td:nth-child(3){display:none}
 #results-table td:nth-child(-n+2){white-space:normal;overflow-wrap:anywhere;grid-column:1/-1}
-.pair .scroll table,#roofline .scroll table{min-width:760px}
+.pair .scroll table,#roofline .scroll table{min-width:760px}#results-table td:last-child{white-space:normal}
 #results-table tr.wrong td:first-child{box-shadow:none}#results-table tr.wrong{box-shadow:inset 3px 0 var(--red)}
 td.number{white-space:normal}
 }

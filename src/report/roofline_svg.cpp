@@ -128,7 +128,7 @@ class Picture {
     text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", plot.x, plot.y, plot.width,
                         plot.height);
     text += text_at("axis", plot.x + plot.width / 2, bottom + 40, "arithmetic intensity, FLOP per byte of memory", "middle");
-    return text + text_at("axis", plot.x - 80, plot.y - 15, "rate, FLOP/s");
+    return text + text_at("axis", plot.x - 8, plot.y - 16, "rate, FLOP/s", "end");
   }
 
   std::string roofs() {

@@ -41,7 +41,8 @@ void expect_balanced(const std::string& page) {
       continue;
     }
     ASSERT_FALSE(open.empty()) << m->position();
-    ASSERT_EQ(open.back(), name) << "near " << body.substr(static_cast<std::size_t>(std::max<std::ptrdiff_t>(m->position() - 80, 0)), 160);
+    ASSERT_EQ(open.back(), name) << "near "
+                                 << body.substr(static_cast<std::size_t>(std::max<std::ptrdiff_t>(m->position() - 80, 0)), 160);
     open.pop_back();
   }
   EXPECT_TRUE(open.empty()) << open.back();
@@ -173,7 +174,8 @@ TEST(CodeParts, WhatAVariantIsMadeOf) {
 }
 
 TEST(CodeTokens, CoverTheSourceWhateverItIs) {
-  for (const std::string source : {code, "\"open", "R\"(open", "/* open", "#define a \\", "'", "{{{", "}}}", "template <", "R\"", "\\"}) {
+  for (const std::string source :
+       {code, "\"open", "R\"(open", "/* open", "#define a \\", "'", "{{{", "}}}", "template <", "R\"", "\\"}) {
     std::size_t at = 0;
     for (const Token& token : tokens_of(source)) {
       EXPECT_EQ(token.begin, at);
