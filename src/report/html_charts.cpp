@@ -23,7 +23,8 @@ constexpr double width = 1000, strip_height = 40, chart_height = 60;
 
 struct Range {
   double low = 0, high = 0;
-  double place(double value) const { return high > low ? (value - low) / (high - low) : 0.5; }
+  // Halves, because the difference of two finite numbers may be none.
+  double place(double value) const { return high > low ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5; }
 };
 
 // What can be drawn of the samples, the stopwatch's own time taken out, with the round of each.

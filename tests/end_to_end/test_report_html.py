@@ -93,7 +93,7 @@ class InABrowser(Report):
         for i in range(self.pairs):
             pair = json.loads(line)
             pair["target"] = pair["target"] if i == 0 else f"ch{i % 20 + 1:02}:pair_{i}"
-            pair["chapter"] = pair["target"][:4]
+            pair["chapter"], pair["name"] = pair["target"].split(":")
             pair["gpu_states"] = [{"memory_clock_mhz": 3201, "power_w": 400.0 + r % 7, "sm_clock_mhz": 1980 - r, "temperature_c": 40,
                                    "throttle_reasons": 4} for r in range(300)]
             for variant in pair["variants"]:
