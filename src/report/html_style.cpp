@@ -112,7 +112,7 @@ main{padding:0 14px 40px}nav{padding:8px 10px}h1{font-size:21px}
 #results-table td:nth-child(n+4)::before{content:attr(data-h);display:block;font-size:12px;line-height:1.3;color:var(--soft);font-weight:400}
 #results-table td:nth-child(3){display:none}
 #results-table td:nth-child(-n+2){white-space:normal;overflow-wrap:anywhere;grid-column:1/-1}
-.pair .scroll table,#roofline .scroll table{min-width:760px}#results-table td:last-child{white-space:normal}
+.pair .scroll table,#roofline .scroll table{min-width:1080px}#results-table td:last-child{white-space:normal}
 #results-table tr.wrong td:first-child{box-shadow:none}#results-table tr.wrong{box-shadow:inset 3px 0 var(--red)}
 td.number{white-space:normal}
 }
