@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array keywords = {"alignas",
                                  "alignof",
-                                 "asm",
+
                                  "auto",
                                  "bool",
                                  "break",
