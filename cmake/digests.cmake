@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Run at build time (cmake -P): writes the table of source digests, one for each pair. A recorded expectation names the digest of
+# Run at build time (cmake -P): writes the table of source digests, one for each pair, and the text of the pairs' files, which
+# reports show. A recorded expectation names the digest of
 # the code that was measured; when the code changes, the expectation is stale. The code of a pair is its file and the headers that
 # shape its kernels: those of the chapters, and aisp/device, aisp/libraries and aisp/graph.hpp. Comments and white space do not
 # count, and the rest of the API belongs to the harness, whose version is in every record.
@@ -55,8 +56,27 @@ endfunction()
 string(REPLACE "|" ";" folders "${AISP_FOLDERS}")
 aisp_sorted_pairs(pairs ${folders})
 set(rows "")
+set(files "")
+set(texts "")
+set(spans "")
 foreach(source IN LISTS pairs)
   aisp_headers_of("${source}" headers)
+  # For the reader only the chapters' own headers, not the API's.
+  set(shown "${source}" ${headers})
+  list(FILTER shown EXCLUDE REGEX "^${AISP_SOURCE_DIR}/include/")
+  list(LENGTH shown shown_count)
+  foreach(file IN LISTS shown)
+    file(READ "${file}" text)
+    file(RELATIVE_PATH path "${AISP_SOURCE_DIR}" "${file}")
+    list(FIND files "${path}" known)
+    if(known EQUAL -1)
+      list(LENGTH files known)
+      list(APPEND files "${path}")
+      string(APPEND texts "constexpr SourceFile file_${known}{\"${path}\", R\"aisp_source(${text})aisp_source\"};\n")
+    endif()
+    string(APPEND spans "    file_${known},\n")
+  endforeach()
+  list(APPEND counts ${shown_count})
   set(all "")
   foreach(file IN ITEMS "${source}" LISTS headers)
     aisp_code_of("${file}" code)
@@ -66,6 +86,12 @@ foreach(source IN LISTS pairs)
   string(APPEND rows "    \"${digest}\",\n")
 endforeach()
 list(LENGTH pairs count)
+set(parts "")
+set(first 0)
+foreach(shown_count IN LISTS counts)
+  string(APPEND parts "    {${first}, ${shown_count}},\n")
+  math(EXPR first "${first} + ${shown_count}")
+endforeach()
 file(WRITE "${AISP_OUT}" "// Written by cmake/digests.cmake; changes here are lost.
 #include \"pair/registry.hpp\"
 
@@ -75,9 +101,21 @@ namespace aisp::pair {
 namespace {
 constexpr std::array<std::string_view, ${count}> digests{{
 ${rows}}};
+
+${texts}
+constexpr std::array<SourceFile, ${first}> files{{
+${spans}}};
+struct Part {
+  std::size_t first, count;
+};
+constexpr std::array<Part, ${count}> parts{{
+${parts}}};
 }  // namespace
 
 std::span<const std::string_view> source_digests() { return digests; }
+std::span<const SourceFile> source_files(std::size_t index) {
+  return std::span<const SourceFile>{files}.subspan(parts.at(index).first, parts.at(index).count);
+}
 
 }  // namespace aisp::pair
 ")

@@ -20,7 +20,8 @@ ALLOWED = {
 ALLOWED["verify"] = ALLOWED["profile"] = ALLOWED["pair"] | {"pair"}
 # The timing mode `kernel` reads the profiler's durations.
 ALLOWED["measure"] = ALLOWED["profile"] | {"profile"}
-ALLOWED["run"] = ALLOWED["pair"] | {"pair", "measure", "verify", "profile"}
+ALLOWED["peak"] = ALLOWED["measure"] | {"measure"}
+ALLOWED["run"] = ALLOWED["pair"] | {"pair", "measure", "verify", "profile", "peak"}
 ALLOWED["suite"] = ALLOWED["run"] | {"run"}
 ALLOWED["cli"] = ALLOWED["suite"] | {"suite", "knowledge"}
 

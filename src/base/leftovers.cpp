@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -17,7 +16,10 @@ namespace {
 
 std::string slurp(const std::filesystem::path& file) {
   std::ifstream stream{file, std::ios::binary};
-  return {std::istreambuf_iterator<char>{stream}, {}};
+  // Of a process that ends meanwhile reading fails; an iterator would throw.
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
 }
 
 struct ProcessStat {

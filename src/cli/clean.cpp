@@ -3,10 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
+#include "base/cache.hpp"
 #include "base/files.hpp"
 #include "base/lock.hpp"
 #include "base/text.hpp"
@@ -18,12 +18,6 @@ namespace aisp::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path cache_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') return fs::path{cache} / "aisp";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') return fs::path{home} / ".cache" / "aisp";
-  return {};
-}
 
 // A link is never followed, even to a folder of ours: what lies elsewhere was put there on purpose.
 bool is_real_folder(const fs::path& path) {
@@ -100,7 +94,7 @@ void add_clean(CLI::App& app, Action& action) {
     action = [options] {
       Cleaner cleaner{options->dry_run};
       for (const fs::path& folder : run_folders(options->artifacts_dir)) cleaner.remove_run(folder);
-      if (const fs::path cache = cache_folder(); !options->keep_cache && !cache.empty() && is_real_folder(cache))
+      if (const fs::path cache = base::cache_folder(); !options->keep_cache && !cache.empty() && is_real_folder(cache))
         cleaner.remove(cache);
       print(cleaner.summary());
       return base::Exit::good;

@@ -22,6 +22,7 @@ void add_doctor(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_roofline(CLI::App& app, Action& action);
 void add_selftest(CLI::App& app, Action& action);
+void add_peak(CLI::App& app, Action& action);
 void add_clean(CLI::App& app, Action& action);
 void add_specs(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);

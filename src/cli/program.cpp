@@ -15,6 +15,7 @@
 #include "cli/output.hpp"
 #include "machine/machine.hpp"
 #include "machine/topology.hpp"
+#include "peak/child.hpp"
 #include "run/child.hpp"
 
 namespace aisp::cli {
@@ -40,11 +41,12 @@ bool is_hidden_command(int argc, char** argv) { return argc > 1 && std::string_v
 
 Exit run_hidden_command(int argc, char** argv) {
   const std::string_view name{argv[1]};
-  if (name != "__child" && name != "__probe" && name != "__probe_topology")
+  if (name != "__child" && name != "__probe" && name != "__probe_topology" && name != "__peak")
     throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
   const int descriptor = answer_descriptor(argc, argv);
   die_with_parent();
   const int status = name == "__child"   ? run::child_main(descriptor)
+                     : name == "__peak"  ? peak::child_main(descriptor)
                      : name == "__probe" ? machine::probe_main(descriptor)
                                          : machine::probe_topology_main(descriptor);
   return status == 0 ? Exit::good : Exit::failed;
@@ -121,6 +123,7 @@ Exit run_program(int argc, char** argv) {
   add_report(app, action);
   add_roofline(app, action);
   add_selftest(app, action);
+  add_peak(app, action);
   add_clean(app, action);
   add_specs(app, action);
   add_estimate(app, action);

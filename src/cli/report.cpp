@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <regex>
 
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/html_report.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "report/chapter_table.hpp"
@@ -23,6 +25,9 @@ using base::Exit;
 using report::KnownPair;
 
 struct Options {
+  std::string run;
+  std::string artifacts_dir = "artifacts";
+  std::optional<std::string> html;
   bool chapter_tables = false;
   bool check = false;
   std::string expectations_dir{default_expectations_dir};
@@ -118,23 +123,40 @@ Exit chapter_tables(const Options& options) {
   return options.check ? Exit::failed : Exit::usage;
 }
 
+Exit act(const Options& options) {
+  if (options.html && options.chapter_tables)
+    throw Error{Exit::usage, "--html and --chapter-tables are two reports; give one of them"};
+  if (options.html) return write_html_report(options.artifacts_dir, options.run, *options.html);
+  if (!options.run.empty() && !options.chapter_tables)
+    throw Error{Exit::usage, fmt::format("say which report of {}: aisp report {} --html", options.run, options.run)};
+  if (!options.chapter_tables)
+    throw Error{Exit::usage, "nothing to report; give RUN --html or --chapter-tables, see aisp report --help"};
+  return chapter_tables(options);
+}
+
 }  // namespace
 
 void add_report(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("report", "write the chapters' measured tables from recorded expectations");
+  CLI::App* command = app.add_subcommand("report", "write a run as one HTML file, or the chapters' measured tables");
+  command->add_option("run", options->run, "a run: its name, its folder, or latest")->type_name("RUN");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written")
+      ->type_name("DIR")
+      ->capture_default_str();
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--html", [options](const std::vector<std::string>& file) { options->html = file.empty() ? "" : file.front(); },
+          "write the run as one file that opens anywhere, offline; RUN/report.html unless a file is given, - is the standard "
+          "output")
+      ->type_name("[FILE]")
+      ->expected(0, 1);
   command->add_flag("--chapter-tables", options->chapter_tables, "rewrite the table between the marks of each chapter's README");
   command->add_flag("--check", options->check, "change nothing; exit status 1 and a line for each README that differs");
   command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations")
       ->type_name("DIR")
       ->capture_default_str();
   command->add_option("--chapters-dir", options->chapters_dir, "folder of the chapters")->type_name("DIR")->capture_default_str();
-  command->callback([options, &action] {
-    action = [options] {
-      if (!options->chapter_tables) throw Error{Exit::usage, "nothing to report; give --chapter-tables, see aisp report --help"};
-      return chapter_tables(*options);
-    };
-  });
+  command->callback([options, &action] { action = [options] { return act(*options); }; });
 }
 
 }  // namespace aisp::cli

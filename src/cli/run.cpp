@@ -11,6 +11,7 @@
 #include "cli/list.hpp"
 #include "cli/output.hpp"
 #include "cli/suite_command.hpp"
+#include "suite/ceilings.hpp"
 #include "suite/resume.hpp"
 #include "suite/select.hpp"
 
@@ -70,7 +71,8 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     print_plan(selected, configuration, task.machine);
     return Exit::good;
   }
-  suite::choose_gpus(task.machine, configuration.gpus);  // complains before a folder is made
+  // Complains of GPUs that do not exist before a folder is made.
+  suite::measure_missing_ceilings(task, [](const std::string& line) { note("aisp: " + line); });
   const std::string purpose = base::join(command_line, " ");
   suite::RunFolder folder = task.resumed ? suite::RunFolder::reopen(configuration.artifacts_dir, options.resume, purpose)
                                          : suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, purpose);

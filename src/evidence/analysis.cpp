@@ -160,13 +160,6 @@ Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectat
   return Analyst{runs, expectations, options}.work();
 }
 
-std::optional<double> goodput_percent(const VariantResult& variant) {
-  if (!variant.timing || !(variant.timing->summary.median > 0)) return std::nullopt;
-  for (const Metric& metric : variant.metrics)
-    if (metric.name == "useful_ms") return metric.summary.median / variant.timing->summary.median * 100;
-  return std::nullopt;
-}
-
 bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options) {
   if (row.finding == Finding::regressed) return row.confirmed || !options.require_confirmation;
   const bool doubtful = row.finding == Finding::slower || row.finding == Finding::drifted || row.finding == Finding::stale;

@@ -61,9 +61,6 @@ class ExpectationFolder {
 
 Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectations, const AnalysisOptions& options);
 
-// Of useful time in the whole, of variants that report the metric useful_ms.
-std::optional<double> goodput_percent(const VariantResult& variant);
-
 // Whether the row turns a gate red as a regression.
 bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options);
 // failed when anything failed or is missing, else regression, else good; nothing when there was nothing to look at.

@@ -131,6 +131,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("accuracy", v.accuracy);
   visit("inference_timing", v.inference);
   visit("metrics", v.metrics);
+  visit("gpu_busy_ms", v.gpu_busy_ms);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
   describe(v.cost, visit);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/result.hpp"
 
+#include <algorithm>
+
 #include <array>
 
 namespace aisp::evidence {
@@ -42,6 +44,12 @@ const VariantResult* best_variant(const PairResult& pair) {
     if (best == nullptr || variant.speedup->value > best->speedup->value) best = &variant;
   }
   return best;
+}
+
+std::optional<double> goodput_percent(const VariantResult& variant) {
+  if (!variant.gpu_busy_ms || !variant.timing || !(variant.timing->summary.median > 0)) return std::nullopt;
+  // The two are of different executions, so a busy one may have been the longer.
+  return std::min(100.0, *variant.gpu_busy_ms / variant.timing->summary.median * 100);
 }
 
 }  // namespace aisp::evidence

@@ -130,6 +130,8 @@ struct VariantResult {
   std::optional<Accuracy> accuracy;  // absent where nothing was compared
   std::optional<InferenceTiming> inference;
   std::vector<Metric> metrics;
+  // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
+  std::optional<double> gpu_busy_ms;
   double prepare_ms = 0;  // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
@@ -203,5 +205,8 @@ std::string_view to_string(VariantRole role);
 
 // The best optimized variant that may be claimed, by speedup; null when the pair did not pass or none was timed.
 const VariantResult* best_variant(const PairResult& pair);
+
+// Part of the median in which the GPU worked; nothing for host pairs and where CUPTI did not tell.
+std::optional<double> goodput_percent(const VariantResult& variant);
 
 }  // namespace aisp::evidence

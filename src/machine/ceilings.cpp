@@ -78,13 +78,18 @@ std::string_view name_of(Math math) {
   return names.at(index(math));
 }
 
+std::optional<Ceilings> recorded_ceilings(const Gpu& gpu) {
+  if (gpu.mig || gpu.name != "NVIDIA H200") return std::nullopt;
+  return recorded_on_h200();
+}
+
 Ceilings provisional_ceilings(const Gpu& gpu) {
   const Ceilings estimate = parts_of(theoretical_peaks(gpu));
-  if (gpu.mig || gpu.name != "NVIDIA H200") return estimate;
-  Ceilings recorded = recorded_on_h200();
+  std::optional<Ceilings> recorded = recorded_ceilings(gpu);
+  if (!recorded) return estimate;
   for (std::size_t i = 0; i < math_kinds; ++i)
-    if (recorded.flops_s[i] == 0) recorded.flops_s[i] = estimate.flops_s[i];
-  return recorded;
+    if (recorded->flops_s[i] == 0) recorded->flops_s[i] = estimate.flops_s[i];
+  return *recorded;
 }
 
 Ceilings host_ceilings() {

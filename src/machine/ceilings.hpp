@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,8 @@ struct Ceilings {
 
 // The same chip's recorded values where there are some, else fractions of the theoretical peaks.
 Ceilings provisional_ceilings(const Gpu& gpu);
+// What was recorded on the same chip; nothing where it never was.
+std::optional<Ceilings> recorded_ceilings(const Gpu& gpu);
 Ceilings host_ceilings();  // of pairs without a GPU: nothing is known before `aisp peak`
 
 struct Peaks {

@@ -18,32 +18,32 @@ std::string error_text(cudaError_t status) {
   return std::string{cudaGetErrorString(status)} + " (" + cudaGetErrorName(status) + ")";
 }
 
-// Launches with clusters of every size, until a whole round of them joins nothing new. Different sizes cut a GPC differently, so
-// the groups of one launch overlap those of another until they cover it.
+// Launches with clusters of every size, many more than fit at once, until whole rounds of them join nothing new. A cluster takes
+// the SMs of a GPC that just came free, so the groups of SMs overlap until they cover it.
 void place_sms(const Gpu& gpu, ClusterFindings& findings) {
   SmGroups groups;
-  constexpr int most_rounds = 20, quiet_rounds = 2;
+  constexpr int most_rounds = 20, quiet_rounds = 3, turns = 8;
   int quiet = 0;
   std::string refusal;
   for (int round = 0; round < most_rounds && quiet < quiet_rounds; ++round) {
     bool joined = false;
     for (int size = 2; size <= findings.max_size; ++size) {
       std::vector<unsigned> sm_of_block;
-      const cudaError_t status = run_clusters(gpu.sm_count / size, size, sm_of_block);
+      const cudaError_t status = run_clusters(turns * gpu.sm_count / size, size, static_cast<unsigned>(round), sm_of_block);
       if (status == cudaSuccess) joined = groups.note(sm_of_block, size) || joined;
       else refusal = error_text(status);  // a chip may refuse some sizes; others tell enough
     }
     quiet = joined ? 0 : quiet + 1;
   }
-  if (groups.seen() == 0) findings.gpcs_error = "the probe's kernel did not run: " + refusal;
-  else if (quiet < quiet_rounds) findings.gpcs_error = "the probe's clusters gave no stable answer";
+  if (groups.seen() == 0) findings.groups_error = "the probe's kernel did not run: " + refusal;
+  else if (quiet < quiet_rounds) findings.groups_error = "the probe's clusters gave no stable answer";
   else {
-    findings.sms_per_gpc = groups.sizes();
+    findings.cluster_groups = groups.sizes();
     findings.unplaced_sms = std::max(0, gpu.sm_count - groups.seen());
   }
 }
 
-ClusterFindings unknown(const std::string& why) { return {.max_size_error = why, .gpcs_error = why}; }
+ClusterFindings unknown(const std::string& why) { return {.max_size_error = why, .groups_error = why}; }
 
 }  // namespace
 

@@ -5,17 +5,20 @@
 
 namespace {
 
-// Blocks stay a while, so that those that start later find these SMs taken.
-__global__ void note_sm_kernel(unsigned* sm_of_block, long long stay_clocks) {
+constexpr long long shortest_stay_clocks = 5'000, more_clocks = 30'000;  // microseconds: longer than starting a block takes
+
+// Blocks stay a while, so that those that start later find these SMs taken, and each for another while, so that SMs come free in
+// another order than they were taken in.
+__global__ void note_sm_kernel(unsigned* sm_of_block, unsigned seed) {
   const long long start = clock64();
+  const unsigned scrambled = (blockIdx.x + seed * 0x9E3779B9u) * 0x85EBCA6Bu;
+  const long long stay_clocks = shortest_stay_clocks + (scrambled >> 16) % more_clocks;
   unsigned sm = 0;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   sm_of_block[blockIdx.x] = sm;
   while (clock64() - start < stay_clocks) {
   }
 }
-
-constexpr long long stay_clocks = 40'000;  // tens of microseconds: longer than starting a grid takes
 
 struct FreeDevice {
   void operator()(unsigned* pointer) const { cudaFree(pointer); }
@@ -66,7 +69,7 @@ cudaError_t largest_cluster(int* size) {
   return cudaOccupancyMaxPotentialClusterSize(size, note_sm_kernel, &config);
 }
 
-cudaError_t run_clusters(int clusters, int cluster_size, std::vector<unsigned>& sm_of_block) {
+cudaError_t run_clusters(int clusters, int cluster_size, unsigned seed, std::vector<unsigned>& sm_of_block) {
   const int blocks = clusters * cluster_size;
   int shared_bytes = 0;
   cudaError_t status = allow_large_clusters();
@@ -76,7 +79,7 @@ cudaError_t run_clusters(int clusters, int cluster_size, std::vector<unsigned>& 
   if (status != cudaSuccess) return status;
   const std::unique_ptr<unsigned, FreeDevice> memory{raw};
   const Launch launch{blocks, cluster_size, shared_bytes};
-  status = cudaLaunchKernelEx(&launch.config, note_sm_kernel, raw, stay_clocks);
+  status = cudaLaunchKernelEx(&launch.config, note_sm_kernel, raw, seed);
   sm_of_block.resize(static_cast<std::size_t>(blocks));
   if (status == cudaSuccess)
     status = cudaMemcpy(sm_of_block.data(), raw, sm_of_block.size() * sizeof(unsigned), cudaMemcpyDeviceToHost);

@@ -28,7 +28,7 @@ void add_gpu(const Topology& topology, std::size_t index, std::vector<Unknown>& 
   const Gpu& gpu = topology.machine.gpus[index];
   const GpuTopology& found = topology.gpus[index];
   const std::string name = "GPU " + std::to_string(gpu.ordinal) + " ";
-  if (found.clusters.sms_per_gpc.empty()) list.push_back({name + "GPCs", found.clusters.gpcs_error});
+  if (found.clusters.cluster_groups.empty()) list.push_back({name + "GPCs", found.clusters.groups_error});
   if (found.clusters.max_size == 0) list.push_back({name + "largest cluster", found.clusters.max_size_error});
   if (!carve_out(gpu.sm))
     list.push_back({name + "L1 carve-out", "the programming guide's tables have no sm_" + std::to_string(gpu.sm)});

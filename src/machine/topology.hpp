@@ -13,13 +13,14 @@
 
 namespace aisp::machine {
 
-// What thread block clusters tell: all blocks of a cluster run in one GPC, so SMs that ever shared a cluster share a GPC.
+// What thread block clusters tell: all blocks of a cluster run in one GPC, so SMs that ever shared a cluster share a GPC. A GPC
+// may be cut into several such groups: of an H200's 132 SMs, 16 were seen in groups of 8 and of 2.
 struct ClusterFindings {
-  int max_size = 0;              // blocks, of a kernel that allows more than the portable 8; 0: unknown
-  std::vector<int> sms_per_gpc;  // largest first; empty: unknown
-  int unplaced_sms = 0;          // that no cluster of the probe ran on
-  std::string max_size_error;    // why max_size is unknown, one clause
-  std::string gpcs_error;        // why sms_per_gpc is unknown, one clause
+  int max_size = 0;                 // blocks, of a kernel that allows more than the portable 8; 0: unknown
+  std::vector<int> cluster_groups;  // largest first; empty: unknown
+  int unplaced_sms = 0;             // that no cluster of the probe ran on
+  std::string max_size_error;       // why max_size is unknown, one clause
+  std::string groups_error;         // why cluster_groups is unknown, one clause
 };
 
 struct NvLink {

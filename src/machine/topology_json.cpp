@@ -105,15 +105,15 @@ json host_json(const Topology& topology) {
 
 json chip_json(const Gpu& gpu, const ClusterFindings& clusters) {
   const auto carve = carve_out(gpu.sm);
-  const json sizes = clusters.sms_per_gpc.empty() ? json(nullptr) : json(clusters.sms_per_gpc);
+  const json sizes = clusters.cluster_groups.empty() ? json(nullptr) : json(clusters.cluster_groups);
   json choices = carve ? json::array() : json(nullptr);
   if (carve)
     for (const int kib : carve->shared_kib) choices.push_back(kib * 1024);
   const int warp = gpu.attribute(cudaDevAttrWarpSize);
   const int threads = gpu.attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
   return {{"sm_count", gpu.sm_count},
-          {"sms_per_gpc", sizes},
-          {"unplaced_sms", clusters.sms_per_gpc.empty() ? json(nullptr) : json(clusters.unplaced_sms)},
+          {"cluster_groups", sizes},
+          {"unplaced_sms", clusters.cluster_groups.empty() ? json(nullptr) : json(clusters.unplaced_sms)},
           {"clock_khz", gpu.clock_khz},
           {"threads_per_sm", threads},
           {"warps_per_sm", warp > 0 ? threads / warp : 0},
@@ -213,10 +213,10 @@ void to_json(json& object, const GpuTopology& gpu) {
                      {"atomics", path.atomics},
                      {"performance_rank", or_null(path.performance_rank)}});
   object = {{"max_size", gpu.clusters.max_size},
-            {"sms_per_gpc", gpu.clusters.sms_per_gpc},
+            {"cluster_groups", gpu.clusters.cluster_groups},
             {"unplaced_sms", gpu.clusters.unplaced_sms},
             {"max_size_error", gpu.clusters.max_size_error},
-            {"gpcs_error", gpu.clusters.gpcs_error},
+            {"groups_error", gpu.clusters.groups_error},
             {"nvlinks", links},
             {"nvlink_error", gpu.nvlink_error},
             {"cpus", gpu.cpus},
@@ -225,10 +225,10 @@ void to_json(json& object, const GpuTopology& gpu) {
 
 void from_json(const json& object, GpuTopology& gpu) {
   object.at("max_size").get_to(gpu.clusters.max_size);
-  object.at("sms_per_gpc").get_to(gpu.clusters.sms_per_gpc);
+  object.at("cluster_groups").get_to(gpu.clusters.cluster_groups);
   object.at("unplaced_sms").get_to(gpu.clusters.unplaced_sms);
   object.at("max_size_error").get_to(gpu.clusters.max_size_error);
-  object.at("gpcs_error").get_to(gpu.clusters.gpcs_error);
+  object.at("groups_error").get_to(gpu.clusters.groups_error);
   object.at("nvlink_error").get_to(gpu.nvlink_error);
   object.at("cpus").get_to(gpu.cpus);
   for (const json& link : object.at("nvlinks")) gpu.nvlinks.push_back(link_from(link));

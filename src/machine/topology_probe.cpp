@@ -56,7 +56,7 @@ Topology without_kernel(const std::string& why, const std::string& executable) {
   Topology topology{.machine = probe(60, executable), .gpus = {}, .host = {}};
   for (const Gpu& gpu : topology.machine.gpus) {
     GpuTopology found;
-    found.clusters.max_size_error = found.clusters.gpcs_error = found.nvlink_error = why;
+    found.clusters.max_size_error = found.clusters.groups_error = found.nvlink_error = why;
     found.cpus = local_cpus(gpu.pci);
     for (const bool access : gpu.peers) found.peers.push_back({.access = access});
     topology.gpus.push_back(found);

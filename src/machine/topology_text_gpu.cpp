@@ -22,16 +22,16 @@ std::string yes_no(bool yes) { return yes ? "yes" : "no"; }
 
 std::string gpcs(const Gpu& gpu, const ClusterFindings& clusters) {
   const std::string sms = base::plural(static_cast<std::size_t>(gpu.sm_count), "SM") + " at most " + mhz(gpu.clock_khz);
-  if (clusters.sms_per_gpc.empty())
-    return sms + "; GPCs unknown: " + (clusters.gpcs_error.empty() ? "not told" : clusters.gpcs_error);
+  if (clusters.cluster_groups.empty())
+    return sms + "; GPCs unknown: " + (clusters.groups_error.empty() ? "not told" : clusters.groups_error);
   std::map<int, int, std::greater<>> counts;
-  for (const int size : clusters.sms_per_gpc) ++counts[size];
+  for (const int size : clusters.cluster_groups) ++counts[size];
   std::vector<std::string> parts;
   for (const auto& [size, count] : counts) parts.push_back(std::to_string(count) + " of " + std::to_string(size));
-  std::string text = sms + "; " + base::plural(clusters.sms_per_gpc.size(), "GPC") + ", of SMs: " + base::join(parts, ", ");
+  std::string text = sms + "; those that share clusters (a GPC): " + base::join(parts, ", ");
   if (clusters.unplaced_sms > 0)
     text += ", " + base::plural(static_cast<std::size_t>(clusters.unplaced_sms), "SM") + " not placed";
-  return text + " (observed: SMs that ran blocks of one cluster)";
+  return text;
 }
 
 void describe_sm(const Gpu& gpu, Sheet& sheet) {

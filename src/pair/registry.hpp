@@ -30,4 +30,12 @@ inline std::string_view source_digest(const Entry& entry) {
   return {};
 }
 
+// A file as it was when this was built, for reports to show.
+struct SourceFile {
+  std::string_view path;  // relative to the source tree
+  std::string_view text;
+};
+// Of the pair at this place in the registry: its file, then the chapters' headers that it includes.
+std::span<const SourceFile> source_files(std::size_t index);
+
 }  // namespace aisp::pair

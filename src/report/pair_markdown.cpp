@@ -12,9 +12,14 @@ namespace {
 using evidence::PairResult;
 using evidence::VariantResult;
 
+std::string goodput_text(const VariantResult& variant) {
+  const auto percent = evidence::goodput_percent(variant);
+  return percent ? fmt::format("{:.0f} %", *percent) : std::string{};
+}
+
 std::string results(const PairResult& pair) {
-  MarkdownTable table{
-      {"variant", "role", "median", "speedup, 95 % interval", "verdict", "of its floor", "held back by", "prepare"}};
+  MarkdownTable table{{"variant", "role", "median", "speedup, 95 % interval", "verdict", "of its floor", "held back by",
+                       "GPU at work", "prepare"}};
   for (const VariantResult& variant : pair.variants) {
     const evidence::Speedup* speedup = claimable(pair, variant);
     table.add({variant.name, std::string{to_string(variant.role)}, median_text(variant),
@@ -23,7 +28,7 @@ std::string results(const PairResult& pair) {
                    ? std::string{to_string(speedup->verdict)}
                    : std::string{to_string(variant.status)} + (variant.reason.empty() ? "" : ": " + variant.reason),
                variant.floor ? floor_text(*variant.floor) : "", variant.floor ? variant.floor->held_back_by : "",
-               variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
+               goodput_text(variant), variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
   }
   return table.text();
 }

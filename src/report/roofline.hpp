@@ -56,5 +56,7 @@ std::string left_out_text(const Roofline& roofline);
 
 // A picture by itself: no scripts, no fonts or files from elsewhere, light and dark.
 std::string roofline_svg(const Roofline& roofline);
+// What stands in the picture's style element: the same in every picture.
+extern const char* const roofline_style;
 
 }  // namespace aisp::report

@@ -8,36 +8,38 @@
 #include "report/roofline_axes.hpp"
 
 namespace aisp::report {
+
+// Every rule begins with the class of the picture, so that none reaches beyond it inside a page.
+const char* const roofline_style = R"(
+.roofline text{font:12px system-ui,sans-serif;fill:#1c2330}
+.roofline .back{fill:#ffffff}.roofline .title{font-size:18px;font-weight:600}.roofline .small,.roofline .tick{fill:#566073}
+.roofline .axis{fill:#1c2330;font-weight:600}.roofline .grid{stroke:#e3e7ee}.roofline .frame{fill:none;stroke:#8a93a5}
+.roofline .roof{stroke:#1c2330;stroke-width:2;fill:none}.roofline .rooflabel{font-weight:600}
+.roofline .baseline{fill:#ffffff;stroke:#b04a00;stroke-width:2}.roofline .optimized{fill:#8db7e8}.roofline .best{fill:#0b5cad}
+.roofline .peer{fill:#7a3fb0}.roofline .arrow{stroke:#0b5cad;stroke-width:1.5;stroke-opacity:.55}.roofline .head{fill:#0b5cad}
+.roofline .leader{stroke:#8a93a5;stroke-width:1}
+.roofline .label,.roofline .rooflabel{paint-order:stroke;stroke:#ffffff;stroke-width:3px;stroke-linejoin:round}
+@media (prefers-color-scheme:dark){
+.roofline text{fill:#e7ebf3}
+.roofline .back{fill:#151a24}.roofline .small,.roofline .tick{fill:#a3adbf}.roofline .axis{fill:#e7ebf3}
+.roofline .grid{stroke:#2a3140}.roofline .frame{stroke:#6b7588}
+.roofline .roof{stroke:#e7ebf3}
+.roofline .baseline{fill:#151a24;stroke:#ff9d52}.roofline .optimized{fill:#3f6ea5}.roofline .best{fill:#6bb3ff}.roofline .peer{fill:#c79bf2}
+.roofline .arrow{stroke:#6bb3ff}.roofline .head{fill:#6bb3ff}.roofline .leader{stroke:#6b7588}
+.roofline .label,.roofline .rooflabel{stroke:#151a24}
+}
+)";
+
 namespace {
 
-constexpr double width = 1120, height = 760;
+constexpr double width = 1120, height = 780;
 constexpr Box plot{92, 84, 998, 546};
 constexpr double text_px = 12;
 // Wider than the usual sans-serif fonts, so that labels keep their distance in any of them.
 constexpr double letter_width = 0.6 * text_px, line_height = 1.25 * text_px;
 constexpr double point_radius = 5;
 
-constexpr const char* style = R"(<style>
-text{font:12px system-ui,sans-serif;fill:#1c2330}
-.back{fill:#ffffff}.title{font-size:18px;font-weight:600}.small,.tick{fill:#566073}.axis{fill:#1c2330;font-weight:600}
-.grid{stroke:#e3e7ee}.frame{fill:none;stroke:#8a93a5}
-.roof{stroke:#1c2330;stroke-width:2;fill:none}.rooflabel{font-weight:600}
-.baseline{fill:#ffffff;stroke:#b04a00;stroke-width:2}.optimized{fill:#8db7e8}.best{fill:#0b5cad}.peer{fill:#7a3fb0}
-.arrow{stroke:#0b5cad;stroke-width:1.5;stroke-opacity:.55}.head{fill:#0b5cad}.leader{stroke:#8a93a5;stroke-width:1}
-.label{paint-order:stroke;stroke:#ffffff;stroke-width:3px;stroke-linejoin:round}
-@media (prefers-color-scheme:dark){
-text{fill:#e7ebf3}
-.back{fill:#12161f}.small,.tick{fill:#a3adbf}.axis{fill:#e7ebf3}
-.grid{stroke:#2a3140}.frame{stroke:#6b7588}
-.roof{stroke:#e7ebf3}
-.baseline{fill:#12161f;stroke:#ff9d52}.optimized{fill:#3f6ea5}.best{fill:#6bb3ff}.peer{fill:#c79bf2}
-.arrow{stroke:#6bb3ff}.head{fill:#6bb3ff}.leader{stroke:#6b7588}
-.label{stroke:#12161f}
-}
-</style>
-)";
-
-constexpr const char* headed = " marker-end=\"url(#head)\"";
+constexpr const char* headed = " marker-end=\"url(#roofline-head)\"";
 
 std::string line(const char* css_class, const Segment& s, const char* more = "") {
   return fmt::format(R"(<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"{}/>)"
@@ -98,14 +100,14 @@ class Picture {
 
   std::string head() const {
     std::string text = fmt::format(
-        R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-labelledby="title about">
-<title id="title">Roofline of {2}</title>
-<desc id="about">FLOP per byte of memory against FLOP per second, both logarithmic, of {3} with the ceilings of the machine; an arrow leads from each baseline to its best variant.</desc>
+        R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-labelledby="roofline-title roofline-about" class="roofline">
+<title id="roofline-title">Roofline of {2}</title>
+<desc id="roofline-about">FLOP per byte of memory against FLOP per second, both logarithmic, of {3} with the ceilings of the machine; an arrow leads from each baseline to its best variant.</desc>
 )",
         width, height, xml(roofline_.hardware), base::plural(roofline_.drawn(), "pair"));
-    text += style;
+    text += "<style>" + std::string{roofline_style} + "</style>\n";
     text +=
-        R"(<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="head" d="M0 0L8 4L0 8z"/></marker></defs>
+        R"(<defs><marker id="roofline-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="head" d="M0 0L8 4L0 8z"/></marker></defs>
 )";
     text += fmt::format("<rect class=\"back\" width=\"{}\" height=\"{}\"/>\n", width, height);
     text += text_at("title", plot.x, 34, "Roofline of " + roofline_.hardware);
@@ -117,7 +119,7 @@ class Picture {
     std::string text;
     for (const double value : axes_.x.ticks()) {
       const double x = axes_.x.at(value);
-      text += line("grid", {x, plot.y, x, bottom}) + text_at("tick", x, bottom + 18, fmt::format("{:g}", value), "middle");
+      text += line("grid", {x, plot.y, x, bottom}) + text_at("tick", x, bottom + 18, base::significant(value, 1), "middle");
     }
     for (const double value : axes_.y.ticks()) {
       const double y = axes_.y.at(value);
@@ -126,7 +128,7 @@ class Picture {
     text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", plot.x, plot.y, plot.width,
                         plot.height);
     text += text_at("axis", plot.x + plot.width / 2, bottom + 40, "arithmetic intensity, FLOP per byte of memory", "middle");
-    return text + text_at("axis", plot.x - 80, plot.y - 10, "rate, FLOP/s");
+    return text + text_at("axis", plot.x - 8, plot.y - 16, "rate, FLOP/s", "end");
   }
 
   std::string roofs() {
@@ -236,8 +238,19 @@ class Picture {
     }
     text += line("arrow", {x, y - 4, x + 26, y - 4}, headed) + text_at("small", x + 34, y, "baseline to best");
     text += line("roof", {x + 160, y - 4, x + 186, y - 4}) + text_at("small", x + 194, y, "ceiling");
-    for (const std::string& note : notes()) text += text_at("small", plot.x, y += 18, note);
+    for (const std::string& note : notes())
+      for (const std::string& part : lines_of(note)) text += text_at("small", plot.x, y += 16, part);
     return text;
+  }
+
+  // Words that fit below the plot, as SVG breaks no lines.
+  static std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines{""};
+    for (const std::string& word : base::split(text, ' ')) {
+      if (!lines.back().empty() && width_of(lines.back() + " " + word) > plot.width) lines.emplace_back();
+      lines.back() += (lines.back().empty() ? "" : " ") + word;
+    }
+    return lines;
   }
 
   std::vector<std::string> notes() const {

@@ -12,6 +12,7 @@
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
+#include "peak/ceilings.hpp"
 
 namespace aisp::run {
 namespace {
@@ -36,7 +37,7 @@ struct Ground::Machine {
 Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_unique<Machine>()} {
   if (uuids.empty()) {
     machine_->facts.host = machine::read_host();
-    machine_->ceilings = machine::host_ceilings();
+    machine_->ceilings = peak::best_known(machine_->facts.host);
     return;
   }
   // Before the first CUDA call of this process: the pair sees its own GPUs and no others.
@@ -44,7 +45,8 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   machine_->facts = machine::probe_here();
   for (const machine::Gpu& gpu : machine_->facts.gpus) ordinals_.push_back(gpu.ordinal);
   if (ordinals_.empty()) return;
-  machine_->ceilings = machine::provisional_ceilings(machine_->facts.gpus.front());
+  machine_->ceilings = peak::best_known(machine_->facts.gpus.front(), machine_->facts.driver_version, ordinals_.size() > 1);
+  machine_->ceilings.host_copy_bytes_s = peak::best_known(machine_->facts.host).host_copy_bytes_s;
   const machine::Nvml& nvml = machine::Nvml::get();
   if (nvml.available()) machine_->nvml = nvml.device(machine_->facts.gpus.front().uuid);
   if (!machine_->nvml)

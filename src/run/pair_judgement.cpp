@@ -71,6 +71,7 @@ void PairRun::audit() {
   if (probe_duration_ms_ > 0) probe_duration_ms_ = auditor.probe_ms(*stopwatch_);
   for (const Timed& timed : timed_) {
     const AuditedRun run = auditor.run(*timed.variant);
+    timed.result->gpu_busy_ms = static_cast<double>(run.audit.busy_ns) * 1e-6;
     if (!run.audit.findings.empty()) {
       const std::size_t more = run.audit.findings.size() - 1;
       problem(timed.result->name, "hidden_work",

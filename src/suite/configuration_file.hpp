@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// aisp.toml: settings by name, in the part of TOML and INI that settings need. Strings, numbers, true and false, arrays of them,
-// comments behind # or ;, and a section [run] or none. A name alone switches a switch on.
+// aisp.toml: settings by their names, in a table [run] or in none.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -18,18 +18,26 @@ void copy(void* to, const void* from, std::size_t bytes, bool plain) {
 
 }  // namespace
 
-Snapshot::Snapshot(pair::Session& session, const Buffer& buffer, std::size_t count) : elements_{session.elements(buffer, count)} {
-  const std::size_t bytes = std::max<std::size_t>(elements_.bytes(), 1);
+Snapshot::Snapshot(pair::Session& session, const Buffer& buffer) : elements_{session.elements(buffer, 0)} {
+  const std::size_t bytes = std::max<std::size_t>(buffer.bytes(), 1);
   if (elements_.gpu >= 0) {
     check(cudaSetDevice(elements_.gpu));
     check(cudaMalloc(&data_, bytes));
-    // On the pair's own stream: what another stream writes later is not in the copy.
-    check(cudaMemcpyAsync(data_, elements_.data, elements_.bytes(), cudaMemcpyDeviceToDevice,
-                          session.launch().streams[static_cast<std::size_t>(buffer.device)]));
-    check(cudaStreamSynchronize(session.launch().streams[static_cast<std::size_t>(buffer.device)]));
   } else {
     data_ = std::malloc(bytes);
     if (data_ == nullptr) throw std::bad_alloc{};
+  }
+}
+
+void Snapshot::take(pair::Session& session, const Buffer& buffer, std::size_t count) {
+  elements_ = session.elements(buffer, count);
+  if (elements_.gpu >= 0) {
+    // On the pair's own stream: what another stream writes later is not in the copy.
+    const cudaStream_t stream = session.launch().streams[static_cast<std::size_t>(buffer.device)];
+    check(cudaSetDevice(elements_.gpu));
+    check(cudaMemcpyAsync(data_, elements_.data, elements_.bytes(), cudaMemcpyDeviceToDevice, stream));
+    check(cudaStreamSynchronize(stream));
+  } else {
     copy(data_, elements_.data, elements_.bytes(), !session.on_gpu() || buffer.memory == Memory::pageable);
   }
   elements_.data = data_;

@@ -10,7 +10,10 @@ namespace aisp::verify {
 class Snapshot {
  public:
   Snapshot() = default;
-  Snapshot(pair::Session& session, const Buffer& buffer, std::size_t count);
+  // Room for the whole buffer. Allocating can wait for all work on a GPU, so it is done before what is to be caught in the act.
+  Snapshot(pair::Session& session, const Buffer& buffer);
+  // Of the first `count` elements.
+  void take(pair::Session& session, const Buffer& buffer, std::size_t count);
   ~Snapshot();
   Snapshot(Snapshot&& other) noexcept;
   Snapshot& operator=(Snapshot&& other) noexcept;

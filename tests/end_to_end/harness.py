@@ -61,6 +61,8 @@ class EndToEnd(unittest.TestCase):
         environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "AISP_COLOR", "COLUMNS")}
         environment["AISP_LOCK_DIRECTORY"] = str(self.work / "locks")
         environment["XDG_CACHE_HOME"] = str(self.work / "cache")
+        # Each test has an empty cache: on a GPU every run would first measure for seconds.
+        environment["AISP_PEAK"] = "off"
         environment["TERM"] = "xterm"
         environment.update(extra or {})
         return environment

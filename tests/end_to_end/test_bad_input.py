@@ -70,7 +70,7 @@ class BadInput(EndToEnd):
                 self.refuse(self.work / "mine.toml", text, "run", "-t", "ch90:good", "--config", "mine.toml")
         (self.work / "mine.toml").write_text("# first\n\nseed = 1\nseed = 2\n")
         finished = self.call("run", "-t", "ch90:good", "--config", "mine.toml")
-        self.assert_one_error_line(finished, "mine.toml:4", "line 3")
+        self.assert_one_error_line(finished, "mine.toml:4", "seed")
 
     def test_model_configurations(self):
         for kind, content in HOSTILE.items():

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/files.hpp"
 
@@ -17,6 +19,12 @@ using testing::StartsWith;
 
 const std::string llama = R"("model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
   "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": false)";
+
+// A whole config.json, one value replaced.
+std::string with(const std::string& key, const std::string& value) {
+  const std::size_t begin = llama.find('"' + key + "\": ") + key.size() + 4, end = std::min(llama.find(',', begin), llama.size());
+  return "{" + llama.substr(0, begin) + value + llama.substr(end) + "}";
+}
 
 Model parsed(const std::string& fields) { return parse_model_config("{" + fields + "}", "config.json"); }
 
@@ -77,10 +85,11 @@ TEST(ModelConfig, RefusesWhatIsNone) {
   EXPECT_THAT(refusal("{}"), HasSubstr("config.json: no num_hidden_layers"));
   EXPECT_THAT(refusal(R"({"num_hidden_layers": "32"})"), HasSubstr("num_hidden_layers: expected a number, found string"));
   EXPECT_THAT(refusal(R"({"num_hidden_layers": 1e999})"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(refusal("{" + llama + R"(, "num_hidden_layers": 1e300})"), HasSubstr("layers must be a whole number"));
-  EXPECT_THAT(refusal("{" + llama + R"(, "num_attention_heads": 0})"), HasSubstr("heads must be a whole number"));
-  EXPECT_THAT(refusal("{" + llama + R"(, "num_key_value_heads": -8})"), HasSubstr("KV heads must be a whole number"));
-  EXPECT_THAT(refusal("{" + llama + R"(, "tie_word_embeddings": 1})"), HasSubstr("expected true or false"));
+  EXPECT_THAT(refusal("{" + llama + R"(, "num_hidden_layers": 1})"), HasSubstr("the key \"num_hidden_layers\" comes twice"));
+  EXPECT_THAT(refusal(with("num_hidden_layers", "1e300")), HasSubstr("layers must be a whole number"));
+  EXPECT_THAT(refusal(with("num_attention_heads", "0")), HasSubstr("heads must be a whole number"));
+  EXPECT_THAT(refusal(with("num_key_value_heads", "-8")), HasSubstr("KV heads must be a whole number"));
+  EXPECT_THAT(refusal(with("tie_word_embeddings", "1")), HasSubstr("expected true or false"));
   EXPECT_THAT(refusal("{" + llama + R"(, "num_experts": 4})"), HasSubstr("no num_experts_per_tok"));
   EXPECT_EQ(refusal("{" + llama + "}"), "accepted");
 }

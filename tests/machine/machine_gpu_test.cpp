@@ -80,12 +80,13 @@ TEST_F(OnAGpu, TheTopologyAddsUp) {
   const Topology topology = probe_topology(120, aisp_path());
   ASSERT_EQ(topology.gpus.size(), machine_.gpus.size());
   const ClusterFindings& clusters = topology.gpus[0].clusters;
-  if (!has_dsmem(gpu())) GTEST_SKIP() << clusters.gpcs_error;
+  if (!has_dsmem(gpu())) GTEST_SKIP() << clusters.groups_error;
   EXPECT_GE(clusters.max_size, 8) << clusters.max_size_error;
-  ASSERT_FALSE(clusters.sms_per_gpc.empty()) << clusters.gpcs_error;
-  EXPECT_EQ(std::accumulate(clusters.sms_per_gpc.begin(), clusters.sms_per_gpc.end(), clusters.unplaced_sms), gpu().sm_count);
+  ASSERT_FALSE(clusters.cluster_groups.empty()) << clusters.groups_error;
+  EXPECT_EQ(std::accumulate(clusters.cluster_groups.begin(), clusters.cluster_groups.end(), clusters.unplaced_sms),
+            gpu().sm_count);
   // A thread block cluster of the largest size fits into one GPC, a block to an SM, or shares SMs.
-  EXPECT_GE(clusters.sms_per_gpc.front(), 8);
+  EXPECT_GE(clusters.cluster_groups.front(), 8);
 }
 
 TEST_F(OnAGpu, LocatedLibrariesOpen) {

@@ -59,7 +59,7 @@ Topology two_gpus() {
     gpu.condition = GpuCondition{
         .ecc = true, .mig_mode = false, .pcie_generation = 1, .pcie_generation_max = 5, .pcie_width = 16, .pcie_width_max = 16};
   }
-  GpuTopology gpu{.clusters = {.max_size = 16, .sms_per_gpc = {18, 18, 16, 16, 16, 16, 16, 16}},
+  GpuTopology gpu{.clusters = {.max_size = 16, .cluster_groups = {18, 18, 16, 16, 16, 16, 16, 16}},
                   .nvlinks = {},
                   .nvlink_error = {},
                   .cpus = {0, 1, 2, 3},
@@ -199,7 +199,7 @@ TEST(TopologyTest, CountsNvlinksThroughSwitchesAndDirectOnes) {
 
 TEST(TopologyTest, TextSaysWhatAGpuIsMadeOf) {
   const std::string text = topology_text(two_gpus());
-  EXPECT_THAT(text, HasSubstr("132 SMs at most 1980 MHz; 8 GPCs, of SMs: 2 of 18, 6 of 16"));
+  EXPECT_THAT(text, HasSubstr("132 SMs at most 1980 MHz; those that share clusters (a GPC): 2 of 18, 6 of 16"));
   EXPECT_THAT(text, HasSubstr("64 warps of 32, 2048 threads"));
   EXPECT_THAT(text, HasSubstr("unknown registers")) << "not zero: CUDA told nothing";
   EXPECT_THAT(text, HasSubstr("up to 16 blocks, distributed shared memory: yes"));
@@ -219,7 +219,7 @@ TEST(TopologyTest, TextSaysWhyThingsAreUnknown) {
   topology.machine.nvml_error = "libnvidia-ml.so.1 not found";
   topology.machine.gpus[0].condition.reset();
   topology.machine.gpus[0].numa_node = -1;
-  topology.gpus[0] = {.clusters = {.max_size_error = "no room", .gpcs_error = "no room"},
+  topology.gpus[0] = {.clusters = {.max_size_error = "no room", .groups_error = "no room"},
                       .nvlinks = {},
                       .nvlink_error = "not found",
                       .cpus = {},
@@ -229,7 +229,7 @@ TEST(TopologyTest, TextSaysWhyThingsAreUnknown) {
   EXPECT_THAT(text, HasSubstr("link unknown (libnvidia-ml.so.1 not found)"));
   EXPECT_THAT(text, HasSubstr("node unknown (/sys does not tell), CPUs unknown"));
   const nlohmann::json json = topology_json(topology);
-  EXPECT_TRUE(json["gpus"][0]["chip"]["sms_per_gpc"].is_null());
+  EXPECT_TRUE(json["gpus"][0]["chip"]["cluster_groups"].is_null());
   EXPECT_TRUE(json["gpus"][0]["pcie"]["generation"].is_null());
   EXPECT_TRUE(json["gpus"][0]["numa_node"].is_null());
   std::vector<std::string> names;
@@ -271,7 +271,7 @@ TEST(TopologyTest, GoesThroughThePipeUnchanged) {
     EXPECT_EQ(nlohmann::json(json.get<GpuTopology>()), json);
   }
   const auto back = nlohmann::json(topology.gpus[0]).get<GpuTopology>();
-  EXPECT_THAT(back.clusters.sms_per_gpc, ElementsAre(18, 18, 16, 16, 16, 16, 16, 16));
+  EXPECT_THAT(back.clusters.cluster_groups, ElementsAre(18, 18, 16, 16, 16, 16, 16, 16));
   EXPECT_EQ(back.nvlinks[3].bytes_s, 26'562'000'000u);
   EXPECT_EQ(back.peers[1].ancestor, 50);
 }
@@ -294,7 +294,7 @@ TEST(TopologyTest, KernelThatCrashesCostsOnlyWhatItTells) {
   const Topology topology = probe_topology(10, (root.path() / "aisp").string());
   ASSERT_EQ(topology.gpus.size(), 1u);
   EXPECT_EQ(topology.machine.gpus[0].sm_count, 132);
-  EXPECT_THAT(topology.gpus[0].clusters.gpcs_error, HasSubstr("killed by SIGSEGV"));
+  EXPECT_THAT(topology.gpus[0].clusters.groups_error, HasSubstr("killed by SIGSEGV"));
 }
 
 }  // namespace

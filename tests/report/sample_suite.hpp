@@ -62,6 +62,7 @@ inline evidence::PairResult passed_pair() {
   pair.variants[2].accuracy->unquantized_l2 = 1.6e-3;
   pair.variants[3].speedup = evidence::Speedup{2.33, 2.32, 2.34, evidence::Verdict::faster};
   pair.variants[1].prepare_ms = 3.5;
+  pair.variants[1].gpu_busy_ms = 0.54;
   evidence::InferenceTiming inference;
   inference.requests = 2;
   inference.tokens = 64;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times loads with the stopwatches that time pairs.
+#pragma once
+#include <aisp/pair.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machine/machine.hpp"
+#include "machine/nvml.hpp"
+#include "measure/stopwatch.hpp"
+#include "pair/session.hpp"
+#include "peak/figures.hpp"
+
+namespace aisp::peak {
+
+using Work = std::function<void(Launch&)>;
+
+// One way to load the machine: `amount` bytes or operations each time.
+struct Load {
+  std::string how;
+  double amount = 0;
+  Work work;
+};
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+class Bench {
+ public:
+  // Of the first GPU that CUDA shows here, or of the host. `sustain_s`: 0 leaves the long loads out.
+  Bench(Device device, int repetitions, double sustain_s);
+  ~Bench();
+
+  const machine::Gpu& gpu() const { return gpu_; }
+  cudaStream_t stream() { return session_.launch().stream; }
+  Setup& setup() { return session_; }
+
+  // Median seconds of one execution, the stopwatch's own time taken off.
+  double seconds(const Work& work, Cache cache = Cache::hot);
+  // By CUPTI's records; throws Unsupported without CUPTI.
+  double kernel_seconds(const Work& work);
+  // The best of the loads in a short burst, and that one again for long. Loads that throw Unsupported are passed over; throws
+  // the last one's reason when all do.
+  Figure best_rate(const std::string& id, std::vector<std::function<Load()>> loads, Cache cache = Cache::hot);
+
+ private:
+  double once(measure::Stopwatch& stopwatch, const Work& work);
+  Sustained sustain(const Load& load, double burst_s);
+
+  int repetitions_;
+  double sustain_s_;
+  machine::Gpu gpu_;
+  std::optional<machine::NvmlDevice> nvml_;
+  pair::Session session_;
+  std::unique_ptr<measure::Stopwatch> hot_, cold_;
+  double offset_s_ = 0;
+};
+
+}  // namespace aisp::peak

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peak/cache.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "evidence/json.hpp"
+
+namespace aisp::peak {
+namespace {
+
+constexpr std::size_t longest_record_bytes = std::size_t{1} << 20;
+
+std::string one_line(std::string text) {
+  for (char& c : text)
+    if (c == '\n' || c == '\r') c = ' ';
+  return text;
+}
+
+}  // namespace
+
+std::filesystem::path cache_file(const std::filesystem::path& cache, const Key& key) {
+  const std::string digest = base::sha256_hex(evidence::json_text(nlohmann::json(key)));
+  return cache / "peak" / fmt::format("{}-{}.json", key.of == "host" ? "host" : "gpu", digest.substr(0, 16));
+}
+
+Cached load(const std::filesystem::path& cache, const Key& key) {
+  if (cache.empty()) return {};
+  const std::filesystem::path file = cache_file(cache, key);
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return {};
+  const auto unusable = [&](const std::string& why) {
+    return Cached{std::nullopt,
+                  fmt::format("{} is not a record of aisp peak ({}); its ceilings are not used", file.string(), one_line(why))};
+  };
+  try {
+    const std::string text = base::read_file(file, longest_record_bytes);
+    Record record = evidence::parse_json(text, "JSON").get<Record>();
+    if (record.key != key) return unusable("it is of another machine");
+    return {std::move(record), {}};
+  } catch (const std::exception& error) {
+    return unusable(error.what());
+  }
+}
+
+void store(const std::filesystem::path& cache, const Record& record) {
+  if (cache.empty()) throw base::Error{base::Exit::unfit, "no place for a cache: set HOME or XDG_CACHE_HOME"};
+  base::write_atomically(cache_file(cache, record.key), evidence::json_text(nlohmann::json(record), 2) + '\n');
+}
+
+}  // namespace aisp::peak

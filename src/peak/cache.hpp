@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of earlier measurements: one file a key, below base::cache_folder().
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "peak/figures.hpp"
+
+namespace aisp::peak {
+
+struct Cached {
+  std::optional<Record> record;
+  std::string warning;  // there is a file, but it cannot be used: one line that names it
+};
+
+std::filesystem::path cache_file(const std::filesystem::path& cache, const Key& key);
+// Nothing at all for an empty `cache`. Never throws: what cannot be read is measured again.
+Cached load(const std::filesystem::path& cache, const Key& key);
+// The new record or the old one, never a part. Throws base::Error.
+void store(const std::filesystem::path& cache, const Record& record);
+
+}  // namespace aisp::peak

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peak/child.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/process.hpp"
+#include "base/text.hpp"
+#include "evidence/json.hpp"
+#include "peak/parts.hpp"
+
+namespace aisp::peak {
+namespace {
+
+using nlohmann::json;
+
+// A first `aisp run` waits for the quick variant: what is not begun by then is left to `aisp peak`.
+constexpr double quick_time_s = 7;
+
+void write_line(int fd, const json& value) {
+  const std::string text = evidence::json_text(value) + '\n';
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written < 0 && errno != EINTR) return;  // the parent is gone
+    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void measure_gpu(const std::vector<std::string>& gpus, bool quick, const Teller& teller) {
+  // Before the first CUDA call of this process.
+  setenv("CUDA_VISIBLE_DEVICES", base::join(gpus, ",").c_str(), 1);
+  Bench bench{Device::gpu, quick ? 7 : 15, quick ? 0 : 2.0};
+  measure_memory(bench, teller);
+  measure_host_link(bench, teller);
+  measure_latency(bench, teller);
+  measure_peers(bench, teller);
+  measure_math(bench, teller);
+  // Last: it starts threads of its own, and takes seconds.
+  if (!quick) measure_collectives(teller);
+}
+
+// Lines as far as they are complete; `text` keeps the rest.
+void take_lines(std::string& text, Answer& answer, bool& done) {
+  std::size_t end = 0;
+  while ((end = text.find('\n')) != std::string::npos) {
+    const json line = json::parse(text.substr(0, end), nullptr, false);
+    text.erase(0, end + 1);
+    if (!line.is_object()) continue;
+    if (line.contains("figure")) answer.figures.push_back(line.at("figure").get<Figure>());
+    if (line.contains("trouble")) answer.trouble = line.at("trouble").get<std::string>();
+    done = done || line.contains("done");
+  }
+}
+
+enum class End { closed, late, interrupted };
+
+End read_answer(base::Child& child, double limit_s, Answer& answer, bool& done) {
+  const double deadline_s = base::monotonic_s() + limit_s;
+  std::string text, block(1 << 16, '\0');
+  while (base::monotonic_s() < deadline_s) {
+    if (base::interrupted()) return End::interrupted;
+    pollfd ready{child.result_fd(), POLLIN, 0};
+    if (::poll(&ready, 1, 100) <= 0) continue;
+    const ssize_t got = ::read(child.result_fd(), block.data(), block.size());
+    if (got > 0) text.append(block, 0, static_cast<std::size_t>(got));
+    take_lines(text, answer, done);
+    if (got == 0) return End::closed;
+    if (got < 0 && errno != EAGAIN && errno != EINTR) return End::closed;
+  }
+  return End::late;
+}
+
+}  // namespace
+
+void Teller::figure(const std::string& id, const std::function<Figure()>& measure) const {
+  Figure figure{.id = id};
+  try {
+    if (base::monotonic_s() > time_up_s_) figure.why_not = "no time for it in the quick variant; aisp peak measures it";
+    else figure = measure();
+  } catch (const std::exception& error) {
+    figure = {.id = id, .why_not = error.what()};
+    if (const auto* cuda = dynamic_cast<const CudaError*>(&error); cuda != nullptr) cudaGetLastError();
+  }
+  tell_(figure);
+}
+
+Answer ask(const Wish& wish) try {
+  const json request{{"gpus", wish.gpus}, {"quick", wish.quick}};
+  base::Child child{{.argv = {wish.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
+                     .input = evidence::json_text(request),
+                     .result_pipe = true}};
+  Answer answer;
+  bool done = false;
+  const End end = read_answer(child, wish.limit_s, answer, done);
+  if (end != End::closed) child.terminate(0.5);
+  if (end == End::interrupted) throw base::Error{base::Exit::interrupted, "interrupted; nothing was kept"};
+  if (end == End::late) answer.trouble = "it was not done within " + base::human_duration(wish.limit_s);
+  if (done || !answer.trouble.empty()) return answer;
+  const std::optional<base::ExitState> state = child.wait(5);
+  answer.trouble = "the process that measures ended early (" + (state ? state->text() : std::string{"it hangs"}) + ")";
+  return answer;
+} catch (const base::Error& error) {
+  if (error.status() == base::Exit::interrupted) throw;
+  return {{}, error.what()};
+} catch (const std::exception& error) {  // a line that is no figure
+  return {{}, std::string{"the process that measures gave an unreadable answer: "} + error.what()};
+}
+
+int child_main(int result_fd) {
+  const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
+  const json request = evidence::parse_json(text, "request");
+  const auto gpus = request.at("gpus").get<std::vector<std::string>>();
+  const bool quick = request.at("quick").get<bool>();
+  const Teller teller{[&](const Figure& figure) {
+                        write_line(result_fd, {{"figure", figure}});
+                      },
+                      base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s : 1e9)};
+  try {
+    if (!gpus.empty()) measure_gpu(gpus, quick, teller);
+    else {
+      Bench bench{Device::host, quick ? 5 : 15, 0};
+      measure_host(bench, teller);
+    }
+    write_line(result_fd, {{"done", true}});
+  } catch (const std::exception& error) {
+    write_line(result_fd, {{"trouble", error.what()}});
+  }
+  // After a CUDA error the runtime's own exit handlers may hang; nothing of value is left in this process.
+  _exit(static_cast<int>(base::Exit::good));
+}
+
+}  // namespace aisp::peak

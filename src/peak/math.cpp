@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic: square products of cuBLASLt and cuBLAS, and own loops where one beats a library.
+#include <aisp/libraries/cublas.hpp>
+#include <aisp/libraries/cublaslt.hpp>
+
+#include <array>
+#include <memory>
+
+#include "peak/kernels.hpp"
+#include "peak/parts.hpp"
+
+namespace aisp::peak {
+namespace {
+
+constexpr std::array sizes = {8192, 4096};
+constexpr int most = sizes.front();
+
+struct Kind {
+  const char* id;
+  Element element;
+  cudaDataType_t operands, result;
+  cublasComputeType_t compute;
+  bool only_transposed;  // the library takes B stored as [n][k] alone
+};
+
+constexpr std::array kinds = {
+    Kind{"tf32", Element::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, false},
+    Kind{"bf16", Element::bf16, CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, false},
+    Kind{"fp16", Element::fp16, CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, false},
+    Kind{"fp8", Element::fp8, CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_COMPUTE_32F, true},
+    Kind{"int8", Element::int8, CUDA_R_8I, CUDA_R_8I, CUBLAS_COMPUTE_32I, true},
+};
+constexpr Kind fp32{"fp32", Element::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, false};
+
+double operations(int n) { return 2.0 * n * n * n; }
+
+std::string title(const char* library, int n, bool transposed) {
+  return std::string{library} + " " + std::to_string(n) + "^3" + (transposed ? ", B transposed" : "");
+}
+
+// Operands of one type, large enough for the largest product.
+struct Operands {
+  Operands(Element element, std::size_t result_bytes, cudaStream_t stream)
+      : a{count * bytes_of(element)}, b{count * bytes_of(element)}, c{count * result_bytes} {
+    launch_fill(a.data(), element, count, 1, stream);
+    launch_fill(b.data(), element, count, 2, stream);
+  }
+  static constexpr std::size_t count = std::size_t{most} * most;
+  DeviceMemory a, b, c;
+};
+
+using Loads = std::vector<std::function<Load()>>;
+
+// cuBLASLt's heuristics choose the algorithm, for each size and each layout of B.
+Loads products(const CublasLt& library, const Operands& operands, const Kind& kind) {
+  Loads loads;
+  for (const int n : sizes)
+    for (const bool transposed : {true, false}) {
+      if (kind.only_transposed && !transposed) continue;
+      loads.emplace_back([&library, &operands, kind, n, transposed] {
+        const MatmulProblem problem{.m = n,
+                                    .n = n,
+                                    .k = n,
+                                    .operands = kind.operands,
+                                    .result = kind.result,
+                                    .compute = kind.compute,
+                                    .b_is_transposed = transposed};
+        const auto plan = std::make_shared<MatmulPlan>(library, problem);
+        return Load{title("cuBLASLt", n, transposed), operations(n), [plan, &operands](Launch& launch) {
+                      plan->run(launch.stream, operands.a.data(), operands.b.data(), operands.c.data());
+                    }};
+      });
+    }
+  return loads;
+}
+
+Figure measure_product(Bench& bench, const Kind& kind, Loads own = {}) {
+  if (kind.element == Element::fp8 && bench.gpu().sm < 89) throw Unsupported{"this GPU has no FP8"};
+  const CublasLt library;
+  const std::size_t result_bytes = kind.result == CUDA_R_32F ? 4 : kind.result == CUDA_R_8I ? 1 : 2;
+  const Operands operands{kind.element, result_bytes, bench.stream()};
+  Loads loads = products(library, operands, kind);
+  loads.insert(loads.end(), own.begin(), own.end());
+  return bench.best_rate(kind.id, std::move(loads));
+}
+
+Figure measure_fp64_tensor(Bench& bench) {
+  Cublas library;
+  const Operands operands{Element::fp64, sizeof(double), bench.stream()};
+  const auto gemm = Cublas::function<decltype(cublasDgemm_v2)>("cublasDgemm_v2");
+  Loads loads;
+  for (const int n : sizes)
+    loads.emplace_back([&, n] {
+      return Load{title("cuBLAS", n, false), operations(n), [&, n](Launch& launch) {
+                    const double one = 1, zero = 0;
+                    library.use(launch.stream);
+                    check(gemm(library.handle(), CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, operands.b.as<double>(), n,
+                               operands.a.as<double>(), n, &zero, operands.c.as<double>(), n));
+                  }};
+    });
+  return bench.best_rate("fp64_tensor", std::move(loads));
+}
+
+// About a millisecond on an H200, whose FP64 units are half as many.
+Load fma_loop(Bench& bench, void* sink, bool fp64) {
+  const int sms = bench.gpu().sm_count, rounds = fp64 ? 256 : 512;
+  const auto launch = fp64 ? launch_fma_fp64 : launch_fma_fp32;
+  const double amount = launch(sms, rounds, sink, bench.stream());
+  return {"FMA loop", amount, [=](Launch& l) { launch(sms, rounds, sink, l.stream); }};
+}
+
+}  // namespace
+
+void measure_math(Bench& bench, const Teller& teller) {
+  const DeviceMemory sink{sizeof(double)};
+  teller.figure("fp64", [&] { return bench.best_rate("fp64", {[&] { return fma_loop(bench, sink.data(), true); }}); });
+  teller.figure("fp64_tensor", [&] { return measure_fp64_tensor(bench); });
+  teller.figure("fp32", [&] {
+    const std::function<Load()> loop = [&] { return fma_loop(bench, sink.data(), false); };
+    try {
+      return measure_product(bench, fp32, {loop});
+    } catch (const Unsupported&) {  // without the library the loop still counts
+      return bench.best_rate("fp32", {loop});
+    }
+  });
+  for (const Kind& kind : kinds) teller.figure(kind.id, [&] { return measure_product(bench, kind); });
+}
+
+}  // namespace aisp::peak

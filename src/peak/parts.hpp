@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is measured, by part. Each figure is told as soon as it is known, or why it is not. Not for use beyond src/peak.
+#pragma once
+#include <aisp/check.hpp>
+
+#include <functional>
+#include <string>
+
+#include "peak/bench.hpp"
+
+namespace aisp::peak {
+
+// Tells figures to whoever asked, and keeps one failure from costing the others.
+class Teller {
+ public:
+  Teller(std::function<void(const Figure&)> tell, double time_up_s) : tell_{std::move(tell)}, time_up_s_{time_up_s} {}
+  // `measure` returns the figure of that id. Not called when the time is up.
+  void figure(const std::string& id, const std::function<Figure()>& measure) const;
+
+ private:
+  std::function<void(const Figure&)> tell_;
+  double time_up_s_;  // on base::monotonic_s()
+};
+
+void measure_memory(Bench& bench, const Teller& teller);
+void measure_math(Bench& bench, const Teller& teller);
+void measure_host_link(Bench& bench, const Teller& teller);
+void measure_peers(Bench& bench, const Teller& teller);
+void measure_collectives(const Teller& teller);
+void measure_latency(Bench& bench, const Teller& teller);
+void measure_host(Bench& bench, const Teller& teller);
+
+}  // namespace aisp::peak

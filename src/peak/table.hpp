@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records for people and for scripts.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "machine/machine.hpp"
+#include "peak/figures.hpp"
+
+namespace aisp::peak {
+
+// The first row is the heading. `gpu`: whose references are shown; null for the host.
+std::vector<std::vector<std::string>> table_rows(const Record& record, const machine::Gpu* gpu);
+// "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z"
+std::string heading(const Record& record);
+// What could not be measured, one line each: "FP8: this GPU has no FP8".
+std::vector<std::string> missing(const Record& record);
+
+// A record with the references beside each figure.
+nlohmann::json with_references(const Record& record, const machine::Gpu* gpu);
+
+}  // namespace aisp::peak

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run as one HTML file that needs nothing else: no network, no fonts, no scripts but its own few lines.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "evidence/run_record.hpp"
+#include "report/roofline.hpp"
+
+namespace aisp::report {
+
+struct SourceText {
+  std::string path;  // chapters/ch07/transpose.cu
+  std::string text;
+};
+
+// What is known of a pair's code: its files, the pair's own first, or why they cannot be shown.
+struct PairSource {
+  std::vector<SourceText> files;
+  std::string missing;
+};
+
+struct HtmlReport {
+  evidence::RunRecord run;
+  std::vector<Roofline> rooflines;
+  std::map<std::string, PairSource> sources;  // by target
+  // NVML's bits in words; empty for those that slow nothing down.
+  std::function<std::string(std::uint64_t)> throttle_text;
+};
+
+std::string html_report(const HtmlReport& report);
+
+}  // namespace aisp::report

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/html_charts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/text.hpp"
+#include "report/html_text.hpp"
+#include "report/numbers.hpp"
+
+namespace aisp::report::html {
+namespace {
+
+using evidence::GpuState;
+using evidence::PairResult;
+using evidence::VariantResult;
+
+// Units of the pictures; the page stretches them.
+constexpr double width = 1000, strip_height = 40, chart_height = 60;
+
+struct Range {
+  double low = 0, high = 0;
+  // Halves, because the difference of two finite numbers may be none.
+  double place(double value) const { return high > low ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5; }
+};
+
+// What can be drawn of the samples, the stopwatch's own time taken out, with the round of each.
+struct Samples {
+  std::vector<double> times_ms;
+  std::vector<int> rounds;
+  std::size_t undrawable = 0;
+};
+
+Samples samples_of(const evidence::Timing& timing) {
+  Samples samples;
+  for (std::size_t i = 0; i < timing.raw_times_ms.size(); ++i) {
+    const double time_ms = timing.raw_times_ms[i] - timing.offset_ms;
+    if (!std::isfinite(time_ms)) {
+      ++samples.undrawable;
+      continue;
+    }
+    samples.times_ms.push_back(time_ms);
+    samples.rounds.push_back(i < timing.rounds.size() ? timing.rounds[i] : static_cast<int>(i));
+  }
+  return samples;
+}
+
+std::string svg(std::string_view css_class, double height, std::string_view label, const std::string& content) {
+  return fmt::format(
+      "<svg class=\"{}\" viewBox=\"-8 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">{}</svg>", css_class,
+      width + 16, height, escaped(label), content);
+}
+
+std::string upright(std::string_view css_class, double x) {
+  return fmt::format("<path class=\"{}\" d=\"M{:.0f} 0V{}\"/>", css_class, x, strip_height);
+}
+
+// First round on top, so that a drift shows as a slope.
+std::string dots(const Samples& samples, const Range& range) {
+  const auto [first, last] = std::minmax_element(samples.rounds.begin(), samples.rounds.end());
+  const Range rounds{static_cast<double>(*first), static_cast<double>(*last)};
+  std::string path;
+  for (std::size_t i = 0; i < samples.times_ms.size(); ++i)
+    path += fmt::format("M{:.0f} {:.0f}h0", range.place(samples.times_ms[i]) * width,
+                        5 + rounds.place(samples.rounds[i]) * (strip_height - 10));
+  return fmt::format("<path class=\"dots\" d=\"{}\"/>", path);
+}
+
+std::string strip(const PairResult& pair, const VariantResult& variant) {
+  const Samples samples = samples_of(*variant.timing);
+  if (samples.times_ms.empty()) return {};
+  const auto [least, most] = std::minmax_element(samples.times_ms.begin(), samples.times_ms.end());
+  const Range range{*least, *most};
+  const double median = variant.timing->summary.median;
+  const std::optional<Interval> interval = interval_of_median(samples.times_ms);
+  std::string drawing;
+  if (interval) {
+    const double from = range.place(interval->low) * width, to = range.place(interval->high) * width;
+    drawing += fmt::format("<rect class=\"interval\" x=\"{:.0f}\" y=\"0\" width=\"{:.0f}\" height=\"{}\"/>", from,
+                           std::max(to - from, 2.0), strip_height);
+  }
+  drawing += dots(samples, range);
+  if (median >= range.low && median <= range.high) drawing += upright("median", range.place(median) * width);
+  const std::string words = interval ? fmt::format("median {}, interval {} to {}", base::display_ms(median),
+                                                   base::display_ms(interval->low), base::display_ms(interval->high))
+                                     : "median " + base::display_ms(median);
+  const std::string role = variant.name == pair.best ? "best" : std::string{to_string(variant.role)};
+  std::string label = tag("b", escaped(variant.name)) + fmt::format(" <span class=\"role\">{}</span>", role) +
+                      fmt::format("<span class=\"words\">{}</span>", words);
+  std::string scale = tag("span", base::display_ms(range.low)) +
+                      tag("span", base::plural(samples.times_ms.size(), "sample") +
+                                      (samples.undrawable > 0 ? fmt::format(", {} not finite", samples.undrawable) : "")) +
+                      tag("span", base::display_ms(range.high));
+  return tag("div",
+             tag("div", label, "class=\"label\"") +
+                 svg("strip", strip_height, fmt::format("samples of {}: {}", variant.name, words), drawing) +
+                 tag("div", scale, "class=\"scale\""),
+             fmt::format("class=\"sample {}\"", role)) +
+         "\n";
+}
+
+std::string line_chart(const std::vector<double>& values, std::string_view css_class, const std::string& name,
+                       const std::string& unit) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  // From zero, so that a small ripple looks small.
+  const Range range{0, *most * 1.05};
+  const Range rounds{0, static_cast<double>(values.size() - 1)};
+  std::string points;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    points += fmt::format("{:.0f},{:.1f} ", rounds.place(static_cast<double>(i)) * width,
+                          chart_height - range.place(values[i]) * chart_height);
+  if (values.size() == 1) points += fmt::format("{:.0f},{:.1f}", width, chart_height - range.place(values[0]) * chart_height);
+  const std::string words =
+      *least == *most ? fmt::format("{:.0f} {}", *most, unit) : fmt::format("{:.0f} to {:.0f} {}", *least, *most, unit);
+  return tag("div",
+             tag("div", tag("b", name) + fmt::format("<span class=\"words\">{}</span>", words), "class=\"label\"") +
+                 svg("chart", chart_height, name + ": " + words,
+                     fmt::format("<polyline class=\"{}\" points=\"{}\"/>", css_class, points)) +
+                 tag("div", tag("span", "round 1") + tag("span", fmt::format("{}", values.size())), "class=\"scale\""),
+             "class=\"state\"") +
+         "\n";
+}
+
+std::string held_back(const PairResult& pair, const HtmlReport& report) {
+  std::map<std::string, std::size_t> rounds;
+  if (report.throttle_text)
+    for (const GpuState& state : pair.gpu_states)
+      if (std::string words = report.throttle_text(state.throttle_reasons); !words.empty()) ++rounds[words];
+  if (rounds.empty()) return tag("p", "Nothing held the clock back in any round.", "class=\"note\"");
+  std::string text;
+  for (const auto& [words, count] : rounds)
+    text += fmt::format("{}Held back by {} in {} of {}.", text.empty() ? "" : " ", escaped(words), count,
+                        base::plural(pair.gpu_states.size(), "round"));
+  return tag("p", text, "class=\"note\"");
+}
+
+}  // namespace
+
+std::optional<Interval> interval_of_median(std::vector<double> values) {
+  if (values.size() < 6) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  // The ranks between which the median lies in 95 % of cases, by the normal approximation of the binomial distribution, rounded
+  // outwards.
+  const double reach = 1.96 * std::sqrt(n) / 2;
+  const auto low = static_cast<std::size_t>(std::max(std::floor(n / 2 - reach), 1.0));
+  const auto high = static_cast<std::size_t>(std::min(std::ceil(n / 2 + 1 + reach), n));
+  return Interval{values[low - 1], values[high - 1]};
+}
+
+std::string sample_strips(const PairResult& pair) {
+  std::string strips;
+  for (const VariantResult& variant : pair.variants)
+    if (variant.timing) strips += strip(pair, variant);
+  if (strips.empty()) return {};
+  return tag("h4", "Samples") +
+         tag("p",
+             "Each dot is one sample; the first round is on top. Every strip has a scale of its own, from its least to its "
+             "greatest "
+             "sample. The line is the median, the shade its 95 % interval. The stopwatch's own time is taken out.",
+             "class=\"note\"") +
+         tag("div", strips, "class=\"samples\"");
+}
+
+std::string gpu_states(const PairResult& pair, const HtmlReport& report) {
+  std::vector<double> clocks, watts;
+  for (const GpuState& state : pair.gpu_states) {
+    clocks.push_back(state.sm_clock_mhz);
+    watts.push_back(std::isfinite(state.power_w) ? std::clamp(state.power_w, 0.0, 1e6) : 0);
+  }
+  const auto known = [](const std::vector<double>& values) {
+    return std::any_of(values.begin(), values.end(), [](double v) { return v > 0; });
+  };
+  std::string charts;
+  if (known(clocks)) charts += line_chart(clocks, "clock", "SM clock", "MHz");
+  if (known(watts)) charts += line_chart(watts, "power", "Power", "W");
+  if (charts.empty()) return {};
+  return tag("h4", "Clock and power, round by round") + tag("div", charts, "class=\"states\"") + held_back(pair, report);
+}
+
+}  // namespace aisp::report::html

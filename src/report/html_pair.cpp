@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "report/html_charts.hpp"
+#include "report/html_parts.hpp"
+#include "report/html_text.hpp"
+#include "report/numbers.hpp"
+
+namespace aisp::report::html {
+namespace {
+
+using evidence::PairResult;
+using evidence::VariantResult;
+
+std::string error_text(double value) { return value > 0 ? fmt::format("{:.2e}", value) : "0"; }
+
+std::string accuracy_text(const VariantResult& variant) {
+  if (!variant.accuracy) return {};
+  const evidence::Accuracy& a = *variant.accuracy;
+  std::string text = fmt::format("{} (limit {})", error_text(a.relative_l2), error_text(a.limit_relative_l2));
+  if (variant.changes_precision) text += fmt::format(", unquantized {}", error_text(a.unquantized_l2));
+  return text;
+}
+
+std::string variants_table(const PairResult& pair) {
+  std::string rows;
+  for (const VariantResult& variant : pair.variants) {
+    const evidence::Speedup* speedup = claimable(pair, variant);
+    const std::string outcome = speedup != nullptr
+                                    ? badge(speedup->verdict)
+                                    : badge(variant.status) + (variant.reason.empty() ? "" : " " + escaped(variant.reason));
+    rows +=
+        row({tag("b", escaped(variant.name)), std::string{to_string(variant.role)}, median_text(variant),
+             speedup != nullptr ? speedup_text(*speedup) : "", outcome, variant.floor ? escaped(floor_text(*variant.floor)) : "",
+             variant.floor ? escaped(variant.floor->held_back_by) : "",
+             variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : "", accuracy_text(variant)});
+  }
+  return table("variants of " + pair.target,
+               {"variant", "role", "median", "speedup, 95 % interval", "verdict", "of its floor", "held back by", "prepare",
+                "relative error"},
+               rows);
+}
+
+std::string statistics_table(const PairResult& pair) {
+  std::string rows;
+  for (const VariantResult& variant : pair.variants) {
+    if (!variant.timing) continue;
+    const evidence::Summary& s = variant.timing->summary;
+    std::vector<std::string> cells{escaped(variant.name), std::to_string(s.count)};
+    for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
+      cells.push_back(base::display_ms(value));
+    rows += row(cells);
+  }
+  return rows.empty()
+             ? ""
+             : folded(
+                   "Statistics",
+                   table("statistics of " + pair.target,
+                         {"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max"}, rows));
+}
+
+std::string metrics_table(const PairResult& pair) {
+  std::string rows;
+  for (const VariantResult& variant : pair.variants) {
+    if (const auto& i = variant.inference) {
+      rows += row({escaped(variant.name), "time to first token", base::display_ms(i->ttft_ms.median), "lower"});
+      rows += row({escaped(variant.name), "time per output token", base::display_ms(i->tpot_ms.median), "lower"});
+    }
+    for (const evidence::Metric& metric : variant.metrics)
+      rows += row({escaped(variant.name), escaped(metric.name),
+                   escaped(base::significant(metric.summary.median, 4) + " " + metric.unit),
+                   metric.better == evidence::Direction::lower ? "lower" : "higher"});
+  }
+  return rows.empty() ? ""
+                      : folded("Metrics", table("metrics of " + pair.target, {"variant", "metric", "median", "better"}, rows));
+}
+
+std::string stages_table(const PairResult& pair) {
+  std::string rows;
+  for (const evidence::StageRecord& stage : pair.watchdog)
+    rows += row({escaped(stage.name), base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s),
+                 stage.finished ? "yes" : "no"});
+  return rows.empty() ? "" : folded("Stages", table("stages of " + pair.target, {"stage", "took", "limit", "finished"}, rows));
+}
+
+std::string how(const PairResult& pair) {
+  if (pair.stopped_because.empty()) return {};
+  const std::string clock = pair.device == "host"
+                                ? "the host's clock"
+                                : fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
+  return tag("p",
+             escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.", clock, pair.judged_by,
+                                 pair.stopped_because, pair.seed, base::significant(pair.scale))),
+             "class=\"note\"");
+}
+
+// Best speedup, or how it ended, in a few words beside the name.
+std::string result_in_short(const PairResult& pair) {
+  if (pair.status != evidence::Status::passed) return badge(pair.status);
+  const VariantResult* best = evidence::best_variant(pair);
+  if (best == nullptr) return badge(pair.status);
+  return badge(best->speedup->verdict) +
+         fmt::format(" <span class=\"figure\">{}x</span>", base::significant(best->speedup->value));
+}
+
+std::string notes(const PairResult& pair) {
+  std::string items;
+  for (const evidence::Problem& problem : pair.problems)
+    items += tag("li", tag("b", escaped(problem.stage + (problem.variant.empty() ? "" : ", " + problem.variant))) + ": " +
+                           escaped(problem.message) + (problem.advice.empty() ? "" : "; " + escaped(problem.advice)));
+  for (const std::string& warning : pair.warnings) items += tag("li", "Warning: " + escaped(warning));
+  for (const std::string& lost : pair.lost) items += tag("li", "Not available here: " + escaped(lost));
+  return items.empty() ? "" : tag("ul", items, "class=\"notes\"");
+}
+
+std::string pair_block(const PairResult& pair, const HtmlReport& report) {
+  std::string body = tag("p", escaped(pair.teaches), "class=\"teaches\"");
+  if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
+  if (!pair.variants.empty()) body += variants_table(pair);
+  body += how(pair) + notes(pair) + sample_strips(pair) + gpu_states(pair, report);
+  const auto source = report.sources.find(pair.target);
+  if (source != report.sources.end()) body += source_part(pair, source->second);
+  const std::string more = statistics_table(pair) + metrics_table(pair) + stages_table(pair);
+  if (!more.empty()) body += tag("h4", "More") + more;
+  return fmt::format(
+      "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "
+      "class=\"lesson\">{}</span></summary>\n{}</details>\n",
+      id_of(pair.target), escaped(pair.target), result_in_short(pair), escaped(pair.teaches), tag("div", body, "class=\"body\""));
+}
+
+}  // namespace
+
+std::string pairs_section(const HtmlReport& report) {
+  std::string blocks;
+  for (const PairResult& pair : report.run.pairs) blocks += pair_block(pair, report);
+  return tag("section",
+             tag("h2", "Pairs") + tag("p", "Open a pair for its samples, its clocks and its source.", "class=\"note\"") + blocks,
+             "id=\"pairs\"") +
+         "\n";
+}
+
+}  // namespace aisp::report::html

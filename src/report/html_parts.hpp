@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sections of the page. Private to report.
+#pragma once
+#include <string>
+
+#include "report/html.hpp"
+
+namespace aisp::report::html {
+
+std::string summary_section(const HtmlReport& report);
+std::string problems_section(const HtmlReport& report);
+std::string results_section(const HtmlReport& report);
+std::string roofline_section(const HtmlReport& report);
+std::string pairs_section(const HtmlReport& report);
+std::string manifest_section(const HtmlReport& report);
+// Of one pair: what makes up the baseline beside what makes up the best variant, then whole files.
+std::string source_part(const evidence::PairResult& pair, const PairSource& source);
+
+extern const char* const page_style;
+extern const char* const page_script;
+
+}  // namespace aisp::report::html

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""aisp peak as a user meets it."""
+import json
+import unittest
+
+from harness import EndToEnd
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+class Peak(EndToEnd):
+    def peak(self, *arguments, **keywords):
+        keywords.setdefault("env", NO_GPU)
+        return self.call("peak", "--quick", *arguments, **keywords)
+
+    def test_host_is_measured_without_a_gpu_and_then_known(self):
+        first = self.peak()
+        self.assert_code(first, 0)
+        self.assertRegex(first.out, r"(?m)^GPU: not measured: \S")
+        self.assertRegex(first.out, r"(?m)^host memory copy +[\d.]+ [MGT]B/s")
+        self.assertIn("measuring the ceilings of the host", first.err)
+        second = self.peak()
+        self.assertIn("from the cache", second.out)
+        self.assertEqual(second.err, "")
+        self.assertIn("measuring", self.peak("--refresh").err)
+
+    def test_values_are_plausible(self):
+        report = json.loads(self.peak("--json").out)
+        self.assertEqual(report["gpus"], [])
+        self.assertNotEqual(report["no_gpu"], "")
+        for figure in report["host"]["record"]["figures"]:
+            self.assertGreater(figure["value"], 1e8, figure)
+            self.assertLess(figure["value"], 2e13, figure)
+
+    def test_broken_cache(self):
+        self.peak()
+        (file,) = (self.work / "cache/aisp/peak").iterdir()
+        file.write_text("{")
+        again = self.peak()
+        self.assert_code(again, 0)
+        self.assertEqual(again.err.count(str(file)), 1)
+        self.assertNotIn("from the cache", again.out)
+        self.assertIn("from the cache", self.peak().out)
+
+    def test_cache_that_cannot_be_written(self):
+        finished = self.peak(env=NO_GPU | {"XDG_CACHE_HOME": "/proc/nowhere"})
+        self.assert_code(finished, 0)
+        self.assertIn("are not kept", finished.err)
+        self.assertIn("host memory copy", finished.out)
+
+    def test_gpu_that_is_not_there(self):
+        finished = self.peak("--gpu", "7")
+        self.assertIn(finished.code, (2, 4))
+        self.assert_one_error_line(finished, "--gpu 7")
+
+    def test_clean_removes_it(self):
+        self.peak()
+        self.assert_code(self.call("clean"), 0)
+        self.assertFalse((self.work / "cache/aisp").exists())
+
+    def test_dry_run_measures_nothing(self):
+        finished = self.call("run", "--dry-run", env=NO_GPU)
+        self.assert_code(finished, 0)
+        self.assertNotIn("measuring", finished.err)
+        self.assertFalse((self.work / "cache").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""aisp report --html: the file, and what a real browser makes of it where one is installed."""
+import json
+import os
+import pathlib
+import unittest
+
+import browser
+from harness import AISP, EndToEnd
+
+BROWSER = browser.find()
+EVIL = "\"'><script>window.evil=1</script><img src=x onerror='window.evil=1'>"
+
+
+class Report(EndToEnd):
+    def measured(self, *flags):
+        finished = self.run_pairs("ch90:good", flags=flags)
+        self.assert_code(finished, 0)
+        return finished.folder
+
+    def report(self, folder, *more, **keywords):
+        finished = self.call("report", str(folder), "--html", *more, **keywords)
+        self.assert_code(finished, 0)
+        return finished
+
+
+class File(Report):
+    def test_lies_in_the_run_unless_a_file_is_named(self):
+        folder = self.measured()
+        finished = self.report(folder)
+        page = (folder / "report.html").read_text()
+        self.assertIn("1 pair in", finished.err)
+        self.assertIn("ch90:good", page)
+        self.assertIn("tests/pairs/ch90/good", page, "the source is shown")
+        self.report("latest", "here.html")
+        self.assertEqual((self.work / "here.html").read_text(), page)
+        self.assertEqual(self.report("latest", "-").out, page)
+
+    def test_a_real_pair_shows_its_variants_source(self):
+        finished = self.run_pairs("ch03:false_sharing", program=AISP)
+        self.assert_code(finished, 0)
+        self.report(finished.folder, program=AISP)
+        page = (finished.folder / "report.html").read_text()
+        self.assertIn("chapters/ch03/false_sharing.cpp", page)
+        for variant in finished.pair("ch03:false_sharing")["variants"]:
+            self.assertIn(f"<code>{variant['name']}</code>", page)
+
+    def test_code_that_was_not_measured_is_not_shown(self):
+        folder = self.measured()
+        log = folder / "results.jsonl"
+        header, line = log.read_text().splitlines()
+        log.write_text(header + "\n" + json.dumps({**json.loads(line), "source_digest": "0" * 64}) + "\n")
+        finished = self.report(folder)
+        self.assertIn("1 pair was measured with other code", finished.err)
+        page = (folder / "report.html").read_text()
+        self.assertNotIn("tests/pairs/ch90/good", page)
+        self.assertIn("another version of the pair&#39;s code", page)
+
+    def test_wrong_usage(self):
+        for arguments, words in ((["--html"], "name a run"), (["latest"], "--html"), (["latest", "--html"], "no run"),
+                                 (["latest", "--html", "--chapter-tables"], "one of them")):
+            finished = self.call("report", *arguments)
+            self.assert_code(finished, 2)
+            self.assertIn(words, finished.err)
+
+    def test_a_damaged_run_leaves_the_report_that_was_there(self):
+        folder = self.measured()
+        self.report(folder)
+        before = (folder / "report.html").read_text()
+        (folder / "results.jsonl").write_text("{broken\n")
+        finished = self.call("report", str(folder), "--html")
+        self.assert_code(finished, 2)
+        self.assertIn("results.jsonl", finished.err)
+        self.assertEqual((folder / "report.html").read_text(), before)
+
+
+@unittest.skipIf(BROWSER is None, "no chromium, chromium-browser or google-chrome is installed")
+class InABrowser(Report):
+    def setUp(self):
+        super().setUp()
+        folder = self.measured()
+        self.pairs = 60
+        self.multiply(folder)
+        self.report(folder)
+        self.page = folder / "report.html"
+        self.browser = browser.Browser(BROWSER)
+        self.addCleanup(self.browser.close)
+
+    def multiply(self, folder):
+        """A run of many pairs out of one: other names, times and speedups, and text that would like to be code."""
+        header, line = (folder / "results.jsonl").read_text().splitlines()
+        lines = [header]
+        for i in range(self.pairs):
+            pair = json.loads(line)
+            pair["target"] = pair["target"] if i == 0 else f"ch{i % 20 + 1:02}:pair_{i}"
+            pair["chapter"], pair["name"] = pair["target"].split(":")
+            pair["gpu_states"] = [{"memory_clock_mhz": 3201, "power_w": 400.0 + r % 7, "sm_clock_mhz": 1980 - r, "temperature_c": 40,
+                                   "throttle_reasons": 4} for r in range(300)]
+            for variant in pair["variants"]:
+                if "speedup" in variant:
+                    variant["speedup"].update(value=1.5 + (i * 7) % self.pairs, verdict="faster")
+                timing = variant["timing"]
+                timing["raw_times_ms"] = [timing["median_ms"] * (1 + (r * 37 % 101) / 1000) for r in range(300)]
+                timing["rounds"] = list(range(300))
+            if i == 1:
+                pair.update(status="failed", reason=EVIL, teaches=EVIL, warnings=[EVIL], best="")
+            lines.append(json.dumps(pair))
+        (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
+
+    def look(self, width=1280, **how):
+        self.browser.show(width, **how)
+        return self.browser.open(self.page)
+
+    def visible(self, column):
+        return self.browser.ask("Array.from(document.querySelectorAll('#results-table tbody tr:not([hidden])'))"
+                                f".map(row => row.cells[{column}].dataset.v || row.cells[{column}].textContent)")
+
+    def test_loads_fast_and_quietly_at_every_width_and_theme(self):
+        self.assertLess(self.page.stat().st_size, 5_000_000)
+        pictures = os.environ.get("AISP_TEST_PICTURES")
+        for width in (1280, 390):
+            for dark in (False, True):
+                with self.subTest(width=width, dark=dark):
+                    self.look(width, dark=dark)
+                    load_ms = self.browser.ask("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart")
+                    self.assertLess(load_ms, 1000)
+                    self.browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+                    self.assertLessEqual(self.browser.ask("document.documentElement.scrollWidth"), width)
+                    back = self.browser.ask("getComputedStyle(document.body).backgroundColor")
+                    self.assertEqual(sum(int(c) for c in back[4:-1].split(",")) < 384, dark, back)
+                    if pictures:
+                        self.browser.picture(pathlib.Path(pictures) / f"report-{width}-{'dark' if dark else 'light'}.png")
+        self.assertEqual(self.browser.problems, [])
+        self.assertEqual({url for url in self.browser.requests if not url.startswith("data:")}, {f"file://{self.page}"})
+        self.assertIsNone(self.browser.ask("window.evil"))
+        self.assertIn("<script>window.evil=1</script>", self.browser.ask("document.body.textContent"))
+
+    def test_sorts_by_keyboard(self):
+        self.look()
+        self.browser.ask("document.querySelectorAll('#results-table th button')[4].focus()")
+        self.browser.press("Enter", 13, "\r")
+        self.assertEqual(self.browser.ask("document.querySelectorAll('#results-table th')[4].getAttribute('aria-sort')"), "descending")
+        values = [float(v) for v in self.visible(4) if v]
+        self.assertGreater(len(values), self.pairs - 2)
+        self.assertEqual(values, sorted(values, reverse=True))
+        self.assertEqual(self.visible(4)[-1], "", "rows without a speedup come last")
+        self.browser.press("Enter", 13, "\r")
+        values = [float(v) for v in self.visible(4) if v]
+        self.assertEqual(values, sorted(values))
+        self.assertEqual(self.visible(4)[-1], "")
+
+    def test_filters(self):
+        self.look()
+        everything = len(self.visible(0))
+        self.browser.ask("document.getElementById('search').focus()")
+        self.browser.call("Input.insertText", text="PAIR_17")
+        self.assertEqual(set(self.visible(0)), {"ch18:pair_17"})
+        self.assertIn(f"of {everything} rows", self.browser.ask("document.getElementById('shown').textContent"))
+        self.browser.ask("document.querySelector('#controls button[type=reset]').click(); new Promise(r => setTimeout(r, 50))")
+        self.assertEqual(len(self.visible(0)), everything)
+        for name, value, count in (("outcome", "failed", None), ("role", "best", self.pairs - 1)):
+            self.browser.ask(f"{{const s = document.getElementById('{name}'); s.value = '{value}';"
+                             "s.dispatchEvent(new Event('input', {bubbles: true}))}")
+            shown = self.visible(0)
+            self.assertEqual(set(shown) == {"ch02:pair_1"}, name == "outcome", shown)
+            if count:
+                self.assertEqual(len(shown), count)
+            self.browser.ask("document.querySelector('#controls button[type=reset]').click(); new Promise(r => setTimeout(r, 50))")
+
+    def test_a_link_opens_its_pair(self):
+        self.look()
+        self.browser.ask("document.querySelector('#results-table a').click(); new Promise(r => setTimeout(r, 50))")
+        self.assertEqual(self.browser.ask("document.querySelectorAll('details.pair[open] h3').length"), 1)
+
+    def test_without_scripts_it_is_a_plain_table(self):
+        self.browser.show(1280, scripts=False)
+        self.browser.open(self.page)
+        self.browser.call("Emulation.setScriptExecutionDisabled", value=False)
+        self.assertGreater(len(self.visible(0)), self.pairs)
+        self.assertEqual(self.browser.ask("document.querySelectorAll('#results-table button').length"), 0)
+        self.assertTrue(self.browser.ask("document.getElementById('controls').hidden"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peak/cache.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "base/files.hpp"
+
+namespace aisp::peak {
+namespace {
+
+using testing::HasSubstr;
+
+Record sample() {
+  Record record{.key = {.of = "GPU-1", .model = "NVIDIA H200", .driver = "580.159", .power_limit_w = 700},
+                .measured_utc = "2026-11-21T10:00:00Z"};
+  record.figures = {
+      {.id = "hbm_copy", .value = 4.25e12, .how = "cudaMemcpyAsync", .sustained = Sustained{4.2e12, 2, 1980, 450, 4}},
+      {.id = "fp8", .why_not = "this GPU has no FP8"}};
+  return record;
+}
+
+class Cache : public testing::Test {
+ protected:
+  void write(const std::string& text) {
+    const std::filesystem::path file = cache_file(folder_.path(), sample().key);
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream{file} << text;
+  }
+  std::string text() { return base::read_file(cache_file(folder_.path(), sample().key)); }
+  void expect_unusable(const std::string& why) {
+    const Cached cached = load(folder_.path(), sample().key);
+    EXPECT_FALSE(cached.record);
+    EXPECT_THAT(cached.warning, HasSubstr(cache_file(folder_.path(), sample().key).string()));
+    EXPECT_THAT(cached.warning, HasSubstr(why));
+    EXPECT_EQ(cached.warning.find('\n'), std::string::npos);
+  }
+
+  base::ScratchDirectory folder_;
+};
+
+TEST_F(Cache, GivesBackWhatWasStored) {
+  store(folder_.path(), sample());
+  const Cached cached = load(folder_.path(), sample().key);
+  ASSERT_TRUE(cached.record) << cached.warning;
+  EXPECT_EQ(cached.record->measured_utc, "2026-11-21T10:00:00Z");
+  ASSERT_NE(cached.record->find("hbm_copy"), nullptr);
+  EXPECT_EQ(cached.record->find("hbm_copy")->value, 4.25e12);
+  EXPECT_EQ(cached.record->find("hbm_copy")->sustained->sm_clock_mhz, 1980);
+  EXPECT_EQ(cached.record->find("fp8"), nullptr) << "it was not measured";
+  EXPECT_EQ(cached.record->figures.at(1).why_not, "this GPU has no FP8");
+}
+
+TEST_F(Cache, NothingOfAnotherGpuDriverOrPowerLimit) {
+  store(folder_.path(), sample());
+  Key gpu = sample().key, driver = gpu, limit = gpu;
+  gpu.of = "GPU-2";
+  driver.driver = "590.1";
+  limit.power_limit_w = 500;
+  for (const Key& other : {gpu, driver, limit}) {
+    const Cached cached = load(folder_.path(), other);
+    EXPECT_FALSE(cached.record);
+    EXPECT_EQ(cached.warning, "");
+  }
+}
+
+TEST_F(Cache, ARecordOfAnotherMachineUnderThisNameIsNotUsed) {
+  store(folder_.path(), sample());
+  std::string changed = text();
+  changed.replace(changed.find("580.159"), 7, "590.159");
+  write(changed);
+  expect_unusable("another machine");
+}
+
+TEST_F(Cache, BrokenFilesAreOneWarning) {
+  store(folder_.path(), sample());
+  const std::string good = text();
+  for (const std::string& bad : {std::string{}, std::string{"\0\x01\xff", 3}, good.substr(0, good.size() / 2), std::string{"[1]"},
+                                 std::string(100'000, '[')}) {
+    write(bad);
+    expect_unusable("not a record");
+  }
+  std::string negative = good;
+  negative.replace(negative.find("4250000000000"), 1, "-4");
+  write(negative);
+  expect_unusable("value");
+}
+
+TEST_F(Cache, StoringReplacesABrokenFileAndLeavesNothingElse) {
+  write("broken");
+  store(folder_.path(), sample());
+  EXPECT_TRUE(load(folder_.path(), sample().key).record);
+  std::size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator{folder_.path() / "peak"}) ++files;
+  EXPECT_EQ(files, 1u);
+}
+
+TEST_F(Cache, NoFolderNoRecord) {
+  EXPECT_FALSE(load({}, sample().key).record);
+  EXPECT_ANY_THROW(store({}, sample()));
+}
+
+}  // namespace
+}  // namespace aisp::peak

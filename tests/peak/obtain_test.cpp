@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parent's side, with scripts in place of the process that measures.
+#include "peak/obtain.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "base/files.hpp"
+
+namespace aisp::peak {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Obtain : public testing::Test {
+ protected:
+  Obtain() {
+    setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
+    setenv("AISP_LOCK_DIRECTORY", (folder_.path() / "locks").c_str(), 1);
+    machine_.host.cpu = "CPU";
+    machine_.host.cpus_usable = 4;
+    machine_.driver_version = "580.159";
+    machine_.gpus.resize(1);
+    machine_.gpus[0].uuid = "GPU-1";
+    machine_.gpus[0].name = "NVIDIA H200";
+    options_.note = [this](const std::string& line) { notes_.push_back(line); };
+    options_.executable = (folder_.path() / "fake").string();
+  }
+  ~Obtain() override {
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("AISP_LOCK_DIRECTORY");
+    unsetenv("AISP_PEAK");
+  }
+
+  void child(const std::string& script) {
+    std::ofstream{options_.executable} << "#!/bin/sh\n[ \"$1\" = __peak ] || exit 9\ncat > " << folder_.path().string()
+                                       << "/request\n"
+                                       << script;
+    std::filesystem::permissions(options_.executable, std::filesystem::perms::owner_all);
+  }
+  static std::string figure(const std::string& id, const std::string& value) {
+    return R"(echo '{"figure":{"id":")" + id + R"(","value":)" + value + R"(,"how":"x","why_not":""}}' >&3)" + "\n";
+  }
+
+  base::ScratchDirectory folder_;
+  machine::Machine machine_;
+  Options options_;
+  std::vector<std::string> notes_;
+};
+
+const std::string done = "echo '{\"done\":true}' >&3\n";
+
+TEST_F(Obtain, MeasuresOnceThenReadsTheCache) {
+  child(figure("hbm_copy", "4e12") + done);
+  const Obtained first = obtain_gpu(machine_, 0, options_);
+  ASSERT_TRUE(first.record) << first.why_not;
+  EXPECT_FALSE(first.from_cache);
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("measuring the ceilings of GPU 0 (NVIDIA H200)")));
+  EXPECT_THAT(base::read_file(folder_.path() / "request"), HasSubstr("GPU-1"));
+  child("exit 1");
+  const Obtained second = obtain_gpu(machine_, 0, options_);
+  ASSERT_TRUE(second.record);
+  EXPECT_TRUE(second.from_cache);
+  EXPECT_EQ(second.record->find("hbm_copy")->value, 4e12);
+  machine_.driver_version = "590";
+  EXPECT_FALSE(obtain_gpu(machine_, 0, options_).record) << "another driver is measured anew";
+}
+
+TEST_F(Obtain, AQuickRecordIsEnoughForWhoAsksForOne) {
+  child(figure("hbm_copy", "4e12") + done);
+  options_.quick = true;
+  EXPECT_TRUE(obtain_gpu(machine_, 0, options_).record->quick);
+  EXPECT_TRUE(obtain_gpu(machine_, 0, options_).from_cache);
+  options_.quick = false;
+  EXPECT_FALSE(obtain_gpu(machine_, 0, options_).from_cache);
+  options_.quick = true;
+  EXPECT_TRUE(obtain_gpu(machine_, 0, options_).from_cache) << "the full one serves too";
+  options_.refresh = true;
+  EXPECT_FALSE(obtain_gpu(machine_, 0, options_).from_cache);
+}
+
+TEST_F(Obtain, BrokenCacheIsOneWarningAndMeasuredAgain) {
+  const auto file = cache_file(folder_.path() / "aisp", key_of(machine_.host));
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream{file} << "{";
+  child(figure("host_copy", "1e11") + done);
+  EXPECT_TRUE(obtain_host(machine_, options_).record);
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr(file.string()), HasSubstr("measuring")));
+  notes_.clear();
+  EXPECT_TRUE(obtain_host(machine_, options_).from_cache);
+  EXPECT_THAT(notes_, IsEmpty());
+}
+
+TEST_F(Obtain, WhatAChildToldBeforeItDiedIsKept) {
+  child(figure("hbm_copy", "4e12") + "kill -SEGV $$\n");
+  const Obtained obtained = obtain_gpu(machine_, 0, options_);
+  ASSERT_TRUE(obtained.record);
+  EXPECT_NE(obtained.record->find("hbm_copy"), nullptr);
+  EXPECT_THAT(notes_.back(), HasSubstr("SIGSEGV"));
+}
+
+TEST_F(Obtain, AChildWithoutAnyFigureSaysWhyNot) {
+  child("echo '{\"trouble\":\"out of memory\"}' >&3\n");
+  EXPECT_EQ(obtain_gpu(machine_, 0, options_).why_not, "out of memory");
+  child("echo '{\"figure\":3}' >&3\n");
+  EXPECT_THAT(obtain_gpu(machine_, 0, options_).why_not, HasSubstr("unreadable answer"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "aisp" / "peak")) << "failures are not kept";
+}
+
+TEST_F(Obtain, EnsureTurnsTroubleIntoANoteAndCanBeSwitchedOff) {
+  child("exit 3");
+  ensure(machine_, {0}, options_);
+  EXPECT_THAT(notes_, testing::Contains(HasSubstr("the ceilings of GPU 0 are not measured: ")));
+  notes_.clear();
+  setenv("AISP_PEAK", "off", 1);
+  ensure(machine_, {0}, options_);
+  EXPECT_THAT(notes_, IsEmpty());
+  unsetenv("AISP_PEAK");
+  ensure(machine_, {}, options_);
+  EXPECT_THAT(notes_, IsEmpty()) << "a run without GPUs waits for nothing";
+}
+
+}  // namespace
+}  // namespace aisp::peak

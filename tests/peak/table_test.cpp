@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peak/table.hpp"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+namespace aisp::peak {
+namespace {
+
+using testing::ElementsAre;
+
+machine::Gpu gpu_named(const std::string& name) {
+  machine::Gpu gpu;
+  gpu.name = name;
+  gpu.sm = 90;
+  return gpu;
+}
+
+Record made_up() {
+  Record record{.key = {.of = "GPU-1", .model = "NVIDIA H200", .driver = "580.159", .power_limit_w = 700},
+                .measured_utc = "2026-11-21T10:00:00Z"};
+  // In another order than the table's.
+  record.figures = {{.id = "empty_kernel", .value = 0.7e-6, .how = "CUPTI"},
+                    {.id = "bf16", .value = 790e12, .how = "cuBLASLt 8192^3", .sustained = Sustained{650e12, 2, 1455, 680, 0x4}},
+                    {.id = "hbm_copy", .value = 4.25e12, .how = "cudaMemcpyAsync"},
+                    {.id = "fp8", .why_not = "no cuBLASLt"}};
+  return record;
+}
+
+TEST(Table, FiguresStandBesideTheMakersAndTheRecorded) {
+  const machine::Gpu gpu = gpu_named("NVIDIA H200");
+  EXPECT_THAT(table_rows(made_up(), &gpu),
+              ElementsAre(ElementsAre("", "burst", "of the maker's", "of the recorded", "sustained", "by"),
+                          ElementsAre("HBM copy", "4.25 TB/s", "89 % of 4.80 TB/s", "100 % of 4.25 TB/s", "-", "cudaMemcpyAsync"),
+                          ElementsAre("BF16", "790 TFLOP/s", "80 % of 990 TFLOP/s", "100 % of 790 TFLOP/s",
+                                      "650 TFLOP/s, 1455 MHz, 680 W, software power cap", "cuBLASLt 8192^3"),
+                          ElementsAre("empty kernel", "700 ns", "-", "100 % of 700 ns", "-", "CUPTI")));
+}
+
+TEST(Table, ColumnsThatSayNothingAreLeftOut) {
+  Record record = made_up();
+  for (Figure& figure : record.figures) figure.sustained.reset();
+  const machine::Gpu gpu = gpu_named("unheard of");
+  EXPECT_THAT(table_rows(record, &gpu).front(), ElementsAre("", "measured", "of the maker's", "by"));
+  EXPECT_THAT(table_rows(record, nullptr).front(), ElementsAre("", "measured", "by"));
+}
+
+TEST(Table, HeadingAndWhatIsMissing) {
+  Record record = made_up();
+  EXPECT_EQ(heading(record), "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z");
+  record.quick = true;
+  EXPECT_EQ(heading(record), "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z (quick)");
+  EXPECT_THAT(missing(record), ElementsAre("FP8: no cuBLASLt"));
+}
+
+TEST(Json, ReferencesHaveTheirSource) {
+  const machine::Gpu gpu = gpu_named("NVIDIA H200");
+  const nlohmann::json json = with_references(made_up(), &gpu);
+  const nlohmann::json& copy = json["figures"][0];
+  EXPECT_EQ(copy["id"], "hbm_copy");
+  EXPECT_EQ(copy["vendor"]["value"], 4.8e12);
+  EXPECT_NEAR(copy["vendor"]["percent"].get<double>(), 88.5, 0.1);
+  EXPECT_EQ(copy["recorded"]["source"], "recorded on an H200");
+  EXPECT_TRUE(json["figures"][2]["vendor"]["percent"].is_null()) << "fp8 was not measured";
+}
+
+}  // namespace
+}  // namespace aisp::peak

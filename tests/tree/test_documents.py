@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents say exists: pairs, files, headings, commands and their flags; pictures need nothing from outside."""
+import os
+import re
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from tree import SOURCE, TemporaryTree, run
+
+AISP = os.environ.get("AISP", "")
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]:\s*(\S+)", re.M)
+SHELLS = ("bash", "sh", "console")
+TARGET = re.compile(r"\b(ch\d\d):([a-z][a-z0-9_]*)\b(?!\*)")
+COMMENT = re.compile(r"(^|\s)#.*$", re.M)
+# Up to what ends a command: a pipe, a list, a redirection.
+COMMAND = re.compile(r"(?:^|[\s(])(?:\S*/)?aisp[ \t]+([^\s|;&>][^\n|;&>]*)")
+FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+NOTHING_MEASURED = re.compile(r"^<!-- measured: begin -->\n<!-- measured: end -->$", re.M)
+
+
+def pages(root):
+    chapters = sorted((root / "chapters").glob("ch??/README.md"))
+    return sorted(root.glob("*.md")) + sorted((root / "docs").glob("*.md")) + chapters
+
+
+def readmes(root):
+    return [page for page in pages(root) if page.name == "README.md"]
+
+
+def pairs(root):
+    """Pairs by chapter folder."""
+    found = {}
+    for path in sorted((root / "chapters").glob("ch??/*")):
+        if path.suffix in (".cu", ".cpp"):
+            found.setdefault(path.parent, set()).add(path.stem)
+    return found
+
+
+def prose(text):
+    return INLINE.sub("", FENCE.sub("", text))
+
+
+def anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def broken_links(root):
+    """PAGE: TARGET of each relative link to a file or a heading that is not there."""
+    found = []
+    for page in pages(root):
+        text = page.read_text()
+        for inside, reference in LINK.findall(prose(text)):
+            link = inside or reference
+            # A chapter's roofline is drawn from the same records as its table, so both come together.
+            if re.match(r"[a-z]+:", link) or link == "roofline.svg" and NOTHING_MEASURED.search(text):
+                continue
+            name, _, heading = link.partition("#")
+            path = page.parent / name if name else page
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.M) if heading and path.is_file() else []
+            if not path.exists() or heading and heading not in map(anchor, headings):
+                found.append(f"{page.relative_to(root)}: {link}")
+    return found
+
+
+def untold_pairs(root):
+    """Pairs that their chapter's README, where there is one, does not link to with their name."""
+    found = []
+    for folder, names in pairs(root).items():
+        page = folder / "README.md"
+        text = page.read_text() if page.exists() else None
+        for name in sorted(names):
+            if text is not None and not re.search(rf"\[{name}\]\({name}\.(cu|cpp)\)", text):
+                found.append(f"{folder.name}:{name}")
+    return found
+
+
+def unknown_targets(root):
+    """Targets that a README names and no file defines."""
+    known = {f"{folder.name}:{name}" for folder, names in pairs(root).items() for name in names}
+    return [f"{page.relative_to(root)}: {match.group()}" for page in readmes(root)
+            for match in TARGET.finditer(page.read_text()) if match.group() not in known]
+
+
+def commands(text):
+    """The words behind 'aisp' of each command line in a shell's block or between backquotes."""
+    blocks = [COMMENT.sub("", body.replace("\\\n", " ")) for language, body in FENCE.findall(text) if language in SHELLS]
+    spans = [span for span in INLINE.findall(FENCE.sub("", text)) if re.match(r"(\S*/)?aisp ", span)]
+    return [match.group(1) for part in blocks + spans for match in COMMAND.finditer(part)]
+
+
+def flags_of(help_text):
+    return set(FLAG.findall("\n".join(re.findall(r"^ {1,4}(-\S+)", help_text, re.M))))
+
+
+def unknown_words(command, help_of):
+    """Of one command: its name where help_of() knows no such command, else the flags that its help does not list."""
+    words = command.split()
+    name = words[0] if words and not words[0].startswith("-") else ""
+    if not words or name.isupper():  # a placeholder, as in `aisp COMMAND --help`
+        return []
+    help_text = help_of(name)
+    if help_text is None:
+        return [name]
+    return [flag for flag in FLAG.findall(command) if flag not in flags_of(help_text)]
+
+
+class Documents(unittest.TestCase):
+    def test_every_relative_link_leads_somewhere(self):
+        self.assertEqual(broken_links(SOURCE), [])
+
+    def test_chapters_tell_of_all_their_pairs(self):
+        self.assertTrue([page for page in readmes(SOURCE) if page.parent != SOURCE], "no chapter has a README")
+        self.assertEqual(untold_pairs(SOURCE), [])
+
+    def test_targets_exist(self):
+        self.assertEqual(unknown_targets(SOURCE), [])
+
+    def test_chapters_have_a_place_for_their_table(self):
+        for page in readmes(SOURCE):
+            if page.parent == SOURCE:
+                continue
+            marks = [line for line in page.read_text().splitlines() if line.startswith("<!-- measured")]
+            self.assertEqual(marks, ["<!-- measured: begin -->", "<!-- measured: end -->"], page)
+
+    def test_pictures_stand_alone(self):
+        for picture in SOURCE.glob("chapters/**/*.svg"):
+            with self.subTest(picture.name):
+                root = ElementTree.parse(picture).getroot()
+                self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+                text = picture.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
+                self.assertNotRegex(text, r"https?:|@import|<script|<image", "it loads something")
+                self.assertRegex(text, r"prefers-color-scheme:\s*dark")
+
+    @unittest.skipUnless(AISP and Path(AISP).exists(), "no executable: set AISP")
+    def test_commands_and_flags_exist(self):
+        helps = {}
+
+        def help_of(name):
+            if name not in helps:
+                result = run(AISP, *([name] if name else []), "--help")
+                helps[name] = result.stdout if result.returncode == 0 else None
+            return helps[name]
+
+        checked = 0
+        for page in pages(SOURCE):
+            for command in commands(page.read_text()):
+                checked += 1
+                self.assertEqual(unknown_words(command, help_of), [], f"{page.relative_to(SOURCE)}: aisp {command}")
+        self.assertGreater(checked, 20)
+
+
+class Checker(TemporaryTree):
+    def test_links(self):
+        self.write("docs/method.md", "# How it is\n## The floor\n")
+        self.write("README.md", "[a](docs/method.md) [b](docs/method.md#the-floor) [c](https://example.org/x) `[d](none)`\n[e]: docs\n")
+        self.assertEqual(broken_links(self.root), [])
+        self.write("README.md", "![a](gone.svg) [b](docs/method.md#the-roof)\n[e]: docs/gone.md\n")
+        self.assertEqual(broken_links(self.root), ["README.md: gone.svg", "README.md: docs/method.md#the-roof", "README.md: docs/gone.md"])
+
+    def test_roofline_comes_with_the_table(self):
+        self.write("chapters/ch07/README.md", "[r](roofline.svg)\n<!-- measured: begin -->\n<!-- measured: end -->\n")
+        self.assertEqual(broken_links(self.root), [])
+        self.write("chapters/ch07/README.md", "[r](roofline.svg)\n<!-- measured: begin -->\n| box |\n<!-- measured: end -->\n")
+        self.assertEqual(broken_links(self.root), ["chapters/ch07/README.md: roofline.svg"])
+
+    def test_pairs_and_targets(self):
+        self.write("chapters/ch07/box.cu", "")
+        self.write("chapters/ch07/box_wide.cpp", "")
+        self.write("chapters/ch08/other.cu", "")
+        self.write("chapters/ch07/README.md", "[box_wide](box_wide.cpp), ch07:box, ch07:box* and ch07:bax\n")
+        self.assertEqual(untold_pairs(self.root), ["ch07:box"])
+        self.assertEqual(unknown_targets(self.root), ["chapters/ch07/README.md: ch07:bax"])
+
+    def test_commands(self):
+        text = ("```bash\nx --y build/aisp run --targets a \\\n  --seed 3  # aisp --not this\naisp verify | grep --z aisp\n```\n"
+                "```cpp\naisp run --none\n```\n`aisp list [--json]`, `aisp`, `see aisp run --far`\n")
+        self.assertEqual([command.split() for command in commands(text)],
+                         [["run", "--targets", "a", "--seed", "3"], ["verify"], ["list", "[--json]"]])
+
+    def test_flags(self):
+        helps = {"run": "Options:\n  -t,--targets TARGET   names, as --bogus does not\n  --seed N  x\n", "": "  --version  v\n"}
+        self.assertEqual(unknown_words("run -t a --seed 3", helps.get), [])
+        self.assertEqual(unknown_words("run [--bogus] --targets a", helps.get), ["--bogus"])
+        self.assertEqual(unknown_words("--version", helps.get), [])
+        self.assertEqual(unknown_words("sing --seed", helps.get), ["sing"])
+        self.assertEqual(unknown_words("COMMAND --help", helps.get), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
