@@ -22,9 +22,9 @@ endfunction()
 aisp_header_library(fmt fmt/format.h fmt::fmt-header-only)
 aisp_header_library(CLI11 CLI/CLI.hpp CLI11::CLI11)
 aisp_header_library(nlohmann_json nlohmann/json.hpp nlohmann_json::nlohmann_json)
-aisp_header_library(tomlplusplus toml++/toml.h tomlplusplus::tomlplusplus)
-# spdlog's own targets may bring the compiled fmt, so only its header is used.
+# The targets of these two may bring compiled libraries, so only their headers are used.
 find_path(AISP_spdlog_INCLUDE spdlog/spdlog.h REQUIRED)
+find_path(AISP_toml_INCLUDE toml++/toml.h REQUIRED)
 target_compile_definitions(aisp_libraries INTERFACE FMT_HEADER_ONLY=1 SPDLOG_FMT_EXTERNAL)
 
 find_package(Threads REQUIRED)

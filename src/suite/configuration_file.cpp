@@ -64,7 +64,8 @@ std::vector<FileSetting> parse_settings(std::string_view text, const std::string
       fail(source, line_of(node),
            fmt::format("unknown section [{}]; settings stand in [run] or in none", base::one_line(key.str(), 40)));
     for (const auto& [inner, below] : *node.as_table())
-      if (below.is_table()) fail(source, line_of(below), fmt::format("unknown section [run.{}]", base::one_line(inner.str(), 40)));
+      if (below.is_table())
+        fail(source, line_of(below), fmt::format("unknown section [run.{}]", base::one_line(inner.str(), 40)));
     add_settings(*node.as_table(), source, settings);
   }
   return settings;

@@ -32,18 +32,22 @@ TEST_P(Seeds, EndInAResultOrInOneClearLine) {
     const std::string text = base::read_file(entry.path());
     const bool good = entry.path().filename().string().starts_with("good");
     const bool was_taken = feed(GetParam(), text);
-    if (GetParam().name != "protocol") EXPECT_EQ(was_taken, good) << "seeds that are to be taken, and no others, begin with good";
+    if (GetParam().name != "protocol") {
+      EXPECT_EQ(was_taken, good) << "seeds that are to be taken, and no others, begin with good";
+    }
     (was_taken ? taken : refused) += 1;
     const std::size_t step = text.size() / 64 + 1;
     for (std::size_t size = 0; size < text.size(); size += step) feed(GetParam(), std::string_view{text}.substr(0, size));
     for (std::uint64_t number = 0; number < 200; ++number) feed(GetParam(), changed(text, number));
   }
   EXPECT_GT(taken, 0);
-  if (GetParam().name != "protocol") EXPECT_GT(refused, 5);
+  if (GetParam().name != "protocol") {
+    EXPECT_GT(refused, 5);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Seeds, testing::ValuesIn(readers().begin(), readers().end()),
-                         [](const auto& info) { return std::string{info.param.name}; });
+                         [](const auto& seed) { return std::string{seed.param.name}; });
 
 }  // namespace
 }  // namespace aisp::fuzz
