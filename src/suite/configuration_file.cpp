@@ -54,7 +54,10 @@ std::vector<FileSetting> parse_settings(std::string_view text, const std::string
   try {
     table = toml::parse(text);
   } catch (const toml::parse_error& error) {
-    fail(source, static_cast<int>(error.source().begin.line), base::one_line(error.description(), 200));
+    const auto line = static_cast<std::size_t>(error.source().begin.line);
+    const std::vector<std::string> lines = base::split(text, '\n');
+    const std::string found = line >= 1 && line <= lines.size() ? fmt::format(" ({})", base::one_line(lines[line - 1], 60)) : "";
+    fail(source, static_cast<int>(line), base::one_line(error.description(), 200) + found);
   }
   std::vector<FileSetting> settings;
   add_settings(table, source, settings);
