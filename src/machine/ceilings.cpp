@@ -10,30 +10,31 @@ namespace {
 
 constexpr std::size_t index(Math math) { return static_cast<std::size_t>(math); }
 
-// Recorded on one H200 (driver 580.159, CUDA 13.0, 700 W cap): device copy, sum, cuBLAS and cuBLASLt GEMMs, pinned copies, peer
-// copy over NVLink, an empty kernel's duration. Rates of tensor cores are the highest seen before the power cap lowers the clock.
+// Recorded on one H200 (driver 580.159, CUDA 13.0, 700 W cap) by `aisp peak`, as bursts, before the power cap lowers the clock;
+// the sum and the peer copy over NVLink by other programs.
 Ceilings recorded_on_h200() {
   Ceilings c;
   c.copy_bytes_s = 4.25e12;
   c.read_bytes_s = 4.14e12;
-  c.flops_s[index(Math::fp32)] = 51.3e12;
-  c.flops_s[index(Math::fp64_tensor)] = 61.2e12;
-  c.flops_s[index(Math::tf32)] = 408e12;
+  c.flops_s[index(Math::fp64)] = 33.4e12;
+  c.flops_s[index(Math::fp64_tensor)] = 62.9e12;
+  c.flops_s[index(Math::fp32)] = 65.8e12;
+  c.flops_s[index(Math::tf32)] = 413e12;
   c.flops_s[index(Math::fp16)] = 790e12;
   c.flops_s[index(Math::bf16)] = 790e12;
-  c.flops_s[index(Math::fp8)] = 1296e12;
-  c.flops_s[index(Math::int8)] = 1490e12;
-  c.host_to_device_bytes_s = 55.1e9;
-  c.device_to_host_bytes_s = 55.2e9;
+  c.flops_s[index(Math::fp8)] = 1480e12;
+  c.flops_s[index(Math::int8)] = 1690e12;
+  c.host_to_device_bytes_s = 55.5e9;
+  c.device_to_host_bytes_s = 55.4e9;
   c.peer_bytes_s = 396e9;
   c.launch_s = 0.70e-6;
   c.source = "provisional: recorded on an H200";
   return c;
 }
 
-// What was recorded on the H200 as parts of its theoretical peaks: 4.25 of 4.8 TB/s, 51.3 of 66.9 TFLOP/s, 1227 of 2141 TFLOP/s
-// in FP8 for longer than a moment, 55 of 63 GB/s, 396 of 450 GB/s. Other chips are given the same parts until they are measured.
-constexpr double copy_part = 0.885, read_part = 0.86, plain_part = 0.77, tensor_part = 0.57, link_part = 0.87;
+// What was recorded on the H200 as parts of its theoretical peaks: 4.25 of 4.8 TB/s, 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s
+// in FP8, 55 of 63 GB/s, 396 of 450 GB/s. Other chips are given the same parts until they are measured.
+constexpr double copy_part = 0.885, read_part = 0.86, plain_part = 0.98, tensor_part = 0.69, link_part = 0.87;
 
 bool on_tensor_cores(Math math) { return math != Math::fp32 && math != Math::fp64; }
 

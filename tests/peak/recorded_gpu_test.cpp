@@ -2,6 +2,7 @@
 // On an H200 the figures are what was recorded on one.
 #include <gtest/gtest.h>
 
+#include "aisp_path.hpp"
 #include "machine/machine.hpp"
 #include "peak/child.hpp"
 #include "peak/reference.hpp"
@@ -10,11 +11,11 @@ namespace aisp::peak {
 namespace {
 
 TEST(PeakOnH200, QuickFiguresMatchTheRecordedOnes) {
-  const machine::Machine machine = machine::probe(60, AISP_PATH);
+  const machine::Machine machine = machine::probe(60, aisp_path());
   if (machine.gpus.empty()) GTEST_SKIP() << machine.cuda_error;
   const machine::Gpu& gpu = machine.gpus.front();
   if (!recorded_figure(gpu, "hbm_copy")) GTEST_SKIP() << "nothing is recorded of " << gpu.name;
-  const Answer answer = ask({.gpus = {gpu.uuid}, .quick = true, .limit_s = 30, .executable = AISP_PATH});
+  const Answer answer = ask({.gpus = {gpu.uuid}, .quick = true, .limit_s = 30, .executable = aisp_path()});
   EXPECT_EQ(answer.trouble, "");
   Record record{.figures = answer.figures};
   for (const Figure& figure : record.figures) EXPECT_EQ(figure.why_not, "") << figure.id;
@@ -22,7 +23,7 @@ TEST(PeakOnH200, QuickFiguresMatchTheRecordedOnes) {
     ASSERT_NE(record.find(id), nullptr) << id;
     EXPECT_NEAR(recorded_figure(gpu, id)->percent(record.find(id)->value), 100, 3) << id;
   }
-  // Recorded with a library's sum and GEMM; own loops may do better, up to what the sheet allows.
+  // The sum was recorded with a library; own loops may do better, up to what the sheet allows.
   for (const char* id : {"hbm_read", "fp32"}) {
     ASSERT_NE(record.find(id), nullptr) << id;
     EXPECT_GE(recorded_figure(gpu, id)->percent(record.find(id)->value), 97) << id;
