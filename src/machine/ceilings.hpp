@@ -23,16 +23,19 @@ struct Ceilings {
   std::array<double, math_kinds> flops_s{};  // by Math
   double host_to_device_bytes_s = 0;
   double device_to_host_bytes_s = 0;
-  double peer_bytes_s = 0;       // one direction between two GPUs
-  double host_copy_bytes_s = 0;  // host memory, read plus written
-  double launch_s = 0;           // a kernel that must follow another
-  std::string source;            // "provisional: recorded on an H200", "aisp peak 2026-11-21"
+  double peer_bytes_s = 0;             // one direction between two GPUs
+  double host_copy_bytes_s = 0;        // host memory, read plus written
+  double launch_s = 0;                 // a kernel that must follow another
+  std::uint64_t host_cache_bytes = 0;  // last-level caches of the host; 0: unknown, and then no floor is of host memory
+  std::string source;                  // "provisional: recorded on an H200", "aisp peak 2026-11-21"
 };
 
 // The same chip's recorded values where there are some, else fractions of the theoretical peaks.
 Ceilings provisional_ceilings(const Gpu& gpu);
 // What was recorded on the same chip; nothing where it never was.
 std::optional<Ceilings> recorded_ceilings(const Gpu& gpu);
+// Whether a workload that moves so many bytes is one of host memory: the caches may keep less from one execution to the next.
+bool beyond_host_caches(double bytes, const Ceilings& ceilings);
 Ceilings host_ceilings();  // of pairs without a GPU: nothing is known before `aisp peak`
 
 struct Peaks {

@@ -89,6 +89,9 @@ struct Topology {
   HostTopology host;
 };
 
+// All instances of the caches of the last level; 0 where the system does not tell.
+std::uint64_t last_level_cache_bytes(const std::filesystem::path& root = "/");
+
 HostTopology read_host_topology(const Host& host, const std::vector<Gpu>& gpus, const std::filesystem::path& root = "/");
 
 // How two PCI devices reach each other, in nvidia-smi's words: "PIX" one switch, "PXB" several, "PHB" the host bridge, "NODE"

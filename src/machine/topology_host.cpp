@@ -217,6 +217,11 @@ std::string pci_path(const fs::path& root, const std::string& a, const std::stri
   return std::max(first.end() - fork.first, second.end() - fork.second) <= 2 ? "PIX" : "PXB";
 }
 
+std::uint64_t last_level_cache_bytes(const fs::path& root) {
+  const std::vector<CpuCache> caches = read_caches(root, parse_cpu_list(read_word(root / "sys/devices/system/cpu/online")));
+  return caches.empty() ? 0 : caches.back().bytes * caches.back().shared_by.size();
+}
+
 HostTopology read_host_topology(const Host& host, const std::vector<Gpu>& gpus, const fs::path& root) {
   HostTopology topology;
   const std::vector<int> cpus = parse_cpu_list(read_word(root / "sys/devices/system/cpu/online"));

@@ -50,7 +50,7 @@ machine::Ceilings measured_over(machine::Ceilings known, const Record& record, b
   merge.take(c.host_to_device_bytes_s, {"host_to_device"});
   merge.take(c.device_to_host_bytes_s, {"device_to_host"});
   merge.take(c.peer_bytes_s, {"peer_copy", "peer_pull"}, with_peers);
-  merge.take(c.launch_s, {"empty_kernel"});
+  merge.take(c.launch_s, {"graph_node"});
   merge.take(c.host_copy_bytes_s, {"host_copy", "host_read"});
   return merge.finish();
 }

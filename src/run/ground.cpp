@@ -12,6 +12,7 @@
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
+#include "machine/topology.hpp"
 #include "peak/ceilings.hpp"
 
 namespace aisp::run {
@@ -38,6 +39,7 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   if (uuids.empty()) {
     machine_->facts.host = machine::read_host();
     machine_->ceilings = peak::best_known(machine_->facts.host);
+    machine_->ceilings.host_cache_bytes = machine::last_level_cache_bytes();
     return;
   }
   // Before the first CUDA call of this process: the pair sees its own GPUs and no others.
@@ -47,6 +49,7 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   if (ordinals_.empty()) return;
   machine_->ceilings = peak::best_known(machine_->facts.gpus.front(), machine_->facts.driver_version, ordinals_.size() > 1);
   machine_->ceilings.host_copy_bytes_s = peak::best_known(machine_->facts.host).host_copy_bytes_s;
+  machine_->ceilings.host_cache_bytes = machine::last_level_cache_bytes();
   const machine::Nvml& nvml = machine::Nvml::get();
   if (nvml.available()) machine_->nvml = nvml.device(machine_->facts.gpus.front().uuid);
   if (!machine_->nvml)
@@ -74,7 +77,8 @@ std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::V
   evidence::Ceilings used{.source = known.source};
   for (const evidence::VariantResult& variant : variants) {
     if (variant.cost.bytes_of == "device memory") used.memory_bytes_s = std::max(known.copy_bytes_s, known.read_bytes_s);
-    if (variant.cost.bytes_of == "host memory") used.memory_bytes_s = known.host_copy_bytes_s;
+    if (variant.cost.bytes_of == "host memory" && machine::beyond_host_caches(variant.cost.bytes, known))
+      used.memory_bytes_s = known.host_copy_bytes_s;
     for (std::size_t i = 0; i < machine::math_kinds; ++i)
       if (machine::name_of(static_cast<Math>(i)) == variant.cost.math && known.flops_s[i] > 0)
         used.flops_s[variant.cost.math] = known.flops_s[i];

@@ -71,9 +71,19 @@ TEST(Floor, IsTheLongestOfItsParts) {
   EXPECT_EQ(floor_seconds({.device_to_host = 1e9}, ceilings).limiter, "device to host");
   EXPECT_EQ(floor_seconds({.peer_bytes = 1e9}, ceilings).limiter, "peer");
   const FloorTime launch = floor_seconds({.dependent_kernels = 100}, ceilings);
-  EXPECT_NEAR(launch.seconds, 70e-6, 1e-9);
-  EXPECT_EQ(launch.ceiling, "700 ns per dependent kernel");
+  EXPECT_NEAR(launch.seconds, 68.5e-6, 1e-9);
+  EXPECT_EQ(launch.ceiling, "685 ns per dependent kernel");
   EXPECT_EQ(floor_seconds({.bytes = 1e6, .seconds = 2}, ceilings).limiter, "declared");
+}
+
+TEST(Floor, IsOfHostMemoryOnlyBeyondItsCaches) {
+  Ceilings ceilings;
+  ceilings.host_copy_bytes_s = 100e9;
+  EXPECT_EQ(floor_seconds({.host_bytes = 1e9}, ceilings).seconds, 0) << "nothing is known of the caches";
+  ceilings.host_cache_bytes = 32 << 20;
+  EXPECT_DOUBLE_EQ(floor_seconds({.host_bytes = 1e9}, ceilings).seconds, 0.01);
+  ceilings.host_cache_bytes = 300 << 20;
+  EXPECT_EQ(floor_seconds({.host_bytes = 1e9}, ceilings).seconds, 0);
 }
 
 TEST(Floor, IsUnknownWhereNothingWasMeasured) {

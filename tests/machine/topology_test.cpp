@@ -89,6 +89,7 @@ TEST(HostTopologyTest, CountsSocketsCoresAndCaches) {
   EXPECT_THAT(host.caches[0].shared_by, ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5), ElementsAre(2, 6), ElementsAre(3, 7)));
   EXPECT_EQ(host.caches[1].bytes, 32u << 20);
   EXPECT_EQ(host.caches[1].ways, std::nullopt);
+  EXPECT_EQ(last_level_cache_bytes(root.path()), 64u << 20) << "one in each socket";
   EXPECT_THAT(host.caches[1].shared_by, ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
   EXPECT_THAT(host.numa_distances, ElementsAre(ElementsAre(10, 21), ElementsAre(21, 10)));
 }
