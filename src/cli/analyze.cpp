@@ -9,6 +9,7 @@
 #include "cli/flags.hpp"
 #include "cli/gate.hpp"
 #include "cli/output.hpp"
+#include "cli/recording.hpp"
 #include "evidence/history.hpp"
 #include "report/analysis.hpp"
 #include "report/comparison.hpp"
@@ -28,6 +29,7 @@ struct Options {
   Gate gate;
   bool strict = false, require_confirmation = false;
   bool history = false, all = false;
+  bool update_expectations = false;
   bool github = false;
   std::string csv, junit, json, github_action_benchmark, google_benchmark;
   std::string color = "auto";
@@ -93,6 +95,11 @@ Exit analyze(const Options& options) {
   const double threshold = threshold_of(options.gate.threshold_percent);
   const std::vector<RunRecord> runs = read_runs(folders_of(options));
   if (options.history) return show_history(options, runs);
+  if (options.update_expectations) {
+    for (const RunRecord& run : runs)
+      record_expectations({.run_id = run.manifest.run_id, .pairs = run.pairs}, run.manifest, options.gate.expectations_dir);
+    return Exit::good;
+  }
   evidence::ExpectationFolder expectations = open_expectations(options.gate.expectations_dir);
   const evidence::Analysis analysis =
       evidence::analyze(runs, expectations,
@@ -133,6 +140,8 @@ void add_analyze(CLI::App& app, Action& action) {
   command->add_flag("--require-confirmation", options->require_confirmation,
                     "a regression counts only when two measurements show it");
   command->add_flag("--strict", options->strict, "slower, drifted, stale and pairs that no longer run count as regressions too");
+  command->add_flag("--update-expectations", options->update_expectations,
+                    "record what the runs measured instead, in the order given; intervals cover all runs of the same code");
   command->add_flag("--history", options->history, "lasting changes over many runs instead; without RUN over all");
   command->add_flag("--all", options->all, "with --history: also series of times without a change");
   add_outputs(*command, *options);

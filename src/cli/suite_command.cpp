@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/text.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "evidence/expectations.hpp"
+#include "cli/recording.hpp"
 #include "evidence/json.hpp"
 #include "report/console.hpp"
 
@@ -19,23 +17,6 @@ namespace aisp::cli {
 
 using base::Error;
 using base::Exit;
-
-namespace {
-
-void record_expectations(const suite::Finished& finished, const std::string& folder) {
-  const evidence::Recording recording = evidence::record(folder, finished.suite, finished.manifest);
-  std::size_t skipped = 0;
-  for (const auto& [target, why] : recording.left_out) {
-    const auto of_target = [&name = target](const evidence::PairResult& pair) { return pair.target == name; };
-    const auto pair = std::find_if(finished.suite.pairs.begin(), finished.suite.pairs.end(), of_target);
-    if (pair != finished.suite.pairs.end() && pair->status == evidence::Status::skipped) ++skipped;
-    else note(fmt::format("aisp: {} is not recorded: {}", target, why));
-  }
-  note(fmt::format("aisp: recorded {} in {}{}", base::plural(recording.recorded.size(), "expectation"), folder,
-                   skipped == 0 ? "" : fmt::format(" ({} skipped)", skipped)));
-}
-
-}  // namespace
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
                     const std::optional<Gate>& gate) {
@@ -56,7 +37,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!finished.storage_trouble.empty())
     throw Error{finished.status, fmt::format("{}; what was measured is in {}/results.jsonl, continue with --resume {}",
                                              finished.storage_trouble, where, where)};
-  if (!expectations_dir.empty()) record_expectations(finished, expectations_dir);
+  if (!expectations_dir.empty()) record_expectations(finished.suite, finished.manifest, expectations_dir);
   if (finished.suite.interrupted) note(fmt::format("aisp: interrupted; continue with --resume {}", where));
   if (finished.out_of_time) note(fmt::format("aisp: the suite's time was up; continue with --resume {}", where));
   return gate ? run_gate(task, finished, *gate, display, paint, json_only) : finished.status;

@@ -4,7 +4,7 @@ import json
 import unittest
 import xml.etree.ElementTree as tree
 
-from harness import AISP, EndToEnd
+from harness import AISP, QUICK, EndToEnd
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,6 +47,14 @@ class Recording(Recorded):
         self.assertGreater(baseline["bytes"], 0)
         for variant in measured["variants"][1:]:
             self.assertEqual(pair["variants"][variant["name"]]["speedup"], variant["speedup"]["value"])
+
+    def test_earlier_runs_can_be_recorded(self):
+        for name in ("first", "second"):
+            self.assert_code(self.call("run", "-t", "ch90:good", "--run-id", name, *QUICK), 0)
+        finished = self.call("analyze", "first", "second", "--update-expectations", "--expectations-dir", "both")
+        self.assert_code(finished, 0)
+        pair = json.loads((self.work / "both/host/ch90.json").read_text())["pairs"]["good"]
+        self.assertEqual((pair["recorded"]["runs"], pair["recorded"]["run_id"]), (2, "second"))
 
     def test_reduced_scale_is_refused_and_says_so(self):
         finished = self.record(flags=("--scale", "0.1"))

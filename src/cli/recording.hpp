@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+
+#include "evidence/manifest.hpp"
+#include "evidence/result.hpp"
+
+namespace aisp::cli {
+
+// Records what a run measured below `folder`, and says on stderr what of it was not fit to be expected and why.
+void record_expectations(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder);
+
+}  // namespace aisp::cli
