@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/json_integer.hpp"
 #include "base/text.hpp"
 #include "evidence/result.hpp"
 
@@ -143,11 +144,7 @@ class Reader {
       if (!from.is_number() && !from.is_null()) wrong(place, "a number", from);
       value = from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.get<double>();
     } else if constexpr (std::is_integral_v<T>) {
-      if (!from.is_number_integer()) wrong(place, "an integer", from);
-      const bool fits =
-          from.is_number_unsigned() ? std::in_range<T>(from.get<std::uint64_t>()) : std::in_range<T>(from.get<std::int64_t>());
-      if (!fits) throw base::Error{base::Exit::usage, fmt::format("{}: {} is out of range", place, quoted(from))};
-      value = from.get<T>();
+      value = base::json_integer<T>(from, place);
     } else {
       Reader reader{from, place};
       describe(value, reader);

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/json_integer.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 
@@ -18,7 +19,8 @@ using base::Error;
 using base::Exit;
 
 void read_header(const nlohmann::json& line, const std::string& place, ResultsLog& log) {
-  const int version = line.value("schema_version", 0);
+  const auto found = line.find("schema_version");
+  const int version = found == line.end() ? 0 : base::json_integer<int>(*found, place + ": schema_version");
   if (version != schema_version)
     throw Error{Exit::usage, fmt::format("{}: schema version {} where {} is known; use the aisp that wrote it", place, version,
                                          schema_version)};

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/json_integer.hpp"
+
 namespace aisp::peak {
 namespace {
 
@@ -53,8 +55,9 @@ double amount(const json& object, const char* name) {
 }
 
 Sustained sustained_from(const json& object) {
-  return {amount(object, "value"), amount(object, "duration_s"), object.at("sm_clock_mhz").get<int>(), amount(object, "power_w"),
-          object.at("throttle_reasons").get<std::uint64_t>()};
+  return {amount(object, "value"), amount(object, "duration_s"),
+          base::json_integer<int>(object.at("sm_clock_mhz"), "sm_clock_mhz"), amount(object, "power_w"),
+          base::json_integer<std::uint64_t>(object.at("throttle_reasons"), "throttle_reasons")};
 }
 
 }  // namespace
@@ -114,7 +117,7 @@ void from_json(const json& object, Key& key) {
   object.at("model").get_to(key.model);
   object.at("driver").get_to(key.driver);
   key.power_limit_w = amount(object, "power_limit_w");
-  object.at("cpus").get_to(key.cpus);
+  key.cpus = base::json_integer<int>(object.at("cpus"), "cpus");
 }
 
 void to_json(json& object, const Record& record) {

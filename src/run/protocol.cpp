@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_integer.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::run {
@@ -14,7 +15,8 @@ Message parse_object(const nlohmann::json& json) {
   if (const auto done = json.find("stage_done"); done != json.end())
     return StageDone{done->get<std::string>(), json.at("elapsed_s").get<double>()};
   if (const auto progress = json.find("progress"); progress != json.end())
-    return RoundProgress{progress->at("round").get<int>(), progress->at("of").get<int>()};
+    return RoundProgress{base::json_integer<int>(progress->at("round"), "round"),
+                         base::json_integer<int>(progress->at("of"), "of")};
   if (const auto result = json.find("result"); result != json.end()) return Report{result->get<evidence::PairResult>(), true};
   return Report{json.at("partial").get<evidence::PairResult>(), false};
 }

@@ -7,6 +7,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -47,9 +48,56 @@ void add_settings(const toml::table& table, const std::string& source, std::vect
   }
 }
 
+// What stands open at a place in a TOML text: nothing, a comment up to the end of its line, or a string up to its closing quotes.
+class Place {
+ public:
+  explicit Place(std::string_view text) : text_{text} {}
+  bool holds_any_letter() const { return end_ == "\n" || end_.size() == 1; }
+  bool step() {
+    if (end_.empty()) open();
+    else if (text_.starts_with(end_) || (end_.size() == 1 && text_.front() == '\n')) skip(std::exchange(end_, {}).size());
+    else skip(text_.front() == '\\' && end_.front() == '"' ? 2 : 1);
+    return !text_.empty();
+  }
+  char here() const { return text_.front(); }
+  int line() const { return line_; }
+
+ private:
+  void open() {
+    for (const std::string_view quotes : {"\"\"\"", "'''", "\"", "'"})
+      if (text_.starts_with(quotes)) {
+        end_ = quotes;
+        break;
+      }
+    skip(std::max<std::size_t>(1, end_.size()));
+    if (end_.empty() && previous_ == '#') end_ = "\n";
+  }
+  void skip(std::size_t bytes) {
+    for (const char c : text_.substr(0, bytes)) line_ += (previous_ = c) == '\n' ? 1 : 0;
+    text_.remove_prefix(std::min(bytes, text_.size()));
+  }
+  std::string_view text_, end_;
+  char previous_ = 0;
+  int line_ = 1;
+};
+
+// toml++ 3.0 asks of every letter outside quotes whether it is white space, and has no defined answer for U+00A1 to U+0499. TOML
+// allows none of them there, nor does any setting need a string of several lines.
+void demand_ascii(std::string_view text, const std::string& source) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  if (text.empty()) return;
+  Place place{text};
+  do {
+    if (static_cast<unsigned char>(place.here()) > 127 && !place.holds_any_letter())
+      fail(source, place.line(), "a letter outside ASCII, where only strings in one pair of quotes and comments may hold one");
+  } while (place.step());
+}
+
 }  // namespace
 
 std::vector<FileSetting> parse_settings(std::string_view text, const std::string& source) {
+  demand_ascii(text, source);
   toml::table table;
   try {
     table = toml::parse(text);
