@@ -3,6 +3,7 @@
 // row-major, n x n with n a multiple of 256.
 #pragma once
 #include <aisp/device/async_copy.cuh>
+#include <aisp/device/matrix.cuh>
 
 #include <cuda_bf16.h>
 
@@ -17,25 +18,6 @@ constexpr int a_pitch = tile_k * 2, b_pitch = tile_n * 2;  // bytes
 constexpr int a_bytes = tile_m * a_pitch, stage_bytes = a_bytes + tile_k * b_pitch;
 constexpr int shared_bytes = stages * stage_bytes;
 
-// Two fp32 as bf16 in one word, the first in the lower half.
-__device__ inline unsigned narrow(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const unsigned&>(pair);
-}
-
-// Four 8 x 8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ inline void load_matrices(unsigned (&m)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(unsigned (&m)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
 __device__ inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -77,9 +59,10 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
   unsigned x[2][4][4], y[2][4][4];  // fragments of this step and of the next
   const auto load_fragments = [&](int set, int slot, int step) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) load_matrices(x[set][i], (a_lane ^ step * 32) + slot * stage_bytes + i * 16 * a_pitch);
+    for (int i = 0; i < 4; ++i) device::load_matrices(x[set][i], (a_lane ^ step * 32) + slot * stage_bytes + i * 16 * a_pitch);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) load_matrices_transposed(y[set][i], (b_lane ^ i * 32) + slot * stage_bytes + step * 16 * b_pitch);
+    for (int i = 0; i < 4; ++i)
+      device::load_matrices_transposed(y[set][i], (b_lane ^ i * 32) + slot * stage_bytes + step * 16 * b_pitch);
   };
 
   for (int slot = 0; slot < stages - 1; ++slot) {
@@ -118,7 +101,7 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
 #pragma unroll
     for (int j = 0; j < 8; ++j)
       *reinterpret_cast<unsigned*>(memory + (warp_m * 64 + i * 8 + lane / 4) * b_pitch + ((warp_n * 8 + j) ^ lane / 4) * 16 +
-                                   lane % 4 * 4) = narrow(sums[i / 2][j][i % 2 * 2], sums[i / 2][j][i % 2 * 2 + 1]);
+                                   lane % 4 * 4) = device::narrow_bf16(sums[i / 2][j][i % 2 * 2], sums[i / 2][j][i % 2 * 2 + 1]);
   __syncthreads();
 #pragma unroll
   for (int row = b_row; row < tile_m; row += 8)

@@ -16,7 +16,6 @@ namespace aisp::ch10 {
 namespace {
 
 using mma_sync::bf16;
-using mma_sync::narrow;
 constexpr int threads = 256;
 
 // bf16 is the upper half of fp32.
@@ -84,8 +83,8 @@ __global__ __launch_bounds__(threads, 2) void cuda_core_kernel(const bf16* a, co
   for (int m = 0; m < 8; ++m)
 #pragma unroll
     for (int half = 0; half < 8; half += 4)
-      *reinterpret_cast<uint2*>(c + (top + ty + m % 4 + m / 4 * 64) * n + left + tx + half * 16) =
-          make_uint2(narrow(sums[m][half], sums[m][half + 1]), narrow(sums[m][half + 2], sums[m][half + 3]));
+      *reinterpret_cast<uint2*>(c + (top + ty + m % 4 + m / 4 * 64) * n + left + tx + half * 16) = make_uint2(
+          device::narrow_bf16(sums[m][half], sums[m][half + 1]), device::narrow_bf16(sums[m][half + 2], sums[m][half + 3]));
 }
 
 // The same tiling of the block, but a warp multiplies fragments of 16 x 16 x 16: 64 x 32 outputs each. Rows are padded by 16
@@ -148,7 +147,8 @@ __global__ __launch_bounds__(threads, 2) void wmma_kernel(const bf16* a, const b
       __syncwarp();
       const float* v = &patch[lane / 2][lane % 2 * 8];
       *reinterpret_cast<uint4*>(c + (top + warp_row + m * 16 + lane / 2) * n + left + warp_column + l * 16 + lane % 2 * 8) =
-          make_uint4(narrow(v[0], v[1]), narrow(v[2], v[3]), narrow(v[4], v[5]), narrow(v[6], v[7]));
+          make_uint4(device::narrow_bf16(v[0], v[1]), device::narrow_bf16(v[2], v[3]), device::narrow_bf16(v[4], v[5]),
+                     device::narrow_bf16(v[6], v[7]));
       __syncwarp();
     }
 }

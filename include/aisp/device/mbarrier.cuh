@@ -32,7 +32,7 @@ __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
 #if AISP_SM >= 90
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 #else
-  std::uint64_t state;
+  [[maybe_unused]] std::uint64_t state;
   asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(shared_address(barrier)) : "memory");
 #endif
 }

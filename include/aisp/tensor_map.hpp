@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors of tensors for TMA (aisp/device/tma.cuh). Made on the host, once per buffer, and passed to the kernel as a
+// `const __grid_constant__ CUtensorMap`.
+#pragma once
+#include <cuda.h>
+#include <aisp/check.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace aisp {
+
+// A tensor whose elements along dimension 0 are neighbours in memory. sizes and box in elements; strides in bytes, those of
+// dimensions 1 and up (multiples of 16). With the 128-byte swizzle the box is at most 128 bytes along dimension 0. What lies
+// outside is read as zero.
+inline CUtensorMap tensor_map(CUtensorMapDataType type, const void* device, std::span<const std::uint64_t> sizes,
+                              std::span<const std::uint64_t> strides, std::span<const std::uint32_t> box,
+                              CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
+    if (found != cudaDriverEntryPointSuccess || function == nullptr) throw Unsupported{"the driver knows no tensor maps"};
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  constexpr std::array<std::uint32_t, 5> ones = {1, 1, 1, 1, 1};
+  CUtensorMap map{};
+  const CUresult status = encode(&map, type, static_cast<std::uint32_t>(sizes.size()), const_cast<void*>(device), sizes.data(),
+                                 strides.data(), box.data(), ones.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    throw std::runtime_error{"cuTensorMapEncodeTiled refuses a tensor of " + std::to_string(sizes.size()) +
+                             " dimensions: CUresult " + std::to_string(status)};
+  return map;
+}
+
+// A row-major matrix of `rows` x `columns` elements of `element_bytes`, read in boxes of box_rows x box_columns.
+inline CUtensorMap matrix_map(CUtensorMapDataType type, std::size_t element_bytes, const void* device, std::size_t rows,
+                              std::size_t columns, unsigned box_rows, unsigned box_columns,
+                              CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
+  const std::uint64_t sizes[] = {columns, rows}, strides[] = {columns * element_bytes};
+  const std::uint32_t box[] = {box_columns, box_rows};
+  return tensor_map(type, device, sizes, strides, box, swizzle);
+}
+inline CUtensorMap matrix_map_bf16(const void* device, std::size_t rows, std::size_t columns, unsigned box_rows,
+                                   unsigned box_columns) {
+  return matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, device, rows, columns, box_rows, box_columns);
+}
+
+}  // namespace aisp
