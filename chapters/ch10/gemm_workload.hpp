@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the GEMM pairs of this chapter compute: C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums, random operands; and
+// cuBLAS as the peer.
+#pragma once
+#include <aisp/libraries/cublas.hpp>
+#include <aisp/pair.hpp>
+
+#include <cuda_bf16.h>
+
+#include <memory>
+
+namespace aisp::ch10 {
+
+class GemmWorkload : public Workload {
+ public:
+  using bf16 = __nv_bfloat16;
+
+  // Full sizes, which the scale of the run shrinks in proportion (all three by its cube root would keep the shape, but not the
+  // tiles): m and n by `multiple` at least.
+  GemmWorkload(Setup& setup, std::size_t m, std::size_t n, std::size_t k)
+      : m_{setup.scaled(m, 256)},
+        n_{setup.scaled(n, 256)},
+        k_{setup.scaled(k, 256)},
+        a_{setup.input<bf16>(m_ * k_, uniform(-1, 1), {.name = "a"})},
+        b_{setup.input<bf16>(k_ * n_, uniform(-1, 1), {.name = "b"})},
+        c_{setup.output<bf16>(m_ * n_, {.name = "c"})} {}
+
+  Cost cost() const override {
+    return {.flops = 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_),
+            .math = Math::bf16,
+            .bytes = static_cast<double>(a_.bytes() + b_.bytes() + c_.bytes())};
+  }
+  double expected(std::size_t index) const override {
+    const std::size_t row = index / n_, column = index % n_;
+    double sum = 0;
+    for (std::size_t k = 0; k < k_; ++k) sum += a_.host(row * k_ + k) * b_.host(k * n_ + column);
+    return sum;
+  }
+
+  void open_cublas(Launch&) {
+    if (!cublas_) cublas_ = std::make_unique<Cublas>();
+  }
+  void cublas(Launch& launch) {
+    cublas_->gemm(launch.stream, static_cast<int>(m_), static_cast<int>(n_), static_cast<int>(k_), a_, b_, c_, CUDA_R_16BF);
+  }
+
+ protected:
+  dim3 tiles(std::size_t tile_m, std::size_t tile_n) const {
+    return {static_cast<unsigned>(n_ / tile_n), static_cast<unsigned>(m_ / tile_m)};
+  }
+
+  std::size_t m_, n_, k_;
+  Input<bf16> a_, b_;
+  Output<bf16> c_;
+
+ private:
+  std::unique_ptr<Cublas> cublas_;
+};
+
+inline constexpr Variants cublas_peer = variants({{.name = "cublas",
+                                                   .run = call<&GemmWorkload::cublas>,
+                                                   .prepare = call<&GemmWorkload::open_cublas>,
+                                                   .needs = {.libraries = {Library::cublas}}}});
+
+}  // namespace aisp::ch10

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a GEMM on TMA and wgmma that the rungs of this chapter's ladder share: a ring of stages, the loop that fills it,
+// the loop that multiplies, and the plainest epilogue. Each rung puts them together in its own kernel. C[m][n] = A[m][k] B[k][n],
+// row-major, bf16.
+#pragma once
+#include <aisp/device/matrix.cuh>
+#include <aisp/device/mbarrier.cuh>
+#include <aisp/device/tma.cuh>
+#include <aisp/device/wgmma.cuh>
+#include <aisp/tensor_map.hpp>
+
+#include <cuda_bf16.h>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace aisp::ch10::wgmma_gemm {
+
+using bf16 = __nv_bfloat16;
+constexpr int tile_k = 64;  // 128 bytes: one row of the swizzle
+constexpr int warpgroup_threads = 128;
+
+inline CUtensorMap a_map(const bf16* a, std::size_t m, std::size_t k, unsigned tile_m) {
+  return matrix_map_bf16(a, m, k, tile_m, tile_k);
+}
+
+// B seen as n / 64 columns of boxes, so that one copy brings a whole tile: tile_n / 64 boxes of 64 rows (k) by 64 n, one after
+// the other.
+inline CUtensorMap b_map(const bf16* b, std::size_t k, std::size_t n, unsigned tile_n) {
+  const std::uint64_t sizes[] = {64, k, n / 64}, strides[] = {n * sizeof(bf16), 64 * sizeof(bf16)};
+  const std::uint32_t box[] = {64, tile_k, tile_n / 64};
+  return tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, b, sizes, strides, box);
+}
+
+// In dynamic shared memory, aligned to 1024 bytes. full[s]: the bytes of stage s have come; empty[s]: its readers are done with
+// it.
+template <int tile_m_, int tile_n_, int stages_>
+struct Ring {
+  static constexpr int tile_m = tile_m_, tile_n = tile_n_, stages = stages_;
+  static constexpr unsigned stage_bytes = (tile_m + tile_n) * tile_k * sizeof(bf16);
+  alignas(1024) bf16 a[stages][tile_m * tile_k];
+  alignas(1024) bf16 b[stages][tile_k * tile_n];
+  std::uint64_t full[stages], empty[stages];
+
+  // By one thread, before a __syncthreads (or cluster barrier). `readers`: arrivals that free a stage.
+  __device__ void init(unsigned readers) {
+    for (int stage = 0; stage < stages; ++stage) {
+      device::barrier_init(&full[stage], 1);
+      device::barrier_init(&empty[stage], readers);
+    }
+    device::fence_barrier_init();
+  }
+};
+
+// Where in the ring a producer or a consumer is; runs on from tile to tile.
+template <class R>
+struct Cursor {
+  int stage = 0;
+  unsigned phase = 0;
+  __device__ void next() {
+    if (++stage < R::stages) return;
+    stage = 0;
+    phase ^= 1;
+  }
+};
+
+// Fills the next stage, when its readers have left it, with the boxes at row `m` of A, column `n` of B and depth `k`. By one
+// thread.
+template <class R>
+__device__ __forceinline__ void load_stage(R& ring, Cursor<R>& at, const CUtensorMap* a, const CUtensorMap* b, int m, int n,
+                                           int k) {
+  device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);
+  device::barrier_arrive_expect(&ring.full[at.stage], R::stage_bytes);
+  device::tensor_load_2d(ring.a[at.stage], a, k, m, &ring.full[at.stage]);
+  device::tensor_load_3d(ring.b[at.stage], b, 0, k, n / 64, &ring.full[at.stage]);
+  at.next();
+}
+
+// Queues the products of one stage: rows `first_row` to + 63 of the tile with all columns of it.
+template <class R>
+__device__ __forceinline__ void multiply_stage(R& ring, int stage, int first_row, float (&sums)[R::tile_n / 2], bool add) {
+  const std::uint64_t a = device::operand(ring.a[stage] + first_row * tile_k);
+  const std::uint64_t b = device::operand(ring.b[stage], 1024, tile_k * 128);
+  using device::Major;
+#pragma unroll
+  for (int step = 0; step < tile_k / 16; ++step) {
+    const std::uint64_t a_step = device::advance(a, step * 32), b_step = device::advance(b, step * 16 * 128);
+    if constexpr (R::tile_n == 64) device::wgmma_m64n64k16<Major::k, Major::mn>(sums, a_step, b_step, add || step > 0);
+    if constexpr (R::tile_n == 128) device::wgmma_m64n128k16<Major::k, Major::mn>(sums, a_step, b_step, add || step > 0);
+    if constexpr (R::tile_n == 256) device::wgmma_m64n256k16<Major::k, Major::mn>(sums, a_step, b_step, add || step > 0);
+  }
+}
+
+// One tile by one consumer warpgroup: `steps` stages, one group of products kept in flight; a stage is given back, by one arrival
+// of the warpgroup, when the products of the next have been queued.
+template <class R>
+__device__ __forceinline__ void multiply_tile(R& ring, Cursor<R>& at, int first_row, int steps, float (&sums)[R::tile_n / 2]) {
+  const bool leader = threadIdx.x % warpgroup_threads == 0;
+  int previous = -1;
+  for (int step = 0; step < steps; ++step) {
+    device::barrier_wait(&ring.full[at.stage], at.phase);
+    device::wgmma_touch(sums);
+    device::wgmma_fence();
+    multiply_stage(ring, at.stage, first_row, sums, step > 0);
+    device::wgmma_commit();
+    device::wgmma_wait<1>();
+    if (leader && previous >= 0) device::barrier_arrive(&ring.empty[previous]);
+    previous = at.stage;
+    at.next();
+  }
+  device::wgmma_wait<0>();
+  device::wgmma_touch(sums);
+  if (leader) device::barrier_arrive(&ring.empty[previous]);
+}
+
+// A warpgroup's 64 x tile_n sums from registers straight to global memory, rounded once: 4 bytes a thread, 16 bytes a row of
+// eight lines.
+template <int count>
+__device__ __forceinline__ void store_sums(const float (&sums)[count], bf16* c, std::size_t n, std::size_t first_row,
+                                           std::size_t first_column) {
+  const int t = threadIdx.x % warpgroup_threads;
+  bf16* const to = c + (first_row + t / 32 * 16 + t % 32 / 4) * n + first_column + t % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < count / 4; ++j) {
+    *reinterpret_cast<unsigned*>(to + j * 8) = device::narrow_bf16(sums[4 * j], sums[4 * j + 1]);
+    *reinterpret_cast<unsigned*>(to + 8 * n + j * 8) = device::narrow_bf16(sums[4 * j + 2], sums[4 * j + 3]);
+  }
+}
+
+}  // namespace aisp::ch10::wgmma_gemm

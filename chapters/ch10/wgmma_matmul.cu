@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// C = A B in bf16, 8192 x 8192 x 8192. mma.sync takes its operands from registers: every fragment is loaded by ldmatrix, holds a
+// register, and one instruction of one warp does 16 x 8 x 16. Hopper's tensor cores take more than that path can carry. wgmma is
+// issued by four warps at once, reads both operands straight from shared memory (a descriptor says where) and runs
+// asynchronously: one instruction does 64 x 256 x 16. Everything else stays as it was: the same tile, the same four stages, the
+// same cp.async by all threads.
+#include "gemm_workload.hpp"
+#include "mma_sync_gemm.cuh"
+#include "wgmma_cp_async_gemm.cuh"
+
+namespace aisp::ch10 {
+namespace {
+
+class WgmmaMatmul final : public GemmWorkload {
+ public:
+  explicit WgmmaMatmul(Setup& setup) : GemmWorkload{setup, 8192, 8192, 8192} {
+    check(cudaFuncSetAttribute(mma_sync::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, mma_sync::shared_bytes));
+    check(cudaFuncSetAttribute(wgmma_cp_async::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               wgmma_cp_async::shared_bytes));
+  }
+
+  void mma_sync_ring(Launch& launch) {
+    mma_sync::
+        ring_kernel<<<tiles(mma_sync::tile_m, mma_sync::tile_n), mma_sync::threads, mma_sync::shared_bytes, launch.stream>>>(
+            a_, b_, c_, static_cast<int>(n_));
+    check(cudaGetLastError());
+  }
+  void wgmma(Launch& launch) {
+    using namespace wgmma_cp_async;
+    ring_kernel<<<tiles(tile_m, tile_n), threads, shared_bytes, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
+    check(cudaGetLastError());
+  }
+};
+
+}  // namespace
+
+extern constinit const Pair wgmma_matmul{
+    .teaches = "full tensor rate needs wgmma: four warps, operands read straight from shared memory, asynchronous issue",
+    .make = make<WgmmaMatmul>,
+    .baseline = {.name = "mma_sync", .run = call<&WgmmaMatmul::mma_sync_ring>},
+    .optimized = variants({{.name = "wgmma", .run = call<&WgmmaMatmul::wgmma>, .needs = {.min_sm = 90, .max_sm = 90}}}),
+    .peers = cublas_peer,
+    .bound = Bound::compute,
+    // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
+    .tolerance = within(4e-3),
+};
+
+}  // namespace aisp::ch10
