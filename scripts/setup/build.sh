@@ -123,6 +123,12 @@ check_shell_scripts() {
   shellcheck --external-sources --check-sourced "${scripts[@]}"
 }
 
+# A minute for each reader of files; the fuzzers are built by clang.
+fuzz() {
+  cmake --preset fuzz "-DCMAKE_CUDA_COMPILER=$cuda_home/bin/nvcc" "-DCUDAToolkit_ROOT=$cuda_home" &&
+    cmake --build --preset fuzz --parallel "$jobs" && AISP_JOBS=$jobs tests/fuzz/run 60
+}
+
 build_and_test() {
   step_build ci
   if ((built)); then run_tests ci; fi
@@ -131,6 +137,7 @@ build_and_test() {
   # What does not compile cannot be linted either.
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi
   step shellcheck check_shell_scripts
+  step fuzz fuzz
   finish_tests
 }
 

@@ -4,7 +4,8 @@
 # package or package:command; a package whose command exists counts as there, wherever it came from.
 build_packages=(g++:g++ cmake:cmake ninja-build:ninja git:git ccache:ccache python3:python3
   libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libtomlplusplus-dev)
-test_packages=(libgtest-dev libgmock-dev python3-jsonschema python3-yaml clang-format-14:clang-format-14 clang-tidy:clang-tidy shellcheck:shellcheck)
+test_packages=(libgtest-dev libgmock-dev python3-jsonschema python3-yaml clang-format-14:clang-format-14 clang-tidy:clang-tidy shellcheck:shellcheck
+  clang-16:clang++-16 libclang-rt-16-dev)
 
 missing_packages() {
   local entry package command

@@ -49,13 +49,19 @@ Peaks theoretical_peaks(const Gpu& gpu);
 double pcie_bytes_s(int generation, int width);  // one direction, line code taken off
 double memory_clock_bytes_s(const Gpu& gpu);     // two transfers a clock, as drivers state the clocks of HBM and GDDR
 
+// What device memory gives to a mix of reads and writes, bytes per second. Memory loses time when it turns from the one to the
+// other: a copy turns most, a workload that only reads never. Between the two the loss grows with the smaller part (a triad, one
+// third written, was measured at 4.35 TB/s on an H200; 4.57 and 4.25 for reads and copies give 4.35).
+double memory_bytes_s(double bytes, double bytes_written, const Ceilings& ceilings);
+
 struct FloorTime {
   double seconds = 0;  // 0: the cost names nothing that has a ceiling
   std::string
       limiter;  // "memory", "compute (bf16)", "host to device", "device to host", "peer", "host memory", "launch", "declared"
   std::string ceiling;  // "4.25 TB/s"
 };
-FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings);
+// `bytes_written`: how many of cost.bytes are written.
+FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings, double bytes_written = 0);
 
 // The shortest time that physics allows on this chip, and the arithmetic that says so. A time below it is an error of the
 // measurement or of the declared cost.

@@ -234,6 +234,16 @@ void Session::synchronize_all() {
   select_first_gpu();
 }
 
+double Session::bytes_written(const Variant& variant) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    const Buffer& buffer = *results_[i];
+    if ((variant.outputs >> i & 1) != 0 && on_device(buffer) && buffer.device == 0)
+      sum += static_cast<double>(buffer.count * buffer.element_bytes);
+  }
+  return sum;
+}
+
 std::uint64_t Session::device_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& allocation : allocations_) sum += allocation->gpu() >= 0 ? allocation->bytes() : 0;

@@ -87,9 +87,9 @@ std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::V
   return used;
 }
 
-std::optional<evidence::Floor> Ground::floor(const Cost& cost, double median_ms,
+std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_written, double median_ms,
                                              const std::vector<evidence::GpuState>& states) const {
-  const machine::FloorTime time = machine::floor_seconds(cost, machine_->ceilings);
+  const machine::FloorTime time = machine::floor_seconds(cost, machine_->ceilings, bytes_written);
   if (time.seconds <= 0) return std::nullopt;
   evidence::Floor floor{.milliseconds = time.seconds * 1e3,
                         .percent = median_ms > 0 ? time.seconds * 1e5 / median_ms : 0,

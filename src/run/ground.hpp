@@ -25,7 +25,8 @@ class Ground {
   // Those that the variants' costs name; nothing where none of them is known.
   std::optional<evidence::Ceilings> ceilings(const std::vector<evidence::VariantResult>& variants) const;
   // Nothing where no ceiling is known for what the cost names.
-  std::optional<evidence::Floor> floor(const Cost& cost, double median_ms, const std::vector<evidence::GpuState>& states) const;
+  std::optional<evidence::Floor> floor(const Cost& cost, double bytes_written, double median_ms,
+                                       const std::vector<evidence::GpuState>& states) const;
   // A time that the chip cannot reach, with the arithmetic.
   std::optional<std::string> impossible(const Cost& cost, double median_ms, Cache cache) const;
   const std::vector<std::string>& lost() const { return lost_; }  // what this environment does not give

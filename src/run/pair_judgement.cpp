@@ -29,8 +29,8 @@ void PairRun::judge() {
     evidence::VariantResult& variant = *timed.result;
     for (evidence::Metric& metric : metrics_of(timed.samples, request_.percentiles)) variant.metrics.push_back(std::move(metric));
     variant.inference = inference_of(timed.samples, request_.percentiles);
-    variant.floor =
-        ground_->floor(session_->workload().variant_cost(variant.name), variant.timing->summary.median, result_.gpu_states);
+    variant.floor = ground_->floor(session_->workload().variant_cost(variant.name), session_->bytes_written(*timed.variant),
+                                   variant.timing->summary.median, result_.gpu_states);
     if (variant.role == evidence::VariantRole::baseline) continue;
     variant.speedup = speedup_of(timed_.front().samples, timed.samples, judge, request_.seed);
     if (variant.role != evidence::VariantRole::optimized) continue;

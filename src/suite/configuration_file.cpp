@@ -64,20 +64,29 @@ class Place {
 
  private:
   void open() {
-    for (const std::string_view quotes : {"\"\"\"", "'''", "\"", "'"})
-      if (text_.starts_with(quotes)) {
-        end_ = quotes;
-        break;
-      }
+    if (string_may_begin())
+      for (const std::string_view quotes : {"\"\"\"", "'''", "\"", "'"})
+        if (text_.starts_with(quotes)) {
+          end_ = quotes;
+          break;
+        }
     skip(std::max<std::size_t>(1, end_.size()));
     if (end_.empty() && previous_ == '#') end_ = "\n";
   }
+  // Elsewhere a quote is part of a bare value, which toml++ reads on before it complains.
+  bool string_may_begin() const {
+    return previous_solid_ == 0 || std::string_view{"\n=[,{."}.find(previous_solid_) != std::string_view::npos;
+  }
   void skip(std::size_t bytes) {
-    for (const char c : text_.substr(0, bytes)) line_ += (previous_ = c) == '\n' ? 1 : 0;
+    for (const char c : text_.substr(0, bytes)) {
+      line_ += c == '\n' ? 1 : 0;
+      previous_ = c;
+      if (c != ' ' && c != '\t' && c != '\r') previous_solid_ = c;
+    }
     text_.remove_prefix(std::min(bytes, text_.size()));
   }
   std::string_view text_, end_;
-  char previous_ = 0;
+  char previous_ = 0, previous_solid_ = 0;  // solid: no blank
   int line_ = 1;
 };
 
