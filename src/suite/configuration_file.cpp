@@ -7,7 +7,6 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -48,59 +47,46 @@ void add_settings(const toml::table& table, const std::string& source, std::vect
   }
 }
 
-// What stands open at a place in a TOML text: nothing, a comment up to the end of its line, or a string up to its closing quotes.
-class Place {
- public:
-  explicit Place(std::string_view text) : text_{text} {}
-  bool holds_any_letter() const { return end_ == "\n" || end_.size() == 1; }
-  bool step() {
-    if (end_.empty()) open();
-    else if (text_.starts_with(end_) || (end_.size() == 1 && text_.front() == '\n')) skip(std::exchange(end_, {}).size());
-    else skip(text_.front() == '\\' && end_.front() == '"' ? 2 : 1);
-    return !text_.empty();
-  }
-  char here() const { return text_.front(); }
-  int line() const { return line_; }
+bool is_ascii(std::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) > 127; });
+}
 
- private:
-  void open() {
-    if (string_may_begin())
-      for (const std::string_view quotes : {"\"\"\"", "'''", "\"", "'"})
-        if (text_.starts_with(quotes)) {
-          end_ = quotes;
-          break;
-        }
-    skip(std::max<std::size_t>(1, end_.size()));
-    if (end_.empty() && previous_ == '#') end_ = "\n";
-  }
-  // Elsewhere a quote is part of a bare value, which toml++ reads on before it complains.
-  bool string_may_begin() const {
-    return previous_solid_ == 0 || std::string_view{"\n=[,{."}.find(previous_solid_) != std::string_view::npos;
-  }
-  void skip(std::size_t bytes) {
-    for (const char c : text_.substr(0, bytes)) {
-      line_ += c == '\n' ? 1 : 0;
-      previous_ = c;
-      if (c != ' ' && c != '\t' && c != '\r') previous_solid_ = c;
-    }
-    text_.remove_prefix(std::min(bytes, text_.size()));
-  }
-  std::string_view text_, end_;
-  char previous_ = 0, previous_solid_ = 0;  // solid: no blank
-  int line_ = 1;
-};
+// Takes from the front of `text` what consists of `letters`; says how much it was.
+std::size_t take(std::string_view& text, std::string_view letters) {
+  const std::size_t count = std::min(text.find_first_not_of(letters), text.size());
+  text.remove_prefix(count);
+  return count;
+}
 
-// toml++ 3.0 asks of every letter outside quotes whether it is white space, and has no defined answer for U+00A1 to U+0499. TOML
-// allows none of them there, nor does any setting need a string of several lines.
+// NAME = VALUE, a comment, or both; any letter may stand in the comment and in a VALUE that has quotes and no escapes.
+bool is_plain_line(std::string_view line) {
+  constexpr std::string_view blanks = " \t\r", word = "-._+0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  take(line, blanks);
+  if (line.starts_with('#')) return true;
+  if (take(line, word) == 0 || take(line, blanks) == 0 || take(line, "=") != 1) return false;
+  take(line, blanks);
+  if (line.starts_with('"') || line.starts_with('\'')) {
+    const std::size_t end = line.find(line.front(), 1);
+    if (end == std::string_view::npos || line.substr(0, end).find('\\') != std::string_view::npos) return false;
+    line.remove_prefix(end + 1);
+  } else take(line, word);
+  take(line, blanks);
+  return line.empty() || line.starts_with('#');
+}
+
+// toml++ asks of letters in many places whether they are white space, and has no defined answer for U+00A1 to U+0499. So letters
+// outside ASCII are let through only where it does not ask.
 void demand_ascii(std::string_view text, const std::string& source) {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
-  if (text.empty()) return;
-  Place place{text};
-  do {
-    if (static_cast<unsigned char>(place.here()) > 127 && !place.holds_any_letter())
-      fail(source, place.line(), "a letter outside ASCII, where only strings in one pair of quotes and comments may hold one");
-  } while (place.step());
+  if (is_ascii(text)) return;
+  int number = 0;
+  for (const std::string& line : base::split(text, '\n')) {
+    ++number;
+    if (is_ascii(line) || is_plain_line(line)) continue;
+    fail(source, number,
+         "letters outside ASCII may stand in comments and in NAME = \"TEXT\" without backslashes; write others as \\uXXXX");
+  }
 }
 
 }  // namespace
