@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupNorm of an SDXL feature map (bf16, 32 x 320 x 128 x 128, 32 groups): 1024 groups of 328 KB, each normalized by its own mean
-// and variance. Two kernels read the map twice: 1.0 GB instead of 0.67. Four blocks that run at the same time hold a group on
-// chip; the hardware's cluster barrier is all they need to exchange their sums through L2, also on GPUs whose clusters cannot
+// GroupNorm of an SDXL feature map (bf16, 32 x 320 x 128 x 128, 32 groups): 1024 groups of 328 KB, each normalized by its own
+// mean and variance. Two kernels read the map twice: 1.0 GB instead of 0.67. Four blocks that run at the same time hold a group
+// on chip; the hardware's cluster barrier is all they need to exchange their sums through L2, also on GPUs whose clusters cannot
 // reach each other's shared memory.
 #include <aisp/device/cluster.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/reduce.cuh>
 #include <aisp/device/tma.cuh>
-#include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -15,71 +14,12 @@
 #include <thread>
 #include <vector>
 
+#include "group_norm.cuh"
+
 namespace aisp::ch10 {
 namespace {
 
-using bf16 = __nv_bfloat16;
-using Eight = device::Vector16<unsigned>;  // eight bf16 in four registers, the first in the lower half of a word
-constexpr int channels = 320, groups_per_image = 32, channels_per_group = channels / groups_per_image;
-constexpr int pixels = 128 * 128, group_elements = channels_per_group * pixels;
-constexpr int group_vectors = group_elements / 8, channel_vectors = pixels / 8;
-constexpr float epsilon = 1e-5f;
-
-__device__ float2 widened(unsigned pair) { return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)); }
-__device__ unsigned narrowed(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const unsigned&>(pair);
-}
-
-// Mean, and sum of squared deviations from it, of some number of values.
-struct Moments {
-  float mean, squares;
-};
-
-// Both of `count` values.
-__device__ Moments merge(Moments a, Moments b, float count) {
-  const float distance = b.mean - a.mean;
-  return {(a.mean + b.mean) / 2, a.squares + b.squares + distance * distance * count / 2};
-}
-
-// Over `lanes` neighbouring lanes, each with `count` values.
-template <int lanes>
-__device__ Moments merge_lanes(Moments moments, float count) {
-#pragma unroll
-  for (int offset = 1; offset < lanes; offset *= 2, count *= 2)
-    moments = merge(moments, {__shfl_xor_sync(~0u, moments.mean, offset), __shfl_xor_sync(~0u, moments.squares, offset)}, count);
-  return moments;
-}
-
-// Distances from one of the values keep their digits, however far from zero all of them are.
-template <int vectors>
-__device__ Moments moments_of(const Eight (&values)[vectors]) {
-  const float origin = widened(values[0][0]).x;
-  float sum = 0, squares = 0;
-#pragma unroll
-  for (int k = 0; k < vectors; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 pair = widened(values[k][i]);
-      const float low = pair.x - origin, high = pair.y - origin;
-      sum += low + high;
-      squares = fmaf(low, low, fmaf(high, high, squares));
-    }
-  const float mean = sum / (vectors * 8);
-  return {origin + mean, squares - sum * mean};
-}
-
-__device__ float inverse_deviation(Moments group) { return rsqrtf(group.squares / group_elements + epsilon); }
-
-__device__ Eight normalized(const Eight& values, float scale, float shift) {
-  Eight result;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = widened(values[i]);
-    result[i] = narrowed(fmaf(pair.x, scale, shift), fmaf(pair.y, scale, shift));
-  }
-  return result;
-}
+using namespace group_norm;
 
 constexpr int statistics_threads = 512, statistics_vectors = 5;
 constexpr int statistics_rounds = group_vectors / (statistics_threads * statistics_vectors);
@@ -94,8 +34,7 @@ __global__ __launch_bounds__(statistics_threads, 2) void statistics_kernel(const
   for (int round = 0; round < statistics_rounds; ++round) {
     Eight values[statistics_vectors];
 #pragma unroll
-    for (int i = 0; i < statistics_vectors; ++i)
-      values[i] = group[(round * statistics_vectors + i) * statistics_threads];
+    for (int i = 0; i < statistics_vectors; ++i) values[i] = group[(round * statistics_vectors + i) * statistics_threads];
     mine[round] = moments_of(values);
   }
   float mean = 0, squares = 0;
@@ -113,8 +52,8 @@ __global__ __launch_bounds__(statistics_threads, 2) void statistics_kernel(const
 
 constexpr int normalize_threads = 1024;
 // One vector a thread, half a channel a block.
-__global__ __launch_bounds__(normalize_threads) void normalize_kernel(const Eight* map, const Moments* moments, const float* gamma,
-                                                                      const float* beta, Eight* out) {
+__global__ __launch_bounds__(normalize_threads) void normalize_kernel(const Eight* map, const Moments* moments,
+                                                                      const float* gamma, const float* beta, Eight* out) {
   const std::size_t i = static_cast<std::size_t>(blockIdx.x) * normalize_threads + threadIdx.x;
   const unsigned channel_of_image = blockIdx.x / (channel_vectors / normalize_threads);
   const unsigned group = channel_of_image / channels_per_group, channel = channel_of_image % channels;
@@ -271,7 +210,8 @@ class ClusterGroupNoDsmem final : public Workload {
 }  // namespace
 
 extern constinit const Pair cluster_group_no_dsmem{
-    .teaches = "co-scheduled blocks and a hardware barrier exchange results through L2 inside one kernel, without remote shared memory",
+    .teaches =
+        "co-scheduled blocks and a hardware barrier exchange results through L2 inside one kernel, without remote shared memory",
     .make = make<ClusterGroupNoDsmem>,
     .baseline = {.name = "two_kernels", .run = call<&ClusterGroupNoDsmem::two_kernels>},
     .optimized = variants({{.name = "cluster_barrier_l2", .run = call<&ClusterGroupNoDsmem::cluster_barrier_l2>}}),
