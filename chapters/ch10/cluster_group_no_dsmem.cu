@@ -93,6 +93,8 @@ __global__ __launch_bounds__(threads, 2) void cluster_barrier_l2_kernel(const Ei
     Eight values[vectors_per_thread];
 #pragma unroll
     for (int k = 0; k < vectors_per_thread; ++k) values[k] = slot[t + k * threads];
+    __syncthreads();
+    if (t == 0 && group + step < groups) load(group + step);
     const Moments of_lanes = merge_lanes<32>(moments_of(values), vectors_per_thread * 8);
 #pragma unroll
     for (Eight& vector : values)
@@ -100,7 +102,6 @@ __global__ __launch_bounds__(threads, 2) void cluster_barrier_l2_kernel(const Ei
       for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(vector[i]));  // or the compiler keeps them widened too, in 80 registers
     if (t % 32 == 0) of_warp[t / 32] = of_lanes;
     __syncthreads();
-    if (t == 0 && group + step < groups) load(group + step);
     if (t < 32) {
       const Moments of_block = merge_lanes<warps>(of_warp[t % warps], vectors_per_thread * 8 * 32);
       if (t == 0) exchange[group * ranks + rank] = of_block;

@@ -17,6 +17,14 @@ constexpr int slice_chunks = batch * slice / 8;  // of 8 bf16
 constexpr unsigned slice_bytes = slice_chunks * 16;
 constexpr int state_chunks = warps * slice_chunks;
 
+// What all kernels get. Gates in the order input, forget, candidate, output.
+struct Layer {
+  const bf16 *inputs, *weights, *hidden_state;  // [steps][batch][gates][hidden], [hidden][gates][hidden], [batch][hidden]
+  const float* cells;                           // [batch][hidden]
+  bf16* out;                                    // [steps][batch][hidden]
+  int steps;
+};
+
 __device__ inline float sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
 __device__ inline float tangent(float x) { return fmaf(2, sigmoid(2 * x), -1); }
 
@@ -113,7 +121,42 @@ struct Step {
     return static_cast<int>(blockIdx.x) / blocks_per_slice * slice_chunks + (sequence / 8 * 4 + block_of_slice / 4) * 32 +
            sequence % 8 * 4 + block_of_slice % 4;
   }
+  __device__ int slice_place() const { return warp * slice_chunks + lane; }      // of this lane's first chunk there
   __device__ int state_place() const { return sequence * hidden + first_unit; }  // of the chunk in a step's output
 };
+
+// All steps of a block. What differs is how the state of step t travels: publish() gives the block's chunk of it to the others,
+// receive() waits for everybody's and returns this warp's slice. It lies in exchange[t % 2]: whoever writes the state after next
+// has seen everybody's next one, and with it that everybody is done with this one.
+template <class Exchange>
+__device__ void run_steps(Exchange exchange, float4* partial, const Layer& layer) {
+  Step step{layer.weights, layer.cells};
+  const int place = step.state_place();
+  uint4 chunk = step.gather_chunk(layer.hidden_state[place + step.unit]);
+  exchange.publish(step, chunk, 0);
+  for (int t = 0; t < layer.steps; ++t) {
+    step.fetch_inputs(layer.inputs + static_cast<std::size_t>(t) * batch * rows);
+    uint4 chunks[16];
+    exchange.receive(step, chunks, t);
+    step.multiply(chunks, partial);
+    __syncthreads();
+    chunk = step.gather_chunk(__float2bfloat16_rn(step.finish(partial)));
+    if (t + 1 < layer.steps) exchange.publish(step, chunk, t + 1);
+    if (step.unit == 0) *reinterpret_cast<uint4*>(layer.out + static_cast<std::size_t>(t) * state + place) = chunk;
+  }
+}
+
+// The second kernel of a step without resident blocks: a thread per hidden unit of a sequence.
+static __global__ __launch_bounds__(threads) void gate_kernel(const bf16* inputs, const bf16* recurrent, const float* old_cells,
+                                                              float* cells, bf16* out) {
+  const int i = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x);
+  const int first = i / hidden * rows + i % hidden;
+  const auto gate = [&](int g) {
+    return __bfloat162float(inputs[first + g * hidden]) + __bfloat162float(recurrent[first + g * hidden]);
+  };
+  float cell = old_cells[i];
+  out[i] = __float2bfloat16_rn(update_cell(make_float4(gate(0), gate(1), gate(2), gate(3)), cell));
+  cells[i] = cell;
+}
 
 }  // namespace aisp::ch10::lstm
