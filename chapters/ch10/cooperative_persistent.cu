@@ -83,11 +83,12 @@ struct Flags {
 __global__ __launch_bounds__(threads, 1) void cluster_kernel(Layer layer, uint4* exchange, unsigned* flags) {
   extern __shared__ __align__(128) unsigned char memory[];
   ClusterMemory& shared = *reinterpret_cast<ClusterMemory*>(memory);
-  if (threadIdx.x < 2 * warps) {
-    std::uint64_t* barrier = &shared.arrived[0][0] + threadIdx.x;
-    device::barrier_init(barrier, 1);
+  if (threadIdx.x == 0) {
+    for (auto& barriers : shared.arrived)
+      for (auto& barrier : barriers) device::barrier_init(&barrier, 1);
     device::fence_barrier_init();
-    device::barrier_arrive_expect(barrier, slice_bytes);
+    for (auto& barriers : shared.arrived)
+      for (auto& barrier : barriers) device::barrier_arrive_expect(&barrier, slice_bytes);
   }
   device::cluster_sync();
   run_steps(Flags{exchange, flags, shared}, shared.partial, layer);
