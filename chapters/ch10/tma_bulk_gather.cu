@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gathering 262144 scattered pages of a KV cache (4 KB each: 16 tokens of 128 bf16) into one contiguous piece: 1.07 GB read,
+// 1.07 GB written. Copied one 2-byte element a thread, too few bytes are on their way to fill the memory's latency. A bulk copy
+// moves a whole page for one instruction: four warps keep 16 pages of an SM in flight through rings in shared memory.
+#include <aisp/device/mbarrier.cuh>
+#include <aisp/device/tma.cuh>
+#include <aisp/pair.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace aisp::ch10 {
+namespace {
+
+using bf16 = __nv_bfloat16;
+constexpr unsigned page_elements = 16 * 128;
+constexpr unsigned page_bytes = page_elements * sizeof(bf16);
+constexpr unsigned page_vectors = page_bytes / sizeof(uint4);
+
+constexpr int element_threads = 128;  // the fastest of 128, 256, 512 and 1024
+__global__ void element_per_thread_kernel(const bf16* pool, const unsigned* table, bf16* out) {
+  const bf16* from = pool + static_cast<std::size_t>(table[blockIdx.x]) * page_elements;
+  bf16* to = out + static_cast<std::size_t>(blockIdx.x) * page_elements;
+  for (unsigned i = threadIdx.x; i < page_elements; i += blockDim.x) to[i] = from[i];
+}
+
+constexpr int warps_per_block = 8;
+__global__ __launch_bounds__(warps_per_block * 32) void vector16_kernel(const uint4* pool, const unsigned* table, uint4* out,
+                                                                        unsigned pages) {
+  const unsigned page = blockIdx.x * warps_per_block + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (page >= pages) return;
+  const uint4* from = pool + static_cast<std::size_t>(table[page]) * page_vectors + lane;
+  uint4* to = out + static_cast<std::size_t>(page) * page_vectors + lane;
+  uint4 values[page_vectors / 32];
+#pragma unroll
+  for (unsigned i = 0; i < page_vectors / 32; ++i) values[i] = from[i * 32];
+#pragma unroll
+  for (unsigned i = 0; i < page_vectors / 32; ++i) to[i * 32] = values[i];
+}
+
+constexpr unsigned slots = 4;     // pages in shared memory
+constexpr unsigned draining = 2;  // of them: pages whose way out has begun; the others are on their way in
+constexpr int rings_per_sm = 4;
+constexpr unsigned ring_bytes = slots * page_bytes;
+
+// Block b copies the pages b, b + gridDim.x, ... Lane 0 starts every copy; the other lanes only help to fetch the table, 32
+// entries at once and one batch ahead, because an entry that comes late would stop the ring.
+__global__ __launch_bounds__(32) void bulk_ring_kernel(const uint4* pool, const unsigned* table, uint4* out, unsigned pages) {
+  extern __shared__ __align__(128) uint4 ring[];
+  __shared__ std::uint64_t filled[slots];
+  const unsigned lane = threadIdx.x;
+  const unsigned mine = (pages - blockIdx.x + gridDim.x - 1) / gridDim.x;
+  const auto page_of = [&](unsigned turn) { return blockIdx.x + turn * gridDim.x; };
+  const auto entry_of = [&](unsigned turn) { return turn < mine ? table[page_of(turn)] : 0; };
+  if (lane == 0) {
+    for (auto& barrier : filled) device::barrier_init(&barrier, 1);
+    device::fence_barrier_init();
+  }
+  __syncwarp();
+
+  unsigned entries = entry_of(lane), next_entries = entry_of(32 + lane);
+  unsigned loaded = 0;
+  const auto load_next = [&] {
+    const unsigned entry = __shfl_sync(~0u, entries, static_cast<int>(loaded % 32));
+    if (lane == 0) {
+      const unsigned slot = loaded % slots;
+      device::barrier_arrive_expect(&filled[slot], page_bytes);
+      device::bulk_load(ring + slot * page_vectors, pool + static_cast<std::size_t>(entry) * page_vectors, page_bytes,
+                        &filled[slot]);
+    }
+    if (++loaded % 32 == 0) {
+      entries = next_entries;
+      next_entries = entry_of(loaded + 32 + lane);
+    }
+  };
+  while (loaded < slots && loaded < mine) load_next();
+  for (unsigned turn = 0; turn < mine; ++turn) {
+    const unsigned slot = turn % slots;
+    if (lane == 0) {
+      device::barrier_wait(&filled[slot], turn / slots % 2);
+      device::bulk_store(out + static_cast<std::size_t>(page_of(turn)) * page_vectors, ring + slot * page_vectors, page_bytes);
+      device::commit_stores();
+      device::wait_stores_read<draining>();  // the slot of the page before those is free again
+    }
+    if (turn >= draining && loaded < mine) load_next();
+  }
+  if (lane == 0) device::wait_stores_read<0>();
+}
+
+// A random order of the pages: every page is read once.
+void shuffle_pages(std::span<unsigned> table, std::uint64_t seed) {
+  std::iota(table.begin(), table.end(), 0u);
+  for (std::size_t i = table.size() - 1; i > 0; --i) std::swap(table[i], table[random_bits(seed, i) % (i + 1)]);
+}
+
+class TmaBulkGather final : public Workload {
+ public:
+  explicit TmaBulkGather(Setup& setup)
+      : pages_{static_cast<unsigned>(setup.scaled(262144))},
+        pool_{setup.input<bf16>(std::size_t{pages_} * page_elements, normal(0, 1), {.name = "pool"})},
+        table_{setup.input<unsigned>(pages_, HostFill<unsigned>{shuffle_pages}, {.name = "page table"})},
+        out_{setup.output<bf16>(std::size_t{pages_} * page_elements, {.name = "contiguous"})} {
+    int device = 0, processors = 0, resident = 0;
+    check(cudaGetDevice(&device));
+    check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    check(cudaFuncSetAttribute(bulk_ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ring_bytes));
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, bulk_ring_kernel, 32, ring_bytes));
+    ring_blocks_ = std::min(static_cast<unsigned>(processors * std::min(resident, rings_per_sm)), pages_);
+  }
+
+  Cost cost() const override { return {.bytes = static_cast<double>(pool_.bytes() + table_.bytes() + out_.bytes())}; }
+  double expected(std::size_t i) const override {
+    return pool_.host(std::size_t{table_.host(i / page_elements)} * page_elements + i % page_elements);
+  }
+
+  void element_per_thread(Launch& launch) {
+    element_per_thread_kernel<<<pages_, element_threads, 0, launch.stream>>>(pool_, table_, out_);
+    check(cudaGetLastError());
+  }
+  void vector16(Launch& launch) {
+    const unsigned blocks = (pages_ + warps_per_block - 1) / warps_per_block;
+    vector16_kernel<<<blocks, warps_per_block * 32, 0, launch.stream>>>(pool(), table_, out(), pages_);
+    check(cudaGetLastError());
+  }
+  void bulk_ring(Launch& launch) {
+    bulk_ring_kernel<<<ring_blocks_, 32, ring_bytes, launch.stream>>>(pool(), table_, out(), pages_);
+    check(cudaGetLastError());
+  }
+
+ private:
+  const uint4* pool() const { return reinterpret_cast<const uint4*>(pool_.get()); }
+  uint4* out() const { return reinterpret_cast<uint4*>(out_.get()); }
+
+  unsigned pages_;
+  Input<bf16> pool_;
+  Input<unsigned> table_;
+  Output<bf16> out_;
+  unsigned ring_blocks_ = 1;
+};
+
+}  // namespace
+
+extern constinit const Pair tma_bulk_gather{
+    .teaches = "a bulk copy moves a whole page for one instruction, without registers, index arithmetic per element or occupancy",
+    .make = make<TmaBulkGather>,
+    .baseline = {.name = "element_per_thread", .run = call<&TmaBulkGather::element_per_thread>},
+    .optimized = variants({{.name = "vector16", .run = call<&TmaBulkGather::vector16>},
+                           {.name = "bulk_ring", .run = call<&TmaBulkGather::bulk_ring>, .needs = {.min_sm = 90}}}),
+    .bound = Bound::memory,
+    .tolerance = exact,
+};
+
+}  // namespace aisp::ch10
