@@ -92,15 +92,14 @@ constexpr int pitch = depth * 2;  // bytes
 constexpr int shared_bytes = (query_rows + 2 * keys) * pitch;
 
 __device__ __forceinline__ void multiply_add(float* sum, const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // The structure of FlashAttention-2: a warp owns 32 query rows, its scores never leave registers, K and V arrive by cp.async one
-// product ahead. The 16-byte chunk c of a row lies at c ^ (row % 8), so that ldmatrix meets no bank twice. mma.sync holds its warp
-// until it is done: exponentials hide only behind the products of the other block on the SM.
+// product ahead. The 16-byte chunk c of a row lies at c ^ (row % 8), so that ldmatrix meets no bank twice. mma.sync holds its
+// warp until it is done: exponentials hide only behind the products of the other block on the SM.
 static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16* q, const bf16* k, const bf16* v, bf16* o,
                                                                       int length) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -123,10 +122,9 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
   // Two layouts of addresses: 16 rows times two chunks, and (K is read along its rows) two groups of eight rows times two chunks.
   const int swizzled = (lane / 16 ^ lane % 8) * 16;
   const std::uint32_t q_lane = device::shared_address(memory) + (warp * 32 + lane % 16) * pitch + swizzled;
-  const std::uint32_t k_lane = device::shared_address(memory + query_rows * pitch) + (lane / 16 * 8 + lane % 8) * pitch +
-                               (lane / 8 % 2 ^ lane % 8) * 16;
-  const std::uint32_t v_lane =
-      device::shared_address(memory + (query_rows + keys) * pitch) + lane % 16 * pitch + swizzled;
+  const std::uint32_t k_lane =
+      device::shared_address(memory + query_rows * pitch) + (lane / 16 * 8 + lane % 8) * pitch + (lane / 8 % 2 ^ lane % 8) * 16;
+  const std::uint32_t v_lane = device::shared_address(memory + (query_rows + keys) * pitch) + lane % 16 * pitch + swizzled;
   float sums[2][depth / 2] = {};
   Rows rows[2];
   for (int left = length; left > 0; left -= keys) {
