@@ -28,10 +28,8 @@ struct Rows {
   float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 };
 
-// Turns the scores of these rows into their exponentials. `factor` is what earlier results must be multiplied by, because the
-// maximum has grown.
 template <int count>
-__device__ __forceinline__ void online_softmax(float (&scores)[count], Rows& rows, float (&factor)[2]) {
+__device__ __forceinline__ void row_maxima(const float (&scores)[count], float (&maximum)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float highest[2] = {scores[2 * half], scores[2 * half + 1]};
@@ -40,14 +38,25 @@ __device__ __forceinline__ void online_softmax(float (&scores)[count], Rows& row
       highest[0] = fmaxf(highest[0], scores[j + 2 * half]);
       highest[1] = fmaxf(highest[1], scores[j + 2 * half + 1]);
     }
-    float maximum = fmaxf(highest[0], highest[1]);
-    maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
-    maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
-    maximum = fmaxf(maximum, rows.maximum[half]);
-    factor[half] = exp2_approximate((rows.maximum[half] - maximum) * score_scale);
-    rows.maximum[half] = maximum;
+    maximum[half] = fmaxf(highest[0], highest[1]);
+    maximum[half] = fmaxf(maximum[half], __shfl_xor_sync(~0u, maximum[half], 1));
+    maximum[half] = fmaxf(maximum[half], __shfl_xor_sync(~0u, maximum[half], 2));
+  }
+}
+
+// `factor` is what earlier results must be multiplied by, because the maximum has grown.
+__device__ __forceinline__ void raise(Rows& rows, const float (&maximum)[2], float (&factor)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float raised = fmaxf(rows.maximum[half], maximum[half]);
+    factor[half] = exp2_approximate((rows.maximum[half] - raised) * score_scale);
+    rows.maximum[half] = raised;
     rows.sum[half] *= factor[half];
   }
+}
+
+template <int count>
+__device__ __forceinline__ void exponentials(float (&scores)[count], Rows& rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float offset = rows.maximum[half] * score_scale;
@@ -59,6 +68,28 @@ __device__ __forceinline__ void online_softmax(float (&scores)[count], Rows& row
         rows.sum[half] += scores[i];
       }
   }
+}
+
+// Turns the scores of these rows into their exponentials.
+template <int count>
+__device__ __forceinline__ void online_softmax(float (&scores)[count], Rows& rows, float (&factor)[2]) {
+  float maximum[2];
+  row_maxima(scores, maximum);
+  raise(rows, maximum, factor);
+  exponentials(scores, rows);
+}
+
+// The same, but the maximum may be outgrown by up to 2^8 before anything is rescaled: what exponentials are taken relative to
+// cancels in the end, and neither fp32 nor bf16 loses bits by it. True if there is something to rescale.
+template <int count>
+__device__ __forceinline__ bool online_softmax_deferred(float (&scores)[count], Rows& rows, float (&factor)[2]) {
+  constexpr float slack = 8 / score_scale;
+  float maximum[2];
+  row_maxima(scores, maximum);
+  const bool outgrown = __any_sync(~0u, maximum[0] > rows.maximum[0] + slack || maximum[1] > rows.maximum[1] + slack);
+  if (outgrown) raise(rows, maximum, factor);
+  exponentials(scores, rows);
+  return outgrown;
 }
 
 template <int count>

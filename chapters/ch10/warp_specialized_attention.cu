@@ -51,6 +51,7 @@ struct InOrder {
 
 // The scores of the next tile are started before the sums of this one, and both run while the exponentials of the next are taken.
 // A warpgroup starts its products when the other has started its own: while one exponentiates, the other's products run.
+template <bool deferred>
 struct PingPong {
   __device__ __forceinline__ static void begin(int index) {
     if (index == 1) device::named_barrier_arrive(1, consumers * warpgroup);
@@ -80,12 +81,14 @@ struct PingPong {
       device::wgmma_wait<1>();
       device::wgmma_touch(own.scores);
       own.release(&shared.k_empty[own.step.slot()]);
-      attention::online_softmax(own.scores, rows, factor);
+      bool outgrown = true;
+      if constexpr (deferred) outgrown = attention::online_softmax_deferred(own.scores, rows, factor);
+      else attention::online_softmax(own.scores, rows, factor);
       device::wgmma_wait<0>();
       device::wgmma_touch(own.sums);
       own.release(&shared.v_empty[last.slot()]);
       own.narrow_scores();
-      attention::rescale(own.sums, factor);
+      if (outgrown) attention::rescale(own.sums, factor);
     }
     own.release(&shared.q_empty);
     device::barrier_wait(&shared.v_full[own.step.slot()], own.step.parity());
@@ -96,6 +99,9 @@ struct PingPong {
     ++own.step.count;
   }
 };
+
+using FullRescale = PingPong<false>;
+using DeferredRescale = PingPong<true>;
 
 template <class Schedule>
 __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant__ attention::Maps maps, int blocks, int length) {
@@ -139,7 +145,8 @@ class WarpSpecializedAttention final : public Workload {
     };
     allow(attention::mma_sync::attention_kernel, attention::mma_sync::shared_bytes);
     allow(wgmma_kernel<InOrder>, sizeof(Shared));
-    allow(wgmma_kernel<PingPong>, sizeof(Shared));
+    allow(wgmma_kernel<FullRescale>, sizeof(Shared));
+    allow(wgmma_kernel<DeferredRescale>, sizeof(Shared));
     int device = 0;
     check(cudaGetDevice(&device));
     check(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device));
@@ -193,9 +200,10 @@ extern constinit const Pair warp_specialized_attention{
     .teaches = "exponentials must hide under the products: one warpgroup exponentiates while the other's wgmma runs",
     .make = make<WarpSpecializedAttention>,
     .baseline = {.name = "mma_sync", .run = call<&WarpSpecializedAttention::mma_sync>},
-    .optimized =
-        variants({{.name = "wgmma_tma", .run = call<&WarpSpecializedAttention::wgmma<InOrder>>, .needs = {.max_sm = 90}},
-                  {.name = "wgmma_pingpong", .run = call<&WarpSpecializedAttention::wgmma<PingPong>>, .needs = {.max_sm = 90}}}),
+    .optimized = variants(
+        {{.name = "wgmma_tma", .run = call<&WarpSpecializedAttention::wgmma<InOrder>>, .needs = {.max_sm = 90}},
+         {.name = "wgmma_pingpong", .run = call<&WarpSpecializedAttention::wgmma<FullRescale>>, .needs = {.max_sm = 90}},
+         {.name = "deferred_rescale", .run = call<&WarpSpecializedAttention::wgmma<DeferredRescale>>, .needs = {.max_sm = 90}}}),
     .peers = variants({{.name = "cudnn",
                         .run = call<&WarpSpecializedAttention::cudnn>,
                         .prepare = call<&WarpSpecializedAttention::plan_cudnn>,

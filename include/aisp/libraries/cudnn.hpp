@@ -96,7 +96,9 @@ F* function(const char* name) {
 inline void check(int status, const char* what) {
   if (status == 0) return;
   constexpr int not_supported = 3000, internal_error = 4000;
-  const std::string message = std::string{"cuDNN status "} + std::to_string(status) + " from " + what;
+  std::array<char, 256> detail{};
+  function<void(char*, std::size_t)>("cudnnGetLastErrorString")(detail.data(), detail.size());
+  const std::string message = std::string{"cuDNN status "} + std::to_string(status) + " from " + what + ": " + detail.data();
   if (status >= not_supported && status < internal_error) throw Unsupported{message};
   throw std::runtime_error{message};
 }
@@ -160,12 +162,12 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   int tensor(DataType type, const Sizes& sizes, const Sizes& strides) {
-    ids_.push_back(static_cast<std::int64_t>(tensors_.size()));
+    ids_.push_back(next_id());
     return add_tensor(type, sizes, strides, false, false);
   }
   // One fp32 in host memory, read when the graph is run.
   int value() {
-    ids_.push_back(static_cast<std::int64_t>(tensors_.size()));
+    ids_.push_back(next_id());
     return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
   }
   // An intermediate result that is never stored. Dense.
@@ -210,8 +212,9 @@ class Graph {
     std::vector<RawDescriptor> raw;
     for (const Descriptor& candidate : candidates) raw.push_back(candidate.raw());
     const std::int64_t found = heuristic.get(Attribute::heuristic_results, Type::descriptor, raw.data(), 8);
-    for (std::int64_t i = 0; i < found && i < 8 && plan_.empty(); ++i) accept(candidates[static_cast<std::size_t>(i)]);
-    if (plan_.empty()) throw Unsupported{"cuDNN has no engine for this graph"};
+    std::string why = "its heuristic names none";
+    for (std::int64_t i = 0; i < found && i < 8 && plan_.empty(); ++i) accept(candidates[static_cast<std::size_t>(i)], why);
+    if (plan_.empty()) throw Unsupported{"cuDNN has no engine for this graph: " + why};
     std::int64_t bytes = 0;
     plan_[0].get(Attribute::plan_workspace_bytes, Type::int64, &bytes, 1);
     if (bytes > 0) aisp::check(cudaMalloc(&workspace_, static_cast<std::size_t>(bytes)));
@@ -224,6 +227,7 @@ class Graph {
   }
 
  private:
+  std::int64_t next_id() const { return static_cast<std::int64_t>(tensors_.size()) + 1; }
   Descriptor& keep(Kind kind) { return kept_.emplace_back(kind); }
   const Descriptor& pointwise_mode(Pointwise mode) {
     return keep(Kind::pointwise)
@@ -233,7 +237,7 @@ class Graph {
   }
 
   int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, bool is_virtual, bool is_value) {
-    const auto id = static_cast<std::int64_t>(tensors_.size());
+    const std::int64_t id = next_id();
     tensors_.emplace_back(Kind::tensor)
         .set(Attribute::tensor_data_type, Type::data_type, type)
         .set(Attribute::tensor_sizes, Type::int64, sizes.data(), sizes.size())
@@ -243,7 +247,7 @@ class Graph {
         .set(Attribute::tensor_is_virtual, Type::boolean, is_virtual)
         .set(Attribute::tensor_is_value, Type::boolean, is_value)
         .finalize();
-    return static_cast<int>(id);
+    return static_cast<int>(tensors_.size()) - 1;
   }
 
   struct Operand {
@@ -258,11 +262,12 @@ class Graph {
     operations_.push_back(kept_.size() - 1);
   }
 
-  void accept(const Descriptor& configuration) {
+  void accept(const Descriptor& configuration, std::string& why_not) {
     Descriptor plan{Kind::plan};
     try {
       plan.set(Attribute::plan_handle, Type::handle, handle_).set(Attribute::plan_configuration, configuration).finalize();
-    } catch (const std::exception&) {
+    } catch (const std::exception& refusal) {
+      why_not = refusal.what();
       return;  // the next engine may accept what this one does not
     }
     plan_.push_back(std::move(plan));
