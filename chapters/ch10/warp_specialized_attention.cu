@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// O = softmax(Q K^T / sqrt(128)) V. Between its two products every score passes the exponential unit, at a 256th of the tensor
-// cores' rate: done in turn, the exponentials of a tile take half as long as its products. wgmma runs while its warps do
+// O = softmax(Q K^T / sqrt(128)) V. Between its two products every score passes the exponential unit, which does one while the
+// tensor cores do 256 FLOPs: in turn, the exponentials of a tile take half as long as its products. wgmma runs while its warps do
 // something else. A first kernel leaves the overlap to chance: two warpgroups, fed by a producer warp, drift apart. In the second
-// they take turns, and each has its next product under way while it exponentiates. (The algorithm is the subject of
-// ch18:flash_attention_forward.)
+// they take turns, and each has its next product under way while it exponentiates; the third also spares them most rescaling of
+// sums. (The algorithm is the subject of ch18:flash_attention_forward.)
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
 
@@ -51,6 +51,7 @@ struct InOrder {
 
 // The scores of the next tile are started before the sums of this one, and both run while the exponentials of the next are taken.
 // A warpgroup starts its products when the other has started its own: while one exponentiates, the other's products run.
+// Deferred: sums are multiplied only when a row has outgrown its maximum by far, which after the first tiles is rare.
 template <bool deferred>
 struct PingPong {
   __device__ __forceinline__ static void begin(int index) {
