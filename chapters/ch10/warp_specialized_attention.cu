@@ -2,8 +2,8 @@
 // O = softmax(Q K^T / sqrt(128)) V. Between its two products every score passes the exponential unit, which does one while the
 // tensor cores do 256 FLOPs: in turn, the exponentials of a tile take half as long as its products. wgmma runs while its warps do
 // something else. A first kernel leaves the overlap to chance: two warpgroups, fed by a producer warp, drift apart. In the second
-// they take turns, and each has its next product under way while it exponentiates; the third also spares them most rescaling of
-// sums. (The algorithm is the subject of ch18:flash_attention_forward.)
+// they take turns, and each has its next product under way while it exponentiates. The others take work away: rescaling, and
+// reading the queries again. (The algorithm is the subject of ch18:flash_attention_forward.)
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
 
@@ -31,7 +31,7 @@ struct InOrder {
     for (int tile = 0; tile < tiles; ++tile, ++own.step.count) {
       const unsigned slot = own.step.slot(), parity = own.step.parity();
       device::barrier_wait(&shared.k_full[slot], parity);
-      own.start_scores(own.step);
+      own.start_scores<false>(own.step);
       device::wgmma_wait<0>();
       device::wgmma_touch(own.scores);
       own.release(&shared.k_empty[slot]);
@@ -52,7 +52,7 @@ struct InOrder {
 // The scores of the next tile are started before the sums of this one, and both run while the exponentials of the next are taken.
 // A warpgroup starts its products when the other has started its own: while one exponentiates, the other's products run.
 // Deferred: sums are multiplied only when a row has outgrown its maximum by far, which after the first tiles is rare.
-template <bool deferred>
+template <bool deferred, bool kept_queries>
 struct PingPong {
   __device__ __forceinline__ static void begin(int index) {
     if (index == 1) device::named_barrier_arrive(1, consumers * warpgroup);
@@ -63,11 +63,13 @@ struct PingPong {
   __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
     Shared& shared = own.shared;
     float factor[2];
+    if constexpr (kept_queries) own.keep_queries();
     device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
-    own.start_scores(own.step);
+    own.start_scores<kept_queries>(own.step);
     device::wgmma_wait<0>();
     device::wgmma_touch(own.scores);
     own.release(&shared.k_empty[own.step.slot()]);
+    if constexpr (kept_queries) own.release(&shared.q_empty);
     attention::online_softmax(own.scores, rows, factor);
     own.narrow_scores();
     for (int tile = 1; tile < tiles; ++tile) {
@@ -75,7 +77,7 @@ struct PingPong {
       ++own.step.count;
       device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
       device::named_barrier_sync(1 + own.index, consumers * warpgroup);
-      own.start_scores(own.step);
+      own.start_scores<kept_queries>(own.step);
       device::barrier_wait(&shared.v_full[last.slot()], last.parity());
       own.start_sums(last);
       device::named_barrier_arrive(2 - own.index, consumers * warpgroup);
@@ -91,7 +93,7 @@ struct PingPong {
       own.narrow_scores();
       if (outgrown) attention::rescale(own.sums, factor);
     }
-    own.release(&shared.q_empty);
+    if constexpr (!kept_queries) own.release(&shared.q_empty);
     device::barrier_wait(&shared.v_full[own.step.slot()], own.step.parity());
     own.start_sums(own.step);
     device::wgmma_wait<0>();
@@ -101,8 +103,9 @@ struct PingPong {
   }
 };
 
-using FullRescale = PingPong<false>;
-using DeferredRescale = PingPong<true>;
+using FullRescale = PingPong<false, false>;
+using DeferredRescale = PingPong<true, false>;
+using KeptQueries = PingPong<true, true>;
 
 template <class Schedule>
 __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant__ attention::Maps maps, int blocks, int length) {
@@ -148,6 +151,7 @@ class WarpSpecializedAttention final : public Workload {
     allow(wgmma_kernel<InOrder>, sizeof(Shared));
     allow(wgmma_kernel<FullRescale>, sizeof(Shared));
     allow(wgmma_kernel<DeferredRescale>, sizeof(Shared));
+    allow(wgmma_kernel<KeptQueries>, sizeof(Shared));
     int device = 0;
     check(cudaGetDevice(&device));
     check(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device));

@@ -83,20 +83,31 @@ struct Consumer {
   int index;  // of the warpgroup
   Step step;
   float scores[keys / 2], sums[depth / 2];
-  unsigned p[keys / 16][4];
+  unsigned p[keys / 16][4], q[depth / 16][4];
 
   __device__ __forceinline__ static void release(std::uint64_t* empty) {
     if (threadIdx.x % 32 == 0) device::barrier_arrive(empty);
   }
+  // The left operand of a product may come from registers: shared memory then only has to deliver K.
+  __device__ __forceinline__ void keep_queries() {
+    const int lane = threadIdx.x % 32, row = threadIdx.x % warpgroup / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < depth / 16; ++i)
+      device::load_matrices(
+          q[i], device::shared_address(shared.q[index][i / 4]) + row * 128 + ((i % 4 * 2 + lane / 16) ^ row % 8) * 16);
+  }
   // scores = Q K^T for the 64 rows of this warpgroup. Asynchronous, as the next.
+  template <bool kept_queries>
   __device__ __forceinline__ void start_scores(const Step& at) {
-    const std::uint64_t q = device::operand(shared.q[index]), k = device::operand(shared.k[at.slot()]);
+    const std::uint64_t from_q = device::operand(shared.q[index]), from_k = device::operand(shared.k[at.slot()]);
     device::wgmma_touch(scores);
     device::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < depth / 16; ++i)
-      device::wgmma_m64n128k16(scores, device::advance(q, i / 4 * query_rows * 128 + i % 4 * 32),
-                               device::advance(k, i / 4 * keys * 128 + i % 4 * 32), i > 0);
+    for (int i = 0; i < depth / 16; ++i) {
+      const std::uint64_t k = device::advance(from_k, i / 4 * keys * 128 + i % 4 * 32);
+      if constexpr (kept_queries) device::wgmma_m64n128k16(scores, q[i], k, i > 0);
+      else device::wgmma_m64n128k16(scores, device::advance(from_q, i / 4 * query_rows * 128 + i % 4 * 32), k, i > 0);
+    }
     device::wgmma_commit();
   }
   // sums += P V. V lies as it came: its keys are rows, the second product's K.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as a graph that cuDNN fuses: what a user of the library would call.
+// Attention by cuDNN: what a user of the library would call.
 #pragma once
 #include <aisp/libraries/cudnn.hpp>
 
@@ -12,27 +12,11 @@ class CudnnAttention {
  public:
   CudnnAttention(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t depth)
       : scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(depth)))} {
-    using cudnn::DataType, cudnn::Pointwise, cudnn::Reduction, cudnn::Sizes;
     const std::int64_t head = length * depth;
-    const Sizes rows = {batch, heads, length, depth}, strides = {heads * head, head, depth, 1};
-    const Sizes square = {batch, heads, length, length}, column = {batch, heads, length, 1};
-    const int q = graph_.tensor(DataType::bf16, rows, strides);
-    const int k = graph_.tensor(DataType::bf16, {batch, heads, depth, length}, {heads * head, head, 1, depth});  // transposed
-    const int v = graph_.tensor(DataType::bf16, rows, strides);
-    const int o = graph_.tensor(DataType::bf16, rows, strides);
-    const int scale = graph_.value();
-    const auto intermediate = [&](const Sizes& sizes) { return graph_.virtual_tensor(DataType::f32, sizes); };
-    const int products = intermediate(square), scores = intermediate(square), maxima = intermediate(column);
-    const int differences = intermediate(square), exponentials = intermediate(square), sums = intermediate(column);
-    const int weights = graph_.virtual_tensor(DataType::bf16, square);
-    graph_.matmul(q, k, products);
-    graph_.pointwise(Pointwise::multiply, products, scale, scores);
-    graph_.reduction(Reduction::maximum, scores, maxima);
-    graph_.pointwise(Pointwise::subtract, scores, maxima, differences);
-    graph_.pointwise(Pointwise::exponential, differences, exponentials);
-    graph_.reduction(Reduction::sum, exponentials, sums);
-    graph_.pointwise(Pointwise::divide, exponentials, sums, weights);
-    graph_.matmul(weights, v, o);
+    const cudnn::Sizes sizes = {batch, heads, length, depth}, strides = {heads * head, head, depth, 1};
+    const auto tensor = [&] { return graph_.tensor(cudnn::DataType::bf16, sizes, strides); };
+    const int q = tensor(), k = tensor(), v = tensor(), o = tensor();
+    graph_.attention(q, k, v, o, graph_.value());
     graph_.plan();
   }
 

@@ -14,53 +14,29 @@
 
 namespace aisp::cudnn {
 
-enum class DataType : int { f32 = 0, f16 = 2, bf16 = 9 };                                 // cudnnDataType_t
-enum class Pointwise : int { multiply = 1, divide = 6, subtract = 9, exponential = 13 };  // cudnnPointwiseMode_t
-enum class Reduction : int { sum = 0, maximum = 3 };                                      // cudnnReduceTensorOp_t
-
+enum class DataType : int { f32 = 0, f16 = 2, bf16 = 9 };  // cudnnDataType_t
 // cudnnBackendDescriptorType_t
 enum class Kind : int {
-  pointwise = 0,
   engine_configuration = 3,
   heuristic = 4,
   plan = 5,
-  pointwise_operation = 13,
   operation_graph = 15,
   variant_pack = 16,
   tensor = 17,
-  matmul = 18,
-  matmul_operation = 19,
-  reduction = 21,
-  reduction_operation = 22
+  attention_operation = 41
 };
 
 // cudnnBackendAttributeType_t
-enum class Type : int {
-  handle = 0,
-  data_type = 1,
-  boolean = 2,
-  int64 = 3,
-  pointer = 6,
-  heuristic_mode = 8,
-  pointwise_mode = 14,
-  descriptor = 15,
-  reduction_operator = 18
-};
+enum class Type : int { handle = 0, data_type = 1, boolean = 2, int64 = 3, pointer = 6, heuristic_mode = 8, descriptor = 15 };
 
 // cudnnBackendAttributeName_t
 enum class Attribute : int {
-  pointwise_mode = 0,
-  pointwise_precision = 1,
   heuristic_mode = 200,
   heuristic_graph = 201,
   heuristic_results = 202,
   plan_handle = 400,
   plan_configuration = 401,
   plan_workspace_bytes = 402,
-  pointwise_of = 750,
-  pointwise_x = 751,
-  pointwise_b = 752,
-  pointwise_y = 753,
   graph_handle = 800,
   graph_operations = 801,
   tensor_alignment = 900,
@@ -68,21 +44,15 @@ enum class Attribute : int {
   tensor_sizes = 902,
   tensor_strides = 903,
   tensor_id = 906,
-  tensor_is_virtual = 907,
   tensor_is_value = 908,
   pack_ids = 1000,
   pack_pointers = 1001,
   pack_workspace = 1003,
-  matmul_precision = 1500,
-  matmul_a = 1520,
-  matmul_b = 1521,
-  matmul_c = 1522,
-  matmul_of = 1523,
-  reduction_operator = 1600,
-  reduction_precision = 1601,
-  reduction_x = 1610,
-  reduction_y = 1611,
-  reduction_of = 1612
+  attention_q = 2800,
+  attention_k = 2801,
+  attention_v = 2802,
+  attention_o = 2803,
+  attention_scale = 2805
 };
 
 using Handle = void*;
@@ -149,8 +119,8 @@ class Descriptor {
 
 using Sizes = std::array<std::int64_t, 4>;
 
-// A graph of operations on four-dimensional tensors with fp32 arithmetic. Tensors are numbered in the order of their declaration;
-// run() takes the addresses of those that are not virtual, in that order.
+// A graph of operations on four-dimensional tensors. Tensors are numbered in the order of their declaration; run() takes their
+// addresses in that order.
 class Graph {
  public:
   Graph() { check(function<int(Handle*)>("cudnnCreate")(&handle_), "cudnnCreate"); }
@@ -161,46 +131,28 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  int tensor(DataType type, const Sizes& sizes, const Sizes& strides) {
-    ids_.push_back(next_id());
-    return add_tensor(type, sizes, strides, false, false);
-  }
+  int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, false); }
   // One fp32 in host memory, read when the graph is run.
-  int value() {
-    ids_.push_back(next_id());
-    return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
-  }
-  // An intermediate result that is never stored. Dense.
-  int virtual_tensor(DataType type, const Sizes& sizes) {
-    return add_tensor(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}, true, false);
-  }
+  int value() { return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, true); }
 
-  void matmul(int a, int b, int c) {
-    const Descriptor& what = keep(Kind::matmul).set(Attribute::matmul_precision, Type::data_type, DataType::f32).finalize();
-    operation(Kind::matmul_operation, {{Attribute::matmul_a, a}, {Attribute::matmul_b, b}, {Attribute::matmul_c, c}},
-              Attribute::matmul_of, what);
-  }
-  void pointwise(Pointwise mode, int x, int b, int y) {
-    operation(Kind::pointwise_operation, {{Attribute::pointwise_x, x}, {Attribute::pointwise_b, b}, {Attribute::pointwise_y, y}},
-              Attribute::pointwise_of, pointwise_mode(mode));
-  }
-  void pointwise(Pointwise mode, int x, int y) {
-    operation(Kind::pointwise_operation, {{Attribute::pointwise_x, x}, {Attribute::pointwise_y, y}}, Attribute::pointwise_of,
-              pointwise_mode(mode));
-  }
-  void reduction(Reduction how, int x, int y) {
-    const Descriptor& what = keep(Kind::reduction)
-                                 .set(Attribute::reduction_operator, Type::reduction_operator, how)
-                                 .set(Attribute::reduction_precision, Type::data_type, DataType::f32)
-                                 .finalize();
-    operation(Kind::reduction_operation, {{Attribute::reduction_x, x}, {Attribute::reduction_y, y}}, Attribute::reduction_of,
-              what);
+  // O = softmax(scale Q K^T) V over the last two dimensions (rows, columns of a head).
+  void attention(int q, int k, int v, int o, int scale) {
+    constexpr std::size_t first_version = 91301;  // 9.13.1
+    if (function<std::size_t()>("cudnnGetVersion")() < first_version)
+      throw Unsupported{"attention as one operation needs cuDNN 9.13.1 or later; install a newer one"};
+    operations_.emplace_back(Kind::attention_operation)
+        .set(Attribute::attention_q, tensors_[static_cast<std::size_t>(q)])
+        .set(Attribute::attention_k, tensors_[static_cast<std::size_t>(k)])
+        .set(Attribute::attention_v, tensors_[static_cast<std::size_t>(v)])
+        .set(Attribute::attention_o, tensors_[static_cast<std::size_t>(o)])
+        .set(Attribute::attention_scale, tensors_[static_cast<std::size_t>(scale)])
+        .finalize();
   }
 
   // After the last operation: takes the first engine of the library's heuristic (mode A) that accepts the graph.
   void plan() {
     std::vector<RawDescriptor> operations;
-    for (const std::size_t i : operations_) operations.push_back(kept_[i].raw());
+    for (const Descriptor& operation : operations_) operations.push_back(operation.raw());
     Descriptor graph{Kind::operation_graph};
     graph.set(Attribute::graph_operations, Type::descriptor, operations.data(), operations.size());
     graph.set(Attribute::graph_handle, Type::handle, handle_).finalize();
@@ -227,39 +179,18 @@ class Graph {
   }
 
  private:
-  std::int64_t next_id() const { return static_cast<std::int64_t>(tensors_.size()) + 1; }
-  Descriptor& keep(Kind kind) { return kept_.emplace_back(kind); }
-  const Descriptor& pointwise_mode(Pointwise mode) {
-    return keep(Kind::pointwise)
-        .set(Attribute::pointwise_mode, Type::pointwise_mode, mode)
-        .set(Attribute::pointwise_precision, Type::data_type, DataType::f32)
-        .finalize();
-  }
-
-  int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, bool is_virtual, bool is_value) {
-    const std::int64_t id = next_id();
+  int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, bool is_value) {
+    const auto id = static_cast<std::int64_t>(tensors_.size()) + 1;
+    ids_.push_back(id);
     tensors_.emplace_back(Kind::tensor)
         .set(Attribute::tensor_data_type, Type::data_type, type)
         .set(Attribute::tensor_sizes, Type::int64, sizes.data(), sizes.size())
         .set(Attribute::tensor_strides, Type::int64, strides.data(), strides.size())
         .set(Attribute::tensor_id, Type::int64, id)
         .set(Attribute::tensor_alignment, Type::int64, std::int64_t{16})
-        .set(Attribute::tensor_is_virtual, Type::boolean, is_virtual)
         .set(Attribute::tensor_is_value, Type::boolean, is_value)
         .finalize();
     return static_cast<int>(tensors_.size()) - 1;
-  }
-
-  struct Operand {
-    Attribute name;
-    int tensor;
-  };
-  void operation(Kind kind, std::initializer_list<Operand> operands, Attribute of, const Descriptor& what) {
-    const RawDescriptor raw = what.raw();  // the reference does not outlive the next line
-    Descriptor& result = keep(kind);
-    for (const Operand& operand : operands) result.set(operand.name, tensors_[static_cast<std::size_t>(operand.tensor)]);
-    result.set(of, Type::descriptor, raw).finalize();
-    operations_.push_back(kept_.size() - 1);
   }
 
   void accept(const Descriptor& configuration, std::string& why_not) {
@@ -285,9 +216,8 @@ class Graph {
 
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
-  std::vector<Descriptor> tensors_, kept_, plan_, pack_;  // plan_ and pack_: one each, when they exist
-  std::vector<std::size_t> operations_;                   // indices in kept_
-  std::vector<std::int64_t> ids_;                         // of tensors with addresses
+  std::vector<Descriptor> tensors_, operations_, plan_, pack_;  // plan_ and pack_: one each, when they exist
+  std::vector<std::int64_t> ids_;                               // of the tensors
   std::vector<const void*> pointers_;
   int (*set_stream_)(Handle, cudaStream_t) = function<int(Handle, cudaStream_t)>("cudnnSetStream");
   int (*execute_)(Handle, RawDescriptor,
