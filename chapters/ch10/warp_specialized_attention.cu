@@ -208,7 +208,8 @@ extern constinit const Pair warp_specialized_attention{
     .optimized = variants(
         {{.name = "wgmma_tma", .run = call<&WarpSpecializedAttention::wgmma<InOrder>>, .needs = {.max_sm = 90}},
          {.name = "wgmma_pingpong", .run = call<&WarpSpecializedAttention::wgmma<FullRescale>>, .needs = {.max_sm = 90}},
-         {.name = "deferred_rescale", .run = call<&WarpSpecializedAttention::wgmma<DeferredRescale>>, .needs = {.max_sm = 90}}}),
+         {.name = "deferred_rescale", .run = call<&WarpSpecializedAttention::wgmma<DeferredRescale>>, .needs = {.max_sm = 90}},
+         {.name = "query_in_registers", .run = call<&WarpSpecializedAttention::wgmma<KeptQueries>>, .needs = {.max_sm = 90}}}),
     .peers = variants({{.name = "cudnn",
                         .run = call<&WarpSpecializedAttention::cudnn>,
                         .prepare = call<&WarpSpecializedAttention::plan_cudnn>,
