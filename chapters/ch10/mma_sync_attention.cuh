@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention in one pass over K and V with the softmax kept online, on warp-level tensor core instructions, and the arithmetic of
+// that softmax. Heads of 128 columns lie one after the other, each with `length` rows, a multiple of 128.
+#pragma once
+#include <aisp/device/async_copy.cuh>
+#include <aisp/device/matrix.cuh>
+
+#include <cuda_bf16.h>
+
+#include <cstddef>
+
+namespace aisp::ch10::attention {
+
+using bf16 = __nv_bfloat16;
+constexpr int depth = 128;  // columns of a head
+// Exponents are taken to base 2; a score is a product of two rows over sqrt(depth).
+constexpr float score_scale = 0.088388347648318440f * 1.4426950408889634f;
+
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// What a thread knows of the two rows of a fragment that it has elements of: the rows l / 4 and l / 4 + 8. The maximum is the
+// row's, the sum is of the thread's own elements.
+struct Rows {
+  float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+};
+
+template <int count>
+__device__ __forceinline__ void row_maxima(const float (&scores)[count], float (&maximum)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float highest[2] = {scores[2 * half], scores[2 * half + 1]};
+#pragma unroll
+    for (int j = 4; j < count; j += 4) {
+      highest[0] = fmaxf(highest[0], scores[j + 2 * half]);
+      highest[1] = fmaxf(highest[1], scores[j + 2 * half + 1]);
+    }
+    maximum[half] = fmaxf(highest[0], highest[1]);
+    maximum[half] = fmaxf(maximum[half], __shfl_xor_sync(~0u, maximum[half], 1));
+    maximum[half] = fmaxf(maximum[half], __shfl_xor_sync(~0u, maximum[half], 2));
+  }
+}
+
+// `factor` is what earlier results must be multiplied by, because the maximum has grown.
+__device__ __forceinline__ void raise(Rows& rows, const float (&maximum)[2], float (&factor)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float raised = fmaxf(rows.maximum[half], maximum[half]);
+    factor[half] = exp2_approximate((rows.maximum[half] - raised) * score_scale);
+    rows.maximum[half] = raised;
+    rows.sum[half] *= factor[half];
+  }
+}
+
+template <int count>
+__device__ __forceinline__ void exponentials(float (&scores)[count], Rows& rows) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float offset = rows.maximum[half] * score_scale;
+#pragma unroll
+    for (int j = 2 * half; j < count; j += 4)
+#pragma unroll
+      for (int i = j; i < j + 2; ++i) {
+        scores[i] = exp2_approximate(fmaf(scores[i], score_scale, -offset));
+        rows.sum[half] += scores[i];
+      }
+  }
+}
+
+// Turns the scores of these rows into their exponentials.
+template <int count>
+__device__ __forceinline__ void online_softmax(float (&scores)[count], Rows& rows, float (&factor)[2]) {
+  float maximum[2];
+  row_maxima(scores, maximum);
+  raise(rows, maximum, factor);
+  exponentials(scores, rows);
+}
+
+// The same, but the maximum may be outgrown by up to 2^8 before anything is rescaled: what exponentials are taken relative to
+// cancels in the end, and neither fp32 nor bf16 loses bits by it. True if there is something to rescale.
+template <int count>
+__device__ __forceinline__ bool online_softmax_deferred(float (&scores)[count], Rows& rows, float (&factor)[2]) {
+  constexpr float slack = 8 / score_scale;
+  float maximum[2];
+  row_maxima(scores, maximum);
+  const bool outgrown = __any_sync(~0u, maximum[0] > rows.maximum[0] + slack || maximum[1] > rows.maximum[1] + slack);
+  if (outgrown) raise(rows, maximum, factor);
+  exponentials(scores, rows);
+  return outgrown;
+}
+
+template <int count>
+__device__ __forceinline__ void rescale(float (&rows)[count], const float (&factor)[2]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) rows[i] *= factor[i / 2 % 2];
+}
+
+// What the finished rows are multiplied by.
+__device__ __forceinline__ void reciprocals(const Rows& rows, float (&factor)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = rows.sum[half];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    factor[half] = 1 / sum;
+  }
+}
+
+// Rows of 16 columns as a left operand: the layout of the result of a product, narrowed.
+template <int count>
+__device__ __forceinline__ void narrow(unsigned (&operand)[4], const float (&rows)[count], int step) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) operand[i] = device::narrow_bf16(rows[8 * step + 2 * i], rows[8 * step + 2 * i + 1]);
+}
+
+namespace mma_sync {
+
+constexpr int threads = 128, query_rows = 128, keys = 64;
+constexpr int pitch = depth * 2;  // bytes
+constexpr int shared_bytes = (query_rows + 2 * keys) * pitch;
+
+__device__ __forceinline__ void multiply_add(float* sum, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The structure of FlashAttention-2: a warp owns 32 query rows, its scores never leave registers, K and V arrive by cp.async one
+// product ahead. The 16-byte chunk c of a row lies at c ^ (row % 8), so that ldmatrix meets no bank twice. mma.sync holds its
+// warp until it is done: exponentials hide only behind the products of the other block on the SM.
+static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16* q, const bf16* k, const bf16* v, bf16* o,
+                                                                      int length) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const std::size_t first_row = static_cast<std::size_t>(blockIdx.x) * query_rows;
+  const std::size_t first_key = first_row / length * length;
+  const int row = t / 16;  // this thread copies every eighth row
+  unsigned char* const to = memory + row * pitch + (t % 16 ^ row) * 16;
+  const std::size_t from = first_key * depth + row * depth + t % 16 * 8;
+  const auto copy = [&](unsigned char* shared, const bf16* global, int rows) {
+#pragma unroll
+    for (int i = 0; i < rows; i += 8) device::copy_async_16(shared + i * pitch, global + i * depth);
+    device::commit_copies();
+  };
+  copy(to, q + (first_row - first_key) * depth + from, query_rows);
+  k += from;
+  v += from;
+  copy(to + query_rows * pitch, k, keys);
+
+  // Two layouts of addresses: 16 rows times two chunks, and (K is read along its rows) two groups of eight rows times two chunks.
+  const int swizzled = (lane / 16 ^ lane % 8) * 16;
+  const std::uint32_t q_lane = device::shared_address(memory) + (warp * 32 + lane % 16) * pitch + swizzled;
+  const std::uint32_t k_lane =
+      device::shared_address(memory + query_rows * pitch) + (lane / 16 * 8 + lane % 8) * pitch + (lane / 8 % 2 ^ lane % 8) * 16;
+  const std::uint32_t v_lane = device::shared_address(memory + (query_rows + keys) * pitch) + lane % 16 * pitch + swizzled;
+  float sums[2][depth / 2] = {};
+  Rows rows[2];
+  for (int left = length; left > 0; left -= keys) {
+    device::wait_copies<0>();
+    __syncthreads();  // K is here, and nobody reads the last V any more
+    copy(to + (query_rows + keys) * pitch, v, keys);
+    v += keys * depth;
+    float scores[2][keys / 2] = {};
+#pragma unroll
+    for (int step = 0; step < depth / 16; ++step) {
+      unsigned x[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) device::load_matrices(x[i], (q_lane ^ step * 32) + i * 16 * pitch);
+#pragma unroll
+      for (int j = 0; j < keys / 16; ++j) {
+        unsigned y[4];
+        device::load_matrices(y, (k_lane ^ step * 32) + j * 16 * pitch);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) multiply_add(&scores[i % 2][8 * j + i / 2 * 4], x[i % 2], y[i / 2 * 2], y[i / 2 * 2 + 1]);
+      }
+    }
+    device::wait_copies<0>();
+    __syncthreads();  // V is here, and nobody reads K any more
+    k += keys * depth;
+    if (left > keys) copy(to + query_rows * pitch, k, keys);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float factor[2];
+      online_softmax(scores[i], rows[i], factor);
+      rescale(sums[i], factor);
+    }
+#pragma unroll
+    for (int step = 0; step < keys / 16; ++step) {
+      unsigned p[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) narrow(p[i], scores[i], step);
+#pragma unroll
+      for (int j = 0; j < depth / 16; ++j) {
+        unsigned y[4];
+        device::load_matrices_transposed(y, (v_lane ^ j * 32) + step * 16 * pitch);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) multiply_add(&sums[i % 2][8 * j + i / 2 * 4], p[i % 2], y[i / 2 * 2], y[i / 2 * 2 + 1]);
+      }
+    }
+  }
+
+  // Through the shared memory of the warp's own query rows, so that it writes whole rows of 256 bytes.
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float factor[2];
+    reciprocals(rows[i], factor);
+    rescale(sums[i], factor);
+#pragma unroll
+    for (int j = 0; j < depth / 4; ++j)
+      *reinterpret_cast<unsigned*>(memory + (warp * 32 + i * 16 + j % 2 * 8 + lane / 4) * pitch + (j / 2 ^ lane / 4) * 16 +
+                                   lane % 4 * 4) = device::narrow_bf16(sums[i][2 * j], sums[i][2 * j + 1]);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = warp * 32 + lane / 16; i < warp * 32 + 32; i += 2)
+    *reinterpret_cast<uint4*>(o + (first_row + i) * depth + lane % 16 * 8) =
+        *reinterpret_cast<const uint4*>(memory + i * pitch + (lane % 16 ^ i % 8) * 16);
+}
+
+}  // namespace mma_sync
+}  // namespace aisp::ch10::attention

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// O = softmax(Q K^T / sqrt(128)) V. Between its two products every score passes the exponential unit, which does one while the
+// tensor cores do 256 FLOPs: in turn, the exponentials of a tile take half as long as its products. wgmma runs while its warps do
+// something else. A first kernel leaves the overlap to chance: two warpgroups, fed by a producer warp, drift apart. In the second
+// they take turns, and each has its next product under way while it exponentiates. The others take work away: rescaling, and
+// reading the queries again. (The algorithm is the subject of ch18:flash_attention_forward.)
+#include <aisp/pair.hpp>
+#include <aisp/tensor_map.hpp>
+
+#include <algorithm>
+#include <memory>
+
+#include "attention_reference.hpp"
+#include "cudnn_attention.hpp"
+#include "mma_sync_attention.cuh"
+#include "wgmma_attention.cuh"
+
+namespace aisp::ch10 {
+namespace {
+
+using attention::bf16, attention::depth, attention::Consumer, attention::Rows, attention::Shared, attention::Step;
+using attention::consumers, attention::warpgroup, attention::query_rows, attention::block_rows, attention::keys;
+constexpr int threads = (1 + consumers) * warpgroup;
+
+// One after the other: scores, softmax, sums.
+struct InOrder {
+  __device__ __forceinline__ static void begin(int) {}
+  __device__ __forceinline__ static void end(int) {}
+  __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
+    Shared& shared = own.shared;
+    for (int tile = 0; tile < tiles; ++tile, ++own.step.count) {
+      const unsigned slot = own.step.slot(), parity = own.step.parity();
+      device::barrier_wait(&shared.k_full[slot], parity);
+      own.start_scores<false>(own.step);
+      device::wgmma_wait<0>();
+      device::wgmma_touch(own.scores);
+      own.release(&shared.k_empty[slot]);
+      float factor[2];
+      attention::online_softmax(own.scores, rows, factor);
+      own.narrow_scores();
+      attention::rescale(own.sums, factor);
+      device::barrier_wait(&shared.v_full[slot], parity);
+      own.start_sums(own.step);
+      device::wgmma_wait<0>();
+      device::wgmma_touch(own.sums);
+      own.release(&shared.v_empty[slot]);
+    }
+    own.release(&shared.q_empty);
+  }
+};
+
+// The scores of the next tile are started before the sums of this one, and both run while the exponentials of the next are taken.
+// A warpgroup starts its products when the other has started its own: while one exponentiates, the other's products run.
+// Deferred: sums are multiplied only when a row has outgrown its maximum by far, which after the first tiles is rare.
+template <bool deferred, bool kept_queries>
+struct PingPong {
+  __device__ __forceinline__ static void begin(int index) {
+    if (index == 1) device::named_barrier_arrive(1, consumers * warpgroup);
+  }
+  __device__ __forceinline__ static void end(int index) {
+    if (index == 0) device::named_barrier_sync(1, consumers * warpgroup);  // takes the last arrival
+  }
+  __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
+    Shared& shared = own.shared;
+    float factor[2];
+    if constexpr (kept_queries) own.keep_queries();
+    device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
+    own.start_scores<kept_queries>(own.step);
+    device::wgmma_wait<0>();
+    device::wgmma_touch(own.scores);
+    own.release(&shared.k_empty[own.step.slot()]);
+    if constexpr (kept_queries) own.release(&shared.q_empty);
+    attention::online_softmax(own.scores, rows, factor);
+    own.narrow_scores();
+    for (int tile = 1; tile < tiles; ++tile) {
+      const Step last = own.step;
+      ++own.step.count;
+      device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
+      device::named_barrier_sync(1 + own.index, consumers * warpgroup);
+      own.start_scores<kept_queries>(own.step);
+      device::barrier_wait(&shared.v_full[last.slot()], last.parity());
+      own.start_sums(last);
+      device::named_barrier_arrive(2 - own.index, consumers * warpgroup);
+      device::wgmma_wait<1>();
+      device::wgmma_touch(own.scores);
+      own.release(&shared.k_empty[own.step.slot()]);
+      bool outgrown = true;
+      if constexpr (deferred) outgrown = attention::online_softmax_deferred(own.scores, rows, factor);
+      else attention::online_softmax(own.scores, rows, factor);
+      device::wgmma_wait<0>();
+      device::wgmma_touch(own.sums);
+      own.release(&shared.v_empty[last.slot()]);
+      own.narrow_scores();
+      if (outgrown) attention::rescale(own.sums, factor);
+    }
+    if constexpr (!kept_queries) own.release(&shared.q_empty);
+    device::barrier_wait(&shared.v_full[own.step.slot()], own.step.parity());
+    own.start_sums(own.step);
+    device::wgmma_wait<0>();
+    device::wgmma_touch(own.sums);
+    own.release(&shared.v_empty[own.step.slot()]);
+    ++own.step.count;
+  }
+};
+
+using FullRescale = PingPong<false, false>;
+using DeferredRescale = PingPong<true, false>;
+using KeptQueries = PingPong<true, true>;
+
+template <class Schedule>
+__global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant__ attention::Maps maps, int blocks, int length) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  attention::initialize(shared);
+  if (threadIdx.x < warpgroup) {
+    device::give_up_registers<24>();
+    if (threadIdx.x == 0) attention::produce(shared, maps, blocks, length);
+  } else {
+    device::take_registers<240>();
+    Consumer own{shared, static_cast<int>(threadIdx.x) / warpgroup - 1, {}, {}, {}, {}};
+    Schedule::begin(own.index);
+    unsigned rounds = 0;
+    for (int block = blockIdx.x; block < blocks; block += gridDim.x, ++rounds) {
+      Rows rows;
+#pragma unroll
+      for (float& sum : own.sums) sum = 0;
+      device::barrier_wait(&shared.q_full, rounds % 2);
+      Schedule::rows_of_block(own, length / keys, rows);
+      own.store(maps.o, block * block_rows + own.index * query_rows, rows);
+    }
+    Schedule::end(own.index);
+    if (threadIdx.x % warpgroup == 0) device::wait_stores_read<0>();
+  }
+}
+
+class WarpSpecializedAttention final : public Workload {
+ public:
+  explicit WarpSpecializedAttention(Setup& setup)
+      : length_{setup.scaled(8192, 1024)},
+        q_{setup.input<bf16>(heads * length_ * depth, normal(0, 1), {.name = "q"})},
+        k_{setup.input<bf16>(heads * length_ * depth, normal(0, 1), {.name = "k"})},
+        v_{setup.input<bf16>(heads * length_ * depth, normal(0, 1), {.name = "v"})},
+        o_{setup.output<bf16>(heads * length_ * depth, {.name = "o"})},
+        cpus_{setup.cpus()} {
+    const auto map = [&](const bf16* data, unsigned rows) { return matrix_map_bf16(data, heads * length_, depth, rows, 64); };
+    maps_ = {map(q_, query_rows), map(k_, keys), map(v_, keys), map(o_, query_rows)};
+    const auto allow = [](auto kernel, std::size_t bytes) {
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    };
+    allow(attention::mma_sync::attention_kernel, attention::mma_sync::shared_bytes);
+    allow(wgmma_kernel<InOrder>, sizeof(Shared));
+    allow(wgmma_kernel<FullRescale>, sizeof(Shared));
+    allow(wgmma_kernel<DeferredRescale>, sizeof(Shared));
+    allow(wgmma_kernel<KeptQueries>, sizeof(Shared));
+    int device = 0;
+    check(cudaGetDevice(&device));
+    check(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device));
+  }
+
+  Cost cost() const override {
+    const auto length = static_cast<double>(length_);
+    return {.flops = 4 * heads * length * length * depth,
+            .math = Math::bf16,
+            .bytes = static_cast<double>(q_.bytes() + k_.bytes() + v_.bytes() + o_.bytes())};
+  }
+
+  void compute_reference(Launch&) override { reference_.keep(k_, cpus_); }
+  double expected(std::size_t index) const override { return reference_.output(index, q_, v_); }
+
+  void mma_sync(Launch& launch) {
+    const auto grid = static_cast<unsigned>(heads * length_ / attention::mma_sync::query_rows);
+    attention::mma_sync::
+        attention_kernel<<<grid, attention::mma_sync::threads, attention::mma_sync::shared_bytes, launch.stream>>>(
+            q_, k_, v_, o_, static_cast<int>(length_));
+    check(cudaGetLastError());
+  }
+  template <class Schedule>
+  void wgmma(Launch& launch) {
+    const int blocks = static_cast<int>(heads * length_ / block_rows);
+    wgmma_kernel<Schedule>
+        <<<std::min(blocks, sms_), threads, sizeof(Shared), launch.stream>>>(maps_, blocks, static_cast<int>(length_));
+    check(cudaGetLastError());
+  }
+  void plan_cudnn(Launch&) {
+    const auto length = static_cast<std::int64_t>(length_);
+    if (!cudnn_) cudnn_ = std::make_unique<shared::CudnnAttention>(batch, heads / batch, length, depth);
+  }
+  void cudnn(Launch& launch) { cudnn_->run(launch.stream, q_, k_, v_, o_); }
+
+ private:
+  static constexpr std::size_t batch = 2, heads = 32;  // 16 of each of two sequences
+
+  std::size_t length_;
+  Input<bf16> q_, k_, v_;
+  Output<bf16> o_;
+  int cpus_, sms_ = 1;
+  attention::Maps maps_{};
+  shared::AttentionReference reference_{heads, length_, depth};
+  std::unique_ptr<shared::CudnnAttention> cudnn_;
+};
+
+}  // namespace
+
+extern constinit const Pair warp_specialized_attention{
+    .teaches = "exponentials must hide under the products: one warpgroup exponentiates while the other's wgmma runs",
+    .make = make<WarpSpecializedAttention>,
+    .baseline = {.name = "mma_sync", .run = call<&WarpSpecializedAttention::mma_sync>},
+    .optimized = variants(
+        {{.name = "wgmma_tma", .run = call<&WarpSpecializedAttention::wgmma<InOrder>>, .needs = {.max_sm = 90}},
+         {.name = "wgmma_pingpong", .run = call<&WarpSpecializedAttention::wgmma<FullRescale>>, .needs = {.max_sm = 90}},
+         {.name = "deferred_rescale", .run = call<&WarpSpecializedAttention::wgmma<DeferredRescale>>, .needs = {.max_sm = 90}},
+         {.name = "query_in_registers", .run = call<&WarpSpecializedAttention::wgmma<KeptQueries>>, .needs = {.max_sm = 90}}}),
+    .peers = variants({{.name = "cudnn",
+                        .run = call<&WarpSpecializedAttention::cudnn>,
+                        .prepare = call<&WarpSpecializedAttention::plan_cudnn>,
+                        .needs = {.libraries = {Library::cudnn}}}}),
+    .bound = Bound::compute,
+    // Weights and results are rounded to bf16 once each: 1.6e-3 twice.
+    .tolerance = within(5e-3),
+    .needs = {.min_sm = 90},
+    .reference_samples = 1024,
+};
+
+}  // namespace aisp::ch10

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuDNN's graphs, opened at run time: nothing of it is linked, and no header of it is needed. A variant that uses them says
+// `.needs = {.libraries = {Library::cudnn}}`. Types, names and numbers are those of the backend API (NVIDIA cuDNN backend API
+// reference, version 9), as far as they are used.
+#pragma once
+#include <aisp/check.hpp>
+#include <aisp/library.hpp>
+
+#include <array>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace aisp::cudnn {
+
+enum class DataType : int { f32 = 0, f16 = 2, bf16 = 9 };  // cudnnDataType_t
+// cudnnBackendDescriptorType_t
+enum class Kind : int {
+  engine_configuration = 3,
+  heuristic = 4,
+  plan = 5,
+  operation_graph = 15,
+  variant_pack = 16,
+  tensor = 17,
+  attention_operation = 41
+};
+
+// cudnnBackendAttributeType_t
+enum class Type : int { handle = 0, data_type = 1, boolean = 2, int64 = 3, pointer = 6, heuristic_mode = 8, descriptor = 15 };
+
+// cudnnBackendAttributeName_t
+enum class Attribute : int {
+  heuristic_mode = 200,
+  heuristic_graph = 201,
+  heuristic_results = 202,
+  plan_handle = 400,
+  plan_configuration = 401,
+  plan_workspace_bytes = 402,
+  graph_handle = 800,
+  graph_operations = 801,
+  tensor_alignment = 900,
+  tensor_data_type = 901,
+  tensor_sizes = 902,
+  tensor_strides = 903,
+  tensor_id = 906,
+  tensor_is_value = 908,
+  pack_ids = 1000,
+  pack_pointers = 1001,
+  pack_workspace = 1003,
+  attention_q = 2800,
+  attention_k = 2801,
+  attention_v = 2802,
+  attention_o = 2803,
+  attention_scale = 2805
+};
+
+using Handle = void*;
+using RawDescriptor = void*;
+
+template <class F>
+F* function(const char* name) {
+  return SharedLibrary::open(Library::cudnn).function<F>(name);
+}
+
+inline void check(int status, const char* what) {
+  if (status == 0) return;
+  constexpr int not_supported = 3000, internal_error = 4000;
+  std::array<char, 256> detail{};
+  function<void(char*, std::size_t)>("cudnnGetLastErrorString")(detail.data(), detail.size());
+  const std::string message = std::string{"cuDNN status "} + std::to_string(status) + " from " + what + ": " + detail.data();
+  if (status >= not_supported && status < internal_error) throw Unsupported{message};
+  throw std::runtime_error{message};
+}
+
+// cudnnBackendDescriptor_t, destroyed with this object.
+class Descriptor {
+ public:
+  explicit Descriptor(Kind kind) {
+    check(function<int(Kind, RawDescriptor*)>("cudnnBackendCreateDescriptor")(kind, &raw_), "cudnnBackendCreateDescriptor");
+  }
+  ~Descriptor() {
+    if (raw_ != nullptr) function<int(RawDescriptor)>("cudnnBackendDestroyDescriptor")(raw_);
+  }
+  Descriptor(Descriptor&& other) noexcept : raw_{other.raw_} { other.raw_ = nullptr; }
+  Descriptor& operator=(Descriptor&&) = delete;
+
+  RawDescriptor raw() const { return raw_; }
+
+  template <class Value>
+  Descriptor& set(Attribute name, Type type, const Value* values, std::size_t count) {
+    check(function<int(RawDescriptor, Attribute, Type, std::int64_t, const void*)>("cudnnBackendSetAttribute")(
+              raw_, name, type, static_cast<std::int64_t>(count), values),
+          ("setting attribute " + std::to_string(static_cast<int>(name))).c_str());
+    return *this;
+  }
+  template <class Value>
+  Descriptor& set(Attribute name, Type type, const Value& value) {
+    return set(name, type, &value, 1);
+  }
+  Descriptor& set(Attribute name, const Descriptor& value) { return set(name, Type::descriptor, value.raw_); }
+  Descriptor& finalize() {
+    check(function<int(RawDescriptor)>("cudnnBackendFinalize")(raw_), "cudnnBackendFinalize");
+    return *this;
+  }
+  // Writes up to `count` values and returns how many there are.
+  template <class Value>
+  std::int64_t get(Attribute name, Type type, Value* values, std::int64_t count) const {
+    std::int64_t found = 0;
+    check(function<int(RawDescriptor, Attribute, Type, std::int64_t, std::int64_t*, void*)>("cudnnBackendGetAttribute")(
+              raw_, name, type, count, &found, values),
+          ("reading attribute " + std::to_string(static_cast<int>(name))).c_str());
+    return found;
+  }
+
+ private:
+  RawDescriptor raw_ = nullptr;
+};
+
+using Sizes = std::array<std::int64_t, 4>;
+
+// A graph of operations on four-dimensional tensors. Tensors are numbered in the order of their declaration; run() takes their
+// addresses in that order.
+class Graph {
+ public:
+  Graph() { check(function<int(Handle*)>("cudnnCreate")(&handle_), "cudnnCreate"); }
+  ~Graph() {
+    cudaFree(workspace_);
+    function<int(Handle)>("cudnnDestroy")(handle_);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, false); }
+  // One fp32 in host memory, read when the graph is run.
+  int value() { return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, true); }
+
+  // O = softmax(scale Q K^T) V over the last two dimensions (rows, columns of a head).
+  void attention(int q, int k, int v, int o, int scale) {
+    constexpr std::size_t first_version = 91301;  // 9.13.1
+    if (function<std::size_t()>("cudnnGetVersion")() < first_version)
+      throw Unsupported{"attention as one operation needs cuDNN 9.13.1 or later; install a newer one"};
+    operations_.emplace_back(Kind::attention_operation)
+        .set(Attribute::attention_q, tensors_[static_cast<std::size_t>(q)])
+        .set(Attribute::attention_k, tensors_[static_cast<std::size_t>(k)])
+        .set(Attribute::attention_v, tensors_[static_cast<std::size_t>(v)])
+        .set(Attribute::attention_o, tensors_[static_cast<std::size_t>(o)])
+        .set(Attribute::attention_scale, tensors_[static_cast<std::size_t>(scale)])
+        .finalize();
+  }
+
+  // After the last operation: takes the first engine of the library's heuristic (mode A) that accepts the graph.
+  void plan() {
+    std::vector<RawDescriptor> operations;
+    for (const Descriptor& operation : operations_) operations.push_back(operation.raw());
+    Descriptor graph{Kind::operation_graph};
+    graph.set(Attribute::graph_operations, Type::descriptor, operations.data(), operations.size());
+    graph.set(Attribute::graph_handle, Type::handle, handle_).finalize();
+    constexpr int mode_a = 3;
+    Descriptor heuristic{Kind::heuristic};
+    heuristic.set(Attribute::heuristic_graph, graph).set(Attribute::heuristic_mode, Type::heuristic_mode, mode_a).finalize();
+    std::vector<Descriptor> candidates;
+    for (int i = 0; i < 8; ++i) candidates.emplace_back(Kind::engine_configuration);
+    std::vector<RawDescriptor> raw;
+    for (const Descriptor& candidate : candidates) raw.push_back(candidate.raw());
+    const std::int64_t found = heuristic.get(Attribute::heuristic_results, Type::descriptor, raw.data(), 8);
+    std::string why = "its heuristic names none";
+    for (std::int64_t i = 0; i < found && i < 8 && plan_.empty(); ++i) accept(candidates[static_cast<std::size_t>(i)], why);
+    if (plan_.empty()) throw Unsupported{"cuDNN has no engine for this graph: " + why};
+    std::int64_t bytes = 0;
+    plan_[0].get(Attribute::plan_workspace_bytes, Type::int64, &bytes, 1);
+    if (bytes > 0) aisp::check(cudaMalloc(&workspace_, static_cast<std::size_t>(bytes)));
+  }
+
+  void run(cudaStream_t stream, std::initializer_list<const void*> pointers) {
+    if (pack_.empty() || pointers_ != std::vector<const void*>{pointers}) bind(pointers);
+    check(set_stream_(handle_, stream), "cudnnSetStream");
+    check(execute_(handle_, plan_[0].raw(), pack_[0].raw()), "cudnnBackendExecute");
+  }
+
+ private:
+  int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, bool is_value) {
+    const auto id = static_cast<std::int64_t>(tensors_.size()) + 1;
+    ids_.push_back(id);
+    tensors_.emplace_back(Kind::tensor)
+        .set(Attribute::tensor_data_type, Type::data_type, type)
+        .set(Attribute::tensor_sizes, Type::int64, sizes.data(), sizes.size())
+        .set(Attribute::tensor_strides, Type::int64, strides.data(), strides.size())
+        .set(Attribute::tensor_id, Type::int64, id)
+        .set(Attribute::tensor_alignment, Type::int64, std::int64_t{16})
+        .set(Attribute::tensor_is_value, Type::boolean, is_value)
+        .finalize();
+    return static_cast<int>(tensors_.size()) - 1;
+  }
+
+  void accept(const Descriptor& configuration, std::string& why_not) {
+    Descriptor plan{Kind::plan};
+    try {
+      plan.set(Attribute::plan_handle, Type::handle, handle_).set(Attribute::plan_configuration, configuration).finalize();
+    } catch (const std::exception& refusal) {
+      why_not = refusal.what();
+      return;  // the next engine may accept what this one does not
+    }
+    plan_.push_back(std::move(plan));
+  }
+
+  void bind(std::initializer_list<const void*> pointers) {
+    pointers_ = pointers;
+    pack_.clear();
+    pack_.emplace_back(Kind::variant_pack)
+        .set(Attribute::pack_pointers, Type::pointer, pointers_.data(), pointers_.size())
+        .set(Attribute::pack_ids, Type::int64, ids_.data(), ids_.size())
+        .set(Attribute::pack_workspace, Type::pointer, workspace_)
+        .finalize();
+  }
+
+  Handle handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::vector<Descriptor> tensors_, operations_, plan_, pack_;  // plan_ and pack_: one each, when they exist
+  std::vector<std::int64_t> ids_;                               // of the tensors
+  std::vector<const void*> pointers_;
+  int (*set_stream_)(Handle, cudaStream_t) = function<int(Handle, cudaStream_t)>("cudnnSetStream");
+  int (*execute_)(Handle, RawDescriptor,
+                  RawDescriptor) = function<int(Handle, RawDescriptor, RawDescriptor)>("cudnnBackendExecute");
+};
+
+}  // namespace aisp::cudnn
