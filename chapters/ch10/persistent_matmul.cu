@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// C = A B in bf16, 16384 x 8192 with K = 2048: 4,096 tiles of 128 x 256. With one block a tile, every tile begins with an empty
+// ring and ends with stores under which no tensor core works, and the 132 tiles that run at once lie in four rows: all of B
+// passes through L2 for every four rows of tiles. One block per SM walks over its tiles instead: its producer loads the next
+// while the consumers still store the last, and it can take them in an order of its own, in bands of eight rows.
+#include "gemm_workload.hpp"
+#include "persistent_gemm.cuh"
+
+namespace aisp::ch10 {
+namespace {
+
+using persistent_gemm::TileOrder, persistent_gemm::direct_store_kernel;
+using Ring = wgmma_gemm::Ring<persistent_gemm::tile_m, 256, 4>;
+
+class PersistentMatmul final : public GemmWorkload {
+ public:
+  explicit PersistentMatmul(Setup& setup)
+      : GemmWorkload{setup, 16384, 8192, 2048},
+        a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
+        b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)} {
+    check(cudaFuncSetAttribute(direct_store_kernel<Ring>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Ring)));
+  }
+
+  void block_per_tile(Launch& launch) { multiply(launch, 1, ~0u); }
+  void persistent(Launch& launch) { multiply(launch, 1, blocks_); }
+  void persistent_grouped(Launch& launch) { multiply(launch, 8, blocks_); }
+
+ private:
+  void multiply(Launch& launch, int band, unsigned most_blocks) {
+    const TileOrder order{m_, n_, Ring::tile_m, Ring::tile_n, band};
+    const unsigned blocks = std::min(static_cast<unsigned>(order.count()), most_blocks);
+    direct_store_kernel<Ring><<<blocks, persistent_gemm::threads, sizeof(Ring), launch.stream>>>(
+        a_map_, b_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
+    check(cudaGetLastError());
+  }
+
+  CUtensorMap a_map_, b_map_;
+  unsigned blocks_ = persistent_gemm::multiprocessors();
+};
+
+}  // namespace
+
+extern constinit const Pair persistent_matmul{
+    .teaches =
+        "one block per SM walks all tiles: the next one's loads hide under the last one's stores, in an order that suits L2",
+    .make = make<PersistentMatmul>,
+    .baseline = {.name = "block_per_tile", .run = call<&PersistentMatmul::block_per_tile>},
+    .optimized = variants({{.name = "persistent", .run = call<&PersistentMatmul::persistent>},
+                           {.name = "persistent_grouped", .run = call<&PersistentMatmul::persistent_grouped>}}),
+    .peers = cublas_peer,
+    .bound = Bound::compute,
+    // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
+    .tolerance = within(4e-3),
+    .needs = {.min_sm = 90, .max_sm = 90},
+};
+
+}  // namespace aisp::ch10
