@@ -11,21 +11,17 @@ namespace {
 using namespace persistent_gemm;
 constexpr unsigned ranks = 2;
 constexpr std::uint16_t both = 0b11;
-constexpr int buffers = 2;  // boxes of staging a warp
+constexpr int band = 8;  // rows of pairs of tiles
 
 using Narrow = wgmma_gemm::Ring<tile_m, 128, 6>;
 using Wide = wgmma_gemm::Ring<tile_m, 256, 4>;
-
-// The ring, and behind it 4 KiB of staging for each of the eight consumer warps.
-template <class R, bool by_tma>
-constexpr unsigned shared_bytes = sizeof(R) + (by_tma ? 8 * buffers * box_bytes : 0);
 
 // Fills the next stage of this block, and half of B's part of the other's: both blocks of the cluster have the same columns. A
 // stage is free when the consumers of both blocks have left it, since the copy writes to both.
 template <class R>
 __device__ __forceinline__ void load_shared_stage(R& ring, Cursor<R>& at, const CUtensorMap* a, const CUtensorMap* half_b, int m,
                                                   int n, int k, unsigned rank) {
-  device::barrier_wait_cluster(&ring.empty[at.stage], at.phase ^ 1);
+  device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);
   device::barrier_arrive_expect(&ring.full[at.stage], R::stage_bytes);
   device::tensor_load_2d(ring.a[at.stage], a, k, m, &ring.full[at.stage]);
   device::tensor_load_3d_multicast(ring.b[at.stage] + rank * (R::tile_n / 2 * tile_k), half_b, 0, k,
@@ -33,7 +29,8 @@ __device__ __forceinline__ void load_shared_stage(R& ring, Cursor<R>& at, const 
   at.next();
 }
 
-// multiply_tile with a stage given back to both blocks, by one thread each.
+// multiply_tile with a stage given back to both blocks, by one thread each. They have only read it, so there is nothing to
+// release.
 template <class R>
 __device__ __forceinline__ void multiply_shared_tile(R& ring, Cursor<R>& at, int first_row, int steps,
                                                      float (&sums)[R::tile_n / 2]) {
@@ -46,17 +43,17 @@ __device__ __forceinline__ void multiply_shared_tile(R& ring, Cursor<R>& at, int
     wgmma_gemm::multiply_stage(ring, at.stage, first_row, sums, step > 0);
     device::wgmma_commit();
     device::wgmma_wait<1>();
-    if (t < ranks && previous >= 0) device::barrier_arrive_remote(&ring.empty[previous], t);
+    if (t < ranks && previous >= 0) device::barrier_arrive_remote_relaxed(&ring.empty[previous], t);
     previous = at.stage;
     at.next();
   }
   device::wgmma_wait<0>();
   device::wgmma_touch(sums);
-  if (t < ranks) device::barrier_arrive_remote(&ring.empty[previous], t);
+  if (t < ranks) device::barrier_arrive_remote_relaxed(&ring.empty[previous], t);
 }
 
 // A cluster computes two tiles, one above the other: `order` counts such pairs.
-template <class R, bool by_tma>
+template <class R, class Store>
 __global__ __launch_bounds__(threads, 1) void multicast_kernel(const __grid_constant__ CUtensorMap a,
                                                                const __grid_constant__ CUtensorMap half_b,
                                                                const __grid_constant__ CUtensorMap c_boxes, bf16* c, int n, int k,
@@ -85,12 +82,10 @@ __global__ __launch_bounds__(threads, 1) void multicast_kernel(const __grid_cons
     for (int tile = first; tile < tiles; tile += stride) {
       multiply_shared_tile(ring, at, warpgroup * 64, k / tile_k, sums);
       const auto [row, column] = order[tile];
-      const int top = (row * static_cast<int>(ranks) + static_cast<int>(rank)) * tile_m, left = column * R::tile_n;
-      if constexpr (by_tma)
-        store_by_tma<buffers>(sums, memory + sizeof(R) + warp * (buffers * box_bytes), &c_boxes, top + warp * box_rows, left);
-      else wgmma_gemm::store_sums(sums, c, n, top + warpgroup * 64, left);
+      const int top = (row * static_cast<int>(ranks) + static_cast<int>(rank)) * tile_m;
+      Store::put(sums, memory + sizeof(R) + warp * Store::staging_bytes, c_boxes, {c, n, top + warp * 16, column * R::tile_n});
     }
-    if (by_tma && device::lane_index() == 0) device::wait_stores_read<0>();  // TMA still reads this block's shared memory
+    if constexpr (Store::asynchronous) device::wait_stores_read<0>();  // they still read this block's shared memory
   }
   device::cluster_sync();  // the other block's loads and arrivals still come here
 }
@@ -104,38 +99,39 @@ class ClusterMulticast final : public GemmWorkload {
         b_128_{wgmma_gemm::b_map(b_, k_, n_, 128)},
         c_map_{c_map(c_, m_, n_)} {
     constexpr auto limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    check(cudaFuncSetAttribute(direct_store_kernel<Narrow>, limit, sizeof(Narrow)));
-    check(cudaFuncSetAttribute(multicast_kernel<Narrow, false>, limit, shared_bytes<Narrow, false>));
-    check(cudaFuncSetAttribute(multicast_kernel<Wide, true>, limit, shared_bytes<Wide, true>));
+    allow_shared_memory<Narrow, DirectStore>();
+    check(cudaFuncSetAttribute(multicast_kernel<Narrow, DirectStore>, limit, shared_bytes<Narrow, DirectStore>));
+    check(cudaFuncSetAttribute(multicast_kernel<Wide, TmaStore<2>>, limit, shared_bytes<Wide, TmaStore<2>>));
   }
 
   void own_loads(Launch& launch) {
-    const TileOrder order{m_, n_, tile_m, Narrow::tile_n, 16};
-    direct_store_kernel<Narrow>
-        <<<std::min(static_cast<unsigned>(order.count()), multiprocessors()), threads, sizeof(Narrow), launch.stream>>>(
-            a_map_, b_128_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
+    const TileOrder order{m_, n_, tile_m, Narrow::tile_n, band * static_cast<int>(ranks)};
+    const unsigned blocks = std::min(static_cast<unsigned>(order.count()), blocks_);
+    persistent_kernel<Narrow, DirectStore><<<blocks, threads, shared_bytes<Narrow, DirectStore>, launch.stream>>>(
+        a_map_, b_128_, c_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
     check(cudaGetLastError());
   }
-  void multicast_2x1(Launch& launch) { multicast<Narrow, false>(launch, b_64_); }
-  void multicast_2x1_wide(Launch& launch) { multicast<Wide, true>(launch, b_128_); }
+  void multicast_2x1(Launch& launch) { multicast<Narrow, DirectStore>(launch, b_64_); }
+  void multicast_2x1_wide(Launch& launch) { multicast<Wide, TmaStore<2>>(launch, b_128_); }
 
  private:
-  template <class R, bool by_tma>
+  template <class R, class Store>
   void multicast(Launch& launch, const CUtensorMap& half_b) {
-    const TileOrder order{m_, n_, ranks * tile_m, R::tile_n, 8};
-    const unsigned clusters = std::min(static_cast<unsigned>(order.count()), multiprocessors() / ranks);
+    const TileOrder order{m_, n_, tile_m * static_cast<int>(ranks), R::tile_n, band};
+    const unsigned clusters = std::min(static_cast<unsigned>(order.count()), blocks_ / ranks);
     cudaLaunchAttribute cluster{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
     const cudaLaunchConfig_t config{.gridDim = clusters * ranks,
                                     .blockDim = threads,
-                                    .dynamicSmemBytes = shared_bytes<R, by_tma>,
+                                    .dynamicSmemBytes = shared_bytes<R, Store>,
                                     .stream = launch.stream,
                                     .attrs = &cluster,
                                     .numAttrs = 1};
-    check(cudaLaunchKernelEx(&config, multicast_kernel<R, by_tma>, a_map_, half_b, c_map_, c_.get(), static_cast<int>(n_),
+    check(cudaLaunchKernelEx(&config, multicast_kernel<R, Store>, a_map_, half_b, c_map_, c_.get(), static_cast<int>(n_),
                              static_cast<int>(k_), order));
   }
 
-  CUtensorMap a_map_, b_64_, b_128_, c_map_;
+  CUtensorMap a_map_, b_64_, b_128_, c_map_;  // b_64_: boxes of 64 columns of B; b_128_: of 128
+  unsigned blocks_ = multiprocessors();
 };
 
 }  // namespace

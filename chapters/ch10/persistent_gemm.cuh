@@ -43,37 +43,65 @@ struct TileOrder {
   }
 };
 
-// Block i computes the tiles i, i + gridDim.x, ...: with as many blocks as tiles it is the kernel that is not persistent. The
-// ring runs on from tile to tile, so that the next tile's loads are under way while the consumers store.
-template <class R>
-static __global__ __launch_bounds__(threads, 1) void direct_store_kernel(const __grid_constant__ CUtensorMap a,
-                                                                         const __grid_constant__ CUtensorMap b, bf16* c, int n,
-                                                                         int k, TileOrder order) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  R& ring = *reinterpret_cast<R*>(memory);
-  if (threadIdx.x == 0) ring.init(2);
-  __syncthreads();
+// Where a warp's sums go: the first row and column, in a matrix of n columns.
+struct Target {
+  bf16* c;
+  int n, row, column;
+  __device__ bf16* at(int down, int right) const { return c + static_cast<std::size_t>(row + down) * n + column + right; }
+};
 
-  Cursor<R> at;
-  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup_threads, 0), tiles = order.count();
-  if (warpgroup == 2) {
-    device::give_up_registers<producer_registers>();
-    if (threadIdx.x % warpgroup_threads != 0) return;
-    for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
-      const auto [row, column] = order[tile];
-      for (int depth = 0; depth < k; depth += tile_k)
-        wgmma_gemm::load_stage(ring, at, &a, &b, row * tile_m, column * R::tile_n, depth);
+// As wgmma leaves them: a thread stores pairs of neighbours, an instruction 16 bytes in each of eight rows.
+struct DirectStore {
+  static constexpr unsigned staging_bytes = 0;
+  static constexpr bool asynchronous = false;
+  template <int count>
+  static __device__ __forceinline__ void put(const float (&sums)[count], unsigned char*, const CUtensorMap&, const Target& to) {
+    const int lane = static_cast<int>(device::lane_index());
+    bf16* const upper = to.at(lane / 4, lane % 4 * 2);
+    bf16* const lower = to.at(lane / 4 + 8, lane % 4 * 2);
+#pragma unroll
+    for (int j = 0; j < count / 4; ++j) {
+      *reinterpret_cast<unsigned*>(upper + j * 8) = device::narrow_bf16(sums[4 * j], sums[4 * j + 1]);
+      *reinterpret_cast<unsigned*>(lower + j * 8) = device::narrow_bf16(sums[4 * j + 2], sums[4 * j + 3]);
     }
-    return;
   }
-  device::take_registers<consumer_registers>();
-  float sums[R::tile_n / 2];
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
-    wgmma_gemm::multiply_tile(ring, at, warpgroup * 64, k / tile_k, sums);
-    const auto [row, column] = order[tile];
-    wgmma_gemm::store_sums(sums, c, n, row * tile_m + warpgroup * 64, column * R::tile_n);
+};
+
+// The four threads that share a row trade words first, so that each has 16 neighbouring bytes: an instruction stores 64 bytes in
+// each of eight rows, whole sectors.
+struct QuadStore {
+  static constexpr unsigned staging_bytes = 0;
+  static constexpr bool asynchronous = false;
+
+  // Lane q of four gives its word j to lane j and gets that lane's word q.
+  static __device__ __forceinline__ uint4 transpose(uint4 w, bool odd, bool high) {
+    const auto swap = [](unsigned& low_word, unsigned& high_word, bool second, int distance) {
+      const unsigned got = __shfl_xor_sync(~0u, second ? low_word : high_word, distance);
+      (second ? low_word : high_word) = got;
+    };
+    swap(w.x, w.y, odd, 1);
+    swap(w.z, w.w, odd, 1);
+    swap(w.x, w.z, high, 2);
+    swap(w.y, w.w, high, 2);
+    return w;
   }
-}
+  template <int count>
+  static __device__ __forceinline__ void put(const float (&sums)[count], unsigned char*, const CUtensorMap&, const Target& to) {
+    const int lane = static_cast<int>(device::lane_index());
+    const bool odd = lane % 2 != 0, high = lane % 4 >= 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      bf16* const row = to.at(lane / 4 + half * 8, lane % 4 * 8);
+#pragma unroll
+      for (int j = 0; j < count / 16; ++j) {
+        const float* const s = sums + 16 * j + 2 * half;
+        *reinterpret_cast<uint4*>(row + j * 32) = transpose({device::narrow_bf16(s[0], s[1]), device::narrow_bf16(s[4], s[5]),
+                                                             device::narrow_bf16(s[8], s[9]), device::narrow_bf16(s[12], s[13])},
+                                                            odd, high);
+      }
+    }
+  }
+};
 
 // Staging of one warp's sums: boxes of 16 rows of 64 columns, 128 bytes a row, swizzled as TMA has it, so that neither stmatrix
 // nor what reads the rows meets a bank twice.
@@ -93,25 +121,73 @@ __device__ __forceinline__ void stage_box(const float (&sums)[count], int first,
   }
 }
 
-// A warp's 16 rows to global memory by TMA, box by box through `buffers` boxes in shared memory at `staging`. A box is waited
-// for when its place is needed again, and that of the tile's first boxes is one tile later. A warp is on its own here: it
-// fences and meets no other.
-template <int buffers, int count>
-__device__ __forceinline__ void store_by_tma(const float (&sums)[count], unsigned char* staging, const CUtensorMap* c, int row,
-                                             int column) {
-  const bool leader = device::lane_index() == 0;
+// By TMA, box by box through `buffers` boxes of staging. A box is waited for when its place is needed again; that of the tile's
+// last boxes is one tile later. A warp is on its own here: it fences and meets no other.
+template <int buffers>
+struct TmaStore {
+  static constexpr unsigned staging_bytes = buffers * box_bytes;
+  static constexpr bool asynchronous = true;
+  template <int count>
+  static __device__ __forceinline__ void put(const float (&sums)[count], unsigned char* staging, const CUtensorMap& c_boxes,
+                                             const Target& to) {
+    const bool leader = device::lane_index() == 0;
 #pragma unroll
-  for (int box = 0; box < count / 32; ++box) {
-    unsigned char* const at = staging + box % buffers * box_bytes;
-    if (leader) device::wait_stores_read<buffers - 1>();
-    __syncwarp();
-    stage_box(sums, box * 32, device::shared_address(at));
-    device::fence_proxy_async_shared();
-    __syncwarp();
-    if (!leader) continue;
-    device::tensor_store_2d(c, column + box * box_columns, row, at);
-    device::commit_stores();
+    for (int box = 0; box < count / 32; ++box) {
+      unsigned char* const at = staging + box % buffers * box_bytes;
+      if (leader) device::wait_stores_read<buffers - 1>();
+      __syncwarp();
+      stage_box(sums, box * 32, device::shared_address(at));
+      device::fence_proxy_async_shared();
+      __syncwarp();
+      if (!leader) continue;
+      device::tensor_store_2d(&c_boxes, to.column + box * box_columns, to.row, at);
+      device::commit_stores();
+    }
   }
+};
+
+// Block i computes the tiles i, i + gridDim.x, ...: with as many blocks as tiles it is the kernel that is not persistent. The
+// ring runs on from tile to tile, so that the next tile's loads are under way while the consumers store. Store::put takes a
+// warp's 16 rows of sums to C, through Store::staging_bytes a warp behind the ring.
+template <class R, class Store>
+constexpr unsigned shared_bytes = sizeof(R) + 8 * Store::staging_bytes;
+
+template <class R, class Store>
+static __global__ __launch_bounds__(threads, 1) void persistent_kernel(const __grid_constant__ CUtensorMap a,
+                                                                       const __grid_constant__ CUtensorMap b,
+                                                                       const __grid_constant__ CUtensorMap c_boxes, bf16* c,
+                                                                       int n, int k, TileOrder order) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  R& ring = *reinterpret_cast<R*>(memory);
+  if (threadIdx.x == 0) ring.init(2);
+  __syncthreads();
+
+  Cursor<R> at;
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0), warpgroup = warp / 4, tiles = order.count();
+  if (warpgroup == 2) {
+    device::give_up_registers<producer_registers>();
+    if (threadIdx.x % warpgroup_threads != 0) return;
+    for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
+      const auto [row, column] = order[tile];
+      for (int depth = 0; depth < k; depth += tile_k)
+        wgmma_gemm::load_stage(ring, at, &a, &b, row * tile_m, column * R::tile_n, depth);
+    }
+    return;
+  }
+  device::take_registers<consumer_registers>();
+  float sums[R::tile_n / 2];
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
+    wgmma_gemm::multiply_tile(ring, at, warpgroup * 64, k / tile_k, sums);
+    const auto [row, column] = order[tile];
+    Store::put(sums, memory + sizeof(R) + warp * Store::staging_bytes, c_boxes,
+               {c, n, row * tile_m + warp * 16, column * R::tile_n});
+  }
+  if constexpr (Store::asynchronous) device::wait_stores_read<0>();  // they still read this block's shared memory
+}
+
+template <class R, class Store>
+void allow_shared_memory() {
+  check(cudaFuncSetAttribute(persistent_kernel<R, Store>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<R, Store>));
 }
 
 inline CUtensorMap c_map(const bf16* c, std::size_t m, std::size_t n) { return matrix_map_bf16(c, m, n, box_rows, box_columns); }

@@ -9,33 +9,34 @@
 namespace aisp::ch10 {
 namespace {
 
-using persistent_gemm::TileOrder, persistent_gemm::direct_store_kernel;
-using Ring = wgmma_gemm::Ring<persistent_gemm::tile_m, 256, 4>;
+using namespace persistent_gemm;
+using Ring = wgmma_gemm::Ring<tile_m, 256, 4>;
+using Store = QuadStore;
 
 class PersistentMatmul final : public GemmWorkload {
  public:
   explicit PersistentMatmul(Setup& setup)
       : GemmWorkload{setup, 16384, 8192, 2048},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
-        b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)} {
-    check(cudaFuncSetAttribute(direct_store_kernel<Ring>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Ring)));
+        b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)},
+        c_map_{c_map(c_, m_, n_)} {
+    allow_shared_memory<Ring, Store>();
   }
 
   void block_per_tile(Launch& launch) { multiply(launch, 1, ~0u); }
-  void persistent(Launch& launch) { multiply(launch, 1, blocks_); }
-  void persistent_grouped(Launch& launch) { multiply(launch, 8, blocks_); }
+  void persistent(Launch& launch) { multiply(launch, 1, multiprocessors()); }
+  void persistent_grouped(Launch& launch) { multiply(launch, 8, multiprocessors()); }
 
  private:
   void multiply(Launch& launch, int band, unsigned most_blocks) {
     const TileOrder order{m_, n_, Ring::tile_m, Ring::tile_n, band};
     const unsigned blocks = std::min(static_cast<unsigned>(order.count()), most_blocks);
-    direct_store_kernel<Ring><<<blocks, persistent_gemm::threads, sizeof(Ring), launch.stream>>>(
-        a_map_, b_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
+    persistent_kernel<Ring, Store><<<blocks, threads, shared_bytes<Ring, Store>, launch.stream>>>(
+        a_map_, b_map_, c_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
     check(cudaGetLastError());
   }
 
-  CUtensorMap a_map_, b_map_;
-  unsigned blocks_ = persistent_gemm::multiprocessors();
+  CUtensorMap a_map_, b_map_, c_map_;
 };
 
 }  // namespace
