@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the persistent rungs of this chapter's ladder share: the order of the tiles, the kernel whose consumers store straight
-// from registers, and the staging of sums in shared memory. C[m][n] = A[m][k] B[k][n], row-major, bf16.
+// What the persistent rungs of this chapter's ladder share: the order of the tiles, ways for sums to leave a warp, and the kernel
+// that walks over tiles. C[m][n] = A[m][k] B[k][n], row-major, bf16.
 #pragma once
 #include "wgmma_gemm.cuh"
 
@@ -63,42 +63,6 @@ struct DirectStore {
     for (int j = 0; j < count / 4; ++j) {
       *reinterpret_cast<unsigned*>(upper + j * 8) = device::narrow_bf16(sums[4 * j], sums[4 * j + 1]);
       *reinterpret_cast<unsigned*>(lower + j * 8) = device::narrow_bf16(sums[4 * j + 2], sums[4 * j + 3]);
-    }
-  }
-};
-
-// The four threads that share a row trade words first, so that each has 16 neighbouring bytes: an instruction stores 64 bytes in
-// each of eight rows, whole sectors.
-struct QuadStore {
-  static constexpr unsigned staging_bytes = 0;
-  static constexpr bool asynchronous = false;
-
-  // Lane q of four gives its word j to lane j and gets that lane's word q.
-  static __device__ __forceinline__ uint4 transpose(uint4 w, bool odd, bool high) {
-    const auto swap = [](unsigned& low_word, unsigned& high_word, bool second, int distance) {
-      const unsigned got = __shfl_xor_sync(~0u, second ? low_word : high_word, distance);
-      (second ? low_word : high_word) = got;
-    };
-    swap(w.x, w.y, odd, 1);
-    swap(w.z, w.w, odd, 1);
-    swap(w.x, w.z, high, 2);
-    swap(w.y, w.w, high, 2);
-    return w;
-  }
-  template <int count>
-  static __device__ __forceinline__ void put(const float (&sums)[count], unsigned char*, const CUtensorMap&, const Target& to) {
-    const int lane = static_cast<int>(device::lane_index());
-    const bool odd = lane % 2 != 0, high = lane % 4 >= 2;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      bf16* const row = to.at(lane / 4 + half * 8, lane % 4 * 8);
-#pragma unroll
-      for (int j = 0; j < count / 16; ++j) {
-        const float* const s = sums + 16 * j + 2 * half;
-        *reinterpret_cast<uint4*>(row + j * 32) = transpose({device::narrow_bf16(s[0], s[1]), device::narrow_bf16(s[4], s[5]),
-                                                             device::narrow_bf16(s[8], s[9]), device::narrow_bf16(s[12], s[13])},
-                                                            odd, high);
-      }
     }
   }
 };
