@@ -103,9 +103,10 @@ struct TmaStore {
       stage_box(sums, box * 32, device::shared_address(at));
       device::fence_proxy_async_shared();
       __syncwarp();
-      if (!leader) continue;
-      device::tensor_store_2d(&c_boxes, to.column + box * box_columns, to.row, at);
-      device::commit_stores();
+      if (leader) {
+        device::tensor_store_2d(&c_boxes, to.column + box * box_columns, to.row, at);
+        device::commit_stores();
+      }
     }
   }
 };
