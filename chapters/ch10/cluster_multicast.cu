@@ -14,7 +14,7 @@ namespace {
 using namespace persistent_gemm;
 constexpr unsigned ranks = 2;
 constexpr std::uint16_t both = 0b11;
-constexpr int band = 8;  // rows of pairs of tiles
+constexpr int band = 8;  // rows of tiles
 
 using Narrow = wgmma_gemm::Ring<tile_m, 128, 6>;
 using Wide = wgmma_gemm::Ring<tile_m, 256, 4>;
@@ -108,7 +108,7 @@ class ClusterMulticast final : public GemmWorkload {
   }
 
   void own_loads(Launch& launch) {
-    const TileOrder order{m_, n_, tile_m, Narrow::tile_n, band * static_cast<int>(ranks)};
+    const TileOrder order{m_, n_, tile_m, Narrow::tile_n, band};
     const unsigned blocks = std::min(static_cast<unsigned>(order.count()), blocks_);
     persistent_kernel<Narrow, DirectStore><<<blocks, threads, shared_bytes<Narrow, DirectStore>, launch.stream>>>(
         a_map_, b_128_, c_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
@@ -120,7 +120,7 @@ class ClusterMulticast final : public GemmWorkload {
  private:
   template <class R, class Store>
   void multicast(Launch& launch, const CUtensorMap& half_b) {
-    const TileOrder order{m_, n_, tile_m * static_cast<int>(ranks), R::tile_n, band};
+    const TileOrder order{m_, n_, tile_m * static_cast<int>(ranks), R::tile_n, band / static_cast<int>(ranks)};
     const unsigned clusters = std::min(static_cast<unsigned>(order.count()), blocks_ / ranks);
     cudaLaunchAttribute cluster{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
     const cudaLaunchConfig_t config{.gridDim = clusters * ranks,

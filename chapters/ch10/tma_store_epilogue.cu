@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The up-projection of DeepSeek-V3's latent attention, bf16: 4,096 tokens, K = 512, 32,768 outputs each. K is so short that a
 // tile of 128 x 256 ends after eight stages, and storing it weighs. Straight from registers an instruction touches eight rows
-// with 16 bytes each, half a sector (0.35 ms: L2 79 % busy, tensor cores 43 %). stmatrix brings a row's pieces together in
+// with 16 bytes each, half a sector (0.34 ms: L2 79 % busy, tensor cores 43 %). stmatrix brings a row's pieces together in
 // swizzled shared memory, and whole lines leave (0.22 ms). TMA takes them from there by itself, while the warp multiplies again
 // (0.21 ms, as cuBLAS; tensor cores 75 %).
 #include "gemm_workload.hpp"
