@@ -112,6 +112,23 @@ __device__ __forceinline__ void barrier_arrive_remote(std::uint64_t* barrier, un
 #endif
 }
 
+// The same without the release: for arrivals that publish nothing, such as "I have read this stage". A release to the cluster
+// waits until all earlier writes of the thread are done. That block may wait with barrier_wait.
+__device__ __forceinline__ void barrier_arrive_remote_relaxed(std::uint64_t* barrier, unsigned rank) {
+#if AISP_SM >= 90
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+#else
+  unsupported_architecture();
+#endif
+}
+
 // The same with `bytes` that the remote barrier's present phase is to wait for.
 __device__ __forceinline__ void barrier_arrive_expect_remote(std::uint64_t* barrier, unsigned rank, unsigned bytes) {
 #if AISP_SM >= 90
