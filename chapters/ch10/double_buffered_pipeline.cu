@@ -23,11 +23,13 @@ class DoubleBufferedPipeline final : public GemmWorkload {
     constexpr auto limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
     check(cudaFuncSetAttribute(tile_kernel<Ring<1>, 0>, limit, sizeof(Ring<1>)));
     check(cudaFuncSetAttribute(tile_kernel<Ring<2>, 0>, limit, sizeof(Ring<2>)));
+    check(cudaFuncSetAttribute(tile_kernel<Ring<3>, 1>, limit, sizeof(Ring<3>)));
     check(cudaFuncSetAttribute(tile_kernel<Ring<4>, 1>, limit, sizeof(Ring<4>)));
   }
 
   void one_stage(Launch& launch) { multiply<1, 0>(launch); }
   void two_stage(Launch& launch) { multiply<2, 0>(launch); }
+  void three_stage(Launch& launch) { multiply<3, 1>(launch); }
   void four_stage(Launch& launch) { multiply<4, 1>(launch); }
 
  private:
@@ -49,6 +51,7 @@ extern constinit const Pair double_buffered_pipeline{
     .make = make<DoubleBufferedPipeline>,
     .baseline = {.name = "one_stage", .run = call<&DoubleBufferedPipeline::one_stage>},
     .optimized = variants({{.name = "two_stage", .run = call<&DoubleBufferedPipeline::two_stage>},
+                           {.name = "three_stage", .run = call<&DoubleBufferedPipeline::three_stage>},
                            {.name = "four_stage", .run = call<&DoubleBufferedPipeline::four_stage>}}),
     .peers = cublas_peer,
     .bound = Bound::compute,

@@ -48,7 +48,7 @@ static __global__ __launch_bounds__(threads) void tile_kernel(const __grid_const
   }
   device::wgmma_wait<0>();
   device::wgmma_touch(sums);
-  wgmma_gemm::store_sums(sums, c, n, top + warpgroup * 64, left);
+  wgmma_gemm::store_sectors(sums, c, n, top + warpgroup * 64, left);
 }
 
 }  // namespace aisp::ch10::self_loading_gemm

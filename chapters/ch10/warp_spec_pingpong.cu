@@ -33,16 +33,12 @@ __device__ __forceinline__ float gelu(float x) {
 template <int count>
 __device__ __forceinline__ void store_gelu(const float (&sums)[count], const bf16* bias, bf16* c, std::size_t n,
                                            std::size_t first_row, std::size_t first_column) {
-  const int t = threadIdx.x % warpgroup_threads;
-  bf16* const to = c + (first_row + t / 32 * 16 + t % 32 / 4) * n + first_column + t % 4 * 2;
-  const auto* const from = reinterpret_cast<const __nv_bfloat162*>(bias + first_column + t % 4 * 2);
-#pragma unroll
-  for (int j = 0; j < count / 4; ++j) {
-    const float2 b = __bfloat1622float2(from[j * 4]);
-    *reinterpret_cast<unsigned*>(to + j * 8) = device::narrow_bf16(gelu(sums[4 * j] + b.x), gelu(sums[4 * j + 1] + b.y));
-    *reinterpret_cast<unsigned*>(to + 8 * n + j * 8) =
-        device::narrow_bf16(gelu(sums[4 * j + 2] + b.x), gelu(sums[4 * j + 3] + b.y));
-  }
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(bias + first_column) + threadIdx.x % 4;
+  wgmma_gemm::store_sectors(sums, c, n, first_row, first_column, [pairs](int j, float2& above, float2& below) {
+    const float2 b = __bfloat1622float2(pairs[j * 4]);
+    above = {gelu(above.x + b.x), gelu(above.y + b.y)};
+    below = {gelu(below.x + b.x), gelu(below.y + b.y)};
+  });
 }
 
 // Tiles in row-major order; a block computes every gridDim.x-th.

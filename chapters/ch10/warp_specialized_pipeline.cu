@@ -8,8 +8,6 @@
 
 #include <aisp/device/warpgroup.cuh>
 
-#include <cstdlib>
-
 namespace aisp::ch10 {
 namespace {
 
@@ -55,7 +53,7 @@ __global__ __launch_bounds__(threads, 1) void producer_kernel(const __grid_const
   if constexpr (reallocate) device::take_registers<232>();
   float sums[Ring::tile_n / 2];
   consume<in_flight>(ring, warpgroup * 64, k / tile_k, sums);
-  wgmma_gemm::store_sums(sums, c, n, top + warpgroup * 64, left);
+  wgmma_gemm::store_sectors(sums, c, n, top + warpgroup * 64, left);
 }
 
 class WarpSpecializedPipeline final : public GemmWorkload {
@@ -73,8 +71,7 @@ class WarpSpecializedPipeline final : public GemmWorkload {
   void one_thread_loads(Launch& launch) { multiply(launch, self_loading_gemm::tile_kernel<Ring, 1>, self_loading_gemm::threads); }
   void producer_warp(Launch& launch) { multiply(launch, producer_kernel<false, 1>, threads); }
   void producer_setmaxnreg(Launch& launch) {
-    static const bool deep = std::getenv("EXP_DEEP") != nullptr;
-    multiply(launch, deep ? producer_kernel<true, 2> : producer_kernel<true, 1>, threads);
+    multiply(launch, producer_kernel<true, 1>, threads);
   }
 
  private:
