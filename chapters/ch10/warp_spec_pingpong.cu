@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GELU(X W + b) in bf16, 16384 x 4096 with K = 1024: after 16 stages a tile of 128 x 256 is multiplied, then each sum takes a
 // bias, a tanh and a store. In the cooperative schedule both consumer warpgroups end their tile together, and the tensor cores
-// idle in every epilogue, though the next stages have long come (225 us, tensor cores 66 % busy). In the ping-pong each has a
-// tile of its own, 128 x 128, and one multiplies while the other is in its epilogue (198 us, 84 %; cuBLASLt 210 us, 72 %). That
-// is 1.28x fewer cycles, but 1.14x in time: at its power limit the busier chip runs at 1.51 instead of 1.69 GHz. A tile of 64 x
-// 256 each loads more bytes than L2 gives (295 us). Blocks are persistent in both; ring and sums take the same bytes.
+// idle in every epilogue (225 us, tensor cores 66 % busy). In the ping-pong each has a tile of its own, 128 x 128, and multiplies
+// while the other is in its epilogue (198 us, 84 %; cuBLASLt 210 us, 72 %): 1.28x fewer cycles, but 1.14x to 1.15x in time, since
+// at its power limit the busier chip runs at 1.51 instead of 1.69 GHz. Blocks are persistent and rings as large in both.
 #include "gemm_workload.hpp"
 #include "wgmma_gemm.cuh"
 
@@ -22,6 +21,7 @@ constexpr int threads = 3 * warpgroup_threads, tile_m = 128;
 constexpr int producer_registers = 40, consumer_registers = 232;
 constexpr float root_2_over_pi = 0.7978845608f, cubic = 0.044715f;
 using CooperativeRing = wgmma_gemm::Ring<tile_m, 256, 4>;
+// Of 128 rows: tiles of 64 x 256 load more than L2 gives (295 us).
 using PingpongRing = wgmma_gemm::Ring<tile_m, 128, 6>;
 
 // The approximation by tanh, which is what cuBLASLt's epilogue computes, too.
