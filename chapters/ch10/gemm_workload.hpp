@@ -17,12 +17,12 @@ class GemmWorkload : public Workload {
 
   // Full sizes, which the scale of the run shrinks in proportion (all three by its cube root would keep the shape, but not the
   // tiles): m and n by `multiple` at least.
-  GemmWorkload(Setup& setup, std::size_t m, std::size_t n, std::size_t k)
+  GemmWorkload(Setup& setup, std::size_t m, std::size_t n, std::size_t k, Pattern b_values = uniform(-1, 1))
       : m_{setup.scaled(m, 256)},
         n_{setup.scaled(n, 256)},
         k_{setup.scaled(k, 256)},
         a_{setup.input<bf16>(m_ * k_, uniform(-1, 1), {.name = "a"})},
-        b_{setup.input<bf16>(k_ * n_, uniform(-1, 1), {.name = "b"})},
+        b_{setup.input<bf16>(k_ * n_, b_values, {.name = "b"})},
         c_{setup.output<bf16>(m_ * n_, {.name = "c"})} {}
 
   Cost cost() const override {

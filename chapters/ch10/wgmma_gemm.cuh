@@ -127,4 +127,41 @@ __device__ __forceinline__ void store_sums(const float (&sums)[count], bf16* c, 
   }
 }
 
+// Four words in each of four neighbouring lanes, transposed: word i of lane l is exchanged with word l of lane i.
+__device__ __forceinline__ uint4 transpose_quad(uint4 w) {
+  const bool upper = (threadIdx.x & 2) != 0, odd = (threadIdx.x & 1) != 0;
+  const unsigned x = __shfl_xor_sync(~0u, upper ? w.x : w.z, 2), y = __shfl_xor_sync(~0u, upper ? w.y : w.w, 2);
+  w = upper ? make_uint4(x, y, w.z, w.w) : make_uint4(w.x, w.y, x, y);
+  const unsigned left = __shfl_xor_sync(~0u, odd ? w.x : w.y, 1), right = __shfl_xor_sync(~0u, odd ? w.z : w.w, 1);
+  return odd ? make_uint4(left, w.y, right, w.w) : make_uint4(w.x, left, w.z, right);
+}
+
+// A warpgroup's 64 x tile_n sums to global memory in whole sectors: the four lanes that share a row exchange their pairs, and
+// then each stores 16 bytes. `finish(j, upper, lower)` changes the sums of two columns, in a row and in the one 8 below it.
+template <int count, class Finish>
+__device__ __forceinline__ void store_sectors(const float (&sums)[count], bf16* c, std::size_t n, std::size_t first_row,
+                                              std::size_t first_column, const Finish& finish) {
+  const int t = threadIdx.x % warpgroup_threads;
+  bf16* const to = c + (first_row + t / 32 * 16 + t % 32 / 4) * n + first_column + t % 4 * 8;
+#pragma unroll
+  for (int j = 0; j < count / 4; j += 4) {
+    unsigned upper[4], lower[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* const s = sums + 4 * (j + i);
+      float2 above{s[0], s[1]}, below{s[2], s[3]};
+      finish(j + i, above, below);
+      upper[i] = device::narrow_bf16(above.x, above.y);
+      lower[i] = device::narrow_bf16(below.x, below.y);
+    }
+    *reinterpret_cast<uint4*>(to + j * 8) = transpose_quad(make_uint4(upper[0], upper[1], upper[2], upper[3]));
+    *reinterpret_cast<uint4*>(to + 8 * n + j * 8) = transpose_quad(make_uint4(lower[0], lower[1], lower[2], lower[3]));
+  }
+}
+template <int count>
+__device__ __forceinline__ void store_sectors(const float (&sums)[count], bf16* c, std::size_t n, std::size_t first_row,
+                                              std::size_t first_column) {
+  store_sectors(sums, c, n, first_row, first_column, [](int, float2&, float2&) {});
+}
+
 }  // namespace aisp::ch10::wgmma_gemm
