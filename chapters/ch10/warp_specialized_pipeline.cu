@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = A B in bf16, 4096 x 4096 x 4096, tiles of 128 x 256 in a ring of four stages. Where a thread of the multiplying warps also
-// asks for the loads, its warpgroup waits until the other one has left a stage. A warpgroup that does nothing but load may wait
-// as long as it likes, and setmaxnreg hands its registers to those that multiply. The math issues a third fewer instructions
-// (issue slots 17 % to 11 % busy), but it was not short of them: all three take 187 us and 297,000 cycles, the tensor cores need
-// 262,000 of them for four waves of tiles, cuBLAS takes 285,000 (178 us). So not 1.12x but 1.00x: what a producer is worth shows
-// where it runs ahead of the end of a tile (persistent_matmul) and where the consumers do more than multiply.
+// C = A B in bf16, 4096 x 4096 x 4096, tiles of 128 x 256 in a ring of four stages. Warps that all do the same must agree when a
+// stage may be filled again: a __syncthreads in every step, at which both warpgroups wait for the slower one while the tensor
+// cores run dry. With mbarriers nobody meets anybody: `one_thread_loads` lets a thread of the math wait for both warpgroups,
+// `producer_warp` has a warpgroup for that which does nothing else, and setmaxnreg hands its registers to those that multiply.
+// Between the last three only the issue slots differ (17 % to 11 % busy), and the math was not short of them; what a producer is
+// worth beyond that shows where it runs ahead of the end of a tile (persistent_matmul). Four waves of tiles need 262,000 cycles
+// of the tensor cores, these three take 297,000, cuBLAS 285,000.
 #include "gemm_workload.hpp"
 #include "self_loading_gemm.cuh"
 
@@ -34,6 +35,43 @@ __device__ __forceinline__ void consume(Ring& ring, int first_row, int steps, fl
   }
   device::wgmma_wait<0>();
   device::wgmma_touch(sums);
+}
+
+// Thread 0 fills a stage when everybody has passed the barrier behind its products.
+__global__ __launch_bounds__(2 * warpgroup_threads, 1) void barrier_kernel(const __grid_constant__ CUtensorMap a,
+                                                                           const __grid_constant__ CUtensorMap b, bf16* c, int n,
+                                                                           int k) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Ring& ring = *reinterpret_cast<Ring*>(memory);
+  const int top = static_cast<int>(blockIdx.y) * Ring::tile_m, left = static_cast<int>(blockIdx.x) * Ring::tile_n;
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup_threads, 0), steps = k / tile_k;
+  if (threadIdx.x == 0) ring.init(1);
+  __syncthreads();
+  const auto load = [&](int step) {
+    std::uint64_t* full = &ring.full[step % Ring::stages];
+    device::barrier_arrive_expect(full, Ring::stage_bytes);
+    device::tensor_load_2d(ring.a[step % Ring::stages], &a, step * tile_k, top, full);
+    device::tensor_load_3d(ring.b[step % Ring::stages], &b, 0, step * tile_k, left / 64, full);
+  };
+  if (threadIdx.x == 0)
+    for (int step = 0; step < Ring::stages - 1 && step < steps; ++step) load(step);
+
+  float sums[Ring::tile_n / 2];
+  wgmma_gemm::Cursor<Ring> at;
+  for (int step = 0; step < steps; ++step) {
+    device::barrier_wait(&ring.full[at.stage], at.phase);
+    device::wgmma_touch(sums);
+    device::wgmma_fence();
+    wgmma_gemm::multiply_stage(ring, at.stage, warpgroup * 64, sums, step > 0);
+    device::wgmma_commit();
+    device::wgmma_wait<1>();
+    __syncthreads();  // both warpgroups are done with the step before
+    if (threadIdx.x == 0 && step + Ring::stages - 1 < steps) load(step + Ring::stages - 1);
+    at.next();
+  }
+  device::wgmma_wait<0>();
+  device::wgmma_touch(sums);
+  wgmma_gemm::store_sectors(sums, c, n, top + warpgroup * 64, left);
 }
 
 // With `reallocate` the consumers have registers to spare, and two groups of products stay queued.
@@ -66,11 +104,13 @@ class WarpSpecializedPipeline final : public GemmWorkload {
       : GemmWorkload{setup, 4096, 4096, 4096},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
         b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)} {
+    allow(barrier_kernel);
     allow(self_loading_gemm::tile_kernel<Ring, 1>);
     allow(producer_kernel<false>);
     allow(producer_kernel<true>);
   }
 
+  void block_barrier(Launch& launch) { multiply(launch, barrier_kernel, 2 * warpgroup_threads); }
   void one_thread_loads(Launch& launch) { multiply(launch, self_loading_gemm::tile_kernel<Ring, 1>, self_loading_gemm::threads); }
   void producer_warp(Launch& launch) { multiply(launch, producer_kernel<false>, threads); }
   void producer_setmaxnreg(Launch& launch) { multiply(launch, producer_kernel<true>, threads); }
@@ -92,10 +132,11 @@ class WarpSpecializedPipeline final : public GemmWorkload {
 }  // namespace
 
 extern constinit const Pair warp_specialized_pipeline{
-    .teaches = "a producer warp may wait for loads as the math never does, and setmaxnreg hands its registers to the consumers",
+    .teaches = "warps that load and warps that multiply need no common barrier: who waits for a stage holds nobody up",
     .make = make<WarpSpecializedPipeline>,
-    .baseline = {.name = "one_thread_loads", .run = call<&WarpSpecializedPipeline::one_thread_loads>},
-    .optimized = variants({{.name = "producer_warp", .run = call<&WarpSpecializedPipeline::producer_warp>},
+    .baseline = {.name = "block_barrier", .run = call<&WarpSpecializedPipeline::block_barrier>},
+    .optimized = variants({{.name = "one_thread_loads", .run = call<&WarpSpecializedPipeline::one_thread_loads>},
+                           {.name = "producer_warp", .run = call<&WarpSpecializedPipeline::producer_warp>},
                            {.name = "producer_setmaxnreg", .run = call<&WarpSpecializedPipeline::producer_setmaxnreg>}}),
     .peers = cublas_peer,
     .bound = Bound::compute,
