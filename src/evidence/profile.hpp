@@ -50,6 +50,9 @@ struct CallProfile {
   double total_ms = 0;
 };
 
+// Among synchronizations: no wait of the host.
+inline constexpr const char* stream_wait = "stream wait event";
+
 // The host's part, of a host pair.
 struct HostProfile {
   double wall_ms = 0;

@@ -55,7 +55,7 @@ double idle_ms(const Profile& profile) { return profile.span_ms * profile.idle_p
 std::size_t host_waits(const Profile& profile) {
   std::size_t count = 0;
   for (const CallProfile& kind : profile.synchronizations)
-    if (kind.name != "stream wait event") count += kind.count;
+    if (kind.name != stream_wait) count += kind.count;
   return count;
 }
 
