@@ -42,8 +42,10 @@ std::string plural(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}s", count, noun);
 }
 
+std::string count_or_none(std::size_t count) { return count == 0 ? "none" : std::to_string(count); }
+
 std::string became(std::size_t before, std::size_t after, std::string_view noun) {
-  return fmt::format("{} became {}", plural(before, noun), after == 0 ? "none" : std::to_string(after));
+  return fmt::format("{} became {}", plural(before, noun), count_or_none(after));
 }
 
 std::string percent(double value) {
@@ -136,7 +138,7 @@ void compare_overlap(const Profile& before, const Profile& after, Clauses& claus
 void compare_host(const Profile& before, const Profile& after, Clauses& clauses) {
   const double idle = std::abs(idle_ms(before) - idle_ms(after));
   if (const std::size_t old_waits = host_waits(before), new_waits = host_waits(after); old_waits > 0 && old_waits != new_waits)
-    clauses.push_back({idle * just_behind, became(old_waits, new_waits, "wait") + " of the host"});
+    clauses.push_back({idle * just_behind, fmt::format("{} of the host became {}", plural(old_waits, "wait"), count_or_none(new_waits))});
   if (before.allocations > 0 && before.allocations != after.allocations)
     clauses.push_back({std::max(idle, std::abs(before.host_ms - after.host_ms)) * just_behind,
                        became(before.allocations, after.allocations, "allocation")});

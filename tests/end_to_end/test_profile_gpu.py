@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--profile minimal on a GPU: known pairs have the kernels that their source launches, and without CUPTI the result is still there."""
 import json
+import shutil
 import unittest
 
 from harness import AISP, QUICK, EndToEnd, variant
@@ -32,11 +33,13 @@ class GpuProfile(EndToEnd):
         self.assertIn("kernel time fell", finished.out)
 
     def test_without_cupti_the_result_stands(self):
-        broken = self.work / "broken"
-        broken.mkdir()
+        # A library that has the name and none of the functions.
+        libc = next(line.split()[-1] for line in open("/proc/self/maps", encoding="utf-8") if line.rstrip().endswith("/libc.so.6"))
+        other = self.work / "other"
+        other.mkdir()
         for version in ("", ".12", ".13"):
-            (broken / f"libcupti.so{version}").write_text("no library")
-        finished = self.profiled("ch07:transpose", env={"AISP_LIBRARY_PATH": str(broken)})
+            shutil.copy(libc, other / f"libcupti.so{version}")
+        finished = self.profiled("ch07:transpose", env={"AISP_LIBRARY_PATH": str(other)})
         self.assert_code(finished, 0)
         pair = finished.pair("ch07:transpose")
         self.assertGreater(variant(pair, pair["best"])["speedup"]["value"], 1)
