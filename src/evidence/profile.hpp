@@ -23,10 +23,10 @@ struct KernelProfile {
   int registers = 0;         // of a thread
   std::uint64_t static_shared_bytes = 0;
   std::uint64_t dynamic_shared_bytes = 0;
-  std::uint64_t local_bytes = 0;          // of a thread: spilled registers and arrays
+  std::uint64_t local_bytes = 0;            // of a thread: spilled registers and arrays
   std::optional<double> occupancy_percent;  // theoretical; absent where the GPU is not known
-  std::string occupancy_limit;            // "registers", "shared memory", "warps", "blocks"
-  std::optional<double> waves;            // blocks of the longest launch by what all SMs hold at a time
+  std::string occupancy_limit;              // "registers", "shared memory", "warps", "blocks"
+  std::optional<double> waves;              // blocks of the longest launch by what all SMs hold at a time
 };
 
 struct CopyProfile {
@@ -71,10 +71,10 @@ struct Profile {
   double idle_percent = 0;
   std::size_t gaps = 0;  // stretches in which nothing ran
   double longest_gap_ms = 0;
-  std::size_t launches = 0;  // kernels
-  double kernel_ms = 0;      // in which at least one kernel ran
-  double copy_ms = 0;        // in which at least one copy ran
-  double overlap_percent = 0;  // of copy_ms: with a kernel beside it; 0 without copies
+  std::size_t launches = 0;            // kernels
+  double kernel_ms = 0;                // in which at least one kernel ran
+  double copy_ms = 0;                  // in which at least one copy ran
+  double overlap_percent = 0;          // of copy_ms: with a kernel beside it; 0 without copies
   std::vector<KernelProfile> kernels;  // by total time, longest first
   std::vector<CopyProfile> copies;
   MemsetProfile memsets;

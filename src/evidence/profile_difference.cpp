@@ -12,8 +12,8 @@
 namespace aisp::evidence {
 namespace {
 
-constexpr double smallest_part = 0.02;        // of the baseline's span: what explains less is left out
-constexpr double noticeable_percent = 5;      // of the whole
+constexpr double smallest_part = 0.02;    // of the baseline's span: what explains less is left out
+constexpr double noticeable_percent = 5;  // of the whole
 constexpr double noticeable_ratio = 1.05;
 constexpr double noticeable_rate = 1.1;
 // Beside what they explain: causes before, details behind.
@@ -48,9 +48,7 @@ std::string became(std::size_t before, std::size_t after, std::string_view noun)
   return fmt::format("{} became {}", plural(before, noun), count_or_none(after));
 }
 
-std::string percent(double value) {
-  return value > 0 && value < 0.5 ? std::string{"under 1 %"} : fmt::format("{:.0f} %", value);
-}
+std::string percent(double value) { return value > 0 && value < 0.5 ? std::string{"under 1 %"} : fmt::format("{:.0f} %", value); }
 
 double idle_ms(const Profile& profile) { return profile.span_ms * profile.idle_percent / 100; }
 
@@ -74,9 +72,7 @@ Copied copied(const Profile& profile) {
   return sum;
 }
 
-double copy_rate(const Profile& profile) {
-  return profile.copy_ms > 0 ? copied(profile).bytes / (profile.copy_ms / 1e3) : 0;
-}
+double copy_rate(const Profile& profile) { return profile.copy_ms > 0 ? copied(profile).bytes / (profile.copy_ms / 1e3) : 0; }
 
 void compare_launches(const Profile& before, const Profile& after, Clauses& clauses) {
   const double idle = std::abs(idle_ms(before) - idle_ms(after));
@@ -85,9 +81,9 @@ void compare_launches(const Profile& before, const Profile& after, Clauses& clau
     clauses.push_back({std::max(idle, std::abs(before.kernel_ms - after.kernel_ms)) * just_before,
                        became(before.launches, after.launches, "launch")});
   } else if (before.launch_calls > after.launch_calls && after.launch_calls > 0) {
-    clauses.push_back({idle * just_before, fmt::format("{} of the host became {} for the same {}",
-                                                       plural(before.launch_calls, "launch call"), after.launch_calls,
-                                                       plural(after.launches, "kernel"))});
+    clauses.push_back(
+        {idle * just_before, fmt::format("{} of the host became {} for the same {}", plural(before.launch_calls, "launch call"),
+                                         after.launch_calls, plural(after.launches, "kernel"))});
   }
 }
 
@@ -112,13 +108,11 @@ void compare_copies(const Profile& before, const Profile& after, Clauses& clause
   const double weight = std::abs(before.copy_ms - after.copy_ms);
   const double idle = std::abs(idle_ms(before) - idle_ms(after));
   if (differ(old_copies.bytes, new_copies.bytes))
-    clauses.push_back({weight * just_before, fmt::format("bytes copied {} from {} to {}",
-                                                         fell_or_rose(old_copies.bytes, new_copies.bytes),
-                                                         base::human_bytes(old_copies.bytes),
-                                                         base::human_bytes(new_copies.bytes))});
+    clauses.push_back(
+        {weight * just_before, fmt::format("bytes copied {} from {} to {}", fell_or_rose(old_copies.bytes, new_copies.bytes),
+                                           base::human_bytes(old_copies.bytes), base::human_bytes(new_copies.bytes))});
   if (old_copies.count != new_copies.count && old_copies.count > 0)
-    clauses.push_back({std::max(weight, idle) * just_before,
-                       became(old_copies.count, new_copies.count, "copy")});
+    clauses.push_back({std::max(weight, idle) * just_before, became(old_copies.count, new_copies.count, "copy")});
   const double old_rate = copy_rate(before), new_rate = copy_rate(after);
   if (old_rate > 0 && new_rate > 0 && differ(old_rate, new_rate, noticeable_rate))
     clauses.push_back({weight, fmt::format("copies ran at {} instead of {}", base::human_rate(new_rate, "B"),
@@ -129,16 +123,17 @@ void compare_overlap(const Profile& before, const Profile& after, Clauses& claus
   if (before.copy_ms <= 0 || after.copy_ms <= 0) return;
   if (std::abs(before.overlap_percent - after.overlap_percent) < 2 * noticeable_percent) return;
   const double hidden_before = before.copy_ms * before.overlap_percent, hidden_after = after.copy_ms * after.overlap_percent;
-  clauses.push_back({std::abs(hidden_after - hidden_before) / 100,
-                     fmt::format("copy time under kernels {} from {} to {}",
-                                 fell_or_rose(before.overlap_percent, after.overlap_percent), percent(before.overlap_percent),
-                                 percent(after.overlap_percent))});
+  clauses.push_back(
+      {std::abs(hidden_after - hidden_before) / 100,
+       fmt::format("copy time under kernels {} from {} to {}", fell_or_rose(before.overlap_percent, after.overlap_percent),
+                   percent(before.overlap_percent), percent(after.overlap_percent))});
 }
 
 void compare_host(const Profile& before, const Profile& after, Clauses& clauses) {
   const double idle = std::abs(idle_ms(before) - idle_ms(after));
   if (const std::size_t old_waits = host_waits(before), new_waits = host_waits(after); old_waits > 0 && old_waits != new_waits)
-    clauses.push_back({idle * just_behind, fmt::format("{} of the host became {}", plural(old_waits, "wait"), count_or_none(new_waits))});
+    clauses.push_back(
+        {idle * just_behind, fmt::format("{} of the host became {}", plural(old_waits, "wait"), count_or_none(new_waits))});
   if (before.allocations > 0 && before.allocations != after.allocations)
     clauses.push_back({std::max(idle, std::abs(before.host_ms - after.host_ms)) * just_behind,
                        became(before.allocations, after.allocations, "allocation")});
@@ -167,7 +162,8 @@ std::string host_difference(const HostProfile& before, const HostProfile& after)
   const auto switches = [](const HostProfile& host) { return host.voluntary_switches + host.involuntary_switches; };
   const auto faults = [](const HostProfile& host) { return host.minor_faults + host.major_faults; };
   return fmt::format(
-      "host pair, no GPU activity: CPU time {} (user {}, system {}) became {} ({}, {}), context switches {} became {}, page faults "
+      "host pair, no GPU activity: CPU time {} (user {}, system {}) became {} ({}, {}), context switches {} became {}, page "
+      "faults "
       "{} became {}",
       base::display_ms(cpu_ms(before)), base::display_ms(before.user_ms), base::display_ms(before.system_ms),
       base::display_ms(cpu_ms(after)), base::display_ms(after.user_ms), base::display_ms(after.system_ms), switches(before),

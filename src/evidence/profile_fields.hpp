@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields of evidence/profile.hpp as files name them. Not for use beyond evidence's own .cpp files.
 #pragma once
-#include "evidence/fields.hpp"
 #include "evidence/profile.hpp"
 
 namespace aisp::evidence {

@@ -135,7 +135,7 @@ struct VariantResult {
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
   std::optional<Profile> profile;  // absent unless it was asked for and could be made
-  double prepare_ms = 0;  // one-time work declared by the variant
+  double prepare_ms = 0;           // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
   MemoryUse memory;

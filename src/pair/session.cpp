@@ -200,11 +200,11 @@ void Session::before_sample(const Variant& variant) {
 void Session::execute(const Variant& variant, int poison) {
   before_sample(variant);
   poison_outputs(poison);
-  launch_.push_range(std::string{variant.name}.c_str());
+  const std::string name{variant.name};
+  const Range range{launch_, name.c_str()};
   fork();
   variant.run(*workload_, launch_);
   join();
-  launch_.pop_range();
   if (on_gpu()) {
     check(cudaGetLastError());
     check(cudaStreamSynchronize(launch_.stream));

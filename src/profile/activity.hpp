@@ -26,10 +26,10 @@ struct Activity {
   Kind kind = Kind::kernel;
   std::uint64_t start_ns = 0;  // CUPTI's clock, the same for all GPUs and the host
   std::uint64_t end_ns = 0;
-  int device = 0;             // CUDA ordinal
-  std::uint32_t stream = 0;   // CUPTI's number of the stream
-  std::string name{};         // of a kernel, mangled; of a call; of a wait's kind; a copy's "pinned host to device"
-  std::uint64_t bytes = 0;    // of a copy, memset or memory
+  int device = 0;                 // CUDA ordinal
+  std::uint32_t stream = 0;       // CUPTI's number of the stream
+  std::string name{};             // of a kernel, mangled; of a call; of a wait's kind; a copy's "pinned host to device"
+  std::uint64_t bytes = 0;        // of a copy, memset or memory
   std::uint32_t correlation = 0;  // the same for a call and what it launched
   std::uint32_t thread = 0;       // of a call
   bool freed = false;             // of memory

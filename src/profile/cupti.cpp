@@ -46,20 +46,22 @@ std::string call_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) {
   if (cupti().callback_name(domain, id, &found) != CUPTI_SUCCESS || found == nullptr) return "unknown call";
   std::string name{found};
   const std::size_t version = name.rfind("_v");
-  if (version != std::string::npos && name.find_first_not_of("0123456789", version + 2) == std::string::npos) name.resize(version);
+  if (version != std::string::npos && name.find_first_not_of("0123456789", version + 2) == std::string::npos)
+    name.resize(version);
   return name;
 }
 
 Activity kernel_of(const CUpti_ActivityKernel10& record) {
   Activity kernel = common(record, Activity::Kind::kernel);
   kernel.name = record.name != nullptr ? record.name : "";
-  kernel.shape = {.grid = {record.gridX, record.gridY, record.gridZ},
-                  .block = {record.blockX, record.blockY, record.blockZ},
-                  .cluster = {static_cast<int>(record.clusterX), static_cast<int>(record.clusterY), static_cast<int>(record.clusterZ)},
-                  .registers = record.registersPerThread,
-                  .static_shared_bytes = static_cast<std::uint64_t>(std::max(record.staticSharedMemory, 0)),
-                  .dynamic_shared_bytes = static_cast<std::uint64_t>(std::max(record.dynamicSharedMemory, 0)),
-                  .local_bytes = record.localMemoryPerThread};
+  kernel.shape = {
+      .grid = {record.gridX, record.gridY, record.gridZ},
+      .block = {record.blockX, record.blockY, record.blockZ},
+      .cluster = {static_cast<int>(record.clusterX), static_cast<int>(record.clusterY), static_cast<int>(record.clusterZ)},
+      .registers = record.registersPerThread,
+      .static_shared_bytes = static_cast<std::uint64_t>(std::max(record.staticSharedMemory, 0)),
+      .dynamic_shared_bytes = static_cast<std::uint64_t>(std::max(record.dynamicSharedMemory, 0)),
+      .local_bytes = record.localMemoryPerThread};
   return kernel;
 }
 
@@ -72,7 +74,8 @@ Activity copy_of(const Record& record) {
 }
 
 Activity call_of(const CUpti_ActivityAPI& record, CUpti_CallbackDomain domain) {
-  Activity call{.kind = Activity::Kind::call, .start_ns = record.start, .end_ns = record.end, .name = call_name(domain, record.cbid)};
+  Activity call{
+      .kind = Activity::Kind::call, .start_ns = record.start, .end_ns = record.end, .name = call_name(domain, record.cbid)};
   call.correlation = record.correlationId;
   call.thread = record.threadId;
   return call;
@@ -108,7 +111,9 @@ void keep(const CUpti_Activity* record, std::vector<Activity>& activities) {
       if (kernel.start != 0) activities.push_back(kernel_of(kernel));
       break;
     }
-    case CUPTI_ACTIVITY_KIND_MEMCPY: activities.push_back(copy_of(*reinterpret_cast<const CUpti_ActivityMemcpy6*>(record))); break;
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      activities.push_back(copy_of(*reinterpret_cast<const CUpti_ActivityMemcpy6*>(record)));
+      break;
     case CUPTI_ACTIVITY_KIND_MEMCPY2:
       activities.push_back(copy_of(*reinterpret_cast<const CUpti_ActivityMemcpyPtoP4*>(record)));
       activities.back().name = "device to another device";

@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view anonymous = "(anonymous namespace)::";
 
 std::string without_anonymous(std::string text) {
-  for (std::size_t at = text.find(anonymous); at != std::string::npos; at = text.find(anonymous, at)) text.erase(at, anonymous.size());
+  for (std::size_t at = text.find(anonymous); at != std::string::npos; at = text.find(anonymous, at))
+    text.erase(at, anonymous.size());
   return text;
 }
 
@@ -24,7 +25,8 @@ bool closes(char c) { return c == '>' || c == ')'; }
 
 std::string demangled(const std::string& symbol) {
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text{abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free};
+  const std::unique_ptr<char, decltype(&std::free)> text{abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status),
+                                                         &std::free};
   return status == 0 && text ? std::string{text.get()} : symbol;
 }
 

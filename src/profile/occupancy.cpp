@@ -59,7 +59,8 @@ Occupancy occupancy(const LaunchResources& launch, const SmLimits& sm) {
                                                            {sm.blocks, "blocks"},
                                                            {by_registers(launch, warps_per_block, sm), "registers"},
                                                            {by_shared_memory(launch, sm), "shared memory"}}};
-  const auto* least = std::min_element(limits.begin(), limits.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto* least =
+      std::min_element(limits.begin(), limits.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return {.blocks = least->first, .percent = 100.0 * least->first * warps_per_block / sm.warps, .limit = least->second};
 }
 

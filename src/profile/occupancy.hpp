@@ -11,7 +11,7 @@ struct SmLimits {  // of one GPU
   int warps = 0;  // at a time, as all of these
   int blocks = 0;
   int registers = 0;
-  std::uint64_t shared_bytes = 0;           // the reserved part of each block included
+  std::uint64_t shared_bytes = 0;  // the reserved part of each block included
   std::uint64_t reserved_bytes_per_block = 0;
 };
 

@@ -9,7 +9,8 @@ namespace aisp::profile {
 namespace {
 
 bool on_gpu(const Activity& activity) {
-  return activity.kind == Activity::Kind::kernel || activity.kind == Activity::Kind::memcpy || activity.kind == Activity::Kind::memset;
+  return activity.kind == Activity::Kind::kernel || activity.kind == Activity::Kind::memcpy ||
+         activity.kind == Activity::Kind::memset;
 }
 
 bool is(const Activity& activity, const char* marker) {
@@ -48,8 +49,7 @@ Stretches united(Stretches stretches) {
   for (const Stretch& stretch : stretches) {
     if (!result.empty() && stretch.start_ns <= result.back().end_ns)
       result.back().end_ns = std::max(result.back().end_ns, stretch.end_ns);
-    else
-      result.push_back(stretch);
+    else result.push_back(stretch);
   }
   return result;
 }
@@ -90,7 +90,8 @@ std::vector<Activity> outermost_calls(const Recording& recording) {
   });
   std::vector<Activity> outer;
   for (Activity& call : calls)
-    if (outer.empty() || outer.back().thread != call.thread || call.start_ns >= outer.back().end_ns) outer.push_back(std::move(call));
+    if (outer.empty() || outer.back().thread != call.thread || call.start_ns >= outer.back().end_ns)
+      outer.push_back(std::move(call));
   std::stable_sort(outer.begin(), outer.end(), [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
   return outer;
 }

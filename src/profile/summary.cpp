@@ -45,9 +45,9 @@ void fill_occupancy(KernelProfile& kernel, const Activity& launch, const std::ma
 }
 
 KernelProfile profile_of(const Launches& launches, const std::map<int, SmLimits>& limits) {
-  const Activity& longest = **std::max_element(launches.all.begin(), launches.all.end(), [](const Activity* a, const Activity* b) {
-    return duration_ns(*a) < duration_ns(*b);
-  });
+  const Activity& longest =
+      **std::max_element(launches.all.begin(), launches.all.end(),
+                         [](const Activity* a, const Activity* b) { return duration_ns(*a) < duration_ns(*b); });
   const KernelShape& shape = longest.shape;
   KernelProfile kernel;
   kernel.name = short_name(demangled(longest.name));
@@ -103,7 +103,8 @@ std::vector<CopyProfile> copies_of(const Recording& recording) {
     copy.total_ms = milliseconds(total_ns(covered(all, Kind::memcpy)));
     if (copy.total_ms > 0) copy.bytes_per_second = copy.bytes / (copy.total_ms / 1e3);
   }
-  std::stable_sort(copies.begin(), copies.end(), [](const CopyProfile& a, const CopyProfile& b) { return a.total_ms > b.total_ms; });
+  std::stable_sort(copies.begin(), copies.end(),
+                   [](const CopyProfile& a, const CopyProfile& b) { return a.total_ms > b.total_ms; });
   return copies;
 }
 
@@ -117,7 +118,8 @@ std::vector<CallProfile> by_name(const std::vector<Activity>& activities) {
   }
   std::vector<CallProfile> calls;
   for (auto& [name, call] : groups) calls.push_back(std::move(call));
-  std::stable_sort(calls.begin(), calls.end(), [](const CallProfile& a, const CallProfile& b) { return a.total_ms > b.total_ms; });
+  std::stable_sort(calls.begin(), calls.end(),
+                   [](const CallProfile& a, const CallProfile& b) { return a.total_ms > b.total_ms; });
   return calls;
 }
 

@@ -91,8 +91,8 @@ class Writer {
     return Json{{"ph", phase}, {"name", name}, {"pid", process}, {"tid", track}, {"ts", microseconds(at_ns)}};
   }
 
-  void add_slice(const std::string& name, const char* category, std::uint64_t start_ns, std::uint64_t end_ns, int process, int track,
-                 Json args) {
+  void add_slice(const std::string& name, const char* category, std::uint64_t start_ns, std::uint64_t end_ns, int process,
+                 int track, Json args) {
     Json slice = event("X", name, start_ns, process, track);
     slice["dur"] = static_cast<double>(end_ns - start_ns) / 1e3;
     slice["cat"] = category;
@@ -103,7 +103,8 @@ class Writer {
   void name_process(int process, const std::string& name) {
     if (!named_.insert({process, -1}).second) return;
     metadata_.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"tid", 0}, {"args", {{"name", name}}}});
-    metadata_.push_back({{"ph", "M"}, {"name", "process_sort_index"}, {"pid", process}, {"tid", 0}, {"args", {{"sort_index", process}}}});
+    metadata_.push_back(
+        {{"ph", "M"}, {"name", "process_sort_index"}, {"pid", process}, {"tid", 0}, {"args", {{"sort_index", process}}}});
   }
 
   void name_track(int process, int track, const std::string& name) {
@@ -134,7 +135,8 @@ class Writer {
   // Work of one stream can overlap (programmatic dependent launch), slices of one track cannot.
   int lane_of(const Activity& activity) {
     std::vector<std::uint64_t>& busy_until = lanes_[{activity.device, activity.stream}];
-    const auto unused = std::find_if(busy_until.begin(), busy_until.end(), [&](std::uint64_t end) { return end <= activity.start_ns; });
+    const auto unused =
+        std::find_if(busy_until.begin(), busy_until.end(), [&](std::uint64_t end) { return end <= activity.start_ns; });
     const auto lane = static_cast<int>(unused - busy_until.begin());
     if (unused == busy_until.end()) busy_until.push_back(activity.end_ns);
     else *unused = activity.end_ns;
@@ -175,7 +177,8 @@ class Writer {
   void add_ranges() {
     name_track(host_process, range_track, "ranges");
     if (recording_.host_end_ns > recording_.host_begin_ns)
-      add_slice(heading_.variant, "range", recording_.host_begin_ns, recording_.host_end_ns, host_process, range_track, Json::object());
+      add_slice(heading_.variant, "range", recording_.host_begin_ns, recording_.host_end_ns, host_process, range_track,
+                Json::object());
     for (const NamedRange& range : recording_.ranges) {
       if (range.end_ns > range.start_ns) {
         add_slice(range.name, "range", range.start_ns, range.end_ns, host_process, range_track, Json::object());

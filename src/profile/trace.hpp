@@ -7,14 +7,14 @@
 namespace aisp::profile {
 
 struct TraceHeading {
-  std::string target;   // ch07:transpose
+  std::string target;  // ch07:transpose
   std::string variant;
   double allocated_bytes = 0;  // on the GPU before the execution
 };
 
-// In the Trace Event Format that Perfetto and chrome://tracing open: one track a GPU stream, one a host thread for CUDA calls, one
-// for ranges and marks, one for allocated memory, and an arrow from each launch to what it launched. Times in microseconds since
-// the first event.
+// In the Trace Event Format that Perfetto and chrome://tracing open: one track a GPU stream, one a host thread for CUDA calls,
+// one for ranges and marks, one for allocated memory, and an arrow from each launch to what it launched. Times in microseconds
+// since the first event.
 std::string chrome_trace(const Recording& recording, const TraceHeading& heading);
 
 }  // namespace aisp::profile

@@ -125,8 +125,8 @@ std::string pair_markdown(const PairResult& pair) {
   if (!pair.stopped_because.empty())
     head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.\n", stopwatch(pair), pair.judged_by,
                         pair.stopped_because, pair.seed, base::significant(pair.scale));
-  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + profile(pair) + stages(pair) +
-         notes(pair);
+  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + profile(pair) +
+         stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report

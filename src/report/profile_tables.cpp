@@ -93,10 +93,10 @@ ProfileTable copies(const PairResult& pair) {
 }
 
 ProfileTable host(const PairResult& pair) {
-  ProfileTable table{"Host side",
-                     {"variant", "time on the host", "launch calls", "time in them", "waits", "time in them", "allocations",
-                      "most allocated"},
-                     {}};
+  ProfileTable table{
+      "Host side",
+      {"variant", "time on the host", "launch calls", "time in them", "waits", "time in them", "allocations", "most allocated"},
+      {}};
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
     std::size_t waits = 0;
     double waited_ms = 0;
@@ -125,8 +125,9 @@ ProfileTable calls(const PairResult& pair) {
 }
 
 ProfileTable host_pair(const PairResult& pair) {
-  ProfileTable table{"Host", {"variant", "wall", "user", "system", "voluntary switches", "involuntary switches", "minor page faults",
-                              "major page faults"},
+  ProfileTable table{"Host",
+                     {"variant", "wall", "user", "system", "voluntary switches", "involuntary switches", "minor page faults",
+                      "major page faults"},
                      {}};
   for (const VariantResult& variant : pair.variants) {
     if (!variant.profile || !variant.profile->host) continue;

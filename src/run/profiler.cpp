@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/profiler.hpp"
 
-#include <aisp/check.hpp>
 #include <sys/resource.h>
+#include <aisp/check.hpp>
 
 #include <chrono>
 #include <functional>
@@ -48,7 +48,9 @@ class LoggedRanges {
   std::function<void(const char*)> mark_;
 };
 
-double milliseconds(const timeval& time) { return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_usec) / 1e3; }
+double milliseconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_usec) / 1e3;
+}
 
 rusage usage_now() {
   rusage usage{};

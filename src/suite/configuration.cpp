@@ -258,8 +258,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   if (own.measurement_seconds > 0) limits.measurement = own.measurement_seconds;
   // A budget that the user made longer than the stage must not run into its limit.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
-  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.profiling,
-                        &limits.teardown})
+  for (double* limit :
+       {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.profiling, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
   return request;
 }

@@ -25,7 +25,8 @@ Profile timeline(double span_ms, double kernel_ms, std::size_t launches) {
 }
 
 TEST(ProfileDifference, FewerLaunchesAndLessIdle) {
-  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), timeline(0.4, 0.388, 1)), "40 launches became 1; idle fell from 61 % to 3 %");
+  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), timeline(0.4, 0.388, 1)),
+            "40 launches became 1; idle fell from 61 % to 3 %");
 }
 
 TEST(ProfileDifference, FasterKernelsInAsManyLaunches) {
@@ -41,7 +42,8 @@ TEST(ProfileDifference, FusionExplainsKernelTime) {
 TEST(ProfileDifference, AGraphSavesCallsOfTheHost) {
   Profile graph = timeline(0.5, 0.39, 40);
   graph.launch_calls = 1;
-  EXPECT_THAT(profile_difference(timeline(1.0, 0.39, 40), graph), HasSubstr("40 launch calls of the host became 1 for the same 40 kernels"));
+  EXPECT_THAT(profile_difference(timeline(1.0, 0.39, 40), graph),
+              HasSubstr("40 launch calls of the host became 1 for the same 40 kernels"));
 }
 
 TEST(ProfileDifference, BytesCopied) {
@@ -100,9 +102,10 @@ TEST(ProfileDifference, HostPairsSayTheirCpuTime) {
   Profile before, after;
   before.host = HostProfile{.wall_ms = 100, .user_ms = 90, .system_ms = 10, .voluntary_switches = 3, .minor_faults = 5000};
   after.host = HostProfile{.wall_ms = 10, .user_ms = 9, .system_ms = 1, .voluntary_switches = 1, .minor_faults = 4};
-  EXPECT_EQ(profile_difference(before, after),
-            "host pair, no GPU activity: CPU time 100 ms (user 90.0 ms, system 10.0 ms) became 10.0 ms (9.00 ms, 1.00 ms), context "
-            "switches 3 became 1, page faults 5000 became 4");
+  EXPECT_EQ(
+      profile_difference(before, after),
+      "host pair, no GPU activity: CPU time 100 ms (user 90.0 ms, system 10.0 ms) became 10.0 ms (9.00 ms, 1.00 ms), context "
+      "switches 3 became 1, page faults 5000 became 4");
 }
 
 PairResult pair_with(const Profile& before, const Profile& after) {

@@ -61,8 +61,9 @@ TEST(OccupancyFormula, AgreesWithTheToolkit) {
             const int expected = toolkit_blocks(gpu, launch);
             if (expected == 0) continue;  // such a kernel cannot be launched at all
             const SmLimits sm{100, gpu.threads / 32, gpu.blocks, 65536, gpu.shared_bytes, 1024};
-            ASSERT_EQ(occupancy(launch, sm).blocks, expected) << gpu.major << "." << gpu.minor << ": " << threads << " threads, "
-                                                              << registers << " registers, " << fixed << " + " << dynamic << " bytes";
+            ASSERT_EQ(occupancy(launch, sm).blocks, expected)
+                << gpu.major << "." << gpu.minor << ": " << threads << " threads, " << registers << " registers, " << fixed
+                << " + " << dynamic << " bytes";
             ++compared;
           }
   EXPECT_GT(compared, 4000);

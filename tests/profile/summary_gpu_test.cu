@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CUPTI records of work that is known, and our occupancy against the runtime's.
-#include <aisp/check.hpp>
 #include <gtest/gtest.h>
+#include <aisp/check.hpp>
 
 #include <algorithm>
 
@@ -78,7 +78,8 @@ TEST_F(SummaryGpu, CountsKernelsCopiesMemsetsWaitsAndAllocations) {
   EXPECT_EQ(seen.launch_calls, 41u);
   EXPECT_GT(seen.launch_ms, 0);
   ASSERT_EQ(seen.kernels.size(), 2u);
-  const auto light = std::find_if(seen.kernels.begin(), seen.kernels.end(), [](const auto& kernel) { return kernel.name == "light_kernel"; });
+  const auto light =
+      std::find_if(seen.kernels.begin(), seen.kernels.end(), [](const auto& kernel) { return kernel.name == "light_kernel"; });
   ASSERT_NE(light, seen.kernels.end());
   EXPECT_EQ(light->count, 40u);
   EXPECT_EQ(light->grid, (std::vector<int>{8, 1, 1}));
@@ -90,7 +91,8 @@ TEST_F(SummaryGpu, CountsKernelsCopiesMemsetsWaitsAndAllocations) {
   EXPECT_DOUBLE_EQ(seen.memsets.bytes, 4096);
   EXPECT_EQ(seen.allocations, 1u);
   EXPECT_GE(seen.peak_allocated_bytes, 1 << 20);
-  EXPECT_TRUE(std::any_of(seen.synchronizations.begin(), seen.synchronizations.end(), [](const auto& wait) { return wait.name == "device"; }));
+  EXPECT_TRUE(std::any_of(seen.synchronizations.begin(), seen.synchronizations.end(),
+                          [](const auto& wait) { return wait.name == "device"; }));
   EXPECT_GT(seen.host_ms, 0);
 }
 
@@ -114,7 +116,8 @@ TEST_F(SummaryGpu, OccupancyIsTheRuntimes) {
                            : kernel.name == "shared_kernel" ? expected(shared_kernel, 512, 4096)
                                                             : expected(heavy_kernel, 256, 0);
     EXPECT_DOUBLE_EQ(kernel.occupancy_percent.value_or(-1), runtime)
-        << kernel.name << ", " << kernel.registers << " registers, " << kernel.static_shared_bytes << " + " << kernel.dynamic_shared_bytes;
+        << kernel.name << ", " << kernel.registers << " registers, " << kernel.static_shared_bytes << " + "
+        << kernel.dynamic_shared_bytes;
   }
 }
 

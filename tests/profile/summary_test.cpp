@@ -11,17 +11,20 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr SmLimits hopper{.sm_count = 132, .warps = 64, .blocks = 32, .registers = 65536, .shared_bytes = 233472, .reserved_bytes_per_block = 1024};
+constexpr SmLimits hopper{
+    .sm_count = 132, .warps = 64, .blocks = 32, .registers = 65536, .shared_bytes = 233472, .reserved_bytes_per_block = 1024};
 
 Activity work(Activity::Kind kind, std::uint64_t start_us, std::uint64_t end_us, const char* name, std::uint64_t bytes = 0) {
   Activity activity{.kind = kind, .start_ns = start_us * 1000, .end_ns = end_us * 1000, .name = name, .bytes = bytes};
   if (kind == Activity::Kind::kernel) activity.shape = {.grid = {264, 1, 1}, .block = {256, 1, 1}, .registers = 32};
   return activity;
 }
-Activity kernel(std::uint64_t start_us, std::uint64_t end_us, const char* name = "_ZN4aisp4ch0712_GLOBAL__N_15tiledIfLi64EEEvPKT_PS2_") {
+Activity kernel(std::uint64_t start_us, std::uint64_t end_us,
+                const char* name = "_ZN4aisp4ch0712_GLOBAL__N_15tiledIfLi64EEEvPKT_PS2_") {
   return work(Activity::Kind::kernel, start_us, end_us, name);
 }
-Activity copy(std::uint64_t start_us, std::uint64_t end_us, std::uint64_t bytes, const char* direction = "pinned host to device") {
+Activity copy(std::uint64_t start_us, std::uint64_t end_us, std::uint64_t bytes,
+              const char* direction = "pinned host to device") {
   return work(Activity::Kind::memcpy, start_us, end_us, direction, bytes);
 }
 Activity call(std::uint64_t start_us, std::uint64_t end_us, const char* name, std::uint32_t thread = 1) {
@@ -95,8 +98,8 @@ TEST(Summary, AnUnknownGpuHasNoOccupancy) {
 }
 
 TEST(Summary, CopiesByDirectionAndWhatKernelsHide) {
-  const evidence::Profile profile =
-      of_device({copy(100, 200, 1000000), copy(150, 250, 500000), copy(300, 350, 4, "device to pageable host"), kernel(190, 310)});
+  const evidence::Profile profile = of_device(
+      {copy(100, 200, 1000000), copy(150, 250, 500000), copy(300, 350, 4, "device to pageable host"), kernel(190, 310)});
   ASSERT_EQ(profile.copies.size(), 2u);
   EXPECT_EQ(profile.copies[0].direction, "pinned host to device");
   EXPECT_EQ(profile.copies[0].count, 2u);
@@ -115,9 +118,15 @@ TEST(Summary, HostSideCountsTheVariantsOwnOuterCallsOnly) {
   Activity allocated = work(Activity::Kind::memory, 110, 110, "", 4096), freed = work(Activity::Kind::memory, 150, 150, "", 4096);
   freed.freed = true;
   host.activities = {call(50, 60, "cudaLaunchKernel"),  // the harness's own
-                     call(110, 120, "cudaLaunchKernel"), call(112, 118, "cuLaunchKernel"),
-                     call(112, 115, "cudaGraphLaunch", 2), call(130, 140, "cudaLaunchHostFunc"),
-                     call(160, 190, "cudaStreamSynchronize"), wait, allocated, freed, allocated};
+                     call(110, 120, "cudaLaunchKernel"),
+                     call(112, 118, "cuLaunchKernel"),
+                     call(112, 115, "cudaGraphLaunch", 2),
+                     call(130, 140, "cudaLaunchHostFunc"),
+                     call(160, 190, "cudaStreamSynchronize"),
+                     wait,
+                     allocated,
+                     freed,
+                     allocated};
   const evidence::Profile profile = summarize({}, host, {});
   EXPECT_DOUBLE_EQ(profile.host_ms, 0.1);
   EXPECT_EQ(profile.launch_calls, 2u);

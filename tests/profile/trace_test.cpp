@@ -18,13 +18,39 @@ Recording sample() {
   Recording recording;
   recording.host_begin_ns = 1000000;
   recording.host_end_ns = 1090000;
-  Activity call{.kind = Activity::Kind::call, .start_ns = 1010000, .end_ns = 1015000, .name = "cudaLaunchKernel", .correlation = 7, .thread = 42};
-  Activity inner{.kind = Activity::Kind::call, .start_ns = 1011000, .end_ns = 1014000, .name = "cuLaunchKernel", .correlation = 8, .thread = 42};
+  Activity call{.kind = Activity::Kind::call,
+                .start_ns = 1010000,
+                .end_ns = 1015000,
+                .name = "cudaLaunchKernel",
+                .correlation = 7,
+                .thread = 42};
+  Activity inner{.kind = Activity::Kind::call,
+                 .start_ns = 1011000,
+                 .end_ns = 1014000,
+                 .name = "cuLaunchKernel",
+                 .correlation = 8,
+                 .thread = 42};
   Activity harness{.kind = Activity::Kind::call, .start_ns = 900000, .end_ns = 910000, .name = "cudaEventRecord", .thread = 42};
-  Activity kernel{.kind = Activity::Kind::kernel, .start_ns = 1020000, .end_ns = 1050500, .stream = 13, .name = "_Z5tiledPf", .correlation = 8};
+  Activity kernel{.kind = Activity::Kind::kernel,
+                  .start_ns = 1020000,
+                  .end_ns = 1050500,
+                  .stream = 13,
+                  .name = "_Z5tiledPf",
+                  .correlation = 8};
   kernel.shape = {.grid = {4, 2, 1}, .block = {256, 1, 1}, .registers = 40};
-  Activity beside{.kind = Activity::Kind::kernel, .start_ns = 1030000, .end_ns = 1040000, .stream = 13, .name = "_Z5tiledPf", .correlation = 9};
-  Activity copy{.kind = Activity::Kind::memcpy, .start_ns = 1060000, .end_ns = 1070000, .stream = 14, .name = "pinned host to device", .bytes = 1000, .correlation = 10};
+  Activity beside{.kind = Activity::Kind::kernel,
+                  .start_ns = 1030000,
+                  .end_ns = 1040000,
+                  .stream = 13,
+                  .name = "_Z5tiledPf",
+                  .correlation = 9};
+  Activity copy{.kind = Activity::Kind::memcpy,
+                .start_ns = 1060000,
+                .end_ns = 1070000,
+                .stream = 14,
+                .name = "pinned host to device",
+                .bytes = 1000,
+                .correlation = 10};
   Activity memory{.kind = Activity::Kind::memory, .start_ns = 1005000, .end_ns = 1005000, .bytes = 4096};
   recording.activities = {harness, call, inner, memory, kernel, beside, copy};
   recording.ranges = {{"upload", 1002000, 1055000, 0}, {"first_token", 1056000, 1056000, 0}};
@@ -119,7 +145,8 @@ TEST(Trace, TracksAreNamed) {
   std::vector<std::string> names;
   for (const json& event : of_phase(events_of(sample()), "M"))
     if (event["args"].contains("name")) names.push_back(event["args"]["name"]);
-  for (const char* name : {"host", "GPU 0", "ranges", "stream 13", "stream 14", "CUDA calls, thread 42"}) EXPECT_THAT(names, Contains(name));
+  for (const char* name : {"host", "GPU 0", "ranges", "stream 13", "stream 14", "CUDA calls, thread 42"})
+    EXPECT_THAT(names, Contains(name));
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
     EXPECT_EQ(outcome.result.stopped_because, "fixed iterations") << death;
     EXPECT_EQ(outcome.result.timeout_stage, "") << death;
     EXPECT_THAT(outcome.result.problems, testing::IsEmpty()) << death;
-    EXPECT_THAT(outcome.result.warnings, testing::ElementsAre(testing::StartsWith(std::string{"no profile of every variant: "} + words)));
+    EXPECT_THAT(outcome.result.warnings,
+                testing::ElementsAre(testing::StartsWith(std::string{"no profile of every variant: "} + words)));
   }
 }
 
