@@ -77,9 +77,12 @@ double copy_rate(const Profile& profile) { return profile.copy_ms > 0 ? copied(p
 void compare_launches(const Profile& before, const Profile& after, Clauses& clauses) {
   const double idle = std::abs(idle_ms(before) - idle_ms(after));
   if (before.launches != after.launches && before.launches > 0) {
-    // Fewer launches explain idle time, and what fusing them did to the kernels.
-    clauses.push_back({std::max(idle, std::abs(before.kernel_ms - after.kernel_ms)) * just_before,
-                       became(before.launches, after.launches, "launch")});
+    // Fewer launches explain idle time, and what fusing them did to the kernels; more are a price.
+    const double weight = std::max(idle, std::abs(before.kernel_ms - after.kernel_ms));
+    const bool by_graph = after.launch_calls > 0 && after.launch_calls < after.launches;
+    clauses.push_back({weight * (after.launches < before.launches ? just_before : just_behind),
+                       became(before.launches, after.launches, "launch") +
+                           (by_graph ? fmt::format(" in {} of the host", plural(after.launch_calls, "call")) : "")});
   } else if (before.launch_calls > after.launch_calls && after.launch_calls > 0) {
     clauses.push_back(
         {idle * just_before, fmt::format("{} of the host became {} for the same {}", plural(before.launch_calls, "launch call"),
@@ -111,7 +114,7 @@ void compare_copies(const Profile& before, const Profile& after, Clauses& clause
     clauses.push_back(
         {weight * just_before, fmt::format("bytes copied {} from {} to {}", fell_or_rose(old_copies.bytes, new_copies.bytes),
                                            base::human_bytes(old_copies.bytes), base::human_bytes(new_copies.bytes))});
-  if (old_copies.count != new_copies.count && old_copies.count > 0)
+  if (old_copies.count > new_copies.count)
     clauses.push_back({std::max(weight, idle) * just_before, became(old_copies.count, new_copies.count, "copy")});
   const double old_rate = copy_rate(before), new_rate = copy_rate(after);
   if (old_rate > 0 && new_rate > 0 && differ(old_rate, new_rate, noticeable_rate))

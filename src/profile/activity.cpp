@@ -111,6 +111,12 @@ void ActivityRecorder::start(Detail detail) {
   watch_host_functions(true);
 }
 
+void ActivityRecorder::forget() {
+  cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::scoped_lock lock{collected().mutex};
+  collected().activities.clear();
+}
+
 std::vector<Activity> ActivityRecorder::stop() {
   watch_host_functions(false);
   cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);

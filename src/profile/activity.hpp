@@ -37,7 +37,7 @@ struct Activity {
 };
 
 // Device: kernels, copies and memsets, which costs the host next to nothing. Everything: also the host's calls, waits and
-// allocations, which makes each call about a microsecond longer.
+// allocations, which makes each call microseconds longer.
 enum class Detail : std::uint8_t { device, everything };
 
 // Records between start() and stop(). One at a time in a process; nothing stays switched on after stop().
@@ -52,6 +52,8 @@ class ActivityRecorder {
   ActivityRecorder& operator=(const ActivityRecorder&) = delete;
 
   void start(Detail detail = Detail::device);
+  // Drops what was recorded so far. The device must be idle.
+  void forget();
   // In the order of their start. The device must be idle.
   std::vector<Activity> stop();
   // Host functions queued on streams since start().

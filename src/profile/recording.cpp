@@ -8,6 +8,9 @@
 namespace aisp::profile {
 namespace {
 
+// CUPTI asks for each kernel's name so.
+constexpr const char* cupti_own_call = "cuKernelGetName";
+
 bool on_gpu(const Activity& activity) {
   return activity.kind == Activity::Kind::kernel || activity.kind == Activity::Kind::memcpy ||
          activity.kind == Activity::Kind::memset;
@@ -82,7 +85,7 @@ std::vector<Activity> outermost_calls(const Recording& recording) {
   std::vector<Activity> calls;
   for (const Activity& activity : recording.activities) {
     const bool inside = activity.start_ns >= recording.host_begin_ns && activity.start_ns <= recording.host_end_ns;
-    if (activity.kind == Activity::Kind::call && inside) calls.push_back(activity);
+    if (activity.kind == Activity::Kind::call && inside && activity.name != cupti_own_call) calls.push_back(activity);
   }
   std::sort(calls.begin(), calls.end(), [](const Activity& a, const Activity& b) {
     if (a.thread != b.thread) return a.thread < b.thread;

@@ -118,7 +118,7 @@ class Writer {
     const std::vector<Activity> outer = outermost_calls(recording_);
     for (const Activity& call : outer) {
       const int track = tracks.try_emplace(call.thread, first_call_track + static_cast<int>(tracks.size())).first->second;
-      name_track(host_process, track, "CUDA calls, thread " + std::to_string(call.thread));
+      name_track(host_process, track, "CUDA calls, thread " + std::to_string(track - first_call_track + 1));
       add_slice(call.name, "call", call.start_ns, call.end_ns, host_process, track, {{"correlation", call.correlation}});
       callers_.try_emplace(call.correlation, track, call.start_ns);
     }

@@ -70,14 +70,25 @@ Profiler::Profiler(pair::Session& session, Start start, Cache cache) : session_{
 
 Profiler::~Profiler() = default;
 
+void Profiler::execute(const Variant& variant) {
+  session_.before_sample(variant);
+  session_.fork();
+  variant.run(session_.workload(), session_.launch());
+  session_.join();
+  session_.synchronize_all();
+}
+
 profile::Recording Profiler::record(const Variant& variant, profile::Detail detail) {
   const cudaStream_t stream = session_.launch().stream;
+  recorder_.start(detail);
+  // What CUPTI does at the first launch of each kernel and graph took 0.1 ms and more, which the second does not pay.
+  execute(variant);
   session_.before_sample(variant);
   if (cold_) cold_->evict();
   session_.synchronize_all();
+  recorder_.forget();
   profile::RangeLog log{profile::ActivityRecorder::now_ns};
   const LoggedRanges logged{session_.launch(), log};
-  recorder_.start(detail);
   if (gate_) gate_->close(stream);
   measure::launch_sample_begin(stream);
   session_.fork();

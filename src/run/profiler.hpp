@@ -27,6 +27,7 @@ class Profiler {
   ProfiledVariant run(const Variant& variant, const std::string& target);
 
  private:
+  void execute(const Variant& variant);
   profile::Recording record(const Variant& variant, profile::Detail detail);
 
   pair::Session& session_;

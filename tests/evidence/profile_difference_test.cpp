@@ -46,6 +46,22 @@ TEST(ProfileDifference, AGraphSavesCallsOfTheHost) {
               HasSubstr("40 launch calls of the host became 1 for the same 40 kernels"));
 }
 
+TEST(ProfileDifference, FewerLaunchesInOneGraph) {
+  Profile graph = timeline(0.5, 0.39, 20);
+  graph.launch_calls = 1;
+  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), graph), "40 launches became 20 in 1 call of the host; idle fell from 61 % to 22 %");
+}
+
+TEST(ProfileDifference, MoreCopiesExplainNothing) {
+  Profile before = timeline(10, 5, 1), after = timeline(6, 5, 1);
+  before.idle_percent = after.idle_percent = 0;
+  before.copies = after.copies = {{.direction = "pinned host to device", .count = 1, .bytes = 50e6}};
+  before.copy_ms = after.copy_ms = 5;
+  after.copies[0].count = 6;
+  after.overlap_percent = 80;
+  EXPECT_EQ(profile_difference(before, after), "copy time under kernels rose from 0 % to 80 %");
+}
+
 TEST(ProfileDifference, BytesCopied) {
   Profile before = timeline(10, 2, 1), after = timeline(3, 2, 1);
   before.copies = {{.direction = "pageable host to device", .count = 1, .bytes = 8.0 * (1 << 20)}};

@@ -145,7 +145,7 @@ TEST(Trace, TracksAreNamed) {
   std::vector<std::string> names;
   for (const json& event : of_phase(events_of(sample()), "M"))
     if (event["args"].contains("name")) names.push_back(event["args"]["name"]);
-  for (const char* name : {"host", "GPU 0", "ranges", "stream 13", "stream 14", "CUDA calls, thread 42"})
+  for (const char* name : {"host", "GPU 0", "ranges", "stream 13", "stream 14", "CUDA calls, thread 1"})
     EXPECT_THAT(names, Contains(name));
 }
 
