@@ -57,7 +57,8 @@ ProfileTable timeline(const PairResult& pair) {
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
     table.rows.push_back({variant.name, time_text(p.span_ms), time_text(p.busy_ms), percent_text(p.idle_percent),
                           std::to_string(p.gaps), time_text(p.longest_gap_ms), std::to_string(p.launches), time_text(p.kernel_ms),
-                          time_text(p.copy_ms), p.copies.empty() ? "" : percent_text(p.overlap_percent), p.trace.substr(p.trace.rfind('/') + 1)});
+                          time_text(p.copy_ms), p.copies.empty() ? "" : percent_text(p.overlap_percent),
+                          p.trace.substr(p.trace.rfind('/') + 1)});
   });
   return table;
 }

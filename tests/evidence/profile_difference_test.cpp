@@ -49,7 +49,8 @@ TEST(ProfileDifference, AGraphSavesCallsOfTheHost) {
 TEST(ProfileDifference, FewerLaunchesInOneGraph) {
   Profile graph = timeline(0.5, 0.39, 20);
   graph.launch_calls = 1;
-  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), graph), "40 launches became 20 in 1 call of the host; idle fell from 61 % to 22 %");
+  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), graph),
+            "40 launches became 20 in 1 call of the host; idle fell from 61 % to 22 %");
 }
 
 TEST(ProfileDifference, MoreCopiesExplainNothing) {

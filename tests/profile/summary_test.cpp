@@ -119,7 +119,8 @@ TEST(Summary, HostSideCountsTheVariantsOwnOuterCallsOnly) {
   freed.freed = true;
   host.activities = {call(50, 60, "cudaLaunchKernel"),  // the harness's own
                      call(110, 120, "cudaLaunchKernel"),
-                     call(112, 118, "cuLaunchKernel"), call(125, 126, "cuKernelGetName"),
+                     call(112, 118, "cuLaunchKernel"),
+                     call(125, 126, "cuKernelGetName"),
                      call(112, 115, "cudaGraphLaunch", 2),
                      call(130, 140, "cudaLaunchHostFunc"),
                      call(160, 190, "cudaStreamSynchronize"),
