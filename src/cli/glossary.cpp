@@ -70,7 +70,12 @@ constexpr Term terms[] = {
     {"column", "raw_times_ms", "every sample as read, the offset still in it"},
     {"column", "judged_by", "time, or the metric that speedups of this pair are of"},
     {"column", "source_digest", "SHA-256 of the pair's code; when it changes the expectation is stale"},
-    {"column", "prepare_ms", "one-time work on constant data that the variant declares; not part of its time"}};
+    {"column", "prepare_ms", "one-time work on constant data that the variant declares; not part of its time"},
+    {"column", "idle_percent", "with --profile: part of the execution in which no kernel, copy or memset ran"},
+    {"column", "overlap_percent", "with --profile: part of the time of copies in which a kernel ran beside them"},
+    {"column", "occupancy_percent",
+     "with --profile: warps that an SM can hold of a kernel, of those that it can hold at all; theoretical, not measured"},
+    {"column", "waves", "with --profile: blocks of a launch by the blocks that all SMs hold at a time"}};
 
 }  // namespace
 

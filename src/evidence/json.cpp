@@ -4,6 +4,7 @@
 #include <set>
 
 #include "evidence/fields.hpp"
+#include "evidence/profile_fields.hpp"
 
 namespace aisp::evidence {
 
@@ -132,6 +133,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("inference_timing", v.inference);
   visit("metrics", v.metrics);
   visit("gpu_busy_ms", v.gpu_busy_ms);
+  visit("profile", v.profile);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
   describe(v.cost, visit);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "evidence/profile.hpp"
+
 namespace aisp::evidence {
 
 inline constexpr int schema_version = 1;
@@ -132,7 +134,8 @@ struct VariantResult {
   std::vector<Metric> metrics;
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
-  double prepare_ms = 0;  // one-time work declared by the variant
+  std::optional<Profile> profile;  // absent unless it was asked for and could be made
+  double prepare_ms = 0;           // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
   MemoryUse memory;
@@ -140,7 +143,7 @@ struct VariantResult {
 };
 
 struct StageRecord {     // the watchdog's record
-  std::string name;      // setup, verify, warmup, measurement, reverify, audit, profiling, teardown
+  std::string name;      // setup, verify, warmup, measurement, audit, reverify, profiling, teardown
   double started_s = 0;  // since the child started
   double elapsed_s = 0;
   double limit_s = 0;

@@ -17,6 +17,11 @@ void LaunchState::pop_range() {
   if (on_pop_range) on_pop_range();
 }
 
+void LaunchState::mark(const char* name, cudaStream_t on) {
+  if (on_mark) on_mark(name);
+  record(name, 0, on);
+}
+
 void LaunchState::start_recording() {
   pending_.clear();
   recording_ = true;

@@ -25,16 +25,17 @@ class LaunchState final : public Launch {
   LaunchState& operator=(const LaunchState&) = delete;
 
   void token(int request) override { record({}, request, stream); }
-  void mark(const char* name) override { record(name, 0, stream); }
-  void mark(const char* name, cudaStream_t on) override { record(name, 0, on); }
+  void mark(const char* name) override { mark(name, stream); }
+  void mark(const char* name, cudaStream_t on) override;
   void push_range(const char* name) override;
   void pop_range() override;
 
   void start_recording();                               // host pairs: the sample starts now
   std::vector<Mark> stop_recording(cudaEvent_t start);  // `start`: the sample's start event, null for host pairs; device idle
 
-  std::function<void(const char*)> on_push_range;  // NVTX, set by who profiles
+  std::function<void(const char*)> on_push_range;  // NVTX, set by who runs the pair
   std::function<void()> on_pop_range;
+  std::function<void(const char*)> on_mark;
 
  private:
   struct Pending {

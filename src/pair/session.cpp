@@ -200,6 +200,7 @@ void Session::before_sample(const Variant& variant) {
 void Session::execute(const Variant& variant, int poison) {
   before_sample(variant);
   poison_outputs(poison);
+  const Range range{launch_, std::string{variant.name}.c_str()};
   fork();
   variant.run(*workload_, launch_);
   join();

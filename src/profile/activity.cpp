@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profile/activity.hpp"
 
-#include <cupti.h>
 #include <aisp/check.hpp>
-#include <aisp/library.hpp>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+
+#include "profile/cupti.hpp"
 
 namespace aisp::profile {
 namespace {
@@ -18,24 +18,8 @@ constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
 constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
                            CUPTI_ACTIVITY_KIND_MEMSET};
 
-struct Cupti {
-  const SharedLibrary& library = SharedLibrary::open(Library::cupti);
-  decltype(&cuptiActivityEnable) enable = library.function<decltype(cuptiActivityEnable)>("cuptiActivityEnable");
-  decltype(&cuptiActivityDisable) disable = library.function<decltype(cuptiActivityDisable)>("cuptiActivityDisable");
-  decltype(&cuptiActivityFlushAll) flush = library.function<decltype(cuptiActivityFlushAll)>("cuptiActivityFlushAll");
-  decltype(&cuptiActivityGetNextRecord) next =
-      library.function<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks =
-      library.function<decltype(cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks");
-  decltype(&cuptiSubscribe) subscribe = library.function<decltype(cuptiSubscribe)>("cuptiSubscribe");
-  decltype(&cuptiUnsubscribe) unsubscribe = library.function<decltype(cuptiUnsubscribe)>("cuptiUnsubscribe");
-  decltype(&cuptiEnableCallback) enable_callback = library.function<decltype(cuptiEnableCallback)>("cuptiEnableCallback");
-};
-
-const Cupti& cupti() {
-  static const Cupti functions;
-  return functions;
-}
+constexpr std::array host_kinds{CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
+                                CUPTI_ACTIVITY_KIND_MEMORY2};
 
 // CUPTI's callbacks carry no pointer of ours, so what they fill is the process's own.
 struct Collected {
@@ -52,42 +36,6 @@ void CUPTIAPI provide_buffer(std::uint8_t** buffer, std::size_t* size, std::size
   *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(64, buffer_bytes));
   *size = *buffer != nullptr ? buffer_bytes : 0;
   *most_records = 0;
-}
-
-template <class Record>
-Activity common(const Record& record, Activity::Kind kind) {
-  return {kind, record.start, record.end, static_cast<int>(record.deviceId), record.streamId, {}, 0};
-}
-
-void keep(const CUpti_Activity* record, std::vector<Activity>& activities) {
-  switch (record->kind) {
-    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
-      const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-      if (kernel.start == 0) break;  // in a branch of a conditional graph node that was not taken
-      activities.push_back(common(kernel, Activity::Kind::kernel));
-      activities.back().name = kernel.name != nullptr ? kernel.name : "";
-      break;
-    }
-    case CUPTI_ACTIVITY_KIND_MEMCPY: {
-      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
-      activities.push_back(common(copy, Activity::Kind::memcpy));
-      activities.back().bytes = copy.bytes;
-      break;
-    }
-    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
-      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpyPtoP4*>(record);
-      activities.push_back(common(copy, Activity::Kind::memcpy));
-      activities.back().bytes = copy.bytes;
-      break;
-    }
-    case CUPTI_ACTIVITY_KIND_MEMSET: {
-      const auto& set = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
-      activities.push_back(common(set, Activity::Kind::memset));
-      activities.back().bytes = set.bytes;
-      break;
-    }
-    default: break;
-  }
 }
 
 void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
@@ -151,19 +99,30 @@ ActivityRecorder::ActivityRecorder() {
 
 ActivityRecorder::~ActivityRecorder() { watch_host_functions(false); }
 
-void ActivityRecorder::start() {
+void ActivityRecorder::start(Detail detail) {
+  detail_ = detail;
   {
     const std::scoped_lock lock{collected().mutex};
     collected().activities.clear();
   }
   for (const CUpti_ActivityKind kind : kinds) cupti().enable(kind);
+  if (detail_ == Detail::everything)
+    for (const CUpti_ActivityKind kind : host_kinds) cupti().enable(kind);
   watch_host_functions(true);
+}
+
+void ActivityRecorder::forget() {
+  cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::scoped_lock lock{collected().mutex};
+  collected().activities.clear();
 }
 
 std::vector<Activity> ActivityRecorder::stop() {
   watch_host_functions(false);
   cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
+  if (detail_ == Detail::everything)
+    for (const CUpti_ActivityKind kind : host_kinds) cupti().disable(kind);
   const std::scoped_lock lock{collected().mutex};
   std::vector<Activity> activities = std::move(collected().activities);
   collected().activities.clear();
@@ -172,6 +131,12 @@ std::vector<Activity> ActivityRecorder::stop() {
 }
 
 int ActivityRecorder::host_functions() const { return collected().host_functions; }
+
+std::uint64_t ActivityRecorder::now_ns() {
+  std::uint64_t now = 0;
+  cupti().timestamp(&now);
+  return now;
+}
 
 std::uint64_t span_ns(const std::vector<Activity>& activities) {
   if (activities.empty()) return 0;

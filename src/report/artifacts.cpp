@@ -7,13 +7,16 @@
 #include "evidence/json.hpp"
 #include "report/csv.hpp"
 #include "report/markdown.hpp"
+#include "report/profile_tables.hpp"
 
 namespace aisp::report {
 
 void write_pair(const std::filesystem::path& folder, const evidence::PairResult& result) {
-  const std::filesystem::path results = folder / (result.chapter + "_" + result.name) / "results";
+  const std::filesystem::path own = folder / (result.chapter + "_" + result.name), results = own / "results";
   base::write_atomically(results / "benchmark_test_results.json", evidence::json_text(result, 2) + "\n");
   base::write_atomically(results / "benchmark_test_results.md", pair_markdown(result));
+  if (const std::string profile = profile_markdown(result); !profile.empty())
+    base::write_atomically(own / "profiles" / "profile.md", profile);
 }
 
 void write_suite(const std::filesystem::path& folder, const evidence::SuiteResult& suite, const evidence::Manifest& manifest) {

@@ -8,7 +8,7 @@
 
 namespace aisp::report {
 
-// <chapter>_<pair>/results/benchmark_test_results.{json,md}
+// <chapter>_<pair>/results/benchmark_test_results.{json,md}, and profiles/profile.md where a variant has a profile
 void write_pair(const std::filesystem::path& folder, const evidence::PairResult& result);
 // benchmark_test_results.{json,md} and results.csv
 void write_suite(const std::filesystem::path& folder, const evidence::SuiteResult& suite, const evidence::Manifest& manifest);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.hpp"
+#include "evidence/profile_difference.hpp"
 #include "report/numbers.hpp"
 
 namespace aisp::report {
@@ -43,7 +44,9 @@ std::string verified_line(const evidence::PairResult& pair, const base::Painter&
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint) {
   if (result.status == evidence::Status::passed) {
     const evidence::VariantResult* best = evidence::best_variant(result);
-    return best != nullptr ? timed_line(result, *best, paint) : verified_line(result, paint);
+    const std::string profile = evidence::profile_sentence(result);
+    return (best != nullptr ? timed_line(result, *best, paint) : verified_line(result, paint)) +
+           (profile.empty() ? "" : fmt::format("\n  {}", paint(Style::dim, profile)));
   }
   const Style style = result.status == evidence::Status::skipped ? Style::dim : Style::red;
   return fmt::format("{:<28} {}  {}", result.target, paint(style, to_string(result.status)), result.reason);

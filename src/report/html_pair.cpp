@@ -118,10 +118,10 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   std::string body = tag("p", escaped(pair.teaches), "class=\"teaches\"");
   if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
   if (!pair.variants.empty()) body += variants_table(pair);
-  body += how(pair) + notes(pair) + sample_strips(pair) + gpu_states(pair, report);
+  body += profile_sentence_part(pair) + how(pair) + notes(pair) + sample_strips(pair) + gpu_states(pair, report);
   const auto source = report.sources.find(pair.target);
   if (source != report.sources.end()) body += source_part(pair, source->second);
-  const std::string more = statistics_table(pair) + metrics_table(pair) + stages_table(pair);
+  const std::string more = profile_part(pair) + statistics_table(pair) + metrics_table(pair) + stages_table(pair);
   if (!more.empty()) body += tag("h4", "More") + more;
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "

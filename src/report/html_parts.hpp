@@ -15,6 +15,9 @@ std::string pairs_section(const HtmlReport& report);
 std::string manifest_section(const HtmlReport& report);
 // Of one pair: what makes up the baseline beside what makes up the best variant, then whole files.
 std::string source_part(const evidence::PairResult& pair, const PairSource& source);
+// What --profile saw: in one sentence, and all of it; empty where nothing was profiled.
+std::string profile_sentence_part(const evidence::PairResult& pair);
+std::string profile_part(const evidence::PairResult& pair);
 
 extern const char* const page_style;
 extern const char* const page_script;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.hpp"
+#include "evidence/profile_difference.hpp"
 #include "report/markdown.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
@@ -82,6 +85,15 @@ std::string metrics(const PairResult& pair) {
   return table.empty() ? "" : "\n## Metrics\n" + table.text();
 }
 
+// The tables are in profiles/profile.md.
+std::string profile(const PairResult& pair) {
+  const std::string sentence = evidence::profile_sentence(pair);
+  if (sentence.empty()) return {};
+  const bool has_tables = std::any_of(pair.variants.begin(), pair.variants.end(),
+                                      [](const VariantResult& variant) { return variant.profile.has_value(); });
+  return fmt::format("\n## Profile\n{}.{}\n", sentence, has_tables ? " All of it: ../profiles/profile.md" : "");
+}
+
 std::string stages(const PairResult& pair) {
   MarkdownTable table{{"stage", "took", "limit", "finished"}};
   for (const evidence::StageRecord& stage : pair.watchdog)
@@ -113,8 +125,8 @@ std::string pair_markdown(const PairResult& pair) {
   if (!pair.stopped_because.empty())
     head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.\n", stopwatch(pair), pair.judged_by,
                         pair.stopped_because, pair.seed, base::significant(pair.scale));
-  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + stages(pair) +
-         notes(pair);
+  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + profile(pair) +
+         stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report

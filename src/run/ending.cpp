@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "evidence/profile_difference.hpp"
+
 namespace aisp::run {
 namespace {
 
@@ -120,6 +122,21 @@ void describe_exit(const Ending& ending, PairResult& result) {
                 fmt::format("its process crashed after its result ({})", signal_words(ending.exit.code)), see_log(ending));
 }
 
+// What was measured and verified before profiling began does not depend on how profiling ended.
+bool died_profiling(const Ending& ending) {
+  return ending.report && !ending.report->is_final && ending.report->result.status == Status::passed &&
+         last_stage(ending) == "profiling" && ending.killed_for != KilledFor::interrupt;
+}
+
+void describe_lost_profile(const Ending& ending, PairResult& result) {
+  PairResult death;
+  if (ending.killed_for == KilledFor::stage_limit || ending.killed_for == KilledFor::suite_deadline)
+    describe_timeout(ending, death);
+  else describe_death(ending, death);
+  result.complete = true;
+  result.warnings.push_back(fmt::format("{} of every variant: {}", evidence::no_profile, death.reason));
+}
+
 void describe_surroundings(const Ending& ending, PairResult& result) {
   if (ending.stuck)
     add_problem(result, last_stage(ending), "unkillable", "its process is still there after SIGKILL, stuck in a kernel driver",
@@ -144,9 +161,11 @@ void describe_surroundings(const Ending& ending, PairResult& result) {
 
 PairResult describe(Ending ending) {
   PairResult result = adopt_report(ending);
-  const bool final = ending.report && ending.report->is_final;
+  const bool lost_profile = died_profiling(ending);
+  const bool final = lost_profile || (ending.report && ending.report->is_final);
   if (!final) result.complete = false;
-  if (final) describe_exit(ending, result);
+  if (lost_profile) describe_lost_profile(ending, result);
+  else if (final) describe_exit(ending, result);
   else if (ending.killed_for == KilledFor::interrupt) describe_interrupt(ending, result);
   else if (ending.killed_for == KilledFor::stage_limit || ending.killed_for == KilledFor::suite_deadline)
     describe_timeout(ending, result);

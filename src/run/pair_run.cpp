@@ -48,6 +48,7 @@ PairRun::PairRun(const pair::Entry& entry, const Request& request, const Reporte
 PairRun::~PairRun() = default;
 
 evidence::PairResult PairRun::run() {
+  const profile::Scope range{result_.target};
   try {
     run_stages();
   } catch (const Unsupported& reason) {
@@ -92,6 +93,7 @@ void PairRun::run_stages() {
   judge();
   stages_.begin("reverify", request_.limits.verify);
   if (!verify_all("reverify", random_bits(request_.seed, 0x5EED))) return;
+  profile_variants();
   tear_down();
 }
 
@@ -122,6 +124,7 @@ bool PairRun::skip_unmet() {
 void PairRun::set_up() {
   result_.scale = request_.scale * ground_->memory_scale();
   session_ = std::make_unique<pair::Session>(pair_, session_options(false));
+  watch_ranges(*session_);
   for (evidence::VariantResult& variant : result_.variants) {
     variant.cost = declared(session_->workload().variant_cost(variant.name));
     variant.memory.device_allocated_bytes = session_->device_bytes();
@@ -179,6 +182,7 @@ bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
 
 void PairRun::verify_small_shape(const verify::Options& options) {
   pair::Session small{pair_, session_options(true)};
+  watch_ranges(small);
   absorb(verify::verify(small, active(), options), true);
 }
 
@@ -256,7 +260,10 @@ void PairRun::warm_up() {
   const double start_s = now_s();
   try {
     for (int round = 0; round < rounds || (session_->on_gpu() && now_s() - start_s < shortest_warmup_s); ++round) {
-      for (const Timed& timed : timed_) stopwatch_->time(*timed.variant);
+      for (const Timed& timed : timed_) {
+        const profile::Scope range{timed.result->name};
+        stopwatch_->time(*timed.variant);
+      }
       probe_ms_.push_back(stopwatch_->time_probe());
     }
   } catch (const measure::WaitsForGpu& variant) {
@@ -288,6 +295,7 @@ void PairRun::sample(measure::SamplingOptions options) {
   double last_partial_s = now_s();
   measure::SamplingCallbacks callbacks;
   callbacks.time = [&](std::size_t index) {
+    const profile::Scope range{timed_[index].result->name};
     const measure::Sample taken = stopwatch_->time(*timed_[index].variant);
     timed_[index].samples.push_back(taken);
     return taken;
@@ -324,12 +332,16 @@ void PairRun::settle() {
   const auto passed = [](const evidence::VariantResult& variant) { return variant.status == evidence::Status::passed; };
   if (result_.status != evidence::Status::passed && outcomes_.empty() && std::ranges::all_of(result_.variants, passed))
     result_.variants.clear();
+  note_host_memory();
+  result_.watchdog = stages_.records();
+  result_.wall_s = stages_.elapsed_s();
+}
+
+void PairRun::note_host_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   for (evidence::VariantResult& variant : result_.variants)
     variant.memory.host_peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-  result_.watchdog = stages_.records();
-  result_.wall_s = stages_.elapsed_s();
 }
 
 void PairRun::send_partial() {

@@ -8,12 +8,15 @@
 #include "measure/rounds.hpp"
 #include "measure/stopwatch.hpp"
 #include "pair/session.hpp"
+#include "profile/ranges.hpp"
 #include "run/child.hpp"
 #include "run/ground.hpp"
 #include "run/stages.hpp"
 #include "verify/verifier.hpp"
 
 namespace aisp::run {
+
+class Profiler;
 
 // One pair, stage by stage, in this process.
 class PairRun {
@@ -45,6 +48,11 @@ class PairRun {
   void check_late_work();
   void check_floors();
   void audit();
+  static void watch_ranges(pair::Session& session);
+  void profile_variants();
+  void profile_variant(const Variant& variant, Profiler* profiler);  // no profiler: a host pair
+  void no_profile(const std::string& variant, const std::string& reason);
+  void note_host_memory();
   void tear_down();
   void settle();
   void send_partial();

@@ -16,9 +16,15 @@ TimingMode mode_from(const std::string& text) {
   throw base::Error{base::Exit::usage, "unknown timing mode '" + text + "'"};
 }
 
+ProfileLevel profile_from(const std::string& text) {
+  if (const auto level = profile_level(text)) return *level;
+  throw base::Error{base::Exit::usage, "unknown profile level '" + text + "'"};
+}
+
 nlohmann::json limits_to_json(const StageLimits& limits) {
-  return {{"setup", limits.setup}, {"verify", limits.verify},    {"warmup", limits.warmup}, {"measurement", limits.measurement},
-          {"audit", limits.audit}, {"teardown", limits.teardown}};
+  return {
+      {"setup", limits.setup}, {"verify", limits.verify},       {"warmup", limits.warmup},    {"measurement", limits.measurement},
+      {"audit", limits.audit}, {"profiling", limits.profiling}, {"teardown", limits.teardown}};
 }
 
 // A key that is missing keeps its default, so that a newer parent and an older request still understand each other.
@@ -33,6 +39,7 @@ void limits_from_json(const nlohmann::json& json, StageLimits& limits) {
   read(json, "warmup", limits.warmup);
   read(json, "measurement", limits.measurement);
   read(json, "audit", limits.audit);
+  read(json, "profiling", limits.profiling);
   read(json, "teardown", limits.teardown);
 }
 
@@ -48,6 +55,21 @@ std::string_view to_string(TimingMode mode) {
   return "events";
 }
 
+std::string_view to_string(ProfileLevel level) {
+  switch (level) {
+    case ProfileLevel::none: return "none";
+    case ProfileLevel::minimal: return "minimal";
+    case ProfileLevel::full: return "full";
+  }
+  return "none";
+}
+
+std::optional<ProfileLevel> profile_level(std::string_view text) {
+  for (const ProfileLevel level : {ProfileLevel::none, ProfileLevel::minimal, ProfileLevel::full})
+    if (text == to_string(level)) return level;
+  return std::nullopt;
+}
+
 void to_json(nlohmann::json& json, const Request& request) {
   json = nlohmann::json{{"target", request.target},
                         {"gpus", request.gpus},
@@ -61,11 +83,13 @@ void to_json(nlohmann::json& json, const Request& request) {
                         {"cold_start", request.cold_start},
                         {"reproducible", request.reproducible},
                         {"verify_only", request.verify_only},
+                        {"profile", to_string(request.profile)},
                         {"seed", request.seed},
                         {"scale", request.scale},
                         {"percentiles", request.percentiles},
                         {"limits", limits_to_json(request.limits)},
-                        {"scratch_parent", request.scratch_parent}};
+                        {"scratch_parent", request.scratch_parent},
+                        {"run_folder", request.run_folder}};
 }
 
 void from_json(const nlohmann::json& json, Request& request) {
@@ -81,11 +105,13 @@ void from_json(const nlohmann::json& json, Request& request) {
   read(json, "cold_start", request.cold_start);
   read(json, "reproducible", request.reproducible);
   read(json, "verify_only", request.verify_only);
+  if (const auto level = json.find("profile"); level != json.end()) request.profile = profile_from(level->get<std::string>());
   read(json, "seed", request.seed);
   read(json, "scale", request.scale);
   read(json, "percentiles", request.percentiles);
   if (const auto limits = json.find("limits"); limits != json.end()) limits_from_json(*limits, request.limits);
   read(json, "scratch_parent", request.scratch_parent);
+  read(json, "run_folder", request.run_folder);
 }
 
 }  // namespace aisp::run

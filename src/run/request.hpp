@@ -4,12 +4,17 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace aisp::run {
 
 enum class TimingMode { events, kernel, do_bench, timer };
+
+// Minimal: what CUPTI's activity records show, without root. Full: hardware counters too, where they can be read.
+enum class ProfileLevel { none, minimal, full };
 
 struct StageLimits {  // seconds, already multiplied
   double setup = 30;
@@ -17,6 +22,7 @@ struct StageLimits {  // seconds, already multiplied
   double warmup = 15;
   double measurement = 15;
   double audit = 30;
+  double profiling = 180;
   double teardown = 10;
 };
 
@@ -33,16 +39,21 @@ struct Request {
   bool cold_start = false;         // the first execution in a fresh process is reported too
   bool reproducible = false;
   bool verify_only = false;  // each variant once, checked; nothing timed
+  ProfileLevel profile = ProfileLevel::none;
   std::uint64_t seed = 42;
   double scale = 1;                 // --scale times the device's memory scale (R05)
   std::vector<double> percentiles;  // further ones for every summary
   StageLimits limits;
   std::string scratch_parent;  // folder in which the pair's scratch folder is made
+  std::string run_folder;      // where <chapter>_<name>/profiles goes; empty: no traces are written
 };
 
 void to_json(nlohmann::json& json, const Request& request);
 void from_json(const nlohmann::json& json, Request& request);
 std::string_view to_string(TimingMode mode);
+std::string_view to_string(ProfileLevel level);
+// Nothing when `text` names none.
+std::optional<ProfileLevel> profile_level(std::string_view text);
 
 // Lines from child to parent on the result pipe:
 //   {"stage":"setup","limit_s":30.0}          a stage begins; the parent kills the process group when the limit passes

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "profile/ranges.hpp"
+
 namespace aisp::run {
 
 double Stages::elapsed_s() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -10,12 +12,14 @@ double Stages::elapsed_s() const { return std::chrono::duration<double>(std::chr
 void Stages::begin(const std::string& name, double limit_s) {
   end();
   current_ = name;
+  profile::push_range(name.c_str());
   records_.push_back({.name = name, .started_s = elapsed_s(), .limit_s = limit_s});
   reporter_.send(nlohmann::json{{"stage", name}, {"limit_s", limit_s}}.dump());
 }
 
 void Stages::end() {
   if (current_.empty()) return;
+  profile::pop_range();
   evidence::StageRecord& record = records_.back();
   record.elapsed_s = elapsed_s() - record.started_s;
   record.finished = true;

@@ -65,10 +65,9 @@ run::TimingMode parse_mode(const std::string& text) {
 }
 
 void set_profile(Configuration& c, const Values& values) {
-  const std::string& text = single(values);
-  if (text == "minimal" || text == "full") reject("is not available in this build, which knows none only");
-  if (text != "none") reject("must be none, minimal or full");
-  c.profile = text;
+  const auto level = run::profile_level(single(values));
+  if (!level) reject("must be none, minimal or full");
+  c.profile = *level;
 }
 
 void set_percentiles(Configuration& c, const Values& values) {
@@ -131,8 +130,8 @@ const Setting all_settings[] = {
     {"no-alternate", "", "time one variant after the other instead of in turn", false,
      [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
-    {"profile", "LEVEL", "none; minimal and full are not available in this build", false, set_profile,
-     [](const Configuration& c) { return nlohmann::json(c.profile); }},
+    {"profile", "LEVEL", "after timing, look inside each variant: none, minimal (CUPTI, no root) or full (counters too)", false,
+     set_profile, [](const Configuration& c) { return nlohmann::json(run::to_string(c.profile)); }},
     {"seed", "N", "seed of all inputs", false,
      [](Configuration& c, const Values& v) {
        c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1");
@@ -251,6 +250,7 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   request.verify_only = configuration.verify_only;
   request.seed = configuration.seed;
   request.scale = configuration.scale;
+  request.profile = configuration.profile;
   request.percentiles = configuration.percentiles;
   run::StageLimits& limits = request.limits;
   if (own.setup_seconds > 0) limits.setup = own.setup_seconds;
@@ -258,7 +258,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   if (own.measurement_seconds > 0) limits.measurement = own.measurement_seconds;
   // A budget that the user made longer than the stage must not run into its limit.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
-  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.teardown})
+  for (double* limit :
+       {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.profiling, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
   return request;
 }

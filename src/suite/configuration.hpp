@@ -26,7 +26,7 @@ struct Configuration {
   bool reproducible = false;
   bool cold_start = false;
   bool alternate = true;
-  std::string profile = "none";
+  run::ProfileLevel profile = run::ProfileLevel::none;
   std::uint64_t seed = 42;
   double scale = 1;
   std::vector<double> percentiles;

@@ -13,6 +13,7 @@
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "machine/gpu_lock.hpp"
+#include "profile/ranges.hpp"
 #include "run/blank.hpp"
 #include "run/child.hpp"
 #include "suite/environment.hpp"
@@ -63,6 +64,7 @@ class Suite {
   }
 
   Finished run() {
+    const profile::Scope range{"suite " + folder_.filename().string()};
     watcher_.suite_begun(folder_, placements_.size());
     for (const std::string& line : environment_warnings(task_.machine, gpus_)) watcher_.warned(line);
     try {
@@ -146,6 +148,7 @@ class Suite {
       run::Request wish = request(placement, assignment.gpus);
       const base::ScratchDirectory scratch{".scratch-", folder_};
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
+      wish.run_folder = std::filesystem::absolute(folder_).string();
       PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_child(placement, wish);
       add_environment(result, task_.machine, assignment.gpus);
       const std::lock_guard lock{mutex_};

@@ -62,7 +62,7 @@ class RealOutput(EndToEnd):
             "ch90", "ch91:hang_in_verify", "ch92:segfault,ch92:throw_in_run,ch92:killed,ch92:exit_well",
             "ch93:garbage_on_pipe,ch93:fork_children",
             "ch94:wrong_result,ch94:nan_output,ch94:stale_output,ch94:lower_precision", "ch95",
-            flags=("--timeout-multiplier", "0.05", "--percentiles", "99.9", "--json", "out.json"),
+            flags=("--timeout-multiplier", "0.05", "--percentiles", "99.9", "--profile", "minimal", "--json", "out.json"),
             env={"MY_TOKEN": "hidden", "OMP_NUM_THREADS": "1"})
         self.assert_code(finished, 1)
         suite = self.validate_folder(finished.folder)

@@ -20,7 +20,8 @@ NO_UNIT = {"schema_version", "seed", "scale", "iterations", "rounds", "requests"
            "blocks_per_sm", "threads_per_block", "registers_per_sm", "registers_per_block", "max_cluster_size", "copy_engines", "link", "gpu",
            "performance_rank", "parameters", "active_parameters", "layers", "hidden",
            "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
-           "ridge_batch", "ridge_batch_weights_alone", "mfu", "m", "k", "n"}
+           "count", "launches", "launch_calls", "gaps", "grid", "grids", "block", "cluster", "registers", "waves", "allocations",
+           "voluntary_switches", "involuntary_switches", "minor_faults", "major_faults", "ridge_batch", "ridge_batch_weights_alone", "mfu", "m", "k", "n"}
 
 
 def walk(schema, path=""):

@@ -25,7 +25,9 @@ TEST(Request, SurvivesTheTripToTheChild) {
   request.seed = 18446744073709551615ull;
   request.scale = 0.25;
   request.percentiles = {99.9};
-  request.limits = {.setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .teardown = 6};
+  request.limits = {.setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .profiling = 7, .teardown = 6};
+  request.profile = ProfileLevel::full;
+  request.run_folder = "/elsewhere";
   request.scratch_parent = "/somewhere";
   const std::string text = nlohmann::json(request).dump();
   const Request copy = nlohmann::json::parse(text).get<Request>();
@@ -33,6 +35,9 @@ TEST(Request, SurvivesTheTripToTheChild) {
   EXPECT_EQ(copy.seed, 18446744073709551615ull);
   EXPECT_EQ(copy.mode, TimingMode::do_bench);
   EXPECT_EQ(copy.limits.teardown, 6);
+  EXPECT_EQ(copy.limits.profiling, 7);
+  EXPECT_EQ(copy.profile, ProfileLevel::full);
+  EXPECT_EQ(copy.run_folder, "/elsewhere");
   EXPECT_FALSE(copy.alternate);
 }
 
@@ -45,6 +50,7 @@ TEST(Request, MissingKeysKeepTheirDefaults) {
 TEST(Request, TargetIsRequiredAndModesAreChecked) {
   EXPECT_ANY_THROW(nlohmann::json::parse("{}").get<Request>());
   EXPECT_ANY_THROW(nlohmann::json::parse(R"({"target":"a","mode":"sundial"})").get<Request>());
+  EXPECT_ANY_THROW(nlohmann::json::parse(R"({"target":"a","profile":"some"})").get<Request>());
 }
 
 }  // namespace

@@ -107,6 +107,27 @@ TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
   EXPECT_FALSE(outcome.result.watchdog[0].finished);
 }
 
+TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
+  const std::string measured = result_line("partial") + "\necho '{\"stage\":\"profiling\",\"limit_s\":0.2}' >&3\n";
+  for (const auto& [death, words] : {std::pair{"sleep 60", "profiling took longer than its limit of 0.2 s"},
+                                     std::pair{"kill -SEGV $$", "crashed in profiling (SIGSEGV"},
+                                     std::pair{"exit 3", "ended in profiling with exit status 3"}}) {
+    const Outcome outcome = run(measured + death);
+    EXPECT_EQ(outcome.result.status, Status::passed) << death;
+    EXPECT_TRUE(outcome.result.complete) << death;
+    EXPECT_EQ(outcome.result.stopped_because, "fixed iterations") << death;
+    EXPECT_EQ(outcome.result.timeout_stage, "") << death;
+    EXPECT_THAT(outcome.result.problems, testing::IsEmpty()) << death;
+    EXPECT_THAT(outcome.result.warnings,
+                testing::ElementsAre(testing::StartsWith(std::string{"no profile of every variant: "} + words)));
+  }
+}
+
+TEST_F(SupervisorTest, ADeathBeforeProfilingStillCountsAsOne) {
+  const Outcome outcome = run(result_line("partial") + "\necho '{\"stage\":\"reverify\",\"limit_s\":5}' >&3; exit 3");
+  EXPECT_EQ(outcome.result.status, Status::crashed);
+}
+
 TEST_F(SupervisorTest, ChildThatNeverSaysAnythingIsLateAtStart) {
   supervision_.startup_limit_s = 0.2;
   EXPECT_EQ(run("sleep 60").result.timeout_stage, "start");

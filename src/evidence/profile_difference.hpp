@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+
+#include "evidence/result.hpp"
+
+namespace aisp::evidence {
+
+// Warnings that say why a pair has no profile, or only a part of one, begin like this.
+inline constexpr std::string_view no_profile = "no profile";
+
+// In plain words what changed from one profile to the other, what explains most time first: "40 launches became 1; idle fell from
+// 61 % to 3 %". Without a full stop.
+std::string profile_difference(const Profile& before, const Profile& after);
+
+// Of the baseline and the best optimized variant (the first with a profile where none may be claimed), or why there is none;
+// empty where no profile was asked for.
+std::string profile_sentence(const PairResult& pair);
+
+}  // namespace aisp::evidence

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/recording.hpp"
+
+#include <algorithm>
+
+#include "profile/audit.hpp"
+
+namespace aisp::profile {
+namespace {
+
+// CUPTI asks for each kernel's name so.
+constexpr const char* cupti_own_call = "cuKernelGetName";
+
+bool on_gpu(const Activity& activity) {
+  return activity.kind == Activity::Kind::kernel || activity.kind == Activity::Kind::memcpy ||
+         activity.kind == Activity::Kind::memset;
+}
+
+bool is(const Activity& activity, const char* marker) {
+  return activity.kind == Activity::Kind::kernel && activity.name.find(marker) != std::string::npos;
+}
+
+}  // namespace
+
+Recording framed(std::vector<Activity> activities, bool from_first_work) {
+  Recording recording;
+  std::uint64_t first_ns = 0, last_ns = 0;
+  for (Activity& activity : activities) {
+    if (is(activity, begin_marker)) {
+      recording.frame_begin_ns = activity.end_ns;
+    } else if (is(activity, end_marker)) {
+      recording.frame_end_ns = activity.start_ns;
+    } else {
+      if (on_gpu(activity)) {
+        first_ns = first_ns == 0 ? activity.start_ns : std::min(first_ns, activity.start_ns);
+        last_ns = std::max(last_ns, activity.end_ns);
+      }
+      recording.activities.push_back(std::move(activity));
+    }
+  }
+  const bool has_frame = recording.frame_begin_ns > 0 && recording.frame_end_ns > recording.frame_begin_ns;
+  if (from_first_work || !has_frame) {
+    recording.frame_begin_ns = first_ns;
+    recording.frame_end_ns = last_ns;
+  }
+  return recording;
+}
+
+Stretches united(Stretches stretches) {
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) { return a.start_ns < b.start_ns; });
+  Stretches result;
+  for (const Stretch& stretch : stretches) {
+    if (!result.empty() && stretch.start_ns <= result.back().end_ns)
+      result.back().end_ns = std::max(result.back().end_ns, stretch.end_ns);
+    else result.push_back(stretch);
+  }
+  return result;
+}
+
+Stretches covered(const std::vector<Activity>& activities, Activity::Kind kind) {
+  Stretches stretches;
+  for (const Activity& activity : activities)
+    if (activity.kind == kind) stretches.push_back({activity.start_ns, activity.end_ns});
+  return united(std::move(stretches));
+}
+
+std::uint64_t total_ns(const Stretches& stretches) {
+  std::uint64_t sum = 0;
+  for (const Stretch& stretch : stretches) sum += stretch.end_ns - stretch.start_ns;
+  return sum;
+}
+
+std::uint64_t common_ns(const Stretches& a, const Stretches& b) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const std::uint64_t start = std::max(a[i].start_ns, b[j].start_ns), end = std::min(a[i].end_ns, b[j].end_ns);
+    if (start < end) sum += end - start;
+    if (a[i].end_ns < b[j].end_ns) ++i;
+    else ++j;
+  }
+  return sum;
+}
+
+std::vector<Activity> outermost_calls(const Recording& recording) {
+  std::vector<Activity> calls;
+  for (const Activity& activity : recording.activities) {
+    const bool inside = activity.start_ns >= recording.host_begin_ns && activity.start_ns <= recording.host_end_ns;
+    if (activity.kind == Activity::Kind::call && inside && activity.name != cupti_own_call) calls.push_back(activity);
+  }
+  std::sort(calls.begin(), calls.end(), [](const Activity& a, const Activity& b) {
+    if (a.thread != b.thread) return a.thread < b.thread;
+    return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.end_ns > b.end_ns;
+  });
+  std::vector<Activity> outer;
+  for (Activity& call : calls)
+    if (outer.empty() || outer.back().thread != call.thread || call.start_ns >= outer.back().end_ns)
+      outer.push_back(std::move(call));
+  std::stable_sort(outer.begin(), outer.end(), [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
+  return outer;
+}
+
+bool is_launch(const Activity& call) {
+  return call.name.find("Launch") != std::string::npos && call.name.find("HostFunc") == std::string::npos;
+}
+
+}  // namespace aisp::profile

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/profiler.hpp"
+
+#include <sys/resource.h>
+#include <aisp/check.hpp>
+
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "measure/gpu_kernels.hpp"
+#include "profile/summary.hpp"
+#include "profile/trace.hpp"
+
+namespace aisp::run {
+namespace {
+
+// For as long as it lives, a pair's own ranges and marks go to a log too.
+class LoggedRanges {
+ public:
+  LoggedRanges(pair::LaunchState& launch, profile::RangeLog& log)
+      : launch_{launch}, push_{launch.on_push_range}, pop_{launch.on_pop_range}, mark_{launch.on_mark} {
+    launch.on_push_range = [&](const char* name) {
+      log.push(name);
+      if (push_) push_(name);
+    };
+    launch.on_pop_range = [&] {
+      if (pop_) pop_();
+      log.pop();
+    };
+    launch.on_mark = [&](const char* name) {
+      log.mark(name);
+      if (mark_) mark_(name);
+    };
+  }
+  ~LoggedRanges() {
+    launch_.on_push_range = std::move(push_);
+    launch_.on_pop_range = std::move(pop_);
+    launch_.on_mark = std::move(mark_);
+  }
+  LoggedRanges(const LoggedRanges&) = delete;
+  LoggedRanges& operator=(const LoggedRanges&) = delete;
+
+ private:
+  pair::LaunchState& launch_;
+  std::function<void(const char*)> push_;
+  std::function<void()> pop_;
+  std::function<void(const char*)> mark_;
+};
+
+double milliseconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_usec) / 1e3;
+}
+
+rusage usage_now() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage;
+}
+
+std::uint64_t between(long before, long after) { return static_cast<std::uint64_t>(after - before); }
+
+}  // namespace
+
+Profiler::Profiler(pair::Session& session, Start start, Cache cache) : session_{session}, start_{start} {
+  for (const int ordinal : session.gpu_ordinals()) limits_[ordinal] = profile::sm_limits(ordinal);
+  if (cache == Cache::cold) cold_ = std::make_unique<measure::ColdCache>(session);
+  if (start == Start::released) gate_ = std::make_unique<measure::Gate>();
+}
+
+Profiler::~Profiler() = default;
+
+void Profiler::execute(const Variant& variant) {
+  session_.before_sample(variant);
+  session_.fork();
+  variant.run(session_.workload(), session_.launch());
+  session_.join();
+  session_.synchronize_all();
+}
+
+profile::Recording Profiler::record(const Variant& variant, profile::Detail detail) {
+  const cudaStream_t stream = session_.launch().stream;
+  recorder_.start(detail);
+  // What CUPTI does at the first launch of each kernel and graph took 0.1 ms and more, which the second does not pay.
+  execute(variant);
+  session_.before_sample(variant);
+  if (cold_) cold_->evict();
+  session_.synchronize_all();
+  recorder_.forget();
+  profile::RangeLog log{profile::ActivityRecorder::now_ns};
+  const LoggedRanges logged{session_.launch(), log};
+  if (gate_) gate_->close(stream);
+  measure::launch_sample_begin(stream);
+  session_.fork();
+  const std::uint64_t begin_ns = profile::ActivityRecorder::now_ns();
+  variant.run(session_.workload(), session_.launch());
+  const std::uint64_t end_ns = profile::ActivityRecorder::now_ns();
+  session_.join();
+  measure::launch_sample_end(stream);
+  if (gate_) gate_->open();
+  check(cudaGetLastError());
+  session_.synchronize_all();
+  profile::Recording recording = profile::framed(recorder_.stop(), start_ == Start::released);
+  recording.ranges = log.take();
+  recording.host_begin_ns = begin_ns;
+  recording.host_end_ns = end_ns;
+  return recording;
+}
+
+ProfiledVariant Profiler::run(const Variant& variant, const std::string& target) {
+  const profile::Recording device = record(variant, profile::Detail::device);
+  const profile::Recording everything = record(variant, profile::Detail::everything);
+  return {profile::summarize(device, everything, limits_),
+          profile::chrome_trace(everything, {target, std::string{variant.name}, static_cast<double>(session_.device_bytes())})};
+}
+
+evidence::Profile profile_on_host(pair::Session& session, const Variant& variant) {
+  session.before_sample(variant);
+  const rusage before = usage_now();
+  const auto start = std::chrono::steady_clock::now();
+  variant.run(session.workload(), session.launch());
+  const double wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const rusage after = usage_now();
+  evidence::Profile profile;
+  profile.host = evidence::HostProfile{.wall_ms = wall_ms,
+                                       .user_ms = milliseconds(after.ru_utime) - milliseconds(before.ru_utime),
+                                       .system_ms = milliseconds(after.ru_stime) - milliseconds(before.ru_stime),
+                                       .voluntary_switches = between(before.ru_nvcsw, after.ru_nvcsw),
+                                       .involuntary_switches = between(before.ru_nivcsw, after.ru_nivcsw),
+                                       .minor_faults = between(before.ru_minflt, after.ru_minflt),
+                                       .major_faults = between(before.ru_majflt, after.ru_majflt)};
+  return profile;
+}
+
+}  // namespace aisp::run

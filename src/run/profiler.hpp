@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "evidence/profile.hpp"
+#include "measure/cold_cache.hpp"
+#include "measure/gate.hpp"
+#include "pair/session.hpp"
+#include "profile/occupancy.hpp"
+#include "profile/recording.hpp"
+
+namespace aisp::run {
+
+struct ProfiledVariant {
+  evidence::Profile profile;
+  std::string trace;  // Chrome trace
+};
+
+// Untimed executions of a GPU pair's variants under CUPTI, started as the timed ones were: behind a gate or at once, with a cold
+// L2 or a hot one. Throws Unsupported without CUPTI.
+class Profiler {
+ public:
+  Profiler(pair::Session& session, Start start, Cache cache);
+  ~Profiler();
+  ProfiledVariant run(const Variant& variant, const std::string& target);
+
+ private:
+  void execute(const Variant& variant);
+  profile::Recording record(const Variant& variant, profile::Detail detail);
+
+  pair::Session& session_;
+  Start start_;
+  std::unique_ptr<measure::ColdCache> cold_;
+  std::unique_ptr<measure::Gate> gate_;
+  std::map<int, profile::SmLimits> limits_;
+  profile::ActivityRecorder recorder_;
+};
+
+// One execution of a host pair's variant, by what the kernel counted for this process.
+evidence::Profile profile_on_host(pair::Session& session, const Variant& variant);
+
+}  // namespace aisp::run

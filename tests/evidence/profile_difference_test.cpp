@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/profile_difference.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "evidence/json.hpp"
+
+namespace aisp::evidence {
+namespace {
+
+using testing::HasSubstr;
+
+// A variant whose kernels take `kernel_ms` of `span_ms`, one after the other.
+Profile timeline(double span_ms, double kernel_ms, std::size_t launches) {
+  Profile profile;
+  profile.span_ms = span_ms;
+  profile.kernel_ms = profile.busy_ms = kernel_ms;
+  profile.idle_percent = 100 * (span_ms - kernel_ms) / span_ms;
+  profile.launches = profile.launch_calls = launches;
+  profile.kernels = {KernelProfile{.name = "k", .count = launches, .registers = 32, .occupancy_percent = 100}};
+  return profile;
+}
+
+TEST(ProfileDifference, FewerLaunchesAndLessIdle) {
+  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), timeline(0.4, 0.388, 1)),
+            "40 launches became 1; idle fell from 61 % to 3 %");
+}
+
+TEST(ProfileDifference, FasterKernelsInAsManyLaunches) {
+  EXPECT_EQ(profile_difference(timeline(1.74, 1.74, 1), timeline(0.542, 0.542, 1)),
+            "kernel time fell from 1.74 ms to 542 us in as many launches (1)");
+}
+
+TEST(ProfileDifference, FusionExplainsKernelTime) {
+  EXPECT_EQ(profile_difference(timeline(3, 3, 3), timeline(1, 1, 1)),
+            "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
+}
+
+TEST(ProfileDifference, AGraphSavesCallsOfTheHost) {
+  Profile graph = timeline(0.5, 0.39, 40);
+  graph.launch_calls = 1;
+  EXPECT_THAT(profile_difference(timeline(1.0, 0.39, 40), graph),
+              HasSubstr("40 launch calls of the host became 1 for the same 40 kernels"));
+}
+
+TEST(ProfileDifference, FewerLaunchesInOneGraph) {
+  Profile graph = timeline(0.5, 0.39, 20);
+  graph.launch_calls = 1;
+  EXPECT_EQ(profile_difference(timeline(1.0, 0.39, 40), graph),
+            "40 launches became 20 in 1 call of the host; idle fell from 61 % to 22 %");
+}
+
+TEST(ProfileDifference, MoreCopiesExplainNothing) {
+  Profile before = timeline(10, 5, 1), after = timeline(6, 5, 1);
+  before.idle_percent = after.idle_percent = 0;
+  before.copies = after.copies = {{.direction = "pinned host to device", .count = 1, .bytes = 50e6}};
+  before.copy_ms = after.copy_ms = 5;
+  after.copies[0].count = 6;
+  after.overlap_percent = 80;
+  EXPECT_EQ(profile_difference(before, after), "copy time under kernels rose from 0 % to 80 %");
+}
+
+TEST(ProfileDifference, BytesCopied) {
+  Profile before = timeline(10, 2, 1), after = timeline(3, 2, 1);
+  before.copies = {{.direction = "pageable host to device", .count = 1, .bytes = 8.0 * (1 << 20)}};
+  before.copy_ms = 8;
+  after.copies = {{.direction = "pageable host to device", .count = 1, .bytes = 1.0 * (1 << 20)}};
+  after.copy_ms = 1;
+  before.idle_percent = after.idle_percent = 0;
+  EXPECT_EQ(profile_difference(before, after), "bytes copied fell from 8 MiB to 1 MiB");
+}
+
+TEST(ProfileDifference, CopiesThatRunFasterAndUnderKernels) {
+  Profile before = timeline(10, 5, 1), after = timeline(6, 5, 1);
+  before.idle_percent = after.idle_percent = 0;
+  before.copies = {{.direction = "pageable host to device", .count = 1, .bytes = 50e6}};
+  before.copy_ms = 5;
+  after.copies = {{.direction = "pinned host to device", .count = 1, .bytes = 50e6}};
+  after.copy_ms = 1;
+  EXPECT_EQ(profile_difference(before, after), "copies ran at 50.0 GB/s instead of 10.0 GB/s");
+  after.copy_ms = 5;
+  after.overlap_percent = 92;
+  EXPECT_EQ(profile_difference(before, after), "copy time under kernels rose from 0 % to 92 %");
+}
+
+TEST(ProfileDifference, OccupancyAndRegistersStandBehindTheTimeTheyExplain) {
+  Profile before = timeline(2, 2, 1), after = timeline(1, 1, 1);
+  before.kernels[0].occupancy_percent = 25;
+  before.kernels[0].registers = 128;
+  const std::string text = profile_difference(before, after);
+  EXPECT_THAT(text, HasSubstr("; occupancy rose from 25 % to 100 % (registers 128 to 32)"));
+  EXPECT_LT(text.find("kernel time"), text.find("occupancy"));
+}
+
+TEST(ProfileDifference, WaitsAndAllocations) {
+  Profile before = timeline(1.0, 0.2, 4), after = timeline(0.3, 0.2, 4);
+  before.synchronizations = {{"stream", 4, 0.5}, {stream_wait, 9, 0}};
+  before.allocations = 20;
+  after.synchronizations = {{"device", 1, 0.1}, {stream_wait, 2, 0}};
+  const std::string text = profile_difference(before, after);
+  EXPECT_THAT(text, HasSubstr("idle fell from 80 % to 33 %"));
+  EXPECT_THAT(text, HasSubstr("4 waits of the host became 1"));
+  EXPECT_THAT(text, HasSubstr("20 allocations became none"));
+}
+
+TEST(ProfileDifference, LosesAreSaidToo) {
+  EXPECT_THAT(profile_difference(timeline(1, 1, 1), timeline(2, 2, 1)), HasSubstr("kernel time rose from"));
+}
+
+TEST(ProfileDifference, NothingChanged) {
+  EXPECT_EQ(profile_difference(timeline(1, 1, 1), timeline(1.01, 1.01, 1)),
+            "the same launches, copies and idle time, and kernel time within 5 %");
+}
+
+TEST(ProfileDifference, HostPairsSayTheirCpuTime) {
+  Profile before, after;
+  before.host = HostProfile{.wall_ms = 100, .user_ms = 90, .system_ms = 10, .voluntary_switches = 3, .minor_faults = 5000};
+  after.host = HostProfile{.wall_ms = 10, .user_ms = 9, .system_ms = 1, .voluntary_switches = 1, .minor_faults = 4};
+  EXPECT_EQ(
+      profile_difference(before, after),
+      "host pair, no GPU activity: CPU time 100 ms (user 90.0 ms, system 10.0 ms) became 10.0 ms (9.00 ms, 1.00 ms), context "
+      "switches 3 became 1, page faults 5000 became 4");
+}
+
+PairResult pair_with(const Profile& before, const Profile& after) {
+  PairResult pair;
+  pair.variants.resize(3);
+  pair.variants[0] = {.name = "slow", .role = VariantRole::baseline, .profile = before};
+  pair.variants[1] = {.name = "other", .profile = before};
+  pair.variants[2] = {.name = "fast", .profile = after};
+  pair.variants[2].speedup = Speedup{2, 1.9, 2.1, Verdict::faster};
+  pair.best = "fast";
+  return pair;
+}
+
+TEST(ProfileSentence, ComparesTheBaselineWithTheBest) {
+  EXPECT_EQ(profile_sentence(pair_with(timeline(3, 3, 3), timeline(1, 1, 1))),
+            "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
+}
+
+TEST(ProfileSentence, SaysWhyThereIsNone) {
+  PairResult pair;
+  EXPECT_EQ(profile_sentence(pair), "");
+  pair.warnings = {"something else", "no profile: CUPTI was not found"};
+  EXPECT_EQ(profile_sentence(pair), "no profile: CUPTI was not found");
+}
+
+TEST(ProfileJson, SurvivesTheTripThroughAFile) {
+  PairResult pair = pair_with(timeline(3, 2, 3), timeline(1, 1, 1));
+  pair.variants[0].profile->kernels[0].grid = {4, 2, 1};
+  pair.variants[0].profile->copies = {{"pinned host to device", 2, 1e6, 0.5, 2e9}};
+  pair.variants[2].profile->host = HostProfile{.wall_ms = 7, .major_faults = 3};
+  pair.variants[2].profile->trace = "ch07_transpose/profiles/fast.trace.json";
+  const nlohmann::json json = pair;
+  const auto copy = json.get<PairResult>();
+  EXPECT_EQ(nlohmann::json(copy), json);
+  EXPECT_EQ(copy.variants[0].profile->kernels[0].grid, (std::vector<int>{4, 2, 1}));
+  EXPECT_EQ(copy.variants[2].profile->host->major_faults, 3u);
+  EXPECT_FALSE(copy.variants[0].profile->host);
+}
+
+}  // namespace
+}  // namespace aisp::evidence
