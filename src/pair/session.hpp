@@ -64,6 +64,7 @@ class Session final : public Setup {
   void join();
   void synchronize_all();
 
+  const std::deque<Buffer>& buffers() const { return buffers_; }
   std::uint64_t device_bytes() const;
   std::uint64_t host_bytes() const;
 

@@ -45,6 +45,8 @@ class PairRun {
   void check_late_work();
   void check_floors();
   void audit();
+  void measure_energy();
+  void account_memory();
   void tear_down();
   void settle();
   void send_partial();
@@ -68,6 +70,7 @@ class PairRun {
   std::vector<double> probe_ms_;  // raw readings of the stopwatch for the least work
   double probe_duration_ms_ = 0;  // what that work takes by itself
   double offset_ms_ = 0;
+  std::uint64_t free_before_bytes_ = 0;  // of device memory, before anything of the pair was allocated
   Start start_ = Start::released;
 };
 
