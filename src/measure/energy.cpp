@@ -40,8 +40,9 @@ class Window {
       const auto value = callbacks_.read_mj();
       const double now_s = callbacks_.now_s();
       if (!value) return std::nullopt;
-      const bool moved = last_ && *value != *last_;
-      last_ = value;
+      const bool moved = looked_ && *value != last_mj_;
+      last_mj_ = *value;
+      looked_ = true;
       if (moved) return Update{now_s, *value, batches_ * static_cast<std::size_t>(batch_)};
       if (now_s - start_s > patience_s_) return std::nullopt;
     }
@@ -53,7 +54,8 @@ class Window {
   int batch_ = 1;
   double patience_s_ = no_update_s;
   std::size_t batches_ = 0;
-  std::optional<std::uint64_t> last_;
+  std::uint64_t last_mj_ = 0;
+  bool looked_ = false;
 };
 
 std::optional<EnergyWindow> read_window(std::size_t variant, double run_s, double window_s, const EnergyCallbacks& callbacks,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/energy.hpp"
 
+#include <algorithm>
+
 #include "evidence/range.hpp"
 #include "measure/statistics.hpp"
 

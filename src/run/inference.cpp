@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/inference.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "measure/statistics.hpp"
