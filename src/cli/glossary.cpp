@@ -17,7 +17,7 @@ constexpr Term terms[] = {
     {"check", "red_zones", "writes in front of or behind a buffer"},
     {"check", "finished", "work that goes on after the stream has run dry (other streams, not joined)"},
     {"check", "depends_on_inputs", "outputs that do not change with the inputs: precomputed, remembered, stale"},
-    {"check", "memory", "memory that each run leaves behind"},
+    {"check", "memory", "memory that each run leaves behind: the driver's, a memory pool's, the host's"},
     {"check", "reproducible", "with `--reproducible`: different bits in two runs"},
     {"check", "late_work", "GPU work after the end of timed samples"},
     {"check", "hidden_work", "CUPTI: kernels and copies on streams or devices that the timed window does not cover"},
@@ -70,6 +70,15 @@ constexpr Term terms[] = {
     {"column", "raw_times_ms", "every sample as read, the offset still in it"},
     {"column", "judged_by", "time, or the metric that speedups of this pair are of"},
     {"column", "source_digest", "SHA-256 of the pair's code; when it changes the expectation is stale"},
+    {"column", "energy_j",
+     "joules a run, back to back, of the whole board with its idle power: median over six windows of NVML's energy counter"},
+    {"column", "energy_ratio", "joules of the baseline over those of the variant, above 1 is less; its interval holds all six rounds"},
+    {"column", "device_peak_bytes", "device memory: the workload's buffers, and what cudaMallocAsync's pools handed out at most"},
+    {"column", "device_reserved_bytes", "device memory: the workload's buffers, and what the pools held from the driver at most"},
+    {"column", "ttft_p50_ms", "time from the start of the sample to a request's first token, by marks on the device"},
+    {"column", "tpot_p50_ms", "time between a token and the one before of the same request"},
+    {"column", "good_requests_per_second",
+     "goodput: requests a second whose time to first token and mean time per further token met the targets"},
     {"column", "prepare_ms", "one-time work on constant data that the variant declares; not part of its time"}};
 
 }  // namespace
