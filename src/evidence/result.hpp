@@ -72,9 +72,9 @@ struct LatencyGoodput {
 };
 
 struct InferenceTiming {
-  Summary ttft_ms;          // of requests
-  Summary tpot_ms;          // of tokens: between each and the one before
-  Summary request_tpot_ms;  // of requests: mean over a request's tokens after its first
+  Summary ttft_ms;                       // of requests
+  Summary tpot_ms;                       // of tokens: between each and the one before
+  Summary request_tpot_ms;               // of requests: mean over a request's tokens after its first
   std::size_t requests = 0, tokens = 0;  // a sample
   double tokens_per_second = 0;
   std::optional<LatencyGoodput> goodput;  // with a target

@@ -13,8 +13,8 @@ struct PoolUse {
   std::uint64_t most_reserved_bytes = 0;
 };
 
-// Of the pools that cudaMallocAsync uses on these GPUs; zeros where a GPU has none. A pool that a pair makes for itself is seen by
-// the driver's account only.
+// Of the pools that cudaMallocAsync uses on these GPUs; zeros where a GPU has none. A pool that a pair makes for itself is seen
+// by the driver's account only.
 PoolUse pool_use(const std::vector<int>& gpus);
 // The high-water marks begin anew from what is in use now.
 void reset_pool_marks(const std::vector<int>& gpus);

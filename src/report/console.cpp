@@ -55,10 +55,11 @@ std::string energy_line(const evidence::VariantResult& variant) {
 
 std::string tokens_line(const evidence::VariantResult& variant) {
   const evidence::InferenceTiming& i = *variant.inference;
-  std::string line = fmt::format("  tokens  {:<20} TTFT {} (p99 {}), TPOT {} (p99 {}), {} of {}, {} tokens/s", variant.name,
-                                 base::display_ms(i.ttft_ms.mean), base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean),
-                                 base::display_ms(i.tpot_ms.p99), base::plural(i.tokens, "token"),
-                                 base::plural(i.requests, "request"), base::significant(i.tokens_per_second));
+  std::string line =
+      fmt::format("  tokens  {:<20} TTFT {} (p99 {}), TPOT {} (p99 {}), {} of {}, {} tokens/s", variant.name,
+                  base::display_ms(i.ttft_ms.mean), base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean),
+                  base::display_ms(i.tpot_ms.p99), base::plural(i.tokens, "token"), base::plural(i.requests, "request"),
+                  base::significant(i.tokens_per_second));
   return i.goodput ? fmt::format("{}, goodput {}\n", line, goodput_text(*i.goodput)) : line + '\n';
 }
 

@@ -13,12 +13,41 @@
 namespace aisp::report {
 namespace {
 
-constexpr auto columns = std::to_array<std::string_view>(
-    {"target",  "variant",          "role",    "pair_status", "variant_status", "median_ms", "mean_ms",     "std_ms",
-     "min_ms",  "max_ms",           "p95_ms",  "p99_ms",      "iterations",     "speedup",   "speedup_low", "speedup_high",
-     "verdict", "percent_of_floor", "limiter", "relative_l2", "energy_j", "energy_low_j", "energy_high_j",
-     "energy_ratio", "average_w", "device_peak_bytes", "device_reserved_bytes", "host_peak_rss_bytes", "ttft_p50_ms", "ttft_p99_ms",
-     "tpot_p50_ms", "tpot_p99_ms", "good_requests_per_second", "scale", "reason"});
+constexpr auto columns = std::to_array<std::string_view>({"target",
+                                                          "variant",
+                                                          "role",
+                                                          "pair_status",
+                                                          "variant_status",
+                                                          "median_ms",
+                                                          "mean_ms",
+                                                          "std_ms",
+                                                          "min_ms",
+                                                          "max_ms",
+                                                          "p95_ms",
+                                                          "p99_ms",
+                                                          "iterations",
+                                                          "speedup",
+                                                          "speedup_low",
+                                                          "speedup_high",
+                                                          "verdict",
+                                                          "percent_of_floor",
+                                                          "limiter",
+                                                          "relative_l2",
+                                                          "energy_j",
+                                                          "energy_low_j",
+                                                          "energy_high_j",
+                                                          "energy_ratio",
+                                                          "average_w",
+                                                          "device_peak_bytes",
+                                                          "device_reserved_bytes",
+                                                          "host_peak_rss_bytes",
+                                                          "ttft_p50_ms",
+                                                          "ttft_p99_ms",
+                                                          "tpot_p50_ms",
+                                                          "tpot_p99_ms",
+                                                          "good_requests_per_second",
+                                                          "scale",
+                                                          "reason"});
 
 std::string number(double value) { return fmt::format("{:.9g}", value); }
 

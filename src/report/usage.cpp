@@ -44,8 +44,8 @@ std::string goodput_text(const evidence::LatencyGoodput& goodput) {
 }
 
 Rows energy_rows(const evidence::PairResult& pair) {
-  Rows rows{{"variant", "energy a run", "95 % interval", "less than the baseline", "power", "a run, back to back", "arithmetic", "bytes",
-             "GFLOP/J", "GB/J"}};
+  Rows rows{{"variant", "energy a run", "95 % interval", "less than the baseline", "power", "a run, back to back", "arithmetic",
+             "bytes", "GFLOP/J", "GB/J"}};
   for (const VariantResult& variant : pair.variants) {
     if (!variant.energy) continue;
     const evidence::Energy& e = *variant.energy;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/memory_account.hpp"
 
-#include <aisp/check.hpp>
 #include <fmt/format.h>
+#include <aisp/check.hpp>
 
 #include <algorithm>
 
@@ -65,8 +65,8 @@ std::string disagreement(const evidence::MemoryUse& use, std::size_t allocations
   const std::uint64_t slack = code_bytes + allocations * granularity_bytes;
   const std::uint64_t driver = use.device_driver_bytes;
   if (driver > use.device_reserved_bytes + slack)
-    return fmt::format("memory: the driver's account says {}, buffers and pools {}: {} were allocated beside them", text_of(driver),
-                       text_of(use.device_reserved_bytes), text_of(driver - use.device_reserved_bytes));
+    return fmt::format("memory: the driver's account says {}, buffers and pools {}: {} were allocated beside them",
+                       text_of(driver), text_of(use.device_reserved_bytes), text_of(driver - use.device_reserved_bytes));
   if (driver + slack < use.device_allocated_bytes)
     return fmt::format("memory: the driver's account says {}, the buffers alone hold {}: another process freed memory meanwhile",
                        text_of(driver), text_of(use.device_allocated_bytes));

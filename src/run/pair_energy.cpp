@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joules a run of a PairRun's variants.
-#include <aisp/check.hpp>
 #include <fmt/format.h>
+#include <aisp/check.hpp>
 
 #include <chrono>
 
@@ -74,7 +74,8 @@ void PairRun::measure_energy() {
       .now_s = now_s};
   // A round that began just before the deadline must still end before the stage's limit.
   const measure::EnergyReadings readings = measure::read_energy(
-      run_s, {.window_s = request_.energy_window_s, .deadline_s = 0.6 * request_.limits.energy, .seed = request_.seed}, callbacks);
+      run_s, {.window_s = request_.energy_window_s, .deadline_s = 0.6 * request_.limits.energy, .seed = request_.seed},
+      callbacks);
   if (!readings.obstacle.empty()) result_.lost.push_back("joules: " + readings.obstacle);
   const bool with_baseline = !metered.empty() && metered.front() == &timed_.front();
   for (std::size_t i = 0; i < metered.size(); ++i) {

@@ -334,7 +334,8 @@ void PairRun::settle() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   for (evidence::VariantResult& variant : result_.variants)
-    if (variant.memory.host_peak_rss_bytes == 0) variant.memory.host_peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+    if (variant.memory.host_peak_rss_bytes == 0)
+      variant.memory.host_peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
   result_.watchdog = stages_.records();
   result_.wall_s = stages_.elapsed_s();
 }

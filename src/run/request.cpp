@@ -17,8 +17,8 @@ TimingMode mode_from(const std::string& text) {
 }
 
 nlohmann::json limits_to_json(const StageLimits& limits) {
-  return {{"setup", limits.setup}, {"verify", limits.verify},    {"warmup", limits.warmup}, {"measurement", limits.measurement},
-          {"audit", limits.audit}, {"energy", limits.energy},    {"teardown", limits.teardown}};
+  return {{"setup", limits.setup}, {"verify", limits.verify}, {"warmup", limits.warmup},    {"measurement", limits.measurement},
+          {"audit", limits.audit}, {"energy", limits.energy}, {"teardown", limits.teardown}};
 }
 
 // A key that is missing keeps its default, so that a newer parent and an older request still understand each other.

@@ -284,8 +284,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   // A budget that the user made longer than the stage must not run into its limit.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
   limits.energy = std::max(limits.energy, energy_stage_s(*entry.pair, configuration.energy_window_s));
-  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.energy,
-                        &limits.teardown})
+  for (double* limit :
+       {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.energy, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
   return request;
 }
