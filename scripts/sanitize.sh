@@ -8,7 +8,7 @@ cd "$OLDPWD"
 
 # Kernels of NVIDIA's libraries, by parts of their mangled names. racecheck reports hazards in those of cuBLAS and cuBLASLt, which
 # synchronise in ways that it does not follow, and nobody here could mend them.
-library_kernels=(cublas cutlass gemvNSP gemv2 gemmk1 gemmSN splitKreduce nvjet xmma cudnn cub_3 DeviceRadixSort)
+library_kernels=(cublas cutlass ampere_ gemvNSP gemv2 gemmk1 gemmSN geam splitKreduce nvjet xmma cudnn CUB_)
 
 usage() {
   cat <<'TEXT'
@@ -124,7 +124,8 @@ run_job() {
     for name in "${library_kernels[@]}"; do options+=(--kernel-name-exclude "kns=$name"); done
   fi
   # Red zones around buffers would hide from memcheck what runs over their ends.
-  AISP_MEMORY_CHECKER=1 AISP_PEAK=off timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
+  # Nothing is timed, so jobs share the GPU: each has a lock of its own.
+  AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
     "$aisp" verify --in-process --scale "$scale" --targets "$target" --artifacts-dir "$logs/artifacts" \
     --run-id "${target/:/_}_$tool" --timeout-multiplier 20 --color never >"$log" 2>&1 || status=$?
   printf '\nsanitize: status %d after %d s\n' "$status" "$((SECONDS - started))" >>"$log"

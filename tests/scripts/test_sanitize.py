@@ -18,7 +18,8 @@ arguments = sys.argv[1:]
 tool = arguments[arguments.index("--tool") + 1]
 target = arguments[arguments.index("--targets") + 1]
 with open(LOG, "a") as log:
-    log.write(json.dumps({"tool": tool, "target": target, "arguments": arguments, "checker": os.environ.get("AISP_MEMORY_CHECKER")}) + "\\n")
+    log.write(json.dumps({"tool": tool, "target": target, "arguments": arguments, "checker": os.environ.get("AISP_MEMORY_CHECKER"),
+                          "locks": os.environ.get("AISP_LOCK_DIRECTORY")}) + "\\n")
 text, status = ANSWERS.get(target + " " + tool, ANSWERS.get(target, ["passed", 0]))
 if text == "sleep":
     time.sleep(30)
@@ -68,6 +69,7 @@ class Sanitize(Machine):
         self.assertEqual(sorted((job["target"], job["tool"]) for job in self.jobs()),
                          sorted((pair, tool) for pair in ("ch07:a", "ch11:b") for tool in ("memcheck", "racecheck", "synccheck", "initcheck")))
         self.assertEqual({job["checker"] for job in self.jobs()}, {"1"})
+        self.assertEqual(len({job["locks"] for job in self.jobs()}), 8, "jobs would wait for one another")
         self.assertIn("0 errors", (self.work / "logs/ch07_a.memcheck.log").read_text())
 
     def test_findings_are_counted_and_end_with_1(self):
