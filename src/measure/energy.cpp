@@ -15,6 +15,7 @@ constexpr double most_runs_a_batch = 1 << 14;
 // A counter that has not moved for this long, with a GPU at work, will not.
 constexpr double no_update_s = 2;
 constexpr int steps_left_out = 2;
+constexpr double quiet_part = 0.8;  // of a step
 
 struct Update {
   double at_s = 0;
@@ -37,13 +38,19 @@ class Window {
     for (;;) {
       callbacks_.queue(variant_, batch_);
       ++batches_;
+      if (callbacks_.now_s() < quiet_until_s_) continue;
       const auto value = callbacks_.read_mj();
       const double now_s = callbacks_.now_s();
       if (!value) return std::nullopt;
       const bool moved = looked_ && *value != last_mj_;
       last_mj_ = *value;
       looked_ = true;
-      if (moved) return Update{now_s, *value, batches_ * static_cast<std::size_t>(batch_)};
+      if (moved) {
+        // The next look is worth its time, in which nothing is queued, only when the next update is near.
+        if (last_update_s_ > 0) quiet_until_s_ = now_s + quiet_part * (now_s - last_update_s_);
+        last_update_s_ = now_s;
+        return Update{now_s, *value, batches_ * static_cast<std::size_t>(batch_)};
+      }
       if (now_s - start_s > patience_s_) return std::nullopt;
     }
   }
@@ -56,6 +63,7 @@ class Window {
   std::size_t batches_ = 0;
   std::uint64_t last_mj_ = 0;
   bool looked_ = false;
+  double last_update_s_ = 0, quiet_until_s_ = 0;
 };
 
 std::optional<EnergyWindow> read_window(std::size_t variant, double run_s, double window_s, const EnergyCallbacks& callbacks,

@@ -21,8 +21,8 @@ struct EnergyOptions {
 
 // What the windows need from the outside; tests give a made-up GPU.
 struct EnergyCallbacks {
-  // Queues `runs` executions of a variant and returns when those that were queued by the call before have ended, so that the GPU
-  // is never without work.
+  // Queues `runs` executions of a variant and waits while more than a fixed number of earlier calls have not ended, so that the
+  // GPU is never without work.
   std::function<void(std::size_t variant, int runs)> queue;
   std::function<void()> finish;  // all that was queued
   std::function<std::optional<std::uint64_t>()> read_mj;

@@ -16,13 +16,14 @@ class BackToBack {
   BackToBack(const BackToBack&) = delete;
   BackToBack& operator=(const BackToBack&) = delete;
 
-  // Returns when the batch before has ended, so that one is always at work.
-  void queue(const Variant& variant, int runs);
+  // Returns when fewer than `ahead` batches are open, so that the GPU has work while the host looks elsewhere.
+  static constexpr std::size_t most_ahead = 8;
+  void queue(const Variant& variant, int runs, std::size_t ahead);
   void finish();
 
  private:
   pair::Session& session_;
-  std::array<cudaEvent_t, 2> ends_{};
+  std::array<cudaEvent_t, most_ahead> ends_{};
   std::size_t batches_ = 0;
 };
 

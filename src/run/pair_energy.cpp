@@ -21,16 +21,16 @@ BackToBack::~BackToBack() {
   for (const cudaEvent_t event : ends_) cudaEventDestroy(event);
 }
 
-void BackToBack::queue(const Variant& variant, int runs) {
+void BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
   for (int i = 0; i < runs; ++i) {
     session_.fork();
     variant.run(session_.workload(), session_.launch());
     session_.join();
   }
   check(cudaGetLastError());
-  check(cudaEventRecord(ends_[batches_ % 2], session_.launch().stream));
-  if (batches_ > 0) check(cudaEventSynchronize(ends_[(batches_ + 1) % 2]));
+  check(cudaEventRecord(ends_[batches_ % ahead], session_.launch().stream));
   ++batches_;
+  if (batches_ >= ahead) check(cudaEventSynchronize(ends_[batches_ % ahead]));
 }
 
 void BackToBack::finish() {
@@ -39,6 +39,10 @@ void BackToBack::finish() {
 }
 
 namespace {
+
+// A look at the counter takes milliseconds, now and then tens of them: that much must be queued. One long execution is enough.
+constexpr double long_run_s = 0.02;
+std::size_t batches_ahead(double run_s) { return run_s < long_run_s ? BackToBack::most_ahead : 2; }
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -68,7 +72,8 @@ void PairRun::measure_energy() {
   }
   BackToBack executions{*session_};
   const measure::EnergyCallbacks callbacks{
-      .queue = [&](std::size_t index, int runs) { executions.queue(*metered[index]->variant, runs); },
+      .queue = [&](std::size_t index,
+                   int runs) { executions.queue(*metered[index]->variant, runs, batches_ahead(run_s[index])); },
       .finish = [&] { executions.finish(); },
       .read_mj = [&] { return ground_->energy_mj(); },
       .now_s = now_s};

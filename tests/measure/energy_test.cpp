@@ -16,12 +16,16 @@ class MadeUpGpu {
   EnergyCallbacks callbacks() {
     return {.queue = [this](std::size_t variant, int runs) { queue(variant, runs); },
             .finish = [this] { finish(); },
-            .read_mj = [this]() -> std::optional<std::uint64_t> { return broken ? std::nullopt : std::optional{shown_mj_}; },
+            .read_mj = [this]() -> std::optional<std::uint64_t> {
+              ++reads;
+              return broken ? std::nullopt : std::optional{shown_mj_};
+            },
             .now_s = [this] { return now_s_; }};
   }
   const std::vector<double>& run_s() const { return run_s_; }
 
   bool stuck = false, broken = false;
+  std::size_t reads = 0;
 
  private:
   void queue(std::size_t variant, int runs) {
@@ -82,6 +86,13 @@ TEST(Energy, TheCountersStepIsSeen) {
   const EnergyReadings readings = read_energy(gpu.run_s(), {}, gpu.callbacks());
   ASSERT_GT(readings.steps_s.size(), 50u);
   for (const double step_s : readings.steps_s) EXPECT_NEAR(step_s, 0.1, 0.011);
+}
+
+// A look keeps the host from queueing work.
+TEST(Energy, TheCounterIsLeftAloneBetweenUpdates) {
+  MadeUpGpu gpu{{300}, {0.001}};
+  const EnergyReadings readings = read_energy(gpu.run_s(), {}, gpu.callbacks());
+  EXPECT_LT(gpu.reads, 10 * readings.steps_s.size()) << "a look every 5 ms would be 20 a step";
 }
 
 TEST(Energy, ExecutionsLongerThanTheWindowHaveAWholeOne) {
