@@ -28,6 +28,8 @@ Range exactly(double value) { return {value, value, value}; }
 void add_inference(const InferenceTiming& timing, std::vector<Quantity>& quantities) {
   quantities.push_back({"ttft", "ms", Direction::lower, exactly(timing.ttft_ms.median)});
   quantities.push_back({"tpot", "ms", Direction::lower, exactly(timing.tpot_ms.median)});
+  if (timing.goodput)
+    quantities.push_back({"good_requests", "1/s", Direction::higher, exactly(timing.goodput->requests_per_second)});
 }
 
 // Everything that was measured of a variant, in the order of the table.
@@ -46,6 +48,8 @@ std::vector<Quantity> quantities_of(const VariantResult& variant) {
     quantities.push_back(
         {"host_peak_rss", "B", Direction::lower, exactly(static_cast<double>(variant.memory.host_peak_rss_bytes))});
   if (variant.inference) add_inference(*variant.inference, quantities);
+  if (const auto& energy = variant.energy)
+    quantities.push_back({"energy", "J", Direction::lower, {energy->median_j, energy->low_j, energy->high_j}});
   for (const Metric& metric : variant.metrics)
     quantities.push_back({metric.name, metric.unit, metric.better,
                           metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw)});
@@ -93,6 +97,17 @@ void add_metrics(const PairResult& pair, const VariantResult& before, const Vari
   }
 }
 
+bool is_repeatable(const VariantResult& variant) { return variant.accuracy && variant.accuracy->bitwise_repeatable; }
+
+void add_outputs(const PairResult& pair, const VariantResult& before, const VariantResult& after, Comparison& comparison) {
+  for (const auto& [output, digest] : before.output_digests) {
+    const auto later = after.output_digests.find(output);
+    if (later == after.output_digests.end()) continue;
+    if (later->second == digest) ++comparison.equal_outputs;
+    else comparison.outputs.push_back({pair.target, after.name, output, is_repeatable(before) && is_repeatable(after)});
+  }
+}
+
 const VariantResult* passed_variant(const PairResult& pair, const std::string& name) {
   for (const VariantResult& variant : pair.variants)
     if (variant.name == name && variant.status == Status::passed) return &variant;
@@ -105,9 +120,12 @@ void compare_pairs(const PairResult& before, const PairResult& after, double thr
   if (before.status != Status::passed || after.status != Status::passed) return;
   const std::string clocks = clock_detail(before, after);
   const std::size_t first = comparison.metrics.size();
+  const bool same_inputs = before.seed == after.seed && before.scale == after.scale;
   for (const VariantResult& variant : before.variants) {
     const VariantResult* later = passed_variant(after, variant.name);
-    if (variant.status == Status::passed && later != nullptr) add_metrics(before, variant, *later, threshold, comparison.metrics);
+    if (variant.status != Status::passed || later == nullptr) continue;
+    add_metrics(before, variant, *later, threshold, comparison.metrics);
+    if (same_inputs) add_outputs(before, variant, *later, comparison);
   }
   for (std::size_t i = first; i < comparison.metrics.size(); ++i)
     if (comparison.metrics[i].metric == "time" && comparison.metrics[i].change != Change::same)

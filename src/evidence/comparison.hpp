@@ -26,12 +26,19 @@ struct StatusChange {
   std::string reason;  // of the later
 };
 
+struct OutputChange {  // bits that are not the same though seed and size are
+  std::string target, variant, output;
+  bool repeatable = true;  // in both runs two executions gave equal bits
+};
+
 struct Comparison {
   std::string before, after;  // folders, or "baseline" and "optimized" of `run`
   std::string run;            // the only run there is; empty when there are two
   bool same_hardware = true;
   std::vector<MetricChange> metrics;
   std::vector<StatusChange> statuses;
+  std::vector<OutputChange> outputs;
+  std::size_t equal_outputs = 0;
   std::vector<std::string> only_before, only_after, source_changed;  // targets
   std::vector<Difference> causes;                                    // of the manifests, likely ones first
 };

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "evidence/energy_fields.hpp"
 #include "evidence/fields.hpp"
 #include "evidence/profile_fields.hpp"
 
@@ -76,11 +77,24 @@ static void describe(Metric& m, Visitor& visit) {
 }
 
 template <class Visitor>
+static void describe(LatencyGoodput& g, Visitor& visit) {
+  visit("ttft_target_ms", g.ttft_target_ms);
+  visit("tpot_target_ms", g.tpot_target_ms);
+  visit("good_requests", g.good_requests);
+  visit("all_requests", g.all_requests);
+  visit("percent", g.percent);
+  visit("requests_per_second", g.requests_per_second);
+}
+
+template <class Visitor>
 static void describe(InferenceTiming& t, Visitor& visit) {
   visit("ttft_ms", t.ttft_ms);
   visit("tpot_ms", t.tpot_ms);
+  visit("request_tpot_ms", t.request_tpot_ms);
   visit("requests", t.requests);
   visit("tokens", t.tokens);
+  visit("tokens_per_second", t.tokens_per_second);
+  visit("goodput", t.goodput);
 }
 
 template <class Visitor>
@@ -117,6 +131,8 @@ template <class Visitor>
 static void describe(MemoryUse& m, Visitor& visit) {
   visit("device_peak_bytes", m.device_peak_bytes);
   visit("device_allocated_bytes", m.device_allocated_bytes);
+  visit("device_reserved_bytes", m.device_reserved_bytes);
+  visit("device_driver_bytes", m.device_driver_bytes);
   visit("host_peak_rss_bytes", m.host_peak_rss_bytes);
 }
 
@@ -131,6 +147,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("floor", v.floor);
   visit("accuracy", v.accuracy);
   visit("inference_timing", v.inference);
+  visit("energy", v.energy);
   visit("metrics", v.metrics);
   visit("gpu_busy_ms", v.gpu_busy_ms);
   visit("profile", v.profile);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "evidence/energy.hpp"
 #include "evidence/profile.hpp"
 
 namespace aisp::evidence {
@@ -63,11 +64,21 @@ struct Metric {
   std::vector<double> raw;
 };
 
+// Requests that were answered within the targets.
+struct LatencyGoodput {
+  double ttft_target_ms = 0, tpot_target_ms = 0;  // 0: none; a request's TPOT is its mean over its tokens
+  std::size_t good_requests = 0, all_requests = 0;
+  double percent = 0;
+  double requests_per_second = 0;  // the good ones, over the time of the samples
+};
+
 struct InferenceTiming {
-  Summary ttft_ms;
-  Summary tpot_ms;
-  std::size_t requests = 0;
-  std::size_t tokens = 0;
+  Summary ttft_ms;                       // of requests
+  Summary tpot_ms;                       // of tokens: between each and the one before
+  Summary request_tpot_ms;               // of requests: mean over a request's tokens after its first
+  std::size_t requests = 0, tokens = 0;  // a sample
+  double tokens_per_second = 0;
+  std::optional<LatencyGoodput> goodput;  // with a target
 };
 
 // A ratio of medians, baseline over variant (judged metric: so that above 1 is better), with its 95 % interval.
@@ -114,8 +125,10 @@ struct Accuracy {
 };
 
 struct MemoryUse {
-  std::uint64_t device_peak_bytes = 0;
-  std::uint64_t device_allocated_bytes = 0;
+  std::uint64_t device_peak_bytes = 0;       // buffers, and what the pools handed out at most during a run
+  std::uint64_t device_allocated_bytes = 0;  // buffers, with their red zones
+  std::uint64_t device_reserved_bytes = 0;   // buffers, and what the pools held at most
+  std::uint64_t device_driver_bytes = 0;     // gone since before the set-up by the driver's account, after a run; 0: not read
   std::uint64_t host_peak_rss_bytes = 0;
 };
 
@@ -131,6 +144,7 @@ struct VariantResult {
   std::optional<Floor> floor;        // absent where no ceiling is known for its cost
   std::optional<Accuracy> accuracy;  // absent where nothing was compared
   std::optional<InferenceTiming> inference;
+  std::optional<Energy> energy;  // with --energy, where there is a counter
   std::vector<Metric> metrics;
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
@@ -139,7 +153,7 @@ struct VariantResult {
   bool changes_precision = false;
   DeclaredCost cost;
   MemoryUse memory;
-  std::map<std::string, std::string> output_digests;  // hex, after the last verification with the run's seed
+  std::map<std::string, std::string> output_digests;  // hex; at the timed shape, with the run's seed
 };
 
 struct StageRecord {     // the watchdog's record

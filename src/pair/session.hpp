@@ -64,6 +64,7 @@ class Session final : public Setup {
   void join();
   void synchronize_all();
 
+  const std::deque<Buffer>& buffers() const { return buffers_; }
   double bytes_written(const Variant& variant) const;  // at least, in the first GPU's memory: the outputs that it writes
 
   std::uint64_t device_bytes() const;

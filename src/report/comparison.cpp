@@ -53,6 +53,30 @@ void add_causes(const std::vector<evidence::Difference>& causes, std::string& te
   if (causes.size() > most_causes) text += fmt::format("  and {} more, see --json\n", causes.size() - most_causes);
 }
 
+// Nothing where no digests could be compared.
+std::string outputs_text(const evidence::Comparison& comparison) {
+  if (comparison.outputs.empty())
+    return comparison.equal_outputs == 0
+               ? std::string{}
+               : fmt::format("Outputs: {} bit for bit the same\n", base::plural(comparison.equal_outputs, "output"));
+  std::string text = fmt::format("Outputs with other bits, of {}:\n",
+                                 base::plural(comparison.outputs.size() + comparison.equal_outputs, "output"));
+  for (const evidence::OutputChange& output : comparison.outputs)
+    text += fmt::format("  {} {}, {}{}\n", output.target, output.variant, output.output,
+                        output.repeatable ? "" : " (differs from execution to execution too)");
+  return text;
+}
+
+json outputs_json(const evidence::Comparison& comparison) {
+  json array = json::array();
+  for (const evidence::OutputChange& output : comparison.outputs)
+    array.push_back({{"target", output.target},
+                     {"variant", output.variant},
+                     {"output", output.output},
+                     {"bitwise_repeatable", output.repeatable}});
+  return array;
+}
+
 json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 
 json range_json(const evidence::Range& range) {
@@ -101,6 +125,7 @@ std::string comparison_notes(const evidence::Comparison& comparison) {
   add_list("Only in " + comparison.before, comparison.only_before, text);
   add_list("Only in " + comparison.after, comparison.only_after, text);
   add_list("Code changed", comparison.source_changed, text);
+  text += outputs_text(comparison);
   if (comparison.causes.empty()) return text;
   text += "Likely causes, from the manifests:\n";
   add_causes(comparison.causes, text);
@@ -123,6 +148,8 @@ std::string comparison_json(const evidence::Comparison& comparison, double thres
                       {"same_hardware", comparison.same_hardware},
                       {"metrics", std::move(metrics)},
                       {"statuses", std::move(statuses)},
+                      {"outputs_changed", outputs_json(comparison)},
+                      {"outputs_equal", comparison.equal_outputs},
                       {"only_before", comparison.only_before},
                       {"only_after", comparison.only_after},
                       {"source_changed", comparison.source_changed},

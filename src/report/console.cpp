@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "evidence/profile_difference.hpp"
 #include "report/numbers.hpp"
+#include "report/usage.hpp"
 
 namespace aisp::report {
 namespace {
@@ -39,7 +40,41 @@ std::string verified_line(const evidence::PairResult& pair, const base::Painter&
   return fmt::format("{:<28} {}  {} verified", pair.target, paint(Style::green, "passed"), base::plural(checked, "variant"));
 }
 
+std::string energy_line(const evidence::VariantResult& variant) {
+  const evidence::Energy& e = *variant.energy;
+  std::string line = fmt::format("  energy  {:<20} {:>9} a run [{}, {}], {:.0f} W", variant.name, joules_text(e.median_j),
+                                 joules_text(e.low_j), joules_text(e.high_j), e.average_w);
+  const auto add = [&](double amount, double efficiency, const char* unit, const char* unit_per_joule) {
+    if (amount > 0)
+      line += fmt::format(", {} at {} {}", base::human_rate(amount * 1e3 / e.run_ms, unit), base::significant(efficiency),
+                          unit_per_joule);
+  };
+  add(variant.cost.flops, e.gflop_per_j, "FLOP", "GFLOP/J");
+  add(variant.cost.bytes, e.gb_per_j, "B", "GB/J");
+  return e.ratio ? fmt::format("{}; {} less than the baseline\n", line, energy_ratio_text(e)) : line + '\n';
+}
+
+std::string tokens_line(const evidence::VariantResult& variant) {
+  const evidence::InferenceTiming& i = *variant.inference;
+  std::string line =
+      fmt::format("  tokens  {:<20} TTFT {} (p99 {}), TPOT {} (p99 {}), {} of {}, {} tokens/s", variant.name,
+                  base::display_ms(i.ttft_ms.mean), base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean),
+                  base::display_ms(i.tpot_ms.p99), base::plural(i.tokens, "token"), base::plural(i.requests, "request"),
+                  base::significant(i.tokens_per_second));
+  return i.goodput ? fmt::format("{}, goodput {}\n", line, goodput_text(*i.goodput)) : line + '\n';
+}
+
 }  // namespace
+
+std::string pair_details(const evidence::PairResult& result) {
+  std::string text;
+  if (result.status != evidence::Status::passed) return text;
+  for (const evidence::VariantResult& variant : result.variants)
+    if (variant.inference) text += tokens_line(variant);
+  for (const evidence::VariantResult& variant : result.variants)
+    if (variant.energy) text += energy_line(variant);
+  return text;
+}
 
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint) {
   if (result.status == evidence::Status::passed) {

@@ -11,6 +11,8 @@ namespace aisp::report {
 // One pair on one line, without the newline: target, best variant, speedup with its interval, time, percent of the ceiling,
 // verdict; or status and reason.
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint);
+// What was asked for beside times: a line a variant for energy and for tokens, each with its line end; often nothing.
+std::string pair_details(const evidence::PairResult& result);
 // The last lines of a run: counts, best and worst speedup, what to do about failures. Ends with a newline.
 std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint);
 

@@ -13,10 +13,41 @@
 namespace aisp::report {
 namespace {
 
-constexpr auto columns = std::to_array<std::string_view>(
-    {"target",  "variant",          "role",    "pair_status", "variant_status", "median_ms", "mean_ms",     "std_ms",
-     "min_ms",  "max_ms",           "p95_ms",  "p99_ms",      "iterations",     "speedup",   "speedup_low", "speedup_high",
-     "verdict", "percent_of_floor", "limiter", "relative_l2", "scale",          "reason"});
+constexpr auto columns = std::to_array<std::string_view>({"target",
+                                                          "variant",
+                                                          "role",
+                                                          "pair_status",
+                                                          "variant_status",
+                                                          "median_ms",
+                                                          "mean_ms",
+                                                          "std_ms",
+                                                          "min_ms",
+                                                          "max_ms",
+                                                          "p95_ms",
+                                                          "p99_ms",
+                                                          "iterations",
+                                                          "speedup",
+                                                          "speedup_low",
+                                                          "speedup_high",
+                                                          "verdict",
+                                                          "percent_of_floor",
+                                                          "limiter",
+                                                          "relative_l2",
+                                                          "energy_j",
+                                                          "energy_low_j",
+                                                          "energy_high_j",
+                                                          "energy_ratio",
+                                                          "average_w",
+                                                          "device_peak_bytes",
+                                                          "device_reserved_bytes",
+                                                          "host_peak_rss_bytes",
+                                                          "ttft_p50_ms",
+                                                          "ttft_p99_ms",
+                                                          "tpot_p50_ms",
+                                                          "tpot_p99_ms",
+                                                          "good_requests_per_second",
+                                                          "scale",
+                                                          "reason"});
 
 std::string number(double value) { return fmt::format("{:.9g}", value); }
 
@@ -27,6 +58,28 @@ std::string row_without_variant(const evidence::PairResult& pair) {
   fields[columns.size() - 2] = number(pair.scale);
   fields[columns.size() - 1] = pair.reason;
   return csv_line(fields);
+}
+
+std::string bytes(std::uint64_t value) { return value == 0 ? std::string{} : std::to_string(value); }
+
+void add_usage(const evidence::VariantResult& variant, std::vector<std::string>& fields) {
+  if (const auto& energy = variant.energy) {
+    for (const double value : {energy->median_j, energy->low_j, energy->high_j}) fields.push_back(number(value));
+    fields.push_back(energy->ratio ? number(energy->ratio->value) : "");
+    fields.push_back(number(energy->average_w));
+  } else {
+    fields.resize(fields.size() + 5);
+  }
+  const evidence::MemoryUse& memory = variant.memory;
+  for (const std::uint64_t value : {memory.device_peak_bytes, memory.device_reserved_bytes, memory.host_peak_rss_bytes})
+    fields.push_back(bytes(value));
+  if (const auto& inference = variant.inference) {
+    for (const double value : {inference->ttft_ms.p50, inference->ttft_ms.p99, inference->tpot_ms.p50, inference->tpot_ms.p99})
+      fields.push_back(number(value));
+    fields.push_back(inference->goodput ? number(inference->goodput->requests_per_second) : "");
+  } else {
+    fields.resize(fields.size() + 5);
+  }
 }
 
 std::string row(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
@@ -48,6 +101,7 @@ std::string row(const evidence::PairResult& pair, const evidence::VariantResult&
   fields.push_back(variant.floor ? number(variant.floor->percent) : "");
   fields.push_back(variant.floor ? variant.floor->limiter : "");
   fields.push_back(variant.accuracy ? number(variant.accuracy->relative_l2) : "");
+  add_usage(variant, fields);
   fields.push_back(number(pair.scale));
   fields.push_back(variant.reason.empty() ? pair.reason : variant.reason);
   return csv_line(fields);

@@ -6,6 +6,7 @@
 #include "report/html_parts.hpp"
 #include "report/html_text.hpp"
 #include "report/numbers.hpp"
+#include "report/usage.hpp"
 
 namespace aisp::report::html {
 namespace {
@@ -60,13 +61,20 @@ std::string statistics_table(const PairResult& pair) {
                          {"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max"}, rows));
 }
 
+// Folded away; nothing without a result of that kind.
+std::string usage_table(const PairResult& pair, const char* title, const Rows& all) {
+  std::string rows;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    std::vector<std::string> cells;
+    for (const std::string& cell : all[i]) cells.push_back(escaped(cell));
+    rows += row(cells);
+  }
+  return rows.empty() ? "" : folded(title, table(std::string{title} + " of " + pair.target, all.front(), rows));
+}
+
 std::string metrics_table(const PairResult& pair) {
   std::string rows;
   for (const VariantResult& variant : pair.variants) {
-    if (const auto& i = variant.inference) {
-      rows += row({escaped(variant.name), "time to first token", base::display_ms(i->ttft_ms.median), "lower"});
-      rows += row({escaped(variant.name), "time per output token", base::display_ms(i->tpot_ms.median), "lower"});
-    }
     for (const evidence::Metric& metric : variant.metrics)
       rows += row({escaped(variant.name), escaped(metric.name),
                    escaped(base::significant(metric.summary.median, 4) + " " + metric.unit),
@@ -121,7 +129,9 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   body += profile_sentence_part(pair) + how(pair) + notes(pair) + sample_strips(pair) + gpu_states(pair, report);
   const auto source = report.sources.find(pair.target);
   if (source != report.sources.end()) body += source_part(pair, source->second);
-  const std::string more = profile_part(pair) + statistics_table(pair) + metrics_table(pair) + stages_table(pair);
+  const std::string more = profile_part(pair) + statistics_table(pair) + usage_table(pair, "Inference", inference_rows(pair)) +
+                           usage_table(pair, "Energy", energy_rows(pair)) + usage_table(pair, "Memory", memory_rows(pair)) +
+                           metrics_table(pair) + stages_table(pair);
   if (!more.empty()) body += tag("h4", "More") + more;
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "

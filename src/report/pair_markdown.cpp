@@ -8,6 +8,7 @@
 #include "report/markdown.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
+#include "report/usage.hpp"
 
 namespace aisp::report {
 namespace {
@@ -63,17 +64,12 @@ std::string accuracy(const PairResult& pair) {
   return table.empty() ? "" : "\n## Accuracy\n" + table.text();
 }
 
-std::string inference(const PairResult& pair) {
-  MarkdownTable table{
-      {"variant", "requests", "tokens", "TTFT mean", "TTFT p50", "TTFT p99", "TPOT mean", "TPOT p50", "TPOT p99"}};
-  for (const VariantResult& variant : pair.variants) {
-    if (!variant.inference) continue;
-    const evidence::InferenceTiming& i = *variant.inference;
-    table.add({variant.name, std::to_string(i.requests), std::to_string(i.tokens), base::display_ms(i.ttft_ms.mean),
-               base::display_ms(i.ttft_ms.p50), base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean),
-               base::display_ms(i.tpot_ms.p50), base::display_ms(i.tpot_ms.p99)});
-  }
-  return table.empty() ? "" : "\n## Inference\n" + table.text();
+// The table of some of the results, nothing without any.
+std::string section(const char* title, const Rows& rows) {
+  if (rows.size() < 2) return {};
+  MarkdownTable table{rows.front()};
+  for (std::size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);
+  return fmt::format("\n## {}\n{}", title, table.text());
 }
 
 std::string metrics(const PairResult& pair) {
@@ -125,8 +121,8 @@ std::string pair_markdown(const PairResult& pair) {
   if (!pair.stopped_because.empty())
     head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.\n", stopwatch(pair), pair.judged_by,
                         pair.stopped_because, pair.seed, base::significant(pair.scale));
-  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + profile(pair) +
-         stages(pair) + notes(pair);
+  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
+         section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) + stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report

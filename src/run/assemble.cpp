@@ -117,27 +117,4 @@ std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& sam
   return result;
 }
 
-std::optional<evidence::InferenceTiming> inference_of(const std::vector<measure::Sample>& samples,
-                                                      const std::vector<double>& percentiles) {
-  std::vector<double> ttft_ms, tpot_ms;
-  evidence::InferenceTiming timing;
-  for (const measure::Sample& sample : samples) {
-    std::map<int, double> last_ms;
-    std::size_t tokens = 0;
-    for (const auto& mark : sample.marks) {
-      if (!mark.name.empty()) continue;
-      ++tokens;
-      const auto [last, first_token] = last_ms.try_emplace(mark.request, mark.at_ms);
-      if (first_token) ttft_ms.push_back(mark.at_ms);
-      else tpot_ms.push_back(mark.at_ms - std::exchange(last->second, mark.at_ms));
-    }
-    timing.requests = last_ms.size();
-    timing.tokens = tokens;
-  }
-  if (timing.tokens == 0) return std::nullopt;
-  timing.ttft_ms = measure::summarize(ttft_ms, percentiles);
-  timing.tpot_ms = measure::summarize(tpot_ms, percentiles);
-  return timing;
-}
-
 }  // namespace aisp::run

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From samples to results: offsets taken out, summaries, speedups, tokens and metrics.
+// From samples to results: offsets taken out, summaries, speedups and metrics.
 #pragma once
 #include <aisp/workload.hpp>
 
@@ -25,8 +25,5 @@ evidence::Timing timing_of(const std::vector<measure::Sample>& samples, double o
 evidence::Speedup speedup_of(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
                              const Judge& judge, std::uint64_t seed);
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles);
-// Absent when the variant marks no tokens.
-std::optional<evidence::InferenceTiming> inference_of(const std::vector<measure::Sample>& samples,
-                                                      const std::vector<double>& percentiles);
 
 }  // namespace aisp::run

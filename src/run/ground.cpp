@@ -31,7 +31,8 @@ std::string held_back_by(const evidence::Floor& floor, const evidence::GpuState&
 
 struct Ground::Machine {
   machine::Machine facts;
-  std::optional<machine::NvmlDevice> nvml;
+  std::optional<machine::NvmlDevice> nvml;  // of the first GPU
+  std::vector<machine::NvmlDevice> nvml_devices;
   machine::Ceilings ceilings;
 };
 
@@ -52,6 +53,8 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   machine_->ceilings.host_cache_bytes = machine::last_level_cache_bytes();
   const machine::Nvml& nvml = machine::Nvml::get();
   if (nvml.available()) machine_->nvml = nvml.device(machine_->facts.gpus.front().uuid);
+  for (const machine::Gpu& gpu : machine_->facts.gpus)
+    if (const auto device = nvml.device(gpu.uuid)) machine_->nvml_devices.push_back(*device);
   if (!machine_->nvml)
     lost_.push_back("no clock, power and temperature readings: " +
                     (nvml.available() ? "NVML does not know this GPU" : nvml.error()));
@@ -70,6 +73,17 @@ evidence::GpuState Ground::sample() const {
   if (!machine_->nvml) return {};
   const machine::GpuSample sample = machine_->nvml->sample().value_or(machine::GpuSample{});
   return {sample.sm_clock_mhz, sample.memory_clock_mhz, sample.power_w, sample.temperature_c, sample.throttle_reasons};
+}
+
+std::optional<std::uint64_t> Ground::energy_mj() const {
+  if (machine_->nvml_devices.empty() || machine_->nvml_devices.size() != ordinals_.size()) return std::nullopt;
+  std::uint64_t sum = 0;
+  for (const machine::NvmlDevice& device : machine_->nvml_devices) {
+    const auto energy = device.energy_mj();
+    if (!energy) return std::nullopt;
+    sum += *energy;
+  }
+  return sum;
 }
 
 std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::VariantResult>& variants) const {

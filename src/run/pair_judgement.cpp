@@ -6,6 +6,7 @@
 #include "profile/activity.hpp"
 #include "run/assemble.hpp"
 #include "run/auditor.hpp"
+#include "run/inference.hpp"
 #include "run/pair_run.hpp"
 
 namespace aisp::run {
@@ -28,7 +29,8 @@ void PairRun::judge() {
   for (Timed& timed : timed_) {
     evidence::VariantResult& variant = *timed.result;
     for (evidence::Metric& metric : metrics_of(timed.samples, request_.percentiles)) variant.metrics.push_back(std::move(metric));
-    variant.inference = inference_of(timed.samples, request_.percentiles);
+    variant.inference =
+        inference_of(timed.samples, offset_ms_, {request_.ttft_target_ms, request_.tpot_target_ms}, request_.percentiles);
     variant.floor = ground_->floor(session_->workload().variant_cost(variant.name), session_->bytes_written(*timed.variant),
                                    variant.timing->summary.median, result_.gpu_states);
     if (variant.role == evidence::VariantRole::baseline) continue;

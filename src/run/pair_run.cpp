@@ -12,6 +12,8 @@
 #include "measure/statistics.hpp"
 #include "run/assemble.hpp"
 #include "run/blank.hpp"
+#include "run/memory_account.hpp"
+#include "run/reproducible.hpp"
 
 namespace aisp::run {
 namespace {
@@ -74,6 +76,7 @@ evidence::PairResult PairRun::run() {
 
 void PairRun::run_stages() {
   stages_.begin("setup", request_.limits.setup);
+  if (request_.reproducible) demand_deterministic_libraries();
   ground_ = std::make_unique<Ground>(result_.gpus);
   result_.lost = ground_->lost();
   if (skip_unmet()) return;
@@ -81,6 +84,7 @@ void PairRun::run_stages() {
   if (request_.cold_start && !time_first_runs()) return;
   stages_.begin("verify", request_.limits.verify);
   if (!verify_all("verify", request_.seed)) return;
+  account_memory();
   if (request_.verify_only) return tear_down();
   send_partial();
   stages_.begin("warmup", request_.limits.warmup);
@@ -91,6 +95,7 @@ void PairRun::run_stages() {
   audit();
   take_offset();
   judge();
+  measure_energy();
   stages_.begin("reverify", request_.limits.verify);
   if (!verify_all("reverify", random_bits(request_.seed, 0x5EED))) return;
   profile_variants();
@@ -123,6 +128,7 @@ bool PairRun::skip_unmet() {
 
 void PairRun::set_up() {
   result_.scale = request_.scale * ground_->memory_scale();
+  if (pair_.device == Device::gpu) free_before_bytes_ = free_device_bytes(ground_->gpus());
   session_ = std::make_unique<pair::Session>(pair_, session_options(false));
   watch_ranges(*session_);
   for (evidence::VariantResult& variant : result_.variants) {
@@ -202,7 +208,8 @@ void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_ref
       variant.accuracy->bitwise_repeatable &= outcome.accuracy.bitwise_repeatable;
     }
     variant.prepare_ms = outcome.prepare_ms;
-    if (variant.output_digests.empty())
+    // Of the timed shape where there are two, and of the run's own seed.
+    if (stages_.current() == "verify")
       for (const auto& [name, digest] : outcome.digests) variant.output_digests[name] = fmt::format("{:016x}", digest);
   }
 }
@@ -341,7 +348,8 @@ void PairRun::note_host_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   for (evidence::VariantResult& variant : result_.variants)
-    variant.memory.host_peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+    if (variant.memory.host_peak_rss_bytes == 0)
+      variant.memory.host_peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 void PairRun::send_partial() {

@@ -53,6 +53,8 @@ class PairRun {
   void profile_variant(const Variant& variant, Profiler* profiler);  // no profiler: a host pair
   void no_profile(const std::string& variant, const std::string& reason);
   void note_host_memory();
+  void measure_energy();
+  void account_memory();
   void tear_down();
   void settle();
   void send_partial();
@@ -76,6 +78,7 @@ class PairRun {
   std::vector<double> probe_ms_;  // raw readings of the stopwatch for the least work
   double probe_duration_ms_ = 0;  // what that work takes by itself
   double offset_ms_ = 0;
+  std::uint64_t free_before_bytes_ = 0;  // of device memory, before anything of the pair was allocated
   Start start_ = Start::released;
 };
 

@@ -22,9 +22,8 @@ ProfileLevel profile_from(const std::string& text) {
 }
 
 nlohmann::json limits_to_json(const StageLimits& limits) {
-  return {
-      {"setup", limits.setup}, {"verify", limits.verify},       {"warmup", limits.warmup},    {"measurement", limits.measurement},
-      {"audit", limits.audit}, {"profiling", limits.profiling}, {"teardown", limits.teardown}};
+  return {{"setup", limits.setup}, {"verify", limits.verify}, {"warmup", limits.warmup},       {"measurement", limits.measurement},
+          {"audit", limits.audit}, {"energy", limits.energy}, {"profiling", limits.profiling}, {"teardown", limits.teardown}};
 }
 
 // A key that is missing keeps its default, so that a newer parent and an older request still understand each other.
@@ -40,6 +39,7 @@ void limits_from_json(const nlohmann::json& json, StageLimits& limits) {
   read(json, "measurement", limits.measurement);
   read(json, "audit", limits.audit);
   read(json, "profiling", limits.profiling);
+  read(json, "energy", limits.energy);
   read(json, "teardown", limits.teardown);
 }
 
@@ -82,6 +82,10 @@ void to_json(nlohmann::json& json, const Request& request) {
                         {"alternate", request.alternate},
                         {"cold_start", request.cold_start},
                         {"reproducible", request.reproducible},
+                        {"energy", request.energy},
+                        {"energy_window_s", request.energy_window_s},
+                        {"ttft_target_ms", request.ttft_target_ms},
+                        {"tpot_target_ms", request.tpot_target_ms},
                         {"verify_only", request.verify_only},
                         {"profile", to_string(request.profile)},
                         {"seed", request.seed},
@@ -104,6 +108,10 @@ void from_json(const nlohmann::json& json, Request& request) {
   read(json, "alternate", request.alternate);
   read(json, "cold_start", request.cold_start);
   read(json, "reproducible", request.reproducible);
+  read(json, "energy", request.energy);
+  read(json, "energy_window_s", request.energy_window_s);
+  read(json, "ttft_target_ms", request.ttft_target_ms);
+  read(json, "tpot_target_ms", request.tpot_target_ms);
   read(json, "verify_only", request.verify_only);
   if (const auto level = json.find("profile"); level != json.end()) request.profile = profile_from(level->get<std::string>());
   read(json, "seed", request.seed);

@@ -22,6 +22,7 @@ struct StageLimits {  // seconds, already multiplied
   double warmup = 15;
   double measurement = 15;
   double audit = 30;
+  double energy = 60;
   double profiling = 180;
   double teardown = 10;
 };
@@ -38,6 +39,10 @@ struct Request {
   bool alternate = true;           // false: all samples of one variant, then the next (to show what alternation is worth)
   bool cold_start = false;         // the first execution in a fresh process is reported too
   bool reproducible = false;
+  bool energy = false;         // joules a run, after the timed rounds
+  double energy_window_s = 1;  // of each of its windows
+  double ttft_target_ms = 0;   // of requests that count as good; 0: none
+  double tpot_target_ms = 0;
   bool verify_only = false;  // each variant once, checked; nothing timed
   ProfileLevel profile = ProfileLevel::none;
   std::uint64_t seed = 42;

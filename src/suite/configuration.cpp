@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "measure/energy.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -94,6 +95,8 @@ double positive_duration(const Values& values) {
   return seconds;
 }
 
+double target_ms(const Values& values) { return number_between(values, 0.0, 1e9, "must be milliseconds, 0 for no target"); }
+
 constexpr const char* whole_number = "must be a whole number from 1 to 1000000";
 constexpr const char* warmup_number = "must be a whole number from 0 to 1000000";
 
@@ -127,6 +130,18 @@ const Setting all_settings[] = {
     {"cold-start", "", "report the first execution in a fresh process too", false,
      [](Configuration& c, const Values& v) { c.cold_start = parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(c.cold_start); }},
+    {"energy", "", "joules a run, from the GPU's energy counter, after the timed rounds", false,
+     [](Configuration& c, const Values& v) { c.energy = parse_switch(v); },
+     [](const Configuration& c) { return nlohmann::json(c.energy); }},
+    {"energy-window", "TIME", "for --energy: each of the 6 windows of a variant [1s]", false,
+     [](Configuration& c, const Values& v) { c.energy_window_s = positive_duration(v); },
+     [](const Configuration& c) { return nlohmann::json(c.energy_window_s); }},
+    {"ttft-target-ms", "MS", "time to first token that a good request meets, for pairs with tokens", false,
+     [](Configuration& c, const Values& v) { c.ttft_target_ms = target_ms(v); },
+     [](const Configuration& c) { return nlohmann::json(c.ttft_target_ms); }},
+    {"tpot-target-ms", "MS", "time per output token that a good request meets on average", false,
+     [](Configuration& c, const Values& v) { c.tpot_target_ms = target_ms(v); },
+     [](const Configuration& c) { return nlohmann::json(c.tpot_target_ms); }},
     {"no-alternate", "", "time one variant after the other instead of in turn", false,
      [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
@@ -178,6 +193,12 @@ std::string_view origin_of(const Configuration& configuration, std::string_view 
 }
 
 bool untouched(const Configuration& configuration, std::string_view name) { return configuration.origins.count(name) == 0; }
+
+// Twice what windows of a length that the user chose take, with what passes between them.
+double energy_stage_s(const Pair& pair, double window_s) {
+  const std::size_t variants = 1 + pair.optimized.size() + (pair.peers ? pair.peers->size() : 0);
+  return 2 * static_cast<double>(variants) * measure::energy_windows * (window_s + 0.5);
+}
 
 nlohmann::json overrides_of(const Configuration& configuration, const pair::Entry& entry) {
   const Overrides& own = entry.pair->overrides;
@@ -247,6 +268,10 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   request.alternate = configuration.alternate;
   request.cold_start = configuration.cold_start;
   request.reproducible = configuration.reproducible;
+  request.energy = configuration.energy;
+  request.energy_window_s = configuration.energy_window_s;
+  request.ttft_target_ms = configuration.ttft_target_ms;
+  request.tpot_target_ms = configuration.tpot_target_ms;
   request.verify_only = configuration.verify_only;
   request.seed = configuration.seed;
   request.scale = configuration.scale;
@@ -258,8 +283,9 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   if (own.measurement_seconds > 0) limits.measurement = own.measurement_seconds;
   // A budget that the user made longer than the stage must not run into its limit.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
-  for (double* limit :
-       {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.profiling, &limits.teardown})
+  limits.energy = std::max(limits.energy, energy_stage_s(*entry.pair, configuration.energy_window_s));
+  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.energy,
+                        &limits.profiling, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
   return request;
 }

@@ -26,6 +26,10 @@ struct Configuration {
   bool reproducible = false;
   bool cold_start = false;
   bool alternate = true;
+  bool energy = false;
+  double energy_window_s = 1;
+  double ttft_target_ms = 0;  // 0: none
+  double tpot_target_ms = 0;
   run::ProfileLevel profile = run::ProfileLevel::none;
   std::uint64_t seed = 42;
   double scale = 1;

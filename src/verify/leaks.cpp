@@ -7,11 +7,25 @@
 
 #include <cstdlib>
 
+#include "base/text.hpp"
+#include "pair/pools.hpp"
+
 namespace aisp::verify {
 namespace {
 
 // Allocators round, keep caches and split blocks: less than this says nothing.
 constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
+
+constexpr std::int64_t pool_rounding_bytes = 512, driver_rounding_bytes = 2 << 20, host_rounding_bytes = 4 << 10;
+
+// ", as much as output 1 takes": most leaks are copies of something.
+std::string as_large_as(const pair::Session& session, std::int64_t bytes, std::int64_t rounded_to) {
+  for (const Buffer& buffer : session.buffers()) {
+    const auto size = static_cast<std::int64_t>(buffer.bytes());
+    if (size > 0 && bytes >= size && bytes < size + rounded_to) return fmt::format(", as much as {} takes", buffer.name);
+  }
+  return {};
+}
 
 // A memory checker keeps books of its own in this process's heap.
 bool heap_is_ours() {
@@ -25,10 +39,11 @@ LeakWatch::Use LeakWatch::measure() const {
   Use use;
   const struct mallinfo2 info = mallinfo2();
   if (heap_is_ours()) use.host_bytes = static_cast<std::int64_t>(info.uordblks + info.hblkhd);
-  if (on_gpu_) {
+  if (session_.on_gpu()) {
     std::size_t free_bytes = 0, total_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &total_bytes));
     use.device_bytes = static_cast<std::int64_t>(total_bytes - free_bytes);
+    use.pool_bytes = static_cast<std::int64_t>(pair::pool_use(session_.gpu_ordinals()).used_bytes);
   }
   return use;
 }
@@ -37,14 +52,21 @@ void LeakWatch::before() { before_ = measure(); }
 
 void LeakWatch::after() {
   const Use now = measure();
-  growth_ = {now.device_bytes - before_.device_bytes, now.host_bytes - before_.host_bytes};
+  growth_ = {now.device_bytes - before_.device_bytes, now.pool_bytes - before_.pool_bytes, now.host_bytes - before_.host_bytes};
 }
 
-bool LeakWatch::grew() const { return growth_.device_bytes > 0 || growth_.host_bytes > smallest_host_leak_bytes; }
+bool LeakWatch::grew() const {
+  return growth_.device_bytes > 0 || growth_.pool_bytes > 0 || growth_.host_bytes > smallest_host_leak_bytes;
+}
 
 std::string LeakWatch::text() const {
-  if (growth_.device_bytes > 0) return fmt::format("each run leaves {} bytes of device memory behind", growth_.device_bytes);
-  return fmt::format("each run leaves {} bytes of host memory behind", growth_.host_bytes);
+  const auto left = [&](std::int64_t bytes, const char* of, std::int64_t rounded_to) {
+    return fmt::format("each run leaves {} bytes ({}) of {} behind{}", bytes, base::human_bytes(static_cast<double>(bytes)), of,
+                       as_large_as(session_, bytes, rounded_to));
+  };
+  if (growth_.pool_bytes > 0) return left(growth_.pool_bytes, "cudaMallocAsync's pool", pool_rounding_bytes);
+  if (growth_.device_bytes > 0) return left(growth_.device_bytes, "device memory", driver_rounding_bytes);
+  return left(growth_.host_bytes, "host memory", host_rounding_bytes);
 }
 
 }  // namespace aisp::verify

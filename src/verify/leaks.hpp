@@ -3,25 +3,28 @@
 #include <cstdint>
 #include <string>
 
+#include "pair/session.hpp"
+
 namespace aisp::verify {
 
-// Memory in use around one execution: device memory by the driver's account, host memory by the allocator's.
+// Memory in use around one execution: device memory by the driver's account and by the pools', host memory by the allocator's.
 class LeakWatch {
  public:
-  explicit LeakWatch(bool on_gpu) : on_gpu_{on_gpu} {}
+  explicit LeakWatch(const pair::Session& session) : session_{session} {}
   void before();
   void after();
   bool grew() const;
-  std::string text() const;
+  std::string text() const;  // how much, of what, and the buffer that is as large
 
  private:
   struct Use {
     std::int64_t device_bytes = 0;
+    std::int64_t pool_bytes = 0;
     std::int64_t host_bytes = 0;
   };
   Use measure() const;
 
-  bool on_gpu_;
+  const pair::Session& session_;
   Use before_;
   Use growth_;
 };

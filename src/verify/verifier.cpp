@@ -226,7 +226,7 @@ class VariantCheck {
   Outcome& outcome_;
   Written written_;
   std::vector<Snapshot> first_;
-  LeakWatch leaks_{session_.on_gpu()};
+  LeakWatch leaks_{session_};
 };
 
 // What prepare may depend on is in place before it; everything else changes after it.

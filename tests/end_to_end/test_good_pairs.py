@@ -62,6 +62,31 @@ class GoodPairs(EndToEnd):
         self.assertEqual(inference["tokens"] % 8, 0)
         self.assertGreater(inference["ttft_ms"]["mean"], 0)
         self.assertGreater(inference["tpot_ms"]["mean"], 0)
+        self.assertNotIn("goodput", inference)
+
+    def test_goodput_under_latency_targets(self):
+        for target, percent in (("1000000", 100), ("0.0000001", 0)):
+            name = f"target{percent}"
+            finished = self.run_pairs("ch90:tokens", flags=("--ttft-target-ms", target, "--tpot-target-ms", "1000000", "--run-id", name))
+            self.assert_code(finished, 0)
+            inference = variant(results_log(self.artifacts / name)[0], "slow")["inference_timing"]
+            self.assertEqual(inference["goodput"]["percent"], percent)
+            self.assertEqual(inference["goodput"]["requests_per_second"] > 0, percent > 0)
+            self.assertEqual(inference["goodput"]["all_requests"] % inference["requests"], 0)
+            self.assertRegex(finished.out, f"tokens +slow +TTFT .* 8 tokens of 2 requests, .*goodput {percent} %")
+
+    def test_energy_of_the_host_is_declined_in_one_line(self):
+        finished = self.run_pairs("ch90:good", flags=("--energy",))
+        self.assert_code(finished, 0)
+        pair = finished.pair("ch90:good")
+        self.assertEqual([line for line in pair["lost"] if "joules" in line],
+                         ["no joules on the host: only root may read the processor's energy counter (RAPL)"])
+        self.assertFalse(any("energy" in v for v in pair["variants"]))
+
+    def test_peak_memory_of_the_host_is_that_of_each_variant(self):
+        pair = self.run_pairs("ch90:good").pair("ch90:good")
+        self.assertTrue(all(v["memory"]["host_peak_rss_bytes"] > 1 << 20 for v in pair["variants"]), pair["variants"])
+        self.assertIn("## Memory", (self.artifacts / next(self.artifacts.iterdir()).name / "ch90_good/results/benchmark_test_results.md").read_text())
 
     def test_unordered_output(self):
         self.assert_code(self.run_pairs("ch90:unordered_output"), 0)
@@ -89,12 +114,30 @@ class GoodPairs(EndToEnd):
     def test_reproducible_runs_give_equal_outputs(self):
         digests = []
         for name in ("first", "second"):
-            self.run_pairs("ch90:good", flags=("--reproducible", "--run-id", name))
-            pair = results_log(self.artifacts / name)[0]
-            self.assertEqual(pair["seed"], 42)
-            digests.append([v["output_digests"] for v in pair["variants"]])
+            self.run_pairs("ch90", flags=("--reproducible", "--run-id", name))
+            pairs = results_log(self.artifacts / name)
+            self.assertEqual({pair["seed"] for pair in pairs}, {42})
+            digests.append({(pair["target"], v["name"]): v["output_digests"] for pair in pairs for v in pair["variants"]})
         self.assertEqual(digests[0], digests[1])
-        self.assertTrue(all(digests[0]))
+        self.assertTrue(all(digests[0].values()))
+        self.assertRegex(self.call("compare", "first", "second").out, r"Outputs: \d+ outputs bit for bit the same")
+
+    def test_compare_names_outputs_with_other_bits(self):
+        for name in ("first", "second"):
+            self.run_pairs("ch90:good", flags=("--run-id", name))
+        file = self.artifacts / "second/results.jsonl"
+        digest = variant(results_log(self.artifacts / "second")[0], "doubled")["output_digests"]["output 1"]
+        header, line = file.read_text().splitlines()
+        pair = json.loads(line)
+        variant(pair, "doubled")["output_digests"]["output 1"] = digest[::-1] + "0"
+        file.write_text(f"{header}\n{json.dumps(pair)}\n")
+        self.assertIn("Outputs with other bits, of 4 outputs:\n  ch90:good doubled, output 1\n", self.call("compare", "first", "second").out)
+        changed = json.loads(self.call("compare", "first", "second", "--json", "-").out)
+        self.assertEqual(changed["outputs_changed"], [{"target": "ch90:good", "variant": "doubled", "output": "output 1", "bitwise_repeatable": True}])
+        self.assertEqual(changed["outputs_equal"], 3)
+        other_seed = self.run_pairs("ch90:good", flags=("--run-id", "third", "--seed", "7"))
+        self.assert_code(other_seed, 0)
+        self.assertNotIn("Outputs", self.call("compare", "first", "third").out)
 
     def test_scaled_results_are_marked(self):
         self.assertEqual(self.run_pairs("ch90:good", flags=("--scale", "0.25")).pair("ch90:good")["scale"], 0.25)

@@ -24,7 +24,7 @@ void expect_golden(const std::string& name, const std::string& text) {
 std::string console_text(bool colour) {
   std::string text;
   const base::Painter paint{colour};
-  for (const auto& pair : sample::suite().pairs) text += pair_line(pair, paint) + "\n";
+  for (const auto& pair : sample::suite().pairs) text += pair_line(pair, paint) + "\n" + pair_details(pair);
   return text + summary(sample::suite(), paint);
 }
 
@@ -55,7 +55,7 @@ TEST(Csv, APairWithoutVariantsHasARow) {
   suite.pairs = {sample::ended_pair("early", evidence::Status::crashed, "crashed in setup")};
   suite.pairs[0].variants.clear();
   const std::string text = suite_csv(suite);
-  EXPECT_NE(text.find("\r\nch10:early,,,crashed,,,,,,,,,,,,,,,,,1,crashed in setup\r\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\r\nch10:early,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,crashed in setup\r\n"), std::string::npos) << text;
 }
 
 TEST(Csv, QuotesWhatNeedsIt) {

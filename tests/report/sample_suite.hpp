@@ -68,7 +68,43 @@ inline evidence::PairResult passed_pair() {
   inference.tokens = 64;
   inference.ttft_ms.mean = inference.ttft_ms.p50 = inference.ttft_ms.p99 = 12.5;
   inference.tpot_ms.mean = inference.tpot_ms.p50 = inference.tpot_ms.p99 = 0.75;
+  inference.request_tpot_ms.p50 = 0.76;
+  inference.request_tpot_ms.p99 = 0.8;
+  inference.tokens_per_second = 1100;
+  inference.goodput = evidence::LatencyGoodput{.ttft_target_ms = 20,
+                                               .tpot_target_ms = 0.77,
+                                               .good_requests = 30,
+                                               .all_requests = 40,
+                                               .percent = 75,
+                                               .requests_per_second = 27.5};
   pair.variants[1].inference = inference;
+  pair.variants[0].energy = evidence::Energy{.median_j = 1.25,
+                                             .low_j = 1.24,
+                                             .high_j = 1.27,
+                                             .average_w = 298,
+                                             .run_ms = 4.19,
+                                             .gb_per_j = 1.72,
+                                             .runs = 1440,
+                                             .raw_j = {1.25},
+                                             .counter_step_ms = 100};
+  pair.variants[1].energy = evidence::Energy{.median_j = 0.305,
+                                             .low_j = 0.302,
+                                             .high_j = 0.307,
+                                             .average_w = 561,
+                                             .run_ms = 0.544,
+                                             .gb_per_j = 7.04,
+                                             .ratio = evidence::EnergyRatio{4.1, 4.08, 4.12},
+                                             .runs = 11000,
+                                             .raw_j = {0.305},
+                                             .counter_step_ms = 100};
+  for (evidence::VariantResult& variant : pair.variants) {
+    variant.cost = {.bytes = 2.147e9, .bytes_of = "device memory"};
+    variant.memory = {.device_peak_bytes = std::uint64_t{3} << 30,
+                      .device_allocated_bytes = std::uint64_t{2} << 30,
+                      .device_reserved_bytes = std::uint64_t{3} << 30,
+                      .device_driver_bytes = (std::uint64_t{3} << 30) + (std::uint64_t{12} << 20),
+                      .host_peak_rss_bytes = std::uint64_t{400} << 20};
+  }
   evidence::Metric metric{.name = "chain_done", .unit = "us", .better = evidence::Direction::lower, .raw = {571}};
   metric.summary.median = 571;
   pair.variants[1].metrics = {metric};

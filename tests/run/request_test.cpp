@@ -21,11 +21,15 @@ TEST(Request, SurvivesTheTripToTheChild) {
   request.alternate = false;
   request.cold_start = true;
   request.reproducible = true;
+  request.energy = true;
+  request.energy_window_s = 0.5;
+  request.ttft_target_ms = 200;
+  request.tpot_target_ms = 20;
   request.verify_only = true;
   request.seed = 18446744073709551615ull;
   request.scale = 0.25;
   request.percentiles = {99.9};
-  request.limits = {.setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .profiling = 7, .teardown = 6};
+  request.limits = {.setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .energy = 7, .profiling = 8, .teardown = 6};
   request.profile = ProfileLevel::full;
   request.run_folder = "/elsewhere";
   request.scratch_parent = "/somewhere";
@@ -35,9 +39,12 @@ TEST(Request, SurvivesTheTripToTheChild) {
   EXPECT_EQ(copy.seed, 18446744073709551615ull);
   EXPECT_EQ(copy.mode, TimingMode::do_bench);
   EXPECT_EQ(copy.limits.teardown, 6);
-  EXPECT_EQ(copy.limits.profiling, 7);
+  EXPECT_EQ(copy.limits.profiling, 8);
   EXPECT_EQ(copy.profile, ProfileLevel::full);
   EXPECT_EQ(copy.run_folder, "/elsewhere");
+  EXPECT_EQ(copy.limits.energy, 7);
+  EXPECT_TRUE(copy.energy);
+  EXPECT_EQ(copy.tpot_target_ms, 20);
   EXPECT_FALSE(copy.alternate);
 }
 

@@ -1,0 +1,240 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# compute-sanitizer over pairs: every tool, small sizes, in parallel, one table.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+cd "$OLDPWD"
+
+# Kernels of NVIDIA's libraries, by parts of their mangled names. racecheck reports hazards in those of cuBLAS and cuBLASLt, which
+# synchronise in ways that it does not follow, and nobody here could mend them.
+library_kernels=(cublas cutlass ampere_ gemvNSP gemv2 gemmk1 gemmSN geam splitKreduce nvjet xmma cudnn CUB_)
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/sanitize.sh [options]
+
+Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and tool, and prints a table of what was found:
+  clean          the tool ran to its end and found nothing
+  N findings     in the pair's own kernels, or in its calls of CUDA
+  N library      findings in kernels of NVIDIA's libraries only; they do not count as findings
+  tool error     the tool or the pair ended before a result, with the first line of why; not a finding, but not clean either
+  over SECONDS   stopped by --limit; a tool error too
+  skipped        the pair cannot run here, with its reason
+
+  -t, --targets TARGET   as for aisp run; repeats [all]
+  --tools TOOL,...       of memcheck, racecheck, synccheck, initcheck [all four]
+  --scale X              part of each workload's size [0.02]
+  -j, --jobs N           jobs at once [4]
+  --limit SECONDS        of one job [120]
+  --logs DIR             where each job's output is kept, as CHAPTER_NAME.TOOL.log [sanitize_DATE_TIME]
+  --with-library-kernels check those too
+  --aisp FILE            the executable [build/release/aisp]
+  --sanitizer FILE       the tool [compute-sanitizer]
+  -h, --help
+
+Exit status: 0 nothing was found and every job has a result, 1 findings, 2 usage, 4 no tool, no executable, or jobs without a
+result, 5 nothing selected.
+Known of the tools: racecheck sees shared memory only and follows neither mbarriers nor asynchronous copies on every path, so
+its warnings in kernels that use TMA deserve a look at the code before they are believed; initcheck takes memory that a
+kernel of a library wrote for uninitialised where library kernels are left out, so it checks those always.
+TEXT
+}
+
+note() { echo "sanitize: $*" >&2; }
+fail() {
+  local status=$1
+  shift
+  note "$*"
+  exit "$status"
+}
+
+targets=()
+tools=(memcheck racecheck synccheck initcheck)
+scale=0.02
+jobs=4
+limit_s=120
+logs=sanitize_$(date -u +%Y%m%d_%H%M%S)
+with_library_kernels=0
+aisp=$root/build/release/aisp
+sanitizer=compute-sanitizer
+
+parse_tools() {
+  local tool
+  IFS=, read -ra tools <<<"$1"
+  for tool in "${tools[@]}"; do
+    [[ $tool =~ ^(memcheck|racecheck|synccheck|initcheck)$ ]] ||
+      fail 2 "--tools: '$tool' is none of memcheck, racecheck, synccheck, initcheck"
+  done
+}
+
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    -t | --targets | --tools | --scale | -j | --jobs | --limit | --logs | --aisp | --sanitizer)
+      [[ $# -ge 2 && -n $2 ]] || fail 2 "$1 needs a value; see --help"
+      case $1 in
+        -t | --targets) targets+=(--targets "$2") ;;
+        --tools) parse_tools "$2" ;;
+        --scale) scale=$2 ;;
+        -j | --jobs) jobs=$2 ;;
+        --limit) limit_s=$2 ;;
+        --logs) logs=$2 ;;
+        --aisp) aisp=$2 ;;
+        --sanitizer) sanitizer=$2 ;;
+      esac
+      shift
+      ;;
+    --with-library-kernels) with_library_kernels=1 ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *) fail 2 "unknown option '$1'; see --help" ;;
+  esac
+  shift
+done
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || fail 2 "--jobs $jobs: must be a whole number from 1"
+[[ $limit_s =~ ^[1-9][0-9]*$ ]] || fail 2 "--limit $limit_s: must be whole seconds from 1"
+[[ $scale =~ ^(0?\.[0-9]+|1(\.0*)?)$ ]] || fail 2 "--scale $scale: must be a number above 0, at most 1"
+[[ -x $aisp ]] || fail 4 "$aisp cannot be run; build it with ./setup.sh, or name it with --aisp"
+command -v "$sanitizer" >/dev/null ||
+  fail 4 "$sanitizer not found; it comes with the CUDA toolkit (cuda-sanitizer-api), or name it with --sanitizer"
+
+# "ch07:transpose gpu" a line.
+listed=$("$aisp" run --list --json - "${targets[@]}") || exit $?
+list=$(python3 -c 'import json, sys
+for pair in json.load(sys.stdin):
+    print(pair["target"], pair.get("device", "gpu"))' <<<"$listed")
+pairs=()
+while read -r target device; do
+  [[ $device == gpu ]] && pairs+=("$target")
+done <<<"$list"
+((${#pairs[@]} > 0)) || fail 5 "no GPU pair is selected"
+mkdir -p "$logs" || fail 4 "$logs: cannot be made"
+
+log_of() { echo "$logs/${1/:/_}.$2.log"; }
+
+# One pair under one tool; the end of its log says how it ended.
+run_job() {
+  local target=$1 tool=$2 log status=0 started=$SECONDS
+  log=$(log_of "$target" "$tool")
+  local options=(--tool "$tool" --error-exitcode 9 --print-limit 1000 --target-processes all)
+  [[ $tool == memcheck ]] && options+=(--leak-check no)
+  if ((!with_library_kernels)) && [[ $tool != initcheck ]]; then
+    for name in "${library_kernels[@]}"; do options+=(--kernel-name-exclude "kns=$name"); done
+  fi
+  # Red zones around buffers would hide from memcheck what runs over their ends.
+  # Nothing is timed, so jobs share the GPU: each has a lock of its own.
+  AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
+    "$aisp" verify --in-process --scale "$scale" --targets "$target" --artifacts-dir "$logs/artifacts" \
+    --run-id "${target/:/_}_$tool" --timeout-multiplier 20 --color never >"$log" 2>&1 || status=$?
+  printf '\nsanitize: status %d after %d s\n' "$status" "$((SECONDS - started))" >>"$log"
+}
+
+is_library() {
+  local name
+  for name in "${library_kernels[@]}"; do [[ $1 == *"$name"* ]] && return 0; done
+  return 1
+}
+
+# Findings in a log as "OWN LIBRARY". Each begins with a line "========= Invalid ...", and names its kernel there or in a line of its
+# own, as in "=========     at some_kernel(int *)+0x50".
+count_findings() {
+  local own=0 library=0 pending=0 line
+  while IFS= read -r line; do
+    case $line in
+      '========= Error: Race'* | '========= Warning: Race'* | '========= Error: Potential'* | '========= Warning: Potential'* | \
+        '========= Invalid '* | '========= Uninitialized '* | '========= Barrier error'* | '========= Program hit '* | \
+        '========= Divergent thread'* | '========= Misaligned '* | '========= Stack overflow'* | '========= Illegal '* | \
+        '========= Out-of-range '* | '========= Leaked '*)
+        own=$((own + pending))
+        pending=1
+        # racecheck names the kernel in the same line.
+        if is_library "$line"; then
+          library=$((library + 1))
+          pending=0
+        fi
+        ;;
+      '=========     at '* | '=========     in '* | *' in kernel '*)
+        if ((pending)) && is_library "$line"; then
+          library=$((library + 1))
+          pending=0
+        fi
+        ;;
+    esac
+  done <"$1"
+  echo "$((own + pending)) $library"
+}
+
+# What the tool itself counted: its summary line.
+summary_of() { sed -nE 's/^========= (ERROR|RACECHECK) SUMMARY: ([0-9]+) .*/\2/p' "$1" | tail -1; }
+skip_reason() { sed -nE "s/^$1 +skipped +(.*)/\1/p" "$2" | head -1; }
+failure_of() {
+  local line
+  line=$(grep -m1 -E "^$1 +(failed|crashed|timeout) |^aisp: error:|^========= (Internal|Error: |Target application|Fatal)" "$2" | cut -c1-90) || true
+  echo "${line:-status $3}"
+}
+
+# Writes "WORD<tab>detail": clean, findings, library, error or skipped.
+verdict_of() {
+  local target=$1 tool=$2 log status own library counted reason
+  log=$(log_of "$target" "$tool")
+  status=$(sed -nE 's/^sanitize: status ([0-9]+) after.*/\1/p' "$log" | tail -1)
+  if [[ $status == 124 || $status == 137 ]]; then
+    printf 'error\tover %s s\n' "$limit_s"
+    return
+  fi
+  counted=$(summary_of "$log")
+  reason=$(skip_reason "$target" "$log")
+  read -r own library < <(count_findings "$log")
+  # A finding of a kind that is not known here counts all the same.
+  if [[ -n $counted ]] && ((counted > own + library)); then own=$((counted - library)); fi
+  if ((own > 0)); then printf 'findings\t%d finding%s\n' "$own" "$( ((own == 1)) || echo s)"
+  elif [[ -z $counted ]]; then printf 'error\ttool error: %s\n' "$(failure_of "$target" "$log" "$status")"
+  elif [[ -n $reason ]]; then printf 'skipped\tskipped: %s\n' "$reason"
+  elif [[ $status != 0 && $status != 9 ]]; then printf 'error\ttool error: %s\n' "$(failure_of "$target" "$log" "$status")"
+  elif ((library > 0)); then printf 'library\t%d library\n' "$library"
+  else printf 'clean\tclean\n'; fi
+}
+
+trap 'note "interrupted; logs are in $logs"; trap - INT TERM; kill -- $(jobs -p) 2>/dev/null; exit 130' INT TERM
+started=$SECONDS
+running=0
+for target in "${pairs[@]}"; do
+  for tool in "${tools[@]}"; do
+    if ((running >= jobs)); then
+      wait -n || true
+      running=$((running - 1))
+    fi
+    run_job "$target" "$tool" &
+    running=$((running + 1))
+  done
+done
+wait
+
+declare -A count=([clean]=0 [findings]=0 [library]=0 [error]=0 [skipped]=0)
+row() {
+  printf '%-32s' "$1"
+  shift
+  printf '  %-14s' "$@"
+  printf '\n'
+}
+row pair "${tools[@]}"
+details=()
+for target in "${pairs[@]}"; do
+  cells=()
+  for tool in "${tools[@]}"; do
+    IFS=$'\t' read -r word text < <(verdict_of "$target" "$tool")
+    count[$word]=$((count[$word] + 1))
+    cells+=("${text%%:*}")
+    [[ $word == clean ]] || details+=("$target $tool: $text ($(log_of "$target" "$tool"))")
+  done
+  row "$target" "${cells[@]}"
+done
+echo
+printf '%s\n' "${details[@]}" | grep . || true
+printf '%d jobs in %d s: %d clean, %d with findings, %d in library kernels only, %d without a result, %d skipped; logs in %s\n' \
+  "$((${#pairs[@]} * ${#tools[@]}))" "$((SECONDS - started))" "${count[clean]}" "${count[findings]}" "${count[library]}" \
+  "${count[error]}" "${count[skipped]}" "$logs"
+((count[findings] == 0)) || exit 1
+((count[error] == 0)) || exit 4

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+namespace aisp::base {
+
+// The most memory of this process that was resident at a time, since it started or since the last reset; 0 where the kernel does
+// not tell.
+std::uint64_t peak_resident_bytes();
+// Begins anew from what is resident now. False where the kernel does not let it: the peak is then the whole process's.
+bool reset_peak_resident();
+
+}  // namespace aisp::base

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cudaMallocAsync hands out, by the pools' own account.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace aisp::pair {
+
+struct PoolUse {
+  std::uint64_t used_bytes = 0;      // handed out now
+  std::uint64_t reserved_bytes = 0;  // held from the driver now
+  std::uint64_t most_used_bytes = 0;
+  std::uint64_t most_reserved_bytes = 0;
+};
+
+// Of the pools that cudaMallocAsync uses on these GPUs; zeros where a GPU has none. A pool that a pair makes for itself is seen
+// by the driver's account only.
+PoolUse pool_use(const std::vector<int>& gpus);
+// The high-water marks begin anew from what is in use now.
+void reset_pool_marks(const std::vector<int>& gpus);
+
+}  // namespace aisp::pair

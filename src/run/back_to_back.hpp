@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <array>
+
+#include "pair/session.hpp"
+
+namespace aisp::run {
+
+// Executions without a gap between them: nothing is restored, emptied or waited for.
+class BackToBack {
+ public:
+  explicit BackToBack(pair::Session& session);
+  ~BackToBack();
+  BackToBack(const BackToBack&) = delete;
+  BackToBack& operator=(const BackToBack&) = delete;
+
+  // Returns when fewer than `ahead` batches are open, so that the GPU has work while the host looks elsewhere.
+  static constexpr std::size_t most_ahead = 8;
+  void queue(const Variant& variant, int runs, std::size_t ahead);
+  void finish();
+
+ private:
+  pair::Session& session_;
+  std::array<cudaEvent_t, most_ahead> ends_{};
+  std::size_t batches_ = 0;
+};
+
+}  // namespace aisp::run

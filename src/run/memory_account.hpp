@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of one pair: what was registered, what the pools hold, and what the driver says is gone.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "evidence/result.hpp"
+#include "pair/session.hpp"
+
+namespace aisp::run {
+
+// Free memory of the GPUs by the driver's account, summed.
+std::uint64_t free_device_bytes(const std::vector<int>& gpus);
+
+// One execution of `variant`, watched. `free_before`: before the session was set up.
+evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, std::uint64_t free_before, bool& host_peak_is_own);
+
+// What to say where the driver's figure and ours are further apart than allocations of this number explain; empty otherwise.
+std::string disagreement(const evidence::MemoryUse& use, std::size_t allocations);
+
+}  // namespace aisp::run

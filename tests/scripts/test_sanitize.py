@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sanitize.sh with a made-up aisp and a made-up compute-sanitizer."""
+import json
+import unittest
+
+from machine import Machine
+
+AISP = """#!/usr/bin/env -S python3 -IS
+import json, sys
+if "--list" in sys.argv:
+    print(json.dumps([{"target": t, "device": d} for t, d in PAIRS]))
+"""
+
+# What it prints and how it ends, by pair and tool; "sleep" does not end by itself.
+SANITIZER = """#!/usr/bin/env -S python3 -IS
+import json, os, sys, time
+arguments = sys.argv[1:]
+tool = arguments[arguments.index("--tool") + 1]
+target = arguments[arguments.index("--targets") + 1]
+with open(LOG, "a") as log:
+    log.write(json.dumps({"tool": tool, "target": target, "arguments": arguments, "checker": os.environ.get("AISP_MEMORY_CHECKER"),
+                          "locks": os.environ.get("AISP_LOCK_DIRECTORY")}) + "\\n")
+text, status = ANSWERS.get(target + " " + tool, ANSWERS.get(target, ["passed", 0]))
+if text == "sleep":
+    time.sleep(30)
+print("========= COMPUTE-SANITIZER")
+print(text.replace("TARGET", target))
+sys.exit(status)
+"""
+
+CLEAN = "TARGET    passed  2 variants verified\n========= ERROR SUMMARY: 0 errors"
+RACE_CLEAN = "TARGET    passed  2 variants verified\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+
+
+def invalid(kernel, count=1):
+    lines = ["========= Invalid __global__ write of size 4 bytes", f"=========     at {kernel}(float *)+0x50",
+             "=========     by thread (0,0,0) in block (0,0,0)"] * count
+    return "\n".join([*lines, "TARGET    passed  2 variants verified", f"========= ERROR SUMMARY: {count} errors"])
+
+
+def race(kernel):
+    return "\n".join([f"========= Error: Race reported between Write access at {kernel}(float *)+0x150",
+                      f"=========     and Read access at {kernel}(float *)+0x1f0 [1020 hazards]", "=========",
+                      "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"])
+
+
+class Sanitize(Machine):
+    def sanitize(self, *flags, pairs=("ch07:a",), answers=None):
+        self.log = self.work / "jobs.jsonl"
+        listed = [(pair, "gpu") if isinstance(pair, str) else pair for pair in pairs]
+        self.tool("aisp", AISP.replace("PAIRS", repr(listed)))
+        known = {f"{pair} racecheck": [RACE_CLEAN, 0] for pair, _ in listed} | {pair: [CLEAN, 0] for pair, _ in listed} | (answers or {})
+        self.tool("compute-sanitizer", SANITIZER.replace("LOG", repr(str(self.log))).replace("ANSWERS", repr(known)))
+        return self.run_script("sanitize.sh", "--aisp", str(self.bin / "aisp"), "--logs", str(self.work / "logs"), *flags)
+
+    def jobs(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def cells(self, result, target):
+        line = next(line for line in result.stdout.splitlines() if line.startswith(target))
+        return [cell.strip() for cell in line[32:].split("  ") if cell.strip()]
+
+    def test_clean_pairs(self):
+        result = self.sanitize(pairs=("ch07:a", "ch11:b", ("ch03:on_the_host", "host")))
+        self.assert_status(result, 0)
+        self.assertEqual(self.cells(result, "ch07:a"), ["clean"] * 4)
+        self.assertNotIn("on_the_host", result.stdout)
+        self.assertIn("8 jobs in ", result.stdout)
+        self.assertEqual(sorted((job["target"], job["tool"]) for job in self.jobs()),
+                         sorted((pair, tool) for pair in ("ch07:a", "ch11:b") for tool in ("memcheck", "racecheck", "synccheck", "initcheck")))
+        self.assertEqual({job["checker"] for job in self.jobs()}, {"1"})
+        self.assertEqual(len({job["locks"] for job in self.jobs()}), 8, "jobs would wait for one another")
+        self.assertIn("0 errors", (self.work / "logs/ch07_a.memcheck.log").read_text())
+
+    def test_findings_are_counted_and_end_with_1(self):
+        result = self.sanitize(pairs=("ch07:a", "ch11:b"), answers={"ch11:b memcheck": [invalid("our_kernel", 3), 9]})
+        self.assert_status(result, 1)
+        self.assertEqual(self.cells(result, "ch11:b"), ["3 findings", "clean", "clean", "clean"])
+        self.assertIn("ch11_b.memcheck.log", result.stdout)
+
+    def test_hazards_of_library_kernels_are_told_apart(self):
+        result = self.sanitize("--with-library-kernels", answers={"ch07:a racecheck": [race("_ZN7cutlass7Kernel2I"), 9]})
+        self.assert_status(result, 0)
+        self.assertEqual(self.cells(result, "ch07:a")[1], "1 library")
+        result = self.sanitize(answers={"ch07:a racecheck": [race("our_kernel"), 9]})
+        self.assert_status(result, 1)
+
+    def test_a_finding_of_an_unknown_kind_counts(self):
+        text = "========= Something new happened\nTARGET    passed  2 variants verified\n========= ERROR SUMMARY: 2 errors"
+        result = self.sanitize(answers={"ch07:a synccheck": [text, 9]})
+        self.assert_status(result, 1)
+        self.assertEqual(self.cells(result, "ch07:a")[2], "2 findings")
+
+    def test_library_kernels_are_left_out_but_for_initcheck(self):
+        self.sanitize()
+        for job in self.jobs():
+            self.assertEqual("--kernel-name-exclude" in job["arguments"], job["tool"] != "initcheck", job["tool"])
+        self.log.unlink()
+        self.sanitize("--with-library-kernels")
+        self.assertFalse(any("--kernel-name-exclude" in job["arguments"] for job in self.jobs()))
+
+    def test_a_pair_that_cannot_run_is_skipped_with_its_reason(self):
+        text = "TARGET    skipped  needs 2 GPUs, found 1\n========= ERROR SUMMARY: 0 errors"
+        result = self.sanitize("--tools", "memcheck", answers={"ch07:a": [text, 0]})
+        self.assert_status(result, 0)
+        self.assertEqual(self.cells(result, "ch07:a"), ["skipped"])
+        self.assertIn("needs 2 GPUs, found 1", result.stdout)
+
+    def test_a_tool_that_fails_is_neither_clean_nor_a_finding(self):
+        result = self.sanitize("--tools", "memcheck", answers={"ch07:a": ["========= Internal Sanitizer Error: no memory", 255]})
+        self.assert_status(result, 4)
+        self.assertEqual(self.cells(result, "ch07:a"), ["tool error"])
+        self.assertIn("Internal Sanitizer Error: no memory", result.stdout)
+
+    def test_a_pair_that_is_wrong_under_the_tool_is_no_success(self):
+        text = "TARGET    failed  tiled: 3 elements are wrong\n========= ERROR SUMMARY: 0 errors"
+        result = self.sanitize("--tools", "memcheck", answers={"ch07:a": [text, 1]})
+        self.assert_status(result, 4)
+        self.assertIn("3 elements are wrong", result.stdout)
+
+    def test_the_limit_stops_a_job(self):
+        result = self.sanitize("--tools", "memcheck", "--limit", "1", pairs=("ch07:a", "ch07:b"), answers={"ch07:a": ["sleep", 0]})
+        self.assert_status(result, 4)
+        self.assertEqual(self.cells(result, "ch07:a"), ["over 1 s"])
+        self.assertEqual(self.cells(result, "ch07:b"), ["clean"])
+
+    def test_findings_outrank_tool_errors(self):
+        result = self.sanitize("--tools", "memcheck", pairs=("ch07:a", "ch07:b"),
+                               answers={"ch07:a": ["nothing", 255], "ch07:b": [invalid("our_kernel"), 9]})
+        self.assert_status(result, 1)
+
+    def test_what_it_refuses(self):
+        for flags, status, words in (((("--tools", "memchek")), 2, "memchek"), (("--jobs", "0"), 2, "--jobs"), (("--scale", "2"), 2, "--scale"),
+                                     (("--limit", "x"), 2, "--limit"), (("--frobnicate",), 2, "--frobnicate"), (("--targets",), 2, "--targets"),
+                                     (("--sanitizer", "/nowhere"), 4, "/nowhere")):
+            with self.subTest(flags):
+                self.assert_refused(self.sanitize(*flags), status, words)
+        self.assert_refused(self.run_script("sanitize.sh", "--aisp", "/nowhere"), 4, "/nowhere")
+        self.assert_refused(self.sanitize(pairs=(("ch03:a", "host"),)), 5, "no GPU pair")
+
+    def test_help(self):
+        result = self.run_script("sanitize.sh", "--help")
+        self.assert_status(result, 0)
+        for word in ("memcheck", "--limit", "Exit status"):
+            self.assertIn(word, result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
