@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "evidence/counters_fields.hpp"
 #include "evidence/fields.hpp"
 
 namespace aisp::evidence {
@@ -132,6 +133,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("inference_timing", v.inference);
   visit("metrics", v.metrics);
   visit("gpu_busy_ms", v.gpu_busy_ms);
+  visit("counters", v.counters);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
   describe(v.cost, visit);

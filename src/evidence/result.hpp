@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "evidence/counters.hpp"
+
 namespace aisp::evidence {
 
 inline constexpr int schema_version = 1;
@@ -132,6 +134,7 @@ struct VariantResult {
   std::vector<Metric> metrics;
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
+  std::optional<Counters> counters;  // absent unless they were asked for and could be read
   double prepare_ms = 0;  // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
@@ -140,7 +143,7 @@ struct VariantResult {
 };
 
 struct StageRecord {     // the watchdog's record
-  std::string name;      // setup, verify, warmup, measurement, reverify, audit, profiling, teardown
+  std::string name;      // setup, verify, warmup, measurement, reverify, audit, counters, profiling, teardown
   double started_s = 0;  // since the child started
   double elapsed_s = 0;
   double limit_s = 0;

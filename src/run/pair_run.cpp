@@ -80,7 +80,10 @@ void PairRun::run_stages() {
   if (request_.cold_start && !time_first_runs()) return;
   stages_.begin("verify", request_.limits.verify);
   if (!verify_all("verify", request_.seed)) return;
-  if (request_.verify_only) return tear_down();
+  if (request_.verify_only) {
+    count();
+    return tear_down();
+  }
   send_partial();
   stages_.begin("warmup", request_.limits.warmup);
   warm_up();
@@ -90,6 +93,7 @@ void PairRun::run_stages() {
   audit();
   take_offset();
   judge();
+  count();
   stages_.begin("reverify", request_.limits.verify);
   if (!verify_all("reverify", random_bits(request_.seed, 0x5EED))) return;
   tear_down();

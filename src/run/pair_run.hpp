@@ -45,6 +45,7 @@ class PairRun {
   void check_late_work();
   void check_floors();
   void audit();
+  void count();
   void tear_down();
   void settle();
   void send_partial();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/request.hpp"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -10,6 +12,14 @@ namespace {
 
 constexpr TimingMode all_modes[] = {TimingMode::events, TimingMode::kernel, TimingMode::do_bench, TimingMode::timer};
 
+constexpr std::array counter_words{"none", "deep", "full"};  // in the order of CounterLevel
+
+CounterLevel level_from(const std::string& text) {
+  const auto found = std::find(counter_words.begin(), counter_words.end(), text);
+  if (found == counter_words.end()) throw base::Error{base::Exit::usage, "unknown counter level '" + text + "'"};
+  return static_cast<CounterLevel>(found - counter_words.begin());
+}
+
 TimingMode mode_from(const std::string& text) {
   for (const TimingMode mode : all_modes)
     if (text == to_string(mode)) return mode;
@@ -18,7 +28,7 @@ TimingMode mode_from(const std::string& text) {
 
 nlohmann::json limits_to_json(const StageLimits& limits) {
   return {{"setup", limits.setup}, {"verify", limits.verify},    {"warmup", limits.warmup}, {"measurement", limits.measurement},
-          {"audit", limits.audit}, {"teardown", limits.teardown}};
+          {"audit", limits.audit}, {"counters", limits.counters}, {"teardown", limits.teardown}};
 }
 
 // A key that is missing keeps its default, so that a newer parent and an older request still understand each other.
@@ -33,6 +43,7 @@ void limits_from_json(const nlohmann::json& json, StageLimits& limits) {
   read(json, "warmup", limits.warmup);
   read(json, "measurement", limits.measurement);
   read(json, "audit", limits.audit);
+  read(json, "counters", limits.counters);
   read(json, "teardown", limits.teardown);
 }
 
@@ -61,6 +72,7 @@ void to_json(nlohmann::json& json, const Request& request) {
                         {"cold_start", request.cold_start},
                         {"reproducible", request.reproducible},
                         {"verify_only", request.verify_only},
+                        {"counters", counter_words[static_cast<std::size_t>(request.counters)]},
                         {"seed", request.seed},
                         {"scale", request.scale},
                         {"percentiles", request.percentiles},
@@ -81,6 +93,7 @@ void from_json(const nlohmann::json& json, Request& request) {
   read(json, "cold_start", request.cold_start);
   read(json, "reproducible", request.reproducible);
   read(json, "verify_only", request.verify_only);
+  if (const auto level = json.find("counters"); level != json.end()) request.counters = level_from(level->get<std::string>());
   read(json, "seed", request.seed);
   read(json, "scale", request.scale);
   read(json, "percentiles", request.percentiles);

@@ -9,6 +9,9 @@
 
 namespace aisp::run {
 
+// Hardware counters to read, in a stage of their own: those that a declared cost is compared with, or all.
+enum class CounterLevel { none, deep, full };
+
 enum class TimingMode { events, kernel, do_bench, timer };
 
 struct StageLimits {  // seconds, already multiplied
@@ -17,6 +20,7 @@ struct StageLimits {  // seconds, already multiplied
   double warmup = 15;
   double measurement = 15;
   double audit = 30;
+  double counters = 180;
   double teardown = 10;
 };
 
@@ -33,6 +37,7 @@ struct Request {
   bool cold_start = false;         // the first execution in a fresh process is reported too
   bool reproducible = false;
   bool verify_only = false;  // each variant once, checked; nothing timed
+  CounterLevel counters = CounterLevel::none;
   std::uint64_t seed = 42;
   double scale = 1;                 // --scale times the device's memory scale (R05)
   std::vector<double> percentiles;  // further ones for every summary

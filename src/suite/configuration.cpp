@@ -66,7 +66,7 @@ run::TimingMode parse_mode(const std::string& text) {
 
 void set_profile(Configuration& c, const Values& values) {
   const std::string& text = single(values);
-  if (text == "minimal" || text == "full") reject("is not available in this build, which knows none only");
+  if (text == "minimal") reject("is not available in this build, which knows none and full");
   if (text != "none") reject("must be none, minimal or full");
   c.profile = text;
 }
@@ -131,7 +131,7 @@ const Setting all_settings[] = {
     {"no-alternate", "", "time one variant after the other instead of in turn", false,
      [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
-    {"profile", "LEVEL", "none; minimal and full are not available in this build", false, set_profile,
+    {"profile", "LEVEL", "none, or full: hardware counters of every variant, in executions that are not timed", false, set_profile,
      [](const Configuration& c) { return nlohmann::json(c.profile); }},
     {"seed", "N", "seed of all inputs", false,
      [](Configuration& c, const Values& v) {
@@ -249,6 +249,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   request.cold_start = configuration.cold_start;
   request.reproducible = configuration.reproducible;
   request.verify_only = configuration.verify_only;
+  if (configuration.deep) request.counters = run::CounterLevel::deep;
+  else if (configuration.profile == "full") request.counters = run::CounterLevel::full;
   request.seed = configuration.seed;
   request.scale = configuration.scale;
   request.percentiles = configuration.percentiles;
@@ -258,7 +260,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   if (own.measurement_seconds > 0) limits.measurement = own.measurement_seconds;
   // A budget that the user made longer than the stage must not run into its limit.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
-  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.teardown})
+  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.counters,
+                        &limits.teardown})
     *limit *= configuration.timeout_multiplier;
   return request;
 }

@@ -12,9 +12,11 @@
 #include "base/files.hpp"
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
+#include "evidence/cost_check.hpp"
 #include "machine/gpu_lock.hpp"
 #include "run/blank.hpp"
 #include "run/child.hpp"
+#include "run/tool_profiles.hpp"
 #include "suite/environment.hpp"
 #include "suite/records.hpp"
 #include "suite/schedule.hpp"
@@ -147,6 +149,7 @@ class Suite {
       const base::ScratchDirectory scratch{".scratch-", folder_};
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_child(placement, wish);
+      profile_deeper(placement, wish, result);
       add_environment(result, task_.machine, assignment.gpus);
       const std::lock_guard lock{mutex_};
       record(placement, std::move(result));
@@ -170,6 +173,19 @@ class Suite {
       watcher_.pair_progressed(target, progress);
     };
     return run::supervise(*placement.entry, wish, supervision).result;
+  }
+
+  void profile_deeper(const Placement& placement, const run::Request& wish, PairResult& result) const {
+    const double multiplier = task_.configuration.timeout_multiplier;
+    run::ToolSettings settings;
+    settings.folder = folder_;
+    settings.pair_folder = std::filesystem::path{records_.log_name(*placement.entry)}.parent_path().string();
+    settings.executable = std::filesystem::read_symlink("/proc/self/exe").string();
+    settings.ncu_limit_s *= multiplier;
+    settings.nsys_limit_s *= multiplier;
+    settings.interrupted = base::interrupted;
+    run::add_tool_profiles(result, wish, settings);
+    if (task_.configuration.deep) evidence::judge_cost(result);
   }
 
   static PairResult run_here(const Placement& placement, const run::Request& wish) {
