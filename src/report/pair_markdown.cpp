@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.hpp"
+#include "report/counters.hpp"
 #include "report/markdown.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
@@ -82,6 +85,14 @@ std::string metrics(const PairResult& pair) {
   return table.empty() ? "" : "\n## Metrics\n" + table.text();
 }
 
+std::string counters(const PairResult& pair) {
+  const std::vector<std::vector<std::string>> rows = counters_table(pair);
+  if (rows.empty()) return {};
+  MarkdownTable table{rows.front()};
+  std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
+  return "\n## Hardware counters\n" + table.text();
+}
+
 std::string stages(const PairResult& pair) {
   MarkdownTable table{{"stage", "took", "limit", "finished"}};
   for (const evidence::StageRecord& stage : pair.watchdog)
@@ -113,8 +124,8 @@ std::string pair_markdown(const PairResult& pair) {
   if (!pair.stopped_because.empty())
     head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.\n", stopwatch(pair), pair.judged_by,
                         pair.stopped_because, pair.seed, base::significant(pair.scale));
-  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + stages(pair) +
-         notes(pair);
+  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + inference(pair) + metrics(pair) + counters(pair) +
+         stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report
