@@ -60,7 +60,7 @@ std::optional<double> factor(std::string_view unit) {
       {"Tbyte", 1e12},  {"ns", 1},          {"nsecond", 1},     {"us", 1e3},       {"usecond", 1e3},   {"ms", 1e6},
       {"msecond", 1e6}, {"s", 1e9},         {"second", 1e9},    {"inst", 1},       {"sector", 1},      {"cycle", 1},
       {"warp", 1},      {"request", 1},     {"sector/request", 1}, {"thread", 1},  {"K", 1e3},         {"M", 1e6},
-      {"G", 1e9},       {"sectors/req", 1},
+      {"G", 1e9},       {"pass", 1},
   }};
   const auto found = std::ranges::find(units, unit, [](const auto& known) { return known.first; });
   if (found != units.end()) return found->second;
