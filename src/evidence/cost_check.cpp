@@ -45,8 +45,8 @@ void judge_bytes(CostPart& part, const PairResult& pair, double l2_bytes) {
   if (part.measured + part.unwritten < (1 - cost_tolerance) * part.declared)
     part.fault = fmt::format("{} moves less than the declared cost: {}", part.variant, numbers(part, "bytes"));
   else if (pair.bound == "memory" && part.declared > l2_bytes && part.ratio() > 1 + cost_tolerance)
-    part.fault = fmt::format("every variant moves more than the declared cost, {} the least: {}", part.variant,
-                             numbers(part, "bytes"));
+    part.fault =
+        fmt::format("every variant moves more than the declared cost, {} the least: {}", part.variant, numbers(part, "bytes"));
 }
 
 // Why a pair with counters has nothing to compare.
@@ -80,7 +80,8 @@ CostCheck check_cost(const PairResult& pair) {
     check.not_compared = "runs on the host";
     return check;
   }
-  const auto counted = std::ranges::find_if(pair.variants, [](const VariantResult& variant) { return variant.counters.has_value(); });
+  const auto counted =
+      std::ranges::find_if(pair.variants, [](const VariantResult& variant) { return variant.counters.has_value(); });
   if (counted == pair.variants.end()) {
     const auto why = std::ranges::find_if(pair.lost, [](const std::string& line) { return line.starts_with("no counters"); });
     check.not_compared = why == pair.lost.end() ? "no counters" : *why;
@@ -90,8 +91,8 @@ CostCheck check_cost(const PairResult& pair) {
   check.flops = least(pair, flops_of);
   if (check.bytes) judge_bytes(*check.bytes, pair, counted->counters->l2_bytes);
   if (check.flops && check.flops->ratio() < 1 - cost_tolerance)
-    check.flops->fault = fmt::format("{} computes less than the declared cost: {}", check.flops->variant,
-                                     numbers(*check.flops, "FLOPs"));
+    check.flops->fault =
+        fmt::format("{} computes less than the declared cost: {}", check.flops->variant, numbers(*check.flops, "FLOPs"));
   if (!check.bytes && !check.flops) check.not_compared = nothing_declared(pair);
   return check;
 }
@@ -99,7 +100,8 @@ CostCheck check_cost(const PairResult& pair) {
 void judge_cost(PairResult& pair) {
   if (pair.status != Status::passed) return;
   for (const std::string& fault : check_cost(pair).faults()) {
-    pair.problems.push_back({"counters", {}, "declared_cost", fault, "correct the workload's cost(), or the variant that is named"});
+    pair.problems.push_back(
+        {"counters", {}, "declared_cost", fault, "correct the workload's cost(), or the variant that is named"});
     if (pair.reason.empty()) pair.reason = fault;
     pair.status = Status::failed;
   }

@@ -14,8 +14,8 @@ struct Stall {
   double percent = 0;
 };
 
-// What hardware counters say of one execution of a variant, from a cold L2, on the pair's first GPU. What the chip or the tool does
-// not count is absent.
+// What hardware counters say of one execution of a variant, from a cold L2, on the pair's first GPU. What the chip or the tool
+// does not count is absent.
 struct Counters {
   std::string source;  // "CUPTI", "ncu"
   int passes = 0;      // executions that it took

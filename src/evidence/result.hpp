@@ -135,7 +135,7 @@ struct VariantResult {
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
   std::optional<Counters> counters;  // absent unless they were asked for and could be read
-  double prepare_ms = 0;  // one-time work declared by the variant
+  double prepare_ms = 0;             // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
   MemoryUse memory;

@@ -56,11 +56,10 @@ std::optional<double> number(std::string text) {
 // What a value in `unit` is multiplied with; nothing when the unit is none that the metrics have.
 std::optional<double> factor(std::string_view unit) {
   constexpr std::array<std::pair<std::string_view, double>, 26> units{{
-      {"", 1},          {"%", 1},           {"byte", 1},        {"Kbyte", 1e3},    {"Mbyte", 1e6},     {"Gbyte", 1e9},
-      {"Tbyte", 1e12},  {"ns", 1},          {"nsecond", 1},     {"us", 1e3},       {"usecond", 1e3},   {"ms", 1e6},
-      {"msecond", 1e6}, {"s", 1e9},         {"second", 1e9},    {"inst", 1},       {"sector", 1},      {"cycle", 1},
-      {"warp", 1},      {"request", 1},     {"sector/request", 1}, {"thread", 1},  {"K", 1e3},         {"M", 1e6},
-      {"G", 1e9},       {"pass", 1},
+      {"", 1},         {"%", 1},       {"byte", 1},   {"Kbyte", 1e3},   {"Mbyte", 1e6}, {"Gbyte", 1e9},   {"Tbyte", 1e12},
+      {"ns", 1},       {"nsecond", 1}, {"us", 1e3},   {"usecond", 1e3}, {"ms", 1e6},    {"msecond", 1e6}, {"s", 1e9},
+      {"second", 1e9}, {"inst", 1},    {"sector", 1}, {"cycle", 1},     {"warp", 1},    {"request", 1},   {"sector/request", 1},
+      {"thread", 1},   {"K", 1e3},     {"M", 1e6},    {"G", 1e9},       {"pass", 1},
   }};
   const auto found = std::ranges::find(units, unit, [](const auto& known) { return known.first; });
   if (found != units.end()) return found->second;
@@ -76,9 +75,8 @@ bool adds_up(std::string_view metric) { return metric.ends_with(".sum"); }
 NcuReport parse_ncu_csv(std::string_view text) {
   NcuReport report;
   const std::vector<Row> rows = parse_rows(text);
-  const auto header = std::ranges::find_if(rows, [](const Row& row) {
-    return row.front() == "ID" && std::ranges::find(row, "Kernel Name") != row.end();
-  });
+  const auto header = std::ranges::find_if(
+      rows, [](const Row& row) { return row.front() == "ID" && std::ranges::find(row, "Kernel Name") != row.end(); });
   // Behind the names come the units, and then a row a kernel.
   if (header == rows.end() || rows.end() - header < 2) return report;
   const Row& columns = *header;

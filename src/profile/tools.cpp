@@ -45,9 +45,9 @@ Ended run(const std::string& tool, std::vector<std::string> argv, const ToolRun&
   while (!(state = child.wait(poll_s))) {
     const bool stopped = wish.interrupted && wish.interrupted();
     if (!stopped && base::monotonic_s() - began_s < wish.limit_s) continue;
-    ended.failure = stopped ? fmt::format("{} was interrupted", tool)
-                            : fmt::format("{} did not end in {:g} s and was killed; --timeout-multiplier gives it more", tool,
-                                          wish.limit_s);
+    ended.failure =
+        stopped ? fmt::format("{} was interrupted", tool)
+                : fmt::format("{} did not end in {:g} s and was killed; --timeout-multiplier gives it more", tool, wish.limit_s);
     child.terminate();
     break;
   }
@@ -90,8 +90,11 @@ ToolOutcome run_ncu(const ToolRun& wish, MetricSet set) {
     if (!ncu) return absent("ncu", "Nsight Compute");
     const fs::path report = wish.report.string() + ".ncu-rep";
     const std::vector<std::string> names = metric_names(set);
-    std::vector<std::string> argv{ncu->string(), "--clock-control", "none", "--profile-from-start", "off", "--force-overwrite",
-                                  "--export",    report.string(),   "--metrics", fmt::format("{}", fmt::join(names, ","))};
+    std::vector<std::string> argv{ncu->string(), "--clock-control",
+                                  "none",        "--profile-from-start",
+                                  "off",         "--force-overwrite",
+                                  "--export",    report.string(),
+                                  "--metrics",   fmt::format("{}", fmt::join(names, ","))};
     argv.insert(argv.end(), wish.program.begin(), wish.program.end());
     Ended ended = run("ncu", std::move(argv), wish);
     if (!ended.failure.empty()) return {.failure = ended.failure, .report = existing(report), .counters = {}};
@@ -111,8 +114,9 @@ ToolOutcome run_nsys(const ToolRun& wish) {
   return guarded("nsys", [&]() -> ToolOutcome {
     const auto nsys = base::find_program("nsys");
     if (!nsys) return absent("nsys", "Nsight Systems");
-    std::vector<std::string> argv{nsys->string(), "profile", "--trace", "cuda,nvtx", "--sample", "none", "--cpuctxsw", "none",
-                                  "--capture-range", "cudaProfilerApi", "--force-overwrite", "true", "--output", wish.report.string()};
+    std::vector<std::string> argv{
+        nsys->string(), "profile",         "--trace",         "cuda,nvtx",         "--sample", "none",     "--cpuctxsw",
+        "none",         "--capture-range", "cudaProfilerApi", "--force-overwrite", "true",     "--output", wish.report.string()};
     argv.insert(argv.end(), wish.program.begin(), wish.program.end());
     const Ended ended = run("nsys", std::move(argv), wish);
     ToolOutcome outcome{.failure = ended.failure, .report = existing(wish.report.string() + ".nsys-rep"), .counters = {}};

@@ -12,16 +12,16 @@
 namespace aisp::profile {
 
 struct ToolRun {
-  std::vector<std::string> program;  // executes the variant between cudaProfilerStart and cudaProfilerStop, and ends
-  std::filesystem::path report;      // without its extension
-  double limit_s = 0;                // the tool and all that it started are killed then
-  std::function<bool()> interrupted; // may be empty
+  std::vector<std::string> program;   // executes the variant between cudaProfilerStart and cudaProfilerStop, and ends
+  std::filesystem::path report;       // without its extension
+  double limit_s = 0;                 // the tool and all that it started are killed then
+  std::function<bool()> interrupted;  // may be empty
 };
 
 struct ToolOutcome {
-  std::string failure;            // one clause; empty: it worked
-  std::filesystem::path report;   // the file; empty when there is none
-  evidence::Counters counters;    // of ncu
+  std::string failure;           // one clause; empty: it worked
+  std::filesystem::path report;  // the file; empty when there is none
+  evidence::Counters counters;   // of ncu
 };
 
 // Never throw for what a tool does. A tool that is absent is a failure with the way round it.

@@ -75,7 +75,9 @@ Row cost_cells(const evidence::PairResult& pair) {
           check.flops ? operations(check.flops->declared) : "-",
           check.flops ? operations(check.flops->measured) : "-",
           difference(check.flops),
-          !faults.empty() ? "off" : check.not_compared.empty() ? "ok" : "not compared: " + check.not_compared};
+          !faults.empty()              ? "off"
+          : check.not_compared.empty() ? "ok"
+                                       : "not compared: " + check.not_compared};
 }
 
 }  // namespace
@@ -91,8 +93,8 @@ std::vector<Row> counters_table(const evidence::PairResult& pair) {
 }
 
 std::vector<Row> cost_table(const evidence::SuiteResult& suite) {
-  std::vector<Row> rows{{"pair", "nearest variant", "bytes declared", "measured", "off by", "FLOPs declared", "executed", "off by",
-                         "verdict"}};
+  std::vector<Row> rows{
+      {"pair", "nearest variant", "bytes declared", "measured", "off by", "FLOPs declared", "executed", "off by", "verdict"}};
   for (const evidence::PairResult& pair : suite.pairs) rows.push_back(cost_cells(pair));
   return rows;
 }

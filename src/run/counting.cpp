@@ -49,7 +49,8 @@ evidence::Counters Counting::count(const Variant& variant) {
 }
 
 void profile_counters(pair::Session& session, const std::vector<const Variant*>& variants, profile::MetricSet set, double limit_s,
-                      const std::function<evidence::VariantResult&(std::string_view)>& result_of, std::vector<std::string>& lost) {
+                      const std::function<evidence::VariantResult&(std::string_view)>& result_of,
+                      std::vector<std::string>& lost) {
   const double began_s = base::monotonic_s();
   try {
     Counting counting{session, set};

@@ -27,8 +27,9 @@ TimingMode mode_from(const std::string& text) {
 }
 
 nlohmann::json limits_to_json(const StageLimits& limits) {
-  return {{"setup", limits.setup}, {"verify", limits.verify},    {"warmup", limits.warmup}, {"measurement", limits.measurement},
-          {"audit", limits.audit}, {"counters", limits.counters}, {"teardown", limits.teardown}};
+  return {
+      {"setup", limits.setup}, {"verify", limits.verify},     {"warmup", limits.warmup},    {"measurement", limits.measurement},
+      {"audit", limits.audit}, {"counters", limits.counters}, {"teardown", limits.teardown}};
 }
 
 // A key that is missing keeps its default, so that a newer parent and an older request still understand each other.

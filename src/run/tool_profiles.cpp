@@ -63,9 +63,7 @@ class ToolProfiles {
     return {};
   }
 
-  std::string nsys(const VariantResult& variant) {
-    return profile::run_nsys(tool_run(variant, settings_.nsys_limit_s)).failure;
-  }
+  std::string nsys(const VariantResult& variant) { return profile::run_nsys(tool_run(variant, settings_.nsys_limit_s)).failure; }
 
   evidence::PairResult& result_;
   const Request& request_;

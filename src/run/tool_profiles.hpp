@@ -18,8 +18,8 @@ struct ToolSettings {
   std::function<bool()> interrupted;
 };
 
-// Nsight around each variant of a pair that passed, after its child has ended: ncu where counters were asked for and CUPTI gave none,
-// nsys at the level `full`. Reports go to <folder>/<pair_folder>/profiles/. What is missing is said in result.lost.
+// Nsight around each variant of a pair that passed, after its child has ended: ncu where counters were asked for and CUPTI gave
+// none, nsys at the level `full`. Reports go to <folder>/<pair_folder>/profiles/. What is missing is said in result.lost.
 void add_tool_profiles(evidence::PairResult& result, const Request& request, const ToolSettings& settings);
 
 }  // namespace aisp::run

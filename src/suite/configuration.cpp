@@ -131,8 +131,8 @@ const Setting all_settings[] = {
     {"no-alternate", "", "time one variant after the other instead of in turn", false,
      [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
-    {"profile", "LEVEL", "none, or full: hardware counters of every variant, in executions that are not timed", false, set_profile,
-     [](const Configuration& c) { return nlohmann::json(c.profile); }},
+    {"profile", "LEVEL", "none, or full: hardware counters of every variant, in executions that are not timed", false,
+     set_profile, [](const Configuration& c) { return nlohmann::json(c.profile); }},
     {"seed", "N", "seed of all inputs", false,
      [](Configuration& c, const Values& v) {
        c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1");
@@ -260,8 +260,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   if (own.measurement_seconds > 0) limits.measurement = own.measurement_seconds;
   // A budget that the user made longer than the stage must not run into its limit.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
-  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.counters,
-                        &limits.teardown})
+  for (double* limit :
+       {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.counters, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
   return request;
 }

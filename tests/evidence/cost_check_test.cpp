@@ -49,7 +49,8 @@ TEST(CostCheck, RefusesBytesThatNeedNotMove) {
 
 TEST(CostCheck, RefusesADeclarationThatNoVariantComesNear) {
   const std::vector<VariantResult> variants{variant("direct", 1e9, 3e9, 0), variant("tiled", 1e9, 1.2e9, 0)};
-  EXPECT_THAT(check_cost(pair(variants)).faults(), ElementsAre(HasSubstr("every variant moves more than the declared cost, tiled")));
+  EXPECT_THAT(check_cost(pair(variants)).faults(),
+              ElementsAre(HasSubstr("every variant moves more than the declared cost, tiled")));
   EXPECT_THAT(check_cost(pair(variants, "compute")).faults(), IsEmpty());
 }
 

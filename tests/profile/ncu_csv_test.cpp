@@ -8,11 +8,11 @@
 namespace aisp::profile {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::Not;
-using testing::Contains;
 using testing::Key;
+using testing::Not;
 
 constexpr const char* two_kernels =
     "==PROF== Connected to process 2950 (/usr/bin/aisp)\n"
@@ -51,7 +51,8 @@ TEST(NcuCsv, LeavesOutARowThatIsCutOff) {
 }
 
 TEST(NcuCsv, FindsNoTableInRubbish) {
-  for (const char* text : {"", "\n\n", "no kernels were profiled", "\"ID\"\n", "\"ID\",\"Kernel Name\"\n", "\"", "\"\"\"", "\xff\xfe\",\""})
+  for (const char* text :
+       {"", "\n\n", "no kernels were profiled", "\"ID\"\n", "\"ID\",\"Kernel Name\"\n", "\"", "\"\"\"", "\xff\xfe\",\""})
     EXPECT_THAT(parse_ncu_csv(text).kernels, IsEmpty()) << text;
 }
 
@@ -65,16 +66,15 @@ TEST(NcuCsv, CombinesKernelsByTheirDuration) {
 }
 
 TEST(Metrics, BecomeFieldsInTheReadersUnits) {
-  const evidence::Counters counters =
-      counters_from({{"gpu__time_duration.sum", 146304},
-                     {"dram__bytes_read.sum", 268457000},
-                     {"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", 100},
-                     {"sm__sass_thread_inst_executed_op_fadd_pred_on.sum", 7},
-                     {"sm__ops_path_tensor_src_bf16_dst_fp32.sum", 5000},
-                     {"smsp__warp_issue_stalled_barrier_per_warp_active.pct", 3},
-                     {"smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct", 70},
-                     {"smsp__warp_issue_stalled_wait_per_warp_active.pct", 4},
-                     {"smsp__warp_issue_stalled_membar_per_warp_active.pct", 1}});
+  const evidence::Counters counters = counters_from({{"gpu__time_duration.sum", 146304},
+                                                     {"dram__bytes_read.sum", 268457000},
+                                                     {"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", 100},
+                                                     {"sm__sass_thread_inst_executed_op_fadd_pred_on.sum", 7},
+                                                     {"sm__ops_path_tensor_src_bf16_dst_fp32.sum", 5000},
+                                                     {"smsp__warp_issue_stalled_barrier_per_warp_active.pct", 3},
+                                                     {"smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct", 70},
+                                                     {"smsp__warp_issue_stalled_wait_per_warp_active.pct", 4},
+                                                     {"smsp__warp_issue_stalled_membar_per_warp_active.pct", 1}});
   EXPECT_DOUBLE_EQ(counters.duration_us.value(), 146.304);
   EXPECT_DOUBLE_EQ(counters.dram_read_bytes.value(), 268457000);
   EXPECT_FALSE(counters.dram_write_bytes);
