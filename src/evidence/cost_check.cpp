@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <array>
+#include <utility>
 
 namespace aisp::evidence {
 namespace {
@@ -28,11 +29,29 @@ std::optional<CostPart> bytes_of(const VariantResult& variant) {
   return CostPart{variant.name, variant.cost.bytes, *measured, unwritten, {}};
 }
 
+// The counters that a type of math shows in. Those of instructions stay at zero in launches of graphs, and some tensor types have
+// none, so a variant is compared where at least its own type was seen.
+std::string_view counted_as(std::string_view math) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"fp64", "fp64"},
+                                                                                {"fp64_tensor", "tensor fp64"},
+                                                                                {"fp32", "fp32"},
+                                                                                {"tf32", "tensor tf32"},
+                                                                                {"fp16", "tensor fp16"},
+                                                                                {"bf16", "tensor bf16"},
+                                                                                {"fp8", "tensor fp8"},
+                                                                                {"int8", "tensor int8"}}};
+  const auto found = std::ranges::find(names, math, [](const auto& name) { return name.first; });
+  return found == names.end() ? std::string_view{} : found->second;
+}
+
 std::optional<CostPart> flops_of(const VariantResult& variant) {
   const Counters& counters = *variant.counters;
-  if (!counters.flops_counted || variant.cost.flops <= 0) return std::nullopt;
-  const double executed = std::accumulate(counters.flops.begin(), counters.flops.end(), 0.0,
-                                          [](double sum, const auto& type) { return sum + type.second; });
+  const auto own = counters.flops.find(std::string{counted_as(variant.cost.math)});
+  if (variant.cost.flops <= 0 || own == counters.flops.end()) return std::nullopt;
+  double executed = 0;
+  // Compilers set constants with half-precision instructions, which would pass for work.
+  for (const auto& [type, count] : counters.flops)
+    if (type != "fp16" || own->first == "tensor fp16") executed += count;
   return CostPart{variant.name, variant.cost.flops, executed, 0, {}};
 }
 

@@ -81,9 +81,18 @@ TEST(CostCheck, RefusesFlopsThatWereNotExecuted) {
               ElementsAre("tensor computes less than the declared cost: 8.6e+11 FLOPs measured against 1e+12 declared (-14 %)"));
   tensor.counters->flops["fp32"] = 5e12;
   EXPECT_THAT(check_cost(pair({tensor})).faults(), IsEmpty());
-  tensor.counters->flops.clear();
-  tensor.counters->flops_counted = false;
-  EXPECT_THAT(check_cost(pair({tensor})).faults(), IsEmpty());
+}
+
+TEST(CostCheck, TakesATypeThatWasNotSeenForUncounted) {
+  VariantResult graph = variant("captured_graph", 1e9, 1e9, 0);
+  graph.cost.flops = 1e9;
+  graph.cost.math = "fp32";
+  EXPECT_FALSE(check_cost(pair({graph})).flops);
+  // A half-precision instruction that sets a constant is no work.
+  graph.counters->flops = {{"fp16", 2e9}};
+  EXPECT_FALSE(check_cost(pair({graph})).flops);
+  graph.counters->flops["fp32"] = 0.5e9;
+  EXPECT_DOUBLE_EQ(check_cost(pair({graph})).flops.value().ratio(), 0.5);
 }
 
 TEST(CostCheck, SaysWhyNothingIsCompared) {
