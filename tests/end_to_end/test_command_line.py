@@ -39,7 +39,7 @@ class Usage(EndToEnd):
         for arguments, word in ((("--iterations", "many"), "many"), (("--iterations", "0"), "'0'"), (("--scale", "7"), "'7'"),
                                 (("--mode", "evnets"), "did you mean events?"), (("--suite-timeout", "soon"), "soon"),
                                 (("--jobs", "-3"), "-3"), (("--seed", "x"), "'x'"), (("--color", "pink"), "pink"),
-                                (("--profile", "full"), "not available in this build"), (("--run-id", "a/b"), "a/b"),
+                                (("--profile", "minimal"), "not available in this build"), (("--run-id", "a/b"), "a/b"),
                                 (("--percentiles", "200"), "200"), (("--targets", ","), "--targets"),
                                 (("--resume", "nowhere"), "nowhere"), (("--config", "missing.toml"), "missing.toml")):
             with self.subTest(arguments):

@@ -82,7 +82,7 @@ TEST(Configuration, BadValuesNameTheFlagTheValueAndWhatIsRight) {
   expect_rejected("suite-timeout", {"4x"}, "as in 90s, 5m");
   expect_rejected("suite-timeout", {"0"}, "longer than zero");
   expect_rejected("percentiles", {"101"}, "0 to 100");
-  expect_rejected("profile", {"full"}, "not available in this build");
+  expect_rejected("profile", {"minimal"}, "not available in this build");
   expect_rejected("profile", {"some"}, "none, minimal or full");
   expect_rejected("run-id", {"../x"}, "names one folder");
   expect_rejected("iteratons", {"5"}, "aisp.toml: unknown setting 'iteratons'; did you mean 'iterations'?", "aisp.toml");
