@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "evidence/json.hpp"
 #include "measure/cold_cache.hpp"
 #include "pair/session.hpp"
 #include "run/child.hpp"
@@ -57,7 +58,7 @@ void execute(const Pair& pair, const Request& request, const Variant& variant) {
 }  // namespace
 
 int execute_main(const std::string& request_text, const std::string& name) {
-  const Request request = nlohmann::json::parse(request_text, nullptr, false).get<Request>();
+  const Request request = evidence::parse_json(request_text, "the request").get<Request>();
   const pair::Entry& entry = find_pair(request.target);
   execute(*entry.pair, request, find(*entry.pair, name));
   return static_cast<int>(base::Exit::good);
