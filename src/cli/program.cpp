@@ -17,6 +17,7 @@
 #include "machine/topology.hpp"
 #include "peak/child.hpp"
 #include "run/child.hpp"
+#include "run/execution.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -41,6 +42,10 @@ bool is_hidden_command(int argc, char** argv) { return argc > 1 && std::string_v
 
 Exit run_hidden_command(int argc, char** argv) {
   const std::string_view name{argv[1]};
+  if (name == "__execute" && argc == 4) {
+    die_with_parent();
+    return run::execute_main(argv[2], argv[3]) == 0 ? Exit::good : Exit::failed;
+  }
   if (name != "__child" && name != "__probe" && name != "__probe_topology" && name != "__peak")
     throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
   const int descriptor = answer_descriptor(argc, argv);

@@ -12,11 +12,24 @@
 #include "cli/recording.hpp"
 #include "evidence/json.hpp"
 #include "report/console.hpp"
+#include "report/counters.hpp"
 
 namespace aisp::cli {
 
 using base::Error;
 using base::Exit;
+
+namespace {
+
+void print_counters(const evidence::SuiteResult& suite, const suite::Configuration& configuration) {
+  if (configuration.deep) print(columns(report::cost_table(suite)) + '\n');
+  if (configuration.profile != run::ProfileLevel::full) return;
+  for (const evidence::PairResult& pair : suite.pairs)
+    if (const auto rows = report::counters_table(pair); !rows.empty())
+      print(fmt::format("Hardware counters of {}\n{}\n", pair.target, columns(rows)));
+}
+
+}  // namespace
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
                     const std::optional<Gate>& gate) {
@@ -31,6 +44,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!flags.json.empty()) print_to(flags.json, evidence::json_text(finished.suite, 2) + '\n');
   if (!json_only) {
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
+    print_counters(finished.suite, task.configuration);
     print(report::summary(finished.suite, paint));
     if (finished.storage_trouble.empty()) print(fmt::format("Reports: {}\n", where));
   }

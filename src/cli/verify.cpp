@@ -41,11 +41,16 @@ std::string installation(const machine::Machine& machine, std::size_t selected) 
   return columns(rows) + '\n';
 }
 
-Exit verify(const SuiteFlags& flags, const std::vector<std::string>& command_line) {
+struct Options : SuiteFlags {
+  bool deep = false;
+};
+
+Exit verify(const Options& flags, const std::vector<std::string>& command_line) {
   color_flag(flags.color);
   const std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags.targets));
   suite::Configuration configuration = make_configuration(flags);
   configuration.verify_only = true;
+  configuration.deep = flags.deep;
   base::install_interrupt_handlers();
   suite::Task task{selected, configuration, machine::probe(), command_line, false};
   if (flags.json != "-" && !flags.quiet) print(installation(task.machine, selected.size()));
@@ -58,11 +63,13 @@ Exit verify(const SuiteFlags& flags, const std::vector<std::string>& command_lin
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& command_line) {
-  auto flags = std::make_shared<SuiteFlags>();
+  auto flags = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("verify", "check the installation: run every variant once and check its results");
   add_suite_flags(
       *command, *flags,
       {"mode", "iterations", "fixed-iterations", "warmup", "budget", "cold-start", "no-alternate", "profile", "percentiles"});
+  command->add_flag("--deep", flags->deep,
+                    "compare declared costs with hardware counters too: DRAM bytes and FLOPs of every pair on a GPU");
   command->callback([flags, command_line, &action] { action = [flags, command_line] { return verify(*flags, command_line); }; });
 }
 

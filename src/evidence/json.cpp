@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "evidence/counters_fields.hpp"
 #include "evidence/energy_fields.hpp"
 #include "evidence/fields.hpp"
 #include "evidence/profile_fields.hpp"
@@ -151,6 +152,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("metrics", v.metrics);
   visit("gpu_busy_ms", v.gpu_busy_ms);
   visit("profile", v.profile);
+  visit("counters", v.counters);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
   describe(v.cost, visit);

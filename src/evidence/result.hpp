@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "evidence/counters.hpp"
 #include "evidence/energy.hpp"
 #include "evidence/profile.hpp"
 
@@ -148,8 +149,9 @@ struct VariantResult {
   std::vector<Metric> metrics;
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
-  std::optional<Profile> profile;  // absent unless it was asked for and could be made
-  double prepare_ms = 0;           // one-time work declared by the variant
+  std::optional<Counters> counters;  // absent unless they were asked for and could be read
+  std::optional<Profile> profile;    // absent unless it was asked for and could be made
+  double prepare_ms = 0;             // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
   MemoryUse memory;
@@ -157,7 +159,7 @@ struct VariantResult {
 };
 
 struct StageRecord {     // the watchdog's record
-  std::string name;      // setup, verify, warmup, measurement, audit, reverify, profiling, teardown
+  std::string name;      // setup, verify, warmup, measurement, audit, counters, energy, reverify, profiling, teardown
   double started_s = 0;  // since the child started
   double elapsed_s = 0;
   double limit_s = 0;

@@ -35,4 +35,13 @@ void ColdCache::evict() {
   if (flushes_.size() > 1) check(cudaSetDevice(flushes_[0].gpu));
 }
 
+void ColdCache::drain() {
+  for (std::size_t i = 0; i < flushes_.size(); ++i) {
+    if (flushes_.size() > 1) check(cudaSetDevice(flushes_[i].gpu));
+    check(cudaCtxResetPersistingL2Cache());
+    launch_read(flushes_[i].data, flushes_[i].bytes, value_, session_.launch().streams[i]);
+  }
+  if (flushes_.size() > 1) check(cudaSetDevice(flushes_[0].gpu));
+}
+
 }  // namespace aisp::measure

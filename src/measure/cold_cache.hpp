@@ -17,6 +17,8 @@ class ColdCache {
   ColdCache& operator=(const ColdCache&) = delete;
 
   void evict();  // queued on the session's main streams
+  // After evict(): pushes all that was written since out of L2, by reading alone. Queued likewise.
+  void drain();
 
  private:
   struct Flush {

@@ -47,7 +47,12 @@ void launch_spin_until(const std::uint32_t* flag, std::uint32_t wanted, cudaStre
 void launch_evict_l2(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream) {
   const std::size_t count = bytes / sizeof(uint4);
   write_kernel<<<1056, 256, 0, stream>>>(static_cast<uint4*>(data), count, value);
-  read_kernel<<<1056, 256, 0, stream>>>(static_cast<const uint4*>(data), count, value, static_cast<std::uint32_t*>(data));
+  launch_read(data, bytes, value, stream);
+}
+
+void launch_read(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream) {
+  read_kernel<<<1056, 256, 0, stream>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4), value,
+                                        static_cast<std::uint32_t*>(data));
   check(cudaGetLastError());
 }
 

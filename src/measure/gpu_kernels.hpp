@@ -18,5 +18,7 @@ void launch_sample_end(cudaStream_t stream);
 void launch_spin_until(const std::uint32_t* flag, std::uint32_t wanted, cudaStream_t stream);
 // Writes `bytes` at `data`, then reads them again: afterwards L2 holds nothing but clean lines of `data`.
 void launch_evict_l2(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream);
+// Its second half: nothing is written where `data` holds `value` already.
+void launch_read(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream);
 
 }  // namespace aisp::measure

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/text.hpp"
+#include "report/counters.hpp"
 #include "report/html_charts.hpp"
 #include "report/html_parts.hpp"
 #include "report/html_text.hpp"
@@ -84,6 +85,18 @@ std::string metrics_table(const PairResult& pair) {
                       : folded("Metrics", table("metrics of " + pair.target, {"variant", "metric", "median", "better"}, rows));
 }
 
+std::string counters_part(const PairResult& pair) {
+  const std::vector<std::vector<std::string>> cells = counters_table(pair);
+  if (cells.empty()) return {};
+  std::string rows;
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    std::vector<std::string> safe;
+    for (const std::string& cell : cells[i]) safe.push_back(escaped(cell));
+    rows += row(safe);
+  }
+  return folded("Hardware counters", table("hardware counters of " + pair.target, cells.front(), rows));
+}
+
 std::string stages_table(const PairResult& pair) {
   std::string rows;
   for (const evidence::StageRecord& stage : pair.watchdog)
@@ -131,7 +144,7 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   if (source != report.sources.end()) body += source_part(pair, source->second);
   const std::string more = profile_part(pair) + statistics_table(pair) + usage_table(pair, "Inference", inference_rows(pair)) +
                            usage_table(pair, "Energy", energy_rows(pair)) + usage_table(pair, "Memory", memory_rows(pair)) +
-                           metrics_table(pair) + stages_table(pair);
+                           metrics_table(pair) + counters_part(pair) + stages_table(pair);
   if (!more.empty()) body += tag("h4", "More") + more;
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "

@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "evidence/profile_difference.hpp"
+#include "report/counters.hpp"
 #include "report/markdown.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
@@ -90,6 +91,14 @@ std::string profile(const PairResult& pair) {
   return fmt::format("\n## Profile\n{}.{}\n", sentence, has_tables ? " All of it: ../profiles/profile.md" : "");
 }
 
+std::string counters(const PairResult& pair) {
+  const std::vector<std::vector<std::string>> rows = counters_table(pair);
+  if (rows.empty()) return {};
+  MarkdownTable table{rows.front()};
+  std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
+  return "\n## Hardware counters\n" + table.text();
+}
+
 std::string stages(const PairResult& pair) {
   MarkdownTable table{{"stage", "took", "limit", "finished"}};
   for (const evidence::StageRecord& stage : pair.watchdog)
@@ -122,7 +131,8 @@ std::string pair_markdown(const PairResult& pair) {
     head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.\n", stopwatch(pair), pair.judged_by,
                         pair.stopped_because, pair.seed, base::significant(pair.scale));
   return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
-         section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) + stages(pair) + notes(pair);
+         section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) +
+         counters(pair) + stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report

@@ -23,15 +23,15 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-const pair::Entry& find(const std::string& target) {
+}  // namespace
+
+const pair::Entry& find_pair(const std::string& target) {
   for (const pair::Entry& entry : pair::registry())
     if (entry.target() == target) return entry;
   for (const pair::SelftestEntry& hidden : pair::selftest_registry())
     if (hidden.entry.target() == target) return hidden.entry;
   throw base::Error{base::Exit::usage, "no pair '" + target + "' in this executable"};
 }
-
-}  // namespace
 
 evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter) {
   return PairRun{entry, request, reporter}.run();
@@ -41,7 +41,7 @@ int child_main(int result_fd) {
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   const Request request = nlohmann::json::parse(text).get<Request>();
   const Reporter reporter{[&](const std::string& line) { write_all(result_fd, line + "\n"); }};
-  const evidence::PairResult result = run_pair(find(request.target), request, reporter);
+  const evidence::PairResult result = run_pair(find_pair(request.target), request, reporter);
   reporter.send(evidence::json_text(nlohmann::json{{"result", result}}));
   std::cout.flush();
   // After a CUDA error the runtime's own exit handlers may hang; nothing of value is left in this process.

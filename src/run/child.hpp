@@ -14,6 +14,9 @@ struct Reporter {
   std::function<void(const std::string& line)> send;
 };
 
+// Throws base::Error (usage) when this executable has no such pair.
+const pair::Entry& find_pair(const std::string& target);
+
 // Runs all stages of one pair in this process: set-up, verification, warm-up, measurement, second verification, audit, teardown.
 // Never throws for what a pair does wrong: that is in the result. Also used directly by --in-process.
 evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter);

@@ -85,7 +85,10 @@ void PairRun::run_stages() {
   stages_.begin("verify", request_.limits.verify);
   if (!verify_all("verify", request_.seed)) return;
   account_memory();
-  if (request_.verify_only) return tear_down();
+  if (request_.verify_only) {
+    count();
+    return tear_down();
+  }
   send_partial();
   stages_.begin("warmup", request_.limits.warmup);
   warm_up();
@@ -95,6 +98,7 @@ void PairRun::run_stages() {
   audit();
   take_offset();
   judge();
+  count();
   measure_energy();
   stages_.begin("reverify", request_.limits.verify);
   if (!verify_all("reverify", random_bits(request_.seed, 0x5EED))) return;

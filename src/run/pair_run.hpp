@@ -55,6 +55,7 @@ class PairRun {
   void note_host_memory();
   void measure_energy();
   void account_memory();
+  void count();
   void tear_down();
   void settle();
   void send_partial();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/request.hpp"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -9,6 +11,14 @@ namespace aisp::run {
 namespace {
 
 constexpr TimingMode all_modes[] = {TimingMode::events, TimingMode::kernel, TimingMode::do_bench, TimingMode::timer};
+
+constexpr std::array counter_words{"none", "deep", "full"};  // in the order of CounterLevel
+
+CounterLevel level_from(const std::string& text) {
+  const auto found = std::find(counter_words.begin(), counter_words.end(), text);
+  if (found == counter_words.end()) throw base::Error{base::Exit::usage, "unknown counter level '" + text + "'"};
+  return static_cast<CounterLevel>(found - counter_words.begin());
+}
 
 TimingMode mode_from(const std::string& text) {
   for (const TimingMode mode : all_modes)
@@ -22,8 +32,10 @@ ProfileLevel profile_from(const std::string& text) {
 }
 
 nlohmann::json limits_to_json(const StageLimits& limits) {
-  return {{"setup", limits.setup}, {"verify", limits.verify}, {"warmup", limits.warmup},       {"measurement", limits.measurement},
-          {"audit", limits.audit}, {"energy", limits.energy}, {"profiling", limits.profiling}, {"teardown", limits.teardown}};
+  return {
+      {"setup", limits.setup},      {"verify", limits.verify},     {"warmup", limits.warmup}, {"measurement", limits.measurement},
+      {"audit", limits.audit},      {"counters", limits.counters}, {"energy", limits.energy}, {"profiling", limits.profiling},
+      {"teardown", limits.teardown}};
 }
 
 // A key that is missing keeps its default, so that a newer parent and an older request still understand each other.
@@ -40,6 +52,7 @@ void limits_from_json(const nlohmann::json& json, StageLimits& limits) {
   read(json, "audit", limits.audit);
   read(json, "profiling", limits.profiling);
   read(json, "energy", limits.energy);
+  read(json, "counters", limits.counters);
   read(json, "teardown", limits.teardown);
 }
 
@@ -88,6 +101,7 @@ void to_json(nlohmann::json& json, const Request& request) {
                         {"tpot_target_ms", request.tpot_target_ms},
                         {"verify_only", request.verify_only},
                         {"profile", to_string(request.profile)},
+                        {"counters", counter_words[static_cast<std::size_t>(request.counters)]},
                         {"seed", request.seed},
                         {"scale", request.scale},
                         {"percentiles", request.percentiles},
@@ -114,6 +128,7 @@ void from_json(const nlohmann::json& json, Request& request) {
   read(json, "tpot_target_ms", request.tpot_target_ms);
   read(json, "verify_only", request.verify_only);
   if (const auto level = json.find("profile"); level != json.end()) request.profile = profile_from(level->get<std::string>());
+  if (const auto level = json.find("counters"); level != json.end()) request.counters = level_from(level->get<std::string>());
   read(json, "seed", request.seed);
   read(json, "scale", request.scale);
   read(json, "percentiles", request.percentiles);

@@ -11,6 +11,9 @@
 
 namespace aisp::run {
 
+// Hardware counters to read, in a stage of their own: those that a declared cost is compared with, or all.
+enum class CounterLevel { none, deep, full };
+
 enum class TimingMode { events, kernel, do_bench, timer };
 
 // Minimal: what CUPTI's activity records show, without root. Full: hardware counters too, where they can be read.
@@ -22,6 +25,7 @@ struct StageLimits {  // seconds, already multiplied
   double warmup = 15;
   double measurement = 15;
   double audit = 30;
+  double counters = 180;
   double energy = 60;
   double profiling = 180;
   double teardown = 10;
@@ -45,6 +49,7 @@ struct Request {
   double tpot_target_ms = 0;
   bool verify_only = false;  // each variant once, checked; nothing timed
   ProfileLevel profile = ProfileLevel::none;
+  CounterLevel counters = CounterLevel::none;
   std::uint64_t seed = 42;
   double scale = 1;                 // --scale times the device's memory scale (R05)
   std::vector<double> percentiles;  // further ones for every summary

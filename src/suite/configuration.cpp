@@ -273,6 +273,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   request.ttft_target_ms = configuration.ttft_target_ms;
   request.tpot_target_ms = configuration.tpot_target_ms;
   request.verify_only = configuration.verify_only;
+  if (configuration.deep) request.counters = run::CounterLevel::deep;
+  else if (configuration.profile == run::ProfileLevel::full) request.counters = run::CounterLevel::full;
   request.seed = configuration.seed;
   request.scale = configuration.scale;
   request.profile = configuration.profile;
@@ -284,8 +286,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   // A budget that the user made longer than the stage must not run into its limit.
   limits.measurement = std::max(limits.measurement, 3 * configuration.budget_s);
   limits.energy = std::max(limits.energy, energy_stage_s(*entry.pair, configuration.energy_window_s));
-  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.energy,
-                        &limits.profiling, &limits.teardown})
+  for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.counters,
+                        &limits.energy, &limits.profiling, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
   return request;
 }

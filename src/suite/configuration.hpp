@@ -40,7 +40,9 @@ struct Configuration {
   std::string artifacts_dir = "artifacts";
   std::string run_id;  // empty: a time stamp
 
-  bool verify_only = false;  // set by `aisp verify`; not a setting of the user's
+  // Set by `aisp verify` and its --deep; not settings of the user's.
+  bool verify_only = false;
+  bool deep = false;
 
   std::map<std::string, std::string, std::less<>> origins;  // setting -> where it came from; absent: "default"
 };

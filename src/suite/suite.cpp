@@ -12,10 +12,12 @@
 #include "base/files.hpp"
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
+#include "evidence/cost_check.hpp"
 #include "machine/gpu_lock.hpp"
 #include "profile/ranges.hpp"
 #include "run/blank.hpp"
 #include "run/child.hpp"
+#include "run/tool_profiles.hpp"
 #include "suite/environment.hpp"
 #include "suite/records.hpp"
 #include "suite/schedule.hpp"
@@ -150,6 +152,7 @@ class Suite {
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       wish.run_folder = std::filesystem::absolute(folder_).string();
       PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_child(placement, wish);
+      profile_deeper(placement, wish, result);
       add_environment(result, task_.machine, assignment.gpus);
       const std::lock_guard lock{mutex_};
       record(placement, std::move(result));
@@ -173,6 +176,19 @@ class Suite {
       watcher_.pair_progressed(target, progress);
     };
     return run::supervise(*placement.entry, wish, supervision).result;
+  }
+
+  void profile_deeper(const Placement& placement, const run::Request& wish, PairResult& result) const {
+    const double multiplier = task_.configuration.timeout_multiplier;
+    run::ToolSettings settings;
+    settings.folder = folder_;
+    settings.pair_folder = std::filesystem::path{records_.log_name(*placement.entry)}.parent_path().string();
+    settings.executable = std::filesystem::read_symlink("/proc/self/exe").string();
+    settings.ncu_limit_s *= multiplier;
+    settings.nsys_limit_s *= multiplier;
+    settings.interrupted = base::interrupted;
+    run::add_tool_profiles(result, wish, settings);
+    if (task_.configuration.deep) evidence::judge_cost(result);
   }
 
   static PairResult run_here(const Placement& placement, const run::Request& wish) {

@@ -29,7 +29,8 @@ TEST(Request, SurvivesTheTripToTheChild) {
   request.seed = 18446744073709551615ull;
   request.scale = 0.25;
   request.percentiles = {99.9};
-  request.limits = {.setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .energy = 7, .profiling = 8, .teardown = 6};
+  request.limits = {
+      .setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .energy = 7, .profiling = 8, .teardown = 6};
   request.profile = ProfileLevel::full;
   request.run_folder = "/elsewhere";
   request.scratch_parent = "/somewhere";

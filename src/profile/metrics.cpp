@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/metrics.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace aisp::profile {
+namespace {
+
+using evidence::Counters;
+
+constexpr std::size_t most_stalls = 3;
+constexpr std::string_view stall_begin = "smsp__warp_issue_stalled_";
+constexpr std::string_view stall_end = "_per_warp_active.pct";
+
+struct Field {
+  const char* metric;
+  std::optional<double> Counters::*field;
+  double factor;
+};
+
+// Of two metrics for one field the first that the chip has counts.
+constexpr std::array fields{
+    Field{"gpu__time_duration.sum", &Counters::duration_us, 1e-3},
+    Field{"sm__throughput.avg.pct_of_peak_sustained_elapsed", &Counters::sm_throughput_percent, 1},
+    Field{"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", &Counters::memory_throughput_percent, 1},
+    Field{"dram__bytes_read.sum", &Counters::dram_read_bytes, 1},
+    Field{"dram__bytes_write.sum", &Counters::dram_write_bytes, 1},
+    Field{"lts__t_sector_hit_rate.pct", &Counters::l2_hit_percent, 1},
+    Field{"sm__warps_active.avg.pct_of_peak_sustained_active", &Counters::occupancy_percent, 1},
+    Field{"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", &Counters::tensor_pipe_percent, 1},
+    Field{"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active", &Counters::tensor_pipe_percent, 1},
+    Field{"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", &Counters::bank_conflicts, 1},
+    Field{"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio", &Counters::sectors_per_load, 1},
+    Field{"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", &Counters::sectors_per_store, 1},
+};
+
+// Scalar operations are instructions of threads, a fused multiply-add two operations; half-precision instructions work on
+// two values each. A tensor path counts operations itself.
+struct Operations {
+  const char* metric;
+  const char* type;
+  double each;
+};
+constexpr std::array operations{
+    Operations{"sm__sass_thread_inst_executed_op_dadd_pred_on.sum", "fp64", 1},
+    Operations{"sm__sass_thread_inst_executed_op_dmul_pred_on.sum", "fp64", 1},
+    Operations{"sm__sass_thread_inst_executed_op_dfma_pred_on.sum", "fp64", 2},
+    Operations{"sm__sass_thread_inst_executed_op_fadd_pred_on.sum", "fp32", 1},
+    Operations{"sm__sass_thread_inst_executed_op_fmul_pred_on.sum", "fp32", 1},
+    Operations{"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "fp32", 2},
+    Operations{"sm__sass_thread_inst_executed_op_hadd_pred_on.sum", "fp16", 2},
+    Operations{"sm__sass_thread_inst_executed_op_hmul_pred_on.sum", "fp16", 2},
+    Operations{"sm__sass_thread_inst_executed_op_hfma_pred_on.sum", "fp16", 4},
+    Operations{"sm__ops_path_tensor_src_fp64.sum", "tensor fp64", 1},
+    Operations{"sm__ops_path_tensor_src_tf32_dst_fp32.sum", "tensor tf32", 1},
+    Operations{"sm__ops_path_tensor_src_bf16_dst_fp32.sum", "tensor bf16", 1},
+    Operations{"sm__ops_path_tensor_src_fp16.sum", "tensor fp16", 1},
+    Operations{"sm__ops_path_tensor_src_fp16_dst_fp16.sum", "tensor fp16", 1},
+    Operations{"sm__ops_path_tensor_src_fp16_dst_fp32.sum", "tensor fp16", 1},
+    Operations{"sm__ops_path_tensor_src_fp8.sum", "tensor fp8", 1},
+    Operations{"sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16.sum", "tensor fp8", 1},
+    Operations{"sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp32.sum", "tensor fp8", 1},
+    Operations{"sm__ops_path_tensor_src_int8.sum", "tensor int8", 1},
+};
+
+constexpr std::array stall_reasons{
+    "barrier",        "branch_resolving", "dispatch_stall",     "drain",    "gmma",         "imc_miss",
+    "lg_throttle",    "long_scoreboard",  "math_pipe_throttle", "membar",   "mio_throttle", "misc",
+    "no_instruction", "not_selected",     "short_scoreboard",   "sleeping", "tex_throttle", "wait",
+};
+
+std::string stall_metric(std::string_view reason) {
+  return std::string{stall_begin} + std::string{reason} + std::string{stall_end};
+}
+
+std::vector<evidence::Stall> greatest_stalls(const std::map<std::string, double>& values) {
+  std::vector<evidence::Stall> stalls;
+  for (const char* reason : stall_reasons) {
+    const auto found = values.find(stall_metric(reason));
+    if (found != values.end() && found->second > 0) stalls.push_back({reason, found->second});
+  }
+  std::ranges::stable_sort(stalls, [](const auto& a, const auto& b) { return a.percent > b.percent; });
+  if (stalls.size() > most_stalls) stalls.resize(most_stalls);
+  return stalls;
+}
+
+bool is_deep(const Field& field) {
+  return field.field == &Counters::dram_read_bytes || field.field == &Counters::dram_write_bytes ||
+         field.field == &Counters::duration_us;
+}
+
+}  // namespace
+
+std::vector<std::string> metric_names(MetricSet set) {
+  std::vector<std::string> names;
+  for (const Field& field : fields)
+    if (set == MetricSet::full || is_deep(field)) names.emplace_back(field.metric);
+  for (const Operations& operation : operations) names.emplace_back(operation.metric);
+  if (set == MetricSet::full)
+    for (const char* reason : stall_reasons) names.push_back(stall_metric(reason));
+  return names;
+}
+
+Counters counters_from(const std::map<std::string, double>& values) {
+  Counters counters;
+  for (const Field& field : fields) {
+    const auto found = values.find(field.metric);
+    if (found != values.end() && !(counters.*field.field)) counters.*field.field = found->second * field.factor;
+  }
+  for (const Operations& operation : operations)
+    if (const auto found = values.find(operation.metric); found != values.end()) {
+      counters.flops_counted = true;
+      if (found->second > 0) counters.flops[operation.type] += found->second * operation.each;
+    }
+  counters.stalls = greatest_stalls(values);
+  return counters;
+}
+
+}  // namespace aisp::profile

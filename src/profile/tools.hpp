@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nsight Compute and Nsight Systems, started around one execution of a variant where they are installed.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "evidence/counters.hpp"
+#include "profile/metrics.hpp"
+
+namespace aisp::profile {
+
+struct ToolRun {
+  std::vector<std::string> program;   // executes the variant between cudaProfilerStart and cudaProfilerStop, and ends
+  std::filesystem::path report;       // without its extension
+  double limit_s = 0;                 // the tool and all that it started are killed then
+  std::function<bool()> interrupted;  // may be empty
+};
+
+struct ToolOutcome {
+  std::string failure;           // one clause; empty: it worked
+  std::filesystem::path report;  // the file; empty when there is none
+  evidence::Counters counters;   // of ncu
+};
+
+// Never throw for what a tool does. A tool that is absent is a failure with the way round it.
+ToolOutcome run_ncu(const ToolRun& run, MetricSet set);
+ToolOutcome run_nsys(const ToolRun& run);
+
+}  // namespace aisp::profile

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/counters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "evidence/cost_check.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::CostPart;
+using evidence::Counters;
+using Row = std::vector<std::string>;
+
+std::string percent(const std::optional<double>& value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
+std::string bytes(const std::optional<double>& value) { return value ? base::human_bytes(*value) : "-"; }
+std::string plain(const std::optional<double>& value) { return value ? base::significant(*value) : "-"; }
+
+std::string operations(double value) {
+  const std::string rate = base::human_rate(value, "FLOP");
+  return rate.ends_with("/s") ? rate.substr(0, rate.size() - 2) : rate;
+}
+
+std::string flops(const Counters& counters) {
+  std::vector<std::string> parts;
+  for (const auto& [type, count] : counters.flops) parts.push_back(fmt::format("{} {}", operations(count), type));
+  return parts.empty() ? "-" : base::join(parts, ", ");
+}
+
+std::string stalls(const Counters& counters) {
+  std::vector<std::string> parts;
+  for (const evidence::Stall& stall : counters.stalls) {
+    std::string reason = stall.reason;
+    std::ranges::replace(reason, '_', ' ');
+    parts.push_back(fmt::format("{} {:.0f} %", reason, stall.percent));
+  }
+  return parts.empty() ? "-" : base::join(parts, ", ");
+}
+
+Row cells(const std::string& name, const Counters& c) {
+  return {name,
+          c.duration_us ? base::display_ms(*c.duration_us * 1e-3) : "-",
+          percent(c.sm_throughput_percent),
+          percent(c.memory_throughput_percent),
+          bytes(c.dram_read_bytes),
+          bytes(c.dram_write_bytes),
+          percent(c.l2_hit_percent),
+          percent(c.occupancy_percent),
+          percent(c.tensor_pipe_percent),
+          plain(c.bank_conflicts),
+          plain(c.sectors_per_load),
+          plain(c.sectors_per_store),
+          flops(c),
+          stalls(c)};
+}
+
+std::string difference(const std::optional<CostPart>& part) {
+  return part ? fmt::format("{:+.1f} %", (part->ratio() - 1) * 100) : "-";
+}
+
+Row cost_cells(const evidence::PairResult& pair) {
+  const evidence::CostCheck check = evidence::check_cost(pair);
+  const auto faults = check.faults();
+  // Of both parts one variant may be the nearest, or two.
+  std::string variant = check.bytes ? check.bytes->variant : check.flops ? check.flops->variant : "-";
+  if (check.bytes && check.flops && check.flops->variant != variant) variant += ", " + check.flops->variant;
+  return {pair.target,
+          variant,
+          check.bytes ? base::human_bytes(check.bytes->declared) : "-",
+          check.bytes ? base::human_bytes(check.bytes->measured) : "-",
+          difference(check.bytes),
+          check.flops ? operations(check.flops->declared) : "-",
+          check.flops ? operations(check.flops->measured) : "-",
+          difference(check.flops),
+          !faults.empty()              ? "off"
+          : check.not_compared.empty() ? "ok"
+                                       : "not compared: " + check.not_compared};
+}
+
+}  // namespace
+
+std::vector<Row> counters_table(const evidence::PairResult& pair) {
+  std::vector<Row> rows;
+  for (const evidence::VariantResult& variant : pair.variants)
+    if (variant.counters) rows.push_back(cells(variant.name, *variant.counters));
+  if (!rows.empty())
+    rows.insert(rows.begin(), Row{"variant", "duration", "SM", "memory", "DRAM read", "DRAM written", "L2 hits", "occupancy",
+                                  "tensor pipe", "bank conflicts", "sectors/load", "sectors/store", "FLOPs", "warps stalled by"});
+  return rows;
+}
+
+std::vector<Row> cost_table(const evidence::SuiteResult& suite) {
+  std::vector<Row> rows{
+      {"pair", "nearest variant", "bytes declared", "measured", "off by", "FLOPs declared", "executed", "off by", "verdict"}};
+  for (const evidence::PairResult& pair : suite.pairs) rows.push_back(cost_cells(pair));
+  return rows;
+}
+
+}  // namespace aisp::report

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/execution.hpp"
+
+#include <cuda_profiler_api.h>
+#include <fmt/format.h>
+#include <aisp/check.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.hpp"
+#include "evidence/json.hpp"
+#include "measure/cold_cache.hpp"
+#include "pair/session.hpp"
+#include "run/child.hpp"
+#include "run/ground.hpp"
+#include "run/request.hpp"
+
+namespace aisp::run {
+namespace {
+
+const Variant& find(const Pair& pair, const std::string& name) {
+  std::vector<const Variant*> all{&pair.baseline};
+  for (const Variant& variant : pair.optimized) all.push_back(&variant);
+  if (pair.peers)
+    for (const Variant& variant : *pair.peers) all.push_back(&variant);
+  const auto found = std::ranges::find_if(all, [&](const Variant* variant) { return variant->name == name; });
+  if (found == all.end()) throw base::Error{base::Exit::usage, fmt::format("the pair has no variant '{}'", name)};
+  return **found;
+}
+
+void execute(const Pair& pair, const Request& request, const Variant& variant) {
+  const Ground ground{request.gpus};
+  if (ground.gpus().empty()) throw base::Error{base::Exit::unfit, "only pairs on a GPU are executed for profilers"};
+  pair::Session session{pair,
+                        {.gpus = ground.gpus(),
+                         .seed = request.seed,
+                         .scale = request.scale * ground.memory_scale(),
+                         .reproducible = request.reproducible,
+                         .scratch_parent = request.scratch_parent}};
+  measure::ColdCache cold{session};
+  session.refill(request.seed);
+  session.prepare(variant);
+  session.before_sample(variant);
+  cold.evict();
+  session.synchronize_all();
+  check(cudaProfilerStart());
+  session.fork();
+  variant.run(session.workload(), session.launch());
+  session.join();
+  check(cudaGetLastError());
+  session.synchronize_all();
+  check(cudaProfilerStop());
+}
+
+}  // namespace
+
+int execute_main(const std::string& request_text, const std::string& name) {
+  const Request request = evidence::parse_json(request_text, "the request").get<Request>();
+  const pair::Entry& entry = find_pair(request.target);
+  execute(*entry.pair, request, find(*entry.pair, name));
+  return static_cast<int>(base::Exit::good);
+}
+
+}  // namespace aisp::run

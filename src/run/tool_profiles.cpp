@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/tool_profiles.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/files.hpp"
+#include "profile/tools.hpp"
+
+namespace aisp::run {
+namespace {
+
+using evidence::Status;
+using evidence::VariantResult;
+
+class ToolProfiles {
+ public:
+  ToolProfiles(evidence::PairResult& result, const Request& request, const ToolSettings& settings)
+      : result_{result}, request_{request}, settings_{settings} {}
+
+  void run() {
+    if (std::ranges::any_of(result_.variants, lacks_counters)) each("ncu", [&](VariantResult& variant) { return ncu(variant); });
+    if (request_.counters == CounterLevel::full) each("nsys", [&](VariantResult& variant) { return nsys(variant); });
+  }
+
+ private:
+  static bool lacks_counters(const VariantResult& variant) { return variant.status == Status::passed && !variant.counters; }
+
+  // One line for all variants where the same is wrong with all of them.
+  template <class Body>
+  void each(const char* tool, const Body& body) {
+    std::string said;
+    for (VariantResult& variant : result_.variants) {
+      if (variant.status != Status::passed || (settings_.interrupted && settings_.interrupted())) continue;
+      const std::string failure = body(variant);
+      if (failure.empty() || failure == said) continue;
+      result_.lost.push_back(fmt::format("no {} profile of {}: {}", tool, variant.name, failure));
+      said = failure;
+      if (result_.lost.back().find("not on PATH") == std::string::npos) continue;
+      result_.lost.back() = fmt::format("no {} profile: {}", tool, failure);
+      return;
+    }
+  }
+
+  profile::ToolRun tool_run(const VariantResult& variant, double limit_s) const {
+    const std::filesystem::path folder = settings_.folder / settings_.pair_folder / "profiles";
+    base::make_directories(folder);
+    return {.program = {settings_.executable, "__execute", nlohmann::json(request_).dump(), variant.name},
+            .report = std::filesystem::absolute(folder / variant.name),
+            .limit_s = limit_s,
+            .interrupted = settings_.interrupted};
+  }
+
+  std::string ncu(VariantResult& variant) {
+    if (variant.counters) return {};
+    const auto set = request_.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
+    profile::ToolOutcome outcome = profile::run_ncu(tool_run(variant, settings_.ncu_limit_s), set);
+    if (!outcome.failure.empty()) return outcome.failure;
+    variant.counters = std::move(outcome.counters);
+    variant.counters->report = fmt::format("{}/profiles/{}", settings_.pair_folder, outcome.report.filename().string());
+    return {};
+  }
+
+  std::string nsys(const VariantResult& variant) { return profile::run_nsys(tool_run(variant, settings_.nsys_limit_s)).failure; }
+
+  evidence::PairResult& result_;
+  const Request& request_;
+  const ToolSettings& settings_;
+};
+
+}  // namespace
+
+void add_tool_profiles(evidence::PairResult& result, const Request& request, const ToolSettings& settings) {
+  if (request.counters == CounterLevel::none || result.device == "host" || result.status != Status::passed) return;
+  ToolProfiles{result, request, settings}.run();
+}
+
+}  // namespace aisp::run
