@@ -20,17 +20,21 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 constexpr int layers = 4, rows = 64, split = 4;
-using Ring = wgmma_gemm::Ring<rows, 128, 8>;  // 192 KB on their way to each SM
+constexpr int tile_n = 128, whole_stages = 8, split_stages = 4;  // of 24 KB; a cluster finds room where two blocks fit an SM
 constexpr int consumers = wgmma_gemm::warpgroup_threads, threads = consumers + 32;
-constexpr int count = Ring::tile_n / 2, quads = count / 4;      // of a thread's sums
+constexpr int count = tile_n / 2, quads = count / 4;      // of a thread's sums
 constexpr int part = count / split, part_quads = quads / split;  // what one block of a cluster adds up
-constexpr unsigned tile_bytes = rows * Ring::tile_n * sizeof(float);
+constexpr unsigned tile_bytes = rows * tile_n * sizeof(float);
 
-struct Shared {
-  Ring ring;
-  float4 received[split - 1][part_quads][consumers];
+// What the blocks of a tile tell one another, beside sums.
+struct Notes {
   std::uint64_t all_received;
   bool last;
+};
+template <int stages>
+struct Shared {
+  wgmma_gemm::Ring<rows, tile_n, stages> ring;
+  Notes notes;
 };
 
 __device__ __forceinline__ float4 quad(const float (&sums)[count], int i) {
@@ -40,23 +44,23 @@ __device__ __forceinline__ void add(float* sums, float4 v) {
   sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w;
 }
 
-// What becomes of a block's sums. begin() is called by all threads before the first load, operator() by the consumers and end()
-// by the others. Partial tiles lie as the threads hold them, one quad of each thread after the other.
+// What becomes of a block's sums. begin() is called by all threads before the first load, operator() by the consumers, with the
+// ring's memory, and end() by the others. Partial tiles lie as the threads hold them, one quad of each thread after the other.
 
 struct Store {
   bf16* y;
   int n;
-  __device__ void begin(Shared&) const {}
-  __device__ void operator()(Shared&, float (&sums)[count]) const {
-    wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * Ring::tile_n);
+  __device__ void begin(Notes&) const {}
+  __device__ void operator()(float4*, Notes&, float (&sums)[count]) const {
+    wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * tile_n);
   }
   __device__ void end() const {}
 };
 
 struct StorePartial {
   float4* partials;  // [split][tiles]
-  __device__ void begin(Shared&) const {}
-  __device__ void operator()(Shared&, float (&sums)[count]) const {
+  __device__ void begin(Notes&) const {}
+  __device__ void operator()(float4*, Notes&, float (&sums)[count]) const {
     float4* const to = partials + (blockIdx.y * gridDim.x + blockIdx.x) * quads * consumers + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < quads; ++i) to[i * consumers] = quad(sums, i);
@@ -70,9 +74,8 @@ struct AddInL2 {
   unsigned* arrived;
   bf16* y;
   int n;
-  __device__ void begin(Shared&) const {}
-  __device__ void operator()(Shared& shared, float (&sums)[count]) const {
-    float4* const staged = reinterpret_cast<float4*>(&shared.ring);
+  __device__ void begin(Notes&) const {}
+  __device__ void operator()(float4* staged, Notes& notes, float (&sums)[count]) const {
     float4* const total = totals + blockIdx.x * quads * consumers;
     device::named_barrier_sync(1, consumers);  // no warp's products read the ring any more
 #pragma unroll
@@ -85,11 +88,11 @@ struct AddInL2 {
       device::wait_stores<0>();
       device::fence_proxy_async();
       device::fence_gpu();
-      shared.last = atomicAdd(arrived + blockIdx.x, 1) == split - 1;
+      notes.last = atomicAdd(arrived + blockIdx.x, 1) == split - 1;
       device::fence_gpu();
     }
     device::named_barrier_sync(1, consumers);
-    if (!shared.last) return;
+    if (!notes.last) return;
 #pragma unroll
     for (int i = 0; i < quads; ++i) {
       const float4 v = __ldcg(total + i * consumers + threadIdx.x);
@@ -98,27 +101,26 @@ struct AddInL2 {
 #pragma unroll
     for (int i = 0; i < quads; ++i) total[i * consumers + threadIdx.x] = make_float4(0, 0, 0, 0);
     if (threadIdx.x == 0) arrived[blockIdx.x] = 0;
-    wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * Ring::tile_n);
+    wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * tile_n);
   }
   __device__ void end() const {}
 };
 
-// Block r of the cluster adds up and writes the r-th 32 columns of the tile. The other three send it theirs without waiting: each
-// store reports its bytes to a barrier of the receiver.
+// Block r of the cluster adds up and writes the r-th 32 columns of the tile. When no block reads its ring any more, the other
+// three send theirs into it; each store reports its bytes to a barrier of the receiver.
 struct SumInCluster {
   bf16* y;
   int n;
-  __device__ void begin(Shared& shared) const {
+  __device__ void begin(Notes& notes) const {
     if (threadIdx.x == 0) {
-      device::barrier_init(&shared.all_received, 1);
+      device::barrier_init(&notes.all_received, 1);
       device::fence_barrier_init();
-      device::barrier_arrive_expect(&shared.all_received, sizeof shared.received);
+      device::barrier_arrive_expect(&notes.all_received, (split - 1) * tile_bytes / split);
     }
-    device::cluster_arrive();
   }
-  __device__ void operator()(Shared& shared, float (&sums)[count]) const {
+  __device__ void operator()(float4* received, Notes& notes, float (&sums)[count]) const {
     const unsigned rank = device::cluster_rank();
-    device::cluster_wait();  // the others' barriers are there
+    device::cluster_sync();
     float mine[part];
 #pragma unroll
     for (unsigned to = 0; to < split; ++to) {
@@ -127,43 +129,59 @@ struct SumInCluster {
         for (int i = 0; i < part; ++i) mine[i] = sums[to * part + i];
         continue;
       }
-      const std::uint32_t barrier = device::remote_address(&shared.all_received, to);
-      const std::uint32_t place = device::remote_address(&shared.received[(rank ^ to) - 1][0][threadIdx.x], to);
+      const std::uint32_t barrier = device::remote_address(&notes.all_received, to);
+      const std::uint32_t place = device::remote_address(received + ((rank ^ to) - 1) * part_quads * consumers + threadIdx.x, to);
 #pragma unroll
       for (int i = 0; i < part_quads; ++i)
         device::store_async_f32x4(place + i * consumers * sizeof(float4), quad(sums, to * part_quads + i), barrier);
     }
-    device::barrier_wait_cluster(&shared.all_received, 0);
+    device::barrier_wait_cluster(&notes.all_received, 0);
 #pragma unroll
     for (int from = 0; from < split - 1; ++from)
 #pragma unroll
-      for (int i = 0; i < part_quads; ++i) add(mine + 4 * i, shared.received[from][i][threadIdx.x]);
-    wgmma_gemm::store_sums(mine, y, n, 0, blockIdx.x * Ring::tile_n + rank * (Ring::tile_n / split));
+      for (int i = 0; i < part_quads; ++i) add(mine + 4 * i, received[(from * part_quads + i) * consumers + threadIdx.x]);
+    wgmma_gemm::store_sums(mine, y, n, 0, blockIdx.x * tile_n + rank * (tile_n / split));
   }
-  __device__ void end() const { device::cluster_wait(); }
+  __device__ void end() const { device::cluster_sync(); }
 };
 
+// By one thread. What fits is asked for at once, the weights first: they do not depend on the layer before, but x does.
+template <class Ring>
+__device__ __forceinline__ void load(Ring& ring, const CUtensorMap* x, const CUtensorMap* w, int left, int first_k, int end_k) {
+  wgmma_gemm::Cursor<Ring> at;
+  const int ahead = min(first_k + Ring::stages * wgmma_gemm::tile_k, end_k);
+  for (int k = first_k, stage = 0; k < ahead; k += wgmma_gemm::tile_k, ++stage) {
+    device::barrier_arrive_expect(&ring.full[stage], Ring::stage_bytes);
+    device::tensor_load_3d(ring.b[stage], w, 0, k, left / 64, &ring.full[stage]);
+  }
+  device::wait_for_previous_kernel();
+  for (int k = first_k; k < ahead; k += wgmma_gemm::tile_k, at.next())
+    device::tensor_load_2d(ring.a[at.stage], x, k, 0, &ring.full[at.stage]);
+  for (int k = ahead; k < end_k; k += wgmma_gemm::tile_k) wgmma_gemm::load_stage(ring, at, x, w, 0, left, k);
+}
+
 // Block (x, y): tile x, the y-th `depth` of K. One thread loads, one warpgroup multiplies.
-template <class Finish>
+template <int stages, class Finish>
 __global__ __launch_bounds__(threads, 1) void tile_kernel(const __grid_constant__ CUtensorMap x,
                                                           const __grid_constant__ CUtensorMap w, int depth, Finish finish) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  Shared<stages>& shared = *reinterpret_cast<Shared<stages>*>(memory);
   if (threadIdx.x == 0) shared.ring.init(1);
-  finish.begin(shared);
+  finish.begin(shared.notes);
   __syncthreads();
+  device::let_dependents_start();
 
-  wgmma_gemm::Cursor<Ring> at;
   if (threadIdx.x >= consumers) {
-    if (threadIdx.x == consumers)
-      for (int k = 0; k < depth; k += wgmma_gemm::tile_k)
-        wgmma_gemm::load_stage(shared.ring, at, &x, &w, 0, blockIdx.x * Ring::tile_n, blockIdx.y * depth + k);
+    const int first_k = static_cast<int>(blockIdx.y) * depth;
+    if (threadIdx.x == consumers) load(shared.ring, &x, &w, blockIdx.x * tile_n, first_k, first_k + depth);
     finish.end();
     return;
   }
+  wgmma_gemm::Cursor<wgmma_gemm::Ring<rows, tile_n, stages>> at;
   float sums[count];
   wgmma_gemm::multiply_tile(shared.ring, at, 0, depth / wgmma_gemm::tile_k, sums);
-  finish(shared, sums);
+  device::wait_for_previous_kernel();
+  finish(reinterpret_cast<float4*>(&shared.ring), shared.notes, sums);
 }
 
 // Block (x, y): the y-th quarter of tile x.
@@ -175,28 +193,30 @@ __global__ __launch_bounds__(consumers) void reduce_kernel(const float4* partial
   for (int s = 0; s < split; ++s)
 #pragma unroll
     for (int i = 0; i < part_quads; ++i) add(sums + 4 * i, from[s * gridDim.x * tile_quads + i * consumers]);
-  wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * Ring::tile_n + blockIdx.y * (Ring::tile_n / split));
+  wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * tile_n + blockIdx.y * (tile_n / split));
 }
 
 class SplitKDsmem final : public Workload {
  public:
   explicit SplitKDsmem(Setup& setup)
-      : n_{setup.scaled(4096, Ring::tile_n)},
+      : n_{setup.scaled(4096, tile_n)},
         k_{setup.scaled(14336, wgmma_gemm::tile_k * split)},
         x_{setup.input<bf16>(layers * rows * k_, uniform(-1, 1), {.name = "x"})},
         w_{setup.input<bf16>(layers * k_ * n_, uniform(-1, 1), {.name = "w"})},
         y_{setup.output<bf16>(layers * rows * n_, {.name = "y"})},
         partials_{setup.scratch<float>(split * rows * n_, {.name = "partial tiles"})},
         totals_{setup.scratch<float>(rows * n_, {.name = "totals"})},
-        arrived_{setup.scratch<unsigned>(n_ / Ring::tile_n, {.name = "arrivals"})} {
+        arrived_{setup.scratch<unsigned>(n_ / tile_n, {.name = "arrivals"})} {
     for (std::size_t i = 0; i < layers; ++i) {
       x_maps_[i] = wgmma_gemm::a_map(x_ + i * rows * k_, rows, k_, rows);
-      w_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, Ring::tile_n);
+      w_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, tile_n);
     }
-    allow_shared<Store>();
-    allow_shared<StorePartial>();
-    allow_shared<AddInL2>();
-    allow_shared<SumInCluster>();
+    allow_shared<whole_stages, Store>();
+    allow_shared<split_stages, Store>();
+    allow_shared<8, AddInL2>();
+    allow_shared<split_stages, StorePartial>();
+    allow_shared<split_stages, AddInL2>();
+    allow_shared<split_stages, SumInCluster>();
   }
 
   Cost cost() const override {
@@ -212,12 +232,20 @@ class SplitKDsmem final : public Workload {
   }
 
   void whole_depth(Launch& launch) {
-    for (std::size_t i = 0; i < layers; ++i) multiply(launch, i, 1, 1, Store{y(i), static_cast<int>(n_)});
+    for (std::size_t i = 0; i < layers; ++i) multiply<whole_stages>(launch, i, {}, Store{y(i), static_cast<int>(n_)});
+  }
+  void whole4(Launch& launch) {
+    for (std::size_t i = 0; i < layers; ++i) multiply<split_stages>(launch, i, {}, Store{y(i), static_cast<int>(n_)});
+  }
+  void tma8(Launch& launch) {
+    auto* const totals = reinterpret_cast<float4*>(totals_.get());
+    for (std::size_t i = 0; i < layers; ++i)
+      multiply<8>(launch, i, {.split = split}, AddInL2{totals, arrived_, y(i), static_cast<int>(n_)});
   }
   void split_k_workspace(Launch& launch) {
     auto* const partials = reinterpret_cast<float4*>(partials_.get());
     for (std::size_t i = 0; i < layers; ++i) {
-      multiply(launch, i, split, 1, StorePartial{partials});
+      multiply<split_stages>(launch, i, {.split = split}, StorePartial{partials});
       reduce_kernel<<<dim3{tiles(), split}, consumers, 0, launch.stream>>>(partials, y(i), static_cast<int>(n_));
       check(cudaGetLastError());
     }
@@ -230,11 +258,11 @@ class SplitKDsmem final : public Workload {
   void split_k_tma_reduce(Launch& launch) {
     auto* const totals = reinterpret_cast<float4*>(totals_.get());
     for (std::size_t i = 0; i < layers; ++i)
-      multiply(launch, i, split, 1, AddInL2{totals, arrived_, y(i), static_cast<int>(n_)});
+      multiply<split_stages>(launch, i, {.split = split}, AddInL2{totals, arrived_, y(i), static_cast<int>(n_)});
   }
-  void split_k_dsmem(Launch& launch) {
-    for (std::size_t i = 0; i < layers; ++i) multiply(launch, i, split, split, SumInCluster{y(i), static_cast<int>(n_)});
-  }
+  void split_k_dsmem(Launch& launch) { in_clusters(launch, false); }
+  // Each launch may begin when all blocks of the one before have; it waits for its end before it reads x or writes y.
+  void split_k_dsmem_overlapped(Launch& launch) { in_clusters(launch, true); }
 
   void open_cublas(Launch&) {
     if (!cublas_) cublas_ = std::make_unique<Cublas>();
@@ -246,24 +274,36 @@ class SplitKDsmem final : public Workload {
   }
 
  private:
-  template <class Finish>
+  struct Shape {
+    unsigned split = 1, cluster = 1;
+    bool overlapped = false;
+  };
+
+  template <int stages, class Finish>
   static void allow_shared() {
-    check(cudaFuncSetAttribute(tile_kernel<Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
+    check(cudaFuncSetAttribute(tile_kernel<stages, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<stages>)));
   }
-  unsigned tiles() const { return static_cast<unsigned>(n_ / Ring::tile_n); }
+  unsigned tiles() const { return static_cast<unsigned>(n_ / tile_n); }
   bf16* y(std::size_t layer) const { return y_ + layer * rows * n_; }
 
-  template <class Finish>
-  void multiply(Launch& launch, std::size_t layer, unsigned blocks_per_tile, unsigned cluster, Finish finish) {
-    cudaLaunchAttribute attribute{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {1, cluster, 1}}};
-    const cudaLaunchConfig_t config{.gridDim = {tiles(), blocks_per_tile, 1},
+  void in_clusters(Launch& launch, bool overlapped) {
+    const Shape shape{.split = split, .cluster = split, .overlapped = overlapped};
+    for (std::size_t i = 0; i < layers; ++i) multiply<split_stages>(launch, i, shape, SumInCluster{y(i), static_cast<int>(n_)});
+  }
+
+  template <int stages, class Finish>
+  void multiply(Launch& launch, std::size_t layer, Shape shape, Finish finish) {
+    cudaLaunchAttribute attributes[] = {
+        {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {1, shape.cluster, 1}}},
+        {.id = cudaLaunchAttributeProgrammaticStreamSerialization, .val = {.programmaticStreamSerializationAllowed = 1}}};
+    const cudaLaunchConfig_t config{.gridDim = {tiles(), shape.split, 1},
                                     .blockDim = threads,
-                                    .dynamicSmemBytes = sizeof(Shared),
+                                    .dynamicSmemBytes = sizeof(Shared<stages>),
                                     .stream = launch.stream,
-                                    .attrs = &attribute,
-                                    .numAttrs = cluster > 1 ? 1u : 0u};
-    check(cudaLaunchKernelEx(&config, tile_kernel<Finish>, x_maps_[layer], w_maps_[layer],
-                             static_cast<int>(k_ / blocks_per_tile), finish));
+                                    .attrs = attributes,
+                                    .numAttrs = shape.overlapped ? 2u : 1u};
+    check(cudaLaunchKernelEx(&config, tile_kernel<stages, Finish>, x_maps_[layer], w_maps_[layer],
+                             static_cast<int>(k_ / shape.split), finish));
   }
 
   std::size_t n_, k_;
@@ -286,7 +326,10 @@ extern constinit const Pair split_k_dsmem{
                             .run = call<&SplitKDsmem::split_k_tma_reduce>,
                             .prepare = call<&SplitKDsmem::clear_totals>,
                             .deterministic = false},
-                           {.name = "split_k_dsmem", .run = call<&SplitKDsmem::split_k_dsmem>, .needs = {.dsmem = true}}}),
+                           {.name = "split_k_dsmem", .run = call<&SplitKDsmem::split_k_dsmem>, .needs = {.dsmem = true}},
+                           {.name = "split_k_dsmem_overlapped",
+                            .run = call<&SplitKDsmem::split_k_dsmem_overlapped>,
+                            .needs = {.dsmem = true}},{.name="whole4",.run=call<&SplitKDsmem::whole4>},{.name="tma8",.run=call<&SplitKDsmem::tma8>,.prepare=call<&SplitKDsmem::clear_totals>,.deterministic=false}}),
     .peers = variants({{.name = "cublas",
                         .run = call<&SplitKDsmem::cublas>,
                         .prepare = call<&SplitKDsmem::open_cublas>,
