@@ -35,8 +35,8 @@ CUtensorMap operand_map(const Element* data, std::size_t rows, std::size_t k, un
   return matrix_map(type, sizeof(Element), data, rows, k, tile_rows, row_bytes / sizeof(Element));
 }
 
-// Tiles of 256 x 256, of which each block of a pair computes 128 rows, in bands of 8 rows, each walked column by column: what runs
-// at the same time is about square, and shares its operands in L2.
+// Tiles of 256 x 256, of which each block of a pair computes 128 rows, in bands of 8 rows, each walked column by column: what
+// runs at the same time is about square, and shares its operands in L2.
 struct Tiles {
   struct Place {
     int left, top;
@@ -111,8 +111,10 @@ struct Promoted {
 // One block per SM, in pairs that share W. One thread loads, two warpgroups multiply 64 rows each; the ring runs on from tile to
 // tile.
 template <class How>
-__global__ __launch_bounds__(threads, 1) __cluster_dims__(block_pair::blocks) void product_kernel(
-    const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w, bf16* y, int steps, Tiles tiles, float scale) {
+__global__ __launch_bounds__(threads, 1)
+    __cluster_dims__(block_pair::blocks) void product_kernel(const __grid_constant__ CUtensorMap x,
+                                                             const __grid_constant__ CUtensorMap w, bf16* y, int steps,
+                                                             Tiles tiles, float scale) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring& ring = *reinterpret_cast<Ring*>(memory);
   if (threadIdx.x == 0) ring.init(consumers * block_pair::blocks);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four down-projections of a decoder, one launch each as layers follow one another: Y = X W in bf16 with 64 rows, K = 14336, N =
 // 4096. The 470 MB of weights bound it, but a product has only 32 tiles of 64 x 128: 100 of the 132 SMs ask for nothing. Four
-// blocks that share a tile's depth keep 128 SMs streaming; what is left is to add their four partial tiles: in fp32 through global
-// memory with a second kernel, by reductions of TMA in L2, or in a cluster, whose blocks send their sums to one another and
-// write no fp32 at all.
+// blocks that share a tile's depth keep 128 SMs streaming; what is left is to add their four partial tiles: in fp32 through
+// global memory with a second kernel, by reductions of TMA in L2, or in a cluster, whose blocks send their sums to one another
+// and write no fp32 at all.
 #include "wgmma_gemm.cuh"
 
 #include <aisp/device/cluster.cuh>
@@ -22,7 +22,7 @@ using bf16 = __nv_bfloat16;
 constexpr int layers = 4, rows = 64, split = 4;
 constexpr int tile_n = 128, whole_stages = 8, split_stages = 4;  // of 24 KB; a cluster finds room where two blocks fit an SM
 constexpr int consumers = wgmma_gemm::warpgroup_threads, threads = consumers + 32;
-constexpr int count = tile_n / 2, quads = count / 4;      // of a thread's sums
+constexpr int count = tile_n / 2, quads = count / 4;             // of a thread's sums
 constexpr int part = count / split, part_quads = quads / split;  // what one block of a cluster adds up
 constexpr unsigned tile_bytes = rows * tile_n * sizeof(float);
 
@@ -40,32 +40,28 @@ struct Shared {
 __device__ __forceinline__ float4 quad(const float (&sums)[count], int i) {
   return make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
 }
-__device__ __forceinline__ void add(float* sums, float4 v) {
-  sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w;
-}
+__device__ __forceinline__ void add(float* sums, float4 v) { sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w; }
 
-// What becomes of a block's sums. begin() is called by all threads before the first load, operator() by the consumers, with the
-// ring's memory, and end() by the others. Partial tiles lie as the threads hold them, one quad of each thread after the other.
+// What becomes of a block's sums, told to the consumers with the ring's memory, which is theirs now. Partial tiles lie as the
+// threads hold them, one quad of each thread after the other.
 
 struct Store {
   bf16* y;
   int n;
-  __device__ void begin(Notes&) const {}
+  static constexpr bool in_cluster = false;
   __device__ void operator()(float4*, Notes&, float (&sums)[count]) const {
     wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * tile_n);
   }
-  __device__ void end() const {}
 };
 
 struct StorePartial {
   float4* partials;  // [split][tiles]
-  __device__ void begin(Notes&) const {}
+  static constexpr bool in_cluster = false;
   __device__ void operator()(float4*, Notes&, float (&sums)[count]) const {
     float4* const to = partials + (blockIdx.y * gridDim.x + blockIdx.x) * quads * consumers + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < quads; ++i) to[i * consumers] = quad(sums, i);
   }
-  __device__ void end() const {}
 };
 
 // Each block adds its tile to one in L2 that begins as zeros; the last of the four narrows it and leaves zeros.
@@ -74,7 +70,7 @@ struct AddInL2 {
   unsigned* arrived;
   bf16* y;
   int n;
-  __device__ void begin(Notes&) const {}
+  static constexpr bool in_cluster = false;
   __device__ void operator()(float4* staged, Notes& notes, float (&sums)[count]) const {
     float4* const total = totals + blockIdx.x * quads * consumers;
     device::named_barrier_sync(1, consumers);  // no warp's products read the ring any more
@@ -97,13 +93,11 @@ struct AddInL2 {
     for (int i = 0; i < quads; ++i) {
       const float4 v = __ldcg(total + i * consumers + threadIdx.x);
       sums[4 * i] = v.x, sums[4 * i + 1] = v.y, sums[4 * i + 2] = v.z, sums[4 * i + 3] = v.w;
+      total[i * consumers + threadIdx.x] = make_float4(0, 0, 0, 0);
     }
-#pragma unroll
-    for (int i = 0; i < quads; ++i) total[i * consumers + threadIdx.x] = make_float4(0, 0, 0, 0);
     if (threadIdx.x == 0) arrived[blockIdx.x] = 0;
     wgmma_gemm::store_sums(sums, y, n, 0, blockIdx.x * tile_n);
   }
-  __device__ void end() const {}
 };
 
 // Block r of the cluster adds up and writes the r-th 32 columns of the tile. When no block reads its ring any more, the other
@@ -111,13 +105,7 @@ struct AddInL2 {
 struct SumInCluster {
   bf16* y;
   int n;
-  __device__ void begin(Notes& notes) const {
-    if (threadIdx.x == 0) {
-      device::barrier_init(&notes.all_received, 1);
-      device::fence_barrier_init();
-      device::barrier_arrive_expect(&notes.all_received, (split - 1) * tile_bytes / split);
-    }
-  }
+  static constexpr bool in_cluster = true;
   __device__ void operator()(float4* received, Notes& notes, float (&sums)[count]) const {
     const unsigned rank = device::cluster_rank();
     device::cluster_sync();
@@ -142,7 +130,6 @@ struct SumInCluster {
       for (int i = 0; i < part_quads; ++i) add(mine + 4 * i, received[(from * part_quads + i) * consumers + threadIdx.x]);
     wgmma_gemm::store_sums(mine, y, n, 0, blockIdx.x * tile_n + rank * (tile_n / split));
   }
-  __device__ void end() const { device::cluster_sync(); }
 };
 
 // By one thread. What fits is asked for at once, the weights first: they do not depend on the layer before, but x does.
@@ -166,15 +153,18 @@ __global__ __launch_bounds__(threads, 1) void tile_kernel(const __grid_constant_
                                                           const __grid_constant__ CUtensorMap w, int depth, Finish finish) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared<stages>& shared = *reinterpret_cast<Shared<stages>*>(memory);
-  if (threadIdx.x == 0) shared.ring.init(1);
-  finish.begin(shared.notes);
+  if (threadIdx.x == 0) {
+    device::barrier_init(&shared.notes.all_received, 1);
+    shared.ring.init(1);
+    if (Finish::in_cluster) device::barrier_arrive_expect(&shared.notes.all_received, (split - 1) * tile_bytes / split);
+  }
   __syncthreads();
   device::let_dependents_start();
 
   if (threadIdx.x >= consumers) {
     const int first_k = static_cast<int>(blockIdx.y) * depth;
     if (threadIdx.x == consumers) load(shared.ring, &x, &w, blockIdx.x * tile_n, first_k, first_k + depth);
-    finish.end();
+    if (Finish::in_cluster) device::cluster_sync();
     return;
   }
   wgmma_gemm::Cursor<wgmma_gemm::Ring<rows, tile_n, stages>> at;
@@ -212,8 +202,6 @@ class SplitKDsmem final : public Workload {
       w_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, tile_n);
     }
     allow_shared<whole_stages, Store>();
-    allow_shared<split_stages, Store>();
-    allow_shared<8, AddInL2>();
     allow_shared<split_stages, StorePartial>();
     allow_shared<split_stages, AddInL2>();
     allow_shared<split_stages, SumInCluster>();
@@ -233,14 +221,6 @@ class SplitKDsmem final : public Workload {
 
   void whole_depth(Launch& launch) {
     for (std::size_t i = 0; i < layers; ++i) multiply<whole_stages>(launch, i, {}, Store{y(i), static_cast<int>(n_)});
-  }
-  void whole4(Launch& launch) {
-    for (std::size_t i = 0; i < layers; ++i) multiply<split_stages>(launch, i, {}, Store{y(i), static_cast<int>(n_)});
-  }
-  void tma8(Launch& launch) {
-    auto* const totals = reinterpret_cast<float4*>(totals_.get());
-    for (std::size_t i = 0; i < layers; ++i)
-      multiply<8>(launch, i, {.split = split}, AddInL2{totals, arrived_, y(i), static_cast<int>(n_)});
   }
   void split_k_workspace(Launch& launch) {
     auto* const partials = reinterpret_cast<float4*>(partials_.get());
@@ -321,15 +301,14 @@ extern constinit const Pair split_k_dsmem{
     .teaches = "a skinny GEMM has too few tiles; splitting K fills the SMs, and a cluster adds up without an fp32 workspace",
     .make = make<SplitKDsmem>,
     .baseline = {.name = "whole_depth", .run = call<&SplitKDsmem::whole_depth>},
-    .optimized = variants({{.name = "split_k_workspace", .run = call<&SplitKDsmem::split_k_workspace>},
-                           {.name = "split_k_tma_reduce",
-                            .run = call<&SplitKDsmem::split_k_tma_reduce>,
-                            .prepare = call<&SplitKDsmem::clear_totals>,
-                            .deterministic = false},
-                           {.name = "split_k_dsmem", .run = call<&SplitKDsmem::split_k_dsmem>, .needs = {.dsmem = true}},
-                           {.name = "split_k_dsmem_overlapped",
-                            .run = call<&SplitKDsmem::split_k_dsmem_overlapped>,
-                            .needs = {.dsmem = true}},{.name="whole4",.run=call<&SplitKDsmem::whole4>},{.name="tma8",.run=call<&SplitKDsmem::tma8>,.prepare=call<&SplitKDsmem::clear_totals>,.deterministic=false}}),
+    .optimized = variants(
+        {{.name = "split_k_workspace", .run = call<&SplitKDsmem::split_k_workspace>},
+         {.name = "split_k_tma_reduce",
+          .run = call<&SplitKDsmem::split_k_tma_reduce>,
+          .prepare = call<&SplitKDsmem::clear_totals>,
+          .deterministic = false},
+         {.name = "split_k_dsmem", .run = call<&SplitKDsmem::split_k_dsmem>, .needs = {.dsmem = true}},
+         {.name = "split_k_dsmem_overlapped", .run = call<&SplitKDsmem::split_k_dsmem_overlapped>, .needs = {.dsmem = true}}}),
     .peers = variants({{.name = "cublas",
                         .run = call<&SplitKDsmem::cublas>,
                         .prepare = call<&SplitKDsmem::open_cublas>,

@@ -41,9 +41,7 @@ struct Plan {
     return (tile / tiles_in_row * static_cast<int>(block_pair::blocks) + static_cast<int>(device::cluster_rank())) * Ring::tile_m;
   }
   __device__ int left(int tile) const { return tile % tiles_in_row * Ring::tile_n; }
-  __device__ int begin(int share) const {
-    return static_cast<int>(static_cast<long long>(share) * streamed * steps / pairs());
-  }
+  __device__ int begin(int share) const { return static_cast<int>(static_cast<long long>(share) * streamed * steps / pairs()); }
   // The first of the shares that a tile is dealt out to; `share` is one of them.
   __device__ int first_share(int tile, int share) const {
     while (begin(share) > tile * steps) --share;
@@ -65,8 +63,7 @@ struct Plan {
   }
   template <class Visit>
   __device__ __forceinline__ void whole_tiles(Visit visit) const {
-    for (int tile = streamed + pair(); tile < tiles; tile += pairs())
-      visit(Segment{tile, 0, steps, false});
+    for (int tile = streamed + pair(); tile < tiles; tile += pairs()) visit(Segment{tile, 0, steps, false});
   }
 };
 
@@ -91,9 +88,7 @@ __device__ __forceinline__ void leave_sums(float4* to, const float (&sums)[count
   for (int i = 0; i < quads; ++i)
     __stcg(to + i * warpgroup_threads, make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
 }
-__device__ __forceinline__ void add(float* sums, float4 v) {
-  sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w;
-}
+__device__ __forceinline__ void add(float* sums, float4 v) { sums[0] += v.x, sums[1] += v.y, sums[2] += v.z, sums[3] += v.w; }
 __device__ __forceinline__ void add_sums(const float4* from, float (&sums)[count]) {
 #pragma unroll
   for (int i = 0; i < quads; ++i) add(sums + 4 * i, __ldcg(from + i * warpgroup_threads));
@@ -204,9 +199,8 @@ __global__ __launch_bounds__(threads, 1) void persistent_kernel(const __grid_con
     device::take_registers<232>();
     float sums[count];
     const auto multiply = [&](int steps) {
-      block_pair::multiply(ring, at, steps, sums, [&](int stage, int step) {
-        wgmma_gemm::multiply_stage(ring, stage, warpgroup * 64, sums, step > 0);
-      });
+      block_pair::multiply(ring, at, steps, sums,
+                           [&](int stage, int step) { wgmma_gemm::multiply_stage(ring, stage, warpgroup * 64, sums, step > 0); });
     };
     plan.streamed_segments([&](const Segment& segment) {
       multiply(segment.steps);
@@ -232,7 +226,8 @@ class StreamKMatmul final : public GemmWorkload {
         pairs_{std::min(block_pair::pairs_on_gpu(), static_cast<unsigned>(tiles_ * steps_))},
         partials_{setup.scratch<float>(2 * block_pair::blocks * std::size_t{pairs_} * Ring::tile_m * Ring::tile_n,
                                        {.name = "partial tiles"})},
-        arrived_{setup.scratch<unsigned>(block_pair::blocks * std::max<std::size_t>(consumers * pairs_, tiles_), {.name = "arrivals"})},
+        arrived_{setup.scratch<unsigned>(block_pair::blocks * std::max<std::size_t>(consumers * pairs_, tiles_),
+                                         {.name = "arrivals"})},
         left_{setup.scratch<unsigned>(block_pair::blocks * static_cast<std::size_t>(tiles_), {.name = "departures"})},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
         b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n / 2)} {
@@ -284,9 +279,11 @@ extern constinit const Pair stream_k_matmul{
     .teaches = "when the last wave is nearly empty, dividing the steps along K instead of the tiles gives every SM equal work",
     .make = make<StreamKMatmul>,
     .baseline = {.name = "data_parallel", .run = call<&StreamKMatmul::data_parallel>},
-    .optimized = variants(
-        {{.name = "stream_k", .run = call<&StreamKMatmul::stream_k>, .prepare = call<&StreamKMatmul::clear_flags>},
-         {.name = "stream_k_hybrid", .run = call<&StreamKMatmul::stream_k_hybrid>, .prepare = call<&StreamKMatmul::clear_flags>}}),
+    .optimized =
+        variants({{.name = "stream_k", .run = call<&StreamKMatmul::stream_k>, .prepare = call<&StreamKMatmul::clear_flags>},
+                  {.name = "stream_k_hybrid",
+                   .run = call<&StreamKMatmul::stream_k_hybrid>,
+                   .prepare = call<&StreamKMatmul::clear_flags>}}),
     .peers = cublas_peer,
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.

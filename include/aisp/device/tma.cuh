@@ -46,8 +46,8 @@ __device__ __forceinline__ void bulk_store(void* global, const void* shared, uns
 #endif
 }
 
-// cp.reduce.async.bulk shared -> global: adds fp32 values to those in global memory, in L2; in the calling thread's present group.
-// Sums from several blocks come in no particular order.
+// cp.reduce.async.bulk shared -> global: adds fp32 values to those in global memory, in L2; in the calling thread's present
+// group. Sums from several blocks come in no particular order.
 __device__ __forceinline__ void bulk_add_f32(float* global, const void* shared, unsigned bytes) {
 #if AISP_SM >= 90
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global_address(global)),

@@ -49,7 +49,7 @@ struct MatmulProblem {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   bool b_is_transposed = false;  // B is stored as [n][k], as FP8 wants it
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;  // n values on the device, for epilogues with a bias
+  const void* bias = nullptr;      // n values on the device, for epilogues with a bias
   bool fast_accumulation = false;  // FP8: sums stay in the tensor cores, which keep fewer bits than fp32
 };
 
