@@ -154,19 +154,6 @@ __device__ __forceinline__ void tensor_load_3d(void* shared, const CUtensorMap* 
 #endif
 }
 
-__device__ __forceinline__ void tensor_load_3d_multicast(void* shared, const CUtensorMap* map, int x, int y, int z,
-                                                         std::uint64_t* barrier, std::uint16_t blocks) {
-#if AISP_SM >= 90
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
-      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "h"(blocks)
-      : "memory");
-#else
-  unsupported_architecture();
-#endif
-}
-
 // cp.async.bulk.tensor.2d shared -> global, in the calling thread's present group. What lies outside of the tensor is not
 // written.
 __device__ __forceinline__ void tensor_store_2d(const CUtensorMap* map, int x, int y, const void* shared) {
