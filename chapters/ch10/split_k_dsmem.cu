@@ -31,10 +31,10 @@ class SplitKDsmem final : public Workload {
       x_maps_[i] = wgmma_gemm::a_map(x_ + i * rows * k_, rows, k_, rows);
       w_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, tile_n);
     }
-    allow_shared<whole_stages, Store>();
-    allow_shared<split_stages, StorePartial>();
-    allow_shared<split_stages, AddInL2>();
-    allow_shared<split_stages, SumInCluster>();
+    allow_shared<deep_stages, Store>();
+    allow_shared<deep_stages, StorePartial>();
+    allow_shared<deep_stages, AddInL2>();
+    allow_shared<cluster_stages, SumInCluster>();
   }
 
   Cost cost() const override {
@@ -50,12 +50,12 @@ class SplitKDsmem final : public Workload {
   }
 
   void whole_depth(Launch& launch) {
-    for (std::size_t i = 0; i < layers; ++i) multiply<whole_stages>(launch, i, {}, Store{y(i), static_cast<int>(n_)});
+    for (std::size_t i = 0; i < layers; ++i) multiply<deep_stages>(launch, i, {}, Store{y(i), static_cast<int>(n_)});
   }
   void split_k_workspace(Launch& launch) {
     auto* const partials = reinterpret_cast<float4*>(partials_.get());
     for (std::size_t i = 0; i < layers; ++i) {
-      multiply<split_stages>(launch, i, {.split = split}, StorePartial{partials});
+      multiply<deep_stages>(launch, i, {.split = split}, StorePartial{partials});
       reduce_kernel<<<dim3{tiles(), split}, consumers, 0, launch.stream>>>(partials, y(i), static_cast<int>(n_));
       check(cudaGetLastError());
     }
@@ -68,7 +68,7 @@ class SplitKDsmem final : public Workload {
   void split_k_tma_reduce(Launch& launch) {
     auto* const totals = reinterpret_cast<float4*>(totals_.get());
     for (std::size_t i = 0; i < layers; ++i)
-      multiply<split_stages>(launch, i, {.split = split}, AddInL2{totals, arrived_, y(i), static_cast<int>(n_)});
+      multiply<deep_stages>(launch, i, {.split = split}, AddInL2{totals, arrived_, y(i), static_cast<int>(n_)});
   }
   void split_k_dsmem(Launch& launch) { in_clusters(launch, false); }
   // Each launch may begin when all blocks of the one before have; it waits for its end before it reads x or writes y.
@@ -98,7 +98,7 @@ class SplitKDsmem final : public Workload {
 
   void in_clusters(Launch& launch, bool overlapped) {
     const Shape shape{.split = split, .cluster = split, .overlapped = overlapped};
-    for (std::size_t i = 0; i < layers; ++i) multiply<split_stages>(launch, i, shape, SumInCluster{y(i), static_cast<int>(n_)});
+    for (std::size_t i = 0; i < layers; ++i) multiply<cluster_stages>(launch, i, shape, SumInCluster{y(i), static_cast<int>(n_)});
   }
 
   template <int stages, class Finish>

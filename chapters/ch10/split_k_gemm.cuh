@@ -15,7 +15,7 @@ namespace aisp::ch10::split_k_gemm {
 
 using bf16 = __nv_bfloat16;
 constexpr int layers = 4, rows = 64, split = 4;
-constexpr int tile_n = 128, whole_stages = 8, split_stages = 4;  // of 24 KB; a cluster finds room where two blocks fit an SM
+constexpr int tile_n = 128, deep_stages = 8, cluster_stages = 4;  // of 24 KB; a cluster finds room where two blocks fit an SM
 constexpr int consumers = wgmma_gemm::warpgroup_threads, threads = consumers + 32;
 constexpr int count = tile_n / 2, quads = count / 4;             // of a thread's sums
 constexpr int part = count / split, part_quads = quads / split;  // what one block of a cluster adds up
