@@ -46,6 +46,18 @@ __device__ __forceinline__ void bulk_store(void* global, const void* shared, uns
 #endif
 }
 
+// cp.reduce.async.bulk shared -> global: adds fp32 values to those in global memory, in L2; in the calling thread's present
+// group. Sums from several blocks come in no particular order.
+__device__ __forceinline__ void bulk_add_f32(float* global, const void* shared, unsigned bytes) {
+#if AISP_SM >= 90
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global_address(global)),
+               "r"(shared_address(shared)), "r"(bytes)
+               : "memory");
+#else
+  unsupported_architecture();
+#endif
+}
+
 // cp.async.bulk shared -> shared memory of another block of the cluster. `remote` and `remote_barrier` are addresses from
 // remote_address (cluster.cuh) in that block, whose barrier counts the bytes. Multiples of 16.
 __device__ __forceinline__ void bulk_copy_to_block(std::uint32_t remote, const void* shared, unsigned bytes,
