@@ -129,9 +129,9 @@ class Tree:
             self.problem(file, number, f"<{name}>: GoogleTest belongs to tests")
 
     def is_private(self, header):
-        """Whether .cpp files of its own folder include it, and nothing else does."""
+        """Whether .cpp files of its own folder include it, or other such headers there, and nothing else does."""
         includers = [f for f, includes in self.includes.items() for _, quote, name in includes if self.resolve(f, quote, name) == header]
-        return bool(includers) and all(f.parent == header.parent and f.suffix == ".cpp" for f in includers)
+        return bool(includers) and all(f.parent == header.parent and (f.suffix == ".cpp" or self.is_private(f)) for f in includers)
 
     def check_reached(self, file, top, folder):
         """What a file includes by way of others."""

@@ -28,7 +28,6 @@ Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and 
   -j, --jobs N           jobs at once [4]
   --limit SECONDS        of one job [120]
   --logs DIR             where each job's output is kept, as CHAPTER_NAME.TOOL.log [sanitize_DATE_TIME]
-  --with-library-kernels check those too
   --aisp FILE            the executable [build/release/aisp]
   --sanitizer FILE       the tool [compute-sanitizer]
   -h, --help
@@ -36,8 +35,9 @@ Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and 
 Exit status: 0 nothing was found and every job has a result, 1 findings, 2 usage, 4 no tool, no executable, or jobs without a
 result, 5 nothing selected.
 Known of the tools: racecheck sees shared memory only and follows neither mbarriers nor asynchronous copies on every path, so
-its warnings in kernels that use TMA deserve a look at the code before they are believed; initcheck takes memory that a
-kernel of a library wrote for uninitialised where library kernels are left out, so it checks those always.
+its warnings in kernels that use TMA deserve a look at the code before they are believed. Kernels of libraries are checked with
+the others: where they are left out (--kernel-name-exclude), racecheck ends in an internal error, and initcheck takes what they
+wrote for uninitialised.
 TEXT
 }
 
@@ -55,7 +55,6 @@ scale=0.02
 jobs=4
 limit_s=120
 logs=sanitize_$(date -u +%Y%m%d_%H%M%S)
-with_library_kernels=0
 aisp=$root/build/release/aisp
 sanitizer=compute-sanitizer
 
@@ -84,7 +83,6 @@ while [[ $# -gt 0 ]]; do
       esac
       shift
       ;;
-    --with-library-kernels) with_library_kernels=1 ;;
     -h | --help)
       usage
       exit 0
@@ -120,9 +118,6 @@ run_job() {
   log=$(log_of "$target" "$tool")
   local options=(--tool "$tool" --error-exitcode 9 --print-limit 1000 --target-processes all)
   [[ $tool == memcheck ]] && options+=(--leak-check no)
-  if ((!with_library_kernels)) && [[ $tool != initcheck ]]; then
-    for name in "${library_kernels[@]}"; do options+=(--kernel-name-exclude "kns=$name"); done
-  fi
   # Red zones around buffers would hide from memcheck what runs over their ends.
   # Nothing is timed, so jobs share the GPU: each has a lock of its own.
   AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
@@ -189,7 +184,9 @@ verdict_of() {
   read -r own library < <(count_findings "$log")
   # A finding of a kind that is not known here counts all the same.
   if [[ -n $counted ]] && ((counted > own + library)); then own=$((counted - library)); fi
-  if ((own > 0)); then printf 'findings\t%d finding%s\n' "$own" "$( ((own == 1)) || echo s)"
+  if grep -q '^========= Internal Sanitizer Error' "$log"; then
+    printf 'error\ttool error: %s\n' "$(grep -m1 '^========= Internal' "$log" | cut -c11-90)"
+  elif ((own > 0)); then printf 'findings\t%d finding%s\n' "$own" "$( ((own == 1)) || echo s)"
   elif [[ -z $counted ]]; then printf 'error\ttool error: %s\n' "$(failure_of "$target" "$log" "$status")"
   elif [[ -n $reason ]]; then printf 'skipped\tskipped: %s\n' "$reason"
   elif [[ $status != 0 && $status != 9 ]]; then printf 'error\ttool error: %s\n' "$(failure_of "$target" "$log" "$status")"

@@ -60,10 +60,17 @@ class Fp8Matmul final : public Workload {
   void fp8_fast_accumulate(Launch& launch) { multiply<InTensorCores<e4m3>>(launch, x_map_, w_map_); }
   void fp8_promoted(Launch& launch) { multiply<Promoted>(launch, x_map_, w_map_); }
 
-  void plan_cublaslt(Launch&) { plan(plan_, false); }
-  void plan_cublaslt_fast(Launch&) { plan(fast_plan_, true); }
+  void plan_cublaslt(Launch&) {
+    if (!library_) library_ = std::make_unique<CublasLt>();
+    if (!plan_)
+      plan_ = std::make_unique<MatmulPlan>(*library_, MatmulProblem{.m = static_cast<int>(m_),
+                                                                    .n = static_cast<int>(n_),
+                                                                    .k = static_cast<int>(k_),
+                                                                    .operands = CUDA_R_8F_E4M3,
+                                                                    .result = CUDA_R_16BF,
+                                                                    .b_is_transposed = true});
+  }
   void cublaslt(Launch& launch) { plan_->run(launch.stream, x_, w_, y_, x_scale * w_scale); }
-  void cublaslt_fast(Launch& launch) { fast_plan_->run(launch.stream, x_, w_, y_, x_scale * w_scale); }
 
  private:
   template <class How>
@@ -78,17 +85,6 @@ class Fp8Matmul final : public Workload {
         x, w, y_, static_cast<int>(k_ * sizeof(typename How::Element) / row_bytes), tiles, x_scale * w_scale);
     check(cudaGetLastError());
   }
-  void plan(std::unique_ptr<MatmulPlan>& plan, bool fast) {
-    if (!library_) library_ = std::make_unique<CublasLt>();
-    if (!plan)
-      plan = std::make_unique<MatmulPlan>(*library_, MatmulProblem{.m = static_cast<int>(m_),
-                                                                   .n = static_cast<int>(n_),
-                                                                   .k = static_cast<int>(k_),
-                                                                   .operands = CUDA_R_8F_E4M3,
-                                                                   .result = CUDA_R_16BF,
-                                                                   .b_is_transposed = true,
-                                                                   .fast_accumulation = fast});
-  }
 
   std::size_t m_, n_, k_;
   Input<e4m3> x_, w_;  // x[m][k], w[n][k]
@@ -97,7 +93,7 @@ class Fp8Matmul final : public Workload {
   CUtensorMap x_map_, w_map_, wide_x_map_, wide_w_map_;
   unsigned blocks_ = multiprocessors();
   std::unique_ptr<CublasLt> library_;
-  std::unique_ptr<MatmulPlan> plan_, fast_plan_;
+  std::unique_ptr<MatmulPlan> plan_;
 };
 
 // Sums that never leave the tensor cores lose bits at each of 256 additions; how many is reported beside the speedup.
@@ -117,13 +113,7 @@ extern constinit const Pair fp8_matmul{
     .peers = variants({{.name = "cublaslt",
                         .run = call<&Fp8Matmul::cublaslt>,
                         .prepare = call<&Fp8Matmul::plan_cublaslt>,
-                        .needs = {.libraries = {Library::cublaslt}}},
-                       {.name = "cublaslt_fast",
-                        .run = call<&Fp8Matmul::cublaslt_fast>,
-                        .prepare = call<&Fp8Matmul::plan_cublaslt_fast>,
-                        .needs = {.libraries = {Library::cublaslt}},
-                        .changes_precision = true,
-                        .tolerance = fast_accumulation}}),
+                        .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; sums of 128 products in 14 bits add less.
     .tolerance = within(4e-3),

@@ -27,8 +27,8 @@ std::string as_large_as(const pair::Session& session, std::int64_t bytes, std::i
   return {};
 }
 
-// A memory checker keeps books of its own in this process's heap.
-bool heap_is_ours() {
+// A memory checker keeps books of its own in this process's heap and on the GPU, which others that run beside it share.
+bool memory_is_ours() {
   static const bool ours = std::getenv("AISP_MEMORY_CHECKER") == nullptr;
   return ours;
 }
@@ -38,11 +38,11 @@ bool heap_is_ours() {
 LeakWatch::Use LeakWatch::measure() const {
   Use use;
   const struct mallinfo2 info = mallinfo2();
-  if (heap_is_ours()) use.host_bytes = static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+  if (memory_is_ours()) use.host_bytes = static_cast<std::int64_t>(info.uordblks + info.hblkhd);
   if (session_.on_gpu()) {
     std::size_t free_bytes = 0, total_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &total_bytes));
-    use.device_bytes = static_cast<std::int64_t>(total_bytes - free_bytes);
+    if (memory_is_ours()) use.device_bytes = static_cast<std::int64_t>(total_bytes - free_bytes);
     use.pool_bytes = static_cast<std::int64_t>(pair::pool_use(session_.gpu_ordinals()).used_bytes);
   }
   return use;

@@ -79,7 +79,7 @@ class Sanitize(Machine):
         self.assertIn("ch11_b.memcheck.log", result.stdout)
 
     def test_hazards_of_library_kernels_are_told_apart(self):
-        result = self.sanitize("--with-library-kernels", answers={"ch07:a racecheck": [race("_ZN7cutlass7Kernel2I"), 9]})
+        result = self.sanitize(answers={"ch07:a racecheck": [race("_ZN7cutlass7Kernel2I"), 9]})
         self.assert_status(result, 0)
         self.assertEqual(self.cells(result, "ch07:a")[1], "1 library")
         result = self.sanitize(answers={"ch07:a racecheck": [race("our_kernel"), 9]})
@@ -91,13 +91,17 @@ class Sanitize(Machine):
         self.assert_status(result, 1)
         self.assertEqual(self.cells(result, "ch07:a")[2], "2 findings")
 
-    def test_library_kernels_are_left_out_but_for_initcheck(self):
+    def test_library_kernels_are_not_left_out(self):
         self.sanitize()
-        for job in self.jobs():
-            self.assertEqual("--kernel-name-exclude" in job["arguments"], job["tool"] != "initcheck", job["tool"])
-        self.log.unlink()
-        self.sanitize("--with-library-kernels")
         self.assertFalse(any("--kernel-name-exclude" in job["arguments"] for job in self.jobs()))
+
+    def test_an_internal_error_of_the_tool_is_no_finding(self):
+        text = ("========= Internal Sanitizer Error: The Sanitizer failed to handle a hardware exception.\n"
+                "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)")
+        result = self.sanitize(answers={"ch07:a racecheck": [text, 9]})
+        self.assert_status(result, 4)
+        self.assertEqual(self.cells(result, "ch07:a")[1], "tool error")
+        self.assertIn("Internal Sanitizer Error", result.stdout)
 
     def test_a_pair_that_cannot_run_is_skipped_with_its_reason(self):
         text = "TARGET    skipped  needs 2 GPUs, found 1\n========= ERROR SUMMARY: 0 errors"

@@ -5,7 +5,6 @@
 #include <cublasLt.h>
 #include <aisp/libraries/cublas.hpp>
 
-#include <cstdint>
 #include <memory>
 #include <type_traits>
 
@@ -49,8 +48,7 @@ struct MatmulProblem {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   bool b_is_transposed = false;  // B is stored as [n][k], as FP8 wants it
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;      // n values on the device, for epilogues with a bias
-  bool fast_accumulation = false;  // FP8: sums stay in the tensor cores, which keep fewer bits than fp32
+  const void* bias = nullptr;  // n values on the device, for epilogues with a bias
 };
 
 // One product, planned once: the constructor describes the matrices and lets the library choose the algorithm, run() only
@@ -92,7 +90,6 @@ class MatmulPlan {
     set(CUBLASLT_MATMUL_DESC_TRANSA, problem.b_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, problem.epilogue);
     if (problem.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
-    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(problem.fast_accumulation));
     layout_a_ = layout(problem.operands, problem.k, problem.m);
     layout_b_ =
         problem.b_is_transposed ? layout(problem.operands, problem.k, problem.n) : layout(problem.operands, problem.n, problem.k);
