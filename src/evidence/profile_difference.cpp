@@ -182,16 +182,23 @@ const VariantResult* compared_with_baseline(const PairResult& pair) {
   return found == pair.variants.end() ? nullptr : &*found;
 }
 
+// Recording takes time itself, most of all in graphs and where the host waits between kernels. Idle time is believed only where
+// the recorded execution took about as long as the timed ones.
+bool as_timed(const VariantResult& variant) {
+  constexpr double believed = 1.2;
+  return !variant.timing || variant.profile->span_ms <= variant.timing->summary.median * believed;
+}
+
 }  // namespace
 
-std::string profile_difference(const Profile& before, const Profile& after) {
+std::string profile_difference(const Profile& before, const Profile& after, bool with_idle) {
   if (before.host && after.host) return host_difference(*before.host, *after.host);
   Clauses clauses;
   compare_launches(before, after, clauses);
   compare_copies(before, after, clauses);
   compare_kernel_time(before, after, clauses);
   compare_overlap(before, after, clauses);
-  compare_idle(before, after, clauses);
+  if (with_idle) compare_idle(before, after, clauses);
   compare_host(before, after, clauses);
   compare_main_kernel(before, after, clauses);
   const double least_ms = std::max(before.span_ms, after.span_ms) * smallest_part;
@@ -209,7 +216,9 @@ std::string profile_sentence(const PairResult& pair) {
     if (warning.starts_with(no_profile)) return warning;
   if (pair.variants.empty() || !pair.variants.front().profile) return {};
   const VariantResult* after = compared_with_baseline(pair);
-  return after == nullptr ? std::string{} : profile_difference(*pair.variants.front().profile, *after->profile);
+  if (after == nullptr) return {};
+  const VariantResult& before = pair.variants.front();
+  return profile_difference(*before.profile, *after->profile, as_timed(before) && as_timed(*after));
 }
 
 }  // namespace aisp::evidence

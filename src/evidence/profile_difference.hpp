@@ -11,7 +11,7 @@ inline constexpr std::string_view no_profile = "no profile";
 
 // In plain words what changed from one profile to the other, what explains most time first: "40 launches became 1; idle fell from
 // 61 % to 3 %". Without a full stop.
-std::string profile_difference(const Profile& before, const Profile& after);
+std::string profile_difference(const Profile& before, const Profile& after, bool with_idle = true);
 
 // Of the baseline and the best optimized variant (the first with a profile where none may be claimed), or why there is none;
 // empty where no profile was asked for.

@@ -141,6 +141,15 @@ TEST(ProfileSentence, ComparesTheBaselineWithTheBest) {
             "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
 }
 
+TEST(ProfileSentence, IsSilentOfIdleTimeThatTheRecorderMade) {
+  PairResult pair = pair_with(timeline(1.0, 0.39, 40), timeline(0.4, 0.388, 1));
+  pair.variants[0].timing = Timing{.summary = {.median = 0.95}};
+  pair.variants[2].timing = Timing{.summary = {.median = 0.39}};
+  EXPECT_EQ(profile_sentence(pair), "40 launches became 1; idle fell from 61 % to 3 %");
+  pair.variants[0].timing->summary.median = 0.5;
+  EXPECT_EQ(profile_sentence(pair), "40 launches became 1");
+}
+
 TEST(ProfileSentence, SaysWhyThereIsNone) {
   PairResult pair;
   EXPECT_EQ(profile_sentence(pair), "");
