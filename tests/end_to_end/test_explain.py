@@ -4,7 +4,8 @@ import json
 import re
 import unittest
 
-from harness import SOURCE, EndToEnd
+from harness import AISP, SOURCE, EndToEnd
+from schemas import mistakes
 
 METHOD = (SOURCE / "docs/method.md").read_text()
 
@@ -14,6 +15,13 @@ class Explain(EndToEnd):
         finished = self.call("explain", "--json")
         self.assert_code(finished, 0)
         return json.loads(finished.out)
+
+    def test_answers_are_what_the_schema_says(self):
+        for arguments in ((), ("memory",), ("ch10:cluster",), ("ch03:lock_contention",)):
+            with self.subTest(arguments):
+                finished = self.call("explain", *arguments, "--json", program=AISP)
+                self.assert_code(finished, 0)
+                self.assertEqual(mistakes(json.loads(finished.out), "explain"), [])
 
     def test_checks_are_those_of_the_manual(self):
         table = METHOD[METHOD.index("| check | what it catches |"):].split("\n\n")[0]
