@@ -159,7 +159,7 @@ struct VariantResult {
 };
 
 struct StageRecord {     // the watchdog's record
-  std::string name;      // setup, verify, warmup, measurement, audit, counters, energy, reverify, profiling, teardown
+  std::string name;      // setup, verify, warmup, measurement, audit, energy, reverify, counters, profiling, teardown
   double started_s = 0;  // since the child started
   double elapsed_s = 0;
   double limit_s = 0;

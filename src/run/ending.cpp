@@ -122,10 +122,10 @@ void describe_exit(const Ending& ending, PairResult& result) {
                 fmt::format("its process crashed after its result ({})", signal_words(ending.exit.code)), see_log(ending));
 }
 
-// What was measured and verified before profiling began does not depend on how profiling ended.
-bool died_profiling(const Ending& ending) {
+// What was measured and verified before does not depend on how looking inside the variants ended.
+bool died_looking_inside(const Ending& ending) {
   return ending.report && !ending.report->is_final && ending.report->result.status == Status::passed &&
-         last_stage(ending) == "profiling" && ending.killed_for != KilledFor::interrupt;
+         (last_stage(ending) == "profiling" || last_stage(ending) == "counters") && ending.killed_for != KilledFor::interrupt;
 }
 
 void describe_lost_profile(const Ending& ending, PairResult& result) {
@@ -134,7 +134,8 @@ void describe_lost_profile(const Ending& ending, PairResult& result) {
     describe_timeout(ending, death);
   else describe_death(ending, death);
   result.complete = true;
-  result.warnings.push_back(fmt::format("{} of every variant: {}", evidence::no_profile, death.reason));
+  const std::string_view what = last_stage(ending) == "counters" ? "no counters" : evidence::no_profile;
+  result.warnings.push_back(fmt::format("{} of every variant: {}", what, death.reason));
 }
 
 void describe_surroundings(const Ending& ending, PairResult& result) {
@@ -161,7 +162,7 @@ void describe_surroundings(const Ending& ending, PairResult& result) {
 
 PairResult describe(Ending ending) {
   PairResult result = adopt_report(ending);
-  const bool lost_profile = died_profiling(ending);
+  const bool lost_profile = died_looking_inside(ending);
   const bool final = lost_profile || (ending.report && ending.report->is_final);
   if (!final) result.complete = false;
   if (lost_profile) describe_lost_profile(ending, result);

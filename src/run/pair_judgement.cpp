@@ -6,7 +6,6 @@
 #include "profile/activity.hpp"
 #include "run/assemble.hpp"
 #include "run/auditor.hpp"
-#include "run/counting.hpp"
 #include "run/inference.hpp"
 #include "run/pair_run.hpp"
 
@@ -85,15 +84,6 @@ void PairRun::audit() {
       problem(timed.result->name, "hidden_work", fmt::format("{} host functions were queued", run.host_functions),
               "set .host_callbacks where the CPU's part is the subject");
   }
-}
-
-void PairRun::count() {
-  if (request_.counters == CounterLevel::none || !session_->on_gpu() || result_.status != evidence::Status::passed) return;
-  send_partial();
-  stages_.begin("counters", request_.limits.counters);
-  const auto set = request_.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
-  const auto place = [&](std::string_view variant) -> evidence::VariantResult& { return result_of(variant); };
-  profile_counters(*session_, active(), set, request_.limits.counters, place, result_.lost);
 }
 
 }  // namespace aisp::run

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stage behind all others that looks inside the variants. Whatever goes wrong here costs the profile, never the result.
+// The stages behind all others that look inside the variants. Whatever goes wrong here costs what they would have shown, never
+// the result.
 #include <fmt/format.h>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "evidence/profile_difference.hpp"
 #include "profile/activity.hpp"
+#include "run/counting.hpp"
 #include "run/pair_run.hpp"
 #include "run/profiler.hpp"
 
@@ -17,11 +19,39 @@ void PairRun::watch_ranges(pair::Session& session) {
   session.launch().on_mark = profile::mark;
 }
 
-void PairRun::profile_variants() {
-  if (request_.profile == ProfileLevel::none || result_.status != evidence::Status::passed) return;
-  // The parent goes by this when the stage does not end.
+void PairRun::look_inside() {
+  if (result_.status != evidence::Status::passed) return;
+  if (request_.counters != CounterLevel::none && session_->on_gpu()) count();
+  if (request_.profile != ProfileLevel::none && session_) profile_variants();
+}
+
+// The parent goes by this when a stage that looks inside does not end.
+void PairRun::send_measured() {
   note_host_memory();
   send_partial();
+}
+
+void PairRun::count() {
+  send_measured();
+  stages_.begin("counters", request_.limits.counters);
+  const auto set = request_.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
+  const auto place = [&](std::string_view variant) -> evidence::VariantResult& { return result_of(variant); };
+  try {
+    profile_counters(*session_, active(), set, request_.limits.counters, place, result_.lost);
+  } catch (const std::exception& error) {
+    result_.lost.push_back(fmt::format("no counters: {}", error.what()));
+    abandon_session();
+  }
+}
+
+// The context may be poisoned: nothing on the GPU can be freed any more. What was measured is complete.
+void PairRun::abandon_session() {
+  [[maybe_unused]] const auto* leaked_session = session_.release();
+  [[maybe_unused]] const auto* leaked_stopwatch = stopwatch_.release();
+}
+
+void PairRun::profile_variants() {
+  send_measured();
   stages_.begin("profiling", request_.limits.profiling);
   std::string variant;
   try {
@@ -37,9 +67,7 @@ void PairRun::profile_variants() {
     }
   } catch (const CudaError& error) {
     no_profile(variant, error.what());
-    // The context may be poisoned, and what was measured is complete.
-    [[maybe_unused]] const auto* leaked_session = session_.release();
-    [[maybe_unused]] const auto* leaked_stopwatch = stopwatch_.release();
+    abandon_session();
   } catch (const std::exception& error) {
     no_profile(variant, error.what());
   } catch (...) {

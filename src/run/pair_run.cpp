@@ -86,7 +86,7 @@ void PairRun::run_stages() {
   if (!verify_all("verify", request_.seed)) return;
   account_memory();
   if (request_.verify_only) {
-    count();
+    look_inside();
     return tear_down();
   }
   send_partial();
@@ -98,11 +98,10 @@ void PairRun::run_stages() {
   audit();
   take_offset();
   judge();
-  count();
   measure_energy();
   stages_.begin("reverify", request_.limits.verify);
   if (!verify_all("reverify", random_bits(request_.seed, 0x5EED))) return;
-  profile_variants();
+  look_inside();
   tear_down();
 }
 

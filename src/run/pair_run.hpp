@@ -49,6 +49,9 @@ class PairRun {
   void check_floors();
   void audit();
   static void watch_ranges(pair::Session& session);
+  void look_inside();
+  void send_measured();
+  void abandon_session();
   void profile_variants();
   void profile_variant(const Variant& variant, Profiler* profiler);  // no profiler: a host pair
   void no_profile(const std::string& variant, const std::string& reason);

@@ -54,8 +54,8 @@ class Schemas(unittest.TestCase):
                 self.assertEqual(load(name)["$schema"], Draft202012Validator.META_SCHEMA["$schema"])
                 Draft202012Validator.check_schema(load(name))
 
-    def test_all_but_the_bare_array_say_their_version(self):
-        for name in set(NAMES) - {"targets"}:
+    def test_all_but_the_bare_arrays_say_their_version(self):
+        for name in set(NAMES) - {"targets", "explain"}:
             with self.subTest(name):
                 schema = load(name)
                 for part in (schema["$defs"]["header"],) if name == "results-log" else (schema,):

@@ -123,6 +123,13 @@ TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
   }
 }
 
+TEST_F(SupervisorTest, CountersThatHangCostNoResult) {
+  const Outcome outcome = run(result_line("partial") + "\necho '{\"stage\":\"counters\",\"limit_s\":0.2}' >&3\nsleep 60");
+  EXPECT_EQ(outcome.result.status, Status::passed);
+  EXPECT_THAT(outcome.result.warnings,
+              testing::ElementsAre(testing::StartsWith("no counters of every variant: counters took longer than its limit")));
+}
+
 TEST_F(SupervisorTest, ADeathBeforeProfilingStillCountsAsOne) {
   const Outcome outcome = run(result_line("partial") + "\necho '{\"stage\":\"reverify\",\"limit_s\":5}' >&3; exit 3");
   EXPECT_EQ(outcome.result.status, Status::crashed);
