@@ -10,6 +10,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/recording.hpp"
+#include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
 #include "report/console.hpp"
 #include "report/counters.hpp"
@@ -54,6 +55,9 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!expectations_dir.empty()) record_expectations(finished.suite, finished.manifest, expectations_dir);
   if (finished.suite.interrupted) note(fmt::format("aisp: interrupted; continue with --resume {}", where));
   if (finished.out_of_time) note(fmt::format("aisp: the suite's time was up; continue with --resume {}", where));
+  if (task.configuration.deep && finished.status == Exit::good && evidence::nothing_counted(finished.suite))
+    throw Error{Exit::unfit,
+                "verify --deep: the counters of no pair could be read, so no declared cost was compared; the reports say why"};
   return gate ? run_gate(task, finished, *gate, display, paint, json_only) : finished.status;
 }
 

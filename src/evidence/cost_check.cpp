@@ -126,4 +126,15 @@ void judge_cost(PairResult& pair) {
   }
 }
 
+bool nothing_counted(const SuiteResult& suite) {
+  const auto counted = [](const VariantResult& variant) { return variant.counters.has_value(); };
+  bool any_passed = false;
+  for (const PairResult& pair : suite.pairs) {
+    if (pair.device != "gpu" || pair.status != Status::passed) continue;
+    if (std::any_of(pair.variants.begin(), pair.variants.end(), counted)) return false;
+    any_passed = true;
+  }
+  return any_passed;
+}
+
 }  // namespace aisp::evidence

@@ -32,11 +32,13 @@ inline constexpr double cost_tolerance = 0.10;
 // counts.
 // - Bytes more than 10 % below the declaration: the declaration has bytes that need not move, and floors are too high.
 // - Bytes more than 10 % above, where the pair is bound by memory and the declared bytes are more than L2 holds: no variant comes
-// near
-//   what was declared, so either the declaration lacks bytes or no variant is good.
+//   near what was declared, so either the declaration lacks bytes or no variant is good.
 // - FLOPs more than 10 % below likewise; more are allowed, because padding and recomputation are a variant's own business.
 // Where a tool did not drain L2 at the end, up to its size may not have been written yet, and counts as written for the first.
 CostCheck check_cost(const PairResult& pair);
+
+// Pairs on a GPU passed, and of none of them a counter could be read: nothing was held against anything.
+bool nothing_counted(const SuiteResult& suite);
 // Fails a pair that passed where its check has faults.
 void judge_cost(PairResult& pair);
 

@@ -116,5 +116,17 @@ TEST(CostCheck, FailsThePairWithBothNumbers) {
   EXPECT_EQ(off.problems.front().check, "declared_cost");
 }
 
+TEST(CostCheck, TellsARunThatCountedNothing) {
+  SuiteResult suite;
+  EXPECT_FALSE(nothing_counted(suite)) << "no pair on a GPU was asked about";
+  suite.pairs = {pair({VariantResult{}})};
+  EXPECT_TRUE(nothing_counted(suite));
+  suite.pairs.push_back(pair({variant("tiled", 1e9, 0.5e9, 0.5e9)}));
+  EXPECT_FALSE(nothing_counted(suite));
+  suite.pairs = {pair({VariantResult{}})};
+  suite.pairs.front().device = "host";
+  EXPECT_FALSE(nothing_counted(suite));
+}
+
 }  // namespace
 }  // namespace aisp::evidence
