@@ -59,9 +59,12 @@ Change change_of(const Range& before, const Range& after, Direction better, doub
   const bool without_intervals = before.low == before.high && after.low == after.high;
   // No interval knows how much processes differ.
   const double at_stake = (1 + (without_intervals ? 0 : smallest_change)) / (1 + threshold);
-  const double least = gain.low / base.high, most = gain.high / base.low;
-  if (most < 1 && value * (1 + smallest_change) <= 1) return least <= at_stake ? Change::worse : Change::slightly_worse;
-  if (least > 1 && value >= 1 + smallest_change) return most * at_stake >= 1 ? Change::better : Change::slightly_better;
+  // The interval of what was before says whether there is a change. It does not count again in how large the change may be.
+  const double least = higher ? after.low / before.value : before.value / after.high;
+  const double most = higher ? after.high / before.value : before.value / after.low;
+  const bool below = gain.high < base.low, above = gain.low > base.high;
+  if (below && value * (1 + smallest_change) <= 1) return least <= at_stake ? Change::worse : Change::slightly_worse;
+  if (above && value >= 1 + smallest_change) return most * at_stake >= 1 ? Change::better : Change::slightly_better;
   return Change::same;
 }
 

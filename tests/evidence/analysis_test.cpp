@@ -234,6 +234,9 @@ TEST(Ranges, DirectionDecidesWhatIsWorse) {
   EXPECT_EQ(change_of(low, {10.1, 10, 10.2}, Direction::lower, 0), Change::same) << "intervals overlap";
   EXPECT_EQ(change_of({10, 10, 10}, {10.05, 10.05, 10.05}, Direction::lower, 0), Change::same) << "less than processes differ";
   EXPECT_EQ(change_of({0, 0, 0}, {8, 8, 8}, Direction::lower, 0.05), Change::worse);
+  // Recorded runs differ by 2 %: to be 2 % below the middle of them is not to have lost 5 %.
+  EXPECT_EQ(change_of({95.5, 94.6, 97.4}, {93.5, 93.0, 93.9}, Direction::higher, 0.05), Change::slightly_worse);
+  EXPECT_EQ(change_of({95.5, 94.6, 97.4}, {90.7, 90.2, 91.2}, Direction::higher, 0.05), Change::worse) << "the threshold itself";
   EXPECT_EQ(change_of({0, 0, 0}, {0, 0, 0}, Direction::lower, 0.05), Change::same);
 }
 
