@@ -16,6 +16,8 @@ namespace aisp::ch10 {
 namespace {
 
 using namespace fp8_gemm;
+using multicast_gemm::InTensorCores, multicast_gemm::Scaled;
+constexpr int band = 16;  // rows of tiles
 
 class Fp8Matmul final : public Workload {
  public:
@@ -29,13 +31,14 @@ class Fp8Matmul final : public Workload {
         y_{setup.output<bf16>(m_ * n_, {.name = "y"})},
         wide_x_{setup.scratch<bf16>(m_ * k_, {.name = "widened x"})},
         wide_w_{setup.scratch<bf16>(n_ * k_, {.name = "widened w"})},
-        x_map_{operand_map(x_.get(), m_, k_, Ring::tile_m)},
-        w_map_{operand_map(w_.get(), n_, k_, Ring::tile_n)},
-        wide_x_map_{operand_map(wide_x_.get(), m_, k_, Ring::tile_m)},
-        wide_w_map_{operand_map(wide_w_.get(), n_, k_, Ring::tile_n)} {
-    allow_shared<InTensorCores<bf16>>();
-    allow_shared<InTensorCores<e4m3>>();
-    allow_shared<Promoted>();
+        x_map_{operand_map(x_.get(), m_, k_, multicast_gemm::tile_m)},
+        w_map_{operand_map(w_.get(), n_, k_, 128)},
+        wide_x_map_{operand_map(wide_x_.get(), m_, k_, multicast_gemm::tile_m)},
+        wide_w_map_{operand_map(wide_w_.get(), n_, k_, 128)},
+        y_map_{multicast_gemm::c_map(y_, m_, n_)} {
+    allow_shared<bf16, InTensorCores>();
+    allow_shared<e4m3, InTensorCores>();
+    allow_shared<e4m3, Promoted>();
   }
 
   Cost cost() const override {
@@ -51,14 +54,14 @@ class Fp8Matmul final : public Workload {
   }
 
   void widen_to_bf16(Launch& launch) {
-    widen_kernel<<<blocks_ * 8, 256, 0, launch.stream>>>(
+    widen_kernel<<<multicast_gemm::multiprocessors() * 8, 256, 0, launch.stream>>>(
         reinterpret_cast<const uint4*>(x_.get()), reinterpret_cast<uint4*>(wide_x_.get()), x_.bytes() / sizeof(uint4),
         reinterpret_cast<const uint4*>(w_.get()), reinterpret_cast<uint4*>(wide_w_.get()), w_.bytes() / sizeof(uint4));
     check(cudaGetLastError());
-    multiply<InTensorCores<bf16>>(launch, wide_x_map_, wide_w_map_);
+    multiply<bf16, InTensorCores>(launch, wide_x_map_, wide_w_map_);
   }
-  void fp8_fast_accumulate(Launch& launch) { multiply<InTensorCores<e4m3>>(launch, x_map_, w_map_); }
-  void fp8_promoted(Launch& launch) { multiply<Promoted>(launch, x_map_, w_map_); }
+  void fp8_fast_accumulate(Launch& launch) { multiply<e4m3, InTensorCores>(launch, x_map_, w_map_); }
+  void fp8_promoted(Launch& launch) { multiply<e4m3, Promoted>(launch, x_map_, w_map_); }
 
   void plan_cublaslt(Launch&) {
     if (!library_) library_ = std::make_unique<CublasLt>();
@@ -73,25 +76,21 @@ class Fp8Matmul final : public Workload {
   void cublaslt(Launch& launch) { plan_->run(launch.stream, x_, w_, y_, x_scale * w_scale); }
 
  private:
-  template <class How>
+  template <class Element, class Products>
   static void allow_shared() {
-    check(cudaFuncSetAttribute(product_kernel<How>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Ring)));
+    multicast_gemm::allow_shared_memory<Ring<Element>, Store, Products, Scaled>();
   }
-  template <class How>
+  template <class Element, class Products>
   void multiply(Launch& launch, const CUtensorMap& x, const CUtensorMap& w) {
-    const Tiles tiles{static_cast<int>(m_) / Ring::tile_m, static_cast<int>(n_) / Ring::tile_n};
-    const unsigned blocks = std::min(blocks_, static_cast<unsigned>(tiles.rows * tiles.columns));
-    product_kernel<How><<<blocks, threads, sizeof(Ring), launch.stream>>>(
-        x, w, y_, static_cast<int>(k_ * sizeof(typename How::Element) / row_bytes), tiles, x_scale * w_scale);
-    check(cudaGetLastError());
+    multicast_gemm::launch_multicast<Ring<Element>, Store, Products>(launch.stream, x, w, y_map_, y_, m_, n_, k_, band,
+                                                                     Scaled{x_scale * w_scale});
   }
 
   std::size_t m_, n_, k_;
   Input<e4m3> x_, w_;  // x[m][k], w[n][k]
   Output<bf16> y_;
   Scratch<bf16> wide_x_, wide_w_;
-  CUtensorMap x_map_, w_map_, wide_x_map_, wide_w_map_;
-  unsigned blocks_ = multiprocessors();
+  CUtensorMap x_map_, w_map_, wide_x_map_, wide_w_map_, y_map_;
   std::unique_ptr<CublasLt> library_;
   std::unique_ptr<MatmulPlan> plan_;
 };
