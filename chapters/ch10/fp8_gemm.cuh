@@ -4,6 +4,8 @@
 #pragma once
 #include "multicast_gemm.cuh"
 
+#include <aisp/device/wgmma_e4m3_n192.cuh>
+
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
@@ -36,9 +38,9 @@ struct AlongK {
 
   template <int count>
   static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
-    static_assert(count == 64 || count == 128);
+    static_assert(count == 128 || (count == 96 && sizeof(Element) == 1));
     if constexpr (sizeof(Element) == 2) device::wgmma_m64n256k16(sums, a, b, add);
-    else if constexpr (count == 64) device::wgmma_m64n128k32_e4m3(sums, a, b, add);
+    else if constexpr (count == 96) device::wgmma_m64n192k32_e4m3(sums, a, b, add);
     else device::wgmma_m64n256k32_e4m3(sums, a, b, add);
   }
 };
@@ -47,34 +49,29 @@ template <class Element>
 using Ring = wgmma_gemm::Ring<multicast_gemm::tile_m, 256, 4, AlongK<Element>>;
 using Store = multicast_gemm::TmaStore<2>;
 
-// Each stage's sums are added to others in fp32. The tile's columns are taken in two halves, so that 128 + 64 registers of sums
-// suffice; while a warpgroup adds, the other's products keep the tensor cores busy.
+// Each stage's sums are added to others in fp32. Tiles are 192 columns wide, so that a thread's registers hold 96 sums of both
+// kinds; while a warpgroup adds, the other's products keep the tensor cores busy.
+using PromotedRing = wgmma_gemm::Ring<multicast_gemm::tile_m, 192, 4, AlongK<e4m3>>;
+using PromotedStore = multicast_gemm::TmaStore<3>;
+
 struct Promoted {
   template <class R, class Free>
   static __device__ __forceinline__ void multiply(R& ring, Cursor<R>& at, int first_row, int steps, float (&sums)[R::tile_n / 2],
                                                   const Free& free) {
-    constexpr int half = R::tile_n / 2;
 #pragma unroll
     for (float& sum : sums) sum = 0;
     for (int step = 0; step < steps; ++step) {
+      float stage_sums[R::tile_n / 2];
       device::barrier_wait(&ring.full[at.stage], at.phase);
-      const std::uint64_t a = device::operand(ring.a[at.stage] + first_row * R::tile_k);
+      device::wgmma_touch(stage_sums);
+      device::wgmma_fence();
+      wgmma_gemm::multiply_stage(ring, at.stage, first_row, stage_sums, false);
+      device::wgmma_commit();
+      device::wgmma_wait<0>();
+      device::wgmma_touch(stage_sums);
+      free(at.stage);
 #pragma unroll
-      for (int left = 0; left < R::tile_n; left += half) {
-        const std::uint64_t b = device::operand(ring.b[at.stage] + left * R::tile_k);
-        float part[half / 2];
-        device::wgmma_touch(part);
-        device::wgmma_fence();
-#pragma unroll
-        for (unsigned i = 0; i < 4; ++i)
-          R::Operands::multiply(part, device::advance(a, i * 32), device::advance(b, i * 32), i > 0);
-        device::wgmma_commit();
-        device::wgmma_wait<0>();
-        device::wgmma_touch(part);
-        if (left > 0) free(at.stage);
-#pragma unroll
-        for (int i = 0; i < half / 2; ++i) sums[left / 2 + i] += part[i];
-      }
+      for (int i = 0; i < R::tile_n / 2; ++i) sums[i] += stage_sums[i];
       at.next();
     }
   }

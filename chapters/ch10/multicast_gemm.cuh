@@ -57,8 +57,12 @@ __global__ __launch_bounds__(threads, 1) void multicast_kernel(const __grid_cons
                                                                TileOrder order, Finish finish) {
   extern __shared__ __align__(1024) unsigned char memory[];
   R& ring = *reinterpret_cast<R*>(memory);
-  if (threadIdx.x == 0) ring.init(2 * ranks);
-  device::cluster_sync();
+  if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&a, &half_b, &c_boxes}) device::prefetch_tensor_map(map);
+    ring.init(2 * ranks);
+  }
+  device::cluster_arrive_relaxed();  // initialising has released the barriers
+  device::cluster_wait();
 
   Cursor<R> at;
   const unsigned rank = device::cluster_rank();

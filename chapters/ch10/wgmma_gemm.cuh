@@ -50,6 +50,7 @@ struct RowMajorB {
 
   template <int count>
   static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
+    static_assert(count == 32 || count == 64 || count == 128);
     using device::Major;
     if constexpr (count == 32) device::wgmma_m64n64k16<Major::k, Major::mn>(sums, a, b, add);
     if constexpr (count == 64) device::wgmma_m64n128k16<Major::k, Major::mn>(sums, a, b, add);
