@@ -10,7 +10,7 @@ namespace aisp::ch10 {
 namespace {
 
 using namespace multicast_gemm;
-constexpr int band = 8;  // rows of tiles
+constexpr int band = 16;  // rows of tiles
 
 using Narrow = wgmma_gemm::Ring<tile_m, 128, 6>;
 using Wide = wgmma_gemm::Ring<tile_m, 256, 4>;
@@ -41,7 +41,7 @@ class ClusterMulticast final : public GemmWorkload {
  private:
   template <class R, class Store>
   void multicast(Launch& launch, const CUtensorMap& half_b) {
-    launch_multicast<R, Store>(launch.stream, a_map_, half_b, c_map_, c_, m_, n_, k_, band);
+    launch_multicast<R, Store>(launch.stream, {a_map_, half_b, c_map_, c_, m_, n_, k_, band});
   }
 
   CUtensorMap a_map_, b_64_, b_128_, c_map_;  // b_64_: boxes of 64 columns of B; b_128_: of 128

@@ -9,7 +9,6 @@
 #include <cuda_fp8.h>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
-#include <algorithm>
 #include <memory>
 
 namespace aisp::ch10 {
@@ -30,16 +29,15 @@ class Fp8Matmul final : public Workload {
         y_{setup.output<bf16>(m_ * n_, {.name = "y"})},
         wide_x_{setup.scratch<bf16>(m_ * k_, {.name = "widened x"})},
         wide_w_{setup.scratch<bf16>(n_ * k_, {.name = "widened w"})},
-        x_map_{operand_map(x_.get(), m_, k_, multicast_gemm::tile_m)},
-        w_map_{operand_map(w_.get(), n_, k_, Ring<e4m3>::tile_n / 2)},
-        narrow_w_map_{operand_map(w_.get(), n_, k_, PromotedRing::tile_n / 2)},
-        wide_x_map_{operand_map(wide_x_.get(), m_, k_, multicast_gemm::tile_m)},
-        wide_w_map_{operand_map(wide_w_.get(), n_, k_, Ring<bf16>::tile_n / 2)},
+        x_map_{operand_map(x_.get(), m_, k_, Ring::tile_m)},
+        half_w_map_{operand_map(w_.get(), n_, k_, Ring::tile_n / 2)},
+        wide_x_map_{operand_map(wide_x_.get(), m_, k_, WideRing::tile_m)},
+        half_wide_w_map_{operand_map(wide_w_.get(), n_, k_, WideRing::tile_n / 2)},
         y_map_{multicast_gemm::c_map(y_, m_, n_)} {
     using multicast_gemm::allow_shared_memory;
-    allow_shared_memory<Ring<bf16>, Store, InTensorCores, Scaled>();
-    allow_shared_memory<Ring<e4m3>, Store, InTensorCores, Scaled>();
-    allow_shared_memory<PromotedRing, PromotedStore, Promoted, Scaled>();
+    allow_shared_memory<WideRing, WideStore, InTensorCores, Scaled>();
+    allow_shared_memory<Ring, Store, InTensorCores, Scaled>();
+    allow_shared_memory<Ring, Store, Promoted, Scaled>();
   }
 
   Cost cost() const override {
@@ -59,10 +57,10 @@ class Fp8Matmul final : public Workload {
         reinterpret_cast<const uint4*>(x_.get()), reinterpret_cast<uint4*>(wide_x_.get()), x_.bytes() / sizeof(uint4),
         reinterpret_cast<const uint4*>(w_.get()), reinterpret_cast<uint4*>(wide_w_.get()), w_.bytes() / sizeof(uint4));
     check(cudaGetLastError());
-    multiply<Ring<bf16>, Store>(launch, wide_x_map_, wide_w_map_);
+    multiply<WideRing, WideStore, InTensorCores>(launch, wide_x_map_, half_wide_w_map_);
   }
-  void fp8_fast_accumulate(Launch& launch) { multiply<Ring<e4m3>, Store>(launch, x_map_, w_map_); }
-  void fp8_promoted(Launch& launch) { multiply<PromotedRing, PromotedStore, Promoted>(launch, x_map_, narrow_w_map_); }
+  void fp8_fast_accumulate(Launch& launch) { multiply<Ring, Store, InTensorCores>(launch, x_map_, half_w_map_); }
+  void fp8_promoted(Launch& launch) { multiply<Ring, Store, Promoted>(launch, x_map_, half_w_map_); }
 
   void plan_cublaslt(Launch&) {
     if (!library_) library_ = std::make_unique<CublasLt>();
@@ -77,17 +75,17 @@ class Fp8Matmul final : public Workload {
   void cublaslt(Launch& launch) { plan_->run(launch.stream, x_, w_, y_, x_scale * w_scale); }
 
  private:
-  template <class R, class To, class Products = InTensorCores>
-  void multiply(Launch& launch, const CUtensorMap& x, const CUtensorMap& half_w, int band = 16) {
-    multicast_gemm::launch_multicast<R, To, Products>(launch.stream, x, half_w, y_map_, y_, m_, n_, k_, band,
-                                                      Scaled{x_scale * w_scale});
+  template <class R, class Store, class Products>
+  void multiply(Launch& launch, const CUtensorMap& x, const CUtensorMap& half_w) {
+    multicast_gemm::launch_multicast<R, Store, Products>(launch.stream, {x, half_w, y_map_, y_, m_, n_, k_, band},
+                                                         Scaled{x_scale * w_scale});
   }
 
   std::size_t m_, n_, k_;
   Input<e4m3> x_, w_;  // x[m][k], w[n][k]
   Output<bf16> y_;
   Scratch<bf16> wide_x_, wide_w_;
-  CUtensorMap x_map_, w_map_, narrow_w_map_, wide_x_map_, wide_w_map_, y_map_;
+  CUtensorMap x_map_, half_w_map_, wide_x_map_, half_wide_w_map_, y_map_;
   std::unique_ptr<CublasLt> library_;
   std::unique_ptr<MatmulPlan> plan_;
 };

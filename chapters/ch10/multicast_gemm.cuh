@@ -102,11 +102,17 @@ void allow_shared_memory() {
                              shared_bytes<R, Store>));
 }
 
-// `half_b`: boxes of half a tile's columns. `band`: rows of tiles, as TileOrder has them.
+struct Product {
+  const CUtensorMap &a, &half_b, &c_boxes;  // half_b: boxes of half a tile's columns
+  bf16* c;
+  std::size_t m, n, k;
+  int band;  // rows of tiles, as TileOrder has them
+};
+
 template <class R, class Store, class Products = InTensorCores, class Finish = Unchanged>
-void launch_multicast(cudaStream_t stream, const CUtensorMap& a, const CUtensorMap& half_b, const CUtensorMap& c_boxes, bf16* c,
-                      std::size_t m, std::size_t n, std::size_t k, int band, const Finish& finish = {}) {
-  const TileOrder order{m, n, tile_m * static_cast<int>(ranks), R::tile_n, band / static_cast<int>(ranks)};
+void launch_multicast(cudaStream_t stream, const Product& product, const Finish& finish = {}) {
+  const TileOrder order{product.m, product.n, tile_m * static_cast<int>(ranks), R::tile_n,
+                        product.band / static_cast<int>(ranks)};
   const unsigned clusters = std::min(static_cast<unsigned>(order.count()), multiprocessors() / ranks);
   cudaLaunchAttribute cluster{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
   const cudaLaunchConfig_t config{.gridDim = clusters * ranks,
@@ -115,8 +121,8 @@ void launch_multicast(cudaStream_t stream, const CUtensorMap& a, const CUtensorM
                                   .stream = stream,
                                   .attrs = &cluster,
                                   .numAttrs = 1};
-  check(cudaLaunchKernelEx(&config, multicast_kernel<R, Store, Products, Finish>, a, half_b, c_boxes, c, static_cast<int>(n),
-                           static_cast<int>(k), order, finish));
+  check(cudaLaunchKernelEx(&config, multicast_kernel<R, Store, Products, Finish>, product.a, product.half_b, product.c_boxes,
+                           product.c, static_cast<int>(product.n), static_cast<int>(product.k), order, finish));
 }
 
 }  // namespace aisp::ch10::multicast_gemm
