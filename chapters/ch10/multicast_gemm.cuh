@@ -51,10 +51,10 @@ struct Scaled {
 // A cluster computes two tiles, one above the other: `order` counts such pairs. A stage is given back to both blocks, by one
 // thread each; they have only read it, so there is nothing to release.
 template <class R, class Store, class Products, class Finish>
-__global__ __launch_bounds__(threads, 1) void multicast_kernel(const __grid_constant__ CUtensorMap a,
-                                                               const __grid_constant__ CUtensorMap half_b,
-                                                               const __grid_constant__ CUtensorMap c_boxes, bf16* c, int n, int k,
-                                                               TileOrder order, Finish finish) {
+static __global__ __launch_bounds__(threads, 1) void multicast_kernel(const __grid_constant__ CUtensorMap a,
+                                                                      const __grid_constant__ CUtensorMap half_b,
+                                                                      const __grid_constant__ CUtensorMap c_boxes, bf16* c, int n,
+                                                                      int k, TileOrder order, Finish finish) {
   extern __shared__ __align__(1024) unsigned char memory[];
   R& ring = *reinterpret_cast<R*>(memory);
   if (threadIdx.x == 0) {
