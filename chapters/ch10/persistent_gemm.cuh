@@ -25,7 +25,8 @@ inline unsigned multiprocessors() {
   return static_cast<unsigned>(count);
 }
 
-// Tiles in bands of `band` rows, each walked column by column; a band of one row is row-major order.
+// Tiles in bands of `band` rows, each walked column by column; a band of one row is row-major order. The last ones may reach
+// beyond the matrix.
 struct TileOrder {
   struct Place {
     int row, column;
@@ -33,7 +34,9 @@ struct TileOrder {
   int rows, columns, band;
 
   TileOrder(std::size_t m, std::size_t n, int tile_rows, int tile_columns, int band_rows)
-      : rows{static_cast<int>(m) / tile_rows}, columns{static_cast<int>(n) / tile_columns}, band{band_rows} {}
+      : rows{(static_cast<int>(m) + tile_rows - 1) / tile_rows},
+        columns{(static_cast<int>(n) + tile_columns - 1) / tile_columns},
+        band{band_rows} {}
 
   __host__ __device__ int count() const { return rows * columns; }
   __device__ Place operator[](int tile) const {
@@ -94,6 +97,7 @@ struct TmaStore {
   template <int count>
   static __device__ __forceinline__ void put(const float (&sums)[count], unsigned char* staging, const CUtensorMap& c_boxes,
                                              const Target& to) {
+    static_assert(count / 32 % buffers == 0);  // so that a tile begins with the place that was filled first
     const bool leader = device::lane_index() == 0;
 #pragma unroll
     for (int box = 0; box < count / 32; ++box) {
@@ -124,7 +128,10 @@ static __global__ __launch_bounds__(threads, 1) void persistent_kernel(const __g
                                                                        int n, int k, TileOrder order) {
   extern __shared__ __align__(1024) unsigned char memory[];
   R& ring = *reinterpret_cast<R*>(memory);
-  if (threadIdx.x == 0) ring.init(2);
+  if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&a, &b, &c_boxes}) device::prefetch_tensor_map(map);
+    ring.init(2);
+  }
   __syncthreads();
 
   Cursor<R> at;

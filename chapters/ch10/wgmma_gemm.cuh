@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a GEMM on TMA and wgmma that the rungs of this chapter's ladder share: a ring of stages, the loop that fills it,
 // the loop that multiplies, and the plainest epilogue. Each rung puts them together in its own kernel. C[m][n] = A[m][k] B[k][n],
-// row-major, bf16.
+// row-major, bf16; fp8_matmul's operands both lie along K.
 #pragma once
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>
@@ -32,14 +32,42 @@ inline CUtensorMap b_map(const bf16* b, std::size_t k, std::size_t n, unsigned t
   return tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, b, sizes, strides, box);
 }
 
+// What a ring holds besides A, which always lies along K, in rows of 128 bytes: the type of both operands, and how B lies. Here:
+// B[k][n] in bf16.
+struct RowMajorB {
+  using Element = bf16;
+  static constexpr int tile_k = wgmma_gemm::tile_k;
+
+  static __device__ __forceinline__ void load_b(void* to, const CUtensorMap* b, int n, int k, std::uint64_t* full) {
+    device::tensor_load_3d(to, b, 0, k, n / 64, full);
+  }
+  static __device__ __forceinline__ void load_b_multicast(void* to, const CUtensorMap* b, int n, int k, std::uint64_t* full,
+                                                          std::uint16_t blocks) {
+    device::tensor_load_3d_multicast(to, b, 0, k, n / 64, full, blocks);
+  }
+  static __device__ __forceinline__ std::uint64_t b_operand(const Element* b) { return device::operand(b, 1024, tile_k * 128); }
+  static constexpr unsigned b_step_bytes = 16 * 128;
+
+  template <int count>
+  static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
+    static_assert(count == 32 || count == 64 || count == 128);
+    using device::Major;
+    if constexpr (count == 32) device::wgmma_m64n64k16<Major::k, Major::mn>(sums, a, b, add);
+    if constexpr (count == 64) device::wgmma_m64n128k16<Major::k, Major::mn>(sums, a, b, add);
+    if constexpr (count == 128) device::wgmma_m64n256k16<Major::k, Major::mn>(sums, a, b, add);
+  }
+};
+
 // In dynamic shared memory, aligned to 1024 bytes. full[s]: the bytes of stage s have come; empty[s]: its readers are done with
 // it.
-template <int tile_m_, int tile_n_, int stages_>
+template <int tile_m_, int tile_n_, int stages_, class Operands_ = RowMajorB>
 struct Ring {
-  static constexpr int tile_m = tile_m_, tile_n = tile_n_, stages = stages_;
-  static constexpr unsigned stage_bytes = (tile_m + tile_n) * tile_k * sizeof(bf16);
-  alignas(1024) bf16 a[stages][tile_m * tile_k];
-  alignas(1024) bf16 b[stages][tile_k * tile_n];
+  using Operands = Operands_;
+  using Element = typename Operands::Element;
+  static constexpr int tile_m = tile_m_, tile_n = tile_n_, tile_k = Operands::tile_k, stages = stages_;
+  static constexpr unsigned stage_bytes = (tile_m + tile_n) * tile_k * sizeof(Element);
+  alignas(1024) Element a[stages][tile_m * tile_k];
+  alignas(1024) Element b[stages][tile_k * tile_n];
   std::uint64_t full[stages], empty[stages];
 
   // By one thread, before a __syncthreads (or cluster barrier). `readers`: arrivals that free a stage.
@@ -72,30 +100,25 @@ __device__ __forceinline__ void load_stage(R& ring, Cursor<R>& at, const CUtenso
   device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);
   device::barrier_arrive_expect(&ring.full[at.stage], R::stage_bytes);
   device::tensor_load_2d(ring.a[at.stage], a, k, m, &ring.full[at.stage]);
-  device::tensor_load_3d(ring.b[at.stage], b, 0, k, n / 64, &ring.full[at.stage]);
+  R::Operands::load_b(ring.b[at.stage], b, n, k, &ring.full[at.stage]);
   at.next();
 }
 
-// Queues the products of one stage: rows `first_row` to + 63 of the tile with all columns of it.
+// Queues the products of one stage, 32 bytes of K each: rows `first_row` to + 63 of the tile with all columns of it.
 template <class R>
 __device__ __forceinline__ void multiply_stage(R& ring, int stage, int first_row, float (&sums)[R::tile_n / 2], bool add) {
-  const std::uint64_t a = device::operand(ring.a[stage] + first_row * tile_k);
-  const std::uint64_t b = device::operand(ring.b[stage], 1024, tile_k * 128);
-  using device::Major;
+  using Operands = typename R::Operands;
+  const std::uint64_t a = device::operand(ring.a[stage] + first_row * R::tile_k), b = Operands::b_operand(ring.b[stage]);
 #pragma unroll
-  for (int step = 0; step < tile_k / 16; ++step) {
-    const std::uint64_t a_step = device::advance(a, step * 32), b_step = device::advance(b, step * 16 * 128);
-    if constexpr (R::tile_n == 64) device::wgmma_m64n64k16<Major::k, Major::mn>(sums, a_step, b_step, add || step > 0);
-    if constexpr (R::tile_n == 128) device::wgmma_m64n128k16<Major::k, Major::mn>(sums, a_step, b_step, add || step > 0);
-    if constexpr (R::tile_n == 256) device::wgmma_m64n256k16<Major::k, Major::mn>(sums, a_step, b_step, add || step > 0);
-  }
+  for (unsigned step = 0; step < 4; ++step)
+    Operands::multiply(sums, device::advance(a, step * 32), device::advance(b, step * Operands::b_step_bytes), add || step > 0);
 }
 
-// One tile by one consumer warpgroup: `steps` stages, one group of products kept in flight; a stage is given back, by one arrival
-// of the warpgroup, when the products of the next have been queued.
-template <class R>
-__device__ __forceinline__ void multiply_tile(R& ring, Cursor<R>& at, int first_row, int steps, float (&sums)[R::tile_n / 2]) {
-  const bool leader = threadIdx.x % warpgroup_threads == 0;
+// One tile by one consumer warpgroup: `steps` stages, one group of products kept in flight; a stage is given back, by
+// `free(stage)`, when the products of the next have been queued.
+template <class R, class Free>
+__device__ __forceinline__ void multiply_tile(R& ring, Cursor<R>& at, int first_row, int steps, float (&sums)[R::tile_n / 2],
+                                              const Free& free) {
   int previous = -1;
   for (int step = 0; step < steps; ++step) {
     device::barrier_wait(&ring.full[at.stage], at.phase);
@@ -104,13 +127,22 @@ __device__ __forceinline__ void multiply_tile(R& ring, Cursor<R>& at, int first_
     multiply_stage(ring, at.stage, first_row, sums, step > 0);
     device::wgmma_commit();
     device::wgmma_wait<1>();
-    if (leader && previous >= 0) device::barrier_arrive(&ring.empty[previous]);
+    if (previous >= 0) free(previous);
     previous = at.stage;
     at.next();
   }
   device::wgmma_wait<0>();
   device::wgmma_touch(sums);
-  if (leader) device::barrier_arrive(&ring.empty[previous]);
+  free(previous);
+}
+
+// The same where only this block has the stage: one arrival of the warpgroup gives it back.
+template <class R>
+__device__ __forceinline__ void multiply_tile(R& ring, Cursor<R>& at, int first_row, int steps, float (&sums)[R::tile_n / 2]) {
+  const bool leader = threadIdx.x % warpgroup_threads == 0;
+  multiply_tile(ring, at, first_row, steps, sums, [&ring, leader](int stage) {
+    if (leader) device::barrier_arrive(&ring.empty[stage]);
+  });
 }
 
 // A warpgroup's 64 x tile_n sums from registers straight to global memory, rounded once: 4 bytes a thread, 16 bytes a row of

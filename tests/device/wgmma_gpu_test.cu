@@ -6,6 +6,7 @@
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/device/wgmma.cuh>
+#include <aisp/device/wgmma_e4m3_n192.cuh>
 #include <aisp/tensor_map.hpp>
 
 #include <cuda_bf16.h>
@@ -99,6 +100,7 @@ __global__ void product_e4m3(const __grid_constant__ CUtensorMap a, const __grid
     const std::uint64_t left = device::advance(device::operand(shared.a), step * 32);
     const std::uint64_t right = device::advance(device::operand(shared.b), step * 32);
     if constexpr (n == 128) device::wgmma_m64n128k32_e4m3(d, left, right, step > 0);
+    if constexpr (n == 192) device::wgmma_m64n192k32_e4m3(d, left, right, step > 0);
     if constexpr (n == 256) device::wgmma_m64n256k32_e4m3(d, left, right, step > 0);
   }
   device::wgmma_commit();
@@ -221,6 +223,7 @@ TEST_F(Wgmma, TakesAFromRegisters) {
 
 TEST_F(Wgmma, MultipliesE4m3) {
   check_e4m3<128>();
+  check_e4m3<192>();
   check_e4m3<256>();
 }
 
