@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/energy_counter.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace aisp::measure {
+namespace {
+
+// After an update the next is a step away, and looks in between would only disturb.
+constexpr double quiet_part = 0.8;  // of a step
+constexpr double between_looks_s = 0.001;
+
+}  // namespace
+
+EnergyCounter::EnergyCounter(std::function<std::optional<std::uint64_t>()> read_mj, std::function<double()> now_s)
+    : read_mj_{std::move(read_mj)}, now_s_{std::move(now_s)}, thread_{[this] { watch(); }} {}
+
+EnergyCounter::~EnergyCounter() {
+  {
+    const std::lock_guard lock{mutex_};
+    ends_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+std::optional<CounterUpdate> EnergyCounter::last_update() const {
+  const std::lock_guard lock{mutex_};
+  return update_;
+}
+
+bool EnergyCounter::pause(double seconds) {
+  std::unique_lock lock{mutex_};
+  return !wake_.wait_for(lock, std::chrono::duration<double>{seconds}, [this] { return ends_; });
+}
+
+void EnergyCounter::watch() {
+  std::optional<std::uint64_t> before_mj;
+  double before_s = 0;
+  double pause_s = between_looks_s;
+  do {
+    const double start_s = now_s_();
+    const std::optional<std::uint64_t> value_mj = read_mj_();
+    if (!value_mj) return;
+    pause_s = between_looks_s;
+    if (before_mj && *value_mj != *before_mj) {
+      const double at_s = (before_s + now_s_()) / 2;
+      const std::lock_guard lock{mutex_};
+      if (update_) pause_s = quiet_part * (at_s - update_->at_s);
+      update_ = {*value_mj, at_s};
+    }
+    before_mj = value_mj;
+    before_s = start_s;
+  } while (pause(pause_s));
+}
+
+}  // namespace aisp::measure
