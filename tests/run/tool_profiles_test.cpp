@@ -31,7 +31,8 @@ class ToolProfiles : public testing::Test {
 
   std::string noted() const { return (scratch_.path() / "noted.txt").string(); }
   std::string profiled() {
-    add_tool_profiles(result_, request_, {.folder = scratch_.path() / "run", .pair_folder = "ch95_gpu_only", .executable = "aisp"});
+    add_tool_profiles(result_, request_,
+                      {.folder = scratch_.path() / "run", .pair_folder = "ch95_gpu_only", .executable = "aisp"});
     return base::try_read_file(noted()).value_or("");
   }
 
