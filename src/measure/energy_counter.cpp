@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/energy_counter.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 namespace aisp::measure {
 namespace {
 
-// After an update the next is a step away, and looks in between would only disturb.
-constexpr double quiet_part = 0.8;  // of a step
+// After an update the next is a step away, and looks in between would only disturb. Steps are told too long or too short by the
+// looks that saw them, so the pause is well below the shortest.
+constexpr double quiet_part = 0.5;
 constexpr double between_looks_s = 0.001;
 
 }  // namespace
@@ -37,17 +39,22 @@ bool EnergyCounter::pause(double seconds) {
 
 void EnergyCounter::watch() {
   std::optional<std::uint64_t> before_mj;
-  double before_s = 0;
-  double pause_s = between_looks_s;
+  double before_s = 0, shortest_step_s = 0, pause_s = 0;
   do {
+    const bool rested = pause_s > between_looks_s;
     const double start_s = now_s_();
     const std::optional<std::uint64_t> value_mj = read_mj_();
     if (!value_mj) return;
     pause_s = between_looks_s;
-    if (before_mj && *value_mj != *before_mj) {
+    // One that came during a pause may have come at any time of it.
+    if (before_mj && *value_mj != *before_mj && !rested) {
       const double at_s = (before_s + now_s_()) / 2;
       const std::lock_guard lock{mutex_};
-      if (update_) pause_s = quiet_part * (at_s - update_->at_s);
+      if (update_) {
+        const double step_s = at_s - update_->at_s;
+        shortest_step_s = shortest_step_s > 0 ? std::min(shortest_step_s, step_s) : step_s;
+        pause_s = quiet_part * shortest_step_s;
+      }
       update_ = {*value_mj, at_s};
     }
     before_mj = value_mj;

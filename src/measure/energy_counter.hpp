@@ -24,8 +24,8 @@ class EnergyCounter {
   EnergyCounter(const EnergyCounter&) = delete;
   EnergyCounter& operator=(const EnergyCounter&) = delete;
 
-  // When the counter moved the last time, as the middle of the time in which it must have, and its value since then. Nothing
-  // before it has moved.
+  // When the counter moved the last time, as the middle of the time in which it must have, and its value since then; updates
+  // whose time is not known well are left out. Nothing before it has moved.
   std::optional<CounterUpdate> last_update() const;
 
  private:

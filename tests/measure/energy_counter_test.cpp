@@ -52,16 +52,28 @@ TEST(EnergyCounter, AnUpdateIsInTheMiddleOfTheLooksThatSawIt) {
 }
 
 TEST(EnergyCounter, ItIsLeftAloneBetweenUpdates) {
-  MadeUpCounter made_up{0.1, 0.1};  // moves at every look
+  MadeUpCounter made_up{0.2, 0.4};  // moves at every second look
   const EnergyCounter counter{[&] { return made_up.read(); }, [&] { return made_up.now_s(); }};
   ASSERT_TRUE(update_at(counter, 2));
   const int before = made_up.looks;
-  base::sleep_s(0.4);
-  EXPECT_LE(made_up.looks - before, 6) << "the next update was 80 ms away, and it looked every few";
+  base::sleep_s(0.5);
+  EXPECT_LE(made_up.looks - before, 12) << "it rests 0.2 s after every update, and looked every few milliseconds";
+}
+
+// Rests are on the real clock, where no time of the made-up counter passes; this one moves at every look, the first after a rest
+// too.
+TEST(EnergyCounter, AnUpdateDuringARestHasNoTime) {
+  MadeUpCounter made_up{0.05, 0.05};
+  const EnergyCounter counter{[&] { return made_up.read(); }, [&] { return made_up.now_s(); }};
+  std::optional<CounterUpdate> before = update_at(counter, 2);
+  ASSERT_TRUE(before);
+  const auto after = update_at(counter, before->millijoules / 1000 + 1);
+  ASSERT_TRUE(after);
+  EXPECT_GE(after->millijoules - before->millijoules, 2000u) << "the update right after the rest was believed";
 }
 
 TEST(EnergyCounter, TheWatchEndsInTheMiddleOfAPause) {
-  MadeUpCounter made_up{100, 100};
+  MadeUpCounter made_up{50, 100};
   const double start_s = base::monotonic_s();
   {
     const EnergyCounter counter{[&] { return made_up.read(); }, [&] { return made_up.now_s(); }};
