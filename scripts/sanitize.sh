@@ -120,7 +120,7 @@ log_of() { echo "$logs/${1/:/_}.$2.log"; }
 run_job() {
   local target=$1 tool=$2 log status=0 started=$SECONDS
   log=$(log_of "$target" "$tool")
-  local options=(--tool "$tool" --error-exitcode 9 --print-limit 1000 --target-processes all)
+  local options=(--tool "$tool" --error-exitcode 9 --print-limit 1000 --target-processes application-only)
   [[ $tool == memcheck ]] && options+=(--leak-check no)
   # Red zones around buffers would hide from memcheck what runs over their ends.
   # Nothing is timed, so jobs share the GPU: each has a lock of its own.
