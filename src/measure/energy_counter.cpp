@@ -12,6 +12,8 @@ namespace {
 // looks that saw them, so the pause is well below the shortest.
 constexpr double quiet_part = 0.5;
 constexpr double between_looks_s = 0.001;
+// Now and then a look takes ten times as long as others, and an update in it has no time.
+constexpr double widest = 2;  // times the narrowest
 
 }  // namespace
 
@@ -39,27 +41,33 @@ bool EnergyCounter::pause(double seconds) {
 
 void EnergyCounter::watch() {
   std::optional<std::uint64_t> before_mj;
-  double before_s = 0, shortest_step_s = 0, pause_s = 0;
+  double before_s = 0, shortest_step_s = 0, narrowest_s = 0, pause_s = 0;
   do {
     const bool rested = pause_s > between_looks_s;
     const double start_s = now_s_();
     const std::optional<std::uint64_t> value_mj = read_mj_();
     if (!value_mj) return;
+    const double width_s = now_s_() - before_s;
     pause_s = between_looks_s;
     // One that came during a pause may have come at any time of it.
     if (before_mj && *value_mj != *before_mj && !rested) {
-      const double at_s = (before_s + now_s_()) / 2;
-      const std::lock_guard lock{mutex_};
-      if (update_) {
-        const double step_s = at_s - update_->at_s;
-        shortest_step_s = shortest_step_s > 0 ? std::min(shortest_step_s, step_s) : step_s;
-        pause_s = quiet_part * shortest_step_s;
+      narrowest_s = narrowest_s > 0 ? std::min(narrowest_s, width_s) : width_s;
+      if (width_s <= widest * narrowest_s) {
+        const double step_s = publish({*value_mj, before_s + width_s / 2});
+        if (step_s > 0) shortest_step_s = shortest_step_s > 0 ? std::min(shortest_step_s, step_s) : step_s;
+        if (step_s > 0) pause_s = quiet_part * shortest_step_s;
       }
-      update_ = {*value_mj, at_s};
     }
     before_mj = value_mj;
     before_s = start_s;
   } while (pause(pause_s));
+}
+
+double EnergyCounter::publish(const CounterUpdate& update) {
+  const std::lock_guard lock{mutex_};
+  const double step_s = update_ ? update.at_s - update_->at_s : 0;
+  update_ = update;
+  return step_s;
 }
 
 }  // namespace aisp::measure

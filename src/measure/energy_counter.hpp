@@ -30,7 +30,8 @@ class EnergyCounter {
 
  private:
   void watch();
-  bool pause(double seconds);  // false: the end has come
+  bool pause(double seconds);                   // false: the end has come
+  double publish(const CounterUpdate& update);  // the time since the one before; 0 for the first
 
   std::function<std::optional<std::uint64_t>()> read_mj_;
   std::function<double()> now_s_;

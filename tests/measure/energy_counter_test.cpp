@@ -21,18 +21,22 @@ class MadeUpCounter {
 
   std::optional<std::uint64_t> read() {
     const double at_s = now_s_ + look_s_ / 2;  // somewhere within the look
-    now_s_ = now_s_ + look_s_;
+    const auto joules = static_cast<std::uint64_t>(std::floor(at_s / step_s_));
+    now_s_ = now_s_ + (joules == long_look_to && joules != shown_ ? 10 : 1) * look_s_;
+    shown_ = joules;
     ++looks;
     if (broken) return std::nullopt;
-    return static_cast<std::uint64_t>(std::floor(at_s / step_s_)) * 1000;
+    return joules * 1000;
   }
   double now_s() const { return now_s_; }
 
   std::atomic<int> looks = 0;
   std::atomic<bool> broken = false;
+  std::uint64_t long_look_to = 0;  // the look that sees this many joules first takes ten times as long
 
  private:
   double look_s_, step_s_;
+  std::uint64_t shown_ = 0;
   std::atomic<double> now_s_ = 0.01;
 };
 
@@ -49,6 +53,19 @@ TEST(EnergyCounter, AnUpdateIsInTheMiddleOfTheLooksThatSawIt) {
   const auto update = update_at(counter, 3);
   ASSERT_TRUE(update);
   EXPECT_NEAR(update->at_s, static_cast<double>(update->millijoules) * 1e-4, 0.006);
+}
+
+TEST(EnergyCounter, AnUpdateInALongLookHasNoTime) {
+  MadeUpCounter made_up{0.006, 0.1};
+  made_up.long_look_to = 5;
+  const EnergyCounter counter{[&] { return made_up.read(); }, [&] { return made_up.now_s(); }};
+  std::uint64_t seen = 0;
+  for (std::uint64_t joules = 1; joules <= 8; joules = seen + 1) {
+    const auto update = update_at(counter, joules);
+    ASSERT_TRUE(update);
+    seen = update->millijoules / 1000;
+    EXPECT_NE(seen, 5u);
+  }
 }
 
 TEST(EnergyCounter, ItIsLeftAloneBetweenUpdates) {
