@@ -8,9 +8,9 @@
 namespace aisp::measure {
 namespace {
 
-// After an update the next is a step away, and looks in between would only disturb. Steps are told too long or too short by the
-// looks that saw them, so the pause is well below the shortest.
-constexpr double quiet_part = 0.5;
+// After an update the next is a step away, and looks in between would only hold up the host's launches. Steps are told too long
+// or too short by the looks that saw them, so it is a part of the shortest.
+constexpr double quiet_part = 0.8;
 constexpr double between_looks_s = 0.001;
 // Now and then a look takes ten times as long as others, and an update in it has no time.
 constexpr double widest = 2;  // times the narrowest
