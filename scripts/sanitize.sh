@@ -28,6 +28,7 @@ Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and 
   -j, --jobs N           jobs at once [4]
   --limit SECONDS        of one job [120]
   --logs DIR             where each job's output is kept, as CHAPTER_NAME.TOOL.log [sanitize_DATE_TIME]
+  --resume DIR           as --logs, with the logs of a run that was interrupted: jobs that ended there are not run again
   --aisp FILE            the executable [build/release/aisp]
   --sanitizer FILE       the tool [compute-sanitizer]
   -h, --help
@@ -54,6 +55,7 @@ tools=(memcheck racecheck synccheck initcheck)
 scale=0.02
 jobs=4
 limit_s=120
+resume=
 logs=sanitize_$(date -u +%Y%m%d_%H%M%S)
 aisp=$root/build/release/aisp
 sanitizer=compute-sanitizer
@@ -69,7 +71,7 @@ parse_tools() {
 
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -t | --targets | --tools | --scale | -j | --jobs | --limit | --logs | --aisp | --sanitizer)
+    -t | --targets | --tools | --scale | -j | --jobs | --limit | --logs | --resume | --aisp | --sanitizer)
       [[ $# -ge 2 && -n $2 ]] || fail 2 "$1 needs a value; see --help"
       case $1 in
         -t | --targets) targets+=(--targets "$2") ;;
@@ -78,6 +80,7 @@ while [[ $# -gt 0 ]]; do
         -j | --jobs) jobs=$2 ;;
         --limit) limit_s=$2 ;;
         --logs) logs=$2 ;;
+        --resume) logs=$2 resume=yes ;;
         --aisp) aisp=$2 ;;
         --sanitizer) sanitizer=$2 ;;
       esac
@@ -94,6 +97,7 @@ done
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || fail 2 "--jobs $jobs: must be a whole number from 1"
 [[ $limit_s =~ ^[1-9][0-9]*$ ]] || fail 2 "--limit $limit_s: must be whole seconds from 1"
 [[ $scale =~ ^(0?\.[0-9]+|1(\.0*)?)$ ]] || fail 2 "--scale $scale: must be a number above 0, at most 1"
+[[ -z $resume || -d $logs ]] || fail 2 "--resume $logs: no such folder"
 [[ -x $aisp ]] || fail 4 "$aisp cannot be run; build it with ./setup.sh, or name it with --aisp"
 command -v "$sanitizer" >/dev/null ||
   fail 4 "$sanitizer not found; it comes with the CUDA toolkit (cuda-sanitizer-api), or name it with --sanitizer"
@@ -116,7 +120,7 @@ log_of() { echo "$logs/${1/:/_}.$2.log"; }
 run_job() {
   local target=$1 tool=$2 log status=0 started=$SECONDS
   log=$(log_of "$target" "$tool")
-  local options=(--tool "$tool" --error-exitcode 9 --print-limit 1000 --target-processes all)
+  local options=(--tool "$tool" --error-exitcode 9 --print-limit 1000 --target-processes application-only)
   [[ $tool == memcheck ]] && options+=(--leak-check no)
   # Red zones around buffers would hide from memcheck what runs over their ends.
   # Nothing is timed, so jobs share the GPU: each has a lock of its own.
@@ -125,6 +129,8 @@ run_job() {
     --run-id "${target/:/_}_$tool" --timeout-multiplier 20 --color never >"$log" 2>&1 || status=$?
   printf '\nsanitize: status %d after %d s\n' "$status" "$((SECONDS - started))" >>"$log"
 }
+
+has_ended() { grep -qs '^sanitize: status ' "$(log_of "$1" "$2")"; }
 
 is_library() {
   local name
@@ -194,11 +200,12 @@ verdict_of() {
   else printf 'clean\tclean\n'; fi
 }
 
-trap 'note "interrupted; logs are in $logs"; trap - INT TERM; kill -- $(jobs -p) 2>/dev/null; exit 130' INT TERM
+trap 'note "interrupted; go on with --resume $logs"; trap - INT TERM; kill -- $(jobs -p) 2>/dev/null; exit 130' INT TERM
 started=$SECONDS
 running=0
 for target in "${pairs[@]}"; do
   for tool in "${tools[@]}"; do
+    if [[ -n $resume ]] && has_ended "$target" "$tool"; then continue; fi
     if ((running >= jobs)); then
       wait -n || true
       running=$((running - 1))

@@ -9,18 +9,16 @@
 namespace aisp::measure {
 namespace {
 
-// Between two looks at the counter: a look costs a millisecond, and a window of a second is told to half a percent.
+// A window of a second is two hundred of them.
 constexpr double batch_s = 0.005;
 constexpr double most_runs_a_batch = 1 << 14;
 // A counter that has not moved for this long, with a GPU at work, will not.
 constexpr double no_update_s = 2;
 constexpr int steps_left_out = 2;
-constexpr double quiet_part = 0.8;  // of a step
 
 struct Update {
-  double at_s = 0;
-  std::uint64_t millijoules = 0;
-  std::size_t runs = 0;  // ended until then
+  CounterUpdate counter;
+  Progress progress;
 };
 
 // One window. Updates of the counter are what it advances by.
@@ -30,29 +28,20 @@ class Window {
     batch_ = static_cast<int>(std::clamp(std::ceil(batch_s / std::max(run_s, 1e-9)), 1.0, most_runs_a_batch));
     // An execution that is longer than the counter's patience still ends.
     patience_s_ = no_update_s + 4 * run_s;
+    if (const auto before = callbacks_.last_update()) last_at_s_ = before->at_s;
   }
 
   // Nothing when the counter stands still or can no longer be read.
   std::optional<Update> next_update() {
     const double start_s = callbacks_.now_s();
-    for (;;) {
-      callbacks_.queue(variant_, batch_);
-      ++batches_;
-      if (callbacks_.now_s() < quiet_until_s_) continue;
-      const auto value = callbacks_.read_mj();
-      const double now_s = callbacks_.now_s();
-      if (!value) return std::nullopt;
-      const bool moved = looked_ && *value != last_mj_;
-      last_mj_ = *value;
-      looked_ = true;
-      if (moved) {
-        // The next look is worth its time, in which nothing is queued, only when the next update is near.
-        if (last_update_s_ > 0) quiet_until_s_ = now_s + quiet_part * (now_s - last_update_s_);
-        last_update_s_ = now_s;
-        return Update{now_s, *value, batches_ * static_cast<std::size_t>(batch_)};
-      }
-      if (now_s - start_s > patience_s_) return std::nullopt;
-    }
+    do {
+      const Progress progress = callbacks_.queue(variant_, batch_);
+      const std::optional<CounterUpdate> update = callbacks_.last_update();
+      if (!update || update->at_s == last_at_s_) continue;
+      last_at_s_ = update->at_s;
+      return Update{*update, progress};
+    } while (callbacks_.now_s() - start_s <= patience_s_);
+    return std::nullopt;
   }
 
  private:
@@ -60,11 +49,16 @@ class Window {
   const EnergyCallbacks& callbacks_;
   int batch_ = 1;
   double patience_s_ = no_update_s;
-  std::size_t batches_ = 0;
-  std::uint64_t last_mj_ = 0;
-  bool looked_ = false;
-  double last_update_s_ = 0, quiet_until_s_ = 0;
+  double last_at_s_ = -1;  // of the update that was seen last
 };
+
+EnergyWindow between(const Update& first, const Update& last) {
+  const std::size_t runs = last.progress.runs - first.progress.runs;
+  return {.joules = static_cast<double>(last.counter.millijoules - first.counter.millijoules) * 1e-3,
+          .seconds = last.counter.at_s - first.counter.at_s,
+          .run_s = (last.progress.gpu_s - first.progress.gpu_s) / static_cast<double>(runs),
+          .runs = runs};
+}
 
 std::optional<EnergyWindow> read_window(std::size_t variant, double run_s, double window_s, const EnergyCallbacks& callbacks,
                                         std::vector<double>& steps_s) {
@@ -75,11 +69,10 @@ std::optional<EnergyWindow> read_window(std::size_t variant, double run_s, doubl
   for (Update last = *first;;) {
     const std::optional<Update> now = window.next_update();
     if (!now) return std::nullopt;
-    steps_s.push_back(now->at_s - last.at_s);
+    steps_s.push_back(now->counter.at_s - last.counter.at_s);
     last = *now;
-    if (last.at_s - first->at_s < window_s || last.runs == first->runs) continue;
-    return EnergyWindow{static_cast<double>(last.millijoules - first->millijoules) * 1e-3, last.at_s - first->at_s,
-                        last.runs - first->runs};
+    if (last.counter.at_s - first->counter.at_s >= window_s && last.progress.runs > first->progress.runs)
+      return between(*first, last);
   }
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "measure/energy_counter.hpp"
+
 namespace aisp::measure {
 
 // Of each variant. The least and the largest of six hold the median with 97 %.
@@ -19,21 +21,30 @@ struct EnergyOptions {
   std::uint64_t seed = 42;
 };
 
+// Executions that have ended since the first one, and the GPU's own time from its start to the end of the last of them.
+struct Progress {
+  std::size_t runs = 0;
+  double gpu_s = 0;
+};
+
 // What the windows need from the outside; tests give a made-up GPU.
 struct EnergyCallbacks {
   // Queues `runs` executions of a variant and waits while more than a fixed number of earlier calls have not ended, so that the
-  // GPU is never without work.
-  std::function<void(std::size_t variant, int runs)> queue;
+  // GPU is never without work. Counts from the first call after `finish`.
+  std::function<Progress(std::size_t variant, int runs)> queue;
   std::function<void()> finish;  // all that was queued
-  std::function<std::optional<std::uint64_t>()> read_mj;
+  std::function<std::optional<CounterUpdate>()> last_update;
   std::function<double()> now_s;
 };
 
+// Between two updates of the counter. Which executions the updates fell between is known to a batch only, so joules a run are the
+// power times what the GPU took for one, by its own clock.
 struct EnergyWindow {
   double joules = 0;
   double seconds = 0;
+  double run_s = 0;
   std::size_t runs = 0;
-  double joules_a_run() const { return joules / static_cast<double>(runs); }
+  double joules_a_run() const { return joules / seconds * run_s; }
 };
 
 struct EnergyReadings {

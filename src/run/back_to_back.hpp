@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "measure/energy.hpp"
 #include "pair/session.hpp"
 
 namespace aisp::run {
@@ -18,11 +19,13 @@ class BackToBack {
 
   // Returns when fewer than `ahead` batches are open, so that the GPU has work while the host looks elsewhere.
   static constexpr std::size_t most_ahead = 8;
-  void queue(const Variant& variant, int runs, std::size_t ahead);
+  // All calls until finish() must be alike.
+  measure::Progress queue(const Variant& variant, int runs, std::size_t ahead);
   void finish();
 
  private:
   pair::Session& session_;
+  cudaEvent_t start_ = nullptr;
   std::array<cudaEvent_t, most_ahead> ends_{};
   std::size_t batches_ = 0;
 };

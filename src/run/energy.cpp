@@ -12,19 +12,20 @@ std::optional<evidence::Energy> energy_of(const std::vector<measure::EnergyWindo
                                           const std::vector<double>& steps_s) {
   if (windows.empty()) return std::nullopt;
   evidence::Energy energy;
-  double joules = 0, seconds = 0;
+  double joules = 0, seconds = 0, busy_s = 0;
   for (const measure::EnergyWindow& window : windows) {
     energy.raw_j.push_back(window.joules_a_run());
     energy.runs += window.runs;
     joules += window.joules;
     seconds += window.seconds;
+    busy_s += window.run_s * static_cast<double>(window.runs);
   }
   const evidence::Range range = evidence::median_range(energy.raw_j);
   energy.median_j = range.value;
   energy.low_j = range.low;
   energy.high_j = range.high;
   energy.average_w = joules / seconds;
-  energy.run_ms = seconds * 1e3 / static_cast<double>(energy.runs);
+  energy.run_ms = busy_s * 1e3 / static_cast<double>(energy.runs);
   if (range.value > 0) {
     energy.gflop_per_j = cost.flops * 1e-9 / range.value;
     energy.gb_per_j = cost.bytes * 1e-9 / range.value;

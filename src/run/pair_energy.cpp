@@ -14,14 +14,17 @@
 namespace aisp::run {
 
 BackToBack::BackToBack(pair::Session& session) : session_{session} {
-  for (cudaEvent_t& event : ends_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  check(cudaEventCreate(&start_));
+  for (cudaEvent_t& event : ends_) check(cudaEventCreate(&event));
 }
 
 BackToBack::~BackToBack() {
+  cudaEventDestroy(start_);
   for (const cudaEvent_t event : ends_) cudaEventDestroy(event);
 }
 
-void BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
+measure::Progress BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
+  if (batches_ == 0) check(cudaEventRecord(start_, session_.launch().stream));
   for (int i = 0; i < runs; ++i) {
     session_.fork();
     variant.run(session_.workload(), session_.launch());
@@ -30,7 +33,12 @@ void BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
   check(cudaGetLastError());
   check(cudaEventRecord(ends_[batches_ % ahead], session_.launch().stream));
   ++batches_;
-  if (batches_ >= ahead) check(cudaEventSynchronize(ends_[batches_ % ahead]));
+  if (batches_ < ahead) return {};
+  const cudaEvent_t oldest = ends_[batches_ % ahead];
+  check(cudaEventSynchronize(oldest));
+  float elapsed_ms = 0;
+  check(cudaEventElapsedTime(&elapsed_ms, start_, oldest));
+  return {(batches_ - ahead + 1) * static_cast<std::size_t>(runs), elapsed_ms * 1e-3};
 }
 
 void BackToBack::finish() {
@@ -40,7 +48,7 @@ void BackToBack::finish() {
 
 namespace {
 
-// A look at the counter takes milliseconds, now and then tens of them: that much must be queued. One long execution is enough.
+// The host may be held up for tens of milliseconds: that much must be queued. One long execution is enough.
 constexpr double long_run_s = 0.02;
 std::size_t batches_ahead(double run_s) { return run_s < long_run_s ? BackToBack::most_ahead : 2; }
 
@@ -71,11 +79,12 @@ void PairRun::measure_energy() {
     run_s.push_back(timed.result->timing->summary.median * 1e-3);
   }
   BackToBack executions{*session_};
+  const measure::EnergyCounter counter{[&] { return ground_->energy_mj(); }, now_s};
   const measure::EnergyCallbacks callbacks{
       .queue = [&](std::size_t index,
-                   int runs) { executions.queue(*metered[index]->variant, runs, batches_ahead(run_s[index])); },
+                   int runs) { return executions.queue(*metered[index]->variant, runs, batches_ahead(run_s[index])); },
       .finish = [&] { executions.finish(); },
-      .read_mj = [&] { return ground_->energy_mj(); },
+      .last_update = [&] { return counter.last_update(); },
       .now_s = now_s};
   // A round that began just before the deadline must still end before the stage's limit.
   const measure::EnergyReadings readings = measure::read_energy(

@@ -21,12 +21,13 @@ class ToolProfiles {
       : result_{result}, request_{request}, settings_{settings} {}
 
   void run() {
-    if (std::ranges::any_of(result_.variants, lacks_counters)) each("ncu", [&](VariantResult& variant) { return ncu(variant); });
+    // Where CUPTI reads counters, a variant without them cannot be counted: ncu would hold its kernels back just as well.
+    if (std::ranges::none_of(result_.variants, has_counters)) each("ncu", [&](VariantResult& variant) { return ncu(variant); });
     if (request_.counters == CounterLevel::full) each("nsys", [&](VariantResult& variant) { return nsys(variant); });
   }
 
  private:
-  static bool lacks_counters(const VariantResult& variant) { return variant.status == Status::passed && !variant.counters; }
+  static bool has_counters(const VariantResult& variant) { return variant.counters.has_value(); }
 
   // One line for all variants where the same is wrong with all of them.
   template <class Body>
@@ -54,7 +55,6 @@ class ToolProfiles {
   }
 
   std::string ncu(VariantResult& variant) {
-    if (variant.counters) return {};
     const auto set = request_.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
     profile::ToolOutcome outcome = profile::run_ncu(tool_run(variant, settings_.ncu_limit_s), set);
     if (!outcome.failure.empty()) return outcome.failure;

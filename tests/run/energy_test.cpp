@@ -9,7 +9,7 @@ namespace aisp::run {
 namespace {
 
 TEST(Energy, EfficiencyIsOfTheDeclaredCost) {
-  const auto energy = energy_of({{60, 0.1, 200}, {62, 0.1, 200}}, {.flops = 3e9, .bytes = 6e8}, {0.1});
+  const auto energy = energy_of({{60, 0.1, 0.0005, 200}, {62, 0.1, 0.0005, 200}}, {.flops = 3e9, .bytes = 6e8}, {0.1});
   ASSERT_TRUE(energy);
   EXPECT_DOUBLE_EQ(energy->median_j, 0.305);
   EXPECT_DOUBLE_EQ(energy->low_j, 0.30);
@@ -24,7 +24,7 @@ TEST(Energy, EfficiencyIsOfTheDeclaredCost) {
 
 // All windows of the second round were hotter: what both share is no uncertainty of the ratio.
 TEST(Energy, TheRatioIsTakenRoundByRound) {
-  const evidence::EnergyRatio ratio = energy_ratio({{100, 1, 10}, {120, 1, 10}}, {{50, 1, 10}, {60, 1, 10}});
+  const evidence::EnergyRatio ratio = energy_ratio({{100, 1, 0.1, 10}, {120, 1, 0.1, 10}}, {{50, 1, 0.1, 10}, {60, 1, 0.1, 10}});
   EXPECT_DOUBLE_EQ(ratio.value, 2);
   EXPECT_DOUBLE_EQ(ratio.low, 2);
   EXPECT_DOUBLE_EQ(ratio.high, 2);

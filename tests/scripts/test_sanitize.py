@@ -128,6 +128,17 @@ class Sanitize(Machine):
         self.assertEqual(self.cells(result, "ch07:a"), ["over 1 s"])
         self.assertEqual(self.cells(result, "ch07:b"), ["clean"])
 
+    def test_an_interrupted_run_goes_on_where_it_was(self):
+        self.sanitize(pairs=("ch07:a", "ch11:b"), answers={"ch07:a racecheck": [race("our_kernel"), 9]})
+        (self.work / "logs/ch11_b.memcheck.log").write_text("========= COMPUTE-SANITIZER\n")
+        (self.work / "logs/ch11_b.synccheck.log").unlink()
+        self.log.unlink()
+        result = self.sanitize("--resume", str(self.work / "logs"), pairs=("ch07:a", "ch11:b"))
+        self.assertEqual(sorted(f"{job['target']} {job['tool']}" for job in self.jobs()), ["ch11:b memcheck", "ch11:b synccheck"])
+        self.assertEqual(self.cells(result, "ch11:b"), ["clean"] * 4)
+        self.assertEqual(self.cells(result, "ch07:a")[1], "1 finding", "what was found before must not be lost")
+        self.assert_status(result, 1)
+
     def test_findings_outrank_tool_errors(self):
         result = self.sanitize("--tools", "memcheck", pairs=("ch07:a", "ch07:b"),
                                answers={"ch07:a": ["nothing", 255], "ch07:b": [invalid("our_kernel"), 9]})
@@ -136,7 +147,7 @@ class Sanitize(Machine):
     def test_what_it_refuses(self):
         for flags, status, words in (((("--tools", "memchek")), 2, "memchek"), (("--jobs", "0"), 2, "--jobs"), (("--scale", "2"), 2, "--scale"),
                                      (("--limit", "x"), 2, "--limit"), (("--frobnicate",), 2, "--frobnicate"), (("--targets",), 2, "--targets"),
-                                     (("--sanitizer", "/nowhere"), 4, "/nowhere")):
+                                     (("--sanitizer", "/nowhere"), 4, "/nowhere"), (("--resume", "/nowhere"), 2, "/nowhere")):
             with self.subTest(flags):
                 self.assert_refused(self.sanitize(*flags), status, words)
         self.assert_refused(self.run_script("sanitize.sh", "--aisp", "/nowhere"), 4, "/nowhere")
