@@ -5,6 +5,7 @@
 #include "wgmma_gemm.cuh"
 
 #include <aisp/device/warpgroup.cuh>
+#include <aisp/device/wgmma_fp8.cuh>
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
