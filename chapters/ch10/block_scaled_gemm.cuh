@@ -75,8 +75,7 @@ struct Consumer {
     device::wgmma_touch(sums);
     device::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < block; i += 32)
-      device::wgmma_m64n128k32_e4m3(sums, device::advance(x, i), device::advance(w, i), i > 0);
+    for (int i = 0; i < block; i += 32) device::wgmma_m64n128k32_e4m3(sums, device::advance(x, i), device::advance(w, i), i > 0);
     device::wgmma_commit();
   }
 
@@ -100,15 +99,17 @@ struct Consumer {
     }
   }
 
-  // A whole step. The columns are taken in parts of 128, so that 64 registers hold what the tensor cores sum up. `done` is called
-  // when the stage has been read.
-  template <class Done>
-  __device__ __forceinline__ void step(int stage, int step, float (&scaled)[R::tile_n / 2], const Done& done) const {
+  // A whole step. The columns are taken in parts of 128, so that 64 registers hold what the tensor cores sum up. `meanwhile` is
+  // called when the first products are under way, `done` when the stage has been read.
+  template <class Meanwhile, class Done>
+  __device__ __forceinline__ void step(int stage, int step, float (&scaled)[R::tile_n / 2], const Meanwhile& meanwhile,
+                                       const Done& done) const {
     const float2 rows = row_scales(stage);
 #pragma unroll
     for (int part = 0; part < R::parts; ++part) {
       float sums[block / 2];
       multiply(stage, part, sums);
+      if (part == 0) meanwhile();
       const float columns = block_scale(step, part);
       device::wgmma_wait<0>();
       device::wgmma_touch(sums);

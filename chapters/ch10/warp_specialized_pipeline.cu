@@ -34,10 +34,12 @@ __global__ __launch_bounds__(one_role_threads, 1) void barrier_kernel(const __gr
   Cursor<R> at;
   for (int step = 0; step < problem.steps; ++step) {
     __syncthreads();  // both warpgroups are done with the stage before
-    const int next = step + R::stages - 1;
-    if (threadIdx.x == 0 && next < problem.steps) load(ring, next % R::stages, next, &x, &w, problem);
     device::barrier_wait(&ring.full[at.stage], at.phase);
-    consumer.step(at.stage, step, scaled, [] {});
+    const auto load_next = [&] {
+      const int next = step + R::stages - 1;
+      if (threadIdx.x == 0 && next < problem.steps) load(ring, next % R::stages, next, &x, &w, problem);
+    };
+    consumer.step(at.stage, step, scaled, load_next, [] {});
     at.next();
   }
   consumer.store(scaled);
@@ -62,10 +64,10 @@ __global__ __launch_bounds__(one_role_threads, 1) void ahead_kernel(const __grid
   float columns_before = 0;
   const auto queue = [&](int step, float(&mine)[block / 2]) {
     __syncthreads();
-    const int next = step + R::stages - 2;
-    if (threadIdx.x == 0 && next < problem.steps) load(ring, next % R::stages, next, &x, &w, problem);
     device::barrier_wait(&ring.full[at.stage], at.phase);
     consumer.multiply(at.stage, 0, mine);
+    const int next = step + R::stages - 2;
+    if (threadIdx.x == 0 && next < problem.steps) load(ring, next % R::stages, next, &x, &w, problem);
   };
   const auto finish = [&](int step, float(&before)[block / 2]) {
     const float2 rows = consumer.row_scales(at.stage);
@@ -77,21 +79,21 @@ __global__ __launch_bounds__(one_role_threads, 1) void ahead_kernel(const __grid
     columns_before = columns;
     at.next();
   };
-  queue(0, first);
-  rows_before = consumer.row_scales(at.stage);
-  columns_before = consumer.block_scale(0, 0);
-  at.next();
-  for (int step = 1; step < problem.steps - 1; step += 2) {
-    queue(step, second);
-    finish(step, first);
-    queue(step + 1, first);
-    finish(step + 1, second);
+  for (int step = 0; step < problem.steps; step += 4) {
+    queue(step, first);
+    rows_before = consumer.row_scales(at.stage);
+    columns_before = consumer.block_scale(step, 0);
+    at.next();
+    queue(step + 1, second);
+    finish(step + 1, first);
+    queue(step + 2, first);
+    finish(step + 2, second);
+    queue(step + 3, second);
+    finish(step + 3, first);
+    device::wgmma_wait<0>();
+    device::wgmma_touch(second);
+    Consumer<R>::promote(second, rows_before, columns_before, scaled);
   }
-  queue(problem.steps - 1, second);
-  finish(problem.steps - 1, first);
-  device::wgmma_wait<0>();
-  device::wgmma_touch(second);
-  Consumer<R>::promote(second, rows_before, columns_before, scaled);
   consumer.store(scaled);
 }
 
@@ -121,9 +123,11 @@ __global__ __launch_bounds__(one_role_threads, 1) void self_loading_kernel(const
   clear(scaled);
   for (int step = 0; step < problem.steps; ++step) {
     device::barrier_wait(&ring.full[at.stage], at.phase);
-    consumer.step(at.stage, step, scaled, [&] {
-      if (leader) device::barrier_arrive(&ring.empty[at.stage]);
+    const auto refill = [&] {
       if (threadIdx.x == 0 && step > 0 && loaded < problem.steps) load_next();
+    };
+    consumer.step(at.stage, step, scaled, refill, [&] {
+      if (leader) device::barrier_arrive(&ring.empty[at.stage]);
     });
     at.next();
   }
@@ -157,9 +161,11 @@ __global__ __launch_bounds__(threads, 1) void producer_kernel(const __grid_const
   clear(scaled);
   for (int step = 0; step < problem.steps; ++step) {
     device::barrier_wait(&ring.full[at.stage], at.phase);
-    consumer.step(at.stage, step, scaled, [&] {
-      if (leader) device::barrier_arrive(&ring.empty[at.stage]);
-    });
+    consumer.step(
+        at.stage, step, scaled, [] {},
+        [&] {
+          if (leader) device::barrier_arrive(&ring.empty[at.stage]);
+        });
     at.next();
   }
   consumer.store(scaled);
@@ -201,7 +207,6 @@ class WarpSpecializedPipeline final : public Workload {
   void ahead(Launch& launch) { multiply<NarrowRing>(launch, ahead_kernel<NarrowRing>, one_role_threads); }
   void one_thread_loads(Launch& launch) { multiply<WideRing>(launch, self_loading_kernel<WideRing>, one_role_threads); }
   void producer_warp(Launch& launch) { producer<NarrowRing, 384, false>(launch); }
-  void ninth_warp(Launch& launch) { producer<WideRing, 288, false>(launch); }
   void producer_setmaxnreg(Launch& launch) { producer<WideRing, 384, true>(launch); }
 
   void plan_cublaslt(Launch&) {
@@ -248,12 +253,13 @@ class WarpSpecializedPipeline final : public Workload {
 }  // namespace
 
 extern constinit const Pair warp_specialized_pipeline{
-    .teaches = "tensor cores idle while all warps scale their sums between the same barriers; without one, warps that only multiply drift apart",
+    .teaches =
+        "tensor cores idle while all warps scale their sums between the same barriers; without one, warps that only multiply "
+        "drift apart",
     .make = make<WarpSpecializedPipeline>,
     .baseline = {.name = "block_barrier", .run = call<&WarpSpecializedPipeline::block_barrier>},
     .optimized = variants({{.name = "one_thread_loads", .run = call<&WarpSpecializedPipeline::one_thread_loads>},
                            {.name = "producer_warp", .run = call<&WarpSpecializedPipeline::producer_warp>},
-                           {.name = "ninth_warp", .run = call<&WarpSpecializedPipeline::ninth_warp>},
                            {.name = "ahead", .run = call<&WarpSpecializedPipeline::ahead>},
                            {.name = "producer_setmaxnreg", .run = call<&WarpSpecializedPipeline::producer_setmaxnreg>}}),
     .peers = variants({{.name = "cublaslt",
