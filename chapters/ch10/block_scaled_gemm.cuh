@@ -102,8 +102,8 @@ struct Consumer {
   // A whole step. The columns are taken in parts of 128, so that 64 registers hold what the tensor cores sum up. `meanwhile` is
   // called when the first products are under way, `done` when the stage has been read.
   template <class Meanwhile, class Done>
-  __device__ __forceinline__ void step(int stage, int step, float (&scaled)[R::tile_n / 2], const Meanwhile& meanwhile,
-                                       const Done& done) const {
+  __device__ __forceinline__ void add_step(int stage, int step, float (&scaled)[R::tile_n / 2], const Meanwhile& meanwhile,
+                                           const Done& done) const {
     const float2 rows = row_scales(stage);
 #pragma unroll
     for (int part = 0; part < R::parts; ++part) {
