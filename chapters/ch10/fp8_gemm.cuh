@@ -4,7 +4,7 @@
 #pragma once
 #include "multicast_gemm.cuh"
 
-#include <aisp/device/wgmma_e4m3_n192.cuh>
+#include <aisp/device/wgmma_fp8.cuh>
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>

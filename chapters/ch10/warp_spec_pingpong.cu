@@ -63,28 +63,20 @@ __device__ __forceinline__ void produce(R& ring, const CUtensorMap* a, const CUt
       wgmma_gemm::load_stage(ring, at, a, b, tiles.top<R>(tile), tiles.left<R>(tile), depth);
 }
 
-__global__ __launch_bounds__(threads, 1) void cooperative_kernel(const __grid_constant__ CUtensorMap a,
-                                                                 const __grid_constant__ CUtensorMap b, const bf16* bias, bf16* c,
-                                                                 int n, int k, Tiles tiles) {
+// Both warpgroups on one tile, 64 rows each.
+struct Cooperative {
   using R = CooperativeRing;
-  extern __shared__ __align__(1024) unsigned char memory[];
-  R& ring = *reinterpret_cast<R*>(memory);
-  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup_threads, 0);
-  if (threadIdx.x == 0) ring.init(2);
-  __syncthreads();
-  if (warpgroup == 2) {
-    device::give_up_registers<producer_registers>();
-    if (threadIdx.x % warpgroup_threads == 0) produce(ring, &a, &b, k, tiles);
-    return;
+  static constexpr unsigned readers = 2;
+  template <class Store>
+  static __device__ __forceinline__ void consume(R& ring, int warpgroup, int steps, Tiles tiles, const Store& store) {
+    Cursor<R> at;
+    float sums[R::tile_n / 2];
+    for (int tile = static_cast<int>(blockIdx.x); tile < tiles.count; tile += static_cast<int>(gridDim.x)) {
+      wgmma_gemm::multiply_tile(ring, at, warpgroup * 64, steps, sums);
+      store(sums, tile, warpgroup * 64);
+    }
   }
-  device::take_registers<consumer_registers>();
-  Cursor<R> at;
-  float sums[R::tile_n / 2];
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles.count; tile += static_cast<int>(gridDim.x)) {
-    wgmma_gemm::multiply_tile(ring, at, warpgroup * 64, k / tile_k, sums);
-    store_gelu(sums, bias, c, n, tiles.top<R>(tile) + warpgroup * 64, tiles.left<R>(tile));
-  }
-}
+};
 
 // The warpgroups' turns: barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on.
 __device__ __forceinline__ void wait_for_turn(int warpgroup) { device::named_barrier_sync(1 + warpgroup, 2 * warpgroup_threads); }
@@ -127,15 +119,36 @@ __device__ __forceinline__ void multiply_own_tile(R& ring, Cursor<R>& at, int st
 }
 
 // Of a block's tiles warpgroup 0 computes the first, third, fifth ..., warpgroup 1 the others.
-template <class R>
-__global__ __launch_bounds__(threads, 1) void pingpong_kernel(const __grid_constant__ CUtensorMap a,
-                                                              const __grid_constant__ CUtensorMap b, const bf16* bias, bf16* c,
-                                                              int n, int k, Tiles tiles) {
-  constexpr int parts = R::tile_m / 64;
+struct Pingpong {
+  using R = PingpongRing;
+  static constexpr unsigned readers = 1;
+  template <class Store>
+  static __device__ __forceinline__ void consume(R& ring, int warpgroup, int steps, Tiles tiles, const Store& store) {
+    constexpr int parts = R::tile_m / 64;
+    const int stride = static_cast<int>(gridDim.x);
+    Cursor<R> at;
+    if (warpgroup == 1) skip(at, steps);
+    float sums[parts][R::tile_n / 2];
+    for (int tile = static_cast<int>(blockIdx.x) + warpgroup * stride; tile < tiles.count; tile += 2 * stride) {
+      if (tile >= stride) wait_for_turn(warpgroup);
+      multiply_own_tile(ring, at, steps, tile + stride < tiles.count, 1 - warpgroup, sums);
+      skip(at, steps);
+#pragma unroll
+      for (int part = 0; part < parts; ++part) store(sums[part], tile, part * 64);
+    }
+  }
+};
+
+// A producer warpgroup and two consumers, who divide the work as the schedule says.
+template <class Schedule>
+__global__ __launch_bounds__(threads, 1) void gelu_kernel(const __grid_constant__ CUtensorMap a,
+                                                          const __grid_constant__ CUtensorMap b, const bf16* bias, bf16* c, int n,
+                                                          int k, Tiles tiles) {
+  using R = typename Schedule::R;
   extern __shared__ __align__(1024) unsigned char memory[];
   R& ring = *reinterpret_cast<R*>(memory);
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup_threads, 0);
-  if (threadIdx.x == 0) ring.init(1);
+  if (threadIdx.x == 0) ring.init(Schedule::readers);
   __syncthreads();
   if (warpgroup == 2) {
     device::give_up_registers<producer_registers>();
@@ -143,18 +156,9 @@ __global__ __launch_bounds__(threads, 1) void pingpong_kernel(const __grid_const
     return;
   }
   device::take_registers<consumer_registers>();
-  const int step = static_cast<int>(gridDim.x), steps = k / tile_k;
-  Cursor<R> at;
-  if (warpgroup == 1) skip(at, steps);
-  float sums[parts][R::tile_n / 2];
-  for (int tile = static_cast<int>(blockIdx.x) + warpgroup * step; tile < tiles.count; tile += 2 * step) {
-    if (tile >= step) wait_for_turn(warpgroup);
-    multiply_own_tile(ring, at, steps, tile + step < tiles.count, 1 - warpgroup, sums);
-    skip(at, steps);
-#pragma unroll
-    for (int part = 0; part < parts; ++part)
-      store_gelu(sums[part], bias, c, n, tiles.top<R>(tile) + part * 64, tiles.left<R>(tile));
-  }
+  Schedule::consume(ring, warpgroup, k / tile_k, tiles, [=](const auto& sums, int tile, int row) {
+    store_gelu(sums, bias, c, n, tiles.top<R>(tile) + row, tiles.left<R>(tile));
+  });
 }
 
 class WarpSpecPingpong final : public GemmWorkload {
@@ -167,8 +171,8 @@ class WarpSpecPingpong final : public GemmWorkload {
         b_map_{wgmma_gemm::b_map(b_, k_, n_, CooperativeRing::tile_n)},
         narrow_b_map_{wgmma_gemm::b_map(b_, k_, n_, PingpongRing::tile_n)} {
     constexpr auto limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    check(cudaFuncSetAttribute(cooperative_kernel, limit, sizeof(CooperativeRing)));
-    check(cudaFuncSetAttribute(pingpong_kernel<PingpongRing>, limit, sizeof(PingpongRing)));
+    check(cudaFuncSetAttribute(gelu_kernel<Cooperative>, limit, sizeof(CooperativeRing)));
+    check(cudaFuncSetAttribute(gelu_kernel<Pingpong>, limit, sizeof(PingpongRing)));
     int device = 0;
     check(cudaGetDevice(&device));
     check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
@@ -179,8 +183,8 @@ class WarpSpecPingpong final : public GemmWorkload {
     return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
   }
 
-  void cooperative(Launch& launch) { multiply<CooperativeRing>(launch, cooperative_kernel, a_map_, b_map_); }
-  void pingpong(Launch& launch) { multiply<PingpongRing>(launch, pingpong_kernel<PingpongRing>, a_map_, narrow_b_map_); }
+  void cooperative(Launch& launch) { multiply<Cooperative>(launch, b_map_); }
+  void pingpong(Launch& launch) { multiply<Pingpong>(launch, narrow_b_map_); }
 
   void plan_cublaslt(Launch&) {
     if (!library_) library_ = std::make_unique<CublasLt>();
@@ -193,13 +197,13 @@ class WarpSpecPingpong final : public GemmWorkload {
   void cublaslt(Launch& launch) { plan_->run(launch.stream, a_, b_, c_); }
 
  private:
-  using Kernel = void(CUtensorMap, CUtensorMap, const bf16*, bf16*, int, int, Tiles);
-  template <class R>
-  void multiply(Launch& launch, Kernel* kernel, const CUtensorMap& a_map, const CUtensorMap& b_map) {
+  template <class Schedule>
+  void multiply(Launch& launch, const CUtensorMap& b_map) {
+    using R = typename Schedule::R;
     const dim3 grid = tiles(R::tile_m, R::tile_n);
     const Tiles all{static_cast<int>(grid.x * grid.y), static_cast<int>(grid.x)};
-    kernel<<<std::min(all.count, multiprocessors_), threads, sizeof(R), launch.stream>>>(
-        a_map, b_map, bias_, c_, static_cast<int>(n_), static_cast<int>(k_), all);
+    gelu_kernel<Schedule><<<std::min(all.count, multiprocessors_), threads, sizeof(R), launch.stream>>>(
+        a_map_, b_map, bias_, c_, static_cast<int>(n_), static_cast<int>(k_), all);
     check(cudaGetLastError());
   }
 

@@ -6,7 +6,7 @@
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/device/warpgroup.cuh>
-#include <aisp/device/wgmma.cuh>
+#include <aisp/device/wgmma_bf16.cuh>
 
 #include "mma_sync_attention.cuh"
 

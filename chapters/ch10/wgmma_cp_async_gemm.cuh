@@ -5,7 +5,7 @@
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/matrix.cuh>
-#include <aisp/device/wgmma.cuh>
+#include <aisp/device/wgmma_bf16.cuh>
 
 #include <cuda_bf16.h>
 

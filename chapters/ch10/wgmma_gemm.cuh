@@ -6,7 +6,7 @@
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
-#include <aisp/device/wgmma.cuh>
+#include <aisp/device/wgmma_bf16.cuh>
 #include <aisp/tensor_map.hpp>
 
 #include <cuda_bf16.h>

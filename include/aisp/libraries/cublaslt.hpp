@@ -49,6 +49,9 @@ struct MatmulProblem {
   bool b_is_transposed = false;  // B is stored as [n][k], as FP8 wants it
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;  // n values on the device, for epilogues with a bias
+  // FP8 with a scale for every 128 elements along K, on the device: a_scales[k / 128][m], one for each row of A, and
+  // b_scales[n / 128][k / 128], one for each 128 x 128 block of B. Both or neither; k is a multiple of 512.
+  const float *a_scales = nullptr, *b_scales = nullptr;
 };
 
 // One product, planned once: the constructor describes the matrices and lets the library choose the algorithm, run() only
@@ -90,10 +93,18 @@ class MatmulPlan {
     set(CUBLASLT_MATMUL_DESC_TRANSA, problem.b_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, problem.epilogue);
     if (problem.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
+    if (problem.a_scales != nullptr) scale_blocks(problem);
     layout_a_ = layout(problem.operands, problem.k, problem.m);
     layout_b_ =
         problem.b_is_transposed ? layout(problem.operands, problem.k, problem.n) : layout(problem.operands, problem.n, problem.k);
     layout_c_ = layout(problem.result, problem.n, problem.m);
+  }
+  // cuBLASLt's A is our B, and the other way round.
+  void scale_blocks(const MatmulProblem& problem) {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem.b_scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem.a_scales);
   }
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {

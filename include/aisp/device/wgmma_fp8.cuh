@@ -1,12 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// wgmma on e4m3 with 192 columns: two sets of 96 sums fit into a thread's registers, where two of 128 do not. What wgmma.cuh says
-// of wgmma holds.
+// The products of wgmma on FP8 operands (sm_90a), both along K in shared memory. PTX ISA, "wgmma.mma_async".
 #pragma once
 #include <aisp/device/wgmma.cuh>
 
 namespace aisp::device {
 
-// D (64 x 192 fp32) = A (64 x 32 e4m3) B (32 x 192 e4m3) (+ D where `add`): both operands lie along K in shared memory.
+// D (64 x N fp32) = A (64 x 32 e4m3) B (32 x N e4m3) (+ D): both operands lie along K in shared memory.
+__device__ __forceinline__ void wgmma_m64n128k32_e4m3(float (&d)[64], std::uint64_t a, std::uint64_t b, bool add = true) {
+#if AISP_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, add, 1, 1;\n"
+      "}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
+        "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
+        "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
+        "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),
+        "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
+        "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+#else
+  unsupported_architecture();
+#endif
+}
+
+// Two sets of 96 sums fit into a thread's registers, where two of 128 do not.
 __device__ __forceinline__ void wgmma_m64n192k32_e4m3(float (&d)[96], std::uint64_t a, std::uint64_t b, bool add = true) {
 #if AISP_WGMMA
   asm volatile(
