@@ -18,6 +18,8 @@ using device::Major, device::TensorKind, persistent_gemm::TileOrder, wgmma_gemm:
 using e4m3 = __nv_fp8_e4m3;
 
 inline constexpr Needs needs{.min_sm = 100, .tcgen05 = true};
+// Of pairs whose baseline is on wgmma or, where there is none, on tcgen05: the last family that has either.
+inline constexpr int last_sm = 110;
 
 // Where tiles come from: each block takes every gridDim-th, or the hardware is asked for a block that has not started.
 enum class Schedule { in_turn, launch_control };
@@ -41,6 +43,11 @@ struct Plan {
   static constexpr int threads = 32 * (asks ? 7 : 6);
   static constexpr std::uint32_t instruction = device::tensor_instruction(kind, tile_m, tile_n, Major::k, b_major);
 };
+
+using AskingPlan = Plan<TensorKind::bf16, Major::mn, 1, Schedule::launch_control>;
+using PairPlan = Plan<TensorKind::bf16, Major::mn, 2>;
+template <TensorKind kind>
+using KMajorPlan = Plan<kind, Major::k>;
 
 struct Maps {
   CUtensorMap a, b, c;  // C in boxes of 32 rows of 64 columns: what a warp stores at once
