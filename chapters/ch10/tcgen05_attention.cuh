@@ -98,8 +98,7 @@ __device__ __forceinline__ void multiply_scores(Shared& shared, std::uint32_t me
 
 // sums += weights V. V lies as it came: its keys are rows, this product's K.
 __device__ __forceinline__ void multiply_sums(Shared& shared, std::uint32_t memory, int group, int slot, bool add) {
-  constexpr std::uint32_t instruction =
-      device::tensor_instruction(device::TensorKind::bf16, rows, depth, device::Major::k, device::Major::mn);
+  constexpr std::uint32_t instruction = device::tensor_instruction(device::TensorKind::bf16, rows, depth, false, true);
   const std::uint64_t weights = device::tensor_operand(shared.weights[group]),
                       v = device::tensor_operand(shared.ring[slot], 1024, sizeof(Tile) / halves);
 #pragma unroll

@@ -41,7 +41,7 @@ struct Plan {
   static constexpr int stages = static_cast<int>(192 * 1024 / stage_bytes);
   static constexpr int storing_warps = 4, loading_warp = 4, multiplying_warp = 5, asking_warp = 6;
   static constexpr int threads = 32 * (asks ? 7 : 6);
-  static constexpr std::uint32_t instruction = device::tensor_instruction(kind, tile_m, tile_n, Major::k, b_major);
+  static constexpr std::uint32_t instruction = device::tensor_instruction(kind, tile_m, tile_n, false, b_major == Major::mn);
 };
 
 using AskingPlan = Plan<TensorKind::bf16, Major::mn, 1, Schedule::launch_control>;

@@ -77,7 +77,7 @@ base::Exit examine_machine(bool as_json_text, const std::string& artifacts, cons
   surroundings.built = base::build_info().cuda_architectures;
   if (const auto ptxas = machine::find_assembler(machine::toolkit_homes()))
     surroundings.assembles_tcgen05 = [ptxas](std::string_view target) { return machine::assembles_tcgen05(*ptxas, target); };
-  const machine::ProductAnswers products = machine::probe_tcgen05(machine);
+  const machine::ProductAnswers products = machine::probe_tcgen05(machine, surroundings.built);
   surroundings.tcgen05_product = [&products](int ordinal) { return products.of(ordinal); };
   const std::vector<Finding> findings = machine::examine(machine, surroundings);
   print(as_json_text ? evidence::json_text(as_json(machine, findings), 2) + '\n' : table(findings, paint) + verdict(findings));

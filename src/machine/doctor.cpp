@@ -76,20 +76,21 @@ void examine_toolkit(const Surroundings& surroundings, Findings& findings) {
   else findings.push_back({"toolkit", Level::ok, found, ""});
 }
 
+// The families 12 are asked for only where others are known: an old assembler refuses everything.
 void examine_assembler(const Surroundings& surroundings, Findings& findings) {
-  if (!surroundings.assembles_tcgen05) return;
-  std::vector<std::string> accepted, refused;
-  for (const std::string_view target : tcgen05_targets)
-    (surroundings.assembles_tcgen05(target) ? accepted : refused).emplace_back(target);
-  std::string what = accepted.empty() ? "no" : "assembled for " + base::join(accepted, ", ");
-  if (!refused.empty()) what += ", refused for " + base::join(refused, ", ");
-  std::vector<std::string> without, surprising;
+  const auto& assembles = surroundings.assembles_tcgen05;
+  if (!assembles) return;
+  std::vector<std::string> accepted, refused, without;
+  for (const std::string_view target : tcgen05_targets) (assembles(target) ? accepted : refused).emplace_back(target);
   for (const std::string_view target : blackwell_targets_without)
-    (surroundings.assembles_tcgen05(target) ? surprising : without).emplace_back(target);
-  if (!without.empty()) what += "; refused for " + base::join(without, ", ") + ", which have neither tcgen05 nor tensor memory";
-  if (!surprising.empty()) what += "; accepted for " + base::join(surprising, ", ") + " as well";
-  findings.push_back(
-      {"toolkit tcgen05", Level::info, what, refused.empty() ? "" : "./setup.sh installs CUDA 13.0, which knows these targets"});
+    if (!accepted.empty()) (assembles(target) ? accepted : without).emplace_back(target);
+  std::vector<std::string> parts;
+  if (!accepted.empty()) parts.push_back("assembled for " + base::join(accepted, ", "));
+  if (!refused.empty()) parts.push_back("refused for " + base::join(refused, ", "));
+  if (!without.empty())
+    parts.push_back("refused for " + base::join(without, ", ") + ", which have neither tcgen05 nor tensor memory");
+  findings.push_back({"toolkit tcgen05", Level::info, base::join(parts, "; "),
+                      refused.empty() ? "" : "./setup.sh installs CUDA 13.0, which knows these targets"});
 }
 
 void examine_gpu_list(const Machine& machine, const Surroundings& surroundings, Findings& findings) {

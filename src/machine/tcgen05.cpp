@@ -38,9 +38,7 @@ std::string program_for(std::string_view target) {
   return text.replace(text.find(mark), mark.size(), target);
 }
 
-bool can_probe(const Gpu& gpu) {
-  return tcgen05_support(gpu).yes && has_specific_code(base::build_info().cuda_architectures, gpu.sm);
-}
+bool can_probe(const Gpu& gpu, std::string_view built) { return tcgen05_support(gpu).yes && has_specific_code(built, gpu.sm); }
 
 std::string product_on(const Gpu& gpu) try {
   const base::FileLock lock = lock_gpu(gpu.uuid, "doctor");
@@ -91,8 +89,9 @@ std::optional<std::string> ProductAnswers::of(int ordinal) const {
   return found == by_ordinal.end() ? std::nullopt : std::optional{found->second};
 }
 
-ProductAnswers probe_tcgen05(const Machine& machine, double limit_s, const std::string& executable) try {
-  if (std::none_of(machine.gpus.begin(), machine.gpus.end(), can_probe)) return {};
+ProductAnswers probe_tcgen05(const Machine& machine, std::string_view built, double limit_s, const std::string& executable) try {
+  const auto can = [built](const Gpu& gpu) { return can_probe(gpu, built); };
+  if (std::none_of(machine.gpus.begin(), machine.gpus.end(), can)) return {};
   const ProbeAnswer answer = ask_child("__probe_tcgen05", limit_s, executable);
   ProductAnswers products{.error = answer.error, .by_ordinal = {}};
   if (products.error.empty())
@@ -105,7 +104,8 @@ ProductAnswers probe_tcgen05(const Machine& machine, double limit_s, const std::
 int probe_tcgen05_main(int fd) {
   nlohmann::json gpus = nlohmann::json::array();
   for (const Gpu& gpu : probe_here().gpus)
-    if (can_probe(gpu)) gpus.push_back({{"ordinal", gpu.ordinal}, {"error", product_on(gpu)}});
+    if (can_probe(gpu, base::build_info().cuda_architectures))
+      gpus.push_back({{"ordinal", gpu.ordinal}, {"error", product_on(gpu)}});
   return write_answer(fd, {{"gpus", gpus}});
 }
 

@@ -29,8 +29,10 @@ struct ProductAnswers {
   std::map<int, std::string> by_ordinal;  // what is wrong with the product; empty when it is right
   std::optional<std::string> of(int ordinal) const;
 };
-// Has a child process ask, by the hidden command __probe_tcgen05; not even that where no GPU of `machine` could run it.
-ProductAnswers probe_tcgen05(const Machine& machine, double limit_s = 30, const std::string& executable = "/proc/self/exe");
+// Has a child process ask, by the hidden command __probe_tcgen05; not even that where no GPU of `machine` could run it with code
+// for the architectures `built`.
+ProductAnswers probe_tcgen05(const Machine& machine, std::string_view built, double limit_s = 30,
+                             const std::string& executable = "/proc/self/exe");
 int probe_tcgen05_main(int fd);
 
 // Empty when `c` is the product that tcgen05_launch.hpp describes; otherwise what is wrong first.
