@@ -75,7 +75,7 @@ std::string judge_product(const std::vector<float>& c) {
     for (int column = 0; column < P::n; ++column) {
       int sum = 0;
       for (int depth = 0; depth < P::k; ++depth) sum += P::a(row, depth) * P::b(column, depth);
-      const float found = c[static_cast<std::size_t>(row * P::n + column)];
+      const float found = c[static_cast<std::size_t>(row) * P::n + static_cast<std::size_t>(column)];
       if (found != static_cast<float>(sum))
         return "row " + std::to_string(row) + ", column " + std::to_string(column) + " is " + base::significant(found) +
                " instead of " + std::to_string(sum);
