@@ -194,9 +194,10 @@ extern constinit const Pair cooperative_persistent{
         "when the same weights serve every step, keep them on chip and replace launches by a barrier between resident blocks",
     .make = make<CooperativePersistent>,
     .baseline = {.name = "gemm_per_step", .run = call<&CooperativePersistent::gemm_per_step>},
-    .optimized = variants(
-        {{.name = "persistent_grid_sync", .run = call<&CooperativePersistent::persistent_grid_sync>},
-         {.name = "persistent_cluster", .run = call<&CooperativePersistent::persistent_cluster>, .needs = {.min_sm = 90}}}),
+    .optimized = variants({{.name = "persistent_grid_sync", .run = call<&CooperativePersistent::persistent_grid_sync>},
+                           {.name = "persistent_cluster",
+                            .run = call<&CooperativePersistent::persistent_cluster>,
+                            .needs = {.min_sm = 90, .max_sm = 110}}}),
     .bound = Bound::latency,
     // The state is rounded to bf16 (1.6e-3) on its way from step to step, and the gates forget it within a few steps.
     .tolerance = within(1e-2),

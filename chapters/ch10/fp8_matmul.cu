@@ -5,6 +5,7 @@
 // ms). The tensor cores keep about 14 bits of its sums; adding them to fp32 registers after every 128 of K costs less than 1 %
 // and leaves the rounding to bf16 alone (0.78 ms, error 1.7e-3, as cuBLASLt).
 #include "fp8_gemm.cuh"
+#include "tcgen05_gemm.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
@@ -58,10 +59,14 @@ class Fp8Matmul final : public Workload {
         reinterpret_cast<const uint4*>(x_.get()), reinterpret_cast<uint4*>(wide_x_.get()), x_.bytes() / sizeof(uint4),
         reinterpret_cast<const uint4*>(w_.get()), reinterpret_cast<uint4*>(wide_w_.get()), w_.bytes() / sizeof(uint4));
     check(cudaGetLastError());
+    if (blackwell_wide_.usable()) return blackwell_wide_.run(launch.stream, band, multiprocessors(), x_scale * w_scale);
     multiply<WideRing, WideStore, InTensorCores>(launch, wide_x_map_, half_wide_w_map_);
   }
   void fp8_fast_accumulate(Launch& launch) { multiply<Ring, Store, InTensorCores>(launch, x_map_, half_w_map_); }
   void fp8_promoted(Launch& launch) { multiply<Ring, Store, Promoted>(launch, x_map_, half_w_map_); }
+  // Not run yet: e4m3 operands by kind::f8f6f4, sums in tensor memory. Both this and the baseline are on tcgen05 there, since
+  // wgmma is not.
+  void tcgen05_fp8(Launch& launch) { blackwell_.run(launch.stream, band, multiprocessors(), x_scale * w_scale); }
 
   void plan_cublaslt(Launch&) {
     if (!library_) library_ = std::make_unique<CublasLt>();
@@ -87,6 +92,9 @@ class Fp8Matmul final : public Workload {
   Output<bf16> y_;
   Scratch<bf16> wide_x_, wide_w_;
   CUtensorMap x_map_, half_w_map_, wide_x_map_, half_wide_w_map_, y_map_;
+  tcgen05_gemm::Gemm<tcgen05_gemm::KMajorPlan<device::TensorKind::bf16>> blackwell_wide_{
+      wide_x_.get(), wide_w_.get(), y_, m_, n_, k_};
+  tcgen05_gemm::Gemm<tcgen05_gemm::KMajorPlan<device::TensorKind::e4m3>> blackwell_{x_.get(), w_.get(), y_, m_, n_, k_};
   std::unique_ptr<CublasLt> library_;
   std::unique_ptr<MatmulPlan> plan_;
 };
@@ -102,9 +110,11 @@ extern constinit const Pair fp8_matmul{
     .baseline = {.name = "widen_to_bf16", .run = call<&Fp8Matmul::widen_to_bf16>},
     .optimized = variants({{.name = "fp8_fast_accumulate",
                             .run = call<&Fp8Matmul::fp8_fast_accumulate>,
+                            .needs = {.max_sm = 90},
                             .changes_precision = true,
                             .tolerance = fast_accumulation},
-                           {.name = "fp8_promoted", .run = call<&Fp8Matmul::fp8_promoted>}}),
+                           {.name = "fp8_promoted", .run = call<&Fp8Matmul::fp8_promoted>, .needs = {.max_sm = 90}},
+                           {.name = "tcgen05_fp8", .run = call<&Fp8Matmul::tcgen05_fp8>, .needs = tcgen05_gemm::needs}}),
     .peers = variants({{.name = "cublaslt",
                         .run = call<&Fp8Matmul::cublaslt>,
                         .prepare = call<&Fp8Matmul::plan_cublaslt>,
@@ -112,7 +122,7 @@ extern constinit const Pair fp8_matmul{
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; sums of 128 products in 14 bits add less.
     .tolerance = within(4e-3),
-    .needs = {.min_sm = 90, .max_sm = 90},
+    .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm},
 };
 
 }  // namespace aisp::ch10

@@ -5,6 +5,7 @@
 // them in bands of sixteen rows, so that a wave needs less of B (0.795 ms; cuBLAS 0.83 ms).
 #include "gemm_workload.hpp"
 #include "persistent_gemm.cuh"
+#include "tcgen05_gemm.cuh"
 
 namespace aisp::ch10 {
 namespace {
@@ -23,9 +24,15 @@ class PersistentMatmul final : public GemmWorkload {
     allow_shared_memory<Ring, Store>();
   }
 
-  void block_per_tile(Launch& launch) { multiply(launch, 1, ~0u); }
+  void block_per_tile(Launch& launch) {
+    if (blackwell_.usable()) blackwell_.run(launch.stream, 1, ~0u);
+    else multiply(launch, 1, ~0u);
+  }
   void persistent(Launch& launch) { multiply(launch, 1, multiprocessors()); }
   void persistent_grouped(Launch& launch) { multiply(launch, 16, multiprocessors()); }
+  // Not run yet: a grid with a block for every tile, of which those that run take over the others'. Both this and the baseline
+  // are on tcgen05 there, since wgmma is not.
+  void cluster_launch_control(Launch& launch) { asking_.run(launch.stream, 16, 0); }
 
  private:
   void multiply(Launch& launch, int band, unsigned most_blocks) {
@@ -37,6 +44,8 @@ class PersistentMatmul final : public GemmWorkload {
   }
 
   CUtensorMap a_map_, b_map_, c_map_;
+  tcgen05_gemm::Gemm<tcgen05_gemm::Plan<device::TensorKind::bf16>> blackwell_{a_, b_, c_, m_, n_, k_};
+  tcgen05_gemm::Gemm<tcgen05_gemm::AskingPlan> asking_{a_, b_, c_, m_, n_, k_};
 };
 
 }  // namespace
@@ -46,13 +55,17 @@ extern constinit const Pair persistent_matmul{
         "one block per SM walks all tiles: the next one's loads hide under the last one's stores, in an order that suits L2",
     .make = make<PersistentMatmul>,
     .baseline = {.name = "block_per_tile", .run = call<&PersistentMatmul::block_per_tile>},
-    .optimized = variants({{.name = "persistent", .run = call<&PersistentMatmul::persistent>},
-                           {.name = "persistent_grouped", .run = call<&PersistentMatmul::persistent_grouped>}}),
+    .optimized =
+        variants({{.name = "persistent", .run = call<&PersistentMatmul::persistent>, .needs = {.max_sm = 90}},
+                  {.name = "persistent_grouped", .run = call<&PersistentMatmul::persistent_grouped>, .needs = {.max_sm = 90}},
+                  {.name = "cluster_launch_control",
+                   .run = call<&PersistentMatmul::cluster_launch_control>,
+                   .needs = tcgen05_gemm::needs}}),
     .peers = cublas_peer,
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
     .tolerance = within(4e-3),
-    .needs = {.min_sm = 90, .max_sm = 90},
+    .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm},
 };
 
 }  // namespace aisp::ch10

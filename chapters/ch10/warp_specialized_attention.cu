@@ -13,6 +13,7 @@
 #include "attention_reference.hpp"
 #include "cudnn_attention.hpp"
 #include "mma_sync_attention.cuh"
+#include "tcgen05_attention.cuh"
 #include "wgmma_attention.cuh"
 
 namespace aisp::ch10 {
@@ -181,6 +182,10 @@ class WarpSpecializedAttention final : public Workload {
         <<<std::min(blocks, sms_), threads, sizeof(Shared), launch.stream>>>(maps_, blocks, static_cast<int>(length_));
     check(cudaGetLastError());
   }
+  // Not run yet: scores and sums in tensor memory, a row a thread.
+  void tcgen05(Launch& launch) {
+    tcgen05_attention::run(launch.stream, q_, k_, v_, o_, heads * length_, static_cast<int>(length_));
+  }
   void plan_cudnn(Launch&) {
     const auto length = static_cast<std::int64_t>(length_);
     if (!cudnn_) cudnn_ = std::make_unique<shared::CudnnAttention>(batch, heads / batch, length, depth);
@@ -209,7 +214,8 @@ extern constinit const Pair warp_specialized_attention{
         {{.name = "wgmma_tma", .run = call<&WarpSpecializedAttention::wgmma<InOrder>>, .needs = {.max_sm = 90}},
          {.name = "wgmma_pingpong", .run = call<&WarpSpecializedAttention::wgmma<FullRescale>>, .needs = {.max_sm = 90}},
          {.name = "deferred_rescale", .run = call<&WarpSpecializedAttention::wgmma<DeferredRescale>>, .needs = {.max_sm = 90}},
-         {.name = "query_in_registers", .run = call<&WarpSpecializedAttention::wgmma<KeptQueries>>, .needs = {.max_sm = 90}}}),
+         {.name = "query_in_registers", .run = call<&WarpSpecializedAttention::wgmma<KeptQueries>>, .needs = {.max_sm = 90}},
+         {.name = "tcgen05_attention", .run = call<&WarpSpecializedAttention::tcgen05>, .needs = tcgen05_attention::needs}}),
     .peers = variants({{.name = "cudnn",
                         .run = call<&WarpSpecializedAttention::cudnn>,
                         .prepare = call<&WarpSpecializedAttention::plan_cudnn>,

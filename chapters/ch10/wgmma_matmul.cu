@@ -6,6 +6,7 @@
 // same cp.async by all threads.
 #include "gemm_workload.hpp"
 #include "mma_sync_gemm.cuh"
+#include "tcgen05_gemm.cuh"
 #include "wgmma_cp_async_gemm.cuh"
 
 namespace aisp::ch10 {
@@ -30,6 +31,11 @@ class WgmmaMatmul final : public GemmWorkload {
     ring_kernel<<<tiles(tile_m, tile_n), threads, shared_bytes, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
     check(cudaGetLastError());
   }
+  // Not run yet: sums in tensor memory instead of registers, products started by one thread, a block for each tile.
+  void tcgen05_1sm(Launch& launch) { blackwell_.run(launch.stream, 1, ~0u); }
+
+ private:
+  tcgen05_gemm::Gemm<tcgen05_gemm::Plan<device::TensorKind::bf16>> blackwell_{a_, b_, c_, m_, n_, k_};
 };
 
 }  // namespace
@@ -38,7 +44,8 @@ extern constinit const Pair wgmma_matmul{
     .teaches = "full tensor rate needs wgmma: four warps, operands read straight from shared memory, asynchronous issue",
     .make = make<WgmmaMatmul>,
     .baseline = {.name = "mma_sync", .run = call<&WgmmaMatmul::mma_sync_ring>},
-    .optimized = variants({{.name = "wgmma", .run = call<&WgmmaMatmul::wgmma>, .needs = {.min_sm = 90, .max_sm = 90}}}),
+    .optimized = variants({{.name = "wgmma", .run = call<&WgmmaMatmul::wgmma>, .needs = {.min_sm = 90, .max_sm = 90}},
+                           {.name = "tcgen05_1sm", .run = call<&WgmmaMatmul::tcgen05_1sm>, .needs = tcgen05_gemm::needs}}),
     .peers = cublas_peer,
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/build_info.hpp"
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
@@ -15,6 +16,7 @@
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
 #include "machine/json.hpp"
+#include "machine/tcgen05.hpp"
 #include "machine/topology.hpp"
 
 namespace aisp::cli {
@@ -72,6 +74,11 @@ base::Exit examine_machine(bool as_json_text, const std::string& artifacts, cons
   const machine::Machine machine = machine::probe();
   machine::Surroundings surroundings;
   surroundings.artifacts = artifacts;
+  surroundings.built = base::build_info().cuda_architectures;
+  if (const auto ptxas = machine::find_assembler(machine::toolkit_homes()))
+    surroundings.assembles_tcgen05 = [ptxas](std::string_view target) { return machine::assembles_tcgen05(*ptxas, target); };
+  const machine::ProductAnswers products = machine::probe_tcgen05(machine, surroundings.built);
+  surroundings.tcgen05_product = [&products](int ordinal) { return products.of(ordinal); };
   const std::vector<Finding> findings = machine::examine(machine, surroundings);
   print(as_json_text ? evidence::json_text(as_json(machine, findings), 2) + '\n' : table(findings, paint) + verdict(findings));
   return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;

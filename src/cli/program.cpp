@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <map>
 #include <string_view>
 
 #include "base/process.hpp"
@@ -14,6 +15,7 @@
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "machine/machine.hpp"
+#include "machine/tcgen05.hpp"
 #include "machine/topology.hpp"
 #include "peak/child.hpp"
 #include "run/child.hpp"
@@ -46,15 +48,17 @@ Exit run_hidden_command(int argc, char** argv) {
     die_with_parent();
     return run::execute_main(argv[2], argv[3]) == 0 ? Exit::good : Exit::failed;
   }
-  if (name != "__child" && name != "__probe" && name != "__probe_topology" && name != "__peak")
-    throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
+  using Main = int (*)(int descriptor);
+  static const std::map<std::string_view, Main> commands{{"__child", run::child_main},
+                                                         {"__peak", peak::child_main},
+                                                         {"__probe", machine::probe_main},
+                                                         {"__probe_topology", machine::probe_topology_main},
+                                                         {"__probe_tcgen05", machine::probe_tcgen05_main}};
+  const auto command = commands.find(name);
+  if (command == commands.end()) throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
   const int descriptor = answer_descriptor(argc, argv);
   die_with_parent();
-  const int status = name == "__child"   ? run::child_main(descriptor)
-                     : name == "__peak"  ? peak::child_main(descriptor)
-                     : name == "__probe" ? machine::probe_main(descriptor)
-                                         : machine::probe_topology_main(descriptor);
-  return status == 0 ? Exit::good : Exit::failed;
+  return command->second(descriptor) == 0 ? Exit::good : Exit::failed;
 }
 
 std::vector<std::string> words_of(int argc, char** argv) {

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "machine/doctor_parts.hpp"
 #include "machine/needs.hpp"
+#include "machine/tcgen05.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -55,12 +56,7 @@ void examine_runtime(const Machine& machine, Findings& findings) {
 
 // CUDA_VERSION of the first toolkit found.
 std::string toolkit_version(const fs::path& root) {
-  std::vector<fs::path> homes;
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = std::getenv(variable); home != nullptr && *home != '\0')
-      homes.emplace_back(root / fs::path{home}.relative_path());
-  homes.push_back(root / "usr/local/cuda");
-  for (const fs::path& home : homes) {
+  for (const fs::path& home : toolkit_homes(root)) {
     const std::string header = base::try_read_file(home / "include/cuda.h", std::size_t{8} << 20).value_or("");
     constexpr std::string_view mark = "#define CUDA_VERSION ";
     const std::size_t at = header.find(mark);
@@ -80,7 +76,24 @@ void examine_toolkit(const Surroundings& surroundings, Findings& findings) {
   else findings.push_back({"toolkit", Level::ok, found, ""});
 }
 
-void examine_gpu_list(const Machine& machine, Findings& findings) {
+// The families 12 are asked for only where others are known: an old assembler refuses everything.
+void examine_assembler(const Surroundings& surroundings, Findings& findings) {
+  const auto& assembles = surroundings.assembles_tcgen05;
+  if (!assembles) return;
+  std::vector<std::string> accepted, refused, without;
+  for (const std::string_view target : tcgen05_targets) (assembles(target) ? accepted : refused).emplace_back(target);
+  for (const std::string_view target : blackwell_targets_without)
+    if (!accepted.empty()) (assembles(target) ? accepted : without).emplace_back(target);
+  std::vector<std::string> parts;
+  if (!accepted.empty()) parts.push_back("assembled for " + base::join(accepted, ", "));
+  if (!refused.empty()) parts.push_back("refused for " + base::join(refused, ", "));
+  if (!without.empty())
+    parts.push_back("refused for " + base::join(without, ", ") + ", which have neither tcgen05 nor tensor memory");
+  findings.push_back({"toolkit tcgen05", Level::info, base::join(parts, "; "),
+                      refused.empty() ? "" : "./setup.sh installs CUDA 13.0, which knows these targets"});
+}
+
+void examine_gpu_list(const Machine& machine, const Surroundings& surroundings, Findings& findings) {
   if (machine.gpus.empty()) {
     // A machine without a driver is meant to have no GPU; with one, something is wrong.
     const Level level = machine.driver_cuda_version == 0 && machine.driver_version.empty() ? Level::warning : Level::problem;
@@ -97,7 +110,7 @@ void examine_gpu_list(const Machine& machine, Findings& findings) {
     findings.push_back(
         {"NVML", Level::warning, machine.nvml_error,
          "clocks, power, temperature and throttling stay unknown; in a container, add the driver capability 'utility'"});
-  for (const Gpu& gpu : machine.gpus) examine_gpu(gpu, findings);
+  for (const Gpu& gpu : machine.gpus) examine_gpu(gpu, surroundings, findings);
 }
 
 void examine_peers(const Machine& machine, Findings& findings) {
@@ -141,12 +154,22 @@ Level worst(const std::vector<Finding>& findings) {
   return level;
 }
 
+std::vector<fs::path> toolkit_homes(const fs::path& root) {
+  std::vector<fs::path> homes;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* home = std::getenv(variable); home != nullptr && *home != '\0')
+      homes.emplace_back(root / fs::path{home}.relative_path());
+  homes.push_back(root / "usr/local/cuda");
+  return homes;
+}
+
 std::vector<Finding> examine(const Machine& machine, const Surroundings& surroundings) {
   Findings findings;
   examine_driver(machine, findings);
   examine_runtime(machine, findings);
   examine_toolkit(surroundings, findings);
-  examine_gpu_list(machine, findings);
+  examine_assembler(surroundings, findings);
+  examine_gpu_list(machine, surroundings, findings);
   examine_peers(machine, findings);
   examine_host(machine, surroundings, findings);
   for (auto i = static_cast<int>(Library::none) + 1; i <= static_cast<int>(Library::nvml); ++i) {

@@ -27,11 +27,17 @@ struct Finding {
 };
 
 struct Surroundings {
-  std::filesystem::path root = "/";                  // where proc, sys and dev are read
-  std::filesystem::path artifacts = ".";             // where runs are written
-  std::function<std::string(Library)> find_library;  // SharedLibrary::locate when empty
-  std::optional<std::string> toolkit;                // version of nvcc; looked for when absent
+  std::filesystem::path root = "/";                                // where proc, sys and dev are read
+  std::filesystem::path artifacts = ".";                           // where runs are written
+  std::function<std::string(Library)> find_library;                // SharedLibrary::locate when empty
+  std::optional<std::string> toolkit;                              // version of nvcc; looked for when absent
+  std::string built;                                               // for which GPUs this executable has code (architectures.hpp)
+  std::function<bool(std::string_view)> assembles_tcgen05;         // for a target, by the toolkit; empty: there is no assembler
+  std::function<std::optional<std::string>(int)> tcgen05_product;  // of a GPU (tcgen05.hpp), when it was asked
 };
+
+// Toolkits may be in these folders, the first one counts.
+std::vector<std::filesystem::path> toolkit_homes(const std::filesystem::path& root = "/");
 
 std::vector<Finding> examine(const Machine& machine, const Surroundings& surroundings = {});
 Level worst(const std::vector<Finding>& findings);

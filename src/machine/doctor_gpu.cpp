@@ -2,9 +2,11 @@
 #include <cmath>
 
 #include "base/text.hpp"
+#include "machine/architectures.hpp"
 #include "machine/doctor_parts.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
+#include "machine/tcgen05.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -34,11 +36,26 @@ void identity(const Gpu& gpu, GpuReport& report) {
                "full size needs a GPU of 16 GB");
 }
 
-void features(const Gpu& gpu, GpuReport& report) {
+void code(const Gpu& gpu, const Surroundings& surroundings, GpuReport& report) {
+  if (has_code(surroundings.built, gpu.sm)) return;
+  const std::string text = lacking_code(surroundings.built, gpu.sm);
+  const std::size_t end = text.find("; ");
+  report.add("code", Level::problem, text.substr(0, end), text.substr(end + 2) + "; until then its pairs are skipped");
+}
+
+void tcgen05(const Gpu& gpu, const Surroundings& surroundings, GpuReport& report) {
+  const std::optional<std::string> product =
+      surroundings.tcgen05_product ? surroundings.tcgen05_product(gpu.ordinal) : std::nullopt;
+  const Answer answer = tcgen05_answer(gpu, surroundings.built, product);
+  if (product && !product->empty())
+    report.add("tcgen05", Level::problem, answer.why, "look at nvidia-smi and dmesg; build aisp anew with this toolkit");
+  else report.add("tcgen05", Level::info, (answer.yes ? "" : "no: ") + answer.why);
+}
+
+void features(const Gpu& gpu, const Surroundings& surroundings, GpuReport& report) {
   report.add("clusters", Level::info,
              has_dsmem(gpu) ? "distributed shared memory" : "no distributed shared memory; pairs that need it are skipped");
-  const Answer tcgen05 = tcgen05_support(gpu);
-  report.add("tcgen05", Level::info, tcgen05.yes ? tcgen05.why : "no: " + tcgen05.why);
+  tcgen05(gpu, surroundings, report);
   if (gpu.mig) report.add("MIG", Level::info, "a slice of a GPU; its results have a hardware key of their own");
   if (gpu.numa_node >= 0) report.add("NUMA", Level::info, "on node " + std::to_string(gpu.numa_node) + " (" + gpu.pci + ")");
 }
@@ -134,10 +151,11 @@ void link(const Gpu& gpu, const GpuCondition& c, GpuReport& report) {
 
 }  // namespace
 
-void examine_gpu(const Gpu& gpu, Findings& findings) {
+void examine_gpu(const Gpu& gpu, const Surroundings& surroundings, Findings& findings) {
   GpuReport report{gpu, findings};
   identity(gpu, report);
-  features(gpu, report);
+  code(gpu, surroundings, report);
+  features(gpu, surroundings, report);
   if (!gpu.condition) return;
   const GpuCondition& condition = *gpu.condition;
   ecc(condition, report);

@@ -8,7 +8,7 @@ namespace aisp::machine {
 
 using Findings = std::vector<Finding>;
 
-void examine_gpu(const Gpu& gpu, Findings& findings);
+void examine_gpu(const Gpu& gpu, const Surroundings& surroundings, Findings& findings);
 void examine_host(const Machine& machine, const Surroundings& surroundings, Findings& findings);
 
 }  // namespace aisp::machine

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "machine/architectures.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -52,7 +53,15 @@ Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<b
   return std::nullopt;
 }
 
-Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu) {
+Reason unmet_tcgen05(const Gpu& gpu, std::string_view built) {
+  if (const Answer answer = tcgen05_support(gpu); !answer.yes) return "needs tcgen05: " + answer.why;
+  if (!has_specific_code(built, gpu.sm)) return "needs tcgen05: " + lacking_code(built, gpu.sm);
+  return std::nullopt;
+}
+
+Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::string_view built) {
+  if (needs.tcgen05)
+    if (Reason reason = unmet_tcgen05(gpu, built)) return reason;
   if (gpu.sm < needs.min_sm) return "needs " + sm_text(needs.min_sm) + " or newer, " + this_gpu(gpu) + "; run it on a newer GPU";
   if (needs.max_sm != 0 && gpu.sm > needs.max_sm)
     return "is written for " +
@@ -61,8 +70,7 @@ Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu) {
   if (needs.dsmem && !has_dsmem(gpu))
     return "needs distributed shared memory (thread block clusters), " + this_gpu(gpu) +
            "; run it on sm_90 or newer other than sm_121 (ch10:cluster_group_no_dsmem shows the way without it)";
-  if (needs.tcgen05)
-    if (const Answer answer = tcgen05_support(gpu); !answer.yes) return "needs tcgen05: " + answer.why;
+  if (!has_code(built, gpu.sm)) return "cannot start: " + lacking_code(built, gpu.sm);
   const double memory_bytes = static_cast<double>(needs.device_memory) * memory_scale(gpu.memory_bytes);
   if (memory_bytes > static_cast<double>(gpu.memory_bytes))
     return "needs " + gigabytes(memory_bytes) + " of GPU memory, " + gpu.name + " has " +
@@ -132,7 +140,7 @@ double memory_scale(const Machine& machine, const std::vector<int>& gpus) {
 }
 
 Reason unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
-             const std::function<bool(Library)>& has_library) {
+             const std::function<bool(Library)>& has_library, std::string_view built) {
   if (device == Device::host) return unmet_by_host(needs, machine.host, has_library);
   if (machine.gpus.empty()) {
     std::string text = "no CUDA device";
@@ -147,7 +155,7 @@ Reason unmet(const Needs& needs, Device device, const Machine& machine, const st
   if (Reason reason = too_few_gpus(needs, machine, used.size())) return reason;
   used.resize(static_cast<std::size_t>(std::max(needs.gpus, 0)));
   for (const Gpu* gpu : used)
-    if (Reason reason = unmet_by_gpu(needs, *gpu)) return reason;
+    if (Reason reason = unmet_by_gpu(needs, *gpu, built)) return reason;
   if (needs.peer_access)
     if (Reason reason = no_peer_access(used)) return reason;
   if (needs.driver > machine.driver_cuda_version)

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "machine/machine.hpp"
@@ -14,9 +15,10 @@
 namespace aisp::machine {
 
 // Why `needs` are not met on these GPUs (ordinals; the first needs.gpus of them would be used) and the way round it, one line;
-// nothing when they are met. `has_library` is for tests.
+// nothing when they are met. `has_library` is for tests; `built` are the architectures that this executable has code for
+// (architectures.hpp), empty where that is not asked.
 std::optional<std::string> unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
-                                 const std::function<bool(Library)>& has_library = {});
+                                 const std::function<bool(Library)>& has_library = {}, std::string_view built = {});
 
 // The part of a workload's full size that fits this much device memory: 1 from 16 GB up, 0.5 from 8, 0.25 from 4, else 0.1.
 double memory_scale(std::uint64_t device_memory_bytes);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/build_info.hpp"
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
 #include "machine/host.hpp"
@@ -64,7 +65,7 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
 Ground::~Ground() = default;
 
 std::optional<std::string> Ground::unmet(const Needs& needs, Device device) const {
-  return machine::unmet(needs, device, machine_->facts, ordinals_);
+  return machine::unmet(needs, device, machine_->facts, ordinals_, {}, base::build_info().cuda_architectures);
 }
 
 double Ground::memory_scale() const { return machine::memory_scale(machine_->facts, ordinals_); }

@@ -59,7 +59,10 @@ class Doctor : public testing::Test {
                    {.root = root_.path(),
                     .artifacts = root_.path(),
                     .find_library = [this](Library library) { return libraries_ ? "/x/" + file_names(library).front() : ""; },
-                    .toolkit = toolkit_});
+                    .toolkit = toolkit_,
+                    .built = built_,
+                    .assembles_tcgen05 = assembles_,
+                    .tcgen05_product = [this](int) { return product_; }});
   }
   Finding finding(const std::string& name) {
     for (const Finding& found : findings())
@@ -72,7 +75,9 @@ class Doctor : public testing::Test {
   FakeRoot root_;
   Machine machine_;
   bool libraries_ = true;
-  std::string toolkit_ = "13.0 in /usr/local/cuda";
+  std::string toolkit_ = "13.0 in /usr/local/cuda", built_;
+  std::function<bool(std::string_view)> assembles_;
+  std::optional<std::string> product_;
 };
 
 TEST_F(Doctor, FindsNothingWrongWithAHealthyMachine) {
@@ -150,10 +155,45 @@ TEST_F(Doctor, DistrustsMemoryWithErrors) {
   EXPECT_EQ(finding("GPU 0 ECC").what, "2 uncorrected errors since the driver was loaded");
 }
 
-TEST_F(Doctor, ExplainsTcgen05) {
-  EXPECT_THAT(finding("GPU 0 tcgen05").what, testing::StartsWith("no: sm_90"));
+TEST_F(Doctor, ExplainsTcgen05OfEveryFamily) {
+  const auto answer = [this](int sm) {
+    machine_.gpus[0].sm = sm;
+    return finding("GPU 0 tcgen05").what;
+  };
+  EXPECT_THAT(answer(90), testing::StartsWith("no: sm_90"));
+  for (const int sm : {100, 103, 110}) EXPECT_THAT(answer(sm), HasSubstr("has tcgen05 and tensor memory")) << sm;
+  for (const int sm : {120, 121})
+    EXPECT_THAT(answer(sm), testing::AllOf(testing::StartsWith("no: sm_12"), HasSubstr("neither tcgen05 nor tensor memory")))
+        << sm;
+}
+
+TEST_F(Doctor, MissesCodeForAGpu) {
+  built_ = "90a-real";
+  for (const Finding& found : findings()) EXPECT_NE(found.name, "GPU 0 code");
   machine_.gpus[0].sm = 100;
-  EXPECT_THAT(finding("GPU 0 tcgen05").what, HasSubstr("has tcgen05"));
+  EXPECT_EQ(finding("GPU 0 code").level, Level::problem);
+  EXPECT_EQ(finding("GPU 0 code").what, "this executable has no code for sm_100a (it has 90a-real)");
+  EXPECT_THAT(finding("GPU 0 code").advice, HasSubstr("all-architectures"));
+  EXPECT_THAT(finding("GPU 0 tcgen05").what, HasSubstr("has tcgen05 and tensor memory, but this executable has no code"));
+}
+
+TEST_F(Doctor, TellsWhatCameOfAProduct) {
+  machine_.gpus[0].sm = 100;
+  product_ = "";
+  EXPECT_THAT(finding("GPU 0 tcgen05").what, testing::EndsWith("a product on it is right"));
+  product_ = "row 0, column 0 is 3 instead of 4";
+  EXPECT_EQ(finding("GPU 0 tcgen05").level, Level::problem);
+  EXPECT_THAT(finding("GPU 0 tcgen05").what, testing::EndsWith("but a product on it failed: row 0, column 0 is 3 instead of 4"));
+}
+
+TEST_F(Doctor, AsksTheAssembler) {
+  assembles_ = [](std::string_view target) { return target != "sm_120a" && target != "sm_121a"; };
+  EXPECT_EQ(
+      finding("toolkit tcgen05").what,
+      "assembled for sm_100a, sm_103a, sm_110a; refused for sm_120a, sm_121a, which have neither tcgen05 nor tensor memory");
+  assembles_ = [](std::string_view) { return false; };
+  EXPECT_EQ(finding("toolkit tcgen05").what, "refused for sm_100a, sm_103a, sm_110a");
+  EXPECT_THAT(finding("toolkit tcgen05").advice, HasSubstr("CUDA 13.0"));
 }
 
 TEST_F(Doctor, MissesPeerAccess) {

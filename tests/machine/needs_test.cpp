@@ -77,6 +77,24 @@ TEST(Needs, ExplainTheGapOfTcgen05) {
   EXPECT_THAT(why({.tcgen05 = true}, machine_with({other_gpu("NVIDIA GB10", 121, 128)})),
               AllOf(StartsWith("needs tcgen05: sm_121"), HasSubstr("neither tcgen05 nor tensor memory"), HasSubstr("sm_100")));
   EXPECT_THAT(why({.tcgen05 = true}, machine_with({h200()})), HasSubstr("older than Blackwell"));
+  EXPECT_THAT(why({.min_sm = 100, .tcgen05 = true}, machine_with({h200()})), StartsWith("needs tcgen05: sm_90 (NVIDIA H200)"))
+      << "the reason says more than that the GPU is old";
+}
+
+TEST(Needs, KnowWhichCodeTheExecutableHas) {
+  const auto why_built = [](const Needs& needs, const Gpu& gpu, std::string_view built) {
+    return unmet(needs, Device::gpu, machine_with({gpu}), {0}, everything, built).value_or("");
+  };
+  const Gpu b200 = other_gpu("NVIDIA B200", 100), b300 = other_gpu("NVIDIA B300", 103);
+  constexpr Needs tcgen05{.min_sm = 100, .tcgen05 = true};
+  EXPECT_EQ(why_built({}, h200(), "80-real,90a-real"), "");
+  EXPECT_THAT(why_built({}, b200, "90a-real"),
+              AllOf(StartsWith("cannot start: this executable has no code for sm_100a (it has 90a-real); "),
+                    HasSubstr("AISP_CUDA_ARCHITECTURES=100a-real")));
+  EXPECT_EQ(why_built(tcgen05, b200, "90a-real,100a-real"), "");
+  EXPECT_THAT(why_built(tcgen05, b300, "90a-real,100a-real"), HasSubstr("no code for sm_103a"));
+  EXPECT_EQ(why_built(tcgen05, b300, "100f-real"), "") << "the family's code runs on its later members";
+  EXPECT_THAT(why_built(tcgen05, b200, "100-real"), HasSubstr("no code for sm_100a")) << "plain code has no tcgen05";
 }
 
 TEST(Needs, WeighMemoryAtTheScaleThatWouldRun) {

@@ -6,6 +6,9 @@
 #include <cuda.h>
 #include <aisp/device/arch.cuh>
 
+// On families 12 the assembler takes multicast with a warning that it is slow: kernels that need it are not meant for them.
+#define AISP_MULTICAST (AISP_SM >= 90 && AISP_SM < 120)
+
 namespace aisp::device {
 
 // cp.async.bulk global -> shared: `bytes` and both addresses are multiples of 16.
@@ -24,7 +27,7 @@ __device__ __forceinline__ void bulk_load(void* shared, const void* global, unsi
 // place counts the bytes that its block receives.
 __device__ __forceinline__ void bulk_load_multicast(void* shared, const void* global, unsigned bytes, std::uint64_t* barrier,
                                                     std::uint16_t blocks) {
-#if AISP_SM >= 90
+#if AISP_MULTICAST
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
           shared_address(shared)),
@@ -129,7 +132,7 @@ __device__ __forceinline__ void tensor_load_2d(void* shared, const CUtensorMap* 
 // The same into every block of the cluster whose bit is set in `blocks`.
 __device__ __forceinline__ void tensor_load_2d_multicast(void* shared, const CUtensorMap* map, int x, int y,
                                                          std::uint64_t* barrier, std::uint16_t blocks) {
-#if AISP_SM >= 90
+#if AISP_MULTICAST
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], "
       "[%2], "
@@ -157,7 +160,7 @@ __device__ __forceinline__ void tensor_load_3d(void* shared, const CUtensorMap* 
 // The same into every block of the cluster whose bit is set in `blocks`.
 __device__ __forceinline__ void tensor_load_3d_multicast(void* shared, const CUtensorMap* map, int x, int y, int z,
                                                          std::uint64_t* barrier, std::uint16_t blocks) {
-#if AISP_SM >= 90
+#if AISP_MULTICAST
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
       "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),

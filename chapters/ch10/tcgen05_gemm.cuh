@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GEMM on Blackwell's tensor cores, for the variants of this chapter that need them. One thread loads by TMA, one starts the
+// products, and four warps bring sums from tensor memory to C while the next tile's are made: tensor memory holds two tiles. It
+// is compiled for sm_100a and sm_103a and has not been run: no such GPU was at hand.
+#pragma once
+#include "tcgen05_plan.cuh"
+
+#include <aisp/check.hpp>
+#include <aisp/device/cluster.cuh>
+#include <aisp/device/pair_tma.cuh>
+
+#include <algorithm>
+
+namespace aisp::ch10::tcgen05_gemm {
+
+template <class P>
+__device__ __forceinline__ void load_stage(Shared<P>& shared, int stage, const Maps& maps, int row, int column, int depth,
+                                           unsigned rank) {
+  std::uint64_t* const full = &shared.full[stage];
+  if (rank == 0) device::barrier_arrive_expect(full, P::blocks * P::stage_bytes);
+  if constexpr (P::blocks == 1) {
+    device::tensor_load_2d(shared.a[stage], &maps.a, depth, row, full);
+    if constexpr (P::b_major == Major::mn) device::tensor_load_3d(shared.b[stage], &maps.b, 0, depth, column / 64, full);
+    else device::tensor_load_2d(shared.b[stage], &maps.b, depth, column, full);
+  } else {
+    // The odd block may come first: its bytes only leave a phase of the barrier open that the even block has yet to arrive at.
+    const std::uint32_t even = device::remote_address(full, 0);
+    device::tensor_load_2d_pair(shared.a[stage], &maps.a, depth, row, even);
+    if constexpr (P::b_major == Major::mn) device::tensor_load_3d_pair(shared.b[stage], &maps.b, 0, depth, column / 64, even);
+    else device::tensor_load_2d_pair(shared.b[stage], &maps.b, depth, column, even);
+  }
+}
+
+// By one thread of each block.
+template <class P>
+__device__ __forceinline__ void load(Shared<P>& shared, Tiles<P> tiles, const Maps& maps, const TileOrder& order, int steps,
+                                     unsigned rank) {
+  Cursor<P> at;
+  for (int tile = tiles.tile; tile >= 0; tile = tiles.template next<false>()) {
+    const auto [row, column] = order[tile];
+    for (int step = 0; step < steps; ++step, at.next()) {
+      device::barrier_wait(&shared.empty[at.stage], at.phase ^ 1);
+      load_stage(shared, at.stage, maps, row * P::tile_m + static_cast<int>(rank) * P::block_m,
+                 column * P::tile_n + static_cast<int>(rank) * P::block_n, step * P::tile_k, rank);
+    }
+  }
+  // No arrival may come when the block has ended.
+  for (int i = 0; i < P::stages; ++i, at.next()) device::barrier_wait(&shared.empty[at.stage], at.phase ^ 1);
+}
+
+template <class P>
+__device__ __forceinline__ void commit(std::uint64_t* barrier) {
+  if constexpr (P::blocks == 1) device::tensor_commit(barrier);
+  else device::tensor_commit_pair(barrier, 0b11);
+}
+
+template <class P>
+__device__ __forceinline__ void wait_for_storing_warps(Shared<P>& shared, const Cursor<Two>& at) {
+  if constexpr (P::blocks == 1) device::barrier_wait(&shared.sums_empty[at.stage], at.phase ^ 1);
+  else device::barrier_wait_cluster(&shared.sums_empty[at.stage], at.phase ^ 1);
+  device::tensor_fence_after();
+}
+
+// By one thread; of a pair, of the even block.
+template <class P>
+__device__ __forceinline__ void multiply(Shared<P>& shared, Tiles<P> tiles, std::uint32_t tensor_memory, int steps) {
+  Cursor<P> at;
+  Cursor<Two> sums;
+  for (int tile = tiles.tile; tile >= 0; tile = tiles.template next<false>(), sums.next()) {
+    wait_for_storing_warps(shared, sums);
+    const std::uint32_t to = tensor_memory + static_cast<std::uint32_t>(sums.stage * P::tile_n);
+    for (int step = 0; step < steps; ++step, at.next()) {
+      device::barrier_wait(&shared.full[at.stage], at.phase);
+      device::tensor_fence_after();
+      // B by rows of k: 64 columns are a chunk of 64 rows of 128 bytes, and 16 of K are 16 of its rows.
+      constexpr bool by_rows = P::b_major == Major::mn;
+      const std::uint64_t a = device::tensor_operand(shared.a[at.stage]);
+      const std::uint64_t b = device::tensor_operand(shared.b[at.stage], 1024, by_rows ? P::tile_k * P::row_bytes : 16);
+#pragma unroll
+      for (int i = 0; i < P::row_bytes / P::step_bytes; ++i)
+        device::tensor_multiply<P::kind, P::blocks>(to, device::advance(a, i * P::step_bytes),
+                                                    device::advance(b, i * (by_rows ? 16 * P::row_bytes : P::step_bytes)),
+                                                    P::instruction, step > 0 || i > 0);
+      commit<P>(&shared.empty[at.stage]);
+    }
+    commit<P>(&shared.sums_full[sums.stage]);
+  }
+  for (int i = 0; i < 2; ++i, sums.next()) wait_for_storing_warps(shared, sums);
+}
+
+// 64 columns of the warp's 32 rows, a row a thread, to a box with the swizzle of TMA: eight threads of eight rows meet no bank
+// twice.
+__device__ __forceinline__ void fill_box(unsigned char* box, const float (&left)[32], const float (&right)[32], float scale) {
+  const unsigned row = device::lane_index();
+#pragma unroll
+  for (unsigned chunk = 0; chunk < 8; ++chunk) {
+    const float* const v = (chunk < 4 ? left : right) + chunk % 4 * 8;
+    uint4 packed;
+    packed.x = device::narrow_bf16(scale * v[0], scale * v[1]);
+    packed.y = device::narrow_bf16(scale * v[2], scale * v[3]);
+    packed.z = device::narrow_bf16(scale * v[4], scale * v[5]);
+    packed.w = device::narrow_bf16(scale * v[6], scale * v[7]);
+    *reinterpret_cast<uint4*>(box + row * 128 + (chunk ^ row % 8) * 16) = packed;
+  }
+}
+
+// By the warps 0 to 3, which reach a quarter of the lanes each.
+template <class P>
+__device__ __forceinline__ void store(Shared<P>& shared, Tiles<P> tiles, const Maps& maps, const TileOrder& order,
+                                      std::uint32_t tensor_memory, float scale, unsigned rank) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const bool leader = device::lane_index() == 0;
+  Cursor<Two> sums;
+  for (int tile = tiles.tile; tile >= 0; tile = tiles.template next<true>(), sums.next()) {
+    const auto [row, column] = order[tile];
+    device::barrier_wait(&shared.sums_full[sums.stage], sums.phase);
+    device::tensor_fence_after();
+    const std::uint32_t from =
+        tensor_memory + (static_cast<std::uint32_t>(warp * 32) << 16) + static_cast<std::uint32_t>(sums.stage * P::tile_n);
+#pragma unroll
+    for (int box = 0; box < P::tile_n / box_columns; ++box) {
+      float left[32], right[32];
+      device::tensor_load(left, from + static_cast<std::uint32_t>(box * box_columns));
+      device::tensor_load(right, from + static_cast<std::uint32_t>(box * box_columns + 32));
+      device::tensor_wait_loaded(left, right);
+      if (box == P::tile_n / box_columns - 1) {
+        device::tensor_fence_before();
+        __syncwarp();
+        if (leader && P::blocks == 1) device::barrier_arrive(&shared.sums_empty[sums.stage]);
+        if (leader && P::blocks == 2) device::barrier_arrive_remote(&shared.sums_empty[sums.stage], 0);
+      }
+      unsigned char* const at = shared.boxes[warp][box % boxes_of_warp];
+      if (leader) device::wait_stores_read<boxes_of_warp - 1>();
+      __syncwarp();
+      fill_box(at, left, right, scale);
+      device::fence_proxy_async_shared();
+      __syncwarp();
+      if (leader) {
+        device::tensor_store_2d(&maps.c, column * P::tile_n + box * box_columns,
+                                row * P::tile_m + static_cast<int>(rank) * P::block_m + warp * box_rows, at);
+        device::commit_stores();
+      }
+    }
+  }
+  if (leader) device::wait_stores_read<0>();
+}
+
+template <class P>
+__device__ __forceinline__ void meet() {
+  device::tensor_fence_before();
+  if constexpr (P::blocks == 1) __syncthreads();
+  else device::cluster_sync();
+  device::tensor_fence_after();
+}
+
+// A grid of one dimension; pairs are clusters of two. `steps` along K, of 128 bytes each.
+template <class P>
+static __global__ __launch_bounds__(P::threads, 1) void gemm_kernel(const __grid_constant__ Maps maps, TileOrder order, int steps,
+                                                                    float scale) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Shared<P>& shared = *reinterpret_cast<Shared<P>*>(memory);
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  unsigned rank = 0;
+  if constexpr (P::blocks == 2) rank = device::cluster_rank();
+  if (threadIdx.x == 0) shared.init();
+  if (warp == P::multiplying_warp) {
+    device::tensor_allocate<P::blocks>(&shared.tensor_memory, device::tensor_columns);
+    device::tensor_allocate_no_more<P::blocks>();
+  }
+  meet<P>();
+  const std::uint32_t tensor_memory = shared.tensor_memory;
+  const Tiles<P> tiles{shared.answers, order.count()};
+  if (warp < P::storing_warps) store(shared, tiles, maps, order, tensor_memory, scale, rank);
+  else if (device::elect_thread()) {
+    if (warp == P::loading_warp) load(shared, tiles, maps, order, steps, rank);
+    if (warp == P::multiplying_warp && rank == 0) multiply(shared, tiles, tensor_memory, steps);
+    if constexpr (P::asks)
+      if (warp == P::asking_warp) ask(shared.answers);
+  }
+  __syncwarp();
+  meet<P>();  // nobody reads tensor memory any more, nor the shared memory or the barriers of the other block
+  if (warp == P::multiplying_warp) device::tensor_free<P::blocks>(tensor_memory, device::tensor_columns);
+}
+
+// Whether the present GPU has tcgen05: 10.0, 10.3 and 11.0 do, 12.x does not.
+inline bool on_this_gpu() {
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major == 10 || major == 11;
+}
+
+// C[m][n] = scale A[m][k] B: B is [k][n], or [n][k] where it lies along K. m and n are multiples of 256, k of a step.
+template <class P>
+class Gemm {
+ public:
+  using Element = typename P::Element;
+
+  // Does nothing where the kernel could not run.
+  Gemm(const Element* a, const Element* b, bf16* c, std::size_t m, std::size_t n, std::size_t k)
+      : m_{m}, n_{n}, steps_{static_cast<int>(k) / P::tile_k}, usable_{on_this_gpu()} {
+    if (!usable_) return;
+    constexpr auto type = sizeof(Element) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    maps_.a = matrix_map(type, sizeof(Element), a, m, k, P::block_m, P::tile_k);
+    if constexpr (P::b_major == Major::mn) maps_.b = wgmma_gemm::b_map(b, k, n, P::block_n);
+    else maps_.b = matrix_map(type, sizeof(Element), b, n, k, P::block_n, P::tile_k);
+    maps_.c = matrix_map_bf16(c, m, n, box_rows, box_columns);
+    check(cudaFuncSetAttribute(gemm_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<P>)));
+  }
+  bool usable() const { return usable_; }
+
+  // In bands of `band` rows of tiles; with at most `most_blocks` blocks, or one for every tile where the hardware is asked.
+  void run(cudaStream_t stream, int band, unsigned most_blocks, float scale = 1) const {
+    const TileOrder order{m_, n_, P::tile_m, P::tile_n, band};
+    const unsigned tiles = static_cast<unsigned>(order.count());
+    const unsigned groups = P::asks ? tiles : std::min(tiles, most_blocks / P::blocks);
+    cudaLaunchAttribute pair{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {P::blocks, 1, 1}}};
+    const cudaLaunchConfig_t config{.gridDim = groups * P::blocks,
+                                    .blockDim = P::threads,
+                                    .dynamicSmemBytes = sizeof(Shared<P>),
+                                    .stream = stream,
+                                    .attrs = &pair,
+                                    .numAttrs = P::blocks == 1 ? 0u : 1u};
+    check(cudaLaunchKernelEx(&config, gemm_kernel<P>, maps_, order, steps_, scale));
+  }
+
+ private:
+  std::size_t m_, n_;
+  int steps_;
+  bool usable_;
+  Maps maps_{};
+};
+
+}  // namespace aisp::ch10::tcgen05_gemm

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether tcgen05 and tensor memory can be used here: by this toolkit's assembler, by this executable, by a GPU. doctor says so.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine/machine.hpp"
+#include "machine/needs.hpp"
+
+namespace aisp::machine {
+
+// All targets of the Blackwell generation: the first three have tcgen05, the families 12 do not.
+inline constexpr std::string_view tcgen05_targets[] = {"sm_100a", "sm_103a", "sm_110a"};
+inline constexpr std::string_view blackwell_targets_without[] = {"sm_120a", "sm_121a"};
+
+// Has `ptxas` assemble a program of a few instructions, one of which allocates tensor memory, for `target`.
+bool assembles_tcgen05(const std::filesystem::path& ptxas, std::string_view target);
+
+// The assembler of the first toolkit of `homes`; nothing when none has one.
+std::optional<std::filesystem::path> find_assembler(const std::vector<std::filesystem::path>& homes);
+
+// What came of the probe's product by tcgen05 on each GPU that has it and for which this executable has code.
+struct ProductAnswers {
+  std::string error;                      // why nothing is known; empty otherwise
+  std::map<int, std::string> by_ordinal;  // what is wrong with the product; empty when it is right
+  std::optional<std::string> of(int ordinal) const;
+};
+// Has a child process ask, by the hidden command __probe_tcgen05; not even that where no GPU of `machine` could run it with code
+// for the architectures `built`.
+ProductAnswers probe_tcgen05(const Machine& machine, std::string_view built, double limit_s = 30,
+                             const std::string& executable = "/proc/self/exe");
+int probe_tcgen05_main(int fd);
+
+// Empty when `c` is the product that tcgen05_launch.hpp describes; otherwise what is wrong first.
+std::string judge_product(const std::vector<float>& c);
+
+// What doctor says of a GPU. `built`: architectures.hpp; `product`: probe_tcgen05's answer for it, when it was asked.
+Answer tcgen05_answer(const Gpu& gpu, std::string_view built, const std::optional<std::string>& product);
+
+}  // namespace aisp::machine
