@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four down-projections of a decoder, one launch each as layers follow one another: Y = X W in bf16 with 64 rows, K = 14336, N =
-// 4096: 470 MB of weights. A product has only 32 tiles of 64 x 128, yet 32 SMs with 192 KB on their way each already reach 2.6
-// TB/s (0.165 to 0.185 ms; 0.113 is the floor), which leaves 1.5 to 1.64x to gain, and each launch takes 3 us to start and drain.
-// Four blocks that share a tile's depth add their parts in global memory, with a second kernel (0.143 ms), in L2 by reductions
-// of TMA (0.141, as cuBLAS), or in a cluster that writes no fp32; there the next launch can load weights early (0.134).
+// 4096: 470 MB of weights. Its 32 tiles of 64 x 128 use 32 SMs (2.6 TB/s, 0.183 ms). Four blocks that share a tile's depth add
+// their parts by a second kernel (0.146 ms) or in L2 by reductions of TMA (0.140; cuBLAS 0.141). In clusters no fp32 leaves the
+// SMs: of four blocks only 30 clusters fit, so two share a tile of half the width (0.132), and the next launch can load weights
+// early (0.123, 85 % of the ceiling). The loads alone, in one launch and with nothing to add, take 0.113.
 #include "split_k_gemm.cuh"
 
 #include <aisp/libraries/cublas.hpp>
@@ -16,25 +16,31 @@ namespace {
 
 using namespace split_k_gemm;
 
+// Each fills the shared memory of an SM with what is on its way.
+using Whole = Shape<128, 1, 8>;
+using Quarters = Shape<128, 4, 8>;
+using Halves = Shape<64, 2, 12>;
+
 class SplitKDsmem final : public Workload {
  public:
   explicit SplitKDsmem(Setup& setup)
-      : n_{setup.scaled(4096, tile_n)},
-        k_{setup.scaled(14336, wgmma_gemm::tile_k * split)},
+      : n_{setup.scaled(4096, Whole::tile_n)},
+        k_{setup.scaled(14336, wgmma_gemm::tile_k * Quarters::split)},
         x_{setup.input<bf16>(layers * rows * k_, uniform(-1, 1), {.name = "x"})},
         w_{setup.input<bf16>(layers * k_ * n_, uniform(-1, 1), {.name = "w"})},
         y_{setup.output<bf16>(layers * rows * n_, {.name = "y"})},
-        partials_{setup.scratch<float>(split * rows * n_, {.name = "partial tiles"})},
+        partials_{setup.scratch<float>(Quarters::split * rows * n_, {.name = "partial tiles"})},
         totals_{setup.scratch<float>(rows * n_, {.name = "totals"})},
-        arrived_{setup.scratch<unsigned>(n_ / tile_n, {.name = "arrivals"})} {
+        arrived_{setup.scratch<unsigned>(n_ / Quarters::tile_n, {.name = "arrivals"})} {
     for (std::size_t i = 0; i < layers; ++i) {
       x_maps_[i] = wgmma_gemm::a_map(x_ + i * rows * k_, rows, k_, rows);
-      w_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, tile_n);
+      w_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, Whole::tile_n);
+      narrow_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, Halves::tile_n);
     }
-    allow_shared<deep_stages, Store>();
-    allow_shared<deep_stages, StorePartial>();
-    allow_shared<deep_stages, AddInL2>();
-    allow_shared<cluster_stages, SumInCluster>();
+    allow_shared<Whole, Store>();
+    allow_shared<Quarters, StorePartial>();
+    allow_shared<Quarters, AddInL2>();
+    allow_shared<Halves, SumInCluster>();
   }
 
   Cost cost() const override {
@@ -50,13 +56,14 @@ class SplitKDsmem final : public Workload {
   }
 
   void whole_depth(Launch& launch) {
-    for (std::size_t i = 0; i < layers; ++i) multiply<deep_stages>(launch, i, {}, Store{y(i), static_cast<int>(n_)});
+    for (std::size_t i = 0; i < layers; ++i) multiply(launch, i, Store<Whole>{y(i), static_cast<int>(n_)});
   }
   void split_k_workspace(Launch& launch) {
     auto* const partials = reinterpret_cast<float4*>(partials_.get());
+    const dim3 blocks{static_cast<unsigned>(n_ / Quarters::tile_n), Quarters::split};
     for (std::size_t i = 0; i < layers; ++i) {
-      multiply<deep_stages>(launch, i, {.split = split}, StorePartial{partials});
-      reduce_kernel<<<dim3{tiles(), split}, consumers, 0, launch.stream>>>(partials, y(i), static_cast<int>(n_));
+      multiply(launch, i, StorePartial<Quarters>{partials});
+      reduce_kernel<Quarters><<<blocks, consumers, 0, launch.stream>>>(partials, y(i), static_cast<int>(n_));
       check(cudaGetLastError());
     }
   }
@@ -67,11 +74,11 @@ class SplitKDsmem final : public Workload {
   }
   void split_k_tma_reduce(Launch& launch) {
     auto* const totals = reinterpret_cast<float4*>(totals_.get());
-    for (std::size_t i = 0; i < layers; ++i)
-      multiply<deep_stages>(launch, i, {.split = split}, AddInL2{totals, arrived_, y(i), static_cast<int>(n_)});
+    for (std::size_t i = 0; i < layers; ++i) multiply(launch, i, AddInL2<Quarters>{totals, arrived_, y(i), static_cast<int>(n_)});
   }
   void split_k_dsmem(Launch& launch) { in_clusters(launch, false); }
-  // Each launch may begin when all blocks of the one before have; it waits for its end before it reads x or writes y.
+  // A block may start when all blocks of the launch before have, and there is room; it waits for that launch's end before it
+  // reads x or writes y.
   void split_k_dsmem_overlapped(Launch& launch) { in_clusters(launch, true); }
 
   void open_cublas(Launch&) {
@@ -84,36 +91,31 @@ class SplitKDsmem final : public Workload {
   }
 
  private:
-  struct Shape {
-    unsigned split = 1, cluster = 1;
-    bool overlapped = false;
-  };
-
-  template <int stages, class Finish>
-  static void allow_shared() {
-    check(cudaFuncSetAttribute(tile_kernel<stages, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<stages>)));
-  }
-  unsigned tiles() const { return static_cast<unsigned>(n_ / tile_n); }
   bf16* y(std::size_t layer) const { return y_ + layer * rows * n_; }
 
-  void in_clusters(Launch& launch, bool overlapped) {
-    const Shape shape{.split = split, .cluster = split, .overlapped = overlapped};
-    for (std::size_t i = 0; i < layers; ++i) multiply<cluster_stages>(launch, i, shape, SumInCluster{y(i), static_cast<int>(n_)});
+  template <class S, template <class> class Finish>
+  static void allow_shared() {
+    check(cudaFuncSetAttribute(tile_kernel<S, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(typename S::Shared)));
   }
 
-  template <int stages, class Finish>
-  void multiply(Launch& launch, std::size_t layer, Shape shape, Finish finish) {
+  void in_clusters(Launch& launch, bool overlapped) {
+    for (std::size_t i = 0; i < layers; ++i) multiply(launch, i, SumInCluster<Halves>{y(i), static_cast<int>(n_)}, overlapped);
+  }
+
+  template <class S, template <class> class Finish>
+  void multiply(Launch& launch, std::size_t layer, Finish<S> finish, bool overlapped = false) {
     cudaLaunchAttribute attributes[] = {
-        {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {1, shape.cluster, 1}}},
+        {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {1, Finish<S>::in_cluster ? S::split : 1, 1}}},
         {.id = cudaLaunchAttributeProgrammaticStreamSerialization, .val = {.programmaticStreamSerializationAllowed = 1}}};
-    const cudaLaunchConfig_t config{.gridDim = {tiles(), shape.split, 1},
+    const cudaLaunchConfig_t config{.gridDim = {static_cast<unsigned>(n_ / S::tile_n), S::split, 1},
                                     .blockDim = threads,
-                                    .dynamicSmemBytes = sizeof(Shared<stages>),
+                                    .dynamicSmemBytes = sizeof(typename S::Shared),
                                     .stream = launch.stream,
                                     .attrs = attributes,
-                                    .numAttrs = shape.overlapped ? 2u : 1u};
-    check(cudaLaunchKernelEx(&config, tile_kernel<stages, Finish>, x_maps_[layer], w_maps_[layer],
-                             static_cast<int>(k_ / shape.split), finish));
+                                    .numAttrs = overlapped ? 2u : 1u};
+    check(cudaLaunchKernelEx(&config, tile_kernel<S, Finish>, x_maps_[layer],
+                             S::tile_n == Halves::tile_n ? narrow_maps_[layer] : w_maps_[layer], static_cast<int>(k_ / S::split),
+                             finish));
   }
 
   std::size_t n_, k_;
@@ -121,7 +123,7 @@ class SplitKDsmem final : public Workload {
   Output<bf16> y_;
   Scratch<float> partials_, totals_;
   Scratch<unsigned> arrived_;
-  std::array<CUtensorMap, layers> x_maps_{}, w_maps_{};
+  std::array<CUtensorMap, layers> x_maps_{}, w_maps_{}, narrow_maps_{};
   std::unique_ptr<Cublas> cublas_;
 };
 
