@@ -3,7 +3,6 @@
 // 128 x 256 does (48 KB) and multiplies an eighth more.
 #pragma once
 #include "persistent_gemm.cuh"
-#include "wgmma_192.cuh"
 
 namespace aisp::ch10::square_gemm {
 
@@ -13,34 +12,6 @@ using Cursor = wgmma_gemm::Cursor<Ring>;
 using Epilogue = persistent_gemm::TmaStore<1>;
 constexpr int consumers = 3, threads = (consumers + 1) * warpgroup_threads, count = Ring::tile_n / 2;
 constexpr unsigned shared_bytes = sizeof(Ring) + consumers * 4 * Epilogue::staging_bytes;
-
-__device__ __forceinline__ void multiply_stage(Ring& ring, int stage, int first_row, float (&sums)[count], bool add) {
-  const std::uint64_t a = device::operand(ring.a[stage] + first_row * tile_k);
-  const std::uint64_t b = device::operand(ring.b[stage], 1024, tile_k * 128);
-#pragma unroll
-  for (int step = 0; step < tile_k / 16; ++step)
-    wgmma_m64n192k16(sums, device::advance(a, step * 32), device::advance(b, step * 16 * 128), add || step > 0);
-}
-
-// As wgmma_gemm::multiply_tile.
-__device__ __forceinline__ void multiply(Ring& ring, Cursor& at, int first_row, int steps, float (&sums)[count]) {
-  const bool leader = threadIdx.x % warpgroup_threads == 0;
-  int previous = -1;
-  for (int step = 0; step < steps; ++step) {
-    device::barrier_wait(&ring.full[at.stage], at.phase);
-    device::wgmma_touch(sums);
-    device::wgmma_fence();
-    multiply_stage(ring, at.stage, first_row, sums, step > 0);
-    device::wgmma_commit();
-    device::wgmma_wait<1>();
-    if (leader && previous >= 0) device::barrier_arrive(&ring.empty[previous]);
-    previous = at.stage;
-    at.next();
-  }
-  device::wgmma_wait<0>();
-  device::wgmma_touch(sums);
-  if (leader) device::barrier_arrive(&ring.empty[previous]);
-}
 
 // What a tile has beyond the edges of the matrices is loaded as zeros and not stored.
 static __global__ __launch_bounds__(threads, 1) void square_kernel(const __grid_constant__ CUtensorMap a,
@@ -66,7 +37,7 @@ static __global__ __launch_bounds__(threads, 1) void square_kernel(const __grid_
   device::take_registers<160>();
   float sums[count];
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
-    multiply(ring, at, warpgroup * 64, steps, sums);
+    wgmma_gemm::multiply_tile(ring, at, warpgroup * 64, steps, sums);
     Epilogue::put(sums, memory + sizeof(Ring) + warp * Epilogue::staging_bytes, c_boxes,
                   {nullptr, 0, tile / tiles_in_row * Ring::tile_m + warp * 16, tile % tiles_in_row * Ring::tile_n});
   }

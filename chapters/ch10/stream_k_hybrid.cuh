@@ -3,18 +3,16 @@
 // of them first, and whole tiles then; meanwhile three warps that have nothing else to do add up the parts. Tiles come in pairs,
 // one above the other, for clusters of two blocks that share B.
 #pragma once
+#include "multicast_gemm.cuh"
 #include "stream_k_gemm.cuh"
-
-#include <aisp/device/cluster.cuh>
 
 namespace aisp::ch10::stream_k_hybrid {
 
 using stream_k_gemm::consumers, stream_k_gemm::threads, stream_k_gemm::count, stream_k_gemm::partial_quads;
 using stream_k_gemm::Ring, stream_k_gemm::Segment, stream_k_gemm::Epilogue, stream_k_gemm::Exchange, stream_k_gemm::shared_bytes;
+using multicast_gemm::ranks;
 using wgmma_gemm::bf16, wgmma_gemm::tile_k, wgmma_gemm::warpgroup_threads;
 using Cursor = wgmma_gemm::Cursor<Ring>;
-constexpr unsigned ranks = 2;
-constexpr std::uint16_t both = 0b11;
 constexpr int pair_m = static_cast<int>(ranks) * Ring::tile_m;
 constexpr int adders = 3;  // warps of the producer warpgroup that load nothing
 
@@ -39,42 +37,6 @@ struct Plan {
       visit(Segment{pair, 0, steps});
   }
 };
-
-// Each block loads its rows of A, and half of the columns of B for both. A stage is free when the consumers of both blocks have
-// left it.
-__device__ __forceinline__ void load_stage(Ring& ring, Cursor& at, const CUtensorMap* a, const CUtensorMap* half_b, int m, int n,
-                                           int k, unsigned rank) {
-  constexpr int half = Ring::tile_n / 2;
-  device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);
-  device::barrier_arrive_expect(&ring.full[at.stage], Ring::stage_bytes);
-  device::tensor_load_2d(ring.a[at.stage], a, k, m, &ring.full[at.stage]);
-  device::tensor_load_3d_multicast(ring.b[at.stage] + rank * (half * tile_k), half_b, 0, k,
-                                   (n + static_cast<int>(rank) * half) / 64, &ring.full[at.stage], both);
-  at.next();
-}
-
-// They have only read the stage, so there is nothing to release.
-__device__ __forceinline__ void give_back(Ring& ring, int stage) {
-  const unsigned t = threadIdx.x % warpgroup_threads;
-  if (t < ranks) device::barrier_arrive_remote_relaxed(&ring.empty[stage], t);
-}
-__device__ __forceinline__ void multiply(Ring& ring, Cursor& at, int first_row, int steps, float (&sums)[count]) {
-  int previous = -1;
-  for (int step = 0; step < steps; ++step) {
-    device::barrier_wait(&ring.full[at.stage], at.phase);
-    device::wgmma_touch(sums);
-    device::wgmma_fence();
-    wgmma_gemm::multiply_stage(ring, at.stage, first_row, sums, step > 0);
-    device::wgmma_commit();
-    device::wgmma_wait<1>();
-    if (previous >= 0) give_back(ring, previous);
-    previous = at.stage;
-    at.next();
-  }
-  device::wgmma_wait<0>();
-  device::wgmma_touch(sums);
-  give_back(ring, previous);
-}
 
 // The sums of one warpgroup of one block.
 __device__ __forceinline__ float4* place(const Exchange& exchange, int cluster, unsigned rank, int warpgroup) {
@@ -134,22 +96,28 @@ static __global__ __launch_bounds__(threads, 1) void hybrid_kernel(const __grid_
     } else if (threadIdx.x % 32 == 0) {
       const auto load = [&](const Segment& segment) {
         for (int step = segment.first; step < segment.first + segment.steps; ++step)
-          load_stage(ring, at, &a, &half_b, plan.row_of(segment.tile, rank), plan.column_of(segment.tile), step * tile_k, rank);
+          multicast_gemm::load_shared_stage(ring, at, &a, &half_b, plan.row_of(segment.tile, rank), plan.column_of(segment.tile),
+                                            step * tile_k, rank);
       };
       if (plan.has_part()) load(plan.part());
       plan.whole_pairs(load);
     }
   } else {
     device::take_registers<224>();
+    // They have only read the stage, so there is nothing to release.
+    const auto give_back = [&ring](int stage) {
+      const unsigned t = threadIdx.x % warpgroup_threads;
+      if (t < ranks) device::barrier_arrive_remote_relaxed(&ring.empty[stage], t);
+    };
     float sums[count];
     if (plan.has_part()) {
-      multiply(ring, at, warpgroup * 64, plan.part().steps, sums);
+      wgmma_gemm::multiply_tile(ring, at, warpgroup * 64, plan.part().steps, sums, give_back);
       stream_k_gemm::leave_sums(place(exchange, plan.cluster(), rank, warpgroup) + threadIdx.x % warpgroup_threads, sums);
       device::named_barrier_arrive(left_barrier, left_threads);
     }
     unsigned char* const staging = memory + sizeof(Ring) + warp * Epilogue::staging_bytes;
     plan.whole_pairs([&](const Segment& segment) {
-      multiply(ring, at, warpgroup * 64, segment.steps, sums);
+      wgmma_gemm::multiply_tile(ring, at, warpgroup * 64, segment.steps, sums, give_back);
       Epilogue::put(sums, staging, c_boxes,
                     {c, plan.n, plan.row_of(segment.tile, rank) + warp * 16, plan.column_of(segment.tile)});
     });

@@ -50,10 +50,11 @@ struct RowMajorB {
 
   template <int count>
   static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
-    static_assert(count == 32 || count == 64 || count == 128);
+    static_assert(count == 32 || count == 64 || count == 96 || count == 128);
     using device::Major;
     if constexpr (count == 32) device::wgmma_m64n64k16<Major::k, Major::mn>(sums, a, b, add);
     if constexpr (count == 64) device::wgmma_m64n128k16<Major::k, Major::mn>(sums, a, b, add);
+    if constexpr (count == 96) device::wgmma_m64n192k16<Major::k, Major::mn>(sums, a, b, add);
     if constexpr (count == 128) device::wgmma_m64n256k16<Major::k, Major::mn>(sums, a, b, add);
   }
 };
@@ -173,6 +174,7 @@ __device__ __forceinline__ uint4 transpose_quad(uint4 w) {
 template <int count, class Finish>
 __device__ __forceinline__ void store_sectors(const float (&sums)[count], bf16* c, std::size_t n, std::size_t first_row,
                                               std::size_t first_column, const Finish& finish) {
+  static_assert(count % 16 == 0);
   const int t = threadIdx.x % warpgroup_threads;
   bf16* const to = c + (first_row + t / 32 * 16 + t % 32 / 4) * n + first_column + t % 4 * 8;
 #pragma unroll
