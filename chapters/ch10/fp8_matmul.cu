@@ -17,7 +17,7 @@ namespace aisp::ch10 {
 namespace {
 
 using namespace fp8_gemm;
-using multicast_gemm::InTensorCores, multicast_gemm::Scaled;
+using multicast_gemm::InTensorCores, multicast_gemm::Scaled, multicast_gemm::multiprocessors;
 
 class Fp8Matmul final : public Workload {
  public:
@@ -55,7 +55,7 @@ class Fp8Matmul final : public Workload {
   }
 
   void widen_to_bf16(Launch& launch) {
-    widen_kernel<<<multicast_gemm::multiprocessors() * 8, 256, 0, launch.stream>>>(
+    widen_kernel<<<multiprocessors() * 8, 256, 0, launch.stream>>>(
         reinterpret_cast<const uint4*>(x_.get()), reinterpret_cast<uint4*>(wide_x_.get()), x_.bytes() / sizeof(uint4),
         reinterpret_cast<const uint4*>(w_.get()), reinterpret_cast<uint4*>(wide_w_.get()), w_.bytes() / sizeof(uint4));
     check(cudaGetLastError());
