@@ -122,6 +122,8 @@ std::string comparison_notes(const evidence::Comparison& comparison) {
   for (const evidence::StatusChange& status : comparison.statuses)
     text += fmt::format("{}: {} -> {}{}\n", status.target, to_string(status.before), to_string(status.after),
                         status.reason.empty() ? "" : ", " + status.reason);
+  for (const evidence::SizeChange& size : comparison.sizes)
+    text += fmt::format("{}: other sizes, not compared: {} -> {}\n", size.target, size.before, size.after);
   add_list("Only in " + comparison.before, comparison.only_before, text);
   add_list("Only in " + comparison.after, comparison.only_after, text);
   add_list("Code changed", comparison.source_changed, text);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/text.hpp"
 #include "report/roofline_axes.hpp"
@@ -18,6 +19,7 @@ const char* const roofline_style = R"(
 .roofline .baseline{fill:#ffffff;stroke:#b04a00;stroke-width:2}.roofline .optimized{fill:#8db7e8}.roofline .best{fill:#0b5cad}
 .roofline .peer{fill:#7a3fb0}.roofline .arrow{stroke:#0b5cad;stroke-width:1.5;stroke-opacity:.55}.roofline .head{fill:#0b5cad}
 .roofline .leader{stroke:#8a93a5;stroke-width:1}
+.roofline .curve{fill:none;stroke:#8a93a5;stroke-width:1.5;stroke-dasharray:5 3}
 .roofline .label,.roofline .rooflabel{paint-order:stroke;stroke:#ffffff;stroke-width:3px;stroke-linejoin:round}
 @media (prefers-color-scheme:dark){
 .roofline text{fill:#e7ebf3}
@@ -81,6 +83,7 @@ class Picture {
     claim_places();
     std::string body = grid();
     body += roofs();
+    body += curves();
     body += arrows();
     body += labels();
     body += points();
@@ -174,6 +177,23 @@ class Picture {
           drawn_.push_back({&pair, &point, axes_.x.at(point.intensity()), axes_.y.at(point.flops_s())});
     constexpr double r = point_radius + 1;
     for (const Drawn& d : drawn_) places_.keep_free({d.x - r, d.y - r, 2 * r, 2 * r});
+  }
+
+  // Through the cases of a sweep, variant by variant, in the order of their intensity.
+  std::string curves() const {
+    std::map<std::pair<std::string, std::string>, std::vector<const Drawn*>> swept;
+    for (const Drawn& d : drawn_)
+      if (const std::string target = d.pair->swept_target(); !target.empty()) swept[{target, d.point->variant}].push_back(&d);
+    std::string text;
+    for (auto& [name, points] : swept) {
+      if (points.size() < 2) continue;
+      std::sort(points.begin(), points.end(), [](const Drawn* a, const Drawn* b) { return a->x < b->x; });
+      std::string path;
+      for (const Drawn* d : points) path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", d->x, d->y);
+      text += fmt::format("<polyline class=\"curve\" points=\"{}\"><title>{}</title></polyline>\n", path,
+                          xml(name.first + " " + name.second));
+    }
+    return text;
   }
 
   // Each baseline is followed by its variants.

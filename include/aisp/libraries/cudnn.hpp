@@ -10,33 +10,58 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace aisp::cudnn {
 
-enum class DataType : int { f32 = 0, f16 = 2, bf16 = 9 };  // cudnnDataType_t
+enum class DataType : int { f32 = 0, f16 = 2, i32 = 4, bf16 = 9, boolean = 11 };  // cudnnDataType_t
 // cudnnBackendDescriptorType_t
 enum class Kind : int {
+  pointwise = 0,
   engine_configuration = 3,
   heuristic = 4,
   plan = 5,
+  pointwise_operation = 13,
   operation_graph = 15,
   variant_pack = 16,
   tensor = 17,
+  matmul = 18,
+  matmul_operation = 19,
+  reduction = 21,
+  reduction_operation = 22,
   attention_operation = 41
 };
 
 // cudnnBackendAttributeType_t
-enum class Type : int { handle = 0, data_type = 1, boolean = 2, int64 = 3, pointer = 6, heuristic_mode = 8, descriptor = 15 };
+enum class Type : int {
+  handle = 0,
+  data_type = 1,
+  boolean = 2,
+  int64 = 3,
+  pointer = 6,
+  heuristic_mode = 8,
+  pointwise_mode = 14,
+  descriptor = 15,
+  reduction_operator = 18
+};
 
 // cudnnBackendAttributeName_t
 enum class Attribute : int {
+  pointwise_mode = 0,
+  pointwise_math = 1,
+  pointwise_axis = 9,
   heuristic_mode = 200,
   heuristic_graph = 201,
   heuristic_results = 202,
   plan_handle = 400,
   plan_configuration = 401,
   plan_workspace_bytes = 402,
+  pointwise_how = 750,
+  pointwise_x = 751,
+  pointwise_b = 752,
+  pointwise_y = 753,
+  pointwise_t = 758,
   graph_handle = 800,
   graph_operations = 801,
   tensor_alignment = 900,
@@ -44,16 +69,30 @@ enum class Attribute : int {
   tensor_sizes = 902,
   tensor_strides = 903,
   tensor_id = 906,
+  tensor_is_virtual = 907,
   tensor_is_value = 908,
   pack_ids = 1000,
   pack_pointers = 1001,
   pack_workspace = 1003,
+  matmul_math = 1500,
+  matmul_a = 1520,
+  matmul_b = 1521,
+  matmul_c = 1522,
+  matmul_how = 1523,
+  reduction_operator = 1600,
+  reduction_math = 1601,
+  reduction_x = 1610,
+  reduction_y = 1611,
+  reduction_how = 1612,
   attention_q = 2800,
   attention_k = 2801,
   attention_v = 2802,
   attention_o = 2803,
   attention_scale = 2805
 };
+
+enum class Pointwise : int { multiply = 1, divide = 6, subtract = 9, exp = 13, greater_equal = 303, index = 501, select = 601 };
+enum class Reduction : int { add = 0, max = 3 };
 
 using Handle = void*;
 using RawDescriptor = void*;
@@ -119,8 +158,8 @@ class Descriptor {
 
 using Sizes = std::array<std::int64_t, 4>;
 
-// A graph of operations on four-dimensional tensors. Tensors are numbered in the order of their declaration; run() takes their
-// addresses in that order.
+// A graph of operations on four-dimensional tensors. Tensors are numbered in the order of their declaration; run() takes the
+// addresses of those that are in memory, in that order.
 class Graph {
  public:
   Graph() { check(function<int(Handle*)>("cudnnCreate")(&handle_), "cudnnCreate"); }
@@ -131,9 +170,37 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, false); }
+  int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, Where::device); }
   // One fp32 in host memory, read when the graph is run.
-  int value() { return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, true); }
+  int value() { return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, Where::host); }
+  // Between two operations, nowhere in memory.
+  int between(DataType type, const Sizes& sizes) {
+    return add_tensor(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}, Where::nowhere);
+  }
+
+  void matmul(int a, int b, int c) {
+    how_.emplace_back(Kind::matmul).set(Attribute::matmul_math, Type::data_type, DataType::f32).finalize();
+    add(Kind::matmul_operation, Attribute::matmul_how,
+        {{Attribute::matmul_a, a}, {Attribute::matmul_b, b}, {Attribute::matmul_c, c}});
+  }
+  void reduce(Reduction reduction, int from, int to) {
+    how_.emplace_back(Kind::reduction)
+        .set(Attribute::reduction_operator, Type::reduction_operator, reduction)
+        .set(Attribute::reduction_math, Type::data_type, DataType::f32)
+        .finalize();
+    add(Kind::reduction_operation, Attribute::reduction_how, {{Attribute::reduction_x, from}, {Attribute::reduction_y, to}});
+  }
+  // y = mode(x), mode(x, b), or of select: t ? x : b.
+  void pointwise(Pointwise mode, int x, int y, int b = none, int t = none) {
+    const DataType math = mode == Pointwise::greater_equal ? DataType::boolean : DataType::f32;
+    begin_pointwise(mode, math).finalize();
+    add_pointwise(x, y, b, t);
+  }
+  // y: where along `axis` each element of x stands.
+  void index(int x, int y, std::int64_t axis) {
+    begin_pointwise(Pointwise::index, DataType::f32).set(Attribute::pointwise_axis, Type::int64, axis).finalize();
+    add_pointwise(x, y, none, none);
+  }
 
   // O = softmax(scale Q K^T) V over the last two dimensions (rows, columns of a head).
   void attention(int q, int k, int v, int o, int scale) {
@@ -179,16 +246,38 @@ class Graph {
   }
 
  private:
-  int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, bool is_value) {
+  static constexpr int none = -1;
+  enum class Where : std::uint8_t { device, host, nowhere };
+
+  Descriptor& begin_pointwise(Pointwise mode, DataType math) {
+    return how_.emplace_back(Kind::pointwise)
+        .set(Attribute::pointwise_mode, Type::pointwise_mode, mode)
+        .set(Attribute::pointwise_math, Type::data_type, math);
+  }
+  void add_pointwise(int x, int y, int b, int t) {
+    add(Kind::pointwise_operation, Attribute::pointwise_how,
+        {{Attribute::pointwise_x, x}, {Attribute::pointwise_b, b}, {Attribute::pointwise_t, t}, {Attribute::pointwise_y, y}});
+  }
+  // An operation as the last of how_ describes it.
+  void add(Kind kind, Attribute how, std::initializer_list<std::pair<Attribute, int>> operands) {
+    Descriptor& operation = operations_.emplace_back(kind);
+    operation.set(how, how_.back());
+    for (const auto& [name, operand] : operands)
+      if (operand != none) operation.set(name, tensors_[static_cast<std::size_t>(operand)]);
+    operation.finalize();
+  }
+
+  int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, Where where) {
     const auto id = static_cast<std::int64_t>(tensors_.size()) + 1;
-    ids_.push_back(id);
+    if (where != Where::nowhere) ids_.push_back(id);
     tensors_.emplace_back(Kind::tensor)
         .set(Attribute::tensor_data_type, Type::data_type, type)
         .set(Attribute::tensor_sizes, Type::int64, sizes.data(), sizes.size())
         .set(Attribute::tensor_strides, Type::int64, strides.data(), strides.size())
         .set(Attribute::tensor_id, Type::int64, id)
         .set(Attribute::tensor_alignment, Type::int64, std::int64_t{16})
-        .set(Attribute::tensor_is_value, Type::boolean, is_value)
+        .set(Attribute::tensor_is_virtual, Type::boolean, where == Where::nowhere)
+        .set(Attribute::tensor_is_value, Type::boolean, where == Where::host)
         .finalize();
     return static_cast<int>(tensors_.size()) - 1;
   }
@@ -216,7 +305,7 @@ class Graph {
 
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
-  std::vector<Descriptor> tensors_, operations_, plan_, pack_;  // plan_ and pack_: one each, when they exist
+  std::vector<Descriptor> tensors_, how_, operations_, plan_, pack_;  // plan_ and pack_: one each, when they exist
   std::vector<std::int64_t> ids_;                               // of the tensors
   std::vector<const void*> pointers_;
   int (*set_stream_)(Handle, cudaStream_t) = function<int(Handle, cudaStream_t)>("cudnnSetStream");
