@@ -195,9 +195,10 @@ class WarpSpecializedAttention final : public Workload {
   }
   void plan_cudnn(Launch&) {
     const auto length = static_cast<std::int64_t>(length_);
-    if (!cudnn_) cudnn_ = std::make_unique<shared::CudnnAttention>(static_cast<std::int64_t>(batch_),
-                                                                   static_cast<std::int64_t>(heads_ / batch_), length, depth,
-                                                                   causal_ ? shared::Mask::causal : shared::Mask::none);
+    if (!cudnn_)
+      cudnn_ =
+          std::make_unique<shared::CudnnAttention>(static_cast<std::int64_t>(batch_), static_cast<std::int64_t>(heads_ / batch_),
+                                                   length, depth, causal_ ? shared::Mask::causal : shared::Mask::none);
   }
   void cudnn(Launch& launch) { cudnn_->run(launch.stream, q_, k_, v_, o_); }
 

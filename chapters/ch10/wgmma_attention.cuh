@@ -28,8 +28,8 @@ struct Maps {
   CUtensorMap q, k, v, o;  // boxes of 64 columns: 64 rows of Q and O, 128 of K and V
 };
 
-// The blocks of rows that one block of threads computes, one in each round, and how many tiles of keys each takes: all of its head,
-// or with a causal mask those up to its own, the last one masked in part. Then every other round goes through the blocks of
+// The blocks of rows that one block of threads computes, one in each round, and how many tiles of keys each takes: all of its
+// head, or with a causal mask those up to its own, the last one masked in part. Then every other round goes through the blocks of
 // threads backwards, so that the one with the longest of a round has the shortest of the next.
 template <bool causal>
 struct Work {

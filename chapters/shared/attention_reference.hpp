@@ -10,8 +10,8 @@
 
 namespace aisp::shared {
 
-// Q, K and V: [head][row][depth]; with `causal`, a row sees its own key and those before it. One output takes all keys of its head, so K is kept, a head's columns one after the
-// other: the scores of all keys are then summed side by side.
+// Q, K and V: [head][row][depth]; with `causal`, a row sees its own key and those before it. One output takes all keys of its
+// head, so K is kept, a head's columns one after the other: the scores of all keys are then summed side by side.
 class AttentionReference {
  public:
   AttentionReference(std::size_t heads, std::size_t length, std::size_t depth, bool causal = false)

@@ -112,8 +112,8 @@ struct Pair {
   Verification verification = Verification::timed_shape;
   std::string_view judged_by{};  // a metric of the workload's own that decides instead of the time
   Overrides overrides{};
-  Sizes sizes{};     // what --size may set, read with Setup::size()
-  Cases sweep{};     // what --sweep measures, one result each
+  Sizes sizes{};                         // what --size may set, read with Setup::size()
+  Cases sweep{};                         // what --sweep measures, one result each
   std::size_t reference_samples = 4096;  // outputs compared with the float64 reference; all of them when there are fewer
 };
 

@@ -114,9 +114,9 @@ std::string size_line(const json& size) {
   const auto number = [&](const char* name) { return size[name].get<std::uint64_t>(); };
   const std::string name = size["name"].get<std::string>();
   if (number("least") == 0) return fmt::format("{}: {}, or another from 0 to {}", name, number("full"), number("most"));
-  return number("multiple") == 1
-             ? fmt::format("{}: {}, or another from 1 to {}", name, number("full"), number("most"))
-             : fmt::format("{}: {}, or another multiple of {} up to {}", name, number("full"), number("multiple"), number("most"));
+  return number("multiple") == 1 ? fmt::format("{}: {}, or another from 1 to {}", name, number("full"), number("most"))
+                                 : fmt::format("{}: {}, or another multiple of {} up to {}", name, number("full"),
+                                               number("multiple"), number("most"));
 }
 
 std::string pair_text(const json& pair) {

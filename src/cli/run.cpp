@@ -44,8 +44,7 @@ void print_plan(const std::vector<const pair::Entry*>& selected, const Configura
   for (const Placement& placement : suite::one_for_each_case(
            suite::place(selected, machine, suite::choose_gpus(machine, configuration.gpus)), configuration)) {
     const run::Request request = suite::request_for(*placement.entry, configuration, placement.sweep_case);
-    rows.push_back(
-        {placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
+    rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
   }
   print(columns(rows));
 }

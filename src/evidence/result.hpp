@@ -183,10 +183,10 @@ struct PairResult {
   std::string best;                     // name of the best optimized variant; empty when none may be claimed
   std::string judged_by = "time";
   std::string timing_mode = "events";
-  std::string start = "released";  // how samples started: released or immediate; none on the host
-  std::string cache = "cold";      // or hot; none on the host
-  std::string stopped_because;     // "interval narrow", "time budget", "fixed iterations", "most rounds"
-  double scale = 1;                // of the workload
+  std::string start = "released";              // how samples started: released or immediate; none on the host
+  std::string cache = "cold";                  // or hot; none on the host
+  std::string stopped_because;                 // "interval narrow", "time budget", "fixed iterations", "most rounds"
+  double scale = 1;                            // of the workload
   std::map<std::string, std::uint64_t> sizes;  // that the pair declares, as used
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
   std::string sweep_case;                      // of a sweep; empty: none

@@ -17,9 +17,7 @@ FileInput Session::file(const char* name, std::size_t bytes) {
   return FileInput{files_.back().path, bytes, &files_.back().seed};
 }
 
-std::size_t Session::scaled(std::size_t full, std::size_t multiple) const {
-  return pair::scaled(full, multiple, options_.scale);
-}
+std::size_t Session::scaled(std::size_t full, std::size_t multiple) const { return pair::scaled(full, multiple, options_.scale); }
 
 std::size_t Session::size(std::string_view name) const {
   const auto found = sizes_.find(std::string{name});

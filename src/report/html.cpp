@@ -156,12 +156,12 @@ std::string problems_section(const HtmlReport& report) {
   for (const PairResult& pair : report.run.pairs) {
     const std::string items = problem_items(pair);
     if (pair.status == Status::passed && items.empty()) continue;
-    blocks +=
-        tag("div",
-            tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(label_in_run(pair)), escaped(label_of(pair))) + badge(pair.status)) +
-                (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
-            fmt::format("class=\"problem {}\"", to_string(pair.status))) +
-        "\n";
+    blocks += tag("div",
+                  tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(label_in_run(pair)), escaped(label_of(pair))) +
+                                badge(pair.status)) +
+                      (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
+                  fmt::format("class=\"problem {}\"", to_string(pair.status))) +
+              "\n";
   }
   if (const std::vector<std::string> missing = without_result(report); !missing.empty())
     blocks +=
@@ -218,8 +218,8 @@ std::string html_report(const HtmlReport& report) {
       "href=\"#roofline\">Roofline</a>"
       "<a href=\"#pairs\">Pairs</a><a href=\"#problems\">Problems</a><a href=\"#manifest\">Manifest</a></nav>\n";
   return head(report) + "<body>\n" + navigation + "<main>\n" + summary_section(report) + results_section(report) +
-         sweep_section(report) + roofline_section(report) + pairs_section(report) + problems_section(report) + manifest_section(report) + "</main>\n" +
-         tag("script", page_script) + "\n</body>\n</html>\n";
+         sweep_section(report) + roofline_section(report) + pairs_section(report) + problems_section(report) +
+         manifest_section(report) + "</main>\n" + tag("script", page_script) + "\n</body>\n</html>\n";
 }
 
 }  // namespace aisp::report

@@ -149,7 +149,8 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "
       "class=\"lesson\">{}</span></summary>\n{}</details>\n",
-      id_of(label_in_run(pair)), escaped(label_of(pair)), result_in_short(pair), escaped(pair.teaches), tag("div", body, "class=\"body\""));
+      id_of(label_in_run(pair)), escaped(label_of(pair)), result_in_short(pair), escaped(pair.teaches),
+      tag("div", body, "class=\"body\""));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct RooflinePair {
   std::vector<RooflinePoint> points;  // baseline first
 
   std::string swept_target() const;  // of a case of a sweep, without the case; empty otherwise
-  bool is_drawn() const;  // baseline and best variant have a place
+  bool is_drawn() const;             // baseline and best variant have a place
 };
 
 // The pairs of one kind of machine.

@@ -56,7 +56,7 @@ Columns columns_of(const std::vector<const PairResult*>& cases) {
 std::vector<std::string> row_of(const PairResult& pair, const VariantResult& variant, const Columns& columns) {
   const evidence::Speedup* const speedup = claimable(pair, variant);
   const std::string role = variant.role == VariantRole::optimized ? "" : fmt::format(" ({})", to_string(variant.role));
-  std::vector<std::string> row{pair.sweep_case, sizes_text(pair),     variant.name + role,
+  std::vector<std::string> row{pair.sweep_case,      sizes_text(pair), variant.name + role,
                                median_text(variant), rate_of(variant), speedup != nullptr ? speedup_text(*speedup) : "-"};
   for (const std::string& peer : columns.peers) row.push_back(against(pair, variant, peer));
   if (columns.energy) row.push_back(variant.energy ? joules_text(variant.energy->median_j) : "-");

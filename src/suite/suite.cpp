@@ -51,7 +51,8 @@ std::size_t job_count(const Configuration& configuration, std::size_t gpus) {
 
 // An earlier result is of what is asked for now.
 bool has_sizes(const PairResult& result, const run::Request& request) {
-  return result.sizes_set == !request.sizes.empty() && std::all_of(request.sizes.begin(), request.sizes.end(), [&](const auto& size) {
+  return result.sizes_set == !request.sizes.empty() &&
+         std::all_of(request.sizes.begin(), request.sizes.end(), [&](const auto& size) {
            const auto found = result.sizes.find(size.first);
            return found != result.sizes.end() && found->second == size.second;
          });
@@ -116,7 +117,9 @@ class Suite {
     for (const int ordinal : gpus) request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
     return request;
   }
-  run::Request run_request(const Placement& placement) const { return request_for(*placement.entry, task_.configuration, placement.sweep_case); }
+  run::Request run_request(const Placement& placement) const {
+    return request_for(*placement.entry, task_.configuration, placement.sweep_case);
+  }
 
   void run_the_rest() {
     std::vector<Placement> open;

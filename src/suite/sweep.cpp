@@ -17,8 +17,8 @@ using base::Exit;
 void check_case(const pair::Entry& entry, const Case& each, const Configuration& configuration) {
   for (const auto& [name, value] : pair::parse_sizes(each.sizes))
     if (configuration.sizes.contains(name))
-      throw Error{Exit::usage, fmt::format("--size {}={} together with --sweep: the case {} of {} sets {} to {}; leave one out", name,
-                                           configuration.sizes.at(name), each.name, entry.target(), name, value)};
+      throw Error{Exit::usage, fmt::format("--size {}={} together with --sweep: the case {} of {} sets {} to {}; leave one out",
+                                           name, configuration.sizes.at(name), each.name, entry.target(), name, value)};
 }
 
 }  // namespace
@@ -26,7 +26,8 @@ void check_case(const pair::Entry& entry, const Case& each, const Configuration&
 void check_sizes(const std::vector<const pair::Entry*>& selected, const Configuration& configuration) {
   for (const pair::Entry* entry : selected) {
     if (const auto wrong = pair::wrong_size(*entry->pair, configuration.sizes))
-      throw Error{Exit::usage, fmt::format("--size {} of {}: {}", pair::sizes_text(configuration.sizes), entry->target(), *wrong)};
+      throw Error{Exit::usage,
+                  fmt::format("--size {} of {}: {}", pair::sizes_text(configuration.sizes), entry->target(), *wrong)};
     if (configuration.sweep)
       for (const Case& each : entry->pair->sweep) check_case(*entry, each, configuration);
   }
@@ -36,7 +37,8 @@ std::vector<const pair::Entry*> with_cases(std::vector<const pair::Entry*> selec
   if (!configuration.sweep) return selected;
   std::erase_if(selected, [](const pair::Entry* entry) { return entry->pair->sweep.empty(); });
   if (selected.empty())
-    throw Error{Exit::nothing, "nothing selected: no selected pair declares cases for --sweep; aisp list-targets --json names those that do"};
+    throw Error{Exit::nothing,
+                "nothing selected: no selected pair declares cases for --sweep; aisp list-targets --json names those that do"};
   return selected;
 }
 

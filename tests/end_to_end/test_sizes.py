@@ -23,7 +23,7 @@ class Size(EndToEnd):
         self.assertEqual(pair["status"], "passed")
         self.assertEqual(pair["sizes"], {"rows": 128, "columns": 64, "backwards": 1})
         self.assertTrue(pair["sizes_set"])
-        self.assertEqual(variant(pair, "slow")["cost"]["bytes"], 8 * 128 * 64)
+        self.assertEqual(variant(pair, "slow")["bytes"], 8 * 128 * 64)
         self.assertIn("rows=128", finished.out)
         page = (finished.folder / "ch89_sized/results/benchmark_test_results.md").read_text()
         self.assertIn("sizes backwards=1, columns=64, rows=128 (set)", page)

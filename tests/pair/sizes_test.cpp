@@ -27,7 +27,8 @@ std::string complaint(const SizeMap& set, const Pair& pair = sized) { return wro
 TEST(Sizes, AreNamesAndNumbers) {
   EXPECT_EQ(parse_sizes("m=4096"), (SizeMap{{"m", 4096}}));
   EXPECT_EQ(parse_sizes("n=1,k=0"), (SizeMap{{"n", 1}, {"k", 0}}));
-  for (const char* bad : {"", "m", "m=", "=5", "m=x", "m=4 096", "m=-1", "m=1.5", "m=1,m=2", "m=1,", "m=1e3", "m=99999999999999999999"})
+  for (const char* bad :
+       {"", "m", "m=", "=5", "m=x", "m=4 096", "m=-1", "m=1.5", "m=1,m=2", "m=1,", "m=1e3", "m=99999999999999999999"})
     EXPECT_THROW(parse_sizes(bad), std::invalid_argument) << bad;
 }
 

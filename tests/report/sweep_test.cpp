@@ -31,7 +31,8 @@ TEST(Sweep, HasARowForEachCaseAndVariant) {
   failed.status = evidence::Status::failed;
   failed.reason = "out of memory";
   failed.variants.clear();
-  const std::vector<SweepTable> tables = sweep_tables({.pairs = {gemm("small", 1), sample::passed_pair(), gemm("wide", 2), failed}});
+  const std::vector<SweepTable> tables =
+      sweep_tables({.pairs = {gemm("small", 1), sample::passed_pair(), gemm("wide", 2), failed}});
   ASSERT_EQ(tables.size(), 1u);
   const Rows& rows = tables[0].rows;
   ASSERT_EQ(rows.size(), 8u);

@@ -19,9 +19,7 @@ class Sized final : public Workload {
     const auto count = static_cast<double>(rows_ * columns_);
     return {.flops = count, .host_bytes = 8 * count};
   }
-  double expected(std::size_t index) const override {
-    return 2 * in_.host(backwards_ ? rows_ * columns_ - 1 - index : index);
-  }
+  double expected(std::size_t index) const override { return 2 * in_.host(backwards_ ? rows_ * columns_ - 1 - index : index); }
 
   void slow(Launch& launch) {
     for (int pass = 0; pass < 8; ++pass) doubled(launch);
