@@ -3,7 +3,7 @@
 // tensor cores do 256 FLOPs: in turn, the exponentials of a tile take half as long as its products. wgmma runs while its warps do
 // something else. A first kernel leaves the overlap to chance: two warpgroups, fed by a producer warp, drift apart. In the second
 // they take turns, and each has its next product under way while it exponentiates. The others take work away: rescaling, and
-// reading the queries again. (The algorithm is the subject of ch18:flash_attention_forward.)
+// reading the queries again. With --size causal=1 tiles of keys above the diagonal are left out, and long rows go first.
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
 

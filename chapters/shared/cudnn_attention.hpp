@@ -62,6 +62,10 @@ class CudnnAttention {
     graph_.pointwise(Pointwise::subtract, masked, below, maximum);
     graph_.pointwise(Pointwise::exp, below, exponentials);
     graph_.reduce(Reduction::add, exponentials, sum);
+    // Nobody asks for the rows' log-sum-exp, but without it the engines do not recognize the graph.
+    const int log_sum = graph_.between(DataType::f32, column), statistics = graph_.between(DataType::f32, column);
+    graph_.pointwise(Pointwise::log, sum, log_sum);
+    graph_.pointwise(Pointwise::add, maximum, statistics, log_sum);
     graph_.pointwise(Pointwise::divide, exponentials, weights, sum);
     graph_.matmul(weights, v, o);
   }

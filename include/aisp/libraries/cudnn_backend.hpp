@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors of cuDNN's backend API. Types, names and numbers are those of NVIDIA's cuDNN backend API reference, version 9, as far
-// as they are used.
+// Descriptors of cuDNN's backend API. Types, names and numbers are those of NVIDIA's cuDNN backend API reference, version 9, as
+// far as they are used.
 #pragma once
 #include <aisp/check.hpp>
 #include <aisp/library.hpp>
@@ -87,7 +87,17 @@ enum class Attribute : int {
   attention_scale = 2805
 };
 
-enum class Pointwise : int { multiply = 1, divide = 6, subtract = 9, exp = 13, greater_equal = 303, index = 501, select = 601 };
+enum class Pointwise : int {
+  add = 0,
+  multiply = 1,
+  divide = 6,
+  subtract = 9,
+  exp = 13,
+  log = 15,
+  greater_equal = 303,
+  index = 501,
+  select = 601
+};
 enum class Reduction : int { add = 0, max = 3 };
 
 using Handle = void*;
