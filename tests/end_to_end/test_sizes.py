@@ -27,7 +27,7 @@ class Size(EndToEnd):
         self.assertIn("rows=128", finished.out)
         page = (finished.folder / "ch89_sized/results/benchmark_test_results.md").read_text()
         self.assertIn("sizes backwards=1, columns=64, rows=128 (set)", page)
-        rows = list(csv.DictReader((finished.folder / "results.csv").open()))
+        rows = list(csv.DictReader((finished.folder / "results.csv").read_text().splitlines()))
         self.assertEqual({(row["sizes"], row["sizes_set"]) for row in rows}, {("backwards=1, columns=64, rows=128", "yes")})
 
     def test_without_it_sizes_are_full_or_scaled(self):
@@ -64,7 +64,7 @@ class Size(EndToEnd):
             self.run_pairs(SIZED, flags=("--size", f"rows={rows}", "--run-id", name))
         finished = self.call("compare", "artifacts/a", "artifacts/b")
         self.assertIn("other sizes, not compared: backwards=0, columns=256, rows=64 -> backwards=0, columns=256, rows=128", finished.out + finished.err)
-        document = json.loads(self.call("compare", "artifacts/a", "artifacts/b", "--json").out)
+        document = json.loads(self.call("compare", "artifacts/a", "artifacts/b", "--json", "-").out)
         self.assertEqual(document["metrics"], [])
         self.assertEqual([each["target"] for each in document["sizes_changed"]], [SIZED])
 
