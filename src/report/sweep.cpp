@@ -94,11 +94,9 @@ std::vector<SweepTable> sweep_tables(const std::vector<PairResult>& pairs) {
   return tables;
 }
 
-std::vector<SweepTable> sweep_tables(const evidence::SuiteResult& suite) { return sweep_tables(suite.pairs); }
-
 std::string sweep_markdown(const evidence::SuiteResult& suite) {
   std::string text;
-  for (const SweepTable& sweep : sweep_tables(suite)) {
+  for (const SweepTable& sweep : sweep_tables(suite.pairs)) {
     MarkdownTable table{sweep.rows.front()};
     std::for_each(sweep.rows.begin() + 1, sweep.rows.end(), [&](const auto& row) { table.add(row); });
     text += fmt::format("\n## Sweep of {}\n{}", sweep.target, table.text());

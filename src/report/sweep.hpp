@@ -14,7 +14,6 @@ struct SweepTable {
   Rows rows;  // headings first
 };
 // One for each pair that was swept, in the order of the run; none without a sweep.
-std::vector<SweepTable> sweep_tables(const evidence::SuiteResult& suite);
 std::vector<SweepTable> sweep_tables(const std::vector<evidence::PairResult>& pairs);
 std::string sweep_markdown(const evidence::SuiteResult& suite);
 
