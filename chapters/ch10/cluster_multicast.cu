@@ -19,7 +19,7 @@ using Wide = wgmma_gemm::Ring<tile_m, 256, 4>;
 class ClusterMulticast final : public GemmWorkload {
  public:
   explicit ClusterMulticast(Setup& setup)
-      : GemmWorkload{setup, 8192, 8192, 8192},
+      : GemmWorkload{setup},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, tile_m)},
         b_64_{wgmma_gemm::b_map(b_, k_, n_, 64)},
         b_128_{wgmma_gemm::b_map(b_, k_, n_, 128)},
@@ -70,6 +70,8 @@ extern constinit const Pair cluster_multicast{
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
     .tolerance = within(4e-3),
     .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm, .dsmem = true},
+    .sizes = gemm_sizes,
+    .sweep = gemm_cases,
 };
 
 }  // namespace aisp::ch10

@@ -11,6 +11,16 @@
 
 namespace aisp::ch10 {
 
+// For .sizes and .sweep of a pair that measures more than one shape: squares, and two projections of a batch of 4096 tokens, up
+// to the 14336 columns of Llama 3 8B's MLP and down from the 28672 of 70B's.
+inline constexpr Sizes gemm_sizes = sizes({{.name = "m", .full = 8192, .multiple = 256},
+                                           {.name = "n", .full = 8192, .multiple = 256},
+                                           {.name = "k", .full = 8192, .multiple = 256}});
+inline constexpr Cases gemm_cases = cases({{"square_4096", "m=4096,n=4096,k=4096"},
+                                           {"square_8192", "m=8192,n=8192,k=8192"},
+                                           {"llama3_8b_up", "m=4096,n=14336,k=4096"},
+                                           {"llama3_70b_down", "m=4096,n=8192,k=28672"}});
+
 class GemmWorkload : public Workload {
  public:
   using bf16 = __nv_bfloat16;
@@ -18,12 +28,10 @@ class GemmWorkload : public Workload {
   // Full sizes, which the scale of the run shrinks in proportion (all three by its cube root would keep the shape, but not the
   // tiles): m and n by `multiple` at least.
   GemmWorkload(Setup& setup, std::size_t m, std::size_t n, std::size_t k, Pattern b_values = uniform(-1, 1))
-      : m_{setup.scaled(m, 256)},
-        n_{setup.scaled(n, 256)},
-        k_{setup.scaled(k, 256)},
-        a_{setup.input<bf16>(m_ * k_, uniform(-1, 1), {.name = "a"})},
-        b_{setup.input<bf16>(k_ * n_, b_values, {.name = "b"})},
-        c_{setup.output<bf16>(m_ * n_, {.name = "c"})} {}
+      : GemmWorkload{setup, Shape{setup.scaled(m, 256), setup.scaled(n, 256), setup.scaled(k, 256)}, b_values} {}
+  // Of a pair with gemm_sizes.
+  explicit GemmWorkload(Setup& setup)
+      : GemmWorkload{setup, Shape{setup.size("m"), setup.size("n"), setup.size("k")}, uniform(-1, 1)} {}
 
   Cost cost() const override {
     return {.flops = 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_),
@@ -54,6 +62,17 @@ class GemmWorkload : public Workload {
   Output<bf16> c_;
 
  private:
+  struct Shape {
+    std::size_t m, n, k;
+  };
+  GemmWorkload(Setup& setup, Shape shape, Pattern b_values)
+      : m_{shape.m},
+        n_{shape.n},
+        k_{shape.k},
+        a_{setup.input<bf16>(m_ * k_, uniform(-1, 1), {.name = "a"})},
+        b_{setup.input<bf16>(k_ * n_, b_values, {.name = "b"})},
+        c_{setup.output<bf16>(m_ * n_, {.name = "c"})} {}
+
   std::unique_ptr<Cublas> cublas_;
 };
 

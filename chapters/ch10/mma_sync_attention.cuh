@@ -116,6 +116,22 @@ __device__ __forceinline__ void narrow(unsigned (&operand)[4], const float (&row
   for (int i = 0; i < 4; ++i) operand[i] = device::narrow_bf16(rows[8 * step + 2 * i], rows[8 * step + 2 * i + 1]);
 }
 
+// Hides keys behind a row's own, where `row` (of this thread's first) and the columns count from the same key.
+template <int count>
+__device__ __forceinline__ void hide_later_keys(float (&scores)[count], int row) {
+  const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if (i / 4 * 8 + column + i % 2 > row + i / 2 % 2 * 8) scores[i] = -INFINITY;
+}
+
+// With a causal mask a block of rows has more keys the later it stands in its head: the longest first, of all heads, so that none
+// is begun when the others end. Without one, one head after the other.
+__device__ __forceinline__ int block_in_order(bool causal, int turn, int blocks, int of_a_head) {
+  const int heads = blocks / of_a_head;
+  return causal ? turn % heads * of_a_head + of_a_head - 1 - turn / heads : turn;
+}
+
 namespace mma_sync {
 
 constexpr int threads = 128, query_rows = 128, keys = 64;
@@ -131,11 +147,13 @@ __device__ __forceinline__ void multiply_add(float* sum, const unsigned (&a)[4],
 // The structure of FlashAttention-2: a warp owns 32 query rows, its scores never leave registers, K and V arrive by cp.async one
 // product ahead. The 16-byte chunk c of a row lies at c ^ (row % 8), so that ldmatrix meets no bank twice. mma.sync holds its
 // warp until it is done: exponentials hide only behind the products of the other block on the SM.
+template <bool causal>
 static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16* q, const bf16* k, const bf16* v, bf16* o,
                                                                       int length) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-  const std::size_t first_row = static_cast<std::size_t>(blockIdx.x) * query_rows;
+  const int block = block_in_order(causal, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), length / query_rows);
+  const std::size_t first_row = static_cast<std::size_t>(block) * query_rows;
   const std::size_t first_key = first_row / length * length;
   const int row = t / 16;  // this thread copies every eighth row
   unsigned char* const to = memory + row * pitch + (t % 16 ^ row) * 16;
@@ -158,7 +176,8 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
   const std::uint32_t v_lane = device::shared_address(memory + (query_rows + keys) * pitch) + lane % 16 * pitch + swizzled;
   float sums[2][depth / 2] = {};
   Rows rows[2];
-  for (int left = length; left > 0; left -= keys) {
+  const int seen = causal ? static_cast<int>(first_row - first_key) + query_rows : length;  // keys
+  for (int left = seen; left > 0; left -= keys) {
     device::wait_copies<0>();
     __syncthreads();  // K is here, and nobody reads the last V any more
     copy(to + (query_rows + keys) * pitch, v, keys);
@@ -184,6 +203,7 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float factor[2];
+      if (causal && left <= query_rows) hide_later_keys(scores[i], left - query_rows + warp * 32 + i * 16 + lane / 4);
       online_softmax(scores[i], rows[i], factor);
       rescale(sums[i], factor);
     }

@@ -3,7 +3,7 @@
 // tensor cores do 256 FLOPs: in turn, the exponentials of a tile take half as long as its products. wgmma runs while its warps do
 // something else. A first kernel leaves the overlap to chance: two warpgroups, fed by a producer warp, drift apart. In the second
 // they take turns, and each has its next product under way while it exponentiates. The others take work away: rescaling, and
-// reading the queries again. (The algorithm is the subject of ch18:flash_attention_forward.)
+// reading the queries again. With --size causal=1 tiles of keys above the diagonal are left out, and long rows go first.
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
 
@@ -19,7 +19,8 @@
 namespace aisp::ch10 {
 namespace {
 
-using attention::bf16, attention::depth, attention::Consumer, attention::Rows, attention::Shared, attention::Step;
+using attention::bf16, attention::depth, attention::Consumer, attention::Rows, attention::Shared, attention::Step,
+    attention::Work;
 using attention::consumers, attention::warpgroup, attention::query_rows, attention::block_rows, attention::keys;
 constexpr int threads = (1 + consumers) * warpgroup;
 
@@ -27,6 +28,7 @@ constexpr int threads = (1 + consumers) * warpgroup;
 struct InOrder {
   __device__ __forceinline__ static void begin(int) {}
   __device__ __forceinline__ static void end(int) {}
+  template <bool causal>
   __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
     Shared& shared = own.shared;
     for (int tile = 0; tile < tiles; ++tile, ++own.step.count) {
@@ -36,6 +38,7 @@ struct InOrder {
       device::wgmma_wait<0>();
       device::wgmma_touch(own.scores);
       own.release(&shared.k_empty[slot]);
+      if (causal && tile == 0) own.hide_later_keys();
       float factor[2];
       attention::online_softmax(own.scores, rows, factor);
       own.narrow_scores();
@@ -61,6 +64,7 @@ struct PingPong {
   __device__ __forceinline__ static void end(int index) {
     if (index == 0) device::named_barrier_sync(1, consumers * warpgroup);  // takes the last arrival
   }
+  template <bool causal>
   __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
     Shared& shared = own.shared;
     float factor[2];
@@ -71,6 +75,7 @@ struct PingPong {
     device::wgmma_touch(own.scores);
     own.release(&shared.k_empty[own.step.slot()]);
     if constexpr (kept_queries) own.release(&shared.q_empty);
+    if constexpr (causal) own.hide_later_keys();
     attention::online_softmax(own.scores, rows, factor);
     own.narrow_scores();
     for (int tile = 1; tile < tiles; ++tile) {
@@ -108,25 +113,25 @@ using FullRescale = PingPong<false, false>;
 using DeferredRescale = PingPong<true, false>;
 using KeptQueries = PingPong<true, true>;
 
-template <class Schedule>
-__global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant__ attention::Maps maps, int blocks, int length) {
+template <class Schedule, bool causal>
+__global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant__ attention::Maps maps, Work<causal> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   attention::initialize(shared);
   if (threadIdx.x < warpgroup) {
     device::give_up_registers<24>();
-    if (threadIdx.x == 0) attention::produce(shared, maps, blocks, length);
+    if (threadIdx.x == 0) attention::produce(shared, maps, work);
   } else {
     device::take_registers<240>();
     Consumer own{shared, static_cast<int>(threadIdx.x) / warpgroup - 1, {}, {}, {}, {}};
     Schedule::begin(own.index);
-    unsigned rounds = 0;
-    for (int block = blockIdx.x; block < blocks; block += gridDim.x, ++rounds) {
+    int block = 0, tiles = 0;
+    for (int round = 0; work.get(round, block, tiles); ++round) {
       Rows rows;
 #pragma unroll
       for (float& sum : own.sums) sum = 0;
-      device::barrier_wait(&shared.q_full, rounds % 2);
-      Schedule::rows_of_block(own, length / keys, rows);
+      device::barrier_wait(&shared.q_full, round % 2);
+      Schedule::template rows_of_block<causal>(own, tiles, rows);
       own.store(maps.o, block * block_rows + own.index * query_rows, rows);
     }
     Schedule::end(own.index);
@@ -137,22 +142,30 @@ __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant
 class WarpSpecializedAttention final : public Workload {
  public:
   explicit WarpSpecializedAttention(Setup& setup)
-      : length_{setup.scaled(8192, 1024)},
-        q_{setup.input<bf16>(heads * length_ * depth, normal(0, 1), {.name = "q"})},
-        k_{setup.input<bf16>(heads * length_ * depth, normal(0, 1), {.name = "k"})},
-        v_{setup.input<bf16>(heads * length_ * depth, normal(0, 1), {.name = "v"})},
-        o_{setup.output<bf16>(heads * length_ * depth, {.name = "o"})},
+      : batch_{setup.size("batch")},
+        heads_{batch_ * setup.size("heads")},
+        length_{setup.size("tokens")},
+        causal_{setup.size("causal") == 1},
+        q_{setup.input<bf16>(heads_ * length_ * depth, normal(0, 1), {.name = "q"})},
+        k_{setup.input<bf16>(heads_ * length_ * depth, normal(0, 1), {.name = "k"})},
+        v_{setup.input<bf16>(heads_ * length_ * depth, normal(0, 1), {.name = "v"})},
+        o_{setup.output<bf16>(heads_ * length_ * depth, {.name = "o"})},
         cpus_{setup.cpus()} {
-    const auto map = [&](const bf16* data, unsigned rows) { return matrix_map_bf16(data, heads * length_, depth, rows, 64); };
+    const auto map = [&](const bf16* data, unsigned rows) { return matrix_map_bf16(data, heads_ * length_, depth, rows, 64); };
     maps_ = {map(q_, query_rows), map(k_, keys), map(v_, keys), map(o_, query_rows)};
     const auto allow = [](auto kernel, std::size_t bytes) {
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
     };
-    allow(attention::mma_sync::attention_kernel, attention::mma_sync::shared_bytes);
-    allow(wgmma_kernel<InOrder>, sizeof(Shared));
-    allow(wgmma_kernel<FullRescale>, sizeof(Shared));
-    allow(wgmma_kernel<DeferredRescale>, sizeof(Shared));
-    allow(wgmma_kernel<KeptQueries>, sizeof(Shared));
+    allow(attention::mma_sync::attention_kernel<false>, attention::mma_sync::shared_bytes);
+    allow(attention::mma_sync::attention_kernel<true>, attention::mma_sync::shared_bytes);
+    const auto allow_both = [&]<class Schedule>(Schedule) {
+      allow(wgmma_kernel<Schedule, false>, sizeof(Shared));
+      allow(wgmma_kernel<Schedule, true>, sizeof(Shared));
+    };
+    allow_both(InOrder{});
+    allow_both(FullRescale{});
+    allow_both(DeferredRescale{});
+    allow_both(KeptQueries{});
     int device = 0;
     check(cudaGetDevice(&device));
     check(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device));
@@ -160,7 +173,8 @@ class WarpSpecializedAttention final : public Workload {
 
   Cost cost() const override {
     const auto length = static_cast<double>(length_);
-    return {.flops = 4 * heads * length * length * depth,
+    const double keys_of_a_row = causal_ ? (length + 1) / 2 : length;  // on average: of masked ones nothing need be computed
+    return {.flops = 4 * static_cast<double>(heads_) * length * keys_of_a_row * depth,
             .math = Math::bf16,
             .bytes = static_cast<double>(q_.bytes() + k_.bytes() + v_.bytes() + o_.bytes())};
   }
@@ -169,18 +183,16 @@ class WarpSpecializedAttention final : public Workload {
   double expected(std::size_t index) const override { return reference_.output(index, q_, v_); }
 
   void mma_sync(Launch& launch) {
-    const auto grid = static_cast<unsigned>(heads * length_ / attention::mma_sync::query_rows);
-    attention::mma_sync::
-        attention_kernel<<<grid, attention::mma_sync::threads, attention::mma_sync::shared_bytes, launch.stream>>>(
-            q_, k_, v_, o_, static_cast<int>(length_));
+    using namespace attention::mma_sync;
+    const auto grid = static_cast<unsigned>(heads_ * length_ / attention::mma_sync::query_rows);
+    const auto kernel = causal_ ? attention_kernel<true> : attention_kernel<false>;
+    kernel<<<grid, attention::mma_sync::threads, shared_bytes, launch.stream>>>(q_, k_, v_, o_, static_cast<int>(length_));
     check(cudaGetLastError());
   }
   template <class Schedule>
   void wgmma(Launch& launch) {
-    const int blocks = static_cast<int>(heads * length_ / block_rows);
-    wgmma_kernel<Schedule>
-        <<<std::min(blocks, sms_), threads, sizeof(Shared), launch.stream>>>(maps_, blocks, static_cast<int>(length_));
-    check(cudaGetLastError());
+    if (causal_) start<Schedule, true>(launch);
+    else start<Schedule, false>(launch);
   }
   // Not run yet: scores and sums in tensor memory, a row a thread.
   void tcgen05(Launch& launch) {
@@ -188,19 +200,28 @@ class WarpSpecializedAttention final : public Workload {
   }
   void plan_cudnn(Launch&) {
     const auto length = static_cast<std::int64_t>(length_);
-    if (!cudnn_) cudnn_ = std::make_unique<shared::CudnnAttention>(batch, heads / batch, length, depth);
+    if (!cudnn_)
+      cudnn_ =
+          std::make_unique<shared::CudnnAttention>(static_cast<std::int64_t>(batch_), static_cast<std::int64_t>(heads_ / batch_),
+                                                   length, depth, causal_ ? shared::Mask::causal : shared::Mask::none);
   }
   void cudnn(Launch& launch) { cudnn_->run(launch.stream, q_, k_, v_, o_); }
 
  private:
-  static constexpr std::size_t batch = 2, heads = 32;  // 16 of each of two sequences
+  template <class Schedule, bool causal>
+  void start(Launch& launch) {
+    const Work<causal> work{static_cast<int>(heads_ * length_ / block_rows), static_cast<int>(length_ / block_rows)};
+    wgmma_kernel<Schedule, causal><<<std::min(work.blocks, sms_), threads, sizeof(Shared), launch.stream>>>(maps_, work);
+    check(cudaGetLastError());
+  }
 
-  std::size_t length_;
+  std::size_t batch_, heads_, length_;  // heads_: of all sequences
+  bool causal_;
   Input<bf16> q_, k_, v_;
   Output<bf16> o_;
   int cpus_, sms_ = 1;
   attention::Maps maps_{};
-  shared::AttentionReference reference_{heads, length_, depth};
+  shared::AttentionReference reference_{heads_, length_, depth, causal_};
   std::unique_ptr<shared::CudnnAttention> cudnn_;
 };
 
@@ -224,6 +245,16 @@ extern constinit const Pair warp_specialized_attention{
     // Weights and results are rounded to bf16 once each: 1.6e-3 twice.
     .tolerance = within(5e-3),
     .needs = {.min_sm = 90},
+    .sizes = sizes({{.name = "batch", .full = 2, .most = 256, .scales = false},
+                    {.name = "heads", .full = 16, .most = 256, .scales = false},
+                    {.name = "tokens", .full = 8192, .multiple = 512},
+                    option("causal")}),
+    // 16384 tokens in all.
+    .sweep = cases({{"tokens_1024", "batch=16,tokens=1024"},
+                    {"tokens_2048", "batch=8,tokens=2048"},
+                    {"tokens_4096", "batch=4,tokens=4096"},
+                    {"tokens_8192", "batch=2,tokens=8192"},
+                    {"tokens_16384", "batch=1,tokens=16384"}}),
     .reference_samples = 1024,
 };
 

@@ -28,6 +28,23 @@ struct Maps {
   CUtensorMap q, k, v, o;  // boxes of 64 columns: 64 rows of Q and O, 128 of K and V
 };
 
+// The blocks of rows that one block of threads computes, one in each round, and how many tiles of keys each takes: all of its
+// head, or with a causal mask those up to its own, the last one masked in part. Then every other round goes through the blocks of
+// threads backwards, so that the one with the longest of a round has the shortest of the next.
+template <bool causal>
+struct Work {
+  static_assert(keys == block_rows);
+  int blocks, of_a_head;
+  __device__ bool get(int round, int& block, int& tiles) const {
+    const int grid = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x);
+    const int turn = round * grid + (causal && round % 2 == 1 ? grid - 1 - own : own);
+    if (turn >= blocks) return false;
+    block = block_in_order(causal, turn, blocks, of_a_head);
+    tiles = causal ? block % of_a_head + 1 : of_a_head;
+    return true;
+  }
+};
+
 // Counts the tiles that went through a ring of stages.
 struct Step {
   unsigned count = 0;
@@ -52,25 +69,27 @@ __device__ __forceinline__ void initialize(Shared& shared) {
   __syncthreads();
 }
 
-// One thread keeps the ring full.
-__device__ inline void produce(Shared& shared, const Maps& maps, int blocks, int length) {
+// One thread keeps the ring full: of each block of rows the last tile of keys first, since that is the one with a mask.
+template <bool causal>
+__device__ inline void produce(Shared& shared, const Maps& maps, const Work<causal>& work) {
   Step step;
-  unsigned rounds = 0;
   const auto load = [&](bf16(&to)[halves][keys * 64], const CUtensorMap& map, int row, std::uint64_t* full,
                         std::uint64_t* empty) {
     device::barrier_wait(empty, step.parity() ^ 1);
     device::barrier_arrive_expect(full, tile_bytes);
     for (int half = 0; half < halves; ++half) device::tensor_load_2d(to[half], &map, half * 64, row, full);
   };
-  for (int block = blockIdx.x; block < blocks; block += gridDim.x, ++rounds) {
-    device::barrier_wait(&shared.q_empty, rounds % 2 ^ 1);
+  int block = 0, tiles = 0;
+  for (int round = 0; work.get(round, block, tiles); ++round) {
+    device::barrier_wait(&shared.q_empty, round % 2 ^ 1);
     device::barrier_arrive_expect(&shared.q_full, q_bytes);
     for (int i = 0; i < consumers * halves; ++i)
       device::tensor_load_2d(shared.q[i / halves][i % halves], &maps.q, i % halves * 64,
                              block * block_rows + i / halves * query_rows, &shared.q_full);
-    const int first_key = block * block_rows / length * length;
-    for (int key = first_key; key < first_key + length; key += keys, ++step.count) {
+    const int first_key = block / work.of_a_head * work.of_a_head * keys;
+    for (int tile = tiles - 1; tile >= 0; --tile, ++step.count) {
       const unsigned slot = step.slot();
+      const int key = first_key + tile * keys;
       load(shared.k[slot], maps.k, key, &shared.k_full[slot], &shared.k_empty[slot]);
       load(shared.v[slot], maps.v, key, &shared.v_full[slot], &shared.v_empty[slot]);
     }
@@ -118,6 +137,11 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < keys / 16; ++i) device::wgmma_m64n128k16<Major::mn>(sums, p[i], device::advance(v, i * 2048));
     device::wgmma_commit();
+  }
+  // Of the first tile, whose first key is the block's first row.
+  __device__ __forceinline__ void hide_later_keys() {
+    attention::hide_later_keys(scores, index * query_rows + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 +
+                                           static_cast<int>(threadIdx.x) % 32 / 4);
   }
   __device__ __forceinline__ void narrow_scores() {
 #pragma unroll

@@ -3,6 +3,7 @@
 #pragma once
 #include <aisp/check.hpp>
 #include <aisp/needs.hpp>
+#include <aisp/sizes.hpp>
 #include <aisp/tolerance.hpp>
 #include <aisp/workload.hpp>
 
@@ -111,6 +112,8 @@ struct Pair {
   Verification verification = Verification::timed_shape;
   std::string_view judged_by{};  // a metric of the workload's own that decides instead of the time
   Overrides overrides{};
+  Sizes sizes{};                         // what --size may set, read with Setup::size()
+  Cases sweep{};                         // what --sweep measures, one result each
   std::size_t reference_samples = 4096;  // outputs compared with the float64 reference; all of them when there are fewer
 };
 

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 namespace aisp {
 
@@ -58,6 +59,8 @@ class Setup {
   // `full` times the scale of this run (device memory and --scale), rounded down to a multiple of `multiple`, at least one
   // multiple.
   virtual std::size_t scaled(std::size_t full, std::size_t multiple = 1) const = 0;
+  // A size that the pair declares in .sizes: what --size says, else its full size times the scale of this run.
+  virtual std::size_t size(std::string_view name) const = 0;
   // `full` in timed runs; `small` while a pair with Verification::small_shape is compared with its float64 reference.
   virtual std::size_t shape(std::size_t full, std::size_t small) const = 0;
 

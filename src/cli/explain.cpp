@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/glossary.hpp"
+#include "cli/list.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
@@ -95,6 +96,8 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
           {"bound_text", text_of("bound", bound)},
           {"judged_by", pair.judged_by.empty() ? "time" : pair.judged_by},
           {"needs", needs_of(entry)},
+          {"sizes", sizes_json(pair)},
+          {"sweep", cases_json(pair)},
           {"variants", variants_of(pair)},
           {"expectations", expectations_of(entry, folder)}};
 }
@@ -106,6 +109,16 @@ std::string expectation_line(const json& entry) {
                      entry["stale"].get<bool>() ? "; stale: the code changed since" : "");
 }
 
+// "m: 8192, or another multiple of 256 up to 65536"
+std::string size_line(const json& size) {
+  const auto number = [&](const char* name) { return size[name].get<std::uint64_t>(); };
+  const std::string name = size["name"].get<std::string>();
+  if (number("least") == 0) return fmt::format("{}: {}, or another from 0 to {}", name, number("full"), number("most"));
+  return number("multiple") == 1 ? fmt::format("{}: {}, or another from 1 to {}", name, number("full"), number("most"))
+                                 : fmt::format("{}: {}, or another multiple of {} up to {}", name, number("full"),
+                                               number("multiple"), number("most"));
+}
+
 std::string pair_text(const json& pair) {
   const auto word = [&](const char* name) { return pair[name].get<std::string>(); };
   std::vector<std::vector<std::string>> rows{{"pair", word("name")}, {"teaches", word("text")}, {"source", word("source")}};
@@ -115,6 +128,9 @@ std::string pair_text(const json& pair) {
          variant["name"].get<std::string>() + (variant["changes_precision"].get<bool>() ? " (changes precision)" : "")});
   rows.push_back({"bound", word("bound") + ": " + word("bound_text")});
   if (word("judged_by") != "time") rows.push_back({"judged by", word("judged_by")});
+  for (const json& size : pair["sizes"]) rows.push_back({"size", size_line(size)});
+  for (const json& each : pair["sweep"])
+    rows.push_back({"case", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
   for (const json& need : pair["needs"]) rows.push_back({"needs", need.get<std::string>()});
   if (pair["expectations"].empty()) rows.push_back({"expected", "nothing recorded"});
   for (const json& entry : pair["expectations"]) rows.push_back({"expected", expectation_line(entry)});

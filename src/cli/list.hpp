@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -10,5 +11,9 @@ namespace aisp::cli {
 // What `aisp list-targets` and `aisp run --list` print: a table, and with `json` an array to that file, or for "-" the array
 // alone.
 void print_targets(const std::vector<const pair::Entry*>& entries, const std::string& json);
+
+// The sizes and the cases that a pair declares, as list-targets and explain show them.
+nlohmann::json sizes_json(const Pair& pair);
+nlohmann::json cases_json(const Pair& pair);
 
 }  // namespace aisp::cli

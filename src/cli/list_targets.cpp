@@ -37,10 +37,30 @@ nlohmann::json as_json(const pair::Entry& entry) {
           {"baseline", pair.baseline.name},
           {"optimized", names(pair.optimized)},
           {"peers", names(pair.peers)},
+          {"sizes", sizes_json(pair)},
+          {"sweep", cases_json(pair)},
           {"source", entry.source}};
 }
 
 }  // namespace
+
+nlohmann::json sizes_json(const Pair& pair) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Size& size : pair.sizes)
+    list.push_back({{"name", size.name},
+                    {"full", size.full},
+                    {"multiple", size.multiple},
+                    {"least", least(size)},
+                    {"most", size.most},
+                    {"scales", size.scales}});
+  return list;
+}
+
+nlohmann::json cases_json(const Pair& pair) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Case& each : pair.sweep) list.push_back({{"name", each.name}, {"sizes", each.sizes}});
+  return list;
+}
 
 void print_targets(const std::vector<const pair::Entry*>& entries, const std::string& json) {
   if (!json.empty()) {

@@ -35,7 +35,7 @@ void ProgressDisplay::pair_progressed(const std::string& target, const run::Prog
 
 void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t done, std::size_t /*pairs*/) {
   done_ = done;
-  measured_ += running_.erase(result.target);
+  measured_ += running_.erase(label_in_run(result));
   erase();
   if (options_.results && !options_.quiet && output_trouble_.empty()) {
     // A full disk behind the standard output must not end the measuring.

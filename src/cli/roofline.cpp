@@ -44,11 +44,11 @@ std::vector<evidence::Expectations> read_run(const std::string& artifacts, const
   std::size_t kept = 0, reduced = 0;
   for (const evidence::Expectations& file : all) kept += file.pairs.size();
   for (const evidence::PairResult& pair : log.results)
-    reduced += evidence::best_variant(pair) != nullptr && pair.scale != 1 ? 1 : 0;
+    reduced += evidence::best_variant(pair) != nullptr && (pair.scale != 1 || pair.sizes_set) && pair.sweep_case.empty() ? 1 : 0;
   if (kept < log.results.size())
     note(fmt::format("aisp: {} of {} did not pass or {} not timed; left out", log.results.size() - kept,
                      base::plural(log.results.size(), "pair"), log.results.size() - kept == 1 ? "was" : "were"));
-  if (reduced > 0) note(fmt::format("aisp: {} ran at a reduced scale", base::plural(reduced, "pair")));
+  if (reduced > 0) note(fmt::format("aisp: {} did not run at full size", base::plural(reduced, "pair")));
   return all;
 }
 

@@ -14,6 +14,7 @@
 #include "suite/ceilings.hpp"
 #include "suite/resume.hpp"
 #include "suite/select.hpp"
+#include "suite/sweep.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -40,10 +41,10 @@ std::string where(const Placement& placement) {
 void print_plan(const std::vector<const pair::Entry*>& selected, const Configuration& configuration,
                 const machine::Machine& machine) {
   std::vector<std::vector<std::string>> rows;
-  for (const Placement& placement : suite::place(selected, machine, suite::choose_gpus(machine, configuration.gpus))) {
-    const run::Request request = suite::request_for(*placement.entry, configuration);
-    rows.push_back(
-        {placement.entry->target(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
+  for (const Placement& placement : suite::one_for_each_case(
+           suite::place(selected, machine, suite::choose_gpus(machine, configuration.gpus)), configuration)) {
+    const run::Request request = suite::request_for(*placement.entry, configuration, placement.sweep_case);
+    rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
   }
   print(columns(rows));
 }
@@ -59,12 +60,14 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     earlier = std::move(resumed.configuration);
     if (targets.empty()) targets = std::move(resumed.targets);
   }
-  const std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);
+  std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);
   if (options.list) {
     print_targets(selected, options.json);
     return Exit::good;
   }
   const Configuration configuration = make_configuration(options, earlier);
+  selected = suite::with_cases(std::move(selected), configuration);
+  suite::check_sizes(selected, configuration);
   base::install_interrupt_handlers();
   suite::Task task{selected, configuration, machine::probe(), command_line, !options.resume.empty()};
   if (options.dry_run) {

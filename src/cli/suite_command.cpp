@@ -14,6 +14,7 @@
 #include "evidence/json.hpp"
 #include "report/console.hpp"
 #include "report/counters.hpp"
+#include "report/sweep.hpp"
 
 namespace aisp::cli {
 
@@ -46,6 +47,8 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!json_only) {
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
     print_counters(finished.suite, task.configuration);
+    for (const report::SweepTable& sweep : report::sweep_tables(finished.suite.pairs))
+      if (!task.configuration.verify_only) print(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
     print(report::summary(finished.suite, paint));
     if (finished.storage_trouble.empty()) print(fmt::format("Reports: {}\n", where));
   }

@@ -12,6 +12,7 @@
 #include "cli/output.hpp"
 #include "cli/suite_command.hpp"
 #include "suite/select.hpp"
+#include "suite/sweep.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -47,8 +48,10 @@ struct Options : SuiteFlags {
 
 Exit verify(const Options& flags, const std::vector<std::string>& command_line) {
   color_flag(flags.color);
-  const std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags.targets));
   suite::Configuration configuration = make_configuration(flags);
+  const std::vector<const pair::Entry*> selected =
+      suite::with_cases(suite::select(pair::registry(), target_list(flags.targets)), configuration);
+  suite::check_sizes(selected, configuration);
   configuration.verify_only = true;
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();

@@ -84,7 +84,7 @@ void add_metrics(const PairResult& pair, const VariantResult& before, const Vari
     const auto same_name = [&](const Quantity& other) { return other.name == quantity.name && other.unit == quantity.unit; };
     const auto found = std::find_if(later.begin(), later.end(), same_name);
     if (found == later.end()) continue;
-    changes.push_back({.target = pair.target,
+    changes.push_back({.target = label_in_run(pair),
                        .variant = after.name,
                        .metric = quantity.name,
                        .unit = quantity.unit,
@@ -118,6 +118,10 @@ void compare_pairs(const PairResult& before, const PairResult& after, double thr
   if (before.source_digest != after.source_digest) comparison.source_changed.push_back(before.target);
   if (before.status != after.status) comparison.statuses.push_back({before.target, before.status, after.status, after.reason});
   if (before.status != Status::passed || after.status != Status::passed) return;
+  if (before.sizes != after.sizes && !before.sizes.empty() && !after.sizes.empty()) {
+    comparison.sizes.push_back({label_in_run(before), sizes_text(before), sizes_text(after)});
+    return;
+  }
   const std::string clocks = clock_detail(before, after);
   const std::size_t first = comparison.metrics.size();
   const bool same_inputs = before.seed == after.seed && before.scale == after.scale;
@@ -176,18 +180,18 @@ Comparison compare_runs(const RunRecord& before, const RunRecord& after, double 
   Comparison comparison{.before = before.folder.string(), .after = after.folder.string(), .run = {}};
   comparison.same_hardware = same_hardware(before, after);
   std::map<std::string, const PairResult*> later;
-  for (const PairResult& pair : after.pairs) later.emplace(pair.target, &pair);
+  for (const PairResult& pair : after.pairs) later.emplace(label_in_run(pair), &pair);
   for (const PairResult& pair : before.pairs) {
-    const auto found = later.find(pair.target);
+    const auto found = later.find(label_in_run(pair));
     if (found == later.end()) {
-      comparison.only_before.push_back(pair.target);
+      comparison.only_before.push_back(label_in_run(pair));
       continue;
     }
     compare_pairs(pair, *found->second, threshold, comparison);
     later.erase(found);
   }
   for (const PairResult& pair : after.pairs)
-    if (later.contains(pair.target)) comparison.only_after.push_back(pair.target);
+    if (later.contains(label_in_run(pair))) comparison.only_after.push_back(label_in_run(pair));
   comparison.causes = likely_causes(before.manifest, after.manifest);
   return comparison;
 }

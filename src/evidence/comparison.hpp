@@ -31,12 +31,17 @@ struct OutputChange {  // bits that are not the same though seed and size are
   bool repeatable = true;  // in both runs two executions gave equal bits
 };
 
+struct SizeChange {  // of a workload: nothing else of the two is compared then
+  std::string target, before, after;
+};
+
 struct Comparison {
   std::string before, after;  // folders, or "baseline" and "optimized" of `run`
   std::string run;            // the only run there is; empty when there are two
   bool same_hardware = true;
   std::vector<MetricChange> metrics;
   std::vector<StatusChange> statuses;
+  std::vector<SizeChange> sizes;
   std::vector<OutputChange> outputs;
   std::size_t equal_outputs = 0;
   std::vector<std::string> only_before, only_after, source_changed;  // targets

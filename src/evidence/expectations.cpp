@@ -145,6 +145,7 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
   if (pair.status != Status::passed) return "it did not pass";
   if (!pair.complete) return "its process ended early";
   if (pair.scale != 1) return fmt::format("it ran at scale {}", pair.scale);
+  if (pair.sizes_set) return fmt::format("it ran with sizes set: {}", sizes_text(pair));
   if (pair.timing_mode == "timer" || pair.timing_mode == "do_bench" || pair.timing_mode == "kernel")
     return "it was timed in mode " + pair.timing_mode;
   if (best_variant(pair) == nullptr) return "no optimized variant was timed";

@@ -41,7 +41,7 @@ std::vector<Expectations> as_expectations(const std::vector<PairResult>& pairs, 
     Expectations& file = files[{hardware, pair.chapter}];
     file.hardware = hardware;
     file.chapter = pair.chapter;
-    file.pairs[pair.name] = expected_of(pair, manifest, nullptr);
+    file.pairs[label_in_run(pair).substr(pair.chapter.size() + 1)] = expected_of(pair, manifest, nullptr);
   }
   std::vector<Expectations> all;
   for (auto& [key, file] : files) all.push_back(std::move(file));

@@ -182,6 +182,9 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("cache", p.cache);
   visit("stopped_because", p.stopped_because);
   visit("scale", p.scale);
+  visit("sizes", p.sizes);
+  visit("sizes_set", p.sizes_set);
+  visit("case", p.sweep_case);
   visit("seed", p.seed);
   visit("gpu_states", p.gpu_states);
   visit("lost", p.lost);

@@ -22,6 +22,25 @@ std::string_view to_string(VariantRole role) {
   return names[static_cast<std::size_t>(role)];
 }
 
+std::string sizes_text(const PairResult& pair) {
+  std::string text;
+  for (const auto& [name, value] : pair.sizes) text += (text.empty() ? "" : ", ") + name + "=" + std::to_string(value);
+  return text;
+}
+
+std::string label_in_run(const PairResult& pair) {
+  return pair.sweep_case.empty() ? pair.target : pair.target + " " + pair.sweep_case;
+}
+
+std::string label_of(const PairResult& pair) {
+  if (!pair.sweep_case.empty()) return label_in_run(pair);
+  return pair.sizes_set ? pair.target + " (" + sizes_text(pair) + ")" : pair.target;
+}
+
+std::string folder_of(const PairResult& pair) {
+  return pair.chapter + "_" + pair.name + (pair.sweep_case.empty() ? "" : "/" + pair.sweep_case);
+}
+
 Counts count(const SuiteResult& suite) {
   Counts counts;
   for (const PairResult& pair : suite.pairs) {

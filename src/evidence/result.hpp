@@ -183,10 +183,13 @@ struct PairResult {
   std::string best;                     // name of the best optimized variant; empty when none may be claimed
   std::string judged_by = "time";
   std::string timing_mode = "events";
-  std::string start = "released";  // how samples started: released or immediate; none on the host
-  std::string cache = "cold";      // or hot; none on the host
-  std::string stopped_because;     // "interval narrow", "time budget", "fixed iterations", "most rounds"
-  double scale = 1;                // of the workload
+  std::string start = "released";              // how samples started: released or immediate; none on the host
+  std::string cache = "cold";                  // or hot; none on the host
+  std::string stopped_because;                 // "interval narrow", "time budget", "fixed iterations", "most rounds"
+  double scale = 1;                            // of the workload
+  std::map<std::string, std::uint64_t> sizes;  // that the pair declares, as used
+  bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
+  std::string sweep_case;                      // of a sweep; empty: none
   std::uint64_t seed = 0;
   std::vector<GpuState> gpu_states;  // one a round
   std::vector<std::string> lost;     // what this environment could not give: "no clock lock", "no CUPTI: ..."
@@ -218,6 +221,14 @@ struct SuiteResult {
 };
 
 Counts count(const SuiteResult& suite);
+// What tells results of a run apart: the target, and the case of a sweep behind it.
+std::string label_in_run(const PairResult& pair);
+// The same for a reader, who is told of sizes that somebody set too.
+std::string label_of(const PairResult& pair);
+// "m=4096, n=4096"; empty for a pair that declares no sizes.
+std::string sizes_text(const PairResult& pair);
+// Of a result in the folder of its run.
+std::string folder_of(const PairResult& pair);
 std::string_view to_string(Status status);
 std::string_view to_string(Verdict verdict);  // as in every file; only a terminal shows "cannot tell"
 std::string_view to_string(VariantRole role);

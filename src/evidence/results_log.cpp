@@ -35,6 +35,9 @@ bool is_plain(const std::string& word) {
 }
 
 void check_names(const PairResult& pair, const std::string& place) {
+  if (!pair.sweep_case.empty() && !is_plain(pair.sweep_case))
+    throw Error{Exit::usage, fmt::format("{}: '{}' is no case of a sweep; the file was changed by hand", place,
+                                         base::one_line(pair.sweep_case, 80))};
   if (is_plain(pair.chapter) && is_plain(pair.name) && pair.target == pair.chapter + ":" + pair.name) return;
   throw Error{Exit::usage,
               fmt::format("{}: '{}' is not the target of chapter '{}' and name '{}'; the file was changed by hand", place,
@@ -43,7 +46,7 @@ void check_names(const PairResult& pair, const std::string& place) {
 
 void keep(PairResult result, std::vector<PairResult>& results) {
   for (PairResult& earlier : results) {
-    if (earlier.target != result.target) continue;
+    if (earlier.target != result.target || earlier.sweep_case != result.sweep_case) continue;
     earlier = std::move(result);
     return;
   }

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pair/session.hpp"
 
-#include <sched.h>
-#include <stdlib.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <fstream>
 #include <system_error>
-
-#include "pair/threads.hpp"
 
 namespace aisp::pair {
 namespace {
@@ -38,7 +32,10 @@ bool is_input(const Buffer& buffer) { return buffer.role == Role::input || buffe
 }  // namespace
 
 Session::Session(const Pair& pair, SessionOptions options)
-    : pair_{pair}, options_{std::move(options)}, launch_{pair.device == Device::gpu} {
+    : pair_{pair},
+      options_{std::move(options)},
+      sizes_{sizes_in_effect(pair, options_.sizes, options_.scale)},
+      launch_{pair.device == Device::gpu} {
   if (on_gpu()) open_streams();
   workload_ = pair.make(*this);
   refill(options_.seed);
@@ -255,57 +252,6 @@ std::uint64_t Session::host_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& allocation : allocations_) sum += allocation->gpu() < 0 ? allocation->bytes() : 0;
   return sum;
-}
-
-FileInput Session::file(const char* name, std::size_t bytes) {
-  // Written by the refill that follows the workload's construction; a seed that no refill uses marks it as missing.
-  files_.push_back({scratch_directory() / name, bytes, ~std::uint64_t{0}});
-  return FileInput{files_.back().path, bytes, &files_.back().seed};
-}
-
-std::size_t Session::scaled(std::size_t full, std::size_t multiple) const {
-  const auto wanted = static_cast<std::size_t>(std::floor(static_cast<double>(full) * options_.scale));
-  return std::max(wanted / multiple, std::size_t{1}) * multiple;
-}
-
-cudaStream_t Session::stream(int gpu, bool urgent) {
-  check(cudaSetDevice(device_ordinal(gpu)));
-  int least = 0, greatest = 0;
-  check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
-  extra_streams_.push_back(stream);
-  select_first_gpu();
-  return stream;
-}
-
-cudaEvent_t Session::event(int gpu) {
-  check(cudaSetDevice(device_ordinal(gpu)));
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  extra_events_.push_back(event);
-  select_first_gpu();
-  return event;
-}
-
-ThreadTeam& Session::threads(int workers, bool pinned) {
-  teams_.push_back(make_thread_team(workers, pinned));
-  return *teams_.back();
-}
-
-int Session::cpus() const {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-std::filesystem::path Session::scratch_directory() {
-  if (!scratch_.empty()) return scratch_;
-  const auto parent = options_.scratch_parent.empty() ? std::filesystem::temp_directory_path() : options_.scratch_parent;
-  std::string path = (parent / "aisp-scratch-XXXXXX").string();
-  if (mkdtemp(path.data()) == nullptr)
-    throw std::system_error{errno, std::generic_category(), "cannot make a scratch folder in " + parent.string()};
-  scratch_ = path;
-  return scratch_;
 }
 
 }  // namespace aisp::pair

@@ -11,6 +11,7 @@
 #include "pair/allocation.hpp"
 #include "pair/launch_state.hpp"
 #include "pair/memory.hpp"
+#include "pair/sizes.hpp"
 
 namespace aisp::pair {
 
@@ -18,6 +19,7 @@ struct SessionOptions {
   std::vector<int> gpus;  // CUDA ordinals; empty for host pairs
   std::uint64_t seed = 42;
   double scale = 1;
+  SizeMap sizes;  // set by --size
   bool small_shape = false;
   bool reproducible = false;
   bool red_zones = true;
@@ -67,12 +69,15 @@ class Session final : public Setup {
   const std::deque<Buffer>& buffers() const { return buffers_; }
   double bytes_written(const Variant& variant) const;  // at least, in the first GPU's memory: the outputs that it writes
 
+  const SizeMap& sizes() const { return sizes_; }  // in effect, of those that the pair declares
+
   std::uint64_t device_bytes() const;
   std::uint64_t host_bytes() const;
 
   // Setup
   FileInput file(const char* name, std::size_t bytes) override;
   std::size_t scaled(std::size_t full, std::size_t multiple) const override;
+  std::size_t size(std::string_view name) const override;
   std::size_t shape(std::size_t full, std::size_t small) const override { return options_.small_shape ? small : full; }
   int gpus() const override { return static_cast<int>(options_.gpus.size()); }
   int device_ordinal(int gpu) const override { return options_.gpus.at(static_cast<std::size_t>(gpu)); }
@@ -98,6 +103,7 @@ class Session final : public Setup {
 
   const Pair& pair_;
   SessionOptions options_;
+  SizeMap sizes_;
   std::uint64_t seed_ = 0;
   LaunchState launch_;
   std::vector<cudaStream_t> main_streams_;

@@ -12,7 +12,7 @@
 namespace aisp::report {
 
 void write_pair(const std::filesystem::path& folder, const evidence::PairResult& result) {
-  const std::filesystem::path own = folder / (result.chapter + "_" + result.name), results = own / "results";
+  const std::filesystem::path own = folder / evidence::folder_of(result), results = own / "results";
   base::write_atomically(results / "benchmark_test_results.json", evidence::json_text(result, 2) + "\n");
   base::write_atomically(results / "benchmark_test_results.md", pair_markdown(result));
   if (const std::string profile = profile_markdown(result); !profile.empty())

@@ -122,6 +122,8 @@ std::string comparison_notes(const evidence::Comparison& comparison) {
   for (const evidence::StatusChange& status : comparison.statuses)
     text += fmt::format("{}: {} -> {}{}\n", status.target, to_string(status.before), to_string(status.after),
                         status.reason.empty() ? "" : ", " + status.reason);
+  for (const evidence::SizeChange& size : comparison.sizes)
+    text += fmt::format("{}: other sizes, not compared: {} -> {}\n", size.target, size.before, size.after);
   add_list("Only in " + comparison.before, comparison.only_before, text);
   add_list("Only in " + comparison.after, comparison.only_after, text);
   add_list("Code changed", comparison.source_changed, text);
@@ -133,13 +135,15 @@ std::string comparison_notes(const evidence::Comparison& comparison) {
 }
 
 std::string comparison_json(const evidence::Comparison& comparison, double threshold) {
-  json metrics = json::array(), statuses = json::array();
+  json metrics = json::array(), statuses = json::array(), sizes = json::array();
   for (const MetricChange& metric : comparison.metrics) metrics.push_back(metric_json(metric));
   for (const evidence::StatusChange& status : comparison.statuses)
     statuses.push_back({{"target", status.target},
                         {"before", to_string(status.before)},
                         {"after", to_string(status.after)},
                         {"reason", status.reason}});
+  for (const evidence::SizeChange& size : comparison.sizes)
+    sizes.push_back({{"target", size.target}, {"before", size.before}, {"after", size.after}});
   const json document{{"schema_version", evidence::schema_version},
                       {"before", comparison.before},
                       {"after", comparison.after},
@@ -148,6 +152,7 @@ std::string comparison_json(const evidence::Comparison& comparison, double thres
                       {"same_hardware", comparison.same_hardware},
                       {"metrics", std::move(metrics)},
                       {"statuses", std::move(statuses)},
+                      {"sizes_changed", std::move(sizes)},
                       {"outputs_changed", outputs_json(comparison)},
                       {"outputs_equal", comparison.equal_outputs},
                       {"only_before", comparison.only_before},

@@ -25,7 +25,7 @@ Style style_of(evidence::Verdict verdict) {
 
 std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& best, const base::Painter& paint) {
   std::string line =
-      fmt::format(fmt::runtime(timed_columns), pair.target, best.name, speedup_text(*best.speedup), median_text(best),
+      fmt::format(fmt::runtime(timed_columns), label_of(pair), best.name, speedup_text(*best.speedup), median_text(best),
                   paint(style_of(best.speedup->verdict), fmt::format("{:<11}", words(best.speedup->verdict))));
   if (best.floor) line += fmt::format("  {}", floor_text(*best.floor));
   if (best.floor && !best.floor->held_back_by.empty() && best.floor->held_back_by != best.floor->limiter)
@@ -37,7 +37,7 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
 std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint) {
   std::size_t checked = 0;
   for (const evidence::VariantResult& variant : pair.variants) checked += variant.status == evidence::Status::passed;
-  return fmt::format("{:<28} {}  {} verified", pair.target, paint(Style::green, "passed"), base::plural(checked, "variant"));
+  return fmt::format("{:<28} {}  {} verified", label_of(pair), paint(Style::green, "passed"), base::plural(checked, "variant"));
 }
 
 std::string energy_line(const evidence::VariantResult& variant) {
@@ -84,7 +84,7 @@ std::string pair_line(const evidence::PairResult& result, const base::Painter& p
            (profile.empty() ? "" : fmt::format("\n  {}", paint(Style::dim, profile)));
   }
   const Style style = result.status == evidence::Status::skipped ? Style::dim : Style::red;
-  return fmt::format("{:<28} {}  {}", result.target, paint(style, to_string(result.status)), result.reason);
+  return fmt::format("{:<28} {}  {}", label_of(result), paint(style, to_string(result.status)), result.reason);
 }
 
 std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint) {
@@ -106,7 +106,7 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
                         base::significant(range.best), range.best_target, base::significant(range.worst), range.worst_target);
   for (const evidence::PairResult& pair : suite.pairs)
     for (const evidence::Problem& problem : pair.problems)
-      if (!problem.advice.empty()) text += fmt::format("{}: {}\n", pair.target, problem.advice);
+      if (!problem.advice.empty()) text += fmt::format("{}: {}\n", label_of(pair), problem.advice);
   return text;
 }
 

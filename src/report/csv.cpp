@@ -47,15 +47,23 @@ constexpr auto columns = std::to_array<std::string_view>({"target",
                                                           "tpot_p99_ms",
                                                           "good_requests_per_second",
                                                           "scale",
+                                                          "case",
+                                                          "sizes",
+                                                          "sizes_set",
                                                           "reason"});
 
 std::string number(double value) { return fmt::format("{:.9g}", value); }
+
+std::vector<std::string> workload_fields(const evidence::PairResult& pair) {
+  return {number(pair.scale), pair.sweep_case, sizes_text(pair), pair.sizes_set ? "yes" : ""};
+}
 
 std::string row_without_variant(const evidence::PairResult& pair) {
   std::vector<std::string> fields(columns.size());
   fields[0] = pair.target;
   fields[3] = to_string(pair.status);
-  fields[columns.size() - 2] = number(pair.scale);
+  std::vector<std::string> workload = workload_fields(pair);
+  std::move(workload.begin(), workload.end(), fields.end() - 5);
   fields[columns.size() - 1] = pair.reason;
   return csv_line(fields);
 }
@@ -102,7 +110,7 @@ std::string row(const evidence::PairResult& pair, const evidence::VariantResult&
   fields.push_back(variant.floor ? variant.floor->limiter : "");
   fields.push_back(variant.accuracy ? number(variant.accuracy->relative_l2) : "");
   add_usage(variant, fields);
-  fields.push_back(number(pair.scale));
+  for (std::string& field : workload_fields(pair)) fields.push_back(std::move(field));
   fields.push_back(variant.reason.empty() ? pair.reason : variant.reason);
   return csv_line(fields);
 }

@@ -11,6 +11,7 @@
 #include "report/html_parts.hpp"
 #include "report/html_text.hpp"
 #include "report/numbers.hpp"
+#include "report/sweep.hpp"
 
 namespace aisp::report {
 namespace html {
@@ -155,12 +156,12 @@ std::string problems_section(const HtmlReport& report) {
   for (const PairResult& pair : report.run.pairs) {
     const std::string items = problem_items(pair);
     if (pair.status == Status::passed && items.empty()) continue;
-    blocks +=
-        tag("div",
-            tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(pair.target), escaped(pair.target)) + badge(pair.status)) +
-                (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
-            fmt::format("class=\"problem {}\"", to_string(pair.status))) +
-        "\n";
+    blocks += tag("div",
+                  tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(label_in_run(pair)), escaped(label_of(pair))) +
+                                badge(pair.status)) +
+                      (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
+                  fmt::format("class=\"problem {}\"", to_string(pair.status))) +
+              "\n";
   }
   if (const std::vector<std::string> missing = without_result(report); !missing.empty())
     blocks +=
@@ -170,6 +171,20 @@ std::string problems_section(const HtmlReport& report) {
             "class=\"reason\"");
   if (blocks.empty()) blocks = tag("p", "None: every pair passed without a warning.", "class=\"note\"");
   return tag("section", tag("h2", "Errors, warnings and skips") + blocks, "id=\"problems\"") + "\n";
+}
+
+std::string sweep_section(const HtmlReport& report) {
+  std::string text;
+  for (const SweepTable& sweep : sweep_tables(report.run.pairs)) {
+    std::string rows;
+    for (std::size_t i = 1; i < sweep.rows.size(); ++i) {
+      std::vector<std::string> safe;
+      for (const std::string& content : sweep.rows[i]) safe.push_back(escaped(content));
+      rows += row(safe);
+    }
+    text += tag("h3", escaped(sweep.target)) + table("sweep of " + sweep.target, sweep.rows.front(), rows);
+  }
+  return text.empty() ? "" : tag("section", tag("h2", "Sweeps") + text, "id=\"sweeps\"") + "\n";
 }
 
 std::string roofline_section(const HtmlReport& report) {
@@ -203,8 +218,8 @@ std::string html_report(const HtmlReport& report) {
       "href=\"#roofline\">Roofline</a>"
       "<a href=\"#pairs\">Pairs</a><a href=\"#problems\">Problems</a><a href=\"#manifest\">Manifest</a></nav>\n";
   return head(report) + "<body>\n" + navigation + "<main>\n" + summary_section(report) + results_section(report) +
-         roofline_section(report) + pairs_section(report) + problems_section(report) + manifest_section(report) + "</main>\n" +
-         tag("script", page_script) + "\n</body>\n</html>\n";
+         sweep_section(report) + roofline_section(report) + pairs_section(report) + problems_section(report) +
+         manifest_section(report) + "</main>\n" + tag("script", page_script) + "\n</body>\n</html>\n";
 }
 
 }  // namespace aisp::report

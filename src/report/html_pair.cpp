@@ -111,8 +111,8 @@ std::string how(const PairResult& pair) {
                                 ? "the host's clock"
                                 : fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
   return tag("p",
-             escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.", clock, pair.judged_by,
-                                 pair.stopped_because, pair.seed, base::significant(pair.scale))),
+             escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.", clock, pair.judged_by,
+                                 pair.stopped_because, pair.seed, workload_text(pair))),
              "class=\"note\"");
 }
 
@@ -149,7 +149,8 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "
       "class=\"lesson\">{}</span></summary>\n{}</details>\n",
-      id_of(pair.target), escaped(pair.target), result_in_short(pair), escaped(pair.teaches), tag("div", body, "class=\"body\""));
+      id_of(label_in_run(pair)), escaped(label_of(pair)), result_in_short(pair), escaped(pair.teaches),
+      tag("div", body, "class=\"body\""));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::string row_of(const PairResult& pair, const std::string& cells, std::string
 }
 
 std::string link_to(const PairResult& pair) {
-  return fmt::format("<a href=\"#{}\">{}</a>", id_of(pair.target), escaped(pair.target));
+  return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), escaped(label_of(pair)));
 }
 
 std::string row_of(const PairResult& pair, const VariantResult& variant) {

@@ -27,6 +27,12 @@ std::string floor_text(const evidence::Floor& floor) {
   return fmt::format("{:.0f} % of {} ({})", floor.percent, floor.limiter, floor.ceiling);
 }
 
+std::string workload_text(const evidence::PairResult& pair) {
+  std::string text = "scale " + base::significant(pair.scale);
+  if (const std::string sizes = sizes_text(pair); !sizes.empty()) text += ", sizes " + sizes + (pair.sizes_set ? " (set)" : "");
+  return text;
+}
+
 std::string machine_text(const evidence::Recorded& recorded) {
   if (recorded.gpu.empty()) return recorded.cpu;
   const std::string limit =
@@ -43,11 +49,11 @@ SpeedupRange range_of_best(const evidence::SuiteResult& suite) {
     const double value = best->speedup->value;
     if (range.count == 0 || value > range.best) {
       range.best = value;
-      range.best_target = pair.target;
+      range.best_target = label_of(pair);
     }
     if (range.count == 0 || value < range.worst) {
       range.worst = value;
-      range.worst_target = pair.target;
+      range.worst_target = label_of(pair);
     }
     range.mean += value;
     logarithms += std::log(value);

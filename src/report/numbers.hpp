@@ -12,6 +12,9 @@ namespace aisp::report {
 // holds.
 const evidence::Speedup* claimable(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 
+// "scale 1.00", with the pair's sizes where it declares some: "scale 1.00, sizes m=4096, n=4096 (set)".
+std::string workload_text(const evidence::PairResult& pair);
+
 std::string speedup_text(const evidence::Speedup& speedup);       // "3.04x [3.02, 3.06]"
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
 std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"

@@ -125,11 +125,11 @@ std::string stopwatch(const PairResult& pair) {
 }  // namespace
 
 std::string pair_markdown(const PairResult& pair) {
-  std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", pair.target, pair.teaches, to_string(pair.status),
+  std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", label_of(pair), pair.teaches, to_string(pair.status),
                                  pair.reason.empty() ? "" : ": " + pair.reason);
   if (!pair.stopped_because.empty())
-    head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, scale {}.\n", stopwatch(pair), pair.judged_by,
-                        pair.stopped_because, pair.seed, base::significant(pair.scale));
+    head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.\n", stopwatch(pair), pair.judged_by,
+                        pair.stopped_because, pair.seed, workload_text(pair));
   return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
          section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) +
          counters(pair) + stages(pair) + notes(pair);

@@ -110,6 +110,11 @@ double RooflinePoint::intensity() const { return cost.flops / cost.bytes; }
 double RooflinePoint::flops_s() const { return cost.flops / median_ms * 1e3; }
 double RooflinePoint::bytes_s() const { return cost.bytes / median_ms * 1e3; }
 
+std::string RooflinePair::swept_target() const {
+  const std::size_t space = target.find(' ');
+  return space == std::string::npos ? std::string{} : target.substr(0, space);
+}
+
 bool RooflinePair::is_drawn() const {
   const auto best = std::find_if(points.begin(), points.end(), [](const RooflinePoint& point) { return point.best; });
   return best != points.end() && best->has_place() && points.front().has_place();

@@ -30,7 +30,8 @@ struct RooflinePair {
   evidence::Ceilings ceilings;        // nothing in it where none is known
   std::vector<RooflinePoint> points;  // baseline first
 
-  bool is_drawn() const;  // baseline and best variant have a place
+  std::string swept_target() const;  // of a case of a sweep, without the case; empty otherwise
+  bool is_drawn() const;             // baseline and best variant have a place
 };
 
 // The pairs of one kind of machine.

@@ -3,33 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/text.hpp"
 #include "report/roofline_axes.hpp"
 
 namespace aisp::report {
-
-// Every rule begins with the class of the picture, so that none reaches beyond it inside a page.
-const char* const roofline_style = R"(
-.roofline text{font:12px system-ui,sans-serif;fill:#1c2330}
-.roofline .back{fill:#ffffff}.roofline .title{font-size:18px;font-weight:600}.roofline .small,.roofline .tick{fill:#566073}
-.roofline .axis{fill:#1c2330;font-weight:600}.roofline .grid{stroke:#e3e7ee}.roofline .frame{fill:none;stroke:#8a93a5}
-.roofline .roof{stroke:#1c2330;stroke-width:2;fill:none}.roofline .rooflabel{font-weight:600}
-.roofline .baseline{fill:#ffffff;stroke:#b04a00;stroke-width:2}.roofline .optimized{fill:#8db7e8}.roofline .best{fill:#0b5cad}
-.roofline .peer{fill:#7a3fb0}.roofline .arrow{stroke:#0b5cad;stroke-width:1.5;stroke-opacity:.55}.roofline .head{fill:#0b5cad}
-.roofline .leader{stroke:#8a93a5;stroke-width:1}
-.roofline .label,.roofline .rooflabel{paint-order:stroke;stroke:#ffffff;stroke-width:3px;stroke-linejoin:round}
-@media (prefers-color-scheme:dark){
-.roofline text{fill:#e7ebf3}
-.roofline .back{fill:#151a24}.roofline .small,.roofline .tick{fill:#a3adbf}.roofline .axis{fill:#e7ebf3}
-.roofline .grid{stroke:#2a3140}.roofline .frame{stroke:#6b7588}
-.roofline .roof{stroke:#e7ebf3}
-.roofline .baseline{fill:#151a24;stroke:#ff9d52}.roofline .optimized{fill:#3f6ea5}.roofline .best{fill:#6bb3ff}.roofline .peer{fill:#c79bf2}
-.roofline .arrow{stroke:#6bb3ff}.roofline .head{fill:#6bb3ff}.roofline .leader{stroke:#6b7588}
-.roofline .label,.roofline .rooflabel{stroke:#151a24}
-}
-)";
-
 namespace {
 
 constexpr double width = 1120, height = 780;
@@ -81,6 +60,7 @@ class Picture {
     claim_places();
     std::string body = grid();
     body += roofs();
+    body += curves();
     body += arrows();
     body += labels();
     body += points();
@@ -174,6 +154,23 @@ class Picture {
           drawn_.push_back({&pair, &point, axes_.x.at(point.intensity()), axes_.y.at(point.flops_s())});
     constexpr double r = point_radius + 1;
     for (const Drawn& d : drawn_) places_.keep_free({d.x - r, d.y - r, 2 * r, 2 * r});
+  }
+
+  // Through the cases of a sweep, variant by variant, in the order of their intensity.
+  std::string curves() const {
+    std::map<std::pair<std::string, std::string>, std::vector<const Drawn*>> swept;
+    for (const Drawn& d : drawn_)
+      if (const std::string target = d.pair->swept_target(); !target.empty()) swept[{target, d.point->variant}].push_back(&d);
+    std::string text;
+    for (auto& [name, points] : swept) {
+      if (points.size() < 2) continue;
+      std::sort(points.begin(), points.end(), [](const Drawn* a, const Drawn* b) { return a->x < b->x; });
+      std::string path;
+      for (const Drawn* d : points) path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", d->x, d->y);
+      text += fmt::format("<polyline class=\"curve\" points=\"{}\"><title>{}</title></polyline>\n", path,
+                          xml(name.first + " " + name.second));
+    }
+    return text;
   }
 
   // Each baseline is followed by its variants.

@@ -8,6 +8,7 @@
 #include "report/markdown.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
+#include "report/sweep.hpp"
 
 namespace aisp::report {
 namespace {
@@ -50,9 +51,12 @@ std::string machine_line(const evidence::Manifest& manifest) {
                      manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "");
 }
 
+// Without the chapter.
+std::string short_label(const PairResult& pair) { return label_of(pair).substr(pair.chapter.size() + 1); }
+
 void add_rows(const PairResult& pair, MarkdownTable& table) {
   if (pair.status != Status::passed)
-    return table.add({pair.name, "", "", "", "", "", std::string{to_string(pair.status)} + ": " + pair.reason});
+    return table.add({short_label(pair), "", "", "", "", "", std::string{to_string(pair.status)} + ": " + pair.reason});
   const std::string baseline = pair.variants.empty() ? "-" : median_text(pair.variants.front());
   for (const VariantResult& variant : pair.variants) {
     if (variant.role == evidence::VariantRole::baseline) continue;
@@ -60,7 +64,7 @@ void add_rows(const PairResult& pair, MarkdownTable& table) {
     const std::string name = variant.name + (variant.role == evidence::VariantRole::peer ? " (peer)"
                                              : variant.name == pair.best                 ? " (best)"
                                                                                          : "");
-    table.add({pair.name, name, baseline, median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",
+    table.add({short_label(pair), name, baseline, median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",
                variant.floor ? floor_text(*variant.floor) : "",
                speedup != nullptr ? std::string{to_string(speedup->verdict)} : variant.reason});
   }
@@ -83,14 +87,14 @@ std::string problems(const SuiteResult& suite) {
   MarkdownTable table{{"pair", "variant", "stage", "check", "what", "what to do"}};
   for (const PairResult& pair : suite.pairs)
     for (const evidence::Problem& problem : pair.problems)
-      table.add({pair.target, problem.variant, problem.stage, problem.check, problem.message, problem.advice});
+      table.add({label_of(pair), problem.variant, problem.stage, problem.check, problem.message, problem.advice});
   return table.empty() ? "" : "\n## Problems\n" + table.text();
 }
 
 std::string skips(const SuiteResult& suite) {
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const PairResult& pair : suite.pairs)
-    if (pair.status == Status::skipped) by_reason[pair.reason].push_back(pair.target);
+    if (pair.status == Status::skipped) by_reason[pair.reason].push_back(label_of(pair));
   std::string text;
   for (const auto& [reason, targets] : by_reason) text += fmt::format("- {}: {}\n", reason, base::join(targets, ", "));
   return text.empty() ? "" : "\n## Skipped\n" + text;
@@ -107,9 +111,9 @@ std::string losses(const SuiteResult& suite) {
 }  // namespace
 
 std::string suite_markdown(const SuiteResult& suite, const evidence::Manifest& manifest) {
-  return fmt::format("# aisp run {}\n\n{}\n{}{}{}{}{}{}", suite.run_id, machine_line(manifest),
+  return fmt::format("# aisp run {}\n\n{}\n{}{}{}{}{}{}{}", suite.run_id, machine_line(manifest),
                      suite.interrupted ? "The run was interrupted; this is what was done until then.\n\n" : "", overview(suite),
-                     chapters(suite), problems(suite), skips(suite), losses(suite));
+                     sweep_markdown(suite), chapters(suite), problems(suite), skips(suite), losses(suite));
 }
 
 }  // namespace aisp::report

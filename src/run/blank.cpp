@@ -35,6 +35,9 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.timing_mode = to_string(request.mode);
   result.judged_by = entry.pair->judged_by.empty() ? "time" : std::string{entry.pair->judged_by};
   result.scale = request.scale;
+  result.sizes = request.sizes;
+  result.sizes_set = !request.sizes.empty();
+  result.sweep_case = request.sweep_case;
   result.seed = request.seed;
   result.started_utc = base::utc_now();
   return result;

@@ -47,6 +47,8 @@ PairResult adopt_report(const Ending& ending) {
   result.bound = blank.bound;
   result.device = blank.device;
   if (result.gpus.empty()) result.gpus = blank.gpus;
+  result.sweep_case = blank.sweep_case;
+  result.sizes_set = blank.sizes_set;
   result.started_utc = blank.started_utc;
   result.complete = ending.report->is_final;
   return result;

@@ -38,6 +38,7 @@ void execute(const Pair& pair, const Request& request, const Variant& variant) {
                         {.gpus = ground.gpus(),
                          .seed = request.seed,
                          .scale = request.scale * ground.memory_scale(),
+                         .sizes = request.sizes,
                          .reproducible = request.reproducible,
                          .scratch_parent = request.scratch_parent}};
   measure::ColdCache cold{session};

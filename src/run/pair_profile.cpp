@@ -84,7 +84,7 @@ void PairRun::profile_variant(const Variant& variant, Profiler* profiler) {
   }
   ProfiledVariant profiled = profiler->run(variant, result_.target);
   if (!request_.run_folder.empty()) {
-    const std::string trace = fmt::format("{}_{}/profiles/{}.trace.json", result_.chapter, result_.name, variant.name);
+    const std::string trace = fmt::format("{}/profiles/{}.trace.json", evidence::folder_of(result_), variant.name);
     base::write_atomically(std::filesystem::path{request_.run_folder} / trace, profiled.trace);
     profiled.profile.trace = trace;
   }

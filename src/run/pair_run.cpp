@@ -133,6 +133,7 @@ void PairRun::set_up() {
   result_.scale = request_.scale * ground_->memory_scale();
   if (pair_.device == Device::gpu) free_before_bytes_ = free_device_bytes(ground_->gpus());
   session_ = std::make_unique<pair::Session>(pair_, session_options(false));
+  result_.sizes = session_->sizes();
   watch_ranges(*session_);
   for (evidence::VariantResult& variant : result_.variants) {
     variant.cost = declared(session_->workload().variant_cost(variant.name));
@@ -167,6 +168,7 @@ pair::SessionOptions PairRun::session_options(bool small_shape) const {
   return {.gpus = ground_->gpus(),
           .seed = request_.seed,
           .scale = result_.scale,
+          .sizes = request_.sizes,
           .small_shape = small_shape,
           .reproducible = request_.reproducible,
           .red_zones = std::getenv("AISP_MEMORY_CHECKER") == nullptr,

@@ -104,6 +104,8 @@ void to_json(nlohmann::json& json, const Request& request) {
                         {"counters", counter_words[static_cast<std::size_t>(request.counters)]},
                         {"seed", request.seed},
                         {"scale", request.scale},
+                        {"sizes", request.sizes},
+                        {"case", request.sweep_case},
                         {"percentiles", request.percentiles},
                         {"limits", limits_to_json(request.limits)},
                         {"scratch_parent", request.scratch_parent},
@@ -131,6 +133,8 @@ void from_json(const nlohmann::json& json, Request& request) {
   if (const auto level = json.find("counters"); level != json.end()) request.counters = level_from(level->get<std::string>());
   read(json, "seed", request.seed);
   read(json, "scale", request.scale);
+  read(json, "sizes", request.sizes);
+  read(json, "case", request.sweep_case);
   read(json, "percentiles", request.percentiles);
   if (const auto limits = json.find("limits"); limits != json.end()) limits_from_json(*limits, request.limits);
   read(json, "scratch_parent", request.scratch_parent);

@@ -3,6 +3,7 @@
 // a line.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -51,8 +52,10 @@ struct Request {
   ProfileLevel profile = ProfileLevel::none;
   CounterLevel counters = CounterLevel::none;
   std::uint64_t seed = 42;
-  double scale = 1;                 // --scale times the device's memory scale (R05)
-  std::vector<double> percentiles;  // further ones for every summary
+  double scale = 1;                            // --scale times the device's memory scale (R05)
+  std::map<std::string, std::uint64_t> sizes;  // set by --size or by the case of a sweep
+  std::string sweep_case;                      // its name; empty without --sweep
+  std::vector<double> percentiles;             // further ones for every summary
   StageLimits limits;
   std::string scratch_parent;  // folder in which the pair's scratch folder is made
   std::string run_folder;      // where <chapter>_<name>/profiles goes; empty: no traces are written

@@ -33,6 +33,8 @@ struct Configuration {
   run::ProfileLevel profile = run::ProfileLevel::none;
   std::uint64_t seed = 42;
   double scale = 1;
+  std::map<std::string, std::uint64_t> sizes;  // of every selected pair
+  bool sweep = false;
   std::vector<double> percentiles;
   std::vector<std::string> gpus;  // indices or UUIDs; empty: all visible
   int jobs = 0;                   // children at once; 0: one per GPU
@@ -67,8 +69,9 @@ void apply(Configuration& configuration, std::string_view name, const std::vecto
 // "90", "90s", "5m", "1.5h" in seconds; throws std::invalid_argument.
 double parse_duration(std::string_view text);
 
-// What the child of `entry` is asked to do: the pair's own overrides where nobody set anything else.
-run::Request request_for(const pair::Entry& entry, const Configuration& configuration);
+// What the child of `entry` is asked to do: the pair's own overrides where nobody set anything else. `sweep_case`: one of
+// the pair's, whose sizes are set then.
+run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Case* sweep_case = nullptr);
 
 // {"iterations": {"value": 20, "origin": "default"}, ...}, and under "pairs" what single pairs changed.
 nlohmann::json effective(const Configuration& configuration, std::span<const pair::Entry* const> selected);

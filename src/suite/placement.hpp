@@ -13,10 +13,13 @@ namespace aisp::suite {
 // order given. Throws base::Error: usage for one that does not exist, unfit where there is none at all.
 std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names);
 
-// Where a pair may run.
+// Where a pair, or one case of its sweep, may run.
 struct Placement {
+  std::string label() const { return entry->target() + (sweep_case == nullptr ? "" : " " + std::string{sweep_case->name}); }
+
   const pair::Entry* entry = nullptr;
-  std::size_t index = 0;                  // in the selection
+  const Case* sweep_case = nullptr;       // of the pair's, under --sweep
+  std::size_t index = 0;                  // in the run
   std::vector<std::vector<int>> choices;  // sets of GPU ordinals, best first; one empty set for host pairs; none: it cannot run
   std::string obstacle;                   // why it cannot, one clause
   std::string advice;                     // the way round it

@@ -63,8 +63,11 @@ void Records::restore(const evidence::PairResult& result) const { report::write_
 
 void Records::finish(const evidence::SuiteResult& suite) const { report::write_suite(folder_, suite, manifest_); }
 
-std::string Records::log_name(const pair::Entry& entry) const {
-  const std::string own = fmt::format("{}_{}", entry.chapter, entry.name);
+std::string Records::log_name(const Placement& placement) const {
+  const std::string own =
+      evidence::folder_of({.chapter = std::string{placement.entry->chapter},
+                           .name = std::string{placement.entry->name},
+                           .sweep_case = placement.sweep_case == nullptr ? "" : std::string{placement.sweep_case->name}});
   base::make_directories(folder_ / own);
   return own + "/output.log";
 }

@@ -34,7 +34,7 @@ class Records {
   void finish(const evidence::SuiteResult& suite) const;
 
   // Of a pair's log, relative to the folder; its directory exists.
-  std::string log_name(const pair::Entry& entry) const;
+  std::string log_name(const Placement& placement) const;
 
  private:
   std::filesystem::path folder_;

@@ -21,6 +21,7 @@
 #include "suite/environment.hpp"
 #include "suite/records.hpp"
 #include "suite/schedule.hpp"
+#include "suite/sweep.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -48,6 +49,15 @@ std::size_t job_count(const Configuration& configuration, std::size_t gpus) {
   return configuration.in_process ? 1 : std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(gpus, 1));
 }
 
+// An earlier result is of what is asked for now.
+bool has_sizes(const PairResult& result, const run::Request& request) {
+  return result.sizes_set == !request.sizes.empty() &&
+         std::all_of(request.sizes.begin(), request.sizes.end(), [&](const auto& size) {
+           const auto found = result.sizes.find(size.first);
+           return found != result.sizes.end() && found->second == size.second;
+         });
+}
+
 class Suite {
  public:
   Suite(const Task& task, const RunFolder& folder, Watcher& watcher)
@@ -55,11 +65,11 @@ class Suite {
         folder_{folder.path()},
         watcher_{watcher},
         gpus_{choose_gpus(task.machine, task.configuration.gpus)},
-        placements_{place(task.selected, task.machine, gpus_)},
+        placements_{one_for_each_case(place(task.selected, task.machine, gpus_), task.configuration)},
         locks_{lock_gpus(task.machine, placements_, base::join(task.command_line, " "))},
         records_{folder.path(), folder.id(), task, gpus_},
-        results_(task.selected.size()),
-        have_(task.selected.size(), false),
+        results_(placements_.size()),
+        have_(placements_.size(), false),
         began_s_{base::monotonic_s()} {
     suite_.run_id = folder.id();
     suite_.started_utc = records_.started_utc();
@@ -82,12 +92,13 @@ class Suite {
  private:
   void take_over() {
     std::map<std::string, PairResult> earlier;
-    for (const PairResult& result : records_.earlier().results) earlier.insert_or_assign(result.target, result);
+    for (const PairResult& result : records_.earlier().results) earlier.insert_or_assign(label_in_run(result), result);
     for (const std::string& line : records_.earlier().warnings) watcher_.warned(line);
     for (const Placement& placement : placements_) {
-      const auto found = earlier.find(placement.entry->target());
+      const auto found = earlier.find(placement.label());
       // What was skipped is asked again: the library may be there now.
       if (found == earlier.end() || !found->second.complete || found->second.status == Status::skipped) continue;
+      if (!has_sizes(found->second, run_request(placement))) continue;
       records_.restore(found->second);
       keep(placement.index, std::move(found->second));
     }
@@ -106,7 +117,9 @@ class Suite {
     for (const int ordinal : gpus) request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
     return request;
   }
-  run::Request run_request(const Placement& placement) const { return request_for(*placement.entry, task_.configuration); }
+  run::Request run_request(const Placement& placement) const {
+    return request_for(*placement.entry, task_.configuration, placement.sweep_case);
+  }
 
   void run_the_rest() {
     std::vector<Placement> open;
@@ -144,7 +157,7 @@ class Suite {
     const Placement& placement = *assignment.placement;
     {
       const std::lock_guard lock{mutex_};
-      watcher_.pair_begun(placement.entry->target(), assignment.gpus);
+      watcher_.pair_begun(placement.label(), assignment.gpus);
     }
     try {
       run::Request wish = request(placement, assignment.gpus);
@@ -163,9 +176,9 @@ class Suite {
   }
 
   PairResult run_child(const Placement& placement, const run::Request& wish) {
-    const std::string target = placement.entry->target();
+    const std::string target = placement.label();
     run::Supervision supervision;
-    supervision.log_name = records_.log_name(*placement.entry);
+    supervision.log_name = records_.log_name(placement);
     supervision.log = folder_ / supervision.log_name;
     supervision.interrupted = base::interrupted;
     const double left_s = task_.configuration.suite_timeout_s - (base::monotonic_s() - began_s_);
@@ -182,7 +195,7 @@ class Suite {
     const double multiplier = task_.configuration.timeout_multiplier;
     run::ToolSettings settings;
     settings.folder = folder_;
-    settings.pair_folder = std::filesystem::path{records_.log_name(*placement.entry)}.parent_path().string();
+    settings.pair_folder = std::filesystem::path{records_.log_name(placement)}.parent_path().string();
     settings.executable = std::filesystem::read_symlink("/proc/self/exe").string();
     settings.ncu_limit_s *= multiplier;
     settings.nsys_limit_s *= multiplier;

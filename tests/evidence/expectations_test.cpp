@@ -116,7 +116,7 @@ TEST(Expectations, OfOtherPairsStay) {
 
 TEST(Expectations, AreNotMadeOfWhatSaysLittle) {
   EXPECT_FALSE(not_recordable(pair_with(8)));
-  PairResult failed = pair_with(8), small = pair_with(8), kernel = pair_with(8), cut = pair_with(8);
+  PairResult failed = pair_with(8), small = pair_with(8), kernel = pair_with(8), cut = pair_with(8), sized = pair_with(8);
   failed.status = Status::failed;
   small.scale = 0.1;
   kernel.timing_mode = "kernel";
@@ -124,6 +124,10 @@ TEST(Expectations, AreNotMadeOfWhatSaysLittle) {
   EXPECT_EQ(not_recordable(failed), "it did not pass");
   EXPECT_THAT(*not_recordable(small), HasSubstr("0.1"));
   EXPECT_THAT(*not_recordable(kernel), HasSubstr("kernel"));
+  sized.sizes = {{"m", 4096}};
+  EXPECT_FALSE(not_recordable(sized)) << "its own sizes";
+  sized.sizes_set = true;
+  EXPECT_THAT(*not_recordable(sized), HasSubstr("m=4096"));
   EXPECT_TRUE(not_recordable(cut));
   const base::ScratchDirectory folder;
   const Recording recording = record(folder.path(), {.pairs = {failed}}, manifest_of("NVIDIA H200"));

@@ -52,6 +52,15 @@ TEST(Roofline, RatesAndTheNearerRoof) {
   EXPECT_THAT(left_out_text(roofline), HasSubstr("1 pair "));
 }
 
+TEST(Roofline, CasesOfASweepAreJoinedByACurve) {
+  const DeclaredCost larger{.flops = 1200e9, .bytes = 1e8, .math = "bf16", .bytes_of = "device memory"};
+  const std::string alone = roofline_svg(of({{"gemm", pair_of(dense)}, {"other", pair_of(larger)}}).at(0));
+  EXPECT_THAT(alone, Not(HasSubstr("<polyline")));
+  const std::string swept = roofline_svg(of({{"gemm small", pair_of(dense)}, {"gemm wide", pair_of(larger)}}).at(0));
+  EXPECT_THAT(swept, HasSubstr("<title>ch01:gemm plain</title>"));
+  EXPECT_THAT(swept, HasSubstr("<title>ch01:gemm tiled</title>"));
+}
+
 TEST(Roofline, CeilingsOfTheLatestRecord) {
   ExpectedPair old = pair_of(streaming, "2025-01-01T00:00:00Z");
   old.ceilings->memory_bytes_s = 3e12;

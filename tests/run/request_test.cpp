@@ -28,6 +28,8 @@ TEST(Request, SurvivesTheTripToTheChild) {
   request.verify_only = true;
   request.seed = 18446744073709551615ull;
   request.scale = 0.25;
+  request.sizes = {{"m", 4096}};
+  request.sweep_case = "square_4096";
   request.percentiles = {99.9};
   request.limits = {
       .setup = 1, .verify = 2, .warmup = 3, .measurement = 4, .audit = 5, .energy = 7, .profiling = 8, .teardown = 6};
@@ -44,6 +46,8 @@ TEST(Request, SurvivesTheTripToTheChild) {
   EXPECT_EQ(copy.profile, ProfileLevel::full);
   EXPECT_EQ(copy.run_folder, "/elsewhere");
   EXPECT_EQ(copy.limits.energy, 7);
+  EXPECT_EQ(copy.sizes, request.sizes);
+  EXPECT_EQ(copy.sweep_case, "square_4096");
   EXPECT_TRUE(copy.energy);
   EXPECT_EQ(copy.tpot_target_ms, 20);
   EXPECT_FALSE(copy.alternate);

@@ -82,6 +82,8 @@ TEST(Configuration, BadValuesNameTheFlagTheValueAndWhatIsRight) {
   expect_rejected("suite-timeout", {"4x"}, "as in 90s, 5m");
   expect_rejected("suite-timeout", {"0"}, "longer than zero");
   expect_rejected("percentiles", {"101"}, "0 to 100");
+  expect_rejected("size", {"m"}, "NAME=N");
+  expect_rejected("size", {"m=64", "m=128"}, "m twice");
   expect_rejected("profile", {"some"}, "none, minimal or full");
   expect_rejected("run-id", {"../x"}, "names one folder");
   expect_rejected("iteratons", {"5"}, "aisp.toml: unknown setting 'iteratons'; did you mean 'iterations'?", "aisp.toml");
@@ -107,6 +109,8 @@ TEST(Configuration, EverySettingShowsWhatWasSet) {
       {"tpot-target-ms", {{"5"}, 5.0}},
       {"seed", {{"1"}, 1}},
       {"scale", {{"0.5"}, 0.5}},
+      {"size", {{"m=4096", "k=64,n=4096"}, "k=64,m=4096,n=4096"}},
+      {"sweep", {{}, true}},
       {"percentiles", {{"99.9,10"}, {99.9, 10.0}}},
       {"gpus", {{"0,1"}, {"0", "1"}}},
       {"jobs", {{"2"}, 2}},

@@ -1,126 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuDNN's graphs, opened at run time: nothing of it is linked, and no header of it is needed. A variant that uses them says
-// `.needs = {.libraries = {Library::cudnn}}`. Types, names and numbers are those of the backend API (NVIDIA cuDNN backend API
-// reference, version 9), as far as they are used.
+// `.needs = {.libraries = {Library::cudnn}}`.
 #pragma once
-#include <aisp/check.hpp>
-#include <aisp/library.hpp>
+#include <aisp/libraries/cudnn_backend.hpp>
 
-#include <array>
 #include <initializer_list>
-#include <stdexcept>
-#include <string>
+#include <utility>
 #include <vector>
 
 namespace aisp::cudnn {
 
-enum class DataType : int { f32 = 0, f16 = 2, bf16 = 9 };  // cudnnDataType_t
-// cudnnBackendDescriptorType_t
-enum class Kind : int {
-  engine_configuration = 3,
-  heuristic = 4,
-  plan = 5,
-  operation_graph = 15,
-  variant_pack = 16,
-  tensor = 17,
-  attention_operation = 41
-};
-
-// cudnnBackendAttributeType_t
-enum class Type : int { handle = 0, data_type = 1, boolean = 2, int64 = 3, pointer = 6, heuristic_mode = 8, descriptor = 15 };
-
-// cudnnBackendAttributeName_t
-enum class Attribute : int {
-  heuristic_mode = 200,
-  heuristic_graph = 201,
-  heuristic_results = 202,
-  plan_handle = 400,
-  plan_configuration = 401,
-  plan_workspace_bytes = 402,
-  graph_handle = 800,
-  graph_operations = 801,
-  tensor_alignment = 900,
-  tensor_data_type = 901,
-  tensor_sizes = 902,
-  tensor_strides = 903,
-  tensor_id = 906,
-  tensor_is_value = 908,
-  pack_ids = 1000,
-  pack_pointers = 1001,
-  pack_workspace = 1003,
-  attention_q = 2800,
-  attention_k = 2801,
-  attention_v = 2802,
-  attention_o = 2803,
-  attention_scale = 2805
-};
-
-using Handle = void*;
-using RawDescriptor = void*;
-
-template <class F>
-F* function(const char* name) {
-  return SharedLibrary::open(Library::cudnn).function<F>(name);
-}
-
-inline void check(int status, const char* what) {
-  if (status == 0) return;
-  constexpr int not_supported = 3000, internal_error = 4000;
-  std::array<char, 256> detail{};
-  function<void(char*, std::size_t)>("cudnnGetLastErrorString")(detail.data(), detail.size());
-  const std::string message = std::string{"cuDNN status "} + std::to_string(status) + " from " + what + ": " + detail.data();
-  if (status >= not_supported && status < internal_error) throw Unsupported{message};
-  throw std::runtime_error{message};
-}
-
-// cudnnBackendDescriptor_t, destroyed with this object.
-class Descriptor {
- public:
-  explicit Descriptor(Kind kind) {
-    check(function<int(Kind, RawDescriptor*)>("cudnnBackendCreateDescriptor")(kind, &raw_), "cudnnBackendCreateDescriptor");
-  }
-  ~Descriptor() {
-    if (raw_ != nullptr) function<int(RawDescriptor)>("cudnnBackendDestroyDescriptor")(raw_);
-  }
-  Descriptor(Descriptor&& other) noexcept : raw_{other.raw_} { other.raw_ = nullptr; }
-  Descriptor& operator=(Descriptor&&) = delete;
-
-  RawDescriptor raw() const { return raw_; }
-
-  template <class Value>
-  Descriptor& set(Attribute name, Type type, const Value* values, std::size_t count) {
-    check(function<int(RawDescriptor, Attribute, Type, std::int64_t, const void*)>("cudnnBackendSetAttribute")(
-              raw_, name, type, static_cast<std::int64_t>(count), values),
-          ("setting attribute " + std::to_string(static_cast<int>(name))).c_str());
-    return *this;
-  }
-  template <class Value>
-  Descriptor& set(Attribute name, Type type, const Value& value) {
-    return set(name, type, &value, 1);
-  }
-  Descriptor& set(Attribute name, const Descriptor& value) { return set(name, Type::descriptor, value.raw_); }
-  Descriptor& finalize() {
-    check(function<int(RawDescriptor)>("cudnnBackendFinalize")(raw_), "cudnnBackendFinalize");
-    return *this;
-  }
-  // Writes up to `count` values and returns how many there are.
-  template <class Value>
-  std::int64_t get(Attribute name, Type type, Value* values, std::int64_t count) const {
-    std::int64_t found = 0;
-    check(function<int(RawDescriptor, Attribute, Type, std::int64_t, std::int64_t*, void*)>("cudnnBackendGetAttribute")(
-              raw_, name, type, count, &found, values),
-          ("reading attribute " + std::to_string(static_cast<int>(name))).c_str());
-    return found;
-  }
-
- private:
-  RawDescriptor raw_ = nullptr;
-};
-
 using Sizes = std::array<std::int64_t, 4>;
 
-// A graph of operations on four-dimensional tensors. Tensors are numbered in the order of their declaration; run() takes their
-// addresses in that order.
+// A graph of operations on four-dimensional tensors. Tensors are numbered in the order of their declaration; run() takes the
+// addresses of those that are in memory, in that order.
 class Graph {
  public:
   Graph() { check(function<int(Handle*)>("cudnnCreate")(&handle_), "cudnnCreate"); }
@@ -131,9 +24,37 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, false); }
+  int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, Where::device); }
   // One fp32 in host memory, read when the graph is run.
-  int value() { return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, true); }
+  int value() { return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, Where::host); }
+  // Between two operations, nowhere in memory.
+  int between(DataType type, const Sizes& sizes) {
+    return add_tensor(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}, Where::nowhere);
+  }
+
+  void matmul(int a, int b, int c) {
+    how_.emplace_back(Kind::matmul).set(Attribute::matmul_math, Type::data_type, DataType::f32).finalize();
+    add(Kind::matmul_operation, Attribute::matmul_how,
+        {{Attribute::matmul_a, a}, {Attribute::matmul_b, b}, {Attribute::matmul_c, c}});
+  }
+  void reduce(Reduction reduction, int from, int to) {
+    how_.emplace_back(Kind::reduction)
+        .set(Attribute::reduction_operator, Type::reduction_operator, reduction)
+        .set(Attribute::reduction_math, Type::data_type, DataType::f32)
+        .finalize();
+    add(Kind::reduction_operation, Attribute::reduction_how, {{Attribute::reduction_x, from}, {Attribute::reduction_y, to}});
+  }
+  // y = mode(x), mode(x, b), or of select: t ? x : b.
+  void pointwise(Pointwise mode, int x, int y, int b = none, int t = none) {
+    const DataType math = mode == Pointwise::greater_equal ? DataType::boolean : DataType::f32;
+    begin_pointwise(mode, math).finalize();
+    add_pointwise(x, y, b, t);
+  }
+  // y: where along `axis` each element of x stands.
+  void index(int x, int y, std::int64_t axis) {
+    begin_pointwise(Pointwise::index, DataType::f32).set(Attribute::pointwise_axis, Type::int64, axis).finalize();
+    add_pointwise(x, y, none, none);
+  }
 
   // O = softmax(scale Q K^T) V over the last two dimensions (rows, columns of a head).
   void attention(int q, int k, int v, int o, int scale) {
@@ -179,16 +100,38 @@ class Graph {
   }
 
  private:
-  int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, bool is_value) {
+  static constexpr int none = -1;
+  enum class Where : std::uint8_t { device, host, nowhere };
+
+  Descriptor& begin_pointwise(Pointwise mode, DataType math) {
+    return how_.emplace_back(Kind::pointwise)
+        .set(Attribute::pointwise_mode, Type::pointwise_mode, mode)
+        .set(Attribute::pointwise_math, Type::data_type, math);
+  }
+  void add_pointwise(int x, int y, int b, int t) {
+    add(Kind::pointwise_operation, Attribute::pointwise_how,
+        {{Attribute::pointwise_x, x}, {Attribute::pointwise_b, b}, {Attribute::pointwise_t, t}, {Attribute::pointwise_y, y}});
+  }
+  // An operation as the last of how_ describes it.
+  void add(Kind kind, Attribute how, std::initializer_list<std::pair<Attribute, int>> operands) {
+    Descriptor& operation = operations_.emplace_back(kind);
+    operation.set(how, how_.back());
+    for (const auto& [name, operand] : operands)
+      if (operand != none) operation.set(name, tensors_[static_cast<std::size_t>(operand)]);
+    operation.finalize();
+  }
+
+  int add_tensor(DataType type, const Sizes& sizes, const Sizes& strides, Where where) {
     const auto id = static_cast<std::int64_t>(tensors_.size()) + 1;
-    ids_.push_back(id);
+    if (where != Where::nowhere) ids_.push_back(id);
     tensors_.emplace_back(Kind::tensor)
         .set(Attribute::tensor_data_type, Type::data_type, type)
         .set(Attribute::tensor_sizes, Type::int64, sizes.data(), sizes.size())
         .set(Attribute::tensor_strides, Type::int64, strides.data(), strides.size())
         .set(Attribute::tensor_id, Type::int64, id)
         .set(Attribute::tensor_alignment, Type::int64, std::int64_t{16})
-        .set(Attribute::tensor_is_value, Type::boolean, is_value)
+        .set(Attribute::tensor_is_virtual, Type::boolean, where == Where::nowhere)
+        .set(Attribute::tensor_is_value, Type::boolean, where == Where::host)
         .finalize();
     return static_cast<int>(tensors_.size()) - 1;
   }
@@ -216,8 +159,8 @@ class Graph {
 
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
-  std::vector<Descriptor> tensors_, operations_, plan_, pack_;  // plan_ and pack_: one each, when they exist
-  std::vector<std::int64_t> ids_;                               // of the tensors
+  std::vector<Descriptor> tensors_, how_, operations_, plan_, pack_;  // plan_ and pack_: one each, when they exist
+  std::vector<std::int64_t> ids_;                                     // of the tensors
   std::vector<const void*> pointers_;
   int (*set_stream_)(Handle, cudaStream_t) = function<int(Handle, cudaStream_t)>("cudnnSetStream");
   int (*execute_)(Handle, RawDescriptor,

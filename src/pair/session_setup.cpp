@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a workload asks of its Setup, beside buffers.
+#include <sched.h>
+#include <stdlib.h>
+
+#include <stdexcept>
+#include <system_error>
+
+#include "pair/session.hpp"
+#include "pair/threads.hpp"
+
+namespace aisp::pair {
+
+FileInput Session::file(const char* name, std::size_t bytes) {
+  // Written by the refill that follows the workload's construction; a seed that no refill uses marks it as missing.
+  files_.push_back({scratch_directory() / name, bytes, ~std::uint64_t{0}});
+  return FileInput{files_.back().path, bytes, &files_.back().seed};
+}
+
+std::size_t Session::scaled(std::size_t full, std::size_t multiple) const { return pair::scaled(full, multiple, options_.scale); }
+
+std::size_t Session::size(std::string_view name) const {
+  const auto found = sizes_.find(std::string{name});
+  if (found == sizes_.end()) throw std::logic_error{"the pair reads a size that it does not declare: " + std::string{name}};
+  return found->second;
+}
+
+cudaStream_t Session::stream(int gpu, bool urgent) {
+  check(cudaSetDevice(device_ordinal(gpu)));
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
+  extra_streams_.push_back(stream);
+  select_first_gpu();
+  return stream;
+}
+
+cudaEvent_t Session::event(int gpu) {
+  check(cudaSetDevice(device_ordinal(gpu)));
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  extra_events_.push_back(event);
+  select_first_gpu();
+  return event;
+}
+
+ThreadTeam& Session::threads(int workers, bool pinned) {
+  teams_.push_back(make_thread_team(workers, pinned));
+  return *teams_.back();
+}
+
+int Session::cpus() const {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::filesystem::path Session::scratch_directory() {
+  if (!scratch_.empty()) return scratch_;
+  const auto parent = options_.scratch_parent.empty() ? std::filesystem::temp_directory_path() : options_.scratch_parent;
+  std::string path = (parent / "aisp-scratch-XXXXXX").string();
+  if (mkdtemp(path.data()) == nullptr)
+    throw std::system_error{errno, std::generic_category(), "cannot make a scratch folder in " + parent.string()};
+  scratch_ = path;
+  return scratch_;
+}
+
+}  // namespace aisp::pair

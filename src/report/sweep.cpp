@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "report/markdown_table.hpp"
+#include "report/numbers.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::PairResult;
+using evidence::VariantResult;
+using evidence::VariantRole;
+
+double median_ms(const VariantResult& variant) { return variant.timing ? variant.timing->summary.median : 0; }
+
+std::string rate_of(const VariantResult& variant) {
+  const double seconds = median_ms(variant) / 1e3;
+  if (!(seconds > 0)) return "-";
+  if (variant.cost.flops > 0 && !variant.cost.math.empty()) return base::human_rate(variant.cost.flops / seconds, "FLOP");
+  return variant.cost.bytes > 0 ? base::human_rate(variant.cost.bytes / seconds, "B") : "-";
+}
+
+const VariantResult* find(const PairResult& pair, const std::string& name) {
+  const auto found = std::find_if(pair.variants.begin(), pair.variants.end(), [&](const auto& v) { return v.name == name; });
+  return found == pair.variants.end() ? nullptr : &*found;
+}
+
+// How many times as fast as the peer, both timed in the same rounds.
+std::string against(const PairResult& pair, const VariantResult& variant, const std::string& peer) {
+  const VariantResult* const other = find(pair, peer);
+  const bool known = other != nullptr && other != &variant && median_ms(*other) > 0 && median_ms(variant) > 0;
+  return known ? base::significant(median_ms(*other) / median_ms(variant)) + "x" : "-";
+}
+
+struct Columns {
+  std::vector<std::string> peers;
+  bool energy = false;
+};
+
+Columns columns_of(const std::vector<const PairResult*>& cases) {
+  Columns columns;
+  for (const PairResult* pair : cases)
+    for (const VariantResult& variant : pair->variants) {
+      columns.energy = columns.energy || variant.energy.has_value();
+      const bool is_new = std::find(columns.peers.begin(), columns.peers.end(), variant.name) == columns.peers.end();
+      if (variant.role == VariantRole::peer && is_new) columns.peers.push_back(variant.name);
+    }
+  return columns;
+}
+
+std::vector<std::string> row_of(const PairResult& pair, const VariantResult& variant, const Columns& columns) {
+  const evidence::Speedup* const speedup = claimable(pair, variant);
+  const std::string role = variant.role == VariantRole::optimized ? "" : fmt::format(" ({})", to_string(variant.role));
+  std::vector<std::string> row{pair.sweep_case,      sizes_text(pair), variant.name + role,
+                               median_text(variant), rate_of(variant), speedup != nullptr ? speedup_text(*speedup) : "-"};
+  for (const std::string& peer : columns.peers) row.push_back(against(pair, variant, peer));
+  if (columns.energy) row.push_back(variant.energy ? joules_text(variant.energy->median_j) : "-");
+  return row;
+}
+
+Rows rows_of(const std::vector<const PairResult*>& cases) {
+  const Columns columns = columns_of(cases);
+  Rows rows{{"case", "sizes", "variant", "median", "rate", "speedup"}};
+  for (const std::string& peer : columns.peers) rows.front().push_back("of " + peer);
+  if (columns.energy) rows.front().emplace_back("energy a run");
+  for (const PairResult* pair : cases) {
+    if (pair->status == evidence::Status::passed)
+      for (const VariantResult& variant : pair->variants) rows.push_back(row_of(*pair, variant, columns));
+    else {
+      rows.push_back({pair->sweep_case, sizes_text(*pair), fmt::format("{}: {}", to_string(pair->status), pair->reason)});
+      rows.back().resize(rows.front().size());
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<SweepTable> sweep_tables(const std::vector<PairResult>& pairs) {
+  std::vector<std::pair<std::string, std::vector<const PairResult*>>> swept;
+  for (const PairResult& pair : pairs) {
+    if (pair.sweep_case.empty()) continue;
+    auto found = std::find_if(swept.begin(), swept.end(), [&](const auto& each) { return each.first == pair.target; });
+    if (found == swept.end()) found = swept.insert(swept.end(), {pair.target, {}});
+    found->second.push_back(&pair);
+  }
+  std::vector<SweepTable> tables;
+  for (const auto& [target, cases] : swept) tables.push_back({target, rows_of(cases)});
+  return tables;
+}
+
+std::string sweep_markdown(const evidence::SuiteResult& suite) {
+  std::string text;
+  for (const SweepTable& sweep : sweep_tables(suite.pairs)) {
+    MarkdownTable table{sweep.rows.front()};
+    std::for_each(sweep.rows.begin() + 1, sweep.rows.end(), [&](const auto& row) { table.add(row); });
+    text += fmt::format("\n## Sweep of {}\n{}", sweep.target, table.text());
+  }
+  return text;
+}
+
+}  // namespace aisp::report

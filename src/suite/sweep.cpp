@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suite/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "pair/sizes.hpp"
+
+namespace aisp::suite {
+namespace {
+
+using base::Error;
+using base::Exit;
+
+void check_case(const pair::Entry& entry, const Case& each, const Configuration& configuration) {
+  for (const auto& [name, value] : pair::parse_sizes(each.sizes))
+    if (configuration.sizes.contains(name))
+      throw Error{Exit::usage, fmt::format("--size {}={} together with --sweep: the case {} of {} sets {} to {}; leave one out",
+                                           name, configuration.sizes.at(name), each.name, entry.target(), name, value)};
+}
+
+}  // namespace
+
+void check_sizes(const std::vector<const pair::Entry*>& selected, const Configuration& configuration) {
+  for (const pair::Entry* entry : selected) {
+    if (const auto wrong = pair::wrong_size(*entry->pair, configuration.sizes))
+      throw Error{Exit::usage,
+                  fmt::format("--size {} of {}: {}", pair::sizes_text(configuration.sizes), entry->target(), *wrong)};
+    if (configuration.sweep)
+      for (const Case& each : entry->pair->sweep) check_case(*entry, each, configuration);
+  }
+}
+
+std::vector<const pair::Entry*> with_cases(std::vector<const pair::Entry*> selected, const Configuration& configuration) {
+  if (!configuration.sweep) return selected;
+  std::erase_if(selected, [](const pair::Entry* entry) { return entry->pair->sweep.empty(); });
+  if (selected.empty())
+    throw Error{Exit::nothing,
+                "nothing selected: no selected pair declares cases for --sweep; aisp list-targets --json names those that do"};
+  return selected;
+}
+
+std::vector<Placement> one_for_each_case(std::vector<Placement> placements, const Configuration& configuration) {
+  if (!configuration.sweep) return placements;
+  std::vector<Placement> all;
+  for (const Placement& placement : placements)
+    for (const Case& each : placement.entry->pair->sweep) {
+      Placement& added = all.emplace_back(placement);
+      added.index = all.size() - 1;
+      added.sweep_case = &each;
+    }
+  return all;
+}
+
+}  // namespace aisp::suite

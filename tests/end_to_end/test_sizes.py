@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--size sets what a pair declares, --sweep measures its cases."""
+import csv
+import json
+import unittest
+
+from harness import EndToEnd, results_log, variant
+
+SIZED = "ch89:sized"
+
+
+class Size(EndToEnd):
+    def refused(self, *flags, words):
+        finished = self.run_pairs(SIZED, flags=flags)
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, *words)
+        self.assertFalse(self.artifacts.exists(), "a slip of the pen leaves no folder")
+
+    def test_the_workload_has_the_sizes_and_the_result_says_so(self):
+        finished = self.run_pairs(SIZED, flags=("--size", "rows=128", "--size", "columns=64,backwards=1"))
+        self.assert_code(finished, 0)
+        pair = finished.pair(SIZED)
+        self.assertEqual(pair["status"], "passed")
+        self.assertEqual(pair["sizes"], {"rows": 128, "columns": 64, "backwards": 1})
+        self.assertTrue(pair["sizes_set"])
+        self.assertEqual(variant(pair, "slow")["bytes"], 8 * 128 * 64)
+        self.assertIn("rows=128", finished.out)
+        page = (finished.folder / "ch89_sized/results/benchmark_test_results.md").read_text()
+        self.assertIn("sizes backwards=1, columns=64, rows=128 (set)", page)
+        rows = list(csv.DictReader((finished.folder / "results.csv").read_text().splitlines()))
+        self.assertEqual({(row["sizes"], row["sizes_set"]) for row in rows}, {("backwards=1, columns=64, rows=128", "yes")})
+
+    def test_without_it_sizes_are_full_or_scaled(self):
+        pair = self.run_pairs(SIZED, flags=("--scale", "0.25", "--run-id", "quarter")).pair(SIZED)
+        self.assertEqual(pair["sizes"], {"rows": 128, "columns": 256, "backwards": 0})
+        self.assertFalse(pair["sizes_set"])
+
+    def test_what_is_wrong_is_said_before_anything_runs(self):
+        self.refused("--size", "width=64", words=("width", "rows, columns, backwards", SIZED))
+        self.refused("--size", "rows=100", words=("rows 100", "multiple of 64", "128 is the nearest"))
+        self.refused("--size", "rows=0", words=("rows 0", "from 64 to 65536"))
+        self.refused("--size", "rows=64000000000000", words=("64000000000000", "from 64 to 65536"))
+        self.refused("--size", "backwards=2", words=("backwards 2", "from 0 to 1"))
+        self.refused("--size", "rows", words=("--size", "NAME=N"))
+        self.refused("--size", "rows=64,rows=128", words=("--size",))
+        self.refused("--size", "rows=64", "--size", "rows=128", words=("--size", "rows twice"))
+
+    def test_a_pair_without_sizes_says_so(self):
+        finished = self.run_pairs("ch90:good", flags=("--size", "rows=64"))
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "ch90:good", "declares no sizes")
+
+    def test_from_a_file(self):
+        (self.work / "aisp.toml").write_text('size = ["rows=64", "columns=2"]\n')
+        self.assertEqual(self.run_pairs(SIZED).pair(SIZED)["sizes"], {"rows": 64, "columns": 2, "backwards": 0})
+
+    def test_it_is_no_expectation(self):
+        finished = self.run_pairs(SIZED, flags=("--size", "rows=64", "--update-expectations", "--expectations-dir", "expected"))
+        self.assertIn("not recorded: it ran with sizes set", finished.err)
+        self.assertEqual(list((self.work / "expected").rglob("*.json")), [])
+
+    def test_compare_names_other_sizes_and_compares_nothing(self):
+        for name, rows in (("a", 64), ("b", 128)):
+            self.run_pairs(SIZED, flags=("--size", f"rows={rows}", "--run-id", name))
+        finished = self.call("compare", "artifacts/a", "artifacts/b")
+        self.assertIn("other sizes, not compared: backwards=0, columns=256, rows=64 -> backwards=0, columns=256, rows=128", finished.out + finished.err)
+        document = json.loads(self.call("compare", "artifacts/a", "artifacts/b", "--json", "-").out)
+        self.assertEqual(document["metrics"], [])
+        self.assertEqual([each["target"] for each in document["sizes_changed"]], [SIZED])
+
+    def test_resume_measures_again_with_other_sizes_only(self):
+        self.run_pairs(SIZED, flags=("--size", "rows=64", "--run-id", "once"))
+        self.assert_code(self.call("run", "--resume", "once"), 0)
+        self.assertEqual(len(results_log(self.artifacts / "once")), 1, "its own sizes: done already")
+        self.assert_code(self.call("run", "--resume", "once", "--size", "rows=128"), 0)
+        self.assertEqual([pair["sizes"]["rows"] for pair in results_log(self.artifacts / "once")], [64, 128])
+
+    def test_explain_and_list_targets_show_them(self):
+        text = self.call("explain", SIZED).out
+        for words in ("rows: 512, or another multiple of 64 up to 65536", "backwards: 0, or another from 0 to 1", "tall: rows=4096,columns=64"):
+            self.assertIn(words, text)
+        target = next(t for t in json.loads(self.call("list-targets", "--json").out) if t["target"] == SIZED)
+        self.assertEqual([size["name"] for size in target["sizes"]], ["rows", "columns", "backwards"])
+        self.assertEqual(target["sweep"][0], {"name": "small", "sizes": "rows=64,columns=128"})
+
+
+class Sweep(EndToEnd):
+    def test_every_case_is_a_result_of_its_own(self):
+        finished = self.run_pairs("ch89", "ch90:good", flags=("--sweep",))
+        self.assert_code(finished, 0)
+        pairs = finished.lines()
+        self.assertEqual([pair["case"] for pair in pairs], ["small", "tall", "full"], "pairs without cases are left out")
+        self.assertEqual([pair["sizes"]["rows"] for pair in pairs], [64, 4096, 512])
+        self.assertEqual({pair["status"] for pair in pairs}, {"passed"})
+        for case in ("small", "tall", "full"):
+            self.assertIn(f"{SIZED} {case} ", finished.out)
+            own = json.loads((finished.folder / "ch89_sized" / case / "results/benchmark_test_results.json").read_text())
+            self.assertEqual(own["case"], case)
+        page = (finished.folder / "benchmark_test_results.md").read_text()
+        table = page[page.index(f"## Sweep of {SIZED}"):]
+        self.assertIn("| tall | backwards=0, columns=64, rows=4096 | slow (baseline) |", table)
+        self.assertIn(f"Sweep of {SIZED}", finished.out)
+
+    def test_other_sizes_go_with_it_and_those_of_the_cases_do_not(self):
+        finished = self.run_pairs(SIZED, flags=("--sweep", "--size", "backwards=1"))
+        self.assertEqual([pair["sizes"]["backwards"] for pair in finished.lines()], [1, 1, 1])
+        finished = self.run_pairs(SIZED, flags=("--sweep", "--size", "rows=64"))
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "--size rows=64", "small", "leave one out")
+
+    def test_nothing_to_sweep(self):
+        finished = self.run_pairs("ch90:good", flags=("--sweep",))
+        self.assert_code(finished, 5)
+        self.assert_one_error_line(finished, "--sweep")
+
+    def test_resume_takes_over_the_cases_that_are_there(self):
+        self.run_pairs(SIZED, flags=("--sweep", "--run-id", "swept"))
+        file = self.artifacts / "swept/results.jsonl"
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(lines[:2] + lines[3:]))
+        self.assert_code(self.call("run", "--resume", "swept"), 0)
+        self.assertEqual([pair["case"] for pair in results_log(self.artifacts / "swept")], ["small", "full", "tall"])
+
+    def test_dry_run_and_html_and_roofline(self):
+        plan = self.run_pairs(SIZED, flags=("--sweep", "--dry-run")).out
+        self.assertEqual([line.split()[1] for line in plan.splitlines()], ["small", "tall", "full"])
+        self.run_pairs(SIZED, flags=("--sweep", "--run-id", "swept"))
+        self.assert_code(self.call("report", "swept", "--html"), 0)
+        html = (self.artifacts / "swept/report.html").read_text()
+        self.assertIn('id="sweeps"', html)
+        rows = self.call("roofline", "swept").out
+        for case in ("small", "tall", "full"):
+            self.assertIn(f"{SIZED} {case}", rows)
+
+    def test_a_case_that_was_changed_by_hand_is_refused(self):
+        self.run_pairs(SIZED, flags=("--sweep", "--run-id", "swept"))
+        file = self.artifacts / "swept/results.jsonl"
+        file.write_text(file.read_text().replace('"case":"tall"', '"case":"../../outside"'))
+        finished = self.call("report", "swept", "--html")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "no case of a sweep")
+
+    def test_verify_checks_every_case(self):
+        finished = self.call("verify", "-t", SIZED, "--sweep")
+        self.assert_code(finished, 0)
+        self.assertIn("3 passed", finished.out)
+
+
+if __name__ == "__main__":
+    unittest.main()
