@@ -17,7 +17,7 @@ using Store = TmaStore<2>;
 class PersistentMatmul final : public GemmWorkload {
  public:
   explicit PersistentMatmul(Setup& setup)
-      : GemmWorkload{setup, 16384, 8192, 2048},
+      : GemmWorkload{setup},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
         b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)},
         c_map_{c_map(c_, m_, n_)} {
@@ -66,6 +66,10 @@ extern constinit const Pair persistent_matmul{
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
     .tolerance = within(4e-3),
     .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm},
+    .sizes = sizes({{.name = "m", .full = 16384, .multiple = 256},
+                    {.name = "n", .full = 8192, .multiple = 256},
+                    {.name = "k", .full = 2048, .multiple = 256}}),
+    .sweep = gemm_cases,
 };
 
 }  // namespace aisp::ch10
