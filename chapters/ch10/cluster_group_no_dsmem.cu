@@ -104,8 +104,11 @@ __global__ __launch_bounds__(threads, 2) void cluster_barrier_l2_kernel(const Ei
     if (t < 32) {
       const Moments of_block = merge_lanes<warps>(of_warp[t % warps], vectors_per_thread * 8 * 32);
       if (t == 0) exchange[group * ranks + rank] = of_block;
+      device::cluster_arrive();  // releases at cluster scope: the sum is in L2
+    } else {
+      device::cluster_arrive_relaxed();  // a release would wait for the last group's stores, which nobody here reads
     }
-    device::cluster_sync();  // releases and acquires at cluster scope: the four sums are in L2, and nobody reads older ones
+    device::cluster_wait();
     const Moments whole = merge_lanes<ranks>(exchange[group * ranks + t % ranks], slice_vectors * 8);
     const float inverse = inverse_deviation(whole);
     Eight* to = out + static_cast<std::size_t>(group) * group_vectors + rank * slice_vectors + t;
