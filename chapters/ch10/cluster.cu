@@ -12,7 +12,6 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace aisp::ch10 {
@@ -169,7 +168,7 @@ class Cluster final : public Workload {
         logits_{setup.input<float>(rows_ * columns, normal(0, 3), {.name = "logits"})},
         probabilities_{setup.output<float>(rows_ * columns, {.name = "probabilities"})},
         sums_{setup.scratch<float>(rows_)},
-        cpus_{setup.cpus()} {
+        team_{setup.threads(setup.cpus(), false)} {
     check(cudaFuncSetAttribute(cluster_dsmem_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
     const cudaLaunchConfig_t config = cluster_launch(ranks, nullptr);
     int resident = 0;
@@ -182,16 +181,13 @@ class Cluster final : public Workload {
 
   void compute_reference(Launch&) override {
     log_sums_.resize(rows_);
-    std::vector<std::thread> workers;
-    for (int w = 0; w < cpus_; ++w)
-      workers.emplace_back([this, w] {
-        for (std::size_t row = static_cast<std::size_t>(w); row < rows_; row += static_cast<std::size_t>(cpus_)) {
-          double sum = 0;  // logits stay below 15, so their exponentials need no maximum taken off
-          for (std::size_t i = 0; i < columns; ++i) sum += std::exp(logits_.host(row * columns + i));
-          log_sums_[row] = std::log(sum);
-        }
-      });
-    for (std::thread& worker : workers) worker.join();
+    team_.run([this](int worker) {
+      for (auto row = static_cast<std::size_t>(worker); row < rows_; row += static_cast<std::size_t>(team_.size())) {
+        double sum = 0;  // logits stay below 15, so their exponentials need no maximum taken off
+        for (std::size_t i = 0; i < columns; ++i) sum += std::exp(logits_.host(row * columns + i));
+        log_sums_[row] = std::log(sum);
+      }
+    });
   }
   double expected(std::size_t index) const override { return std::exp(logits_.host(index) - log_sums_[index / columns]); }
 
@@ -227,7 +223,7 @@ class Cluster final : public Workload {
   Input<float> logits_;
   Output<float> probabilities_;
   Scratch<float> sums_;
-  int cpus_;
+  ThreadTeam& team_;
   std::size_t clusters_ = 1;
   cudaLaunchAttribute cluster_size_{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
   std::vector<double> log_sums_;

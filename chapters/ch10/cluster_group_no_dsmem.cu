@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 #include <vector>
 
 #include "group_norm.cuh"
@@ -105,8 +104,11 @@ __global__ __launch_bounds__(threads, 2) void cluster_barrier_l2_kernel(const Ei
     if (t < 32) {
       const Moments of_block = merge_lanes<warps>(of_warp[t % warps], vectors_per_thread * 8 * 32);
       if (t == 0) exchange[group * ranks + rank] = of_block;
+      device::cluster_arrive();  // releases at cluster scope: the sum is in L2
+    } else {
+      device::cluster_arrive_relaxed();  // a release would wait for the last group's stores, which nobody here reads
     }
-    device::cluster_sync();  // releases and acquires at cluster scope: the four sums are in L2, and nobody reads older ones
+    device::cluster_wait();
     const Moments whole = merge_lanes<ranks>(exchange[group * ranks + t % ranks], slice_vectors * 8);
     const float inverse = inverse_deviation(whole);
     Eight* to = out + static_cast<std::size_t>(group) * group_vectors + rank * slice_vectors + t;
@@ -130,7 +132,7 @@ class ClusterGroupNoDsmem final : public Workload {
         out_{setup.output<bf16>(images_ * channels * pixels, {.name = "normalized"})},
         moments_{setup.scratch<Moments>(groups())},
         exchange_{setup.scratch<Moments>(groups() * ranks)},
-        cpus_{setup.cpus()} {
+        team_{setup.threads(setup.cpus(), false)} {
     check(cudaFuncSetAttribute(cluster_barrier_l2_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, slice_bytes));
     const cudaLaunchConfig_t config = cluster_launch(ranks, nullptr);
     int resident = 0;
@@ -145,21 +147,18 @@ class ClusterGroupNoDsmem final : public Workload {
 
   void compute_reference(Launch&) override {
     reference_.resize(groups());
-    std::vector<std::thread> workers;
-    for (int w = 0; w < cpus_; ++w)
-      workers.emplace_back([this, w] {
-        for (std::size_t g = static_cast<std::size_t>(w); g < groups(); g += static_cast<std::size_t>(cpus_)) {
-          double sum = 0, squares = 0;  // float64 has room enough for the difference of these two
-          for (std::size_t i = 0; i < group_elements; ++i) {
-            const double value = map_.host(g * group_elements + i);
-            sum += value;
-            squares += value * value;
-          }
-          const double mean = sum / group_elements;
-          reference_[g] = {mean, 1 / std::sqrt(squares / group_elements - mean * mean + double{epsilon})};
+    team_.run([this](int worker) {
+      for (auto g = static_cast<std::size_t>(worker); g < groups(); g += static_cast<std::size_t>(team_.size())) {
+        double sum = 0, squares = 0;  // float64 has room enough for the difference of these two
+        for (std::size_t i = 0; i < group_elements; ++i) {
+          const double value = map_.host(g * group_elements + i);
+          sum += value;
+          squares += value * value;
         }
-      });
-    for (std::thread& worker : workers) worker.join();
+        const double mean = sum / group_elements;
+        reference_[g] = {mean, 1 / std::sqrt(squares / group_elements - mean * mean + double{epsilon})};
+      }
+    });
   }
   double expected(std::size_t i) const override {
     const Reference& group = reference_[i / group_elements];
@@ -202,7 +201,7 @@ class ClusterGroupNoDsmem final : public Workload {
   Input<float> gamma_, beta_;
   Output<bf16> out_;
   Scratch<Moments> moments_, exchange_;
-  int cpus_;
+  ThreadTeam& team_;
   std::size_t clusters_ = 1;
   cudaLaunchAttribute cluster_size_{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
   std::vector<Reference> reference_;

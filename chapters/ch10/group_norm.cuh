@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of a GroupNorm over an SDXL feature map: moments of values in registers, how they merge, and the normalization.
 #pragma once
+#include <aisp/device/matrix.cuh>
 #include <aisp/device/vector.cuh>
 
 #include <cuda_bf16.h>
@@ -16,10 +17,6 @@ constexpr float epsilon = 1e-5f;
 
 __device__ inline float2 widened(unsigned pair) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
-}
-__device__ inline unsigned narrowed(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const unsigned&>(pair);
 }
 
 // Mean, and sum of squared deviations from it, of some number of values.
@@ -67,7 +64,7 @@ __device__ inline Eight normalized(const Eight& values, float scale, float shift
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 pair = widened(values[i]);
-    result[i] = narrowed(fmaf(pair.x, scale, shift), fmaf(pair.y, scale, shift));
+    result[i] = device::narrow_bf16(fmaf(pair.x, scale, shift), fmaf(pair.y, scale, shift));
   }
   return result;
 }

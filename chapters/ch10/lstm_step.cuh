@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a resident block does in one step of an LSTM layer: its weights stay in registers, the state comes in 16-byte chunks.
 #pragma once
-#include <aisp/device/arch.cuh>
+#include <aisp/device/matrix.cuh>
 
 #include <cuda_bf16.h>
 
@@ -36,13 +36,6 @@ __device__ inline float update_cell(float4 gate, float& cell) {
 
 __device__ inline unsigned pair_of(bf16 low, bf16 high) {
   return __bfloat16_as_ushort(low) | static_cast<unsigned>(__bfloat16_as_ushort(high)) << 16;
-}
-
-__device__ inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // What a block does in every step, whichever way the state travels. mma.sync computes 16 rows x 8 sequences: rows 0 to 7 are one
@@ -83,8 +76,8 @@ struct Step {
     for (int i = 0; i < 16; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        multiply_add(sums[half][i / 4], weights[half][i % 4 * 2], chunks[i].x, chunks[i].y);
-        multiply_add(sums[half][i / 4], weights[half][i % 4 * 2 + 1], chunks[i].z, chunks[i].w);
+        device::mma_bf16(sums[half][i / 4], weights[half][i % 4 * 2], chunks[i].x, chunks[i].y);
+        device::mma_bf16(sums[half][i / 4], weights[half][i % 4 * 2 + 1], chunks[i].z, chunks[i].w);
       }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

@@ -138,12 +138,6 @@ constexpr int threads = 128, query_rows = 128, keys = 64;
 constexpr int pitch = depth * 2;  // bytes
 constexpr int shared_bytes = (query_rows + 2 * keys) * pitch;
 
-__device__ __forceinline__ void multiply_add(float* sum, const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // The structure of FlashAttention-2: a warp owns 32 query rows, its scores never leave registers, K and V arrive by cp.async one
 // product ahead. The 16-byte chunk c of a row lies at c ^ (row % 8), so that ldmatrix meets no bank twice. mma.sync holds its
 // warp until it is done: exponentials hide only behind the products of the other block on the SM.
@@ -193,7 +187,7 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
         unsigned y[4];
         device::load_matrices(y, (k_lane ^ step * 32) + j * 16 * pitch);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) multiply_add(&scores[i % 2][8 * j + i / 2 * 4], x[i % 2], y[i / 2 * 2], y[i / 2 * 2 + 1]);
+        for (int i = 0; i < 4; ++i) device::mma_bf16(&scores[i % 2][8 * j + i / 2 * 4], x[i % 2], y[i / 2 * 2], y[i / 2 * 2 + 1]);
       }
     }
     device::wait_copies<0>();
@@ -217,7 +211,7 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
         unsigned y[4];
         device::load_matrices_transposed(y, (v_lane ^ j * 32) + step * 16 * pitch);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) multiply_add(&sums[i % 2][8 * j + i / 2 * 4], p[i % 2], y[i / 2 * 2], y[i / 2 * 2 + 1]);
+        for (int i = 0; i < 4; ++i) device::mma_bf16(&sums[i % 2][8 * j + i / 2 * 4], p[i % 2], y[i / 2 * 2], y[i / 2 * 2 + 1]);
       }
     }
   }

@@ -18,13 +18,6 @@ constexpr int a_pitch = tile_k * 2, b_pitch = tile_n * 2;  // bytes
 constexpr int a_bytes = tile_m * a_pitch, stage_bytes = a_bytes + tile_k * b_pitch;
 constexpr int shared_bytes = stages * stage_bytes;
 
-__device__ inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // 128 x 256 outputs a block, 64 x 64 a warp: the largest warp tile whose sums fit in registers, because an element that was read
 // from shared memory is used 64 times there. Within a row, the 16-byte chunk c lies at c ^ (row % 8): ldmatrix reads the same
 // chunk of eight rows, cp.async writes eight chunks of one row, and both meet eight different groups of banks.
@@ -90,7 +83,7 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
       for (int i = 0; i < 4; ++i)
 #pragma unroll
         for (int j = 0; j < 8; ++j)
-          multiply_add(sums[i][j], x[step % 2][i], y[step % 2][j / 2][j % 2 * 2], y[step % 2][j / 2][j % 2 * 2 + 1]);
+          device::mma_bf16(sums[i][j], x[step % 2][i], y[step % 2][j / 2][j % 2 * 2], y[step % 2][j / 2][j % 2 * 2 + 1]);
     }
   }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathering 262144 scattered pages of a KV cache (4 KB each: 16 tokens of 128 bf16) into one contiguous piece: 1.07 GB read,
 // 1.07 GB written. Copied one 2-byte element a thread, too few bytes are on their way to fill the memory's latency. A bulk copy
-// moves a whole page for one instruction: four warps keep 16 pages of an SM in flight through rings in shared memory.
+// moves a whole page for one instruction: one thread sees its page through and ends, or four warps on an SM stay and keep rings
+// of pages moving. The ring needs far fewer blocks at once; the short ones begin in the order of the pages, and are faster.
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/pair.hpp>
@@ -25,18 +26,34 @@ __global__ void element_per_thread_kernel(const bf16* pool, const unsigned* tabl
   for (unsigned i = threadIdx.x; i < page_elements; i += blockDim.x) to[i] = from[i];
 }
 
-constexpr int warps_per_block = 8;
-__global__ __launch_bounds__(warps_per_block * 32) void vector16_kernel(const uint4* pool, const unsigned* table, uint4* out,
-                                                                        unsigned pages) {
-  const unsigned page = blockIdx.x * warps_per_block + threadIdx.x / 32, lane = threadIdx.x % 32;
+// The fastest of 1, 2, 4 and 8 vectors a thread.
+constexpr unsigned vectors = 2, threads_per_page = page_vectors / vectors, pages_per_block = 2;
+__global__ __launch_bounds__(threads_per_page* pages_per_block) void vector16_kernel(const uint4* pool, const unsigned* table,
+                                                                                     uint4* out, unsigned pages) {
+  const unsigned page = blockIdx.x * pages_per_block + threadIdx.x / threads_per_page, t = threadIdx.x % threads_per_page;
   if (page >= pages) return;
-  const uint4* from = pool + static_cast<std::size_t>(table[page]) * page_vectors + lane;
-  uint4* to = out + static_cast<std::size_t>(page) * page_vectors + lane;
-  uint4 values[page_vectors / 32];
+  const uint4* from = pool + static_cast<std::size_t>(table[page]) * page_vectors + t;
+  uint4* to = out + static_cast<std::size_t>(page) * page_vectors + t;
+  uint4 values[vectors];
 #pragma unroll
-  for (unsigned i = 0; i < page_vectors / 32; ++i) values[i] = from[i * 32];
+  for (unsigned i = 0; i < vectors; ++i) values[i] = from[i * threads_per_page];
 #pragma unroll
-  for (unsigned i = 0; i < page_vectors / 32; ++i) to[i * 32] = values[i];
+  for (unsigned i = 0; i < vectors; ++i) to[i * threads_per_page] = values[i];
+}
+
+// A block of one thread, which sees its page through.
+__global__ __launch_bounds__(1) void bulk_page_kernel(const uint4* pool, const unsigned* table, uint4* out) {
+  __shared__ __align__(128) uint4 page[page_vectors];
+  __shared__ std::uint64_t filled;
+  const unsigned entry = table[blockIdx.x];
+  device::barrier_init(&filled, 1);
+  device::fence_barrier_init();
+  device::barrier_arrive_expect(&filled, page_bytes);
+  device::bulk_load(page, pool + static_cast<std::size_t>(entry) * page_vectors, page_bytes, &filled);
+  device::barrier_wait(&filled, 0);
+  device::bulk_store(out + static_cast<std::size_t>(blockIdx.x) * page_vectors, page, page_bytes);
+  device::commit_stores();
+  device::wait_stores_read<0>();
 }
 
 constexpr unsigned slots = 4;     // pages in shared memory
@@ -119,8 +136,12 @@ class TmaBulkGather final : public Workload {
     check(cudaGetLastError());
   }
   void vector16(Launch& launch) {
-    const unsigned blocks = (pages_ + warps_per_block - 1) / warps_per_block;
-    vector16_kernel<<<blocks, warps_per_block * 32, 0, launch.stream>>>(pool(), table_, out(), pages_);
+    const unsigned blocks = (pages_ + pages_per_block - 1) / pages_per_block;
+    vector16_kernel<<<blocks, threads_per_page * pages_per_block, 0, launch.stream>>>(pool(), table_, out(), pages_);
+    check(cudaGetLastError());
+  }
+  void bulk_page(Launch& launch) {
+    bulk_page_kernel<<<pages_, 1, 0, launch.stream>>>(pool(), table_, out());
     check(cudaGetLastError());
   }
   void bulk_ring(Launch& launch) {
@@ -146,6 +167,7 @@ extern constinit const Pair tma_bulk_gather{
     .make = make<TmaBulkGather>,
     .baseline = {.name = "element_per_thread", .run = call<&TmaBulkGather::element_per_thread>},
     .optimized = variants({{.name = "vector16", .run = call<&TmaBulkGather::vector16>},
+                           {.name = "bulk_page", .run = call<&TmaBulkGather::bulk_page>, .needs = {.min_sm = 90}},
                            {.name = "bulk_ring", .run = call<&TmaBulkGather::bulk_ring>, .needs = {.min_sm = 90}}}),
     .bound = Bound::memory,
     .tolerance = exact,

@@ -14,6 +14,8 @@
 
 #include <vector>
 
+#include "on_gpu.hpp"
+
 namespace aisp {
 namespace {
 
@@ -121,28 +123,6 @@ __global__ void store_tile(bf16* out) {
   __syncwarp();
   for (int i = l; i < 256; i += 32) out[i] = tile[i];
 }
-
-template <class T>
-class OnGpu {
- public:
-  explicit OnGpu(const std::vector<T>& host) : count_{host.size()} {
-    check(cudaMalloc(&data_, count_ * sizeof(T)));
-    check(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  ~OnGpu() { cudaFree(data_); }
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
-  T* get() const { return data_; }
-  std::vector<T> host() const {
-    std::vector<T> copy(count_);
-    check(cudaMemcpy(copy.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return copy;
-  }
-
- private:
-  T* data_ = nullptr;
-  std::size_t count_;
-};
 
 // Small integers: every sum is exact, in any order, and in 14 bits, too.
 float value(int i) { return static_cast<float>((i * 7 + i / 13) % 5 - 2); }

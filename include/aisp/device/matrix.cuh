@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 8 x 8 matrices of 16-bit elements between shared memory and the fragments of tensor core instructions: in a fragment lane l
-// holds the elements (l / 4, l % 4 * 2) and its right neighbour, in the lower and upper half of a word.
+// 8 x 8 matrices of 16-bit elements between shared memory and the fragments of tensor core instructions, and the product of such
+// fragments. In a fragment lane l holds the elements (l / 4, l % 4 * 2) and its right neighbour, in the lower and upper half of a
+// word.
 #pragma once
 #include <aisp/device/arch.cuh>
 
@@ -32,6 +33,17 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, unsigned m
 #else
   unsupported_architecture();
 #endif
+}
+
+// mma.m16n8k16, by one warp: sum += A B with A of 16 x 16 and B of 16 x 8 in bf16, sums in fp32. Lane l holds, of A, the two
+// words at column l % 4 * 2 of the rows l / 4 (a[0]) and l / 4 + 8 (a[1]), and the same eight columns to the right (a[2], a[3]):
+// what load_matrices gives for a row-major A; of B, in column l / 4, the pair from row l % 4 * 2 on (b0) and the pair eight rows
+// below (b1): what load_matrices_transposed gives for a row-major B; of the sums, the columns l % 4 * 2 and the next of the rows
+// l / 4 (sum[0], sum[1]) and l / 4 + 8 (sum[2], sum[3]).
+__device__ __forceinline__ void mma_bf16(float* sum, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Two fp32 as bf16 in one word, the first in the lower half.
