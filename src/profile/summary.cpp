@@ -143,12 +143,18 @@ void fill_gaps(Profile& profile, const Recording& recording, const Stretches& bu
   profile.idle_percent = 100.0 * static_cast<double>(idle_ns) / static_cast<double>(end_ns - begin_ns);
 }
 
+Stretches covered_by(const std::vector<Activity>& activities, std::initializer_list<Kind> kinds) {
+  Stretches all;
+  for (const Kind kind : kinds) {
+    const Stretches some = covered(activities, kind);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return united(std::move(all));
+}
+
 void fill_device_part(Profile& profile, const Recording& recording, const std::map<int, SmLimits>& limits) {
   const Stretches kernels = covered(recording.activities, Kind::kernel), copies = covered(recording.activities, Kind::memcpy);
-  Stretches busy = covered(recording.activities, Kind::memset);
-  busy.insert(busy.end(), kernels.begin(), kernels.end());
-  busy.insert(busy.end(), copies.begin(), copies.end());
-  busy = united(std::move(busy));
+  const Stretches busy = covered_by(recording.activities, {Kind::kernel, Kind::memcpy, Kind::memset});
   profile.busy_ms = milliseconds(total_ns(busy));
   profile.kernel_ms = milliseconds(total_ns(kernels));
   profile.copy_ms = milliseconds(total_ns(copies));
@@ -163,6 +169,15 @@ void fill_device_part(Profile& profile, const Recording& recording, const std::m
     profile.memsets.bytes += static_cast<double>(activity.bytes);
     profile.memsets.total_ms += milliseconds(duration_ns(activity));
   }
+}
+
+void fill_timeline_of_graphs(Profile& profile, const Recording& graphs) {
+  const Stretches busy = covered_by(graphs.activities, {Kind::kernel, Kind::memcpy, Kind::memset, Kind::graph});
+  fill_gaps(profile, graphs, busy);
+  profile.busy_ms = std::min(profile.busy_ms, milliseconds(total_ns(busy)));
+  profile.kernel_ms =
+      std::min(profile.kernel_ms, milliseconds(total_ns(covered_by(graphs.activities, {Kind::kernel, Kind::graph}))));
+  if (profile.span_ms > 0) profile.idle_percent = std::max(0.0, 100 * (1 - profile.busy_ms / profile.span_ms));
 }
 
 void fill_host_part(Profile& profile, const Recording& recording) {
@@ -190,9 +205,11 @@ void fill_host_part(Profile& profile, const Recording& recording) {
 
 }  // namespace
 
-Profile summarize(const Recording& device, const Recording& everything, const std::map<int, SmLimits>& limits) {
+Profile summarize(const Recording& device, const Recording& everything, const std::map<int, SmLimits>& limits,
+                  const Recording* graphs) {
   Profile profile;
   fill_device_part(profile, device, limits);
+  if (graphs != nullptr) fill_timeline_of_graphs(profile, *graphs);
   fill_host_part(profile, everything);
   return profile;
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "measure/gpu_kernels.hpp"
@@ -110,8 +111,13 @@ profile::Recording Profiler::record(const Variant& variant, profile::Detail deta
 ProfiledVariant Profiler::run(const Variant& variant, const std::string& target) {
   const profile::Recording device = record(variant, profile::Detail::device);
   const profile::Recording everything = record(variant, profile::Detail::everything);
-  return {profile::summarize(device, everything, limits_),
-          profile::chrome_trace(everything, {target, std::string{variant.name}, static_cast<double>(session_.device_bytes())})};
+  std::optional<profile::Recording> graphs;
+  if (profile::launches_graphs(everything)) graphs = record(variant, profile::Detail::graphs);
+  ProfiledVariant profiled;
+  profiled.profile = profile::summarize(device, everything, limits_, graphs ? &*graphs : nullptr);
+  profiled.trace = profile::chrome_trace(
+      everything, {target, std::string{variant.name}, static_cast<double>(session_.device_bytes()), profiled.profile.span_ms});
+  return profiled;
 }
 
 evidence::Profile profile_on_host(pair::Session& session, const Variant& variant) {

@@ -140,6 +140,40 @@ TEST(Summary, HostSideCountsTheVariantsOwnOuterCallsOnly) {
   EXPECT_DOUBLE_EQ(profile.peak_allocated_bytes, 4096);
 }
 
+Activity graph(std::uint64_t start_us, std::uint64_t end_us) { return work(Activity::Kind::graph, start_us, end_us, "graph"); }
+
+evidence::Profile with_graphs(std::vector<Activity> nodes, std::vector<Activity> whole) {
+  const Recording graphs = framed(std::move(whole), true);
+  return summarize(framed(std::move(nodes), true), {}, {{0, hopper}}, &graphs);
+}
+
+TEST(Summary, AGraphsTimeIsThatOfTheGraphAsAWhole) {
+  const evidence::Profile stretched = with_graphs({kernel(100, 180), kernel(200, 280)}, {copy(100, 110, 1), graph(120, 220)});
+  EXPECT_DOUBLE_EQ(stretched.span_ms, 0.120) << "recording nodes made it 0.18";
+  EXPECT_DOUBLE_EQ(stretched.busy_ms, 0.110) << "no longer than the graph itself";
+  EXPECT_DOUBLE_EQ(stretched.kernel_ms, 0.100);
+  EXPECT_NEAR(stretched.idle_percent, 100.0 * 10 / 120, 1e-9);
+  EXPECT_EQ(stretched.gaps, 1u);
+  EXPECT_EQ(stretched.launches, 2u) << "the graph's nodes";
+  ASSERT_EQ(stretched.kernels.size(), 1u);
+  EXPECT_EQ(stretched.kernels[0].count, 2u);
+}
+
+TEST(Summary, GapsInsideAGraphAreIdleTimeToo) {
+  const evidence::Profile sparse = with_graphs({kernel(100, 120), kernel(200, 220)}, {graph(100, 200)});
+  EXPECT_DOUBLE_EQ(sparse.busy_ms, 0.040);
+  EXPECT_DOUBLE_EQ(sparse.span_ms, 0.100);
+  EXPECT_DOUBLE_EQ(sparse.idle_percent, 60);
+}
+
+TEST(Recording, KnowsThatGraphsWereLaunched) {
+  Recording recording;
+  recording.activities = {call(1, 2, "cudaLaunchKernel"), kernel(3, 4, "myGraphLaunchKernel")};
+  EXPECT_FALSE(launches_graphs(recording)) << "a kernel may be called anything";
+  recording.activities.push_back(call(5, 6, "cudaGraphLaunch"));
+  EXPECT_TRUE(launches_graphs(recording));
+}
+
 TEST(Summary, NothingIsNothing) {
   const evidence::Profile profile = of_device({});
   EXPECT_EQ(profile.launches, 0u);
