@@ -106,7 +106,6 @@ void ActivityRecorder::start(Detail detail) {
     collected().activities.clear();
   }
   for (const CUpti_ActivityKind kind : kinds) cupti().enable(kind);
-  if (detail_ == Detail::graphs) cupti().enable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
   if (detail_ == Detail::everything)
     for (const CUpti_ActivityKind kind : host_kinds) cupti().enable(kind);
   watch_host_functions(true);
@@ -122,7 +121,6 @@ std::vector<Activity> ActivityRecorder::stop() {
   watch_host_functions(false);
   cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
-  if (detail_ == Detail::graphs) cupti().disable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
   if (detail_ == Detail::everything)
     for (const CUpti_ActivityKind kind : host_kinds) cupti().disable(kind);
   const std::scoped_lock lock{collected().mutex};

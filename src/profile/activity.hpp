@@ -21,8 +21,8 @@ struct KernelShape {
 };
 
 struct Activity {
-  // Waits, calls (of CUDA's API) and memory (allocated or freed) are the host's. A graph is a launch of one as a whole.
-  enum class Kind : std::uint8_t { kernel, memcpy, memset, graph, wait, call, memory };
+  // Waits, calls (of CUDA's API) and memory (allocated or freed) are the host's.
+  enum class Kind : std::uint8_t { kernel, memcpy, memset, wait, call, memory };
   Kind kind = Kind::kernel;
   std::uint64_t start_ns = 0;  // CUPTI's clock, the same for all GPUs and the host
   std::uint64_t end_ns = 0;
@@ -36,10 +36,9 @@ struct Activity {
   KernelShape shape{};
 };
 
-// Device: kernels, copies and memsets, which costs the host next to nothing. Graphs: the same, but a graph's launch is one record
-// and its nodes have none; recorded one by one they take longer. Everything: as device, and the host's calls, waits and
+// Device: kernels, copies and memsets, which costs the host next to nothing. Everything: also the host's calls, waits and
 // allocations, which makes each call microseconds longer.
-enum class Detail : std::uint8_t { device, graphs, everything };
+enum class Detail : std::uint8_t { device, everything };
 
 // Records between start() and stop(). One at a time in a process; nothing stays switched on after stop().
 class ActivityRecorder {

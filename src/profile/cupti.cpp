@@ -73,12 +73,6 @@ Activity copy_of(const Record& record) {
   return copy;
 }
 
-Activity graph_of(const CUpti_ActivityGraphTrace2& record) {
-  Activity graph = common(record, Activity::Kind::graph);
-  graph.name = "graph";
-  return graph;
-}
-
 Activity call_of(const CUpti_ActivityAPI& record, CUpti_CallbackDomain domain) {
   Activity call{
       .kind = Activity::Kind::call, .start_ns = record.start, .end_ns = record.end, .name = call_name(domain, record.cbid)};
@@ -130,9 +124,6 @@ void keep(const CUpti_Activity* record, std::vector<Activity>& activities) {
       activities.back().bytes = set.bytes;
       break;
     }
-    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
-      activities.push_back(graph_of(*reinterpret_cast<const CUpti_ActivityGraphTrace2*>(record)));
-      break;
     case CUPTI_ACTIVITY_KIND_RUNTIME:
       activities.push_back(call_of(*reinterpret_cast<const CUpti_ActivityAPI*>(record), CUPTI_CB_DOMAIN_RUNTIME_API));
       break;

@@ -13,7 +13,7 @@ constexpr const char* cupti_own_call = "cuKernelGetName";
 
 bool on_gpu(const Activity& activity) {
   return activity.kind == Activity::Kind::kernel || activity.kind == Activity::Kind::memcpy ||
-         activity.kind == Activity::Kind::memset || activity.kind == Activity::Kind::graph;
+         activity.kind == Activity::Kind::memset;
 }
 
 bool is(const Activity& activity, const char* marker) {
@@ -101,12 +101,6 @@ std::vector<Activity> outermost_calls(const Recording& recording) {
 
 bool is_launch(const Activity& call) {
   return call.name.find("Launch") != std::string::npos && call.name.find("HostFunc") == std::string::npos;
-}
-
-bool launches_graphs(const Recording& everything) {
-  return std::ranges::any_of(everything.activities, [](const Activity& activity) {
-    return activity.kind == Activity::Kind::call && activity.name.find("GraphLaunch") != std::string::npos;
-  });
 }
 
 }  // namespace aisp::profile

@@ -36,7 +36,4 @@ std::vector<Activity> outermost_calls(const Recording& recording);
 
 bool is_launch(const Activity& call);
 
-// Of a recording with the host's calls.
-bool launches_graphs(const Recording& everything);
-
 }  // namespace aisp::profile

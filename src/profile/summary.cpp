@@ -143,18 +143,12 @@ void fill_gaps(Profile& profile, const Recording& recording, const Stretches& bu
   profile.idle_percent = 100.0 * static_cast<double>(idle_ns) / static_cast<double>(end_ns - begin_ns);
 }
 
-Stretches covered_by(const std::vector<Activity>& activities, std::initializer_list<Kind> kinds) {
-  Stretches all;
-  for (const Kind kind : kinds) {
-    const Stretches some = covered(activities, kind);
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return united(std::move(all));
-}
-
 void fill_device_part(Profile& profile, const Recording& recording, const std::map<int, SmLimits>& limits) {
   const Stretches kernels = covered(recording.activities, Kind::kernel), copies = covered(recording.activities, Kind::memcpy);
-  const Stretches busy = covered_by(recording.activities, {Kind::kernel, Kind::memcpy, Kind::memset});
+  Stretches busy = covered(recording.activities, Kind::memset);
+  busy.insert(busy.end(), kernels.begin(), kernels.end());
+  busy.insert(busy.end(), copies.begin(), copies.end());
+  busy = united(std::move(busy));
   profile.busy_ms = milliseconds(total_ns(busy));
   profile.kernel_ms = milliseconds(total_ns(kernels));
   profile.copy_ms = milliseconds(total_ns(copies));
@@ -169,15 +163,6 @@ void fill_device_part(Profile& profile, const Recording& recording, const std::m
     profile.memsets.bytes += static_cast<double>(activity.bytes);
     profile.memsets.total_ms += milliseconds(duration_ns(activity));
   }
-}
-
-void fill_timeline_of_graphs(Profile& profile, const Recording& graphs) {
-  const Stretches busy = covered_by(graphs.activities, {Kind::kernel, Kind::memcpy, Kind::memset, Kind::graph});
-  fill_gaps(profile, graphs, busy);
-  profile.busy_ms = std::min(profile.busy_ms, milliseconds(total_ns(busy)));
-  profile.kernel_ms =
-      std::min(profile.kernel_ms, milliseconds(total_ns(covered_by(graphs.activities, {Kind::kernel, Kind::graph}))));
-  if (profile.span_ms > 0) profile.idle_percent = std::max(0.0, 100 * (1 - profile.busy_ms / profile.span_ms));
 }
 
 void fill_host_part(Profile& profile, const Recording& recording) {
@@ -205,11 +190,19 @@ void fill_host_part(Profile& profile, const Recording& recording) {
 
 }  // namespace
 
-Profile summarize(const Recording& device, const Recording& everything, const std::map<int, SmLimits>& limits,
-                  const Recording* graphs) {
+void shorten_to_timed(Profile& profile, double timed_ms) {
+  if (timed_ms <= 0 || profile.span_ms <= timed_ms) return;
+  profile.span_ms = timed_ms;
+  for (double* part : {&profile.busy_ms, &profile.kernel_ms, &profile.copy_ms}) *part = std::min(*part, timed_ms);
+  const double idle_ms = timed_ms - profile.busy_ms;
+  profile.idle_percent = 100 * idle_ms / timed_ms;
+  profile.longest_gap_ms = std::min(profile.longest_gap_ms, idle_ms);
+  if (idle_ms <= 0) profile.gaps = 0;
+}
+
+Profile summarize(const Recording& device, const Recording& everything, const std::map<int, SmLimits>& limits) {
   Profile profile;
   fill_device_part(profile, device, limits);
-  if (graphs != nullptr) fill_timeline_of_graphs(profile, *graphs);
   fill_host_part(profile, everything);
   return profile;
 }

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <functional>
-#include <optional>
 #include <utility>
 
 #include "measure/gpu_kernels.hpp"
@@ -108,15 +107,15 @@ profile::Recording Profiler::record(const Variant& variant, profile::Detail deta
   return recording;
 }
 
-ProfiledVariant Profiler::run(const Variant& variant, const std::string& target) {
+ProfiledVariant Profiler::run(const Variant& variant, const std::string& target, double timed_ms) {
   const profile::Recording device = record(variant, profile::Detail::device);
   const profile::Recording everything = record(variant, profile::Detail::everything);
-  std::optional<profile::Recording> graphs;
-  if (profile::launches_graphs(everything)) graphs = record(variant, profile::Detail::graphs);
   ProfiledVariant profiled;
-  profiled.profile = profile::summarize(device, everything, limits_, graphs ? &*graphs : nullptr);
+  profiled.profile = profile::summarize(device, everything, limits_);
+  profile::shorten_to_timed(profiled.profile, timed_ms);
   profiled.trace = profile::chrome_trace(
-      everything, {target, std::string{variant.name}, static_cast<double>(session_.device_bytes()), profiled.profile.span_ms});
+      everything,
+      {target, std::string{variant.name}, static_cast<double>(session_.device_bytes()), profiled.profile.span_ms});
   return profiled;
 }
 

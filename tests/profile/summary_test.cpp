@@ -140,38 +140,33 @@ TEST(Summary, HostSideCountsTheVariantsOwnOuterCallsOnly) {
   EXPECT_DOUBLE_EQ(profile.peak_allocated_bytes, 4096);
 }
 
-Activity graph(std::uint64_t start_us, std::uint64_t end_us) { return work(Activity::Kind::graph, start_us, end_us, "graph"); }
-
-evidence::Profile with_graphs(std::vector<Activity> nodes, std::vector<Activity> whole) {
-  const Recording graphs = framed(std::move(whole), true);
-  return summarize(framed(std::move(nodes), true), {}, {{0, hopper}}, &graphs);
+TEST(Summary, WhatTheRecorderAddsIsNoIdleTime) {
+  evidence::Profile profile = of_device({kernel(100, 130), copy(150, 160, 1), kernel(260, 300)});
+  shorten_to_timed(profile, 0.120);
+  EXPECT_DOUBLE_EQ(profile.span_ms, 0.120) << "recorded over 0.2";
+  EXPECT_DOUBLE_EQ(profile.busy_ms, 0.080);
+  EXPECT_NEAR(profile.idle_percent, 100.0 / 3, 1e-9);
+  EXPECT_EQ(profile.gaps, 2u);
+  EXPECT_DOUBLE_EQ(profile.longest_gap_ms, 0.040) << "no longer than all of them";
 }
 
-TEST(Summary, AGraphsTimeIsThatOfTheGraphAsAWhole) {
-  const evidence::Profile stretched = with_graphs({kernel(100, 180), kernel(200, 280)}, {copy(100, 110, 1), graph(120, 220)});
-  EXPECT_DOUBLE_EQ(stretched.span_ms, 0.120) << "recording nodes made it 0.18";
-  EXPECT_DOUBLE_EQ(stretched.busy_ms, 0.110) << "no longer than the graph itself";
-  EXPECT_DOUBLE_EQ(stretched.kernel_ms, 0.100);
-  EXPECT_NEAR(stretched.idle_percent, 100.0 * 10 / 120, 1e-9);
-  EXPECT_EQ(stretched.gaps, 1u);
-  EXPECT_EQ(stretched.launches, 2u) << "the graph's nodes";
-  ASSERT_EQ(stretched.kernels.size(), 1u);
-  EXPECT_EQ(stretched.kernels[0].count, 2u);
+TEST(Summary, RecordedWorkIsNotLongerThanTheTimedExecution) {
+  evidence::Profile profile = of_device({kernel(100, 180), kernel(190, 270)});
+  shorten_to_timed(profile, 0.150);
+  EXPECT_DOUBLE_EQ(profile.busy_ms, 0.150);
+  EXPECT_DOUBLE_EQ(profile.kernel_ms, 0.150);
+  EXPECT_DOUBLE_EQ(profile.idle_percent, 0);
+  EXPECT_EQ(profile.gaps, 0u);
 }
 
-TEST(Summary, GapsInsideAGraphAreIdleTimeToo) {
-  const evidence::Profile sparse = with_graphs({kernel(100, 120), kernel(200, 220)}, {graph(100, 200)});
-  EXPECT_DOUBLE_EQ(sparse.busy_ms, 0.040);
-  EXPECT_DOUBLE_EQ(sparse.span_ms, 0.100);
-  EXPECT_DOUBLE_EQ(sparse.idle_percent, 60);
-}
-
-TEST(Recording, KnowsThatGraphsWereLaunched) {
-  Recording recording;
-  recording.activities = {call(1, 2, "cudaLaunchKernel"), kernel(3, 4, "myGraphLaunchKernel")};
-  EXPECT_FALSE(launches_graphs(recording)) << "a kernel may be called anything";
-  recording.activities.push_back(call(5, 6, "cudaGraphLaunch"));
-  EXPECT_TRUE(launches_graphs(recording));
+TEST(Summary, ARecordingThatTookNoLongerStays) {
+  evidence::Profile profile = of_device({kernel(100, 140), kernel(160, 200)});
+  for (const double timed_ms : {0.0, 0.1, 0.5}) {
+    shorten_to_timed(profile, timed_ms);
+    EXPECT_DOUBLE_EQ(profile.span_ms, 0.100);
+    EXPECT_DOUBLE_EQ(profile.idle_percent, 20);
+    EXPECT_EQ(profile.gaps, 1u);
+  }
 }
 
 TEST(Summary, NothingIsNothing) {
