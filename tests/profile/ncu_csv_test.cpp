@@ -2,7 +2,7 @@
 #include "profile/ncu_csv.hpp"
 
 #include <gmock/gmock.h>
-#include <aisp/needs.hpp>
+#include <aisp/check.hpp>
 
 #include "profile/metrics.hpp"
 #include "profile/range_profiler.hpp"

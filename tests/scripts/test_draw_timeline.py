@@ -71,7 +71,9 @@ class DrawTimeline(unittest.TestCase):
             self.assertLessEqual(float(left) + float(width), 860 - 16 + 0.31)
 
     def test_the_time_without_the_recorders_calls_is_told(self):
-        self.assertIn("166 us; as recorded here 300 us", self.picture(self.write("t.json", trace("v", [slice_of("kernel", 0, 300)], span_us=166))))
+        kernel = [slice_of("kernel", 0, 300)]
+        self.assertIn("166 us when nothing is recorded; here 300 us", self.picture(self.write("t.json", trace("v", kernel, span_us=166))))
+        self.assertNotIn("nothing is recorded", self.picture(self.write("t.json", trace("v", kernel, span_us=299))))
 
     def test_an_excerpt_draws_the_same_picture(self):
         events = [slice_of("kernel", 0, 10), slice_of("range", 0, 90, 1, 1), {"ph": "C", "name": "memory", "pid": 10, "tid": 0, "ts": 0, "args": {}}]
