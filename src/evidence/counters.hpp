@@ -37,8 +37,8 @@ struct Counters {
   // Of the instructions of threads, those in launches of graphs, whose operations are not counted. `flops` then has no scalar
   // types.
   std::optional<double> uncounted_instructions_percent;
-  std::vector<Stall> stalls;            // descending, together 100 %; empty where they were not counted
-  std::string report;                   // of ncu, relative to the run folder
+  std::vector<Stall> stalls;  // descending, together 100 %; empty where they were not counted
+  std::string report;         // of ncu, relative to the run folder
 };
 
 // Nothing when not both directions were counted.

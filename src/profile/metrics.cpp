@@ -71,10 +71,9 @@ constexpr std::array operations{
 };
 
 constexpr std::array stall_reasons{
-    "barrier",        "branch_resolving", "dispatch_stall",     "drain",    "gmma",         "imc_miss",
-    "lg_throttle",    "long_scoreboard",  "math_pipe_throttle", "membar",   "mio_throttle", "misc",
-    "no_instruction", "not_selected",     "selected",           "short_scoreboard", "sleeping", "tex_throttle",
-    "wait",
+    "barrier",         "branch_resolving",   "dispatch_stall", "drain",        "gmma", "imc_miss",       "lg_throttle",
+    "long_scoreboard", "math_pipe_throttle", "membar",         "mio_throttle", "misc", "no_instruction", "not_selected",
+    "selected",        "short_scoreboard",   "sleeping",       "tex_throttle", "wait",
 };
 
 std::string stall_metric(std::string_view reason) {

@@ -114,8 +114,7 @@ ProfiledVariant Profiler::run(const Variant& variant, const std::string& target,
   profiled.profile = profile::summarize(device, everything, limits_);
   profile::shorten_to_timed(profiled.profile, timed_ms);
   profiled.trace = profile::chrome_trace(
-      everything,
-      {target, std::string{variant.name}, static_cast<double>(session_.device_bytes()), profiled.profile.span_ms});
+      everything, {target, std::string{variant.name}, static_cast<double>(session_.device_bytes()), profiled.profile.span_ms});
   return profiled;
 }
 

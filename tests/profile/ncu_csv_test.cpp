@@ -126,9 +126,10 @@ TEST(Metrics, AChipGivesWhatItHasBehindNamesThatItDoesNotKnow) {
   } catch (const Unsupported& reason) {
     GTEST_SKIP() << reason.what();
   }
-  EXPECT_THAT(known, testing::IsSupersetOf({"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "sm__ops_path_tensor_src_fp16.sum",
-                                            "sm__ops_path_tensor_src_fp8.sum", "sm__ops_path_tensor_src_int8.sum",
-                                            "smsp__warps_issue_stalled_barrier.sum", "smsp__warps_issue_stalled_wait.sum"}));
+  EXPECT_THAT(known,
+              testing::IsSupersetOf({"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "sm__ops_path_tensor_src_fp16.sum",
+                                     "sm__ops_path_tensor_src_fp8.sum", "sm__ops_path_tensor_src_int8.sum",
+                                     "smsp__warps_issue_stalled_barrier.sum", "smsp__warps_issue_stalled_wait.sum"}));
   EXPECT_THAT(known, testing::Not(testing::Contains("sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16.sum")));
   EXPECT_THAT(known_metrics("GH100", {"no_such__metric.sum", "dram__bytes_read.sum"}), ElementsAre("dram__bytes_read.sum"));
 }
