@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <aisp/check.hpp>
 
+#include <algorithm>
+
 #include "profile/metrics.hpp"
 #include "profile/range_profiler.hpp"
 
@@ -132,6 +134,21 @@ TEST(Metrics, AChipGivesWhatItHasBehindNamesThatItDoesNotKnow) {
                                      "smsp__warps_issue_stalled_barrier.sum", "smsp__warps_issue_stalled_wait.sum"}));
   EXPECT_THAT(known, testing::Not(testing::Contains("sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16.sum")));
   EXPECT_THAT(known_metrics("GH100", {"no_such__metric.sum", "dram__bytes_read.sum"}), ElementsAre("dram__bytes_read.sum"));
+}
+
+TEST(Metrics, NoChipCountsHalfPrecisionTwice) {
+  for (const char* chip : {"GA100", "AD102", "GH100", "GB100", "GB202"}) {
+    std::vector<std::string> known;
+    try {
+      known = known_metrics(chip, metric_names(MetricSet::deep));
+    } catch (const Unsupported& reason) {
+      GTEST_SKIP() << reason.what();
+    }
+    const bool whole = std::ranges::count(known, "sm__ops_path_tensor_src_fp16.sum") > 0;
+    const bool by_result = std::ranges::count(known, "sm__ops_path_tensor_src_fp16_dst_fp32.sum") > 0;
+    EXPECT_NE(whole, by_result) << chip;
+    EXPECT_THAT(known, Contains("sm__sass_thread_inst_executed_pred_on.sum")) << chip;
+  }
 }
 
 TEST(Metrics, NoFlopsAreNotTheSameAsUncountedOnes) {
