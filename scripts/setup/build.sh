@@ -134,6 +134,7 @@ build_and_test() {
   if ((built)); then run_tests ci; fi
   if ((built)); then step chapter-tables build/ci/aisp report --chapter-tables --check; fi
   step ladder scripts/draw-ladder --check
+  step timelines scripts/draw-timeline --check
   step format scripts/check-format
   # What does not compile cannot be linted either.
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi

@@ -29,8 +29,8 @@ std::optional<CostPart> bytes_of(const VariantResult& variant) {
   return CostPart{variant.name, variant.cost.bytes, *measured, unwritten, {}};
 }
 
-// The counters that a type of math shows in. Those of instructions stay at zero in launches of graphs, and some tensor types have
-// none, so a variant is compared where at least its own type was seen.
+// The counters that a type of math shows in. Scalar types are not counted in launches of graphs, so a variant is compared where
+// at least its own type was seen.
 std::string_view counted_as(std::string_view math) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"fp64", "fp64"},
                                                                                 {"fp64_tensor", "tensor fp64"},

@@ -8,9 +8,9 @@
 
 namespace aisp::evidence {
 
-// A reason why warps did not issue, in percent of the time that warps were resident.
+// What warps did or waited for, in percent of the time that they were resident.
 struct Stall {
-  std::string reason;
+  std::string reason;  // as NVIDIA's counters name it: long_scoreboard, barrier; "selected" is issuing an instruction
   double percent = 0;
 };
 
@@ -34,8 +34,11 @@ struct Counters {
   std::optional<double> sectors_per_store;
   std::map<std::string, double> flops;  // by "fp64", "fp32", "fp16", and "tensor bf16" and the like
   bool flops_counted = false;           // no entry above means none were executed
-  std::vector<Stall> stalls;            // the greatest ones, descending
-  std::string report;                   // of ncu, relative to the run folder
+  // Of the instructions of threads, those in launches of graphs, whose operations are not counted. `flops` then has no scalar
+  // types.
+  std::optional<double> uncounted_instructions_percent;
+  std::vector<Stall> stalls;  // descending, together 100 %; empty where they were not counted
+  std::string report;         // of ncu, relative to the run folder
 };
 
 // Nothing when not both directions were counted.

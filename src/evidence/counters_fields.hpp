@@ -31,6 +31,7 @@ void describe(Counters& c, Visitor& visit) {
   visit("sectors_per_store", c.sectors_per_store);
   visit("flops", c.flops);
   visit("flops_counted", c.flops_counted);
+  visit("uncounted_instructions_percent", c.uncounted_instructions_percent);
   visit("stalls", c.stalls);
   visit("report", c.report);
 }

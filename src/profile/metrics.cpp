@@ -10,9 +10,14 @@ namespace {
 
 using evidence::Counters;
 
-constexpr std::size_t most_stalls = 3;
-constexpr std::string_view stall_begin = "smsp__warp_issue_stalled_";
-constexpr std::string_view stall_end = "_per_warp_active.pct";
+constexpr std::string_view stall_begin = "smsp__warps_issue_stalled_";
+constexpr std::string_view stall_end = ".sum";
+
+// Instructions of threads, as the hardware counts them and as the counters of operations do: these see no launches of graphs.
+constexpr const char* all_instructions = "smsp__thread_inst_executed_pred_on.sum";
+constexpr const char* seen_instructions = "sm__sass_thread_inst_executed_pred_on.sum";
+// Both are read in passes of their own, between which an execution may differ a little.
+constexpr double noticeable_percent = 1;
 
 struct Field {
   const char* metric;
@@ -66,24 +71,36 @@ constexpr std::array operations{
 };
 
 constexpr std::array stall_reasons{
-    "barrier",        "branch_resolving", "dispatch_stall",     "drain",    "gmma",         "imc_miss",
-    "lg_throttle",    "long_scoreboard",  "math_pipe_throttle", "membar",   "mio_throttle", "misc",
-    "no_instruction", "not_selected",     "short_scoreboard",   "sleeping", "tex_throttle", "wait",
+    "barrier",         "branch_resolving",   "dispatch_stall", "drain",        "gmma", "imc_miss",       "lg_throttle",
+    "long_scoreboard", "math_pipe_throttle", "membar",         "mio_throttle", "misc", "no_instruction", "not_selected",
+    "selected",        "short_scoreboard",   "sleeping",       "tex_throttle", "wait",
 };
 
 std::string stall_metric(std::string_view reason) {
   return std::string{stall_begin} + std::string{reason} + std::string{stall_end};
 }
 
-std::vector<evidence::Stall> greatest_stalls(const std::map<std::string, double>& values) {
-  std::vector<evidence::Stall> stalls;
+// Each counter sums over cycles the warps that are in one state, and a warp is in exactly one, so that all of them are the time
+// of the warps.
+std::vector<evidence::Stall> parts_of_warp_time(const std::map<std::string, double>& values) {
+  std::vector<evidence::Stall> states;
+  double all = 0;
   for (const char* reason : stall_reasons) {
     const auto found = values.find(stall_metric(reason));
-    if (found != values.end() && found->second > 0) stalls.push_back({reason, found->second});
+    if (found == values.end() || !(found->second > 0)) continue;
+    states.push_back({reason, found->second});
+    all += found->second;
   }
-  std::ranges::stable_sort(stalls, [](const auto& a, const auto& b) { return a.percent > b.percent; });
-  if (stalls.size() > most_stalls) stalls.resize(most_stalls);
-  return stalls;
+  for (evidence::Stall& state : states) state.percent *= 100 / all;
+  std::ranges::stable_sort(states, [](const auto& a, const auto& b) { return a.percent > b.percent; });
+  return states;
+}
+
+std::optional<double> uncounted_percent(const std::map<std::string, double>& values) {
+  const auto all = values.find(all_instructions), seen = values.find(seen_instructions);
+  if (all == values.end() || seen == values.end() || !(all->second > 0)) return std::nullopt;
+  const double percent = 100 * (1 - seen->second / all->second);
+  return percent > noticeable_percent ? std::optional{percent} : std::nullopt;
 }
 
 bool is_deep(const Field& field) {
@@ -98,6 +115,8 @@ std::vector<std::string> metric_names(MetricSet set) {
   for (const Field& field : fields)
     if (set == MetricSet::full || is_deep(field)) names.emplace_back(field.metric);
   for (const Operations& operation : operations) names.emplace_back(operation.metric);
+  names.emplace_back(all_instructions);
+  names.emplace_back(seen_instructions);
   if (set == MetricSet::full)
     for (const char* reason : stall_reasons) names.push_back(stall_metric(reason));
   return names;
@@ -114,7 +133,11 @@ Counters counters_from(const std::map<std::string, double>& values) {
       counters.flops_counted = true;
       if (found->second > 0) counters.flops[operation.type] += found->second * operation.each;
     }
-  counters.stalls = greatest_stalls(values);
+  counters.uncounted_instructions_percent = uncounted_percent(values);
+  // A part of the operations would pass for all of them. The tensor cores count their own, in graphs too.
+  if (counters.uncounted_instructions_percent)
+    std::erase_if(counters.flops, [](const auto& type) { return !type.first.starts_with("tensor"); });
+  counters.stalls = parts_of_warp_time(values);
   return counters;
 }
 

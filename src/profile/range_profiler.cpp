@@ -112,7 +112,7 @@ class Host {
     auto params = AISP_PARAMS(CUpti_Profiler_Host_Initialize_Params);
     params.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
     params.pChipName = chip_.c_str();
-    params.pCounterAvailabilityImage = availability.data();
+    params.pCounterAvailabilityImage = availability.empty() ? nullptr : availability.data();
     must(cupti().host_initialize(&params), "look up metrics");
     object_ = params.pHostObject;
   }
@@ -177,6 +177,19 @@ std::vector<const char*> pointers(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+std::vector<std::string> known_metrics(const std::string& chip, const std::vector<std::string>& wanted,
+                                       const std::vector<std::uint8_t>& availability) {
+  std::vector<std::string> known;
+  std::optional<Host> trial;
+  for (const std::string& name : wanted) {
+    if (!trial) trial.emplace(chip, availability);
+    if (trial->add({name.c_str()}) == CUPTI_SUCCESS) known.push_back(name);
+    // One that refused a name refuses all that follow.
+    else trial.reset();
+  }
+  return known;
+}
 
 struct RangeProfiler::State {
   explicit State(int gpu_ordinal) : gpu{gpu_ordinal} {}
@@ -258,11 +271,7 @@ RangeProfiler::RangeProfiler(int gpu, const std::vector<std::string>& wanted) : 
   const std::string chip = chip_of(gpu);
   state_->availability = availability_of(context);
   const std::vector<std::uint8_t>& availability = state_->availability;
-  {
-    const Host trial{chip, availability};
-    for (const std::string& name : wanted)
-      if (trial.add({name.c_str()}) == CUPTI_SUCCESS) state_->metrics.push_back(name);
-  }
+  state_->metrics = known_metrics(chip, wanted, availability);
   if (state_->metrics.empty()) throw Unsupported{"CUPTI knows none of the metrics on " + chip};
   state_->host.emplace(chip, availability);
   must(state_->host->add(pointers(state_->metrics)), "schedule counters");

@@ -12,6 +12,11 @@ namespace aisp::profile {
 
 using MetricValues = std::map<std::string, double>;  // by the metric's name; those that the chip does not have are absent
 
+// Of `wanted` those that a chip ("GH100") has, in their order; needs no GPU. `availability`: what the driver lets this process
+// count, all where it is empty. Throws Unsupported without CUPTI and for a chip that it does not know.
+std::vector<std::string> known_metrics(const std::string& chip, const std::vector<std::string>& wanted,
+                                       const std::vector<std::uint8_t>& availability = {});
+
 // A part of a pass whose counters are read apart. Its work is done when it returns.
 struct CountedRange {
   std::string name;

@@ -190,6 +190,16 @@ void fill_host_part(Profile& profile, const Recording& recording) {
 
 }  // namespace
 
+void shorten_to_timed(Profile& profile, double timed_ms) {
+  if (timed_ms <= 0 || profile.span_ms <= timed_ms) return;
+  profile.span_ms = timed_ms;
+  for (double* part : {&profile.busy_ms, &profile.kernel_ms, &profile.copy_ms}) *part = std::min(*part, timed_ms);
+  const double idle_ms = timed_ms - profile.busy_ms;
+  profile.idle_percent = 100 * idle_ms / timed_ms;
+  profile.longest_gap_ms = std::min(profile.longest_gap_ms, idle_ms);
+  if (idle_ms <= 0) profile.gaps = 0;
+}
+
 Profile summarize(const Recording& device, const Recording& everything, const std::map<int, SmLimits>& limits) {
   Profile profile;
   fill_device_part(profile, device, limits);

@@ -12,4 +12,8 @@ namespace aisp::profile {
 // `limits`: of each GPU by its CUDA ordinal.
 evidence::Profile summarize(const Recording& device, const Recording& everything, const std::map<int, SmLimits>& limits);
 
+// Recording makes an execution longer: the host's calls and the nodes of graphs take more time. Where it took longer than the
+// median of the timed samples, that is the span, and what is idle in it is the rest beside the recorded work.
+void shorten_to_timed(evidence::Profile& profile, double timed_ms);
+
 }  // namespace aisp::profile

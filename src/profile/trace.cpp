@@ -65,9 +65,9 @@ class Writer {
     std::stable_sort(events_.begin(), events_.end(), [](const Json& a, const Json& b) { return a["ts"] < b["ts"]; });
     Json all = std::move(metadata_);
     for (Json& event : events_) all.push_back(std::move(event));
-    const Json trace{{"traceEvents", std::move(all)},
-                     {"displayTimeUnit", "ns"},
-                     {"otherData", {{"pair", heading_.target}, {"variant", heading_.variant}, {"tool", "aisp"}}}};
+    Json other{{"pair", heading_.target}, {"variant", heading_.variant}, {"tool", "aisp"}};
+    if (heading_.span_ms > 0) other["span_us"] = heading_.span_ms * 1e3;
+    const Json trace{{"traceEvents", std::move(all)}, {"displayTimeUnit", "ns"}, {"otherData", std::move(other)}};
     return trace.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
   }
 

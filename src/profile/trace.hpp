@@ -10,6 +10,7 @@ struct TraceHeading {
   std::string target;  // ch07:transpose
   std::string variant;
   double allocated_bytes = 0;  // on the GPU before the execution
+  double span_ms = 0;          // of the execution without the recorder, which makes the trace's longer; 0: not known
 };
 
 // In the Trace Event Format that Perfetto and chrome://tracing open: one track a GPU stream, one a host thread for CUDA calls,

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "evidence/cost_check.hpp"
@@ -27,15 +30,43 @@ std::string operations(double value) {
 std::string flops(const Counters& counters) {
   std::vector<std::string> parts;
   for (const auto& [type, count] : counters.flops) parts.push_back(fmt::format("{} {}", operations(count), type));
+  if (counters.uncounted_instructions_percent) parts.emplace_back("in graphs not counted");
   return parts.empty() ? "-" : base::join(parts, ", ");
 }
 
+// What a warp that the counters call `reason` waits for.
+std::string words_for(const std::string& reason) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 19> names{{
+      {"barrier", "barrier or wgmma"},
+      {"branch_resolving", "branch"},
+      {"dispatch_stall", "dispatcher"},
+      {"drain", "last stores"},
+      {"gmma", "wgmma's registers"},
+      {"imc_miss", "constants"},
+      {"lg_throttle", "queue to global memory"},
+      {"long_scoreboard", "global memory"},
+      {"math_pipe_throttle", "busy arithmetic unit"},
+      {"membar", "memory fence"},
+      {"mio_throttle", "queue to shared memory"},
+      {"misc", "other"},
+      {"no_instruction", "instruction fetch"},
+      {"not_selected", "turn of another warp"},
+      {"selected", "none, it issues"},
+      {"short_scoreboard", "shared memory"},
+      {"sleeping", "nanosleep"},
+      {"tex_throttle", "queue to textures"},
+      {"wait", "instruction before"},
+  }};
+  const auto found = std::ranges::find(names, reason, [](const auto& name) { return name.first; });
+  return found == names.end() ? reason : std::string{found->second};
+}
+
 std::string stalls(const Counters& counters) {
+  constexpr std::size_t most = 3;
   std::vector<std::string> parts;
   for (const evidence::Stall& stall : counters.stalls) {
-    std::string reason = stall.reason;
-    std::ranges::replace(reason, '_', ' ');
-    parts.push_back(fmt::format("{} {:.0f} %", reason, stall.percent));
+    if (parts.size() == most) break;
+    parts.push_back(fmt::format("{} {:.0f} %", words_for(stall.reason), stall.percent));
   }
   return parts.empty() ? "-" : base::join(parts, ", ");
 }
@@ -88,7 +119,7 @@ std::vector<Row> counters_table(const evidence::PairResult& pair) {
     if (variant.counters) rows.push_back(cells(variant.name, *variant.counters));
   if (!rows.empty())
     rows.insert(rows.begin(), Row{"variant", "duration", "SM", "memory", "DRAM read", "DRAM written", "L2 hits", "occupancy",
-                                  "tensor pipe", "bank conflicts", "sectors/load", "sectors/store", "FLOPs", "warps stalled by"});
+                                  "tensor pipe", "bank conflicts", "sectors/load", "sectors/store", "FLOPs", "warps wait for"});
   return rows;
 }
 

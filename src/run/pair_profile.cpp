@@ -82,7 +82,9 @@ void PairRun::profile_variant(const Variant& variant, Profiler* profiler) {
     result.profile = profile_on_host(*session_, variant);
     return;
   }
-  ProfiledVariant profiled = profiler->run(variant, result_.target);
+  // The other modes time something else than one execution from its start to its end on the GPU.
+  const bool comparable = request_.mode == TimingMode::events && result.timing.has_value();
+  ProfiledVariant profiled = profiler->run(variant, result_.target, comparable ? result.timing->summary.median : 0);
   if (!request_.run_folder.empty()) {
     const std::string trace = fmt::format("{}/profiles/{}.trace.json", evidence::folder_of(result_), variant.name);
     base::write_atomically(std::filesystem::path{request_.run_folder} / trace, profiled.trace);

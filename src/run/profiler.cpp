@@ -107,11 +107,15 @@ profile::Recording Profiler::record(const Variant& variant, profile::Detail deta
   return recording;
 }
 
-ProfiledVariant Profiler::run(const Variant& variant, const std::string& target) {
+ProfiledVariant Profiler::run(const Variant& variant, const std::string& target, double timed_ms) {
   const profile::Recording device = record(variant, profile::Detail::device);
   const profile::Recording everything = record(variant, profile::Detail::everything);
-  return {profile::summarize(device, everything, limits_),
-          profile::chrome_trace(everything, {target, std::string{variant.name}, static_cast<double>(session_.device_bytes())})};
+  ProfiledVariant profiled;
+  profiled.profile = profile::summarize(device, everything, limits_);
+  profile::shorten_to_timed(profiled.profile, timed_ms);
+  profiled.trace = profile::chrome_trace(
+      everything, {target, std::string{variant.name}, static_cast<double>(session_.device_bytes()), profiled.profile.span_ms});
+  return profiled;
 }
 
 evidence::Profile profile_on_host(pair::Session& session, const Variant& variant) {

@@ -24,7 +24,8 @@ class Profiler {
  public:
   Profiler(pair::Session& session, Start start, Cache cache);
   ~Profiler();
-  ProfiledVariant run(const Variant& variant, const std::string& target);
+  // `timed_ms`: median of its timed samples, 0 when there are none with which the recording can be compared.
+  ProfiledVariant run(const Variant& variant, const std::string& target, double timed_ms);
 
  private:
   void execute(const Variant& variant);

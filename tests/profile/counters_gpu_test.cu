@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <aisp/check.hpp>
+#include <aisp/graph.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -88,6 +89,23 @@ TEST_F(CountersOnGpu, SeeTheOperationsOfAKernel) {
   check(cudaMalloc(&to, 132 * 128 * sizeof(float)));
   const evidence::Counters counters = count([&] { fma_kernel<<<132, 128>>>(static_cast<float*>(to), 1000); });
   EXPECT_NEAR(counters.flops.at("fp32"), 2.0 * 132 * 128 * 1000, 0.01 * 2.0 * 132 * 128 * 1000);
+  cudaFree(to);
+}
+
+TEST_F(CountersOnGpu, SayThatOperationsInAGraphAreNotCounted) {
+  void* to = nullptr;
+  check(cudaMalloc(&to, 132 * 128 * sizeof(float)));
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreate(&stream));
+  Graph graph;
+  graph.capture(stream, [&](cudaStream_t captured) { fma_kernel<<<132, 128, 0, captured>>>(static_cast<float*>(to), 1000); });
+  const evidence::Counters counters = count([&] {
+    graph.launch(stream);
+    fma_kernel<<<132, 128>>>(static_cast<float*>(to), 1000);
+  });
+  EXPECT_NEAR(counters.uncounted_instructions_percent.value(), 50, 5);
+  EXPECT_THAT(counters.flops, testing::IsEmpty()) << "half of them would pass for all";
+  cudaStreamDestroy(stream);
   cudaFree(to);
 }
 

@@ -2,8 +2,12 @@
 #include "profile/ncu_csv.hpp"
 
 #include <gmock/gmock.h>
+#include <aisp/check.hpp>
+
+#include <algorithm>
 
 #include "profile/metrics.hpp"
+#include "profile/range_profiler.hpp"
 
 namespace aisp::profile {
 namespace {
@@ -71,18 +75,80 @@ TEST(Metrics, BecomeFieldsInTheReadersUnits) {
                                                      {"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", 100},
                                                      {"sm__sass_thread_inst_executed_op_fadd_pred_on.sum", 7},
                                                      {"sm__ops_path_tensor_src_bf16_dst_fp32.sum", 5000},
-                                                     {"smsp__warp_issue_stalled_barrier_per_warp_active.pct", 3},
-                                                     {"smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct", 70},
-                                                     {"smsp__warp_issue_stalled_wait_per_warp_active.pct", 4},
-                                                     {"smsp__warp_issue_stalled_membar_per_warp_active.pct", 1}});
+                                                     {"sm__ops_path_tensor_src_fp8.sum", 900},
+                                                     {"smsp__warps_issue_stalled_barrier.sum", 300},
+                                                     {"smsp__warps_issue_stalled_long_scoreboard.sum", 1400},
+                                                     {"smsp__warps_issue_stalled_selected.sum", 260},
+                                                     {"smsp__warps_issue_stalled_gmma.sum", 0},
+                                                     {"smsp__warps_issue_stalled_membar.sum", 40}});
   EXPECT_DOUBLE_EQ(counters.duration_us.value(), 146.304);
   EXPECT_DOUBLE_EQ(counters.dram_read_bytes.value(), 268457000);
   EXPECT_FALSE(counters.dram_write_bytes);
   EXPECT_THAT(counters.flops, ElementsAre(std::pair<const std::string, double>{"fp32", 207},
-                                          std::pair<const std::string, double>{"tensor bf16", 5000}));
-  ASSERT_EQ(counters.stalls.size(), 3u);
-  EXPECT_EQ(counters.stalls[0].reason, "long_scoreboard");
-  EXPECT_EQ(counters.stalls[2].reason, "barrier");
+                                          std::pair<const std::string, double>{"tensor bf16", 5000},
+                                          std::pair<const std::string, double>{"tensor fp8", 900}));
+  EXPECT_FALSE(counters.uncounted_instructions_percent);
+}
+
+TEST(Metrics, WarpTimeAddsUpToAHundredPercent) {
+  const std::vector<evidence::Stall> stalls = counters_from({{"smsp__warps_issue_stalled_barrier.sum", 300},
+                                                             {"smsp__warps_issue_stalled_long_scoreboard.sum", 1400},
+                                                             {"smsp__warps_issue_stalled_selected.sum", 260},
+                                                             {"smsp__warps_issue_stalled_gmma.sum", 0},
+                                                             {"smsp__warps_issue_stalled_membar.sum", 40}})
+                                                  .stalls;
+  ASSERT_EQ(stalls.size(), 4u) << "what never happened is left out";
+  EXPECT_EQ(stalls[0].reason, "long_scoreboard");
+  EXPECT_DOUBLE_EQ(stalls[0].percent, 70);
+  EXPECT_EQ(stalls[1].reason, "barrier");
+  EXPECT_EQ(stalls[2].reason, "selected");
+  EXPECT_DOUBLE_EQ(stalls[2].percent, 13);
+  EXPECT_DOUBLE_EQ(stalls[0].percent + stalls[1].percent + stalls[2].percent + stalls[3].percent, 100);
+}
+
+TEST(Metrics, WhatGraphsHideIsNoCount) {
+  const auto counted = [](double seen) {
+    return counters_from({{"smsp__thread_inst_executed_pred_on.sum", 1000},
+                          {"sm__sass_thread_inst_executed_pred_on.sum", seen},
+                          {"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", 100},
+                          {"sm__ops_path_tensor_src_int8.sum", 64}});
+  };
+  const evidence::Counters half = counted(500), all = counted(996);
+  EXPECT_DOUBLE_EQ(half.uncounted_instructions_percent.value(), 50);
+  EXPECT_THAT(half.flops, ElementsAre(std::pair<const std::string, double>{"tensor int8", 64}));
+  EXPECT_FALSE(all.uncounted_instructions_percent) << "passes differ a little";
+  EXPECT_DOUBLE_EQ(all.flops.at("fp32"), 200);
+}
+
+// CUPTI's host part knows chips that are not there.
+TEST(Metrics, AChipGivesWhatItHasBehindNamesThatItDoesNotKnow) {
+  std::vector<std::string> known;
+  try {
+    known = known_metrics("GH100", metric_names(MetricSet::full));
+  } catch (const Unsupported& reason) {
+    GTEST_SKIP() << reason.what();
+  }
+  EXPECT_THAT(known,
+              testing::IsSupersetOf({"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "sm__ops_path_tensor_src_fp16.sum",
+                                     "sm__ops_path_tensor_src_fp8.sum", "sm__ops_path_tensor_src_int8.sum",
+                                     "smsp__warps_issue_stalled_barrier.sum", "smsp__warps_issue_stalled_wait.sum"}));
+  EXPECT_THAT(known, testing::Not(testing::Contains("sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16.sum")));
+  EXPECT_THAT(known_metrics("GH100", {"no_such__metric.sum", "dram__bytes_read.sum"}), ElementsAre("dram__bytes_read.sum"));
+}
+
+TEST(Metrics, NoChipCountsHalfPrecisionTwice) {
+  for (const char* chip : {"GA100", "AD102", "GH100", "GB100", "GB202"}) {
+    std::vector<std::string> known;
+    try {
+      known = known_metrics(chip, metric_names(MetricSet::deep));
+    } catch (const Unsupported& reason) {
+      GTEST_SKIP() << reason.what();
+    }
+    const bool whole = std::ranges::count(known, "sm__ops_path_tensor_src_fp16.sum") > 0;
+    const bool by_result = std::ranges::count(known, "sm__ops_path_tensor_src_fp16_dst_fp32.sum") > 0;
+    EXPECT_NE(whole, by_result) << chip;
+    EXPECT_THAT(known, Contains("sm__sass_thread_inst_executed_pred_on.sum")) << chip;
+  }
 }
 
 TEST(Metrics, NoFlopsAreNotTheSameAsUncountedOnes) {

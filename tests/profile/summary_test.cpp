@@ -140,6 +140,35 @@ TEST(Summary, HostSideCountsTheVariantsOwnOuterCallsOnly) {
   EXPECT_DOUBLE_EQ(profile.peak_allocated_bytes, 4096);
 }
 
+TEST(Summary, WhatTheRecorderAddsIsNoIdleTime) {
+  evidence::Profile profile = of_device({kernel(100, 130), copy(150, 160, 1), kernel(260, 300)});
+  shorten_to_timed(profile, 0.120);
+  EXPECT_DOUBLE_EQ(profile.span_ms, 0.120) << "recorded over 0.2";
+  EXPECT_DOUBLE_EQ(profile.busy_ms, 0.080);
+  EXPECT_NEAR(profile.idle_percent, 100.0 / 3, 1e-9);
+  EXPECT_EQ(profile.gaps, 2u);
+  EXPECT_DOUBLE_EQ(profile.longest_gap_ms, 0.040) << "no longer than all of them";
+}
+
+TEST(Summary, RecordedWorkIsNotLongerThanTheTimedExecution) {
+  evidence::Profile profile = of_device({kernel(100, 180), kernel(190, 270)});
+  shorten_to_timed(profile, 0.150);
+  EXPECT_DOUBLE_EQ(profile.busy_ms, 0.150);
+  EXPECT_DOUBLE_EQ(profile.kernel_ms, 0.150);
+  EXPECT_DOUBLE_EQ(profile.idle_percent, 0);
+  EXPECT_EQ(profile.gaps, 0u);
+}
+
+TEST(Summary, ARecordingThatTookNoLongerStays) {
+  evidence::Profile profile = of_device({kernel(100, 140), kernel(160, 200)});
+  for (const double timed_ms : {0.0, 0.1, 0.5}) {
+    shorten_to_timed(profile, timed_ms);
+    EXPECT_DOUBLE_EQ(profile.span_ms, 0.100);
+    EXPECT_DOUBLE_EQ(profile.idle_percent, 20);
+    EXPECT_EQ(profile.gaps, 1u);
+  }
+}
+
 TEST(Summary, NothingIsNothing) {
   const evidence::Profile profile = of_device({});
   EXPECT_EQ(profile.launches, 0u);

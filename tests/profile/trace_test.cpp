@@ -57,6 +57,12 @@ Recording sample() {
   return recording;
 }
 
+TEST(Trace, SaysHowLongTheExecutionTookUnrecorded) {
+  const Recording recording = sample();
+  EXPECT_EQ(json::parse(chrome_trace(recording, {"ch07:transpose", "padded", 0, 0.166})).at("otherData").at("span_us"), 166);
+  EXPECT_FALSE(json::parse(chrome_trace(recording, {"ch07:transpose", "padded", 0})).at("otherData").contains("span_us"));
+}
+
 json events_of(const Recording& recording) {
   const json trace = json::parse(chrome_trace(recording, {"ch07:transpose", "padded", 65536}));
   EXPECT_EQ(trace.at("otherData").at("variant"), "padded");
