@@ -196,7 +196,8 @@ class WarpSpecializedAttention final : public Workload {
   }
   // Not run yet: scores and sums in tensor memory, a row a thread.
   void tcgen05(Launch& launch) {
-    tcgen05_attention::run(launch.stream, q_, k_, v_, o_, heads * length_, static_cast<int>(length_));
+    if (causal_) throw Unsupported{"this variant has no causal mask"};
+    tcgen05_attention::run(launch.stream, q_, k_, v_, o_, heads_ * length_, static_cast<int>(length_));
   }
   void plan_cudnn(Launch&) {
     const auto length = static_cast<std::int64_t>(length_);
