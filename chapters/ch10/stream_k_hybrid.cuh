@@ -10,6 +10,7 @@ namespace aisp::ch10::stream_k_hybrid {
 
 using stream_k_gemm::consumers, stream_k_gemm::threads, stream_k_gemm::count, stream_k_gemm::partial_quads;
 using stream_k_gemm::Ring, stream_k_gemm::Segment, stream_k_gemm::Epilogue, stream_k_gemm::Exchange, stream_k_gemm::shared_bytes;
+
 using multicast_gemm::ranks;
 using wgmma_gemm::bf16, wgmma_gemm::tile_k, wgmma_gemm::warpgroup_threads;
 using Cursor = wgmma_gemm::Cursor<Ring>;

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// O = softmax(Q K^T / sqrt(128)) V. Between its two products every score passes the exponential unit, which does one while the
-// tensor cores do 256 FLOPs: in turn, the exponentials of a tile take half as long as its products. wgmma runs while its warps do
-// something else. A first kernel leaves the overlap to chance: two warpgroups, fed by a producer warp, drift apart. In the second
-// they take turns, and each has its next product under way while it exponentiates. The others take work away: rescaling, and
-// reading the queries again. With --size causal=1 tiles of keys above the diagonal are left out, and long rows go first.
+// O = softmax(Q K^T / sqrt(128)) V. Between its products every score passes the exponential unit, one for 256 FLOPs of the tensor
+// cores: half their time. wgmma runs while its warps do something else. A first kernel leaves the overlap to chance. In the
+// second two warpgroups take turns, each with its next product under way while it exponentiates. The others leave work out.
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
-
 #include <algorithm>
 #include <memory>
-
 #include "attention_reference.hpp"
 #include "cudnn_attention.hpp"
 #include "mma_sync_attention.cuh"
@@ -53,9 +49,8 @@ struct InOrder {
   }
 };
 
-// The scores of the next tile are started before the sums of this one, and both run while the exponentials of the next are taken.
-// A warpgroup starts its products when the other has started its own: while one exponentiates, the other's products run.
-// Deferred: sums are multiplied only when a row has outgrown its maximum by far, which after the first tiles is rare.
+// The scores of the next tile are started before the sums of this one; both run while its exponentials are taken, and a warpgroup
+// starts its products behind the other's. Deferred: sums are multiplied only when a row has outgrown its maximum by far.
 template <bool deferred, bool kept_queries>
 struct PingPong {
   __device__ __forceinline__ static void begin(int index) {
@@ -108,11 +103,9 @@ struct PingPong {
     ++own.step.count;
   }
 };
-
 using FullRescale = PingPong<false, false>;
 using DeferredRescale = PingPong<true, false>;
 using KeptQueries = PingPong<true, true>;
-
 template <class Schedule, bool causal>
 __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant__ attention::Maps maps, Work<causal> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -170,7 +163,6 @@ class WarpSpecializedAttention final : public Workload {
     check(cudaGetDevice(&device));
     check(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device));
   }
-
   Cost cost() const override {
     const auto length = static_cast<double>(length_);
     const double keys_of_a_row = causal_ ? (length + 1) / 2 : length;  // on average: of masked ones nothing need be computed
@@ -178,10 +170,8 @@ class WarpSpecializedAttention final : public Workload {
             .math = Math::bf16,
             .bytes = static_cast<double>(q_.bytes() + k_.bytes() + v_.bytes() + o_.bytes())};
   }
-
   void compute_reference(Launch&) override { reference_.keep(k_, cpus_); }
   double expected(std::size_t index) const override { return reference_.output(index, q_, v_); }
-
   void mma_sync(Launch& launch) {
     using namespace attention::mma_sync;
     const auto grid = static_cast<unsigned>(heads_ * length_ / attention::mma_sync::query_rows);
@@ -215,7 +205,6 @@ class WarpSpecializedAttention final : public Workload {
     wgmma_kernel<Schedule, causal><<<std::min(work.blocks, sms_), threads, sizeof(Shared), launch.stream>>>(maps_, work);
     check(cudaGetLastError());
   }
-
   std::size_t batch_, heads_, length_;  // heads_: of all sequences
   bool causal_;
   Input<bf16> q_, k_, v_;
@@ -225,7 +214,6 @@ class WarpSpecializedAttention final : public Workload {
   shared::AttentionReference reference_{heads_, length_, depth, causal_};
   std::unique_ptr<shared::CudnnAttention> cudnn_;
 };
-
 }  // namespace
 
 extern constinit const Pair warp_specialized_attention{

@@ -25,12 +25,15 @@ constexpr Term terms[] = {
     {"finding", "failed", "wrong, crashed or timed out in any run given (exit status 1)"},
     {"finding", "missing", "the run selected it and has no result, or a recorded variant is gone (exit status 1)"},
     {"finding", "regressed",
-     "its whole interval is below the expected one, the values differ by 1 % at least, and a loss of the threshold cannot be "
-     "excluded, given that processes differ by 1 % (exit status 3)"},
+     "its whole interval is below the expected one, the values differ by 1 % at least, and from the expected value down to the "
+     "lower end of its interval, and 1 % more because processes differ, it lost the threshold (exit status 3)"},
     {"finding", "slower", "the same, but the loss is surely smaller than the threshold (exit status 0)"},
     {"finding", "drifted",
      "the ratio held, but variant and baseline both take longer than recorded by more than the threshold, over their whole "
      "intervals (exit status 0)"},
+    {"finding", "rebased",
+     "the ratio is another one because the baseline's time is; the variant takes as long as recorded, within 1 % (exit status "
+     "0)"},
     {"finding", "stale", "the code changed since it was recorded; says what the comparison would be (exit status 0)"},
     {"finding", "skipped", "it cannot run here, or it ran scaled or in a mode that is not comparable (exit status 0)"},
     {"finding", "new", "nothing is recorded for this variant, this hardware or this model of it (exit status 0)"},

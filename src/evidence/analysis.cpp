@@ -141,7 +141,7 @@ class Analyst {
 }  // namespace
 
 std::string_view to_string(Finding finding) {
-  static constexpr std::array<std::string_view, 10> words{"failed", "missing", "regressed", "slower",   "drifted",
+  static constexpr std::array<std::string_view, 11> words{"failed", "missing", "regressed", "slower",   "drifted", "rebased",
                                                           "stale",  "skipped", "new",       "improved", "ok"};
   return words[static_cast<std::size_t>(finding)];
 }

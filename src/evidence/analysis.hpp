@@ -15,7 +15,7 @@
 namespace aisp::evidence {
 
 // Best news last, as tables sort them.
-enum class Finding { failed, missing, regressed, slower, drifted, stale, skipped, fresh, improved, ok };
+enum class Finding { failed, missing, regressed, slower, drifted, rebased, stale, skipped, fresh, improved, ok };
 std::string_view to_string(Finding finding);  // fresh is "new"
 
 struct AnalysisRow {

@@ -62,7 +62,8 @@ Change change_of(const Range& before, const Range& after, Direction better, doub
   // The interval of what was before says whether there is a change. It does not count again in how large the change may be.
   const double least = higher ? after.low / before.value : before.value / after.high;
   const double most = higher ? after.high / before.value : before.value / after.low;
-  const bool below = gain.high < base.low, above = gain.low > base.high;
+  const bool below = gain.high < base.low;
+  const bool above = base.high < gain.low;
   if (below && value * (1 + smallest_change) <= 1) return least <= at_stake ? Change::worse : Change::slightly_worse;
   if (above && value >= 1 + smallest_change) return most * at_stake >= 1 ? Change::better : Change::slightly_better;
   return Change::same;

@@ -13,7 +13,7 @@ namespace {
 constexpr double quiet_part = 0.8;
 constexpr double between_looks_s = 0.001;
 // Now and then a look takes ten times as long as others, and an update in it has no time.
-constexpr double widest = 2;  // times the narrowest
+constexpr double widest = 4;  // times the narrowest: under load looks take twice as long
 
 }  // namespace
 

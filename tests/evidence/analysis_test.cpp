@@ -75,7 +75,8 @@ class Analyzing : public testing::Test {
 TEST_F(Analyzing, UnchangedRunsRaiseNoAlarm) {
   for (std::uint64_t seed = 2; seed < 202; ++seed) {
     const Finding finding = row_of({.seed = seed}).finding;
-    EXPECT_TRUE(finding == Finding::ok || finding == Finding::slower) << "seed " << seed << ": " << to_string(finding);
+    EXPECT_TRUE(finding == Finding::ok || finding == Finding::slower || finding == Finding::rebased)
+        << "seed " << seed << ": " << to_string(finding);
   }
 }
 
@@ -123,6 +124,15 @@ TEST_F(Analyzing, BothSidesSlowerIsDrift) {
   EXPECT_EQ(analysis.rows.at(0).finding, Finding::drifted);
   EXPECT_EQ(exit_status(analysis), base::Exit::good);
   EXPECT_EQ(exit_status(look({run_of({measured({.slowdown = 1.3})})}, {.strict = true})), base::Exit::regression);
+}
+
+TEST_F(Analyzing, AFasterBaselineAloneIsNoRegression) {
+  const Analysis analysis = look({run_of({measured({.slowdown = 1 / 1.1, .loss = 1.1})})});
+  EXPECT_EQ(analysis.rows.at(0).finding, Finding::rebased);
+  EXPECT_THAT(analysis.rows.at(0).detail, HasSubstr("the baseline's by -9."));
+  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+  EXPECT_EQ(look({run_of({measured({.slowdown = 1 / 1.03, .loss = 1.06})})}).rows.at(0).finding, Finding::regressed)
+      << "both moved";
 }
 
 TEST_F(Analyzing, SeveralMeasurementsConfirmOrAcquit) {
