@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/host.hpp"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -198,6 +199,31 @@ double read_cpu_quota(const fs::path& root) {
 std::optional<std::uint64_t> read_memory_limit(const fs::path& root) {
   const auto limit = memory_limit(root);
   return limit ? std::optional{limit->limit} : std::nullopt;
+}
+
+std::optional<CpuTimes> read_cpu_times(const fs::path& root) {
+  // "cpu  user nice system idle iowait irq softirq steal guest guest_nice": the first line, of all CPUs.
+  const std::string text = base::try_read_file(root / "proc/stat").value_or("");
+  std::vector<std::uint64_t> ticks;
+  for (const std::string& word : base::split(text.substr(0, text.find('\n')), ' ')) {
+    if (word.empty() || word == "cpu") continue;
+    const auto value = parse<std::uint64_t>(word);
+    if (!value) return std::nullopt;
+    ticks.push_back(*value);
+  }
+  constexpr std::size_t user = 0, nice = 1, system = 2, irq = 5, softirq = 6, steal = 7;
+  if (ticks.size() <= steal) return std::nullopt;
+  return CpuTimes{ticks[user] + ticks[nice] + ticks[system] + ticks[irq] + ticks[softirq], ticks[steal]};
+}
+
+std::string stolen_time(const CpuTimes& before, const CpuTimes& after) {
+  constexpr double noticeable_percent = 1;
+  if (after.stolen < before.stolen || after.busy < before.busy) return {};
+  const auto stolen = static_cast<double>(after.stolen - before.stolen);
+  const double asked = stolen + static_cast<double>(after.busy - before.busy);
+  const double percent = asked > 0 ? 100 * stolen / asked : 0;
+  if (percent < noticeable_percent) return {};
+  return fmt::format("the hypervisor gave {:.0f} % of the CPU time that this machine asked for to others", percent);
 }
 
 int pci_numa_node(const fs::path& root, const std::string& pci) {

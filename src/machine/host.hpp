@@ -20,6 +20,14 @@ std::string detect_container(const std::filesystem::path& root);
 std::string detect_virtualization(const std::filesystem::path& root);
 double read_cpu_quota(const std::filesystem::path& root);
 std::optional<std::uint64_t> read_memory_limit(const std::filesystem::path& root);
+// Of all CPUs together since the start of the machine, in ticks of the kernel: work, and what a hypervisor gave to others while
+// there was work to do. Nothing where /proc/stat does not tell.
+struct CpuTimes {
+  std::uint64_t busy = 0, stolen = 0;
+};
+std::optional<CpuTimes> read_cpu_times(const std::filesystem::path& root = "/");
+// One clause when others had a noticeable part of what was asked for in between, else empty.
+std::string stolen_time(const CpuTimes& before, const CpuTimes& after);
 int pci_numa_node(const std::filesystem::path& root, const std::string& pci);
 // "580.95.05" from /proc/driver/nvidia/version; empty without a driver.
 std::string read_driver_version(const std::filesystem::path& root);

@@ -46,4 +46,8 @@ void add_environment(evidence::PairResult& result, const machine::Machine& machi
   if (!gpus.empty() && !machine.nvml_error.empty()) add_once(result.lost, fmt::format("no NVML: {}", machine.nvml_error));
 }
 
+void add_stolen_time(evidence::PairResult& result, const std::string& clause) {
+  if (!clause.empty()) add_once(result.warnings, clause + ": what the host does, launches and copies too, took longer");
+}
+
 }  // namespace aisp::suite

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "evidence/cost_check.hpp"
 #include "machine/gpu_lock.hpp"
+#include "machine/host.hpp"
 #include "profile/ranges.hpp"
 #include "run/blank.hpp"
 #include "run/child.hpp"
@@ -164,7 +165,10 @@ class Suite {
       const base::ScratchDirectory scratch{".scratch-", folder_};
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       wish.run_folder = std::filesystem::absolute(folder_).string();
+      const auto cpu_before = machine::read_cpu_times();
       PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_child(placement, wish);
+      const auto cpu_after = machine::read_cpu_times();
+      if (cpu_before && cpu_after) add_stolen_time(result, machine::stolen_time(*cpu_before, *cpu_after));
       profile_deeper(placement, wish, result);
       add_environment(result, task_.machine, assignment.gpus);
       const std::lock_guard lock{mutex_};

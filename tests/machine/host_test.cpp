@@ -20,6 +20,30 @@ TEST(CpuLists, AreReadAndWritten) {
   EXPECT_EQ(cpu_list_text({}), "");
 }
 
+TEST(CpuTimes, TellWhatAHypervisorTook) {
+  FakeRoot root;
+  root.file("proc/stat", "cpu  100 20 30 4000 50 6 7 10 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+  const auto before = read_cpu_times(root.path());
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->busy, 163u);
+  EXPECT_EQ(before->stolen, 10u);
+  EXPECT_EQ(stolen_time(*before, {before->busy + 950, before->stolen + 50}),
+            "the hypervisor gave 5 % of the CPU time that this machine asked for to others");
+  EXPECT_EQ(stolen_time(*before, {before->busy + 995, before->stolen + 5}), "");
+  EXPECT_EQ(stolen_time(*before, *before), "") << "nothing was asked for";
+  EXPECT_EQ(stolen_time({100, 10}, {50, 5}), "") << "counters that went back";
+}
+
+TEST(CpuTimes, AreUnknownOfKernelsThatDoNotTell) {
+  EXPECT_FALSE(read_cpu_times(FakeRoot{}.path()));
+  FakeRoot old;
+  old.file("proc/stat", "cpu  100 20 30 4000\n");
+  EXPECT_FALSE(read_cpu_times(old.path()));
+  FakeRoot rubbish;
+  rubbish.file("proc/stat", "cpu  a b c d e f g h\n");
+  EXPECT_FALSE(read_cpu_times(rubbish.path()));
+}
+
 TEST(Host, IsReadFromProcAndSys) {
   FakeRoot root;
   root.file("proc/sys/kernel/hostname", "node7\n").file("proc/sys/kernel/osrelease", "6.8.0-45-generic\n");
