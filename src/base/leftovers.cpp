@@ -54,7 +54,7 @@ std::vector<Leftover> find_leftovers(pid_t group, const std::string& mark) {
     if (pid <= 1 || pid == ::getpid()) continue;
     const ProcessStat stat = read_stat(entry.path());
     if (stat.state == 'Z' || stat.state == 'X') continue;
-    if (stat.group == group || has_mark(entry.path(), mark)) found.push_back({pid, stat.name});
+    if (stat.group == group || has_mark(entry.path(), mark)) found.push_back({pid, stat.name, stat.group == group});
   }
   return found;
 }

@@ -12,6 +12,7 @@ namespace aisp::base {
 struct Leftover {
   pid_t pid = 0;
   std::string name;
+  bool in_group = true;
 };
 std::vector<Leftover> find_leftovers(pid_t group, const std::string& mark);
 
