@@ -39,29 +39,9 @@ lock_mhz=
 app_mhz=
 compute_mode=
 mig=
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    --check | --apply | --reset) mode=${1#--} ;;
-    --gpus | --power-limit | --lock-clocks | --app-clocks | --compute-mode | --mig)
-      [[ $# -ge 2 && -n $2 ]] || usage_error "$1 needs a value"
-      case $1 in
-        --gpus) gpus=$2 ;;
-        --power-limit) power_limit_w=$2 ;;
-        --lock-clocks) lock_mhz=$2 ;;
-        --app-clocks) app_mhz=$2 ;;
-        --compute-mode) compute_mode=$2 ;;
-        --mig) mig=$2 ;;
-      esac
-      shift
-      ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    *) usage_error "unknown option '$1'" ;;
-  esac
-  shift
-done
+declare -A option_table=([--check]=mode=check [--apply]=mode=apply [--reset]=mode=reset [--gpus]=gpus [--power-limit]=power_limit_w
+  [--lock-clocks]=lock_mhz [--app-clocks]=app_mhz [--compute-mode]=compute_mode [--mig]=mig)
+read_options "$@"
 [[ $power_limit_w =~ ^([1-9][0-9]{0,3})?$ ]] || usage_error "--power-limit is a number of watts, not '$power_limit_w'"
 [[ $lock_mhz =~ ^([1-9][0-9]{0,4}(,[1-9][0-9]{0,4})?)?$ ]] || usage_error "--lock-clocks is MHz or MIN,MAX, not '$lock_mhz'"
 [[ $app_mhz =~ ^([1-9][0-9]{0,4},[1-9][0-9]{0,4})?$ ]] || usage_error "--app-clocks is MEM,GRAPHICS in MHz, not '$app_mhz'"

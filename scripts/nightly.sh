@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 cd "$OLDPWD"
+# shellcheck source=scripts/lib/options.sh
+. "$root/scripts/lib/options.sh"
 
 usage() {
   cat <<'TEXT'
@@ -33,14 +35,6 @@ On GitHub Actions (GITHUB_ACTIONS=true) findings become annotations and the repo
 TEXT
 }
 
-note() { echo "nightly: $*" >&2; }
-fail() {
-  local status=$1
-  shift
-  note "$*"
-  exit "$status"
-}
-
 targets=()
 artifacts=artifacts
 expectations=expectations
@@ -51,41 +45,16 @@ run_id=nightly_$(date -u +%Y%m%d_%H%M%S)
 aisp=$root/build/release/aisp
 dry_run=0
 run_flags=()
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    --targets | --artifacts-dir | --expectations-dir | --hardware | --threshold | --run-id | --aisp)
-      [[ $# -ge 2 && -n $2 ]] || fail 2 "$1 needs a value; see --help"
-      case $1 in
-        --targets) targets+=(--targets "$2") ;;
-        --artifacts-dir) artifacts=$2 ;;
-        --expectations-dir) expectations=$2 ;;
-        --hardware) hardware=$2 ;;
-        --threshold) threshold=$2 ;;
-        --run-id) run_id=$2 ;;
-        --aisp) aisp=$2 ;;
-      esac
-      shift
-      ;;
-    --strict) strict=1 ;;
-    --dry-run) dry_run=1 ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    --)
-      shift
-      run_flags=("$@")
-      break
-      ;;
-    *) fail 2 "unknown option '$1'; see --help" ;;
-  esac
-  shift
-done
-[[ $run_id != */* && $run_id != .* ]] || fail 2 "--run-id $run_id: must be the name of a folder, without /"
+declare -A option_table=([--targets]=targets+ [--artifacts-dir]=artifacts [--expectations-dir]=expectations
+  [--hardware]=hardware [--threshold]=threshold [--strict]=strict=1 [--run-id]=run_id [--aisp]=aisp [--dry-run]=dry_run=1 [--]=run_flags+)
+read_options "$@"
+[[ $run_id != */* && $run_id != .* ]] || usage_error "--run-id is the name of a folder, without /, not '$run_id'"
 reports=$artifacts/$run_id/nightly
+selection=()
+for target in "${targets[@]}"; do selection+=(--targets "$target"); done
 
-verify=("$aisp" verify "${targets[@]}" --artifacts-dir "$artifacts" --run-id "verify_$run_id")
-run=("$aisp" run "${targets[@]}" --gate --expectations-dir "$expectations" --threshold "$threshold"
+verify=("$aisp" verify "${selection[@]}" --artifacts-dir "$artifacts" --run-id "verify_$run_id")
+run=("$aisp" run "${selection[@]}" --gate --expectations-dir "$expectations" --threshold "$threshold"
   --artifacts-dir "$artifacts" --run-id "$run_id" "${run_flags[@]}")
 analyze=("$aisp" analyze "$run_id" --require-confirmation --expectations-dir "$expectations" --threshold "$threshold"
   --artifacts-dir "$artifacts" --output-csv "$reports/proof_of_benefit.csv" --junit "$reports/junit.xml"

@@ -30,30 +30,11 @@ TEXT
 
 gpu=
 dry_run=0
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    --check) dry_run=1 ;;
-    --apply) dry_run=0 ;;
-    --gpu)
-      [[ $# -ge 2 && -n $2 ]] || usage_error "--gpu needs a value"
-      gpu=$2
-      shift
-      ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    --)
-      shift
-      break
-      ;;
-    -*) usage_error "unknown option '$1'" ;;
-    *) break ;;
-  esac
-  shift
-done
-if [[ -n $gpu && $# == 0 ]]; then usage_error "--gpu needs a command"; fi
-if [[ -z $gpu && $# != 0 ]]; then usage_error "'$1' needs --gpu GPU before it"; fi
+command=()
+declare -A option_table=([--check]=dry_run=1 [--apply]=dry_run=0 [--gpu]=gpu [--]=command+ [COMMAND]=command+)
+read_options "$@"
+if [[ -n $gpu && ${#command[@]} == 0 ]]; then usage_error "--gpu needs a command"; fi
+if [[ -z $gpu && ${#command[@]} != 0 ]]; then usage_error "'${command[0]}' needs --gpu GPU before it"; fi
 
 # field FILE NAME: what follows "NAME:" in it.
 field() { sed -n "s/^$2:[[:space:]]*//p" "$1" 2>/dev/null | head -n 1 || true; }
@@ -146,7 +127,7 @@ run_near() {
 }
 
 if [[ -n $gpu ]]; then
-  run_near "$@"
+  run_near "${command[@]}"
 else
   show_nodes
   show_gpus

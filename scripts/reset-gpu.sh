@@ -3,7 +3,9 @@
 # The way back for a GPU that hangs, has errors pending or needs a reset after MIG was switched. Ends what runs on it.
 set -euo pipefail
 
-program=reset-gpu.sh
+# shellcheck source=scripts/lib/options.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/options.sh"
+
 system_root=${AISP_SYSTEM_ROOT:-}
 # Each holds a GPU open, so each must stop before modules can be unloaded.
 services=(nvidia-persistenced nvidia-fabricmanager nvidia-dcgm dcgm-exporter)
@@ -30,38 +32,15 @@ Environment: AISP_SYSTEM_ROOT is put before /proc, for tests.
 TEXT
 }
 
-fail() {
-  local status=$1
-  shift
-  echo "$program: $*" >&2
-  exit "$status"
-}
-
 dry_run=0
 gpus=
 reload=1
 assume_yes=0
 grace_s=10
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    --dry-run) dry_run=1 ;;
-    --no-modules) reload=0 ;;
-    --yes) assume_yes=1 ;;
-    --gpus | --grace)
-      [[ $# -ge 2 ]] || fail 2 "$1 needs a value; see $program --help"
-      if [[ $1 == --gpus ]]; then gpus=$2; else grace_s=$2; fi
-      shift
-      ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    *) fail 2 "unknown option '$1'; see $program --help" ;;
-  esac
-  shift
-done
-[[ -z $gpus || $gpus =~ ^[0-9]{1,3}(,[0-9]{1,3})*$ ]] || fail 2 "--gpus is a list of indices such as 0,2, not '$gpus'"
-[[ $grace_s =~ ^[0-9]{1,4}$ ]] || fail 2 "--grace is a number of seconds, not '$grace_s'"
+declare -A option_table=([--dry-run]=dry_run=1 [--gpus]=gpus [--no-modules]=reload=0 [--grace]=grace_s [--yes]=assume_yes=1)
+read_options "$@"
+[[ -z $gpus || $gpus =~ ^[0-9]{1,3}(,[0-9]{1,3})*$ ]] || usage_error "--gpus is a list of indices such as 0,2, not '$gpus'"
+[[ $grace_s =~ ^[0-9]{1,4}$ ]] || usage_error "--grace is a number of seconds, not '$grace_s'"
 
 in_container() { [[ -e $system_root/.dockerenv || -e $system_root/run/.containerenv ]]; }
 

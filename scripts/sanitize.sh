@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 cd "$OLDPWD"
+# shellcheck source=scripts/lib/options.sh
+. "$root/scripts/lib/options.sh"
 
 # Kernels of NVIDIA's libraries, by parts of their mangled names. racecheck reports hazards in those of cuBLAS and cuBLASLt, which
 # synchronise in ways that it does not follow, and nobody here could mend them.
@@ -42,16 +44,8 @@ wrote for uninitialised.
 TEXT
 }
 
-note() { echo "sanitize: $*" >&2; }
-fail() {
-  local status=$1
-  shift
-  note "$*"
-  exit "$status"
-}
-
 targets=()
-tools=(memcheck racecheck synccheck initcheck)
+tool_list=memcheck,racecheck,synccheck,initcheck
 scale=0.02
 jobs=4
 limit_s=120
@@ -60,50 +54,27 @@ logs=sanitize_$(date -u +%Y%m%d_%H%M%S)
 aisp=$root/build/release/aisp
 sanitizer=compute-sanitizer
 
-parse_tools() {
-  local tool
-  IFS=, read -ra tools <<<"$1"
-  for tool in "${tools[@]}"; do
-    [[ $tool =~ ^(memcheck|racecheck|synccheck|initcheck)$ ]] ||
-      fail 2 "--tools: '$tool' is none of memcheck, racecheck, synccheck, initcheck"
-  done
-}
-
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    -t | --targets | --tools | --scale | -j | --jobs | --limit | --logs | --resume | --aisp | --sanitizer)
-      [[ $# -ge 2 && -n $2 ]] || fail 2 "$1 needs a value; see --help"
-      case $1 in
-        -t | --targets) targets+=(--targets "$2") ;;
-        --tools) parse_tools "$2" ;;
-        --scale) scale=$2 ;;
-        -j | --jobs) jobs=$2 ;;
-        --limit) limit_s=$2 ;;
-        --logs) logs=$2 ;;
-        --resume) logs=$2 resume=yes ;;
-        --aisp) aisp=$2 ;;
-        --sanitizer) sanitizer=$2 ;;
-      esac
-      shift
-      ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    *) fail 2 "unknown option '$1'; see --help" ;;
-  esac
-  shift
+declare -A option_table=([-t]=targets+ [--targets]=targets+ [--tools]=tool_list [--scale]=scale [-j]=jobs [--jobs]=jobs [--limit]=limit_s
+  [--logs]=logs [--resume]=resume [--aisp]=aisp [--sanitizer]=sanitizer)
+read_options "$@"
+IFS=, read -ra tools <<<"$tool_list"
+((${#tools[@]} > 0)) || usage_error "--tools needs a tool"
+for tool in "${tools[@]}"; do
+  [[ $tool =~ ^(memcheck|racecheck|synccheck|initcheck)$ ]] || usage_error "--tools knows memcheck, racecheck, synccheck and initcheck, not '$tool'"
 done
-[[ $jobs =~ ^[1-9][0-9]*$ ]] || fail 2 "--jobs $jobs: must be a whole number from 1"
-[[ $limit_s =~ ^[1-9][0-9]*$ ]] || fail 2 "--limit $limit_s: must be whole seconds from 1"
-[[ $scale =~ ^(0?\.[0-9]+|1(\.0*)?)$ ]] || fail 2 "--scale $scale: must be a number above 0, at most 1"
-[[ -z $resume || -d $logs ]] || fail 2 "--resume $logs: no such folder"
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || usage_error "--jobs is a whole number from 1, not '$jobs'"
+[[ $limit_s =~ ^[1-9][0-9]*$ ]] || usage_error "--limit is whole seconds from 1, not '$limit_s'"
+[[ $scale =~ ^(0?\.[0-9]+|1(\.0*)?)$ ]] || usage_error "--scale is a number above 0, at most 1, not '$scale'"
+[[ -z $resume || -d $resume ]] || usage_error "--resume is the folder of an earlier run's logs, and there is no '$resume'"
+logs=${resume:-$logs}
 [[ -x $aisp ]] || fail 4 "$aisp cannot be run; build it with ./setup.sh, or name it with --aisp"
 command -v "$sanitizer" >/dev/null ||
   fail 4 "$sanitizer not found; it comes with the CUDA toolkit (cuda-sanitizer-api), or name it with --sanitizer"
 
+selection=()
+for target in "${targets[@]}"; do selection+=(--targets "$target"); done
 # "ch07:transpose gpu" a line.
-listed=$("$aisp" run --list --json - "${targets[@]}") || exit $?
+listed=$("$aisp" run --list --json - "${selection[@]}") || exit $?
 list=$(python3 -c 'import json, sys
 for pair in json.load(sys.stdin):
     print(pair["target"], pair.get("device", "gpu"))' <<<"$listed")

@@ -43,26 +43,9 @@ TEXT
 only=$(IFS=,; echo "${parts[*]}")
 huge_pages=64
 idle_latency_us=
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    --check | --apply | --reset) mode=${1#--} ;;
-    --only | --huge-pages | --idle-latency)
-      [[ $# -ge 2 ]] || usage_error "$1 needs a value"
-      case $1 in
-        --only) only=$2 ;;
-        --huge-pages) huge_pages=$2 ;;
-        --idle-latency) idle_latency_us=$2 ;;
-      esac
-      shift
-      ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    *) usage_error "unknown option '$1'" ;;
-  esac
-  shift
-done
+declare -A option_table=([--check]=mode=check [--apply]=mode=apply [--reset]=mode=reset [--only]=only [--huge-pages]=huge_pages
+  [--idle-latency]=idle_latency_us)
+read_options "$@"
 [[ $huge_pages =~ ^[0-9]{1,9}$ ]] || usage_error "--huge-pages is a number of pages, not '$huge_pages'"
 [[ $idle_latency_us =~ ^[0-9]{0,9}$ ]] || usage_error "--idle-latency is a number of microseconds, not '$idle_latency_us'"
 for part in ${only//,/ }; do

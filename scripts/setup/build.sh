@@ -119,7 +119,7 @@ finish_tests() {
 
 check_shell_scripts() {
   local scripts=(setup.sh .ci/run scripts/check-format scripts/lint) script
-  while IFS= read -r script; do scripts+=("$script"); done < <(find scripts -name '*.sh' ! -path 'scripts/setup/*' ! -path 'scripts/tuning/*' | sort)
+  while IFS= read -r script; do scripts+=("$script"); done < <(find scripts -name '*.sh' ! -path 'scripts/setup/*' ! -path 'scripts/tuning/*' ! -path 'scripts/lib/*' | sort)
   shellcheck --external-sources --check-sourced "${scripts[@]}"
 }
 

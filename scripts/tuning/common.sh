@@ -3,23 +3,14 @@
 # What the tuning scripts share: check, apply and reset of settings, with a record of what was there before.
 # The record lies in /run, which a reboot empties, as it undoes the settings themselves.
 
+# shellcheck source=scripts/lib/options.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib/options.sh"
+
 system_root=${AISP_SYSTEM_ROOT:-}
-program=$(basename "$0")
 record=$system_root/run/aisp/${program%.sh}.before
 mode=check
 would_change=0
 failures=0
-
-fail() {
-  local status=$1
-  shift
-  echo "$program: $*" >&2
-  exit "$status"
-}
-
-usage_error() { fail 2 "$*; see $program --help"; }
-
-note() { echo "$program: $*" >&2; }
 
 # result STATUS NAME TEXT: one line of the answer.
 result() {

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options are read in the same way by all scripts, and what is wrong with them is told in the same way."""
+import shlex
+import unittest
+
+from machine import Machine
+
+# Script: an option with a value, a value that it refuses, words that it says then; an option without a value.
+SCRIPTS = {
+    "sanitize.sh": ("--jobs", "0", "'0'", None),
+    "nightly.sh": ("--run-id", "../night", "'../night'", "--strict"),
+    "gpu-setup.sh": ("--power-limit", "all", "'all'", "--check"),
+    "system-tuning.sh": ("--huge-pages", "many", "'many'", "--check"),
+    "reset-gpu.sh": ("--grace", "long", "'long'", "--dry-run"),
+    "numa-topology.sh": ("--gpu", "0", "needs a command", "--check"),
+}
+
+
+class Options(Machine):
+    def refuses(self, script, arguments, *words):
+        with self.subTest(script, arguments=arguments):
+            result = self.run_script(script, *arguments)
+            self.assert_refused(result, 2, *words, f"see {script} --help")
+            self.assertTrue(result.stderr.startswith(f"{script}: "), result.stderr)
+            self.assertEqual(result.stdout, "")
+
+    def test_missing_values(self):
+        for script, (option, *_) in SCRIPTS.items():
+            for arguments in ([option], [option, ""], [f"{option}="], [option, "--help"]):
+                self.refuses(script, arguments, f"{option} needs a value")
+
+    def test_values_come_as_the_next_word_or_after_an_equals_sign(self):
+        for script, (option, value, words, _) in SCRIPTS.items():
+            self.refuses(script, [option, value], words)
+            self.refuses(script, [f"{option}={value}"], words)
+
+    def test_unknown_options(self):
+        for script in SCRIPTS:
+            for option in ("--bogus", "--bogus=1", "-z", "-", "--=x"):
+                self.refuses(script, [option], f"unknown option '{option}'")
+
+    def test_words_that_no_option_takes(self):
+        for script in SCRIPTS:
+            if script != "numa-topology.sh":
+                self.refuses(script, ["word"], "unexpected argument 'word'")
+            if script not in ("numa-topology.sh", "nightly.sh"):
+                self.refuses(script, ["--", "word"], "unexpected argument 'word'")
+
+    def test_options_that_take_no_value(self):
+        for script, (*_, switch) in SCRIPTS.items():
+            if switch:
+                self.refuses(script, [f"{switch}=yes"], f"{switch} takes no value")
+
+    def test_help_is_an_answer_and_no_error(self):
+        for script, (option, *_) in SCRIPTS.items():
+            for flag in ("-h", "--help"):
+                with self.subTest(script, flag=flag):
+                    result = self.run_script(script, flag, "--bogus")
+                    self.assert_status(result, 0)
+                    self.assertEqual(result.stderr, "")
+                    self.assertTrue(result.stdout.startswith(f"usage: scripts/{script}"))
+                    self.assertIn(f"{option} ", result.stdout)
+
+    def commands(self, *arguments):
+        """What nightly.sh would run."""
+        result = self.run_script("nightly.sh", "--dry-run", *arguments)
+        self.assert_status(result, 0)
+        return [shlex.split(line) for line in result.stdout.splitlines()]
+
+    def test_repeated_values_are_kept_and_of_others_the_last_counts(self):
+        verify, run, _ = self.commands("--targets", "ch03", "--targets=ch10:*=*", "--threshold=3", "--threshold", "7")
+        for words in (verify, run):
+            self.assertEqual(words[2:6], ["--targets", "ch03", "--targets", "ch10:*=*"])
+        self.assertEqual(run[run.index("--threshold") + 1], "7")
+
+    def test_a_value_may_look_like_an_option_after_an_equals_sign(self):
+        verify, _, _ = self.commands("--artifacts-dir=--odd folder")
+        self.assertIn("--odd folder", verify)
+
+    def test_what_follows_two_dashes_is_passed_on_as_it_is(self):
+        _, run, _ = self.commands("--run-id", "x", "--", "--jobs", "1", "--", "two words", "")
+        self.assertEqual(run[-5:], ["--jobs", "1", "--", "two words", ""])
+
+
+if __name__ == "__main__":
+    unittest.main()
