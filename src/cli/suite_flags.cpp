@@ -34,7 +34,9 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
   const std::string name{setting.name};
   const std::string flag = "--" + name;
   if (setting.value.empty()) {
-    app.add_flag(flag, flags.switches[name], std::string{setting.help})->group("Settings");
+    // Counts below zero are --flag=false, which overrides a configuration file or a resumed run.
+    const auto given = [&flags, name](std::int64_t count) { flags.switches[name] = count > 0; };
+    app.add_flag_function(flag, given, std::string{setting.help})->group("Settings");
     return;
   }
   app.add_option(flag, flags.values[name], std::string{setting.help} + standard_value(setting))
@@ -74,8 +76,7 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
     const std::vector<std::string>& values = found->second;
     suite::apply(configuration, setting.name, setting.repeats ? values : std::vector{values.back()}, "flag");
   }
-  for (const auto& [name, on] : flags.switches)
-    if (on) suite::apply(configuration, name, {}, "flag");
+  for (const auto& [name, on] : flags.switches) suite::apply(configuration, name, {on ? "true" : "false"}, "flag");
   if (flags.no_profile) suite::apply(configuration, "profile", {"none"}, "flag");
   return configuration;
 }
