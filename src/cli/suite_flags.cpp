@@ -34,9 +34,8 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
   const std::string name{setting.name};
   const std::string flag = "--" + name;
   if (setting.value.empty()) {
-    // Counts below zero are --flag=false, which overrides a configuration file or a resumed run.
-    const auto given = [&flags, name](std::int64_t count) { flags.switches[name] = count > 0; };
-    app.add_flag_function(flag, given, std::string{setting.help})->group("Settings");
+    // As text, so that --flag=false overrides a configuration file or a resumed run, and what is neither is told as for others.
+    app.add_flag(flag, flags.switches[name], std::string{setting.help})->group("Settings");
     return;
   }
   app.add_option(flag, flags.values[name], std::string{setting.help} + standard_value(setting))
@@ -76,7 +75,8 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
     const std::vector<std::string>& values = found->second;
     suite::apply(configuration, setting.name, setting.repeats ? values : std::vector{values.back()}, "flag");
   }
-  for (const auto& [name, on] : flags.switches) suite::apply(configuration, name, {on ? "true" : "false"}, "flag");
+  for (const auto& [name, text] : flags.switches)
+    if (!text.empty()) suite::apply(configuration, name, {text}, "flag");
   if (flags.no_profile) suite::apply(configuration, "profile", {"none"}, "flag");
   return configuration;
 }

@@ -154,7 +154,11 @@ class Sweep(EndToEnd):
         (self.work / "aisp.toml").write_text("sweep = true\n")
         plan = self.run_pairs(SIZED, flags=("--sweep=false", "--dry-run"))
         self.assertEqual(len(plan.out.splitlines()), 1)
-        self.assertEqual(len(self.run_pairs(SIZED, flags=("--sweep=true", "--dry-run")).out.splitlines()), 3)
+        for on in ((), ("--sweep",), ("--sweep=true",), ("--sweep=false", "--sweep")):
+            self.assertEqual(len(self.run_pairs(SIZED, flags=(*on, "--dry-run")).out.splitlines()), 3, on)
+        finished = self.run_pairs(SIZED, flags=("--sweep=maybe", "--dry-run"))
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "--sweep 'maybe' must be true or false")
 
     def test_what_is_not_recorded_is_told_by_case(self):
         finished = self.run_pairs(SIZED, flags=("--sweep", "--update-expectations", "--expectations-dir", "expected"))
