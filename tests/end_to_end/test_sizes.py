@@ -130,6 +130,11 @@ class Sweep(EndToEnd):
         self.assertIn("| tall | backwards=0, columns=64, rows=4096 | slow (baseline) |", table)
         self.assertIn(f"Sweep of {SIZED}", finished.out)
 
+    def test_quiet_is_the_summary_only(self):
+        finished = self.run_pairs(SIZED, flags=("--sweep", "-q"))
+        self.assertNotIn("Sweep of", finished.out)
+        self.assertIn("3 passed", finished.out)
+
     def test_other_sizes_go_with_it_and_those_of_the_cases_do_not(self):
         finished = self.run_pairs(SIZED, flags=("--sweep", "--size", "backwards=1"))
         self.assertEqual([pair["sizes"]["backwards"] for pair in finished.lines()], [1, 1, 1])
