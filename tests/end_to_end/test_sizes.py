@@ -2,6 +2,8 @@
 """--size sets what a pair declares, --sweep measures its cases."""
 import csv
 import json
+import os
+import resource
 import unittest
 
 from harness import AISP, EndToEnd, results_log, variant
@@ -67,6 +69,14 @@ class Size(EndToEnd):
         document = json.loads(self.call("compare", "artifacts/a", "artifacts/b", "--json", "-").out)
         self.assertEqual(document["metrics"], [])
         self.assertEqual([each["target"] for each in document["sizes_changed"]], [SIZED])
+
+    @unittest.skipIf("AISP_SANITIZED" in os.environ, "the address sanitizer cannot live with RLIMIT_AS")
+    def test_sizes_beyond_the_memory_are_what_to_change(self):
+        limit = 2 << 30
+        finished = self.run_pairs(SIZED, flags=("--size", "rows=65536,columns=4096"),
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.assert_code(finished, 1)
+        self.assertIn("choose a smaller --scale or --size", finished.out)
 
     def test_resume_measures_again_with_other_sizes_only(self):
         self.run_pairs(SIZED, flags=("--size", "rows=64", "--run-id", "once"))
