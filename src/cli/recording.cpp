@@ -14,11 +14,11 @@ namespace aisp::cli {
 void record_expectations(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder) {
   const evidence::Recording recording = evidence::record(folder, suite, manifest);
   std::size_t skipped = 0;
-  for (const auto& [target, why] : recording.left_out) {
-    const auto of_target = [&name = target](const evidence::PairResult& pair) { return pair.target == name; };
-    const auto pair = std::find_if(suite.pairs.begin(), suite.pairs.end(), of_target);
+  for (const auto& [label, why] : recording.left_out) {
+    const auto of_label = [&name = label](const evidence::PairResult& pair) { return label_in_run(pair) == name; };
+    const auto pair = std::find_if(suite.pairs.begin(), suite.pairs.end(), of_label);
     if (pair != suite.pairs.end() && pair->status == evidence::Status::skipped) ++skipped;
-    else note(fmt::format("aisp: {} is not recorded: {}", target, why));
+    else note(fmt::format("aisp: {} is not recorded: {}", label, why));
   }
   note(fmt::format("aisp: recorded {} in {}{}", base::plural(recording.recorded.size(), "expectation"), folder,
                    skipped == 0 ? "" : fmt::format(" ({} skipped)", skipped)));

@@ -28,7 +28,7 @@ void print_counters(const evidence::SuiteResult& suite, const suite::Configurati
   if (configuration.profile != run::ProfileLevel::full) return;
   for (const evidence::PairResult& pair : suite.pairs)
     if (const auto rows = report::counters_table(pair); !rows.empty())
-      print(fmt::format("Hardware counters of {}\n{}\n", pair.target, columns(rows)));
+      print(fmt::format("Hardware counters of {}\n{}\n", label_in_run(pair), columns(rows)));
 }
 
 }  // namespace
@@ -47,8 +47,9 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!json_only) {
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
     print_counters(finished.suite, task.configuration);
+    const bool with_sweeps = !flags.quiet && !task.configuration.verify_only;
     for (const report::SweepTable& sweep : report::sweep_tables(finished.suite.pairs))
-      if (!task.configuration.verify_only) print(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
+      if (with_sweeps) print(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
     print(report::summary(finished.suite, paint));
     if (finished.storage_trouble.empty()) print(fmt::format("Reports: {}\n", where));
   }

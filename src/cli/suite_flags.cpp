@@ -34,6 +34,7 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
   const std::string name{setting.name};
   const std::string flag = "--" + name;
   if (setting.value.empty()) {
+    // As text, so that --flag=false overrides a configuration file or a resumed run, and what is neither is told as for others.
     app.add_flag(flag, flags.switches[name], std::string{setting.help})->group("Settings");
     return;
   }
@@ -74,8 +75,8 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
     const std::vector<std::string>& values = found->second;
     suite::apply(configuration, setting.name, setting.repeats ? values : std::vector{values.back()}, "flag");
   }
-  for (const auto& [name, on] : flags.switches)
-    if (on) suite::apply(configuration, name, {}, "flag");
+  for (const auto& [name, text] : flags.switches)
+    if (!text.empty()) suite::apply(configuration, name, {text}, "flag");
   if (flags.no_profile) suite::apply(configuration, "profile", {"none"}, "flag");
   return configuration;
 }

@@ -17,7 +17,7 @@ namespace aisp::cli {
 struct SuiteFlags {
   std::vector<std::string> targets;
   std::map<std::string, std::vector<std::string>> values;  // setting -> what its flag was given
-  std::map<std::string, bool> switches;
+  std::map<std::string, std::string> switches;             // likewise: "true" without a value, empty when it was not given
   bool no_profile = false;
   std::string config_file;
   std::string json;  // file, or "-" for the standard output; empty: none

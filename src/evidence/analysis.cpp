@@ -78,8 +78,9 @@ class Analyst {
   void add_group(const std::string& hardware, const std::vector<Measurement>& measurements) {
     for (const Measurement& m : measurements)
       if (went_wrong(*m.pair)) {
+        const std::string which = m.pair->sweep_case.empty() ? "" : "case " + m.pair->sweep_case + ": ";
         const std::string reason = m.pair->reason.empty() ? std::string{to_string(m.pair->status)} : m.pair->reason;
-        analysis_.rows.push_back(row_of(hardware, m, Finding::failed, reason));
+        analysis_.rows.push_back(row_of(hardware, m, Finding::failed, which + reason));
         return;
       }
     std::vector<Measurement> comparable;

@@ -104,7 +104,7 @@ void add_outputs(const PairResult& pair, const VariantResult& before, const Vari
     const auto later = after.output_digests.find(output);
     if (later == after.output_digests.end()) continue;
     if (later->second == digest) ++comparison.equal_outputs;
-    else comparison.outputs.push_back({pair.target, after.name, output, is_repeatable(before) && is_repeatable(after)});
+    else comparison.outputs.push_back({label_in_run(pair), after.name, output, is_repeatable(before) && is_repeatable(after)});
   }
 }
 
@@ -115,11 +115,15 @@ const VariantResult* passed_variant(const PairResult& pair, const std::string& n
 }
 
 void compare_pairs(const PairResult& before, const PairResult& after, double threshold, Comparison& comparison) {
-  if (before.source_digest != after.source_digest) comparison.source_changed.push_back(before.target);
-  if (before.status != after.status) comparison.statuses.push_back({before.target, before.status, after.status, after.reason});
+  if (before.source_digest != after.source_digest) comparison.source_changed.push_back(label_in_run(before));
+  if (before.status != after.status)
+    comparison.statuses.push_back({label_in_run(before), before.status, after.status, after.reason});
   if (before.status != Status::passed || after.status != Status::passed) return;
-  if (before.sizes != after.sizes && !before.sizes.empty() && !after.sizes.empty()) {
-    comparison.sizes.push_back({label_in_run(before), sizes_text(before), sizes_text(after)});
+  // A pair that declared no sizes yet ran at its full ones, which are not known here: what was set is something else.
+  const bool both_known = !before.sizes.empty() && !after.sizes.empty();
+  if (before.sizes != after.sizes && (both_known || before.sizes_set || after.sizes_set)) {
+    const auto text = [](const PairResult& pair) { return pair.sizes.empty() ? "not known" : sizes_text(pair); };
+    comparison.sizes.push_back({label_in_run(before), text(before), text(after)});
     return;
   }
   const std::string clocks = clock_detail(before, after);

@@ -200,7 +200,7 @@ Recording record(const fs::path& folder, const SuiteResult& suite, const Manifes
   std::map<fs::path, Expectations> files;
   for (const PairResult& pair : suite.pairs) {
     if (const auto why = not_recordable(pair)) {
-      recording.left_out.emplace_back(pair.target, *why);
+      recording.left_out.emplace_back(label_in_run(pair), *why);
       continue;
     }
     const std::string hardware = hardware_key(pair, manifest);

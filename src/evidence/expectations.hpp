@@ -80,7 +80,7 @@ std::vector<Expectations> as_expectations(const std::vector<PairResult>& pairs, 
 struct Recording {
   std::vector<std::filesystem::path> files;                   // written
   std::vector<std::string> recorded;                          // targets
-  std::vector<std::pair<std::string, std::string>> left_out;  // target, why
+  std::vector<std::pair<std::string, std::string>> left_out;  // label_in_run(), why
 };
 // Puts a run's results into the files below `folder`; whatever they hold of other pairs stays.
 Recording record(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);

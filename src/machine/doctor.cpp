@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "machine/doctor_parts.hpp"
@@ -77,7 +78,7 @@ void examine_toolkit(const Surroundings& surroundings, Findings& findings) {
 }
 
 // The families 12 are asked for only where others are known: an old assembler refuses everything.
-void examine_assembler(const Surroundings& surroundings, Findings& findings) {
+void examine_assembler(const Surroundings& surroundings, Findings& findings) try {
   const auto& assembles = surroundings.assembles_tcgen05;
   if (!assembles) return;
   std::vector<std::string> accepted, refused, without;
@@ -91,6 +92,9 @@ void examine_assembler(const Surroundings& surroundings, Findings& findings) {
     parts.push_back("refused for " + base::join(without, ", ") + ", which have neither tcgen05 nor tensor memory");
   findings.push_back({"toolkit tcgen05", Level::info, base::join(parts, "; "),
                       refused.empty() ? "" : "./setup.sh installs CUDA 13.0, which knows these targets"});
+} catch (const base::Error& error) {
+  findings.push_back({"toolkit tcgen05", Level::warning, error.what(),
+                      "aisp cannot be built with this toolkit: install it anew, or name another in CUDA_HOME"});
 }
 
 void examine_gpu_list(const Machine& machine, const Surroundings& surroundings, Findings& findings) {

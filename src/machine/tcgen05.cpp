@@ -53,13 +53,14 @@ std::string product_on(const Gpu& gpu) try {
 
 }  // namespace
 
-bool assembles_tcgen05(const fs::path& ptxas, std::string_view target) {
+bool assembles_tcgen05(const fs::path& ptxas, std::string_view target, double limit_s) {
   const base::ScratchDirectory folder;
   const fs::path program = folder.path() / "probe.ptx";
   base::write_atomically(program, program_for(target));
   base::Child child{{.argv = {ptxas.string(), "--gpu-name", std::string{target}, program.string(), "-o", "/dev/null"}}};
-  const std::optional<base::ExitState> state = child.wait(20);
-  return state && state->good();
+  const std::optional<base::ExitState> state = child.wait(limit_s);
+  if (!state) throw base::Error{base::Exit::unfit, ptxas.string() + " did not end within " + base::significant(limit_s) + " s"};
+  return state->good();
 }
 
 std::optional<fs::path> find_assembler(const std::vector<fs::path>& homes) {

@@ -17,8 +17,9 @@ namespace aisp::machine {
 inline constexpr std::string_view tcgen05_targets[] = {"sm_100a", "sm_103a", "sm_110a"};
 inline constexpr std::string_view blackwell_targets_without[] = {"sm_120a", "sm_121a"};
 
-// Has `ptxas` assemble a program of a few instructions, one of which allocates tensor memory, for `target`.
-bool assembles_tcgen05(const std::filesystem::path& ptxas, std::string_view target);
+// Has `ptxas` assemble a program of a few instructions, one of which allocates tensor memory, for `target`. Throws
+// base::Error when it cannot be started or does not end.
+bool assembles_tcgen05(const std::filesystem::path& ptxas, std::string_view target, double limit_s = 20);
 
 // The assembler of the first toolkit of `homes`; nothing when none has one.
 std::optional<std::filesystem::path> find_assembler(const std::vector<std::filesystem::path>& homes);

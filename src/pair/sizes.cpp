@@ -76,8 +76,9 @@ SizeMap sizes_in_effect(const Pair& pair, const SizeMap& set, double scale) {
   SizeMap sizes;
   for (const Size& size : pair.sizes) {
     const auto given = set.find(std::string{size.name});
+    const bool shrinks = size.scales && size.full > 0;
     sizes[std::string{size.name}] = given != set.end() ? given->second
-                                    : size.scales      ? scaled(size.full, size.multiple, scale)
+                                    : shrinks          ? scaled(size.full, size.multiple, scale)
                                                        : size.full;
   }
   return sizes;

@@ -34,6 +34,7 @@ base::Style style_of(Finding finding) {
     case Finding::regressed: return base::Style::red;
     case Finding::slower:
     case Finding::drifted:
+    case Finding::rebased:
     case Finding::stale: return base::Style::yellow;
     case Finding::improved:
     case Finding::ok: return base::Style::green;

@@ -98,7 +98,7 @@ Row cost_cells(const evidence::PairResult& pair) {
   // Of both parts one variant may be the nearest, or two.
   std::string variant = check.bytes ? check.bytes->variant : check.flops ? check.flops->variant : "-";
   if (check.bytes && check.flops && check.flops->variant != variant) variant += ", " + check.flops->variant;
-  return {pair.target,
+  return {label_in_run(pair),
           variant,
           check.bytes ? base::human_bytes(check.bytes->declared) : "-",
           check.bytes ? base::human_bytes(check.bytes->measured) : "-",

@@ -2,6 +2,7 @@
 #include "run/blank.hpp"
 
 #include "base/clock.hpp"
+#include "pair/sizes.hpp"
 
 namespace aisp::run {
 
@@ -35,7 +36,7 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.timing_mode = to_string(request.mode);
   result.judged_by = entry.pair->judged_by.empty() ? "time" : std::string{entry.pair->judged_by};
   result.scale = request.scale;
-  result.sizes = request.sizes;
+  result.sizes = pair::sizes_in_effect(*entry.pair, request.sizes, request.scale);
   result.sizes_set = !request.sizes.empty();
   result.sweep_case = request.sweep_case;
   result.seed = request.seed;

@@ -67,6 +67,8 @@ std::string obstacle(const pair::Session& session, const Ground& ground) {
 void PairRun::measure_energy() {
   if (!request_.energy) return;
   if (std::string why = obstacle(*session_, *ground_); !why.empty()) return void(result_.lost.push_back(std::move(why)));
+  // The times are known: whatever happens to the joules must not lose them.
+  send_partial();
   stages_.begin("energy", request_.limits.energy);
   std::vector<const Timed*> metered;
   std::vector<double> run_s;

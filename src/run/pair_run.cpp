@@ -58,13 +58,13 @@ evidence::PairResult PairRun::run() {
     result_.reason = reason.what();
   } catch (const CudaError& error) {
     problem({}, "cuda", error.what(),
-            error.status() == cudaErrorMemoryAllocation ? "close other users of the GPU or choose a smaller --scale"
+            error.status() == cudaErrorMemoryAllocation ? "close other users of the GPU or choose a smaller --scale or --size"
                                                         : "run the pair under compute-sanitizer");
     // The context is poisoned: nothing on the GPU can be freed or trusted any more. The process ends next.
     [[maybe_unused]] const auto* leaked_session = session_.release();
     [[maybe_unused]] const auto* leaked_stopwatch = stopwatch_.release();
   } catch (const std::bad_alloc&) {
-    problem({}, "memory", "the machine's memory is exhausted", "close other programs or choose a smaller --scale");
+    problem({}, "memory", "the machine's memory is exhausted", "close other programs or choose a smaller --scale or --size");
   } catch (const std::exception& error) {
     problem({}, "exception", error.what());
   } catch (...) {

@@ -47,7 +47,9 @@ void add_environment(evidence::PairResult& result, const machine::Machine& machi
 }
 
 void add_stolen_time(evidence::PairResult& result, const std::string& clause) {
-  if (!clause.empty()) add_once(result.warnings, clause + ": what the host does, launches and copies too, took longer");
+  const bool timed =
+      std::any_of(result.variants.begin(), result.variants.end(), [](const auto& v) { return v.timing.has_value(); });
+  if (timed && !clause.empty()) add_once(result.warnings, clause + ": what the host does, launches and copies too, took longer");
 }
 
 }  // namespace aisp::suite

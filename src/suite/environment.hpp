@@ -14,7 +14,8 @@ std::vector<std::string> environment_warnings(const machine::Machine& machine, c
 // Adds to a result what this environment could not give, and who else was on its GPUs when the run began.
 void add_environment(evidence::PairResult& result, const machine::Machine& machine, const std::vector<int>& gpus);
 
-// `clause`: what machine::stolen_time said of the time in which the pair ran; may be empty.
+// `clause`: what machine::stolen_time said of the time in which the pair ran; may be empty. A result without times has none that
+// took longer.
 void add_stolen_time(evidence::PairResult& result, const std::string& clause);
 
 }  // namespace aisp::suite

@@ -15,6 +15,7 @@
 #include "evidence/cost_check.hpp"
 #include "machine/gpu_lock.hpp"
 #include "machine/host.hpp"
+#include "pair/sizes.hpp"
 #include "profile/ranges.hpp"
 #include "run/blank.hpp"
 #include "run/child.hpp"
@@ -50,13 +51,9 @@ std::size_t job_count(const Configuration& configuration, std::size_t gpus) {
   return configuration.in_process ? 1 : std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(gpus, 1));
 }
 
-// An earlier result is of what is asked for now.
-bool has_sizes(const PairResult& result, const run::Request& request) {
-  return result.sizes_set == !request.sizes.empty() &&
-         std::all_of(request.sizes.begin(), request.sizes.end(), [&](const auto& size) {
-           const auto found = result.sizes.find(size.first);
-           return found != result.sizes.end() && found->second == size.second;
-         });
+// An earlier result is of the sizes that are asked for now, set or not.
+bool has_sizes(const PairResult& result, const Pair& pair, const run::Request& request) {
+  return result.sizes_set == !request.sizes.empty() && result.sizes == pair::sizes_in_effect(pair, request.sizes, result.scale);
 }
 
 class Suite {
@@ -99,7 +96,7 @@ class Suite {
       const auto found = earlier.find(placement.label());
       // What was skipped is asked again: the library may be there now.
       if (found == earlier.end() || !found->second.complete || found->second.status == Status::skipped) continue;
-      if (!has_sizes(found->second, run_request(placement))) continue;
+      if (!has_sizes(found->second, *placement.entry->pair, run_request(placement))) continue;
       records_.restore(found->second);
       keep(placement.index, std::move(found->second));
     }

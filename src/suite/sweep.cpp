@@ -14,11 +14,18 @@ namespace {
 using base::Error;
 using base::Exit;
 
+// "--size m=4096", or where else they were set.
+std::string who_said(const Configuration& configuration, const pair::SizeMap& sizes) {
+  const auto origin = configuration.origins.find("size");
+  const bool elsewhere = origin != configuration.origins.end() && origin->second != "flag";
+  return fmt::format("{} {}", elsewhere ? origin->second + ": size" : "--size", pair::sizes_text(sizes));
+}
+
 void check_case(const pair::Entry& entry, const Case& each, const Configuration& configuration) {
   for (const auto& [name, value] : pair::parse_sizes(each.sizes))
-    if (configuration.sizes.contains(name))
-      throw Error{Exit::usage, fmt::format("--size {}={} together with --sweep: the case {} of {} sets {} to {}; leave one out",
-                                           name, configuration.sizes.at(name), each.name, entry.target(), name, value)};
+    if (const auto set = configuration.sizes.find(name); set != configuration.sizes.end())
+      throw Error{Exit::usage, fmt::format("{} together with --sweep: the case {} of {} sets {} to {}; leave one out",
+                                           who_said(configuration, {*set}), each.name, entry.target(), name, value)};
 }
 
 }  // namespace
@@ -27,7 +34,7 @@ void check_sizes(const std::vector<const pair::Entry*>& selected, const Configur
   for (const pair::Entry* entry : selected) {
     if (const auto wrong = pair::wrong_size(*entry->pair, configuration.sizes))
       throw Error{Exit::usage,
-                  fmt::format("--size {} of {}: {}", pair::sizes_text(configuration.sizes), entry->target(), *wrong)};
+                  fmt::format("{} of {}: {}", who_said(configuration, configuration.sizes), entry->target(), *wrong)};
     if (configuration.sweep)
       for (const Case& each : entry->pair->sweep) check_case(*entry, each, configuration);
   }

@@ -255,7 +255,7 @@ void guarded(Outcome& outcome, const std::string& check, const std::function<voi
   } catch (const Unsupported& reason) {
     outcome.unsupported = reason.what();
   } catch (const std::bad_alloc&) {
-    fail("out of memory", "close other programs or choose a smaller --scale");
+    fail("out of memory", "close other programs or choose a smaller --scale or --size");
   } catch (const std::exception& error) {
     fail(error.what(), {});
   }

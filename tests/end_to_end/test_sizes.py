@@ -2,9 +2,11 @@
 """--size sets what a pair declares, --sweep measures its cases."""
 import csv
 import json
+import os
+import resource
 import unittest
 
-from harness import EndToEnd, results_log, variant
+from harness import AISP, EndToEnd, results_log, variant
 
 SIZED = "ch89:sized"
 
@@ -68,12 +70,49 @@ class Size(EndToEnd):
         self.assertEqual(document["metrics"], [])
         self.assertEqual([each["target"] for each in document["sizes_changed"]], [SIZED])
 
+    @unittest.skipIf("AISP_SANITIZED" in os.environ, "the address sanitizer cannot live with RLIMIT_AS")
+    def test_sizes_beyond_the_memory_are_what_to_change(self):
+        limit = 2 << 30
+        finished = self.run_pairs(SIZED, flags=("--size", "rows=65536,columns=4096"),
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.assert_code(finished, 1)
+        self.assertIn("choose a smaller --scale or --size", finished.out)
+
     def test_resume_measures_again_with_other_sizes_only(self):
         self.run_pairs(SIZED, flags=("--size", "rows=64", "--run-id", "once"))
         self.assert_code(self.call("run", "--resume", "once"), 0)
         self.assertEqual(len(results_log(self.artifacts / "once")), 1, "its own sizes: done already")
         self.assert_code(self.call("run", "--resume", "once", "--size", "rows=128"), 0)
         self.assertEqual([pair["sizes"]["rows"] for pair in results_log(self.artifacts / "once")], [64, 128])
+
+    def test_resume_asks_for_the_sizes_that_are_no_longer_set_too(self):
+        self.run_pairs(SIZED, flags=("--size", "rows=64,columns=2", "--run-id", "once"))
+        self.assert_code(self.call("run", "--resume", "once", "--size", "rows=64"), 0)
+        self.assertEqual([pair["sizes"]["columns"] for pair in results_log(self.artifacts / "once")], [2, 256])
+
+    def test_what_a_file_or_a_resumed_run_set_is_named_as_theirs(self):
+        (self.work / "aisp.toml").write_text('size = "rows=100"\n')
+        finished = self.run_pairs(SIZED)
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "aisp.toml", "rows 100")
+        self.assertNotIn("--size", finished.err)
+        (self.work / "aisp.toml").unlink()
+        self.run_pairs(SIZED, flags=("--size", "rows=64", "--run-id", "once"))
+        finished = self.call("run", "--resume", "once", "--sweep")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "resumed run: size rows=64 together with --sweep")
+
+    def test_compare_does_not_take_set_sizes_for_those_of_a_pair_that_declared_none(self):
+        for name, flags in (("a", ()), ("b", ("--size", "rows=64"))):
+            self.run_pairs(SIZED, flags=(*flags, "--run-id", name))
+        file = self.artifacts / "a/results.jsonl"
+        header, line = file.read_text().splitlines()
+        earlier = json.loads(line)
+        earlier["sizes"] = {}
+        file.write_text(f"{header}\n{json.dumps(earlier)}\n")
+        document = json.loads(self.call("compare", "artifacts/a", "artifacts/b", "--json", "-").out)
+        self.assertEqual(document["metrics"], [])
+        self.assertEqual(document["sizes_changed"][0]["before"], "not known")
 
     def test_explain_and_list_targets_show_them(self):
         text = self.call("explain", SIZED).out
@@ -101,6 +140,11 @@ class Sweep(EndToEnd):
         self.assertIn("| tall | backwards=0, columns=64, rows=4096 | slow (baseline) |", table)
         self.assertIn(f"Sweep of {SIZED}", finished.out)
 
+    def test_quiet_is_the_summary_only(self):
+        finished = self.run_pairs(SIZED, flags=("--sweep", "-q"))
+        self.assertNotIn("Sweep of", finished.out)
+        self.assertIn("3 passed", finished.out)
+
     def test_other_sizes_go_with_it_and_those_of_the_cases_do_not(self):
         finished = self.run_pairs(SIZED, flags=("--sweep", "--size", "backwards=1"))
         self.assertEqual([pair["sizes"]["backwards"] for pair in finished.lines()], [1, 1, 1])
@@ -120,6 +164,41 @@ class Sweep(EndToEnd):
         file.write_text("".join(lines[:2] + lines[3:]))
         self.assert_code(self.call("run", "--resume", "swept"), 0)
         self.assertEqual([pair["case"] for pair in results_log(self.artifacts / "swept")], ["small", "full", "tall"])
+
+    def test_a_switch_can_be_turned_off(self):
+        (self.work / "aisp.toml").write_text("sweep = true\n")
+        plan = self.run_pairs(SIZED, flags=("--sweep=false", "--dry-run"))
+        self.assertEqual(len(plan.out.splitlines()), 1)
+        for on in ((), ("--sweep",), ("--sweep=true",), ("--sweep=false", "--sweep")):
+            self.assertEqual(len(self.run_pairs(SIZED, flags=(*on, "--dry-run")).out.splitlines()), 3, on)
+        finished = self.run_pairs(SIZED, flags=("--sweep=maybe", "--dry-run"))
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "--sweep 'maybe' must be true or false")
+
+    def test_what_is_not_recorded_is_told_by_case(self):
+        finished = self.run_pairs(SIZED, flags=("--sweep", "--update-expectations", "--expectations-dir", "expected"))
+        for case in ("small", "tall", "full"):
+            self.assertIn(f"{SIZED} {case} is not recorded: it ran with sizes set", finished.err)
+
+    def test_an_interrupted_sweep_names_the_sizes_of_what_did_not_start(self):
+        finished = self.run_pairs(SIZED, flags=("--sweep", "--suite-timeout", "0.000001s"))
+        document = json.loads((finished.folder / "benchmark_test_results.json").read_text())
+        self.assertEqual([pair["status"] for pair in document["pairs"]], ["skipped"] * 3)
+        self.assertEqual({tuple(pair["sizes"]) for pair in document["pairs"]}, {("backwards", "columns", "rows")})
+
+    def test_the_cases_of_every_pair_are_sizes_that_it_takes(self):
+        targets = json.loads(self.call("list-targets", "--json", program=AISP).out)
+        self.assertTrue(any(target["sweep"] for target in targets))
+        for target in targets:
+            declared = {size["name"]: size for size in target["sizes"]}
+            self.assertEqual(len({case["name"] for case in target["sweep"]}), len(target["sweep"]), target["target"])
+            self.assertEqual(len(declared), len(target["sizes"]), target["target"])
+            for case in target["sweep"]:
+                for name, value in (part.split("=") for part in case["sizes"].split(",")):
+                    with self.subTest(target=target["target"], case=case["name"]):
+                        size = declared[name]
+                        self.assertEqual(int(value) % size["multiple"], 0)
+                        self.assertTrue(size["least"] <= int(value) <= size["most"])
 
     def test_dry_run_and_html_and_roofline(self):
         plan = self.run_pairs(SIZED, flags=("--sweep", "--dry-run")).out
@@ -144,6 +223,20 @@ class Sweep(EndToEnd):
         finished = self.call("verify", "-t", SIZED, "--sweep")
         self.assert_code(finished, 0)
         self.assertIn("3 passed", finished.out)
+        deep = self.call("verify", "-t", SIZED, "--sweep", "--deep").out
+        for case in ("small", "tall", "full"):
+            self.assertRegex(deep, f"(?m)^{SIZED} {case} .*not compared: runs on the host")
+
+    def test_analyze_names_the_case_that_failed(self):
+        self.run_pairs(SIZED, flags=("--update-expectations", "--expectations-dir", "expected", "--run-id", "whole"))
+        self.run_pairs(SIZED, flags=("--sweep", "--run-id", "swept"))
+        file = self.artifacts / "swept/results.jsonl"
+        header, *pairs = [json.loads(line) for line in file.read_text().splitlines()]
+        pairs[1].update(status="failed", reason="wrong result")
+        file.write_text("".join(json.dumps(line) + "\n" for line in (header, *pairs)))
+        finished = self.call("analyze", "swept", "--expectations-dir", "expected")
+        self.assert_code(finished, 1)
+        self.assertIn("case tall: wrong result", finished.out)
 
 
 if __name__ == "__main__":

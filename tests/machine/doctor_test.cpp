@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <aisp/library.hpp>
 
+#include "base/error.hpp"
 #include "machine/fake_root.hpp"
 
 namespace aisp::machine {
@@ -194,6 +195,19 @@ TEST_F(Doctor, AsksTheAssembler) {
   assembles_ = [](std::string_view) { return false; };
   EXPECT_EQ(finding("toolkit tcgen05").what, "refused for sm_100a, sm_103a, sm_110a");
   EXPECT_THAT(finding("toolkit tcgen05").advice, HasSubstr("CUDA 13.0"));
+}
+
+TEST_F(Doctor, IsNotStoppedByAnAssemblerThatCannotBeStarted) {
+  int calls = 0;
+  assembles_ = [&calls](std::string_view) -> bool {
+    ++calls;
+    throw base::Error{base::Exit::unfit, "cannot start /cuda/bin/ptxas: Permission denied"};
+  };
+  EXPECT_EQ(finding("toolkit tcgen05").level, Level::warning);
+  EXPECT_EQ(finding("toolkit tcgen05").what, "cannot start /cuda/bin/ptxas: Permission denied");
+  calls = 0;
+  findings();
+  EXPECT_EQ(calls, 1) << "each that hangs takes its time";
 }
 
 TEST_F(Doctor, MissesPeerAccess) {

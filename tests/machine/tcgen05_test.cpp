@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.hpp"
 #include "machine/architectures.hpp"
 #include "machine/doctor.hpp"
 #include "machine/fake_root.hpp"
@@ -54,6 +55,12 @@ TEST(Tcgen05, TheAssemblerIsAskedForTheTarget) {
   EXPECT_EQ(find_assembler({root.path() / "none"}), std::nullopt);
   EXPECT_TRUE(assembles_tcgen05(ptxas, "sm_103a"));
   EXPECT_FALSE(assembles_tcgen05(ptxas, "sm_121a"));
+}
+
+TEST(Tcgen05, AnAssemblerThatCannotAnswerIsNoRefusal) {
+  FakeRoot root;
+  EXPECT_THROW(assembles_tcgen05(root.path() / "absent", "sm_103a"), base::Error);
+  EXPECT_THROW(assembles_tcgen05(script(root, "bin/hangs", "sleep 60\n"), "sm_103a", 0.2), base::Error);
 }
 
 TEST(Tcgen05, TheToolkitKnowsItForTheFirstFamiliesOnly) {

@@ -18,6 +18,7 @@ constexpr Pair sized{.teaches = "sizes",
                      .optimized = variants({{.name = "fast"}}),
                      .sizes = sizes({{.name = "m", .full = 8192, .multiple = 256},
                                      {.name = "batch", .full = 2, .most = 64, .scales = false},
+                                     {.name = "rest", .full = 0, .multiple = 8},
                                      option("causal")})};
 constexpr Pair plain{
     .teaches = "no sizes", .make = nullptr, .baseline = {.name = "slow"}, .optimized = variants({{.name = "fast"}})};
@@ -34,7 +35,7 @@ TEST(Sizes, AreNamesAndNumbers) {
 
 TEST(Sizes, AreCheckedAgainstWhatThePairDeclares) {
   EXPECT_EQ(complaint({{"m", 4096}, {"batch", 64}, {"causal", 1}}), "");
-  EXPECT_THAT(complaint({{"n", 4096}}), HasSubstr("there is no size 'n'; its sizes are m, batch, causal"));
+  EXPECT_THAT(complaint({{"n", 4096}}), HasSubstr("there is no size 'n'; its sizes are m, batch, rest, causal"));
   EXPECT_THAT(complaint({{"m", 4096}}, plain), HasSubstr("declares no sizes"));
   EXPECT_THAT(complaint({{"m", 300}}), HasSubstr("m 300 is not a multiple of 256; 256 is the nearest"));
   EXPECT_THAT(complaint({{"m", 65535}}), HasSubstr("65536 is the nearest"));
@@ -44,10 +45,10 @@ TEST(Sizes, AreCheckedAgainstWhatThePairDeclares) {
 }
 
 TEST(Sizes, WithoutASettingTheFullSizeTimesTheScale) {
-  EXPECT_EQ(sizes_in_effect(sized, {}, 1), (SizeMap{{"m", 8192}, {"batch", 2}, {"causal", 0}}));
-  EXPECT_EQ(sizes_in_effect(sized, {}, 0.1), (SizeMap{{"m", 768}, {"batch", 2}, {"causal", 0}}));
+  EXPECT_EQ(sizes_in_effect(sized, {}, 1), (SizeMap{{"m", 8192}, {"batch", 2}, {"causal", 0}, {"rest", 0}}));
+  EXPECT_EQ(sizes_in_effect(sized, {}, 0.1), (SizeMap{{"m", 768}, {"batch", 2}, {"causal", 0}, {"rest", 0}}));
   // What is set is meant as it stands.
-  EXPECT_EQ(sizes_in_effect(sized, {{"m", 512}}, 0.1), (SizeMap{{"m", 512}, {"batch", 2}, {"causal", 0}}));
+  EXPECT_EQ(sizes_in_effect(sized, {{"m", 512}}, 0.1), (SizeMap{{"m", 512}, {"batch", 2}, {"causal", 0}, {"rest", 0}}));
   EXPECT_THROW(sizes_in_effect(sized, {{"m", 1}}, 1), std::invalid_argument);
 }
 
