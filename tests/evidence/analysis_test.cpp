@@ -74,9 +74,11 @@ class Analyzing : public testing::Test {
 
 TEST_F(Analyzing, UnchangedRunsRaiseNoAlarm) {
   for (std::uint64_t seed = 2; seed < 202; ++seed) {
-    const Finding finding = row_of({.seed = seed}).finding;
+    const Analysis analysis = look({run_of({measured({.seed = seed})})});
+    const Finding finding = analysis.rows.at(0).finding;
     EXPECT_TRUE(finding == Finding::ok || finding == Finding::slower || finding == Finding::rebased)
         << "seed " << seed << ": " << to_string(finding);
+    EXPECT_EQ(exit_status(analysis), base::Exit::good) << "seed " << seed;
   }
 }
 
