@@ -31,6 +31,10 @@ class StreamKMatmul final : public GemmWorkload {
     check(cudaFuncSetAttribute(stream_k_gemm::stream_kernel, limit, stream_k_gemm::shared_bytes));
     check(cudaFuncSetAttribute(stream_k_hybrid::hybrid_kernel, limit, stream_k_hybrid::shared_bytes));
     check(cudaFuncSetAttribute(square_gemm::square_kernel, limit, square_gemm::shared_bytes));
+    const cudaLaunchConfig_t config = hybrid_launch(1, nullptr);
+    check(cudaOccupancyMaxActiveClusters(&clusters_, aisp::ch10::stream_k_hybrid::hybrid_kernel, &config));
+    if (clusters_ == 0) throw Unsupported("no room for a cluster of two blocks with 208 KiB of shared memory each");
+    clusters_ = std::min(clusters_, static_cast<int>(blocks_ / aisp::ch10::stream_k_hybrid::ranks));
   }
 
   // Once: the kernels leave all flags as they found them.
@@ -42,17 +46,9 @@ class StreamKMatmul final : public GemmWorkload {
   void stream_k_hybrid(Launch& launch) {
     using namespace aisp::ch10::stream_k_hybrid;
     const persistent_gemm::TileOrder order{m_, n_, pair_m, Ring::tile_n, 2};  // bands: the divided pairs share panels
-    const int clusters = static_cast<int>(blocks_ / ranks), streamed = order.count() % clusters;
-    const Plan plan{order, streamed, std::min(clusters / std::max(streamed, 1), steps_), steps_, static_cast<int>(n_)};
-    cudaLaunchAttribute attributes[] = {
-        {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}},
-        {.id = cudaLaunchAttributeCooperative, .val = {.cooperative = 1}}};  // clusters wait for one another
-    const cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(clusters) * ranks,
-                                    .blockDim = threads,
-                                    .dynamicSmemBytes = shared_bytes,
-                                    .stream = launch.stream,
-                                    .attrs = attributes,
-                                    .numAttrs = 2};
+    const int streamed = order.count() % clusters_;
+    const Plan plan{order, streamed, std::min(clusters_ / std::max(streamed, 1), steps_), steps_, static_cast<int>(n_)};
+    const cudaLaunchConfig_t config = hybrid_launch(clusters_, launch.stream);
     check(cudaLaunchKernelEx(&config, hybrid_kernel, a_map_, b_half_, c_map_, c_.get(), plan, exchange()));
   }
 
@@ -71,6 +67,17 @@ class StreamKMatmul final : public GemmWorkload {
 
   stream_k_gemm::Exchange exchange() const { return {reinterpret_cast<float4*>(partials_.get()), flags_}; }
 
+  // Clusters wait for one another, so that all of them must be there at the same time.
+  cudaLaunchConfig_t hybrid_launch(int clusters, cudaStream_t stream) {
+    using namespace aisp::ch10::stream_k_hybrid;
+    return {.gridDim = static_cast<unsigned>(clusters) * ranks,
+            .blockDim = threads,
+            .dynamicSmemBytes = shared_bytes,
+            .stream = stream,
+            .attrs = together_,
+            .numAttrs = 2};
+  }
+
   void multiply(Launch& launch, bool whole) {
     using namespace stream_k_gemm;
     const int columns = static_cast<int>(n_ / Ring::tile_n), tiles = static_cast<int>(m_ / Ring::tile_m) * columns;
@@ -82,6 +89,10 @@ class StreamKMatmul final : public GemmWorkload {
 
   int steps_;
   unsigned blocks_ = persistent_gemm::multiprocessors();
+  int clusters_ = 0;
+  cudaLaunchAttribute together_[2] = {
+      {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {multicast_gemm::ranks, 1, 1}}},
+      {.id = cudaLaunchAttributeCooperative, .val = {.cooperative = 1}}};
   Scratch<float> partials_;
   Scratch<unsigned> flags_;
   CUtensorMap a_map_, a_square_, b_map_, b_half_, b_square_, c_map_;

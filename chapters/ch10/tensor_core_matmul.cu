@@ -3,13 +3,9 @@
 // however well the kernel is tiled. One mma.sync of a warp does 2048 multiply-adds; the limit moves to feeding it: fragments come
 // from shared memory by ldmatrix without bank conflicts, tiles come from L2 by cp.async several stages ahead. (Hopper's full rate
 // needs wgmma: wgmma_matmul.)
-#include <aisp/libraries/cublas.hpp>
-#include <aisp/pair.hpp>
-
 #include <mma.h>
 
-#include <memory>
-
+#include "gemm_workload.hpp"
 #include "mma_sync_gemm.cuh"
 
 namespace aisp::ch10 {
@@ -153,57 +149,26 @@ __global__ __launch_bounds__(threads, 2) void wmma_kernel(const bf16* a, const b
     }
 }
 
-class TensorCoreMatmul final : public Workload {
+class TensorCoreMatmul final : public GemmWorkload {
  public:
-  explicit TensorCoreMatmul(Setup& setup)
-      : n_{setup.scaled(4096, 256)},
-        a_{setup.input<bf16>(n_ * n_, uniform(-1, 1), {.name = "a"})},
-        b_{setup.input<bf16>(n_ * n_, uniform(-1, 1), {.name = "b"})},
-        c_{setup.output<bf16>(n_ * n_, {.name = "c"})} {
+  explicit TensorCoreMatmul(Setup& setup) : GemmWorkload{setup, 4096, 4096, 4096} {
     check(cudaFuncSetAttribute(mma_sync::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, mma_sync::shared_bytes));
   }
 
-  Cost cost() const override {
-    const auto n = static_cast<double>(n_);
-    return {.flops = 2 * n * n * n, .math = Math::bf16, .bytes = static_cast<double>(a_.bytes() + b_.bytes() + c_.bytes())};
-  }
-  double expected(std::size_t index) const override {
-    const std::size_t row = index / n_, column = index % n_;
-    double sum = 0;
-    for (std::size_t k = 0; k < n_; ++k) sum += a_.host(row * n_ + k) * b_.host(k * n_ + column);
-    return sum;
-  }
-
   void cuda_cores(Launch& launch) {
-    cuda_core_kernel<<<grid(128, 128), threads, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
+    cuda_core_kernel<<<tiles(128, 128), threads, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
     check(cudaGetLastError());
   }
   void wmma(Launch& launch) {
-    wmma_kernel<<<grid(128, 128), threads, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
+    wmma_kernel<<<tiles(128, 128), threads, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
     check(cudaGetLastError());
   }
   void mma_sync_ring(Launch& launch) {
-    mma_sync::ring_kernel<<<grid(mma_sync::tile_m, mma_sync::tile_n), mma_sync::threads, mma_sync::shared_bytes, launch.stream>>>(
-        a_, b_, c_, static_cast<int>(n_));
+    mma_sync::
+        ring_kernel<<<tiles(mma_sync::tile_m, mma_sync::tile_n), mma_sync::threads, mma_sync::shared_bytes, launch.stream>>>(
+            a_, b_, c_, static_cast<int>(n_));
     check(cudaGetLastError());
   }
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
-  void cublas(Launch& launch) {
-    const int n = static_cast<int>(n_);
-    cublas_->gemm(launch.stream, n, n, n, a_, b_, c_, CUDA_R_16BF);
-  }
-
- private:
-  dim3 grid(std::size_t tile_m, std::size_t tile_n) const {
-    return {static_cast<unsigned>(n_ / tile_n), static_cast<unsigned>(n_ / tile_m)};
-  }
-
-  std::size_t n_;
-  Input<bf16> a_, b_;
-  Output<bf16> c_;
-  std::unique_ptr<Cublas> cublas_;
 };
 
 }  // namespace
@@ -214,10 +179,7 @@ extern constinit const Pair tensor_core_matmul{
     .baseline = {.name = "cuda_cores", .run = call<&TensorCoreMatmul::cuda_cores>},
     .optimized = variants({{.name = "wmma", .run = call<&TensorCoreMatmul::wmma>},
                            {.name = "mma_sync", .run = call<&TensorCoreMatmul::mma_sync_ring>}}),
-    .peers = variants({{.name = "cublas",
-                        .run = call<&TensorCoreMatmul::cublas>,
-                        .prepare = call<&TensorCoreMatmul::open_cublas>,
-                        .needs = {.libraries = {Library::cublas}}}}),
+    .peers = cublas_peer,
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
     .tolerance = within(4e-3),

@@ -4,17 +4,13 @@
 #pragma once
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/fence.cuh>
-#include <aisp/device/matrix.cuh>
-#include <aisp/device/wgmma_bf16.cuh>
 
-#include <cuda_bf16.h>
-
-#include <cstddef>
+#include "wgmma_gemm.cuh"
 
 namespace aisp::ch10::wgmma_cp_async {
 
-using bf16 = __nv_bfloat16;
-constexpr int threads = 256, tile_m = 128, tile_n = 256, tile_k = 64, stages = 4;
+using wgmma_gemm::bf16, wgmma_gemm::tile_k;
+constexpr int threads = 2 * wgmma_gemm::warpgroup_threads, tile_m = 128, tile_n = 256, stages = 4;
 // A: 128 rows of 64 k. B: four columns of boxes, 64 rows (k) of 64 n each. All rows are 128 bytes, swizzled as wgmma reads them.
 constexpr int row_bytes = 128, a_bytes = tile_m * row_bytes, box_bytes = tile_k * row_bytes;
 constexpr int stage_bytes = a_bytes + tile_n / 64 * box_bytes, shared_bytes = stages * stage_bytes;
@@ -41,8 +37,10 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
     from_b += static_cast<std::size_t>(tile_k) * n;
   };
 
-  for (int slot = 0; slot < stages - 2; ++slot) {
-    copy_tile(slot);
+  // Two products may be under way, of this tile and of the one before; the slots of the two behind it are filled meanwhile.
+  constexpr int ahead = stages - 2;
+  for (int tile = 0; tile < ahead; ++tile) {
+    copy_tile(tile);
     device::commit_copies();
   }
   const std::uint64_t a_first = device::operand(memory + warpgroup * 64 * row_bytes);
@@ -50,13 +48,10 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
   float sums[tile_n / 2];
   const int tiles = n / tile_k;
   for (int tile = 0; tile < tiles; ++tile) {
-    // Two products may be under way: of this tile and of the one before. What is filled now was read by the one before that.
     const int slot = tile % stages;
-    if (tile + stages - 2 < tiles) copy_tile((tile + stages - 2) % stages);
-    device::commit_copies();  // also where there was nothing left to copy: waiting counts groups
-    device::wait_copies<stages - 2>();
+    device::wait_copies<ahead - 1>();
     device::fence_proxy_async_shared();
-    __syncthreads();
+    __syncthreads();  // this tile has come, and both warpgroups are done with the one two before it
     device::wgmma_touch(sums);
     device::wgmma_fence();
 #pragma unroll
@@ -65,19 +60,13 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
           sums, device::advance(a_first, slot * stage_bytes + step * 32),
           device::advance(b_first, slot * stage_bytes + step * 16 * row_bytes), tile > 0 || step > 0);
     device::wgmma_commit();
+    if (tile + ahead < tiles) copy_tile((tile + ahead) % stages);
+    device::commit_copies();  // also where there was nothing left to copy: waiting counts groups
     device::wgmma_wait<1>();
   }
   device::wgmma_wait<0>();
   device::wgmma_touch(sums);
-
-  const int row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
-  bf16* const to = c + (top + row) * n + left + column;
-#pragma unroll
-  for (int j = 0; j < tile_n / 8; ++j) {
-    *reinterpret_cast<unsigned*>(to + j * 8) = device::narrow_bf16(sums[4 * j], sums[4 * j + 1]);
-    *reinterpret_cast<unsigned*>(to + static_cast<std::size_t>(8) * n + j * 8) =
-        device::narrow_bf16(sums[4 * j + 2], sums[4 * j + 3]);
-  }
+  wgmma_gemm::store_sums(sums, c, static_cast<std::size_t>(n), top + warpgroup * 64, left);
 }
 
 }  // namespace aisp::ch10::wgmma_cp_async
