@@ -183,7 +183,7 @@ class Cluster final : public Workload {
     log_sums_.resize(rows_);
     team_.run([this](int worker) {
       for (auto row = static_cast<std::size_t>(worker); row < rows_; row += static_cast<std::size_t>(team_.size())) {
-        double sum = 0;  // logits stay below 15, so their exponentials need no maximum taken off
+        double sum = 0;  // of logits far below 709, where exp overflows: no maximum need be taken off
         for (std::size_t i = 0; i < columns; ++i) sum += std::exp(logits_.host(row * columns + i));
         log_sums_[row] = std::log(sum);
       }

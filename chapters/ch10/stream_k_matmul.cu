@@ -33,7 +33,7 @@ class StreamKMatmul final : public GemmWorkload {
     check(cudaFuncSetAttribute(square_gemm::square_kernel, limit, square_gemm::shared_bytes));
     const cudaLaunchConfig_t config = hybrid_launch(1, nullptr);
     check(cudaOccupancyMaxActiveClusters(&clusters_, aisp::ch10::stream_k_hybrid::hybrid_kernel, &config));
-    if (clusters_ == 0) throw Unsupported("no room for a cluster of two blocks with 208 KiB of shared memory each");
+    if (clusters_ == 0) throw Unsupported("no room for a cluster of two blocks with 224 KiB of shared memory each");
     clusters_ = std::min(clusters_, static_cast<int>(blocks_ / aisp::ch10::stream_k_hybrid::ranks));
   }
 

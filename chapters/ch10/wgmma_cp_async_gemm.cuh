@@ -52,6 +52,8 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
     device::wait_copies<ahead - 1>();
     device::fence_proxy_async_shared();
     __syncthreads();  // this tile has come, and both warpgroups are done with the one two before it
+    if (tile + ahead < tiles) copy_tile((tile + ahead) % stages);
+    device::commit_copies();  // also where there was nothing left to copy: waiting counts groups
     device::wgmma_touch(sums);
     device::wgmma_fence();
 #pragma unroll
@@ -60,13 +62,11 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
           sums, device::advance(a_first, slot * stage_bytes + step * 32),
           device::advance(b_first, slot * stage_bytes + step * 16 * row_bytes), tile > 0 || step > 0);
     device::wgmma_commit();
-    if (tile + ahead < tiles) copy_tile((tile + ahead) % stages);
-    device::commit_copies();  // also where there was nothing left to copy: waiting counts groups
     device::wgmma_wait<1>();
   }
   device::wgmma_wait<0>();
   device::wgmma_touch(sums);
-  wgmma_gemm::store_sums(sums, c, static_cast<std::size_t>(n), top + warpgroup * 64, left);
+  wgmma_gemm::store_sectors(sums, c, static_cast<std::size_t>(n), top + warpgroup * 64, left);
 }
 
 }  // namespace aisp::ch10::wgmma_cp_async

@@ -21,7 +21,7 @@ __device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* 
                : "memory");
 }
 
-// cp.async.ca with 4 or 8 bytes: through L1; both addresses aligned to `bytes`.
+// cp.async.ca with 4, 8 or 16 bytes: through L1; both addresses aligned to `bytes`.
 template <int bytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   static_assert(bytes == 4 || bytes == 8 || bytes == 16);
