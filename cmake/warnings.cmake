@@ -21,3 +21,15 @@ list(JOIN aisp_cuda_host_warnings "," aisp_cuda_host_warnings)
 target_compile_options(aisp_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${aisp_host_warnings};-Wpedantic>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${aisp_cuda_host_warnings};${aisp_cuda_warnings}>")
+
+# Registers that spill and arrays that end up in local memory cost time that no line of the source shows. ptxas says so here, and with
+# AISP_WARNINGS_AS_ERRORS that stops the build. Only on the architecture that results are recorded on: on others ptxas shares registers
+# out differently, and gives a stack even to kernels that do nothing but trap there.
+# Files that may spill by design, each with its reason; a pair that shows what spilling costs belongs here.
+set(aisp_may_spill
+    src/pair/memory_gpu.cu)  # CUB's radix sort: not our code, and not timed
+if(CMAKE_CUDA_ARCHITECTURES MATCHES "^90a(-real)?$")
+  file(GLOB aisp_kernel_files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "chapters/*/*.cu" "src/*/*.cu")
+  list(REMOVE_ITEM aisp_kernel_files ${aisp_may_spill})
+  set_property(SOURCE ${aisp_kernel_files} APPEND PROPERTY COMPILE_OPTIONS -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
+endif()
