@@ -126,8 +126,9 @@ __device__ __forceinline__ void hide_later_keys(float (&scores)[count], int row)
 }
 
 // The order of blocks of 128 rows. Without a mask one head after the other: blocks that run together read the same keys. With a
-// causal mask a block has more keys the later it stands in its head, and what is begun last should be short: the longest first,
-// but only of as many heads as have 16 MiB of keys and values, so that L2 still has them when the next block comes for them.
+// causal mask a block has more keys the later it stands in its head, and what is begun last should be short: the longest first.
+// But not of all heads: a head's next block would come when L2 has long lost its keys, and each would be read from memory by
+// every block. So it is the longest of the next few heads, which have 16 MiB of keys and values together.
 __device__ __forceinline__ int block_in_order(bool causal, int turn, int blocks, int of_a_head) {
   if (!causal) return turn;
   constexpr int in_l2 = 256;  // times 128 rows of K and of V
@@ -142,8 +143,8 @@ constexpr int threads = 128, query_rows = 128, keys = 64;
 constexpr int pitch = depth * 2, row_chunks = pitch / 16;  // bytes of a row, and 16-byte chunks
 constexpr int shared_bytes = (query_rows + 2 * keys) * pitch;
 
-// The thread's index, asked for again: where it is rarely needed no register holds it, nor what follows from it. Sums and scores
-// are 192 of the 255, and with the fragments none is left.
+// The thread's index, asked for again, so that no register holds it or what follows from it over the loop: sums and scores take
+// 192 of a thread's 255, the fragments in flight nearly all others.
 __device__ __forceinline__ int thread_again() {
   int t = static_cast<int>(threadIdx.x);
   asm volatile("" : "+r"(t));
@@ -173,10 +174,9 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
   unsigned from = (static_cast<unsigned>(first_key) + row) * row_chunks + t % 16;  // one register, not two pointers of two
   copy(to + query_rows * pitch, k, from, keys);
 
-  // Two layouts of addresses: 16 rows times two chunks (of Q, and of V as far from it as V is), and (K is read along its rows) two
-  // groups of eight rows times two chunks.
-  const std::uint32_t q_lane =
-      device::shared_address(memory) + (warp * 32 + lane % 16) * pitch + (lane / 16 ^ lane % 8) * 16;
+  // Two layouts of addresses: 16 rows times two chunks (of Q, and of V as far from it as V is), and (K is read along its rows)
+  // two groups of eight rows times two chunks.
+  const std::uint32_t q_lane = device::shared_address(memory) + (warp * 32 + lane % 16) * pitch + (lane / 16 ^ lane % 8) * 16;
   const std::uint32_t k_lane =
       device::shared_address(memory + query_rows * pitch) + (lane / 16 * 8 + lane % 8) * pitch + (lane / 8 % 2 ^ lane % 8) * 16;
   float sums[2][depth / 2] = {};
@@ -207,7 +207,8 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float factor[2];
-      if (causal && left <= query_rows) hide_later_keys(scores[i], left - query_rows + i * 16 + thread_again() / 32 * 32 + thread_again() % 32 / 4);
+      if (causal && left <= query_rows)
+        hide_later_keys(scores[i], left - query_rows + i * 16 + thread_again() / 32 * 32 + thread_again() % 32 / 4);
       online_softmax(scores[i], rows[i], factor);
       rescale(sums[i], factor);
     }
@@ -228,7 +229,8 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
 
   // Through the shared memory of the warp's own query rows, so that it writes whole rows of 256 bytes.
   const int l = thread_again() % 32, own = thread_again() / 32 * 32;
-  const unsigned row_again = causal ? from / row_chunks - row - query_rows : blockIdx.x * query_rows;  // keys end with the block
+  // A mask ends the keys with the block's own rows.
+  const unsigned row_again = causal ? from / row_chunks - row - query_rows : blockIdx.x * query_rows;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     float factor[2];

@@ -2,6 +2,7 @@
 // O = softmax(Q K^T / sqrt(128)) V. Between its products every score passes the exponential unit, one for 256 FLOPs of the tensor
 // cores: half their time. wgmma runs while its warps do something else. A first kernel leaves the overlap to chance. In the
 // second two warpgroups take turns, each with its next product under way while it exponentiates. The others leave work out.
+// With a causal mask the order of blocks counts as much: see block_in_order.
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
 #include <algorithm>
@@ -150,13 +151,12 @@ extern constinit const Pair warp_specialized_attention{
     .teaches = "exponentials must hide under the products: one warpgroup exponentiates while the other's wgmma runs",
     .make = make<WarpSpecializedAttention>,
     .baseline = {.name = "mma_sync", .run = call<&WarpSpecializedAttention::mma_sync>},
-    .optimized = variants({on_wgmma<InOrder>("wgmma_tma"),
-                           on_wgmma<FullRescale>("wgmma_pingpong"),
-                           on_wgmma<DeferredRescale>("deferred_rescale"),
-                           on_wgmma<KeptQueries>("query_in_registers"),
-                           {.name = "tcgen05_attention",
-                            .run = call<&WarpSpecializedAttention::tcgen05>,
-                            .needs = tcgen05_attention::needs}}),
+    .optimized = variants(
+        {on_wgmma<InOrder>("wgmma_tma"),
+         on_wgmma<FullRescale>("wgmma_pingpong"),
+         on_wgmma<DeferredRescale>("deferred_rescale"),
+         on_wgmma<KeptQueries>("query_in_registers"),
+         {.name = "tcgen05_attention", .run = call<&WarpSpecializedAttention::tcgen05>, .needs = tcgen05_attention::needs}}),
     .peers = variants({{.name = "cudnn",
                         .run = call<&WarpSpecializedAttention::cudnn>,
                         .prepare = call<&WarpSpecializedAttention::plan_cudnn>,

@@ -30,12 +30,12 @@ struct Maps {
 };
 
 // The blocks of rows, and how many tiles of keys each takes: all of its head, or with a causal mask those up to its own, the last
-// one masked in part. Then blocks are unequal, and an SM that is done takes the next one.
+// one masked in part. Then the blocks are unequal, and whichever SM is done first takes the next one.
 template <bool causal>
 struct Work {
   static_assert(keys == block_rows);
   int blocks, of_a_head;
-  unsigned* taken;  // besides the first of each block of threads; zero before and after
+  unsigned* taken;  // how many were, besides the first of each block of threads; zero before and after the kernel
 
   static constexpr int none = -1;
   __device__ int tiles(int block) const { return causal ? block % of_a_head + 1 : of_a_head; }
@@ -73,7 +73,8 @@ __device__ __forceinline__ void initialize(Shared& shared) {
   __syncthreads();
 }
 
-// One thread keeps the ring full: of each block of rows the last tile of keys first, since that is the one with a mask.
+// One thread says which block of rows is next and keeps the ring full: of each the last tile of keys first, since that is the one
+// with a mask.
 template <bool causal>
 __device__ inline void produce(Shared& shared, const Maps& maps, const Work<causal>& work) {
   Step step;
@@ -167,8 +168,7 @@ struct Consumer {
   // Of the first tile, whose first key is the block's first row.
   template <int columns = keys>
   __device__ __forceinline__ void hide_later_keys() {
-    attention::hide_later_keys(scores_of<columns>(), index * query_rows +
-                                                         static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 +
+    attention::hide_later_keys(scores_of<columns>(), index * query_rows + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 +
                                                          static_cast<int>(threadIdx.x) % 32 / 4);
   }
   template <int columns = keys>
