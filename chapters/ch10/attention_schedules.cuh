@@ -45,29 +45,20 @@ struct PingPong {
   __device__ __forceinline__ static void end(int index) {
     if (index == 0) device::named_barrier_sync(1, consumers * warpgroup);  // takes the last arrival
   }
-  template <bool causal, int columns>
-  __device__ __forceinline__ static void first_tile(Consumer& own, Rows& rows) {
-    const unsigned slot = own.step.slot();
-    float factor[2];
-    device::barrier_wait(&own.shared.k_full[slot], own.step.parity());
-    own.start_scores<kept_queries, columns>(own.step);
-    device::wgmma_wait<0>();
-    device::wgmma_touch(own.scores);
-    own.release(&own.shared.k_empty[slot]);
-    if constexpr (kept_queries) own.release(&own.shared.q_empty);
-    if constexpr (causal) own.hide_later_keys<columns>();
-    online_softmax(own.scores_of<columns>(), rows, factor);
-    own.narrow_scores<columns>();
-  }
   template <bool causal>
   __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
     Shared& shared = own.shared;
     float factor[2];
     if constexpr (kept_queries) own.keep_queries();
-    // Under a mask the upper rows see nothing of the second half of these keys. (Without queries in registers the compiler runs
-    // out of registers for two ways of starting, and waits after every product.)
-    if (causal && kept_queries && own.index == 0) first_tile<causal, keys / 2>(own, rows);
-    else first_tile<causal, keys>(own, rows);
+    device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
+    own.start_scores<kept_queries>(own.step);
+    device::wgmma_wait<0>();
+    device::wgmma_touch(own.scores);
+    own.release(&shared.k_empty[own.step.slot()]);
+    if constexpr (kept_queries) own.release(&shared.q_empty);
+    if constexpr (causal) own.hide_later_keys();
+    online_softmax(own.scores, rows, factor);
+    own.narrow_scores();
     for (int tile = 1; tile < tiles; ++tile) {
       const Step last = own.step;
       ++own.step.count;

@@ -20,7 +20,7 @@ constexpr int halves = depth / 64;                                              
 struct Shared {
   alignas(1024) bf16 q[consumers][halves][query_rows * 64], o[consumers][halves][query_rows * 64];
   bf16 k[stages][halves][keys * 64], v[stages][halves][keys * 64];
-  int block;  // that Q is of, or none
+  int block;  // that Q is of, or none; atomic, as racecheck does not see that q_full and q_empty order it
   std::uint64_t q_full, q_empty, k_full[stages], k_empty[stages], v_full[stages], v_empty[stages];
 };
 constexpr unsigned q_bytes = sizeof(Shared::q), tile_bytes = sizeof(Shared::k) / stages;
@@ -88,7 +88,7 @@ __device__ inline void produce(Shared& shared, const Maps& maps, const Work<caus
   for (int round = 0;; ++round) {
     const int block = work.block(turn);
     device::barrier_wait(&shared.q_empty, round % 2 ^ 1);
-    shared.block = block;
+    atomicExch(&shared.block, block);
     if (block == work.none) break;
     device::barrier_arrive_expect(&shared.q_full, q_bytes);
     for (int i = 0; i < consumers * halves; ++i)
@@ -120,9 +120,8 @@ struct Consumer {
   // The block of rows whose queries have come in this round, or none.
   __device__ __forceinline__ int next_block(int round) {
     device::barrier_wait(&shared.q_full, round % 2);
-    const int block = shared.block;
-    __syncwarp();  // all have read it before one releases Q
-    return block;
+    const int block = threadIdx.x % 32 == 0 ? atomicAdd(&shared.block, 0) : 0;  // by the lane that releases Q
+    return __shfl_sync(~0u, block, 0);
   }
   // The left operand of a product may come from registers: shared memory then only has to deliver K.
   __device__ __forceinline__ void keep_queries() {
@@ -132,27 +131,17 @@ struct Consumer {
       device::load_matrices(
           q[i], device::shared_address(shared.q[index][i / 4]) + row * 128 + ((i % 4 * 2 + lane / 16) ^ row % 8) * 16);
   }
-  // The scores of the first `columns` keys of a tile.
-  template <int columns>
-  __device__ __forceinline__ float (&scores_of())[columns / 2] {
-    return reinterpret_cast<float(&)[columns / 2]>(scores);
-  }
   // scores = Q K^T for the 64 rows of this warpgroup. Asynchronous, as the next.
-  template <bool kept_queries, int columns = keys>
+  template <bool kept_queries>
   __device__ __forceinline__ void start_scores(const Step& at) {
-    static_assert(columns == keys || columns == keys / 2);
     const std::uint64_t from_q = device::operand(shared.q[index]), from_k = device::operand(shared.k[at.slot()]);
-    const auto multiply = [this](const auto& a, std::uint64_t k, bool add) {
-      if constexpr (columns == keys) device::wgmma_m64n128k16(scores, a, k, add);
-      else device::wgmma_m64n64k16(scores_of<columns>(), a, k, add);
-    };
     device::wgmma_touch(scores);
     device::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < depth / 16; ++i) {
       const std::uint64_t k = device::advance(from_k, i / 4 * keys * 128 + i % 4 * 32);
-      if constexpr (kept_queries) multiply(q[i], k, i > 0);
-      else multiply(device::advance(from_q, i / 4 * query_rows * 128 + i % 4 * 32), k, i > 0);
+      if constexpr (kept_queries) device::wgmma_m64n128k16(scores, q[i], k, i > 0);
+      else device::wgmma_m64n128k16(scores, device::advance(from_q, i / 4 * query_rows * 128 + i % 4 * 32), k, i > 0);
     }
     device::wgmma_commit();
   }
@@ -166,17 +155,13 @@ struct Consumer {
     device::wgmma_commit();
   }
   // Of the first tile, whose first key is the block's first row.
-  template <int columns = keys>
   __device__ __forceinline__ void hide_later_keys() {
-    attention::hide_later_keys(scores_of<columns>(), index * query_rows + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 +
-                                                         static_cast<int>(threadIdx.x) % 32 / 4);
+    attention::hide_later_keys(scores, index * query_rows + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 +
+                                           static_cast<int>(threadIdx.x) % 32 / 4);
   }
-  template <int columns = keys>
   __device__ __forceinline__ void narrow_scores() {
 #pragma unroll
-    for (int i = 0; i < keys / 16; ++i)
-      if (i < columns / 16) narrow(p[i], scores, i);
-      else p[i][0] = p[i][1] = p[i][2] = p[i][3] = 0;
+    for (int i = 0; i < keys / 16; ++i) narrow(p[i], scores, i);
   }
   // Normalises the rows and hands them to TMA by way of swizzled shared memory.
   __device__ __forceinline__ void store(const CUtensorMap& map, int row, const Rows& rows) {
