@@ -125,18 +125,31 @@ __device__ __forceinline__ void hide_later_keys(float (&scores)[count], int row)
     if (i / 4 * 8 + column + i % 2 > row + i / 2 % 2 * 8) scores[i] = -INFINITY;
 }
 
-// With a causal mask a block of rows has more keys the later it stands in its head: the longest first, of all heads, so that none
-// is begun when the others end. Without one, one head after the other.
+// The order of blocks of 128 rows. Without a mask one head after the other: blocks that run together read the same keys. With a
+// causal mask a block has more keys the later it stands in its head, and what is begun last should be short: the longest first.
+// But not of all heads: a head's next block would come when L2 has long lost its keys, and each would be read from memory by
+// every block. So it is the longest of the next few heads, which have 16 MiB of keys and values together.
 __device__ __forceinline__ int block_in_order(bool causal, int turn, int blocks, int of_a_head) {
-  const int heads = blocks / of_a_head;
-  return causal ? turn % heads * of_a_head + of_a_head - 1 - turn / heads : turn;
+  if (!causal) return turn;
+  constexpr int in_l2 = 256;  // times 128 rows of K and of V
+  const int together = max(in_l2 / of_a_head, 1) * of_a_head, first = turn / together * together;
+  const int heads = min(together, blocks - first) / of_a_head, longer = (turn - first) / heads;
+  return first + (turn - first) % heads * of_a_head + of_a_head - 1 - longer;
 }
 
 namespace mma_sync {
 
 constexpr int threads = 128, query_rows = 128, keys = 64;
-constexpr int pitch = depth * 2;  // bytes
+constexpr int pitch = depth * 2, row_chunks = pitch / 16;  // bytes of a row, and 16-byte chunks
 constexpr int shared_bytes = (query_rows + 2 * keys) * pitch;
+
+// The thread's index, asked for again, so that no register holds it or what follows from it over the loop: sums and scores take
+// 192 of a thread's 255, the fragments in flight nearly all others.
+__device__ __forceinline__ int thread_again() {
+  int t = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(t));
+  return t;
+}
 
 // The structure of FlashAttention-2: a warp owns 32 query rows, its scores never leave registers, K and V arrive by cp.async one
 // product ahead. The 16-byte chunk c of a row lies at c ^ (row % 8), so that ldmatrix meets no bank twice. mma.sync holds its
@@ -151,31 +164,29 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
   const std::size_t first_key = first_row / length * length;
   const int row = t / 16;  // this thread copies every eighth row
   unsigned char* const to = memory + row * pitch + (t % 16 ^ row) * 16;
-  const std::size_t from = first_key * depth + row * depth + t % 16 * 8;
-  const auto copy = [&](unsigned char* shared, const bf16* global, int rows) {
+  const auto copy = [&](unsigned char* shared, const bf16* global, unsigned chunk, int rows) {
 #pragma unroll
-    for (int i = 0; i < rows; i += 8) device::copy_async_16(shared + i * pitch, global + i * depth);
+    for (int i = 0; i < rows; i += 8)
+      device::copy_async_16(shared + i * pitch, reinterpret_cast<const uint4*>(global) + chunk + i * row_chunks);
     device::commit_copies();
   };
-  copy(to, q + (first_row - first_key) * depth + from, query_rows);
-  k += from;
-  v += from;
-  copy(to + query_rows * pitch, k, keys);
+  copy(to, q, (static_cast<unsigned>(first_row) + row) * row_chunks + t % 16, query_rows);
+  unsigned from = (static_cast<unsigned>(first_key) + row) * row_chunks + t % 16;  // one register, not two pointers of two
+  copy(to + query_rows * pitch, k, from, keys);
 
-  // Two layouts of addresses: 16 rows times two chunks, and (K is read along its rows) two groups of eight rows times two chunks.
-  const int swizzled = (lane / 16 ^ lane % 8) * 16;
-  const std::uint32_t q_lane = device::shared_address(memory) + (warp * 32 + lane % 16) * pitch + swizzled;
+  // Two layouts of addresses: 16 rows times two chunks (of Q, and of V as far from it as V is), and (K is read along its rows)
+  // two groups of eight rows times two chunks.
+  const std::uint32_t q_lane = device::shared_address(memory) + (warp * 32 + lane % 16) * pitch + (lane / 16 ^ lane % 8) * 16;
   const std::uint32_t k_lane =
       device::shared_address(memory + query_rows * pitch) + (lane / 16 * 8 + lane % 8) * pitch + (lane / 8 % 2 ^ lane % 8) * 16;
-  const std::uint32_t v_lane = device::shared_address(memory + (query_rows + keys) * pitch) + lane % 16 * pitch + swizzled;
   float sums[2][depth / 2] = {};
   Rows rows[2];
   const int seen = causal ? static_cast<int>(first_row - first_key) + query_rows : length;  // keys
   for (int left = seen; left > 0; left -= keys) {
     device::wait_copies<0>();
     __syncthreads();  // K is here, and nobody reads the last V any more
-    copy(to + (query_rows + keys) * pitch, v, keys);
-    v += keys * depth;
+    copy(to + (query_rows + keys) * pitch, v, from, keys);
+    from += keys * row_chunks;
     float scores[2][keys / 2] = {};
 #pragma unroll
     for (int step = 0; step < depth / 16; ++step) {
@@ -192,12 +203,12 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
     }
     device::wait_copies<0>();
     __syncthreads();  // V is here, and nobody reads K any more
-    k += keys * depth;
-    if (left > keys) copy(to + query_rows * pitch, k, keys);
+    if (left > keys) copy(to + query_rows * pitch, k, from, keys);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float factor[2];
-      if (causal && left <= query_rows) hide_later_keys(scores[i], left - query_rows + warp * 32 + i * 16 + lane / 4);
+      if (causal && left <= query_rows)
+        hide_later_keys(scores[i], left - query_rows + i * 16 + thread_again() / 32 * 32 + thread_again() % 32 / 4);
       online_softmax(scores[i], rows[i], factor);
       rescale(sums[i], factor);
     }
@@ -209,7 +220,7 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
 #pragma unroll
       for (int j = 0; j < depth / 16; ++j) {
         unsigned y[4];
-        device::load_matrices_transposed(y, (v_lane ^ j * 32) + step * 16 * pitch);
+        device::load_matrices_transposed(y, (q_lane ^ j * 32) + (query_rows + keys - warp * 32 + step * 16) * pitch);
 #pragma unroll
         for (int i = 0; i < 4; ++i) device::mma_bf16(&sums[i % 2][8 * j + i / 2 * 4], p[i % 2], y[i / 2 * 2], y[i / 2 * 2 + 1]);
       }
@@ -217,6 +228,9 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
   }
 
   // Through the shared memory of the warp's own query rows, so that it writes whole rows of 256 bytes.
+  const int l = thread_again() % 32, own = thread_again() / 32 * 32;
+  // A mask ends the keys with the block's own rows.
+  const unsigned row_again = causal ? from / row_chunks - row - query_rows : blockIdx.x * query_rows;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     float factor[2];
@@ -224,14 +238,14 @@ static __global__ __launch_bounds__(threads, 2) void attention_kernel(const bf16
     rescale(sums[i], factor);
 #pragma unroll
     for (int j = 0; j < depth / 4; ++j)
-      *reinterpret_cast<unsigned*>(memory + (warp * 32 + i * 16 + j % 2 * 8 + lane / 4) * pitch + (j / 2 ^ lane / 4) * 16 +
-                                   lane % 4 * 4) = device::narrow_bf16(sums[i][2 * j], sums[i][2 * j + 1]);
+      *reinterpret_cast<unsigned*>(memory + (own + i * 16 + j % 2 * 8 + l / 4) * pitch + (j / 2 ^ l / 4) * 16 + l % 4 * 4) =
+          device::narrow_bf16(sums[i][2 * j], sums[i][2 * j + 1]);
   }
   __syncwarp();
-#pragma unroll
-  for (int i = warp * 32 + lane / 16; i < warp * 32 + 32; i += 2)
-    *reinterpret_cast<uint4*>(o + (first_row + i) * depth + lane % 16 * 8) =
-        *reinterpret_cast<const uint4*>(memory + i * pitch + (lane % 16 ^ i % 8) * 16);
+#pragma unroll 2
+  for (int i = own + l / 16; i < own + 32; i += 2)
+    *reinterpret_cast<uint4*>(o + static_cast<std::size_t>(row_again + i) * depth + l % 16 * 8) =
+        *reinterpret_cast<const uint4*>(memory + i * pitch + (l % 16 ^ i % 8) * 16);
 }
 
 }  // namespace mma_sync

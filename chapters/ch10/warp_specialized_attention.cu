@@ -2,11 +2,13 @@
 // O = softmax(Q K^T / sqrt(128)) V. Between its products every score passes the exponential unit, one for 256 FLOPs of the tensor
 // cores: half their time. wgmma runs while its warps do something else. A first kernel leaves the overlap to chance. In the
 // second two warpgroups take turns, each with its next product under way while it exponentiates. The others leave work out.
+// With a causal mask the order of blocks counts as much: see block_in_order.
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
 #include <algorithm>
 #include <memory>
 #include "attention_reference.hpp"
+#include "attention_schedules.cuh"
 #include "cudnn_attention.hpp"
 #include "mma_sync_attention.cuh"
 #include "tcgen05_attention.cuh"
@@ -15,97 +17,14 @@
 namespace aisp::ch10 {
 namespace {
 
-using attention::bf16, attention::depth, attention::Consumer, attention::Rows, attention::Shared, attention::Step,
+using attention::bf16, attention::depth, attention::Consumer, attention::InOrder, attention::Rows, attention::Shared,
     attention::Work;
 using attention::consumers, attention::warpgroup, attention::query_rows, attention::block_rows, attention::keys;
+using FullRescale = attention::PingPong<false, false>;
+using DeferredRescale = attention::PingPong<true, false>;
+using KeptQueries = attention::PingPong<true, true>;
 constexpr int threads = (1 + consumers) * warpgroup;
 
-// One after the other: scores, softmax, sums.
-struct InOrder {
-  __device__ __forceinline__ static void begin(int) {}
-  __device__ __forceinline__ static void end(int) {}
-  template <bool causal>
-  __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
-    Shared& shared = own.shared;
-    for (int tile = 0; tile < tiles; ++tile, ++own.step.count) {
-      const unsigned slot = own.step.slot(), parity = own.step.parity();
-      device::barrier_wait(&shared.k_full[slot], parity);
-      own.start_scores<false>(own.step);
-      device::wgmma_wait<0>();
-      device::wgmma_touch(own.scores);
-      own.release(&shared.k_empty[slot]);
-      if (causal && tile == 0) own.hide_later_keys();
-      float factor[2];
-      attention::online_softmax(own.scores, rows, factor);
-      own.narrow_scores();
-      attention::rescale(own.sums, factor);
-      device::barrier_wait(&shared.v_full[slot], parity);
-      own.start_sums(own.step);
-      device::wgmma_wait<0>();
-      device::wgmma_touch(own.sums);
-      own.release(&shared.v_empty[slot]);
-    }
-    own.release(&shared.q_empty);
-  }
-};
-
-// The scores of the next tile are started before the sums of this one; both run while its exponentials are taken, and a warpgroup
-// starts its products behind the other's. Deferred: sums are multiplied only when a row has outgrown its maximum by far.
-template <bool deferred, bool kept_queries>
-struct PingPong {
-  __device__ __forceinline__ static void begin(int index) {
-    if (index == 1) device::named_barrier_arrive(1, consumers * warpgroup);
-  }
-  __device__ __forceinline__ static void end(int index) {
-    if (index == 0) device::named_barrier_sync(1, consumers * warpgroup);  // takes the last arrival
-  }
-  template <bool causal>
-  __device__ __forceinline__ static void rows_of_block(Consumer& own, int tiles, Rows& rows) {
-    Shared& shared = own.shared;
-    float factor[2];
-    if constexpr (kept_queries) own.keep_queries();
-    device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
-    own.start_scores<kept_queries>(own.step);
-    device::wgmma_wait<0>();
-    device::wgmma_touch(own.scores);
-    own.release(&shared.k_empty[own.step.slot()]);
-    if constexpr (kept_queries) own.release(&shared.q_empty);
-    if constexpr (causal) own.hide_later_keys();
-    attention::online_softmax(own.scores, rows, factor);
-    own.narrow_scores();
-    for (int tile = 1; tile < tiles; ++tile) {
-      const Step last = own.step;
-      ++own.step.count;
-      device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
-      device::named_barrier_sync(1 + own.index, consumers * warpgroup);
-      own.start_scores<kept_queries>(own.step);
-      device::barrier_wait(&shared.v_full[last.slot()], last.parity());
-      own.start_sums(last);
-      device::named_barrier_arrive(2 - own.index, consumers * warpgroup);
-      device::wgmma_wait<1>();
-      device::wgmma_touch(own.scores);
-      own.release(&shared.k_empty[own.step.slot()]);
-      bool outgrown = true;
-      if constexpr (deferred) outgrown = attention::online_softmax_deferred(own.scores, rows, factor);
-      else attention::online_softmax(own.scores, rows, factor);
-      device::wgmma_wait<0>();
-      device::wgmma_touch(own.sums);
-      own.release(&shared.v_empty[last.slot()]);
-      own.narrow_scores();
-      if (outgrown) attention::rescale(own.sums, factor);
-    }
-    if constexpr (!kept_queries) own.release(&shared.q_empty);
-    device::barrier_wait(&shared.v_full[own.step.slot()], own.step.parity());
-    own.start_sums(own.step);
-    device::wgmma_wait<0>();
-    device::wgmma_touch(own.sums);
-    own.release(&shared.v_empty[own.step.slot()]);
-    ++own.step.count;
-  }
-};
-using FullRescale = PingPong<false, false>;
-using DeferredRescale = PingPong<true, false>;
-using KeptQueries = PingPong<true, true>;
 template <class Schedule, bool causal>
 __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant__ attention::Maps maps, Work<causal> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -118,13 +37,13 @@ __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant
     device::take_registers<240>();
     Consumer own{shared, static_cast<int>(threadIdx.x) / warpgroup - 1, {}, {}, {}, {}};
     Schedule::begin(own.index);
-    int block = 0, tiles = 0;
-    for (int round = 0; work.get(round, block, tiles); ++round) {
+    for (int round = 0;; ++round) {
+      const int block = own.next_block(round);
+      if (block == work.none) break;
       Rows rows;
 #pragma unroll
       for (float& sum : own.sums) sum = 0;
-      device::barrier_wait(&shared.q_full, round % 2);
-      Schedule::template rows_of_block<causal>(own, tiles, rows);
+      Schedule::template rows_of_block<causal>(own, work.tiles(block), rows);
       own.store(maps.o, block * block_rows + own.index * query_rows, rows);
     }
     Schedule::end(own.index);
@@ -143,6 +62,7 @@ class WarpSpecializedAttention final : public Workload {
         k_{setup.input<bf16>(heads_ * length_ * depth, normal(0, 1), {.name = "k"})},
         v_{setup.input<bf16>(heads_ * length_ * depth, normal(0, 1), {.name = "v"})},
         o_{setup.output<bf16>(heads_ * length_ * depth, {.name = "o"})},
+        taken_{setup.scratch<unsigned>(1, {.name = "taken"})},
         cpus_{setup.cpus()} {
     const auto map = [&](const bf16* data, unsigned rows) { return matrix_map_bf16(data, heads_ * length_, depth, rows, 64); };
     maps_ = {map(q_, query_rows), map(k_, keys), map(v_, keys), map(o_, query_rows)};
@@ -179,6 +99,8 @@ class WarpSpecializedAttention final : public Workload {
     kernel<<<grid, attention::mma_sync::threads, shared_bytes, launch.stream>>>(q_, k_, v_, o_, static_cast<int>(length_));
     check(cudaGetLastError());
   }
+  // Once: each run leaves it as it was.
+  void clear_taken(Launch& launch) { check(cudaMemsetAsync(taken_, 0, taken_.bytes(), launch.stream)); }
   template <class Schedule>
   void wgmma(Launch& launch) {
     if (causal_) start<Schedule, true>(launch);
@@ -201,7 +123,7 @@ class WarpSpecializedAttention final : public Workload {
  private:
   template <class Schedule, bool causal>
   void start(Launch& launch) {
-    const Work<causal> work{static_cast<int>(heads_ * length_ / block_rows), static_cast<int>(length_ / block_rows)};
+    const Work<causal> work{static_cast<int>(heads_ * length_ / block_rows), static_cast<int>(length_ / block_rows), taken_};
     wgmma_kernel<Schedule, causal><<<std::min(work.blocks, sms_), threads, sizeof(Shared), launch.stream>>>(maps_, work);
     check(cudaGetLastError());
   }
@@ -209,11 +131,20 @@ class WarpSpecializedAttention final : public Workload {
   bool causal_;
   Input<bf16> q_, k_, v_;
   Output<bf16> o_;
+  Scratch<unsigned> taken_;
   int cpus_, sms_ = 1;
   attention::Maps maps_{};
   shared::AttentionReference reference_{heads_, length_, depth, causal_};
   std::unique_ptr<shared::CudnnAttention> cudnn_;
 };
+
+template <class Schedule>
+constexpr Variant on_wgmma(std::string_view name) {
+  return {.name = name,
+          .run = call<&WarpSpecializedAttention::wgmma<Schedule>>,
+          .prepare = call<&WarpSpecializedAttention::clear_taken>,
+          .needs = {.max_sm = 90}};
+}
 }  // namespace
 
 extern constinit const Pair warp_specialized_attention{
@@ -221,10 +152,10 @@ extern constinit const Pair warp_specialized_attention{
     .make = make<WarpSpecializedAttention>,
     .baseline = {.name = "mma_sync", .run = call<&WarpSpecializedAttention::mma_sync>},
     .optimized = variants(
-        {{.name = "wgmma_tma", .run = call<&WarpSpecializedAttention::wgmma<InOrder>>, .needs = {.max_sm = 90}},
-         {.name = "wgmma_pingpong", .run = call<&WarpSpecializedAttention::wgmma<FullRescale>>, .needs = {.max_sm = 90}},
-         {.name = "deferred_rescale", .run = call<&WarpSpecializedAttention::wgmma<DeferredRescale>>, .needs = {.max_sm = 90}},
-         {.name = "query_in_registers", .run = call<&WarpSpecializedAttention::wgmma<KeptQueries>>, .needs = {.max_sm = 90}},
+        {on_wgmma<InOrder>("wgmma_tma"),
+         on_wgmma<FullRescale>("wgmma_pingpong"),
+         on_wgmma<DeferredRescale>("deferred_rescale"),
+         on_wgmma<KeptQueries>("query_in_registers"),
          {.name = "tcgen05_attention", .run = call<&WarpSpecializedAttention::tcgen05>, .needs = tcgen05_attention::needs}}),
     .peers = variants({{.name = "cudnn",
                         .run = call<&WarpSpecializedAttention::cudnn>,

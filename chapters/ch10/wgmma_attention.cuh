@@ -20,6 +20,7 @@ constexpr int halves = depth / 64;                                              
 struct Shared {
   alignas(1024) bf16 q[consumers][halves][query_rows * 64], o[consumers][halves][query_rows * 64];
   bf16 k[stages][halves][keys * 64], v[stages][halves][keys * 64];
+  int block;  // that Q is of, or none; atomic, as racecheck does not see that q_full and q_empty order it
   std::uint64_t q_full, q_empty, k_full[stages], k_empty[stages], v_full[stages], v_empty[stages];
 };
 constexpr unsigned q_bytes = sizeof(Shared::q), tile_bytes = sizeof(Shared::k) / stages;
@@ -28,20 +29,23 @@ struct Maps {
   CUtensorMap q, k, v, o;  // boxes of 64 columns: 64 rows of Q and O, 128 of K and V
 };
 
-// The blocks of rows that one block of threads computes, one in each round, and how many tiles of keys each takes: all of its
-// head, or with a causal mask those up to its own, the last one masked in part. Then every other round goes through the blocks of
-// threads backwards, so that the one with the longest of a round has the shortest of the next.
+// The blocks of rows, and how many tiles of keys each takes: all of its head, or with a causal mask those up to its own, the last
+// one masked in part. Then the blocks are unequal, and whichever SM is done first takes the next one.
 template <bool causal>
 struct Work {
   static_assert(keys == block_rows);
   int blocks, of_a_head;
-  __device__ bool get(int round, int& block, int& tiles) const {
-    const int grid = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x);
-    const int turn = round * grid + (causal && round % 2 == 1 ? grid - 1 - own : own);
-    if (turn >= blocks) return false;
-    block = block_in_order(causal, turn, blocks, of_a_head);
-    tiles = causal ? block % of_a_head + 1 : of_a_head;
-    return true;
+  unsigned* taken;  // how many were, besides the first of each block of threads; zero before and after the kernel
+
+  static constexpr int none = -1;
+  __device__ int tiles(int block) const { return causal ? block % of_a_head + 1 : of_a_head; }
+  __device__ int block(int turn) const { return turn < blocks ? block_in_order(causal, turn, blocks, of_a_head) : none; }
+  __device__ int next(int turn) const {
+    const int grid = static_cast<int>(gridDim.x);
+    if constexpr (!causal) return turn + grid;
+    const int before = static_cast<int>(atomicAdd(taken, 1));
+    if (before == blocks - 1) *taken = 0;  // every block of threads has now asked in vain once
+    return grid + before;
   }
 };
 
@@ -69,7 +73,8 @@ __device__ __forceinline__ void initialize(Shared& shared) {
   __syncthreads();
 }
 
-// One thread keeps the ring full: of each block of rows the last tile of keys first, since that is the one with a mask.
+// One thread says which block of rows is next and keeps the ring full: of each the last tile of keys first, since that is the one
+// with a mask.
 template <bool causal>
 __device__ inline void produce(Shared& shared, const Maps& maps, const Work<causal>& work) {
   Step step;
@@ -79,21 +84,26 @@ __device__ inline void produce(Shared& shared, const Maps& maps, const Work<caus
     device::barrier_arrive_expect(full, tile_bytes);
     for (int half = 0; half < halves; ++half) device::tensor_load_2d(to[half], &map, half * 64, row, full);
   };
-  int block = 0, tiles = 0;
-  for (int round = 0; work.get(round, block, tiles); ++round) {
+  int turn = static_cast<int>(blockIdx.x);
+  for (int round = 0;; ++round) {
+    const int block = work.block(turn);
     device::barrier_wait(&shared.q_empty, round % 2 ^ 1);
+    atomicExch(&shared.block, block);
+    if (block == work.none) break;
     device::barrier_arrive_expect(&shared.q_full, q_bytes);
     for (int i = 0; i < consumers * halves; ++i)
       device::tensor_load_2d(shared.q[i / halves][i % halves], &maps.q, i % halves * 64,
                              block * block_rows + i / halves * query_rows, &shared.q_full);
     const int first_key = block / work.of_a_head * work.of_a_head * keys;
-    for (int tile = tiles - 1; tile >= 0; --tile, ++step.count) {
+    for (int tile = work.tiles(block) - 1; tile >= 0; --tile, ++step.count) {
       const unsigned slot = step.slot();
       const int key = first_key + tile * keys;
       load(shared.k[slot], maps.k, key, &shared.k_full[slot], &shared.k_empty[slot]);
       load(shared.v[slot], maps.v, key, &shared.v_full[slot], &shared.v_empty[slot]);
     }
+    turn = work.next(turn);
   }
+  device::barrier_arrive(&shared.q_full);
 }
 
 // A consumer warpgroup's view of the block's shared memory, and its registers.
@@ -106,6 +116,12 @@ struct Consumer {
 
   __device__ __forceinline__ static void release(std::uint64_t* empty) {
     if (threadIdx.x % 32 == 0) device::barrier_arrive(empty);
+  }
+  // The block of rows whose queries have come in this round, or none.
+  __device__ __forceinline__ int next_block(int round) {
+    device::barrier_wait(&shared.q_full, round % 2);
+    const int block = threadIdx.x % 32 == 0 ? atomicAdd(&shared.block, 0) : 0;  // by the lane that releases Q
+    return __shfl_sync(~0u, block, 0);
   }
   // The left operand of a product may come from registers: shared memory then only has to deliver K.
   __device__ __forceinline__ void keep_queries() {
