@@ -18,22 +18,18 @@ using e4m3 = __nv_fp8_e4m3;
 constexpr int block = 128;  // elements with a scale of their own, and bytes of a row of the swizzle
 constexpr int tile_m = 128, consumers = 2;
 
-template <int tile_n_, int stages_>
-struct Ring {
-  static constexpr int tile_n = tile_n_, stages = stages_, parts = tile_n / block;
-  static constexpr unsigned stage_bytes = (tile_m + tile_n) * block + tile_m * sizeof(float);
-  alignas(1024) unsigned char x[stages][tile_m * block];
-  alignas(1024) unsigned char w[stages][tile_n * block];
-  alignas(16) float x_scales[stages][tile_m];
-  std::uint64_t full[stages], empty[stages];
+struct Operands {
+  using Element = e4m3;
+  static constexpr int tile_k = block;
+};
 
-  __device__ void init(unsigned readers) {
-    for (int stage = 0; stage < stages; ++stage) {
-      device::barrier_init(&full[stage], 1);
-      device::barrier_init(&empty[stage], readers);
-    }
-    device::fence_barrier_init();
-  }
+// A stage also holds the scales of its rows of x.
+template <int tile_n, int stages>
+struct Ring : wgmma_gemm::Ring<tile_m, tile_n, stages, Operands> {
+  static constexpr int parts = tile_n / block;
+  static constexpr unsigned stage_bytes =
+      wgmma_gemm::Ring<tile_m, tile_n, stages, Operands>::stage_bytes + tile_m * sizeof(float);
+  alignas(16) float x_scales[stages][tile_m];
 };
 
 // What every kernel is given: one tile a block.
@@ -55,8 +51,8 @@ __device__ __forceinline__ void load(R& ring, int stage, int step, const CUtenso
                                      const Problem& problem) {
   std::uint64_t* const full = &ring.full[stage];
   device::barrier_arrive_expect(full, R::stage_bytes);
-  device::tensor_load_2d(ring.x[stage], x, step * block, problem.top(), full);
-  device::tensor_load_2d(ring.w[stage], w, step * block, problem.left<R>(), full);
+  device::tensor_load_2d(ring.a[stage], x, step * block, problem.top(), full);
+  device::tensor_load_2d(ring.b[stage], w, step * block, problem.left<R>(), full);
   device::bulk_load(ring.x_scales[stage], problem.x_scales + static_cast<std::size_t>(step) * problem.m + problem.top(),
                     tile_m * sizeof(float), full);
 }
@@ -70,8 +66,8 @@ struct Consumer {
 
   // Queues the products of 128 columns with the 128 of K that a stage holds.
   __device__ __forceinline__ void multiply(int stage, int part, float (&sums)[block / 2]) const {
-    const std::uint64_t x = device::operand(ring.x[stage] + warpgroup * 64 * block);
-    const std::uint64_t w = device::operand(ring.w[stage] + part * block * block);
+    const std::uint64_t x = device::operand(ring.a[stage] + warpgroup * 64 * block);
+    const std::uint64_t w = device::operand(ring.b[stage] + part * block * block);
     device::wgmma_touch(sums);
     device::wgmma_fence();
 #pragma unroll

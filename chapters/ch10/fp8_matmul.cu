@@ -5,12 +5,15 @@
 // ms). The tensor cores keep about 14 bits of its sums; adding them to fp32 registers after every 128 of K costs less than 1 %
 // and leaves the rounding to bf16 alone (0.78 ms, error 1.7e-3, as cuBLASLt).
 #include "fp8_gemm.cuh"
+#include "gemm_workload.hpp"
 #include "tcgen05_gemm.cuh"
+
+#include <aisp/libraries/cublaslt.hpp>
+#include <aisp/pair.hpp>
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
-#include <aisp/libraries/cublaslt.hpp>
-#include <aisp/pair.hpp>
+
 #include <memory>
 
 namespace aisp::ch10 {
@@ -22,9 +25,9 @@ using multicast_gemm::InTensorCores, multicast_gemm::Scaled, multicast_gemm::mul
 class Fp8Matmul final : public Workload {
  public:
   explicit Fp8Matmul(Setup& setup)
-      : m_{setup.scaled(8192, 256)},
-        n_{setup.scaled(8192, 256)},
-        k_{setup.scaled(8192, 256)},
+      : m_{setup.size("m")},
+        n_{setup.size("n")},
+        k_{setup.size("k")},
         // Up to the type's largest value, 448, as scales made from the largest element leave it.
         x_{setup.input<e4m3>(m_ * k_, normal(0, 90), {.name = "x"})},
         w_{setup.input<e4m3>(n_ * k_, normal(0, 90), {.name = "w"})},
@@ -123,6 +126,8 @@ extern constinit const Pair fp8_matmul{
     // One rounding of the output to bf16 is 1.6e-3; sums of 128 products in 14 bits add less.
     .tolerance = within(4e-3),
     .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm},
+    .sizes = gemm_sizes,
+    .sweep = gemm_cases,
 };
 
 }  // namespace aisp::ch10

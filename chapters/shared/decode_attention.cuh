@@ -5,6 +5,8 @@
 // wasted there costs nothing, while FMAs for four heads would need a third of all issue slots. Rows go from global memory
 // straight into fragments; the order of the head's dimensions within a product is free, so a lane keeps the 16 bytes it loads.
 #pragma once
+#include <aisp/device/matrix.cuh>
+
 #include <cuda_bf16.h>
 
 #include <cstddef>
@@ -34,16 +36,10 @@ struct alignas(16) Partial {  // of some rows: weighted values, running maximum,
   float values[group][head_dim], maximum[group], sum[group];
 };
 
-// C += A * B, m16n8k16. Rows 8 to 15 of A are zero.
+// C += A B with A's rows 8 to 15 zero.
 __device__ inline void multiply_add(float (&c)[4], unsigned a0, unsigned a2, unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(0), "r"(a2), "r"(0), "r"(b0), "r"(b1));
-}
-
-__device__ inline unsigned pack(float low, float high) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const unsigned*>(&both);
+  const unsigned a[4] = {a0, 0, a2, 0};
+  device::mma_bf16(c, a, b0, b1);
 }
 
 __device__ inline unsigned word(const uint4& of, int i) { return i == 0 ? of.x : i == 1 ? of.y : i == 2 ? of.z : of.w; }
@@ -132,7 +128,7 @@ __device__ inline void weigh(Running& running, const float (&score)[2][2], unsig
   for (int n = 0; n < 2; ++n) {
     const float low = exp2f(score[n][0] - running.maximum), high = exp2f(score[n][1] - running.maximum);
     running.sum += low + high;
-    weights[n] = pack(low, high);
+    weights[n] = device::narrow_bf16(low, high);
   }
 }
 
@@ -219,7 +215,7 @@ static __global__ __launch_bounds__(threads, 2) void decode_kernel(StepInput in,
   float sum = 0;
   const float4 all = join(shared, warp, lane, sum);
   *reinterpret_cast<uint2*>(out + in_queries + warp * head_dim + lane * 4) =
-      make_uint2(pack(all.x / sum, all.y / sum), pack(all.z / sum, all.w / sum));
+      make_uint2(device::narrow_bf16(all.x / sum, all.y / sum), device::narrow_bf16(all.z / sum, all.w / sum));
 }
 
 }  // namespace aisp::decode

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fragments are what the comments of matrix.cuh say, and ldmatrix makes such: products of small matrices, exact in fp32.
-#include <gtest/gtest.h>
-#include <aisp/check.hpp>
 #include <aisp/device/matrix.cuh>
 
 #include <cuda_bf16.h>
 
-#include <vector>
-
-#include "on_gpu.hpp"
+#include "gpu_test.hpp"
 
 namespace aisp {
 namespace {
@@ -87,15 +83,7 @@ void check_product() {
     }
 }
 
-class Matrix : public testing::Test {
- protected:
-  void SetUp() override {
-    int gpus = 0, major = 0;
-    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no CUDA device";
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    if (major < 8) GTEST_SKIP() << "bf16 products need sm_80";
-  }
-};
+using Matrix = GpuTest<8>;
 
 TEST_F(Matrix, MultipliesFragmentsAsTheyAreDescribed) { check_product<Fragments::by_hand>(); }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The wrappers of wgmma, TMA with its swizzle, and stmatrix agree with one another: products of small matrices, exact in fp32.
-#include <gtest/gtest.h>
-#include <aisp/check.hpp>
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
@@ -12,9 +10,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
-#include <vector>
-
-#include "on_gpu.hpp"
+#include "gpu_test.hpp"
 
 namespace aisp {
 namespace {
@@ -53,17 +49,21 @@ __device__ void load(Shared& shared, const CUtensorMap* a, const CUtensorMap* b,
   device::barrier_wait(&shared.loaded, 0);
 }
 
-template <int n, Major b_major, bool from_registers>
+// Where A comes from: shared memory, along K or along M, or registers.
+enum class A { along_k, along_m, registers };
+
+template <int n, Major b_major, A a_from>
 __global__ void product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, float* out) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   load(shared, &a, &b, n / 64, 64 * 128, b_major == Major::mn, (m + n) * 128);
-  const std::uint64_t left = device::operand(shared.a);
+  constexpr Major a_major = a_from == A::along_m ? Major::mn : Major::k;
+  const std::uint64_t left = a_major == Major::k ? device::operand(shared.a) : device::operand(shared.a, 1024, 64 * 128);
   const std::uint64_t right = b_major == Major::k ? device::operand(shared.b) : device::operand(shared.b, 1024, 64 * 128);
   const int t = threadIdx.x, row = t / 32 * 16 + t % 16, chunk = t % 32 / 16;
   float d[n / 2];
   unsigned fragments[4][4];
-  if constexpr (from_registers)
+  if constexpr (a_from == A::registers)
     for (int step = 0; step < 4; ++step)
       device::load_matrices(fragments[step],
                             device::shared_address(shared.a) + row * 128 + ((step * 2 + chunk) ^ (row % 8)) * 16);
@@ -72,15 +72,16 @@ __global__ void product(const __grid_constant__ CUtensorMap a, const __grid_cons
 #pragma unroll
   for (int step = 0; step < k / 16; ++step) {
     const std::uint64_t b_step = device::advance(right, step * (b_major == Major::k ? 32 : 2048));
-    if constexpr (from_registers) {
+    if constexpr (a_from == A::registers) {
       if constexpr (n == 64) device::wgmma_m64n64k16<b_major>(d, fragments[step], b_step, step > 0);
       if constexpr (n == 128) device::wgmma_m64n128k16<b_major>(d, fragments[step], b_step, step > 0);
       if constexpr (n == 256) device::wgmma_m64n256k16<b_major>(d, fragments[step], b_step, step > 0);
     } else {
-      const std::uint64_t a_step = device::advance(left, step * 32);
-      if constexpr (n == 64) device::wgmma_m64n64k16<Major::k, b_major>(d, a_step, b_step, step > 0);
-      if constexpr (n == 128) device::wgmma_m64n128k16<Major::k, b_major>(d, a_step, b_step, step > 0);
-      if constexpr (n == 256) device::wgmma_m64n256k16<Major::k, b_major>(d, a_step, b_step, step > 0);
+      const std::uint64_t a_step = device::advance(left, step * (a_major == Major::k ? 32 : 2048));
+      if constexpr (n == 64) device::wgmma_m64n64k16<a_major, b_major>(d, a_step, b_step, step > 0);
+      if constexpr (n == 128) device::wgmma_m64n128k16<a_major, b_major>(d, a_step, b_step, step > 0);
+      if constexpr (n == 192) device::wgmma_m64n192k16<a_major, b_major>(d, a_step, b_step, step > 0);
+      if constexpr (n == 256) device::wgmma_m64n256k16<a_major, b_major>(d, a_step, b_step, step > 0);
     }
   }
   device::wgmma_commit();
@@ -127,28 +128,22 @@ __global__ void store_tile(bf16* out) {
 // Small integers: every sum is exact, in any order, and in 14 bits, too.
 float value(int i) { return static_cast<float>((i * 7 + i / 13) % 5 - 2); }
 
-class Wgmma : public testing::Test {
+class Wgmma : public GpuTest<9, 9> {
  protected:
-  void SetUp() override {
-    int gpus = 0, major = 0;
-    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no CUDA device";
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    if (major != 9) GTEST_SKIP() << "wgmma exists on sm_90 alone";
-  }
-
   template <class T>
   static void compare(const std::vector<T>& a, const std::vector<T>& b, const std::vector<float>& d, int n, int depth,
-                      bool b_is_kn) {
+                      bool b_is_kn, bool a_is_km = false) {
     for (int row = 0; row < m; ++row)
       for (int column = 0; column < n; ++column) {
         float sum = 0;
         for (int i = 0; i < depth; ++i)
-          sum += static_cast<float>(a[row * depth + i]) * static_cast<float>(b[b_is_kn ? i * n + column : column * depth + i]);
+          sum += static_cast<float>(a[a_is_km ? i * m + row : row * depth + i]) *
+                 static_cast<float>(b[b_is_kn ? i * n + column : column * depth + i]);
         ASSERT_EQ(d[row * n + column], sum) << "row " << row << ", column " << column;
       }
   }
 
-  template <int n, Major b_major, bool from_registers>
+  template <int n, Major b_major, A a_from = A::along_k>
   static void check_bf16() {
     std::vector<bf16> a(m * k), b(n * k);
     for (int i = 0; i < m * k; ++i) a[i] = value(i);
@@ -158,11 +153,11 @@ class Wgmma : public testing::Test {
     const bool kn = b_major == Major::mn;
     const CUtensorMap a_map = matrix_map_bf16(a_gpu.get(), m, k, 64, 64);
     const CUtensorMap b_map = kn ? matrix_map_bf16(b_gpu.get(), k, n, 64, 64) : matrix_map_bf16(b_gpu.get(), n, k, 64, 64);
-    const auto kernel = product<n, b_major, from_registers>;
+    const auto kernel = product<n, b_major, a_from>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
     kernel<<<1, 128, sizeof(Shared)>>>(a_map, b_map, d.get());
     check(cudaDeviceSynchronize());
-    compare(a, b, d.host(), n, k, kn);
+    compare(a, b, d.host(), n, k, kn, a_from == A::along_m);
   }
 
   template <int n>
@@ -183,21 +178,33 @@ class Wgmma : public testing::Test {
 };
 
 TEST_F(Wgmma, MultipliesOperandsThatLieAlongK) {
-  check_bf16<64, Major::k, false>();
-  check_bf16<128, Major::k, false>();
-  check_bf16<256, Major::k, false>();
+  check_bf16<64, Major::k>();
+  check_bf16<128, Major::k>();
+  check_bf16<192, Major::k>();
+  check_bf16<256, Major::k>();
 }
 
 TEST_F(Wgmma, MultipliesARowMajorB) {
-  check_bf16<64, Major::mn, false>();
-  check_bf16<128, Major::mn, false>();
-  check_bf16<256, Major::mn, false>();
+  check_bf16<64, Major::mn>();
+  check_bf16<128, Major::mn>();
+  check_bf16<192, Major::mn>();
+  check_bf16<256, Major::mn>();
+}
+
+TEST_F(Wgmma, MultipliesAnAThatLiesAlongM) {
+  check_bf16<64, Major::k, A::along_m>();
+  check_bf16<128, Major::mn, A::along_m>();
+  check_bf16<192, Major::mn, A::along_m>();
+  check_bf16<256, Major::mn, A::along_m>();
 }
 
 TEST_F(Wgmma, TakesAFromRegisters) {
-  check_bf16<64, Major::k, true>();
-  check_bf16<128, Major::mn, true>();
-  check_bf16<256, Major::mn, true>();
+  check_bf16<64, Major::k, A::registers>();
+  check_bf16<64, Major::mn, A::registers>();
+  check_bf16<128, Major::k, A::registers>();
+  check_bf16<128, Major::mn, A::registers>();
+  check_bf16<256, Major::k, A::registers>();
+  check_bf16<256, Major::mn, A::registers>();
 }
 
 TEST_F(Wgmma, MultipliesE4m3) {
