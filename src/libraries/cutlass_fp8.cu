@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The widest tile whose fp32 sums two warpgroups hold; two blocks along M share their part of B by multicast. In src/libraries,
+// the folder of what is compiled into the executable for include/aisp/libraries: below all others, it sees include/aisp alone.
 #include "libraries/cutlass_plan.cuh"
 
 namespace aisp {
