@@ -112,6 +112,7 @@ __global__ void expect_in_next_block(unsigned* seen) {
   device::barrier_arrive_expect_remote(&barrier, next, 16);
   device::cluster_sync();
   seen[3 * rank] = device::barrier_try_wait(&barrier, 0);
+  device::cluster_sync();
   const float value = static_cast<float>(rank);
   device::store_async_f32x4(device::remote_address(landed, next), {value, value, value, value},
                             device::remote_address(&barrier, next));

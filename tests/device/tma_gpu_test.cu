@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // TMA brings the box that the coordinates name, to the places the swizzle names, into the blocks that the mask names; what it
-// stores lands there and nowhere else, and waits for stores end when they should.
+// stores lands there and nowhere else.
 #include <aisp/device/cluster.cuh>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/tensor_map.hpp>
-
-#include <algorithm>
 
 #include "gpu_test.hpp"
 
@@ -73,81 +71,6 @@ __global__ void store_box(const __grid_constant__ CUtensorMap map, At at, unsign
   device::tensor_store_2d(&map, at.x, at.y, shared.words);
   device::commit_stores();
   device::wait_stores<0>();
-}
-
-// Writes to global memory, fetches that by the asynchronous proxy, and stores it elsewhere.
-__global__ void load_and_store(unsigned* in, unsigned* out) {
-  __shared__ Shared shared;
-  shared.init(64);
-  for (unsigned i = 0; i < 16; ++i) in[i] = 500 + i;
-  device::fence_proxy_async();
-  device::bulk_load(shared.words + 4, in, 64, &shared.barrier);
-  if (!completes(&shared.barrier, 0)) return;
-  device::bulk_store(out + 8, shared.words + 4, 64);
-  device::commit_stores();
-  device::wait_stores<0>();
-}
-
-constexpr unsigned large_words = 1 << 14, large_bytes = large_words * 4, group_words = large_words / 2, large_threads = 256;
-
-__device__ void fill_large(unsigned* words) {
-  for (unsigned i = threadIdx.x; i < large_words; i += large_threads) words[i] = i;
-  device::fence_proxy_async_shared();
-  __syncthreads();
-}
-
-// Reads what it has stored as soon as the wait says that it is written.
-__global__ void read_back(unsigned* out, unsigned* wrong) {
-  extern __shared__ __align__(128) unsigned words[];
-  fill_large(words);
-  if (threadIdx.x != 0) return;
-  device::bulk_store(out, words, large_bytes);
-  device::commit_stores();
-  device::wait_stores<0>();
-  for (unsigned i = large_words; i > large_words - 64; --i) *wrong += static_cast<volatile unsigned*>(out)[i - 1] != i - 1;
-}
-
-// Stores in two groups, and overwrites the shared memory of those that the wait says have been read: with `pending` groups that
-// may still be under way, the first alone, or both.
-template <int pending>
-__global__ void overwrite(unsigned* out) {
-  extern __shared__ __align__(128) unsigned words[];
-  fill_large(words);
-  if (threadIdx.x == 0) {
-    for (unsigned group = 0; group < 2; ++group) {
-      device::bulk_store(out + group * group_words, words + group * group_words, large_bytes / 2);
-      device::commit_stores();
-    }
-    device::wait_stores_read<pending>();
-  }
-  __syncthreads();
-  for (unsigned i = threadIdx.x; i < (2 - pending) * group_words; i += large_threads) words[i] = poison;
-  if (threadIdx.x == 0) device::wait_stores<0>();
-}
-
-// Every block adds.
-__global__ void add_to_sums(float* sums, unsigned count) {
-  __shared__ __align__(16) float addends[64];
-  for (unsigned i = 0; i < count; ++i) addends[i] = static_cast<float>((blockIdx.x + 1) * i);
-  device::fence_proxy_async_shared();
-  device::bulk_add_f32(sums, addends, count * 4);
-  device::commit_stores();
-  device::wait_stores<0>();
-}
-
-__global__ void send_to_next_block(unsigned* out) {
-  __shared__ __align__(16) unsigned sent[16];
-  __shared__ Shared shared;
-  const unsigned rank = device::cluster_rank(), next = (rank + 1) % blocks;
-  shared.init(sizeof(sent));
-  for (unsigned i = 0; i < 16; ++i) sent[i] = rank * 100 + i;
-  device::fence_proxy_async_shared();
-  device::cluster_sync();
-  device::bulk_copy_to_block(device::remote_address(shared.words + 8, next), sent, sizeof(sent),
-                             device::remote_address(&shared.barrier, next));
-  if (completes(&shared.barrier, 0)) device::barrier_wait_cluster(&shared.barrier, 0);
-  for (unsigned i = 0; i < 16; ++i) out[rank * 16 + i] = shared.words[8 + i];
-  device::cluster_sync();
 }
 
 // 24 x 40 numbers, and boxes of 4 x 8 of them.
@@ -233,57 +156,6 @@ TEST_F(Tma, StoresTheBoxAtTheCoordinatesAndNothingOutside) {
     check(cudaDeviceSynchronize());
     EXPECT_EQ(out.host(), expected) << at.x << ", " << at.y;
   }
-}
-
-TEST_F(Tma, LoadsAndStoresBytes) {
-  const OnGpu<unsigned> in{counted(16)}, out{std::vector<unsigned>(32, poison)};
-  load_and_store<<<1, 1>>>(in.get(), out.get());
-  check(cudaDeviceSynchronize());
-  std::vector<unsigned> expected(32, poison);
-  for (unsigned i = 0; i < 16; ++i) expected[8 + i] = 500 + i;
-  EXPECT_EQ(out.host(), expected);
-}
-
-TEST_F(Tma, StoresAreWrittenWhenTheWaitEnds) {
-  const OnGpu<unsigned> out{std::vector<unsigned>(large_words, poison)}, wrong{std::vector<unsigned>{0}};
-  check(cudaFuncSetAttribute(read_back, cudaFuncAttributeMaxDynamicSharedMemorySize, large_bytes));
-  read_back<<<1, large_threads, large_bytes>>>(out.get(), wrong.get());
-  check(cudaDeviceSynchronize());
-  EXPECT_EQ(wrong.host()[0], 0u);
-}
-
-TEST_F(Tma, SharedMemoryIsFreeWhenTheWaitForReadingEnds) {
-  for (const auto kernel : {overwrite<0>, overwrite<1>}) {
-    const OnGpu<unsigned> out{std::vector<unsigned>(large_words, poison)};
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, large_bytes));
-    kernel<<<1, large_threads, large_bytes>>>(out.get());
-    check(cudaDeviceSynchronize());
-    EXPECT_EQ(out.host(), counted(large_words));
-  }
-}
-
-TEST_F(Tma, AddsToWhatIsThere) {
-  constexpr unsigned count = 64;
-  std::vector<float> expected(count + 4, 5);
-  const OnGpu<float> sums{expected};
-  for (unsigned i = 0; i < count; ++i) expected[i] += static_cast<float>((1 + 2 + 3 + 4) * i);
-  add_to_sums<<<4, 1>>>(sums.get(), count);
-  check(cudaDeviceSynchronize());
-  EXPECT_EQ(sums.host(), expected);
-}
-
-TEST_F(Tma, CopiesToTheBlockThatIsNamed) {
-  const OnGpu<unsigned> out{std::vector<unsigned>(blocks * 16, poison)};
-  launch_cluster(send_to_next_block, blocks, 1, out.get());
-  std::vector<unsigned> expected;
-  for (unsigned rank = 0; rank < blocks; ++rank)
-    for (unsigned i = 0; i < 16; ++i) expected.push_back((rank + 3) % blocks * 100 + i);
-  EXPECT_EQ(out.host(), expected);
-}
-
-TEST_F(Tma, RefusesWhatTheHardwareCannotRead) {
-  const OnGpu<unsigned> in{counted(rows * 3)};
-  EXPECT_THROW(matrix_map(CU_TENSOR_MAP_DATA_TYPE_UINT32, 4, in.get(), rows, 3, 4, 2), std::runtime_error);  // rows of 12 bytes
 }
 
 TEST_F(TmaMulticast, ReachesTheBlocksOfTheMask) {
