@@ -10,6 +10,8 @@ cd "$root"
 . scripts/setup/packages.sh
 # shellcheck source=scripts/setup/cuda.sh
 . scripts/setup/cuda.sh
+# shellcheck source=scripts/setup/cutlass.sh
+. scripts/setup/cutlass.sh
 # shellcheck source=scripts/setup/driver.sh
 . scripts/setup/driver.sh
 # shellcheck source=scripts/setup/build.sh
@@ -33,7 +35,8 @@ Debian 12 or Ubuntu 24.04 on x86-64; root or sudo is used only for packages that
   --dry-run           print what would be done, change nothing
   --help
 
-Environment: CUDA_HOME names a toolkit; AISP_IGNORE_SYSTEM_CUDA=1 means --cuda wheels.
+Environment: CUDA_HOME names a toolkit; AISP_IGNORE_SYSTEM_CUDA=1 means --cuda wheels; CUTLASS_HOME names CUTLASS 4.0 or newer
+(else its headers come from PyPI into .cutlass).
 EOF
 }
 
@@ -70,6 +73,7 @@ if [[ ${AISP_IGNORE_SYSTEM_CUDA:-0} != 0 && $cuda_choice == auto ]]; then cuda_c
 check_machine
 install_packages "$mode"
 find_or_install_cuda "$cuda_choice"
+find_or_get_cutlass
 if ((with_driver)); then install_driver; fi
 if ((with_nsight)); then install_nsight; fi
 case $mode in

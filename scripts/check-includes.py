@@ -11,6 +11,7 @@ from pathlib import Path
 # A folder of src may include itself and these; include/aisp where "aisp" is named. Arrows go down only.
 ALLOWED = {
     "base": {"aisp"},
+    "libraries": {"aisp"},
     "machine": {"base", "aisp"},
     "evidence": {"base"},
     "report": {"evidence", "base"},
@@ -29,6 +30,7 @@ PURE = {"evidence", "report"}  # must be usable and testable without CUDA
 HOST_LIBRARIES = re.compile(r"^(fmt|spdlog|nlohmann|CLI|gtest|gmock)/")
 CUDA = re.compile(r"^(cuda|cub|cupti|cublas|cufft|curand|cusparse|cusolver|cudnn|nvtx3|nccl|nvml|nvrtc|nvJitLink|cooperative_groups|thrust|device_|"
                   r"driver_types|vector_types|crt/)")
+CUTLASS = re.compile(r"^(cutlass|cute)/")  # a file that includes it takes a minute
 SLOW = re.compile(r"^(thrust/(?!iterator/)|iostream$)")  # CUB's algorithms take Thrust's iterators, and include them anyway
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu"}
@@ -88,6 +90,9 @@ class Tree:
         return self.problems
 
     def check_common(self, file, number, quote, name):
+        if CUTLASS.match(name) and not file.is_relative_to(self.root / "src" / "libraries"):
+            self.problem(file, number, f"<{name}>: CUTLASS belongs to src/libraries, because it takes a minute to compile; include "
+                                       "<aisp/libraries/cutlass.hpp>")
         if ".." in Path(name).parts:
             self.problem(file, number, f'"{name}": includes name a file from its include directory, without ".."')
         target = self.resolve(file, quote, name)

@@ -9,6 +9,7 @@
 #include "tcgen05_gemm.cuh"
 
 #include <aisp/libraries/cublaslt.hpp>
+#include <aisp/libraries/cutlass.hpp>
 #include <aisp/pair.hpp>
 
 #include <cuda_bf16.h>
@@ -82,6 +83,12 @@ class Fp8Matmul final : public Workload {
                                                                     .b_is_transposed = true});
   }
   void cublaslt(Launch& launch) { plan_->run(launch.stream, x_, w_, y_, x_scale * w_scale); }
+  void plan_cutlass(Launch&) {
+    if (!cutlass_)
+      cutlass_ = plan_cutlass_fp8(
+          {static_cast<int>(m_), static_cast<int>(n_), static_cast<int>(k_), x_.get(), w_.get(), y_.get(), x_scale * w_scale});
+  }
+  void cutlass(Launch& launch) { cutlass_->run(launch.stream); }
 
  private:
   template <class R, class Store, class Products>
@@ -100,6 +107,7 @@ class Fp8Matmul final : public Workload {
   tcgen05_gemm::Gemm<tcgen05_gemm::KMajorPlan<device::TensorKind::e4m3>> blackwell_{x_.get(), w_.get(), y_, m_, n_, k_};
   std::unique_ptr<CublasLt> library_;
   std::unique_ptr<MatmulPlan> plan_;
+  std::unique_ptr<CutlassPlan> cutlass_;
 };
 
 // Sums that never leave the tensor cores lose bits at each of 256 additions; how many is reported beside the speedup.
@@ -121,7 +129,13 @@ extern constinit const Pair fp8_matmul{
     .peers = variants({{.name = "cublaslt",
                         .run = call<&Fp8Matmul::cublaslt>,
                         .prepare = call<&Fp8Matmul::plan_cublaslt>,
-                        .needs = {.libraries = {Library::cublaslt}}}}),
+                        .needs = {.libraries = {Library::cublaslt}}},
+                       {.name = "cutlass",
+                        .run = call<&Fp8Matmul::cutlass>,
+                        .prepare = call<&Fp8Matmul::plan_cutlass>,
+                        .needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}},
+                        .changes_precision = true,
+                        .tolerance = fast_accumulation}}),
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; sums of 128 products in 14 bits add less.
     .tolerance = within(4e-3),

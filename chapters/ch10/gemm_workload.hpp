@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the GEMM pairs of this chapter compute: C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums, random operands; and
-// cuBLAS as the peer.
+// cuBLAS and CUTLASS as the peers.
 #pragma once
 #include <aisp/libraries/cublas.hpp>
+#include <aisp/libraries/cutlass.hpp>
 #include <aisp/pair.hpp>
 
 #include <cuda_bf16.h>
@@ -51,6 +52,12 @@ class GemmWorkload : public Workload {
   void cublas(Launch& launch) {
     cublas_->gemm(launch.stream, static_cast<int>(m_), static_cast<int>(n_), static_cast<int>(k_), a_, b_, c_, CUDA_R_16BF);
   }
+  void plan_cutlass(Launch&) {
+    if (!cutlass_)
+      cutlass_ =
+          plan_cutlass_bf16({static_cast<int>(m_), static_cast<int>(n_), static_cast<int>(k_), a_.get(), b_.get(), c_.get()});
+  }
+  void cutlass(Launch& launch) { cutlass_->run(launch.stream); }
 
  protected:
   dim3 tiles(std::size_t tile_m, std::size_t tile_n) const {
@@ -74,11 +81,19 @@ class GemmWorkload : public Workload {
         c_{setup.output<bf16>(m_ * n_, {.name = "c"})} {}
 
   std::unique_ptr<Cublas> cublas_;
+  std::unique_ptr<CutlassPlan> cutlass_;
 };
 
-inline constexpr Variants cublas_peer = variants({{.name = "cublas",
-                                                   .run = call<&GemmWorkload::cublas>,
-                                                   .prepare = call<&GemmWorkload::open_cublas>,
-                                                   .needs = {.libraries = {Library::cublas}}}});
+inline constexpr Variant cublas_variant{.name = "cublas",
+                                        .run = call<&GemmWorkload::cublas>,
+                                        .prepare = call<&GemmWorkload::open_cublas>,
+                                        .needs = {.libraries = {Library::cublas}}};
+inline constexpr Variants cublas_peer = variants({cublas_variant});
+// CUTLASS's kernel is one kind for all shapes, persistent too: beside the pair whose subject that is.
+inline constexpr Variants persistent_peers = variants({cublas_variant,
+                                                       {.name = "cutlass",
+                                                        .run = call<&GemmWorkload::cutlass>,
+                                                        .prepare = call<&GemmWorkload::plan_cutlass>,
+                                                        .needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}}});
 
 }  // namespace aisp::ch10

@@ -61,7 +61,7 @@ extern constinit const Pair persistent_matmul{
                   {.name = "cluster_launch_control",
                    .run = call<&PersistentMatmul::cluster_launch_control>,
                    .needs = tcgen05_gemm::needs}}),
-    .peers = cublas_peer,
+    .peers = persistent_peers,
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
     .tolerance = within(4e-3),

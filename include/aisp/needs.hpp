@@ -9,7 +9,7 @@
 
 namespace aisp {
 
-// Libraries opened at run time; absent ones skip what needs them.
+// Libraries; absent ones skip what needs them. All are opened at run time but the last, templates that are compiled in.
 enum class Library : std::uint8_t {
   none,
   cublas,
@@ -24,12 +24,15 @@ enum class Library : std::uint8_t {
   cusolver,
   cufile,
   cupti,
-  nvml
+  nvml,
+  cutlass
 };
 
+inline constexpr Library last_opened_library = Library::nvml;
+
 constexpr std::string_view name_of(Library library) {
-  constexpr std::string_view names[] = {"none",  "cuBLAS",   "cuBLASLt",   "cuDNN",    "NCCL",   "NVRTC", "nvJitLink",
-                                        "cuFFT", "cuSPARSE", "cuSPARSELt", "cuSOLVER", "cuFile", "CUPTI", "NVML"};
+  constexpr std::string_view names[] = {"none",     "cuBLAS",     "cuBLASLt", "cuDNN",  "NCCL",  "NVRTC", "nvJitLink", "cuFFT",
+                                        "cuSPARSE", "cuSPARSELt", "cuSOLVER", "cuFile", "CUPTI", "NVML",  "CUTLASS"};
   return names[static_cast<std::size_t>(library)];
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/doctor.hpp"
 
+#include <aisp/libraries/cutlass.hpp>
 #include <aisp/library.hpp>
 
 #include <algorithm>
@@ -140,6 +141,14 @@ void examine_library(Library library, const Surroundings& surroundings, Findings
   else findings.push_back({name, Level::ok, path, ""});
 }
 
+void examine_cutlass(const Surroundings& surroundings, Findings& findings) {
+  const std::string version = surroundings.cutlass.value_or(std::string{cutlass_version()});
+  if (version.empty())
+    findings.push_back(
+        {"library CUTLASS", Level::info, "not compiled in; peers that use it are skipped", std::string{get_cutlass}});
+  else findings.push_back({"library CUTLASS", Level::ok, version + ", compiled in", ""});
+}
+
 }  // namespace
 
 std::string_view to_string(Level level) {
@@ -176,11 +185,12 @@ std::vector<Finding> examine(const Machine& machine, const Surroundings& surroun
   examine_gpu_list(machine, surroundings, findings);
   examine_peers(machine, findings);
   examine_host(machine, surroundings, findings);
-  for (auto i = static_cast<int>(Library::none) + 1; i <= static_cast<int>(Library::nvml); ++i) {
+  for (auto i = static_cast<int>(Library::none) + 1; i <= static_cast<int>(last_opened_library); ++i) {
     const auto library = static_cast<Library>(i);
     // Without a GPU the driver's own library is not missed.
     if (library != Library::nvml || !machine.gpus.empty()) examine_library(library, surroundings, findings);
   }
+  examine_cutlass(surroundings, findings);
   return findings;
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t library_count = static_cast<std::size_t>(Library::nvml) + 1;
+constexpr std::size_t library_count = static_cast<std::size_t>(last_opened_library) + 1;
 
 // What must be in the process first, from the same folder where it lies there: wheels do not find each other by themselves.
 std::vector<Library> dependencies(Library library) {
@@ -156,6 +156,7 @@ std::vector<std::string> file_names(Library library) {
     case Library::cufile: return {"libcufile.so.0"};
     case Library::cupti: return {"libcupti.so.13"};
     case Library::nvml: return {"libnvidia-ml.so.1"};
+    case Library::cutlass:
     case Library::none: break;
   }
   return {};
@@ -181,10 +182,10 @@ const SharedLibrary& SharedLibrary::open(Library library) {
   static std::array<const SharedLibrary*, library_count>
       opened{};  // kept to the end: libraries with threads do not survive dlclose
   const std::scoped_lock lock{opening()};
+  const std::vector<std::string> names = file_names(library);
+  if (names.empty()) throw Unsupported{std::string{name_of(library)} + " is no library to open"};
   const SharedLibrary*& slot = opened.at(static_cast<std::size_t>(library));
   if (slot != nullptr) return *slot;
-  const std::vector<std::string> names = file_names(library);
-  if (names.empty()) throw Unsupported{"no library was asked for"};
   std::string trouble;
   const Found found = find_and_load(library, trouble);
   if (found.handle == nullptr) {

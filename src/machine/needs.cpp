@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/needs.hpp"
 
+#include <aisp/libraries/cutlass.hpp>
 #include <aisp/library.hpp>
 
 #include <algorithm>
@@ -37,6 +38,10 @@ std::string attribute_text(cudaDeviceAttr attribute) {
   }
 }
 
+bool is_here(Library library) {
+  return library == Library::cutlass ? !cutlass_version().empty() : SharedLibrary::available(library);
+}
+
 Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<bool(Library)>& has_library) {
   if (needs.cpus > host.cpus_usable)
     return "needs " + base::plural(static_cast<std::size_t>(needs.cpus), "CPU") + ", this process may use " +
@@ -46,7 +51,8 @@ Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<b
            gigabytes(static_cast<double>(host.memory_available_bytes)) +
            " are available; free some or raise the container's limit";
   for (const Library library : needs.libraries) {
-    if (library == Library::none || (has_library ? has_library(library) : SharedLibrary::available(library))) continue;
+    if (library == Library::none || (has_library ? has_library(library) : is_here(library))) continue;
+    if (library == Library::cutlass) return "needs CUTLASS, which this executable was built without; " + std::string{get_cutlass};
     return "needs " + std::string{name_of(library)} + ": " + file_names(library).front() +
            " not found; install it or set AISP_LIBRARY_PATH to its folder";
   }

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <aisp/libraries/cutlass.hpp>
 #include <aisp/library.hpp>
 #include <nlohmann/json.hpp>
 
@@ -62,10 +63,11 @@ void add_machine(evidence::Manifest& manifest, const machine::Machine& machine, 
 // Every library that a pair can ask for, where it is here.
 std::map<std::string, std::string> libraries() {
   std::map<std::string, std::string> found;
-  for (int number = 1; number <= static_cast<int>(Library::nvml); ++number) {
+  for (int number = 1; number <= static_cast<int>(last_opened_library); ++number) {
     const auto library = static_cast<Library>(number);
     if (std::string file = SharedLibrary::locate(library); !file.empty()) found.emplace(name_of(library), std::move(file));
   }
+  if (!cutlass_version().empty()) found.emplace(name_of(Library::cutlass), std::string{cutlass_version()} + ", compiled in");
   return found;
 }
 

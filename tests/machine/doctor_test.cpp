@@ -60,6 +60,7 @@ class Doctor : public testing::Test {
                    {.root = root_.path(),
                     .artifacts = root_.path(),
                     .find_library = [this](Library library) { return libraries_ ? "/x/" + file_names(library).front() : ""; },
+                    .cutlass = cutlass_,
                     .toolkit = toolkit_,
                     .built = built_,
                     .assembles_tcgen05 = assembles_,
@@ -76,6 +77,7 @@ class Doctor : public testing::Test {
   FakeRoot root_;
   Machine machine_;
   bool libraries_ = true;
+  std::string cutlass_ = "4.2.0";
   std::string toolkit_ = "13.0 in /usr/local/cuda", built_;
   std::function<bool(std::string_view)> assembles_;
   std::optional<std::string> product_;
@@ -208,6 +210,14 @@ TEST_F(Doctor, IsNotStoppedByAnAssemblerThatCannotBeStarted) {
   calls = 0;
   findings();
   EXPECT_EQ(calls, 1) << "each that hangs takes its time";
+}
+
+TEST_F(Doctor, NamesTheCutlassThatWasCompiledIn) {
+  EXPECT_EQ(finding("library CUTLASS").what, "4.2.0, compiled in");
+  cutlass_ = "";
+  EXPECT_EQ(finding("library CUTLASS").level, Level::info);
+  EXPECT_EQ(finding("library CUTLASS").what, "not compiled in; peers that use it are skipped");
+  EXPECT_THAT(finding("library CUTLASS").advice, HasSubstr("./setup.sh"));
 }
 
 TEST_F(Doctor, MissesPeerAccess) {

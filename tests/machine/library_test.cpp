@@ -102,6 +102,11 @@ TEST(SharedLibraryTest, ThatIsAbsentSaysHowToGetIt) {
   }
 }
 
+TEST(SharedLibraryTest, IsNothingThatIsCompiledIn) {
+  EXPECT_FALSE(SharedLibrary::available(Library::cutlass));
+  EXPECT_THROW(SharedLibrary::open(Library::cutlass), Unsupported);
+}
+
 TEST(SharedLibraryTest, ThatIsBrokenSaysSo) {
   if (SharedLibrary::available(Library::cusparselt)) GTEST_SKIP() << "a whole one is installed here";
   FakeRoot root;
@@ -123,7 +128,7 @@ TEST(SharedLibraryTest, IsOpenedWhereItWasLocated) {
 }
 
 TEST(SharedLibraryTest, EveryOneHasANameToLookFor) {
-  for (int i = 1; i <= static_cast<int>(Library::nvml); ++i) {
+  for (int i = 1; i <= static_cast<int>(last_opened_library); ++i) {
     const auto library = static_cast<Library>(i);
     ASSERT_FALSE(file_names(library).empty()) << name_of(library);
     EXPECT_THAT(file_names(library).front(), testing::MatchesRegex("lib.*\\.so\\.[0-9]+"));

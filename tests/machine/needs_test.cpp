@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <aisp/libraries/cutlass.hpp>
 
 #include "machine/fake_root.hpp"
 
@@ -114,6 +115,14 @@ TEST(Needs, NameAttributesLibrariesAndDrivers) {
   EXPECT_EQ(why(cudnn, machine_with({h200()})), "");
   EXPECT_THAT(unmet(cudnn, Device::gpu, machine_with({h200()}), {0}, nothing).value(),
               AllOf(HasSubstr("needs cuDNN: libcudnn.so.9 not found"), HasSubstr("AISP_LIBRARY_PATH")));
+}
+
+TEST(Needs, SayHowToGetCutlassWhereTheExecutableWasBuiltWithout) {
+  const Needs cutlass{.libraries = {Library::cutlass}};
+  EXPECT_EQ(why(cutlass, machine_with({h200()})), "");
+  EXPECT_THAT(unmet(cutlass, Device::gpu, machine_with({h200()}), {0}, nothing).value(),
+              AllOf(StartsWith("needs CUTLASS, which this executable was built without; ./setup.sh"), HasSubstr("CUTLASS_HOME")));
+  EXPECT_EQ(unmet(cutlass, Device::gpu, machine_with({h200()}), {0}).has_value(), cutlass_version().empty());
 }
 
 TEST(MemoryScale, FollowsTheSizesThatGpusAreSoldIn) {

@@ -86,6 +86,13 @@ class Checker(TemporaryTree):
             (self.root / name).unlink()
         self.wrong("src/base/a.cpp", "#include <gtest/gtest.h>\n", "GoogleTest belongs to tests")
 
+    def test_cutlass_has_its_place(self):
+        self.write("src/libraries/cutlass_bf16.cu", "#include <aisp/pair.hpp>\n#include <cutlass/cutlass.h>\n#include <cute/tensor.hpp>\n")
+        self.assertEqual(self.check().returncode, 0)
+        self.wrong("chapters/ch07/a.cu", "#include <cutlass/cutlass.h>\n", "CUTLASS belongs to src/libraries")
+        self.wrong("src/machine/a.cpp", "#include <cute/tensor.hpp>\n", "CUTLASS belongs to src/libraries")
+        self.wrong("src/libraries/a.cpp", '#include "base/files.hpp"\n', "src/libraries may not include src/base")
+
     def test_nvcc_compiles_no_host_libraries_not_even_by_way_of_a_header(self):
         self.wrong("src/pair/a.cu", "#include <fmt/format.h>\n", "nvcc compiles no fmt")
         self.write("src/base/words.hpp", "#include <fmt/format.h>\n")

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUTLASS: templates, compiled into the executable where their headers are, in two files of their own (src/libraries), because
+// each takes as long as many pairs. Nothing of CUTLASS is seen here. A variant that uses it says
+// `.needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}`.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string_view>
+
+namespace aisp {
+
+// C[m][n] = scale * A B, all packed, pointers aligned to 16 bytes; m, n and k are multiples of 16. Sums and scale are fp32.
+struct CutlassProblem {
+  int m = 0, n = 0, k = 0;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  float scale = 1;
+};
+
+// One product, planned once with its pointers: run() only launches it.
+class CutlassPlan {
+ public:
+  virtual ~CutlassPlan() = default;
+  virtual void run(cudaStream_t stream) = 0;
+};
+
+// bf16 A[m][k], B[k][n] and C. Both throw Unsupported where the executable was built without CUTLASS.
+std::unique_ptr<CutlassPlan> plan_cutlass_bf16(const CutlassProblem& problem);
+// e4m3 A[m][k] and B[n][k], bf16 C; sums never leave the tensor cores ("fast accumulation").
+std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem& problem);
+
+// Of the headers, "4.2.0"; empty where the executable was built without them.
+std::string_view cutlass_version();
+
+// What to do where it is missing.
+inline constexpr std::string_view get_cutlass =
+    "./setup.sh gets its headers and builds with them; or set CUTLASS_HOME and build again, with 90a in AISP_CUDA_ARCHITECTURES";
+
+}  // namespace aisp

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of small integers by CUTLASS: exact in every type on the way, so that the host's own sums must come out.
+#include <gtest/gtest.h>
+#include <aisp/check.hpp>
+#include <aisp/libraries/cutlass.hpp>
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include <vector>
+
+#include "on_gpu.hpp"
+
+namespace aisp {
+namespace {
+
+using bf16 = __nv_bfloat16;
+using e4m3 = __nv_fp8_e4m3;
+
+// From -3 to 3, without a pattern that a wrong stride would keep.
+template <class T>
+std::vector<T> integers(int count, unsigned seed) {
+  std::vector<T> values;
+  values.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    values.push_back(T{static_cast<float>(static_cast<int>((seed >> 16) % 7) - 3)});
+  }
+  return values;
+}
+
+class Cutlass : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cutlass_version().empty()) GTEST_SKIP() << "built without CUTLASS";
+    int gpus = 0, major = 0;
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no CUDA device";
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    if (major != 9) GTEST_SKIP() << "its kernels are for sm_90";
+  }
+
+  template <class T>
+  static void multiply(int m, int n, int k, bool b_along_k, float scale) {
+    const std::vector<T> a = integers<T>(m * k, 1), b = integers<T>(n * k, 2);
+    const OnGpu<T> a_there{a}, b_there{b};
+    const OnGpu<bf16> c{std::vector<bf16>(static_cast<std::size_t>(m) * static_cast<std::size_t>(n), bf16{-1000.0f})};
+    const CutlassProblem problem{.m = m, .n = n, .k = k, .a = a_there.get(), .b = b_there.get(), .c = c.get(), .scale = scale};
+    const auto plan = b_along_k ? plan_cutlass_fp8(problem) : plan_cutlass_bf16(problem);
+    plan->run(nullptr);
+    plan->run(nullptr);
+    check(cudaDeviceSynchronize());
+    const std::vector<bf16> result = c.host();
+    const auto at = [](const std::vector<T>& matrix, int index) {
+      return static_cast<float>(matrix[static_cast<std::size_t>(index)]);
+    };
+    for (int row = 0; row < m; ++row)
+      for (int column = 0; column < n; ++column) {
+        float sum = 0;
+        for (int i = 0; i < k; ++i) sum += at(a, row * k + i) * at(b, b_along_k ? column * k + i : i * n + column);
+        ASSERT_EQ(static_cast<float>(result[static_cast<std::size_t>(row * n + column)]), static_cast<float>(bf16{scale * sum}))
+            << m << " x " << n << " x " << k << ": row " << row << ", column " << column;
+      }
+  }
+};
+
+TEST_F(Cutlass, MultipliesBf16AlsoWhereTilesAreCutOff) {
+  multiply<bf16>(256, 512, 128, false, 1);
+  multiply<bf16>(272, 528, 144, false, 0.5f);
+  multiply<bf16>(16, 16, 16, false, 1);
+}
+
+TEST_F(Cutlass, MultipliesE4m3AlsoWhereTilesAreCutOff) {
+  multiply<e4m3>(256, 512, 256, true, 1);
+  multiply<e4m3>(272, 528, 144, true, 0.5f);
+}
+
+TEST_F(Cutlass, RefusesWhatItCannotRead) {
+  const OnGpu<bf16> memory{std::vector<bf16>(4096)};
+  EXPECT_THROW(plan_cutlass_bf16({.m = 16, .n = 16, .k = 17, .a = memory.get(), .b = memory.get(), .c = memory.get()}),
+               Unsupported);
+}
+
+}  // namespace
+}  // namespace aisp
