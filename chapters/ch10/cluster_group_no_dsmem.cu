@@ -63,8 +63,8 @@ constexpr int ranks = 4, threads = 512, warps = threads / 32;
 constexpr int slice_vectors = group_vectors / ranks, vectors_per_thread = slice_vectors / threads;
 static_assert(vectors_per_thread * threads == slice_vectors && channel_vectors % threads == 0);
 
-// A cluster per group, a block per 80 KB of it, which stay in registers: all of a thread's loads are on their way at once, and the
-// other block of the SM works meanwhile.
+// A cluster per group, a block per 80 KB of it, which stay in registers: all of a thread's loads are on their way at once, and
+// the other block of the SM works meanwhile.
 __global__ __launch_bounds__(threads, 2) void cluster_barrier_l2_kernel(const Eight* map, const float* gamma, const float* beta,
                                                                         Moments* exchange, Eight* out) {
   __shared__ Moments of_warp[warps];
