@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // GroupNorm of an SDXL feature map (bf16, 32 x 320 x 128 x 128, 32 groups): 1024 groups of 328 KB, each normalized by its own
 // mean and variance. Two kernels read the map twice: 1.0 GB instead of 0.67. Four blocks that run at the same time hold a group
-// on chip; the hardware's cluster barrier is all they need to exchange their sums through L2, also on GPUs whose clusters cannot
-// reach each other's shared memory.
+// in their registers; the hardware's cluster barrier is all they need to exchange their sums through L2, also on GPUs whose
+// clusters cannot reach each other's shared memory. On an H200 92 % of the memory floor: a cluster that ends leaves its place to
+// the next, while resident clusters that a TMA feeds (0.179 ms against 0.169) do 1024 groups with 62 in 17 rounds.
 #include <aisp/device/cluster.cuh>
-#include <aisp/device/mbarrier.cuh>
 #include <aisp/device/reduce.cuh>
-#include <aisp/device/tma.cuh>
 #include <aisp/pair.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -62,63 +60,42 @@ __global__ __launch_bounds__(normalize_threads) void normalize_kernel(const Eigh
 }
 
 constexpr int ranks = 4, threads = 512, warps = threads / 32;
-constexpr int slice_vectors = group_vectors / ranks, slice_bytes = slice_vectors * 16;
-constexpr int vectors_per_thread = slice_vectors / threads;
+constexpr int slice_vectors = group_vectors / ranks, vectors_per_thread = slice_vectors / threads;
 static_assert(vectors_per_thread * threads == slice_vectors && channel_vectors % threads == 0);
 
-// Persistent: a cluster takes every (gridDim.x / 4)-th group, a block 80 KB of it. The slice moves on into registers at once, so
-// the TMA fetches the next one while this one is normalized; two blocks per SM fill each other's waiting times.
+// A cluster per group, a block per 80 KB of it, which stay in registers: all of a thread's loads are on their way at once, and
+// the other block of the SM works meanwhile.
 __global__ __launch_bounds__(threads, 2) void cluster_barrier_l2_kernel(const Eight* map, const float* gamma, const float* beta,
-                                                                        Moments* exchange, Eight* out, int groups) {
-  extern __shared__ __align__(128) Eight slot[];
+                                                                        Moments* exchange, Eight* out) {
   __shared__ Moments of_warp[warps];
-  __shared__ std::uint64_t filled;
-  const int rank = static_cast<int>(device::cluster_rank()), t = threadIdx.x;
-  const int first = static_cast<int>(blockIdx.x) / ranks, step = static_cast<int>(gridDim.x) / ranks;
-  const auto load = [&](int group) {
-    device::barrier_arrive_expect(&filled, slice_bytes);
-    device::bulk_load(slot, map + static_cast<std::size_t>(group) * group_vectors + rank * slice_vectors, slice_bytes, &filled);
-  };
-  if (t == 0) {
-    device::barrier_init(&filled, 1);
-    device::fence_barrier_init();
-    load(first);
-  }
+  const int rank = static_cast<int>(device::cluster_rank()), group = static_cast<int>(blockIdx.x) / ranks, t = threadIdx.x;
+  const std::size_t first = static_cast<std::size_t>(blockIdx.x) * slice_vectors + t;
+  Eight values[vectors_per_thread];
+#pragma unroll
+  for (int k = 0; k < vectors_per_thread; ++k) values[k] = map[first + k * threads];
+  const Moments of_lanes = merge_lanes<32>(moments_of(values), vectors_per_thread * 8);
+#pragma unroll
+  for (Eight& vector : values)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(vector[i]));  // or the compiler keeps them widened too, in 80 registers
+  if (t % 32 == 0) of_warp[t / 32] = of_lanes;
   __syncthreads();
-
-  unsigned parity = 0;
-  for (int group = first; group < groups; group += step, parity ^= 1) {
-    device::barrier_wait(&filled, parity);
-    Eight values[vectors_per_thread];
+  if (t < 32) {
+    const Moments of_block = merge_lanes<warps>(of_warp[t % warps], vectors_per_thread * 8 * 32);
+    if (t == 0) exchange[blockIdx.x] = of_block;
+    device::cluster_arrive();  // releases at cluster scope: the sum is in L2
+  } else {
+    device::cluster_arrive_relaxed();
+  }
+  device::cluster_wait();
+  const Moments whole = merge_lanes<ranks>(exchange[group * ranks + t % ranks], slice_vectors * 8);
+  const float inverse = inverse_deviation(whole);
+  const int first_channel = group % groups_per_image * channels_per_group;
 #pragma unroll
-    for (int k = 0; k < vectors_per_thread; ++k) values[k] = slot[t + k * threads];
-    __syncthreads();
-    if (t == 0 && group + step < groups) load(group + step);
-    const Moments of_lanes = merge_lanes<32>(moments_of(values), vectors_per_thread * 8);
-#pragma unroll
-    for (Eight& vector : values)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(vector[i]));  // or the compiler keeps them widened too, in 80 registers
-    if (t % 32 == 0) of_warp[t / 32] = of_lanes;
-    __syncthreads();
-    if (t < 32) {
-      const Moments of_block = merge_lanes<warps>(of_warp[t % warps], vectors_per_thread * 8 * 32);
-      if (t == 0) exchange[group * ranks + rank] = of_block;
-      device::cluster_arrive();  // releases at cluster scope: the sum is in L2
-    } else {
-      device::cluster_arrive_relaxed();  // a release would wait for the last group's stores, which nobody here reads
-    }
-    device::cluster_wait();
-    const Moments whole = merge_lanes<ranks>(exchange[group * ranks + t % ranks], slice_vectors * 8);
-    const float inverse = inverse_deviation(whole);
-    Eight* to = out + static_cast<std::size_t>(group) * group_vectors + rank * slice_vectors + t;
-    const int first_channel = group % groups_per_image * channels_per_group;
-#pragma unroll
-    for (int k = 0; k < vectors_per_thread; ++k) {
-      const int channel = first_channel + (rank * slice_vectors + k * threads) / channel_vectors;
-      const float scale = gamma[channel] * inverse;
-      to[k * threads] = normalized(values[k], scale, beta[channel] - whole.mean * scale);
-    }
+  for (int k = 0; k < vectors_per_thread; ++k) {
+    const int channel = first_channel + (rank * slice_vectors + k * threads) / channel_vectors;
+    const float scale = gamma[channel] * inverse;
+    out[first + k * threads] = normalized(values[k], scale, beta[channel] - whole.mean * scale);
   }
 }
 
@@ -132,14 +109,7 @@ class ClusterGroupNoDsmem final : public Workload {
         out_{setup.output<bf16>(images_ * channels * pixels, {.name = "normalized"})},
         moments_{setup.scratch<Moments>(groups())},
         exchange_{setup.scratch<Moments>(groups() * ranks)},
-        team_{setup.threads(setup.cpus(), false)} {
-    check(cudaFuncSetAttribute(cluster_barrier_l2_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, slice_bytes));
-    const cudaLaunchConfig_t config = cluster_launch(ranks, nullptr);
-    int resident = 0;
-    check(cudaOccupancyMaxActiveClusters(&resident, cluster_barrier_l2_kernel, &config));
-    if (resident == 0) throw Unsupported("no room for a cluster of 4 blocks with 80 KiB of shared memory each");
-    clusters_ = std::min(static_cast<std::size_t>(resident), groups());
-  }
+        team_{setup.threads(setup.cpus(), false)} {}
 
   Cost cost() const override {
     return {.bytes = static_cast<double>(map_.bytes() + gamma_.bytes() + beta_.bytes() + out_.bytes())};
@@ -174,9 +144,13 @@ class ClusterGroupNoDsmem final : public Workload {
     check(cudaGetLastError());
   }
   void cluster_barrier_l2(Launch& launch) {
-    const cudaLaunchConfig_t config = cluster_launch(static_cast<unsigned>(clusters_) * ranks, launch.stream);
-    check(cudaLaunchKernelEx(&config, cluster_barrier_l2_kernel, map(), gamma_.get(), beta_.get(), exchange_.get(), out(),
-                             static_cast<int>(groups())));
+    cudaLaunchAttribute size{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
+    const cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(groups() * ranks),
+                                    .blockDim = threads,
+                                    .stream = launch.stream,
+                                    .attrs = &size,
+                                    .numAttrs = 1};
+    check(cudaLaunchKernelEx(&config, cluster_barrier_l2_kernel, map(), gamma_.get(), beta_.get(), exchange_.get(), out()));
   }
 
  private:
@@ -187,14 +161,6 @@ class ClusterGroupNoDsmem final : public Workload {
   std::size_t groups() const { return images_ * groups_per_image; }
   const Eight* map() const { return reinterpret_cast<const Eight*>(map_.get()); }
   Eight* out() const { return reinterpret_cast<Eight*>(out_.get()); }
-  cudaLaunchConfig_t cluster_launch(unsigned blocks, cudaStream_t stream) {
-    return {.gridDim = blocks,
-            .blockDim = threads,
-            .dynamicSmemBytes = slice_bytes,
-            .stream = stream,
-            .attrs = &cluster_size_,
-            .numAttrs = 1};
-  }
 
   std::size_t images_;
   Input<bf16> map_;
@@ -202,8 +168,6 @@ class ClusterGroupNoDsmem final : public Workload {
   Output<bf16> out_;
   Scratch<Moments> moments_, exchange_;
   ThreadTeam& team_;
-  std::size_t clusters_ = 1;
-  cudaLaunchAttribute cluster_size_{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
   std::vector<Reference> reference_;
 };
 

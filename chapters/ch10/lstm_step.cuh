@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a resident block does in one step of an LSTM layer: its weights stay in registers, the state comes in 16-byte chunks.
 #pragma once
+#include <aisp/device/fence.cuh>
 #include <aisp/device/matrix.cuh>
 
 #include <cuda_bf16.h>
@@ -116,6 +117,33 @@ struct Step {
   }
   __device__ int slice_place() const { return warp * slice_chunks + lane; }      // of this lane's first chunk there
   __device__ int state_place() const { return sequence * hidden + first_unit; }  // of the chunk in a step's output
+};
+
+// A block's chunks of the state of step t, to the others; and a warp's slice of it, from them.
+__device__ __forceinline__ void store_state(uint4* exchange, const Step& step, uint4 chunk, int t) {
+  if (step.unit == 0) __stcg(exchange + t % 2 * state_chunks + step.chunk_place(), chunk);
+}
+__device__ __forceinline__ void load_slice(const uint4* exchange, const Step& step, uint4 (&chunks)[16], int t) {
+  const uint4* from = exchange + t % 2 * state_chunks + step.slice_place();
+#pragma unroll
+  for (int i = 0; i < 16; ++i) chunks[i] = __ldcg(from + i * 32);
+}
+
+// A warp waits for the 16 blocks that compute its slice, neither for the grid nor for the other warps of its block. One counter
+// per slice, in a line of its own; warps that poll 16 flags instead, one per block, get in each other's way (3.0 us per step).
+struct Arrivals {
+  unsigned* counters;
+  static constexpr int stride = 32;
+
+  __device__ void publish() const {
+    __syncthreads();
+    if (threadIdx.x == 0) device::add_release_gpu(counters + blockIdx.x / blocks_per_slice * stride, 1);
+  }
+  __device__ void wait(int warp, int t) const {
+    while (device::load_acquire_gpu(counters + warp * stride) < static_cast<unsigned>(t + 1) * blocks_per_slice) {
+    }
+    __syncwarp();
+  }
 };
 
 // All steps of a block. What differs is how the state of step t travels: publish() gives the block's chunk of it to the others,
