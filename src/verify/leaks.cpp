@@ -6,6 +6,8 @@
 #include <aisp/check.hpp>
 
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "base/text.hpp"
 #include "pair/pools.hpp"
@@ -18,13 +20,14 @@ constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
 
 constexpr std::int64_t pool_rounding_bytes = 512, driver_rounding_bytes = 2 << 20, host_rounding_bytes = 4 << 10;
 
-// ", as much as output 1 takes": most leaks are copies of something.
+// ", as much as output 1 takes": most leaks are copies of something. All that it may be, where buffers are equally large.
 std::string as_large_as(const pair::Session& session, std::int64_t bytes, std::int64_t rounded_to) {
+  std::vector<std::string> names;
   for (const Buffer& buffer : session.buffers()) {
     const auto size = static_cast<std::int64_t>(buffer.bytes());
-    if (size > 0 && bytes >= size && bytes < size + rounded_to) return fmt::format(", as much as {} takes", buffer.name);
+    if (size > 0 && bytes >= size && bytes < size + rounded_to) names.push_back(buffer.name);
   }
-  return {};
+  return names.empty() ? std::string{} : fmt::format(", as much as {} takes", base::join(names, " or "));
 }
 
 // A memory checker keeps books of its own in this process's heap and on the GPU, which others that run beside it share.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/verifier.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cmath>
 #include <limits>
@@ -73,6 +73,11 @@ class Doubling final : public Workload {
   void leaks(Launch& launch) {
     honest(launch);
     leaked_ = std::malloc(1 << 20);
+    static_cast<volatile char*>(leaked_)[0] = 1;
+  }
+  void leaks_copy_of_output(Launch& launch) {
+    honest(launch);
+    leaked_ = std::malloc(y_.bytes());
     static_cast<volatile char*>(leaked_)[0] = 1;
   }
   void varies(Launch&) {
@@ -159,6 +164,17 @@ TEST(Verify, RememberedOutputIsCaught) {
   EXPECT_TRUE(caught_by("depends_on_inputs", {.name = "remembers", .run = call<&Doubling::remembers>}));
 }
 TEST(Verify, LeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "leaks", .run = call<&Doubling::leaks>})); }
+TEST(Verify, ALeakIsNamedByTheBufferOfItsSize) {
+  const auto message_of = [](const Variant& variant) {
+    pair::Session session{honest_pair, {}};
+    for (const auto& problem : verify(session, {&honest_pair.baseline, &variant}, {})[1].problems)
+      if (problem.check == "memory") return problem.message;
+    return std::string{"not caught"};
+  };
+  EXPECT_THAT(message_of({.name = "copies", .run = call<&Doubling::leaks_copy_of_output>}),
+              testing::AllOf(testing::HasSubstr("each run leaves"), testing::ContainsRegex("as much as .*output [0-9]+.* takes$")));
+  EXPECT_THAT(message_of({.name = "leaks", .run = call<&Doubling::leaks>}), testing::Not(testing::HasSubstr("as much as")));
+}
 TEST(Verify, ExceptionIsReported) { EXPECT_TRUE(caught_by("run", {.name = "throws", .run = call<&Doubling::throws>})); }
 TEST(Verify, DifferentBitsFailOnlyWhenReproducible) {
   const Variant varies{.name = "varies", .run = call<&Doubling::varies>};
