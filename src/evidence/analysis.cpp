@@ -152,7 +152,7 @@ class Analyst {
   Analysis analysis_;
   Groups groups_;
   std::set<std::string> seen_, labels_;  // targets, and targets with the case of a sweep
-  std::vector<std::string> order_;  // of targets, as they came
+  std::vector<std::string> order_;       // of targets, as they came
 };
 
 }  // namespace

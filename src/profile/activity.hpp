@@ -36,8 +36,8 @@ struct Activity {
   KernelShape shape{};
 };
 
-// Device: kernels, copies and memsets, which costs the host next to nothing. Memory: allocations of device memory too. Everything:
-// also the host's calls and waits, which makes each call microseconds longer.
+// Device: kernels, copies and memsets, which costs the host next to nothing. Memory: allocations of device memory too.
+// Everything: also the host's calls and waits, which makes each call microseconds longer.
 enum class Detail : std::uint8_t { device, memory, everything };
 
 // Records between start() and stop(). One at a time in a process; nothing stays switched on after stop().

@@ -100,11 +100,10 @@ std::vector<std::string> csv_fields(const AnalysisRow& row) {
   add_range(row.speedup, fields);
   add_range(row.expected, fields);
   fields.push_back(row.speedup && row.expected ? changed(row.expected->value, row.speedup->value) : std::string{});
-  for (const auto& field :
-       {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
-        number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
-        changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
-        number(row.goodput_percent), row.run_id, row.detail})
+  for (const auto& field : {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
+                            number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
+                            changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
+                            number(row.goodput_percent), row.run_id, row.detail})
     fields.push_back(field);
   return fields;
 }

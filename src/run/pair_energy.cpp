@@ -79,15 +79,15 @@ void PairRun::measure_energy() {
   }
   BackToBack executions{*session_};
   const measure::EnergyCounter counter{[&] { return ground_->energy_mj(); }, base::monotonic_s};
-  const measure::EnergyCallbacks callbacks{
-      .queue =
-          [&](std::size_t index, int runs) {
-            const profile::Scope range{metered[index]->result->name};
-            return executions.queue(*metered[index]->variant, runs, batches_ahead(run_s[index]));
-          },
-      .finish = [&] { executions.finish(); },
-      .last_update = [&] { return counter.last_update(); },
-      .now_s = base::monotonic_s};
+  const measure::EnergyCallbacks callbacks{.queue =
+                                               [&](std::size_t index, int runs) {
+                                                 const profile::Scope range{metered[index]->result->name};
+                                                 return executions.queue(*metered[index]->variant, runs,
+                                                                         batches_ahead(run_s[index]));
+                                               },
+                                           .finish = [&] { executions.finish(); },
+                                           .last_update = [&] { return counter.last_update(); },
+                                           .now_s = base::monotonic_s};
   // A round that began just before the deadline must still end before the stage's limit.
   const measure::EnergyReadings readings = measure::read_energy(
       run_s, {.window_s = request_.energy_window_s, .deadline_s = 0.6 * request_.limits.energy, .seed = request_.seed},

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "evidence/json.hpp"
 #include "measure/statistics.hpp"
+#include "run/assemble.hpp"
 #include "run/blank.hpp"
 #include "run/memory_account.hpp"
 #include "run/reproducible.hpp"

@@ -92,7 +92,8 @@ class Suite {
       const auto found = earlier.find(placement.label());
       // What was skipped is asked again: the library may be there now.
       if (found == earlier.end() || !found->second.complete || found->second.status == Status::skipped) continue;
-      if (const std::string other = other_settings(found->second, placement, run_request(placement), task_.machine); !other.empty()) {
+      if (const std::string other = other_settings(found->second, placement, run_request(placement), task_.machine);
+          !other.empty()) {
         others.push_back(fmt::format("{} ({})", placement.label(), other));
         continue;
       }

@@ -167,9 +167,10 @@ TEST(Metrics, EveryFigureIsAskedForAndHasAFieldOfItsOwn) {
   std::map<std::string, double> values;
   for (const std::string& name : metric_names(MetricSet::full)) values[name] = 1000.0 + static_cast<double>(values.size());
   const evidence::Counters c = counters_from(values);
-  const std::vector<std::optional<double>> figures{
-      c.duration_us,       c.sm_throughput_percent, c.memory_throughput_percent, c.dram_read_bytes,  c.dram_write_bytes, c.l2_hit_percent,
-      c.occupancy_percent, c.tensor_pipe_percent,   c.bank_conflicts,            c.sectors_per_load, c.sectors_per_store};
+  const std::vector<std::optional<double>> figures{c.duration_us,       c.sm_throughput_percent, c.memory_throughput_percent,
+                                                   c.dram_read_bytes,   c.dram_write_bytes,      c.l2_hit_percent,
+                                                   c.occupancy_percent, c.tensor_pipe_percent,   c.bank_conflicts,
+                                                   c.sectors_per_load,  c.sectors_per_store};
   std::set<double> different;
   for (std::size_t i = 0; i < figures.size(); ++i) {
     ASSERT_TRUE(figures[i]) << i;

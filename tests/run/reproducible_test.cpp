@@ -12,7 +12,8 @@ namespace {
 class Reproducible : public testing::Test {
  protected:
   ~Reproducible() override {
-    for (const char* name : {"CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"}) unsetenv(name);
+    for (const char* name : {"CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"})
+      unsetenv(name);
   }
   static std::string workspace() {
     const char* value = std::getenv("CUBLAS_WORKSPACE_CONFIG");

@@ -171,8 +171,9 @@ TEST(Verify, ALeakIsNamedByTheBufferOfItsSize) {
       if (problem.check == "memory") return problem.message;
     return std::string{"not caught"};
   };
-  EXPECT_THAT(message_of({.name = "copies", .run = call<&Doubling::leaks_copy_of_output>}),
-              testing::AllOf(testing::HasSubstr("each run leaves"), testing::ContainsRegex("as much as .*output [0-9]+.* takes$")));
+  EXPECT_THAT(
+      message_of({.name = "copies", .run = call<&Doubling::leaks_copy_of_output>}),
+      testing::AllOf(testing::HasSubstr("each run leaves"), testing::ContainsRegex("as much as .*output [0-9]+.* takes$")));
   EXPECT_THAT(message_of({.name = "leaks", .run = call<&Doubling::leaks>}), testing::Not(testing::HasSubstr("as much as")));
 }
 TEST(Verify, ExceptionIsReported) { EXPECT_TRUE(caught_by("run", {.name = "throws", .run = call<&Doubling::throws>})); }
