@@ -82,7 +82,6 @@ std::string disagreement(const evidence::MemoryUse& use, std::size_t allocations
 void PairRun::account_memory() {
   std::string apart;
   for (const Variant* variant : active()) {
-    const profile::Scope range{std::string{variant->name}};
     bool host_peak_is_own = false;
     evidence::VariantResult& result = result_of(variant->name);
     result.memory = memory_of(*session_, *variant, free_before_bytes_, host_peak_is_own);

@@ -133,7 +133,6 @@ void PairRun::set_up() {
 // Code loading, allocation and library set-up included: what the first call in a new process costs. False when a variant failed.
 bool PairRun::time_first_runs() {
   for (const Variant* variant : active()) {
-    const profile::Scope range{std::string{variant->name}};
     verify::Outcome outcome{.variant = variant->name};
     verify::guarded(outcome, "cold_start", [&] {
       session_->prepare(*variant);

@@ -2,7 +2,6 @@
 #include "verify/verifier.hpp"
 
 #include <fmt/format.h>
-#include <aisp/launch.hpp>
 
 #include <algorithm>
 #include <array>
@@ -269,8 +268,6 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
   std::vector<VariantCheck> checks;
   checks.reserve(variants.size());
   for (std::size_t v = 0; v < variants.size(); ++v) {
-    const std::string name{variants[v]->name};
-    const Range range{session.launch(), name.c_str()};
     VariantCheck& check = checks.emplace_back(session, *variants[v], options, outcomes[v]);
     const bool comparable = outcomes[v].passed() && check.run();
     if (comparable && options.compare_with_reference) check.compare_with_reference();

@@ -170,13 +170,13 @@ TEST(Verify, LeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "leaks", .
 TEST(Verify, ALeakIsNamedByTheBufferOfItsSize) {
   const auto message_of = [](const Variant& variant) {
     pair::Session session{honest_pair, {}};
-    for (const auto& problem : verify(session, {&honest_pair.baseline, &variant}, {})[1].problems)
+    const auto outcomes = verify(session, {&honest_pair.baseline, &variant}, {});
+    for (const auto& problem : outcomes[1].problems)
       if (problem.check == "memory") return problem.message;
     return std::string{"not caught"};
   };
-  EXPECT_THAT(
-      message_of({.name = "copies", .run = call<&Doubling::leaks_copy_of_output>}),
-      testing::AllOf(testing::HasSubstr("each run leaves"), testing::ContainsRegex("as much as .*output [0-9]+.* takes$")));
+  EXPECT_THAT(message_of({.name = "copies", .run = call<&Doubling::leaks_copy_of_output>}),
+              testing::AllOf(testing::HasSubstr("each run leaves"), testing::HasSubstr("as much as input 0 or weights or y ")));
   EXPECT_THAT(message_of({.name = "leaks", .run = call<&Doubling::leaks>}), testing::Not(testing::HasSubstr("as much as")));
 }
 TEST(Verify, ExceptionIsReported) { EXPECT_TRUE(caught_by("run", {.name = "throws", .run = call<&Doubling::throws>})); }
