@@ -30,7 +30,8 @@ usage: scripts/nightly.sh [options] [-- FLAG...]
 
 A failing verify does not stop the run: the other pairs are measured all the same, and the end is 1.
 Exit status: that of the worst step: 130 interrupted, 4 environment unfit, 2 usage, 1 a pair was wrong, crashed or timed out,
-3 regression confirmed by a second measurement, 5 nothing selected, 0 good.
+3 regression confirmed by a second measurement, 5 nothing selected or nothing
+that could be compared, 0 good.
 On GitHub Actions (GITHUB_ACTIONS=true) findings become annotations and the report becomes the job's summary.
 TEXT
 }

@@ -11,7 +11,7 @@ enum class Exit : int {
   usage = 2,
   regression = 3,
   unfit = 4,    // this environment cannot do what was asked
-  nothing = 5,  // nothing selected
+  nothing = 5,  // nothing selected, or nothing to compare
   interrupted = 130,
 };
 

@@ -7,10 +7,12 @@
 
 namespace aisp::base {
 
-std::uint64_t peak_resident_bytes() {
+namespace {
+
+std::uint64_t status_bytes(const char* field) {
   std::ifstream status{"/proc/self/status"};
   for (std::string line; std::getline(status, line);) {
-    if (!line.starts_with("VmHWM:")) continue;
+    if (!line.starts_with(field)) continue;
     const std::size_t digit = line.find_first_of("0123456789");
     std::uint64_t kibibytes = 0;
     if (digit != std::string::npos) std::from_chars(line.data() + digit, line.data() + line.size(), kibibytes);
@@ -18,6 +20,12 @@ std::uint64_t peak_resident_bytes() {
   }
   return 0;
 }
+
+}  // namespace
+
+std::uint64_t resident_bytes() { return status_bytes("VmRSS:"); }
+
+std::uint64_t peak_resident_bytes() { return status_bytes("VmHWM:"); }
 
 bool reset_peak_resident() {
   std::ofstream clear{"/proc/self/clear_refs"};

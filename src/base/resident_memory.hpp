@@ -4,6 +4,8 @@
 
 namespace aisp::base {
 
+// Memory of this process that is resident now; 0 where the kernel does not tell.
+std::uint64_t resident_bytes();
 // The most memory of this process that was resident at a time, since it started or since the last reset; 0 where the kernel does
 // not tell.
 std::uint64_t peak_resident_bytes();

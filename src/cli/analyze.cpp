@@ -145,7 +145,7 @@ void add_analyze(CLI::App& app, Action& action) {
   command->add_flag("--history", options->history, "lasting changes over many runs instead; without RUN over all");
   command->add_flag("--all", options->all, "with --history: also series of times without a change");
   add_outputs(*command, *options);
-  command->footer("Exit status: 0 good, 1 something failed or is missing, 3 regression, 5 nothing to look at.");
+  command->footer("Exit status: 0 good, 1 something failed or is missing, 3 regression, 5 nothing compared.");
   command->callback([options, &action] { action = [options] { return analyze(*options); }; });
 }
 

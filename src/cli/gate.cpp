@@ -42,6 +42,17 @@ evidence::Analysis look_at(const suite::Finished& finished, const Gate& gate) {
   return evidence::analyze(evidence::read_with_confirmations(finished.folder), expectations, options);
 }
 
+std::string why_nothing_was_compared(const evidence::Analysis& analysis) {
+  std::set<std::string_view> reasons;
+  for (const evidence::AnalysisRow& row : analysis.rows) switch (row.finding) {
+      case evidence::Finding::fresh: reasons.insert("no expectation of this hardware"); break;
+      case evidence::Finding::stale: reasons.insert("expectations of other code only"); break;
+      case evidence::Finding::skipped: reasons.insert("pairs that did not run or must not be compared"); break;
+      default: reasons.insert("results that are missing or wrong");
+    }
+  return fmt::format("{}", fmt::join(reasons, "; "));
+}
+
 }  // namespace
 
 evidence::ExpectationFolder open_expectations(const std::string& folder) {
@@ -65,11 +76,11 @@ std::string analysis_text(const evidence::Analysis& analysis, const base::Painte
 
 void note_warnings(const evidence::Analysis& analysis) {
   for (const std::string& warning : analysis.warnings) note("aisp: " + warning);
-  const auto compared = [](const evidence::AnalysisRow& row) { return row.speedup && row.expected; };
-  if (!analysis.rows.empty() && std::none_of(analysis.rows.begin(), analysis.rows.end(), compared))
-    note(
-        "aisp: nothing was compared: no expectation is of these pairs on this hardware; record them with "
-        "aisp run --update-expectations");
+  if (analysis.rows.empty() || std::ranges::any_of(analysis.rows, evidence::was_compared)) return;
+  note(fmt::format(
+      "aisp: nothing was compared ({}), so nothing is known to be good: status {}, unless something worse is above; {}",
+      why_nothing_was_compared(analysis), static_cast<int>(Exit::nothing),
+      "aisp run --update-expectations records what passes here"));
 }
 
 Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Gate& gate, suite::Watcher& watcher,

@@ -99,7 +99,8 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
       ->capture_default_str();
   command
       ->add_flag("--gate", options->check_expectations,
-                 "compare with expectations at the end, measure again what regressed, exit 3 when that confirms it")
+                 "compare with expectations at the end, measure again what regressed, exit 3 when that confirms it, 5 when "
+                 "nothing could be compared")
       ->excludes("--update-expectations");
   command
       ->add_option("--threshold", options->gate.threshold_percent,

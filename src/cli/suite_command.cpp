@@ -53,6 +53,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     print(report::summary(finished.suite, paint));
     if (finished.storage_trouble.empty()) print(fmt::format("Reports: {}\n", where));
   }
+  for (const std::string& line : report::not_available(finished.suite)) note("aisp: not available here: " + line);
   if (!finished.storage_trouble.empty())
     throw Error{finished.status, fmt::format("{}; what was measured is in {}/results.jsonl, continue with --resume {}",
                                              finished.storage_trouble, where, where)};

@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "base/text.hpp"
 #include "evidence/judgement.hpp"
 
 namespace aisp::evidence {
@@ -42,6 +43,7 @@ class Analyst {
       analysis_.warnings.insert(analysis_.warnings.end(), run.warnings.begin(), run.warnings.end());
       for (const PairResult& pair : run.pairs) {
         if (pair.status == Status::skipped && !pair.complete) continue;  // never started: add_missing() tells
+        labels_.insert(label_in_run(pair));
         if (seen_.insert(pair.target).second) order_.push_back(pair.target);
         groups_[{pair.target, hardware_key(pair, run.manifest)}].push_back({&run, &pair});
       }
@@ -122,21 +124,35 @@ class Analyst {
   void add_missing() {
     for (const RunRecord& run : runs_) {
       if (run.confirmation) continue;
-      for (const std::string& target : run.manifest.targets) {
-        if (!seen_.insert(target).second) continue;
-        AnalysisRow row{.target = target, .finding = Finding::missing, .run_id = run.manifest.run_id};
-        row.detail = "selected, but it has no result: the run ended early; continue it with aisp run --resume";
-        analysis_.rows.push_back(std::move(row));
-      }
+      for (const std::string& target : run.manifest.targets) add_missing(run, target);
     }
+  }
+
+  void add_missing(const RunRecord& run, const std::string& target) {
+    const std::string cases = base::join(missing_cases(run, target), ", ");
+    const bool none_at_all = seen_.insert(target).second;
+    if (!none_at_all && cases.empty()) return;
+    AnalysisRow row{.target = target, .finding = Finding::missing, .run_id = run.manifest.run_id};
+    row.detail = cases.empty() ? "selected, but it has no result" : "selected, but no result of the sweep's cases " + cases;
+    row.detail += ": the run ended early; continue it with aisp run --resume";
+    analysis_.rows.push_back(std::move(row));
+  }
+
+  // Told once, also where several runs lack the same.
+  std::vector<std::string> missing_cases(const RunRecord& run, const std::string& target) {
+    std::vector<std::string> missing;
+    if (const auto cases = run.manifest.cases.find(target); cases != run.manifest.cases.end())
+      for (const std::string& name : cases->second)
+        if (labels_.insert(label_in_run({.target = target, .sweep_case = name})).second) missing.push_back(name);
+    return missing;
   }
 
   const std::vector<RunRecord>& runs_;
   ExpectationFolder& expectations_;
   Analysis analysis_;
   Groups groups_;
-  std::set<std::string> seen_;
-  std::vector<std::string> order_;  // of targets, as they came
+  std::set<std::string> seen_, labels_;  // targets, and targets with the case of a sweep
+  std::vector<std::string> order_;       // of targets, as they came
 };
 
 }  // namespace
@@ -161,6 +177,8 @@ Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectat
   return Analyst{runs, expectations, options}.work();
 }
 
+bool was_compared(const AnalysisRow& row) { return row.speedup && row.expected && row.finding != Finding::stale; }
+
 bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options) {
   if (row.finding == Finding::regressed) return row.confirmed || !options.require_confirmation;
   const bool doubtful = row.finding == Finding::slower || row.finding == Finding::drifted || row.finding == Finding::stale;
@@ -168,13 +186,14 @@ bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options
 }
 
 base::Exit exit_status(const Analysis& analysis) {
-  if (analysis.rows.empty()) return base::Exit::nothing;
-  bool regressed = false;
+  bool regressed = false, compared = false;
   for (const AnalysisRow& row : analysis.rows) {
     if (row.finding == Finding::failed || row.finding == Finding::missing) return base::Exit::failed;
     regressed = regressed || counts_as_regression(row, analysis.options);
+    compared = compared || was_compared(row);
   }
-  return regressed ? base::Exit::regression : base::Exit::good;
+  if (regressed) return base::Exit::regression;
+  return compared ? base::Exit::good : base::Exit::nothing;
 }
 
 }  // namespace aisp::evidence

@@ -61,9 +61,12 @@ class ExpectationFolder {
 
 Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectations, const AnalysisOptions& options);
 
+// Whether measured times were held against expected ones of the same code and hardware.
+bool was_compared(const AnalysisRow& row);
 // Whether the row turns a gate red as a regression.
 bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options);
-// failed when anything failed or is missing, else regression, else good; nothing when there was nothing to look at.
+// failed when anything failed or is missing, else regression, else good; nothing when nothing was compared: a gate that has
+// nothing to go by must not be green.
 base::Exit exit_status(const Analysis& analysis);
 
 }  // namespace aisp::evidence

@@ -153,6 +153,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("gpu_busy_ms", v.gpu_busy_ms);
   visit("profile", v.profile);
   visit("counters", v.counters);
+  visit("nsys_report", v.nsys_report);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
   describe(v.cost, visit);
@@ -186,6 +187,8 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("sizes_set", p.sizes_set);
   visit("case", p.sweep_case);
   visit("seed", p.seed);
+  visit("reproducible", p.reproducible);
+  visit("alternated", p.alternated);
   visit("gpu_states", p.gpu_states);
   visit("lost", p.lost);
   visit("errors", p.problems);

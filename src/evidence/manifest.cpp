@@ -46,6 +46,7 @@ static void describe(Manifest& m, Visitor& visit) {
   visit("cuda_architectures", m.cuda_architectures);
   visit("command_line", m.command_line);
   visit("targets", m.targets);
+  visit("cases", m.cases);
   visit("seed", m.seed);
   visit("gpus", m.gpus);
   visit("cuda_error", m.cuda_error);

@@ -37,6 +37,7 @@ struct Manifest {
   bool dirty = false;
   std::vector<std::string> command_line;
   std::vector<std::string> targets;
+  std::map<std::string, std::vector<std::string>> cases;  // target -> cases of its sweep; empty without --sweep
   std::uint64_t seed = 0;
   std::vector<ManifestGpu> gpus;
   std::string cuda_error;  // why there is no GPU

@@ -126,7 +126,7 @@ struct Accuracy {
 };
 
 struct MemoryUse {
-  std::uint64_t device_peak_bytes = 0;       // buffers, and what the pools handed out at most during a run
+  std::uint64_t device_peak_bytes = 0;       // buffers, and what pools and the variant's own allocations took at most in a run
   std::uint64_t device_allocated_bytes = 0;  // buffers, with their red zones
   std::uint64_t device_reserved_bytes = 0;   // buffers, and what the pools held at most
   std::uint64_t device_driver_bytes = 0;     // gone since before the set-up by the driver's account, after a run; 0: not read
@@ -149,9 +149,10 @@ struct VariantResult {
   std::vector<Metric> metrics;
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
-  std::optional<Counters> counters;  // absent unless they were asked for and could be read
-  std::optional<Profile> profile;    // absent unless it was asked for and could be made
-  double prepare_ms = 0;             // one-time work declared by the variant
+  std::optional<Counters> counters;        // absent unless they were asked for and could be read
+  std::optional<Profile> profile;          // absent unless it was asked for and could be made
+  std::optional<std::string> nsys_report;  // relative to the run folder; with --profile full, where nsys is
+  double prepare_ms = 0;                   // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
   MemoryUse memory;
@@ -191,6 +192,8 @@ struct PairResult {
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
   std::string sweep_case;                      // of a sweep; empty: none
   std::uint64_t seed = 0;
+  bool reproducible = false;         // held to deterministic algorithms and equal bits
+  bool alternated = true;            // variants were timed in turn
   std::vector<GpuState> gpu_states;  // one a round
   std::vector<std::string> lost;     // what this environment could not give: "no clock lock", "no CUPTI: ..."
   std::vector<Problem> problems;     // errors and warnings with context

@@ -19,21 +19,41 @@ Model counted(Model model, const Layout& layout = {}) {
   return model;
 }
 
+Model dense(const char* name, const std::string& source, double layers, double hidden, double heads, double kv_heads, double ffn,
+            double vocab) {
+  return Model{.name = name,
+               .source = source,
+               .layers = layers,
+               .hidden = hidden,
+               .heads = heads,
+               .kv_heads = kv_heads,
+               .head_dim = hidden / heads,
+               .ffn = ffn,
+               .vocab = vocab};
+}
+
+// The main model without its multi-token prediction module; three dense layers and one shared expert make its count its own.
+Model deepseek_v3() {
+  return {.name = "deepseek-v3",
+          .source = "DeepSeek-V3 technical report and config.json",
+          .parameters = 671e9,
+          .active_parameters = 37e9,
+          .experts = 256,
+          .experts_per_token = 8,
+          .layers = 61,
+          .hidden = 7168,
+          .heads = 128,
+          .kv_heads = 128,
+          .head_dim = 128,
+          .ffn = 2048,
+          .vocab = 129'280,
+          .latent_kv = 576,
+          .latent_rank = 512};
+}
+
 std::vector<Model> published() {
   const std::string llama = "meta-llama config.json";
   const std::string qwen = "Qwen config.json";
-  const auto dense = [](const char* name, const std::string& source, double layers, double hidden, double heads, double kv_heads,
-                        double ffn, double vocab) {
-    return Model{.name = name,
-                 .source = source,
-                 .layers = layers,
-                 .hidden = hidden,
-                 .heads = heads,
-                 .kv_heads = kv_heads,
-                 .head_dim = hidden / heads,
-                 .ffn = ffn,
-                 .vocab = vocab};
-  };
   std::vector<Model> models = {
       counted(dense("llama-3-8b", llama, 32, 4096, 32, 8, 14'336, 128'256)),
       counted(dense("llama-3-70b", llama, 80, 8192, 64, 8, 28'672, 128'256)),
@@ -45,22 +65,7 @@ std::vector<Model> published() {
   mixtral.experts = 8;
   mixtral.experts_per_token = 2;
   models.push_back(counted(mixtral));
-  // The main model without its multi-token prediction module; three dense layers and one shared expert make its count its own.
-  models.push_back({.name = "deepseek-v3",
-                    .source = "DeepSeek-V3 technical report and config.json",
-                    .parameters = 671e9,
-                    .active_parameters = 37e9,
-                    .experts = 256,
-                    .experts_per_token = 8,
-                    .layers = 61,
-                    .hidden = 7168,
-                    .heads = 128,
-                    .kv_heads = 128,
-                    .head_dim = 128,
-                    .ffn = 2048,
-                    .vocab = 129'280,
-                    .latent_kv = 576,
-                    .latent_rank = 512});
+  models.push_back(deepseek_v3());
   return models;
 }
 

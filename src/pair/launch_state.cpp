@@ -9,6 +9,11 @@ LaunchState::~LaunchState() {
   for (const cudaEvent_t event : events_) cudaEventDestroy(event);
 }
 
+void LaunchState::token(int request) {
+  if (on_mark) on_mark("token");
+  record({}, request, stream);
+}
+
 void LaunchState::push_range(const char* name) {
   if (on_push_range) on_push_range(name);
 }

@@ -18,8 +18,7 @@ constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
 constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
                            CUPTI_ACTIVITY_KIND_MEMSET};
 
-constexpr std::array host_kinds{CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
-                                CUPTI_ACTIVITY_KIND_MEMORY2};
+constexpr std::array host_kinds{CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION};
 
 // CUPTI's callbacks carry no pointer of ours, so what they fill is the process's own.
 struct Collected {
@@ -106,6 +105,7 @@ void ActivityRecorder::start(Detail detail) {
     collected().activities.clear();
   }
   for (const CUpti_ActivityKind kind : kinds) cupti().enable(kind);
+  if (detail_ != Detail::device) cupti().enable(CUPTI_ACTIVITY_KIND_MEMORY2);
   if (detail_ == Detail::everything)
     for (const CUpti_ActivityKind kind : host_kinds) cupti().enable(kind);
   watch_host_functions(true);
@@ -121,6 +121,7 @@ std::vector<Activity> ActivityRecorder::stop() {
   watch_host_functions(false);
   cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
+  if (detail_ != Detail::device) cupti().disable(CUPTI_ACTIVITY_KIND_MEMORY2);
   if (detail_ == Detail::everything)
     for (const CUpti_ActivityKind kind : host_kinds) cupti().disable(kind);
   const std::scoped_lock lock{collected().mutex};
@@ -146,6 +147,16 @@ std::uint64_t span_ns(const std::vector<Activity>& activities) {
     last = std::max(last, activity.end_ns);
   }
   return last - first;
+}
+
+std::uint64_t most_allocated_bytes(const std::vector<Activity>& activities) {
+  std::int64_t held = 0, most = 0;
+  for (const Activity& activity : activities) {
+    if (activity.kind != Activity::Kind::memory) continue;
+    held += (activity.freed ? -1 : 1) * static_cast<std::int64_t>(activity.bytes);
+    most = std::max(most, held);
+  }
+  return static_cast<std::uint64_t>(most);
 }
 
 std::uint64_t busy_ns(std::vector<Activity> activities) {

@@ -36,9 +36,9 @@ struct Activity {
   KernelShape shape{};
 };
 
-// Device: kernels, copies and memsets, which costs the host next to nothing. Everything: also the host's calls, waits and
-// allocations, which makes each call microseconds longer.
-enum class Detail : std::uint8_t { device, everything };
+// Device: kernels, copies and memsets, which costs the host next to nothing. Memory: allocations of device memory too.
+// Everything: also the host's calls and waits, which makes each call microseconds longer.
+enum class Detail : std::uint8_t { device, memory, everything };
 
 // Records between start() and stop(). One at a time in a process; nothing stays switched on after stop().
 class ActivityRecorder {
@@ -67,6 +67,8 @@ class ActivityRecorder {
 
 // From the first start to the last end, 0 for none; nanoseconds.
 std::uint64_t span_ns(const std::vector<Activity>& activities);
+// Device memory that was allocated and not yet freed, at its most; what there was before does not count. In order of time.
+std::uint64_t most_allocated_bytes(const std::vector<Activity>& activities);
 // Time in which at least one of them ran.
 std::uint64_t busy_ns(std::vector<Activity> activities);
 

@@ -9,12 +9,18 @@
 
 namespace aisp::profile {
 
+struct MemoryPoint {
+  std::uint64_t at_ns = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct Recording {
   std::vector<Activity> activities;  // without the markers around the execution
   std::vector<NamedRange> ranges;
   // The time that counts, on the GPU: from the end of the first marker to the start of the last; zeros without markers.
   std::uint64_t frame_begin_ns = 0, frame_end_ns = 0;
   std::uint64_t host_begin_ns = 0, host_end_ns = 0;  // of the variant's function
+  std::vector<MemoryPoint> resident;                 // of the host, in order; of host pairs only
 };
 
 // Takes the markers of measure/gpu_kernels.hpp out of the records. `from_first_work`: the stream was held back until all was

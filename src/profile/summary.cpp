@@ -174,18 +174,16 @@ void fill_host_part(Profile& profile, const Recording& recording) {
     profile.launch_ms += milliseconds(duration_ns(call));
   }
   profile.calls = by_name(calls);
-  std::vector<Activity> waits;
-  std::int64_t held = 0, most = 0;
+  std::vector<Activity> waits, allocated;
   for (const Activity& activity : recording.activities) {
     if (activity.start_ns < recording.host_begin_ns || activity.start_ns > recording.host_end_ns) continue;
     if (activity.kind == Kind::wait) waits.push_back(activity);
     if (activity.kind != Kind::memory) continue;
     profile.allocations += !activity.freed;
-    held += (activity.freed ? -1 : 1) * static_cast<std::int64_t>(activity.bytes);
-    most = std::max(most, held);
+    allocated.push_back(activity);
   }
   profile.synchronizations = by_name(waits);
-  profile.peak_allocated_bytes = static_cast<double>(most);
+  profile.peak_allocated_bytes = static_cast<double>(most_allocated_bytes(allocated));
 }
 
 }  // namespace

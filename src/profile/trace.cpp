@@ -192,6 +192,7 @@ class Writer {
   }
 
   void add_memory() {
+    if (!recording_.resident.empty()) return add_resident();
     std::map<int, double> held;
     const auto count = [&](int device, std::uint64_t at_ns) {
       const int process = first_gpu_process + device;
@@ -214,6 +215,14 @@ class Writer {
       count(activity.device, activity.start_ns);
     }
     for (const auto& [device, bytes] : held) count(device, last_ns);
+  }
+
+  void add_resident() {
+    for (const MemoryPoint& point : recording_.resident) {
+      Json counter = event("C", "resident memory", point.at_ns, host_process, 0);
+      counter["args"] = {{"bytes", point.bytes}};
+      events_.push_back(std::move(counter));
+    }
   }
 
   const Recording& recording_;

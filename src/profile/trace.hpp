@@ -14,8 +14,8 @@ struct TraceHeading {
 };
 
 // In the Trace Event Format that Perfetto and chrome://tracing open: one track a GPU stream, one a host thread for CUDA calls,
-// one for ranges and marks, one for allocated memory, and an arrow from each launch to what it launched. Times in microseconds
-// since the first event.
+// one for ranges and marks, one for allocated memory (of a host pair: resident memory), and an arrow from each launch to what it
+// launched. Times in microseconds since the first event.
 std::string chrome_trace(const Recording& recording, const TraceHeading& heading);
 
 }  // namespace aisp::profile

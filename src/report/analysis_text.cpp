@@ -62,6 +62,52 @@ std::string changed(const std::optional<double>& before, const std::optional<dou
   return before && after ? number(evidence::change_percent(*before, *after)) : std::string{};
 }
 
+constexpr auto csv_columns = std::to_array<const char*>({
+    "target",
+    "variant",
+    "best",
+    "hardware",
+    "finding",
+    "confirmed",
+    "measurements",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "expected_speedup",
+    "expected_low",
+    "expected_high",
+    "speedup_change_percent",
+    "median_ms",
+    "expected_median_ms",
+    "median_change_percent",
+    "baseline_median_ms",
+    "expected_baseline_median_ms",
+    "baseline_change_percent",
+    "percent_of_floor",
+    "goodput_percent",
+    "run_id",
+    "detail",
+});
+
+std::vector<std::string> csv_fields(const AnalysisRow& row) {
+  std::vector<std::string> fields{row.target,
+                                  row.variant,
+                                  row.best ? "true" : "false",
+                                  row.hardware,
+                                  std::string{to_string(row.finding)},
+                                  row.confirmed ? "true" : "false",
+                                  std::to_string(row.measurements)};
+  add_range(row.speedup, fields);
+  add_range(row.expected, fields);
+  fields.push_back(row.speedup && row.expected ? changed(row.expected->value, row.speedup->value) : std::string{});
+  for (const auto& field : {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
+                            number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
+                            changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
+                            number(row.goodput_percent), row.run_id, row.detail})
+    fields.push_back(field);
+  return fields;
+}
+
 }  // namespace
 
 std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& analysis, const base::Painter& paint) {
@@ -83,7 +129,7 @@ std::string analysis_summary(const evidence::Analysis& analysis) {
   for (const AnalysisRow& row : analysis.rows) {
     ++counts[row.finding];
     confirmed += row.confirmed ? 1 : 0;
-    compared += row.speedup && row.expected ? 1 : 0;
+    compared += evidence::was_compared(row) ? 1 : 0;
   }
   std::vector<std::string> parts;
   for (const auto& [finding, count] : counts) {
@@ -95,49 +141,8 @@ std::string analysis_summary(const evidence::Analysis& analysis) {
 }
 
 std::string proof_of_benefit_csv(const evidence::Analysis& analysis) {
-  std::string text = csv_line({"target",
-                               "variant",
-                               "best",
-                               "hardware",
-                               "finding",
-                               "confirmed",
-                               "measurements",
-                               "speedup",
-                               "speedup_low",
-                               "speedup_high",
-                               "expected_speedup",
-                               "expected_low",
-                               "expected_high",
-                               "speedup_change_percent",
-                               "median_ms",
-                               "expected_median_ms",
-                               "median_change_percent",
-                               "baseline_median_ms",
-                               "expected_baseline_median_ms",
-                               "baseline_change_percent",
-                               "percent_of_floor",
-                               "goodput_percent",
-                               "run_id",
-                               "detail"});
-  for (const AnalysisRow& row : analysis.rows) {
-    std::vector<std::string> fields{row.target,
-                                    row.variant,
-                                    row.best ? "true" : "false",
-                                    row.hardware,
-                                    std::string{to_string(row.finding)},
-                                    row.confirmed ? "true" : "false",
-                                    std::to_string(row.measurements)};
-    add_range(row.speedup, fields);
-    add_range(row.expected, fields);
-    fields.push_back(row.speedup && row.expected ? changed(row.expected->value, row.speedup->value) : std::string{});
-    for (const auto& field :
-         {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
-          number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
-          changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
-          number(row.goodput_percent), row.run_id, row.detail})
-      fields.push_back(field);
-    text += csv_line(fields);
-  }
+  std::string text = csv_line({csv_columns.begin(), csv_columns.end()});
+  for (const AnalysisRow& row : analysis.rows) text += csv_line(csv_fields(row));
   return text;
 }
 

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
 #include "base/text.hpp"
 #include "evidence/profile_difference.hpp"
 #include "report/numbers.hpp"
@@ -74,6 +79,24 @@ std::string pair_details(const evidence::PairResult& result) {
   for (const evidence::VariantResult& variant : result.variants)
     if (variant.energy) text += energy_line(variant);
   return text;
+}
+
+std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
+  // What was lost without having been asked for by name is in the reports only.
+  constexpr std::array<std::string_view, 5> wishes{"no counters", "no ncu profile", "no nsys profile", "no joules", "joules: "};
+  std::vector<std::pair<std::string, std::vector<std::string>>> lacking;
+  for (const evidence::PairResult& pair : suite.pairs)
+    for (const std::string& line : pair.lost) {
+      if (std::ranges::none_of(wishes, [&](std::string_view wish) { return line.starts_with(wish); })) continue;
+      auto found = std::ranges::find(lacking, line, [](const auto& entry) { return entry.first; });
+      if (found == lacking.end()) found = lacking.insert(lacking.end(), {line, {}});
+      found->second.push_back(label_in_run(pair));
+    }
+  std::vector<std::string> lines;
+  for (const auto& [line, labels] : lacking)
+    lines.push_back(labels.size() == 1 ? fmt::format("{} ({})", line, labels.front())
+                                       : fmt::format("{} ({} and {} more)", line, labels.front(), labels.size() - 1));
+  return lines;
 }
 
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint) {

@@ -2,6 +2,7 @@
 // What a terminal shows.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "base/terminal.hpp"
 #include "evidence/result.hpp"
@@ -13,6 +14,9 @@ namespace aisp::report {
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint);
 // What was asked for beside times: a line a variant for energy and for tokens, each with its line end; often nothing.
 std::string pair_details(const evidence::PairResult& result);
+// What was asked for and could not be had, as in "no counters: the driver lets only root read them (ch07:transpose and 3 more)":
+// one line each, however many pairs lack it.
+std::vector<std::string> not_available(const evidence::SuiteResult& suite);
 // The last lines of a run: counts, best and worst speedup, what to do about failures. Ends with a newline.
 std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint);
 

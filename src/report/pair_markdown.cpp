@@ -99,6 +99,16 @@ std::string counters(const PairResult& pair) {
   return "\n## Hardware counters\n" + table.text();
 }
 
+// For those who go on in Nsight's own windows.
+std::string tool_reports(const PairResult& pair) {
+  std::vector<std::string> files;
+  for (const VariantResult& variant : pair.variants) {
+    if (variant.counters && !variant.counters->report.empty()) files.push_back(variant.counters->report);
+    if (variant.nsys_report) files.push_back(*variant.nsys_report);
+  }
+  return files.empty() ? "" : fmt::format("\nReports of Nsight: {}\n", base::join(files, ", "));
+}
+
 std::string stages(const PairResult& pair) {
   MarkdownTable table{{"stage", "took", "limit", "finished"}};
   for (const evidence::StageRecord& stage : pair.watchdog)
@@ -132,7 +142,7 @@ std::string pair_markdown(const PairResult& pair) {
                         pair.stopped_because, pair.seed, workload_text(pair));
   return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
          section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) +
-         counters(pair) + stages(pair) + notes(pair);
+         counters(pair) + tool_reports(pair) + stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report

@@ -14,7 +14,7 @@ AuditedRun Auditor::run(const Variant& variant) {
   const cudaStream_t stream = session_.launch().stream;
   session_.before_sample(variant);
   session_.synchronize_all();
-  recorder_.start();
+  recorder_.start(profile::Detail::memory);
   measure::launch_sample_begin(stream);
   session_.fork();
   variant.run(session_.workload(), session_.launch());
@@ -23,8 +23,10 @@ AuditedRun Auditor::run(const Variant& variant) {
   check(cudaGetLastError());
   session_.synchronize_all();
   AuditedRun result;
-  const std::vector<profile::Activity> activities = recorder_.stop();
+  std::vector<profile::Activity> activities = recorder_.stop();
   result.host_functions = recorder_.host_functions();
+  result.most_allocated_bytes = profile::most_allocated_bytes(activities);
+  std::erase_if(activities, [](const profile::Activity& activity) { return activity.kind == profile::Activity::Kind::memory; });
   result.audit = profile::audit(activities, session_.gpu_ordinals());
   return result;
 }

@@ -9,6 +9,7 @@ namespace aisp::run {
 struct AuditedRun {
   profile::Audit audit;
   int host_functions = 0;
+  std::uint64_t most_allocated_bytes = 0;  // of device memory by the variant itself, beyond what there was before
 };
 
 // Untimed executions under CUPTI. Only after the timed ones: a process that was profiled once may be slower.

@@ -40,6 +40,8 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.sizes_set = !request.sizes.empty();
   result.sweep_case = request.sweep_case;
   result.seed = request.seed;
+  result.reproducible = request.reproducible;
+  result.alternated = request.alternate;
   result.started_utc = base::utc_now();
   return result;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "profile/ranges.hpp"
 
 namespace aisp::run {
 
@@ -56,6 +57,7 @@ void profile_counters(pair::Session& session, const std::vector<const Variant*>&
     Counting counting{session, set};
     double longest_s = 0;
     for (const Variant* variant : variants) {
+      const profile::Scope range{std::string{variant->name}};
       const double start_s = base::monotonic_s();
       // A stage that runs out of time would cost the pair its result.
       if (start_s - began_s + 2 * longest_s > limit_s) {

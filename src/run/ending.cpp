@@ -49,6 +49,8 @@ PairResult adopt_report(const Ending& ending) {
   if (result.gpus.empty()) result.gpus = blank.gpus;
   result.sweep_case = blank.sweep_case;
   result.sizes_set = blank.sizes_set;
+  result.reproducible = blank.reproducible;
+  result.alternated = blank.alternated;
   result.started_utc = blank.started_utc;
   result.complete = ending.report->is_final;
   return result;

@@ -17,6 +17,7 @@
 #include "run/child.hpp"
 #include "run/ground.hpp"
 #include "run/request.hpp"
+#include "run/watch_ranges.hpp"
 
 namespace aisp::run {
 namespace {
@@ -47,12 +48,17 @@ void execute(const Pair& pair, const Request& request, const Variant& variant) {
   session.before_sample(variant);
   cold.evict();
   session.synchronize_all();
+  watch_ranges(session);
   check(cudaProfilerStart());
-  session.fork();
-  variant.run(session.workload(), session.launch());
-  session.join();
-  check(cudaGetLastError());
-  session.synchronize_all();
+  {
+    // Tools show the ranges that begin while they record.
+    const profile::Scope pair_range{request.target}, variant_range{std::string{variant.name}};
+    session.fork();
+    variant.run(session.workload(), session.launch());
+    session.join();
+    check(cudaGetLastError());
+    session.synchronize_all();
+  }
   check(cudaProfilerStop());
 }
 

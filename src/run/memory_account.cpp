@@ -61,6 +61,11 @@ evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, st
   return use;
 }
 
+void add_own_allocations(evidence::MemoryUse& use, std::uint64_t most_bytes) {
+  use.device_peak_bytes = std::max(use.device_peak_bytes, use.device_allocated_bytes + most_bytes);
+  use.device_reserved_bytes = std::max(use.device_reserved_bytes, use.device_peak_bytes);
+}
+
 std::string disagreement(const evidence::MemoryUse& use, std::size_t allocations) {
   const std::uint64_t slack = code_bytes + allocations * granularity_bytes;
   const std::uint64_t driver = use.device_driver_bytes;

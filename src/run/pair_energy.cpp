@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <aisp/check.hpp>
 
-#include <chrono>
-
+#include "base/clock.hpp"
 #include "measure/energy.hpp"
 #include "measure/statistics.hpp"
 #include "run/back_to_back.hpp"
@@ -52,8 +51,6 @@ namespace {
 constexpr double long_run_s = 0.02;
 std::size_t batches_ahead(double run_s) { return run_s < long_run_s ? BackToBack::most_ahead : 2; }
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 // Why nothing can be told of any variant.
 std::string obstacle(const pair::Session& session, const Ground& ground) {
   if (!session.on_gpu()) return "no joules on the host: only root may read the processor's energy counter (RAPL)";
@@ -81,13 +78,16 @@ void PairRun::measure_energy() {
     run_s.push_back(timed.result->timing->summary.median * 1e-3);
   }
   BackToBack executions{*session_};
-  const measure::EnergyCounter counter{[&] { return ground_->energy_mj(); }, now_s};
-  const measure::EnergyCallbacks callbacks{
-      .queue = [&](std::size_t index,
-                   int runs) { return executions.queue(*metered[index]->variant, runs, batches_ahead(run_s[index])); },
-      .finish = [&] { executions.finish(); },
-      .last_update = [&] { return counter.last_update(); },
-      .now_s = now_s};
+  const measure::EnergyCounter counter{[&] { return ground_->energy_mj(); }, base::monotonic_s};
+  const measure::EnergyCallbacks callbacks{.queue =
+                                               [&](std::size_t index, int runs) {
+                                                 const profile::Scope range{metered[index]->result->name};
+                                                 return executions.queue(*metered[index]->variant, runs,
+                                                                         batches_ahead(run_s[index]));
+                                               },
+                                           .finish = [&] { executions.finish(); },
+                                           .last_update = [&] { return counter.last_update(); },
+                                           .now_s = base::monotonic_s};
   // A round that began just before the deadline must still end before the stage's limit.
   const measure::EnergyReadings readings = measure::read_energy(
       run_s, {.window_s = request_.energy_window_s, .deadline_s = 0.6 * request_.limits.energy, .seed = request_.seed},

@@ -7,6 +7,7 @@
 #include "run/assemble.hpp"
 #include "run/auditor.hpp"
 #include "run/inference.hpp"
+#include "run/memory_account.hpp"
 #include "run/pair_run.hpp"
 
 namespace aisp::run {
@@ -72,8 +73,10 @@ void PairRun::audit() {
   Auditor auditor{*session_};
   if (probe_duration_ms_ > 0) probe_duration_ms_ = auditor.probe_ms(*stopwatch_);
   for (const Timed& timed : timed_) {
+    const profile::Scope range{timed.result->name};
     const AuditedRun run = auditor.run(*timed.variant);
     timed.result->gpu_busy_ms = static_cast<double>(run.audit.busy_ns) * 1e-6;
+    add_own_allocations(timed.result->memory, run.most_allocated_bytes);
     if (!run.audit.findings.empty()) {
       const std::size_t more = run.audit.findings.size() - 1;
       problem(timed.result->name, "hidden_work",

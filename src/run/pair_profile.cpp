@@ -13,12 +13,6 @@
 
 namespace aisp::run {
 
-void PairRun::watch_ranges(pair::Session& session) {
-  session.launch().on_push_range = profile::push_range;
-  session.launch().on_pop_range = profile::pop_range;
-  session.launch().on_mark = profile::mark;
-}
-
 void PairRun::look_inside() {
   if (result_.status != evidence::Status::passed) return;
   if (request_.counters != CounterLevel::none && session_->on_gpu()) count();
@@ -78,13 +72,11 @@ void PairRun::profile_variants() {
 void PairRun::profile_variant(const Variant& variant, Profiler* profiler) {
   const profile::Scope range{std::string{variant.name}};
   evidence::VariantResult& result = result_of(variant.name);
-  if (profiler == nullptr) {
-    result.profile = profile_on_host(*session_, variant);
-    return;
-  }
   // The other modes time something else than one execution from its start to its end on the GPU.
   const bool comparable = request_.mode == TimingMode::events && result.timing.has_value();
-  ProfiledVariant profiled = profiler->run(variant, result_.target, comparable ? result.timing->summary.median : 0);
+  const double timed_ms = comparable ? result.timing->summary.median : 0;
+  ProfiledVariant profiled = profiler == nullptr ? profile_on_host(*session_, variant, result_.target)
+                                                 : profiler->run(variant, result_.target, timed_ms);
   if (!request_.run_folder.empty()) {
     const std::string trace = fmt::format("{}/profiles/{}.trace.json", evidence::folder_of(result_), variant.name);
     base::write_atomically(std::filesystem::path{request_.run_folder} / trace, profiled.trace);

@@ -48,7 +48,6 @@ class PairRun {
   void check_late_work();
   void check_floors();
   void audit();
-  static void watch_ranges(pair::Session& session);
   void look_inside();
   void send_measured();
   void abandon_session();

@@ -4,10 +4,11 @@
 #include <sys/resource.h>
 #include <aisp/check.hpp>
 
-#include <chrono>
 #include <functional>
 #include <utility>
 
+#include "base/clock.hpp"
+#include "base/resident_memory.hpp"
 #include "measure/gpu_kernels.hpp"
 #include "profile/summary.hpp"
 #include "profile/trace.hpp"
@@ -118,22 +119,42 @@ ProfiledVariant Profiler::run(const Variant& variant, const std::string& target,
   return profiled;
 }
 
-evidence::Profile profile_on_host(pair::Session& session, const Variant& variant) {
+namespace {
+
+evidence::HostProfile between(const rusage& before, const rusage& after, const profile::Recording& recording) {
+  return {.wall_ms = static_cast<double>(recording.host_end_ns - recording.host_begin_ns) * 1e-6,
+          .user_ms = milliseconds(after.ru_utime) - milliseconds(before.ru_utime),
+          .system_ms = milliseconds(after.ru_stime) - milliseconds(before.ru_stime),
+          .voluntary_switches = between(before.ru_nvcsw, after.ru_nvcsw),
+          .involuntary_switches = between(before.ru_nivcsw, after.ru_nivcsw),
+          .minor_faults = between(before.ru_minflt, after.ru_minflt),
+          .major_faults = between(before.ru_majflt, after.ru_majflt)};
+}
+
+}  // namespace
+
+ProfiledVariant profile_on_host(pair::Session& session, const Variant& variant, const std::string& target) {
+  profile::Recording recording;
+  const auto now_ns = [] { return static_cast<std::uint64_t>(base::monotonic_s() * 1e9); };
+  const auto look_at_memory = [&](std::uint64_t at_ns) { recording.resident.push_back({at_ns, base::resident_bytes()}); };
+  profile::RangeLog log{[&] {
+    look_at_memory(now_ns());
+    return now_ns();
+  }};
   session.before_sample(variant);
+  look_at_memory(now_ns());
+  const LoggedRanges logged{session.launch(), log};
   const rusage before = usage_now();
-  const auto start = std::chrono::steady_clock::now();
+  recording.host_begin_ns = now_ns();
   variant.run(session.workload(), session.launch());
-  const double wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  recording.host_end_ns = now_ns();
   const rusage after = usage_now();
-  evidence::Profile profile;
-  profile.host = evidence::HostProfile{.wall_ms = wall_ms,
-                                       .user_ms = milliseconds(after.ru_utime) - milliseconds(before.ru_utime),
-                                       .system_ms = milliseconds(after.ru_stime) - milliseconds(before.ru_stime),
-                                       .voluntary_switches = between(before.ru_nvcsw, after.ru_nvcsw),
-                                       .involuntary_switches = between(before.ru_nivcsw, after.ru_nivcsw),
-                                       .minor_faults = between(before.ru_minflt, after.ru_minflt),
-                                       .major_faults = between(before.ru_majflt, after.ru_majflt)};
-  return profile;
+  look_at_memory(recording.host_end_ns);
+  recording.ranges = log.take();
+  ProfiledVariant profiled;
+  profiled.profile.host = between(before, after, recording);
+  profiled.trace = profile::chrome_trace(recording, {target, std::string{variant.name}});
+  return profiled;
 }
 
 }  // namespace aisp::run

@@ -39,7 +39,8 @@ class Profiler {
   profile::ActivityRecorder recorder_;
 };
 
-// One execution of a host pair's variant, by what the kernel counted for this process.
-evidence::Profile profile_on_host(pair::Session& session, const Variant& variant);
+// One execution of a host pair's variant, by what the kernel counted for this process; its trace has the pair's ranges and marks,
+// and the resident memory at each of them.
+ProfiledVariant profile_on_host(pair::Session& session, const Variant& variant, const std::string& target);
 
 }  // namespace aisp::run

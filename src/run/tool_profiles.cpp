@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.hpp"
+#include "profile/refusal.hpp"
 #include "profile/tools.hpp"
 
 namespace aisp::run {
@@ -21,15 +22,19 @@ class ToolProfiles {
       : result_{result}, request_{request}, settings_{settings} {}
 
   void run() {
-    // Where CUPTI reads counters, a variant without them cannot be counted: ncu would hold its kernels back just as well.
-    if (std::ranges::none_of(result_.variants, has_counters)) each("ncu", [&](VariantResult& variant) { return ncu(variant); });
+    // Where CUPTI reads counters, a variant without them cannot be counted: ncu would hold its kernels back just as well. What
+    // the driver refuses to one it refuses to the other, and has been said.
+    if (std::ranges::none_of(result_.variants, has_counters) && std::ranges::none_of(result_.lost, is_refusal))
+      each("ncu", [&](VariantResult& variant) { return ncu(variant); });
     if (request_.counters == CounterLevel::full) each("nsys", [&](VariantResult& variant) { return nsys(variant); });
   }
 
  private:
   static bool has_counters(const VariantResult& variant) { return variant.counters.has_value(); }
 
-  // One line for all variants where the same is wrong with all of them.
+  static bool is_refusal(const std::string& line) { return line.ends_with(profile::counters_refused); }
+
+  // One line for all variants where the same is wrong with all of them, and no minutes for each of them.
   template <class Body>
   void each(const char* tool, const Body& body) {
     std::string said;
@@ -37,11 +42,10 @@ class ToolProfiles {
       if (variant.status != Status::passed || (settings_.interrupted && settings_.interrupted())) continue;
       const std::string failure = body(variant);
       if (failure.empty() || failure == said) continue;
+      if (is_refusal(failure) || failure.find("not on PATH") != std::string::npos)
+        return void(result_.lost.push_back(fmt::format("no {} profile: {}", tool, failure)));
       result_.lost.push_back(fmt::format("no {} profile of {}: {}", tool, variant.name, failure));
       said = failure;
-      if (result_.lost.back().find("not on PATH") == std::string::npos) continue;
-      result_.lost.back() = fmt::format("no {} profile: {}", tool, failure);
-      return;
     }
   }
 
@@ -63,7 +67,12 @@ class ToolProfiles {
     return {};
   }
 
-  std::string nsys(const VariantResult& variant) { return profile::run_nsys(tool_run(variant, settings_.nsys_limit_s)).failure; }
+  std::string nsys(VariantResult& variant) {
+    profile::ToolOutcome outcome = profile::run_nsys(tool_run(variant, settings_.nsys_limit_s));
+    if (outcome.failure.empty())
+      variant.nsys_report = fmt::format("{}/profiles/{}", settings_.pair_folder, outcome.report.filename().string());
+    return std::move(outcome.failure);
+  }
 
   evidence::PairResult& result_;
   const Request& request_;

@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
 #include "evidence/json.hpp"
+#include "machine/needs.hpp"
+#include "pair/sizes.hpp"
 #include "suite/records.hpp"
 
 namespace aisp::suite {
@@ -24,7 +28,32 @@ std::vector<std::string> as_values(const nlohmann::json& value) {
 
 bool was_set(const nlohmann::json& setting) { return setting.is_object() && setting.value("origin", "default") != "default"; }
 
+// Small GPUs scale the workload down by themselves.
+bool has_scale(const evidence::PairResult& earlier, const Placement& placement, double scale, const machine::Machine& machine) {
+  if (placement.choices.empty()) return earlier.scale == scale;
+  return std::ranges::any_of(placement.choices, [&](const std::vector<int>& gpus) {
+    return earlier.scale == scale * machine::memory_scale(machine, gpus);
+  });
+}
+
+bool has_sizes(const evidence::PairResult& earlier, const Pair& pair, const run::Request& wish) {
+  return earlier.sizes_set == !wish.sizes.empty() && earlier.sizes == pair::sizes_in_effect(pair, wish.sizes, earlier.scale);
+}
+
 }  // namespace
+
+std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& wish,
+                           const machine::Machine& machine) {
+  std::vector<std::string> others;
+  if (!has_scale(earlier, placement, wish.scale, machine)) others.push_back(fmt::format("scale {}", earlier.scale));
+  if (!has_sizes(earlier, *placement.entry->pair, wish))
+    others.push_back(earlier.sizes.empty() ? "sizes not known" : fmt::format("sizes {}", evidence::sizes_text(earlier)));
+  if (earlier.seed != wish.seed) others.push_back(fmt::format("seed {}", earlier.seed));
+  if (earlier.timing_mode != run::to_string(wish.mode)) others.push_back(fmt::format("mode {}", earlier.timing_mode));
+  if (earlier.reproducible != wish.reproducible) others.emplace_back(wish.reproducible ? "not reproducible" : "reproducible");
+  if (earlier.alternated != wish.alternate) others.emplace_back(wish.alternate ? "not alternating" : "alternating");
+  return base::join(others, ", ");
+}
 
 Resumed read_resumed(const std::filesystem::path& folder) {
   Resumed resumed;

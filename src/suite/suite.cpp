@@ -15,13 +15,13 @@
 #include "evidence/cost_check.hpp"
 #include "machine/gpu_lock.hpp"
 #include "machine/host.hpp"
-#include "pair/sizes.hpp"
 #include "profile/ranges.hpp"
 #include "run/blank.hpp"
 #include "run/child.hpp"
 #include "run/tool_profiles.hpp"
 #include "suite/environment.hpp"
 #include "suite/records.hpp"
+#include "suite/resume.hpp"
 #include "suite/schedule.hpp"
 #include "suite/sweep.hpp"
 
@@ -49,11 +49,6 @@ std::vector<base::FileLock> lock_gpus(const machine::Machine& machine, const std
 std::size_t job_count(const Configuration& configuration, std::size_t gpus) {
   const std::size_t wanted = configuration.jobs > 0 ? static_cast<std::size_t>(configuration.jobs) : gpus;
   return configuration.in_process ? 1 : std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(gpus, 1));
-}
-
-// An earlier result is of the sizes that are asked for now, set or not.
-bool has_sizes(const PairResult& result, const Pair& pair, const run::Request& request) {
-  return result.sizes_set == !request.sizes.empty() && result.sizes == pair::sizes_in_effect(pair, request.sizes, result.scale);
 }
 
 class Suite {
@@ -92,15 +87,22 @@ class Suite {
     std::map<std::string, PairResult> earlier;
     for (const PairResult& result : records_.earlier().results) earlier.insert_or_assign(label_in_run(result), result);
     for (const std::string& line : records_.earlier().warnings) watcher_.warned(line);
+    std::vector<std::string> others;
     for (const Placement& placement : placements_) {
       const auto found = earlier.find(placement.label());
       // What was skipped is asked again: the library may be there now.
       if (found == earlier.end() || !found->second.complete || found->second.status == Status::skipped) continue;
-      if (!has_sizes(found->second, *placement.entry->pair, run_request(placement))) continue;
+      if (const std::string other = other_settings(found->second, placement, run_request(placement), task_.machine);
+          !other.empty()) {
+        others.push_back(fmt::format("{} ({})", placement.label(), other));
+        continue;
+      }
       records_.restore(found->second);
       keep(placement.index, std::move(found->second));
     }
     if (done_ > 0) watcher_.warned(fmt::format("resumed: {} of {} pairs were done already", done_, placements_.size()));
+    if (!others.empty())
+      watcher_.warned(fmt::format("resumed: measured again, because done with other settings: {}", base::join(others, ", ")));
   }
 
   void skip_what_cannot_run() {

@@ -87,6 +87,21 @@ class Analyze(EndToEnd):
         self.assertFalse((self.artifacts / "none").exists())
         self.assert_code(self.measure("both", "--gate", "--update-expectations"), 2)
 
+    def test_a_gate_that_compared_nothing_is_no_green_one(self):
+        finished = self.measure("fresh", "--gate", targets="ch90:equal")
+        self.assert_code(finished, 5)
+        self.assertIn("nothing was compared (no expectation of this hardware)", finished.err)
+        self.assertIn("status 5", finished.err)
+        finished = self.measure("tiny", "--gate", "--scale", "0.5")
+        self.assert_code(finished, 5)
+        self.assertIn("nothing was compared (pairs that did not run or must not be compared)", finished.err)
+        self.assert_code(self.call("analyze", "fresh", "--json", "a.json"), 5)
+        self.assertEqual(json.loads((self.work / "a.json").read_text())["exit_status"], 5)
+        self.doctor(0.1)
+        finished = self.measure("both", "--gate", targets="ch90:good,ch90:equal")
+        self.assert_code(finished, 0)
+        self.assertNotIn("nothing was compared", finished.err)
+
     def test_bad_files_cost_one_line_each(self):
         good = {name: (self.artifacts / "second" / name).read_bytes() for name in ("results.jsonl", "manifest.json")}
         line = good["results.jsonl"].splitlines()[1]

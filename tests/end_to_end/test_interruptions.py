@@ -79,6 +79,22 @@ class Interruptions(EndToEnd):
         self.assert_code(self.call("run", "--resume", "latest"), 0)
         self.assertEqual((self.artifacts / "done" / "results.jsonl").read_text(), before)
 
+    def test_resume_with_other_settings_measures_again_what_they_change(self):
+        self.run_pairs("ch90:good", "ch90:equal", flags=("--run-id", "mixed"))
+        finished = self.call("run", "--resume", "mixed", "--scale", "0.5", "-t", "ch90:good")
+        self.assert_code(finished, 0)
+        self.assertIn("measured again, because done with other settings: ch90:good (scale 1)", finished.err)
+        finished = self.call("run", "--resume", "mixed", "-t", "ch90:good", "-t", "ch90:equal")
+        self.assertIn("1 of 2 pairs were done already", finished.err)
+        self.assertIn("ch90:equal (scale 1)", finished.err, "the run has gone on at scale 0.5")
+        suite = json.loads((self.artifacts / "mixed" / "benchmark_test_results.json").read_text())
+        self.assertEqual([pair["scale"] for pair in suite["pairs"]], [0.5, 0.5], "one run, one scale")
+        finished = self.call("run", "--resume", "mixed", "--seed", "7", "--energy", "--iterations", "6", "-t", "ch90:good")
+        self.assertIn("ch90:good (seed 42)", finished.err)
+        before = (self.artifacts / "mixed" / "results.jsonl").read_text()
+        self.assert_code(self.call("run", "--resume", "mixed", "--iterations", "7", "-t", "ch90:good"), 0)
+        self.assertEqual((self.artifacts / "mixed" / "results.jsonl").read_text(), before, "how often is no other measurement")
+
     def test_same_run_id_twice_is_refused(self):
         self.run_pairs("ch90:good", flags=("--run-id", "once"))
         finished = self.run_pairs("ch90:good", flags=("--run-id", "once"))

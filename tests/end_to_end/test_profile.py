@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """--profile on the host: what a host pair says, where it is written, and that none of it is there unasked."""
+import json
 import unittest
 
-from harness import EndToEnd, variant
+from harness import EndToEnd, results_log, variant
 from schemas import mistakes
 
 
@@ -25,6 +26,45 @@ class HostProfile(EndToEnd):
         self.assertIn("| doubled |", tables)
         self.assertIn("no GPU activity", tables)
         self.assertIn("no GPU activity", (own / "results" / "benchmark_test_results.md").read_text())
+
+    def test_the_trace_has_ranges_marks_and_memory(self):
+        finished = self.run_pairs("ch90:tokens", flags=("--profile", "minimal"))
+        self.assert_code(finished, 0)
+        for each in finished.pair("ch90:tokens")["variants"]:
+            with self.subTest(each["name"]):
+                self.assertEqual(each["profile"]["trace"], f"ch90_tokens/profiles/{each['name']}.trace.json")
+                events = json.loads((finished.folder / each["profile"]["trace"]).read_text())["traceEvents"]
+                slices = {event["name"]: event for event in events if event["ph"] == "X"}
+                self.assertEqual(set(slices), {each["name"], "generate"})
+                outer, inner = slices[each["name"]], slices["generate"]
+                self.assertLessEqual(outer["ts"], inner["ts"])
+                self.assertLessEqual(inner["ts"] + inner["dur"], outer["ts"] + outer["dur"])
+                marks = [event["name"] for event in events if event["ph"] == "i"]
+                self.assertEqual(marks, ["token"] * 8 + ["generated"])
+                memory = [event for event in events if event["ph"] == "C"]
+                self.assertGreaterEqual(len(memory), 2)
+                self.assertTrue(all(event["args"]["bytes"] > 1 << 20 for event in memory), memory)
+
+    def test_it_comes_behind_the_timed_samples_and_adds_none(self):
+        flags = ("--fixed-iterations",)
+        self.run_pairs("ch90:good", flags=(*flags, "--run-id", "plain"))
+        self.run_pairs("ch90:good", flags=(*flags, "--profile", "minimal", "--run-id", "profiled"))
+        before, after = (results_log(self.artifacts / name)[-1] for name in ("plain", "profiled"))
+        for a, b in zip(before["variants"], after["variants"]):
+            self.assertEqual(len(a["timing"]["raw_times_ms"]), len(b["timing"]["raw_times_ms"]))
+        stages = after["watchdog"]
+        ended = {name: stage["started_s"] + stage["elapsed_s"] for name, stage in stages.items()}
+        for earlier in ("warmup", "measurement", "audit", "reverify"):
+            self.assertLessEqual(ended[earlier], stages["profiling"]["started_s"] + 1e-6, earlier)
+
+    def test_what_was_asked_for_and_is_not_there_is_one_line_for_all_pairs(self):
+        finished = self.run_pairs("ch90:good", "ch90:equal", flags=("--energy",))
+        self.assert_code(finished, 0)
+        lines = [line for line in finished.err.splitlines() if "not available here" in line]
+        self.assertEqual(len(lines), 1, finished.err)
+        self.assertRegex(lines[0], r"no joules on the host: .* \(ch90:(good|equal) and 1 more\)$")
+        finished = self.run_pairs("ch90:good", flags=("--run-id", "unasked"))
+        self.assertNotIn("not available here", finished.err)
 
     def test_full_does_no_less(self):
         finished = self.run_pairs("ch90:good", flags=("--profile", "full"))

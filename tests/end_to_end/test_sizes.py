@@ -165,6 +165,16 @@ class Sweep(EndToEnd):
         self.assert_code(self.call("run", "--resume", "swept"), 0)
         self.assertEqual([pair["case"] for pair in results_log(self.artifacts / "swept")], ["small", "full", "tall"])
 
+    def test_analyze_misses_the_cases_that_never_started(self):
+        (self.work / "expectations").mkdir()
+        self.run_pairs(SIZED, flags=("--sweep", "--run-id", "cut"))
+        self.assert_code(self.call("analyze", "cut"), 5)
+        file = self.artifacts / "cut/results.jsonl"
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:2]))
+        finished = self.call("analyze", "cut")
+        self.assert_code(finished, 1)
+        self.assertRegex(finished.out, r"ch89:sized .*missing: .*cases tall, full: .*--resume")
+
     def test_a_switch_can_be_turned_off(self):
         (self.work / "aisp.toml").write_text("sweep = true\n")
         plan = self.run_pairs(SIZED, flags=("--sweep=false", "--dry-run"))

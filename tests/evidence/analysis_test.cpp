@@ -156,13 +156,44 @@ TEST_F(Analyzing, OtherCodeIsStaleAndSaysWhatItWouldBe) {
   const Analysis analysis = look({run_of({pair})});
   EXPECT_EQ(analysis.rows.at(0).finding, Finding::stale);
   EXPECT_THAT(analysis.rows.at(0).detail, HasSubstr("-33"));
-  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+  EXPECT_EQ(exit_status(analysis), base::Exit::nothing) << "expectations of other code say nothing of this one";
 }
 
 TEST_F(Analyzing, OtherHardwareIsNew) {
   manifest_ = manifest_of("NVIDIA H100 80GB HBM3");
   EXPECT_EQ(row_of({.loss = 2}).finding, Finding::fresh);
   EXPECT_EQ(row_of({.loss = 2}).hardware, "h100");
+}
+
+TEST_F(Analyzing, WhatNothingWasHeldAgainstIsNotGood) {
+  PairResult other = measured({});
+  other.target = "ch07:other";
+  other.name = "other";
+  EXPECT_EQ(exit_status(look({run_of({other})})), base::Exit::nothing) << "new alone";
+  EXPECT_EQ(exit_status(look({run_of({other, measured({})})})), base::Exit::good) << "new beside what was compared";
+}
+
+TEST_F(Analyzing, CasesOfASweepThatNeverStartedAreMissing) {
+  PairResult small = measured({}), tall = measured({});
+  small.sweep_case = "small";
+  tall.sweep_case = "tall";
+  small.sizes_set = tall.sizes_set = true;
+  RunRecord cut = run_of({small});
+  cut.manifest.cases = {{"ch07:transpose", {"small", "tall", "full"}}};
+  const Analysis analysis = look({cut, cut});
+  ASSERT_EQ(analysis.rows.size(), 2u) << "told once";
+  EXPECT_EQ(analysis.rows[1].finding, Finding::missing);
+  EXPECT_THAT(analysis.rows[1].detail, HasSubstr("cases tall, full:"));
+  EXPECT_EQ(exit_status(analysis), base::Exit::failed);
+
+  RunRecord rest = run_of({tall});
+  rest.manifest.cases = {{"ch07:transpose", {"tall"}}};
+  EXPECT_THAT(look({cut, rest}).rows.back().detail, HasSubstr("cases full:")) << "another run has tall";
+  PairResult stopped = tall;
+  stopped.status = Status::skipped;
+  stopped.complete = false;
+  rest.pairs = {stopped};
+  EXPECT_THAT(look({rest}).rows.back().detail, HasSubstr("cases tall:")) << "what was interrupted has no result";
 }
 
 TEST_F(Analyzing, AnotherModelOfTheSameKeyIsNewToo) {
@@ -203,7 +234,8 @@ TEST_F(Analyzing, SkippedIsTold) {
   const Analysis analysis = look({run_of({skipped})});
   EXPECT_EQ(analysis.rows.at(0).finding, Finding::skipped);
   EXPECT_TRUE(analysis.rows.at(0).lost_coverage);
-  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+  EXPECT_EQ(exit_status(analysis), base::Exit::nothing);
+  EXPECT_EQ(exit_status(look({run_of({skipped})}, {.strict = true})), base::Exit::regression);
   const Analysis merged = look({run_of({skipped}), run_of({measured({})})});
   ASSERT_EQ(merged.rows.size(), 1u);
   EXPECT_EQ(merged.rows[0].finding, Finding::ok);

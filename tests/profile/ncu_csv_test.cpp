@@ -5,6 +5,9 @@
 #include <aisp/check.hpp>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "profile/metrics.hpp"
 #include "profile/range_profiler.hpp"
@@ -132,6 +135,15 @@ TEST(Metrics, AChipGivesWhatItHasBehindNamesThatItDoesNotKnow) {
               testing::IsSupersetOf({"sm__sass_thread_inst_executed_op_ffma_pred_on.sum", "sm__ops_path_tensor_src_fp16.sum",
                                      "sm__ops_path_tensor_src_fp8.sum", "sm__ops_path_tensor_src_int8.sum",
                                      "smsp__warps_issue_stalled_barrier.sum", "smsp__warps_issue_stalled_wait.sum"}));
+  EXPECT_THAT(known, testing::IsSupersetOf({"gpu__time_duration.sum", "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+                                            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+                                            "dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_sector_hit_rate.pct",
+                                            "sm__warps_active.avg.pct_of_peak_sustained_active",
+                                            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+                                            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+                                            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
+                                            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"}))
+      << "each figure of --profile full";
   EXPECT_THAT(known, testing::Not(testing::Contains("sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16.sum")));
   EXPECT_THAT(known_metrics("GH100", {"no_such__metric.sum", "dram__bytes_read.sum"}), ElementsAre("dram__bytes_read.sum"));
 }
@@ -149,6 +161,24 @@ TEST(Metrics, NoChipCountsHalfPrecisionTwice) {
     EXPECT_NE(whole, by_result) << chip;
     EXPECT_THAT(known, Contains("sm__sass_thread_inst_executed_pred_on.sum")) << chip;
   }
+}
+
+TEST(Metrics, EveryFigureIsAskedForAndHasAFieldOfItsOwn) {
+  std::map<std::string, double> values;
+  for (const std::string& name : metric_names(MetricSet::full)) values[name] = 1000.0 + static_cast<double>(values.size());
+  const evidence::Counters c = counters_from(values);
+  const std::vector<std::optional<double>> figures{c.duration_us,       c.sm_throughput_percent, c.memory_throughput_percent,
+                                                   c.dram_read_bytes,   c.dram_write_bytes,      c.l2_hit_percent,
+                                                   c.occupancy_percent, c.tensor_pipe_percent,   c.bank_conflicts,
+                                                   c.sectors_per_load,  c.sectors_per_store};
+  std::set<double> different;
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    ASSERT_TRUE(figures[i]) << i;
+    different.insert(*figures[i]);
+  }
+  EXPECT_EQ(different.size(), figures.size()) << "two figures from one metric";
+  EXPECT_EQ(c.stalls.size(), 19u);
+  EXPECT_THAT(c.flops, testing::Contains(testing::Key("fp32")));
 }
 
 TEST(Metrics, NoFlopsAreNotTheSameAsUncountedOnes) {

@@ -10,6 +10,7 @@
 
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "profile/refusal.hpp"
 
 namespace aisp::run {
 namespace {
@@ -20,15 +21,19 @@ class ToolProfiles : public testing::Test {
  protected:
   ToolProfiles() : old_path_{std::getenv("PATH")} {
     setenv("PATH", (scratch_.path().string() + ":/usr/bin:/bin").c_str(), 1);
-    const fs::path ncu = scratch_.path() / "ncu";
-    std::ofstream{ncu} << "#!/bin/sh\nfor word in \"$@\"; do last=$word; done\necho $last >> " << noted() << "\nexit 1\n";
-    fs::permissions(ncu, fs::perms::owner_all);
+    install("ncu", "echo $last >> " + noted() + "\nexit 1\n");
     result_.device = "gpu";
     request_.counters = CounterLevel::deep;
     for (const char* name : {"slow", "doubled", "waiting"}) result_.variants.emplace_back().name = name;
   }
   ~ToolProfiles() override { setenv("PATH", old_path_.c_str(), 1); }
 
+  // `script` has the tool's last argument, the variant, in $last.
+  void install(const std::string& tool, const std::string& script) const {
+    const fs::path path = scratch_.path() / tool;
+    std::ofstream{path} << "#!/bin/sh\nfor word in \"$@\"; do last=$word; done\n" << script;
+    fs::permissions(path, fs::perms::owner_all);
+  }
   std::string noted() const { return (scratch_.path() / "noted.txt").string(); }
   std::string profiled() {
     add_tool_profiles(result_, request_,
@@ -48,6 +53,37 @@ TEST_F(ToolProfiles, NcuIsTriedWhereNoVariantHasCounters) { EXPECT_EQ(profiled()
 TEST_F(ToolProfiles, WhatCuptiCouldNotCountIsNotGivenToNcu) {
   result_.variants[0].counters.emplace();
   EXPECT_EQ(profiled(), "");
+}
+
+TEST_F(ToolProfiles, WhatTheDriverRefusedToCuptiIsNotAskedForAgain) {
+  result_.lost = {std::string{"no counters: "} + profile::counters_refused};
+  EXPECT_EQ(profiled(), "");
+  EXPECT_THAT(result_.lost, testing::SizeIs(1)) << "said once";
+}
+
+TEST_F(ToolProfiles, ARefusalIsOneLineAndOneAttempt) {
+  install("ncu", "echo $last >> " + noted() + "\necho '==ERROR== ERR_NVGPUCTRPERM'\nexit 1\n");
+  EXPECT_EQ(profiled(), "slow\n");
+  EXPECT_THAT(result_.lost, testing::ElementsAre(std::string{"no ncu profile: "} + profile::counters_refused));
+}
+
+TEST_F(ToolProfiles, ReportsOfNsysAreNamedInTheResult) {
+  install("nsys", "while [ $# -gt 0 ]; do [ \"$1\" = --output ] && echo report > \"$2.nsys-rep\"; shift; done\n");
+  result_.variants[0].counters.emplace();
+  request_.counters = CounterLevel::full;
+  profiled();
+  EXPECT_EQ(result_.variants[1].nsys_report, "ch95_gpu_only/profiles/doubled.nsys-rep");
+  EXPECT_TRUE(fs::exists(scratch_.path() / "run" / *result_.variants[1].nsys_report));
+  EXPECT_THAT(result_.lost, testing::IsEmpty());
+}
+
+TEST_F(ToolProfiles, WithoutNsysThereIsOneLineAndEverythingElse) {
+  result_.variants[0].counters.emplace();
+  request_.counters = CounterLevel::full;
+  profiled();
+  EXPECT_THAT(result_.lost, testing::ElementsAre("no nsys profile: nsys is not on PATH; it comes with Nsight Systems"));
+  EXPECT_EQ(result_.status, evidence::Status::passed);
+  EXPECT_TRUE(result_.variants[0].counters);
 }
 
 TEST_F(ToolProfiles, NothingIsStartedWhereNoCountersWereAskedFor) {

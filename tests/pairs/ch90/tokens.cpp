@@ -13,11 +13,13 @@ class Tokens final : public fixtures::Doubling {
 
  private:
   void generate(Launch& launch, int passes) {
+    const Range range{launch, "generate"};
     for (int token = 0; token < 4; ++token)
       for (int request = 0; request < 2; ++request) {
         for (int pass = 0; pass < passes; ++pass) fill_doubled();
         launch.token(request);
       }
+    launch.mark("generated");
   }
 };
 

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verification says of each variant, and what it costs the pair.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "run/pair_run.hpp"
+#include "run/watch_ranges.hpp"
+
+namespace aisp::run {
+
+bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
+  const bool small = pair_.verification == Verification::small_shape;
+  const bool again = stage == "reverify";
+  verify::Options options{.seed = seed, .require_repeatable = request_.reproducible, .check_memory = !again};
+  if (small) verify_small_shape(options);
+  options.compare_with_reference = !small;
+  std::vector<verify::Outcome> outcomes = verify::verify(*session_, active(), options, again ? &outcomes_ : nullptr);
+  for (verify::Outcome& outcome : outcomes)
+    for (evidence::Problem& found : outcome.problems) found.stage = stage;
+  absorb(outcomes, !small);
+  if (!again) outcomes_ = std::move(outcomes);
+  // Only what is left is timed, and outcomes of the second verification line up with it.
+  std::erase_if(outcomes_, [&](const verify::Outcome& outcome) { return !outcome.passed(); });
+  return result_.status == evidence::Status::passed;
+}
+
+void PairRun::verify_small_shape(const verify::Options& options) {
+  pair::Session small{pair_, session_options(true)};
+  watch_ranges(small);
+  absorb(verify::verify(small, active(), options), true);
+}
+
+void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference) {
+  for (const verify::Outcome& outcome : outcomes) {
+    absorb_failures(outcome);
+    evidence::VariantResult& variant = result_of(outcome.variant);
+    if (with_reference) {
+      const double unquantized = variant.accuracy ? variant.accuracy->unquantized_l2 : 0;
+      variant.accuracy.reset();
+      if (outcome.accuracy.samples > 0) {
+        variant.accuracy = outcome.accuracy;
+        variant.accuracy->unquantized_l2 = std::max(unquantized, outcome.accuracy.unquantized_l2);
+      }
+    } else if (variant.accuracy) {
+      variant.accuracy->versus_baseline_l2 = std::max(variant.accuracy->versus_baseline_l2, outcome.accuracy.versus_baseline_l2);
+      variant.accuracy->bitwise_repeatable &= outcome.accuracy.bitwise_repeatable;
+    }
+    variant.prepare_ms = outcome.prepare_ms;
+    // Of the timed shape where there are two, and of the run's own seed.
+    if (stages_.current() == "verify")
+      for (const auto& [name, digest] : outcome.digests) variant.output_digests[name] = fmt::format("{:016x}", digest);
+  }
+}
+
+void PairRun::absorb_failures(const verify::Outcome& outcome) {
+  evidence::VariantResult& variant = result_of(outcome.variant);
+  if (!outcome.unsupported.empty()) {
+    variant.status = evidence::Status::skipped;
+    variant.reason = outcome.unsupported;
+    if (variant.role == evidence::VariantRole::baseline) throw Unsupported{outcome.unsupported};
+  }
+  for (const evidence::Problem& found : outcome.problems) {
+    variant.status = evidence::Status::failed;
+    variant.reason = found.message;
+    if (variant.role == evidence::VariantRole::peer) {
+      result_.warnings.push_back(fmt::format("peer {} was left out: {}", variant.name, found.message));
+      continue;
+    }
+    result_.problems.push_back(found);
+    result_.status = evidence::Status::failed;
+    if (result_.reason.empty()) result_.reason = fmt::format("{}: {}", variant.name, found.message);
+  }
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "pair/session.hpp"
+#include "profile/ranges.hpp"
+
+namespace aisp::run {
+
+// The ranges and marks of the session's workload become NVTX's.
+inline void watch_ranges(pair::Session& session) {
+  session.launch().on_push_range = profile::push_range;
+  session.launch().on_pop_range = profile::pop_range;
+  session.launch().on_mark = profile::mark;
+}
+
+}  // namespace aisp::run
