@@ -38,7 +38,7 @@ __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant
     Consumer own{shared, static_cast<int>(threadIdx.x) / warpgroup - 1, {}, {}, {}, {}};
     Schedule::begin(own.index);
     for (int round = 0;; ++round) {
-      const int block = own.next_block(round);
+      const int block = own.next_block(work, round);
       if (block == work.none) break;
       Rows rows;
 #pragma unroll

@@ -88,7 +88,7 @@ __device__ inline void produce(Shared& shared, const Maps& maps, const Work<caus
   for (int round = 0;; ++round) {
     const int block = work.block(turn);
     device::barrier_wait(&shared.q_empty, round % 2 ^ 1);
-    atomicExch(&shared.block, block);
+    if constexpr (causal) atomicExch(&shared.block, block);
     if (block == work.none) break;
     device::barrier_arrive_expect(&shared.q_full, q_bytes);
     for (int i = 0; i < consumers * halves; ++i)
@@ -117,9 +117,11 @@ struct Consumer {
   __device__ __forceinline__ static void release(std::uint64_t* empty) {
     if (threadIdx.x % 32 == 0) device::barrier_arrive(empty);
   }
-  // The block of rows whose queries have come in this round, or none.
-  __device__ __forceinline__ int next_block(int round) {
+  // The block of rows of this round, when its queries have come, or none. Without a mask everybody can tell which it is.
+  template <bool causal>
+  __device__ __forceinline__ int next_block(const Work<causal>& work, int round) {
     device::barrier_wait(&shared.q_full, round % 2);
+    if constexpr (!causal) return work.block(static_cast<int>(blockIdx.x) + round * static_cast<int>(gridDim.x));
     const int block = threadIdx.x % 32 == 0 ? atomicAdd(&shared.block, 0) : 0;  // by the lane that releases Q
     return __shfl_sync(~0u, block, 0);
   }
