@@ -37,6 +37,7 @@ Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and 
 
 Exit status: 0 nothing was found and every job has a result, 1 findings, 2 usage, 4 no tool, no executable, or jobs without a
 result, 5 nothing selected.
+memcheck pads every allocation by 64 KiB, so that it also sees what runs over the end of one buffer into the next.
 Known of the tools: racecheck sees shared memory only and follows neither mbarriers nor asynchronous copies on every path, so
 its warnings in kernels that use TMA deserve a look at the code before they are believed. Kernels of libraries are checked with
 the others: where they are left out (--kernel-name-exclude), racecheck ends in an internal error, and initcheck takes what they
@@ -49,6 +50,7 @@ tool_list=memcheck,racecheck,synccheck,initcheck
 scale=0.02
 jobs=4
 limit_s=120
+padding_bytes=65536
 resume=
 logs=sanitize_$(date -u +%Y%m%d_%H%M%S)
 aisp=$root/build/release/aisp
@@ -92,8 +94,9 @@ run_job() {
   local target=$1 tool=$2 log status=0 started=$SECONDS
   log=$(log_of "$target" "$tool")
   local options=(--tool "$tool" --error-exitcode 9 --print-limit 1000 --target-processes application-only)
-  [[ $tool == memcheck ]] && options+=(--leak-check no)
-  # Red zones around buffers would hide from memcheck what runs over their ends.
+  # Buffers lie close together: without padding, what runs over the end of one is in the next, which is no error. Red zones around
+  # them, which the pair's memory belongs to, would hide it all the same.
+  [[ $tool == memcheck ]] && options+=(--leak-check no --padding "$padding_bytes")
   # Nothing is timed, so jobs share the GPU: each has a lock of its own.
   AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
     "$aisp" verify --in-process --scale "$scale" --targets "$target" --artifacts-dir "$logs/artifacts" \

@@ -3,6 +3,7 @@
 // counter that is not in L2 moves a whole sector in and out of memory for its four bytes. Taken a range at a time, so that the
 // range's counters stay in L2 until all ids have been seen, each counter moves once. The ids are then read once per range, which
 // at least streams, and should leave L2 first; or they are brought into the order of the ranges, tile by tile, and read twice.
+#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -93,12 +94,7 @@ class L2Residency final : public Workload {
         grouped_{setup.scratch<std::uint32_t>(count_, {.name = "ids by range"})},
         starts_{setup.scratch<std::uint16_t>(tiles() * (ranges + 1), {.name = "starts of ranges"})},
         team_{setup.threads(std::min(setup.cpus(), 16), false)},
-        expected_(count_) {
-    int device = 0, l2_bytes = 0;
-    check(cudaGetDevice(&device));
-    check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device));
-    l2_bytes_ = static_cast<std::size_t>(l2_bytes);
-  }
+        expected_(count_) {}
 
   // More counters than L2 holds cannot be counted in one reading of the ids without moving a sector for each: the ids are read,
   // written in the order of their ranges, and read again.
@@ -164,7 +160,7 @@ class L2Residency final : public Workload {
   Scratch<std::uint32_t> grouped_;
   Scratch<std::uint16_t> starts_;
   ThreadTeam& team_;
-  std::size_t l2_bytes_ = 0;
+  std::size_t l2_bytes_ = static_cast<std::size_t>(device_attribute(cudaDevAttrL2CacheSize));
   std::vector<std::uint32_t> expected_;
 };
 

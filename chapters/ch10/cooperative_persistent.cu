@@ -8,6 +8,7 @@
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
+#include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
@@ -126,12 +127,8 @@ class CooperativePersistent final : public Workload {
         running_cells_{setup.scratch<float>(state)},
         arrivals_{setup.scratch<unsigned>(warps * Arrivals::stride)},
         cpus_{setup.cpus()} {
-    int device = 0, processors = 0, clusters = 0;
-    check(cudaGetDevice(&device));
-    check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    check(cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device));
-    if (processors < blocks) throw Unsupported("fewer than 128 SMs, one for each block's weights");
-    if (clusters != 0) choose_cluster();
+    if (multiprocessors() < blocks) throw Unsupported("fewer than 128 SMs, one for each block's weights");
+    if (device_attribute(cudaDevAttrClusterLaunch) != 0) choose_cluster();
   }
 
   Cost cost() const override {

@@ -21,7 +21,7 @@ namespace aisp::ch10 {
 namespace {
 
 using namespace fp8_gemm;
-using multicast_gemm::InTensorCores, multicast_gemm::Scaled, multicast_gemm::multiprocessors;
+using multicast_gemm::InTensorCores, multicast_gemm::Scaled;
 
 class Fp8Matmul final : public Workload {
  public:

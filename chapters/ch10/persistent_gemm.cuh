@@ -6,6 +6,7 @@
 
 #include <aisp/device/fence.cuh>
 #include <aisp/device/warpgroup.cuh>
+#include <aisp/device_attribute.hpp>
 
 #include <algorithm>
 
@@ -17,13 +18,6 @@ using wgmma_gemm::bf16, wgmma_gemm::tile_k, wgmma_gemm::warpgroup_threads, wgmma
 // starts with 168 registers; the producer gives most of its own to the consumers.
 constexpr int threads = 3 * warpgroup_threads, tile_m = 128;
 constexpr int producer_registers = 40, consumer_registers = 232;
-
-inline unsigned multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return static_cast<unsigned>(count);
-}
 
 // Tiles in bands of `band` rows, each walked column by column; a band of one row is row-major order. The last ones may reach
 // beyond the matrix.

@@ -88,7 +88,7 @@ class StreamKMatmul final : public GemmWorkload {
   }
 
   int steps_;
-  unsigned blocks_ = persistent_gemm::multiprocessors();
+  unsigned blocks_ = multiprocessors();
   int clusters_ = 0;
   cudaLaunchAttribute together_[2] = {
       {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {multicast_gemm::ranks, 1, 1}}},

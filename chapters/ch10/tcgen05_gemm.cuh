@@ -5,9 +5,9 @@
 #pragma once
 #include "tcgen05_plan.cuh"
 
-#include <aisp/check.hpp>
 #include <aisp/device/cluster.cuh>
 #include <aisp/device/pair_tma.cuh>
+#include <aisp/device_attribute.hpp>
 
 #include <algorithm>
 
@@ -184,9 +184,7 @@ static __global__ __launch_bounds__(P::threads, 1) void gemm_kernel(const __grid
 
 // Whether the present GPU has tcgen05: 10.0, 10.3 and 11.0 do, 12.x does not.
 inline bool on_this_gpu() {
-  int device = 0, major = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
   return major == 10 || major == 11;
 }
 

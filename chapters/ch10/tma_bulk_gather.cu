@@ -5,6 +5,7 @@
 // of pages moving. The ring needs far fewer blocks at once; the short ones begin in the order of the pages, and are faster.
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
+#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -118,12 +119,10 @@ class TmaBulkGather final : public Workload {
         pool_{setup.input<bf16>(std::size_t{pages_} * page_elements, normal(0, 1), {.name = "pool"})},
         table_{setup.input<unsigned>(pages_, HostFill<unsigned>{shuffle_pages}, {.name = "page table"})},
         out_{setup.output<bf16>(std::size_t{pages_} * page_elements, {.name = "contiguous"})} {
-    int device = 0, processors = 0, resident = 0;
-    check(cudaGetDevice(&device));
-    check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    int resident = 0;
     check(cudaFuncSetAttribute(bulk_ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ring_bytes));
     check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, bulk_ring_kernel, 32, ring_bytes));
-    ring_blocks_ = std::min(static_cast<unsigned>(processors * std::min(resident, rings_per_sm)), pages_);
+    ring_blocks_ = std::min(multiprocessors() * static_cast<unsigned>(std::min(resident, rings_per_sm)), pages_);
   }
 
   Cost cost() const override { return {.bytes = static_cast<double>(pool_.bytes() + table_.bytes() + out_.bytes())}; }

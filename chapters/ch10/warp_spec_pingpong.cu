@@ -205,7 +205,7 @@ class WarpSpecPingpong final : public GemmWorkload {
 
   Input<bf16> bias_;
   CUtensorMap a_map_, b_map_, narrow_b_map_;
-  int blocks_ = static_cast<int>(persistent_gemm::multiprocessors());
+  int blocks_ = static_cast<int>(multiprocessors());
   std::unique_ptr<CublasLt> library_;
   std::unique_ptr<MatmulPlan> plan_;
 };

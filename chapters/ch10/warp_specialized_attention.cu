@@ -3,6 +3,7 @@
 // cores: half their time. wgmma runs while its warps do something else. A first kernel leaves the overlap to chance. In the
 // second two warpgroups take turns, each with its next product under way while it exponentiates. The others leave work out.
 // With a causal mask the order of blocks counts as much: see block_in_order.
+#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
 #include <aisp/tensor_map.hpp>
 #include <algorithm>
@@ -79,9 +80,6 @@ class WarpSpecializedAttention final : public Workload {
     allow_both(FullRescale{});
     allow_both(DeferredRescale{});
     allow_both(KeptQueries{});
-    int device = 0;
-    check(cudaGetDevice(&device));
-    check(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device));
   }
   Cost cost() const override {
     const auto length = static_cast<double>(length_);
@@ -132,7 +130,7 @@ class WarpSpecializedAttention final : public Workload {
   Input<bf16> q_, k_, v_;
   Output<bf16> o_;
   Scratch<unsigned> taken_;
-  int cpus_, sms_ = 1;
+  int cpus_, sms_ = static_cast<int>(multiprocessors());
   attention::Maps maps_{};
   shared::AttentionReference reference_{heads_, length_, depth, causal_};
   std::unique_ptr<shared::CudnnAttention> cudnn_;

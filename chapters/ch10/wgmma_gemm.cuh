@@ -146,20 +146,6 @@ __device__ __forceinline__ void multiply_tile(R& ring, Cursor<R>& at, int first_
   });
 }
 
-// A warpgroup's 64 x tile_n sums from registers straight to global memory, rounded once: 4 bytes a thread, 16 bytes a row of
-// eight lines.
-template <int count>
-__device__ __forceinline__ void store_sums(const float (&sums)[count], bf16* c, std::size_t n, std::size_t first_row,
-                                           std::size_t first_column) {
-  const int t = threadIdx.x % warpgroup_threads;
-  bf16* const to = c + (first_row + t / 32 * 16 + t % 32 / 4) * n + first_column + t % 4 * 2;
-#pragma unroll
-  for (int j = 0; j < count / 4; ++j) {
-    *reinterpret_cast<unsigned*>(to + j * 8) = device::narrow_bf16(sums[4 * j], sums[4 * j + 1]);
-    *reinterpret_cast<unsigned*>(to + 8 * n + j * 8) = device::narrow_bf16(sums[4 * j + 2], sums[4 * j + 3]);
-  }
-}
-
 // Four words in each of four neighbouring lanes, transposed: word i of lane l is exchanged with word l of lane i.
 __device__ __forceinline__ uint4 transpose_quad(uint4 w) {
   const bool upper = (threadIdx.x & 2) != 0, odd = (threadIdx.x & 1) != 0;

@@ -72,6 +72,11 @@ class Sanitize(Machine):
         self.assertEqual(len({job["locks"] for job in self.jobs()}), 8, "jobs would wait for one another")
         self.assertIn("0 errors", (self.work / "logs/ch07_a.memcheck.log").read_text())
 
+    def test_memcheck_pads_allocations(self):
+        self.assert_status(self.sanitize(), 0)
+        padded = {job["tool"]: "--padding" in job["arguments"] for job in self.jobs()}
+        self.assertEqual(padded, {"memcheck": True, "racecheck": False, "synccheck": False, "initcheck": False})
+
     def test_findings_are_counted_and_end_with_1(self):
         result = self.sanitize(pairs=("ch07:a", "ch11:b"), answers={"ch11:b memcheck": [invalid("our_kernel", 3), 9]})
         self.assert_status(result, 1)
