@@ -43,7 +43,7 @@ class RealOutput(EndToEnd):
 
     def assert_files_are_documented(self, folder):
         files = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-        names = {re.sub("^ch[0-9]{2}_[a-z0-9_]+/", "CHAPTER_NAME/", file) for file in files}
+        names = {re.sub("^ch[0-9]{2}_[a-z0-9_]+/", "CHAPTER_NAME/", re.sub("[a-z0-9_]+[.]trace[.]json$", "VARIANT.trace.json", file)) for file in files}
         self.assertEqual(names - set(re.findall(r"(?m)^\| `([^`]+)` \|", PAGE.read_text())), set())
 
     def assert_csv(self, folder, suite):
@@ -70,7 +70,7 @@ class RealOutput(EndToEnd):
         self.assertEqual({pair["status"] for pair in suite["pairs"]}, {"passed", "failed", "timeout", "crashed", "skipped"})
         variants = [variant for pair in suite["pairs"] for variant in pair["variants"]]
         # Otherwise what the schema says of these parts was not looked at.
-        for part in set(load("result")["$defs"]["variant"]["properties"]) - {"floor", "gpu_busy_ms", "energy", "counters"}:  # of GPU pairs only
+        for part in set(load("result")["$defs"]["variant"]["properties"]) - {"floor", "gpu_busy_ms", "energy", "counters", "nsys_report"}:  # of GPU pairs only
             self.assertTrue(any(part in variant for variant in variants), part)
         self.assertEqual({variant["status"] for variant in variants}, {"passed", "failed", "skipped"})
         self.assertEqual({v["speedup"]["verdict"] for v in variants if "speedup" in v} - {"cannot_tell"}, {"faster", "slower"})
