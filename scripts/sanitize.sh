@@ -12,6 +12,13 @@ cd "$OLDPWD"
 # synchronise in ways that it does not follow, and nobody here could mend them.
 library_kernels=(cublas cutlass ampere_ gemvNSP gemv2 gemmk1 gemmSN geam splitKreduce nvjet xmma cudnn CUB_)
 
+# Kernels of pairs that one tool does not check, by "PAIR TOOL", each with its reason in left_out_because.
+# initcheck does not see what TMA stores: a kernel that reads 1 KB which another has just stored by cp.async.bulk or a tensor map
+# is told of 248 and 256 uninitialised reads. Buffers of pairs have been written before, so that this shows only where a pair
+# allocates in its runs.
+declare -A left_out=([ch01:preallocated_buffers initcheck]=bias_gelu_kernel)
+declare -A left_out_because=([ch01:preallocated_buffers initcheck]='reads what cuBLASLt stored by TMA, which initcheck does not see')
+
 usage() {
   cat <<'TEXT'
 usage: scripts/sanitize.sh [options]
@@ -37,6 +44,7 @@ Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and 
 
 Exit status: 0 nothing was found and every job has a result, 1 findings, 2 usage, 4 no tool, no executable, or jobs without a
 result, 5 nothing selected.
+Of a pair and tool where a kernel is left out, because the tool cannot see what it needs, a line below the table says so and why.
 memcheck pads every allocation by 64 KiB, so that it also sees what runs over the end of one buffer into the next.
 Known of the tools: racecheck sees shared memory only and follows neither mbarriers nor asynchronous copies on every path, so
 its warnings in kernels that use TMA deserve a look at the code before they are believed. Kernels of libraries are checked with
@@ -97,6 +105,7 @@ run_job() {
   # Buffers lie close together: without padding, what runs over the end of one is in the next, which is no error. Red zones around
   # them, which the pair's memory belongs to, would hide it all the same.
   [[ $tool == memcheck ]] && options+=(--leak-check no --padding "$padding_bytes")
+  [[ -n ${left_out[$target $tool]:-} ]] && options+=(--kernel-name-exclude "kernel_substring=${left_out[$target $tool]}")
   # Nothing is timed, so jobs share the GPU: each has a lock of its own.
   AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
     "$aisp" verify --in-process --scale "$scale" --targets "$target" --artifacts-dir "$logs/artifacts" \
@@ -206,6 +215,8 @@ for target in "${pairs[@]}"; do
     count[$word]=$((count[$word] + 1))
     cells+=("${text%%:*}")
     [[ $word == clean ]] || details+=("$target $tool: $text ($(log_of "$target" "$tool"))")
+    [[ -z ${left_out[$target $tool]:-} ]] ||
+      details+=("$target $tool: without ${left_out[$target $tool]}, which ${left_out_because[$target $tool]}")
   done
   row "$target" "${cells[@]}"
 done

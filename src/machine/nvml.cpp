@@ -182,6 +182,12 @@ std::vector<GpuProcess> NvmlDevice::compute_processes() const {
   return processes;
 }
 
+std::optional<std::uint64_t> NvmlDevice::memory_of_process(int pid) const {
+  for (const GpuProcess& process : compute_processes())
+    if (process.pid == pid && process.memory_bytes > 0) return process.memory_bytes;
+  return std::nullopt;
+}
+
 GpuCondition NvmlDevice::condition() const {
   const NvmlFunctions& f = *functions_;
   GpuCondition state;

@@ -33,6 +33,8 @@ class NvmlDevice {
   std::optional<int> sm_clock_mhz() const;
   std::optional<std::uint64_t> throttle_reasons() const;
   std::vector<GpuProcess> compute_processes() const;
+  // Device memory of the process `pid` alone; containers that see other numbers of processes are not told.
+  std::optional<std::uint64_t> memory_of_process(int pid) const;
   GpuCondition condition() const;
 
   // Empty with a reason in `why_not` when there are none, or nothing is told of them.

@@ -2,6 +2,7 @@
 #include "run/ground.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -74,6 +75,11 @@ evidence::GpuState Ground::sample() const {
   if (!machine_->nvml) return {};
   const machine::GpuSample sample = machine_->nvml->sample().value_or(machine::GpuSample{});
   return {sample.sm_clock_mhz, sample.memory_clock_mhz, sample.power_w, sample.temperature_c, sample.throttle_reasons};
+}
+
+std::optional<std::uint64_t> Ground::own_device_bytes() const {
+  if (!machine_->nvml) return std::nullopt;
+  return machine_->nvml->memory_of_process(getpid());
 }
 
 std::optional<std::uint64_t> Ground::energy_mj() const {

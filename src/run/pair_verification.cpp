@@ -13,6 +13,7 @@ bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   const bool small = pair_.verification == Verification::small_shape;
   const bool again = stage == "reverify";
   verify::Options options{.seed = seed, .require_repeatable = request_.reproducible, .check_memory = !again};
+  options.own_device_bytes = [this] { return ground_->own_device_bytes(); };
   if (small) verify_small_shape(options);
   options.compare_with_reference = !small;
   std::vector<verify::Outcome> outcomes = verify::verify(*session_, active(), options, again ? &outcomes_ : nullptr);

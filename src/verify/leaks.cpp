@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <aisp/check.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -56,6 +57,7 @@ LeakWatch::Use LeakWatch::measure() const {
     std::size_t free_bytes = 0, total_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &total_bytes));
     if (memory_is_ours()) use.device_bytes = static_cast<std::int64_t>(total_bytes - free_bytes);
+    if (own_device_bytes_) use.own_device_bytes = own_device_bytes_();
     use.pool_bytes = static_cast<std::int64_t>(pair::pool_use(session_.gpu_ordinals()).used_bytes);
   }
   return use;
@@ -65,7 +67,13 @@ void LeakWatch::before() { before_ = measure(); }
 
 void LeakWatch::after() {
   const Use now = measure();
-  growth_ = {now.device_bytes - before_.device_bytes, now.pool_bytes - before_.pool_bytes, now.host_bytes - before_.host_bytes};
+  std::int64_t device_growth = now.device_bytes - before_.device_bytes;
+  // What other processes took meanwhile is not held against the pair.
+  if (now.own_device_bytes && before_.own_device_bytes)
+    device_growth = std::min(device_growth, *now.own_device_bytes - *before_.own_device_bytes);
+  growth_ = {.device_bytes = device_growth,
+             .pool_bytes = now.pool_bytes - before_.pool_bytes,
+             .host_bytes = now.host_bytes - before_.host_bytes};
 }
 
 bool LeakWatch::grew() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "pair/session.hpp"
@@ -10,7 +12,10 @@ namespace aisp::verify {
 // Memory in use around one execution: device memory by the driver's account and by the pools', host memory by the allocator's.
 class LeakWatch {
  public:
-  explicit LeakWatch(const pair::Session& session) : session_{session} {}
+  // `own_device_bytes` as Options of the verifier have it.
+  using OwnBytes = std::function<std::optional<std::uint64_t>()>;
+  LeakWatch(const pair::Session& session, const OwnBytes& own_device_bytes)
+      : session_{session}, own_device_bytes_{own_device_bytes} {}
   void before();
   void after();
   bool grew() const;
@@ -19,12 +24,14 @@ class LeakWatch {
  private:
   struct Use {
     std::int64_t device_bytes = 0;
+    std::optional<std::int64_t> own_device_bytes{};
     std::int64_t pool_bytes = 0;
     std::int64_t host_bytes = 0;
   };
   Use measure() const;
 
   const pair::Session& session_;
+  const OwnBytes& own_device_bytes_;
   Use before_;
   Use growth_;
 };

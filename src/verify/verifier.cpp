@@ -226,7 +226,7 @@ class VariantCheck {
   Outcome& outcome_;
   Written written_;
   std::vector<Snapshot> first_;
-  LeakWatch leaks_{session_};
+  LeakWatch leaks_{session_, options_.own_device_bytes};
 };
 
 // What prepare may depend on is in place before it; everything else changes after it.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,8 @@ struct Options {
   bool require_repeatable = false;  // --reproducible: different bits on a second run are a failure
   bool check_memory = true;   // that nothing is left behind; not when a profiler is attached, whose buffers grow with the work
   int reference_threads = 0;  // 0: one per CPU
+  // Device memory of this process; the driver's account is of all that use the GPU. Empty, or nothing: not known.
+  std::function<std::optional<std::uint64_t>()> own_device_bytes{};
 };
 
 // What a variant throws becomes part of its outcome; a CUDA error passes, because the context is gone and with it the whole pair.

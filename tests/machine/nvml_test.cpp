@@ -142,6 +142,14 @@ TEST(NvmlTest, ListsProcessesHoweverMany) {
   EXPECT_EQ(processes[2].name, "") << "a process of another container";
 }
 
+TEST(NvmlTest, KnowsTheMemoryOfOneProcess) {
+  const Nvml nvml{find};
+  const auto device = nvml.device("GPU-1");
+  EXPECT_EQ(device->memory_of_process(1'000'000'002), 8192u);
+  EXPECT_EQ(device->memory_of_process(1'000'000'000), std::nullopt) << "not told";
+  EXPECT_EQ(device->memory_of_process(7), std::nullopt) << "not on this GPU, or another container's numbers";
+}
+
 TEST(NvmlTest, DescribesLinks) {
   const Nvml nvml{find};
   std::string why_not;

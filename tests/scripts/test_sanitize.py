@@ -77,6 +77,13 @@ class Sanitize(Machine):
         padded = {job["tool"]: "--padding" in job["arguments"] for job in self.jobs()}
         self.assertEqual(padded, {"memcheck": True, "racecheck": False, "synccheck": False, "initcheck": False})
 
+    def test_what_a_tool_cannot_see_is_left_out_and_said(self):
+        result = self.sanitize(pairs=("ch01:preallocated_buffers",))
+        self.assert_status(result, 0)
+        self.assertIn("ch01:preallocated_buffers initcheck: without bias_gelu_kernel, which reads what cuBLASLt stored by TMA", result.stdout)
+        excluded = {job["tool"] for job in self.jobs() if "kernel_substring=bias_gelu_kernel" in job["arguments"]}
+        self.assertEqual(excluded, {"initcheck"})
+
     def test_findings_are_counted_and_end_with_1(self):
         result = self.sanitize(pairs=("ch07:a", "ch11:b"), answers={"ch11:b memcheck": [invalid("our_kernel", 3), 9]})
         self.assert_status(result, 1)

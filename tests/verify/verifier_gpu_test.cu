@@ -70,9 +70,9 @@ class GpuVerify : public testing::Test {
     int gpus = 0;
     if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no CUDA device";
   }
-  std::vector<std::string> failed_checks(const Variant& variant) {
+  std::vector<std::string> failed_checks(const Variant& variant, const Options& options = {}) {
     pair::Session session{gpu_pair, {.gpus = {0}}};
-    const auto outcomes = verify(session, {&gpu_pair.baseline, &variant}, {});
+    const auto outcomes = verify(session, {&gpu_pair.baseline, &variant}, options);
     EXPECT_TRUE(outcomes[0].passed());
     std::vector<std::string> checks;
     for (const auto& problem : outcomes[1].problems) checks.push_back(problem.check);
@@ -87,6 +87,16 @@ class GpuVerify : public testing::Test {
 TEST_F(GpuVerify, HonestPasses) { EXPECT_TRUE(failed_checks(gpu_pair.optimized[0]).empty()); }
 TEST_F(GpuVerify, SkippedElement) { EXPECT_TRUE(caught("written", {.name = "skips", .run = call<&GpuDoubling::skips>})); }
 TEST_F(GpuVerify, HiddenStream) { EXPECT_TRUE(caught("finished", {.name = "hidden", .run = call<&GpuDoubling::hidden_stream>})); }
+// As if another process had taken what the driver's account lost.
+TEST_F(GpuVerify, MemoryOfOthersIsNoLeak) {
+  const Variant grows{.name = "leaks", .run = call<&GpuDoubling::leaks>};
+  std::uint64_t own_bytes = 1 << 30;
+  Options options;
+  options.own_device_bytes = [&] { return own_bytes; };
+  EXPECT_TRUE(failed_checks(grows, options).empty());
+  options.own_device_bytes = [&] { return own_bytes += 8 << 20; };
+  EXPECT_EQ(failed_checks(grows, options), std::vector<std::string>{"memory"});
+}
 TEST_F(GpuVerify, DeviceLeak) { EXPECT_TRUE(caught("memory", {.name = "leaks", .run = call<&GpuDoubling::leaks>})); }
 TEST_F(GpuVerify, WriteBehindTheBuffer) {
   EXPECT_TRUE(caught("red_zones", {.name = "over", .run = call<&GpuDoubling::overruns>}));
