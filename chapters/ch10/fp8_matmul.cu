@@ -3,8 +3,8 @@
 // 402 MB, and then the tensor cores do half of what they can (1.66 ms). Fed with e4m3 the same kernel, clusters with multicast as
 // in cluster_multicast, moves half the bytes and multiplies at twice the rate (0.78 ms, 1.42 PFLOP/s, error 2.6e-3; cuBLASLt 0.79
 // ms). The tensor cores keep about 14 bits of its sums; adding them to fp32 registers after every 128 of K costs less than 1 %
-// and leaves the rounding to bf16 alone (0.78 ms, error 1.7e-3, as cuBLASLt). In the ping-pong each warpgroup
-// has tiles of its own, 128 x 128, and one multiplies while the other stores.
+// and leaves the rounding to bf16 alone (0.78 ms, error 1.7e-3, as cuBLASLt). In the ping-pong each warpgroup has tiles of its
+// own, 128 x 128, and one multiplies while the other stores.
 #include "fp8_gemm.cuh"
 #include "gemm_workload.hpp"
 #include "tcgen05_gemm.cuh"
