@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fp8_matmul adds to the kernel of multicast_gemm.cuh: operands that both lie along K, in bf16 or e4m3; sums that leave the
-// tensor cores after every stage; and the widening of e4m3 to bf16.
+// What fp8_matmul adds to the kernels of multicast_gemm.cuh and pingpong_gemm.cuh: operands that both lie along K, in bf16 or
+// e4m3; sums that leave the tensor cores after every stage; and the widening of e4m3 to bf16.
 #pragma once
 #include "multicast_gemm.cuh"
+#include "pingpong_gemm.cuh"
 
 #include <aisp/device/wgmma_fp8.cuh>
 
@@ -39,6 +40,7 @@ struct AlongK {
   template <int count>
   static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
     if constexpr (sizeof(Element) == 2) device::wgmma_m64n256k16(sums, a, b, add);
+    else if constexpr (count == 64) device::wgmma_m64n128k32_e4m3(sums, a, b, add);
     else device::wgmma_m64n192k32_e4m3(sums, a, b, add);
   }
 };
@@ -51,6 +53,10 @@ using WideStore = multicast_gemm::TmaStore<2>;
 using Ring = wgmma_gemm::Ring<multicast_gemm::tile_m, 192, 5, AlongK<e4m3>>;
 using Store = multicast_gemm::TmaStore<1>;
 constexpr int band = 16;  // rows of tiles
+// In the ping-pong a warpgroup has a whole tile to itself: 128 sums a thread, too many for a second set.
+using PingpongRing = wgmma_gemm::Ring<multicast_gemm::tile_m, 128, 6, AlongK<e4m3>>;
+using PingpongStore = multicast_gemm::TmaStore<2>;
+constexpr int pingpong_band = 8;
 
 // Each stage's sums are added to others in fp32. While a warpgroup adds, the other's products keep the tensor cores busy.
 struct Promoted {

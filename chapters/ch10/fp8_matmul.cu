@@ -3,7 +3,8 @@
 // 402 MB, and then the tensor cores do half of what they can (1.66 ms). Fed with e4m3 the same kernel, clusters with multicast as
 // in cluster_multicast, moves half the bytes and multiplies at twice the rate (0.78 ms, 1.42 PFLOP/s, error 2.6e-3; cuBLASLt 0.79
 // ms). The tensor cores keep about 14 bits of its sums; adding them to fp32 registers after every 128 of K costs less than 1 %
-// and leaves the rounding to bf16 alone (0.78 ms, error 1.7e-3, as cuBLASLt).
+// and leaves the rounding to bf16 alone (0.78 ms, error 1.7e-3, as cuBLASLt). In the ping-pong each warpgroup has tiles of its
+// own, 128 x 128, and one multiplies while the other stores.
 #include "fp8_gemm.cuh"
 #include "gemm_workload.hpp"
 #include "tcgen05_gemm.cuh"
@@ -37,6 +38,7 @@ class Fp8Matmul final : public Workload {
         wide_w_{setup.scratch<bf16>(n_ * k_, {.name = "widened w"})},
         x_map_{operand_map(x_.get(), m_, k_, Ring::tile_m)},
         half_w_map_{operand_map(w_.get(), n_, k_, Ring::tile_n / 2)},
+        narrow_half_w_map_{operand_map(w_.get(), n_, k_, PingpongRing::tile_n / 2)},
         wide_x_map_{operand_map(wide_x_.get(), m_, k_, WideRing::tile_m)},
         half_wide_w_map_{operand_map(wide_w_.get(), n_, k_, WideRing::tile_n / 2)},
         y_map_{multicast_gemm::c_map(y_, m_, n_)} {
@@ -44,6 +46,7 @@ class Fp8Matmul final : public Workload {
     allow_shared_memory<WideRing, WideStore, InTensorCores, Scaled>();
     allow_shared_memory<Ring, Store, InTensorCores, Scaled>();
     allow_shared_memory<Ring, Store, Promoted, Scaled>();
+    pingpong_gemm::allow_shared_memory<PingpongRing, PingpongStore, Scaled>();
   }
 
   Cost cost() const override {
@@ -68,6 +71,11 @@ class Fp8Matmul final : public Workload {
   }
   void fp8_fast_accumulate(Launch& launch) { multiply<Ring, Store, InTensorCores>(launch, x_map_, half_w_map_); }
   void fp8_promoted(Launch& launch) { multiply<Ring, Store, Promoted>(launch, x_map_, half_w_map_); }
+  void fp8_pingpong(Launch& launch) {
+    static_assert(PingpongRing::tile_m == Ring::tile_m);
+    pingpong_gemm::launch_pingpong<PingpongRing, PingpongStore>(
+        launch.stream, {x_map_, narrow_half_w_map_, y_map_, y_, m_, n_, k_, pingpong_band}, Scaled{x_scale * w_scale});
+  }
   // Not run yet: e4m3 operands by kind::f8f6f4, sums in tensor memory. Both this and the baseline are on tcgen05 there, since
   // wgmma is not.
   void tcgen05_fp8(Launch& launch) { blackwell_.run(launch.stream, band, multiprocessors(), x_scale * w_scale); }
@@ -101,7 +109,7 @@ class Fp8Matmul final : public Workload {
   Input<e4m3> x_, w_;  // x[m][k], w[n][k]
   Output<bf16> y_;
   Scratch<bf16> wide_x_, wide_w_;
-  CUtensorMap x_map_, half_w_map_, wide_x_map_, half_wide_w_map_, y_map_;
+  CUtensorMap x_map_, half_w_map_, narrow_half_w_map_, wide_x_map_, half_wide_w_map_, y_map_;
   tcgen05_gemm::Gemm<tcgen05_gemm::KMajorPlan<device::TensorKind::bf16>> blackwell_wide_{
       wide_x_.get(), wide_w_.get(), y_, m_, n_, k_};
   tcgen05_gemm::Gemm<tcgen05_gemm::KMajorPlan<device::TensorKind::e4m3>> blackwell_{x_.get(), w_.get(), y_, m_, n_, k_};
@@ -125,6 +133,11 @@ extern constinit const Pair fp8_matmul{
                             .changes_precision = true,
                             .tolerance = fast_accumulation},
                            {.name = "fp8_promoted", .run = call<&Fp8Matmul::fp8_promoted>, .needs = {.max_sm = 90}},
+                           {.name = "fp8_pingpong",
+                            .run = call<&Fp8Matmul::fp8_pingpong>,
+                            .needs = {.max_sm = 90},
+                            .changes_precision = true,
+                            .tolerance = fast_accumulation},
                            {.name = "tcgen05_fp8", .run = call<&Fp8Matmul::tcgen05_fp8>, .needs = tcgen05_gemm::needs}}),
     .peers = variants({{.name = "cublaslt",
                         .run = call<&Fp8Matmul::cublaslt>,

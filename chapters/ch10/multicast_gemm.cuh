@@ -109,8 +109,9 @@ struct Product {
   int band;  // rows of tiles, as TileOrder has them
 };
 
-template <class R, class Store, class Products = InTensorCores, class Finish = Unchanged>
-void launch_multicast(cudaStream_t stream, const Product& product, const Finish& finish = {}) {
+// Any kernel with the parameters of multicast_kernel.
+template <class R, class Store, class Kernel, class Finish>
+void launch_clusters(cudaStream_t stream, const Product& product, Kernel* kernel, const Finish& finish) {
   const TileOrder order{product.m, product.n, tile_m * static_cast<int>(ranks), R::tile_n,
                         product.band / static_cast<int>(ranks)};
   const unsigned clusters = std::min(static_cast<unsigned>(order.count()), multiprocessors() / ranks);
@@ -121,8 +122,13 @@ void launch_multicast(cudaStream_t stream, const Product& product, const Finish&
                                   .stream = stream,
                                   .attrs = &cluster,
                                   .numAttrs = 1};
-  check(cudaLaunchKernelEx(&config, multicast_kernel<R, Store, Products, Finish>, product.a, product.half_b, product.c_boxes,
-                           product.c, static_cast<int>(product.n), static_cast<int>(product.k), order, finish));
+  check(cudaLaunchKernelEx(&config, kernel, product.a, product.half_b, product.c_boxes, product.c, static_cast<int>(product.n),
+                           static_cast<int>(product.k), order, finish));
+}
+
+template <class R, class Store, class Products = InTensorCores, class Finish = Unchanged>
+void launch_multicast(cudaStream_t stream, const Product& product, const Finish& finish = {}) {
+  launch_clusters<R, Store>(stream, product, multicast_kernel<R, Store, Products, Finish>, finish);
 }
 
 }  // namespace aisp::ch10::multicast_gemm

@@ -2,9 +2,12 @@
 // C = A B in bf16, 16384 x 8192 with K = 2048: 4,096 tiles of 128 x 256. With one block a tile, every tile begins with an empty
 // ring and ends with a store under which no tensor core works (0.86 ms), and the 132 tiles of a wave lie in four rows. One block
 // per SM walks over its tiles instead: its producer loads the next one while the consumers store the last (0.80 ms), and takes
-// them in bands of sixteen rows, so that a wave needs less of B (0.795 ms; cuBLAS 0.83 ms).
+// them in bands of sixteen rows, so that a wave needs less of B (0.795 ms; cuBLAS 0.83 ms). In the ping-pong one consumer
+// multiplies while the other stores: each has tiles of its own, 128 x 128. Clusters of two blocks share their part of B, so that
+// these load no more than tiles of 128 x 256 do.
 #include "gemm_workload.hpp"
 #include "persistent_gemm.cuh"
+#include "pingpong_gemm.cuh"
 #include "tcgen05_gemm.cuh"
 
 namespace aisp::ch10 {
@@ -12,6 +15,7 @@ namespace {
 
 using namespace persistent_gemm;
 using Ring = wgmma_gemm::Ring<tile_m, 256, 4>;
+using PingpongRing = wgmma_gemm::Ring<tile_m, 128, 6>;
 using Store = TmaStore<2>;
 
 class PersistentMatmul final : public GemmWorkload {
@@ -20,8 +24,10 @@ class PersistentMatmul final : public GemmWorkload {
       : GemmWorkload{setup},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
         b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)},
+        half_b_map_{wgmma_gemm::b_map(b_, k_, n_, PingpongRing::tile_n / 2)},
         c_map_{c_map(c_, m_, n_)} {
-    allow_shared_memory<Ring, Store>();
+    persistent_gemm::allow_shared_memory<Ring, Store>();
+    pingpong_gemm::allow_shared_memory<PingpongRing, Store>();
   }
 
   void block_per_tile(Launch& launch) {
@@ -30,6 +36,9 @@ class PersistentMatmul final : public GemmWorkload {
   }
   void persistent(Launch& launch) { multiply(launch, 1, multiprocessors()); }
   void persistent_grouped(Launch& launch) { multiply(launch, 16, multiprocessors()); }
+  void persistent_pingpong(Launch& launch) {
+    pingpong_gemm::launch_pingpong<PingpongRing, Store>(launch.stream, {a_map_, half_b_map_, c_map_, c_, m_, n_, k_, 16});
+  }
   // Not run yet: a grid with a block for every tile, of which those that run take over the others'. Both this and the baseline
   // are on tcgen05 there, since wgmma is not.
   void cluster_launch_control(Launch& launch) { asking_.run(launch.stream, 16, 0); }
@@ -43,7 +52,7 @@ class PersistentMatmul final : public GemmWorkload {
     check(cudaGetLastError());
   }
 
-  CUtensorMap a_map_, b_map_, c_map_;
+  CUtensorMap a_map_, b_map_, half_b_map_, c_map_;
   tcgen05_gemm::Gemm<tcgen05_gemm::Plan<device::TensorKind::bf16>> blackwell_{a_, b_, c_, m_, n_, k_};
   tcgen05_gemm::Gemm<tcgen05_gemm::AskingPlan> asking_{a_, b_, c_, m_, n_, k_};
 };
@@ -58,6 +67,7 @@ extern constinit const Pair persistent_matmul{
     .optimized =
         variants({{.name = "persistent", .run = call<&PersistentMatmul::persistent>, .needs = {.max_sm = 90}},
                   {.name = "persistent_grouped", .run = call<&PersistentMatmul::persistent_grouped>, .needs = {.max_sm = 90}},
+                  {.name = "persistent_pingpong", .run = call<&PersistentMatmul::persistent_pingpong>, .needs = {.max_sm = 90}},
                   {.name = "cluster_launch_control",
                    .run = call<&PersistentMatmul::cluster_launch_control>,
                    .needs = tcgen05_gemm::needs}}),

@@ -6,6 +6,7 @@
 // at its power limit the busier chip runs at 1.51 instead of 1.69 GHz. Blocks are persistent and rings as large in both.
 #include "gemm_workload.hpp"
 #include "persistent_gemm.cuh"
+#include "warpgroup_turns.cuh"
 
 #include <aisp/libraries/cublaslt.hpp>
 
@@ -77,64 +78,21 @@ struct Cooperative {
   }
 };
 
-// The warpgroups' turns: barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on.
-__device__ __forceinline__ void wait_for_turn(int warpgroup) { device::named_barrier_sync(1 + warpgroup, 2 * warpgroup_threads); }
-__device__ __forceinline__ void give_turn_to(int warpgroup) {
-  device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
-}
-
-// Past the stages of a tile that the other warpgroup reads.
-template <class R>
-__device__ __forceinline__ void skip(Cursor<R>& at, int steps) {
-  const int end = at.stage + steps;
-  at.phase ^= end / R::stages & 1;
-  at.stage = end % R::stages;
-}
-
-// A whole tile by one warpgroup, in parts of 64 rows. When the last products are queued the other warpgroup may queue its first.
-template <class R, int parts>
-__device__ __forceinline__ void multiply_own_tile(R& ring, Cursor<R>& at, int steps, bool pass_on, int other,
-                                                  float (&sums)[parts][R::tile_n / 2]) {
-  const bool leader = threadIdx.x % warpgroup_threads == 0;
-  int previous = -1;
-  for (int step = 0; step < steps; ++step) {
-    device::barrier_wait(&ring.full[at.stage], at.phase);
-#pragma unroll
-    for (auto& part : sums) device::wgmma_touch(part);
-    device::wgmma_fence();
-#pragma unroll
-    for (int part = 0; part < parts; ++part) wgmma_gemm::multiply_stage(ring, at.stage, part * 64, sums[part], step > 0);
-    device::wgmma_commit();
-    device::wgmma_wait<1>();
-    if (leader && previous >= 0) device::barrier_arrive(&ring.empty[previous]);
-    previous = at.stage;
-    at.next();
-  }
-  if (pass_on) give_turn_to(other);
-  device::wgmma_wait<0>();
-#pragma unroll
-  for (auto& part : sums) device::wgmma_touch(part);
-  if (leader) device::barrier_arrive(&ring.empty[previous]);
-}
-
 // Of a block's tiles warpgroup 0 computes the first, third, fifth ..., warpgroup 1 the others.
 struct Pingpong {
   using R = PingpongRing;
   static constexpr unsigned readers = 1;
   template <class Store>
   static __device__ __forceinline__ void consume(R& ring, int warpgroup, int steps, Tiles tiles, const Store& store) {
-    constexpr int parts = R::tile_m / 64;
-    const int stride = static_cast<int>(gridDim.x);
-    Cursor<R> at;
-    if (warpgroup == 1) skip(at, steps);
-    float sums[parts][R::tile_n / 2];
-    for (int tile = static_cast<int>(blockIdx.x) + warpgroup * stride; tile < tiles.count; tile += 2 * stride) {
-      if (tile >= stride) wait_for_turn(warpgroup);
-      multiply_own_tile(ring, at, steps, tile + stride < tiles.count, 1 - warpgroup, sums);
-      skip(at, steps);
+    const bool leader = threadIdx.x % warpgroup_threads == 0;
+    const auto free = [&ring, leader](int stage) {
+      if (leader) device::barrier_arrive(&ring.empty[stage]);
+    };
+    const warpgroup_turns::Walk walk{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), tiles.count};
+    warpgroup_turns::take_turns(ring, warpgroup, steps, walk, free, [&store](const auto& sums, int tile) {
 #pragma unroll
-      for (int part = 0; part < parts; ++part) store(sums[part], tile, part * 64);
-    }
+      for (int part = 0; part < R::tile_m / 64; ++part) store(sums[part], tile, part * 64);
+    });
   }
 };
 
