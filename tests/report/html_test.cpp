@@ -28,11 +28,31 @@ HtmlReport sample_report() {
   return report;
 }
 
+// Elements alone, without the values of their attributes: a pattern that has to pass over kilobytes takes a frame of the stack
+// for each character, which is more than the address sanitizer leaves.
+std::string elements_of(std::string page) {
+  for (const std::string name : {"style", "script"})
+    for (std::size_t at = 0; (at = page.find("<" + name + ">")) != std::string::npos;) {
+      const std::string end = "</" + name + ">";
+      page.erase(at, page.find(end, at) + end.size() - at);
+    }
+  std::string elements;
+  bool inside = false, quoted = false;
+  for (const char c : page) {
+    if (!inside) inside = c == '<';
+    else if (c == '"') quoted = !quoted;
+    else if (c == '>' && !quoted) inside = false;
+    if (!quoted) elements += c;
+  }
+  return elements;
+}
+
 // Every element that is opened is closed, in the right order.
 void expect_balanced(const std::string& page) {
-  const std::string body = std::regex_replace(page, std::regex{"<(style|script)>[^<]*</\\1>"}, "");
-  static const std::regex mark{"<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:[^<>\"]|\"[^\"]*\")*)>"};
+  const std::string body = elements_of(page);
+  static const std::regex mark{"<(/?)([a-zA-Z][a-zA-Z0-9]*)([^<>]*)>"};
   std::vector<std::string> open;
+  EXPECT_GT(std::distance(std::sregex_iterator{body.begin(), body.end(), mark}, {}), 100);
   for (std::sregex_iterator m{body.begin(), body.end(), mark}, end; m != end; ++m) {
     const std::string name = (*m)[2], rest = (*m)[3];
     if (name == "meta" || name == "input" || name == "br" || (!rest.empty() && rest.back() == '/')) continue;
