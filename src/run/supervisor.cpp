@@ -155,7 +155,9 @@ class Supervisor {
   void finish_stage(double elapsed_s) {
     if (ending_.stages.empty() || ending_.stages.back().finished) return;
     evidence::StageRecord& stage = ending_.stages.back();
-    stage.elapsed_s = elapsed_s > 0 ? elapsed_s : now_s() - stage.started_s;
+    // The child's word of a stage's begin may come late: what it says of its length must not reach into the next stage.
+    const double since_begin_s = now_s() - stage.started_s;
+    stage.elapsed_s = elapsed_s > 0 ? std::min(elapsed_s, since_begin_s) : since_begin_s;
     stage.finished = elapsed_s > 0 || (ending_.report && ending_.report->is_final);
   }
 
