@@ -52,16 +52,11 @@ find_system_cuda() {
 }
 
 install_cuda_wheels() {
-  local prefix=$root/.cuda stamp=$root/.cuda/wheels.txt work=$root/.cuda.partial log=cuda-wheels
+  local prefix=$root/.cuda stamp=$root/.cuda/wheels.txt work=$root/.cuda.partial
   cuda_home=$prefix
   if [[ -f $stamp && $(<"$stamp") == "${cuda_wheels[*]}" && -z $(cuda_fault "$prefix") ]]; then return; fi
   say "CUDA: installing the $cuda_minimum toolkit from PyPI wheels into .cuda (0.7 GB to download, 1.2 GB on disk)"
-  # The interpreter's own ensurepip is what makes a virtual environment; Debian ships it apart.
-  if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then apt_install python3-venv; fi
-  rm -rf "$work"
-  logged "$log-venv" python3 -m venv "$work/venv" || fail "python3 -m venv failed; install python3-venv"
-  logged "$log" "$work/venv/bin/python" -m pip install --no-input --no-cache-dir --disable-pip-version-check --no-deps --only-binary=:all: \
-    --target "$work/site" "${cuda_wheels[@]}" ||
+  unpack_wheels "$work" cuda-wheels "${cuda_wheels[@]}" ||
     fail "pip could not install the CUDA wheels; check the network (PyPI), or install CUDA $cuda_minimum and set CUDA_HOME"
   if ((dry_run)); then return; fi
   arrange_wheels "$work/site/nvidia/cu13"

@@ -1,19 +1,13 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Gets CUTLASS's headers from NVIDIA's wheel on PyPI into .cutlass. Without them everything but one peer is built all the same.
+# Gets CUTLASS's headers from NVIDIA's wheel on PyPI into .cutlass. Without them everything but two peers is built all the same.
 
 cutlass_wheel=nvidia-cutlass==4.2.0.0
 
 get_cutlass() {
   local prefix=$root/.cutlass work=$root/.cutlass.partial headers
   say "CUTLASS: installing the headers of $cutlass_wheel into .cutlass (6 MB to download, 27 MB on disk)"
-  # A subshell: apt_install ends the script where it fails.
-  if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then (apt_install python3-venv) || return 1; fi
-  run rm -rf "$work" || return 1
-  logged cutlass-venv python3 -m venv "$work/venv" || return 1
-  # Headers alone are wanted, none of what the wheel's Python code depends on.
-  logged cutlass-wheel "$work/venv/bin/python" -m pip install --no-input --no-cache-dir --disable-pip-version-check --no-deps \
-    --only-binary=:all: --target "$work/site" "$cutlass_wheel" || return 1
+  unpack_wheels "$work" cutlass-wheel "$cutlass_wheel" || return 1
   if ((dry_run)); then return; fi
   headers=$work/site/cutlass_library/source/include
   [[ -f $headers/cutlass/version.h ]] || return 1
@@ -25,6 +19,6 @@ find_or_get_cutlass() {
   if [[ -n ${CUTLASS_HOME:-} || (-f $root/.cutlass/wheel.txt && $(<"$root/.cutlass/wheel.txt") == "$cutlass_wheel") ]]; then return; fi
   if ! get_cutlass 2>/dev/null; then
     rm -rf "$root/.cutlass.partial"
-    say "warning: no CUTLASS ($cutlass_wheel could not be installed from PyPI; $logs/cutlass-*.log): its peer of ch10 is skipped; run ./setup.sh again, or set CUTLASS_HOME" >&2
+    say "warning: no CUTLASS ($cutlass_wheel could not be installed from PyPI; $logs/cutlass-*.log): its peers of ch10 are skipped; run ./setup.sh again, or set CUTLASS_HOME" >&2
   fi
 }

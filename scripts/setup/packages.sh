@@ -41,3 +41,16 @@ apt_install() {
 
 # at_least VERSION MINIMUM
 at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
+
+# unpack_wheels FOLDER NAME WHEEL...: wheels from PyPI into FOLDER/site, without what they depend on. NAME and NAME-venv are the logs.
+unpack_wheels() {
+  local work=$1 name=$2
+  shift 2
+  # The interpreter's own ensurepip is what makes a virtual environment; Debian ships it apart. A subshell: apt_install ends the
+  # script where it fails.
+  if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then (apt_install python3-venv) || return 1; fi
+  run rm -rf "$work" || return 1
+  logged "$name-venv" python3 -m venv "$work/venv" || return 1
+  logged "$name" "$work/venv/bin/python" -m pip install --no-input --no-cache-dir --disable-pip-version-check --no-deps --only-binary=:all: \
+    --target "$work/site" "$@"
+}

@@ -23,8 +23,8 @@ class Ground {
   double memory_scale() const;                                                // R05, by the smallest of the GPUs
   evidence::GpuState sample() const;                                          // of the first GPU, now
   std::optional<std::uint64_t> energy_mj() const;  // of all GPUs since the driver was loaded; nothing without a counter
-  std::optional<std::uint64_t> own_device_bytes()
-      const;  // that this process holds on the first GPU; nothing where it is not told
+  // That this process holds on the first GPU; nothing where it is not told.
+  std::optional<std::uint64_t> own_device_bytes() const;
   // Those that the variants' costs name; nothing where none of them is known.
   std::optional<evidence::Ceilings> ceilings(const std::vector<evidence::VariantResult>& variants) const;
   // Nothing where no ceiling is known for what the cost names.

@@ -5,7 +5,7 @@
 
 namespace aisp::run {
 
-// The ranges and marks of the session's workload become NVTX's.
+// What the workload marks becomes NVTX's ranges and marks.
 inline void watch_ranges(pair::Session& session) {
   session.launch().on_push_range = profile::push_range;
   session.launch().on_pop_range = profile::pop_range;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of small integers by CUTLASS: exact in every type on the way, so that the host's own sums must come out.
-#include <gtest/gtest.h>
-#include <aisp/check.hpp>
 #include <aisp/libraries/cutlass.hpp>
 
 #include <cuda_bf16.h>
@@ -9,7 +7,7 @@
 
 #include <vector>
 
-#include "on_gpu.hpp"
+#include "gpu_test.hpp"
 
 namespace aisp {
 namespace {
@@ -29,14 +27,11 @@ std::vector<T> integers(int count, unsigned seed) {
   return values;
 }
 
-class Cutlass : public testing::Test {
+class Cutlass : public GpuTest<9, 9> {
  protected:
   void SetUp() override {
     if (cutlass_version().empty()) GTEST_SKIP() << "built without CUTLASS";
-    int gpus = 0, major = 0;
-    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no CUDA device";
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    if (major != 9) GTEST_SKIP() << "its kernels are for sm_90";
+    GpuTest::SetUp();
   }
 
   template <class T>
