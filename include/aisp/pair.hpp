@@ -18,17 +18,23 @@ using Method = void (*)(Workload&, Launch&);
 using Factory = std::unique_ptr<Workload> (*)(Setup&);
 
 namespace detail {
-template <auto method>
-struct MethodOf;
+template <class Member>
+struct ClassOf;
+template <class W>
+struct ClassOf<void (W::*)(Launch&)> {
+  using type = W;
+};
+// The class is an argument of its own: from the value of a member pointer alone g++ does not see that the class is local to its
+// file, gives `invoke` weak linkage, and two pairs whose classes and methods have equal names would share one body.
 template <class W, void (W::*method)(Launch&)>
-struct MethodOf<method> {
+struct MethodOf {
   static void invoke(Workload& workload, Launch& launch) { (static_cast<W&>(workload).*method)(launch); }
 };
 }  // namespace detail
 
 // call<&Transpose::tiled>: a member function `void tiled(Launch&)` as a variant's run, prepare or reset.
 template <auto method>
-inline constexpr Method call = &detail::MethodOf<method>::invoke;
+inline constexpr Method call = &detail::MethodOf<typename detail::ClassOf<decltype(method)>::type, method>::invoke;
 
 // make<Transpose>: constructs the workload from a Setup.
 template <class W>
