@@ -78,6 +78,7 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
   for (const auto& [name, text] : flags.switches)
     if (!text.empty()) suite::apply(configuration, name, {text}, "flag");
   if (flags.no_profile) suite::apply(configuration, "profile", {"none"}, "flag");
+  suite::settle_seed(configuration);
   return configuration;
 }
 

@@ -117,6 +117,15 @@ static void describe(Floor& f, Visitor& visit) {
 }
 
 template <class Visitor>
+static void describe(SampleChecks& c, Visitor& visit) {
+  visit("samples", c.samples);
+  visit("compared", c.compared);
+  visit("first_on_inputs", c.first_on_inputs);
+  visit("watched", c.watched);
+  visit("wrong", c.wrong);
+}
+
+template <class Visitor>
 static void describe(Accuracy& a, Visitor& visit) {
   visit("relative_l2", a.relative_l2);
   visit("max_error", a.max_error);
@@ -157,6 +166,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
   describe(v.cost, visit);
+  visit("sample_checks", v.checks);
   visit("memory", v.memory);
   visit("output_digests", v.output_digests);
 }
@@ -187,6 +197,8 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("sizes_set", p.sizes_set);
   visit("case", p.sweep_case);
   visit("seed", p.seed);
+  visit("inputs_drawn", p.inputs_drawn);
+  visit("inputs_checked", p.inputs_checked);
   visit("reproducible", p.reproducible);
   visit("alternated", p.alternated);
   visit("gpu_states", p.gpu_states);

@@ -125,6 +125,15 @@ struct Accuracy {
   bool bitwise_repeatable = false;
 };
 
+// What was looked at while samples were timed.
+struct SampleChecks {
+  int samples = 0;          // timed
+  int compared = 0;         // of them: outputs poisoned before, complete and right behind the sample
+  int first_on_inputs = 0;  // of them: on inputs that no variant had seen
+  int watched = 0;          // of them: nothing happened while the stream was held back, or before the sample on the host
+  int wrong = 0;
+};
+
 struct MemoryUse {
   std::uint64_t device_peak_bytes = 0;       // buffers, and what pools and the variant's own allocations took at most in a run
   std::uint64_t device_allocated_bytes = 0;  // buffers, with their red zones
@@ -155,6 +164,7 @@ struct VariantResult {
   double prepare_ms = 0;                   // one-time work declared by the variant
   bool changes_precision = false;
   DeclaredCost cost;
+  std::optional<SampleChecks> checks;  // absent where nothing was timed
   MemoryUse memory;
   std::map<std::string, std::string> output_digests;  // hex; at the timed shape, with the run's seed
 };
@@ -192,6 +202,8 @@ struct PairResult {
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
   std::string sweep_case;                      // of a sweep; empty: none
   std::uint64_t seed = 0;
+  int inputs_drawn = 0;              // how often inputs were renewed while samples were timed
+  int inputs_checked = 0;            // of them: the timed outputs of the baseline were compared with the float64 reference
   bool reproducible = false;         // held to deterministic algorithms and equal bits
   bool alternated = true;            // variants were timed in turn
   std::vector<GpuState> gpu_states;  // one a round

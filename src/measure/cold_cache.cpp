@@ -9,20 +9,24 @@
 
 namespace aisp::measure {
 
-ColdCache::ColdCache(pair::Session& session) : session_{session} {
+ColdCache::ColdCache(pair::Session& session) {
   for (const int gpu : session.gpu_ordinals()) {
     check(cudaSetDevice(gpu));
     int l2_bytes = 0;
     check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, gpu));
-    Flush flush{gpu, nullptr, std::max<std::size_t>(2 * static_cast<std::size_t>(l2_bytes), std::size_t{32} << 20)};
+    Flush flush{gpu, nullptr, std::max<std::size_t>(2 * static_cast<std::size_t>(l2_bytes), std::size_t{32} << 20), nullptr};
     check(cudaMalloc(&flush.data, flush.bytes));
+    check(cudaStreamCreateWithFlags(&flush.stream, cudaStreamNonBlocking));
     flushes_.push_back(flush);
   }
   check(cudaSetDevice(session.gpu_ordinals().at(0)));
 }
 
 ColdCache::~ColdCache() {
-  for (const Flush& flush : flushes_) cudaFree(flush.data);
+  for (const Flush& flush : flushes_) {
+    cudaFree(flush.data);
+    cudaStreamDestroy(flush.stream);
+  }
 }
 
 void ColdCache::evict() {
@@ -30,16 +34,20 @@ void ColdCache::evict() {
   for (std::size_t i = 0; i < flushes_.size(); ++i) {
     if (flushes_.size() > 1) check(cudaSetDevice(flushes_[i].gpu));
     check(cudaCtxResetPersistingL2Cache());
-    launch_evict_l2(flushes_[i].data, flushes_[i].bytes, value_, session_.launch().streams[i]);
+    launch_evict_l2(flushes_[i].data, flushes_[i].bytes, value_, flushes_[i].stream);
   }
   if (flushes_.size() > 1) check(cudaSetDevice(flushes_[0].gpu));
+}
+
+void ColdCache::wait() {
+  for (const Flush& flush : flushes_) check(cudaStreamSynchronize(flush.stream));
 }
 
 void ColdCache::drain() {
   for (std::size_t i = 0; i < flushes_.size(); ++i) {
     if (flushes_.size() > 1) check(cudaSetDevice(flushes_[i].gpu));
     check(cudaCtxResetPersistingL2Cache());
-    launch_read(flushes_[i].data, flushes_[i].bytes, value_, session_.launch().streams[i]);
+    launch_read(flushes_[i].data, flushes_[i].bytes, value_, flushes_[i].stream);
   }
   if (flushes_.size() > 1) check(cudaSetDevice(flushes_[0].gpu));
 }

@@ -8,7 +8,7 @@
 namespace aisp::measure {
 
 // Empties the L2 of all of a session's GPUs: persisting lines are reset, and twice the L2 is written and read again. Its buffers
-// are allocated once.
+// are allocated once, and its streams are its own: no setting of the pair's streams reaches them.
 class ColdCache {
  public:
   explicit ColdCache(pair::Session& session);
@@ -16,7 +16,8 @@ class ColdCache {
   ColdCache(const ColdCache&) = delete;
   ColdCache& operator=(const ColdCache&) = delete;
 
-  void evict();  // queued on the session's main streams
+  void evict();  // queued
+  void wait();   // until what was queued is done
   // After evict(): pushes all that was written since out of L2, by reading alone. Queued likewise.
   void drain();
 
@@ -25,8 +26,8 @@ class ColdCache {
     int gpu;
     void* data;
     std::size_t bytes;
+    cudaStream_t stream;
   };
-  pair::Session& session_;
   std::vector<Flush> flushes_;
   std::uint32_t value_ = 1;
 };

@@ -16,22 +16,22 @@ __global__ void spin_until_kernel(const volatile std::uint32_t* flag, std::uint3
   }
 }
 
-__global__ void write_kernel(uint4* data, std::size_t count, std::uint32_t value) {
+}  // namespace
+
+__global__ void aisp_evict_write(uint4* data, std::size_t count, std::uint32_t value) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
     data[i] = make_uint4(value, value, value, value);
 }
 
 // Reading the lines written last first would find them in L2; from front to back every read misses and pushes a dirty line out.
-__global__ void read_kernel(const uint4* data, std::size_t count, std::uint32_t value, std::uint32_t* never) {
+__global__ void aisp_evict_read(const uint4* data, std::size_t count, std::uint32_t value, std::uint32_t* never) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   std::uint32_t different = 0;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
     different |= data[i].x ^ value;
   if (different != 0) *never = different;
 }
-
-}  // namespace
 
 namespace aisp::measure {
 
@@ -46,13 +46,13 @@ void launch_spin_until(const std::uint32_t* flag, std::uint32_t wanted, cudaStre
 
 void launch_evict_l2(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream) {
   const std::size_t count = bytes / sizeof(uint4);
-  write_kernel<<<1056, 256, 0, stream>>>(static_cast<uint4*>(data), count, value);
+  aisp_evict_write<<<1056, 256, 0, stream>>>(static_cast<uint4*>(data), count, value);
   launch_read(data, bytes, value, stream);
 }
 
 void launch_read(void* data, std::size_t bytes, std::uint32_t value, cudaStream_t stream) {
-  read_kernel<<<1056, 256, 0, stream>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4), value,
-                                        static_cast<std::uint32_t*>(data));
+  aisp_evict_read<<<1056, 256, 0, stream>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4), value,
+                                            static_cast<std::uint32_t*>(data));
   check(cudaGetLastError());
 }
 

@@ -13,23 +13,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double milliseconds_between(Clock::time_point start, Clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - start).count();
-}
-
 class HostStopwatch final : public Stopwatch {
  public:
-  explicit HostStopwatch(pair::Session& session) : session_{session} {}
+  explicit HostStopwatch(pair::Session& session) : Stopwatch{session, {.start = Start::immediate}} {}
 
-  Sample time(const Variant& variant) override {
-    session_.before_sample(variant);
+  using Stopwatch::time;
+  Sample time(const Variant& variant, Capture& capture) override {
     pair::LaunchState& launch = session_.launch();
-    launch.start_recording();
-    const auto start = Clock::now();
-    variant.run(session_.workload(), launch);
-    const auto end = Clock::now();
-    Sample sample;
-    sample.raw_ms = sample.host_ms = milliseconds_between(start, end);
+    const Frame frame{.begin = [&](cudaStream_t) { launch.start_recording(); }};
+    const Executed executed = executor_.execute(variant, capture, frame);
+    Sample sample{.raw_ms = executed.run_ms, .host_ms = executed.host_ms};
     sample.marks = launch.stop_recording(nullptr);
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;
@@ -37,23 +30,21 @@ class HostStopwatch final : public Stopwatch {
 
   double time_probe() override {
     const auto start = Clock::now();
-    return milliseconds_between(start, Clock::now());
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   }
-
- private:
-  pair::Session& session_;
 };
 
 class TimerStopwatch final : public Stopwatch {
  public:
-  explicit TimerStopwatch(pair::Session& session) : session_{session} {}
+  TimerStopwatch(pair::Session& session, const Conditions& conditions)
+      : Stopwatch{session, {.start = Start::immediate, .cache = conditions.cache, .checked = conditions.checked}} {}
 
-  Sample time(const Variant& variant) override {
+  using Stopwatch::time;
+  Sample time(const Variant& variant, Capture& capture) override {
     const int runs = runs_for(variant);
-    session_.before_sample(variant);
-    session_.synchronize_all();
-    Sample sample;
-    sample.raw_ms = sample.host_ms = block_ms(variant, runs) / runs;
+    const Executed executed = block(variant, runs, capture);
+    Sample sample{.early_ms = executed.early_ms, .late_ms = executed.late_ms};
+    sample.raw_ms = sample.host_ms = executed.host_ms / runs;
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;
   }
@@ -65,17 +56,9 @@ class TimerStopwatch final : public Stopwatch {
   static constexpr double shortest_block_ms = 10;
   static constexpr int most_runs = 1 << 20;
 
-  double block_ms(const Variant& variant, int runs) {
-    const auto start = Clock::now();
-    for (int i = 0; i < runs; ++i) {
-      session_.fork();
-      variant.run(session_.workload(), session_.launch());
-      session_.join();
-    }
-    session_.synchronize_all();
-    const auto end = Clock::now();
-    if (session_.on_gpu()) check(cudaGetLastError());
-    return milliseconds_between(start, end);
+  Executed block(const Variant& variant, int runs, Capture& capture) {
+    executor_.make_ready(variant, capture);
+    return executor_.perform_block(variant, runs, capture);
   }
 
   // State that must be restored before every execution allows blocks of one only.
@@ -84,17 +67,19 @@ class TimerStopwatch final : public Stopwatch {
     int& runs = runs_[variant.name];
     if (runs != 0) return runs;
     runs = 1;
-    while (runs < most_runs && block_ms(variant, runs) < shortest_block_ms) runs *= 2;
+    Capture unused{.digest = false};
+    while (runs < most_runs && block(variant, runs, unused).host_ms < shortest_block_ms) runs *= 2;
     return runs;
   }
 
-  pair::Session& session_;
   std::map<std::string_view, int> runs_;
 };
 
 }  // namespace
 
-std::unique_ptr<Stopwatch> make_timer_stopwatch(pair::Session& session) { return std::make_unique<TimerStopwatch>(session); }
+std::unique_ptr<Stopwatch> make_timer_stopwatch(pair::Session& session, const Conditions& conditions) {
+  return std::make_unique<TimerStopwatch>(session, conditions);
+}
 
 std::unique_ptr<Stopwatch> make_host_stopwatch(pair::Session& session) { return std::make_unique<HostStopwatch>(session); }
 

@@ -1,35 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <aisp/check.hpp>
 
-#include <chrono>
-
-#include "measure/cold_cache.hpp"
 #include "measure/metrics.hpp"
 #include "measure/stopwatch.hpp"
 #include "profile/activity.hpp"
+#include "profile/audit.hpp"
 
 namespace aisp::measure {
 namespace {
 
+// Records from its construction on: switching CUPTI on and off around each sample would make pauses in which a chip at its power
+// cap cools down, and times another pace than events do.
 class KernelStopwatch final : public Stopwatch {
  public:
-  KernelStopwatch(pair::Session& session, const StopwatchOptions& options)
-      : session_{session}, options_{options}, cold_{session} {}
+  KernelStopwatch(pair::Session& session, const Conditions& conditions) : Stopwatch{session, conditions} { recorder_.start(); }
+  ~KernelStopwatch() override { recorder_.stop(); }
 
-  Sample time(const Variant& variant) override {
-    session_.before_sample(variant);
-    if (options_.cache == Cache::cold) cold_.evict();
-    session_.synchronize_all();
-    recorder_.start();
-    const auto start = std::chrono::steady_clock::now();
-    session_.fork();
-    variant.run(session_.workload(), session_.launch());
-    session_.join();
-    session_.synchronize_all();
-    Sample sample;
-    sample.host_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    check(cudaGetLastError());
-    sample.raw_ms = static_cast<double>(profile::span_ns(recorder_.stop())) / 1e6;
+  using Stopwatch::time;
+  Sample time(const Variant& variant, Capture& capture) override {
+    std::uint64_t ready_ns = 0;
+    const Frame frame{.ready = [&] { ready_ns = profile::ActivityRecorder::now_ns(); }};
+    const Executed executed = executor_.execute(variant, capture, frame);
+    Sample sample{.host_ms = executed.host_ms, .early_ms = executed.early_ms, .late_ms = executed.late_ms};
+    std::vector<profile::Activity> activities = recorder_.take();
+    std::erase_if(activities, [&](const profile::Activity& activity) {
+      return activity.start_ns < ready_ns || profile::is_harness(activity);
+    });
+    sample.raw_ms = static_cast<double>(profile::span_ns(activities)) / 1e6;
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;
   }
@@ -38,16 +35,13 @@ class KernelStopwatch final : public Stopwatch {
   double time_probe() override { return 0; }
 
  private:
-  pair::Session& session_;
-  StopwatchOptions options_;
-  ColdCache cold_;
   profile::ActivityRecorder recorder_;
 };
 
 }  // namespace
 
-std::unique_ptr<Stopwatch> make_kernel_stopwatch(pair::Session& session, const StopwatchOptions& options) {
-  return std::make_unique<KernelStopwatch>(session, options);
+std::unique_ptr<Stopwatch> make_kernel_stopwatch(pair::Session& session, const Conditions& conditions) {
+  return std::make_unique<KernelStopwatch>(session, conditions);
 }
 
 }  // namespace aisp::measure

@@ -65,6 +65,7 @@ Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, con
   std::iota(order.begin(), order.end(), std::size_t{0});
   const double start_s = callbacks.now_s();
   for (int round = 0;; ++round) {
+    if (callbacks.before_round) callbacks.before_round(round);
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t variant : order) add_sample(sampling, variant, round, callbacks);
     sampling.rounds = round + 1;

@@ -25,6 +25,7 @@ struct SamplingCallbacks {
   std::function<double(const Sample&)> judged;  // the value that decides: time or a metric
   std::function<void(int round, int expected)> after_round;
   std::function<double()> now_s;
+  std::function<void(int round)> before_round{};  // not called without alternation
 };
 
 struct Sampling {

@@ -19,9 +19,11 @@ struct MetricValue {
 // One timed execution.
 struct Sample {
   int round = 0;
-  double raw_ms = 0;   // as the stopwatch read it
-  double host_ms = 0;  // host clock, start to work finished
-  double late_ms = 0;  // how long the GPUs stayed busy after the end of the sample
+  double raw_ms = 0;             // as the stopwatch read it
+  double host_ms = 0;            // host clock, start to work finished
+  double early_ms = 0;           // how long other streams were busy before the sample
+  double late_ms = 0;            // how long the GPUs stayed busy after its end
+  bool first_on_inputs = false;  // no variant had run on these inputs before
   std::vector<pair::Mark> marks;
   std::vector<MetricValue> metrics;
 };

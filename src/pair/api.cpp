@@ -4,6 +4,7 @@
 #include <aisp/tolerance.hpp>
 #include <aisp/workload.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -40,11 +41,18 @@ std::size_t Workload::output_length(int) const { return static_cast<std::size_t>
 Tolerance resolve(const Tolerance& tolerance, ElementType type) {
   if (tolerance.kind != Tolerance::Kind::automatic) return tolerance;
   if (type > ElementType::e5m2) return exact;
+  // Long sums are made in parts, whose roundings do not add up: beyond this length the error grows no more.
+  constexpr int longest_chain = 4096;
+  // How much of a type narrower than the accumulator is rounded away is the same for every right result; sums in a narrower type
+  // are off by more.
+  constexpr double of_stored = 1.5, of_sums = 3;
   const double stored = rounding_error(type);
   const double operands = rounding_error(tolerance.operands);
   const double accumulator = rounding_error(tolerance.accumulator);
-  const double sum = stored * stored + 2 * operands * operands + tolerance.reduction * accumulator * accumulator;
-  return within(3 * std::sqrt(sum));
+  const double chain = std::min(tolerance.reduction, longest_chain);
+  const double sums = of_sums * std::sqrt(2 * operands * operands + chain * accumulator * accumulator);
+  const double storing = (stored > accumulator ? of_stored : of_sums) * stored;
+  return within(std::sqrt(storing * storing + sums * sums));
 }
 
 }  // namespace aisp

@@ -126,6 +126,28 @@ std::uint64_t digest(const void* data, std::size_t bytes, int gpu) {
   });
 }
 
+void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream) {
+  if (bytes == 0) return;
+  select(gpu);
+  gpu::queue_digest(data, bytes, sum, stream);
+}
+
+void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t stream) {
+  select(gpu);
+  gpu::queue_copy(nullptr, sums, count, stream);
+}
+
+void queue_publish(const std::uint64_t* sums, std::uint64_t* to, std::size_t count, int gpu, cudaStream_t stream) {
+  select(gpu);
+  gpu::queue_copy(sums, to, count, stream);
+}
+
+void queue_bytes(void* data, int value, std::size_t bytes, int gpu, cudaStream_t stream) {
+  if (bytes == 0) return;
+  select(gpu);
+  gpu::queue_bytes(data, value, bytes, stream);
+}
+
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu) {
   if (bytes == 0) return 0;
   if (gpu >= 0) {

@@ -34,6 +34,13 @@ void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern
 void set_bytes(void* data, int value, std::size_t bytes, int gpu);
 // Order-dependent 64-bit digest: the same bytes give the same digest on CPU and GPU.
 std::uint64_t digest(const void* data, std::size_t bytes, int gpu);
+// The same of device memory, queued on `stream`: adds to *sum, which lies on the GPU.
+void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream);
+void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t stream);
+// From the GPU to page-locked memory. By kernels like all that is queued here, so that a profiler's records tell it by name from
+// a pair's own work.
+void queue_publish(const std::uint64_t* sums, std::uint64_t* to, std::size_t count, int gpu, cudaStream_t stream);
+void queue_bytes(void* data, int value, std::size_t bytes, int gpu, cudaStream_t stream);
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu);
 
 struct Norms {

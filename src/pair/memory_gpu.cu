@@ -4,6 +4,7 @@
 #include <aisp/check.hpp>
 #include <cub/device/device_radix_sort.cuh>
 
+#include <algorithm>
 #include <cmath>
 
 #include "pair/elements.cuh"
@@ -28,7 +29,30 @@ __global__ void fill_kernel(void* data, ElementType type, std::size_t count, Pat
 __global__ void digest_kernel(const void* data, std::size_t bytes, std::size_t words, unsigned long long* result) {
   unsigned long long sum = 0;
   for (std::size_t i = first_index(); i < words; i += index_step()) sum += digest_part(data, bytes, i);
-  atomicAdd(result, sum);
+  // One atomic operation a block: millions on one address take longer than reading the data.
+  __shared__ unsigned long long block_sum;
+  if (threadIdx.x == 0) block_sum = 0;
+  __syncthreads();
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_down_sync(0xFFFFFFFF, sum, distance);
+  if (threadIdx.x % 32 == 0) atomicAdd(&block_sum, sum);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicAdd(result, block_sum);
+}
+
+__global__ void copy_words_kernel(const std::uint64_t* from, std::uint64_t* to, std::size_t count) {
+  for (std::size_t i = first_index(); i < count; i += index_step()) to[i] = from == nullptr ? 0 : from[i];
+}
+
+// 16 bytes a thread; the first and the last few one by one.
+__global__ void bytes_kernel(unsigned char* data, int value, std::size_t bytes) {
+  const std::size_t ahead = min((16 - reinterpret_cast<std::uintptr_t>(data) % 16) % 16, bytes);
+  const std::size_t vectors = (bytes - ahead) / 16, behind = ahead + vectors * 16;
+  const auto byte = static_cast<unsigned char>(value);
+  const unsigned word = byte * 0x01010101u;
+  auto* const body = reinterpret_cast<uint4*>(data + ahead);
+  for (std::size_t i = first_index(); i < vectors; i += index_step()) body[i] = make_uint4(word, word, word, word);
+  if (first_index() < ahead) data[first_index()] = byte;
+  if (first_index() < bytes - behind) data[behind + first_index()] = byte;
 }
 
 __global__ void byte_mismatch_kernel(const unsigned char* data, int value, std::size_t bytes, unsigned long long* result) {
@@ -55,11 +79,19 @@ __global__ void compare_kernel(Elements x, Elements reference, double rms, Total
     mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
     not_finite += error.not_finite;
   }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    difference += __shfl_down_sync(0xFFFFFFFF, difference, distance);
+    squared += __shfl_down_sync(0xFFFFFFFF, squared, distance);
+    largest = fmax(largest, __shfl_down_sync(0xFFFFFFFF, largest, distance));
+    mismatches += __shfl_down_sync(0xFFFFFFFF, mismatches, distance);
+    not_finite += __shfl_down_sync(0xFFFFFFFF, not_finite, distance);
+  }
+  if (threadIdx.x % 32 != 0) return;
   atomicAdd(&totals->difference_squared, difference);
   atomicAdd(&totals->reference_squared, squared);
   atomicMax(&totals->largest_error_bits, static_cast<unsigned long long>(__double_as_longlong(largest)));
-  atomicAdd(&totals->mismatches, mismatches);
-  atomicAdd(&totals->not_finite, not_finite);
+  if (mismatches != 0) atomicAdd(&totals->mismatches, mismatches);
+  if (not_finite != 0) atomicAdd(&totals->not_finite, not_finite);
 }
 
 __global__ void not_finite_kernel(Elements x, unsigned long long* result) {
@@ -151,6 +183,23 @@ std::uint64_t digest(const void* data, std::size_t bytes) {
   return result.read();
 }
 
+void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream) {
+  const std::size_t words = (bytes + 7) / 8;
+  static_assert(sizeof(unsigned long long) == sizeof *sum);
+  digest_kernel<<<grid_for(words), block_threads, 0, stream>>>(data, bytes, words, reinterpret_cast<unsigned long long*>(sum));
+  check(cudaGetLastError());
+}
+
+void queue_copy(const std::uint64_t* from, std::uint64_t* to, std::size_t count, cudaStream_t stream) {
+  copy_words_kernel<<<1, block_threads, 0, stream>>>(from, to, count);
+  check(cudaGetLastError());
+}
+
+void queue_bytes(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  bytes_kernel<<<grid_for(bytes / 16), block_threads, 0, stream>>>(static_cast<unsigned char*>(data), value, bytes);
+  check(cudaGetLastError());
+}
+
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes) {
   const Cell<unsigned long long> result;
   byte_mismatch_kernel<<<grid_for(bytes), block_threads>>>(static_cast<const unsigned char*>(data), value, bytes, result.get());
@@ -160,7 +209,7 @@ std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes
 Norms compare(const Elements& x, const Elements& reference) {
   const auto pass = [&](double rms) {
     const Cell<Totals> totals;
-    compare_kernel<<<grid_for(x.count), block_threads>>>(x, reference, rms, totals.get());
+    compare_kernel<<<std::min(grid_for(x.count), 1056u), block_threads>>>(x, reference, rms, totals.get());
     return totals.read();
   };
   double rms = 0;

@@ -16,6 +16,8 @@ struct PoolUse {
 // Of the pools that cudaMallocAsync uses on these GPUs; zeros where a GPU has none. A pool that a pair makes for itself is seen
 // by the driver's account only.
 PoolUse pool_use(const std::vector<int>& gpus);
+// Overwrites what the pools hold and nobody uses, so that no later allocation finds earlier contents. Waits for the GPUs.
+void scrub_pools(const std::vector<int>& gpus);
 // The high-water marks begin anew from what is in use now.
 void reset_pool_marks(const std::vector<int>& gpus);
 

@@ -125,6 +125,10 @@ void Session::refill(std::uint64_t seed) {
     files_[i].seed = file_seed;
     write_words(files_[i].path, files_[i].bytes, file_seed);
   }
+  paint_red_zones();
+}
+
+void Session::paint_red_zones() {
   for (const auto& allocation : allocations_) allocation->paint();
   select_first_gpu();
 }
@@ -132,6 +136,12 @@ void Session::refill(std::uint64_t seed) {
 void Session::refill_variable(std::uint64_t seed) {
   for (Buffer& buffer : buffers_)
     if (is_input(buffer) && !buffer.constant) fill(buffer, seed);
+  select_first_gpu();
+}
+
+void Session::refill_inputs(std::uint64_t seed) {
+  for (Buffer& buffer : buffers_)
+    if (buffer.role == Role::input && !buffer.constant) fill(buffer, seed);
   select_first_gpu();
 }
 
@@ -146,16 +156,33 @@ bool Session::changes_state() const {
 }
 
 void Session::poison_outputs(int value) {
-  for (const Buffer& buffer : buffers_)
-    if (buffer.role == Role::output) set_bytes(buffer.data, value, buffer.bytes(), gpu_of(buffer));
-  select_first_gpu();
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.role != Role::output) continue;
+    if (on_device(buffer)) queue_bytes(buffer.data, value, buffer.bytes(), gpu_of(buffer), nullptr);
+    else set_bytes(buffer.data, value, buffer.bytes(), -1);
+  }
+  synchronize_all();
 }
 
-std::uint64_t Session::digest_inputs() const {
+std::uint64_t Session::digest_input_buffers() const {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < buffers_.size(); ++i)
     if (buffers_[i].role == Role::input)
       sum += random_bits(digest(buffers_[i].data, buffers_[i].bytes(), gpu_of(buffers_[i])), i);
+  return sum;
+}
+
+bool Session::inputs_untouched() {
+  const std::uint64_t found = digest_input_buffers();
+  for (Buffer& buffer : buffers_)
+    if (buffer.role == Role::input) restore(buffer);
+  const bool untouched = found == digest_input_buffers();
+  select_first_gpu();
+  return untouched;
+}
+
+std::uint64_t Session::digest_inputs() const {
+  std::uint64_t sum = digest_input_buffers();
   for (const File& file : files_) {
     std::ifstream in{file.path, std::ios::binary};
     std::vector<char> block(1u << 20);
@@ -186,25 +213,17 @@ double Session::prepare(const Variant& variant) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-void Session::before_sample(const Variant& variant) {
+void Session::reset(const Variant& variant) {
   restore_inouts();
-  if (variant.reset != nullptr) {
-    variant.reset(*workload_, launch_);
-    synchronize_all();
-  }
+  if (variant.reset != nullptr) variant.reset(*workload_, launch_);
+  synchronize_all();
 }
 
-void Session::execute(const Variant& variant, int poison) {
-  before_sample(variant);
-  poison_outputs(poison);
-  const Range range{launch_, std::string{variant.name}.c_str()};
+void Session::submit(const Variant& variant) {
   fork();
   variant.run(*workload_, launch_);
   join();
-  if (on_gpu()) {
-    check(cudaGetLastError());
-    check(cudaStreamSynchronize(launch_.stream));
-  }
+  if (on_gpu()) check(cudaGetLastError());
 }
 
 void Session::fork() {

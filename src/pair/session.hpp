@@ -41,14 +41,20 @@ class Session final : public Setup {
 
   // New contents for all inputs, inouts and files; outputs and workspace are poisoned.
   void refill(std::uint64_t seed);
-  // New contents for what `prepare` must not depend on; the rest stays.
+  // New contents for what `prepare` must not depend on; the rest stays, files too.
   void refill_variable(std::uint64_t seed);
+  // The same without what a run changes in place: between a variant's reset and its run, which must not know its inputs.
+  void refill_inputs(std::uint64_t seed);
+  bool has_files() const { return !files_.empty(); }
   void restore_inouts();
   bool changes_state() const;  // has inouts
   void poison_outputs(int value);
   // Of everything that no variant may change.
   std::uint64_t digest_inputs() const;
+  // Writes the inputs (not files) once more as they were filled; false when they had come to hold anything else.
+  bool inputs_untouched();
   std::vector<std::string> damaged_red_zones() const;
+  void paint_red_zones();
 
   // Outputs and inouts in the order of their declaration, and where their memory is.
   const std::vector<Buffer*>& results() const { return results_; }
@@ -58,12 +64,10 @@ class Session final : public Setup {
   Elements elements(const Buffer& buffer, std::size_t count) const;
 
   double prepare(const Variant& variant);  // milliseconds
-  // One execution with everything around it that is not timed; outputs are poisoned after the variant's reset, so that no work
-  // can hide there. Returns when `launch().stream` is idle (other streams may not be).
-  void execute(const Variant& variant, int poison);
-  void before_sample(const Variant& variant);  // the untimed part: restored inouts and the variant's reset
-  void fork();                                 // the further GPUs' streams wait for the first one's
-  void join();
+  void reset(const Variant& variant);      // restored inouts and the variant's reset; returns when all GPUs are idle
+  // The variant's run on all of the session's streams: those of further GPUs wait for the first one's, and it for them.
+  // Everything else that belongs to an execution is measure::Executor's.
+  void submit(const Variant& variant);
   void synchronize_all();
 
   const std::deque<Buffer>& buffers() const { return buffers_; }
@@ -98,7 +102,10 @@ class Session final : public Setup {
               std::function<void(void*, std::uint64_t)> fill, const BufferOptions& options) override;
   void fill(Buffer& buffer, std::uint64_t seed);
   void restore(Buffer& buffer);
+  std::uint64_t digest_input_buffers() const;
   void open_streams();
+  void fork();
+  void join();
   void select_first_gpu() const;
 
   const Pair& pair_;

@@ -56,8 +56,8 @@ Bench::Bench(Device device, int repetitions, double sustain_s)
   }
   gpu_ = machine::probe_here().gpus.at(0);
   nvml_ = machine::Nvml::get().device(gpu_.uuid);
-  hot_ = measure::make_event_stopwatch(session_, {Start::released, Cache::hot});
-  cold_ = measure::make_event_stopwatch(session_, {Start::released, Cache::cold});
+  hot_ = measure::make_event_stopwatch(session_, {.cache = Cache::hot, .checked = false});
+  cold_ = measure::make_event_stopwatch(session_, {.checked = false});
   std::vector<double> probes_s;
   for (int i = 0; i < 20; ++i) probes_s.push_back(hot_->time_probe() * 1e-3);
   offset_s_ = std::max(0.0, measure::median(probes_s) - probe_s);
@@ -82,7 +82,7 @@ double Bench::seconds(const Work& work, Cache cache) {
 }
 
 double Bench::kernel_seconds(const Work& work) {
-  const auto stopwatch = measure::make_kernel_stopwatch(session_, {Start::released, Cache::hot});
+  const auto stopwatch = measure::make_kernel_stopwatch(session_, {.cache = Cache::hot, .checked = false});
   std::vector<double> samples_s;
   for (int i = 0; i < 2 + repetitions_; ++i) samples_s.push_back(once(*stopwatch, work));
   return measure::median(samples_s);

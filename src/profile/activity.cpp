@@ -77,7 +77,8 @@ void watch_host_functions(bool on) {
     }
     for (const CUpti_CallbackId call :
          {CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz,
-          CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback_ptsz})
+          CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback, CUPTI_DRIVER_TRACE_CBID_cuStreamAddCallback_ptsz,
+          CUPTI_DRIVER_TRACE_CBID_cuGraphAddHostNode})
       cupti().enable_callback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call);
   } else if (subscriber != nullptr) {
     cupti().unsubscribe(subscriber);
@@ -117,17 +118,22 @@ void ActivityRecorder::forget() {
   collected().activities.clear();
 }
 
-std::vector<Activity> ActivityRecorder::stop() {
-  watch_host_functions(false);
+std::vector<Activity> ActivityRecorder::take() {
   cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
-  if (detail_ != Detail::device) cupti().disable(CUPTI_ACTIVITY_KIND_MEMORY2);
-  if (detail_ == Detail::everything)
-    for (const CUpti_ActivityKind kind : host_kinds) cupti().disable(kind);
   const std::scoped_lock lock{collected().mutex};
   std::vector<Activity> activities = std::move(collected().activities);
   collected().activities.clear();
   std::sort(activities.begin(), activities.end(), [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
+  return activities;
+}
+
+std::vector<Activity> ActivityRecorder::stop() {
+  watch_host_functions(false);
+  std::vector<Activity> activities = take();
+  for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
+  if (detail_ != Detail::device) cupti().disable(CUPTI_ACTIVITY_KIND_MEMORY2);
+  if (detail_ == Detail::everything)
+    for (const CUpti_ActivityKind kind : host_kinds) cupti().disable(kind);
   return activities;
 }
 

@@ -56,7 +56,9 @@ class ActivityRecorder {
   void forget();
   // In the order of their start. The device must be idle.
   std::vector<Activity> stop();
-  // Host functions queued on streams since start().
+  // The same, and goes on.
+  std::vector<Activity> take();
+  // Host functions queued on streams or put into graphs since start().
   int host_functions() const;
   // Now, by the clock of the records.
   static std::uint64_t now_ns();

@@ -22,14 +22,20 @@ std::string microseconds(std::uint64_t ns) { return std::to_string((ns + 500) / 
 
 }  // namespace
 
-Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus) {
+bool is_harness(const Activity& activity) {
+  static constexpr const char* names[] = {begin_marker, end_marker, "aisp_evict", "aisp_probe", "4aisp4pair3gpu"};
+  return activity.kind == Activity::Kind::kernel &&
+         std::ranges::any_of(names, [&](const char* name) { return is_marker(activity, name); });
+}
+
+Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus, std::uint64_t ready_ns) {
   Audit result;
   std::optional<Activity> begin, end;
   std::vector<Activity> work;
   for (const Activity& activity : activities) {
     if (is_marker(activity, begin_marker)) begin = activity;
     else if (is_marker(activity, end_marker)) end = activity;
-    else work.push_back(activity);
+    else if (!is_harness(activity) && activity.end_ns > ready_ns) work.push_back(activity);
   }
   if (!begin || !end) {
     result.findings.push_back("the frame of the execution is missing in CUPTI's records");

@@ -11,6 +11,9 @@ namespace aisp::profile {
 inline constexpr const char* begin_marker = "aisp_sample_begin";
 inline constexpr const char* end_marker = "aisp_sample_end";
 
+// The harness's own work around an execution, by the names of its kernels: poison, digests, the eviction of L2, the frame.
+bool is_harness(const Activity& activity);
+
 struct Audit {
   std::vector<std::string> findings;  // work that a stopwatch on the main stream would not see, in plain words
   std::uint64_t span_ns = 0;          // from the first start to the last end of the execution's work
@@ -18,7 +21,8 @@ struct Audit {
   std::size_t kernels = 0, copies = 0;
 };
 
-// One execution between its markers. `gpus`: those of the pair.
-Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus);
+// One execution between its markers. What began before `ready_ns`, when everything that may run before an execution had run, does
+// not count. `gpus`: those of the pair.
+Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus, std::uint64_t ready_ns = 0);
 
 }  // namespace aisp::profile

@@ -7,28 +7,34 @@
 
 #include "measure/gpu_kernels.hpp"
 #include "measure/statistics.hpp"
+#include "measure/stopwatch.hpp"
 
 namespace aisp::run {
 
-AuditedRun Auditor::run(const Variant& variant) {
-  const cudaStream_t stream = session_.launch().stream;
-  session_.before_sample(variant);
-  session_.synchronize_all();
+AuditedRun Auditor::run(const Variant& variant, std::uint64_t inputs) {
+  std::uint64_t ready_ns = 0;
+  measure::Capture capture{.digest = false, .inputs = inputs};
   recorder_.start(profile::Detail::memory);
-  measure::launch_sample_begin(stream);
-  session_.fork();
-  variant.run(session_.workload(), session_.launch());
-  session_.join();
-  measure::launch_sample_end(stream);
-  check(cudaGetLastError());
-  session_.synchronize_all();
-  AuditedRun result;
+  executor_.make_ready(variant, capture);
+  // What runs on from here on, or begins before the frame, was not begun by the run. The reset's work is done.
+  ready_ns = profile::ActivityRecorder::now_ns();
+  const measure::Executed executed =
+      executor_.perform(variant, capture, {.begin = measure::launch_sample_begin, .end = measure::launch_sample_end});
+  AuditedRun result{.run_ms = executed.run_ms, .host_ms = executed.host_ms};
   std::vector<profile::Activity> activities = recorder_.stop();
   result.host_functions = recorder_.host_functions();
   result.most_allocated_bytes = profile::most_allocated_bytes(activities);
   std::erase_if(activities, [](const profile::Activity& activity) { return activity.kind == profile::Activity::Kind::memory; });
-  result.audit = profile::audit(activities, session_.gpu_ordinals());
+  result.audit = profile::audit(activities, session_.gpu_ordinals(), ready_ns);
   return result;
+}
+
+int Auditor::host_functions_of_prepare(const Variant& variant) {
+  if (variant.prepare == nullptr) return 0;
+  recorder_.start();
+  session_.prepare(variant);
+  recorder_.stop();
+  return recorder_.host_functions();
 }
 
 double Auditor::probe_ms(measure::Stopwatch& stopwatch) {

@@ -1,27 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "measure/stopwatch.hpp"
+#include "measure/execution.hpp"
 #include "pair/session.hpp"
 #include "profile/audit.hpp"
+
+namespace aisp::measure {
+class Stopwatch;
+}
 
 namespace aisp::run {
 
 struct AuditedRun {
   profile::Audit audit;
+  double run_ms = 0;  // of the host in the variant's run()
+  double host_ms = 0;
   int host_functions = 0;
   std::uint64_t most_allocated_bytes = 0;  // of device memory by the variant itself, beyond what there was before
 };
 
-// Untimed executions under CUPTI. Only after the timed ones: a process that was profiled once may be slower.
+// Executions as timed samples are executed, with CUPTI recording. Only after the timed ones: a process that was profiled once may
+// be slower.
 class Auditor {
  public:
-  explicit Auditor(pair::Session& session) : session_{session} {}
-  AuditedRun run(const Variant& variant);
+  Auditor(pair::Session& session, const measure::Conditions& conditions) : session_{session}, executor_{session, conditions} {}
+  // `inputs`: the seed of the present ones (measure::Capture).
+  AuditedRun run(const Variant& variant, std::uint64_t inputs);
+  // Prepares once more and counts the host functions that this queues or puts into graphs.
+  int host_functions_of_prepare(const Variant& variant);
   // The median of the probe kernel's own durations, in the place where the stopwatch reads them.
   double probe_ms(measure::Stopwatch& stopwatch);
 
  private:
   pair::Session& session_;
+  measure::Executor executor_;
   profile::ActivityRecorder recorder_;
 };
 

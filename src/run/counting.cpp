@@ -12,7 +12,9 @@
 namespace aisp::run {
 
 Counting::Counting(pair::Session& session, profile::MetricSet set)
-    : session_{session}, cold_{session}, profiler_{session.gpu_ordinals().at(0), profile::metric_names(set)} {
+    : session_{session},
+      executor_{session, {.start = Start::immediate}},
+      profiler_{session.gpu_ordinals().at(0), profile::metric_names(set)} {
   int bytes = 0;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, session.gpu_ordinals().at(0)));
   l2_bytes_ = bytes;
@@ -20,21 +22,14 @@ Counting::Counting(pair::Session& session, profile::MetricSet set)
 
 evidence::Counters Counting::count(const Variant& variant) {
   int executions = 0;
+  measure::Capture capture{.digest = false};
   const auto before = [&] {
-    session_.before_sample(variant);
-    cold_.evict();
-    session_.synchronize_all();
+    executor_.make_ready(variant, capture);
     ++executions;
   };
-  const auto execute = [&] {
-    session_.fork();
-    variant.run(session_.workload(), session_.launch());
-    session_.join();
-    check(cudaGetLastError());
-    session_.synchronize_all();
-  };
+  const auto execute = [&] { executor_.perform(variant, capture, {}); };
   const auto drain = [&] {
-    cold_.drain();
+    executor_.cold()->drain();
     session_.synchronize_all();
   };
   const std::vector<profile::MetricValues> values = profiler_.collect(before, {{"execution", execute}, {"drain", drain}});

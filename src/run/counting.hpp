@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "evidence/result.hpp"
-#include "measure/cold_cache.hpp"
+#include "measure/execution.hpp"
 #include "pair/session.hpp"
 #include "profile/metrics.hpp"
 #include "profile/range_profiler.hpp"
@@ -23,7 +23,7 @@ class Counting {
 
  private:
   pair::Session& session_;
-  measure::ColdCache cold_;
+  measure::Executor executor_;
   profile::RangeProfiler profiler_;
   double l2_bytes_ = 0;
 };

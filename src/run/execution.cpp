@@ -12,7 +12,7 @@
 
 #include "base/error.hpp"
 #include "evidence/json.hpp"
-#include "measure/cold_cache.hpp"
+#include "measure/execution.hpp"
 #include "pair/session.hpp"
 #include "run/child.hpp"
 #include "run/ground.hpp"
@@ -42,22 +42,18 @@ void execute(const Pair& pair, const Request& request, const Variant& variant) {
                          .sizes = request.sizes,
                          .reproducible = request.reproducible,
                          .scratch_parent = request.scratch_parent}};
-  measure::ColdCache cold{session};
+  // Without a gate: Nsight Compute waits for each kernel that it replays.
+  measure::Executor executor{session, {.start = Start::immediate}};
+  measure::Capture capture{.digest = false};
   session.refill(request.seed);
   session.prepare(variant);
-  session.before_sample(variant);
-  cold.evict();
-  session.synchronize_all();
+  executor.make_ready(variant, capture);
   watch_ranges(session);
   check(cudaProfilerStart());
   {
     // Tools show the ranges that begin while they record.
     const profile::Scope pair_range{request.target}, variant_range{std::string{variant.name}};
-    session.fork();
-    variant.run(session.workload(), session.launch());
-    session.join();
-    check(cudaGetLastError());
-    session.synchronize_all();
+    executor.perform(variant, capture, {});
   }
   check(cudaProfilerStop());
 }

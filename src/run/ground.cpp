@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include "base/build_info.hpp"
 #include "base/text.hpp"
@@ -27,6 +28,18 @@ std::string held_back_by(const evidence::Floor& floor, const evidence::GpuState&
   if (machine::slows_down(state.throttle_reasons))
     return fmt::format("{}, {} MHz", machine::throttle_text(state.throttle_reasons), state.sm_clock_mhz);
   return floor.percent >= near_floor_percent ? floor.limiter : std::string{};
+}
+
+// More than any processor's core does: cycles a second, FLOPs a cycle (two 512-bit multiply-adds in fp32), bytes a cycle to and
+// from its first-level cache.
+constexpr double host_cycles_s = 6e9, host_flops_cycle = 64, host_bytes_cycle = 192;
+
+std::optional<std::string> impossible_on_host(const Cost& cost, double median_ms) {
+  const double cycles_s = std::max(1u, std::thread::hardware_concurrency()) * host_cycles_s;
+  const double least_s = std::max(cost.flops / (cycles_s * host_flops_cycle), cost.host_bytes / (cycles_s * host_bytes_cycle));
+  if (median_ms >= least_s * 1e3) return std::nullopt;
+  return fmt::format("{:.4g} ms is faster than {} CPUs can be: {:.4g} FLOP and {:.4g} bytes take {:.4g} ms at least", median_ms,
+                     std::thread::hardware_concurrency(), cost.flops, cost.host_bytes, least_s * 1e3);
 }
 
 }  // namespace
@@ -123,7 +136,7 @@ std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_writ
 }
 
 std::optional<std::string> Ground::impossible(const Cost& cost, double median_ms, Cache cache) const {
-  if (machine_->facts.gpus.empty()) return std::nullopt;
+  if (machine_->facts.gpus.empty()) return impossible_on_host(cost, median_ms);
   const machine::Gpu& gpu = machine_->facts.gpus.front();
   // A hot pair may find everything in L2.
   Cost counted = cost;

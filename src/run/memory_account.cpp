@@ -48,10 +48,11 @@ evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, st
   const std::vector<int>& gpus = session.gpu_ordinals();
   if (session.on_gpu()) pair::reset_pool_marks(gpus);
   host_peak_is_own = base::reset_peak_resident();
-  session.execute(variant, pair::default_poison);
+  session.reset(variant);
+  session.submit(variant);
+  session.synchronize_all();
   evidence::MemoryUse use{.host_peak_rss_bytes = base::peak_resident_bytes()};
   if (!session.on_gpu()) return use;
-  session.synchronize_all();
   const pair::PoolUse pools = pair::pool_use(gpus);
   const std::uint64_t free_now = free_device_bytes(gpus);
   use.device_allocated_bytes = session.device_bytes();

@@ -24,12 +24,7 @@ BackToBack::~BackToBack() {
 
 measure::Progress BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
   if (batches_ == 0) check(cudaEventRecord(start_, session_.launch().stream));
-  for (int i = 0; i < runs; ++i) {
-    session_.fork();
-    variant.run(session_.workload(), session_.launch());
-    session_.join();
-  }
-  check(cudaGetLastError());
+  for (int i = 0; i < runs; ++i) session_.submit(variant);
   check(cudaEventRecord(ends_[batches_ % ahead], session_.launch().stream));
   ++batches_;
   if (batches_ < ahead) return {};

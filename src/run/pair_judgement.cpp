@@ -3,21 +3,11 @@
 #include <fmt/format.h>
 
 #include "measure/statistics.hpp"
-#include "profile/activity.hpp"
 #include "run/assemble.hpp"
-#include "run/auditor.hpp"
 #include "run/inference.hpp"
-#include "run/memory_account.hpp"
 #include "run/pair_run.hpp"
 
 namespace aisp::run {
-namespace {
-
-// Late work shorter than this is the host's own delay in asking.
-constexpr double late_work_ms = 0.25;
-
-}  // namespace
-
 void PairRun::take_offset() {
   offset_ms_ = std::max(0.0, measure::median(probe_ms_) - probe_duration_ms_);
   for (Timed& timed : timed_)
@@ -40,20 +30,8 @@ void PairRun::judge() {
     if (best == nullptr || variant.speedup->value > best->speedup->value) best = &variant;
   }
   if (best != nullptr) result_.best = best->name;
-  check_late_work();
+  check_samples();
   check_floors();
-}
-
-void PairRun::check_late_work() {
-  for (const Timed& timed : timed_) {
-    std::vector<double> late_ms;
-    for (const measure::Sample& sample : timed.samples) late_ms.push_back(sample.late_ms);
-    const double median_ms = measure::median(late_ms);
-    if (median_ms > late_work_ms && median_ms > 0.02 * timed.result->timing->summary.median)
-      problem(timed.result->name, "late_work",
-              fmt::format("the GPU worked on for {:.3g} ms after the end of the sample", median_ms),
-              "join other streams to launch.stream with events");
-  }
 }
 
 void PairRun::check_floors() {
@@ -61,31 +39,6 @@ void PairRun::check_floors() {
     const Cost cost = session_->workload().variant_cost(timed.variant->name);
     const auto arithmetic = ground_->impossible(cost, timed.result->timing->summary.median, pair_.cache);
     if (arithmetic) problem(timed.result->name, "possible_time", *arithmetic, "the declared cost is too high or work is missing");
-  }
-}
-
-void PairRun::audit() {
-  if (!session_->on_gpu()) return;
-  if (const auto& reason = profile::ActivityRecorder::unavailable()) {
-    result_.lost.push_back("no CUPTI, so hidden work is sought by its effects only: " + *reason);
-    return;
-  }
-  Auditor auditor{*session_};
-  if (probe_duration_ms_ > 0) probe_duration_ms_ = auditor.probe_ms(*stopwatch_);
-  for (const Timed& timed : timed_) {
-    const profile::Scope range{timed.result->name};
-    const AuditedRun run = auditor.run(*timed.variant);
-    timed.result->gpu_busy_ms = static_cast<double>(run.audit.busy_ns) * 1e-6;
-    add_own_allocations(timed.result->memory, run.most_allocated_bytes);
-    if (!run.audit.findings.empty()) {
-      const std::size_t more = run.audit.findings.size() - 1;
-      problem(timed.result->name, "hidden_work",
-              run.audit.findings.front() + (more > 0 ? fmt::format(" (and {} more findings)", more) : ""),
-              "join other streams to launch.stream with events");
-    }
-    if (run.host_functions > 0 && !timed.variant->host_callbacks)
-      problem(timed.result->name, "hidden_work", fmt::format("{} host functions were queued", run.host_functions),
-              "set .host_callbacks where the CPU's part is the subject");
   }
 }
 

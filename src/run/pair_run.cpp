@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "evidence/json.hpp"
 #include "measure/statistics.hpp"
+#include "profile/activity.hpp"
 #include "run/assemble.hpp"
 #include "run/blank.hpp"
 #include "run/memory_account.hpp"
@@ -66,12 +67,14 @@ void PairRun::run_stages() {
   stages_.begin("setup", request_.limits.setup);
   if (request_.reproducible) demand_deterministic_libraries();
   ground_ = std::make_unique<Ground>(result_.gpus);
+  // From here on, so that its presence tells nothing of the stage.
+  if (pair_.device == Device::gpu) profile::ActivityRecorder::unavailable();
   result_.lost = ground_->lost();
   if (skip_unmet()) return;
   set_up();
   if (request_.cold_start && !time_first_runs()) return;
   stages_.begin("verify", request_.limits.verify);
-  if (!verify_all("verify", request_.seed)) return;
+  if (!verify_all("verify", result_.seed)) return;
   account_memory();
   if (request_.verify_only) {
     look_inside();
@@ -88,7 +91,7 @@ void PairRun::run_stages() {
   judge();
   measure_energy();
   stages_.begin("reverify", request_.limits.verify);
-  if (!verify_all("reverify", random_bits(request_.seed, 0x5EED))) return;
+  if (!verify_all("reverify", random_bits(result_.seed, 0x5EED))) return;
   look_inside();
   tear_down();
 }
@@ -136,10 +139,9 @@ bool PairRun::time_first_runs() {
     verify::Outcome outcome{.variant = variant->name};
     verify::guarded(outcome, "cold_start", [&] {
       session_->prepare(*variant);
-      session_->before_sample(*variant);
-      session_->synchronize_all();
+      session_->reset(*variant);
       const double start_s = base::monotonic_s();
-      session_->execute(*variant, pair::default_poison);
+      session_->submit(*variant);
       session_->synchronize_all();
       const double value = (base::monotonic_s() - start_s) * 1e3;
       evidence::Metric metric{.name = "cold_start", .unit = "ms", .better = evidence::Direction::lower, .raw = {value}};
@@ -154,7 +156,7 @@ bool PairRun::time_first_runs() {
 
 pair::SessionOptions PairRun::session_options(bool small_shape) const {
   return {.gpus = ground_->gpus(),
-          .seed = request_.seed,
+          .seed = result_.seed,
           .scale = result_.scale,
           .sizes = request_.sizes,
           .small_shape = small_shape,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,11 @@
 #include "measure/stopwatch.hpp"
 #include "pair/session.hpp"
 #include "profile/ranges.hpp"
+#include "run/auditor.hpp"
 #include "run/child.hpp"
 #include "run/ground.hpp"
 #include "run/stages.hpp"
+#include "verify/sample_watch.hpp"
 #include "verify/verifier.hpp"
 
 namespace aisp::run {
@@ -38,6 +41,7 @@ class PairRun {
   bool time_first_runs();
   bool verify_all(const std::string& stage, std::uint64_t seed);
   void verify_small_shape(const verify::Options& options);
+  std::vector<verify::Outcome> verify_shapes(const verify::Options& options, bool again);
   void absorb_failures(const verify::Outcome& outcome);
   void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
   void warm_up();
@@ -45,9 +49,14 @@ class PairRun {
   void sample(measure::SamplingOptions options);
   void take_offset();
   void judge();
-  void check_late_work();
+  void check_samples();
+  void check_first_on_inputs(const Timed& timed);
   void check_floors();
+  void note_limits(std::size_t index);
+  void fail_variant(evidence::VariantResult& variant, const std::string& check, std::string message, std::string advice);
   void audit();
+  void judge_audit(const Timed& timed, const std::vector<AuditedRun>& runs);
+  void compare_with_timed(const Timed& timed, double busy_ms, double span_ms, double host_ms);
   void look_inside();
   void send_measured();
   void abandon_session();
@@ -76,10 +85,12 @@ class PairRun {
   std::unique_ptr<Ground> ground_;
   std::unique_ptr<pair::Session> session_;
   std::unique_ptr<measure::Stopwatch> stopwatch_;
+  std::unique_ptr<verify::SampleWatch> watch_;
   std::vector<verify::Outcome> outcomes_;  // at the timed shape, with the run's seed
   std::vector<Timed> timed_;
-  std::vector<double> probe_ms_;  // raw readings of the stopwatch for the least work
-  double probe_duration_ms_ = 0;  // what that work takes by itself
+  std::set<std::size_t> limits_told_;  // variants whose changed limits have been told
+  std::vector<double> probe_ms_;       // raw readings of the stopwatch for the least work
+  double probe_duration_ms_ = 0;       // what that work takes by itself
   double offset_ms_ = 0;
   std::uint64_t free_before_bytes_ = 0;  // of device memory, before anything of the pair was allocated
   Start start_ = Start::released;

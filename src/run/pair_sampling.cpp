@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/clock.hpp"
 #include "measure/statistics.hpp"
 #include "run/assemble.hpp"
 #include "run/pair_run.hpp"
+#include "run/renewal.hpp"
 
 namespace aisp::run {
 namespace {
@@ -16,17 +18,23 @@ namespace {
 // Clocks need a moment of load to rise from idle.
 constexpr double shortest_warmup_s = 0.1;
 constexpr double partial_every_s = 1;
+// Independent random numbers from one seed.
+enum : std::uint64_t { stream_of_inputs = 0x1000, stream_of_order, stream_of_looks, stream_of_checks, stream_of_executor };
+// Preparing again may take this much of the stage.
+constexpr double longest_prepare_share = 0.3;
+// The reference of the verification took longer than this: it is not computed again beside the samples.
+constexpr double longest_reference_s = 2;
 // The probe kernel's own duration on an H200; used where CUPTI is missing.
 constexpr double assumed_probe_ms = 0.0013;
 
 }  // namespace
 
 std::unique_ptr<measure::Stopwatch> PairRun::make_stopwatch() {
+  const measure::Conditions conditions{.start = start_, .cache = pair_.cache};
   if (pair_.device == Device::host) return measure::make_host_stopwatch(*session_);
-  if (request_.mode == TimingMode::timer) return measure::make_timer_stopwatch(*session_);
-  const measure::StopwatchOptions options{start_, pair_.cache};
-  if (request_.mode == TimingMode::kernel) return measure::make_kernel_stopwatch(*session_, options);
-  return measure::make_event_stopwatch(*session_, options);
+  if (request_.mode == TimingMode::timer) return measure::make_timer_stopwatch(*session_, conditions);
+  if (request_.mode == TimingMode::kernel) return measure::make_kernel_stopwatch(*session_, conditions);
+  return measure::make_event_stopwatch(*session_, conditions);
 }
 
 void PairRun::warm_up() {
@@ -34,25 +42,17 @@ void PairRun::warm_up() {
   const bool by_events = session_->on_gpu() && (request_.mode == TimingMode::events || request_.mode == TimingMode::do_bench);
   probe_duration_ms_ = by_events ? assumed_probe_ms : 0;
   stopwatch_ = make_stopwatch();
+  stopwatch_->executor().seed(random_bits(result_.seed, stream_of_executor));
   timed_.clear();
   for (const Variant* variant : active()) timed_.push_back({variant, &result_of(variant->name), {}});
   const int rounds = std::max(request_.warmup, 1);
   const double start_s = base::monotonic_s();
-  try {
-    for (int round = 0; round < rounds || (session_->on_gpu() && base::monotonic_s() - start_s < shortest_warmup_s); ++round) {
-      for (const Timed& timed : timed_) {
-        const profile::Scope range{timed.result->name};
-        stopwatch_->time(*timed.variant);
-      }
-      probe_ms_.push_back(stopwatch_->time_probe());
+  for (int round = 0; round < rounds || (session_->on_gpu() && base::monotonic_s() - start_s < shortest_warmup_s); ++round) {
+    for (const Timed& timed : timed_) {
+      const profile::Scope range{timed.result->name};
+      stopwatch_->time(*timed.variant);
     }
-  } catch (const measure::WaitsForGpu& variant) {
-    if (start_ == Start::immediate) throw;
-    result_.warnings.push_back(
-        fmt::format("{} waits for the GPU or queues more than fits: timed from an immediate start", variant.what()));
-    start_ = Start::immediate;
-    probe_ms_.clear();
-    return warm_up();
+    probe_ms_.push_back(stopwatch_->time_probe());
   }
   offset_ms_ = std::max(0.0, measure::median(probe_ms_) - probe_duration_ms_);
 }
@@ -64,7 +64,7 @@ void PairRun::measure_rounds() {
                                    .relative_width = request_.confidence_width,
                                    .budget_s = request_.budget_s,
                                    .alternate = request_.alternate,
-                                   .seed = request_.seed};
+                                   .seed = random_bits(result_.seed, stream_of_order)};
   if (request_.mode == TimingMode::do_bench) options.relative_width = 0;  // time-budgeted
   probe_ms_.clear();
   sample(options);
@@ -72,17 +72,54 @@ void PairRun::measure_rounds() {
 
 void PairRun::sample(measure::SamplingOptions options) {
   const Judge judge{std::string{pair_.judged_by}, offset_ms_};
+  std::vector<const Variant*> variants;
+  for (const Timed& timed : timed_) variants.push_back(timed.variant);
+  double prepare_s = 0;
+  for (const verify::Outcome& outcome : outcomes_) prepare_s += outcome.prepare_ms * 1e-3;
+  watch_ = std::make_unique<verify::SampleWatch>(*session_, variants, outcomes_, random_bits(result_.seed, stream_of_looks));
+  Renewal renewal{*session_,          variants,
+                  options.min_rounds, random_bits(result_.seed, stream_of_inputs),
+                  prepare_s,          request_.limits.measurement * longest_prepare_share};
   double last_partial_s = base::monotonic_s();
+  double round_s = 0, round_start_s = base::monotonic_s();
+  const double start_s = round_start_s;
+  const bool with_reference =
+      pair_.verification == Verification::timed_shape && outcomes_.front().reference_s < longest_reference_s;
+  std::mt19937_64 random{random_bits(result_.seed, stream_of_checks)};
+  int present_round = 0;
+  // The present inputs end. Against the reference once, in a round that nobody can foresee, or else at the end.
+  const auto settle = [&](bool last) {
+    const bool check = with_reference && watch_->truths_checked() == 0 && (last || random() % 4 == 0);
+    if (check) watch_->check_truth();
+    watch_->settle();
+  };
+  const auto draw = [&](Renewal::Kind kind) {
+    settle(false);
+    watch_->inputs_drawn(renewal.draw(kind));
+    ++result_.inputs_drawn;
+  };
+  if (!options.alternate) draw(Renewal::Kind::variable);
   measure::SamplingCallbacks callbacks;
+  callbacks.before_round = [&](int round) {
+    present_round = round;
+    if (const Renewal::Kind kind = renewal.due(round, base::monotonic_s() - start_s); kind != Renewal::Kind::none) draw(kind);
+    round_start_s = base::monotonic_s();
+  };
   callbacks.time = [&](std::size_t index) {
     const profile::Scope range{timed_[index].result->name};
-    const measure::Sample taken = stopwatch_->time(*timed_[index].variant);
+    const double each_s = round_s / static_cast<double>(timed_.size());
+    measure::Capture capture = watch_->wish(index, renewal.dear_beside(each_s));
+    measure::Sample taken = stopwatch_->time(*timed_[index].variant, capture);
+    taken.round = present_round;
+    watch_->look(index, capture, taken);
+    note_limits(index);
     timed_[index].samples.push_back(taken);
     return taken;
   };
   callbacks.judged = judge;
   callbacks.now_s = base::monotonic_s;
   callbacks.after_round = [&](int round, int expected) {
+    round_s = base::monotonic_s() - round_start_s;
     probe_ms_.push_back(stopwatch_->time_probe());
     if (session_->on_gpu()) result_.gpu_states.push_back(ground_->sample());
     reporter_.send(nlohmann::json{{"progress", {{"round", round + 1}, {"of", expected}}}}.dump());
@@ -94,6 +131,13 @@ void PairRun::sample(measure::SamplingOptions options) {
   measure::Sampling sampling = measure::sample_rounds(timed_.size(), options, callbacks);
   for (std::size_t i = 0; i < timed_.size(); ++i) timed_[i].samples = std::move(sampling.samples[i]);
   result_.stopped_because = sampling.stopped_because;
+  settle(true);
+  result_.inputs_checked = watch_->truths_checked();
+  if (!session_->inputs_untouched())
+    problem({}, "inputs_unchanged", "an input was modified while samples were timed",
+            "declare the buffer as inout, or write to an output");
+  for (const std::string& damage : session_->damaged_red_zones())
+    problem({}, "red_zones", damage, "an index runs past the buffer");
 }
 
 }  // namespace aisp::run

@@ -14,9 +14,16 @@ bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   const bool again = stage == "reverify";
   verify::Options options{.seed = seed, .require_repeatable = request_.reproducible, .check_memory = !again};
   options.own_device_bytes = [this] { return ground_->own_device_bytes(); };
-  if (small) verify_small_shape(options);
-  options.compare_with_reference = !small;
-  std::vector<verify::Outcome> outcomes = verify::verify(*session_, active(), options, again ? &outcomes_ : nullptr);
+  std::vector<verify::Outcome> outcomes;
+  try {
+    outcomes = verify_shapes(options, again);
+  } catch (const measure::WaitsForGpu& variant) {
+    if (start_ == Start::immediate) throw;
+    result_.warnings.push_back(
+        fmt::format("{} waits for the GPU or queues more than fits: timed from an immediate start", variant.what()));
+    start_ = Start::immediate;
+    outcomes = verify_shapes(options, again);
+  }
   for (verify::Outcome& outcome : outcomes)
     for (evidence::Problem& found : outcome.problems) found.stage = stage;
   absorb(outcomes, !small);
@@ -24,6 +31,16 @@ bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   // Only what is left is timed, and outcomes of the second verification line up with it.
   std::erase_if(outcomes_, [&](const verify::Outcome& outcome) { return !outcome.passed(); });
   return result_.status == evidence::Status::passed;
+}
+
+std::vector<verify::Outcome> PairRun::verify_shapes(const verify::Options& options, bool again) {
+  verify::Options timed_shape = options;
+  timed_shape.start = start_;
+  if (pair_.verification == Verification::small_shape) {
+    verify_small_shape(timed_shape);
+    timed_shape.compare_with_reference = false;
+  }
+  return verify::verify(*session_, active(), timed_shape, again ? &outcomes_ : nullptr);
 }
 
 void PairRun::verify_small_shape(const verify::Options& options) {

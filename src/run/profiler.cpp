@@ -63,44 +63,34 @@ std::uint64_t between(long before, long after) { return static_cast<std::uint64_
 
 }  // namespace
 
-Profiler::Profiler(pair::Session& session, Start start, Cache cache) : session_{session}, start_{start} {
+Profiler::Profiler(pair::Session& session, Start start, Cache cache)
+    : session_{session}, start_{start}, executor_{session, {.start = start, .cache = cache}} {
   for (const int ordinal : session.gpu_ordinals()) limits_[ordinal] = profile::sm_limits(ordinal);
-  if (cache == Cache::cold) cold_ = std::make_unique<measure::ColdCache>(session);
-  if (start == Start::released) gate_ = std::make_unique<measure::Gate>();
 }
 
 Profiler::~Profiler() = default;
 
-void Profiler::execute(const Variant& variant) {
-  session_.before_sample(variant);
-  session_.fork();
-  variant.run(session_.workload(), session_.launch());
-  session_.join();
-  session_.synchronize_all();
-}
-
 profile::Recording Profiler::record(const Variant& variant, profile::Detail detail) {
-  const cudaStream_t stream = session_.launch().stream;
   recorder_.start(detail);
   // What CUPTI does at the first launch of each kernel and graph took 0.1 ms and more, which the second does not pay.
-  execute(variant);
-  session_.before_sample(variant);
-  if (cold_) cold_->evict();
-  session_.synchronize_all();
+  executor_.load(variant);
+  measure::Capture capture{.digest = false};
+  executor_.make_ready(variant, capture);
   recorder_.forget();
   profile::RangeLog log{profile::ActivityRecorder::now_ns};
   const LoggedRanges logged{session_.launch(), log};
-  if (gate_) gate_->close(stream);
-  measure::launch_sample_begin(stream);
-  session_.fork();
-  const std::uint64_t begin_ns = profile::ActivityRecorder::now_ns();
-  variant.run(session_.workload(), session_.launch());
-  const std::uint64_t end_ns = profile::ActivityRecorder::now_ns();
-  session_.join();
-  measure::launch_sample_end(stream);
-  if (gate_) gate_->open();
-  check(cudaGetLastError());
-  session_.synchronize_all();
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  const measure::Frame frame{.begin =
+                                 [&](cudaStream_t stream) {
+                                   measure::launch_sample_begin(stream);
+                                   begin_ns = profile::ActivityRecorder::now_ns();
+                                 },
+                             .end =
+                                 [&](cudaStream_t stream) {
+                                   end_ns = profile::ActivityRecorder::now_ns();
+                                   measure::launch_sample_end(stream);
+                                 }};
+  executor_.perform(variant, capture, frame);
   profile::Recording recording = profile::framed(recorder_.stop(), start_ == Start::released);
   recording.ranges = log.take();
   recording.host_begin_ns = begin_ns;
@@ -141,12 +131,12 @@ ProfiledVariant profile_on_host(pair::Session& session, const Variant& variant, 
     look_at_memory(now_ns());
     return now_ns();
   }};
-  session.before_sample(variant);
+  session.reset(variant);
   look_at_memory(now_ns());
   const LoggedRanges logged{session.launch(), log};
   const rusage before = usage_now();
   recording.host_begin_ns = now_ns();
-  variant.run(session.workload(), session.launch());
+  session.submit(variant);
   recording.host_end_ns = now_ns();
   const rusage after = usage_now();
   look_at_memory(recording.host_end_ns);

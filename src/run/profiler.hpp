@@ -5,8 +5,7 @@
 #include <string>
 
 #include "evidence/profile.hpp"
-#include "measure/cold_cache.hpp"
-#include "measure/gate.hpp"
+#include "measure/execution.hpp"
 #include "pair/session.hpp"
 #include "profile/occupancy.hpp"
 #include "profile/recording.hpp"
@@ -28,13 +27,11 @@ class Profiler {
   ProfiledVariant run(const Variant& variant, const std::string& target, double timed_ms);
 
  private:
-  void execute(const Variant& variant);
   profile::Recording record(const Variant& variant, profile::Detail detail);
 
   pair::Session& session_;
   Start start_;
-  std::unique_ptr<measure::ColdCache> cold_;
-  std::unique_ptr<measure::Gate> gate_;
+  measure::Executor executor_;
   std::map<int, profile::SmLimits> limits_;
   profile::ActivityRecorder recorder_;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <stdexcept>
 
 #include "base/error.hpp"
@@ -70,6 +71,18 @@ void apply(Configuration& configuration, std::string_view name, const std::vecto
     throw base::Error{base::Exit::usage, fmt::format("{} '{}' {}", where, given, error.what())};
   }
   configuration.origins.insert_or_assign(std::string{name}, std::string{origin});
+}
+
+std::uint64_t drawn_seed() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 21) ^ entropy();
+}
+
+void settle_seed(Configuration& configuration) {
+  constexpr std::uint64_t reproducible_seed = 42;
+  if (!untouched(configuration, "seed")) return;
+  configuration.seed = configuration.reproducible ? reproducible_seed : drawn_seed();
+  configuration.origins.insert_or_assign("seed", configuration.reproducible ? "default" : "drawn");
 }
 
 run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Case* sweep_case) {

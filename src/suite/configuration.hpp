@@ -31,7 +31,7 @@ struct Configuration {
   double ttft_target_ms = 0;  // 0: none
   double tpot_target_ms = 0;
   run::ProfileLevel profile = run::ProfileLevel::none;
-  std::uint64_t seed = 42;
+  std::uint64_t seed = 0;  // drawn for each run unless it is set (draw_seed)
   double scale = 1;
   std::map<std::string, std::uint64_t> sizes;  // of every selected pair
   bool sweep = false;
@@ -68,6 +68,11 @@ void apply(Configuration& configuration, std::string_view name, const std::vecto
 
 // "90", "90s", "5m", "1.5h" in seconds; throws std::invalid_argument.
 double parse_duration(std::string_view text);
+
+// From the system's entropy, so that no pair can know it; below 2^53, which every reader of JSON can keep.
+std::uint64_t drawn_seed();
+// Where nobody set a seed: 42 for a reproducible run, a drawn one for every other.
+void settle_seed(Configuration& configuration);
 
 // What the child of `entry` is asked to do: the pair's own overrides where nobody set anything else. `sweep_case`: one of
 // the pair's, whose sizes are set then.

@@ -15,6 +15,7 @@
 #include "machine/gpu_lock.hpp"
 #include "run/blank.hpp"
 #include "run/supervisor.hpp"
+#include "suite/configuration.hpp"
 #include "suite/placement.hpp"
 
 namespace aisp::suite {
@@ -52,6 +53,7 @@ double& limit_of(run::StageLimits& limits, std::string_view stage) {
 run::Request request_for(const pair::SelftestEntry& entry, const std::filesystem::path& scratch) {
   run::Request request;
   request.target = entry.entry.target();
+  request.seed = drawn_seed();
   request.iterations = rounds;
   request.warmup = 1;
   request.budget_s = sampling_budget_s;

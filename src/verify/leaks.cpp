@@ -54,10 +54,14 @@ LeakWatch::Use LeakWatch::measure() const {
   Use use;
   if (memory_is_ours()) use.host_bytes = heap_bytes();
   if (session_.on_gpu()) {
-    std::size_t free_bytes = 0, total_bytes = 0;
-    check(cudaMemGetInfo(&free_bytes, &total_bytes));
-    if (memory_is_ours()) use.device_bytes = static_cast<std::int64_t>(total_bytes - free_bytes);
-    if (own_device_bytes_) use.own_device_bytes = own_device_bytes_();
+    for (const int gpu : session_.gpu_ordinals()) {
+      std::size_t free_bytes = 0, total_bytes = 0;
+      check(cudaSetDevice(gpu));
+      check(cudaMemGetInfo(&free_bytes, &total_bytes));
+      if (memory_is_ours()) use.device_bytes += static_cast<std::int64_t>(total_bytes - free_bytes);
+    }
+    check(cudaSetDevice(session_.gpu_ordinals().front()));
+    if (own_device_bytes_ && session_.gpu_ordinals().size() == 1) use.own_device_bytes = own_device_bytes_();
     use.pool_bytes = static_cast<std::int64_t>(pair::pool_use(session_.gpu_ordinals()).used_bytes);
   }
   return use;

@@ -82,14 +82,19 @@ Errors errors_of(const std::vector<double>& values, const std::vector<double>& e
 
 }  // namespace
 
-ReferenceCheck check_reference(pair::Session& session, const Variant& variant, int output, const Snapshot& snapshot,
-                               std::uint64_t seed, int threads) {
+ReferenceSamples take_samples(const pair::Session& session, const pair::Snapshot& outputs, std::uint64_t seed, std::size_t most) {
+  ReferenceSamples samples;
+  samples.indices = sample_indices(outputs.elements().count, std::min(most, session.pair().reference_samples), seed);
+  samples.values = outputs.values(samples.indices);
+  return samples;
+}
+
+ReferenceCheck check_reference(pair::Session& session, const Variant& variant, int output, const ReferenceSamples& samples,
+                               int threads) {
   const Buffer& buffer = *session.results()[static_cast<std::size_t>(output)];
   const Workload& workload = session.workload();
-  const std::vector<std::size_t> indices = sample_indices(snapshot.elements().count, session.pair().reference_samples,
-                                                          random_bits(seed, static_cast<std::uint64_t>(output)));
+  const auto& [indices, values] = samples;
   if (threads <= 0) threads = session.cpus();
-  const std::vector<double> values = snapshot.values(indices);
   const std::vector<double> expected = evaluate(indices, threads, [&](std::size_t index) {
     return variant.changes_precision ? workload.expected_quantized(variant.name, output, index)
                                      : workload.expected_output(output, index);

@@ -4,26 +4,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cmath>
 #include <new>
+#include <numeric>
+#include <random>
 
+#include "pair/pools.hpp"
 #include "verify/leaks.hpp"
 #include "verify/reference.hpp"
-#include "verify/snapshot.hpp"
 
 namespace aisp::verify {
 namespace {
-
-// Two runs with different poison: an element that nobody writes holds one value after the first run and the other after the
-// second.
-constexpr std::array<int, 2> poisons{pair::default_poison, 0x7B};
 
 // The outputs that a variant declares, in order, and how many elements of each are defined.
 struct Written {
   std::vector<int> outputs;
   std::vector<std::size_t> lengths;
 };
+
+std::uint64_t inputs_seed(const Options& options) { return random_bits(options.seed, 1); }
 
 std::vector<int> outputs_of(pair::Session& session, const Variant& variant) {
   std::vector<int> outputs;
@@ -42,8 +42,9 @@ Written written_by(pair::Session& session, const Variant& variant) {
 
 class VariantCheck {
  public:
-  VariantCheck(pair::Session& session, const Variant& variant, const Options& options, Outcome& outcome)
-      : session_{session}, variant_{variant}, options_{options}, outcome_{outcome} {}
+  VariantCheck(measure::Executor& executor, pair::Session& session, const Variant& variant, const Options& options,
+               Outcome& outcome)
+      : executor_{executor}, session_{session}, variant_{variant}, options_{options}, outcome_{outcome} {}
 
   // Runs twice and checks all that needs no comparison value. False when there is nothing left to compare.
   bool run() {
@@ -51,29 +52,42 @@ class VariantCheck {
     bool ran = false;
     guarded(outcome_, "run", [&] { ran = run_twice(); });
     if (!ran) return false;
-    if (session_.digest_inputs() != inputs_before)
+    // Whoever comes next must not be blamed for it.
+    if (session_.digest_inputs() != inputs_before) {
       fail("inputs_unchanged", "an input was modified", "declare the buffer as inout, or write to an output");
+      session_.inputs_untouched();
+    }
     for (const std::string& damage : session_.damaged_red_zones()) fail("red_zones", damage, "an index runs past the buffer");
+    session_.paint_red_zones();
     return outcome_.passed();
+  }
+
+  // Before the copies go.
+  void take_samples() {
+    for (std::size_t i = 0; i < written_.outputs.size(); ++i)
+      samples_.push_back(verify::take_samples(session_, first_[i], random_bits(random_bits(options_.seed, 4), i)));
   }
 
   void compare_with_reference() {
     double worst = -1;
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
       const ReferenceCheck result =
-          check_reference(session_, variant_, written_.outputs[i], first_[i], options_.seed, options_.reference_threads);
+          check_reference(session_, variant_, written_.outputs[i], samples_[i], options_.reference_threads);
       for (const std::string& problem : result.problems) fail("reference", problem);
       const double used =
           result.accuracy.limit_relative_l2 > 0 ? result.accuracy.relative_l2 / result.accuracy.limit_relative_l2 : 0;
-      if (used <= worst) continue;
-      worst = used;
-      const bool repeatable = outcome_.accuracy.bitwise_repeatable;
-      outcome_.accuracy = result.accuracy;
-      outcome_.accuracy.bitwise_repeatable = repeatable;
+      if (used > worst) {
+        worst = used;
+        const evidence::Accuracy before = outcome_.accuracy;
+        outcome_.accuracy = result.accuracy;
+        outcome_.accuracy.bitwise_repeatable = before.bitwise_repeatable;
+        outcome_.accuracy.versus_baseline_l2 = before.versus_baseline_l2;
+      }
+      if (i < beyond_samples_.size()) compare_with_samples(i, result.accuracy);
     }
   }
 
-  // Both lie within the tolerance of the truth, so they lie within twice that of each other.
+  // Both lie within the tolerance of the truth.
   void compare_with_baseline(const VariantCheck& baseline) {
     if (written_.outputs.size() != baseline.written_.outputs.size())
       return void(fail("baseline", "writes another number of outputs than the baseline"));
@@ -85,8 +99,12 @@ class VariantCheck {
       }
       const pair::Norms norms = pair::compare(first_[i].elements(), baseline.first_[i].elements());
       outcome_.accuracy.versus_baseline_l2 = std::max(outcome_.accuracy.versus_baseline_l2, norms.relative_l2());
-      const bool may_differ = variant_.changes_precision && limits_of(i).kind != Tolerance::Kind::exact;
-      if (const std::string text = difference(norms, i, "the baseline's"); !text.empty() && !may_differ) fail("baseline", text);
+      outcome_.versus_baseline_element = std::max(outcome_.versus_baseline_element, norms.largest_element_error);
+      beyond_samples_.push_back(may_differ(i) ? norms.relative_l2() : 0);
+      if (may_differ(i)) continue;
+      const std::string text =
+          difference(norms, written_.lengths[i], limits_of(i), baseline.limits_of(i), name(i), "the baseline's");
+      if (!text.empty()) fail("baseline", text);
     }
   }
 
@@ -101,56 +119,87 @@ class VariantCheck {
 
  private:
   bool run_twice() {
-    std::vector<Snapshot> second;
+    std::vector<pair::Snapshot> second;
     for (const int output : outputs_of(session_, variant_)) {
       first_.emplace_back(session_, result(output));
       second.emplace_back(session_, result(output));
     }
-    run_once(poisons[0]);
-    written_ = written_by(session_, variant_);
-    check_finished(first_);
-    run_once(poisons[1]);
-    const Written again = written_by(session_, variant_);
+    executor_.load(variant_);
+    scrub_pools();
+    run_once(first_);
+    const int first_poison = executor_.poison();
+    if (outcome_.passed()) look_behind_hooks(first_, written_);
+    do run_once(second);
+    while (executor_.poison() == first_poison);
+    Written again;
+    look_behind_hooks(second, again);
     if (again.lengths != written_.lengths)
       return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
-    // In the first run, loading code can hold work back until other streams are done.
-    if (outcome_.passed()) check_finished(second);
-    else take(second);
-    session_.workload().validate(variant_.name);
-    check_elements(second);
+    check_elements(second, first_poison, executor_.poison());
     check_tails();
-    check_leaks();
+    check_leaks(second);
     return true;
   }
 
-  void run_once(int poison) {
+  // Copies are taken right behind the execution; what the buffers hold when all has come to rest must be the same.
+  void run_once(std::vector<pair::Snapshot>& copies) {
+    measure::Capture capture{.digest = false, .copies = &copies, .watch = true};
+    if (variant_.reset != nullptr) capture.inputs = inputs_;
     leaks_.before();
-    session_.execute(variant_, poison);
+    const measure::Executed executed = executor_.execute(variant_, capture);
     leaks_.after();
-  }
-
-  void take(std::vector<Snapshot>& snapshots) {
-    for (std::size_t i = 0; i < snapshots.size(); ++i) snapshots[i].take(session_, buffer_of(i), written_.lengths[i]);
-  }
-
-  // The stream has run dry; whatever else is still at work was not part of what would be timed.
-  void check_finished(std::vector<Snapshot>& snapshots) {
-    take(snapshots);
-    session_.synchronize_all();
-    for (std::size_t i = 0; i < snapshots.size(); ++i) {
-      if (pair::compare(session_.elements(buffer_of(i), written_.lengths[i]), snapshots[i].elements()).mismatches == 0) continue;
-      fail("finished", name(i) + " was still being written after the stream had finished",
+    if (capture.touched_while_held)
+      fail("gate", "outputs were written while launch.stream was held back",
+           "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
+    if (capture.idle_cpu_share > most_idle_cpus)
+      fail("background_work",
+           fmt::format("{:.0f} % of a CPU was busy before the run, when the pair should have been idle",
+                       100 * capture.idle_cpu_share),
+           "let threads of the pair wait between runs");
+    for (const std::string& limit : executor_.changed_limits())
+      fail("limits", "the run changed " + limit + " and left it so", "set it in the constructor, or put it back in the run");
+    if (executed.early_ms > most_early_ms)
+      fail("early_work", fmt::format("the GPU was busy for {:.3g} ms before the run", executed.early_ms),
            "join other streams to launch.stream with events");
-      return;
-    }
+    check_finished(copies);
   }
 
-  void check_elements(std::vector<Snapshot>& second) {
+  // The stream has run dry; whatever else was still at work was not part of what would be timed.
+  void check_finished(const std::vector<pair::Snapshot>& copies) {
+    if (const std::string changed = changed_since(copies); !changed.empty())
+      fail("finished", changed + " was still being written after the stream had finished",
+           "join other streams to launch.stream with events");
+  }
+
+  // The length of a result and the workload's own checks come when copies are safe, and must not touch what they look at.
+  void look_behind_hooks(std::vector<pair::Snapshot>& copies, Written& written) {
+    written = written_by(session_, variant_);
+    session_.workload().validate(variant_.name);
+    session_.synchronize_all();
+    if (const std::string changed = changed_since(copies); !changed.empty())
+      fail("hooks", changed + " was written by output_length() or validate()", "compute everything in the run");
+    for (std::size_t i = 0; i < copies.size(); ++i) copies[i].shorten(written.lengths[i]);
+  }
+
+  std::string changed_since(const std::vector<pair::Snapshot>& copies) const {
+    for (const pair::Snapshot& copy : copies)
+      if (pair::compare(session_.elements(copy.buffer(), copy.buffer().count), copy.elements()).mismatches != 0)
+        return copy.buffer().name;
+    return {};
+  }
+
+  // What the pools hold of earlier variants must not be what this one finds.
+  void scrub_pools() {
+    if (session_.on_gpu()) pair::scrub_pools(session_.gpu_ordinals());
+  }
+
+  void check_elements(std::vector<pair::Snapshot>& second, int first_poison, int second_poison) {
     bool repeatable = true;
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
       const Buffer& buffer = buffer_of(i);
       if (buffer.role == Role::output) {
-        const std::size_t unwritten = pair::count_unwritten(first_[i].elements(), poisons[0], second[i].elements(), poisons[1]);
+        const std::size_t unwritten =
+            pair::count_unwritten(first_[i].elements(), first_poison, second[i].elements(), second_poison);
         if (unwritten != 0)
           fail("written", fmt::format("{} of {} elements of {} were not written", unwritten, written_.lengths[i], name(i)));
       }
@@ -162,8 +211,9 @@ class VariantCheck {
       }
       const pair::Norms norms = pair::compare(second[i].elements(), first_[i].elements());
       repeatable &= norms.mismatches == 0;
-      if (const std::string text = difference(norms, i, "the first run's on the same inputs"); !text.empty())
-        fail("second_run", text, "compute everything in every run");
+      const std::string text =
+          difference(norms, written_.lengths[i], limits_of(i), limits_of(i), name(i), "the first run's on the same inputs");
+      if (!text.empty()) fail("second_run", text, "compute everything in every run");
       outcome_.digests[buffer.name] =
           pair::digest(first_[i].elements().data, first_[i].elements().bytes(), first_[i].elements().gpu);
     }
@@ -181,30 +231,28 @@ class VariantCheck {
       if (written_.lengths[i] == buffer.count || buffer.role != Role::output) continue;
       const auto* tail = static_cast<const unsigned char*>(buffer.data) + written_.lengths[i] * buffer.element_bytes;
       const std::size_t bytes = (buffer.count - written_.lengths[i]) * buffer.element_bytes;
-      if (pair::count_byte_mismatches(tail, poisons[1], bytes, session_.gpu_of(buffer)) != 0)
+      if (pair::count_byte_mismatches(tail, executor_.poison(), bytes, session_.gpu_of(buffer)) != 0)
         fail("written", "elements of " + name(i) + " beyond its length were written");
     }
   }
 
-  void check_leaks() {
+  void check_leaks(std::vector<pair::Snapshot>& copies) {
     // The second run tells: the first may load code and fill caches. Only growth in a third one as well is a leak.
     if (!options_.check_memory || !leaks_.grew()) return;
-    run_once(poisons[1]);
+    run_once(copies);
     if (leaks_.grew()) fail("memory", leaks_.text(), "free what the run allocates, or allocate it in the constructor");
   }
 
-  // Why the i-th output is not what it was compared with, or nothing. Twice the limits: each may be off by once.
-  std::string difference(const pair::Norms& norms, std::size_t i, std::string_view other) const {
-    const Tolerance limits = limits_of(i);
-    if (limits.kind == Tolerance::Kind::exact)
-      return norms.mismatches == 0
-                 ? std::string{}
-                 : fmt::format("{} of {} elements of {} differ from {}", norms.mismatches, written_.lengths[i], name(i), other);
-    if (norms.relative_l2() <= 2 * limits.relative_l2 && norms.largest_element_error <= 2 * limits.element) return {};
-    return fmt::format("{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
-                       name(i), other, norms.relative_l2(), 2 * limits.relative_l2, norms.largest_element_error,
-                       2 * limits.element);
+  // A variant that changes precision is compared with the reference on samples only, so the whole array must be as far from the
+  // baseline as the samples are from the unquantized reference, and no farther.
+  void compare_with_samples(std::size_t i, const evidence::Accuracy& sampled) {
+    const double whole = beyond_samples_[i];
+    if (sampled.samples == 0 || whole <= most_beyond_samples * sampled.unquantized_l2 + 2 * limits_of(i).relative_l2) return;
+    fail("baseline", fmt::format("{} differs from the baseline's by {:.2g} (relative L2) in all, but by {:.2g} on the samples",
+                                 name(i), whole, sampled.unquantized_l2));
   }
+
+  bool may_differ(std::size_t i) const { return variant_.changes_precision && limits_of(i).kind != Tolerance::Kind::exact; }
 
   Tolerance limits_of(std::size_t i) const {
     const Buffer& buffer = buffer_of(i);
@@ -220,26 +268,40 @@ class VariantCheck {
     return false;
   }
 
+  // Other streams answer within this when they have nothing to do; a CPU that wakes up for a moment uses this much of itself.
+  static constexpr double most_early_ms = 0.25, most_idle_cpus = 0.5;
+  static constexpr double most_beyond_samples = 1.5;
+
+  measure::Executor& executor_;
   pair::Session& session_;
   const Variant& variant_;
   const Options& options_;
   Outcome& outcome_;
+  const std::uint64_t inputs_ = inputs_seed(options_);
   Written written_;
-  std::vector<Snapshot> first_;
+  std::vector<pair::Snapshot> first_;
+  std::vector<ReferenceSamples> samples_;
+  std::vector<double> beyond_samples_;  // of variants that change precision: how far all of each output is from the baseline's
   LeakWatch leaks_{session_, options_.own_device_bytes};
 };
 
 // What prepare may depend on is in place before it; everything else changes after it.
-void prepare_all(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
-                 std::vector<Outcome>& outcomes) {
+void prepare_all(pair::Session& session, const std::vector<const Variant*>& variants, const std::vector<std::size_t>& order,
+                 const Options& options, std::vector<Outcome>& outcomes) {
   session.refill(options.seed);
-  for (std::size_t v = 0; v < variants.size(); ++v) {
+  for (const std::size_t v : order) {
     outcomes[v].variant = variants[v]->name;
     guarded(outcomes[v], "prepare", [&] { outcomes[v].prepare_ms = session.prepare(*variants[v]); });
   }
-  session.refill_variable(random_bits(options.seed, 1));
-  if (options.compare_with_reference) session.workload().compute_reference(session.launch());
-  session.synchronize_all();
+  session.refill_variable(inputs_seed(options));
+}
+
+std::vector<std::size_t> random_order(std::size_t count, std::uint64_t seed) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937_64 random{seed};
+  std::shuffle(order.begin(), order.end(), random);
+  return order;
 }
 
 }  // namespace
@@ -252,6 +314,8 @@ void guarded(Outcome& outcome, const std::string& check, const std::function<voi
     work();
   } catch (const CudaError&) {
     throw;
+  } catch (const measure::WaitsForGpu&) {
+    throw;
   } catch (const Unsupported& reason) {
     outcome.unsupported = reason.what();
   } catch (const std::bad_alloc&) {
@@ -261,20 +325,58 @@ void guarded(Outcome& outcome, const std::string& check, const std::function<voi
   }
 }
 
+std::string difference(const pair::Norms& norms, std::size_t elements, const Tolerance& limits, const Tolerance& other_limits,
+                       std::string_view name, std::string_view other) {
+  if (limits.kind == Tolerance::Kind::exact)
+    return norms.mismatches == 0 ? std::string{}
+                                 : fmt::format("{} of {} elements of {} differ from {}", norms.mismatches, elements, name, other);
+  const double most_l2 = limits.relative_l2 + other_limits.relative_l2, most_element = limits.element + other_limits.element;
+  if (norms.relative_l2() <= most_l2 && norms.largest_element_error <= most_element) return {};
+  return fmt::format("{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})", name,
+                     other, norms.relative_l2(), most_l2, norms.largest_element_error, most_element);
+}
+
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier) {
   std::vector<Outcome> outcomes(variants.size());
-  prepare_all(session, variants, options, outcomes);
+  const std::vector<std::size_t> order = random_order(variants.size(), random_bits(options.seed, 2));
+  measure::Executor executor{session, {.start = options.start.value_or(session.pair().start), .cache = session.pair().cache}};
+  executor.seed(random_bits(options.seed, 3));
+  prepare_all(session, variants, order, options, outcomes);
   std::vector<VariantCheck> checks;
   checks.reserve(variants.size());
-  for (std::size_t v = 0; v < variants.size(); ++v) {
-    VariantCheck& check = checks.emplace_back(session, *variants[v], options, outcomes[v]);
-    const bool comparable = outcomes[v].passed() && check.run();
-    if (comparable && options.compare_with_reference) check.compare_with_reference();
-    if (comparable && v > 0 && options.compare_with_baseline && outcomes[0].passed()) check.compare_with_baseline(checks[0]);
-    if (comparable && earlier != nullptr && v < earlier->size()) check.compare_with_earlier((*earlier)[v]);
-    if (v > 0) check.release();
+  for (std::size_t v = 0; v < variants.size(); ++v) checks.emplace_back(executor, session, *variants[v], options, outcomes[v]);
+  std::vector<bool> comparable(variants.size());
+  std::vector<std::size_t> waiting;  // for the baseline; no copy is kept longer
+  const auto compare_with_baseline = [&](std::size_t v) {
+    if (options.compare_with_baseline && comparable[v] && comparable[0]) checks[v].compare_with_baseline(checks[0]);
+  };
+  bool baseline_ran = false;
+  for (const std::size_t v : order) {
+    comparable[v] = outcomes[v].passed() && checks[v].run();
+    if (comparable[v]) checks[v].take_samples();
+    waiting.push_back(v);
+    baseline_ran |= v == 0;
+    if (!baseline_ran) continue;
+    for (const std::size_t w : waiting) {
+      if (w == 0) continue;
+      compare_with_baseline(w);
+      checks[w].release();
+    }
+    waiting.clear();
   }
+  // Behind all runs: it sees their inputs.
+  if (options.compare_with_reference) {
+    const auto start = std::chrono::steady_clock::now();
+    session.workload().compute_reference(session.launch());
+    session.synchronize_all();
+    for (const std::size_t v : order)
+      if (comparable[v]) checks[v].compare_with_reference();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    for (Outcome& outcome : outcomes) outcome.reference_s = taken.count();
+  }
+  for (std::size_t v = 0; earlier != nullptr && v < std::min(variants.size(), earlier->size()); ++v)
+    if (comparable[v]) checks[v].compare_with_earlier((*earlier)[v]);
   return outcomes;
 }
 

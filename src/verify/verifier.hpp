@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "measure/execution.hpp"
 #include "pair/session.hpp"
 
 namespace aisp::verify {
@@ -20,12 +21,15 @@ struct Outcome {
   evidence::Accuracy accuracy;
   std::map<std::string, std::uint64_t> digests;  // of each output
   double prepare_ms = 0;
-  std::string unsupported;  // why this machine cannot run the variant, found out by running it; nothing was checked
+  double versus_baseline_element = 0;  // the largest element error against the baseline
+  double reference_s = 0;              // that the float64 reference of all variants took
+  std::string unsupported;             // why this machine cannot run the variant, found out by running it; nothing was checked
   bool passed() const { return problems.empty() && unsupported.empty(); }
 };
 
 struct Options {
-  std::uint64_t seed = 42;
+  std::uint64_t seed = 42;             // of the inputs, the order of the variants, the poison and the places that are looked at
+  std::optional<Start> start{};        // as the timed samples will; the pair's own when empty
   bool compare_with_reference = true;  // false: at the timed shape of a pair that has a small one
   bool compare_with_baseline = true;
   bool require_repeatable = false;  // --reproducible: different bits on a second run are a failure
@@ -38,10 +42,15 @@ struct Options {
 // What a variant throws becomes part of its outcome; a CUDA error passes, because the context is gone and with it the whole pair.
 void guarded(Outcome& outcome, const std::string& check, const std::function<void()>& work);
 
-// Executes every variant twice on new random inputs and checks what it did: outputs poisoned and completely written, finite,
-// equal to the float64 reference on samples and to the baseline in full, inputs and red zones untouched, nothing left running, no
-// memory left behind. The first variant is the baseline. Later rounds of inputs must change the outputs: pass the outcomes of an
-// earlier seed as `earlier`.
+// Why the i-th output is not what it was compared with, or nothing. Each side may be off by its own limits.
+std::string difference(const pair::Norms& norms, std::size_t elements, const Tolerance& limits, const Tolerance& other_limits,
+                       std::string_view name, std::string_view other);
+
+// Executes every variant twice on new random inputs, as timed samples are executed and in random order, and checks what it did:
+// outputs poisoned and completely written, finite, equal to the float64 reference on samples and to the baseline in full, inputs
+// and red zones untouched, nothing done before its turn, nothing left running, no memory left behind. The first variant is the
+// baseline. Later rounds of inputs must change the outputs: pass the outcomes of an earlier seed as `earlier`. A CUDA error and
+// measure::WaitsForGpu pass.
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier = nullptr);
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/device_limits.hpp"
+
+#include <aisp/check.hpp>
+
+#include <cstring>
+
+namespace aisp::measure {
+namespace {
+
+struct Limit {
+  cudaLimit which;
+  const char* name;
+};
+
+// The stack's is not among them: the driver itself raises it for kernels that need more.
+constexpr std::array<Limit, 4> watched{{{cudaLimitPersistingL2CacheSize, "cudaLimitPersistingL2CacheSize"},
+                                        {cudaLimitMaxL2FetchGranularity, "cudaLimitMaxL2FetchGranularity"},
+                                        {cudaLimitMallocHeapSize, "cudaLimitMallocHeapSize"},
+                                        {cudaLimitPrintfFifoSize, "cudaLimitPrintfFifoSize"}}};
+
+// 0 where this GPU has no such limit.
+std::size_t read(cudaLimit which) {
+  std::size_t value = 0;
+  if (cudaDeviceGetLimit(&value, which) != cudaSuccess) cudaGetLastError();
+  return value;
+}
+
+cudaStreamAttrValue window_of(cudaStream_t stream) {
+  cudaStreamAttrValue value{};
+  if (cudaStreamGetAttribute(stream, cudaStreamAttributeAccessPolicyWindow, &value) != cudaSuccess) cudaGetLastError();
+  return value;
+}
+
+bool same(const cudaAccessPolicyWindow& a, const cudaAccessPolicyWindow& b) {
+  return a.base_ptr == b.base_ptr && a.num_bytes == b.num_bytes && a.hitRatio == b.hitRatio && a.hitProp == b.hitProp &&
+         a.missProp == b.missProp;
+}
+
+}  // namespace
+
+DeviceLimits::DeviceLimits(pair::Session& session) {
+  for (std::size_t i = 0; i < session.gpu_ordinals().size(); ++i) {
+    OfGpu& gpu = gpus_.emplace_back();
+    gpu.ordinal = session.gpu_ordinals()[i];
+    gpu.stream = session.launch().streams[i];
+    check(cudaSetDevice(gpu.ordinal));
+    for (std::size_t k = 0; k < watched.size(); ++k) gpu.limits[k] = read(watched[k].which);
+    gpu.window = window_of(gpu.stream);
+  }
+  if (!gpus_.empty()) check(cudaSetDevice(gpus_.front().ordinal));
+}
+
+std::vector<std::string> DeviceLimits::restore() {
+  std::vector<std::string> changed;
+  for (const OfGpu& gpu : gpus_) {
+    if (gpus_.size() > 1) check(cudaSetDevice(gpu.ordinal));
+    for (std::size_t k = 0; k < watched.size(); ++k) {
+      if (read(watched[k].which) == gpu.limits[k]) continue;
+      check(cudaDeviceSetLimit(watched[k].which, gpu.limits[k]));
+      changed.emplace_back(watched[k].name);
+    }
+    if (same(window_of(gpu.stream).accessPolicyWindow, gpu.window.accessPolicyWindow)) continue;
+    check(cudaStreamSetAttribute(gpu.stream, cudaStreamAttributeAccessPolicyWindow, &gpu.window));
+    changed.emplace_back("the access-policy window of launch.stream");
+  }
+  if (gpus_.size() > 1) check(cudaSetDevice(gpus_.front().ordinal));
+  return changed;
+}
+
+}  // namespace aisp::measure

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "pair/session.hpp"
+
+namespace aisp::measure {
+
+// Settings that reach beyond the variant that makes them: limits of the devices and the access-policy windows of the pair's
+// streams, as the workload's constructor left them.
+class DeviceLimits {
+ public:
+  explicit DeviceLimits(pair::Session& session);
+  // Puts back what has changed, and names it.
+  std::vector<std::string> restore();
+
+ private:
+  struct OfGpu {
+    int ordinal = 0;
+    cudaStream_t stream = nullptr;
+    std::array<std::size_t, 4> limits{};
+    cudaStreamAttrValue window{};
+  };
+  std::vector<OfGpu> gpus_;
+};
+
+}  // namespace aisp::measure

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/execution.hpp"
+
+#include <aisp/check.hpp>
+
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+namespace aisp::measure {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// A stream that shares a hardware queue with the held one cannot answer.
+constexpr auto longest_look = 20ms;
+// Workers of a team spin this long before they sleep.
+constexpr auto spin_time = 200us;
+constexpr auto idle_time = 1ms;
+
+double process_cpu_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+}
+
+}  // namespace
+
+Executor::Executor(pair::Session& session, const Conditions& conditions)
+    : session_{session}, conditions_{conditions}, digests_{session}, held_digests_{session} {
+  if (!session.on_gpu()) return;
+  if (conditions.cache == Cache::cold) cold_ = std::make_unique<ColdCache>(session);
+  gate_ = std::make_unique<Gate>();
+  limits_ = std::make_unique<DeviceLimits>(session);
+  for (cudaEvent_t* event : {&finished_, &looked_at_}) check(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  // Code is loaded at its first launch, which waits for the GPU: not behind a closed gate.
+  if (cold_) cold_->evict();
+  digests_.queue();
+  held_digests_.queue_aside();
+  session_.synchronize_all();
+}
+
+Executor::~Executor() {
+  for (const cudaEvent_t event : {finished_, looked_at_})
+    if (event != nullptr) cudaEventDestroy(event);
+}
+
+void Executor::load(const Variant& variant) {
+  session_.reset(variant);
+  session_.submit(variant);
+  session_.synchronize_all();
+}
+
+Executed Executor::execute(const Variant& variant, Capture& capture, const Frame& frame) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    make_ready(variant, capture);
+    const Executed executed = perform(variant, capture, frame);
+    if (!executed.forced_open) return executed;
+  }
+  throw WaitsForGpu{std::string{variant.name}};
+}
+
+void Executor::make_ready(const Variant& variant, Capture& capture) {
+  const bool hot = conditions_.cache == Cache::hot && conditions_.checked && session_.on_gpu();
+  const bool change_inputs = (variant.reset != nullptr || hot) && capture.inputs.has_value();
+  if (change_inputs) session_.refill_inputs(random_());
+  if (hot) warm(variant);
+  session_.reset(variant);
+  if (change_inputs) session_.refill_inputs(*capture.inputs);
+  if (conditions_.checked) poison_outputs();
+  poisoned_.clear();
+  if (capture.watch && conditions_.checked && conditions_.start == Start::released && gate_ && can_watch_held_) {
+    held_digests_.queue_aside();
+    session_.synchronize_all();
+    poisoned_ = held_digests_.read();
+  }
+  empty_caches();
+  if (!session_.on_gpu() && capture.watch) watch_idle(capture);
+}
+
+// Code, inputs and outputs into the caches; what it computes is thrown away.
+void Executor::warm(const Variant& variant) {
+  session_.reset(variant);
+  session_.submit(variant);
+  session_.synchronize_all();
+}
+
+// Clean lines of the harness are all that L2 holds afterwards; what other streams still do then was begun too early.
+void Executor::empty_caches() {
+  if (!session_.on_gpu()) return;
+  if (cold_) {
+    cold_->evict();
+    cold_->wait();
+  }
+  const Clock::time_point start = Clock::now();
+  session_.synchronize_all();
+  early_ms_ = milliseconds_since(start);
+}
+
+void Executor::poison_outputs() {
+  poison_ = static_cast<int>(std::uniform_int_distribution{1, 255}(random_));
+  session_.poison_outputs(poison_);
+}
+
+Executed Executor::perform(const Variant& variant, Capture& capture, const Frame& frame) {
+  return perform_work([&] { session_.submit(variant); }, capture, frame);
+}
+
+Executed Executor::perform_block(const Variant& variant, int runs, Capture& capture) {
+  const auto block = [&] {
+    for (int run = 0; run < runs; ++run) session_.submit(variant);
+  };
+  return perform_work(block, capture, {});
+}
+
+Executed Executor::perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame) {
+  const Executed executed = around(work, conditions_.start, conditions_.checked ? &capture : nullptr, frame);
+  if (conditions_.checked && capture.digest) capture.digests = digests_.read();
+  if (conditions_.checked && capture.copies != nullptr)
+    for (pair::Snapshot& copy : *capture.copies) copy.finish();
+  changed_limits_.clear();
+  if (limits_ && conditions_.checked) changed_limits_ = limits_->restore();
+  return executed;
+}
+
+Executed Executor::execute(const std::function<void()>& work, const Frame& frame) {
+  empty_caches();
+  return around(work, Start::released, nullptr, frame);
+}
+
+Executed Executor::around(const std::function<void()>& work, Start start, Capture* capture, const Frame& frame) {
+  const bool gated = gate_ && start == Start::released;
+  const cudaStream_t stream = session_.launch().stream;
+  if (frame.ready) frame.ready();
+  if (gated) gate_->close(stream);
+  if (frame.begin) frame.begin(stream);
+  Executed executed{.early_ms = early_ms_};
+  Clock::time_point started = Clock::now();
+  work();
+  executed.host_ms = executed.run_ms = milliseconds_since(started);
+  if (frame.end) frame.end(stream);
+  if (!session_.on_gpu()) return executed;
+  check(cudaGetLastError());
+  check(cudaEventRecord(finished_, stream));
+  if (capture != nullptr) queue_looks(*capture);
+  check(cudaEventRecord(looked_at_, stream));
+  if (gated) {
+    if (capture != nullptr) watch_held(*capture);
+    started = Clock::now();
+    gate_->open();
+  }
+  check(cudaEventSynchronize(finished_));
+  executed.host_ms = milliseconds_since(started);
+  executed.forced_open = gated && gate_->forced_open();
+  check(cudaEventSynchronize(looked_at_));
+  const Clock::time_point finished = Clock::now();
+  session_.synchronize_all();
+  executed.late_ms = milliseconds_since(finished);
+  return executed;
+}
+
+// Behind the execution, in the order of the stream, before anybody can wait for its end.
+void Executor::queue_looks(Capture& capture) {
+  if (capture.digest) digests_.queue();
+  if (capture.copies != nullptr)
+    for (pair::Snapshot& copy : *capture.copies) copy.queue();
+}
+
+// Nothing of the execution may have happened yet: what waits for the stream cannot have begun.
+void Executor::watch_held(Capture& capture) {
+  if (poisoned_.empty()) return;
+  std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution{50, 500}(random_)});
+  held_digests_.queue_aside();
+  const Clock::time_point start = Clock::now();
+  while (!held_digests_.ready()) {
+    if (Clock::now() - start < longest_look) continue;
+    can_watch_held_ = false;
+    return;
+  }
+  capture.touched_while_held = held_digests_.read() != poisoned_;
+}
+
+// The main thread sleeps meanwhile, and so should everybody else.
+void Executor::watch_idle(Capture& capture) {
+  std::this_thread::sleep_for(spin_time);
+  const double cpu_ms = process_cpu_ms();
+  const Clock::time_point start = Clock::now();
+  std::this_thread::sleep_for(idle_time);
+  capture.idle_cpu_share = (process_cpu_ms() - cpu_ms) / milliseconds_since(start);
+}
+
+}  // namespace aisp::measure

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way to execute a variant: verification, warm-up, timed rounds, audit and profiles all go through it, so that a variant
+// finds the same calls in the same order whatever the execution is for.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "measure/cold_cache.hpp"
+#include "measure/device_limits.hpp"
+#include "measure/gate.hpp"
+#include "measure/output_digests.hpp"
+#include "pair/session.hpp"
+#include "pair/snapshot.hpp"
+
+namespace aisp::measure {
+
+// A variant waited for the GPU while its stream was held back; the pair must be timed from an immediate start.
+class WaitsForGpu : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What is put around an execution, in this order. Everything may be empty.
+struct Frame {
+  std::function<void()> ready;              // the devices are idle, nothing but the execution follows
+  std::function<void(cudaStream_t)> begin;  // on the pair's stream, behind the gate, before the first work; host pairs: null
+  std::function<void(cudaStream_t)> end;    // behind the last work
+};
+
+// What is looked at besides time, and what was seen.
+struct Capture {
+  // Asked for. Copies: of outputs, by the pair's own streams, right behind the execution.
+  bool digest = true;
+  std::vector<pair::Snapshot>* copies = nullptr;
+  bool watch = false;  // that nothing happens while the stream is held back or, on the host, before the execution begins
+  // Where something of the variant runs before the execution (its reset, the run that makes a cache hot): other inputs for that,
+  // and these behind it.
+  std::optional<std::uint64_t> inputs{};
+
+  std::vector<std::uint64_t> digests{};  // of session.results() in order, right behind the execution
+  bool touched_while_held = false;       // outputs changed before the gate was opened
+  double idle_cpu_share = 0;             // host pairs, with `watch`: CPUs that this process used while it should have been idle
+};
+
+struct Executed {
+  double host_ms = 0;   // from the opening of the gate (the call of run() without one) to finished work
+  double run_ms = 0;    // in the variant's run()
+  double early_ms = 0;  // how long other streams were busy before the execution
+  double late_ms = 0;   // and after it
+  bool forced_open = false;
+};
+
+struct Conditions {
+  Start start = Start::released;
+  Cache cache = Cache::cold;
+  bool checked = true;  // outputs poisoned before and looked at behind each execution; false for the harness's own loads
+};
+
+class Executor {
+ public:
+  Executor(pair::Session& session, const Conditions& conditions);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Throws WaitsForGpu when the gate had to be forced open twice.
+  Executed execute(const Variant& variant, Capture& capture, const Frame& frame = {});
+  // Its two halves, for profilers that repeat the second. Without a gate: a kernel that waits for the host never runs under them.
+  void make_ready(const Variant& variant, Capture& capture);
+  Executed perform(const Variant& variant, Capture& capture, const Frame& frame);
+
+  // `runs` executions without a gap, behind make_ready(): `host_ms` is of all.
+  Executed perform_block(const Variant& variant, int runs, Capture& capture);
+
+  // Work that is no variant's: nothing is poisoned and nobody's outputs are looked at.
+  // Always released together: from an immediate start the launch would count.
+  Executed execute(const std::function<void()>& work, const Frame& frame);
+
+  // The first execution of a variant loads its code, which waits for the GPU: not behind a closed gate.
+  void load(const Variant& variant);
+  // The poison of the last execution's outputs, a byte; drawn anew for each.
+  int poison() const { return poison_; }
+  void seed(std::uint64_t seed) { random_.seed(seed); }
+  // Settings of the device that the variant of the last execution changed and left so; put back by now.
+  const std::vector<std::string>& changed_limits() const { return changed_limits_; }
+  ColdCache* cold() { return cold_.get(); }
+
+ private:
+  Executed perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame);
+  Executed around(const std::function<void()>& work, Start start, Capture* capture, const Frame& frame);
+  void empty_caches();
+  void warm(const Variant& variant);
+  void poison_outputs();
+  void queue_looks(Capture& capture);
+  void watch_idle(Capture& capture);
+  void watch_held(Capture& capture);
+
+  pair::Session& session_;
+  Conditions conditions_;
+  std::unique_ptr<ColdCache> cold_;
+  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<DeviceLimits> limits_;
+  OutputDigests digests_, held_digests_;
+  std::vector<std::uint64_t> poisoned_;  // digests of the outputs before the execution
+  std::mt19937_64 random_{std::random_device{}()};
+  int poison_ = pair::default_poison;
+  double early_ms_ = 0;
+  bool can_watch_held_ = true;  // false where streams share a hardware queue with the held one
+  std::vector<std::string> changed_limits_;
+  cudaEvent_t finished_ = nullptr, looked_at_ = nullptr;
+};
+
+}  // namespace aisp::measure

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What timed samples showed besides their times, and executions like them with CUPTI recording.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "measure/statistics.hpp"
+#include "profile/activity.hpp"
+#include "run/auditor.hpp"
+#include "run/memory_account.hpp"
+#include "run/pair_run.hpp"
+
+namespace aisp::run {
+namespace {
+
+// Other work shorter than this is the host's own delay in asking.
+constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;
+constexpr double busy_idle_cpus = 0.5;
+// A time on inputs that some variant had seen may be shorter by this share: caches of the host are warmer then.
+constexpr double shortened_on_gpu = 0.1, shortened_on_host = 0.5;
+constexpr std::size_t fewest_first = 4;
+constexpr double shortest_told_ms = 0.002;
+constexpr int audited_rounds = 5;
+// Of the audit and the timed rounds, which have other pauses, and so another clock on a chip at its power cap.
+constexpr double other_pace = 0.2;
+// What CUPTI takes beside a sample, at most.
+constexpr double audit_slack_ms = 0.003;
+constexpr double longest_prepare_ms = 3000;
+
+double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value) {
+  std::vector<double> values;
+  for (const measure::Sample& sample : samples) values.push_back(sample.*value);
+  return measure::median(values);
+}
+
+std::string listed(const std::vector<std::string>& texts) { return texts.empty() ? std::string{} : texts.front(); }
+
+}  // namespace
+
+void PairRun::note_limits(std::size_t index) {
+  const std::vector<std::string>& changed = stopwatch_->executor().changed_limits();
+  if (changed.empty() || !limits_told_.insert(index).second) return;
+  fail_variant(*timed_[index].result, "limits", "a timed run changed " + changed.front() + " and left it so",
+               "set it in the constructor, or put it back in the run");
+}
+
+// A library's variant that fails is left out; one of the pair's own costs the pair its result.
+void PairRun::fail_variant(evidence::VariantResult& variant, const std::string& check, std::string message, std::string advice) {
+  variant.status = evidence::Status::failed;
+  variant.reason = message;
+  if (variant.role == evidence::VariantRole::peer) {
+    variant.speedup.reset();
+    result_.warnings.push_back(fmt::format("peer {} was left out: {}", variant.name, message));
+    return;
+  }
+  problem(variant.name, check, std::move(message), std::move(advice));
+}
+
+void PairRun::check_samples() {
+  const double least_share = least_other_work_share;
+  for (std::size_t v = 0; v < timed_.size(); ++v) {
+    const Timed& timed = timed_[v];
+    const verify::SampleWatch::Findings& findings = watch_->of(v);
+    timed.result->checks = findings.counts;
+    if (findings.counts.wrong > 0)
+      fail_variant(*timed.result, "timed_samples",
+                   fmt::format("{} of {} timed samples were wrong: {}", findings.counts.wrong, findings.counts.compared,
+                               listed(findings.wrong)),
+                   "compute everything from the inputs in every run");
+    if (!findings.gate.empty())
+      fail_variant(*timed.result, "gate",
+                   fmt::format("outputs were written while launch.stream was held back ({})", listed(findings.gate)),
+                   "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
+    const double idle_share = measure::median(findings.idle_cpu_shares);
+    if (!findings.idle_cpu_shares.empty() && idle_share > busy_idle_cpus)
+      fail_variant(
+          *timed.result, "background_work",
+          fmt::format("{:.0f} % of a CPU was busy between samples, when the pair should have been idle", 100 * idle_share),
+          "let threads of the pair wait between runs");
+    const double median_ms = timed.result->timing->summary.median;
+    const auto much = [&](double milliseconds) {
+      return milliseconds > least_other_work_ms && milliseconds > least_share * median_ms;
+    };
+    if (const double late_ms = median_of(timed.samples, &measure::Sample::late_ms); much(late_ms))
+      fail_variant(*timed.result, "late_work",
+                   fmt::format("the GPU worked on for {:.3g} ms after the end of the sample", late_ms),
+                   "join other streams to launch.stream with events");
+    if (const double early_ms = median_of(timed.samples, &measure::Sample::early_ms); much(early_ms))
+      fail_variant(*timed.result, "early_work", fmt::format("the GPU was at work for {:.3g} ms before the sample", early_ms),
+                   "start nothing before run(), and join other streams to launch.stream with events");
+    check_first_on_inputs(timed);
+  }
+}
+
+// Whoever remembers results is faster on inputs that it, or another variant, has seen.
+void PairRun::check_first_on_inputs(const Timed& timed) {
+  std::vector<double> first_ms, later_ms;
+  for (const measure::Sample& sample : timed.samples) (sample.first_on_inputs ? first_ms : later_ms).push_back(sample.raw_ms);
+  if (first_ms.size() < fewest_first || later_ms.size() < fewest_first) return;
+  const double first = measure::median(first_ms), later = measure::median(later_ms);
+  const double allowed = session_->on_gpu() && start_ == Start::released ? shortened_on_gpu : shortened_on_host;
+  // All but a few of the later ones must be faster than all but a few of the first: one slow group is no proof.
+  std::ranges::sort(first_ms);
+  std::ranges::sort(later_ms);
+  const bool apart = measure::percentile(later_ms, 75) < measure::percentile(first_ms, 25);
+  if (later >= (1 - allowed) * first || first - later < shortest_told_ms || !apart) return;
+  fail_variant(
+      *timed.result, "timed_differently",
+      fmt::format("{:.4g} ms on inputs that no variant had seen, {:.4g} ms on others: something is remembered", first, later),
+      "compute everything from the inputs in every run");
+}
+
+void PairRun::audit() {
+  if (!session_->on_gpu()) return;
+  if (const auto& reason = profile::ActivityRecorder::unavailable()) {
+    result_.lost.push_back("no CUPTI, so hidden work is sought by its effects only: " + *reason);
+    return;
+  }
+  if (request_.mode == TimingMode::kernel) stopwatch_.reset();  // it records, and there is one recorder
+  Auditor auditor{*session_, {.start = start_, .cache = pair_.cache}};
+  if (probe_duration_ms_ > 0) probe_duration_ms_ = auditor.probe_ms(*stopwatch_);
+  for (const Timed& timed : timed_) {
+    if (result_of(timed.variant->name).prepare_ms > longest_prepare_ms) continue;
+    const int functions = auditor.host_functions_of_prepare(*timed.variant);
+    if (functions > 0 && !timed.variant->host_callbacks)
+      fail_variant(*timed.result, "hidden_work", fmt::format("prepare() queued {} host functions", functions),
+                   "set .host_callbacks where the CPU's part is the subject");
+  }
+  std::vector<std::vector<AuditedRun>> runs(timed_.size());
+  std::mt19937_64 random{random_bits(result_.seed, 0xA0D17)};
+  for (int round = 0; round < audited_rounds; ++round) {
+    const std::uint64_t inputs = random();
+    session_->refill_variable(inputs);
+    for (std::size_t v = 0; v < timed_.size(); ++v) {
+      const profile::Scope range{timed_[v].result->name};
+      runs[v].push_back(auditor.run(*timed_[v].variant, inputs));
+    }
+  }
+  for (std::size_t v = 0; v < timed_.size(); ++v) judge_audit(timed_[v], runs[v]);
+}
+
+void PairRun::judge_audit(const Timed& timed, const std::vector<AuditedRun>& runs) {
+  evidence::VariantResult& variant = *timed.result;
+  std::vector<double> busy_ms, span_ms, host_ms;
+  for (const AuditedRun& run : runs) {
+    busy_ms.push_back(static_cast<double>(run.audit.busy_ns) * 1e-6);
+    span_ms.push_back(static_cast<double>(run.audit.span_ns) * 1e-6);
+    host_ms.push_back(run.host_ms);
+    add_own_allocations(variant.memory, run.most_allocated_bytes);
+  }
+  variant.gpu_busy_ms = measure::median(busy_ms);
+  // One finding of several may be the profiler's own; in most of them it is the variant's.
+  std::vector<const AuditedRun*> found;
+  for (const AuditedRun& run : runs)
+    if (!run.audit.findings.empty()) found.push_back(&run);
+  if (2 * found.size() > runs.size()) {
+    const std::vector<std::string>& findings = found.front()->audit.findings;
+    fail_variant(variant, "hidden_work",
+                 findings.front() + (findings.size() > 1 ? fmt::format(" (and {} more findings)", findings.size() - 1) : ""),
+                 "join other streams to launch.stream with events");
+  }
+  if (runs.front().host_functions > 0 && !timed.variant->host_callbacks)
+    fail_variant(variant, "hidden_work", fmt::format("{} host functions were queued", runs.front().host_functions),
+                 "set .host_callbacks where the CPU's part is the subject");
+  compare_with_timed(timed, measure::median(busy_ms), measure::median(span_ms), measure::median(host_ms));
+}
+
+// The audited executions are like the timed ones, so what they took must be what was timed.
+void PairRun::compare_with_timed(const Timed& timed, double busy_ms, double span_ms, double host_ms) {
+  if (request_.mode == TimingMode::timer) return;
+  std::vector<double> raw_ms;
+  for (const measure::Sample& sample : timed.samples) raw_ms.push_back(sample.raw_ms);
+  const double timed_ms = std::max(0.0, measure::median(raw_ms) - offset_ms_);
+  const double all_gpus = static_cast<double>(session_->gpu_ordinals().size());
+  if (busy_ms > (1 + other_pace) * timed_ms + audit_slack_ms && all_gpus == 1)
+    return fail_variant(
+        *timed.result, "timed_differently",
+        fmt::format("the GPU was busy for {:.4g} ms in an execution that was timed as {:.4g} ms", busy_ms, timed_ms),
+        "do all work between the start and the end of launch.stream's");
+  // From an immediate start CUPTI makes the host's calls longer, so only a time that it did not reach tells.
+  const bool released = start_ == Start::released;
+  const double audited_ms = released ? span_ms : host_ms;
+  const double least_ms = (1 + (released ? other_pace : 1)) * audited_ms + (released ? audit_slack_ms : 0.05);
+  if (timed_ms > least_ms)
+    fail_variant(*timed.result, "timed_differently",
+                 fmt::format("timed as {:.4g} ms, but an execution like it took {:.4g} ms afterwards", timed_ms, audited_ms),
+                 "do the same work in every run");
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "pair/session.hpp"
+
+namespace aisp::run {
+
+// New inputs while samples are timed, in rounds that nobody can foresee: as often as they take a small part of the time, and at
+// least twice. Once everything is new, constant inputs and files too, and every variant prepares again.
+class Renewal {
+ public:
+  // `prepare_s`: what the preparing of all variants took; above `most_prepare_s` constant inputs stay as they are.
+  Renewal(pair::Session& session, std::vector<const Variant*> variants, int min_rounds, std::uint64_t seed, double prepare_s,
+          double most_prepare_s);
+
+  enum class Kind { none, variable, everything };
+  // Before round `round`, `elapsed_s` after the first began. Whoever looks at outputs must have settled what it saw.
+  Kind due(int round, double elapsed_s);
+  // Draws them and returns the seed that gives the variable inputs again.
+  std::uint64_t draw(Kind kind);
+  // A drawing of the variable inputs takes a large part of such a time.
+  bool dear_beside(double seconds) const { return draw_s_ > most_share * seconds; }
+
+ private:
+  static constexpr double most_share = 0.1;
+  pair::Session& session_;
+  std::vector<const Variant*> variants_;
+  std::mt19937_64 random_;
+  int everything_in_ = -1;  // rounds
+  int variable_in_ = -1;
+  bool has_constants_ = false;
+  double draw_s_ = 0;
+  double spent_s_ = 0;
+};
+
+}  // namespace aisp::run

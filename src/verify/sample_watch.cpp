@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/sample_watch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/reference.hpp"
+
+namespace aisp::verify {
+namespace {
+
+constexpr double watched_share = 0.125;
+// Samples whose digests the CPU has to make are looked at as often as at least this.
+constexpr double least_share = 0.25;
+constexpr std::uint64_t dear_host_bytes = std::uint64_t{32} << 20;
+constexpr std::size_t places = 256;  // of each output that are compared with the float64 reference
+constexpr std::size_t most_texts = 3;
+// How much farther from the baseline than in verification a variant that changes precision may come on other inputs.
+constexpr double precision_slack_l2 = 1.5, precision_slack_element = 3;
+
+std::uint64_t host_bytes(const pair::Session& session) {
+  std::uint64_t bytes = 0;
+  for (const Buffer* buffer : session.results())
+    if (!pair::on_device(*buffer)) bytes += buffer->bytes();
+  return bytes;
+}
+
+std::vector<std::uint64_t> digests_now(const pair::Session& session) {
+  std::vector<std::uint64_t> digests;
+  for (const Buffer* buffer : session.results())
+    digests.push_back(pair::digest(buffer->data, buffer->bytes(), session.gpu_of(*buffer)));
+  return digests;
+}
+
+}  // namespace
+
+SampleWatch::SampleWatch(pair::Session& session, std::vector<const Variant*> variants, const std::vector<Outcome>& outcomes,
+                         std::uint64_t seed)
+    : session_{session}, random_{seed}, digest_share_{host_bytes(session) > dear_host_bytes ? least_share : 1} {
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    State& state = states_.emplace_back(State{.variant = variants[v], .outcome = &outcomes[v]});
+    for (std::size_t k = 0; k < session.results().size(); ++k)
+      if ((variants[v]->outputs >> k & 1) != 0) {
+        state.outputs.push_back(static_cast<int>(k));
+        const Buffer& buffer = *session.results()[k];
+        state.plain &= !buffer.unordered && length_of(static_cast<int>(k)) == buffer.count;
+      }
+  }
+}
+
+std::size_t SampleWatch::length_of(int output) const {
+  return std::min(session_.results()[static_cast<std::size_t>(output)]->count, session_.workload().output_length(output));
+}
+
+void SampleWatch::inputs_drawn(std::uint64_t seed) {
+  inputs_ = seed;
+  fresh_ = true;
+  truth_of_.reset();
+  truth_is_wrong_.clear();
+  for (State& state : states_) {
+    state.expected.reset();
+    state.difference.clear();
+  }
+}
+
+measure::Capture SampleWatch::wish(std::size_t v, bool dear_inputs) {
+  measure::Capture capture{.watch = chance(watched_share)};
+  capture.digest = !states_[v].expected || chance(digest_share_);
+  if (!dear_inputs || chance(watched_share)) capture.inputs = inputs_;
+  return capture;
+}
+
+void SampleWatch::look(std::size_t v, const measure::Capture& capture, measure::Sample& sample) {
+  State& state = states_[v];
+  evidence::SampleChecks& counts = state.findings.counts;
+  ++counts.samples;
+  sample.first_on_inputs = fresh_;
+  counts.first_on_inputs += fresh_;
+  fresh_ = false;
+  counts.watched += capture.watch;
+  if (capture.watch) state.findings.idle_cpu_shares.push_back(capture.idle_cpu_share);
+  if (capture.touched_while_held) state.findings.gate.push_back(fmt::format("in round {}", sample.round + 1));
+  if (!capture.digest) return;
+  ++counts.compared;
+  compare(v, capture.digests, sample.round);
+}
+
+void SampleWatch::compare(std::size_t v, const std::vector<std::uint64_t>& digests, int round) {
+  State& state = states_[v];
+  const auto same = [&](const std::vector<std::uint64_t>& other) {
+    return std::ranges::all_of(state.outputs,
+                               [&](int k) { return digests[static_cast<std::size_t>(k)] == other[static_cast<std::size_t>(k)]; });
+  };
+  if (state.plain && state.expected && same(*state.expected)) return;
+  std::string text;
+  if (!truth_of_ && !state.variant->changes_precision) keep_as_truth(v);
+  else if (truth_of_) {
+    std::vector<pair::Snapshot> sorted;
+    text = difference_from_truth(state, sorted);
+  }
+  // What was compared must be what the sample left: nobody may have touched it in between.
+  if (text.empty() && !same(digests_now(session_))) text = "outputs were written after the end of the sample";
+  if (text.empty()) {
+    if (!state.expected) state.expected = digests;
+    return;
+  }
+  ++state.wrong;
+  if (state.difference.empty()) state.difference = fmt::format("in round {}: {}", round + 1, text);
+}
+
+void SampleWatch::keep_as_truth(std::size_t v) {
+  State& state = states_[v];
+  truth_of_ = v;
+  const bool fits =
+      truth_.size() == state.outputs.size() && std::ranges::equal(truth_, state.outputs, [&](const auto& copy, int k) {
+        return &copy.buffer() == session_.results()[static_cast<std::size_t>(k)];
+      });
+  if (!fits) {
+    truth_.clear();
+    for (const int k : state.outputs) truth_.emplace_back(session_, *session_.results()[static_cast<std::size_t>(k)]);
+  }
+  for (std::size_t i = 0; i < truth_.size(); ++i) {
+    truth_[i].queue();
+    session_.synchronize_all();
+    truth_[i].finish();
+    truth_[i].shorten(length_of(state.outputs[i]));
+    if (truth_[i].buffer().unordered) truth_[i].sort();
+  }
+}
+
+std::string SampleWatch::difference_from_truth(const State& state, std::vector<pair::Snapshot>& sorted) const {
+  const State& truth = states_[*truth_of_];
+  if (state.outputs.size() != truth_.size()) return "another number of outputs than " + std::string{truth.variant->name};
+  for (std::size_t i = 0; i < truth_.size(); ++i) {
+    const Buffer& buffer = *session_.results()[static_cast<std::size_t>(state.outputs[i])];
+    const std::size_t length = length_of(state.outputs[i]);
+    if (length != truth_[i].elements().count)
+      return fmt::format("{} elements of {} are defined, not {}", length, buffer.name, truth_[i].elements().count);
+    pair::Elements elements = session_.elements(buffer, length);
+    if (buffer.unordered) {
+      pair::Snapshot& copy = sorted.emplace_back(session_, buffer);
+      copy.queue();
+      session_.synchronize_all();
+      copy.finish();
+      copy.shorten(length);
+      copy.sort();
+      elements = copy.elements();
+    }
+    const pair::Norms norms = pair::compare(elements, truth_[i].elements());
+    Tolerance limits = limits_of(state, state.outputs[i]);
+    if (state.variant->changes_precision && limits.kind != Tolerance::Kind::exact) {
+      limits.relative_l2 += precision_slack_l2 * state.outcome->accuracy.versus_baseline_l2;
+      limits.element += precision_slack_element * state.outcome->versus_baseline_element;
+    }
+    std::string text = difference(norms, length, limits, limits_of(truth, truth.outputs[i]), buffer.name,
+                                  fmt::format("{}'s on the same inputs", truth.variant->name));
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+void SampleWatch::check_truth() {
+  if (!truth_of_) return;
+  session_.workload().compute_reference(session_.launch());
+  session_.synchronize_all();
+  ++truths_checked_;
+  State& state = states_[*truth_of_];
+  for (std::size_t i = 0; i < truth_.size(); ++i) {
+    ReferenceSamples samples = take_samples(session_, truth_[i], random_(), places);
+    const ReferenceCheck checked = check_reference(session_, *state.variant, state.outputs[i], samples, 0);
+    if (!checked.problems.empty()) truth_is_wrong_ = checked.problems.front();
+  }
+}
+
+void SampleWatch::settle() {
+  if (truth_of_ && *truth_of_ != 0 && truth_is_wrong_.empty()) truth_is_wrong_ = states_.front().difference;
+  if (truth_of_ && !truth_is_wrong_.empty()) {
+    // Nothing can be said of those that were compared with it.
+    State& truth = states_[*truth_of_];
+    truth.findings.counts.wrong += truth.wrong + 1;
+    blame(truth, truth_is_wrong_);
+  } else {
+    for (State& state : states_) {
+      state.findings.counts.wrong += state.wrong;
+      if (!state.difference.empty()) blame(state, state.difference);
+    }
+  }
+  truth_is_wrong_.clear();
+  for (State& state : states_) {
+    state.difference.clear();
+    state.wrong = 0;
+  }
+}
+
+void SampleWatch::blame(State& state, const std::string& text) {
+  if (state.findings.wrong.size() < most_texts) state.findings.wrong.push_back(text);
+}
+
+Tolerance SampleWatch::limits_of(const State& state, int output) const {
+  return resolve(state.variant->tolerance.value_or(session_.pair().tolerance),
+                 session_.results()[static_cast<std::size_t>(output)]->type);
+}
+
+}  // namespace aisp::verify

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "measure/execution.hpp"
+#include "measure/sample.hpp"
+#include "pair/session.hpp"
+#include "pair/snapshot.hpp"
+#include "verify/verifier.hpp"
+
+namespace aisp::verify {
+
+// Looks at what timed samples computed. On each drawing of inputs the first variant that runs (and changes no precision) leaves
+// its outputs as the truth; the first sample of every other is compared with them in full, later ones by digest with the
+// variant's own first, and in full where bits differ. Which of two is wrong where the truth and the baseline differ, the baseline
+// says.
+class SampleWatch {
+ public:
+  // `outcomes` of the verification, in the order of `variants`; the first is the baseline.
+  SampleWatch(pair::Session& session, std::vector<const Variant*> variants, const std::vector<Outcome>& outcomes,
+              std::uint64_t seed);
+
+  // All inputs have new contents: `seed` gives them again (Session::refill_inputs).
+  void inputs_drawn(std::uint64_t seed);
+  // What to look at in the next sample of variant `v`. `dear_inputs`: renewing them takes a large part of a sample.
+  measure::Capture wish(std::size_t v, bool dear_inputs);
+  void look(std::size_t v, const measure::Capture& capture, measure::Sample& sample);
+  // The truth of the present inputs against the float64 reference, at places drawn now. Between rounds.
+  void check_truth();
+  // Settles who is to blame for what differed. Between rounds, before inputs change.
+  void settle();
+
+  struct Findings {
+    evidence::SampleChecks counts;
+    std::vector<std::string> wrong, gate;  // in words, the first few
+    std::vector<double> idle_cpu_shares;
+  };
+  const Findings& of(std::size_t v) const { return states_[v].findings; }
+  int truths_checked() const { return truths_checked_; }
+
+ private:
+  struct State {
+    const Variant* variant;
+    const Outcome* outcome;
+    std::vector<int> outputs;
+    bool plain = true;                                   // all outputs in order and of full length: digests say all
+    std::optional<std::vector<std::uint64_t>> expected;  // digests of its first sample on the present inputs
+    std::string difference;                              // from the truth of the present inputs
+    int wrong = 0;                                       // samples on the present inputs that differed from it
+    Findings findings;
+  };
+
+  void compare(std::size_t v, const std::vector<std::uint64_t>& digests, int round);
+  std::string difference_from_truth(const State& state, std::vector<pair::Snapshot>& sorted) const;
+  void keep_as_truth(std::size_t v);
+  Tolerance limits_of(const State& state, int output) const;
+  std::size_t length_of(int output) const;
+  void blame(State& state, const std::string& text);
+  bool chance(double share) { return std::uniform_real_distribution<>{}(random_) < share; }
+
+  pair::Session& session_;
+  std::vector<State> states_;
+  std::mt19937_64 random_;
+  std::uint64_t inputs_ = 0;
+  bool fresh_ = true;  // no variant has run on the present inputs
+  std::optional<std::size_t> truth_of_;
+  std::vector<pair::Snapshot> truth_;  // outputs of that variant, in its order
+  std::string truth_is_wrong_;         // what the baseline says of it
+  int truths_checked_ = 0;
+  double digest_share_ = 1;  // of samples whose outputs are looked at
+};
+
+}  // namespace aisp::verify

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/sample_watch.hpp"
+
+#include <gmock/gmock.h>
+
+namespace aisp::verify {
+namespace {
+
+// y = 2 x on the host. What is dishonest here is honest while it is verified: only timed samples can tell.
+class Doubling final : public Workload {
+ public:
+  static constexpr std::size_t count = 1000;
+  static inline int honest_runs = 0;  // of the dishonest methods, from now on
+  explicit Doubling(Setup& setup)
+      : x_{setup.input<float>(count, uniform(-1, 1))}, y_{setup.output<float>(count, {.name = "y"})} {}
+  Cost cost() const override { return {.host_bytes = 8.0 * count}; }
+  double expected(std::size_t i) const override { return 2 * x_.host(i); }
+
+  void honest(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = 2 * x_[i];
+  }
+  void skips_later(Launch& launch) {
+    if (--honest_runs >= 0) honest(launch);
+  }
+  void one_wrong_later(Launch& launch) {
+    honest(launch);
+    if (--honest_runs < 0) y_[77] += 1;
+  }
+  void remembers_later(Launch& launch) {
+    if (--honest_runs < 0 && !kept_.empty()) {
+      std::copy(kept_.begin(), kept_.end(), y_.get());
+      return;
+    }
+    honest(launch);
+    kept_.assign(y_.get(), y_.get() + count);
+  }
+  // Other bits each time, within the tolerance.
+  void varies(Launch& launch) {
+    honest(launch);
+    ++runs_;
+    y_[5] = std::nextafterf(y_[5], static_cast<float>(runs_ % 2 == 0 ? 10 : -10));
+  }
+
+ private:
+  Input<float> x_;
+  Output<float> y_;
+  std::vector<float> kept_;
+  int runs_ = 0;
+};
+
+constexpr Pair doubling{.teaches = "test",
+                        .make = make<Doubling>,
+                        .baseline = {.name = "honest", .run = call<&Doubling::honest>},
+                        .optimized = variants({{.name = "again", .run = call<&Doubling::honest>}}),
+                        .device = Device::host};
+
+struct Seen {
+  int baseline_wrong = 0, variant_wrong = 0;
+  std::vector<std::string> texts;
+  int compared = 0, first_on_inputs = 0;
+};
+
+// `rounds` rounds, each with new inputs or every second only, the variant's first `honest_runs` runs honest.
+Seen timed_rounds(const Variant& baseline, const Variant& variant, int rounds, int new_inputs_every, int honest_runs,
+                  bool variant_first) {
+  pair::Session session{doubling, {}};
+  Doubling::honest_runs = 1 << 20;
+  const std::vector<const Variant*> variants{&baseline, &variant};
+  const std::vector<Outcome> outcomes = verify(session, variants, {.seed = 5});
+  EXPECT_TRUE(outcomes[0].passed() && outcomes[1].passed());
+  Doubling::honest_runs = honest_runs;
+  measure::Executor executor{session, {.start = Start::immediate}};
+  SampleWatch watch{session, variants, outcomes, 11};
+  for (int round = 0; round < rounds; ++round) {
+    if (round % new_inputs_every == 0) {
+      if (round > 0) watch.check_truth();
+      watch.settle();
+      session.refill_variable(static_cast<std::uint64_t>(100 + round));
+      watch.inputs_drawn(static_cast<std::uint64_t>(100 + round));
+    }
+    for (int turn = 0; turn < 2; ++turn) {
+      const std::size_t v = (turn == 0) == variant_first ? 1 : 0;
+      measure::Capture capture = watch.wish(v, false);
+      executor.execute(*variants[v], capture);
+      measure::Sample sample{.round = round};
+      watch.look(v, capture, sample);
+    }
+  }
+  watch.settle();
+  const auto& of_variant = watch.of(1);
+  return {watch.of(0).counts.wrong, of_variant.counts.wrong, of_variant.wrong, of_variant.counts.compared,
+          of_variant.counts.first_on_inputs};
+}
+
+constexpr Variant honest{.name = "honest", .run = call<&Doubling::honest>};
+
+TEST(SampleWatch, HonestVariantsPassAndEverySampleIsCompared) {
+  const Seen seen = timed_rounds(honest, {.name = "again", .run = call<&Doubling::honest>}, 12, 3, 0, true);
+  EXPECT_EQ(seen.variant_wrong + seen.baseline_wrong, 0);
+  EXPECT_EQ(seen.compared, 12);
+  EXPECT_EQ(seen.first_on_inputs, 4);
+}
+
+TEST(SampleWatch, OtherBitsWithinTheToleranceAreNotWrong) {
+  const Seen seen = timed_rounds(honest, {.name = "varies", .run = call<&Doubling::varies>}, 8, 2, 0, false);
+  EXPECT_EQ(seen.variant_wrong + seen.baseline_wrong, 0);
+}
+
+TEST(SampleWatch, WorkLeftOutWhenTimedIsSeen) {
+  for (const bool variant_first : {false, true}) {
+    const Seen seen = timed_rounds(honest, {.name = "skips", .run = call<&Doubling::skips_later>}, 8, 4, 1, variant_first);
+    EXPECT_GT(seen.variant_wrong, 0) << variant_first;
+    EXPECT_EQ(seen.baseline_wrong, 0) << variant_first;
+  }
+}
+
+TEST(SampleWatch, OneWrongElementIsSeenAndNamed) {
+  const Seen seen = timed_rounds(honest, {.name = "wrong", .run = call<&Doubling::one_wrong_later>}, 8, 4, 2, false);
+  EXPECT_GT(seen.variant_wrong, 0);
+  ASSERT_FALSE(seen.texts.empty());
+  EXPECT_THAT(seen.texts.front(), testing::AllOf(testing::HasSubstr("in round"), testing::HasSubstr("y differs from honest's")));
+}
+
+TEST(SampleWatch, RememberedOutputsAreSeenOnNewInputs) {
+  const Seen seen = timed_rounds(honest, {.name = "remembers", .run = call<&Doubling::remembers_later>}, 8, 4, 1, false);
+  EXPECT_GT(seen.variant_wrong, 0);
+  EXPECT_EQ(seen.baseline_wrong, 0);
+}
+
+TEST(SampleWatch, AWrongBaselineIsToldByTheReference) {
+  const Seen seen = timed_rounds({.name = "wrong", .run = call<&Doubling::one_wrong_later>}, honest, 9, 3, 0, false);
+  EXPECT_GT(seen.baseline_wrong, 0);
+}
+
+}  // namespace
+}  // namespace aisp::verify
