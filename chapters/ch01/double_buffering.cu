@@ -101,8 +101,6 @@ extern constinit const Pair double_buffering{
     .optimized = variants(
         {{.name = "two_buffers", .run = call<&DoubleBuffering::two_buffers>, .prepare = call<&DoubleBuffering::open_cublas>}}),
     .bound = Bound::transfer,
-    // Products of bf16 are exact in fp32, so what counts is the one rounding of the result, 1.6e-3.
-    .tolerance = within(5e-3),
     .needs = {.libraries = {Library::cublas}},
     .start = Start::immediate,  // a copy takes far longer than the calls that queue what follows it
     .reference_samples = chunks * 2048,

@@ -109,8 +109,6 @@ extern constinit const Pair handle_reuse{
                             .prepare = call<&HandleReuse::plan>,
                             .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::latency,
-    // One rounding of the result is 1.6e-3; the sums are fp32.
-    .tolerance = within(5e-3),
     .start = Start::immediate,   // the host's work is the subject, and the baseline waits for the GPU
     .reference_samples = 32768,  // 2048 of each product
 };

@@ -55,8 +55,6 @@ extern constinit const Pair double_buffered_pipeline{
                            {.name = "four_stage", .run = call<&DoubleBufferedPipeline::four_stage>}}),
     .peers = cublas_peer,
     .bound = Bound::compute,
-    // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
-    .tolerance = within(4e-3),
     .needs = {.min_sm = 90, .max_sm = 90},
 };
 

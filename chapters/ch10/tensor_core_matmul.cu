@@ -181,8 +181,6 @@ extern constinit const Pair tensor_core_matmul{
                            {.name = "mma_sync", .run = call<&TensorCoreMatmul::mma_sync_ring>}}),
     .peers = cublas_peer,
     .bound = Bound::compute,
-    // One rounding of the output to bf16 is 1.6e-3; the sums are fp32 everywhere.
-    .tolerance = within(4e-3),
 };
 
 }  // namespace aisp::ch10

@@ -160,8 +160,8 @@ extern constinit const Pair warp_specialized_attention{
                         .prepare = call<&WarpSpecializedAttention::plan_cudnn>,
                         .needs = {.libraries = {Library::cudnn}}}}),
     .bound = Bound::compute,
-    // Weights and results are rounded to bf16 once each: 1.6e-3 twice.
-    .tolerance = within(5e-3),
+    // Weights and results are rounded to bf16 once each: 1.6e-3 twice, 2.3e-3 together; half as much again is allowed.
+    .tolerance = within(3.5e-3),
     .needs = {.min_sm = 90},
     .sizes = sizes({{.name = "batch", .full = 2, .most = 256, .scales = false},
                     {.name = "heads", .full = 16, .most = 256, .scales = false},

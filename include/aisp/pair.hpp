@@ -47,7 +47,8 @@ struct Variant {
   std::string_view name;     // the technique: lower case, digits, underscores
   Method run = nullptr;      // the measured function
   Method prepare = nullptr;  // one-time work on constant data; measured apart and repeated after every refill
-  Method reset = nullptr;    // before every execution, outside the timed window (drop the page cache, empty a queue)
+  Method reset = nullptr;    // before every execution, outside the timed window (drop the page cache, empty a queue); inputs may
+                             // be others than those of the run that follows
   Needs needs{};             // beyond the pair's own; unmet ones skip this variant only
   bool changes_precision =
       false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup

@@ -29,8 +29,8 @@ struct Tolerance {
   ElementType accumulator = ElementType::f32;
 };
 
-// One rounding to the output's type and as many to the accumulator as the reduction is long, growing as the square root; three
-// times that. Integers and records: exact.
+// One rounding to the output's type and as many to the accumulator as the reduction is long (4096 at most), growing as the square
+// root; three times that, of the output's own rounding 1.5 times where it is the coarser one. Integers and records: exact.
 constexpr Tolerance automatic{};
 constexpr Tolerance exact{.kind = Tolerance::Kind::exact};
 
@@ -38,9 +38,13 @@ constexpr Tolerance reduction_of(int length, ElementType operands = ElementType:
                                  ElementType accumulator = ElementType::f32) {
   return {.reduction = length, .operands = operands, .accumulator = accumulator};
 }
-// Explicit limits; the pair's comment says why. `element` defaults to 16 times the norm's limit.
+// The largest of a billion honest errors is 2 to 3 times the limit of their norm at most (6 deviations, and limits of 1.5 to 3).
+inline constexpr double element_over_norm = 5;
+// Explicit limits; the pair's comment says why. `element` defaults to 5 times the norm's limit.
 constexpr Tolerance within(double relative_l2, double element = 0) {
-  return {.kind = Tolerance::Kind::limits, .relative_l2 = relative_l2, .element = element > 0 ? element : 16 * relative_l2};
+  return {.kind = Tolerance::Kind::limits,
+          .relative_l2 = relative_l2,
+          .element = element > 0 ? element : element_over_norm * relative_l2};
 }
 
 // The limits that hold for an output of `type`.

@@ -51,14 +51,16 @@ class Workload {
   virtual double expected_output(int output, std::size_t index) const;
   // For variants that change precision: the reference on the operands as that variant quantizes them.
   virtual double expected_quantized(std::string_view variant, int output, std::size_t index) const;
-  // Called after every refill, before expected(): for references computed in bulk, on the CPU or with plain FP64 kernels.
+  // Before expected(), behind the runs that are compared with it: for references computed in bulk, on the CPU or with plain FP64
+  // kernels.
   virtual void compute_reference(Launch& /*launch*/) {}
 
   // Elements of `output` that are defined after a run (compacted or filtered results); the rest must stay untouched. Called after
   // the device is idle. Default: all of them (any value beyond the size of the output).
   virtual std::size_t output_length(int output) const;
 
-  // Further checks of the workload's own after a run of `variant`: throw std::runtime_error with what is wrong.
+  // Further checks of the workload's own after a run of `variant`, behind compute_reference(): throw std::runtime_error with what
+  // is wrong.
   virtual void validate(std::string_view /*variant*/) {}
   virtual void metrics(std::string_view /*variant*/, Metrics& /*metrics*/) {}
 };

@@ -19,7 +19,7 @@ constexpr Term terms[] = {
     {"check", "depends_on_inputs", "outputs that do not change with the inputs: precomputed, remembered, stale"},
     {"check", "memory", "memory that each run leaves behind: the driver's, a memory pool's, the host's"},
     {"check", "reproducible", "with `--reproducible`: different bits in two runs"},
-    {"check", "hooks", "outputs that `output_length()` or `validate()` wrote"},
+    {"check", "hooks", "outputs that `output_length()` wrote"},
     {"check", "gate", "outputs written while the stream was held back, before the execution could have begun"},
     {"check", "early_work", "GPU work on other streams before the execution"},
     {"check", "limits", "limits of the device or a stream's access policy that a run changed and left so"},
