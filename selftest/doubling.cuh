@@ -37,6 +37,8 @@ __global__ void spin_kernel(unsigned long long nanoseconds) {
 
 class GpuDoubling : public Workload {
  public:
+  static constexpr Device device = Device::gpu;
+
   explicit GpuDoubling(Setup& setup)
       : count_{setup.scaled(std::size_t{4} << 20, 1024)},
         in_{setup.input<float>(count_, uniform(-1, 1))},
