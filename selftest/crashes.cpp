@@ -37,6 +37,12 @@ class Crashes final : public Doubling {
   std::vector<std::unique_ptr<char[]>> hoard_;
 };
 
+class DiesLast final : public Doubling {
+ public:
+  using Doubling::Doubling;
+  ~DiesLast() override { std::abort(); }
+};
+
 }  // namespace
 
 extern constinit const selftest::Case abort_call =
@@ -49,5 +55,7 @@ extern constinit const selftest::Case exit_well = pair_of<&Crashes::exiting>(
     {.does = "ends its process with status 0 before there is a result", .must = crashes("verify/no_result")});
 extern constinit const selftest::Case exhaust_memory =
     pair_of<&Crashes::hoarding>({.does = "asks for memory until there is none", .must = fails("verify/run")});
+extern constinit const selftest::Case abort_in_destructor =
+    pair_of<&Doubling::doubled, DiesLast>({.does = "calls abort() when it is taken down", .must = crashes("teardown/signal")});
 
 }  // namespace aisp::ch92

@@ -13,9 +13,19 @@ class ClaimsBytes final : public GpuDoubling {
   Cost cost() const override { return {.bytes = 1000.0 * static_cast<double>(in_.bytes() + out_.bytes())}; }
 };
 
+class ClaimsFlops final : public GpuDoubling {
+ public:
+  using GpuDoubling::GpuDoubling;
+  Cost cost() const override { return {.flops = 1e13}; }
+};
+
+constexpr Expected told = fails("audit/possible_time", "measurement/possible_time");
+
 }  // namespace
 
 extern constinit const selftest::Case gpu_impossible_time = pair_of<&GpuDoubling::doubled, ClaimsBytes>(
-    {.does = "claims to move a thousand times the bytes that it moves", .must = fails("audit/possible_time")});
+    {.does = "claims to move a thousand times the bytes that it moves", .must = told});
+extern constinit const selftest::Case gpu_impossible_flops =
+    pair_of<&GpuDoubling::doubled, ClaimsFlops>({.does = "claims ten teraflop in microseconds", .must = told});
 
 }  // namespace aisp::ch97

@@ -10,7 +10,8 @@ from harness import AISP, EndToEnd
 from test_schemas import mistakes
 
 # The address sanitizer keeps books of its own, so these look otherwise under it.
-UNLIKE_UNDER_SANITIZER = {"exhaust_memory", "leak_memory", "out_of_bounds"} if "AISP_SANITIZED" in os.environ else set()
+UNLIKE_UNDER_SANITIZER = {"exhaust_memory", "leak_memory", "leak_when_timed", "out_of_bounds", "out_of_bounds_when_timed",
+                          "flag_in_red_zone"} if "AISP_SANITIZED" in os.environ else set()
 
 
 class Selftest(EndToEnd):
@@ -28,8 +29,8 @@ class Selftest(EndToEnd):
             if name not in UNLIKE_UNDER_SANITIZER:
                 with self.subTest(name):
                     self.assertEqual(pair["verdict"], "passed" if pair["honest"] else "caught", pair)
-        self.assertGreaterEqual(sum(not pair["honest"] for pair in pairs.values()), 25)
-        self.assertGreaterEqual(sum(pair["honest"] for pair in pairs.values()), 3)
+        self.assertGreaterEqual(sum(not pair["honest"] for pair in pairs.values()), 40)
+        self.assertGreaterEqual(sum(pair["honest"] for pair in pairs.values()), 12)
         self.assertLess(report["wall_s"], 60)
         if not UNLIKE_UNDER_SANITIZER:
             self.assert_code(finished, 0)
@@ -41,7 +42,7 @@ class Selftest(EndToEnd):
         self.assert_code(finished, 1)
         self.assertFalse(report["good"])
         slipped = {pair["name"]: pair for pair in report["pairs"] if pair["verdict"] == "slipped"}
-        self.assertEqual(set(slipped), {"leak_memory", "out_of_bounds"})
+        self.assertEqual(set(slipped), {"leak_memory", "leak_when_timed", "out_of_bounds", "out_of_bounds_when_timed"})
         self.assertEqual(slipped["leak_memory"]["reason"], "it ended as passed")
         told = self.call("selftest", "--host", program=AISP, env={"AISP_MEMORY_CHECKER": "1"}, timeout=300).out
         self.assertIn("\nSLIPPED THROUGH leak_memory: it ended as passed\n  it forgets 4 MB at every execution\n"
