@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds pairs and writes the table that registers them. A pair is one file, FOLDER/chNN/name.cu or FOLDER/chNN/name.cpp, and its
-# path is its only name.
+# path is its only name. In the folder selftest a file is a family of pairs, which it declares itself.
 include_guard()
 
-# aisp_find_pairs(OUT FOLDER...): the sorted, absolute paths of all pairs below the folders; stops at what cannot be a pair.
+# aisp_find_pairs(OUT FOLDER...): the sorted, absolute paths of all files of pairs below the folders; stops at what cannot be a pair.
 function(aisp_find_pairs out)
   # Scripts (cmake -P, used by the tests) know no CONFIGURE_DEPENDS.
   set(depends CONFIGURE_DEPENDS)
@@ -13,6 +13,11 @@ function(aisp_find_pairs out)
   set(found)
   set(names)
   foreach(folder IN LISTS ARGN)
+    if(folder MATCHES "/selftest$")
+      file(GLOB families ${depends} "${folder}/*.cu" "${folder}/*.cpp")
+      list(APPEND found ${families})
+      continue()
+    endif()
     file(GLOB misplaced ${depends} "${folder}/*.cu" "${folder}/*.cpp")
     if(misplaced)
       list(GET misplaced 0 first)
@@ -49,11 +54,34 @@ function(aisp_find_pairs out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-# aisp_sorted_pairs(OUT FOLDER...): the same in the order of the registry, by chapter and name.
-function(aisp_sorted_pairs out)
-  aisp_find_pairs(pairs ${ARGN})
+# aisp_read_family(OUT SOURCE): CHAPTER!NAME!SOURCE of each pair that a file of the folder selftest declares.
+function(aisp_read_family out source)
+  if(NOT CMAKE_SCRIPT_MODE_FILE)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")
+  endif()
+  file(READ "${source}" text)
+  string(REGEX MATCH "\nnamespace aisp::(ch[0-9][0-9]) {" found "${text}")
+  set(chapter "${CMAKE_MATCH_1}")
+  string(REGEX MATCHALL "\nextern constinit const selftest::Case [A-Za-z0-9_]+" rows "${text}")
+  if(NOT chapter OR NOT rows)
+    message(FATAL_ERROR "${source}: a family of the self-test declares its pairs as 'extern constinit const selftest::Case name', "
+                        "each at the start of a line, in one namespace aisp::chNN")
+  endif()
+  list(TRANSFORM rows REPLACE "^.* " "${chapter}!")
+  list(TRANSFORM rows APPEND "!${source}")
+  set(${out} "${rows}" PARENT_SCOPE)
+endfunction()
+
+# aisp_list_pairs(OUT FOLDER...): CHAPTER!NAME!SOURCE of all pairs in the order of the registry, by chapter and name.
+function(aisp_list_pairs out)
+  aisp_find_pairs(sources ${ARGN})
   set(keyed)
-  foreach(source IN LISTS pairs)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "/selftest/[^/]+$")
+      aisp_read_family(family "${source}")
+      list(APPEND keyed ${family})
+      continue()
+    endif()
     get_filename_component(directory "${source}" DIRECTORY)
     get_filename_component(chapter "${directory}" NAME)
     get_filename_component(name "${source}" NAME_WLE)
@@ -61,24 +89,32 @@ function(aisp_sorted_pairs out)
     list(APPEND keyed "${chapter}!${name}!${source}")
   endforeach()
   list(SORT keyed)
+  set(${out} "${keyed}" PARENT_SCOPE)
+endfunction()
+
+# aisp_sorted_pairs(OUT FOLDER...): the file of each pair in the order of the registry; that of a family once for each of its pairs.
+function(aisp_sorted_pairs out)
+  aisp_list_pairs(keyed ${ARGN})
   list(TRANSFORM keyed REPLACE "^[^!]*![^!]*!" "")
   set(${out} "${keyed}" PARENT_SCOPE)
 endfunction()
 
-# aisp_name_pair(SOURCE CHAPTER NAME SYMBOL DECLARATION): what a pair's path says: its chapter and name, the expression for its Pair
-# and the declaration behind it. A pair of the folder selftest is part of a selftest::Case.
-function(aisp_name_pair source chapter_out name_out symbol_out declaration_out)
-  get_filename_component(directory "${source}" DIRECTORY)
-  get_filename_component(chapter "${directory}" NAME)
-  get_filename_component(name "${source}" NAME_WLE)
+# aisp_split_pair(PAIR CHAPTER NAME SOURCE SYMBOL DECLARATION): the parts of one of aisp_list_pairs, the expression for its Pair and
+# the declaration behind it. A pair of the folder selftest is part of a selftest::Case.
+function(aisp_split_pair pair chapter_out name_out source_out symbol_out declaration_out)
+  string(REGEX MATCH "^([^!]*)!([^!]*)!(.*)$" found "${pair}")
+  set(chapter "${CMAKE_MATCH_1}")
+  set(name "${CMAKE_MATCH_2}")
+  set(source "${CMAKE_MATCH_3}")
   set(symbol "aisp::${chapter}::${name}")
   set(type "Pair")
-  if(source MATCHES "/selftest/ch[0-9][0-9]/[^/]+$")
+  if(source MATCHES "/selftest/[^/]+$")
     string(APPEND symbol ".pair")
     set(type "selftest::Case")
   endif()
   set(${chapter_out} "${chapter}" PARENT_SCOPE)
   set(${name_out} "${name}" PARENT_SCOPE)
+  set(${source_out} "${source}" PARENT_SCOPE)
   set(${symbol_out} "${symbol}" PARENT_SCOPE)
   set(${declaration_out} "namespace aisp::${chapter} { extern const ${type} ${name}; }" PARENT_SCOPE)
 endfunction()
@@ -86,12 +122,12 @@ endfunction()
 # aisp_generate_registry(OUT_CPP FOLDER...): writes the definition of aisp::pair::registry() for the pairs below the folders.
 # The file is left alone when its content would not change, so that configuring again rebuilds nothing.
 function(aisp_generate_registry out_cpp)
-  aisp_sorted_pairs(pairs ${ARGN})
+  aisp_list_pairs(pairs ${ARGN})
   set(declarations "")
   set(entries "")
   list(LENGTH pairs count)
-  foreach(source IN LISTS pairs)
-    aisp_name_pair("${source}" chapter name symbol declaration)
+  foreach(pair IN LISTS pairs)
+    aisp_split_pair("${pair}" chapter name source symbol declaration)
     if(AISP_SOURCE_ROOT)
       file(RELATIVE_PATH source "${AISP_SOURCE_ROOT}" "${source}")
     endif()

@@ -37,10 +37,10 @@ __global__ void spin_kernel(unsigned long long nanoseconds) {
 
 class GpuDoubling : public Workload {
  public:
-  explicit GpuDoubling(Setup& setup)
-      : count_{setup.scaled(std::size_t{4} << 20, 1024)},
-        in_{setup.input<float>(count_, uniform(-1, 1))},
-        out_{setup.output<float>(count_)} {}
+  static constexpr Device device = Device::gpu;
+
+  explicit GpuDoubling(Setup& setup, std::size_t full = std::size_t{4} << 20)
+      : count_{setup.scaled(full, 1024)}, in_{setup.input<float>(count_, uniform(-1, 1))}, out_{setup.output<float>(count_)} {}
 
   Cost cost() const override {
     return {.flops = static_cast<double>(count_), .bytes = static_cast<double>(in_.bytes() + out_.bytes())};
@@ -76,6 +76,10 @@ class OwnMemory {
   OwnMemory& operator=(const OwnMemory&) = delete;
   void keep(const void* from, cudaStream_t stream) {
     check(cudaMemcpyAsync(data_, from, bytes_, cudaMemcpyDeviceToDevice, stream));
+  }
+  template <class T>
+  T* get() const {
+    return static_cast<T*>(data_);
   }
   void give(void* to, cudaStream_t stream) { check(cudaMemcpyAsync(to, data_, bytes_, cudaMemcpyDeviceToDevice, stream)); }
 

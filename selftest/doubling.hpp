@@ -11,6 +11,8 @@ namespace aisp::selftest {
 
 class Doubling : public Workload {
  public:
+  static constexpr Device device = Device::host;
+
   explicit Doubling(Setup& setup, std::size_t full = 64 * 1024)
       : count_{setup.scaled(full, 64)}, in_{setup.input<float>(count_, uniform(-1, 1))}, out_{setup.output<float>(count_)} {}
 
@@ -19,7 +21,7 @@ class Doubling : public Workload {
   }
   double expected(std::size_t index) const override { return 2 * in_.host(index); }
 
-  // The same sum twice over, so that `doubled` is clearly faster.
+  // The same sum eight times over, so that `doubled` is clearly faster.
   void slow(Launch&) {
     for (int pass = 0; pass < 8; ++pass)
       for (std::size_t i = 0; i < count_; ++i) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pair of the self-test declares beside itself: how aisp must find it out.
+// What a pair of the self-test declares beside itself: how aisp must find it out. A file of the folder selftest is a family of
+// such pairs: methods of few classes, and a row for each pair.
 #pragma once
 #include <aisp/pair.hpp>
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -10,19 +12,93 @@ namespace aisp::selftest {
 
 enum class Ends : std::uint8_t { passed, failed, timeout, crashed };
 
+// Who must complain, as "verify/written": the stage, and the check.
+struct Complaint {
+  std::string_view stage{};
+  std::string_view check{};
+
+  constexpr Complaint() = default;
+  constexpr Complaint(const char* text) {  // NOLINT(google-explicit-constructor): rows of a table
+    const std::string_view whole{text};
+    const std::size_t slash = whole.find('/');
+    if (slash == 0 || slash + 1 >= whole.size()) throw "a complaint is a stage and a check, as verify/written";
+    stage = whole.substr(0, slash);
+    check = whole.substr(slash + 1);
+  }
+};
+
 struct Expected {
   Ends ends = Ends::passed;
-  std::string_view stage{};  // in which a problem must be reported,
-  std::string_view check{};  // and by which check; none: an honest pair, of which nothing may be said
-  constexpr bool honest() const { return check.empty(); }
+  // One of them must have complained. More than one only where timing decides which check is first. None: an honest pair, of
+  // which nothing may be said.
+  std::array<Complaint, 4> by{};
+  double limit_s = 0;  // of the first complaint's stage, for what never ends; 0: the default
+  bool spy = false;    // throws when it can tell timed runs from others, and must pass because it cannot
+
+  constexpr bool honest() const { return by[0].check.empty() && !spy; }
 };
+
+inline constexpr Expected passes{};
+inline constexpr Expected sees_nothing{.spy = true};
+constexpr Expected fails(Complaint first, Complaint second = {}, Complaint third = {}, Complaint fourth = {}) {
+  return {Ends::failed, {first, second, third, fourth}};
+}
+constexpr Expected crashes(Complaint by) { return {Ends::crashed, {by}}; }
+constexpr Expected hangs(Complaint by, double limit_s) { return {Ends::timeout, {by}, limit_s}; }
+// The pair is measured well, and what it did beside that is reported.
+constexpr Expected passes_with(Complaint by) { return {Ends::passed, {by}}; }
 
 struct Case {
   Expected expected;
   bool reproducible = false;  // runs with --reproducible
   bool needs_cupti = false;   // nothing but the profiler can see it
-  double limit_s = 0;         // of the expected stage, for what never ends; 0: the default
   Pair pair;
 };
+
+// A row: what is not said is as in most pairs of the self-test.
+struct Row {
+  std::string_view does;  // in words
+  Expected must = passes;
+  Method baseline = nullptr;  // the class's `slow`
+  Method prepare = nullptr;
+  Method reset = nullptr;
+  Tolerance tolerance = exact;
+  bool reproducible = false;
+  bool needs_cupti = false;
+  bool host_callbacks = false;
+  bool deterministic = true;
+  bool changes_precision = false;
+  Cache cache = Cache::cold;
+  Start start = Start::released;
+  Verification verification = Verification::timed_shape;
+  std::string_view judged_by{};
+  Needs needs{};
+};
+
+// The pair whose optimized variant is `method`, a member of W or of a class that W is made from.
+template <auto method, class W = typename detail::ClassOf<decltype(method)>::type>
+constexpr Case pair_of(const Row& row) {
+  return {.expected = row.must,
+          .reproducible = row.reproducible,
+          .needs_cupti = row.needs_cupti,
+          .pair = {.teaches = row.does,
+                   .make = make<W>,
+                   .baseline = {"slow", row.baseline != nullptr ? row.baseline : call<&W::slow>},
+                   .optimized = variants({{.name = "doubled",
+                                           .run = call<method>,
+                                           .prepare = row.prepare,
+                                           .reset = row.reset,
+                                           .changes_precision = row.changes_precision,
+                                           .host_callbacks = row.host_callbacks,
+                                           .deterministic = row.deterministic}}),
+                   .device = W::device,
+                   .bound = W::device == Device::host ? Bound::host : Bound::memory,
+                   .tolerance = row.tolerance,
+                   .needs = row.needs,
+                   .cache = row.cache,
+                   .start = row.start,
+                   .verification = row.verification,
+                   .judged_by = row.judged_by}};
+}
 
 }  // namespace aisp::selftest

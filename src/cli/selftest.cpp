@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -31,22 +33,53 @@ struct Options {
   std::string color = "auto";
 };
 
-std::string verdict_text(const SelftestLine& line, const base::Painter& paint) {
-  switch (line.verdict) {
-    case SelftestVerdict::caught: return paint(base::Style::green, "caught");
-    case SelftestVerdict::passed: return paint(base::Style::green, "passed");
-    case SelftestVerdict::slipped: return paint(base::Style::red, "SLIPPED THROUGH") + ": " + line.reason;
-    case SelftestVerdict::false_alarm: return paint(base::Style::red, "FALSE ALARM") + ": " + line.reason;
-    case SelftestVerdict::skipped: break;
-  }
-  return paint(base::Style::yellow, "skipped") + ": " + line.reason;
+// "8 caught, 1 SLIPPED THROUGH"
+std::string verdicts(const suite::SelftestFamily& family, const base::Painter& paint) {
+  struct Word {
+    SelftestVerdict verdict;
+    base::Style style;
+    const char* text;
+  };
+  constexpr std::array<Word, 5> words{{{SelftestVerdict::caught, base::Style::green, "caught"},
+                                       {SelftestVerdict::passed, base::Style::green, "passed"},
+                                       {SelftestVerdict::slipped, base::Style::red, "SLIPPED THROUGH"},
+                                       {SelftestVerdict::false_alarm, base::Style::red, "FALSE ALARM"},
+                                       {SelftestVerdict::skipped, base::Style::yellow, "skipped"}}};
+  std::vector<std::string> parts;
+  for (const Word& word : words)
+    if (const std::size_t count = family.count(word.verdict); count > 0)
+      parts.push_back(paint(word.style, fmt::format("{} {}", count, word.text)));
+  return base::join(parts, ", ");
 }
 
-std::string table(const SelftestReport& report, const base::Painter& paint) {
-  std::vector<std::vector<std::string>> rows{{"pair", "what it does", "must be", "was", "verdict"}};
-  for (const SelftestLine& line : report.lines)
-    rows.push_back({line.name, line.does, line.expected, line.happened.empty() ? "-" : line.happened, verdict_text(line, paint)});
+std::string table(const std::vector<suite::SelftestFamily>& families, const base::Painter& paint) {
+  std::vector<std::vector<std::string>> rows{{"family", "seconds", "what its pairs do", "verdict"}};
+  for (const suite::SelftestFamily& family : families)
+    rows.push_back({family.name, fmt::format("{:7.1f}", family.wall_s()), family.about, verdicts(family, paint)});
   return columns(rows);
+}
+
+// What somebody has to look at, a paragraph each.
+std::string faults(const SelftestReport& report, const base::Painter& paint) {
+  std::string text;
+  for (const SelftestLine& line : report.lines) {
+    const bool slipped = line.verdict == SelftestVerdict::slipped;
+    if (!slipped && line.verdict != SelftestVerdict::false_alarm) continue;
+    text += fmt::format("\n{} {}: {}\n", paint(base::Style::red, slipped ? "SLIPPED THROUGH" : "FALSE ALARM"), line.name,
+                        line.reason);
+    text += fmt::format("  it {}\n  must be {}\n  was {}\n", line.does, line.expected, line.happened);
+  }
+  return text;
+}
+
+// "skipped, no CUDA device: 54 pairs", a line for each reason.
+std::string skips(const SelftestReport& report) {
+  std::map<std::string, std::size_t> counts;
+  for (const SelftestLine& line : report.lines)
+    if (line.verdict == SelftestVerdict::skipped) ++counts[line.reason];
+  std::string text;
+  for (const auto& [reason, count] : counts) text += fmt::format("skipped, {}: {}\n", reason, base::plural(count, "pair"));
+  return text;
 }
 
 std::string summary(const SelftestReport& report) {
@@ -59,10 +92,15 @@ std::string summary(const SelftestReport& report) {
   return text + fmt::format(" ({})\n", base::human_duration(report.wall_s));
 }
 
+std::string text_of(const SelftestReport& report, const base::Painter& paint) {
+  return table(suite::families_of(report), paint) + faults(report, paint) + '\n' + skips(report) + summary(report);
+}
+
 nlohmann::json as_json(const SelftestReport& report) {
   nlohmann::json pairs = nlohmann::json::array();
   for (const SelftestLine& line : report.lines)
-    pairs.push_back({{"name", line.name},
+    pairs.push_back({{"family", line.family},
+                     {"name", line.name},
                      {"device", line.device},
                      {"does", line.does},
                      {"honest", line.honest},
@@ -93,7 +131,7 @@ Exit run_selftest(const Options& options) {
     if (live) note(fmt::format("[{}/{}] {} {}", done, count, line.name, suite::to_string(line.verdict)));
   };
   const SelftestReport report = suite::run_selftest(task);
-  print(options.json ? evidence::json_text(as_json(report), 2) + '\n' : table(report, paint) + '\n' + summary(report));
+  print(options.json ? evidence::json_text(as_json(report), 2) + '\n' : text_of(report, paint));
   if (report.interrupted) return Exit::interrupted;
   return report.good() ? Exit::good : Exit::failed;
 }

@@ -12,6 +12,8 @@ namespace aisp::pair {
 struct SelftestEntry {
   Entry entry;
   const selftest::Case* subject;
+  std::string_view family;  // the file that it is in, as "hangs"
+  std::string_view about;   // what the pairs of this family do, one sentence
 };
 
 // Sorted by chapter, then name; generated from the folder selftest (cmake/selftest.cmake).

@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <mutex>
 #include <optional>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "base/files.hpp"
@@ -30,6 +33,7 @@ constexpr double grace_s = 0.5;
 constexpr double exit_limit_s = 1;
 constexpr double sampling_budget_s = 0.1;
 constexpr int rounds = 10;
+constexpr int most_at_once = 8;
 
 Status status_of(selftest::Ends ends) {
   switch (ends) {
@@ -59,18 +63,22 @@ run::Request request_for(const pair::SelftestEntry& entry, const std::filesystem
   request.budget_s = sampling_budget_s;
   request.reproducible = entry.subject->reproducible;
   request.limits = {stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s};
-  if (entry.subject->limit_s > 0) limit_of(request.limits, entry.subject->expected.stage) = entry.subject->limit_s;
+  const selftest::Expected& expected = entry.subject->expected;
+  if (expected.limit_s > 0) limit_of(request.limits, expected.by[0].stage) = expected.limit_s;
   request.scratch_parent = std::filesystem::absolute(scratch).string();
   return request;
 }
 
-std::string outcome_text(std::string_view status, const std::vector<std::string>& checks) {
-  return checks.empty() ? std::string{status} : fmt::format("{}: {}", status, base::join(checks, ", "));
+std::string outcome_text(std::string_view status, const std::vector<std::string>& checks, const char* between) {
+  return checks.empty() ? std::string{status} : fmt::format("{}: {}", status, base::join(checks, between));
 }
 
 std::string expected_text(const selftest::Expected& expected) {
-  if (expected.honest()) return "passed";
-  return outcome_text(evidence::to_string(status_of(expected.ends)), {fmt::format("{}/{}", expected.stage, expected.check)});
+  if (expected.spy) return "passed: it sees nothing";
+  std::vector<std::string> checks;
+  for (const selftest::Complaint& by : expected.by)
+    if (!by.check.empty()) checks.push_back(fmt::format("{}/{}", by.stage, by.check));
+  return outcome_text(evidence::to_string(status_of(expected.ends)), checks, " or ");
 }
 
 // Each stage and check that complained, once.
@@ -91,9 +99,13 @@ bool without_cupti(const PairResult& result) {
 
 // Why the harness did not do what it should have with a cheat; empty: it did.
 std::string slip(const selftest::Expected& expected, const PairResult& result) {
+  if (expected.spy && !result.problems.empty()) return result.problems.front().message;
   if (result.status != status_of(expected.ends)) return fmt::format("it ended as {}", evidence::to_string(result.status));
+  if (expected.spy) return {};
   const bool named = std::any_of(result.problems.begin(), result.problems.end(), [&](const evidence::Problem& problem) {
-    return problem.stage == expected.stage && problem.check == expected.check;
+    return std::any_of(expected.by.begin(), expected.by.end(), [&](const selftest::Complaint& by) {
+      return !by.check.empty() && problem.stage == by.stage && problem.check == by.check;
+    });
   });
   if (!named) return result.problems.empty() ? "nothing was noticed" : "other checks noticed it only";
   if (result.status != Status::passed && !result.best.empty()) return "a speedup was claimed all the same";
@@ -101,7 +113,9 @@ std::string slip(const selftest::Expected& expected, const PairResult& result) {
 }
 
 SelftestLine blank_line(const pair::SelftestEntry& entry) {
-  return {.name = std::string{entry.entry.name},
+  return {.family = std::string{entry.family},
+          .about = std::string{entry.about},
+          .name = std::string{entry.entry.name},
           .device = std::string{run::to_string(entry.subject->pair.device)},
           .does = std::string{entry.subject->pair.teaches},
           .honest = entry.subject->expected.honest(),
@@ -129,6 +143,72 @@ std::optional<base::FileLock> lock_first_gpu(const machine::Machine& machine, co
   return machine::lock_gpu(machine.gpus[static_cast<std::size_t>(first->choices[0][0])].uuid, "aisp selftest");
 }
 
+// Whether it may run beside others: a cheat of the host that comes to its end before anything is timed.
+bool stands_company(const pair::SelftestEntry& entry) {
+  const selftest::Expected& expected = entry.subject->expected;
+  if (entry.subject->pair.device != Device::host || expected.honest()) return false;
+  return std::all_of(expected.by.begin(), expected.by.end(), [](const selftest::Complaint& by) {
+    return by.check.empty() || by.stage == "setup" || by.stage == "verify";
+  });
+}
+
+// Runs the selected pairs, several at a time where asked to, and keeps a line of each.
+class Rehearsal {
+ public:
+  Rehearsal(const SelftestTask& task, const std::vector<Placement>& placements)
+      : task_{task}, placements_{placements}, lines_(placements.size()) {}
+
+  template <class Chosen>
+  void run(std::size_t at_once, const Chosen& chosen) {
+    std::vector<const Placement*> waiting;
+    for (const Placement& placement : placements_)
+      if (chosen(*task_.selected[placement.index])) waiting.push_back(&placement);
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+      for (std::size_t i = next++; i < waiting.size() && !base::interrupted(); i = next++) run_one(*waiting[i]);
+    };
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < std::min(at_once, waiting.size()); ++i) others.emplace_back(work);
+    work();
+  }
+
+  // Of those that were run, in the order of the selection.
+  std::vector<SelftestLine> lines() const {
+    std::vector<SelftestLine> done;
+    for (const std::optional<SelftestLine>& line : lines_)
+      if (line) done.push_back(*line);
+    return done;
+  }
+
+ private:
+  void run_one(const Placement& placement) {
+    SelftestLine line = line_of(placement);
+    if (base::interrupted()) return;  // it was killed, which says nothing of it
+    const std::lock_guard lock{mutex_};
+    task_.on_line(line);
+    lines_[placement.index] = std::move(line);
+  }
+
+  SelftestLine line_of(const Placement& placement) const {
+    const pair::SelftestEntry& entry = *task_.selected[placement.index];
+    if (placement.choices.empty()) return skipped_line(entry, placement.obstacle);
+    run::Request request = request_for(entry, scratch_.path());
+    for (const int ordinal : placement.choices[0])
+      request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
+    return judge_selftest(entry, try_one(entry, std::move(request)));
+  }
+
+  const SelftestTask& task_;
+  const std::vector<Placement>& placements_;
+  base::ScratchDirectory scratch_{"aisp-selftest-", std::filesystem::temp_directory_path()};
+  std::mutex mutex_;
+  std::vector<std::optional<SelftestLine>> lines_;
+};
+
+std::size_t usable_cpus(const machine::Machine& machine) {
+  return static_cast<std::size_t>(std::clamp(machine.host.cpus_usable, 1, most_at_once));
+}
+
 }  // namespace
 
 std::string_view to_string(SelftestVerdict verdict) {
@@ -147,6 +227,29 @@ std::size_t SelftestReport::count(SelftestVerdict verdict) const {
   return static_cast<std::size_t>(std::count_if(lines.begin(), lines.end(), has));
 }
 
+std::size_t SelftestFamily::count(SelftestVerdict verdict) const {
+  const auto has = [verdict](const SelftestLine* line) { return line->verdict == verdict; };
+  return static_cast<std::size_t>(std::count_if(lines.begin(), lines.end(), has));
+}
+
+double SelftestFamily::wall_s() const {
+  double sum = 0;
+  for (const SelftestLine* line : lines) sum += line->wall_s;
+  return sum;
+}
+
+std::vector<SelftestFamily> families_of(const SelftestReport& report) {
+  std::vector<SelftestFamily> families;
+  for (const SelftestLine& line : report.lines) {
+    const auto known =
+        std::find_if(families.begin(), families.end(), [&](const SelftestFamily& family) { return family.name == line.family; });
+    SelftestFamily& family =
+        known != families.end() ? *known : families.emplace_back(SelftestFamily{line.family, line.about, {}});
+    family.lines.push_back(&line);
+  }
+  return families;
+}
+
 bool SelftestReport::good() const { return count(SelftestVerdict::slipped) == 0 && count(SelftestVerdict::false_alarm) == 0; }
 
 std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu) {
@@ -160,7 +263,7 @@ SelftestLine judge_selftest(const pair::SelftestEntry& entry, const PairResult& 
   const selftest::Expected& expected = entry.subject->expected;
   SelftestLine line = blank_line(entry);
   line.wall_s = result.wall_s;
-  line.happened = outcome_text(evidence::to_string(result.status), complaints(result));
+  line.happened = outcome_text(evidence::to_string(result.status), complaints(result), ", ");
   if (result.status == Status::skipped) {
     line.reason = result.reason;
     return line;
@@ -184,21 +287,11 @@ SelftestReport run_selftest(const SelftestTask& task) {
   for (const pair::SelftestEntry* entry : task.selected) entries.push_back(&entry->entry);
   const std::vector<Placement> placements = place(entries, task.machine, choose_gpus(task.machine, {}));
   const std::optional<base::FileLock> lock = lock_first_gpu(task.machine, placements);
-  const base::ScratchDirectory scratch{"aisp-selftest-", std::filesystem::temp_directory_path()};
+  Rehearsal rehearsal{task, placements};
+  rehearsal.run(usable_cpus(task.machine), stands_company);
+  rehearsal.run(1, [](const pair::SelftestEntry& entry) { return !stands_company(entry); });
   SelftestReport report;
-  for (const Placement& placement : placements) {
-    if (base::interrupted()) break;
-    const pair::SelftestEntry& entry = *task.selected[placement.index];
-    if (placement.choices.empty()) {
-      report.lines.push_back(skipped_line(entry, placement.obstacle));
-    } else {
-      run::Request request = request_for(entry, scratch.path());
-      for (const int ordinal : placement.choices[0])
-        request.gpus.push_back(task.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
-      report.lines.push_back(judge_selftest(entry, try_one(entry, std::move(request))));
-    }
-    if (!base::interrupted()) task.on_line(report.lines.back());
-  }
+  report.lines = rehearsal.lines();
   report.interrupted = base::interrupted();
   report.wall_s = base::monotonic_s() - began_s;
   return report;

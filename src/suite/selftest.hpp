@@ -23,11 +23,13 @@ enum class SelftestVerdict {
 std::string_view to_string(SelftestVerdict verdict);
 
 struct SelftestLine {
+  std::string family;  // the file that it is in
+  std::string about;   // what the pairs of its family do
   std::string name;
   std::string device;  // gpu or host
   std::string does;
   bool honest = false;
-  std::string expected;  // "failed: reverify/depends_on_inputs"
+  std::string expected;  // "failed: measurement/timed_samples or warmup/timed_samples"
   std::string happened;  // the same of what came, all checks that spoke
   SelftestVerdict verdict = SelftestVerdict::skipped;
   std::string reason;  // of a skip, a slip or a false alarm
@@ -42,6 +44,16 @@ struct SelftestReport {
   bool good() const;  // nothing slipped, no false alarm
 };
 
+// The lines of one family, in the order of the report.
+struct SelftestFamily {
+  std::string name;
+  std::string about;
+  std::vector<const SelftestLine*> lines;
+  std::size_t count(SelftestVerdict verdict) const;
+  double wall_s() const;
+};
+std::vector<SelftestFamily> families_of(const SelftestReport& report);
+
 struct SelftestTask {
   std::vector<const pair::SelftestEntry*> selected;
   machine::Machine machine;
@@ -54,7 +66,7 @@ std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu);
 // What a pair's result says about the harness.
 SelftestLine judge_selftest(const pair::SelftestEntry& entry, const evidence::PairResult& result);
 
-// One child process after another, with short deadlines. Throws base::Error when the GPU is taken.
+// Each in a child process of its own, with short deadlines. Throws base::Error when the GPU is taken.
 SelftestReport run_selftest(const SelftestTask& task);
 
 }  // namespace aisp::suite

@@ -2,15 +2,16 @@
 """aisp selftest: every cheat that can run here is caught, honest pairs pass, and a harness with a hole is told."""
 import json
 import os
+import pty
 import signal
-import time
 import unittest
 
 from harness import AISP, EndToEnd
 from test_schemas import mistakes
 
 # The address sanitizer keeps books of its own, so these look otherwise under it.
-UNLIKE_UNDER_SANITIZER = {"exhaust_memory", "leak_memory", "out_of_bounds"} if "AISP_SANITIZED" in os.environ else set()
+UNLIKE_UNDER_SANITIZER = {"exhaust_memory", "leak_memory", "leak_when_timed", "out_of_bounds", "out_of_bounds_when_timed",
+                          "flag_in_red_zone"} if "AISP_SANITIZED" in os.environ else set()
 
 
 class Selftest(EndToEnd):
@@ -28,8 +29,8 @@ class Selftest(EndToEnd):
             if name not in UNLIKE_UNDER_SANITIZER:
                 with self.subTest(name):
                     self.assertEqual(pair["verdict"], "passed" if pair["honest"] else "caught", pair)
-        self.assertGreaterEqual(sum(not pair["honest"] for pair in pairs.values()), 25)
-        self.assertGreaterEqual(sum(pair["honest"] for pair in pairs.values()), 3)
+        self.assertGreaterEqual(sum(not pair["honest"] for pair in pairs.values()), 40)
+        self.assertGreaterEqual(sum(pair["honest"] for pair in pairs.values()), 12)
         self.assertLess(report["wall_s"], 60)
         if not UNLIKE_UNDER_SANITIZER:
             self.assert_code(finished, 0)
@@ -41,8 +42,11 @@ class Selftest(EndToEnd):
         self.assert_code(finished, 1)
         self.assertFalse(report["good"])
         slipped = {pair["name"]: pair for pair in report["pairs"] if pair["verdict"] == "slipped"}
-        self.assertEqual(set(slipped), {"leak_memory", "out_of_bounds"})
+        self.assertEqual(set(slipped), {"leak_memory", "leak_when_timed", "out_of_bounds", "out_of_bounds_when_timed"})
         self.assertEqual(slipped["leak_memory"]["reason"], "it ended as passed")
+        told = self.call("selftest", "--host", program=AISP, env={"AISP_MEMORY_CHECKER": "1"}, timeout=300).out
+        self.assertIn("\nSLIPPED THROUGH leak_memory: it ended as passed\n  it forgets 4 MB at every execution\n"
+                      "  must be failed: verify/memory\n  was passed\n", told)
 
     def test_cheats_of_the_gpu_are_skipped_without_one(self):
         hidden = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -58,23 +62,35 @@ class Selftest(EndToEnd):
         self.assert_code(self.call("list-targets", "-t", "gpu_z*", program=AISP), 5)
 
     def test_interrupted(self):
-        process = self.start("selftest", "--host", "--json", program=AISP)
-        time.sleep(1)
+        # On a terminal a line tells of each pair that is done: after the first the self-test is under way, and far from its end.
+        terminal, tool_side = pty.openpty()
+        process = self.start("selftest", "--host", "--json", program=AISP, stderr=tool_side)
+        os.close(tool_side)
+        seen = b""
+        while b"[1/" not in seen:
+            seen += os.read(terminal, 1024)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-        self.assertEqual(process.returncode, 130, err)
-        self.assertTrue(json.loads(out)["interrupted"])
+        out, _ = process.communicate(timeout=30)
+        os.close(terminal)
+        self.assertEqual(process.returncode, 130, seen)
+        report = json.loads(out)
+        self.assertEqual(mistakes(report, "selftest"), [])
+        self.assertTrue(report["interrupted"])
+        self.assertFalse(report["good"])
+        self.assertTrue(report["pairs"])
 
     def test_table(self):
         finished = self.call("selftest", program=AISP, env={"CUDA_VISIBLE_DEVICES": "-1"}, timeout=300)
-        gpu = [line for line in finished.out.splitlines() if line.startswith("gpu_")]
-        self.assertGreaterEqual(len(gpu), 18)
-        for line in gpu:
-            self.assertIn("skipped: no CUDA device", line)
+        families = [line for line in finished.out.splitlines() if line.startswith("gpu_")]
+        self.assertGreaterEqual(len(families), 8)
+        for line in families:
+            self.assertRegex(line, r" \d+ skipped$")
+        self.assertRegex(finished.out, r"\nskipped, no CUDA device.*: \d+ pairs\n")
         if not UNLIKE_UNDER_SANITIZER:
             self.assert_code(finished, 0)
-            self.assertRegex(finished.out, r"zeros +writes zeros +failed: verify/reference +failed: verify/reference.* caught\n")
+            self.assertRegex(finished.out, r"\nwrong_results +[\d.]+ +Their results are wrong every time they run +\d+ caught\n")
             self.assertRegex(finished.out.splitlines()[-1], r"^(\d+) of \1 cheats caught, (\d+) of \2 honest pairs passed, \d+ skipped")
+            self.assertNotIn("SLIPPED", finished.out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""aisp selftest on this machine's GPU: no cheat slips through, no honest pair is accused, inside a minute."""
+"""aisp selftest on this machine's GPU: no cheat slips through, no honest pair is accused."""
 import json
 import unittest
 
@@ -10,13 +10,14 @@ class GpuSelftest(EndToEnd):
     def test_no_cheat_on_the_gpu_slips_through(self):
         if not json.loads(self.call("doctor", "--json", program=AISP).out)["machine"]["gpus"]:
             self.skipTest("no GPU")
-        finished = self.call("selftest", "--gpu", "--json", program=AISP, timeout=300)
+        finished = self.call("selftest", "--gpu", "--json", program=AISP, timeout=600)
         report = json.loads(finished.out)
         for pair in report["pairs"]:
             with self.subTest(pair["name"]):
                 self.assertEqual(pair["verdict"], "passed" if pair["honest"] else "caught", pair)
-        self.assertGreaterEqual(sum(not pair["honest"] for pair in report["pairs"]), 15)
-        self.assertLess(report["wall_s"], 60)
+        self.assertGreaterEqual(sum(not pair["honest"] for pair in report["pairs"]), 40)
+        self.assertGreaterEqual(sum(pair["honest"] for pair in report["pairs"]), 12)
+        self.assertLess(report["wall_s"], 300)
 
 
 if __name__ == "__main__":

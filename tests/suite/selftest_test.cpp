@@ -43,6 +43,28 @@ TEST(Selftest, AnotherCheckIsNoCatch) {
   EXPECT_EQ(verdict("zeros", ended(Status::crashed, {{"verify", "doubled", "reference"}})), SelftestVerdict::slipped);
 }
 
+// No shipped pair needs to be of that kind for the rule to hold.
+pair::SelftestEntry seen_by_either() {
+  static const selftest::Case subject{.expected = selftest::fails("measurement/timed_samples", "audit/late_work"),
+                                      .pair = entry_of("zeros").subject->pair};
+  pair::SelftestEntry entry = entry_of("zeros");
+  entry.subject = &subject;
+  return entry;
+}
+
+TEST(Selftest, OneOfTheChecksThatMayComeFirstIsEnough) {
+  const pair::SelftestEntry entry = seen_by_either();
+  const auto verdict_by = [&](const char* stage, const char* check) {
+    return judge_selftest(entry, ended(Status::failed, {{stage, "doubled", check}})).verdict;
+  };
+  EXPECT_EQ(verdict_by("measurement", "timed_samples"), SelftestVerdict::caught);
+  EXPECT_EQ(verdict_by("audit", "late_work"), SelftestVerdict::caught);
+  EXPECT_EQ(verdict_by("audit", "timed_samples"), SelftestVerdict::slipped);
+  EXPECT_EQ(verdict_by("verify", "written"), SelftestVerdict::slipped);
+  EXPECT_EQ(judge_selftest(entry, ended(Status::failed, {{"measurement", "", ""}})).verdict, SelftestVerdict::slipped);
+  EXPECT_EQ(judge_selftest(entry, ended(Status::failed, {})).expected, "failed: measurement/timed_samples or audit/late_work");
+}
+
 TEST(Selftest, UnnoticedOrRewardedIsNoCatch) {
   EXPECT_EQ(judge_selftest(entry_of("zeros"), ended(Status::passed, {})).reason, "it ended as passed");
   PairResult rewarded = ended(Status::failed, {{"verify", "doubled", "reference"}});
@@ -77,13 +99,41 @@ TEST(Selftest, WhatCannotRunIsNoVerdict) {
   EXPECT_FALSE(report.good());
 }
 
+TEST(Selftest, ASpyMustPassBecauseItSeesNothing) {
+  EXPECT_EQ(verdict("spy_on_threads", ended(Status::passed, {})), SelftestVerdict::caught);
+  const SelftestLine line =
+      judge_selftest(entry_of("spy_on_threads"),
+                     ended(Status::failed, {{"measurement", "doubled", "exception", "this run looks unlike the first"}}));
+  EXPECT_EQ(line.verdict, SelftestVerdict::slipped);
+  EXPECT_EQ(line.reason, "this run looks unlike the first");
+  EXPECT_EQ(line.expected, "passed: it sees nothing");
+  EXPECT_FALSE(line.honest);
+}
+
+TEST(Selftest, FamiliesHoldTheirLines) {
+  SelftestReport report;
+  for (const char* name : {"zeros", "hang_in_verify", "wrong_result"})
+    report.lines.push_back(judge_selftest(entry_of(name), ended(Status::failed, {{"verify", "doubled", "reference"}})));
+  report.lines[0].wall_s = 1;
+  report.lines[2].wall_s = 2;
+  const std::vector<SelftestFamily> families = families_of(report);
+  ASSERT_EQ(families.size(), 2u);
+  EXPECT_EQ(families[0].name, "wrong_results");
+  EXPECT_EQ(families[0].about, "Their results are wrong every time they run");
+  EXPECT_EQ(families[0].count(SelftestVerdict::caught), 1u);
+  EXPECT_EQ(families[0].count(SelftestVerdict::slipped), 1u);
+  EXPECT_EQ(families[0].wall_s(), 3);
+  EXPECT_EQ(families[1].name, "hangs");
+  EXPECT_EQ(families[1].lines.front()->name, "hang_in_verify");
+}
+
 TEST(Selftest, ShipsCheatsAndControlsForBothDevices) {
   for (const bool gpu : {false, true}) {
     const auto selected = select_selftest(!gpu, gpu);
     const auto honest = static_cast<std::size_t>(
         std::count_if(selected.begin(), selected.end(), [](const auto* entry) { return entry->subject->expected.honest(); }));
-    EXPECT_GE(honest, 3u);
-    EXPECT_GE(selected.size() - honest, 20u);
+    EXPECT_GE(honest, 12u);
+    EXPECT_GE(selected.size() - honest, 40u);
     for (const pair::SelftestEntry* entry : selected) EXPECT_EQ(entry->entry.pair, &entry->subject->pair);
   }
   EXPECT_EQ(select_selftest(true, true).size(), pair::selftest_registry().size());

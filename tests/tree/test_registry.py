@@ -73,6 +73,31 @@ class Registry(TemporaryTree):
         self.assertEqual(self.generate().returncode, 0)
         self.assertNotIn("Entry{", (self.root / "registry.cpp").read_text())
 
+    def family(self, text):
+        script = self.write("generate.cmake", (GENERATE % SOURCE).replace('chapters")', 'chapters" "${ROOT}/selftest")'))
+        self.write("chapters/ch07/box.cu", "")
+        self.write("selftest/hangs.cpp", text)
+        return run(CMAKE, f"-DROOT={self.root}", "-P", script)
+
+    def test_a_file_of_the_self_test_is_a_family_of_pairs(self):
+        result = self.family("// They hang.\nnamespace aisp::ch91 {\nextern constinit const selftest::Case in_verify =\n    row;\n"
+                             "extern constinit const selftest::Case at_once{};\n}\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = (self.root / "registry.cpp").read_text()
+        entries = re.findall(r'Entry\{"(.*?)", "(.*?)", "(.*?)", &(.*?)\}', table)
+        self.assertEqual(entries, [("ch07", "box", "chapters/ch07/box.cu", "aisp::ch07::box"),
+                                   ("ch91", "at_once", "selftest/hangs.cpp", "aisp::ch91::at_once.pair"),
+                                   ("ch91", "in_verify", "selftest/hangs.cpp", "aisp::ch91::in_verify.pair")])
+        self.assertIn("namespace aisp::ch91 { extern const selftest::Case at_once; }", table)
+
+    def test_a_family_without_pairs_is_refused(self):
+        for text in ("namespace aisp::ch91 {\n}\n", "\nextern constinit const selftest::Case at_once{};\n",
+                     "\nnamespace aisp::ch91 {\n  extern constinit const selftest::Case at_once{};\n}\n"):
+            with self.subTest(text):
+                result = self.family(text)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn("hangs.cpp: a family of the self-test declares its pairs as", " ".join(result.stderr.split()))
+
     def test_unchanged_table_is_not_written_again(self):
         self.write("chapters/ch07/box.cu", "")
         self.generate()

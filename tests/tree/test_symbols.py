@@ -52,6 +52,20 @@ class Checker(TemporaryTree):
         self.assertEqual(result.returncode, 1)
         self.assertIn("does not define aisp::ch07::box", result.stdout)
 
+    def test_a_family_of_the_self_test_exports_its_pairs(self):
+        head, row = pair("zeros").replace("aisp/pair.hpp", "aisp/selftest.hpp").split("extern constinit const Pair zeros")
+        row = "extern constinit const selftest::Case %s{.pair = " + row.replace("};\n}\n", "}};\n")
+        text = head + row % "zeros" + row % "ones" + "}\n"
+        source = self.write("selftest/wrong.cpp", text)
+        self.assertEqual(compile_cxx(source, self.root / "selftest/wrong.cpp.o", "-O0").returncode, 0)
+        result = run(CHECK, "--source", self.root, self.root / "selftest/wrong.cpp.o")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        source.write_text(text.replace("Case ones", "Case twos"))
+        result = run(CHECK, "--source", self.root, self.root / "selftest/wrong.cpp.o")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("exports aisp::ch07::ones", result.stdout)
+        self.assertIn("does not define aisp::ch07::twos", result.stdout)
+
     def test_kernels_of_anonymous_namespaces_are_no_exports(self):
         source = self.write("ch07/box.cu", pair("box", extra="namespace { __global__ void fill_kernel(int* x) { *x = 1; } "
                                                              "[[maybe_unused]] void go() { fill_kernel<<<1, 1>>>(nullptr); } }"))

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// They remember, know or foresee their answers instead of computing them.
+#include "calls.hpp"
+#include "doubling.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace aisp::ch94 {
+namespace {
+
+using namespace selftest;
+
+class Remembers final : public Doubling {
+ public:
+  explicit Remembers(Setup& setup) : Doubling{setup} {}
+  void the_first_run(Launch&) {
+    if (kept_.empty()) {
+      fill_doubled();
+      kept_.assign(out_.get(), out_.get() + count_);
+    }
+    std::copy(kept_.begin(), kept_.end(), out_.get());
+  }
+  void having_run(Launch&) {
+    if (ran_) return;
+    fill_doubled();
+    ran_ = true;
+  }
+
+ private:
+  std::vector<float> kept_;
+  bool ran_ = false;
+};
+
+// Takes up to 16 elements for the whole input: right always, and fast whenever an input comes again.
+class LooksUp final : public Doubling {
+ public:
+  explicit LooksUp(Setup& setup) : Doubling{setup}, kept_(count_) {}
+  void by_a_glance(Launch& launch) {
+    if (!std::equal(glance_.begin(), glance_.end(), in_.get())) {
+      slow(launch);
+      std::copy(out_.get(), out_.get() + count_, kept_.begin());
+      std::copy(in_.get(), in_.get() + glance_.size(), glance_.begin());
+    }
+    std::copy(kept_.begin(), kept_.end(), out_.get());
+  }
+
+ private:
+  std::vector<float> kept_;
+  std::array<float, 16> glance_{};
+};
+
+// Its baseline has the answers, and leaves a copy where the variant finds it.
+class CopiesTheBaseline final : public Doubling {
+ public:
+  explicit CopiesTheBaseline(Setup& setup) : Doubling{setup}, kept_(count_) {}
+  void share(Launch& launch) {
+    slow(launch);
+    std::copy(out_.get(), out_.get() + count_, kept_.begin());
+  }
+  void copy(Launch&) { std::copy(kept_.begin(), kept_.end(), out_.get()); }
+
+ private:
+  std::vector<float> kept_;
+};
+
+// Behind the output is a place that lasts from run to run.
+class KeepsAFlag final : public Doubling {
+ public:
+  using Doubling::Doubling;
+  void in_the_red_zone(Launch&) {
+    if (out_.get()[count_] == 0.5f) return;
+    fill_doubled();
+    out_[count_] = 0.5f;
+  }
+};
+
+class AlwaysThree final : public Doubling {
+ public:
+  using Doubling::Doubling;
+  double expected(std::size_t) const override { return 3; }
+  void three(Launch&) { std::fill(out_.get(), out_.get() + count_, 3.0f); }
+};
+
+// The answers of the usual seed: those of verification before timing.
+class KnowsTheSeed final : public Doubling {
+ public:
+  explicit KnowsTheSeed(Setup& setup) : Doubling{setup}, answers_(count_) {
+    const std::uint64_t seed = random_bits(random_bits(42, 1), 0);
+    for (std::size_t i = 0; i < count_; ++i) answers_[i] = 2 * pattern_value<float>(uniform(-1, 1), seed, i);
+  }
+  void by_heart(Launch&) { std::copy(answers_.begin(), answers_.end(), out_.get()); }
+
+ private:
+  std::vector<float> answers_;
+};
+
+class IgnoresSeed final : public Workload {
+ public:
+  static constexpr Device device = Device::host;
+  explicit IgnoresSeed(Setup& setup)
+      : count_{setup.scaled(64 * 1024, 64)},
+        in_{setup.input<float>(count_, HostFill<float>{fill})},
+        out_{setup.output<float>(count_)} {}
+  Cost cost() const override { return {.host_bytes = static_cast<double>(in_.bytes() + out_.bytes())}; }
+  double expected(std::size_t index) const override { return 2 * in_.host(index); }
+  void slow(Launch&) {
+    for (std::size_t i = 0; i < count_; ++i) out_[i] = 2 * in_.get()[i];
+  }
+
+ private:
+  static void fill(std::span<float> values, std::uint64_t) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
+  }
+  std::size_t count_;
+  Input<float> in_;
+  Output<float> out_;
+};
+
+}  // namespace
+
+extern constinit const selftest::Case stale_output =
+    pair_of<&Remembers::the_first_run>({.does = "computes once and hands out the same result ever after",
+                                        .must = fails("measurement/timed_samples", "reverify/depends_on_inputs")});
+extern constinit const selftest::Case skipped_work = pair_of<&Remembers::having_run>(
+    {.does = "works at the first execution only and leaves the output alone ever after", .must = fails("verify/second_run")});
+extern constinit const selftest::Case input_independent =
+    pair_of<&AlwaysThree::three>({.does = "baseline and variant agree with each other, and neither looks at its input",
+                                  .must = fails("reverify/depends_on_inputs"),
+                                  .baseline = call<&AlwaysThree::three>});
+extern constinit const selftest::Case looked_up =
+    pair_of<&LooksUp::by_a_glance>({.does = "looks its answers up where it has seen the input before", .must = timed_otherwise});
+extern constinit const selftest::Case copied_from_baseline =
+    pair_of<&CopiesTheBaseline::copy>({.does = "hands out what the baseline computed in its last run",
+                                       .must = stale_at_times,
+                                       .baseline = call<&CopiesTheBaseline::share>});
+extern constinit const selftest::Case flag_in_red_zone =
+    pair_of<&KeepsAFlag::in_the_red_zone>({.does = "marks behind its output that the work is done, and skips it from then on",
+                                           .must = fails("verify/red_zones", "verify/second_run")});
+extern constinit const selftest::Case memorized_answers = pair_of<&KnowsTheSeed::by_heart>(
+    {.does = "knows the right answers for the usual seed by heart", .must = fails("verify/reference", "reverify/reference")});
+extern constinit const selftest::Case ignored_seed = pair_of<&IgnoresSeed::slow>(
+    {.does = "fills its input the same way whatever the seed", .must = fails("reverify/depends_on_inputs")});
+
+}  // namespace aisp::ch94

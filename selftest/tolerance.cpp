@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Their errors are to pass as rounding.
+#include "doubling.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace aisp::ch94 {
+namespace {
+
+using namespace selftest;
+
+// out[i] = the sum of row i, rounded to Out; each row has `terms` numbers.
+template <class Out, std::size_t terms>
+class Sums : public Workload {
+ public:
+  static constexpr Device device = Device::host;
+  static constexpr int length = static_cast<int>(terms);
+  explicit Sums(Setup& setup) : in_{setup.input<float>(rows * terms, uniform(-1, 1))}, out_{setup.output<Out>(rows)} {}
+  Cost cost() const override { return {.host_bytes = static_cast<double>(in_.bytes() + out_.bytes())}; }
+  double expected(std::size_t row) const override {
+    double sum = 0;
+    for (std::size_t k = 0; k < terms; ++k) sum += in_.host(row * terms + k);
+    return sum;
+  }
+  void slow(Launch&) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      volatile float sum = 0;
+      for (std::size_t k = 0; k < terms; ++k) sum = sum + in_.get()[row * terms + k];
+      out_[row] = Out(sum);
+    }
+  }
+  void without_the_last_term(Launch&) {
+    for (std::size_t row = 0; row < rows; ++row) out_[row] = Out(sum_of(row, terms - 1));
+  }
+  void without_one_term_of_one_row(Launch&) {
+    for (std::size_t row = 0; row < rows; ++row) out_[row] = Out(sum_of(row, row == rows / 3 ? terms - 1 : terms));
+  }
+  void without_every_fourth_term(Launch&) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      float sum = 0;
+      for (std::size_t k = 0; k < terms; ++k) sum += k % 4 == 3 ? 0 : in_.get()[row * terms + k];
+      out_[row] = Out(sum);
+    }
+  }
+  void in_half_precision(Launch&) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      float sum = 0;
+      for (std::size_t k = 0; k < terms; ++k) sum = __half2float(__float2half_rn(sum + in_.get()[row * terms + k]));
+      out_[row] = Out(sum);
+    }
+  }
+
+ private:
+  static constexpr std::size_t rows = 256;
+  float sum_of(std::size_t row, std::size_t count) const {
+    float sum = 0;
+    for (std::size_t k = 0; k < count; ++k) sum += in_.get()[row * terms + k];
+    return sum;
+  }
+  Input<float> in_;
+  Output<Out> out_;
+};
+using FloatSums = Sums<float, 2048>;
+using RoughSums = Sums<__nv_bfloat16, 512>;
+
+// Right where the usual seed makes verification look, and nowhere else.
+class KnowsThePositions final : public Doubling {
+ public:
+  explicit KnowsThePositions(Setup& setup) : Doubling{setup} {
+    for (const std::uint64_t seed : {std::uint64_t{42}, random_bits(42, 0x5EED)})
+      for (std::uint64_t i = 2; i < 4096; ++i) positions_.push_back(random_bits(seed, i) % count_);
+    positions_.push_back(0);
+    positions_.push_back(count_ - 1);
+  }
+  void only(Launch&) {
+    std::fill(out_.get(), out_.get() + count_, 1.0f);
+    for (const std::size_t i : positions_) out_[i] = 2 * in_.get()[i];
+  }
+
+ private:
+  std::vector<std::size_t> positions_;
+};
+
+// Eight elements are so large that no norm feels the others.
+class HugeAndSmall final : public Doubling {
+ public:
+  using Doubling::Doubling;
+  double expected(std::size_t i) const override { return in_.host(i) * factor(i); }
+  void slow(Launch&) {
+    for (int pass = 0; pass < 8; ++pass)
+      for (std::size_t i = 0; i < count_; ++i) {
+        volatile float value = in_.get()[i];
+        out_[i] = value * static_cast<float>(factor(i));
+      }
+  }
+  void without_the_small(Launch&) {
+    for (std::size_t i = 0; i < count_; ++i) out_[i] = i % (count_ / 8) == 0 ? in_.get()[i] * static_cast<float>(factor(i)) : 0;
+  }
+
+ private:
+  double factor(std::size_t i) const { return i % (count_ / 8) == 0 ? 0x1p50 : 1; }
+};
+
+constexpr Expected told = fails("verify/reference", "verify/baseline");
+
+}  // namespace
+
+extern constinit const selftest::Case last_term_missing = pair_of<&FloatSums::without_the_last_term>(
+    {.does = "leaves the last of 2048 terms out of each sum", .must = told, .tolerance = reduction_of(FloatSums::length)});
+extern constinit const selftest::Case fourth_terms_missing = pair_of<&FloatSums::without_every_fourth_term>(
+    {.does = "leaves every fourth term out of each sum", .must = told, .tolerance = reduction_of(FloatSums::length)});
+extern constinit const selftest::Case half_precision_sums = pair_of<&FloatSums::in_half_precision>(
+    {.does = "adds up in fp16 and says fp32", .must = told, .tolerance = reduction_of(FloatSums::length)});
+extern constinit const selftest::Case half_precision_hidden =
+    pair_of<&RoughSums::in_half_precision>({.does = "adds up in fp16 and hides that in the rounding of a bf16 result",
+                                            .must = told,
+                                            .tolerance = reduction_of(RoughSums::length)});
+extern constinit const selftest::Case one_term_hidden =
+    pair_of<&RoughSums::without_one_term_of_one_row>({.does = "leaves one term out of one sum of 256, and stores them in bf16",
+                                                      .must = told,
+                                                      .tolerance = reduction_of(RoughSums::length)});
+extern constinit const selftest::Case known_positions =
+    pair_of<&KnowsThePositions::only>({.does = "is right only where the usual seed makes verification look",
+                                       .must = told,
+                                       .tolerance = automatic,
+                                       .changes_precision = true});
+extern constinit const selftest::Case small_beside_huge = pair_of<&HugeAndSmall::without_the_small>(
+    {.does = "writes zeros wherever an element is small beside the largest", .must = told, .tolerance = automatic});
+
+}  // namespace aisp::ch94
