@@ -56,7 +56,12 @@ run::Request request_for(const pair::SelftestEntry& entry, const std::filesystem
   request.warmup = 1;
   request.budget_s = sampling_budget_s;
   request.reproducible = entry.subject->reproducible;
-  request.limits = {stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s};
+  request.limits = {.setup = stage_limit_s,
+                    .verify = stage_limit_s,
+                    .warmup = stage_limit_s,
+                    .measurement = stage_limit_s,
+                    .audit = stage_limit_s,
+                    .teardown = stage_limit_s};
   if (entry.subject->limit_s > 0) limit_of(request.limits, entry.subject->expected.stage) = entry.subject->limit_s;
   request.scratch_parent = std::filesystem::absolute(scratch).string();
   return request;
