@@ -23,6 +23,7 @@ endfunction()
 # pairs of further folders are in the registry too, but built elsewhere.
 function(aisp_add_pairs name folder)
   aisp_find_pairs(sources "${folder}")
+  aisp_check_pairs(${sources})
   set(folders "${folder}" ${ARGN})
   list(JOIN folders "|" all_folders)
   set(table "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_registry.cpp")

@@ -54,6 +54,33 @@ function(aisp_find_pairs out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
+# aisp_check_pairs(SOURCE...): stops at a file that does not define the Pair that its path promises, which the linker alone would find
+# out, without a word of the file.
+function(aisp_check_pairs)
+  set(space "[ \t\r\n]")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(directory "${source}" DIRECTORY)
+    get_filename_component(chapter "${directory}" NAME)
+    get_filename_component(name "${source}" NAME_WLE)
+    set(remedy "a pair file ends with: extern constinit const Pair ${name}{...} in namespace aisp::${chapter}, outside anonymous "
+               "namespaces")
+    file(READ "${source}" text)
+    if(NOT text MATCHES "(^|[^a-z_])namespace${space}+aisp::${chapter}${space}*{")
+      message(FATAL_ERROR "${source}: it has no namespace aisp::${chapter}; " ${remedy})
+    endif()
+    if(NOT text MATCHES "(^|[^a-z_])extern${space}+constinit${space}+const${space}+Pair${space}+${name}${space}*[{=]")
+      set(found "")
+      if(text MATCHES "const${space}+Pair${space}+([A-Za-z0-9_]+)${space}*[{=]")
+        set(found " (its Pair is called ${CMAKE_MATCH_1} and must be extern)")
+        if(CMAKE_MATCH_1 STREQUAL name)
+          set(found " (it is not extern constinit const)")
+        endif()
+      endif()
+      message(FATAL_ERROR "${source}: it does not define the Pair ${name}${found}; " ${remedy})
+    endif()
+  endforeach()
+endfunction()
+
 # aisp_read_family(OUT SOURCE): CHAPTER!NAME!SOURCE of each pair that a file of the folder selftest declares.
 function(aisp_read_family out source)
   if(NOT CMAKE_SCRIPT_MODE_FILE)

@@ -62,7 +62,12 @@ run::Request request_for(const pair::SelftestEntry& entry, const std::filesystem
   request.warmup = 1;
   request.budget_s = sampling_budget_s;
   request.reproducible = entry.subject->reproducible;
-  request.limits = {stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s, stage_limit_s};
+  request.limits = {.setup = stage_limit_s,
+                    .verify = stage_limit_s,
+                    .warmup = stage_limit_s,
+                    .measurement = stage_limit_s,
+                    .audit = stage_limit_s,
+                    .teardown = stage_limit_s};
   const selftest::Expected& expected = entry.subject->expected;
   if (expected.limit_s > 0) limit_of(request.limits, expected.by[0].stage) = expected.limit_s;
   request.scratch_parent = std::filesystem::absolute(scratch).string();

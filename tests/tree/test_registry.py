@@ -175,6 +175,27 @@ class Registry(TemporaryTree):
         self.assertNotEqual(linked.returncode, 0)
         self.assertRegex(linked.stderr, "undefined reference to [`'‘]aisp::ch07::box['’]")
 
+    def check(self, text, name="box"):
+        source = self.write(f"chapters/ch07/{name}.cu", text)
+        script = self.write("check.cmake", f'include("{SOURCE}/cmake/registry.cmake")\naisp_check_pairs("{source}")\n')
+        result = run(CMAKE, "-P", script)
+        return result.returncode, " ".join(result.stderr.split())
+
+    def test_file_that_does_not_define_its_pair_is_told_before_anything_is_compiled(self):
+        self.assertEqual(self.check(pair("box")), (0, ""))
+        remedy = "a pair file ends with: extern constinit const Pair box{...} in namespace aisp::ch07"
+        for text, words in ((pair("other"), "it does not define the Pair box (its Pair is called other"),
+                            (pair("box2"), "it does not define the Pair box (its Pair is called box2"),
+                            (pair("box").replace("extern constinit", ""), "it does not define the Pair box (it is not extern"),
+                            (pair("box", chapter="ch08"), "it has no namespace aisp::ch07"),
+                            ("", "it has no namespace aisp::ch07"),
+                            ("namespace aisp::ch07 { }", "it does not define the Pair box;")):
+            with self.subTest(words):
+                status, message = self.check(text)
+                self.assertNotEqual(status, 0)
+                self.assertIn(f"chapters/ch07/box.cu: {words}", message)
+                self.assertIn(remedy, message)
+
     def test_dropping_in_a_file_registers_it_and_removing_it_unregisters_it(self):
         self.write("CMakeLists.txt", PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)})
         self.write("rest.cpp", REST)

@@ -47,6 +47,12 @@ class Checker(TemporaryTree):
         self.write("chapters/ch07/topic.hpp", "inline int helper() { return 1; }")
         self.assertEqual(self.check(text).returncode, 0)
 
+    def test_template_of_a_method_of_a_local_class_is_no_name_of_its_own(self):
+        result = self.check("template <auto method> struct Of { static void invoke() {} };\n"
+                            "namespace { struct Local { void go() {} }; [[maybe_unused]] void (*used)() = &Of<&Local::go>::invoke; }")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("shares aisp::ch07::Of<&aisp::ch07::(anonymous namespace)::Local::go>::invoke()", result.stdout)
+
     def test_missing_pair(self):
         result = self.check(name="other")
         self.assertEqual(result.returncode, 1)
