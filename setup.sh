@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes a fresh machine ready: packages, CUDA toolkit, build, a quick check, and what this machine can run. Safe to run again.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
 # shellcheck source=scripts/setup/common.sh
 . scripts/setup/common.sh

@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The nightly job: verify, run with the gate, analyze. One exit status, and none is lost on the way.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-root=$PWD
-cd "$OLDPWD"
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=scripts/lib/options.sh
 . "$root/scripts/lib/options.sh"
 
@@ -49,7 +47,9 @@ run_flags=()
 declare -A option_table=([--targets]=targets+ [--artifacts-dir]=artifacts [--expectations-dir]=expectations
   [--hardware]=hardware [--threshold]=threshold [--strict]=strict=1 [--run-id]=run_id [--aisp]=aisp [--dry-run]=dry_run=1 [--]=run_flags+)
 read_options "$@"
-[[ $run_id != */* && $run_id != .* ]] || usage_error "--run-id is the name of a folder, without /, not '$run_id'"
+[[ $run_id =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]*$ && $run_id != latest ]] ||
+  usage_error "--run-id is the name of a folder, of letters, digits, -, _ and ., not '$run_id'"
+[[ $threshold =~ ^[0-9]{1,2}(\.[0-9]+)?$ ]] || usage_error "--threshold is a percentage of at least 0 and below 100, not '$threshold'"
 reports=$artifacts/$run_id/nightly
 selection=()
 for target in "${targets[@]}"; do selection+=(--targets "$target"); done

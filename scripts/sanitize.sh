@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # compute-sanitizer over pairs: every tool, small sizes, in parallel, one table.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-root=$PWD
-cd "$OLDPWD"
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=scripts/lib/options.sh
 . "$root/scripts/lib/options.sh"
 

@@ -4,7 +4,7 @@
 #   declare -A option_table=(
 #     [--jobs]=jobs          takes a value, --jobs 4 or --jobs=4, where only the latter may begin with --; the last one counts
 #     [--targets]=targets+   takes a value and repeats; the values are added to an array
-#     [--reset]=mode=reset   takes no value; mode becomes reset
+#     [--reset]=mode=reset   takes no value; mode becomes reset, and options that make it something else exclude this one
 #     [--]=flags+            what follows -- is added to an array
 #     [COMMAND]=command+)    so are the first word that is no option and all that follow it
 #   read_options "$@"
@@ -25,6 +25,7 @@ usage_error() { fail 2 "$*; see $program --help"; }
 # Locals of what follows begin with option_, because a variable of the script by the same name could not be set.
 read_options() {
   local option_name option_sets option_value
+  local -A option_chosen=()
   while (($#)); do
     case $1 in
       -h | --help)
@@ -44,7 +45,7 @@ read_options() {
     [[ -n $option_sets ]] || usage_error "unknown option '$1'"
     if [[ $option_sets == *=* ]]; then
       [[ $1 == "$option_name" ]] || usage_error "$option_name takes no value"
-      printf -v "${option_sets%%=*}" %s "${option_sets#*=}"
+      choose "$option_name" "${option_sets%%=*}" "${option_sets#*=}"
     else
       option_value=
       if [[ $1 == *=* ]]; then
@@ -59,6 +60,14 @@ read_options() {
     shift
   done
   if (($#)); then take_rest "$@"; fi
+}
+
+# choose OPTION VARIABLE VALUE: of two options that contradict each other neither may win, as --check promises to change nothing.
+choose() {
+  local option_earlier=${option_chosen[$2]:-$1}
+  [[ ${option_table[$option_earlier]#*=} == "$3" ]] || usage_error "$option_earlier and $1 exclude each other"
+  option_chosen[$2]=$1
+  printf -v "$2" %s "$3"
 }
 
 # set_value VARIABLE VALUE, set_value ARRAY+ VALUE...

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options are read in the same way by all scripts, and what is wrong with them is told in the same way."""
+import os
+import re
 import shlex
+import subprocess
 import unittest
 
-from machine import Machine
+from machine import SOURCE, Machine
 
 # Script: an option with a value, a value that it refuses, words that it says then; an option without a value.
 SCRIPTS = {
@@ -14,6 +17,9 @@ SCRIPTS = {
     "reset-gpu.sh": ("--grace", "long", "'long'", "--dry-run"),
     "numa-topology.sh": ("--gpu", "0", "needs a command", "--check"),
 }
+
+# Scripts that go to the root of their tree, below it.
+AT_HOME = ("setup.sh", ".ci/run", "scripts/check-format", "scripts/lint", "scripts/nightly.sh", "scripts/sanitize.sh", "tests/fuzz/run")
 
 
 class Options(Machine):
@@ -77,9 +83,40 @@ class Options(Machine):
         verify, _, _ = self.commands("--artifacts-dir=--odd folder")
         self.assertIn("--odd folder", verify)
 
+    def test_options_that_contradict_each_other(self):
+        for script in ("gpu-setup.sh", "system-tuning.sh", "numa-topology.sh"):
+            self.refuses(script, ["--check", "--apply"], "--check and --apply exclude each other")
+            self.refuses(script, ["--apply", "--check"], "--apply and --check exclude each other")
+        self.refuses("system-tuning.sh", ["--apply", "--apply", "--reset"], "--apply and --reset exclude each other")
+        self.assert_status(self.run_script("reset-gpu.sh", "--dry-run", "--dry-run", "--help"), 0)
+
+    def test_nightly_refuses_what_aisp_would_refuse_later(self):
+        for arguments, words in ((["--threshold", "abc"], "'abc'"), (["--threshold=100"], "'100'"), (["--threshold=-1"], "'-1'"),
+                                 (["--run-id", "latest"], "'latest'"), (["--run-id=-x"], "'-x'"), (["--run-id", "a b"], "'a b'")):
+            self.refuses("nightly.sh", ["--dry-run", *arguments], words)
+        self.commands("--threshold", "2.5")
+
     def test_what_follows_two_dashes_is_passed_on_as_it_is(self):
         _, run, _ = self.commands("--run-id", "x", "--", "--jobs", "1", "--", "two words", "")
         self.assertEqual(run[-5:], ["--jobs", "1", "--", "two words", ""])
+
+
+class Home(Machine):
+    def test_a_script_works_in_its_own_tree_whatever_cdpath_says(self):
+        other = self.work / "other"
+        (other / "scripts").mkdir(parents=True)
+        finished = subprocess.run(["bash", "scripts/nightly.sh", "--dry-run"], cwd=self.work, env={**os.environ, "CDPATH": str(other)},
+                                  capture_output=True, text=True, timeout=60)
+        self.assert_status(finished, 0)
+        self.assertEqual(shlex.split(finished.stdout.splitlines()[0])[0], f"{self.work}/build/release/aisp")
+
+    def test_all_scripts_go_there_in_the_same_words(self):
+        words = re.compile(r"""CDPATH='' cd -- "\$\(dirname -- "\$\{BASH_SOURCE\[0\]\}"\)""")
+        found = [path for path in [SOURCE / "setup.sh", SOURCE / ".ci/run", SOURCE / "tests/fuzz/run", *(SOURCE / "scripts").rglob("*")]
+                 if path.is_file() and re.search(r"(?m)^[^#]*\bcd\b[^\n]*dirname", path.read_text())]
+        self.assertEqual({str(path.relative_to(SOURCE)) for path in found}, set(AT_HOME))
+        for path in found:
+            self.assertRegex(path.read_text(), words, path)
 
 
 if __name__ == "__main__":
