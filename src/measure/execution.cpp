@@ -3,8 +3,11 @@
 
 #include <aisp/check.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace aisp::measure {
@@ -27,6 +30,19 @@ double process_cpu_ms() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+}
+
+// Of the children that are there, by the scheduler's account in nanoseconds.
+double children_cpu_ms() {
+  double sum_ns = 0;
+  for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+    std::ifstream children{task.path() / "children"};
+    for (int child = 0; children >> child;) {
+      double run_ns = 0;
+      if (std::ifstream{"/proc/" + std::to_string(child) + "/schedstat"} >> run_ns) sum_ns += run_ns;
+    }
+  }
+  return sum_ns * 1e-6;
 }
 
 }  // namespace
@@ -120,12 +136,19 @@ Executed Executor::perform_block(const Variant& variant, int runs, Capture& capt
 
 Executed Executor::perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame) {
   const Executed executed = around(work, conditions_.start, conditions_.checked ? &capture : nullptr, frame);
+  // At once: who works on behind a run is soon done.
+  if (!session_.on_gpu() && capture.watch) watch_idle(capture);
   if (conditions_.checked && capture.digest) capture.digests = digests_.read();
   if (conditions_.checked && capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.finish();
-  changed_limits_.clear();
-  if (limits_ && conditions_.checked) changed_limits_ = limits_->restore();
+  if (conditions_.checked) restore_settings();
   return executed;
+}
+
+void Executor::restore_settings() {
+  changed_limits_ = host_settings_.restore();
+  if (!limits_) return;
+  for (std::string& changed : limits_->restore()) changed_limits_.push_back(std::move(changed));
 }
 
 Executed Executor::execute(const std::function<void()>& work, const Frame& frame) {
@@ -185,13 +208,14 @@ void Executor::watch_held(Capture& capture) {
   capture.touched_while_held = held_digests_.read() != poisoned_;
 }
 
-// The main thread sleeps meanwhile, and so should everybody else.
+// The main thread sleeps meanwhile, and so should everybody else, children too.
 void Executor::watch_idle(Capture& capture) {
   std::this_thread::sleep_for(spin_time);
-  const double cpu_ms = process_cpu_ms();
+  const double cpu_ms = process_cpu_ms() + children_cpu_ms();
   const Clock::time_point start = Clock::now();
   std::this_thread::sleep_for(idle_time);
-  capture.idle_cpu_share = (process_cpu_ms() - cpu_ms) / milliseconds_since(start);
+  const double used_ms = process_cpu_ms() + children_cpu_ms() - cpu_ms;
+  capture.idle_cpu_share = std::max(capture.idle_cpu_share, used_ms / milliseconds_since(start));
 }
 
 }  // namespace aisp::measure

@@ -16,6 +16,7 @@
 #include "measure/cold_cache.hpp"
 #include "measure/device_limits.hpp"
 #include "measure/gate.hpp"
+#include "measure/host_settings.hpp"
 #include "measure/output_digests.hpp"
 #include "pair/session.hpp"
 #include "pair/snapshot.hpp"
@@ -47,7 +48,7 @@ struct Capture {
 
   std::vector<std::uint64_t> digests{};  // of session.results() in order, right behind the execution
   bool touched_while_held = false;       // outputs changed before the gate was opened
-  double idle_cpu_share = 0;             // host pairs, with `watch`: CPUs that this process used while it should have been idle
+  double idle_cpu_share = 0;             // host pairs, with `watch`: CPUs that this process and its children used while idle
 };
 
 struct Executed {
@@ -102,12 +103,14 @@ class Executor {
   void queue_looks(Capture& capture);
   void watch_idle(Capture& capture);
   void watch_held(Capture& capture);
+  void restore_settings();
 
   pair::Session& session_;
   Conditions conditions_;
   std::unique_ptr<ColdCache> cold_;
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<DeviceLimits> limits_;
+  HostSettings host_settings_;
   OutputDigests digests_, held_digests_;
   std::vector<std::uint64_t> poisoned_;  // digests of the outputs before the execution
   std::mt19937_64 random_{std::random_device{}()};

@@ -157,6 +157,7 @@ class VariantCheck {
     leaks_.before();
     const measure::Executed executed = executor_.execute(variant_, capture);
     leaks_.after();
+    outcome_.longest_ms = std::max(outcome_.longest_ms, executed.host_ms);
     if (capture.touched_while_held)
       fail("gate", "outputs were written while launch.stream was held back",
            "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
@@ -376,6 +377,8 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
   // Behind all runs: it sees their inputs.
   if (options.compare_with_reference) {
     const auto start = std::chrono::steady_clock::now();
+    // A reference that reads outputs finds nothing in them.
+    session.poison_outputs(executor.poison());
     session.workload().compute_reference(session.launch());
     session.synchronize_all();
     for (const std::size_t v : order) {

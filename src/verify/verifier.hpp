@@ -21,6 +21,7 @@ struct Outcome {
   evidence::Accuracy accuracy;
   std::map<std::string, std::uint64_t> digests;  // of each output
   double prepare_ms = 0;
+  double longest_ms = 0;               // of its executions, by the host's clock
   double versus_baseline_element = 0;  // the largest element error against the baseline
   double reference_s = 0;              // that the float64 reference of all variants took
   std::string unsupported;             // why this machine cannot run the variant, found out by running it; nothing was checked
