@@ -38,13 +38,19 @@ void PairRun::warm_up() {
   for (const Variant* variant : active()) timed_.push_back({variant, &result_of(variant->name), {}});
   const int rounds = std::max(request_.warmup, 1);
   const double start_s = base::monotonic_s();
+  measure::Deadline deadline{stages_.left_s(), base::monotonic_s};
+  const auto more = [&](int done) {
+    if (done > 0 && deadline.comes()) return false;
+    return done < rounds || (session_->on_gpu() && base::monotonic_s() - start_s < shortest_warmup_s);
+  };
   try {
-    for (int round = 0; round < rounds || (session_->on_gpu() && base::monotonic_s() - start_s < shortest_warmup_s); ++round) {
+    for (int round = 0; more(round); ++round) {
       for (const Timed& timed : timed_) {
         const profile::Scope range{timed.result->name};
         stopwatch_->time(*timed.variant);
       }
       probe_ms_.push_back(stopwatch_->time_probe());
+      reporter_.send(nlohmann::json{{"progress", {{"round", round + 1}, {"of", std::max(rounds, round + 1)}}}}.dump());
     }
   } catch (const measure::WaitsForGpu& variant) {
     if (start_ == Start::immediate) throw;
@@ -59,10 +65,12 @@ void PairRun::warm_up() {
 
 void PairRun::measure_rounds() {
   if (session_->on_gpu()) result_.start = start_ == Start::released ? "released" : "immediate";
+  result_.host_dependent |= start_ == Start::immediate;
   measure::SamplingOptions options{.min_rounds = std::max(request_.iterations, 1),
                                    .fixed_rounds = request_.fixed_iterations,
                                    .relative_width = request_.confidence_width,
                                    .budget_s = request_.budget_s,
+                                   .deadline_s = stages_.left_s(),
                                    .alternate = request_.alternate,
                                    .seed = request_.seed};
   if (request_.mode == TimingMode::do_bench) options.relative_width = 0;  // time-budgeted
@@ -94,6 +102,11 @@ void PairRun::sample(measure::SamplingOptions options) {
   measure::Sampling sampling = measure::sample_rounds(timed_.size(), options, callbacks);
   for (std::size_t i = 0; i < timed_.size(); ++i) timed_[i].samples = std::move(sampling.samples[i]);
   result_.stopped_because = sampling.stopped_because;
+  if (sampling.rounds < options.min_rounds)
+    result_.warnings.push_back(
+        fmt::format("{} of {} rounds: more did not fit into the {:g} s of the measurement; "
+                    "--timeout-multiplier gives it more",
+                    sampling.rounds, options.min_rounds, request_.limits.measurement));
 }
 
 }  // namespace aisp::run
