@@ -66,6 +66,7 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     return Exit::good;
   }
   const Configuration configuration = make_configuration(options, earlier);
+  refuse_faults(selected);
   selected = suite::with_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   base::install_interrupt_handlers();

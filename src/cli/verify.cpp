@@ -50,6 +50,7 @@ Exit verify(const Options& flags, const std::vector<std::string>& command_line) 
   color_flag(flags.color);
   suite::Configuration configuration = make_configuration(flags);
   std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags.targets));
+  refuse_faults(selected);
   selected = suite::with_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   configuration.verify_only = true;

@@ -37,6 +37,7 @@ class PairRun {
   void set_up();
   bool time_first_runs();
   bool verify_all(const std::string& stage, std::uint64_t seed);
+  void warn_of_loose_limits();
   void verify_small_shape(const verify::Options& options);
   void absorb_failures(const verify::Outcome& outcome);
   void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
@@ -47,6 +48,8 @@ class PairRun {
   void judge();
   void check_late_work();
   void check_floors();
+  void check_ceiling(const Timed& timed, const Cost& cost);
+  bool costs_are_possible();
   void audit();
   void look_inside();
   void send_measured();
