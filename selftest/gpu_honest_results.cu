@@ -37,17 +37,20 @@ class ReportsBytes final : public GpuDoubling {
 };
 
 // The sum of all, in the order in which the blocks come: other bits from run to run, within the tolerance.
-__global__ void total_kernel(const float* in, float* out, std::size_t count) {
-  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  float sum = i < count ? in[i] : 0;
-  for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_down_sync(~0u, sum, lane);
-  if (threadIdx.x % 32 == 0) atomicAdd(out, sum);
+__global__ void total_kernel(const float* in, float* out) {
+  __shared__ float parts[block_threads];
+  parts[threadIdx.x] = in[blockIdx.x * block_threads + threadIdx.x];
+  for (unsigned half = block_threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) atomicAdd(out, parts[0]);
 }
 
 class Totals final : public Workload {
  public:
   static constexpr Device device = Device::gpu;
-  static constexpr std::size_t count = 1 << 20;
+  static constexpr std::size_t count = 1 << 16;
   explicit Totals(Setup& setup) : in_{setup.input<float>(count, uniform(0, 1))}, out_{setup.output<float>(1)} {}
   Cost cost() const override { return {.bytes = static_cast<double>(in_.bytes())}; }
   double expected(std::size_t) const override {
@@ -58,7 +61,7 @@ class Totals final : public Workload {
   void slow(Launch& launch) { in_any_order(launch); }
   void in_any_order(Launch& launch) {
     check(cudaMemsetAsync(out_, 0, sizeof(float), launch.stream));
-    total_kernel<<<count / block_threads, block_threads, 0, launch.stream>>>(in_, out_, count);
+    total_kernel<<<count / block_threads, block_threads, 0, launch.stream>>>(in_, out_);
   }
 
  private:

@@ -132,17 +132,16 @@ class SumsUp final : public Workload {
   }
   double expected(std::size_t) const override { return sum_; }
   void slow(Launch&) {
-    float sum = 0;
-    for (std::size_t i = 0; i < count; ++i) sum += in_.get()[i];
-    out_[0] = sum;
+    float total = 0;
+    for (std::size_t block = 0; block < count / 256; ++block) total += sum_of(block);
+    out_[0] = total;
   }
   void in_any_order(Launch&) {
     std::atomic<float> total{0};
     std::atomic<std::size_t> next{0};
     team_.run([&](int) {
       for (std::size_t block = next++; block < count / 256; block = next++) {
-        float sum = 0;
-        for (std::size_t i = block * 256; i < (block + 1) * 256; ++i) sum += in_.get()[i];
+        const float sum = sum_of(block);
         float before = total.load();
         while (!total.compare_exchange_weak(before, before + sum)) {
         }
@@ -153,6 +152,11 @@ class SumsUp final : public Workload {
   static constexpr std::size_t count = 64 * 1024;
 
  private:
+  float sum_of(std::size_t block) const {
+    float sum = 0;
+    for (std::size_t i = block * 256; i < (block + 1) * 256; ++i) sum += in_.get()[i];
+    return sum;
+  }
   Input<float> in_;
   Output<float> out_;
   ThreadTeam& team_;

@@ -27,13 +27,13 @@ std::set<std::string> unconfirmed(const evidence::Analysis& analysis) {
 }
 
 suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets) {
-  suite::Task rerun = task;
-  rerun.resumed = false;
-  std::erase_if(rerun.selected, [&](const pair::Entry* entry) { return !targets.contains(entry->target()); });
-  rerun.configuration.iterations *= 2;
-  rerun.configuration.budget_s *= 2;
-  rerun.configuration.timeout_multiplier *= 2;
-  return rerun;
+  std::vector<const pair::Entry*> selected = task.selected;
+  std::erase_if(selected, [&](const pair::Entry* entry) { return !targets.contains(entry->target()); });
+  suite::Configuration configuration = task.configuration;
+  configuration.iterations *= 2;
+  configuration.budget_s *= 2;
+  configuration.timeout_multiplier *= 2;
+  return suite::make_task(std::move(selected), std::move(configuration), task.machine, task.command_line);
 }
 
 evidence::Analysis look_at(const suite::Finished& finished, const Gate& gate) {

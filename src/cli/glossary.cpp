@@ -29,7 +29,13 @@ constexpr Term terms[] = {
      "times that do not belong together: on known inputs shorter than on new ones, or timed otherwise than audited"},
     {"check", "late_work", "GPU work after the end of timed samples"},
     {"check", "hidden_work", "CUPTI: kernels and copies on streams or devices that the timed window does not cover"},
-    {"check", "possible_time", "a time below what the declared cost needs at the chip's theoretical peaks"},
+    {"check", "possible_time",
+     "a time below what the declared cost needs at the chip's theoretical peaks; on the host, far below what it needs at the "
+     "measured "
+     "ceiling of memory"},
+    {"check", "declared_cost",
+     "a cost that cannot be: negative, nothing at all, device memory of a host pair; with `verify --deep`, one that counters "
+     "contradict"},
     {"finding", "failed", "wrong, crashed or timed out in any run given (exit status 1)"},
     {"finding", "missing", "the run selected it and has no result, or a recorded variant is gone (exit status 1)"},
     {"finding", "regressed",

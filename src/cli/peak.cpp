@@ -65,8 +65,10 @@ Exit measure_peaks(const PeakFlags& flags) {
   json list = json::array();
   std::string text;
   bool good = true;
-  for (const int ordinal : gpus) {
-    const peak::Obtained obtained = peak::obtain_gpu(machine, ordinal, options);
+  const std::vector<peak::Obtained> measured = peak::obtain_gpus(machine, gpus, options);
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const int ordinal = gpus[i];
+    const peak::Obtained& obtained = measured[i];
     Shown shown = show(fmt::format("GPU {}", ordinal), obtained, &machine.gpus[static_cast<std::size_t>(ordinal)]);
     shown.as_json["ordinal"] = ordinal;
     list.push_back(std::move(shown.as_json));

@@ -32,19 +32,19 @@ struct Options : SuiteFlags {
   Gate gate;
 };
 
-std::string where(const Placement& placement) {
+std::string where(const Placement& placement, std::size_t gpus) {
   if (placement.choices.empty()) return fmt::format("skipped: {}", placement.obstacle);
-  if (placement.choices.front().empty()) return "on the host";
-  return fmt::format("GPU {}", fmt::join(placement.choices.front(), ", "));
+  const std::string alone = placement.alone && gpus > 1 ? ", alone" : "";
+  if (placement.choices.front().empty()) return "on the host" + alone;
+  return fmt::format("GPU {}{}", fmt::join(placement.choices.front(), ", "), alone);
 }
 
-void print_plan(const std::vector<const pair::Entry*>& selected, const Configuration& configuration,
-                const machine::Machine& machine) {
+void print_plan(const suite::Task& task) {
   std::vector<std::vector<std::string>> rows;
-  for (const Placement& placement : suite::one_for_each_case(
-           suite::place(selected, machine, suite::choose_gpus(machine, configuration.gpus)), configuration)) {
-    const run::Request request = suite::request_for(*placement.entry, configuration, placement.sweep_case);
-    rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup), where(placement)});
+  for (const Placement& placement : task.placements) {
+    const run::Request request = suite::request_for(*placement.entry, task.configuration, placement.sweep_case);
+    rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup),
+                    where(placement, task.gpus.size())});
   }
   print(columns(rows));
 }
@@ -66,15 +66,17 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     return Exit::good;
   }
   const Configuration configuration = make_configuration(options, earlier);
+  refuse_faults(selected);
   selected = suite::with_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   base::install_interrupt_handlers();
-  suite::Task task{selected, configuration, machine::probe(), command_line, !options.resume.empty()};
+  // Complains of GPUs that do not exist before a folder is made.
+  suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line, !options.resume.empty());
   if (options.dry_run) {
-    print_plan(selected, configuration, task.machine);
+    print_plan(task);
     return Exit::good;
   }
-  // Complains of GPUs that do not exist before a folder is made.
+  const std::vector<base::FileLock> locks = suite::lock_gpus(task);
   suite::measure_missing_ceilings(task, [](const std::string& line) { note("aisp: " + line); });
   const std::string purpose = base::join(command_line, " ");
   suite::RunFolder folder = task.resumed ? suite::RunFolder::reopen(configuration.artifacts_dir, options.resume, purpose)

@@ -6,12 +6,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/recording.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
+#include "pair/faults.hpp"
 #include "report/console.hpp"
 #include "report/counters.hpp"
 #include "report/sweep.hpp"
@@ -32,6 +34,18 @@ void print_counters(const evidence::SuiteResult& suite, const suite::Configurati
 }
 
 }  // namespace
+
+void refuse_faults(const std::vector<const pair::Entry*>& selected) {
+  std::size_t count = 0;
+  for (const pair::Entry* entry : selected)
+    for (const std::string& fault : pair::faults(*entry)) {
+      note(fmt::format("aisp: {}: {}", entry->source, fault));
+      ++count;
+    }
+  if (count > 0)
+    throw Error{Exit::usage, fmt::format("{} in how pairs are declared, named above; correct them or select others",
+                                         base::plural(count, "fault"))};
+}
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
                     const std::optional<Gate>& gate) {

@@ -12,6 +12,10 @@
 
 namespace aisp::cli {
 
+// Names every fault in the declarations of the selected pairs on a line of its own and throws base::Error (usage) when there is
+// one: nothing runs beside a pair that cannot be right.
+void refuse_faults(const std::vector<const pair::Entry*>& selected);
+
 // With a folder for expectations, what can be expected from now on is recorded there; with a gate the run is
 // compared with what was expected.
 base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags,

@@ -49,15 +49,16 @@ struct Options : SuiteFlags {
 Exit verify(const Options& flags, const std::vector<std::string>& command_line) {
   color_flag(flags.color);
   suite::Configuration configuration = make_configuration(flags);
-  const std::vector<const pair::Entry*> selected =
-      suite::with_cases(suite::select(pair::registry(), target_list(flags.targets)), configuration);
+  std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags.targets));
+  refuse_faults(selected);
+  selected = suite::with_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   configuration.verify_only = true;
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();
-  suite::Task task{selected, configuration, machine::probe(), command_line, false};
+  suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line);
   if (flags.json != "-" && !flags.quiet) print(installation(task.machine, selected.size()));
-  suite::choose_gpus(task.machine, configuration.gpus);
+  const std::vector<base::FileLock> locks = suite::lock_gpus(task);
   suite::RunFolder folder =
       suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "), "verify_");
   return run_and_report(std::move(task), std::move(folder), flags);

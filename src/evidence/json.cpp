@@ -181,6 +181,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("source_digest", p.source_digest);
   visit("bound", p.bound);
   visit("device", p.device);
+  visit("host_dependent", p.host_dependent);
   visit("gpus", p.gpus);
   visit("status", p.status);
   visit("reason", p.reason);

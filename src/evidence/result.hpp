@@ -186,6 +186,7 @@ struct PairResult {
   std::string source_digest;      // SHA-256 of the pair's code, hex
   std::string bound;              // memory, compute, latency, transfer, host
   std::string device;             // gpu or host
+  bool host_dependent = false;    // the host has a say in its times: comparable with those of the same machine alone
   std::vector<std::string> gpus;  // UUIDs used
   Status status = Status::passed;
   std::string reason;                   // of a skip or failure, one clause; what to do in `problems`
@@ -196,7 +197,8 @@ struct PairResult {
   std::string timing_mode = "events";
   std::string start = "released";              // how samples started: released or immediate; none on the host
   std::string cache = "cold";                  // or hot; none on the host
-  std::string stopped_because;                 // "interval narrow", "time budget", "fixed iterations", "most rounds"
+  std::string stopped_because;                 // "interval narrow", "time budget", "fixed iterations", "most rounds",
+                                               // "stage limit"
   double scale = 1;                            // of the workload
   std::map<std::string, std::uint64_t> sizes;  // that the pair declares, as used
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload

@@ -39,17 +39,25 @@ Sampling in_sequence(Sampling sampling, std::size_t variants, const SamplingOpti
                      const SamplingCallbacks& callbacks) {
   const double share_s = options.budget_s / static_cast<double>(variants);
   int rounds = options.min_rounds;
+  sampling.stopped_because = options.fixed_rounds ? "fixed iterations" : "time budget";
   for (std::size_t variant = 0; variant < variants; ++variant) {
     const double start_s = callbacks.now_s();
+    Deadline deadline{options.deadline_s / static_cast<double>(variants), callbacks.now_s};
     for (int round = 0; round < rounds; ++round) {
       add_sample(sampling, variant, round, callbacks);
       callbacks.after_round(round, rounds);
-      const bool more = !options.fixed_rounds && variant == 0 && round + 1 == rounds && rounds < options.max_rounds;
+      // All variants have as many as the first.
+      if (variant != 0) continue;
+      if (deadline.comes() && round + 1 >= least_rounds) {
+        if (round + 1 < options.min_rounds) sampling.stopped_because = "stage limit";
+        rounds = round + 1;
+        break;
+      }
+      const bool more = !options.fixed_rounds && round + 1 == rounds && rounds < options.max_rounds;
       if (more && callbacks.now_s() - start_s < share_s) ++rounds;
     }
   }
   sampling.rounds = rounds;
-  sampling.stopped_because = options.fixed_rounds ? "fixed iterations" : "time budget";
   return sampling;
 }
 
@@ -64,12 +72,17 @@ Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, con
   std::vector<std::size_t> order(variants);
   std::iota(order.begin(), order.end(), std::size_t{0});
   const double start_s = callbacks.now_s();
+  Deadline deadline{options.deadline_s, callbacks.now_s};
   for (int round = 0;; ++round) {
     if (callbacks.before_round) callbacks.before_round(round);
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t variant : order) add_sample(sampling, variant, round, callbacks);
     sampling.rounds = round + 1;
     callbacks.after_round(round, std::max(options.min_rounds, round + 1));
+    if (deadline.comes() && sampling.rounds >= least_rounds && sampling.rounds < options.min_rounds) {
+      sampling.stopped_because = "stage limit";
+      return sampling;
+    }
     if (sampling.rounds < options.min_rounds) continue;
     if (options.fixed_rounds) {
       sampling.stopped_because = "fixed iterations";

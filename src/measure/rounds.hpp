@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -9,12 +11,36 @@
 
 namespace aisp::measure {
 
+// Of fewer, nothing is claimed.
+inline constexpr int least_rounds = 5;
+
+// Whether one more round would end too late, by the longest so far.
+class Deadline {
+ public:
+  Deadline(double seconds, const std::function<double()>& now_s)
+      : now_s_{now_s}, last_s_{now_s()}, deadline_s_{last_s_ + seconds} {}
+  // To be asked after each round.
+  bool comes() {
+    const double now_s = now_s_();
+    longest_s_ = std::max(longest_s_, now_s - last_s_);
+    last_s_ = now_s;
+    return now_s + longest_s_ > deadline_s_;
+  }
+
+ private:
+  std::function<double()> now_s_;
+  double last_s_, deadline_s_;
+  double longest_s_ = 0;
+};
+
 struct SamplingOptions {
   int min_rounds = 20;
   int max_rounds = 5000;
   bool fixed_rounds = false;     // exactly min_rounds
   double relative_width = 0.01;  // of the 95 % interval of every speedup
   double budget_s = 3;           // for sampling
+  // No round begins that would end later, however many were asked for, once there are least_rounds.
+  double deadline_s = std::numeric_limits<double>::infinity();
   bool alternate = true;
   std::uint64_t seed = 42;  // of the order within rounds and of the bootstrap
 };
@@ -35,8 +61,8 @@ struct Sampling {
 };
 
 // Times variants 0 .. variants - 1 (0 is the baseline) in rounds: one sample of each, in a new random order every round, until
-// the intervals of all speedups are narrow or the budget ends. Without alternation all rounds of one variant come before the next
-// one's.
+// the intervals of all speedups are narrow, the budget ends or the deadline comes. Without alternation all rounds of one variant
+// come before the next one's.
 Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, const SamplingCallbacks& callbacks);
 
 }  // namespace aisp::measure

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "pair/running_variant.hpp"
+
 namespace aisp::pair {
 namespace {
 
@@ -207,6 +209,7 @@ Elements Session::elements(const Buffer& buffer, std::size_t count) const {
 
 double Session::prepare(const Variant& variant) {
   if (variant.prepare == nullptr) return 0;
+  const RunningVariant running{variant.name};
   const auto start = std::chrono::steady_clock::now();
   variant.prepare(*workload_, launch_);
   synchronize_all();
@@ -215,6 +218,7 @@ double Session::prepare(const Variant& variant) {
 
 void Session::reset(const Variant& variant) {
   restore_inouts();
+  note_running_variant(variant.name);
   if (variant.reset != nullptr) variant.reset(*workload_, launch_);
   synchronize_all();
 }

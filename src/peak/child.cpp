@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <iostream>
@@ -24,8 +25,19 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::array part_words{"all", "chip", "links"};  // in the order of Part
+
 // A first `aisp run` waits for the quick variant: what is not begun by then is left to `aisp peak`.
-constexpr double quick_time_s = 7;
+double quick_time_s(Part part) {
+  constexpr std::array limits_s{7.0, 5.0, 2.0};
+  return limits_s.at(static_cast<std::size_t>(part));
+}
+
+Part part_from(const std::string& word) {
+  const auto found = std::ranges::find(part_words, word);
+  if (found == part_words.end()) throw base::Error{base::Exit::usage, "unknown part '" + word + "'"};
+  return static_cast<Part>(found - part_words.begin());
+}
 
 void write_line(int fd, const json& value) {
   const std::string text = evidence::json_text(value) + '\n';
@@ -37,17 +49,19 @@ void write_line(int fd, const json& value) {
   }
 }
 
-void measure_gpu(const std::vector<std::string>& gpus, bool quick, const Teller& teller) {
+void measure_gpu(const std::vector<std::string>& gpus, Part part, bool quick, const Teller& teller) {
   // Before the first CUDA call of this process.
   setenv("CUDA_VISIBLE_DEVICES", base::join(gpus, ",").c_str(), 1);
   Bench bench{Device::gpu, quick ? 7 : 15, quick ? 0 : 2.0};
-  measure_memory(bench, teller);
-  measure_host_link(bench, teller);
-  measure_latency(bench, teller);
-  measure_peers(bench, teller);
-  measure_math(bench, teller);
+  if (part != Part::links) measure_memory(bench, teller);
+  if (part != Part::chip) {
+    measure_host_link(bench, teller);
+    measure_latency(bench, teller);
+    measure_peers(bench, teller);
+  }
+  if (part != Part::links) measure_math(bench, teller);
   // Last: it starts threads of its own, and takes seconds.
-  if (!quick) measure_collectives(teller);
+  if (part != Part::chip && !quick) measure_collectives(teller);
 }
 
 // Lines as far as they are complete; `text` keeps the rest.
@@ -96,7 +110,7 @@ void Teller::figure(const std::string& id, const std::function<Figure()>& measur
 }
 
 Answer ask(const Wish& wish) try {
-  const json request{{"gpus", wish.gpus}, {"quick", wish.quick}};
+  const json request{{"gpus", wish.gpus}, {"part", part_words.at(static_cast<std::size_t>(wish.part))}, {"quick", wish.quick}};
   base::Child child{{.argv = {wish.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
                      .input = evidence::json_text(request),
                      .result_pipe = true}};
@@ -121,13 +135,14 @@ int child_main(int result_fd) {
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   const json request = evidence::parse_json(text, "request");
   const auto gpus = request.at("gpus").get<std::vector<std::string>>();
+  const Part part = part_from(request.at("part").get<std::string>());
   const bool quick = request.at("quick").get<bool>();
   const Teller teller{[&](const Figure& figure) {
                         write_line(result_fd, {{"figure", figure}});
                       },
-                      base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s : 1e9)};
+                      base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s(part) : 1e9)};
   try {
-    if (!gpus.empty()) measure_gpu(gpus, quick, teller);
+    if (!gpus.empty()) measure_gpu(gpus, part, quick, teller);
     else {
       Bench bench{Device::host, quick ? 5 : 15, 0};
       measure_host(bench, teller);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measuring happens in a child: a driver that hangs or crashes costs figures, not the command.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,8 +10,13 @@
 
 namespace aisp::peak {
 
+// Chip: what a GPU does by itself, whatever else the machine does. Links: what the host takes part in (copies, launches) and what
+// GPUs share, for which the machine must be quiet.
+enum class Part : std::uint8_t { all, chip, links };
+
 struct Wish {
   std::vector<std::string> gpus;  // UUIDs: the one to measure, then its peers; empty: measure the host
+  Part part = Part::all;          // of a GPU
   bool quick = false;
   double limit_s = 300;
   std::string executable = "/proc/self/exe";

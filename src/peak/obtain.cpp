@@ -2,9 +2,13 @@
 #include "peak/obtain.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
+#include <iterator>
+#include <set>
 #include <string_view>
 
 #include "base/cache.hpp"
@@ -29,10 +33,13 @@ std::vector<std::string> with_peers(const machine::Machine& machine, const machi
 }
 
 // In one order for all, so that two commands cannot each hold what the other waits for.
-std::vector<base::FileLock> lock(std::vector<std::string> uuids, const std::string& purpose) {
-  std::sort(uuids.begin(), uuids.end());
+std::vector<base::FileLock> lock_all(const machine::Machine& machine, const std::vector<std::vector<std::string>>& groups,
+                                     const Options& options) {
+  std::set<std::string> uuids;
+  for (const std::vector<std::string>& group : groups) uuids.insert(group.begin(), group.end());
+  for (const int ordinal : options.locked) uuids.erase(machine.gpus.at(static_cast<std::size_t>(ordinal)).uuid);
   std::vector<base::FileLock> locks;
-  for (const std::string& uuid : uuids) locks.push_back(machine::lock_gpu(uuid, purpose));
+  for (const std::string& uuid : uuids) locks.push_back(machine::lock_gpu(uuid, options.purpose));
   return locks;
 }
 
@@ -52,12 +59,15 @@ void keep(const Record& record, const Options& options) {
   }
 }
 
-Obtained measure(const Key& key, const std::vector<std::string>& gpus, const Options& options) {
-  const Wish wish{.gpus = gpus,
-                  .quick = options.quick,
-                  .limit_s = options.quick ? quick_limit_s : full_limit_s,
-                  .executable = options.executable};
-  Answer answer = ask(wish);
+Wish wish_of(std::vector<std::string> gpus, const Options& options, Part part = Part::all) {
+  return {.gpus = std::move(gpus),
+          .part = part,
+          .quick = options.quick,
+          .limit_s = options.quick ? quick_limit_s : full_limit_s,
+          .executable = options.executable};
+}
+
+Obtained conclude(const Key& key, Answer answer, const Options& options) {
   const bool any = std::any_of(answer.figures.begin(), answer.figures.end(), [](const Figure& f) { return f.measured(); });
   if (!any) {
     const bool told = answer.trouble.empty() && !answer.figures.empty();
@@ -69,43 +79,94 @@ Obtained measure(const Key& key, const std::vector<std::string>& gpus, const Opt
   return {.record = std::move(record)};
 }
 
-std::string how_long(const Options& options) { return options.quick ? "up to ten seconds" : "about a minute"; }
+// Of each group, the first GPU.
+std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups, const Options& options) {
+  if (groups.size() == 1) return {ask(wish_of(groups.front(), options))};
+  std::vector<std::future<Answer>> chips;
+  for (const std::vector<std::string>& group : groups)
+    chips.push_back(std::async(std::launch::async, ask, wish_of({group.front()}, options, Part::chip)));
+  for (const std::future<Answer>& chip : chips) chip.wait();
+  std::vector<Answer> answers;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    Answer& answer = answers.emplace_back(chips[i].get());
+    Answer links = ask(wish_of(groups[i], options, Part::links));
+    std::ranges::move(links.figures, std::back_inserter(answer.figures));
+    if (answer.trouble.empty()) answer.trouble = std::move(links.trouble);
+  }
+  return answers;
+}
+
+// "GPU 0 (NVIDIA H200)", "GPUs 0, 1, 2, 3 (NVIDIA H200)"
+std::string words_for(const machine::Machine& machine, const std::vector<int>& ordinals) {
+  std::vector<std::string> names;
+  for (const int ordinal : ordinals) {
+    const std::string& name = machine.gpus.at(static_cast<std::size_t>(ordinal)).name;
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{} {} ({})", ordinals.size() == 1 ? "GPU" : "GPUs", fmt::join(ordinals, ", "), fmt::join(names, ", "));
+}
+
+// Several take the links of each besides.
+std::string how_long(const Options& options, std::size_t gpus) {
+  if (options.quick) return gpus == 1 ? "up to ten seconds" : fmt::format("up to {} seconds", 8 + 4 * gpus);
+  return "about a minute";
+}
 
 }  // namespace
 
-Obtained obtain_gpu(const machine::Machine& machine, int ordinal, const Options& options) {
-  const machine::Gpu& gpu = machine.gpus.at(static_cast<std::size_t>(ordinal));
-  const Key key = key_of(gpu, machine.driver_version);
-  if (std::optional<Record> record = cached(key, options)) return {.record = std::move(record), .from_cache = true};
-  const std::vector<std::string> uuids = with_peers(machine, gpu);
-  const std::vector<base::FileLock> locks = lock(uuids, options.purpose);
-  options.note(fmt::format("measuring the ceilings of GPU {} ({}): {}", ordinal, gpu.name, how_long(options)));
-  return measure(key, uuids, options);
+std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals, const Options& options) {
+  std::vector<Obtained> obtained(ordinals.size());
+  std::vector<std::size_t> open;  // positions of those that nobody has measured
+  std::vector<int> open_ordinals;
+  std::vector<std::vector<std::string>> groups;
+  const auto key = [&](std::size_t i) {
+    return key_of(machine.gpus.at(static_cast<std::size_t>(ordinals[i])), machine.driver_version);
+  };
+  for (std::size_t i = 0; i < ordinals.size(); ++i) {
+    if (std::optional<Record> record = cached(key(i), options)) {
+      obtained[i] = {.record = std::move(record), .from_cache = true};
+      continue;
+    }
+    open.push_back(i);
+    open_ordinals.push_back(ordinals[i]);
+    groups.push_back(with_peers(machine, machine.gpus[static_cast<std::size_t>(ordinals[i])]));
+  }
+  if (open.empty()) return obtained;
+  const std::vector<base::FileLock> locks = lock_all(machine, groups, options);
+  options.note(
+      fmt::format("measuring the ceilings of {}: {}", words_for(machine, open_ordinals), how_long(options, open.size())));
+  std::vector<Answer> answers = ask_all(groups, options);
+  for (std::size_t i = 0; i < open.size(); ++i) obtained[open[i]] = conclude(key(open[i]), std::move(answers[i]), options);
+  return obtained;
 }
 
 Obtained obtain_host(const machine::Machine& machine, const Options& options) {
   const Key key = key_of(machine.host);
   if (std::optional<Record> record = cached(key, options)) return {.record = std::move(record), .from_cache = true};
   options.note("measuring the ceilings of the host's memory: a few seconds");
-  return measure(key, {}, options);
+  return conclude(key, ask(wish_of({}, options)), options);
 }
 
 void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Options options) {
   const char* wanted = std::getenv("AISP_PEAK");
   if (gpus.empty() || (wanted != nullptr && std::string_view{wanted} == "off")) return;
   options.quick = true;
-  const auto attempt = [&](const std::string& what, const std::function<Obtained()>& obtain) {
-    std::string why_not;
-    try {
-      why_not = obtain().why_not;
-    } catch (const base::Error& error) {
-      if (error.status() == base::Exit::interrupted) throw;
-      why_not = error.what();
-    }
+  const auto complain = [&](const std::string& what, const std::string& why_not) {
     if (!why_not.empty()) options.note(fmt::format("the ceilings of {} are not measured: {}", what, why_not));
   };
-  for (const int ordinal : gpus) attempt(fmt::format("GPU {}", ordinal), [&] { return obtain_gpu(machine, ordinal, options); });
-  attempt("the host", [&] { return obtain_host(machine, options); });
+  const auto attempt = [&](const std::string& what, const std::function<void()>& obtain) {
+    try {
+      obtain();
+    } catch (const base::Error& error) {
+      if (error.status() == base::Exit::interrupted) throw;
+      complain(what, error.what());
+    }
+  };
+  attempt(words_for(machine, gpus), [&] {
+    const std::vector<Obtained> obtained = obtain_gpus(machine, gpus, options);
+    for (std::size_t i = 0; i < gpus.size(); ++i) complain(fmt::format("GPU {}", gpus[i]), obtained[i].why_not);
+  });
+  attempt("the host", [&] { complain("the host", obtain_host(machine, options).why_not); });
 }
 
 }  // namespace aisp::peak

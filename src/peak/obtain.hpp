@@ -4,15 +4,17 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "peak/cache.hpp"
 
 namespace aisp::peak {
 
 struct Options {
-  bool quick = false;    // a record of the quick variant is enough
-  bool refresh = false;  // measure, whatever the cache holds
-  std::string purpose;   // for who finds the GPU taken
+  bool quick = false;         // a record of the quick variant is enough
+  bool refresh = false;       // measure, whatever the cache holds
+  std::string purpose;        // for who finds the GPU taken
+  std::vector<int> locked{};  // ordinals of GPUs that the caller has locked
   std::function<void(const std::string& line)> note = [](const std::string&) {};
   std::string executable = "/proc/self/exe";
 };
@@ -23,8 +25,10 @@ struct Obtained {
   std::string why_not;  // why there is no record
 };
 
-// Locks the GPU and its peers while it measures. Throws base::Error when one is taken, or the user interrupts.
-Obtained obtain_gpu(const machine::Machine& machine, int ordinal, const Options& options);
+// One for each of the GPUs. What a GPU does by itself is measured on all of them at once, what the host takes part in or GPUs
+// share on one after the other. Locks the GPUs and their peers meanwhile. Throws base::Error when one is taken, or the user
+// interrupts.
+std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals, const Options& options);
 Obtained obtain_host(const machine::Machine& machine, const Options& options);
 
 // The same for all that a run is about to use, quickly and only where nothing is known; trouble is a note, for recorded

@@ -41,8 +41,21 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
 
 std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint) {
   std::size_t checked = 0;
-  for (const evidence::VariantResult& variant : pair.variants) checked += variant.status == evidence::Status::passed;
-  return fmt::format("{:<28} {}  {} verified", label_of(pair), paint(Style::green, "passed"), base::plural(checked, "variant"));
+  const evidence::VariantResult* worst = nullptr;  // of its limit
+  const auto part_of_limit = [](const evidence::VariantResult& variant) {
+    return variant.accuracy->relative_l2 / variant.accuracy->limit_relative_l2;
+  };
+  for (const evidence::VariantResult& variant : pair.variants) {
+    checked += variant.status == evidence::Status::passed;
+    if (!variant.accuracy || !(variant.accuracy->limit_relative_l2 > 0)) continue;
+    if (worst == nullptr || part_of_limit(variant) > part_of_limit(*worst)) worst = &variant;
+  }
+  std::string line =
+      fmt::format("{:<28} {}  {} verified", label_of(pair), paint(Style::green, "passed"), base::plural(checked, "variant"));
+  if (worst != nullptr)
+    line += fmt::format(", relative L2 error at most {:.1e} of {:.1e} allowed ({})", worst->accuracy->relative_l2,
+                        worst->accuracy->limit_relative_l2, worst->name);
+  return line;
 }
 
 std::string energy_line(const evidence::VariantResult& variant) {

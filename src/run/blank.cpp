@@ -2,6 +2,7 @@
 #include "run/blank.hpp"
 
 #include "base/clock.hpp"
+#include "pair/host_dependent.hpp"
 #include "pair/sizes.hpp"
 
 namespace aisp::run {
@@ -28,6 +29,7 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.source_digest = pair::source_digest(entry);
   result.bound = to_string(entry.pair->bound);
   result.device = to_string(entry.pair->device);
+  result.host_dependent = pair::host_dependent(*entry.pair) || request.mode == TimingMode::timer;
   const bool host = entry.pair->device == Device::host;
   if (!host) result.gpus = request.gpus;
   // What a stream and an L2 are asked for; the host has neither.

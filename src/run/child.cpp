@@ -3,12 +3,14 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "evidence/json.hpp"
+#include "pair/running_variant.hpp"
 #include "pair/selftest.hpp"
 #include "run/pair_run.hpp"
 
@@ -18,7 +20,8 @@ namespace {
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0) return;  // the parent is gone and will be the one to say so
+    if (written < 0 && errno == EINTR) continue;  // a timer of the pair's own
+    if (written < 0) return;                      // the parent is gone and will be the one to say so
     text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
@@ -40,6 +43,7 @@ evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, 
 int child_main(int result_fd) {
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   const Request request = nlohmann::json::parse(text).get<Request>();
+  if (!request.running_variant_page.empty()) pair::share_running_variant(request.running_variant_page);
   const Reporter reporter{[&](const std::string& line) { write_all(result_fd, line + "\n"); }};
   const evidence::PairResult result = run_pair(find_pair(request.target), request, reporter);
   reporter.send(evidence::json_text(nlohmann::json{{"result", result}}));

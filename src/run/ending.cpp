@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "evidence/profile_difference.hpp"
+#include "measure/rounds.hpp"
 
 namespace aisp::run {
 namespace {
@@ -46,6 +48,7 @@ PairResult adopt_report(const Ending& ending) {
   result.teaches = blank.teaches;
   result.bound = blank.bound;
   result.device = blank.device;
+  result.host_dependent |= blank.host_dependent;  // a child may have found another reason
   if (result.gpus.empty()) result.gpus = blank.gpus;
   result.sweep_case = blank.sweep_case;
   result.sizes_set = blank.sizes_set;
@@ -56,8 +59,37 @@ PairResult adopt_report(const Ending& ending) {
   return result;
 }
 
-void add_problem(PairResult& result, std::string stage, std::string check, std::string message, std::string advice = {}) {
-  result.problems.push_back({std::move(stage), "", std::move(check), std::move(message), std::move(advice)});
+void add_problem(PairResult& result, std::string stage, std::string check, std::string message, std::string advice = {},
+                 std::string variant = {}) {
+  result.problems.push_back({std::move(stage), std::move(variant), std::move(check), std::move(message), std::move(advice)});
+}
+
+// "verify, in 'threads'"
+std::string with_variant(const std::string& stage, const Ending& ending) {
+  return ending.variant.empty() ? stage : fmt::format("{}, in '{}'", stage, ending.variant);
+}
+
+// For --timeout-multiplier: whole from 1 on.
+double rounded_up(double multiplier) { return multiplier > 1 ? std::ceil(multiplier) : std::ceil(multiplier * 100) / 100; }
+
+// Which --timeout-multiplier would have been enough, where that is known.
+std::string what_would_do(const Ending& ending) {
+  const double now = ending.timeout_multiplier;
+  if (ending.late_stage == "warmup" || ending.late_stage == "measurement") {
+    Ending::Rounds seen;
+    for (const char* stage : {"measurement", "warmup"})
+      if (const auto found = ending.rounds.find(stage); found != ending.rounds.end() && seen.count == 0) seen = found->second;
+    const double round_s = seen.count > 0 ? seen.took_s / seen.count : ending.elapsed_s;
+    constexpr double reserve = 1.1;
+    const double needed_s = reserve * measure::least_rounds * round_s;
+    if (needed_s > ending.limit_s)
+      return fmt::format(
+          "if it is slow rather than stuck: a round takes {}{:.1f} s, and {} are the least, so "
+          "--timeout-multiplier {:g} {}",
+          seen.count > 0 ? "" : "more than ", round_s, measure::least_rounds, rounded_up(now * needed_s / ending.limit_s),
+          seen.count > 0 ? "would do" : "is the least that may do");
+  }
+  return fmt::format("if it is slow rather than stuck, --timeout-multiplier {:g} doubles every limit", 2 * now);
 }
 
 void describe_timeout(const Ending& ending, PairResult& result) {
@@ -72,9 +104,10 @@ void describe_timeout(const Ending& ending, PairResult& result) {
   }
   result.reason = fmt::format("{} took longer than its limit of {:g} s and was killed after {:.1f} s", ending.late_stage,
                               ending.limit_s, ending.elapsed_s);
+  if (!ending.variant.empty()) result.reason += fmt::format(", in '{}'", ending.variant);
   add_problem(result, ending.late_stage, "stage_limit",
               fmt::format("{} ({:g} s of grace beyond the limit)", result.reason, ending.grace_s),
-              fmt::format("if it is slow rather than stuck, --timeout-multiplier 2 doubles every limit; {}", see_log(ending)));
+              fmt::format("{}; {}", what_would_do(ending), see_log(ending)), ending.variant);
 }
 
 void describe_signal(const Ending& ending, PairResult& result) {
@@ -82,29 +115,31 @@ void describe_signal(const Ending& ending, PairResult& result) {
   const std::string stage = last_stage(ending);
   const double peak_mib = static_cast<double>(ending.exit.peak_rss_bytes) / (1 << 20);
   if (number == SIGKILL) {
-    result.reason = fmt::format("killed in {}, probably out of memory (it held up to {:.0f} MiB)", stage, peak_mib);
+    result.reason =
+        fmt::format("killed in {}, probably out of memory (it held up to {:.0f} MiB)", with_variant(stage, ending), peak_mib);
     add_problem(result, stage, "killed", fmt::format("SIGKILL that aisp did not send; {}", result.reason),
-                "look for 'Out of memory' in dmesg and for the container's memory limit; --scale 0.5 halves the workload");
+                "look for 'Out of memory' in dmesg and for the container's memory limit; --scale 0.5 halves the workload",
+                ending.variant);
     return;
   }
-  result.reason = fmt::format("crashed in {} ({})", stage, signal_words(number));
+  result.reason = fmt::format("crashed in {} ({})", with_variant(stage, ending), signal_words(number));
   add_problem(
       result, stage, "signal",
       fmt::format("{}{}; it held up to {:.0f} MiB", result.reason, ending.exit.core_dumped ? ", core dumped" : "", peak_mib),
-      see_log(ending));
+      see_log(ending), ending.variant);
 }
 
 void describe_death(const Ending& ending, PairResult& result) {
   result.status = Status::crashed;
   const std::string stage = last_stage(ending);
   if (ending.killed_for == KilledFor::silence) {
-    result.reason = fmt::format("closed its result pipe in {} and lived on without a result", stage);
-    add_problem(result, stage, "silent", fmt::format("{}; it was killed", result.reason), see_log(ending));
+    result.reason = fmt::format("closed its result pipe in {} and lived on without a result", with_variant(stage, ending));
+    add_problem(result, stage, "silent", fmt::format("{}; it was killed", result.reason), see_log(ending), ending.variant);
   } else if (ending.exit.signalled) {
     describe_signal(ending, result);
   } else {
-    result.reason = fmt::format("ended in {} with exit status {} and no result", stage, ending.exit.code);
-    add_problem(result, stage, "no_result", result.reason, see_log(ending));
+    result.reason = fmt::format("ended in {} with exit status {} and no result", with_variant(stage, ending), ending.exit.code);
+    add_problem(result, stage, "no_result", result.reason, see_log(ending), ending.variant);
   }
   if (!ending.log_tail.empty()) add_problem(result, stage, "output", fmt::format("its last output:\n{}", ending.log_tail));
 }

@@ -2,6 +2,7 @@
 // How a child ended, and what its result says about it.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,13 @@ struct Ending {
   bool stuck = false;  // killed, yet still there
   KilledFor killed_for = KilledFor::nothing;
   std::string late_stage;
+  std::string variant;  // that it was running when it ended; empty: none
+  struct Rounds {
+    int count = 0;
+    double took_s = 0;
+  };
+  std::map<std::string, Rounds> rounds;  // by stage
+  double timeout_multiplier = 1;         // that was in the limits
   double limit_s = 0;
   double grace_s = 0;  // it had beyond the limit
   double elapsed_s = 0;

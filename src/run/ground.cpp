@@ -24,6 +24,10 @@ namespace {
 // Above this share of its floor a variant is held back by what the floor is made of.
 constexpr double near_floor_percent = 80;
 
+// Ceilings are the best that was measured, not the best there is, and clocks differ: but not by so much.
+constexpr double most_percent_of_a_ceiling = 150;
+constexpr double times_beyond_caches = 4;
+
 std::string held_back_by(const evidence::Floor& floor, const evidence::GpuState& state) {
   if (machine::slows_down(state.throttle_reasons))
     return fmt::format("{}, {} MHz", machine::throttle_text(state.throttle_reasons), state.sm_clock_mhz);
@@ -144,6 +148,17 @@ std::optional<std::string> Ground::impossible(const Cost& cost, double median_ms
   const machine::ImpossibleTime least = machine::impossible_seconds(counted, machine::theoretical_peaks(gpu), gpu.l2_bytes);
   if (median_ms >= least.seconds * 1e3) return std::nullopt;
   return fmt::format("{:.4g} ms is faster than this chip can be: {}", median_ms, least.arithmetic);
+}
+
+std::optional<std::string> Ground::above_ceiling(const Cost& cost, double bytes_written, double median_ms) const {
+  Cost counted = cost;
+  const bool in_l2 = !machine_->facts.gpus.empty() &&
+                     cost.bytes < times_beyond_caches * static_cast<double>(machine_->facts.gpus.front().l2_bytes);
+  if (in_l2) counted.bytes = 0;
+  const machine::FloorTime least = machine::floor_seconds(counted, machine_->ceilings, bytes_written);
+  const double percent = median_ms > 0 ? least.seconds * 1e5 / median_ms : 0;
+  if (!(percent > most_percent_of_a_ceiling)) return std::nullopt;
+  return fmt::format("{:.0f} % of {} ({}, {})", percent, least.limiter, least.ceiling, machine_->ceilings.source);
 }
 
 }  // namespace aisp::run

@@ -20,8 +20,8 @@ class Ground {
 
   const std::vector<int>& gpus() const { return ordinals_; }                  // CUDA ordinals
   std::optional<std::string> unmet(const Needs& needs, Device device) const;  // the reason to skip, nothing when all is met
-  double memory_scale() const;                                                // R05, by the smallest of the GPUs
-  evidence::GpuState sample() const;                                          // of the first GPU, now
+  double memory_scale() const;                     // of the workload's sizes, by the smallest of the GPUs
+  evidence::GpuState sample() const;               // of the first GPU, now
   std::optional<std::uint64_t> energy_mj() const;  // of all GPUs since the driver was loaded; nothing without a counter
   // That this process holds on the first GPU; nothing where it is not told.
   std::optional<std::uint64_t> own_device_bytes() const;
@@ -32,6 +32,9 @@ class Ground {
                                        const std::vector<evidence::GpuState>& states) const;
   // A time that the chip cannot reach, with the arithmetic.
   std::optional<std::string> impossible(const Cost& cost, double median_ms, Cache cache) const;
+  // A time so far below what the cost takes at the ceilings that the cost is too high: "1694 % of host memory (10.6 GB/s,
+  // SOURCE)". What caches may hold does not count.
+  std::optional<std::string> above_ceiling(const Cost& cost, double bytes_written, double median_ms) const;
   const std::vector<std::string>& lost() const { return lost_; }  // what this environment does not give
 
  private:

@@ -27,6 +27,8 @@ constexpr double other_pace = 0.2;
 // What CUPTI takes beside a sample, at most.
 constexpr double audit_slack_ms = 0.003;
 constexpr double longest_prepare_ms = 3000;
+// How much longer than in verification a timed execution may take: other work on the machine.
+constexpr double most_beyond_verified = 2, least_beyond_verified_ms = 0.5;
 
 double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value) {
   std::vector<double> values;
@@ -78,7 +80,8 @@ void PairRun::check_samples() {
           *timed.result, "background_work",
           fmt::format("{:.0f} % of a CPU was busy between samples, when the pair should have been idle", 100 * idle_share),
           "let threads of the pair wait between runs");
-    const double median_ms = timed.result->timing->summary.median;
+    const double median_ms = median_of(timed.samples, &measure::Sample::raw_ms);
+    compare_with_verified(timed);
     const auto much = [&](double milliseconds) {
       return milliseconds > least_other_work_ms && milliseconds > least_share * median_ms;
     };
@@ -91,6 +94,17 @@ void PairRun::check_samples() {
                    "start nothing before run(), and join other streams to launch.stream with events");
     check_first_on_inputs(timed);
   }
+}
+
+// The executions of the verification were like the timed ones, and colder.
+void PairRun::compare_with_verified(const Timed& timed) {
+  const auto outcome = std::ranges::find(outcomes_, timed.variant->name, &verify::Outcome::variant);
+  if (outcome == outcomes_.end() || outcome->longest_ms <= 0 || request_.mode == TimingMode::timer) return;
+  const double timed_ms = median_of(timed.samples, &measure::Sample::host_ms);
+  if (timed_ms <= most_beyond_verified * outcome->longest_ms + least_beyond_verified_ms) return;
+  fail_variant(*timed.result, "timed_differently",
+               fmt::format("timed as {:.4g} ms, but {:.4g} ms at most when it was verified", timed_ms, outcome->longest_ms),
+               "do the same work in every run");
 }
 
 // Whoever remembers results is faster on inputs that it, or another variant, has seen.

@@ -38,7 +38,22 @@ void PairRun::check_floors() {
     const Cost cost = session_->workload().variant_cost(timed.variant->name);
     const auto arithmetic = ground_->impossible(cost, timed.result->timing->summary.median, pair_.cache);
     if (arithmetic) problem(timed.result->name, "possible_time", *arithmetic, "the declared cost is too high or work is missing");
+    else check_ceiling(timed, cost);
   }
+}
+
+// On the host nothing else knows what memory can do; a GPU has theoretical peaks, so its ceilings only make one wonder.
+void PairRun::check_ceiling(const Timed& timed, const Cost& cost) {
+  const auto above = ground_->above_ceiling(cost, session_->bytes_written(*timed.variant), timed.result->timing->summary.median);
+  if (!above) return;
+  if (session_->on_gpu())
+    result_.warnings.push_back(
+        fmt::format("{}: its time is {}; its declared cost is too high, or a ceiling too low", timed.result->name, *above));
+  else
+    problem(
+        timed.result->name, "possible_time", fmt::format("its time is {}", *above),
+        "the declared cost is too high or work is missing; if the machine was busy when its ceilings were measured: aisp peak "
+        "--refresh");
 }
 
 }  // namespace aisp::run

@@ -12,6 +12,7 @@
 #include "profile/activity.hpp"
 #include "run/assemble.hpp"
 #include "run/blank.hpp"
+#include "run/cost_faults.hpp"
 #include "run/memory_account.hpp"
 #include "run/reproducible.hpp"
 #include "run/watch_ranges.hpp"
@@ -72,6 +73,7 @@ void PairRun::run_stages() {
   result_.lost = ground_->lost();
   if (skip_unmet()) return;
   set_up();
+  if (!costs_are_possible()) return;
   if (request_.cold_start && !time_first_runs()) return;
   stages_.begin("verify", request_.limits.verify);
   if (!verify_all("verify", result_.seed)) return;
@@ -85,6 +87,7 @@ void PairRun::run_stages() {
   warm_up();
   stages_.begin("measurement", request_.limits.measurement);
   measure_rounds();
+  if (result_.status != evidence::Status::passed) return tear_down();
   stages_.begin("audit", request_.limits.audit);
   audit();
   take_offset();
@@ -131,6 +134,13 @@ void PairRun::set_up() {
     variant.memory.device_allocated_bytes = session_->device_bytes();
   }
   result_.ceilings = ground_->ceilings(result_.variants);
+}
+
+bool PairRun::costs_are_possible() {
+  for (const Variant* variant : active())
+    if (auto fault = impossible_cost(session_->workload().variant_cost(variant->name), pair_.device))
+      problem(std::string{variant->name}, "declared_cost", std::move(*fault), "correct the workload's cost()");
+  return result_.status == evidence::Status::passed;
 }
 
 // Code loading, allocation and library set-up included: what the first call in a new process costs. False when a variant failed.

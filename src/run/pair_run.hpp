@@ -40,6 +40,7 @@ class PairRun {
   void set_up();
   bool time_first_runs();
   bool verify_all(const std::string& stage, std::uint64_t seed);
+  void warn_of_loose_limits();
   void verify_small_shape(const verify::Options& options);
   std::vector<verify::Outcome> verify_shapes(const verify::Options& options, bool again);
   void absorb_failures(const verify::Outcome& outcome);
@@ -51,9 +52,12 @@ class PairRun {
   void judge();
   void check_samples();
   void check_first_on_inputs(const Timed& timed);
+  void compare_with_verified(const Timed& timed);
   void check_floors();
   void note_limits(std::size_t index);
   void fail_variant(evidence::VariantResult& variant, const std::string& check, std::string message, std::string advice);
+  void check_ceiling(const Timed& timed, const Cost& cost);
+  bool costs_are_possible();
   void audit();
   void judge_audit(const Timed& timed, const std::vector<AuditedRun>& runs);
   void compare_with_timed(const Timed& timed, double busy_ms, double span_ms, double host_ms);

@@ -11,6 +11,7 @@
 #include "run/assemble.hpp"
 #include "run/pair_run.hpp"
 #include "run/renewal.hpp"
+#include "verify/leaks.hpp"
 
 namespace aisp::run {
 namespace {
@@ -47,7 +48,12 @@ void PairRun::warm_up() {
   for (const Variant* variant : active()) timed_.push_back({variant, &result_of(variant->name), {}});
   const int rounds = std::max(request_.warmup, 1);
   const double start_s = base::monotonic_s();
-  for (int round = 0; round < rounds || (session_->on_gpu() && base::monotonic_s() - start_s < shortest_warmup_s); ++round) {
+  measure::Deadline deadline{stages_.left_s(), base::monotonic_s};
+  const auto more = [&](int done) {
+    if (done > 0 && deadline.comes()) return false;
+    return done < rounds || (session_->on_gpu() && base::monotonic_s() - start_s < shortest_warmup_s);
+  };
+  for (int round = 0; more(round); ++round) {
     for (const Timed& timed : timed_) {
       const profile::Scope range{timed.result->name};
       stopwatch_->time(*timed.variant);
@@ -59,10 +65,12 @@ void PairRun::warm_up() {
 
 void PairRun::measure_rounds() {
   if (session_->on_gpu()) result_.start = start_ == Start::released ? "released" : "immediate";
+  result_.host_dependent |= start_ == Start::immediate;
   measure::SamplingOptions options{.min_rounds = std::max(request_.iterations, 1),
                                    .fixed_rounds = request_.fixed_iterations,
                                    .relative_width = request_.confidence_width,
                                    .budget_s = request_.budget_s,
+                                   .deadline_s = stages_.left_s(),
                                    .alternate = request_.alternate,
                                    .seed = random_bits(result_.seed, stream_of_order)};
   if (request_.mode == TimingMode::do_bench) options.relative_width = 0;  // time-budgeted
@@ -80,6 +88,9 @@ void PairRun::sample(measure::SamplingOptions options) {
   Renewal renewal{*session_,          variants,
                   options.min_rounds, random_bits(result_.seed, stream_of_inputs),
                   prepare_s,          request_.limits.measurement * longest_prepare_share};
+  const verify::LeakWatch::OwnBytes own_bytes = [this] { return ground_->own_device_bytes(); };
+  verify::LeakWatch leaks{*session_, own_bytes};
+  leaks.before();
   double last_partial_s = base::monotonic_s();
   double round_s = 0, round_start_s = base::monotonic_s();
   const double start_s = round_start_s;
@@ -119,6 +130,8 @@ void PairRun::sample(measure::SamplingOptions options) {
   callbacks.judged = judge;
   callbacks.now_s = base::monotonic_s;
   callbacks.after_round = [&](int round, int expected) {
+    // The copies that samples are compared with are there by now.
+    if (round == 1) leaks.before();
     round_s = base::monotonic_s() - round_start_s;
     probe_ms_.push_back(stopwatch_->time_probe());
     if (session_->on_gpu()) result_.gpu_states.push_back(ground_->sample());
@@ -138,6 +151,15 @@ void PairRun::sample(measure::SamplingOptions options) {
             "declare the buffer as inout, or write to an output");
   for (const std::string& damage : session_->damaged_red_zones())
     problem({}, "red_zones", damage, "an index runs past the buffer");
+  leaks.after();
+  if (const std::string left = leaks.text_of_each(timed_.size() * timed_.front().samples.size()); !left.empty())
+    problem({}, "memory", left, "free what the run allocates, or allocate it in the constructor");
+  check_samples();
+  if (sampling.rounds < options.min_rounds)
+    result_.warnings.push_back(
+        fmt::format("{} of {} rounds: more did not fit into the {:g} s of the measurement; "
+                    "--timeout-multiplier gives it more",
+                    sampling.rounds, options.min_rounds, request_.limits.measurement));
 }
 
 }  // namespace aisp::run

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "run/loose_limit.hpp"
 #include "run/pair_run.hpp"
 #include "run/watch_ranges.hpp"
 
@@ -27,7 +28,10 @@ bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   for (verify::Outcome& outcome : outcomes)
     for (evidence::Problem& found : outcome.problems) found.stage = stage;
   absorb(outcomes, !small);
-  if (!again) outcomes_ = std::move(outcomes);
+  if (!again) {
+    warn_of_loose_limits();
+    outcomes_ = std::move(outcomes);
+  }
   // Only what is left is timed, and outcomes of the second verification line up with it.
   std::erase_if(outcomes_, [&](const verify::Outcome& outcome) { return !outcome.passed(); });
   return result_.status == evidence::Status::passed;
@@ -41,6 +45,12 @@ std::vector<verify::Outcome> PairRun::verify_shapes(const verify::Options& optio
     timed_shape.compare_with_reference = false;
   }
   return verify::verify(*session_, active(), timed_shape, again ? &outcomes_ : nullptr);
+}
+
+void PairRun::warn_of_loose_limits() {
+  for (const Variant* variant : active())
+    if (auto warning = loose_limit(result_of(variant->name), variant->tolerance.value_or(pair_.tolerance)))
+      result_.warnings.push_back(std::move(*warning));
 }
 
 void PairRun::verify_small_shape(const verify::Options& options) {

@@ -108,6 +108,8 @@ void to_json(nlohmann::json& json, const Request& request) {
                         {"case", request.sweep_case},
                         {"percentiles", request.percentiles},
                         {"limits", limits_to_json(request.limits)},
+                        {"timeout_multiplier", request.timeout_multiplier},
+                        {"running_variant_page", request.running_variant_page},
                         {"scratch_parent", request.scratch_parent},
                         {"run_folder", request.run_folder}};
 }
@@ -137,6 +139,8 @@ void from_json(const nlohmann::json& json, Request& request) {
   read(json, "case", request.sweep_case);
   read(json, "percentiles", request.percentiles);
   if (const auto limits = json.find("limits"); limits != json.end()) limits_from_json(*limits, request.limits);
+  read(json, "timeout_multiplier", request.timeout_multiplier);
+  read(json, "running_variant_page", request.running_variant_page);
   read(json, "scratch_parent", request.scratch_parent);
   read(json, "run_folder", request.run_folder);
 }

@@ -52,13 +52,15 @@ struct Request {
   ProfileLevel profile = ProfileLevel::none;
   CounterLevel counters = CounterLevel::none;
   std::uint64_t seed = 42;
-  double scale = 1;                            // --scale times the device's memory scale (R05)
+  double scale = 1;                            // --scale times the device's memory scale
   std::map<std::string, std::uint64_t> sizes;  // set by --size or by the case of a sweep
   std::string sweep_case;                      // its name; empty without --sweep
   std::vector<double> percentiles;             // further ones for every summary
   StageLimits limits;
-  std::string scratch_parent;  // folder in which the pair's scratch folder is made
-  std::string run_folder;      // where <chapter>_<name>/profiles goes; empty: no traces are written
+  double timeout_multiplier = 1;     // that is in them already
+  std::string running_variant_page;  // where the child notes which variant it runs (pair/running_variant.hpp)
+  std::string scratch_parent;        // folder in which the pair's scratch folder is made
+  std::string run_folder;            // where <chapter>_<name>/profiles goes; empty: no traces are written
 };
 
 void to_json(nlohmann::json& json, const Request& request);

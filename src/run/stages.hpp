@@ -19,6 +19,7 @@ class Stages {
   const std::string& current() const { return current_; }
   const std::vector<evidence::StageRecord>& records() const { return records_; }
   double elapsed_s() const;  // since the child started
+  double left_s() const;     // of the current stage's limit
 
  private:
   const Reporter& reporter_;

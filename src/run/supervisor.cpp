@@ -13,6 +13,8 @@
 
 #include "base/error.hpp"
 #include "base/process.hpp"
+#include "pair/all_variants.hpp"
+#include "pair/running_variant.hpp"
 #include "run/blank.hpp"
 #include "run/ending.hpp"
 #include "run/log_capture.hpp"
@@ -30,11 +32,13 @@ constexpr double unkillable_after_s = 10;  // a killed process that stays this l
 class Supervisor {
  public:
   Supervisor(const pair::Entry& entry, const Request& request, const Supervision& supervision)
-      : supervision_{supervision}, log_{supervision.log, supervision.log_limit_bytes}, started_{Clock::now()} {
+      : entry_{entry}, supervision_{supervision}, log_{supervision.log, supervision.log_limit_bytes}, started_{Clock::now()} {
     ending_.result = blank_result(entry, request);
+    ending_.timeout_multiplier = request.timeout_multiplier;
   }
 
-  Outcome run(const Request& request) {
+  Outcome run(Request request) {
+    request.running_variant_page = running_.path();
     try {
       child_.emplace(base::Command{.argv = {supervision_.executable, "__child", std::to_string(base::Child::result_fd_in_child)},
                                    .input = nlohmann::json(request).dump(),
@@ -134,7 +138,10 @@ class Supervisor {
     if (!ending_.stages.empty() && ending_.stages.back().name == stage.name) finish_stage(stage.elapsed_s);
     if (phase_ == Phase::in_stage) allow(supervision_.startup_limit_s, Phase::between_stages);
   }
-  void handle(const RoundProgress& progress) { tell({.stage = stage_name(), .round = progress.round, .of = progress.of}); }
+  void handle(const RoundProgress& progress) {
+    if (!ending_.stages.empty()) ending_.rounds[stage_name()] = {progress.round, now_s() - ending_.stages.back().started_s};
+    tell({.stage = stage_name(), .round = progress.round, .of = progress.of});
+  }
   void handle(const Report& report) {
     ending_.report = report;
     if (!report.is_final) return;
@@ -199,6 +206,7 @@ class Supervisor {
   Outcome conclude() {
     if (!reaped_) ending_.stuck = true;
     finish_stage(0);
+    ending_.variant = variant_at_work();
     ending_.log_tail = log_.tail();
     ending_.log_name = supervision_.log_name;
     ending_.log_trouble = log_.trouble();
@@ -209,7 +217,16 @@ class Supervisor {
     return {describe(std::move(ending_)), interrupted};
   }
 
+  // The page is the child's to write, so only what it may hold counts.
+  std::string variant_at_work() const {
+    const std::string name = running_.name();
+    const auto named = [&](const Variant* variant) { return variant->name == name; };
+    return std::ranges::any_of(pair::all_variants(*entry_.pair), named) ? name : std::string{};
+  }
+
+  const pair::Entry& entry_;
   const Supervision& supervision_;
+  pair::RunningVariantPage running_;
   LogCapture log_;
   Clock::time_point started_;
   std::optional<base::Child> child_;

@@ -123,6 +123,7 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.counters,
                         &limits.energy, &limits.profiling, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
+  request.timeout_multiplier = configuration.timeout_multiplier;
   return request;
 }
 

@@ -8,6 +8,8 @@
 
 #include "base/error.hpp"
 #include "machine/needs.hpp"
+#include "pair/all_variants.hpp"
+#include "pair/host_dependent.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -24,10 +26,6 @@ int find_ordinal(const machine::Machine& machine, const std::string& name) {
   const std::size_t count = machine.gpus.size();
   throw base::Error{base::Exit::usage, fmt::format("--gpus: there is no GPU '{}'; this machine has {}", name,
                                                    count == 1 ? "one, 0" : fmt::format("{}, 0 to {}", count, count - 1))};
-}
-
-bool needs_to_be_alone(const Pair& pair) {
-  return pair.device == Device::host || pair.bound == Bound::host || pair.bound == Bound::transfer || pair.needs.gpus > 1;
 }
 
 // GPUs of one kind, in the order given: a pair over several GPUs compares nothing if they differ.
@@ -60,6 +58,25 @@ std::vector<std::vector<int>> candidates(const Pair& pair, const machine::Machin
   return sets;
 }
 
+Placement place_one(const pair::Entry& entry, const machine::Machine& machine, const std::vector<int>& gpus,
+                    const std::function<bool(Library)>& has_library) {
+  const Pair& pair = *entry.pair;
+  Placement placement{.entry = &entry, .variants = pair::all_variants(pair).size()};
+  std::optional<std::string> obstacle;
+  for (std::vector<int>& set : candidates(pair, machine, gpus)) {
+    const std::optional<std::string> unmet = machine::unmet(pair.needs, pair.device, machine, set, has_library);
+    if (!unmet) placement.choices.push_back(std::move(set));
+    else if (!obstacle) obstacle = unmet;
+  }
+  if (!placement.choices.empty()) return placement;
+  if (!obstacle) obstacle = machine::unmet(pair.needs, pair.device, machine, gpus, has_library);
+  const std::string text = obstacle.value_or(fmt::format("needs {} GPUs of one kind", pair.needs.gpus));
+  const std::size_t end = text.find("; ");
+  placement.obstacle = text.substr(0, end);
+  if (end != std::string::npos) placement.advice = text.substr(end + 2);
+  return placement;
+}
+
 }  // namespace
 
 std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names) {
@@ -77,29 +94,23 @@ std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<
   return ordinals;
 }
 
+bool runs_alone(const Pair& pair, run::TimingMode mode) { return pair::host_dependent(pair) || mode == run::TimingMode::timer; }
+
 std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
-                             const std::vector<int>& gpus, const std::function<bool(Library)>& has_library) {
+                             const std::vector<int>& gpus, const Configuration& configuration,
+                             const std::function<bool(Library)>& has_library) {
   std::vector<Placement> placements;
-  for (const pair::Entry* entry : selected) {
-    const Pair& pair = *entry->pair;
-    Placement placement;
-    placement.entry = entry;
+  const auto add = [&](Placement placement, const Case* sweep_case) {
+    placement.sweep_case = sweep_case;
     placement.index = placements.size();
-    placement.alone = needs_to_be_alone(pair);
-    std::optional<std::string> obstacle;
-    for (std::vector<int>& set : candidates(pair, machine, gpus)) {
-      const std::optional<std::string> unmet = machine::unmet(pair.needs, pair.device, machine, set, has_library);
-      if (!unmet) placement.choices.push_back(std::move(set));
-      else if (!obstacle) obstacle = unmet;
-    }
-    if (placement.choices.empty()) {
-      if (!obstacle) obstacle = machine::unmet(pair.needs, pair.device, machine, gpus, has_library);
-      const std::string text = obstacle.value_or(fmt::format("needs {} GPUs of one kind", pair.needs.gpus));
-      const std::size_t end = text.find("; ");
-      placement.obstacle = text.substr(0, end);
-      if (end != std::string::npos) placement.advice = text.substr(end + 2);
-    }
     placements.push_back(std::move(placement));
+  };
+  for (const pair::Entry* entry : selected) {
+    Placement placement = place_one(*entry, machine, gpus, has_library);
+    placement.alone = runs_alone(*entry->pair, configuration.mode);
+    if (!configuration.sweep) add(std::move(placement), nullptr);
+    else
+      for (const Case& each : entry->pair->sweep) add(placement, &each);
   }
   return placements;
 }

@@ -6,6 +6,7 @@
 
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
+#include "suite/configuration.hpp"
 
 namespace aisp::suite {
 
@@ -23,10 +24,16 @@ struct Placement {
   std::vector<std::vector<int>> choices;  // sets of GPU ordinals, best first; one empty set for host pairs; none: it cannot run
   std::string obstacle;                   // why it cannot, one clause
   std::string advice;                     // the way round it
-  bool alone = false;                     // nothing else may run meanwhile: it needs the host, the bus or several GPUs
+  bool alone = false;                     // nothing else may run meanwhile: the host has a say in its times
+  std::size_t variants = 0;               // what it is expected to take, among others
 };
 
+// By pair/host_dependent.hpp, and where the host's own clock is what times: nothing else may run on the machine meanwhile.
+bool runs_alone(const Pair& pair, run::TimingMode mode);
+
+// Of what is selected; --sweep gives each case of a pair a placement of its own.
 std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
-                             const std::vector<int>& gpus, const std::function<bool(Library)>& has_library = {});
+                             const std::vector<int>& gpus, const Configuration& configuration = {},
+                             const std::function<bool(Library)>& has_library = {});
 
 }  // namespace aisp::suite

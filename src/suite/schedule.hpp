@@ -11,9 +11,9 @@
 
 namespace aisp::suite {
 
-// Hands placements to workers. One at a time when `jobs` is 1: in the order given. Otherwise first those that only need one GPU,
-// each on a GPU of its own, then, one after the other, those that must be alone. The order in which pairs start is the same in
-// every run.
+// Hands placements to workers. One at a time when `jobs` is 1: in the order given. Otherwise first those that wait for their GPU
+// alone, each on a GPU of its own, those with most variants first, which take longest as a rule; then, one after the other, those
+// that must be alone on the machine. The order in which pairs start is the same in every run.
 class Schedule {
  public:
   struct Assignment {

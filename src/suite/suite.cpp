@@ -13,7 +13,6 @@
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "evidence/cost_check.hpp"
-#include "machine/gpu_lock.hpp"
 #include "machine/host.hpp"
 #include "profile/ranges.hpp"
 #include "run/blank.hpp"
@@ -23,7 +22,6 @@
 #include "suite/records.hpp"
 #include "suite/resume.hpp"
 #include "suite/schedule.hpp"
-#include "suite/sweep.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -31,20 +29,6 @@ namespace {
 using base::Error;
 using evidence::PairResult;
 using evidence::Status;
-
-std::vector<base::FileLock> lock_gpus(const machine::Machine& machine, const std::vector<Placement>& placements,
-                                      const std::string& purpose) {
-  std::vector<int> used;
-  for (const Placement& placement : placements)
-    for (const auto& choice : placement.choices) used.insert(used.end(), choice.begin(), choice.end());
-  // In one order for all runs, so that two of them cannot each hold what the other waits for.
-  std::sort(used.begin(), used.end());
-  used.erase(std::unique(used.begin(), used.end()), used.end());
-  std::vector<base::FileLock> locks;
-  for (const int ordinal : used)
-    locks.push_back(machine::lock_gpu(machine.gpus[static_cast<std::size_t>(ordinal)].uuid, purpose));
-  return locks;
-}
 
 std::size_t job_count(const Configuration& configuration, std::size_t gpus) {
   const std::size_t wanted = configuration.jobs > 0 ? static_cast<std::size_t>(configuration.jobs) : gpus;
@@ -57,12 +41,9 @@ class Suite {
       : task_{task},
         folder_{folder.path()},
         watcher_{watcher},
-        gpus_{choose_gpus(task.machine, task.configuration.gpus)},
-        placements_{one_for_each_case(place(task.selected, task.machine, gpus_), task.configuration)},
-        locks_{lock_gpus(task.machine, placements_, base::join(task.command_line, " "))},
-        records_{folder.path(), folder.id(), task, gpus_},
-        results_(placements_.size()),
-        have_(placements_.size(), false),
+        records_{folder.path(), folder.id(), task, task.gpus},
+        results_(task.placements.size()),
+        have_(task.placements.size(), false),
         began_s_{base::monotonic_s()} {
     suite_.run_id = folder.id();
     suite_.started_utc = records_.started_utc();
@@ -70,8 +51,8 @@ class Suite {
 
   Finished run() {
     const profile::Scope range{"suite " + folder_.filename().string()};
-    watcher_.suite_begun(folder_, placements_.size());
-    for (const std::string& line : environment_warnings(task_.machine, gpus_)) watcher_.warned(line);
+    watcher_.suite_begun(folder_, task_.placements.size());
+    for (const std::string& line : environment_warnings(task_.machine, task_.gpus)) watcher_.warned(line);
     try {
       if (task_.resumed) take_over();
       skip_what_cannot_run();
@@ -88,7 +69,7 @@ class Suite {
     for (const PairResult& result : records_.earlier().results) earlier.insert_or_assign(label_in_run(result), result);
     for (const std::string& line : records_.earlier().warnings) watcher_.warned(line);
     std::vector<std::string> others;
-    for (const Placement& placement : placements_) {
+    for (const Placement& placement : task_.placements) {
       const auto found = earlier.find(placement.label());
       // What was skipped is asked again: the library may be there now.
       if (found == earlier.end() || !found->second.complete || found->second.status == Status::skipped) continue;
@@ -100,13 +81,13 @@ class Suite {
       records_.restore(found->second);
       keep(placement.index, std::move(found->second));
     }
-    if (done_ > 0) watcher_.warned(fmt::format("resumed: {} of {} pairs were done already", done_, placements_.size()));
+    if (done_ > 0) watcher_.warned(fmt::format("resumed: {} of {} pairs were done already", done_, task_.placements.size()));
     if (!others.empty())
       watcher_.warned(fmt::format("resumed: measured again, because done with other settings: {}", base::join(others, ", ")));
   }
 
   void skip_what_cannot_run() {
-    for (const Placement& placement : placements_) {
+    for (const Placement& placement : task_.placements) {
       if (have_[placement.index] || !placement.choices.empty()) continue;
       record(placement, run::skipped_result(*placement.entry, request(placement, {}), placement.obstacle, placement.advice));
     }
@@ -123,9 +104,9 @@ class Suite {
 
   void run_the_rest() {
     std::vector<Placement> open;
-    for (const Placement& placement : placements_)
+    for (const Placement& placement : task_.placements)
       if (!have_[placement.index]) open.push_back(placement);
-    const std::size_t jobs = job_count(task_.configuration, gpus_.size());
+    const std::size_t jobs = job_count(task_.configuration, task_.gpus.size());
     Schedule schedule{open, jobs};
     schedule_ = &schedule;
     std::vector<std::thread> workers;
@@ -217,7 +198,7 @@ class Suite {
   void record(const Placement& placement, PairResult result) {
     keep(placement.index, std::move(result));
     const PairResult& kept = results_[placement.index];
-    watcher_.pair_ended(kept, done_, placements_.size());
+    watcher_.pair_ended(kept, done_, task_.placements.size());
     if (storage_trouble_.empty()) records_.add(kept);
   }
 
@@ -238,7 +219,7 @@ class Suite {
     const std::string reason = interrupted                ? "not started: interrupted"
                                : storage_trouble_.empty() ? "not started: the suite's time was up"
                                                           : "not started: results could not be written";
-    for (const Placement& placement : placements_) {
+    for (const Placement& placement : task_.placements) {
       if (have_[placement.index]) continue;
       PairResult result = run::skipped_result(*placement.entry, run_request(placement), reason);
       result.complete = false;
@@ -247,7 +228,7 @@ class Suite {
   }
 
   Finished finish() {
-    const bool late = out_of_time() && done_ < placements_.size() && !base::interrupted();
+    const bool late = out_of_time() && done_ < task_.placements.size() && !base::interrupted();
     account_for_the_rest();
     suite_.pairs = std::move(results_);
     suite_.interrupted = base::interrupted();
@@ -271,9 +252,6 @@ class Suite {
   const Task& task_;
   std::filesystem::path folder_;
   Watcher& watcher_;
-  std::vector<int> gpus_;
-  std::vector<Placement> placements_;
-  std::vector<base::FileLock> locks_;
   Records records_;
   std::vector<PairResult> results_;
   std::vector<bool> have_;

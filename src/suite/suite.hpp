@@ -7,12 +7,9 @@
 #include "base/error.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
-#include "machine/machine.hpp"
-#include "pair/registry.hpp"
 #include "run/supervisor.hpp"
-#include "suite/configuration.hpp"
-#include "suite/placement.hpp"
 #include "suite/run_folder.hpp"
+#include "suite/task.hpp"
 
 namespace aisp::suite {
 
@@ -27,14 +24,6 @@ class Watcher {
   virtual void warned(const std::string& /*line*/) {}
 };
 
-struct Task {
-  std::vector<const pair::Entry*> selected;
-  Configuration configuration;
-  machine::Machine machine;
-  std::vector<std::string> command_line;
-  bool resumed = false;  // take over what the folder's results.jsonl holds
-};
-
 struct Finished {
   evidence::SuiteResult suite;
   evidence::Manifest manifest;
@@ -44,8 +33,9 @@ struct Finished {
   base::Exit status = base::Exit::good;
 };
 
-// Runs the selected pairs, each in a child process, and writes results as they come. Returns even when pairs crash, the user
-// interrupts or the disk is full; throws base::Error only before the first pair (GPU taken, folder not writable).
+// Runs the selected pairs, each in a child process, and writes results as they come; the caller holds lock_gpus(task). Returns
+// even when pairs crash, the user interrupts or the disk is full; throws base::Error only before the first pair (folder not
+// writable).
 Finished run_suite(const Task& task, RunFolder folder, Watcher& watcher);
 
 // 130 when interrupted, else 1 when a pair failed, crashed or timed out, else 0.

@@ -49,16 +49,4 @@ std::vector<const pair::Entry*> with_cases(std::vector<const pair::Entry*> selec
   return selected;
 }
 
-std::vector<Placement> one_for_each_case(std::vector<Placement> placements, const Configuration& configuration) {
-  if (!configuration.sweep) return placements;
-  std::vector<Placement> all;
-  for (const Placement& placement : placements)
-    for (const Case& each : placement.entry->pair->sweep) {
-      Placement& added = all.emplace_back(placement);
-      added.index = all.size() - 1;
-      added.sweep_case = &each;
-    }
-  return all;
-}
-
 }  // namespace aisp::suite

@@ -3,8 +3,8 @@
 #pragma once
 #include <vector>
 
+#include "pair/registry.hpp"
 #include "suite/configuration.hpp"
-#include "suite/placement.hpp"
 
 namespace aisp::suite {
 
@@ -14,8 +14,5 @@ void check_sizes(const std::vector<const pair::Entry*>& selected, const Configur
 
 // Under --sweep, those of the pairs that declare cases; throws base::Error (nothing) where none does.
 std::vector<const pair::Entry*> with_cases(std::vector<const pair::Entry*> selected, const Configuration& configuration);
-
-// Under --sweep, each placement once for each case of its pair, numbered anew.
-std::vector<Placement> one_for_each_case(std::vector<Placement> placements, const Configuration& configuration);
 
 }  // namespace aisp::suite

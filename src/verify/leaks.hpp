@@ -20,6 +20,9 @@ class LeakWatch {
   void after();
   bool grew() const;
   std::string text() const;  // how much, of what, and the buffer that is as large
+  // The same where `runs` executions lie between before() and after(), and the harness's own work; empty unless each left
+  // something.
+  std::string text_of_each(std::size_t runs);
 
  private:
   struct Use {

@@ -56,6 +56,8 @@ class Hangs(PairGoesWrong):
 
     def test_measurement_keeps_what_was_verified(self):
         pair = self.hang("hang_in_measurement", "measurement", ("--iterations", "100"))
+        self.assertIn("killed after", pair["reason"])
+        self.assertIn("in 'doubled'", pair["reason"])
         self.assertTrue([variant for variant in pair["variants"] if variant.get("accuracy")])
 
     def test_teardown(self):
@@ -70,8 +72,9 @@ class Hangs(PairGoesWrong):
 
 class Deaths(PairGoesWrong):
     def test_segmentation_fault(self):
-        pair = self.bad("ch92:segfault", "crashed", "SIGSEGV", "verify")
+        pair = self.bad("ch92:segfault", "crashed", "SIGSEGV", "crashed in verify, in 'doubled'")
         self.assertFalse(pair["complete"])
+        self.assertEqual(pair["errors"][0]["variant"], "doubled")
 
     def test_abort(self):
         self.bad("ch92:abort_call", "crashed", "SIGABRT")

@@ -91,5 +91,36 @@ TEST(Rounds, SameSeedSameOrder) {
   EXPECT_NE(first.order, third.order);
 }
 
+TEST(Rounds, SlowOnesStopBeforeTheDeadlineWithAsManyAsFit) {
+  Machine slow{{1000, 900}};
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .deadline_s = 15}, slow.callbacks());
+  EXPECT_EQ(sampling.rounds, 7) << "1.9 s each";
+  EXPECT_EQ(sampling.stopped_because, "stage limit");
+  for (const auto& samples : sampling.samples) EXPECT_EQ(samples.size(), 7u);
+  Machine fixed{{1000, 900}};
+  EXPECT_EQ(sample_rounds(2, {.min_rounds = 20, .fixed_rounds = true, .deadline_s = 15}, fixed.callbacks()).rounds, 7);
+}
+
+TEST(Rounds, TheDeadlineTakesNothingFromThoseThatFit) {
+  Machine machine{{100, 90}};
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .deadline_s = 15}, machine.callbacks());
+  EXPECT_GE(sampling.rounds, 20);
+  EXPECT_NE(sampling.stopped_because, "stage limit");
+}
+
+TEST(Rounds, WithFewerThanTheLeastNothingCouldBeClaimedSoTheyGoOn) {
+  Machine slow{{4000, 3000}};
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .deadline_s = 15}, slow.callbacks());
+  EXPECT_EQ(sampling.rounds, least_rounds) << "whoever watches the stage ends it";
+}
+
+TEST(Rounds, InSequenceEachVariantHasItsShareOfTheDeadline) {
+  Machine slow{{1000, 900}};
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .deadline_s = 15, .alternate = false}, slow.callbacks());
+  EXPECT_EQ(sampling.rounds, 7);
+  EXPECT_EQ(sampling.stopped_because, "stage limit");
+  for (const auto& samples : sampling.samples) EXPECT_EQ(samples.size(), 7u);
+}
+
 }  // namespace
 }  // namespace aisp::measure

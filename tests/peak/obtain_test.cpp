@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/error.hpp"
 #include "base/files.hpp"
+#include "machine/gpu_lock.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -46,6 +48,18 @@ class Obtain : public testing::Test {
     return R"(echo '{"figure":{"id":")" + id + R"(","value":)" + value + R"(,"how":"x","why_not":""}}' >&3)" + "\n";
   }
 
+  Obtained gpu_0() { return obtain_gpus(machine_, {0}, options_).front(); }
+  void add_gpu() {
+    machine::Gpu gpu = machine_.gpus[0];
+    gpu.ordinal = static_cast<int>(machine_.gpus.size());
+    gpu.uuid = "GPU-" + std::to_string(gpu.ordinal + 1);
+    machine_.gpus.push_back(gpu);
+    for (machine::Gpu& each : machine_.gpus) {
+      each.peers.assign(machine_.gpus.size(), true);
+      each.peers[static_cast<std::size_t>(each.ordinal)] = false;
+    }
+  }
+
   base::ScratchDirectory folder_;
   machine::Machine machine_;
   Options options_;
@@ -56,31 +70,31 @@ const std::string done = "echo '{\"done\":true}' >&3\n";
 
 TEST_F(Obtain, MeasuresOnceThenReadsTheCache) {
   child(figure("hbm_copy", "4e12") + done);
-  const Obtained first = obtain_gpu(machine_, 0, options_);
+  const Obtained first = gpu_0();
   ASSERT_TRUE(first.record) << first.why_not;
   EXPECT_FALSE(first.from_cache);
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("measuring the ceilings of GPU 0 (NVIDIA H200)")));
   EXPECT_THAT(base::read_file(folder_.path() / "request"), HasSubstr("GPU-1"));
   child("exit 1");
-  const Obtained second = obtain_gpu(machine_, 0, options_);
+  const Obtained second = gpu_0();
   ASSERT_TRUE(second.record);
   EXPECT_TRUE(second.from_cache);
   EXPECT_EQ(second.record->find("hbm_copy")->value, 4e12);
   machine_.driver_version = "590";
-  EXPECT_FALSE(obtain_gpu(machine_, 0, options_).record) << "another driver is measured anew";
+  EXPECT_FALSE(gpu_0().record) << "another driver is measured anew";
 }
 
 TEST_F(Obtain, AQuickRecordIsEnoughForWhoAsksForOne) {
   child(figure("hbm_copy", "4e12") + done);
   options_.quick = true;
-  EXPECT_TRUE(obtain_gpu(machine_, 0, options_).record->quick);
-  EXPECT_TRUE(obtain_gpu(machine_, 0, options_).from_cache);
+  EXPECT_TRUE(gpu_0().record->quick);
+  EXPECT_TRUE(gpu_0().from_cache);
   options_.quick = false;
-  EXPECT_FALSE(obtain_gpu(machine_, 0, options_).from_cache);
+  EXPECT_FALSE(gpu_0().from_cache);
   options_.quick = true;
-  EXPECT_TRUE(obtain_gpu(machine_, 0, options_).from_cache) << "the full one serves too";
+  EXPECT_TRUE(gpu_0().from_cache) << "the full one serves too";
   options_.refresh = true;
-  EXPECT_FALSE(obtain_gpu(machine_, 0, options_).from_cache);
+  EXPECT_FALSE(gpu_0().from_cache);
 }
 
 TEST_F(Obtain, BrokenCacheIsOneWarningAndMeasuredAgain) {
@@ -97,7 +111,7 @@ TEST_F(Obtain, BrokenCacheIsOneWarningAndMeasuredAgain) {
 
 TEST_F(Obtain, WhatAChildToldBeforeItDiedIsKept) {
   child(figure("hbm_copy", "4e12") + "kill -SEGV $$\n");
-  const Obtained obtained = obtain_gpu(machine_, 0, options_);
+  const Obtained obtained = gpu_0();
   ASSERT_TRUE(obtained.record);
   EXPECT_NE(obtained.record->find("hbm_copy"), nullptr);
   EXPECT_THAT(notes_.back(), HasSubstr("SIGSEGV"));
@@ -105,10 +119,53 @@ TEST_F(Obtain, WhatAChildToldBeforeItDiedIsKept) {
 
 TEST_F(Obtain, AChildWithoutAnyFigureSaysWhyNot) {
   child("echo '{\"trouble\":\"out of memory\"}' >&3\n");
-  EXPECT_EQ(obtain_gpu(machine_, 0, options_).why_not, "out of memory");
+  EXPECT_EQ(gpu_0().why_not, "out of memory");
   child("echo '{\"figure\":3}' >&3\n");
-  EXPECT_THAT(obtain_gpu(machine_, 0, options_).why_not, HasSubstr("unreadable answer"));
+  EXPECT_THAT(gpu_0().why_not, HasSubstr("unreadable answer"));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "aisp" / "peak")) << "failures are not kept";
+}
+
+// Each process of a chip's part waits until all of them run; of the links' parts no two may.
+TEST_F(Obtain, ChipsAreMeasuredAtOnceAndLinksOneAfterTheOther) {
+  for (int i = 0; i < 2; ++i) add_gpu();
+  child("");
+  std::ofstream{options_.executable} << "#!/bin/bash\ncd " << folder_.path().string() << R"(
+request=$(cat)
+case "$request" in
+  *'"part":"chip"'*)
+    touch chip.$$
+    for i in $(seq 500); do [ $(ls chip.* | wc -l) = 3 ] && together=1 && break; sleep 0.01; done
+    [ "$together" ] && echo '{"figure":{"id":"hbm_copy","value":4e12,"how":"x","why_not":""}}' >&3 ;;
+  *'"part":"links"'*)
+    ls busy.* 2>/dev/null && touch collision
+    touch busy.$$; sleep 0.05; rm busy.$$
+    echo "$request" >> links
+    echo '{"figure":{"id":"peer_copy","value":4e11,"how":"x","why_not":""}}' >&3 ;;
+esac
+echo '{"done":true}' >&3
+)";
+  const std::vector<Obtained> obtained = obtain_gpus(machine_, {0, 1, 2}, options_);
+  ASSERT_EQ(obtained.size(), 3u);
+  for (const Obtained& each : obtained) {
+    ASSERT_TRUE(each.record) << each.why_not;
+    EXPECT_NE(each.record->find("hbm_copy"), nullptr) << "the chips were not measured at once";
+    EXPECT_NE(each.record->find("peer_copy"), nullptr);
+  }
+  EXPECT_NE(obtained[0].record->key, obtained[1].record->key);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "collision")) << "links were measured at once";
+  EXPECT_THAT(base::read_file(folder_.path() / "links"), HasSubstr(R"(["GPU-2","GPU-1","GPU-3"])")) << "with its peers";
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("the ceilings of GPUs 0, 1, 2 (NVIDIA H200)")));
+  notes_.clear();
+  EXPECT_TRUE(obtain_gpus(machine_, {2, 0}, options_)[1].from_cache);
+  EXPECT_THAT(notes_, IsEmpty());
+}
+
+TEST_F(Obtain, WhatTheCallerLockedIsNotLockedAgain) {
+  child(figure("hbm_copy", "4e12") + done);
+  const base::FileLock held = machine::lock_gpu("GPU-1", "the caller");
+  EXPECT_THROW(gpu_0(), base::Error);
+  options_.locked = {0};
+  EXPECT_TRUE(gpu_0().record);
 }
 
 TEST_F(Obtain, EnsureTurnsTroubleIntoANoteAndCanBeSwitchedOff) {

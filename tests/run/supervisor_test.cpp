@@ -109,6 +109,36 @@ TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
   EXPECT_FALSE(outcome.result.watchdog[0].finished);
 }
 
+TEST_F(SupervisorTest, NamesTheMultiplierThatWouldHaveBeenEnough) {
+  const auto advice = [&](const std::string& script) { return run(script + "sleep 60").result.problems.at(0).advice; };
+  const std::string begin = R"(echo '{"stage":"measurement","limit_s":0.4}' >&3; )";
+  const auto round = [](int number) {
+    return R"(sleep 0.2; echo '{"progress":{"round":)" + std::to_string(number) + R"(,"of":20}}' >&3; )";
+  };
+  EXPECT_THAT(advice(begin + round(1) + round(2)),
+              testing::MatchesRegex(".*a round takes 0.2 s, and 5 are the least, so --timeout-multiplier [34] would do;.*"));
+  EXPECT_THAT(advice(begin), testing::MatchesRegex(".*a round takes more than 0.[5-9] s, and 5 are the least, so "
+                                                   "--timeout-multiplier [0-9]+ is the least that may do;.*"));
+  EXPECT_THAT(advice(begin + R"(echo '{"progress":{"round":1,"of":20}}' >&3; )"), HasSubstr("--timeout-multiplier 2 doubles"))
+      << "rounds were quick until one hung";
+  EXPECT_THAT(advice(R"(echo '{"stage":"verify","limit_s":0.2}' >&3; )"), HasSubstr("--timeout-multiplier 2 doubles"));
+}
+
+TEST_F(SupervisorTest, NamesTheVariantThatWasAtWork) {
+  // As the child does: the page is in the request, and the name in its first bytes.
+  const std::string note = R"sh(page=$(sed 's/.*"running_variant_page":"\([^"]*\)".*/\1/')
+note() { printf '%s\0' "$1" 1<>"$page"; }
+echo '{"stage":"verify","limit_s":0.3}' >&3
+note )sh";
+  const Outcome crashed = run(note + "fast; kill -SEGV $$");
+  EXPECT_THAT(crashed.result.reason, HasSubstr("crashed in verify, in 'fast' (SIGSEGV"));
+  EXPECT_EQ(crashed.result.problems.at(0).variant, "fast");
+  const Outcome late = run(note + "slow; sleep 60");
+  EXPECT_THAT(late.result.reason, HasSubstr(", in 'slow'"));
+  EXPECT_EQ(late.result.problems.at(0).variant, "slow");
+  EXPECT_EQ(run(note + "impostor; kill -SEGV $$").result.problems.at(0).variant, "") << "no variant of this pair";
+}
+
 TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
   const std::string measured = result_line("partial") + "\necho '{\"stage\":\"profiling\",\"limit_s\":0.2}' >&3\n";
   for (const auto& [death, words] : {std::pair{"sleep 60", "profiling took longer than its limit of 0.2 s"},

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/loose_limit.hpp"
+
+#include <fmt/format.h>
+
+namespace aisp::run {
+namespace {
+
+constexpr double most_times_the_error = 1000;
+
+}  // namespace
+
+std::optional<std::string> loose_limit(const evidence::VariantResult& variant, const Tolerance& tolerance) {
+  if (tolerance.kind != Tolerance::Kind::limits || !variant.accuracy || variant.accuracy->samples == 0) return std::nullopt;
+  const evidence::Accuracy& found = *variant.accuracy;
+  if (!(found.limit_relative_l2 > most_times_the_error * found.relative_l2)) return std::nullopt;
+  return fmt::format(
+      "{}: its tolerance allows a relative L2 error of {:.2g}, and {:.2g} was found; a limit near that would catch "
+      "more",
+      variant.name, found.limit_relative_l2, found.relative_l2);
+}
+
+}  // namespace aisp::run

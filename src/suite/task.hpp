@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/lock.hpp"
+#include "machine/machine.hpp"
+#include "pair/registry.hpp"
+#include "suite/configuration.hpp"
+#include "suite/placement.hpp"
+
+namespace aisp::suite {
+
+// What a command is to run, and where. Comes from make_task().
+struct Task {
+  std::vector<const pair::Entry*> selected;
+  Configuration configuration;
+  machine::Machine machine;
+  std::vector<std::string> command_line;
+  bool resumed = false;               // take over what the folder's results.jsonl holds
+  std::vector<int> gpus;              // ordinals of those that may be used
+  std::vector<Placement> placements;  // of what is selected
+};
+
+// Throws base::Error: usage or unfit for GPUs that the configuration names and that are not there.
+Task make_task(std::vector<const pair::Entry*> selected, Configuration configuration, machine::Machine machine,
+               std::vector<std::string> command_line, bool resumed = false);
+
+// Ordinals of the GPUs that some pair of the task may run on.
+std::vector<int> gpus_in_use(const Task& task);
+// Of these, for as long as anything of the task runs. Throws base::Error (unfit) that names the holder of one that is taken.
+std::vector<base::FileLock> lock_gpus(const Task& task);
+
+}  // namespace aisp::suite

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/faults.hpp"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "pair/selftest.hpp"
+
+namespace aisp::pair {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Nothing final : public Workload {
+ public:
+  explicit Nothing(Setup&) {}
+  Cost cost() const override { return {}; }
+  void run(Launch&) {}
+};
+constexpr Method nothing = call<&Nothing::run>;
+
+constexpr Pair good{.teaches = "nothing at all",
+                    .make = make<Nothing>,
+                    .baseline = {"plain", nothing},
+                    .optimized = variants({{"vectorized", nothing}, {"in_2_steps", nothing}}),
+                    .tolerance = within(5e-2),
+                    .sizes = sizes({{.name = "n", .full = 256, .multiple = 64}}),
+                    .sweep = cases({{"small", "n=64"}, {"large", "n=1024"}})};
+
+template <class Change>
+std::vector<std::string> faults_with(Change change, std::string_view source = "chapters/ch07/thing.cu") {
+  Pair pair = good;
+  change(pair);
+  return faults({"ch07", "thing", source, &pair});
+}
+
+TEST(Faults, NoneOfAGoodPair) {
+  EXPECT_THAT(faults_with([](Pair&) {}), IsEmpty());
+  EXPECT_THAT(faults_with([](Pair& p) { p.device = Device::host; }, "chapters/ch07/thing.cpp"), IsEmpty());
+}
+
+// One pair of the fixtures has every fault that can be seen from outside; tests/end_to_end/test_faults.py looks at it.
+TEST(Faults, NoneOfAnyPairThatIsBuilt) {
+  for (const Entry& entry : registry()) {
+    if (entry.name == "declared_wrongly") continue;
+    EXPECT_THAT(faults(entry), IsEmpty()) << entry.source;
+  }
+  for (const SelftestEntry& each : selftest_registry()) EXPECT_THAT(faults(each.entry), IsEmpty()) << each.entry.source;
+}
+
+TEST(Faults, Names) {
+  EXPECT_THAT(faults_with([](Pair& p) { p.baseline.name = "vectorized"; }),
+              ElementsAre(HasSubstr("two of its variants are called 'vectorized'")));
+  EXPECT_THAT(faults_with([](Pair& p) {
+                p.peers = variants({{"plain", nothing}});
+              }),
+              ElementsAre(HasSubstr("two of its variants are called 'plain'")));
+  for (const char* bad : {"", "Threads V2", "2d", "_x", "a-b"})
+    EXPECT_THAT(faults_with([&](Pair& p) { p.baseline.name = bad; }), ElementsAre(HasSubstr("'" + std::string{bad} + "'")));
+}
+
+TEST(Faults, Sentence) {
+  EXPECT_THAT(faults_with([](Pair& p) { p.teaches = ""; }), ElementsAre(HasSubstr(".teaches is empty")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.teaches = "a lesson."; }), ElementsAre(HasSubstr("full stop")));
+}
+
+TEST(Faults, WhatIsMissing) {
+  EXPECT_THAT(faults_with([](Pair& p) { p.make = nullptr; }), ElementsAre(HasSubstr(".make is missing")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.baseline.run = nullptr; }), ElementsAre(HasSubstr("'plain' has no .run")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.optimized.items_[1].run = nullptr; }),
+              ElementsAre(HasSubstr("'in_2_steps' has no .run")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.optimized.items_[1].outputs = 0; }),
+              ElementsAre(HasSubstr("'in_2_steps' writes none")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.reference_samples = 0; }), ElementsAre(HasSubstr("nothing would be compared")));
+}
+
+TEST(Faults, CasesThatTheSizesCannotTake) {
+  const auto with_case = [](const char* text) { return faults_with([&](Pair& p) { p.sweep.items_[1].sizes = text; }); };
+  EXPECT_THAT(with_case("m=64"), ElementsAre(HasSubstr("case 'large' of its sweep: there is no size 'm'; its sizes are n")));
+  EXPECT_THAT(with_case("n=65"), ElementsAre(HasSubstr("n 65 is not a multiple of 64; 64 is the nearest")));
+  EXPECT_THAT(with_case("n=0"), ElementsAre(HasSubstr("not from 64")));
+  EXPECT_THAT(with_case("n:64"), ElementsAre(HasSubstr("'n:64' must be NAME=N")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.sweep.items_[1].name = "small"; }), ElementsAre(HasSubstr("are called 'small'")));
+}
+
+TEST(Faults, DeviceAndExtension) {
+  EXPECT_THAT(faults_with([](Pair&) {}, "chapters/ch07/thing.cpp"), ElementsAre(HasSubstr(".device = Device::host")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.device = Device::host; }), ElementsAre(HasSubstr("a .cu file")));
+}
+
+TEST(Faults, LimitsThatLimitNothing) {
+  const auto limited = [](Tolerance tolerance) { return faults_with([&](Pair& p) { p.tolerance = tolerance; }); };
+  EXPECT_THAT(limited(within(0.5)), ElementsAre(HasSubstr("relative L2 to 0.5"), HasSubstr("single elements to 8")));
+  EXPECT_THAT(limited(within(1e-3, 1e9)), ElementsAre(HasSubstr("single elements to 1e+09")));
+  EXPECT_THAT(limited(within(0)), ElementsAre(HasSubstr("use `exact`"), HasSubstr("use `exact`")));
+  EXPECT_THAT(limited(within(std::numeric_limits<double>::quiet_NaN(), 1e-3)), ElementsAre(HasSubstr("relative L2 to nan")));
+  EXPECT_THAT(limited(reduction_of(0)), ElementsAre(HasSubstr("a sum of 0 terms")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.optimized.items_[0].tolerance = within(0.06, 0.1); }),
+              ElementsAre(HasSubstr(".tolerance of 'vectorized'")));
+}
+
+TEST(Faults, AmountsThatCannotBe) {
+  EXPECT_THAT(faults_with([](Pair& p) { p.overrides.warmup_seconds = -1; }), ElementsAre(HasSubstr("a limit of -1 s")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.overrides.measurement_seconds = std::numeric_limits<double>::quiet_NaN(); }),
+              ElementsAre(HasSubstr("a limit of nan s")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.overrides.iterations = -1; }), ElementsAre(HasSubstr("negative number of rounds")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.needs.gpus = 0; }), ElementsAre(HasSubstr(".needs asks for")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.optimized.items_[0].needs.cpus = -2; }),
+              ElementsAre(HasSubstr(".needs of 'vectorized'")));
+}
+
+}  // namespace
+}  // namespace aisp::pair
