@@ -52,6 +52,7 @@ Exit verify(const Options& flags, const std::vector<std::string>& command_line) 
   const std::vector<const pair::Entry*> selected =
       suite::with_cases(suite::select(pair::registry(), target_list(flags.targets)), configuration);
   suite::check_sizes(selected, configuration);
+  note_standing_settings(configuration);
   configuration.verify_only = true;
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();

@@ -30,8 +30,14 @@ class Usage(EndToEnd):
         self.usage_error(words=("--help",))
         self.usage_error("lsit-targets", words=("list-targets",))
         self.usage_error("sing", words=("--help",))
+        self.usage_error("rnu", words=("did you mean 'run'?",))
         self.usage_error("run", "--iteratons", "3", words=("--iterations",))
         self.usage_error("run", "ch90", words=("--targets",))
+        for command in ("completion", "explain"):
+            finished = self.call(command, "bash", "zsh")
+            self.assert_code(finished, 2)
+            self.assert_one_error_line(finished, "unexpected argument 'zsh'", f"aisp {command} --help")
+            self.assertNotIn("--targets", finished.err)
         self.usage_error("__child", "x", words=("__child",))
         self.usage_error("__nonsense", "3")
 
@@ -44,6 +50,58 @@ class Usage(EndToEnd):
                                 (("--resume", "nowhere"), "nowhere"), (("--config", "missing.toml"), "missing.toml")):
             with self.subTest(arguments):
                 self.usage_error("run", "-t", "ch90:good", *arguments, words=(word,))
+
+    def test_an_empty_word_is_no_value(self):
+        """As "$UNSET" is one: not the default, not zero, not nothing at all."""
+        for command, *options in (("run", "--resume", "--gpus", "--size", "--percentiles", "--config", "--json", "--threshold", "--targets",
+                                   "--artifacts-dir", "--iterations", "--expectations-dir"),
+                                  ("verify", "--gpus", "--json"), ("analyze", "--threshold", "--junit", "--json", "--output-csv", "--artifacts-dir"),
+                                  ("compare", "--json", "--threshold"), ("estimate", "--tokens-per-second", "--gpus", "--config", "--model"),
+                                  ("peak", "--gpu"), ("list-targets", "--chapter"), ("report", "--html"), ("roofline", "--svg", "--hardware"),
+                                  ("clean", "--artifacts-dir"), ("doctor", "--artifacts-dir")):
+            for option in options:
+                with self.subTest(command=command, option=option):
+                    self.usage_error(command, option, "", words=(f"empty word behind '{option}'",))
+                    self.usage_error(command, f"{option}=", words=(f"empty word behind '{option}='",))
+        self.usage_error("compare", "", "b", words=("empty word behind 'compare'",))
+        self.usage_error("", words=("empty word behind 'aisp'",))
+
+    def test_numbers_are_told_in_words_of_ours(self):
+        for arguments in (("analyze", "--threshold", "five"), ("compare", "a", "b", "--threshold", "five"), ("peak", "--gpu", "five"),
+                          ("peak", "--gpu", "1.5"), ("estimate", "--batch", "five"), ("estimate", "--layers", " 5"), ("run", "--gate", "--threshold", "0x5")):
+            with self.subTest(arguments):
+                self.usage_error(*arguments, words=(f"{arguments[-2]} '{arguments[-1]}' must be a",))
+
+    def test_what_contradicts_itself_is_refused(self):
+        for arguments in (("run", "--resume", "latest", "--run-id", "y"), ("run", "--dry-run", "--json", "-"), ("run", "--dry-run", "--list"),
+                          ("run", "--threshold", "3"), ("run", "--gate", "--update-expectations"), ("analyze", "--history", "--update-expectations"),
+                          ("analyze", "--history", "--junit", "x"), ("analyze", "--update-expectations", "--json", "-"),
+                          ("analyze", "--update-expectations", "--strict"), ("analyze", "--all"), ("report", "--check")):
+            with self.subTest(arguments):
+                options = [word for word in arguments if word.startswith("--")]
+                self.usage_error(*arguments, words=(options[-1],))
+        for first, second, place in (("--json", "--output-csv", "-"), ("--junit", "--json", "out.xml")):
+            self.usage_error("analyze", first, place, second, place, words=(first, second, "both write to"))
+
+    def test_of_options_given_twice_the_last_counts(self):
+        finished = self.call("run", "-t", "ch90:good", "--list", "--color", "pink", "--color", "never", "--json", "a.json", "--json", "b.json")
+        self.assert_code(finished, 0)
+        self.assertEqual(sorted(path.name for path in self.work.glob("*.json")), ["b.json"])
+        self.assert_code(self.call("compare", "a", "b", "c"), 2)
+
+    def test_a_place_that_cannot_be_looked_at_is_told_by_its_name(self):
+        (self.work / "circle").symlink_to("circle")
+        for arguments in (("run", "-t", "ch90:good", "--artifacts-dir", "circle"), ("compare", "circle", "circle")):
+            finished = self.call(*arguments)
+            self.assertIn(finished.code, (2, 4))
+            self.assert_one_error_line(finished, "circle")
+            self.assertNotIn("internal", finished.err)
+
+    def test_names_of_runs(self):
+        for name, words in (("-x", "beginning with"), ("--", "beginning with"), ("latest", "newest"), ("a" * 300, "300 letters long, 200 at most"),
+                            (".x", "beginning with"), ("a b", "names one folder")):
+            with self.subTest(name):
+                self.usage_error("run", "-t", "ch90:good", f"--run-id={name}", words=(words,))
 
     def test_glob_without_match_selects_nothing(self):
         finished = self.call("run", "--targets", "ch90:*zzz*")
@@ -96,6 +154,12 @@ class Lists(EndToEnd):
         self.assert_code(finished, 0)
         self.assertTrue(finished.out.startswith("ch90:good "), finished.out)
         self.assertEqual([target["target"] for target in json.loads((self.work / "out/list.json").read_text())], ["ch90:good"])
+
+    def test_run_list_checks_sizes_and_settings(self):
+        for flags, word in ((("--size", "rows=7"), "rows"), (("--size", "nonsense=1"), "nonsense"), (("--config", "absent.toml"), "absent.toml")):
+            finished = self.call("run", "-t", "ch89:sized", "--list", *flags)
+            self.assert_code(finished, 2)
+            self.assert_one_error_line(finished, word)
 
     def test_run_list_and_dry_run_run_nothing(self):
         self.assertEqual([line.split()[0] for line in self.run_pairs("ch90:good", flags=("--list",)).out.splitlines()], ["ch90:good"])
@@ -156,6 +220,46 @@ class Streams(EndToEnd):
         self.assertIn("\x1b[3", seen)
         self.assertNotIn("\x1b[3", self.on_terminal(*arguments, "--run-id", "plain", env={"NO_COLOR": "1"}))
 
+    def test_a_dumb_terminal_gets_no_escapes(self):
+        seen = self.on_terminal("run", "-t", "ch90:good", "--iterations", "5", "--warmup", "1", "--budget", "0.2s", env={"TERM": "dumb"})
+        self.assertNotIn("\x1b", seen)
+        self.assertNotIn("[0/1]", seen)
+        self.assertIn("1 passed", seen)
+
+    def test_texts_of_files_stay_texts(self):
+        """A run folder of somebody else sets no title, adds no line that a CI service obeys, and names nothing that is no name."""
+        evil = "x\x1b]0;title\x07\n::error::pwned\n\u009b2J"
+        self.assert_code(self.run_pairs("ch90:good", flags=("--run-id", "a", "--update-expectations")), 0)
+        log, manifest = self.artifacts / "a/results.jsonl", self.artifacts / "a/manifest.json"
+        header, line = log.read_text().splitlines()
+        pair, machine = json.loads(line), json.loads(manifest.read_text())
+
+        def write(name, changed_pair, changed_machine):
+            folder = self.artifacts / name
+            folder.mkdir()
+            (folder / "results.jsonl").write_text(f"{header}\n{json.dumps({**pair, **changed_pair})}\n")
+            (folder / "manifest.json").write_text(json.dumps({**machine, **changed_machine}))
+            (folder / "effective_configuration.json").write_bytes((self.artifacts / "a/effective_configuration.json").read_bytes())
+
+        error = {"stage": "verify", "variant": "", "check": "reference", "message": evil, "advice": evil}
+        write("b", {"status": "failed", "reason": evil, "best": "", "errors": [error], "warnings": [evil]},
+              {"cpu": evil, "hostname": evil, "environment": {evil: evil}})
+        for arguments in (("analyze", "b"), ("compare", "a", "b"), ("compare", "b"), ("roofline", "b"), ("analyze", "--history"),
+                          ("run", "--resume", "b"), ("clean", "--dry-run")):
+            with self.subTest(arguments):
+                finished = self.call(*arguments)
+                self.assertNotEqual(finished.out + finished.err, "")
+                self.assertNotRegex(finished.out + finished.err, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+                self.assertNotRegex(finished.out + finished.err, r"(?m)^\s*::")
+        variants = [{**variant, "name": evil} for variant in pair["variants"]]
+        write("c", {"variants": variants, "best": evil}, {})
+        write("d", {}, {"targets": ["::error::pwned"]})
+        for name, words in (("c", "no name of a variant"), ("d", "no target")):
+            finished = self.call("analyze", name)
+            self.assert_code(finished, 2)
+            self.assert_one_error_line(finished, words)
+            self.assertNotRegex(finished.err, r"(?m)^::")
+
     def test_full_standard_output_is_one_error_line(self):
         with open("/dev/full", "w") as full:
             finished = self.run_pairs("ch90:good", stdout=full)
@@ -185,10 +289,20 @@ class Configuration(EndToEnd):
 
     def test_named_file_instead_of_the_standing_one(self):
         (self.work / "aisp.toml").write_text("seed = 7\n")
-        (self.work / "mine.ini").write_text("warmup = 3\n")
-        effective = self.effective(self.call("run", "-t", "ch90:good", "--config", "mine.ini", "--budget", "0.2s"))
-        self.assertEqual(effective["warmup"], {"value": 3, "origin": "mine.ini"})
+        (self.work / "mine.toml").write_text("warmup = 3\n")
+        finished = self.call("run", "-t", "ch90:good", "--config", "mine.toml", "--budget", "0.2s")
+        effective = self.effective(finished)
+        self.assertEqual(effective["warmup"], {"value": 3, "origin": "mine.toml"})
         self.assertEqual(effective["seed"]["origin"], "default")
+        self.assertNotIn("aisp.toml", finished.err)
+
+    def test_the_console_tells_what_the_standing_file_sets(self):
+        (self.work / "aisp.toml").write_text("scale = 0.5\nseed = 7\nmode = \"timer\"\n")
+        for arguments in (("run", "--seed", "8"), ("verify",)):
+            finished = self.call(*arguments, "-t", "ch90:good", "-q", *(("--iterations", "5", "--budget", "0.2s") if "run" in arguments else ()))
+            self.assert_code(finished, 0)
+            told = {"run": "aisp: aisp.toml sets mode timer, scale 0.5\n", "verify": "aisp: aisp.toml sets mode timer, seed 7, scale 0.5\n"}
+            self.assertIn(told[arguments[0]], finished.err)
 
     def test_mistakes_name_the_file(self):
         for text, word in (("iteratons = 5\n", "iterations"), ("iterations = many\n", "many"), ("[walk]\nseed = 1\n", "walk")):
@@ -254,6 +368,18 @@ class Clean(EndToEnd):
         self.assert_code(self.call("clean"), 0)
         self.assertEqual(sorted(path.name for path in self.artifacts.iterdir()), ["link", "notes"])
         self.assertTrue((elsewhere / "results.jsonl").exists())
+
+    def test_what_one_folder_refuses_does_not_keep_the_others(self):
+        for name in ("a", "b", "c"):
+            self.run_pairs("ch90:good", flags=("--run-id", name))
+        (self.artifacts / "b/.lock").unlink()
+        (self.artifacts / "b/.lock").mkdir()
+        finished = self.call("clean")
+        self.assert_code(finished, 4)
+        self.assertEqual([path.name for path in self.artifacts.iterdir()], ["b"])
+        self.assert_one_error_line(finished, "artifacts/b is not removed")
+        self.assertNotIn("removed artifacts/b", finished.out)
+        self.assertIn("removed 2 folders", finished.out)
 
     def test_nothing_there(self):
         finished = self.call("clean")
