@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "base/screen.hpp"
+
 namespace aisp::base {
 namespace {
 
@@ -48,8 +50,7 @@ std::optional<Color> parse_color(std::string_view text) {
 
 bool use_color(Color choice, int descriptor) {
   if (choice != Color::automatic) return choice == Color::always;
-  const std::string_view terminal = environment("TERM");
-  return environment("NO_COLOR").empty() && !terminal.empty() && terminal != "dumb" && is_terminal(descriptor);
+  return environment("NO_COLOR").empty() && can_redraw(descriptor);
 }
 
 std::string Painter::operator()(Style style, std::string_view text) const {

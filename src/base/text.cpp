@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/screen.hpp"
+
 namespace aisp::base {
 namespace {
 
@@ -72,16 +74,18 @@ bool glob_match(std::string_view pattern, std::string_view text) {
 
 bool is_glob(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
 
+// Letters to add, leave out or replace, or neighbours to swap.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    before.swap(above);
+    above.swap(row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1])});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -197,9 +201,7 @@ std::string one_line(std::string_view text, std::size_t limit) {
   const std::size_t tail = limit / 4;
   std::string line{text.substr(0, text.size() > limit ? limit - tail - gap.size() : text.size())};
   if (text.size() > limit) line.append(gap).append(text.substr(text.size() - tail));
-  for (char& c : line)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  return line;
+  return without_controls(line);
 }
 
 std::string lower(std::string_view text) {

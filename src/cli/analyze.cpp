@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 
 #include "cli/command.hpp"
@@ -90,9 +91,25 @@ bool uses_standard_output(const Options& options) {
   return false;
 }
 
+// Two documents in one file, or in one stream, are none.
+void demand_different_places(const Options& options) {
+  std::map<std::string, const char*> flags;
+  for (const auto& [flag, place] : {std::pair{"--output-csv", &options.csv},
+                                    {"--junit", &options.junit},
+                                    {"--json", &options.json},
+                                    {"--github-action-benchmark", &options.github_action_benchmark},
+                                    {"--google-benchmark", &options.google_benchmark}}) {
+    if (place->empty()) continue;
+    if (const auto [earlier, added] = flags.emplace(*place, flag); !added)
+      throw Error{Exit::usage, fmt::format("{} and {} both write to {}; give one of them another place", earlier->second, flag,
+                                           *place == "-" ? "the standard output" : *place)};
+  }
+}
+
 Exit analyze(const Options& options) {
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   const double threshold = threshold_of(options.gate.threshold_percent);
+  demand_different_places(options);
   const std::vector<RunRecord> runs = read_runs(folders_of(options));
   if (options.history) return show_history(options, runs);
   if (options.update_expectations) {
@@ -135,16 +152,25 @@ void add_analyze(CLI::App& app, Action& action) {
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   command->add_option("--expectations-dir", options->gate.expectations_dir, "folder of the recorded expectations [expectations]")
       ->type_name("DIR");
-  command->add_option("--threshold", options->gate.threshold_percent, "loss of speedup that is a regression, in percent [5]")
+  add_number(*command, "--threshold", options->gate.threshold_percent, "loss of speedup that is a regression, in percent [5]")
       ->type_name("PERCENT");
   command->add_flag("--require-confirmation", options->require_confirmation,
                     "a regression counts only when two measurements show it");
   command->add_flag("--strict", options->strict, "slower, drifted, stale and pairs that no longer run count as regressions too");
-  command->add_flag("--update-expectations", options->update_expectations,
-                    "record what the runs measured instead, in the order given; intervals cover all runs of the same code");
-  command->add_flag("--history", options->history, "lasting changes over many runs instead; without RUN over all");
-  command->add_flag("--all", options->all, "with --history: also series of times without a change");
+  CLI::Option* update =
+      command->add_flag("--update-expectations", options->update_expectations,
+                        "record what the runs measured instead, in the order given; intervals cover all runs of the same code");
+  CLI::Option* history =
+      command->add_flag("--history", options->history, "lasting changes over many runs instead; without RUN over all");
+  command->add_flag("--all", options->all, "with --history: also series of times without a change")->needs(history);
   add_outputs(*command, *options);
+  // Three answers; what only one of them heeds must not be taken for heeded.
+  update->excludes(history)->excludes("--json");
+  for (const char* of_the_comparison : {"--threshold", "--require-confirmation", "--strict", "--output-csv", "--junit",
+                                        "--github-action-benchmark", "--google-benchmark", "--github"}) {
+    update->excludes(of_the_comparison);
+    history->excludes(of_the_comparison);
+  }
   command->footer("Exit status: 0 good, 1 something failed or is missing, 3 regression, 5 nothing compared.");
   command->callback([options, &action] { action = [options] { return analyze(*options); }; });
 }

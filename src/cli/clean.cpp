@@ -9,6 +9,7 @@
 #include "base/cache.hpp"
 #include "base/files.hpp"
 #include "base/lock.hpp"
+#include "base/screen.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
@@ -52,28 +53,41 @@ class Cleaner {
 
   void remove(const fs::path& folder) {
     const std::uintmax_t bytes = bytes_below(folder);
-    print(fmt::format("{} {} ({})\n", dry_run_ ? "would remove" : "removed", folder.string(),
-                      base::human_bytes(static_cast<double>(bytes))));
     if (!dry_run_) base::remove_tree(folder);
+    say(fmt::format("{} {} ({})", dry_run_ ? "would remove" : "removed", folder.string(),
+                    base::human_bytes(static_cast<double>(bytes))));
     bytes_ += bytes;
     ++count_;
   }
 
   void remove_run(const fs::path& folder) {
     if (suite::is_in_use(folder))
-      print(fmt::format("kept {}: in use by {}\n", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
+      say(fmt::format("kept {}: in use by {}", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
     else remove(folder);
   }
 
-  std::string summary() const {
-    if (count_ == 0) return "nothing to remove\n";
-    return fmt::format("{} {}, {}\n", dry_run_ ? "would remove" : "removed", base::plural(count_, "folder"),
-                       base::human_bytes(static_cast<double>(bytes_)));
+  // What one folder refuses must not keep the others.
+  void attempt(const fs::path& folder, void (Cleaner::*act)(const fs::path&)) try {
+    (this->*act)(folder);
+  } catch (const std::exception& error) {
+    note(fmt::format("aisp: error: {} is not removed: {}", folder.string(), error.what()));
+    ++refused_;
+  }
+
+  base::Exit finish() const {
+    if (count_ == 0) say(refused_ == 0 ? "nothing to remove" : "nothing was removed");
+    else
+      say(fmt::format("{} {}, {}", dry_run_ ? "would remove" : "removed", base::plural(count_, "folder"),
+                      base::human_bytes(static_cast<double>(bytes_))));
+    return refused_ == 0 ? base::Exit::good : base::Exit::unfit;
   }
 
  private:
+  // Names of folders and what stands in their locks may hold anything.
+  static void say(const std::string& line) { print(base::on_screen(line) + '\n'); }
+
   bool dry_run_;
-  std::size_t count_ = 0;
+  std::size_t count_ = 0, refused_ = 0;
   std::uintmax_t bytes_ = 0;
 };
 
@@ -93,11 +107,10 @@ void add_clean(CLI::App& app, Action& action) {
   command->callback([options, &action] {
     action = [options] {
       Cleaner cleaner{options->dry_run};
-      for (const fs::path& folder : run_folders(options->artifacts_dir)) cleaner.remove_run(folder);
+      for (const fs::path& folder : run_folders(options->artifacts_dir)) cleaner.attempt(folder, &Cleaner::remove_run);
       if (const fs::path cache = base::cache_folder(); !options->keep_cache && !cache.empty() && is_real_folder(cache))
-        cleaner.remove(cache);
-      print(cleaner.summary());
-      return base::Exit::good;
+        cleaner.attempt(cache, &Cleaner::remove);
+      return cleaner.finish();
     };
   });
 }

@@ -81,7 +81,7 @@ void add_compare(CLI::App& app, Action& action) {
       ->required()
       ->expected(1, 2);
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
-  command->add_option("--threshold", options->threshold_percent, "change that counts, in percent [5]")->type_name("PERCENT");
+  add_number(*command, "--threshold", options->threshold_percent, "change that counts, in percent [5]")->type_name("PERCENT");
   command->add_flag("--all", options->all, "also what did not change");
   command->add_option("--json", options->json, "the comparison as JSON, '-' for the standard output")->type_name("FILE");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");

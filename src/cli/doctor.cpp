@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.hpp"
+#include "base/screen.hpp"
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
@@ -43,7 +44,8 @@ std::string table(const std::vector<Finding>& findings, const base::Painter& pai
   std::string text;
   for (const Finding& finding : findings) {
     const std::string padding(level_width - std::min(level_width, machine::to_string(finding.level).size()), ' ');
-    text += fmt::format("{}{}  {:<{}}  {}\n", painted(finding.level, paint), padding, finding.name, name_width, finding.what);
+    text += fmt::format("{}{}  {:<{}}  {}\n", painted(finding.level, paint), padding, finding.name, name_width,
+                        base::without_controls(finding.what));
     if (!finding.advice.empty()) text += fmt::format("{:<{}}  {}\n", "", level_width + 2 + name_width, "-> " + finding.advice);
   }
   return text;

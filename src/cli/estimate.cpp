@@ -8,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/estimate_output.hpp"
+#include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "knowledge/model_config.hpp"
 
@@ -96,7 +97,7 @@ void add_model_flags(CLI::App& command, Options& options) {
       .add_option("--model", options.model, "a known model: llama-3-8b, -70b, -405b, mixtral-8x7b, qwen2.5-7b, -72b, deepseek-v3")
       ->type_name("NAME");
   command.add_option("--config", options.config, "a HuggingFace config.json")->type_name("FILE");
-  const auto shape = [&](const char* flag, Number& to, const char* text) { command.add_option(flag, to, text)->type_name("N"); };
+  const auto shape = [&](const char* flag, Number& to, const char* text) { add_number(command, flag, to, text)->type_name("N"); };
   shape("--parameters", options.parameters, "of a model of your own, as in 8.03e9");
   shape("--active-parameters", options.active, "that a token passes through, in a mixture of experts");
   shape("--layers", options.layers, "of a model of your own");
@@ -110,16 +111,15 @@ void add_model_flags(CLI::App& command, Options& options) {
 
 void add_question_flags(CLI::App& command, Options& options) {
   command.add_option("--gpu", options.gpu, "a GPU of aisp specs [h200]")->type_name("GPU");
-  command.add_option("--gpus", options.gpus, "how many of it [1]")->type_name("N");
+  add_number(command, "--gpus", options.gpus, "how many of it [1]")->type_name("N");
   command.add_option("--dtype", options.dtype, "of weights and arithmetic: fp32, bf16, fp16, fp8, int8, fp4 [bf16]")
       ->type_name("TYPE");
   command.add_option("--kv-dtype", options.cache, "of the KV cache [as the weights, at least 16 bits]")->type_name("TYPE");
-  command.add_option("--batch", options.batch, "sequences at once [1]")->type_name("N");
-  command.add_option("--context", options.context, "positions of each in the KV cache [8192]")->type_name("N");
-  command.add_option("--prompt", options.prompt, "tokens of each that prefill handles [the context]")->type_name("N");
-  command
-      .add_option("--tokens-per-second", options.tokens_per_second,
-                  "measured, of all GPUs together: gives the model FLOP utilization")
+  add_number(command, "--batch", options.batch, "sequences at once [1]")->type_name("N");
+  add_number(command, "--context", options.context, "positions of each in the KV cache [8192]")->type_name("N");
+  add_number(command, "--prompt", options.prompt, "tokens of each that prefill handles [the context]")->type_name("N");
+  add_number(command, "--tokens-per-second", options.tokens_per_second,
+             "measured, of all GPUs together: gives the model FLOP utilization")
       ->type_name("X");
   command.add_flag("--json", options.json, "as JSON");
 }

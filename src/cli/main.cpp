@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
+#include <string>
 
 #include "base/text.hpp"
 #include "cli/command.hpp"
@@ -16,6 +18,10 @@ int main(int argc, char** argv) {
     return static_cast<int>(error.status());
   } catch (const std::bad_alloc&) {
     std::fputs("aisp: error: out of memory\n", stderr);
+    return static_cast<int>(Exit::unfit);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string line = error.path1().string() + ": " + error.code().message();
+    std::fprintf(stderr, "aisp: error: %s\n", aisp::base::one_line(line).c_str());
     return static_cast<int>(Exit::unfit);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "aisp: error: internal: %s\n", aisp::base::one_line(error.what()).c_str());

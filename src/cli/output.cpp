@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/screen.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -31,11 +32,15 @@ void print_to(const std::string& where, std::string_view text) {
 }
 
 void note(std::string_view line) {
-  const std::string whole = std::string{line} + '\n';
+  const std::string whole = base::on_screen(line) + '\n';
   std::fwrite(whole.data(), 1, whole.size(), stderr);
 }
 
-std::string columns(const std::vector<std::vector<std::string>>& rows) {
+// A cell stays in its line, whatever it holds.
+std::string columns(const std::vector<std::vector<std::string>>& given) {
+  std::vector<std::vector<std::string>> rows = given;
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = base::on_screen(cell);
   std::vector<std::size_t> widths;
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) {

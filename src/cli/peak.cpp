@@ -8,6 +8,7 @@
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
 #include "peak/obtain.hpp"
@@ -97,7 +98,7 @@ void add_peak(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "peak", "what this machine gives at most: memory, arithmetic, links, latencies; kept, and used by aisp run");
   command->add_flag("--json", options->json, "as JSON, each figure beside the maker's and the recorded one");
-  command->add_option("--gpu", options->gpus, "of this GPU only, by number; repeats [all]")->type_name("N");
+  add_numbers(*command, "--gpu", options->gpus, "of this GPU only, by number; repeats [all]")->type_name("N");
   command->add_flag("--refresh", options->refresh, "measure again, whatever is known already");
   command->add_flag("--quick", options->quick, "short bursts only, in seconds instead of a minute");
   command->callback([options, &action] { action = [options] { return measure_peaks(*options); }; });

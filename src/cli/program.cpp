@@ -95,8 +95,25 @@ std::vector<std::string> flag_names(const CLI::App& app) {
   const std::string name = word.substr(0, word.find('='));
   if (name.substr(0, 1) == "-")
     throw Error{Exit::usage, fmt::format("unknown flag '{}'{}", name, suggestion(flag_names(command), name))};
-  throw Error{Exit::usage, fmt::format("unexpected argument '{}'; pairs are named with --targets, see aisp {} --help", word,
-                                       command.get_name())};
+  const bool takes_targets = command.get_option_no_throw("--targets") != nullptr;
+  throw Error{Exit::usage, fmt::format("unexpected argument '{}'; {}see aisp {} --help", word,
+                                       takes_targets ? "pairs are named with --targets, " : "", command.get_name())};
+}
+
+// A variable that is not set must not pass for an option that was not given.
+void reject_empty_words(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word{argv[i]};
+    const bool without_value = word.starts_with("--") && word.find('=') == word.size() - 1;
+    if (!word.empty() && !without_value) continue;
+    throw Error{Exit::usage,
+                fmt::format("there is an empty word behind '{}' (a variable that is not set?); give a value, or leave "
+                            "the option out",
+                            base::one_line(without_value ? word
+                                           : i == 1      ? "aisp"
+                                                         : argv[i - 1],
+                                           100))};
+  }
 }
 
 // CLI11's texts begin with the option's name or say what is missing; its own exit codes must not escape.
@@ -113,10 +130,13 @@ Exit run_program(int argc, char** argv) {
   if (is_hidden_command(argc, argv)) return run_hidden_command(argc, argv);
   // A reader that goes away (aisp ... | head) must end in an error that is reported, not in a silent death.
   ::signal(SIGPIPE, SIG_IGN);
+  reject_empty_words(argc, argv);
 
   Action action;
   const std::vector<std::string> command_line = words_of(argc, argv);
   CLI::App app{"Measures and verifies pairs of baseline and optimized kernels", "aisp"};
+  // So that a script's flags can be overridden at its end; options that collect their values say so.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   bool show_version = false;
   app.add_flag("--version", show_version, "version, commit, CUDA version and architectures");
   app.require_subcommand(0, 1);

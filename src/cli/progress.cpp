@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/clock.hpp"
@@ -13,14 +14,17 @@
 
 namespace aisp::cli {
 
-std::string estimate_left(double elapsed_s, std::size_t measured, std::size_t open) {
+std::string estimate_left(double measured_s, std::size_t measured, std::size_t open, double since_s) {
   if (measured == 0 || open == 0) return {};
-  return base::human_duration(elapsed_s / static_cast<double>(measured) * static_cast<double>(open)) + " left";
+  const double each_s = measured_s / static_cast<double>(measured);
+  // A pair that takes longer than the others leaves the whole time of those behind it.
+  const double left_s = each_s * static_cast<double>(open - 1) + std::max(0.0, each_s - since_s);
+  return left_s > 0 ? base::human_duration(left_s) + " left" : std::string{};
 }
 
 void ProgressDisplay::suite_begun(const std::filesystem::path& /*folder*/, std::size_t pairs) {
   pairs_ = pairs;
-  began_s_ = base::monotonic_s();
+  began_s_ = last_end_s_ = base::monotonic_s();
 }
 
 void ProgressDisplay::pair_begun(const std::string& target, const std::vector<int>& /*gpus*/) {
@@ -35,7 +39,10 @@ void ProgressDisplay::pair_progressed(const std::string& target, const run::Prog
 
 void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t done, std::size_t /*pairs*/) {
   done_ = done;
-  measured_ += running_.erase(label_in_run(result));
+  if (running_.erase(label_in_run(result)) > 0) {
+    ++measured_;
+    last_end_s_ = base::monotonic_s();
+  }
   erase();
   if (options_.results && !options_.quiet && output_trouble_.empty()) {
     // A full disk behind the standard output must not end the measuring.
@@ -55,7 +62,7 @@ void ProgressDisplay::warned(const std::string& line) {
 }
 
 std::string ProgressDisplay::time_left() const {
-  return estimate_left(base::monotonic_s() - began_s_, measured_, pairs_ - done_);
+  return estimate_left(last_end_s_ - began_s_, measured_, pairs_ - done_, base::monotonic_s() - last_end_s_);
 }
 
 void ProgressDisplay::erase() {

@@ -14,7 +14,7 @@ class ProgressDisplay final : public suite::Watcher {
  public:
   struct Options {
     bool results = true;  // lines on the standard output
-    bool live = false;    // the standard error is a terminal
+    bool live = false;    // the standard error is a terminal that can redraw a line
     bool quiet = false;   // neither, only warnings
     base::Painter paint;
   };
@@ -41,11 +41,13 @@ class ProgressDisplay final : public suite::Watcher {
   std::size_t pairs_ = 0;
   std::size_t measured_ = 0;  // of those done, pairs that ran here: the others cost no time
   double began_s_ = 0;
+  double last_end_s_ = 0;  // when the last of those ended
   bool drawn_ = false;
   std::string output_trouble_;
 };
 
-// "12 min 30 s left" from how long `measured` pairs took; empty before the first.
-std::string estimate_left(double elapsed_s, std::size_t measured, std::size_t open);
+// "12 min 30 s left" from how long `measured` pairs took, the last of which ended `since_s` ago; empty before the first. It never
+// grows while a pair runs.
+std::string estimate_left(double measured_s, std::size_t measured, std::size_t open, double since_s);
 
 }  // namespace aisp::cli

@@ -150,8 +150,12 @@ void add_report(CLI::App& app, Action& action) {
           "output")
       ->type_name("[FILE]")
       ->expected(0, 1);
-  command->add_flag("--chapter-tables", options->chapter_tables, "rewrite the table between the marks of each chapter's README");
-  command->add_flag("--check", options->check, "change nothing; exit status 1 and a line for each README that differs");
+  CLI::Option* tables = command->add_flag("--chapter-tables", options->chapter_tables,
+                                          "rewrite the table between the marks of each chapter's README");
+  command
+      ->add_flag("--check", options->check,
+                 "with --chapter-tables: change nothing; exit status 1 and a line for each README that differs")
+      ->needs(tables);
   command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations")
       ->type_name("DIR")
       ->capture_default_str();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.hpp"
+#include "base/screen.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
@@ -84,8 +85,8 @@ void print_table(const std::vector<Roofline>& all) {
   std::string text;
   for (const Roofline& roofline : all) {
     if (!text.empty()) text += '\n';
-    text += fmt::format("{}: {}\n", roofline.hardware, roofline.machine);
-    text += fmt::format("ceilings: {}\n", report::ceilings_text(roofline.ceilings));
+    text += base::on_screen(fmt::format("{}: {}", roofline.hardware, roofline.machine)) + '\n';
+    text += base::on_screen(fmt::format("ceilings: {}", report::ceilings_text(roofline.ceilings))) + '\n';
     text += columns(report::roofline_rows(roofline));
   }
   print(text);

@@ -60,15 +60,16 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     earlier = std::move(resumed.configuration);
     if (targets.empty()) targets = std::move(resumed.targets);
   }
+  const Configuration configuration = make_configuration(options, earlier);
   std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);
+  refuse_faults(selected);
+  selected = suite::with_cases(std::move(selected), configuration);
+  suite::check_sizes(selected, configuration);
   if (options.list) {
     print_targets(selected, options.json);
     return Exit::good;
   }
-  const Configuration configuration = make_configuration(options, earlier);
-  refuse_faults(selected);
-  selected = suite::with_cases(std::move(selected), configuration);
-  suite::check_sizes(selected, configuration);
+  note_standing_settings(configuration);
   base::install_interrupt_handlers();
   // Complains of GPUs that do not exist before a folder is made.
   suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line, !options.resume.empty());
@@ -92,23 +93,28 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "measure pairs, check their results and write reports");
   add_suite_flags(*command, *options);
-  command->add_option("--resume", options->resume, "continue this run: its name, its folder, or latest")->type_name("RUN");
-  command->add_flag("--list", options->list, "list the selected pairs and stop");
+  command->add_option("--resume", options->resume, "continue this run: its name, its folder, or latest")
+      ->type_name("RUN")
+      ->excludes("--run-id");
+  CLI::Option* list = command->add_flag("--list", options->list, "list the selected pairs and stop");
   command->add_flag("--update-expectations", options->update_expectations,
                     "record what passed as what is to be expected of this hardware");
   command->add_option("--expectations-dir", options->gate.expectations_dir, "folder of the recorded expectations")
       ->type_name("DIR")
       ->capture_default_str();
-  command
-      ->add_flag("--gate", options->check_expectations,
-                 "compare with expectations at the end, measure again what regressed, exit 3 when that confirms it, 5 when "
-                 "nothing could be compared")
-      ->excludes("--update-expectations");
-  command
-      ->add_option("--threshold", options->gate.threshold_percent,
-                   "for --gate: loss of speedup that is a regression, in percent [5]")
-      ->type_name("PERCENT");
-  command->add_flag("--dry-run", options->dry_run, "say what would run where and stop");
+  CLI::Option* gate =
+      command
+          ->add_flag("--gate", options->check_expectations,
+                     "compare with expectations at the end, measure again what regressed, exit 3 when that confirms it, 5 when "
+                     "nothing could be compared")
+          ->excludes("--update-expectations");
+  add_number(*command, "--threshold", options->gate.threshold_percent,
+             "for --gate: loss of speedup that is a regression, in percent [5]")
+      ->type_name("PERCENT")
+      ->needs(gate);
+  command->add_flag("--dry-run", options->dry_run, "say what would run where and stop; no JSON")
+      ->excludes(list)
+      ->excludes("--json");
   command->callback(
       [options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });
 }

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/screen.hpp"
 #include "base/text.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
@@ -52,8 +53,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (gate) open_expectations(gate->expectations_dir);  // complains before anything is measured
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
-  ProgressDisplay display{
-      {.results = !json_only, .live = base::is_terminal(STDERR_FILENO), .quiet = flags.quiet, .paint = paint}};
+  ProgressDisplay display{{.results = !json_only, .live = base::can_redraw(STDERR_FILENO), .quiet = flags.quiet, .paint = paint}};
 
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
   const std::string where = finished.folder.string();

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "cli/output.hpp"
 #include "suite/configuration_file.hpp"
 
 namespace aisp::cli {
@@ -57,7 +58,7 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
   for (const suite::Setting& setting : suite::settings())
     if (!left_out(setting.name)) add_setting(app, flags, setting);
   if (!left_out("profile")) app.add_flag("--no-profile", flags.no_profile, "the same as --profile none")->group("Settings");
-  app.add_option("--config", flags.config_file, "settings in TOML or INI [aisp.toml, where there is one]")->type_name("FILE");
+  app.add_option("--config", flags.config_file, "settings in TOML [aisp.toml, where there is one]")->type_name("FILE");
   app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")
       ->type_name("FILE");
   app.add_flag("-q,--quiet", flags.quiet, "the summary only");
@@ -80,6 +81,17 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
   if (flags.no_profile) suite::apply(configuration, "profile", {"none"}, "flag");
   suite::settle_seed(configuration);
   return configuration;
+}
+
+void note_standing_settings(const suite::Configuration& configuration) {
+  std::vector<std::string> texts;
+  for (const suite::Setting& setting : suite::settings()) {
+    const auto origin = configuration.origins.find(setting.name);
+    if (origin == configuration.origins.end() || origin->second != default_config_file) continue;
+    const nlohmann::json value = setting.show(configuration);
+    texts.push_back(fmt::format("{} {}", setting.name, value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  if (!texts.empty()) note(fmt::format("aisp: {} sets {}", default_config_file, base::join(texts, ", ")));
 }
 
 std::vector<std::string> target_list(const std::vector<std::string>& given) {

@@ -32,6 +32,9 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
 // there is one), then flags.
 suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configuration configuration = {});
 
+// Tells which settings ./aisp.toml gave: nobody named that file, and with another scale or seed the results are others.
+void note_standing_settings(const suite::Configuration& configuration);
+
 // --targets repeats and takes commas. Throws base::Error for a --targets that names nothing.
 std::vector<std::string> target_list(const std::vector<std::string>& given);
 

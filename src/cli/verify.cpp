@@ -53,6 +53,7 @@ Exit verify(const Options& flags, const std::vector<std::string>& command_line) 
   refuse_faults(selected);
   selected = suite::with_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
+  note_standing_settings(configuration);
   configuration.verify_only = true;
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/manifest.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <set>
 
+#include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
 #include "evidence/fields.hpp"
 #include "evidence/json.hpp"
+#include "evidence/names.hpp"
 
 namespace aisp::evidence {
 
@@ -77,11 +84,28 @@ void from_json(const json& from, Manifest& manifest) {
   Reader reader{from, "manifest"};
   describe(manifest, reader);
 }
+
+// Tables and messages show them.
+static void check_names(const Manifest& manifest, const std::string& source) {
+  const auto refuse = [&](const std::string& name, const char* what) {
+    throw base::Error{base::Exit::usage,
+                      fmt::format("{}: '{}' is no {}; the file was changed by hand", source, base::one_line(name, 80), what)};
+  };
+  for (const std::string& target : manifest.targets)
+    if (!is_target(target)) refuse(target, "target");
+  for (const auto& [target, names] : manifest.cases) {
+    if (!is_target(target)) refuse(target, "target");
+    for (const std::string& name : names)
+      if (!is_plain(name)) refuse(name, "case of a sweep");
+  }
+}
+
 Manifest parse_manifest(std::string_view text, const std::string& source) {
   const json document = parse_json(text, source);
   Manifest manifest;
   Reader reader{document, source};
   describe(manifest, reader);
+  check_names(manifest, source);
   return manifest;
 }
 
@@ -103,12 +127,28 @@ bool is_recorded_variable(const std::string& name) {
   return false;
 }
 
+// Users keep keys and tokens in variables of these families too. What changes measurements has none of these words in its name;
+// of NVIDIA_*, where other programs have theirs, only what the container toolkit and the libraries read is known to be harmless.
+static bool may_be_secret(const std::string& name) {
+  constexpr auto words = std::to_array<std::string_view>(
+      {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "PROXY", "LICENSE"});
+  const auto has = [&](std::string_view word) { return name.find(word) != std::string::npos; };
+  if (std::any_of(words.begin(), words.end(), has)) return true;
+  constexpr auto harmless = std::to_array<std::string_view>(
+      {"VISIBLE_DEVICES", "DRIVER_CAPABILITIES", "DISABLE_REQUIRE", "REQUIRE_CUDA", "REQUIRE_DRIVER", "TF32_OVERRIDE",
+       "MIG_CONFIG_DEVICES", "MIG_MONITOR_DEVICES", "IMEX_CHANNELS", "GDRCOPY", "GDS", "MOFED", "NVSWITCH"});
+  constexpr std::string_view family = "NVIDIA_";
+  return name.starts_with(family) &&
+         std::find(harmless.begin(), harmless.end(), std::string_view{name}.substr(family.size())) == harmless.end();
+}
+
 std::map<std::string, std::string> recorded_environment(const char* const* environment) {
   std::map<std::string, std::string> recorded;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry{*environment};
     const std::string name{entry.substr(0, entry.find('='))};
-    if (is_recorded_variable(name) && name.size() < entry.size()) recorded[name] = entry.substr(name.size() + 1);
+    if (is_recorded_variable(name) && name.size() < entry.size())
+      recorded[name] = may_be_secret(name) ? std::string_view{"(set)"} : entry.substr(name.size() + 1);
   }
   return recorded;
 }

@@ -11,6 +11,7 @@
 #include "base/json_integer.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
+#include "evidence/names.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -28,13 +29,11 @@ void read_header(const nlohmann::json& line, const std::string& place, ResultsLo
   log.started_utc = line.value("started_utc", "");
 }
 
-bool is_plain(const std::string& word) {
-  return !word.empty() && word.size() <= 128 && std::all_of(word.begin(), word.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-  });
-}
-
 void check_names(const PairResult& pair, const std::string& place) {
+  for (const VariantResult& variant : pair.variants)
+    if (!is_plain(variant.name))
+      throw Error{Exit::usage, fmt::format("{}: '{}' is no name of a variant; the file was changed by hand", place,
+                                           base::one_line(variant.name, 80))};
   if (!pair.sweep_case.empty() && !is_plain(pair.sweep_case))
     throw Error{Exit::usage, fmt::format("{}: '{}' is no case of a sweep; the file was changed by hand", place,
                                          base::one_line(pair.sweep_case, 80))};

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "base/files.hpp"
+#include "base/parse_number.hpp"
 #include "base/text.hpp"
 #include "machine/doctor_parts.hpp"
 #include "machine/host.hpp"
@@ -77,6 +81,23 @@ void numa(const Machine& machine, const fs::path& root, Findings& findings) {
                         "sudo sysctl kernel.numa_balancing=0 while measuring"});
 }
 
+// "0.52 0.58 0.59 1/600 12345": processes that ran or wanted to, on average over the last minute, then over longer.
+void load(const Host& host, const fs::path& root, Findings& findings) {
+  const std::string text = read_word(root / "proc/loadavg");
+  const auto wanting = base::parse_number<double>(std::string_view{text}.substr(0, text.find(' ')));
+  if (!wanting || host.cpus_online <= 0) {
+    findings.push_back({"load", Level::info, "not told by this kernel", ""});
+    return;
+  }
+  const std::string what = base::significant(*wanting) + " of " +
+                           base::plural(static_cast<std::size_t>(host.cpus_online), "CPU") + " wanted in the last minute";
+  // A twentieth of the machine, and at least one CPU: a shell and a daemon now and then disturb nothing.
+  if (*wanting >= std::max(1.0, 0.05 * host.cpus_online))
+    findings.push_back({"load", Level::warning, what,
+                        "other programs slow host pairs and launches down: end them (top shows which), or wait a minute"});
+  else findings.push_back({"load", Level::ok, what, ""});
+}
+
 void memory(const Host& host, const fs::path& root, Findings& findings) {
   const std::string what = base::human_bytes(static_cast<double>(host.memory_available_bytes)) + " of " +
                            base::human_bytes(static_cast<double>(host.memory_bytes)) + " available";
@@ -136,7 +157,15 @@ void disks(const Surroundings& surroundings, Findings& findings) {
   std::error_code ignored;
   while (!fs::exists(folder, ignored) && folder.has_parent_path() && folder != folder.parent_path())
     folder = folder.parent_path();
-  const auto disk = disk_space(fs::exists(folder, ignored) ? folder : fs::path{"."});
+  if (!fs::exists(folder, ignored)) folder = ".";
+  // Run folders are made there, or below what is made there.
+  if (!fs::is_directory(folder, ignored) || ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+    findings.push_back({"disk", Level::warning,
+                        folder.string() + (fs::is_directory(folder, ignored) ? " cannot be written" : " is no folder"),
+                        "choose another --artifacts-dir: runs keep their results there"});
+    return;
+  }
+  const auto disk = disk_space(folder);
   if (!disk) return;
   const std::string what = base::human_bytes(disk->available) + " free for artifacts";
   if (disk->available < 2e9)
@@ -164,6 +193,7 @@ void examine_host(const Machine& machine, const Surroundings& surroundings, Find
   system_facts(machine.host, findings);
   processors(machine.host, findings);
   numa(machine, surroundings.root, findings);
+  load(machine.host, surroundings.root, findings);
   memory(machine.host, surroundings.root, findings);
   governor(surroundings.root, findings);
   limits(surroundings.root, findings);

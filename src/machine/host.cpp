@@ -10,8 +10,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <map>
+#include <numeric>
 
 #include "base/files.hpp"
+#include "base/parse_number.hpp"
 #include "base/text.hpp"
 
 namespace aisp::machine {
@@ -116,6 +119,50 @@ std::vector<NumaNode> numa_nodes(const fs::path& root) {
   return nodes;
 }
 
+struct ProcessTimes {
+  int parent = 0;
+  std::uint64_t user = 0;  // its own and that of children that it waited for, in ticks
+};
+
+// "PID (name) S PPID ... utime stime cutime cstime ...", fields 4, 14 and 16; the name may hold anything, so the last ')' ends
+// it.
+std::optional<ProcessTimes> process_times(const fs::path& file) {
+  const std::string text = base::try_read_file(file).value_or("");
+  const std::size_t close = text.rfind(')');
+  if (close == std::string::npos || close + 2 > text.size()) return std::nullopt;
+  const std::vector<std::string> fields = base::split(std::string_view{text}.substr(close + 2), ' ');
+  constexpr std::size_t first = 3, parent = 4, user = 14, user_of_children = 16;
+  if (fields.size() <= user_of_children - first) return std::nullopt;
+  const auto number = [&](std::size_t field) { return parse<std::uint64_t>(fields[field - first]).value_or(0); };
+  return ProcessTimes{static_cast<int>(number(parent)), number(user) + number(user_of_children)};
+}
+
+// Of a process and all that descend from it.
+std::uint64_t own_ticks(const fs::path& root, int pid) {
+  std::multimap<int, int> children;
+  std::map<int, std::uint64_t> user;
+  std::error_code ignored;
+  for (fs::directory_iterator entry{root / "proc", ignored}, end; !ignored && entry != end; entry.increment(ignored)) {
+    const auto number = base::parse_number<int>(entry->path().filename().string());
+    if (!number) continue;
+    if (const auto times = process_times(entry->path() / "stat")) {
+      children.emplace(times->parent, *number);
+      user[*number] = times->user;
+    }
+  }
+  std::uint64_t sum = 0;
+  std::vector<int> open{pid};
+  while (!open.empty()) {
+    const int process = open.back();
+    open.pop_back();
+    sum += user[process];
+    const auto [first, last] = children.equal_range(process);
+    for (auto child = first; child != last; ++child) open.push_back(child->second);
+    children.erase(first, last);  // so that a circle, which processes that come and go can seem to form, has an end
+  }
+  return sum;
+}
+
 std::string system_name(const fs::path& root) {
   std::string name = field(base::try_read_file(root / "etc/os-release").value_or(""), "PRETTY_NAME", '=');
   std::erase(name, '"');
@@ -201,7 +248,7 @@ std::optional<std::uint64_t> read_memory_limit(const fs::path& root) {
   return limit ? std::optional{limit->limit} : std::nullopt;
 }
 
-std::optional<CpuTimes> read_cpu_times(const fs::path& root) {
+std::optional<CpuTimes> read_cpu_times(const fs::path& root, int pid) {
   // "cpu  user nice system idle iowait irq softirq steal guest guest_nice": the first line, of all CPUs.
   const std::string text = base::try_read_file(root / "proc/stat").value_or("");
   std::vector<std::uint64_t> ticks;
@@ -213,7 +260,11 @@ std::optional<CpuTimes> read_cpu_times(const fs::path& root) {
   }
   constexpr std::size_t user = 0, nice = 1, system = 2, irq = 5, softirq = 6, steal = 7;
   if (ticks.size() <= steal) return std::nullopt;
-  return CpuTimes{ticks[user] + ticks[nice] + ticks[system] + ticks[irq] + ticks[softirq], ticks[steal]};
+  CpuTimes times{.programs = ticks[user] + ticks[nice], .stolen = ticks[steal]};
+  times.busy = times.programs + ticks[system] + ticks[irq] + ticks[softirq];
+  times.all = std::accumulate(ticks.begin(), ticks.begin() + steal + 1, std::uint64_t{0});
+  times.own = own_ticks(root, pid == 0 ? ::getpid() : pid);
+  return times;
 }
 
 std::string stolen_time(const CpuTimes& before, const CpuTimes& after) {
@@ -224,6 +275,17 @@ std::string stolen_time(const CpuTimes& before, const CpuTimes& after) {
   const double percent = asked > 0 ? 100 * stolen / asked : 0;
   if (percent < noticeable_percent) return {};
   return fmt::format("the hypervisor gave {:.0f} % of the CPU time that this machine asked for to others", percent);
+}
+
+std::string time_of_others(const CpuTimes& before, const CpuTimes& after) {
+  constexpr double noticeable_percent = 1;
+  constexpr std::uint64_t least_ticks = 5;  // fewer are a coarse clock's error
+  if (after.all <= before.all || after.programs < before.programs || after.own < before.own) return {};
+  const std::uint64_t programs = after.programs - before.programs, own = after.own - before.own;
+  if (programs < own + least_ticks) return {};
+  const double percent = 100 * static_cast<double>(programs - own) / static_cast<double>(after.all - before.all);
+  if (percent < noticeable_percent) return {};
+  return fmt::format("other programs had {:.0f} % of this machine's CPU time", percent);
 }
 
 int pci_numa_node(const fs::path& root, const std::string& pci) {

@@ -20,14 +20,18 @@ std::string detect_container(const std::filesystem::path& root);
 std::string detect_virtualization(const std::filesystem::path& root);
 double read_cpu_quota(const std::filesystem::path& root);
 std::optional<std::uint64_t> read_memory_limit(const std::filesystem::path& root);
-// Of all CPUs together since the start of the machine, in ticks of the kernel: work, and what a hypervisor gave to others while
-// there was work to do. Nothing where /proc/stat does not tell.
+// Of all CPUs together since the start of the machine, in ticks of the kernel: all that passed, work, the part of it that
+// programs did themselves, and what a hypervisor gave to others while there was work to do; `own` is what this process, those
+// below it and those of them that ended did themselves. Nothing where /proc/stat does not tell.
 struct CpuTimes {
-  std::uint64_t busy = 0, stolen = 0;
+  std::uint64_t all = 0, busy = 0, programs = 0, stolen = 0, own = 0;
 };
-std::optional<CpuTimes> read_cpu_times(const std::filesystem::path& root = "/");
-// One clause when others had a noticeable part of what was asked for in between, else empty.
+std::optional<CpuTimes> read_cpu_times(const std::filesystem::path& root = "/", int pid = 0);
+// One clause when a hypervisor gave a noticeable part of what was asked for in between to others, else empty.
 std::string stolen_time(const CpuTimes& before, const CpuTimes& after);
+// One clause when programs that are not ours did a noticeable part of what the CPUs could, else empty. Work of the kernel does
+// not count, because it may be on our behalf.
+std::string time_of_others(const CpuTimes& before, const CpuTimes& after);
 int pci_numa_node(const std::filesystem::path& root, const std::string& pci);
 // "580.95.05" from /proc/driver/nvidia/version; empty without a driver.
 std::string read_driver_version(const std::filesystem::path& root);

@@ -71,6 +71,17 @@ void add_pythons_on_path(Folders& folders, const SearchPlaces& places) {
   }
 }
 
+// Of build/release/aisp, build/aisp or bin/aisp: the folder with the setup.sh that made its .cuda. Never a folder above the tree,
+// in which others may put libraries.
+fs::path tree_of(const fs::path& executable) {
+  fs::path folder = executable.parent_path();
+  std::error_code ignored;
+  for (int up = 0; up < 3 && folder.has_relative_path(); ++up, folder = folder.parent_path())
+    if (fs::is_regular_file(folder / "setup.sh", ignored) && fs::is_regular_file(folder / "CMakeLists.txt", ignored))
+      return folder;
+  return {};
+}
+
 }  // namespace
 
 SearchPlaces places_here() {
@@ -84,13 +95,10 @@ SearchPlaces places_here() {
 std::vector<std::string> search_folders(const SearchPlaces& places) {
   Folders folders{places.root};
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) add_toolkit(folders, places.environment(variable));
-  // build/release/aisp, build/aisp, bin/aisp: the tree's own toolkit is one to three folders up.
-  fs::path ancestor = places.executable.parent_path();
-  for (int up = 0; up < 4 && !ancestor.empty(); ++up, ancestor = ancestor.parent_path()) {
-    add_toolkit(folders, ancestor / ".cuda");
-    add_wheels(folders, ancestor / ".cuda");
-    add_python(folders, ancestor / ".cuda");
-    if (ancestor == ancestor.parent_path()) break;
+  if (const fs::path tree = tree_of(places.executable); !tree.empty()) {
+    add_toolkit(folders, tree / ".cuda");
+    add_wheels(folders, tree / ".cuda");
+    add_python(folders, tree / ".cuda");
   }
   add_toolkit(folders, "/usr/local/cuda");
   add_toolkit(folders, "/usr/local/cuda-13*");

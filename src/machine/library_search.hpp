@@ -11,7 +11,7 @@ namespace aisp::machine {
 
 struct SearchPlaces {
   std::filesystem::path root = "/";                     // below which absolute places are looked for
-  std::filesystem::path executable;                     // its ancestors may hold the tree's own toolkit (.cuda)
+  std::filesystem::path executable;                     // the tree that it was built in may hold a toolkit (.cuda)
   std::function<std::string(const char*)> environment;  // value of a variable, empty when unset
 };
 SearchPlaces places_here();

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <thread>
 
+#include "pair/running_variant.hpp"
+
 namespace aisp::measure {
 namespace {
 
@@ -142,6 +144,7 @@ Executed Executor::perform_work(const std::function<void()>& work, Capture& capt
   if (conditions_.checked && capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.finish();
   if (conditions_.checked) restore_settings();
+  pair::note_running_variant({});
   return executed;
 }
 

@@ -42,13 +42,6 @@ base::Style style_of(Finding finding) {
   }
 }
 
-// One line, whatever a pair wrote into its reason.
-std::string one_line(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  return text;
-}
-
 std::string number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? fmt::format("{:.9g}", *value) : std::string{};
 }
@@ -116,7 +109,7 @@ std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& an
     std::string finding{to_string(row.finding)};
     if (row.confirmed) finding += " (confirmed)";
     finding = paint(style_of(row.finding), finding);
-    if (!row.detail.empty()) finding += ": " + one_line(row.detail);
+    if (!row.detail.empty()) finding += ": " + row.detail;
     rows.push_back({row.target, row.variant.empty() ? "-" : row.variant, row.hardware.empty() ? "-" : row.hardware,
                     range_text(row.speedup), range_text(row.expected), change_text(row), finding});
   }

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
+#include "report/quote.hpp"
 
 namespace aisp::report {
 namespace {
@@ -19,18 +20,6 @@ using evidence::Expectations;
 using evidence::ExpectedPair;
 using evidence::ExpectedVariant;
 using evidence::Recorded;
-
-// Text of others cannot end the table, hide the rest of the page or become a tag.
-std::string plain(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<') result += "&lt;";
-    else if (c == '&') result += "&amp;";
-    else if (c == '\n' || c == '\r') result += ' ';
-    else result += c;
-  }
-  return result;
-}
 
 std::string speedup_of(const ExpectedVariant& variant) {
   return speedup_text({variant.speedup, variant.speedup_low, variant.speedup_high, {}});
@@ -41,7 +30,7 @@ std::string other_variants(const ExpectedPair& pair, const std::string& best) {
   for (const auto& [name, variant] : pair.variants) {
     if (name == best) continue;
     const bool peer = variant.role == evidence::VariantRole::peer;
-    texts.push_back(fmt::format("{}{} {}x", plain(name), peer ? " (peer)" : "", base::significant(variant.speedup)));
+    texts.push_back(fmt::format("{}{} {}x", name, peer ? " (peer)" : "", base::significant(variant.speedup)));
   }
   return base::join(texts, ", ");
 }
@@ -49,24 +38,24 @@ std::string other_variants(const ExpectedPair& pair, const std::string& best) {
 std::string when(const Recorded& recorded, bool stale) {
   // Nobody could find the code of a commit with changes.
   const bool changed = recorded.commit.ends_with("+changes");
-  return fmt::format("{} at {}{}{}", plain(recorded.date_utc.substr(0, 10)), plain(recorded.commit.substr(0, 9)),
+  return fmt::format("{} at {}{}{}", recorded.date_utc.substr(0, 10), recorded.commit.substr(0, 9),
                      changed ? " with changes" : "", stale ? " (**stale**)" : "");
 }
 
 void add_row(MarkdownTable& table, const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
-  std::vector<std::string> cells{plain(known.name), plain(known.teaches), base::display_ms(pair.baseline_median_ms)};
+  std::vector<std::string> cells{known.name, known.teaches, base::display_ms(pair.baseline_median_ms)};
   const auto* best = evidence::best_of(pair);
   if (best != nullptr) {
     const auto& [name, variant] = *best;
-    const std::string metric = pair.judged_by == "time" ? "" : " of " + plain(pair.judged_by);
-    cells.push_back(fmt::format("{} {}", plain(name), base::display_ms(variant.median_ms)));
+    const std::string metric = pair.judged_by == "time" ? "" : " of " + pair.judged_by;
+    cells.push_back(fmt::format("{} {}", name, base::display_ms(variant.median_ms)));
     cells.push_back(speedup_of(variant) + metric);
     cells.push_back(variant.percent_of_floor ? fmt::format("{:.0f} %", *variant.percent_of_floor) : "-");
   } else {
     cells.insert(cells.end(), {"-", "-", "-"});
   }
   cells.push_back(other_variants(pair, best == nullptr ? "" : best->first));
-  cells.push_back(plain(hardware));
+  cells.push_back(hardware);
   cells.push_back(when(pair.recorded, is_stale(known, pair)));
   table.add(std::move(cells));
 }
@@ -77,7 +66,7 @@ struct Footnotes {
   bool stale = false;
 
   void note(const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
-    const std::string machine = fmt::format("{}: {}", plain(hardware), plain(machine_text(pair.recorded)));
+    const std::string machine = fmt::format("{}: {}", markdown_text(hardware), markdown_text(machine_text(pair.recorded)));
     if (std::find(machines.begin(), machines.end(), machine) == machines.end()) machines.push_back(machine);
     stale = stale || is_stale(known, pair);
   }
@@ -130,7 +119,7 @@ std::string chapter_table(const std::string& chapter, const std::vector<KnownPai
       footnotes.note(known, expectations.hardware, pair->second);
       measured = true;
     }
-    if (!measured) table.add({plain(known.name), plain(known.teaches), "not measured yet"});
+    if (!measured) table.add({known.name, known.teaches, "not measured yet"});
   }
   return table.text() + footnotes.text(chapter);
 }

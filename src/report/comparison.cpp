@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/screen.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 
@@ -43,13 +44,16 @@ std::string change_text(const MetricChange& metric, const base::Painter& paint) 
   return metric.detail.empty() ? word : word + ": " + metric.detail;
 }
 
+// Reasons and manifests say what they like, so every line goes through here.
+void add_line(const std::string& line, std::string& text) { text += base::on_screen(line) + '\n'; }
+
 void add_list(const std::string& title, const std::vector<std::string>& targets, std::string& text) {
-  if (!targets.empty()) text += fmt::format("{}: {}\n", title, base::join(targets, ", "));
+  if (!targets.empty()) add_line(fmt::format("{}: {}", title, base::join(targets, ", ")), text);
 }
 
 void add_causes(const std::vector<evidence::Difference>& causes, std::string& text) {
   for (std::size_t i = 0; i < causes.size() && i < most_causes; ++i)
-    text += fmt::format("  {}: {} -> {}\n", causes[i].field, causes[i].before, causes[i].after);
+    add_line(fmt::format("  {}: {} -> {}", causes[i].field, causes[i].before, causes[i].after), text);
   if (causes.size() > most_causes) text += fmt::format("  and {} more, see --json\n", causes.size() - most_causes);
 }
 
@@ -62,8 +66,9 @@ std::string outputs_text(const evidence::Comparison& comparison) {
   std::string text = fmt::format("Outputs with other bits, of {}:\n",
                                  base::plural(comparison.outputs.size() + comparison.equal_outputs, "output"));
   for (const evidence::OutputChange& output : comparison.outputs)
-    text += fmt::format("  {} {}, {}{}\n", output.target, output.variant, output.output,
-                        output.repeatable ? "" : " (differs from execution to execution too)");
+    add_line(fmt::format("  {} {}, {}{}", output.target, output.variant, output.output,
+                         output.repeatable ? "" : " (differs from execution to execution too)"),
+             text);
   return text;
 }
 
@@ -120,10 +125,11 @@ std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison
 std::string comparison_notes(const evidence::Comparison& comparison) {
   std::string text;
   for (const evidence::StatusChange& status : comparison.statuses)
-    text += fmt::format("{}: {} -> {}{}\n", status.target, to_string(status.before), to_string(status.after),
-                        status.reason.empty() ? "" : ", " + status.reason);
+    add_line(fmt::format("{}: {} -> {}{}", status.target, to_string(status.before), to_string(status.after),
+                         status.reason.empty() ? "" : ", " + status.reason),
+             text);
   for (const evidence::SizeChange& size : comparison.sizes)
-    text += fmt::format("{}: other sizes, not compared: {} -> {}\n", size.target, size.before, size.after);
+    add_line(fmt::format("{}: other sizes, not compared: {} -> {}", size.target, size.before, size.after), text);
   add_list("Only in " + comparison.before, comparison.only_before, text);
   add_list("Only in " + comparison.after, comparison.only_after, text);
   add_list("Code changed", comparison.source_changed, text);
@@ -183,8 +189,9 @@ std::string history_notes(const std::vector<evidence::Series>& history) {
   std::string text;
   for (const evidence::Series& series : history)
     for (const evidence::SeriesStep& step : series.steps) {
-      text += fmt::format("{} {}, {}, at {} (p = {:.3f}){}\n", series.target, series.variant, series.quantity, step.run_id,
-                          step.p_value, step.source_changed ? ": its code changed" : "");
+      add_line(fmt::format("{} {}, {}, at {} (p = {:.3f}){}", series.target, series.variant, series.quantity, step.run_id,
+                           step.p_value, step.source_changed ? ": its code changed" : ""),
+               text);
       add_causes(step.causes, text);
     }
   return text;

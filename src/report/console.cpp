@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/screen.hpp"
 #include "base/text.hpp"
 #include "evidence/profile_difference.hpp"
 #include "report/numbers.hpp"
@@ -19,6 +20,27 @@ namespace {
 using base::Style;
 
 constexpr std::string_view timed_columns = "{:<28} {:<20} {:<24} {:>10}  {}";
+
+// What several pairs say in the same words, in the order in which it was first said, and who says it, each once.
+class ByText {
+ public:
+  using Entry = std::pair<std::string, std::vector<std::string>>;
+  void add(const std::string& text, const evidence::PairResult& pair) {
+    auto found = std::ranges::find(entries_, text, &Entry::first);
+    if (found == entries_.end()) found = entries_.insert(entries_.end(), {text, {}});
+    const std::string label = label_in_run(pair);
+    if (std::ranges::find(found->second, label) == found->second.end()) found->second.push_back(label);
+  }
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+// Two lines' worth of names would hide what is said of them.
+std::string short_list(const std::vector<std::string>& labels) {
+  return labels.size() == 1 ? labels.front() : fmt::format("{} and {} more", labels.front(), labels.size() - 1);
+}
 
 std::string_view words(evidence::Verdict verdict) {
   return verdict == evidence::Verdict::cannot_tell ? "cannot tell" : to_string(verdict);
@@ -69,7 +91,8 @@ std::string energy_line(const evidence::VariantResult& variant) {
   };
   add(variant.cost.flops, e.gflop_per_j, "FLOP", "GFLOP/J");
   add(variant.cost.bytes, e.gb_per_j, "B", "GB/J");
-  return e.ratio ? fmt::format("{}; {} less than the baseline\n", line, energy_ratio_text(e)) : line + '\n';
+  if (e.ratio) line += fmt::format("; {} less than the baseline", energy_ratio_text(e));
+  return base::on_screen(line) + '\n';
 }
 
 std::string tokens_line(const evidence::VariantResult& variant) {
@@ -79,7 +102,8 @@ std::string tokens_line(const evidence::VariantResult& variant) {
                   base::display_ms(i.ttft_ms.mean), base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean),
                   base::display_ms(i.tpot_ms.p99), base::plural(i.tokens, "token"), base::plural(i.requests, "request"),
                   base::significant(i.tokens_per_second));
-  return i.goodput ? fmt::format("{}, goodput {}\n", line, goodput_text(*i.goodput)) : line + '\n';
+  if (i.goodput) line += fmt::format(", goodput {}", goodput_text(*i.goodput));
+  return base::on_screen(line) + '\n';
 }
 
 }  // namespace
@@ -97,18 +121,12 @@ std::string pair_details(const evidence::PairResult& result) {
 std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
   // What was lost without having been asked for by name is in the reports only.
   constexpr std::array<std::string_view, 5> wishes{"no counters", "no ncu profile", "no nsys profile", "no joules", "joules: "};
-  std::vector<std::pair<std::string, std::vector<std::string>>> lacking;
+  ByText lacking;
   for (const evidence::PairResult& pair : suite.pairs)
-    for (const std::string& line : pair.lost) {
-      if (std::ranges::none_of(wishes, [&](std::string_view wish) { return line.starts_with(wish); })) continue;
-      auto found = std::ranges::find(lacking, line, [](const auto& entry) { return entry.first; });
-      if (found == lacking.end()) found = lacking.insert(lacking.end(), {line, {}});
-      found->second.push_back(label_in_run(pair));
-    }
+    for (const std::string& line : pair.lost)
+      if (std::ranges::any_of(wishes, [&](std::string_view wish) { return line.starts_with(wish); })) lacking.add(line, pair);
   std::vector<std::string> lines;
-  for (const auto& [line, labels] : lacking)
-    lines.push_back(labels.size() == 1 ? fmt::format("{} ({})", line, labels.front())
-                                       : fmt::format("{} ({} and {} more)", line, labels.front(), labels.size() - 1));
+  for (const auto& [line, labels] : lacking.entries()) lines.push_back(fmt::format("{} ({})", line, short_list(labels)));
   return lines;
 }
 
@@ -116,11 +134,11 @@ std::string pair_line(const evidence::PairResult& result, const base::Painter& p
   if (result.status == evidence::Status::passed) {
     const evidence::VariantResult* best = evidence::best_variant(result);
     const std::string profile = evidence::profile_sentence(result);
-    return (best != nullptr ? timed_line(result, *best, paint) : verified_line(result, paint)) +
-           (profile.empty() ? "" : fmt::format("\n  {}", paint(Style::dim, profile)));
+    return base::on_screen(best != nullptr ? timed_line(result, *best, paint) : verified_line(result, paint)) +
+           (profile.empty() ? "" : "\n  " + base::on_screen(paint(Style::dim, profile)));
   }
   const Style style = result.status == evidence::Status::skipped ? Style::dim : Style::red;
-  return fmt::format("{:<28} {}  {}", label_of(result), paint(style, to_string(result.status)), result.reason);
+  return base::on_screen(fmt::format("{:<28} {}  {}", label_of(result), paint(style, to_string(result.status)), result.reason));
 }
 
 std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint) {
@@ -140,9 +158,12 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
   if (range.count > 0)
     text += fmt::format("Speedup: geometric mean {}x, best {}x ({}), least {}x ({})\n", base::significant(range.geometric_mean),
                         base::significant(range.best), range.best_target, base::significant(range.worst), range.worst_target);
+  ByText advices;
   for (const evidence::PairResult& pair : suite.pairs)
     for (const evidence::Problem& problem : pair.problems)
-      if (!problem.advice.empty()) text += fmt::format("{}: {}\n", label_of(pair), problem.advice);
+      if (!problem.advice.empty()) advices.add(problem.advice, pair);
+  for (const auto& [advice, labels] : advices.entries())
+    text += base::on_screen(fmt::format("{}: {}", short_list(labels), advice)) + '\n';
   return text;
 }
 

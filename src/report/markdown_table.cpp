@@ -1,20 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/markdown_table.hpp"
 
+#include "report/quote.hpp"
+
 namespace aisp::report {
-namespace {
-
-std::string escaped(const std::string& cell) {
-  std::string result;
-  for (const char c : cell) {
-    if (c == '|') result += "\\|";
-    else if (c == '\n') result += ' ';
-    else result += c;
-  }
-  return result;
-}
-
-}  // namespace
 
 MarkdownTable::MarkdownTable(std::vector<std::string> columns) : columns_{columns.size()} {
   line(columns);
@@ -31,7 +20,7 @@ void MarkdownTable::add(std::vector<std::string> cells) {
 
 void MarkdownTable::line(const std::vector<std::string>& cells) {
   text_ += "|";
-  for (const std::string& cell : cells) text_ += " " + escaped(cell) + " |";
+  for (const std::string& cell : cells) text_ += " " + markdown_text(cell) + " |";
   text_ += "\n";
 }
 

@@ -5,7 +5,7 @@
 
 namespace aisp::report {
 
-// A Markdown table; cells have their bars and line breaks escaped.
+// A Markdown table; cells are text (quote.hpp), in which only emphasis means something.
 class MarkdownTable {
  public:
   explicit MarkdownTable(std::vector<std::string> columns);

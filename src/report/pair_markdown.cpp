@@ -9,6 +9,7 @@
 #include "report/markdown.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
+#include "report/quote.hpp"
 #include "report/usage.hpp"
 
 namespace aisp::report {
@@ -88,7 +89,7 @@ std::string profile(const PairResult& pair) {
   if (sentence.empty()) return {};
   const bool has_tables = std::any_of(pair.variants.begin(), pair.variants.end(),
                                       [](const VariantResult& variant) { return variant.profile.has_value(); });
-  return fmt::format("\n## Profile\n{}.{}\n", sentence, has_tables ? " All of it: ../profiles/profile.md" : "");
+  return fmt::format("\n## Profile\n{}.{}\n", markdown_text(sentence), has_tables ? " All of it: ../profiles/profile.md" : "");
 }
 
 std::string counters(const PairResult& pair) {
@@ -106,7 +107,7 @@ std::string tool_reports(const PairResult& pair) {
     if (variant.counters && !variant.counters->report.empty()) files.push_back(variant.counters->report);
     if (variant.nsys_report) files.push_back(*variant.nsys_report);
   }
-  return files.empty() ? "" : fmt::format("\nReports of Nsight: {}\n", base::join(files, ", "));
+  return files.empty() ? "" : fmt::format("\nReports of Nsight: {}\n", markdown_text(base::join(files, ", ")));
 }
 
 std::string stages(const PairResult& pair) {
@@ -119,11 +120,12 @@ std::string stages(const PairResult& pair) {
 
 std::string notes(const PairResult& pair) {
   std::string text;
+  const auto add = [&](const std::string& line) { text += fmt::format("- {}\n", markdown_text(line)); };
   for (const evidence::Problem& problem : pair.problems)
-    text += fmt::format("- {}{}: {}{}\n", problem.stage, problem.variant.empty() ? "" : ", " + problem.variant, problem.message,
-                        problem.advice.empty() ? "" : "; " + problem.advice);
-  for (const std::string& warning : pair.warnings) text += fmt::format("- warning: {}\n", warning);
-  for (const std::string& lost : pair.lost) text += fmt::format("- not available here: {}\n", lost);
+    add(fmt::format("{}{}: {}{}", problem.stage, problem.variant.empty() ? "" : ", " + problem.variant, problem.message,
+                    problem.advice.empty() ? "" : "; " + problem.advice));
+  for (const std::string& warning : pair.warnings) add("warning: " + warning);
+  for (const std::string& lost : pair.lost) add("not available here: " + lost);
   return text.empty() ? "" : "\n## Notes\n" + text;
 }
 
@@ -135,11 +137,12 @@ std::string stopwatch(const PairResult& pair) {
 }  // namespace
 
 std::string pair_markdown(const PairResult& pair) {
-  std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", label_of(pair), pair.teaches, to_string(pair.status),
-                                 pair.reason.empty() ? "" : ": " + pair.reason);
+  std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", markdown_text(label_of(pair)), markdown_text(pair.teaches),
+                                 to_string(pair.status), pair.reason.empty() ? "" : ": " + markdown_text(pair.reason));
   if (!pair.stopped_because.empty())
-    head += fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.\n", stopwatch(pair), pair.judged_by,
-                        pair.stopped_because, pair.seed, workload_text(pair));
+    head += markdown_text(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.", stopwatch(pair), pair.judged_by,
+                                      pair.stopped_because, pair.seed, workload_text(pair))) +
+            '\n';
   return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
          section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) +
          counters(pair) + tool_reports(pair) + stages(pair) + notes(pair);

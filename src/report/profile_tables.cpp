@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "evidence/profile_difference.hpp"
 #include "report/markdown_table.hpp"
+#include "report/quote.hpp"
 
 namespace aisp::report {
 namespace {
@@ -151,11 +152,11 @@ std::vector<ProfileTable> profile_tables(const PairResult& pair) {
 std::string profile_markdown(const PairResult& pair) {
   const std::vector<ProfileTable> tables = profile_tables(pair);
   if (tables.empty()) return {};
-  std::string text = fmt::format("# Profile of {}\n\n{}.\n", pair.target, evidence::profile_sentence(pair));
+  std::string text = fmt::format("# Profile of {}\n\n{}.\n", pair.target, markdown_text(evidence::profile_sentence(pair)));
   for (const ProfileTable& table : tables) {
     MarkdownTable markdown{table.columns};
     for (const std::vector<std::string>& row : table.rows) markdown.add(row);
-    text += fmt::format("\n## {}\n{}", table.title, markdown.text());
+    text += fmt::format("\n## {}\n{}", markdown_text(table.title), markdown.text());
   }
   return text + "\nWhat each column means: docs/profiling.md.\n";
 }

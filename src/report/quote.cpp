@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/parse_number.hpp"
+#include "base/screen.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::report {
@@ -10,10 +12,17 @@ namespace {
 
 constexpr const char* replacement = "\xEF\xBF\xBD";
 
+// A spreadsheet takes what begins like this for a formula, which may call programs and addresses.
+bool may_be_formula(const std::string& field) {
+  return !field.empty() && std::string_view{"=+-@\t\r"}.find(field.front()) != std::string_view::npos &&
+         !base::parse_number<double>(field);
+}
+
 std::string csv_field(const std::string& field) {
-  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  const std::string text = may_be_formula(field) ? "'" + field : field;
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string result = "\"";
-  for (const char c : field) result += c == '"' ? "\"\"" : std::string(1, c);
+  for (const char c : text) result += c == '"' ? "\"\"" : std::string(1, c);
   return result + "\"";
 }
 
@@ -29,6 +38,23 @@ std::string csv_line(const std::vector<std::string>& fields) {
   std::string text;
   for (std::size_t i = 0; i < fields.size(); ++i) text += (i > 0 ? "," : "") + csv_field(fields[i]);
   return text + "\r\n";
+}
+
+std::string markdown_text(std::string_view text) {
+  std::string result;
+  const std::string line = base::without_controls(text);
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const bool ends_name_of_link = line[i] == ']' && i + 1 < line.size() && (line[i + 1] == '(' || line[i + 1] == '[');
+    switch (line[i]) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '\\':
+      case '|':
+      case '`': (result += '\\') += line[i]; break;
+      default: (result += ends_name_of_link ? "\\" : "") += line[i];
+    }
+  }
+  return result;
 }
 
 std::string xml_escaped(std::string_view text) {

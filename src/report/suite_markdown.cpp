@@ -8,6 +8,7 @@
 #include "report/markdown.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
+#include "report/quote.hpp"
 #include "report/sweep.hpp"
 
 namespace aisp::report {
@@ -46,9 +47,10 @@ std::string machine_line(const evidence::Manifest& manifest) {
   for (const evidence::ManifestGpu& gpu : manifest.gpus) gpus.push_back(gpu.name);
   const std::string gpu_text =
       gpus.empty() ? "no GPU (" + manifest.cuda_error + ")" : base::join(gpus, ", ") + ", driver " + manifest.driver_version;
-  return fmt::format("{}; {}, {}; aisp {} ({}{})\n", gpu_text, manifest.cpu,
-                     base::plural(static_cast<std::size_t>(manifest.cpus_usable), "CPU"), manifest.aisp_version,
-                     manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "");
+  return markdown_text(fmt::format("{}; {}, {}; aisp {} ({}{})", gpu_text, manifest.cpu,
+                                   base::plural(static_cast<std::size_t>(manifest.cpus_usable), "CPU"), manifest.aisp_version,
+                                   manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "")) +
+         '\n';
 }
 
 // Without the chapter.
@@ -96,7 +98,8 @@ std::string skips(const SuiteResult& suite) {
   for (const PairResult& pair : suite.pairs)
     if (pair.status == Status::skipped) by_reason[pair.reason].push_back(label_of(pair));
   std::string text;
-  for (const auto& [reason, targets] : by_reason) text += fmt::format("- {}: {}\n", reason, base::join(targets, ", "));
+  for (const auto& [reason, targets] : by_reason)
+    text += fmt::format("- {}\n", markdown_text(reason + ": " + base::join(targets, ", ")));
   return text.empty() ? "" : "\n## Skipped\n" + text;
 }
 
@@ -104,7 +107,7 @@ std::string losses(const SuiteResult& suite) {
   std::set<std::string> lost;
   for (const PairResult& pair : suite.pairs) lost.insert(pair.lost.begin(), pair.lost.end());
   std::string text;
-  for (const std::string& what : lost) text += fmt::format("- {}\n", what);
+  for (const std::string& what : lost) text += fmt::format("- {}\n", markdown_text(what));
   return text.empty() ? "" : "\n## What this environment did not give\n" + text;
 }
 

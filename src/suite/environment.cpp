@@ -46,10 +46,13 @@ void add_environment(evidence::PairResult& result, const machine::Machine& machi
   if (!gpus.empty() && !machine.nvml_error.empty()) add_once(result.lost, fmt::format("no NVML: {}", machine.nvml_error));
 }
 
-void add_stolen_time(evidence::PairResult& result, const std::string& clause) {
+void add_time_of_others(evidence::PairResult& result, const std::optional<machine::CpuTimes>& before,
+                        const std::optional<machine::CpuTimes>& after) {
   const bool timed =
       std::any_of(result.variants.begin(), result.variants.end(), [](const auto& v) { return v.timing.has_value(); });
-  if (timed && !clause.empty()) add_once(result.warnings, clause + ": what the host does, launches and copies too, took longer");
+  if (!timed || !before || !after) return;
+  for (const std::string& clause : {machine::stolen_time(*before, *after), machine::time_of_others(*before, *after)})
+    if (!clause.empty()) add_once(result.warnings, clause + ": what the host does, launches and copies too, took longer");
 }
 
 }  // namespace aisp::suite

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "machine/host.hpp"
 #include "machine/machine.hpp"
 
 namespace aisp::suite {
@@ -14,8 +16,8 @@ std::vector<std::string> environment_warnings(const machine::Machine& machine, c
 // Adds to a result what this environment could not give, and who else was on its GPUs when the run began.
 void add_environment(evidence::PairResult& result, const machine::Machine& machine, const std::vector<int>& gpus);
 
-// `clause`: what machine::stolen_time said of the time in which the pair ran; may be empty. A result without times has none that
-// took longer.
-void add_stolen_time(evidence::PairResult& result, const std::string& clause);
+// Warns of CPU time that others had while the pair ran. A result without times has none that took longer.
+void add_time_of_others(evidence::PairResult& result, const std::optional<machine::CpuTimes>& before,
+                        const std::optional<machine::CpuTimes>& after);
 
 }  // namespace aisp::suite

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "base/error.hpp"
+#include "base/parse_number.hpp"
 #include "base/text.hpp"
 #include "pair/sizes.hpp"
 
@@ -27,10 +27,9 @@ const std::string& single(const Values& values) {
 
 template <class T>
 T parse_number(std::string_view text, const char* what_is_right) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) reject(what_is_right);
-  return value;
+  const std::optional<T> value = base::parse_number<T>(text);
+  if (!value) reject(what_is_right);
+  return *value;
 }
 
 template <class T>
@@ -91,12 +90,17 @@ void set_sizes(Configuration& c, const Values& values) {
   c.sizes = std::move(sizes);
 }
 
+// A folder's name has 255 bytes on most file systems, and prefixes come before this one.
+constexpr std::size_t longest_run_id = 200;
+
 void set_run_id(Configuration& c, const Values& values) {
   const std::string& text = single(values);
   const bool plain = std::all_of(text.begin(), text.end(),
                                  [](unsigned char ch) { return std::isalnum(ch) || ch == '-' || ch == '_' || ch == '.'; });
-  if (text.empty() || !plain || text.front() == '.' || text.size() > 200)
-    reject("names one folder: letters, digits, '-', '_' and '.', not starting with '.'");
+  if (text.empty() || !plain || text.front() == '.' || text.front() == '-')
+    reject("names one folder: letters, digits, '-', '_' and '.', beginning with a letter, a digit or '_'");
+  if (text.size() > longest_run_id) reject(fmt::format("is {} letters long, {} at most", text.size(), longest_run_id));
+  if (text == "latest") reject("stands for the newest run wherever a run is named; choose another name");
   c.run_id = text;
 }
 

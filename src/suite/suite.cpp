@@ -147,8 +147,7 @@ class Suite {
       wish.run_folder = std::filesystem::absolute(folder_).string();
       const auto cpu_before = machine::read_cpu_times();
       PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_child(placement, wish);
-      const auto cpu_after = machine::read_cpu_times();
-      if (cpu_before && cpu_after) add_stolen_time(result, machine::stolen_time(*cpu_before, *cpu_after));
+      add_time_of_others(result, cpu_before, machine::read_cpu_times());
       profile_deeper(placement, wish, result);
       add_environment(result, task_.machine, assignment.gpus);
       const std::lock_guard lock{mutex_};
@@ -188,8 +187,25 @@ class Suite {
     if (task_.configuration.deep) evidence::judge_cost(result);
   }
 
+  // Nobody above this process could end the pair, so it ends itself where it tells of its progress.
   static PairResult run_here(const Placement& placement, const run::Request& wish) {
-    PairResult result = run::run_pair(*placement.entry, wish, {.send = [](const std::string&) {}});
+    bool cut_short = false;
+    const run::Reporter reporter{[&](const std::string&) {
+      if (cut_short || !base::interrupted()) return;
+      cut_short = true;
+      throw Error{base::Exit::interrupted, "interrupted"};
+    }};
+    PairResult result;
+    try {
+      result = run::run_pair(*placement.entry, wish, reporter);
+    } catch (const Error&) {  // told of its very end, where nobody catches any more
+      if (!cut_short) throw;
+    }
+    if (cut_short) {
+      const std::string stage = result.watchdog.empty() ? "teardown" : result.watchdog.back().name;
+      result = run::skipped_result(*placement.entry, wish, fmt::format("interrupted in {}", stage));
+      result.complete = false;
+    }
     result.warnings.emplace_back("ran inside aisp itself (--in-process): nothing watched its stages");
     return result;
   }
@@ -231,7 +247,8 @@ class Suite {
     const bool late = out_of_time() && done_ < task_.placements.size() && !base::interrupted();
     account_for_the_rest();
     suite_.pairs = std::move(results_);
-    suite_.interrupted = base::interrupted();
+    // A signal that came when all was done interrupted nothing.
+    suite_.interrupted = base::interrupted() && !std::ranges::all_of(suite_.pairs, &PairResult::complete);
     suite_.wall_s = base::monotonic_s() - began_s_;
     Finished finished;
     try {

@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/screen.hpp"
+
 namespace aisp::base {
 namespace {
 
@@ -36,6 +38,25 @@ class Terminal : public testing::Test {
 TEST_F(Terminal, IsTellableFromAFile) {
   EXPECT_TRUE(is_terminal(terminal_));
   EXPECT_FALSE(is_terminal(null_));
+}
+
+TEST_F(Terminal, IsRedrawnOnlyWhereItUnderstands) {
+  EXPECT_TRUE(can_redraw(terminal_));
+  EXPECT_FALSE(can_redraw(null_));
+  ::setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(can_redraw(terminal_));
+  ::unsetenv("TERM");
+  EXPECT_FALSE(can_redraw(terminal_));
+}
+
+TEST(OnScreen, KeepsOurColoursAndNoOtherControls) {
+  EXPECT_EQ(on_screen("a\tb\nc\x7f"
+                      "d\x1b[2Je"),
+            "a b c d [2Je");
+  EXPECT_EQ(on_screen(Painter{true}(Style::red, "x\x1b[8my")), "\x1b[31mx [8my\x1b[0m");
+  EXPECT_EQ(on_screen("\x1b\x1b[31m"), " \x1b[31m");
+  EXPECT_EQ(on_screen("µs \xC2\x9Bz \xC2"), "µs  z \xC2") << "U+009B begins a sequence as ESC [ does";
+  EXPECT_EQ(on_screen(""), "");
 }
 
 TEST_F(Terminal, WidthComesFromTheTerminalUnlessStated) {

@@ -45,6 +45,10 @@ TEST(Nearest, NamesWhatWasProbablyMeant) {
   EXPECT_THAT(nearest(names, "qqqqqqqqqq"), IsEmpty());
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
   EXPECT_EQ(edit_distance("", "abc"), 3u);
+  EXPECT_EQ(edit_distance("abc", ""), 3u);
+  EXPECT_EQ(edit_distance("rnu", "run"), 1u) << "neighbours that changed places";
+  EXPECT_EQ(edit_distance("verfiy", "verify"), 1u);
+  EXPECT_THAT(nearest({"run", "verify", "clean"}, "rnu"), ElementsAre("run"));
 }
 
 TEST(Numbers, KeepTheDigitsThatMatter) {

@@ -96,6 +96,13 @@ class EndToEnd(unittest.TestCase):
         for word in words:
             self.assertIn(word, lines[0])
 
+    def usage_error(self, *arguments, words=()):
+        finished = self.call(*arguments)
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, *words)
+        self.assertEqual(finished.out, "")
+        self.assertFalse(self.artifacts.exists(), "a usage error must not leave a run folder")
+
 
 def problems(pair):
     return " | ".join(problem["message"] + " " + problem.get("advice", "") for problem in pair.get("errors", []))

@@ -14,13 +14,6 @@ ESCAPE = "\x1b["
 
 
 class Usage(EndToEnd):
-    def usage_error(self, *arguments, words=()):
-        finished = self.call(*arguments)
-        self.assert_code(finished, 2)
-        self.assert_one_error_line(finished, *words)
-        self.assertEqual(finished.out, "")
-        self.assertFalse(self.artifacts.exists(), "a usage error must not leave a run folder")
-
     def test_unknown_target_names_the_nearest(self):
         self.usage_error("run", "--targets", "ch90:godo", words=("ch90:good",))
         self.usage_error("run", "--targets", "segfualt", words=("segfault",))
@@ -30,8 +23,14 @@ class Usage(EndToEnd):
         self.usage_error(words=("--help",))
         self.usage_error("lsit-targets", words=("list-targets",))
         self.usage_error("sing", words=("--help",))
+        self.usage_error("rnu", words=("did you mean 'run'?",))
         self.usage_error("run", "--iteratons", "3", words=("--iterations",))
         self.usage_error("run", "ch90", words=("--targets",))
+        for command in ("completion", "explain"):
+            finished = self.call(command, "bash", "zsh")
+            self.assert_code(finished, 2)
+            self.assert_one_error_line(finished, "unexpected argument 'zsh'", f"aisp {command} --help")
+            self.assertNotIn("--targets", finished.err)
         self.usage_error("__child", "x", words=("__child",))
         self.usage_error("__nonsense", "3")
 
@@ -97,6 +96,12 @@ class Lists(EndToEnd):
         self.assertTrue(finished.out.startswith("ch90:good "), finished.out)
         self.assertEqual([target["target"] for target in json.loads((self.work / "out/list.json").read_text())], ["ch90:good"])
 
+    def test_run_list_checks_sizes_and_settings(self):
+        for flags, word in ((("--size", "rows=7"), "rows"), (("--size", "nonsense=1"), "nonsense"), (("--config", "absent.toml"), "absent.toml")):
+            finished = self.call("run", "-t", "ch89:sized", "--list", *flags)
+            self.assert_code(finished, 2)
+            self.assert_one_error_line(finished, word)
+
     def test_run_list_and_dry_run_run_nothing(self):
         self.assertEqual([line.split()[0] for line in self.run_pairs("ch90:good", flags=("--list",)).out.splitlines()], ["ch90:good"])
         dry = self.run_pairs("ch90:good", "ch95:absent_cpus", flags=("--dry-run",))
@@ -156,6 +161,46 @@ class Streams(EndToEnd):
         self.assertIn("\x1b[3", seen)
         self.assertNotIn("\x1b[3", self.on_terminal(*arguments, "--run-id", "plain", env={"NO_COLOR": "1"}))
 
+    def test_a_dumb_terminal_gets_no_escapes(self):
+        seen = self.on_terminal("run", "-t", "ch90:good", "--iterations", "5", "--warmup", "1", "--budget", "0.2s", env={"TERM": "dumb"})
+        self.assertNotIn("\x1b", seen)
+        self.assertNotIn("[0/1]", seen)
+        self.assertIn("1 passed", seen)
+
+    def test_texts_of_files_stay_texts(self):
+        """A run folder of somebody else sets no title, adds no line that a CI service obeys, and names nothing that is no name."""
+        evil = "x\x1b]0;title\x07\n::error::pwned\n\u009b2J"
+        self.assert_code(self.run_pairs("ch90:good", flags=("--run-id", "a", "--update-expectations")), 0)
+        log, manifest = self.artifacts / "a/results.jsonl", self.artifacts / "a/manifest.json"
+        header, line = log.read_text().splitlines()
+        pair, machine = json.loads(line), json.loads(manifest.read_text())
+
+        def write(name, changed_pair, changed_machine):
+            folder = self.artifacts / name
+            folder.mkdir()
+            (folder / "results.jsonl").write_text(f"{header}\n{json.dumps({**pair, **changed_pair})}\n")
+            (folder / "manifest.json").write_text(json.dumps({**machine, **changed_machine}))
+            (folder / "effective_configuration.json").write_bytes((self.artifacts / "a/effective_configuration.json").read_bytes())
+
+        error = {"stage": "verify", "variant": "", "check": "reference", "message": evil, "advice": evil}
+        write("b", {"status": "failed", "reason": evil, "best": "", "errors": [error], "warnings": [evil]},
+              {"cpu": evil, "hostname": evil, "environment": {evil: evil}})
+        for arguments in (("analyze", "b"), ("compare", "a", "b"), ("compare", "b"), ("roofline", "b"), ("analyze", "--history"),
+                          ("run", "--resume", "b"), ("clean", "--dry-run")):
+            with self.subTest(arguments):
+                finished = self.call(*arguments)
+                self.assertNotEqual(finished.out + finished.err, "")
+                self.assertNotRegex(finished.out + finished.err, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+                self.assertNotRegex(finished.out + finished.err, r"(?m)^\s*::")
+        variants = [{**variant, "name": evil} for variant in pair["variants"]]
+        write("c", {"variants": variants, "best": evil}, {})
+        write("d", {}, {"targets": ["::error::pwned"]})
+        for name, words in (("c", "no name of a variant"), ("d", "no target")):
+            finished = self.call("analyze", name)
+            self.assert_code(finished, 2)
+            self.assert_one_error_line(finished, words)
+            self.assertNotRegex(finished.err, r"(?m)^::")
+
     def test_full_standard_output_is_one_error_line(self):
         with open("/dev/full", "w") as full:
             finished = self.run_pairs("ch90:good", stdout=full)
@@ -185,10 +230,20 @@ class Configuration(EndToEnd):
 
     def test_named_file_instead_of_the_standing_one(self):
         (self.work / "aisp.toml").write_text("seed = 7\n")
-        (self.work / "mine.ini").write_text("warmup = 3\n")
-        effective = self.effective(self.call("run", "-t", "ch90:good", "--config", "mine.ini", "--budget", "0.2s"))
-        self.assertEqual(effective["warmup"], {"value": 3, "origin": "mine.ini"})
+        (self.work / "mine.toml").write_text("warmup = 3\n")
+        finished = self.call("run", "-t", "ch90:good", "--config", "mine.toml", "--budget", "0.2s")
+        effective = self.effective(finished)
+        self.assertEqual(effective["warmup"], {"value": 3, "origin": "mine.toml"})
         self.assertEqual(effective["seed"]["origin"], "default")
+        self.assertNotIn("aisp.toml", finished.err)
+
+    def test_the_console_tells_what_the_standing_file_sets(self):
+        (self.work / "aisp.toml").write_text("scale = 0.5\nseed = 7\nmode = \"timer\"\n")
+        for arguments in (("run", "--seed", "8"), ("verify",)):
+            finished = self.call(*arguments, "-t", "ch90:good", "-q", *(("--iterations", "5", "--budget", "0.2s") if "run" in arguments else ()))
+            self.assert_code(finished, 0)
+            told = {"run": "aisp: aisp.toml sets mode timer, scale 0.5\n", "verify": "aisp: aisp.toml sets mode timer, seed 7, scale 0.5\n"}
+            self.assertIn(told[arguments[0]], finished.err)
 
     def test_mistakes_name_the_file(self):
         for text, word in (("iteratons = 5\n", "iterations"), ("iterations = many\n", "many"), ("[walk]\nseed = 1\n", "walk")):
@@ -254,6 +309,18 @@ class Clean(EndToEnd):
         self.assert_code(self.call("clean"), 0)
         self.assertEqual(sorted(path.name for path in self.artifacts.iterdir()), ["link", "notes"])
         self.assertTrue((elsewhere / "results.jsonl").exists())
+
+    def test_what_one_folder_refuses_does_not_keep_the_others(self):
+        for name in ("a", "b", "c"):
+            self.run_pairs("ch90:good", flags=("--run-id", name))
+        (self.artifacts / "b/.lock").unlink()
+        (self.artifacts / "b/.lock").mkdir()
+        finished = self.call("clean")
+        self.assert_code(finished, 4)
+        self.assertEqual([path.name for path in self.artifacts.iterdir()], ["b"])
+        self.assert_one_error_line(finished, "artifacts/b is not removed")
+        self.assertNotIn("removed artifacts/b", finished.out)
+        self.assertIn("removed 2 folders", finished.out)
 
     def test_nothing_there(self):
         finished = self.call("clean")

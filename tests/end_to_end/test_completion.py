@@ -51,7 +51,41 @@ class Completion(EndToEnd):
         # As readline cuts it: a word up to the colon, the colon, the rest.
         line = "aisp run -t ch03:false"
         self.assertEqual(self.shell("bash", "--norc", "-c", ASK, "ask", line, "aisp", "run", "-t", "ch03", ":", "false"), ["false_sharing"])
-        self.assertEqual(ask("aisp", "run", "--color", "al"), ["always"])
+        # And at equals signs.
+        line = "aisp run --targets=ch03:false"
+        self.assertEqual(self.shell("bash", "--norc", "-c", ASK, "ask", line, "aisp", "run", "--targets", "=", "ch03", ":", "false"), ["false_sharing"])
+        self.assertEqual(self.shell("bash", "--norc", "-c", ASK, "ask", "aisp run --color=", "aisp", "run", "--color", "="), ["auto", "always", "never"])
+        line = "aisp run -t ch01:ilp_basic,ch03:false"
+        self.assertEqual(self.shell("bash", "--norc", "-c", ASK, "ask", line, *line.replace(":", " : ").split()), ["false_sharing"])
+        line = "aisp run -t ch01:ilp_basic,ch03"
+        self.assertIn("ilp_basic,ch03:false_sharing", self.shell("bash", "--norc", "-c", ASK, "ask", line, *line.replace(":", " : ").split()))
+        for name in ("monday", "tuesday"):
+            (self.artifacts / name).mkdir(parents=True)
+            (self.artifacts / name / "results.jsonl").touch()
+        for words, answers in ((("run", "--color", "al"), ["always"]), (("run", "--mode", "do"), ["do_bench"]), (("run", "--profile", "mi"), ["minimal"]),
+                               (("estimate", "--model", "mix"), ["mixtral-8x7b"]), (("estimate", "--gpu", "h200"), ["h200"]),
+                               (("estimate", "--dtype", "fp8"), ["fp8"]), (("estimate", "--kv-dtype", "int"), ["int8"]), (("peak", "--gpu", ""), []),
+                               (("run", "--resume", "mo"), ["monday"]), (("compare", "tu"), ["tuesday"]), (("compare", "monday", "la"), ["latest"]),
+                               (("list-targets", "--chapter", "ch01"), ["ch01"]), (("explain", "regr"), ["regressed"]),
+                               (("explain", "ch03:false"), ["ch03:false_sharing"]), (("specs", "b200"), ["b200"]), (("completion", "zs"), ["zsh"]),
+                               (("run", "--iterations", ""), []), (("clean", ""), [])):
+            with self.subTest(words):
+                self.assertEqual(ask("aisp", *words), answers)
+
+    def test_what_is_offered_is_accepted(self):
+        """Each word that completion lists for an option, given to it."""
+        cases = dict(re.findall(r"(?m)^    ([a-z-]+:--[a-z-]+)\S*.*offer=words words='([^']*)' ;;$", self.script("bash")))
+        self.assertLessEqual({"run:--mode", "run:--profile", "run:--color", "estimate:--gpu", "estimate:--model", "estimate:--dtype"}, set(cases))
+        rest = {"run": ("-t", "ch01:ilp_basic", "--list"), "estimate": ("--model", "llama-3-8b"), "verify": None, "analyze": None, "compare": None,
+                "doctor": None, "selftest": None}
+        for case, words in cases.items():
+            command, option = case.split(":")
+            if rest[command] is None:
+                continue  # the same words, and these commands do more than read them
+            for word in words.split():
+                with self.subTest(case, word=word):
+                    before = () if option == "--model" else rest[command]
+                    self.assert_code(self.call(command, *before, option, word, program=AISP), 0)
 
     def need(self, program):
         if shutil.which(program) is None:
@@ -70,6 +104,20 @@ class Completion(EndToEnd):
             answers = self.shell("fish", "--no-config", "-c", "source completion.fish; complete -C 'aisp ver'; complete -C 'aisp run --targets ch03:false'")
             self.assertIn("verify", answers)
             self.assertIn("ch03:false_sharing", answers)
+            self.assertIn("ch01:ilp_basic,ch03:false_sharing", self.fish("aisp run --targets ch01:ilp_basic,ch03:false"))
+            self.assertIn("--color=always", self.fish("aisp run --color=al"))
+            self.assertEqual(self.fish("aisp estimate --dtype fp8"), ["fp8"])
+            self.assertIn("latest", self.fish("aisp compare la"))
+
+    def fish(self, line):
+        answers = self.shell("fish", "--no-config", "-c", f"source completion.fish; complete -C '{line}'")
+        return [answer.split("\t")[0] for answer in answers]
+
+    def test_zsh_knows_values(self):
+        text = self.script("zsh")
+        for part in ("(auto always never)", "(events kernel do_bench timer)", "(none minimal full)", ":_aisp_targets all'", "compset -P '*,'",
+                     "*--resume=", ":_aisp_runs'"):
+            self.assertIn(part, text)
 
     def test_man_page_says_what_help_says(self):
         page = self.script("man")

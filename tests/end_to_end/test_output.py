@@ -64,7 +64,7 @@ class RealOutput(EndToEnd):
             "ch93:garbage_on_pipe,ch93:fork_children",
             "ch94:wrong_result,ch94:nan_output,ch94:stale_output,ch94:lower_precision", "ch95",
             flags=("--timeout-multiplier", "0.05", "--percentiles", "99.9", "--tpot-target-ms", "5", "--profile", "minimal", "--json", "out.json"),
-            env={"MY_TOKEN": "hidden", "OMP_NUM_THREADS": "1"})
+            env={"MY_TOKEN": "hidden", "NVIDIA_API_KEY": "hidden", "AISP_CI_TOKEN": "hidden", "OMP_NUM_THREADS": "1"})
         self.assert_code(finished, 1)
         suite = self.validate_folder(finished.folder)
         self.assertEqual(self.read(self.work / "out.json", "suite"), suite)
@@ -78,6 +78,7 @@ class RealOutput(EndToEnd):
         self.assertTrue(all(v["timing"]["percentiles_ms"] for v in variants if "timing" in v))
         environment = json.loads((finished.folder / "manifest.json").read_text())["environment"]
         self.assertEqual(environment["OMP_NUM_THREADS"], "1")
+        self.assertEqual(environment["NVIDIA_API_KEY"], "(set)")
         self.assertNotIn("hidden", (finished.folder / "manifest.json").read_text())
 
     def test_modes_and_single_samples(self):

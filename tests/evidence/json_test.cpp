@@ -150,5 +150,30 @@ TEST(Manifests, OnlyHarmlessVariablesAreRecorded) {
   EXPECT_EQ(recorded.at("LD_LIBRARY_PATH"), "/a");
 }
 
+TEST(Manifests, OfSecretsOnlyThatTheyAreSetIsRecorded) {
+  const char* environment[] = {"NVIDIA_API_KEY=x",   "NVIDIA_NGC_CLI_API_KEY=x",
+                               "NVIDIA_SOMETHING=x", "NCCL_NET_AUTH=x",
+                               "AISP_CI_TOKEN=x",    "CUDA_DB_PASSWORD=x",
+                               "CUDNN_LICENSE=x",    "NVIDIA_VISIBLE_DEVICES=all",
+                               "NCCL_DEBUG=INFO",    "NVIDIA_TF32_OVERRIDE=0",
+                               "OMP_NUM_THREADS=8",  "CUBLAS_WORKSPACE_CONFIG=:16:8",
+                               "AISP_PEAK=off",      nullptr};
+  std::vector<std::string> told;
+  for (const auto& [name, value] : recorded_environment(environment)) {
+    EXPECT_NE(value, "x") << name;
+    if (value != "(set)") told.push_back(name);
+  }
+  EXPECT_THAT(told, testing::ElementsAre("AISP_PEAK", "CUBLAS_WORKSPACE_CONFIG", "NCCL_DEBUG", "NVIDIA_TF32_OVERRIDE",
+                                         "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS"));
+}
+
+TEST(Manifests, NameTargetsAndNothingElse) {
+  for (const char* target : {"ch01:a\n::error::b", "::error::b", "ch01", "ch01:../x", "ch01:a:b", ""}) {
+    Manifest manifest;
+    manifest.targets = {target};
+    EXPECT_THROW(parse_manifest(json_text(nlohmann::json(manifest)), "manifest.json"), base::Error) << target;
+  }
+}
+
 }  // namespace
 }  // namespace aisp::evidence

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <aisp/library.hpp>
 
 #include "base/error.hpp"
@@ -58,7 +59,7 @@ class Doctor : public testing::Test {
   std::vector<Finding> findings() {
     return examine(machine_,
                    {.root = root_.path(),
-                    .artifacts = root_.path(),
+                    .artifacts = artifacts_.empty() ? root_.path() : artifacts_,
                     .find_library = [this](Library library) { return libraries_ ? "/x/" + file_names(library).front() : ""; },
                     .cutlass = cutlass_,
                     .toolkit = toolkit_,
@@ -76,6 +77,7 @@ class Doctor : public testing::Test {
 
   FakeRoot root_;
   Machine machine_;
+  std::filesystem::path artifacts_;
   bool libraries_ = true;
   std::string cutlass_ = "4.2.0";
   std::string toolkit_ = "13.0 in /usr/local/cuda", built_;
@@ -89,6 +91,35 @@ TEST_F(Doctor, FindsNothingWrongWithAHealthyMachine) {
   EXPECT_EQ(finding("driver").what, "580.95.05, supports CUDA 13.0");
   EXPECT_THAT(finding("GPU 0").what, HasSubstr("NVIDIA H200, sm_90, 132 SMs, 140 GiB"));
   EXPECT_EQ(finding("GPUs").what, "1 GPU, hardware key h200");
+}
+
+TEST_F(Doctor, SeesThatOthersUseTheProcessors) {
+  root_.file("proc/loadavg", "0.52 9.58 9.59 1/600 12345\n");
+  EXPECT_EQ(finding("load").level, Level::ok);
+  root_.file("proc/loadavg", "2.10 0.58 0.59 4/600 12345\n");
+  EXPECT_EQ(finding("load").level, Level::warning);
+  EXPECT_EQ(finding("load").what, "2.10 of 16 CPUs wanted in the last minute");
+  machine_.host.cpus_online = 192;
+  EXPECT_EQ(finding("load").level, Level::ok) << "a hundredth of the machine";
+  root_.file("proc/loadavg", "nonsense");
+  EXPECT_EQ(finding("load").level, Level::info);
+}
+
+TEST_F(Doctor, SaysWhereNoRunCanBeWritten) {
+  EXPECT_EQ(finding("disk").level, Level::ok);
+  root_.file("a_file", "");
+  artifacts_ = root_.path() / "a_file";
+  EXPECT_THAT(finding("disk").what, testing::EndsWith("a_file is no folder"));
+  artifacts_ = root_.path() / "a_file/below/it";
+  EXPECT_EQ(finding("disk").level, Level::warning);
+  artifacts_ = "/usr/artifacts/below";
+  constexpr uid_t nobody = 65534;
+  const uid_t user = ::geteuid();
+  if (user == 0) ASSERT_EQ(::seteuid(nobody), 0);
+  const Finding found = finding("disk");
+  if (user == 0) ASSERT_EQ(::seteuid(user), 0);
+  EXPECT_EQ(found.level, Level::warning);
+  EXPECT_EQ(found.what, "/usr cannot be written");
 }
 
 TEST_F(Doctor, SaysWhatToDoAboutEveryFault) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/host.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <chrono>
 
 #include "machine/fake_root.hpp"
 
@@ -27,11 +30,52 @@ TEST(CpuTimes, TellWhatAHypervisorTook) {
   ASSERT_TRUE(before);
   EXPECT_EQ(before->busy, 163u);
   EXPECT_EQ(before->stolen, 10u);
-  EXPECT_EQ(stolen_time(*before, {before->busy + 950, before->stolen + 50}),
+  const auto after = [&](std::uint64_t busy, std::uint64_t stolen) {
+    return CpuTimes{.busy = before->busy + busy, .stolen = before->stolen + stolen};
+  };
+  EXPECT_EQ(stolen_time(*before, after(950, 50)),
             "the hypervisor gave 5 % of the CPU time that this machine asked for to others");
-  EXPECT_EQ(stolen_time(*before, {before->busy + 995, before->stolen + 5}), "");
+  EXPECT_EQ(stolen_time(*before, after(995, 5)), "");
   EXPECT_EQ(stolen_time(*before, *before), "") << "nothing was asked for";
-  EXPECT_EQ(stolen_time({100, 10}, {50, 5}), "") << "counters that went back";
+  EXPECT_EQ(stolen_time({.busy = 100, .stolen = 10}, {.busy = 50, .stolen = 5}), "") << "counters that went back";
+}
+
+std::string process_stat(int pid, const std::string& name, int parent, int user, int user_of_children) {
+  return fmt::format("{} ({}) S {} 1 1 0 -1 4194304 1 2 3 4 {} 70 {} 80 20 0 1 0 5 6 7\n", pid, name, parent, user,
+                     user_of_children);
+}
+
+TEST(CpuTimes, TellOurProgramsFromOthers) {
+  FakeRoot root;
+  root.file("proc/stat", "cpu  1000 20 300 4000 50 6 7 10 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+  root.file("proc/10/stat", process_stat(10, "aisp", 1, 100, 40)).file("proc/11/stat", process_stat(11, "a) S 1 (b", 10, 30, 0));
+  root.file("proc/12/stat", process_stat(12, "grandchild", 11, 5, 0)).file("proc/20/stat", process_stat(20, "other", 1, 9000, 0));
+  root.file("proc/13/stat", "13 (gone").file("proc/14/stat", "").file("proc/self/stat", process_stat(10, "aisp", 1, 100, 40));
+  const auto before = read_cpu_times(root.path(), 10);
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->own, 175u);
+  EXPECT_EQ(before->programs, 1020u);
+  EXPECT_EQ(before->all, 5393u);
+  const auto after = [&](std::uint64_t all, std::uint64_t programs, std::uint64_t own) {
+    return CpuTimes{.all = before->all + all, .programs = before->programs + programs, .own = before->own + own};
+  };
+  EXPECT_EQ(time_of_others(*before, after(1000, 900, 400)), "other programs had 50 % of this machine's CPU time");
+  EXPECT_EQ(time_of_others(*before, after(1000, 409, 400)), "") << "below one percent";
+  EXPECT_EQ(time_of_others(*before, after(100, 54, 50)), "") << "a few ticks are the clock's error";
+  EXPECT_EQ(time_of_others(*before, after(1000, 300, 400)), "") << "ticks are counted in two places at two times";
+  EXPECT_EQ(time_of_others(*before, *before), "");
+  EXPECT_EQ(time_of_others(after(1000, 900, 400), *before), "") << "counters that went back";
+}
+
+TEST(CpuTimes, OfThisVeryProcessCountAsOurs) {
+  const auto before = read_cpu_times();
+  if (!before) GTEST_SKIP() << "this kernel does not tell";
+  volatile double sum = 0;
+  for (auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds{300}; std::chrono::steady_clock::now() < end;)
+    sum = sum + 1;
+  const auto after = read_cpu_times();
+  ASSERT_TRUE(after);
+  EXPECT_GT(after->own, before->own);
 }
 
 TEST(CpuTimes, AreUnknownOfKernelsThatDoNotTell) {

@@ -34,13 +34,26 @@ std::vector<std::string> found_below(const FakeRoot& root, const fs::path& execu
 TEST(LibrarySearch, LooksAtToolkitsThenAtTheTreesOwnThenAtWheels) {
   FakeRoot root;
   root.file("opt/cuda-x/lib64/a", "").file("usr/local/cuda/lib64/a", "");
-  root.file("home/u/aisp/.cuda/nvidia/cu13/lib/a", "");
+  root.file("home/u/aisp/.cuda/nvidia/cu13/lib/a", "").file("home/u/aisp/setup.sh", "").file("home/u/aisp/CMakeLists.txt", "");
   root.file("opt/app/.venv/lib/python3.12/site-packages/nvidia/cudnn/lib/a", "");
   root.file("usr/local/lib/python3.11/dist-packages/nvidia/nccl/lib/a", "");
   EXPECT_THAT(found_below(root, root.path() / "home/u/aisp/build/release/aisp", {{"CUDA_HOME", "/opt/cuda-x"}}),
               ElementsAre("opt/cuda-x/lib64", "home/u/aisp/.cuda/nvidia/cu13/lib", "usr/local/cuda/lib64",
                           "usr/local/lib/python3.11/dist-packages/nvidia/nccl/lib",
                           "opt/app/.venv/lib/python3.12/site-packages/nvidia/cudnn/lib"));
+}
+
+TEST(LibrarySearch, LooksNowhereAboveTheTree) {
+  FakeRoot root;
+  root.file("shared/.cuda/lib64/libcufile.so.0", "");
+  const auto found = [&](const char* executable) { return found_below(root, root.path() / executable, {}); };
+  for (const char* executable : {"shared/aisp/build/release/aisp", "shared/aisp/build/aisp", "shared/bin/aisp", "shared/aisp"})
+    EXPECT_THAT(found(executable), testing::IsEmpty()) << executable;
+  root.file("shared/setup.sh", "").file("shared/CMakeLists.txt", "");
+  EXPECT_THAT(found("shared/build/release/aisp"), ElementsAre("shared/.cuda/lib64"));
+  EXPECT_THAT(found("shared/aisp/build/release/aisp"), testing::IsEmpty()) << "the tree is three folders up at most";
+  root.file("shared/aisp/setup.sh", "").file("shared/aisp/CMakeLists.txt", "");
+  EXPECT_THAT(found("shared/aisp/build/aisp"), testing::IsEmpty()) << "the first tree is the tree";
 }
 
 TEST(LibrarySearch, FollowsThePythonOnPath) {

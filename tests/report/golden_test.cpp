@@ -65,5 +65,47 @@ TEST(Csv, QuotesWhatNeedsIt) {
   EXPECT_NE(suite_csv(suite).find("\"x, \"\"y\"\"\nz\""), std::string::npos);
 }
 
+TEST(Csv, NothingIsAFormula) {
+  evidence::SuiteResult suite;
+  for (const char* reason : {"=1+1", "+1 of 2", "-x", "@SUM(A1)", "\tx", "-12.5", "=HYPERLINK(\"x\",\"y\")"})
+    suite.pairs.push_back(sample::ended_pair("a", evidence::Status::failed, reason));
+  for (auto& pair : suite.pairs) pair.variants.clear();
+  const std::string text = suite_csv(suite);
+  for (const char* field :
+       {",'=1+1\r", ",'+1 of 2\r", ",'-x\r", ",'@SUM(A1)\r", ",'\tx\r", ",-12.5\r", ",\"'=HYPERLINK(\"\"x\"\",\"\"y\"\")\"\r"})
+    EXPECT_NE(text.find(field), std::string::npos) << field << "\n" << text;
+}
+
+TEST(Markdown, OfOthersCannotBecomeMarkup) {
+  const char* evil = "a\n```\n<img src=x>![p](http://x)|b`c`\n# head";
+  evidence::SuiteResult suite;
+  suite.pairs = {sample::ended_pair("evil", evidence::Status::failed, evil)};
+  evidence::PairResult& pair = suite.pairs[0];
+  pair.teaches = pair.stopped_because = evil;
+  pair.warnings = pair.lost = {evil};
+  pair.problems = {{"verify", "", "reference", evil, evil}};
+  for (evidence::VariantResult& variant : pair.variants) variant.reason = evil;
+  suite.pairs.push_back(sample::ended_pair("other", evidence::Status::skipped, evil));
+  evidence::Manifest manifest = sample::manifest();
+  manifest.cpu = evil;
+  for (const std::string& text : {pair_markdown(pair), suite_markdown(suite, manifest)}) {
+    EXPECT_NE(text.find("a \\`\\`\\` &lt;img src=x>![p\\](http://x)\\|b\\`c\\` # head"), std::string::npos) << text;
+    for (const char* markup : {"<img", "p](", "\n```", "\n# head"}) EXPECT_EQ(text.find(markup), std::string::npos) << text;
+  }
+}
+
+TEST(Summary, SaysOnceWhatHoldsForManyPairs) {
+  evidence::SuiteResult suite;
+  for (const char* name : {"a", "b", "c"}) {
+    suite.pairs.push_back(sample::ended_pair(name, evidence::Status::skipped, "no GPU"));
+    suite.pairs.back().problems = {{"selection", "", "needs", "no GPU", "install a driver"}};
+  }
+  suite.pairs.push_back(sample::ended_pair("d", evidence::Status::failed, "wrong"));
+  suite.pairs.back().problems = {{"verify", "", "reference", "wrong", "look at the edges"},
+                                 {"verify", "x", "reference", "wrong", "look at the edges"}};
+  const std::string text = summary(suite, base::Painter{});
+  EXPECT_NE(text.find("\nch10:a and 2 more: install a driver\nch10:d: look at the edges\n"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace aisp::report

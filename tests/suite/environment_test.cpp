@@ -9,15 +9,21 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(StolenTime, IsWorthAWarningWhereSomethingWasTimed) {
+constexpr machine::CpuTimes before{.all = 1000, .busy = 100, .programs = 100};
+
+TEST(TimeOfOthers, IsWorthAWarningWhereSomethingWasTimed) {
   evidence::PairResult timed{.variants = {{.name = "plain", .timing = evidence::Timing{}}}};
-  add_stolen_time(timed, "the hypervisor gave 5 % away");
-  add_stolen_time(timed, "");
-  EXPECT_THAT(timed.warnings, ElementsAre(HasSubstr("gave 5 % away: what the host does")));
+  add_time_of_others(timed, before, machine::CpuTimes{.all = 2000, .busy = 195, .programs = 195, .stolen = 5, .own = 95});
+  add_time_of_others(timed, before, machine::CpuTimes{.all = 2000, .busy = 300, .programs = 300, .own = 100});
+  add_time_of_others(timed, before, before);
+  add_time_of_others(timed, std::nullopt, std::nullopt);
+  EXPECT_THAT(timed.warnings,
+              ElementsAre(HasSubstr("gave 5 % of the CPU time that this machine asked for to others: what the host does"),
+                          HasSubstr("other programs had 10 % of this machine's CPU time: what the host does")));
 
   // A few ticks of a pair that only looked for its library say nothing.
   evidence::PairResult skipped{.variants = {{.name = "plain"}}};
-  add_stolen_time(skipped, "the hypervisor gave 50 % away");
+  add_time_of_others(skipped, before, machine::CpuTimes{.all = 2000, .busy = 1000, .programs = 1000, .stolen = 500});
   EXPECT_TRUE(skipped.warnings.empty());
 }
 

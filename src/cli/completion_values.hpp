@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a shell may offer behind an option, or as a command's argument.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace aisp::cli {
+
+enum class Offer : std::uint8_t {
+  nothing,   // numbers and names that only the user knows
+  words,     // those that are listed
+  targets,   // pairs and chapters of this aisp, beside the words; several with commas
+  chapters,  // of this aisp
+  runs,      // below artifacts
+  files,
+};
+
+struct Values {
+  Offer offer = Offer::nothing;
+  std::vector<std::string> words;
+};
+
+bool takes_value(const CLI::Option& option);
+Values values_of(const CLI::App& command, const CLI::Option& option);
+// Of the words behind a command that belong to no option.
+Values arguments_of(const CLI::App& command);
+
+}  // namespace aisp::cli
