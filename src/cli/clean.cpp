@@ -60,7 +60,9 @@ class Cleaner {
   }
 
   void remove_run(const fs::path& folder) {
-    if (suite::is_in_use(folder))
+    if (!suite::was_written_by_aisp(folder))
+      print(fmt::format("kept {}: its results.jsonl or manifest.json is not of aisp's making\n", folder.string()));
+    else if (suite::is_in_use(folder))
       print(fmt::format("kept {}: in use by {}\n", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
     else remove(folder);
   }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <thread>
 
@@ -84,25 +83,12 @@ class Suite {
 
  private:
   void take_over() {
-    std::map<std::string, PairResult> earlier;
-    for (const PairResult& result : records_.earlier().results) earlier.insert_or_assign(label_in_run(result), result);
-    for (const std::string& line : records_.earlier().warnings) watcher_.warned(line);
-    std::vector<std::string> others;
-    for (const Placement& placement : placements_) {
-      const auto found = earlier.find(placement.label());
-      // What was skipped is asked again: the library may be there now.
-      if (found == earlier.end() || !found->second.complete || found->second.status == Status::skipped) continue;
-      if (const std::string other = other_settings(found->second, placement, run_request(placement), task_.machine);
-          !other.empty()) {
-        others.push_back(fmt::format("{} ({})", placement.label(), other));
-        continue;
-      }
-      records_.restore(found->second);
-      keep(placement.index, std::move(found->second));
+    EarlierPart part = suite::take_over(records_.earlier(), placements_, task_.configuration, task_.machine);
+    for (auto& [index, result] : part.kept) {
+      records_.restore(result);
+      keep(index, std::move(result));
     }
-    if (done_ > 0) watcher_.warned(fmt::format("resumed: {} of {} pairs were done already", done_, placements_.size()));
-    if (!others.empty())
-      watcher_.warned(fmt::format("resumed: measured again, because done with other settings: {}", base::join(others, ", ")));
+    for (const std::string& line : part.notes) watcher_.warned(line);
   }
 
   void skip_what_cannot_run() {
@@ -161,7 +147,7 @@ class Suite {
     }
     try {
       run::Request wish = request(placement, assignment.gpus);
-      const base::ScratchDirectory scratch{".scratch-", folder_};
+      const base::ScratchDirectory scratch{scratch_prefix, folder_};
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       wish.run_folder = std::filesystem::absolute(folder_).string();
       const auto cpu_before = machine::read_cpu_times();
@@ -207,7 +193,10 @@ class Suite {
     if (task_.configuration.deep) evidence::judge_cost(result);
   }
 
-  static PairResult run_here(const Placement& placement, const run::Request& wish) {
+  PairResult run_here(const Placement& placement, const run::Request& wish) const {
+    // What runs in this very process cannot be stopped in another way; what ended before is in the log.
+    const base::InterruptEndsAtOnce at_once{
+        fmt::format("aisp: interrupted in {}; {}\n", placement.label(), way_on(task_.configuration, folder_))};
     PairResult result = run::run_pair(*placement.entry, wish, {.send = [](const std::string&) {}});
     result.warnings.emplace_back("ran inside aisp itself (--in-process): nothing watched its stages");
     return result;
@@ -246,18 +235,19 @@ class Suite {
     }
   }
 
+  // By itself: what an interrupt ended, or kept from starting, is skipped without being complete.
+  static bool ended(const PairResult& pair) { return pair.complete || pair.status != Status::skipped; }
+
   Finished finish() {
     const bool late = out_of_time() && done_ < placements_.size() && !base::interrupted();
     account_for_the_rest();
     suite_.pairs = std::move(results_);
-    suite_.interrupted = base::interrupted();
+    suite_.interrupted = base::interrupted() && !std::ranges::all_of(suite_.pairs, ended);
     suite_.wall_s = base::monotonic_s() - began_s_;
     Finished finished;
-    try {
-      records_.finish(suite_);
-    } catch (const Error& error) {
-      if (storage_trouble_.empty()) storage_trouble_ = error.what();
-    }
+    const Records::Closing closing = records_.finish(suite_);
+    if (storage_trouble_.empty()) storage_trouble_ = closing.trouble;
+    finished.kept = closing.kept;
     finished.status = exit_status(suite_);
     if (finished.status == base::Exit::good && (late || !storage_trouble_.empty())) finished.status = base::Exit::failed;
     finished.out_of_time = late;
@@ -286,6 +276,10 @@ class Suite {
 };
 
 }  // namespace
+
+std::string way_on(const Configuration& configuration, const std::filesystem::path& folder) {
+  return configuration.verify_only ? "run it again" : fmt::format("continue with --resume {}", folder.string());
+}
 
 base::Exit exit_status(const evidence::SuiteResult& suite) {
   if (suite.interrupted) return base::Exit::interrupted;
