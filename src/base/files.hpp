@@ -19,14 +19,30 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes =
 // For /proc and /sys, where a missing or unreadable file is an answer: nothing instead of an error.
 std::optional<std::string> try_read_file(const std::filesystem::path& path, std::size_t max_bytes = std::size_t{1} << 20);
 
-// The new content or the old file, never a part of either: temporary file in the same folder, fsync, rename, fsync of the folder.
-// Missing folders are made. When the disk is full the old file stays.
+// All of `bytes`, however many writes that takes and whatever signals come between. 0, or the errno of the write that failed.
+// Async-signal-safe.
+int write_all(int descriptor, std::string_view bytes);
+
+// For files that aisp names itself. The new content or the old file, never a part of either: temporary file in the same folder,
+// fsync, rename, fsync of the folder. A link in its place is replaced, never followed: whoever sent a folder may have put it
+// there. Missing folders are made. When the disk is full the old file stays.
 void write_atomically(const std::filesystem::path& path, std::string_view content);
 
+// What write_atomically leaves in a folder when it is killed.
+bool is_temporary_name(std::string_view filename);
+
+// For a file that the user names. Links are followed, also those that lead nowhere yet, and stay links; pipes, terminals,
+// /dev/null, /dev/stdout and /dev/fd/N are written, never replaced; a regular file is replaced as above.
+void write_output(const std::filesystem::path& path, std::string_view content);
+// Throws what write_output would throw, as far as that can be known without writing: before the work whose outcome goes there.
+void demand_writable(const std::filesystem::path& path);
+
 // A file of lines that grows while others read it and survives a crash of its writer: each line is one write, followed by
-// fdatasync.
+// fdatasync. Links are not followed.
 class AppendFile {
  public:
+  enum class Place { here, gone, taken };  // the file is where it was opened; nothing is there any more; something else is there
+
   explicit AppendFile(const std::filesystem::path& path);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
@@ -34,6 +50,7 @@ class AppendFile {
 
   // `line` without its newline; a newline inside it is an error of the caller (std::invalid_argument).
   void append_line(std::string_view line);
+  Place place() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -5,10 +5,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <initializer_list>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 
 namespace aisp::base {
 namespace {
@@ -16,10 +19,18 @@ namespace {
 volatile sig_atomic_t first_signal = 0;
 volatile sig_atomic_t keyboard_signals = 0;
 int pipe_ends[2] = {-1, -1};
+std::atomic<const std::string*> parting_words{nullptr};
+static_assert(decltype(parting_words)::is_always_lock_free, "a signal handler reads it");
+
+void end_at_once(const std::string& last_words) {
+  write_all(STDERR_FILENO, last_words);
+  ::_exit(static_cast<int>(Exit::interrupted));
+}
 
 extern "C" void on_interrupt(int signal) {
   const int saved = errno;
   if (first_signal == 0) first_signal = signal;
+  if (const std::string* words = parting_words.load()) end_at_once(*words);
   if (signal == SIGINT) {
     keyboard_signals = keyboard_signals + 1;
     if (keyboard_signals >= 2) ::_exit(static_cast<int>(Exit::interrupted));
@@ -48,6 +59,13 @@ void install_interrupt_handlers() {
 bool interrupted() { return first_signal != 0; }
 int interrupt_fd() { return pipe_ends[0]; }
 int interrupt_signal() { return first_signal; }
+
+InterruptEndsAtOnce::InterruptEndsAtOnce(std::string last_words) : last_words_{std::move(last_words)} {
+  parting_words.store(&last_words_);
+  if (interrupted()) end_at_once(last_words_);  // just before
+}
+
+InterruptEndsAtOnce::~InterruptEndsAtOnce() { parting_words.store(nullptr); }
 
 void reset_interrupt() {
   first_signal = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <string>
 
 namespace aisp::base {
 
@@ -10,5 +11,18 @@ bool interrupted();
 int interrupt_fd();      // becomes readable with the first signal; -1 before the handlers are installed
 int interrupt_signal();  // the first one; 0 when there was none
 void reset_interrupt();  // for tests
+
+// While this lives, the first signal too ends the process at once, with status 130 and `last_words` on the standard error: for
+// work that looks at no flag.
+class InterruptEndsAtOnce {
+ public:
+  explicit InterruptEndsAtOnce(std::string last_words);
+  ~InterruptEndsAtOnce();
+  InterruptEndsAtOnce(const InterruptEndsAtOnce&) = delete;
+  InterruptEndsAtOnce& operator=(const InterruptEndsAtOnce&) = delete;
+
+ private:
+  std::string last_words_;
+};
 
 }  // namespace aisp::base

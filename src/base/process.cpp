@@ -80,14 +80,10 @@ int input_file(const Command& command) {
   if (command.input.empty()) return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   const int file = static_cast<int>(::syscall(SYS_memfd_create, "aisp-input", 1u /* MFD_CLOEXEC */));
   if (file < 0) return -1;
-  std::string_view rest = command.input;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(file, rest.data(), rest.size());
-    if (written < 0 && errno != EINTR) {
-      ::close(file);
-      return -1;
-    }
-    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
+  if (const int error = write_all(file, command.input); error != 0) {
+    ::close(file);
+    errno = error;
+    return -1;
   }
   ::lseek(file, 0, SEEK_SET);
   return file;
@@ -109,19 +105,36 @@ void limit_output(std::uint64_t bytes) {
   ::signal(SIGXFSZ, SIG_IGN);  // writes fail with EFBIG instead of killing
 }
 
-// Runs in the child, async-signal-safe throughout. Returns only when exec failed.
-void become(const Prepared& prepared, const Command& command, ChildEnds ends, pid_t parent) {
+// Why the child does not become what it should, errno, for the parent, who reads this pipe until exec closes it.
+[[noreturn]] void give_up(int failure) {
+  const int error = errno;
+  write_all(failure, {reinterpret_cast<const char*>(&error), sizeof error});
+  ::_exit(127);
+}
+
+// Out of the way of 0 to 3, since the parent may have had those closed. The way to complain moves first.
+void move_up(ChildEnds& ends) {
+  for (int* end : {&ends.failure, &ends.input, &ends.output, &ends.results}) {
+    if (*end < 0) continue;
+    const int moved = ::fcntl(*end, F_DUPFD_CLOEXEC, Child::result_fd_in_child + 1);
+    if (moved < 0) give_up(ends.failure);
+    *end = moved;
+  }
+}
+
+void put_in_place(const ChildEnds& ends) {
+  for (const auto& [end, number] : {std::pair{ends.input, 0}, std::pair{ends.output, 1}, std::pair{ends.output, 2},
+                                    std::pair{ends.results, Child::result_fd_in_child}})
+    if (end >= 0 && ::dup2(end, number) < 0) give_up(ends.failure);
+}
+
+// Runs in the child, async-signal-safe throughout. The parent hears of whatever fails.
+[[noreturn]] void become(const Prepared& prepared, const Command& command, ChildEnds ends, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died in between
-  // Out of the way of 0 to 3 first, since the parent may have had those closed.
-  int* const all[] = {&ends.input, &ends.output, &ends.results, &ends.failure};
-  for (int* end : all)
-    if (*end >= 0) *end = ::fcntl(*end, F_DUPFD_CLOEXEC, 10);
-  ::dup2(ends.input, 0);
-  ::dup2(ends.output, 1);
-  ::dup2(ends.output, 2);
-  if (ends.results >= 0) ::dup2(ends.results, Child::result_fd_in_child);
+  move_up(ends);
+  put_in_place(ends);
   // Descriptors of libraries that forgot CLOEXEC. CLOSE_RANGE_CLOEXEC keeps the failure pipe open until exec.
   const unsigned first = ends.results >= 0 ? 4u : 3u;
   if (::syscall(SYS_close_range, first, ~0u, 4u /* CLOSE_RANGE_CLOEXEC */) != 0)
@@ -133,8 +146,7 @@ void become(const Prepared& prepared, const Command& command, ChildEnds ends, pi
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execve(prepared.program.c_str(), prepared.argv.data(), prepared.envp.data());
-  const int error = errno;
-  if (::write(ends.failure, &error, sizeof error) < 0) ::_exit(126);
+  give_up(ends.failure);
 }
 
 ExitState exit_state(int status, const rusage& usage) {
@@ -198,10 +210,7 @@ Child::Child(const Command& command) : mark_{new_mark()} {
     const Descriptor write_results{results[1]}, write_failure{failure[1]};
     const pid_t parent = ::getpid();
     pid_ = ::fork();
-    if (pid_ == 0) {
-      become(prepared, command, {input.number, output.number, write_results.number, write_failure.number}, parent);
-      ::_exit(127);
-    }
+    if (pid_ == 0) become(prepared, command, {input.number, output.number, write_results.number, write_failure.number}, parent);
     if (pid_ < 0) cannot_start(command, std::strerror(errno));
   }
   ::setpgid(pid_, pid_);  // whoever comes first, so that kill_group() works from here on

@@ -12,4 +12,7 @@ std::uint64_t peak_resident_bytes();
 // Begins anew from what is resident now. False where the kernel does not let it: the peak is then the whole process's.
 bool reset_peak_resident();
 
+// Processes that the kernel has killed for want of memory, the machine's or a group's, since it booted; 0 where it does not tell.
+std::uint64_t memory_kills();
+
 }  // namespace aisp::base

@@ -61,7 +61,9 @@ class Cleaner {
   }
 
   void remove_run(const fs::path& folder) {
-    if (suite::is_in_use(folder))
+    if (!suite::was_written_by_aisp(folder))
+      say(fmt::format("kept {}: its results.jsonl or manifest.json is not of aisp's making", folder.string()));
+    else if (suite::is_in_use(folder))
       say(fmt::format("kept {}: in use by {}", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
     else remove(folder);
   }

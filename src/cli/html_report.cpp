@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "evidence/expectations.hpp"
@@ -56,7 +57,8 @@ Exit write_html_report(const std::string& artifacts, const std::string& run, con
   report.throttle_text = machine::throttle_text;
 
   const std::string where = file.empty() ? (folder / "report.html").string() : file;
-  print_to(where, report::html_report(report));
+  if (file.empty()) base::write_atomically(where, report::html_report(report));
+  else print_to(where, report::html_report(report));
   if (const std::size_t missing = without_source(report); missing > 0)
     note(fmt::format("aisp: {} measured with other code than this aisp holds; shown without source",
                      missing == 1 ? "1 pair was" : fmt::format("{} pairs were", missing)));

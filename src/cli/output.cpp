@@ -28,7 +28,11 @@ void print(std::string_view text) {
 
 void print_to(const std::string& where, std::string_view text) {
   if (where == "-") print(text);
-  else base::write_atomically(where, text);
+  else base::write_output(where, text);
+}
+
+void demand_place_for(const std::string& where) {
+  if (where != "-") base::demand_writable(where);
 }
 
 void note(std::string_view line) {

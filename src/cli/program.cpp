@@ -127,6 +127,8 @@ void reject_empty_words(int argc, char** argv) {
 }  // namespace
 
 Exit run_program(int argc, char** argv) {
+  // What would be a death without a word at the limit on the size of files is an error like that of a full disk.
+  ::signal(SIGXFSZ, SIG_IGN);
   if (is_hidden_command(argc, argv)) return run_hidden_command(argc, argv);
   // A reader that goes away (aisp ... | head) must end in an error that is reported, not in a silent death.
   ::signal(SIGPIPE, SIG_IGN);

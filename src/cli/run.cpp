@@ -56,9 +56,9 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
   Configuration earlier;
   if (!options.resume.empty()) {
     const std::string artifacts = make_configuration(options).artifacts_dir;
-    suite::Resumed resumed = suite::read_resumed(suite::find_run(artifacts, options.resume));
+    suite::Resumed resumed = suite::read_resumed(suite::find_run(artifacts, options.resume), targets);
     earlier = std::move(resumed.configuration);
-    if (targets.empty()) targets = std::move(resumed.targets);
+    targets = std::move(resumed.targets);
   }
   const Configuration configuration = make_configuration(options, earlier);
   std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);

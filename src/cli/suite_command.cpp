@@ -34,6 +34,12 @@ void print_counters(const evidence::SuiteResult& suite, const suite::Configurati
       print(fmt::format("Hardware counters of {}\n{}\n", label_in_run(pair), columns(rows)));
 }
 
+std::string storage_trouble(const suite::Finished& finished, const suite::Configuration& configuration) {
+  if (!finished.kept) return finished.storage_trouble + "; run it again";
+  return fmt::format("{}; what was measured is in {}/results.jsonl, {}", finished.storage_trouble, finished.folder.string(),
+                     suite::way_on(configuration, finished.folder));
+}
+
 }  // namespace
 
 void refuse_faults(const std::vector<const pair::Entry*>& selected) {
@@ -50,14 +56,15 @@ void refuse_faults(const std::vector<const pair::Entry*>& selected) {
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
                     const std::optional<Gate>& gate) {
-  if (gate) open_expectations(gate->expectations_dir);  // complains before anything is measured
+  // Complain before anything is measured.
+  if (gate) open_expectations(gate->expectations_dir);
+  if (!flags.json.empty()) demand_place_for(flags.json);
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
   ProgressDisplay display{{.results = !json_only, .live = base::can_redraw(STDERR_FILENO), .quiet = flags.quiet, .paint = paint}};
 
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
   const std::string where = finished.folder.string();
-  if (!flags.json.empty()) print_to(flags.json, evidence::json_text(finished.suite, 2) + '\n');
   if (!json_only) {
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
     print_counters(finished.suite, task.configuration);
@@ -68,12 +75,12 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     if (finished.storage_trouble.empty()) print(fmt::format("Reports: {}\n", where));
   }
   for (const std::string& line : report::not_available(finished.suite)) note("aisp: not available here: " + line);
-  if (!finished.storage_trouble.empty())
-    throw Error{finished.status, fmt::format("{}; what was measured is in {}/results.jsonl, continue with --resume {}",
-                                             finished.storage_trouble, where, where)};
+  if (!flags.json.empty()) print_to(flags.json, evidence::json_text(finished.suite, 2) + '\n');
+  if (!finished.storage_trouble.empty()) throw Error{finished.status, storage_trouble(finished, task.configuration)};
   if (!expectations_dir.empty()) record_expectations(finished.suite, finished.manifest, expectations_dir);
-  if (finished.suite.interrupted) note(fmt::format("aisp: interrupted; continue with --resume {}", where));
-  if (finished.out_of_time) note(fmt::format("aisp: the suite's time was up; continue with --resume {}", where));
+  const std::string on = suite::way_on(task.configuration, finished.folder);
+  if (finished.suite.interrupted) note("aisp: interrupted; " + on);
+  if (finished.out_of_time) note("aisp: the suite's time was up; " + on);
   if (task.configuration.deep && finished.status == Exit::good && evidence::nothing_counted(finished.suite))
     throw Error{Exit::unfit,
                 "verify --deep: the counters of no pair could be read, so no declared cost was compared; the reports say why"};

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "base/json_integer.hpp"
 #include "evidence/counters_fields.hpp"
 #include "evidence/energy_fields.hpp"
 #include "evidence/fields.hpp"
@@ -291,6 +292,14 @@ json parse_json(std::string_view text, const std::string& source) {
   } catch (const json::exception& error) {
     throw base::Error{base::Exit::usage, fmt::format("{}: not valid JSON: {}", source, reason(error))};
   }
+}
+
+void demand_schema_version(const json& document, const std::string& place) {
+  const auto found = document.find("schema_version");
+  const int version = found == document.end() ? 0 : base::json_integer<int>(*found, place + ": schema_version");
+  if (version == schema_version) return;
+  throw base::Error{base::Exit::usage, fmt::format("{}: schema version {} where {} is known; use the aisp that wrote it", place,
+                                                   version, schema_version)};
 }
 
 }  // namespace aisp::evidence

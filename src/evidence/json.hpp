@@ -22,4 +22,7 @@ std::string json_text(const nlohmann::json& json, int indent = -1);
 // Text from a file or pipe; `source` names it in errors: base::Error "SOURCE: ...", Exit::usage. Limits the depth of nesting.
 nlohmann::json parse_json(std::string_view text, const std::string& source);
 
+// Throws base::Error (usage) naming `place` where `document` is of another `schema_version` than ours, or of none.
+void demand_schema_version(const nlohmann::json& document, const std::string& place);
+
 }  // namespace aisp::evidence

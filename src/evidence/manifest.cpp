@@ -105,6 +105,7 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   Manifest manifest;
   Reader reader{document, source};
   describe(manifest, reader);
+  demand_schema_version(document, source);
   check_names(manifest, source);
   return manifest;
 }

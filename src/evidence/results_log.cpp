@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
-#include "base/json_integer.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 #include "evidence/names.hpp"
@@ -19,14 +19,22 @@ namespace {
 using base::Error;
 using base::Exit;
 
-void read_header(const nlohmann::json& line, const std::string& place, ResultsLog& log) {
-  const auto found = line.find("schema_version");
-  const int version = found == line.end() ? 0 : base::json_integer<int>(*found, place + ": schema_version");
-  if (version != schema_version)
-    throw Error{Exit::usage, fmt::format("{}: schema version {} where {} is known; use the aisp that wrote it", place, version,
-                                         schema_version)};
-  log.run_id = line.value("run_id", "");
-  log.started_utc = line.value("started_utc", "");
+constexpr const char* log_kind = "aisp results log";
+constexpr std::size_t longest_header_bytes = 4096;
+
+LogHeader read_header(const nlohmann::json& line, const std::string& place) {
+  if (line.value("kind", nlohmann::json{}) != log_kind)
+    throw Error{Exit::usage, fmt::format("{}: this is not the first line of a results log; the file was changed by hand", place)};
+  demand_schema_version(line, place);
+  return {line.value("run_id", ""), line.value("started_utc", ""), line.value("command", LogHeader{}.command)};
+}
+
+nlohmann::json header_json(const LogHeader& header) {
+  return {{"schema_version", schema_version},
+          {"kind", log_kind},
+          {"command", header.command},
+          {"run_id", header.run_id},
+          {"started_utc", header.started_utc}};
 }
 
 void check_names(const PairResult& pair, const std::string& place) {
@@ -54,10 +62,29 @@ void keep(PairResult result, std::vector<PairResult>& results) {
 
 }  // namespace
 
-std::string header_line(const std::string& run_id, const std::string& started_utc) {
-  return nlohmann::json{
-      {"schema_version", schema_version}, {"kind", "aisp results log"}, {"run_id", run_id}, {"started_utc", started_utc}}
-      .dump();
+std::string header_line(const LogHeader& header) { return json_text(header_json(header)); }
+
+bool is_unfinished_header(std::string_view text, const std::string& run_id) {
+  // All that can be known of it: its time of day comes last.
+  const std::string whole = header_line({.run_id = run_id});
+  const std::string_view known = std::string_view{whole}.substr(0, whole.rfind('"'));
+  return text.find('\n') == std::string_view::npos && (known.starts_with(text) || text.starts_with(known));
+}
+
+std::optional<LogHeader> try_read_log_header(const std::filesystem::path& path) {
+  std::string text(longest_header_bytes, '\0');
+  std::ifstream file{path, std::ios::binary};
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  const std::size_t end = text.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  try {
+    const nlohmann::json line = parse_json(std::string_view{text}.substr(0, end), path.string());
+    if (line.is_object()) return read_header(line, path.string());
+  } catch (const std::exception&) {
+    // Whoever reads the log itself says what is wrong with it.
+  }
+  return std::nullopt;
 }
 
 std::string to_line(const PairResult& result) { return json_text(result); }
@@ -77,9 +104,10 @@ ResultsLog parse_results_log(std::string_view text, const std::string& source) {
       const nlohmann::json value = parse_json(line, place);
       if (!value.is_object()) throw Error{Exit::usage, fmt::format("{}: expected an object, found {}", place, value.type_name())};
       if (number == 1) {
-        read_header(value, place, log);
+        static_cast<LogHeader&>(log) = read_header(value, place);
         continue;
       }
+      demand_schema_version(value, place);
       PairResult result = value.get<PairResult>();
       check_names(result, place);
       keep(std::move(result), log.results);

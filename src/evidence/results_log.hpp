@@ -2,6 +2,7 @@
 // results.jsonl: a header line, then one PairResult a line, appended as results come. Every other report is made from it.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,12 +13,15 @@ namespace aisp::evidence {
 
 inline constexpr const char* results_log_file = "results.jsonl";
 
-std::string header_line(const std::string& run_id, const std::string& started_utc);
-std::string to_line(const PairResult& result);
-
-struct ResultsLog {
+struct LogHeader {
   std::string run_id;
   std::string started_utc;
+  std::string command = "run";  // of aisp's that wrote it: "run" or "verify", which times nothing
+};
+std::string header_line(const LogHeader& header);
+std::string to_line(const PairResult& result);
+
+struct ResultsLog : LogHeader {
   std::vector<PairResult> results;    // a target once: its last line counts
   std::vector<std::string> warnings;  // a cut last line, as a crash while writing leaves it
 };
@@ -25,5 +29,10 @@ struct ResultsLog {
 // belong together included: they become names of files.
 ResultsLog parse_results_log(std::string_view text, const std::string& source);
 ResultsLog read_results_log(const std::filesystem::path& path);
+
+// Nothing where `path` does not begin with the header of a log.
+std::optional<LogHeader> try_read_log_header(const std::filesystem::path& path);
+// Whether `text` is what a crash leaves of the first line of the log of `run_id`: its beginning, without the newline.
+bool is_unfinished_header(std::string_view text, const std::string& run_id);
 
 }  // namespace aisp::evidence

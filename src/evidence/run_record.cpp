@@ -38,7 +38,10 @@ std::vector<fs::path> timed_runs(const fs::path& artifacts) {
   for (const auto& entry : fs::directory_iterator{artifacts, ignored}) {
     std::error_code error;
     const auto time = fs::last_write_time(entry.path() / results_log_file, error);
-    if (!error && !entry.path().filename().string().starts_with("verify_")) found.emplace_back(time, entry.path());
+    if (error) continue;
+    // What is damaged stays, so that its reader says so.
+    const auto header = try_read_log_header(entry.path() / results_log_file);
+    if (!header || header->command != "verify") found.emplace_back(time, entry.path());
   }
   std::sort(found.begin(), found.end());
   std::vector<fs::path> runs;

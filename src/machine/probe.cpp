@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/process.hpp"
 #include "base/text.hpp"
 #include "machine/host.hpp"
@@ -72,13 +73,7 @@ ProbeAnswer ask_child(const std::string& command, double limit_s, const std::str
 
 int write_answer(int fd, const nlohmann::json& answer) {
   const std::string text = answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(fd, rest.data(), rest.size());
-    if (written < 0 && errno != EINTR) return static_cast<int>(base::Exit::failed);
-    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return static_cast<int>(base::Exit::good);
+  return static_cast<int>(base::write_all(fd, text) == 0 ? base::Exit::good : base::Exit::failed);
 }
 
 Machine probe(double limit_s, const std::string& executable) try {

@@ -14,6 +14,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/interrupt.hpp"
 #include "base/process.hpp"
 #include "base/text.hpp"
@@ -40,13 +41,7 @@ Part part_from(const std::string& word) {
 }
 
 void write_line(int fd, const json& value) {
-  const std::string text = evidence::json_text(value) + '\n';
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(fd, rest.data(), rest.size());
-    if (written < 0 && errno != EINTR) return;  // the parent is gone
-    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
-  }
+  base::write_all(fd, evidence::json_text(value) + '\n');  // it fails where the parent is gone
 }
 
 void measure_gpu(const std::vector<std::string>& gpus, Part part, bool quick, const Teller& teller) {

@@ -9,24 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "evidence/json.hpp"
 #include "pair/running_variant.hpp"
 #include "pair/selftest.hpp"
 #include "run/pair_run.hpp"
 
 namespace aisp::run {
-namespace {
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;  // a timer of the pair's own
-    if (written < 0) return;                      // the parent is gone and will be the one to say so
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
-
-}  // namespace
 
 const pair::Entry& find_pair(const std::string& target) {
   for (const pair::Entry& entry : pair::registry())
@@ -44,7 +33,8 @@ int child_main(int result_fd) {
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   const Request request = nlohmann::json::parse(text).get<Request>();
   if (!request.running_variant_page.empty()) pair::share_running_variant(request.running_variant_page);
-  const Reporter reporter{[&](const std::string& line) { write_all(result_fd, line + "\n"); }};
+  // It fails where the parent is gone, who will be the one to say so.
+  const Reporter reporter{[&](const std::string& line) { base::write_all(result_fd, line + "\n"); }};
   const evidence::PairResult result = run_pair(find_pair(request.target), request, reporter);
   reporter.send(evidence::json_text(nlohmann::json{{"result", result}}));
   std::cout.flush();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +25,8 @@ std::string signal_words(int number) {
     case SIGABRT: return "SIGABRT, abort() or an uncaught exception";
     case SIGFPE: return "SIGFPE, integer division by zero";
     case SIGILL: return "SIGILL, illegal instruction for this CPU";
+    case SIGXCPU: return "SIGXCPU, the limit on CPU time (ulimit -t)";
+    case SIGXFSZ: return "SIGXFSZ, the limit on the size of files (ulimit -f)";
     default: break;
   }
   const char* name = ::sigabbrev_np(number);
@@ -99,7 +102,8 @@ void describe_timeout(const Ending& ending, PairResult& result) {
   result.timeout_duration_seconds = ending.elapsed_s;
   if (ending.killed_for == KilledFor::suite_deadline) {
     result.reason = fmt::format("stopped in {}: the suite's time was up", ending.late_stage);
-    add_problem(result, ending.late_stage, "suite_deadline", result.reason, "raise --suite-timeout, or continue with --resume");
+    add_problem(result, ending.late_stage, "suite_deadline", result.reason,
+                "raise --suite-timeout; what aisp run left open, --resume continues");
     return;
   }
   result.reason = fmt::format("{} took longer than its limit of {:g} s and was killed after {:.1f} s", ending.late_stage,
@@ -110,18 +114,38 @@ void describe_timeout(const Ending& ending, PairResult& result) {
               fmt::format("{}; {}", what_would_do(ending), see_log(ending)), ending.variant);
 }
 
+// The kernel kills without another word what has used up its CPU time.
+bool used_up_cpu_time(const base::ExitState& exit) {
+  rlimit limit{};
+  constexpr double accounting_s = 0.1;  // what the kernel's two accounts may differ by
+  return ::getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY &&
+         exit.user_s + exit.system_s >= static_cast<double>(limit.rlim_max) - accounting_s;
+}
+
+void describe_kill(const Ending& ending, PairResult& result) {
+  const std::string stage = last_stage(ending), where = with_variant(stage, ending);
+  const double peak_mib = static_cast<double>(ending.exit.peak_rss_bytes) / (1 << 20);
+  std::string advice;
+  if (ending.killed_for_memory) {
+    result.reason = fmt::format("killed in {}, probably out of memory (it held up to {:.0f} MiB)", where, peak_mib);
+    advice = "look for 'Out of memory' in dmesg and for the container's memory limit; --scale 0.5 halves the workload";
+  } else if (used_up_cpu_time(ending.exit)) {
+    result.reason = fmt::format("killed in {} at the limit on CPU time, after {:.0f} s of it", where,
+                                ending.exit.user_s + ending.exit.system_s);
+    advice = "raise the limit (ulimit -t)";
+  } else {
+    result.reason = fmt::format("killed from outside in {} (it held up to {:.0f} MiB)", where, peak_mib);
+    advice = "a user, a batch system or a container's manager sent it; the kernel's own log (dmesg) names none of its own";
+  }
+  add_problem(result, stage, "killed", fmt::format("SIGKILL that aisp did not send; {}", result.reason), advice,
+              ending.variant);
+}
+
 void describe_signal(const Ending& ending, PairResult& result) {
   const int number = ending.exit.code;
+  if (number == SIGKILL) return describe_kill(ending, result);
   const std::string stage = last_stage(ending);
   const double peak_mib = static_cast<double>(ending.exit.peak_rss_bytes) / (1 << 20);
-  if (number == SIGKILL) {
-    result.reason =
-        fmt::format("killed in {}, probably out of memory (it held up to {:.0f} MiB)", with_variant(stage, ending), peak_mib);
-    add_problem(result, stage, "killed", fmt::format("SIGKILL that aisp did not send; {}", result.reason),
-                "look for 'Out of memory' in dmesg and for the container's memory limit; --scale 0.5 halves the workload",
-                ending.variant);
-    return;
-  }
   result.reason = fmt::format("crashed in {} ({})", with_variant(stage, ending), signal_words(number));
   add_problem(
       result, stage, "signal",

@@ -27,7 +27,8 @@ struct Ending {
   std::optional<Report> report;  // the last one that arrived
   std::vector<evidence::StageRecord> stages;
   base::ExitState exit;
-  bool stuck = false;  // killed, yet still there
+  bool stuck = false;              // killed, yet still there
+  bool killed_for_memory = false;  // the kernel killed a process of this machine for want of memory meanwhile
   KilledFor killed_for = KilledFor::nothing;
   std::string late_stage;
   std::string variant;  // that it was running when it ended; empty: none

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/files.hpp"
+
 namespace aisp::run {
 namespace {
 
@@ -31,17 +33,12 @@ LogCapture::LogCapture(const std::filesystem::path& file, std::size_t limit_byte
 LogCapture::~LogCapture() { close(); }
 
 void LogCapture::write(std::string_view bytes) {
-  while (descriptor_ >= 0 && !bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      if (trouble_.empty()) trouble_ = fmt::format("the log is cut short: {}", std::strerror(errno));
-      ::close(descriptor_);
-      descriptor_ = -1;
-      return;
-    }
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (descriptor_ < 0) return;
+  const int error = base::write_all(descriptor_, bytes);
+  if (error == 0) return;
+  if (trouble_.empty()) trouble_ = fmt::format("the log is cut short: {}", std::strerror(error));
+  ::close(descriptor_);
+  descriptor_ = -1;
 }
 
 void LogCapture::append(std::string_view bytes) {

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/process.hpp"
+#include "base/resident_memory.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
 #include "run/blank.hpp"
@@ -46,6 +47,7 @@ class Supervisor {
                                    .result_pipe = true});
     } catch (const base::Error& error) {
       ending_.result.status = evidence::Status::crashed;
+      ending_.result.complete = false;
       ending_.result.reason = fmt::format("its process could not be started: {}", error.what());
       return {std::move(ending_.result), false};
     }
@@ -213,6 +215,7 @@ class Supervisor {
     ending_.log_dropped_bytes = log_.dropped_bytes();
     ending_.unreadable_lines += lines_.overlong_lines();
     ending_.wall_s = now_s();
+    ending_.killed_for_memory = base::memory_kills() > memory_kills_before_;
     const bool interrupted = ending_.killed_for == KilledFor::interrupt;
     return {describe(std::move(ending_)), interrupted};
   }
@@ -229,6 +232,7 @@ class Supervisor {
   pair::RunningVariantPage running_;
   LogCapture log_;
   Clock::time_point started_;
+  std::uint64_t memory_kills_before_ = base::memory_kills();
   std::optional<base::Child> child_;
   LineSplitter lines_;
   Ending ending_;

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "evidence/json.hpp"
 #include "report/artifacts.hpp"
 #include "suite/manifest.hpp"
+#include "suite/resume.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -16,17 +18,23 @@ namespace {
 namespace fs = std::filesystem;
 
 // What follows the last newline was cut short by a crash or a full disk; a new line must not be glued to it.
-void drop_unfinished_line(const fs::path& file) {
-  const std::string text = base::read_file(file);
-  const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-  if (whole != text.size()) base::write_atomically(file, std::string_view{text}.substr(0, whole));
+std::string whole_lines(const std::string& text) {
+  const std::size_t last = text.rfind('\n');
+  return last == std::string::npos ? std::string{} : text.substr(0, last + 1);
 }
 
-evidence::ResultsLog read_earlier(const fs::path& file) {
+std::string log_text(const fs::path& file) {
   std::error_code ignored;
-  if (!fs::exists(file, ignored) || fs::file_size(file, ignored) == 0) return {};
-  evidence::ResultsLog log = evidence::read_results_log(file);
-  drop_unfinished_line(file);
+  return fs::exists(file, ignored) ? base::read_file(file) : std::string{};
+}
+
+evidence::ResultsLog read_earlier(const std::string& text, const std::string& run_id, const fs::path& file) {
+  if (evidence::is_unfinished_header(text, run_id)) return {};
+  evidence::ResultsLog log = evidence::parse_results_log(text, file.string());
+  if (log.command != evidence::LogHeader{}.command)
+    throw base::Error{base::Exit::usage,
+                      fmt::format("cannot continue {}: aisp {} made it, which times nothing; start a run of its own",
+                                  file.parent_path().string(), log.command)};
   return log;
 }
 
@@ -40,28 +48,87 @@ nlohmann::json configuration_json(const Task& task) {
   return json;
 }
 
+std::string trouble_with(base::AppendFile::Place place, const fs::path& log) {
+  switch (place) {
+    case base::AppendFile::Place::here: return {};
+    case base::AppendFile::Place::gone:
+      return fmt::format("{} was removed or moved away while the run went on, and is written anew", log.string());
+    case base::AppendFile::Place::taken:
+      return fmt::format("{} was replaced by another file while the run went on, and nothing more is written there",
+                         log.string());
+  }
+  return {};
+}
+
 }  // namespace
 
 Records::Records(const fs::path& folder, const std::string& run_id, const Task& task, const std::vector<int>& gpus)
     : folder_{folder},
-      earlier_{read_earlier(folder / evidence::results_log_file)},
-      manifest_{make_manifest(task, gpus)},
-      log_{folder / evidence::results_log_file} {
+      configuration_{indented(configuration_json(task))},
+      lines_{log_text(folder / evidence::results_log_file)},
+      earlier_{read_earlier(lines_, run_id, folder / evidence::results_log_file)},
+      manifest_{make_manifest(task, gpus)} {
   manifest_.run_id = run_id;
   manifest_.started_utc = earlier_.started_utc.empty() ? base::utc_now() : earlier_.started_utc;
-  if (earlier_.run_id.empty()) log_.append_line(evidence::header_line(run_id, manifest_.started_utc));
-  base::write_atomically(folder_ / configuration_file, indented(configuration_json(task)));
+  if (!earlier_.results.empty()) demand_same_place(evidence::read_manifest(folder_ / manifest_file));
+  // Before the log: whoever finds a result finds what it was measured with.
+  write_settings();
+  const std::string whole = whole_lines(lines_);
+  if (whole != lines_) base::write_atomically(folder_ / evidence::results_log_file, whole);
+  lines_ = whole;
+  log_.emplace(folder_ / evidence::results_log_file);
+  if (lines_.empty())
+    append(evidence::header_line(
+        {.run_id = run_id, .started_utc = manifest_.started_utc, .command = task.configuration.verify_only ? "verify" : "run"}));
+}
+
+void Records::demand_same_place(const evidence::Manifest& earlier) const {
+  const std::string other = elsewhere(earlier, manifest_);
+  if (other.empty()) return;
+  throw base::Error{
+      base::Exit::unfit,
+      fmt::format("cannot continue {}: it was measured elsewhere ({}), and a run's results are of one machine and one "
+                  "program; start a run of its own",
+                  folder_.string(), other)};
+}
+
+void Records::write_settings() const {
+  base::write_atomically(folder_ / configuration_file, configuration_);
   base::write_atomically(folder_ / manifest_file, indented(manifest_));
 }
 
+void Records::append(const std::string& line) {
+  lines_ += line + '\n';
+  if (const std::string trouble = trouble_with(log_->place(), log_->path()); !trouble.empty())
+    throw base::Error{base::Exit::unfit, trouble};
+  log_->append_line(line);
+}
+
 void Records::add(const evidence::PairResult& result) {
-  log_.append_line(evidence::to_line(result));
+  append(evidence::to_line(result));
   report::write_pair(folder_, result);
 }
 
 void Records::restore(const evidence::PairResult& result) const { report::write_pair(folder_, result); }
 
-void Records::finish(const evidence::SuiteResult& suite) const { report::write_suite(folder_, suite, manifest_); }
+void Records::write_anew(const evidence::SuiteResult& suite) const {
+  base::write_atomically(folder_ / evidence::results_log_file, lines_);
+  for (const evidence::PairResult& pair : suite.pairs)
+    if (pair.complete || pair.status != evidence::Status::skipped) restore(pair);
+}
+
+Records::Closing Records::finish(const evidence::SuiteResult& suite) const {
+  const base::AppendFile::Place place = log_->place();
+  Closing closing{.trouble = trouble_with(place, log_->path()), .kept = place != base::AppendFile::Place::taken};
+  try {
+    if (closing.kept && !fs::exists(folder_ / manifest_file)) write_settings();
+    if (place == base::AppendFile::Place::gone) write_anew(suite);
+    if (closing.kept) report::write_suite(folder_, suite, manifest_);
+  } catch (const base::Error& error) {
+    closing.trouble = error.what();
+  }
+  return closing;
+}
 
 std::string Records::log_name(const Placement& placement) const {
   const std::string own =

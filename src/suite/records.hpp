@@ -2,6 +2,7 @@
 // What a run leaves on disk, in the order in which it comes into being.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,28 +20,41 @@ inline constexpr const char* manifest_file = "manifest.json";
 class Records {
  public:
   // Reads what an earlier part of the run left, writes manifest and effective configuration, and opens results.jsonl. Throws
-  // base::Error when the folder cannot be written or its results.jsonl is damaged beyond its last line.
+  // base::Error when the folder cannot be written, and when what is in it is damaged beyond a last line that was cut short, is
+  // not of `aisp run`, or was measured elsewhere.
   Records(const std::filesystem::path& folder, const std::string& run_id, const Task& task, const std::vector<int>& gpus);
 
   const evidence::ResultsLog& earlier() const { return earlier_; }
   const std::string& started_utc() const { return manifest_.started_utc; }
   const evidence::Manifest& manifest() const { return manifest_; }
 
-  // Appends to results.jsonl, then writes the pair's own reports. Throws base::Error when the disk is full.
+  // Appends to results.jsonl, then writes the pair's own reports. Throws base::Error when the disk is full, and when somebody
+  // removed or replaced the log.
   void add(const evidence::PairResult& result);
   // The pair's own reports of an earlier part, which may have ended between results.jsonl and them.
   void restore(const evidence::PairResult& result) const;
-  // The suite's reports.
-  void finish(const evidence::SuiteResult& suite) const;
+  // The suite's reports; and all of the run anew where somebody removed it meanwhile.
+  struct Closing {
+    std::string trouble;  // why not all could be written where it belongs; empty: it was
+    bool kept = true;     // false: the place is taken by others' files, so nothing was written
+  };
+  Closing finish(const evidence::SuiteResult& suite) const;
 
   // Of a pair's log, relative to the folder; its directory exists.
   std::string log_name(const Placement& placement) const;
 
  private:
+  void demand_same_place(const evidence::Manifest& earlier) const;
+  void write_settings() const;
+  void write_anew(const evidence::SuiteResult& suite) const;
+  void append(const std::string& line);
+
   std::filesystem::path folder_;
+  std::string configuration_;  // the file's text
+  std::string lines_;          // the log's text
   evidence::ResultsLog earlier_;
   evidence::Manifest manifest_;
-  base::AppendFile log_;
+  std::optional<base::AppendFile> log_;
 };
 
 }  // namespace aisp::suite

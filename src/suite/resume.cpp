@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -40,6 +42,29 @@ bool has_sizes(const evidence::PairResult& earlier, const Pair& pair, const run:
   return earlier.sizes_set == !wish.sizes.empty() && earlier.sizes == pair::sizes_in_effect(pair, wish.sizes, earlier.scale);
 }
 
+constexpr std::size_t largest_configuration_bytes = std::size_t{64} << 20;
+
+// Throws what the JSON library throws for values of other types.
+Resumed take_settings(const nlohmann::json& json) {
+  Resumed resumed;
+  json.at("targets").get_to(resumed.targets);
+  for (const Setting& setting : settings()) {
+    // Where the run lies is known, and the name of a new one has no meaning here.
+    if (setting.name == "artifacts-dir" || setting.name == "run-id") continue;
+    const auto found = json.find(std::string{setting.name});
+    if (found != json.end() && was_set(*found))
+      apply(resumed.configuration, setting.name, as_values(found->at("value")), "resumed run");
+  }
+  return resumed;
+}
+
+// "NVIDIA H200, NVIDIA A100": of what kinds the GPUs are, however many.
+std::string gpu_names(const evidence::Manifest& manifest) {
+  std::set<std::string> names;
+  for (const evidence::ManifestGpu& gpu : manifest.gpus) names.insert(gpu.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& wish,
@@ -52,29 +77,84 @@ std::string other_settings(const evidence::PairResult& earlier, const Placement&
   if (earlier.timing_mode != run::to_string(wish.mode)) others.push_back(fmt::format("mode {}", earlier.timing_mode));
   if (earlier.reproducible != wish.reproducible) others.emplace_back(wish.reproducible ? "not reproducible" : "reproducible");
   if (earlier.alternated != wish.alternate) others.emplace_back(wish.alternate ? "not alternating" : "alternating");
+  if (earlier.source_digest != pair::source_digest(*placement.entry)) others.emplace_back("other code");
   return base::join(others, ", ");
 }
 
-Resumed read_resumed(const std::filesystem::path& folder) {
-  Resumed resumed;
-  const std::filesystem::path file = folder / configuration_file;
-  const auto text = base::try_read_file(file, 64 << 20);
-  if (!text) return resumed;
+Resumed read_resumed(const std::filesystem::path& folder, const std::vector<std::string>& targets) {
+  const std::string file = (folder / configuration_file).string();
+  std::string text;
   try {
-    const nlohmann::json json = evidence::parse_json(*text, file.string());
-    if (const auto targets = json.find("targets"); targets != json.end()) targets->get_to(resumed.targets);
-    for (const Setting& setting : settings()) {
-      // Where the run lies is known, and the name of a new one has no meaning here.
-      if (setting.name == "artifacts-dir" || setting.name == "run-id") continue;
-      const auto found = json.find(std::string{setting.name});
-      if (found != json.end() && was_set(*found))
-        apply(resumed.configuration, setting.name, as_values(found->at("value")), "resumed run");
-    }
-  } catch (const nlohmann::json::exception& error) {
+    text = base::read_file(file, largest_configuration_bytes);
+  } catch (const base::Error& error) {
+    if (!targets.empty()) return {.targets = targets};
     throw base::Error{base::Exit::usage,
-                      fmt::format("cannot continue {}: {} is damaged ({})", folder.string(), configuration_file, error.what())};
+                      fmt::format("cannot continue {}: nobody knows what it was to measure: {}; name its pairs "
+                                  "with --targets, and settings that are not the defaults",
+                                  folder.string(), error.what())};
   }
-  return resumed;
+  try {
+    const nlohmann::json json = evidence::parse_json(text, file);
+    evidence::demand_schema_version(json, file);
+    Resumed resumed = take_settings(json);
+    if (resumed.targets.empty()) throw base::Error{base::Exit::usage, file + ": it names no targets"};
+    resumed.targets.insert(resumed.targets.end(), targets.begin(), targets.end());
+    return resumed;
+  } catch (const std::exception& error) {
+    throw base::Error{base::Exit::usage,
+                      fmt::format("cannot continue {}: {} is damaged ({}); remove that file and name the pairs "
+                                  "with --targets",
+                                  folder.string(), configuration_file, error.what())};
+  }
+}
+
+std::string elsewhere(const evidence::Manifest& earlier, const evidence::Manifest& now) {
+  std::vector<std::string> others;
+  const auto compare = [&](const char* what, const std::string& before, const std::string& after) {
+    if (before != after) others.push_back(fmt::format("{} {}", what, before.empty() ? "unknown" : before));
+  };
+  compare("CPU", earlier.cpu, now.cpu);
+  compare("usable CPUs", std::to_string(earlier.cpus_usable), std::to_string(now.cpus_usable));
+  // Without a GPU only host pairs were measured, which know of none.
+  if (!earlier.gpus.empty()) {
+    compare("GPU", gpu_names(earlier), gpu_names(now));
+    compare("driver", earlier.driver_version, now.driver_version);
+  }
+  compare("aisp", fmt::format("{} {}", earlier.aisp_version, earlier.commit), fmt::format("{} {}", now.aisp_version, now.commit));
+  compare("built as", earlier.build_type, now.build_type);
+  compare("compilers", earlier.compilers, now.compilers);
+  return base::join(others, ", ");
+}
+
+EarlierPart take_over(const evidence::ResultsLog& earlier, const std::vector<Placement>& placements,
+                      const Configuration& configuration, const machine::Machine& machine) {
+  std::map<std::string, const evidence::PairResult*> results;
+  for (const evidence::PairResult& result : earlier.results) results[evidence::label_in_run(result)] = &result;
+  EarlierPart part{.notes = earlier.warnings};
+  std::vector<std::string> not_passed, others;
+  for (const Placement& placement : placements) {
+    const auto found = results.find(placement.label());
+    // What was skipped is asked again: the library may be there now.
+    if (found == results.end() || found->second->status == evidence::Status::skipped) continue;
+    const evidence::PairResult& result = *found->second;
+    const run::Request wish = request_for(*placement.entry, configuration, placement.sweep_case);
+    if (result.status != evidence::Status::passed || !result.complete) {
+      not_passed.push_back(fmt::format("{} ({})", placement.label(), evidence::to_string(result.status)));
+    } else if (const std::string other = other_settings(result, placement, wish, machine); !other.empty()) {
+      others.push_back(fmt::format("{} ({})", placement.label(), other));
+    } else {
+      part.kept.emplace_back(placement.index, result);
+    }
+  }
+  if (!part.kept.empty())
+    part.notes.push_back(fmt::format("resumed: {} of {} pairs were done already", part.kept.size(), placements.size()));
+  const auto again = [&](const std::vector<std::string>& labels, const std::string& why) {
+    if (!labels.empty())
+      part.notes.push_back(fmt::format("resumed: measured again, because {}: {}", why, base::join(labels, ", ")));
+  };
+  again(not_passed, "they did not pass");
+  again(others, "done with other settings");
+  return part;
 }
 
 }  // namespace aisp::suite

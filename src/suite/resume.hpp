@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
+#include "evidence/results_log.hpp"
 #include "machine/machine.hpp"
 #include "run/request.hpp"
 #include "suite/configuration.hpp"
@@ -18,12 +22,25 @@ struct Resumed {
   std::vector<std::string> targets;
 };
 
-// From the run's effective configuration; defaults and all targets where that is missing or unreadable.
-Resumed read_resumed(const std::filesystem::path& folder);
+// From the run's effective configuration. Throws base::Error (usage) where that is missing or damaged: nobody knows then what the
+// run was to measure. With `targets`, that somebody named, a missing one leaves the defaults. They are added to the run's.
+Resumed read_resumed(const std::filesystem::path& folder, const std::vector<std::string>& targets);
 
 // What an earlier result was measured with that is not what is asked for now, as in "scale 1, seed 42"; empty where it can stand
 // beside new ones. Settings that add to a result, or decide how long it is sampled, make no difference.
 std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& wish,
                            const machine::Machine& machine);
+
+// Where and with what program an earlier part of the run was made, as far as that is not here and now: "CPU AMD EPYC, aisp 0.1.0
+// 4361b56". A run has one manifest, which must be true of all its results.
+std::string elsewhere(const evidence::Manifest& earlier, const evidence::Manifest& now);
+
+// What of an earlier part stands, and what the user should know of the rest.
+struct EarlierPart {
+  std::vector<std::pair<std::size_t, evidence::PairResult>> kept;  // by the index of their placement
+  std::vector<std::string> notes;
+};
+EarlierPart take_over(const evidence::ResultsLog& earlier, const std::vector<Placement>& placements,
+                      const Configuration& configuration, const machine::Machine& machine);
 
 }  // namespace aisp::suite

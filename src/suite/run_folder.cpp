@@ -11,6 +11,8 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "evidence/manifest.hpp"
+#include "evidence/results_log.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -55,6 +57,42 @@ fs::path newest(const std::vector<fs::path>& runs) {
   return best;
 }
 
+// Without following links.
+std::vector<fs::path> everything_below(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it{folder, error}, end; !error && it != end; it.increment(error))
+    paths.push_back(it->path());
+  return paths;
+}
+
+// A process that was killed could not remove its scratch folders and half-written files; they may be large.
+void remove_remains(const fs::path& folder) {
+  for (const fs::path& path : everything_below(folder)) {
+    const std::string name = path.filename().string();
+    if (name.starts_with(scratch_prefix) || base::is_temporary_name(name)) base::remove_tree(path);
+  }
+}
+
+// aisp makes none, and who sent the folder could mean any file of the user's with one.
+void refuse_links(const fs::path& folder) {
+  for (const fs::path& path : everything_below(folder)) {
+    std::error_code ignored;
+    if (!fs::is_symlink(path, ignored)) continue;
+    throw Error{Exit::usage, fmt::format("cannot continue {}: {} is a link, and aisp puts none into a run's folder; remove it",
+                                         folder.string(), path.string())};
+  }
+}
+
+bool is_our_manifest(const fs::path& file) {
+  try {
+    const evidence::Manifest manifest = evidence::read_manifest(file);
+    return !manifest.run_id.empty() && !manifest.aisp_version.empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 fs::path lock_file(const fs::path& folder) { return folder / ".lock"; }
@@ -62,6 +100,10 @@ fs::path lock_file(const fs::path& folder) { return folder / ".lock"; }
 bool is_run_folder(const fs::path& folder) {
   std::error_code ignored;
   return fs::is_regular_file(folder / "results.jsonl", ignored) || fs::is_regular_file(folder / "manifest.json", ignored);
+}
+
+bool was_written_by_aisp(const fs::path& folder) {
+  return evidence::try_read_log_header(folder / evidence::results_log_file) || is_our_manifest(folder / "manifest.json");
 }
 
 bool is_in_use(const fs::path& folder) {
@@ -117,7 +159,10 @@ fs::path find_run(const fs::path& artifacts, const std::string& run) {
 }
 
 RunFolder RunFolder::reopen(const fs::path& artifacts, const std::string& run, const std::string& purpose) {
-  return RunFolder{find_run(artifacts, run), purpose, false};
+  RunFolder folder{find_run(artifacts, run), purpose, false};
+  remove_remains(folder.path());
+  refuse_links(folder.path());
+  return folder;
 }
 
 }  // namespace aisp::suite

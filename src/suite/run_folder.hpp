@@ -7,6 +7,9 @@
 
 namespace aisp::suite {
 
+// Of the folders in a run's folder in which pairs keep files while they run.
+inline constexpr const char* scratch_prefix = ".scratch-";
+
 // The folder of one run, held by a lock while the run goes on, so that nobody cleans or resumes it meanwhile.
 class RunFolder {
  public:
@@ -14,8 +17,9 @@ class RunFolder {
   // base::Error: unfit when it cannot be made, usage when `run_id` exists.
   static RunFolder create(const std::filesystem::path& artifacts, const std::string& run_id, const std::string& purpose,
                           const std::string& prefix = {});
-  // An earlier one: a path, or a name below `artifacts`, or "latest". Throws base::Error: usage when there is none, unfit while
-  // it is in use.
+  // An earlier one: a path, or a name below `artifacts`, or "latest". What a part of the run that was killed left behind is
+  // removed. Throws base::Error: usage when there is none, or when it holds a link, which would lead what is written elsewhere;
+  // unfit while it is in use.
   static RunFolder reopen(const std::filesystem::path& artifacts, const std::string& run, const std::string& purpose);
 
   // A new folder in which nothing was written goes with it.
@@ -36,8 +40,10 @@ class RunFolder {
 
 // The folder that `run` names, as for reopen(). Throws base::Error (usage) when there is none.
 std::filesystem::path find_run(const std::filesystem::path& artifacts, const std::string& run);
-// Has our results or our manifest in it.
+// Has files of the names of our results or our manifest in it.
 bool is_run_folder(const std::filesystem::path& folder);
+// And what they hold was written by aisp: only such a folder may be removed.
+bool was_written_by_aisp(const std::filesystem::path& folder);
 bool is_in_use(const std::filesystem::path& folder);
 std::filesystem::path lock_file(const std::filesystem::path& folder);
 

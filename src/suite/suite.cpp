@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <thread>
 
@@ -65,25 +64,12 @@ class Suite {
 
  private:
   void take_over() {
-    std::map<std::string, PairResult> earlier;
-    for (const PairResult& result : records_.earlier().results) earlier.insert_or_assign(label_in_run(result), result);
-    for (const std::string& line : records_.earlier().warnings) watcher_.warned(line);
-    std::vector<std::string> others;
-    for (const Placement& placement : task_.placements) {
-      const auto found = earlier.find(placement.label());
-      // What was skipped is asked again: the library may be there now.
-      if (found == earlier.end() || !found->second.complete || found->second.status == Status::skipped) continue;
-      if (const std::string other = other_settings(found->second, placement, run_request(placement), task_.machine);
-          !other.empty()) {
-        others.push_back(fmt::format("{} ({})", placement.label(), other));
-        continue;
-      }
-      records_.restore(found->second);
-      keep(placement.index, std::move(found->second));
+    EarlierPart part = suite::take_over(records_.earlier(), task_.placements, task_.configuration, task_.machine);
+    for (auto& [index, result] : part.kept) {
+      records_.restore(result);
+      keep(index, std::move(result));
     }
-    if (done_ > 0) watcher_.warned(fmt::format("resumed: {} of {} pairs were done already", done_, task_.placements.size()));
-    if (!others.empty())
-      watcher_.warned(fmt::format("resumed: measured again, because done with other settings: {}", base::join(others, ", ")));
+    for (const std::string& line : part.notes) watcher_.warned(line);
   }
 
   void skip_what_cannot_run() {
@@ -142,7 +128,7 @@ class Suite {
     }
     try {
       run::Request wish = request(placement, assignment.gpus);
-      const base::ScratchDirectory scratch{".scratch-", folder_};
+      const base::ScratchDirectory scratch{scratch_prefix, folder_};
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       wish.run_folder = std::filesystem::absolute(folder_).string();
       const auto cpu_before = machine::read_cpu_times();
@@ -187,25 +173,11 @@ class Suite {
     if (task_.configuration.deep) evidence::judge_cost(result);
   }
 
-  // Nobody above this process could end the pair, so it ends itself where it tells of its progress.
-  static PairResult run_here(const Placement& placement, const run::Request& wish) {
-    bool cut_short = false;
-    const run::Reporter reporter{[&](const std::string&) {
-      if (cut_short || !base::interrupted()) return;
-      cut_short = true;
-      throw Error{base::Exit::interrupted, "interrupted"};
-    }};
-    PairResult result;
-    try {
-      result = run::run_pair(*placement.entry, wish, reporter);
-    } catch (const Error&) {  // told of its very end, where nobody catches any more
-      if (!cut_short) throw;
-    }
-    if (cut_short) {
-      const std::string stage = result.watchdog.empty() ? "teardown" : result.watchdog.back().name;
-      result = run::skipped_result(*placement.entry, wish, fmt::format("interrupted in {}", stage));
-      result.complete = false;
-    }
+  PairResult run_here(const Placement& placement, const run::Request& wish) const {
+    // What runs in this very process cannot be stopped in another way; what ended before is in the log.
+    const base::InterruptEndsAtOnce at_once{
+        fmt::format("aisp: interrupted in {}; {}\n", placement.label(), way_on(task_.configuration, folder_))};
+    PairResult result = run::run_pair(*placement.entry, wish, {.send = [](const std::string&) {}});
     result.warnings.emplace_back("ran inside aisp itself (--in-process): nothing watched its stages");
     return result;
   }
@@ -243,19 +215,19 @@ class Suite {
     }
   }
 
+  // By itself: what an interrupt ended, or kept from starting, is skipped without being complete.
+  static bool ended(const PairResult& pair) { return pair.complete || pair.status != Status::skipped; }
+
   Finished finish() {
     const bool late = out_of_time() && done_ < task_.placements.size() && !base::interrupted();
     account_for_the_rest();
     suite_.pairs = std::move(results_);
-    // A signal that came when all was done interrupted nothing.
-    suite_.interrupted = base::interrupted() && !std::ranges::all_of(suite_.pairs, &PairResult::complete);
+    suite_.interrupted = base::interrupted() && !std::ranges::all_of(suite_.pairs, ended);
     suite_.wall_s = base::monotonic_s() - began_s_;
     Finished finished;
-    try {
-      records_.finish(suite_);
-    } catch (const Error& error) {
-      if (storage_trouble_.empty()) storage_trouble_ = error.what();
-    }
+    const Records::Closing closing = records_.finish(suite_);
+    if (storage_trouble_.empty()) storage_trouble_ = closing.trouble;
+    finished.kept = closing.kept;
     finished.status = exit_status(suite_);
     if (finished.status == base::Exit::good && (late || !storage_trouble_.empty())) finished.status = base::Exit::failed;
     finished.out_of_time = late;
@@ -281,6 +253,10 @@ class Suite {
 };
 
 }  // namespace
+
+std::string way_on(const Configuration& configuration, const std::filesystem::path& folder) {
+  return configuration.verify_only ? "run it again" : fmt::format("continue with --resume {}", folder.string());
+}
 
 base::Exit exit_status(const evidence::SuiteResult& suite) {
   if (suite.interrupted) return base::Exit::interrupted;

@@ -28,7 +28,8 @@ struct Finished {
   evidence::SuiteResult suite;
   evidence::Manifest manifest;
   std::filesystem::path folder;
-  std::string storage_trouble;  // why not all could be written; empty: it was
+  std::string storage_trouble;  // why not all could be written where it belongs; empty: it was
+  bool kept = true;             // false: the folder was taken by others' files, and holds nothing of this run's
   bool out_of_time = false;     // --suite-timeout left pairs unmeasured
   base::Exit status = base::Exit::good;
 };
@@ -37,6 +38,9 @@ struct Finished {
 // even when pairs crash, the user interrupts or the disk is full; throws base::Error only before the first pair (folder not
 // writable).
 Finished run_suite(const Task& task, RunFolder folder, Watcher& watcher);
+
+// What the user can do about pairs that were not measured, or not kept: "continue with --resume artifacts/nightly".
+std::string way_on(const Configuration& configuration, const std::filesystem::path& folder);
 
 // 130 when interrupted, else 1 when a pair failed, crashed or timed out, else 0.
 base::Exit exit_status(const evidence::SuiteResult& suite);

@@ -92,16 +92,31 @@ TEST(Files, KeepTheirOldContentWhenTheDiskIsFull) {
   EXPECT_EQ(entries(scratch.path()), 1u) << "a temporary file was left behind";
 }
 
-TEST(Files, KeepModeAndLinkWhenReplaced) {
+TEST(Files, KeepTheirModeWhenReplaced) {
   const ScratchDirectory scratch;
-  const fs::path file = scratch.path() / "real", link = scratch.path() / "link";
+  const fs::path file = scratch.path() / "real";
   write_atomically(file, "1");
   fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
-  fs::create_symlink(file, link);
-  write_atomically(link, "2");
-  EXPECT_TRUE(fs::is_symlink(link));
+  write_atomically(file, "2");
   EXPECT_EQ(read_file(file), "2");
   EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
+}
+
+TEST(Files, OfOurOwnNamingTakeThePlaceOfLinks) {
+  const ScratchDirectory scratch;
+  const fs::path precious = scratch.path() / "precious", link = scratch.path() / "report.html";
+  write_atomically(precious, "mine");
+  fs::create_symlink(precious, link);
+  write_atomically(link, "report");
+  EXPECT_FALSE(fs::is_symlink(link));
+  EXPECT_EQ(read_file(link), "report");
+  EXPECT_EQ(read_file(precious), "mine");
+}
+
+TEST(Files, HaveNamesOfTheirOwnWhileTheyAreWritten) {
+  EXPECT_TRUE(is_temporary_name(".results.csv.part-Ab3xYz"));
+  for (const char* name : {"results.csv", ".lock", "results.csv.part-Ab3xYz", ".results.csv.part-Ab3xYzz", ".part-"})
+    EXPECT_FALSE(is_temporary_name(name)) << name;
 }
 
 TEST(AppendFile, GrowsByWholeLines) {
@@ -115,6 +130,25 @@ TEST(AppendFile, GrowsByWholeLines) {
   }
   AppendFile{file}.append_line("{\"a\":2}");
   EXPECT_EQ(read_file(file), "{\"a\":1}\n{\"a\":2}\n");
+}
+
+TEST(AppendFile, KnowsWhetherItIsStillInItsPlace) {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch.path() / "results.jsonl";
+  const AppendFile lines{file};
+  EXPECT_EQ(lines.place(), AppendFile::Place::here);
+  fs::rename(file, scratch.path() / "moved");
+  EXPECT_EQ(lines.place(), AppendFile::Place::gone);
+  write_atomically(file, "another's");
+  EXPECT_EQ(lines.place(), AppendFile::Place::taken);
+}
+
+TEST(AppendFile, FollowsNoLink) {
+  const ScratchDirectory scratch;
+  write_atomically(scratch.path() / "precious", "mine");
+  fs::create_symlink("precious", scratch.path() / "results.jsonl");
+  EXPECT_THAT(error_of([&] { AppendFile{scratch.path() / "results.jsonl"}; }).what(), HasSubstr("is a link"));
+  EXPECT_EQ(read_file(scratch.path() / "precious"), "mine");
 }
 
 TEST(AppendFile, LeavesNoHalfLineOnAFullDisk) {

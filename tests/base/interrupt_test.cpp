@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 
 namespace aisp::base {
@@ -56,6 +58,37 @@ TEST(Interrupt, RepeatedSigtermStaysPolite) {
               ::_exit(interrupt_signal() == SIGTERM ? 0 : 1);
             }),
             0);
+}
+
+TEST(Interrupt, EndsAtOnceWhatLooksAtNoFlag) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    EXPECT_EQ(status_of([&] {
+                install_interrupt_handlers();
+                ::dup2(ends[1], STDERR_FILENO);
+                { const InterruptEndsAtOnce over{"unsaid\n"}; }
+                ::raise(SIGTERM);
+                reset_interrupt();
+                const InterruptEndsAtOnce at_once{"last words\n"};
+                ::raise(signal);
+              }),
+              130);
+    ::close(ends[1]);
+    char said[64];
+    const ssize_t count = ::read(ends[0], said, sizeof said);
+    EXPECT_EQ(std::string(said, static_cast<std::size_t>(std::max<ssize_t>(count, 0))), "last words\n");
+    ::close(ends[0]);
+  }
+}
+
+TEST(Interrupt, EndsAtOnceWhatWasAboutToBegin) {
+  EXPECT_EQ(status_of([] {
+              install_interrupt_handlers();
+              ::raise(SIGTERM);
+              const InterruptEndsAtOnce at_once{""};
+            }),
+            130);
 }
 
 TEST(Interrupt, LeavesNohupAlone) {

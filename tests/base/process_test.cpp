@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,6 +122,38 @@ TEST(Child, ThatCannotStartIsAnErrorWithTheReason) {
       EXPECT_EQ(error.status(), Exit::unfit);
     }
   }
+}
+
+// With descriptors up to `limit` only: the exit status of a process that then starts `command`; 42 where that throws what it
+// should.
+int start_with_few_descriptors(rlim_t limit, const Command& command) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit few{limit, limit};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    try {
+      Child started{command};
+      ::_exit(started.wait().code);
+    } catch (const Error& error) {
+      ::_exit(std::string_view{error.what()}.find("Too many open files") != std::string_view::npos ? 42 : 43);
+    }
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+TEST(Child, HasItsOwnDescriptorsOrDoesNotStart) {
+  Command command = shell("test -p /proc/self/fd/1 && test -p /proc/self/fd/3 || exit 9");
+  command.output_pipe = command.result_pipe = true;
+  int started = 0, refused = 0;
+  for (rlim_t limit = 3; limit < 40; ++limit) {
+    const int status = start_with_few_descriptors(limit, command);
+    EXPECT_TRUE(status == 0 || status == 42) << status << " with " << limit << " descriptors";
+    ++(status == 0 ? started : refused);
+  }
+  EXPECT_GT(started, 0);
+  EXPECT_GT(refused, 0);
 }
 
 TEST(Child, ThatIgnoresSigtermIsKilled) {

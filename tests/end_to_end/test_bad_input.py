@@ -33,7 +33,7 @@ class BadInput(EndToEnd):
         for name in good:
             for kind, content in HOSTILE.items():
                 commands = [("analyze", "first"), ("compare", "first"), ("roofline", "first", "--svg", "x.svg")]
-                if name == "results.jsonl" and kind not in ("empty",):  # an empty log is a run that measured nothing yet
+                if name != "results.jsonl" or kind != "empty":  # an empty log is a run that measured nothing yet
                     commands.append(("run", "--resume", "first"))
                 for command in commands:
                     with self.subTest(file=name, kind=kind, command=command):
@@ -52,8 +52,7 @@ class BadInput(EndToEnd):
     def test_what_a_resumed_run_was_told(self):
         for content in (*HOSTILE.values(), b'{"iterations": {"origin": "flag", "value": ' + b"[" * 100000 + b"]" * 100000 + b"}}"):
             with self.subTest(content=content[:40]):
-                if content != HOSTILE["wrong type"] and content != HOSTILE["empty"]:
-                    self.refuse(self.folder / "effective_configuration.json", content, "run", "--resume", "first")
+                self.refuse(self.folder / "effective_configuration.json", content, "run", "--resume", "first")
 
     def test_expectations(self):
         file = self.work / "expectations/host/ch90.json"

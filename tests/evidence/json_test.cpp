@@ -100,7 +100,7 @@ class Log : public testing::Test {
     base::write_atomically(path, text);
     return path;
   }
-  std::string header_ = header_line("run1", "2026-01-02T03:04:05Z") + "\n";
+  std::string header_ = header_line({.run_id = "run1", .started_utc = "2026-01-02T03:04:05Z"}) + "\n";
   std::string line_ = to_line(sample::passed_pair()) + "\n";
   base::ScratchDirectory folder_;
 };
@@ -125,8 +125,48 @@ TEST_F(Log, ACutLastLineIsAWarning) {
 TEST_F(Log, RubbishInTheMiddleIsAnErrorWithItsLine) {
   EXPECT_THAT(error_of([&] { read_results_log(write(header_ + "rubbish\n" + line_)); }), HasSubstr("results.jsonl:2"));
   EXPECT_THAT(error_of([&] { read_results_log(write(header_ + "[1]\n" + line_)); }), HasSubstr("expected an object"));
-  EXPECT_THAT(error_of([&] { read_results_log(write("{\"schema_version\":99}\n")); }), HasSubstr("schema version 99"));
   EXPECT_THAT(error_of([&] { read_results_log(write("")); }), HasSubstr("empty"));
+}
+
+TEST_F(Log, WhatIsNotOursOrOfAnotherVersionIsRefused) {
+  const auto refusal = [&](const std::string& text) { return error_of([&] { read_results_log(write(text)); }); };
+  EXPECT_THAT(refusal(line_ + line_), HasSubstr("results.jsonl:1: this is not the first line of a results log"));
+  EXPECT_THAT(refusal(R"({"kind":"notes","schema_version":1})"
+                      "\n"),
+              HasSubstr("not the first line"));
+  EXPECT_THAT(refusal(R"({"kind":"aisp results log","schema_version":99})"
+                      "\n"),
+              HasSubstr("schema version 99"));
+  nlohmann::json later = sample::passed_pair();
+  later["schema_version"] = 9;
+  EXPECT_THAT(refusal(header_ + later.dump() + "\n"), HasSubstr("results.jsonl:2: schema version 9"));
+}
+
+TEST_F(Log, TellsWhichCommandWroteIt) {
+  EXPECT_EQ(read_results_log(write(header_)).command, "run");
+  EXPECT_EQ(try_read_log_header(write(header_line({.run_id = "v", .command = "verify"}) + "\n" + line_))->command, "verify");
+  EXPECT_EQ(try_read_log_header(write(R"({"kind":"aisp results log","run_id":"old","schema_version":1,"started_utc":""})"
+                                      "\n"))
+                ->command,
+            "run");
+  for (const std::string& text :
+       {std::string{}, header_.substr(0, header_.size() - 1), line_, std::string("[]\n"), std::string(99'999, '[')})
+    EXPECT_EQ(try_read_log_header(write(text)), std::nullopt) << text.substr(0, 99);
+  EXPECT_EQ(try_read_log_header(folder_.path() / "missing"), std::nullopt);
+}
+
+TEST_F(Log, AHeaderThatWasCutShortIsKnownByItsBeginning) {
+  for (std::size_t length = 0; length + 1 < header_.size(); ++length)
+    EXPECT_TRUE(is_unfinished_header(header_.substr(0, length), "run1")) << length;
+  EXPECT_FALSE(is_unfinished_header(header_, "run1"));
+  EXPECT_FALSE(is_unfinished_header(header_.substr(0, 80), "run2"));
+  EXPECT_FALSE(is_unfinished_header(line_.substr(0, 40), "run1"));
+}
+
+TEST(Manifests, OfAnotherVersionAreRefused) {
+  nlohmann::json later = sample::manifest();
+  later["schema_version"] = 9;
+  EXPECT_THAT(error_of([&] { parse_manifest(later.dump(), "manifest.json"); }), HasSubstr("manifest.json: schema version 9"));
 }
 
 TEST(Manifests, DifferencesNameWhatMatters) {

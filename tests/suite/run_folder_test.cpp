@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "evidence/manifest.hpp"
+#include "evidence/results_log.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -62,6 +66,49 @@ TEST_F(RunFolderTest, IsInUseAsLongAsItIsHeld) {
   EXPECT_FALSE(is_in_use(artifacts() / "nightly"));
   EXPECT_TRUE(is_run_folder(artifacts() / "nightly"));
   EXPECT_FALSE(is_run_folder(artifacts()));
+}
+
+TEST_F(RunFolderTest, WhatAKilledPartLeftBehindGoesWhenItIsContinued) {
+  { finish(RunFolder::create(artifacts(), "killed", "test")); }
+  const std::filesystem::path folder = artifacts() / "killed";
+  base::write_atomically(folder / ".scratch-AbCdEf" / "large", "x");
+  base::write_atomically(folder / "confirmation_1" / ".scratch-AbCdEf" / "large", "x");
+  std::filesystem::create_directory_symlink(artifacts(), folder / ".scratch-AbCdEf" / "link");
+  base::write_atomically(folder / "ch90_good" / ".output.part-AbCdEf", "half");
+  base::write_atomically(folder / "ch90_good" / "output.log", "whole");
+  RunFolder::reopen(artifacts(), "killed", "test");
+  EXPECT_FALSE(std::filesystem::exists(folder / ".scratch-AbCdEf"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "confirmation_1" / ".scratch-AbCdEf"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "ch90_good" / ".output.part-AbCdEf"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "ch90_good" / "output.log"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "results.jsonl"));
+}
+
+TEST_F(RunFolderTest, ALinkInItIsNotContinued) {
+  { finish(RunFolder::create(artifacts(), "sent", "test")); }
+  std::filesystem::create_directory_symlink(scratch_.path(), artifacts() / "sent" / "ch90_good");
+  expect_error(base::Exit::usage, "sent/ch90_good is a link", [&] { RunFolder::reopen(artifacts(), "sent", "test"); });
+  std::filesystem::create_directory_symlink(artifacts() / "sent", artifacts() / "link");
+  std::filesystem::remove(artifacts() / "sent" / "ch90_good");
+  EXPECT_EQ(RunFolder::reopen(artifacts(), "link", "test").id(), "link") << "the folder's own name is the user's";
+}
+
+TEST_F(RunFolderTest, IsAispsByWhatItsFilesSay) {
+  const auto written = [&](const char* file, const std::string& text) {
+    const std::filesystem::path folder = artifacts() / "any";
+    base::remove_tree(folder);
+    base::write_atomically(folder / file, text);
+    EXPECT_TRUE(is_run_folder(folder));
+    return was_written_by_aisp(folder);
+  };
+  EXPECT_TRUE(written("results.jsonl", evidence::header_line({.run_id = "r", .started_utc = "t"}) + "\n"));
+  EXPECT_FALSE(written("results.jsonl", ""));
+  EXPECT_FALSE(written("results.jsonl", "{\"kind\":\"notes\",\"schema_version\":1}\n"));
+  EXPECT_FALSE(written("results.jsonl", std::string(10'000, '{')));
+  const evidence::Manifest manifest{.run_id = "r", .aisp_version = "0.1.0"};
+  EXPECT_TRUE(written("manifest.json", nlohmann::json(manifest).dump()));
+  EXPECT_FALSE(written("manifest.json", "{}"));
+  EXPECT_FALSE(written("manifest.json", "{\"schema_version\":1,\"manifest_version\":3,\"name\":\"my extension\"}"));
 }
 
 TEST_F(RunFolderTest, LeavesNothingBehindWhenNothingWasWritten) {

@@ -50,6 +50,13 @@ class Sources(unittest.TestCase):
                     with self.subTest(f"{path.relative_to(SOURCE)}:{number}"):
                         self.assertGreater(depth, 0, "does not compile for other CPUs")
 
+    def test_writing_to_descriptors_is_left_to_one_function(self):
+        # Others forgot that a signal may come between, and cut the text short.
+        for path in files("src"):
+            if path.suffix in CODE and path.parent.name != "base":
+                with self.subTest(str(path.relative_to(SOURCE))):
+                    self.assertNotRegex(path.read_text(encoding="utf-8"), r"(?<!\w)::write\(", "base::write_all does it")
+
     def test_scripts_are_executable(self):
         for path in [SOURCE / "setup.sh", SOURCE / ".ci/run", *files("scripts")]:
             if path.read_bytes().startswith(b"#!"):
