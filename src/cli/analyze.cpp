@@ -159,7 +159,7 @@ void add_analyze(CLI::App& app, Action& action) {
   command->add_flag("--strict", options->strict, "slower, drifted, stale and pairs that no longer run count as regressions too");
   CLI::Option* update =
       command->add_flag("--update-expectations", options->update_expectations,
-                        "record what the runs measured instead, in the order given; intervals cover all runs of the same code");
+                        "record what the runs measured instead, in the order given, beside what was recorded of the same code");
   CLI::Option* history =
       command->add_flag("--history", options->history, "lasting changes over many runs instead; without RUN over all");
   command->add_flag("--all", options->all, "with --history: also series of times without a change")->needs(history);

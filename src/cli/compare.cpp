@@ -32,26 +32,32 @@ struct Options {
   std::string color = "auto";
 };
 
-// A process's resident memory is the system's affair as much as the pair's.
-bool counts(const MetricChange& metric) { return metric.change == Change::worse && metric.metric != "host_peak_rss"; }
-
 Exit status_of(const Comparison& comparison) {
   if (!comparison.run.empty()) return comparison.metrics.empty() ? Exit::nothing : Exit::good;
   if (comparison.metrics.empty() && comparison.statuses.empty()) return Exit::nothing;
   for (const evidence::StatusChange& status : comparison.statuses)
     if (status.before == evidence::Status::passed && status.after != evidence::Status::skipped) return Exit::failed;
-  const bool worse = std::any_of(comparison.metrics.begin(), comparison.metrics.end(), counts);
-  return worse && comparison.same_hardware ? Exit::regression : Exit::good;
+  const bool regressed = std::any_of(comparison.metrics.begin(), comparison.metrics.end(),
+                                     [](const MetricChange& metric) { return metric.is_regression; });
+  return regressed ? Exit::regression : Exit::good;
+}
+
+// What a regression is made of; a reading without an interval and a number of another machine are shown only.
+bool counts(const Comparison& comparison, const MetricChange& metric) {
+  return metric.change != Change::worse || metric.is_regression || !comparison.run.empty();
 }
 
 std::string summary(const Comparison& comparison) {
   const auto count = [&](Change change) {
     return std::count_if(comparison.metrics.begin(), comparison.metrics.end(),
-                         [&](const MetricChange& metric) { return metric.change == change; });
+                         [&](const MetricChange& metric) { return metric.change == change && counts(comparison, metric); });
   };
-  return fmt::format("{} compared: {} worse, {} slightly worse, {} better, {} slightly better{}\n",
+  const auto shown = std::count_if(comparison.metrics.begin(), comparison.metrics.end(),
+                                   [&](const MetricChange& metric) { return !counts(comparison, metric); });
+  return fmt::format("{} compared: {} worse, {} slightly worse, {} better, {} slightly better{}{}\n",
                      base::plural(comparison.metrics.size(), "value"), count(Change::worse), count(Change::slightly_worse),
                      count(Change::better), count(Change::slightly_better),
+                     shown == 0 ? "" : fmt::format("; {} worse that decide nothing", shown),
                      comparison.same_hardware ? "" : "; the hardware is not the same");
 }
 
@@ -67,7 +73,8 @@ Exit compare(const Options& options) {
   if (!options.json.empty()) print_to(options.json, report::comparison_json(comparison, threshold));
   if (options.json != "-") {
     const auto rows = report::comparison_rows(comparison, options.all, paint);
-    print((rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) + report::comparison_notes(comparison));
+    print(report::comparison_heading(comparison) + (rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) +
+          report::comparison_notes(comparison));
   }
   return status_of(comparison);
 }
@@ -86,7 +93,7 @@ void add_compare(CLI::App& app, Action& action) {
   command->add_option("--json", options->json, "the comparison as JSON, '-' for the standard output")->type_name("FILE");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
   command->footer(
-      "Exit status: 0 good, 1 what passed before no longer does, 3 something is worse on the same hardware, 5 nothing in "
+      "Exit status: 0 good, 1 what passed before no longer does, 3 something is worse on the same machine, 5 nothing in "
       "common.");
   command->callback([options, &action] { action = [options] { return compare(*options); }; });
 }

@@ -22,7 +22,7 @@ namespace {
 std::set<std::string> unconfirmed(const evidence::Analysis& analysis) {
   std::set<std::string> targets;
   for (const evidence::AnalysisRow& row : analysis.rows)
-    if (row.finding == evidence::Finding::regressed && !row.confirmed) targets.insert(row.target);
+    if (is_regressed(row) && !row.confirmed) targets.insert(row.target);
   return targets;
 }
 
@@ -46,6 +46,7 @@ std::string why_nothing_was_compared(const evidence::Analysis& analysis) {
   std::set<std::string_view> reasons;
   for (const evidence::AnalysisRow& row : analysis.rows) switch (row.finding) {
       case evidence::Finding::fresh: reasons.insert("no expectation of this hardware"); break;
+      case evidence::Finding::other_machine: reasons.insert("expectations of other machines only"); break;
       case evidence::Finding::stale: reasons.insert("expectations of other code only"); break;
       case evidence::Finding::skipped: reasons.insert("pairs that did not run or must not be compared"); break;
       default: reasons.insert("results that are missing or wrong");

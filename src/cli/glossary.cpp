@@ -36,11 +36,12 @@ constexpr Term terms[] = {
     {"check", "declared_cost",
      "a cost that cannot be: negative, nothing at all, device memory of a host pair; with `verify --deep`, one that counters "
      "contradict"},
-    {"finding", "failed", "wrong, crashed or timed out in any run given (exit status 1)"},
+    {"finding", "failed", "wrong, crashed, timed out, or with a speedup that is no number, in any run given (exit status 1)"},
     {"finding", "missing", "the run selected it and has no result, or a recorded variant is gone (exit status 1)"},
     {"finding", "regressed",
-     "its whole interval is below the expected one, the values differ by 1 % at least, and from the expected value down to the "
-     "lower end of its interval, and 1 % more because processes differ, it lost the threshold (exit status 3)"},
+     "its value is below the expected interval, its whole interval below the expected value, the two differ by 1 % at least, and "
+     "from the expected value down to the lower end of its interval, and 1 % more because copies of code differ, it lost the "
+     "threshold (exit status 3)"},
     {"finding", "slower", "the same, but the loss is surely smaller than the threshold (exit status 0)"},
     {"finding", "drifted",
      "the ratio held, but variant and baseline both take longer than recorded by more than the threshold, over their whole "
@@ -48,9 +49,13 @@ constexpr Term terms[] = {
     {"finding", "rebased",
      "the ratio is another one because the baseline's time is; the variant takes as long as recorded, within 1 % (exit status "
      "0)"},
-    {"finding", "stale", "the code changed since it was recorded; says what the comparison would be (exit status 0)"},
+    {"finding", "stale",
+     "the code changed since it was recorded; counts as what the comparison would be: 3 where it would be regressed (exit status "
+     "0)"},
+    {"finding", "other_machine",
+     "the host decides its times, and it was recorded on another kind of host; says what differs (exit status 0)"},
     {"finding", "skipped", "it cannot run here, or it ran scaled or in a mode that is not comparable (exit status 0)"},
-    {"finding", "new", "nothing is recorded for this variant, this hardware or this model of it (exit status 0)"},
+    {"finding", "new", "nothing is recorded for this variant or this hardware (exit status 0)"},
     {"finding", "improved", "as regressed, upwards (exit status 0)"},
     {"finding", "ok", "none of these (exit status 0)"},
     {"status", "passed", "it ran and every check held"},
@@ -72,11 +77,13 @@ constexpr Term terms[] = {
     {"role", "peer", "a library's way to do the same, timed in the same rounds and never counted as ours"},
     {"column", "speedup",
      "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval over rounds"},
-    {"column", "expected", "the recorded speedup with the interval over all runs recorded of the same code and kind of hardware"},
+    {"column", "expected",
+     "the median speedup of the runs recorded of this code and hardware, with the interval that further runs fall into"},
     {"column", "change", "measured against expected speedup, in percent"},
     {"column", "measured", "the speedup of this run with its 95 % interval"},
     {"column", "hardware",
-     "kind of hardware: the GPU's name, with the number of GPUs where a pair used several; host for host pairs"},
+     "kind of hardware: the GPU's name without its maker's, with the number of GPUs where a pair used several; host for host "
+     "pairs; and of several machines the id of each fingerprint"},
     {"column", "median_ms", "median time of a sample, less the stopwatch's own time"},
     {"column", "percent_of_floor",
      "the floor over the median time: how near the variant comes to the least time its declared cost allows"},

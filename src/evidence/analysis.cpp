@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <set>
+#include <tuple>
 
 #include "base/text.hpp"
 #include "evidence/judgement.hpp"
@@ -12,7 +13,9 @@
 namespace aisp::evidence {
 namespace {
 
-using Groups = std::map<std::pair<std::string, std::string>, std::vector<Measurement>>;  // by target and hardware
+// By target, hardware and machine: what two machines measured repeats nothing.
+using Key = std::tuple<std::string, std::string, std::string>;
+using Groups = std::map<Key, std::vector<Measurement>>;
 
 bool went_wrong(const PairResult& pair) {
   return pair.status == Status::failed || pair.status == Status::timeout || pair.status == Status::crashed;
@@ -29,8 +32,9 @@ class Analyst {
     gather();
     for (const std::string& target : order_) {
       drop_skips_of_measured(target);
-      for (auto group = groups_.lower_bound({target, {}}); group != groups_.end() && group->first.first == target; ++group)
-        add_group(group->first.second, group->second);
+      for (auto group = groups_.lower_bound({target, {}, {}}); group != groups_.end() && std::get<0>(group->first) == target;
+           ++group)
+        add_group(group->first, group->second);
     }
     add_missing();
     return std::move(analysis_);
@@ -45,7 +49,7 @@ class Analyst {
         if (pair.status == Status::skipped && !pair.complete) continue;  // never started: add_missing() tells
         labels_.insert(label_in_run(pair));
         if (seen_.insert(pair.target).second) order_.push_back(pair.target);
-        groups_[{pair.target, hardware_key(pair, run.manifest)}].push_back({&run, &pair});
+        groups_[{pair.target, hardware_key(pair, run.manifest), machine_of(pair, run.manifest)}].push_back({&run, &pair});
       }
     }
     for (auto& [key, measurements] : groups_)
@@ -53,12 +57,22 @@ class Analyst {
                        [](const Measurement& a, const Measurement& b) { return a.pair->started_utc < b.pair->started_utc; });
   }
 
+  // The id of the first run's machine that is the same one as far as times go: drivers may be updated between two runs.
+  std::string machine_of(const PairResult& pair, const Manifest& manifest) {
+    const Fingerprint fingerprint = fingerprint_of(pair, manifest);
+    for (const Fingerprint& known : machines_)
+      if (known.hardware == fingerprint.hardware && (known == fingerprint || host_differences(known, fingerprint).empty()))
+        return id_of(known);
+    machines_.push_back(fingerprint);
+    return id_of(fingerprint);
+  }
+
   // In a merge of machines a pair that one of them cannot run is no news when another did.
   void drop_skips_of_measured(const std::string& target) {
     std::size_t measured = 0;
     const auto is_skipped = [](const Measurement& m) { return m.pair->status == Status::skipped; };
-    const auto begin = groups_.lower_bound({target, {}});
-    const auto in_target = [&](Groups::const_iterator at) { return at != groups_.end() && at->first.first == target; };
+    const auto begin = groups_.lower_bound({target, {}, {}});
+    const auto in_target = [&](Groups::const_iterator at) { return at != groups_.end() && std::get<0>(at->first) == target; };
     for (auto at = begin; in_target(at); ++at)
       measured += static_cast<std::size_t>(std::count_if(at->second.begin(), at->second.end(), std::not_fn(is_skipped)));
     if (measured == 0) return;
@@ -68,41 +82,43 @@ class Analyst {
     }
   }
 
-  AnalysisRow row_of(const std::string& hardware, const Measurement& measurement, Finding finding, std::string detail) {
+  AnalysisRow row_of(const Key& key, const Measurement& measurement, Finding finding, std::string detail) {
     return {.target = measurement.pair->target,
-            .hardware = hardware,
+            .hardware = std::get<1>(key),
+            .machine = std::get<2>(key),
             .finding = finding,
             .measurements = 1,
             .run_id = measurement.run->manifest.run_id,
             .detail = std::move(detail)};
   }
 
-  void add_group(const std::string& hardware, const std::vector<Measurement>& measurements) {
+  void add_group(const Key& key, const std::vector<Measurement>& measurements) {
     for (const Measurement& m : measurements)
       if (went_wrong(*m.pair)) {
         const std::string which = m.pair->sweep_case.empty() ? "" : "case " + m.pair->sweep_case + ": ";
         const std::string reason = m.pair->reason.empty() ? std::string{to_string(m.pair->status)} : m.pair->reason;
-        analysis_.rows.push_back(row_of(hardware, m, Finding::failed, which + reason));
+        analysis_.rows.push_back(row_of(key, m, Finding::failed, which + reason));
         return;
       }
     std::vector<Measurement> comparable;
     for (const Measurement& m : measurements)
       if (!not_recordable(*m.pair)) comparable.push_back(m);
-    if (comparable.empty()) return add_skipped(hardware, measurements.back());
+    if (comparable.empty()) return add_skipped(key, measurements.back());
     const PairResult& last = *comparable.back().pair;
     // Runs before a change of the code say nothing about the code of the last.
     std::erase_if(comparable, [&](const Measurement& m) { return m.pair->source_digest != last.source_digest; });
-    const ExpectedPair* expected = expectations_.find(hardware, last.chapter, last.name);
+    const ExpectedPair* expected = expectations_.find(std::get<1>(key), last.chapter, last.name);
     for (AnalysisRow& row : judge(comparable, expected, analysis_.options.threshold)) {
-      row.hardware = hardware;
+      row.hardware = std::get<1>(key);
+      row.machine = std::get<2>(key);
       analysis_.rows.push_back(std::move(row));
     }
   }
 
-  void add_skipped(const std::string& hardware, const Measurement& m) {
+  void add_skipped(const Key& key, const Measurement& m) {
     const bool by_itself = m.pair->status == Status::skipped;
-    AnalysisRow row = row_of(hardware, m, Finding::skipped,
-                             by_itself ? m.pair->reason : "not compared: " + not_recordable(*m.pair).value_or(""));
+    AnalysisRow row =
+        row_of(key, m, Finding::skipped, by_itself ? m.pair->reason : "not compared: " + not_recordable(*m.pair).value_or(""));
     if (by_itself && is_expected_of(m)) {
       row.lost_coverage = true;
       row.detail += "; it ran when the expectations of this hardware were recorded";
@@ -151,6 +167,7 @@ class Analyst {
   ExpectationFolder& expectations_;
   Analysis analysis_;
   Groups groups_;
+  std::vector<Fingerprint> machines_;
   std::set<std::string> seen_, labels_;  // targets, and targets with the case of a sweep
   std::vector<std::string> order_;       // of targets, as they came
 };
@@ -158,8 +175,8 @@ class Analyst {
 }  // namespace
 
 std::string_view to_string(Finding finding) {
-  static constexpr std::array<std::string_view, 11> words{"failed", "missing", "regressed", "slower",   "drifted", "rebased",
-                                                          "stale",  "skipped", "new",       "improved", "ok"};
+  static constexpr std::array<std::string_view, 12> words{"failed", "missing",       "regressed", "slower", "drifted",  "rebased",
+                                                          "stale",  "other_machine", "skipped",   "new",    "improved", "ok"};
   return words[static_cast<std::size_t>(finding)];
 }
 
@@ -177,10 +194,17 @@ Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectat
   return Analyst{runs, expectations, options}.work();
 }
 
-bool was_compared(const AnalysisRow& row) { return row.speedup && row.expected && row.finding != Finding::stale; }
+bool was_compared(const AnalysisRow& row) {
+  if (row.finding == Finding::stale) return row.would_be.has_value();
+  return row.speedup && row.expected && row.finding != Finding::other_machine;
+}
+
+bool is_regressed(const AnalysisRow& row) {
+  return row.finding == Finding::regressed || (row.finding == Finding::stale && row.would_be == Finding::regressed);
+}
 
 bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options) {
-  if (row.finding == Finding::regressed) return row.confirmed || !options.require_confirmation;
+  if (is_regressed(row) && (row.confirmed || !options.require_confirmation)) return true;
   const bool doubtful = row.finding == Finding::slower || row.finding == Finding::drifted || row.finding == Finding::stale;
   return options.strict && (doubtful || row.lost_coverage);
 }

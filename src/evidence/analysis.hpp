@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "evidence/change.hpp"
 #include "evidence/expectations.hpp"
 #include "evidence/range.hpp"
 #include "evidence/run_record.hpp"
@@ -15,15 +16,17 @@
 namespace aisp::evidence {
 
 // Best news last, as tables sort them.
-enum class Finding { failed, missing, regressed, slower, drifted, rebased, stale, skipped, fresh, improved, ok };
+enum class Finding { failed, missing, regressed, slower, drifted, rebased, stale, other_machine, skipped, fresh, improved, ok };
 std::string_view to_string(Finding finding);  // fresh is "new"
 
 struct AnalysisRow {
   std::string target, hardware;
+  std::string machine;  // id_of() its fingerprint: runs of other machines have rows of their own
   std::string variant;  // empty: the whole pair
   bool best = false;    // the pair's best optimized variant
   Finding finding = Finding::ok;
-  bool confirmed = false;                  // regressed, in two measurements or more
+  std::optional<Finding> would_be;         // of a stale row: what the comparison with the other code says
+  bool confirmed = false;                  // regressed, or would be, in two measurements or more
   bool lost_coverage = false;              // skipped, though expectations of this machine's hardware exist
   int measurements = 0;                    // of this code, in all runs given
   std::optional<Range> speedup, expected;  // of the last measurement
@@ -61,8 +64,10 @@ class ExpectationFolder {
 
 Analysis analyze(const std::vector<RunRecord>& runs, ExpectationFolder& expectations, const AnalysisOptions& options);
 
-// Whether measured times were held against expected ones of the same code and hardware.
+// Whether measured times were held against expected ones, of other code too where the comparison counts.
 bool was_compared(const AnalysisRow& row);
+// Regressed, or stale and it would be.
+bool is_regressed(const AnalysisRow& row);
 // Whether the row turns a gate red as a regression.
 bool counts_as_regression(const AnalysisRow& row, const AnalysisOptions& options);
 // failed when anything failed or is missing, else regression, else good; nothing when nothing was compared: a gate that has

@@ -9,7 +9,7 @@
 #include <map>
 #include <string_view>
 
-#include "evidence/analysis.hpp"
+#include "evidence/fingerprint.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -17,10 +17,16 @@ namespace {
 // Clocks jitter by less than this between two equal runs under a power cap.
 constexpr double telling_clock_change = 0.02;
 
+// Below this a variant's preparation is noise of the clock.
+constexpr double telling_prepare_ms = 0.01;
+// Of fewer samples nothing is known about how they spread.
+constexpr std::size_t fewest_samples = 6;
+
 struct Quantity {
   std::string name, unit;
   Direction better = Direction::lower;
   Range range;
+  bool sampled = false;  // the range is an interval; else it is a single reading
 };
 
 Range exactly(double value) { return {value, value, value}; }
@@ -35,13 +41,16 @@ void add_inference(const InferenceTiming& timing, std::vector<Quantity>& quantit
 // Everything that was measured of a variant, in the order of the table.
 std::vector<Quantity> quantities_of(const VariantResult& variant) {
   std::vector<Quantity> quantities;
-  if (const auto time = time_range(variant)) quantities.push_back({"time", "ms", Direction::lower, *time});
-  if (variant.speedup)
-    quantities.push_back(
-        {"speedup", "x", Direction::higher, {variant.speedup->value, variant.speedup->low, variant.speedup->high}});
+  if (const auto time = time_range(variant))
+    quantities.push_back({"time", "ms", Direction::lower, *time, variant.timing->raw_times_ms.size() >= fewest_samples});
+  if (variant.speedup) {
+    const Range range{variant.speedup->value, variant.speedup->low, variant.speedup->high};
+    quantities.push_back({"speedup", "x", Direction::higher, range, has_interval(range)});
+  }
   if (variant.floor) quantities.push_back({"percent_of_floor", "%", Direction::higher, exactly(variant.floor->percent)});
   if (const auto goodput = goodput_percent(variant)) quantities.push_back({"goodput", "%", Direction::higher, exactly(*goodput)});
-  if (variant.prepare_ms > 0) quantities.push_back({"prepare", "ms", Direction::lower, exactly(variant.prepare_ms)});
+  if (variant.prepare_ms >= telling_prepare_ms)
+    quantities.push_back({"prepare", "ms", Direction::lower, exactly(variant.prepare_ms)});
   if (variant.memory.device_peak_bytes > 0)
     quantities.push_back({"device_peak", "B", Direction::lower, exactly(static_cast<double>(variant.memory.device_peak_bytes))});
   if (variant.memory.host_peak_rss_bytes > 0)
@@ -49,10 +58,11 @@ std::vector<Quantity> quantities_of(const VariantResult& variant) {
         {"host_peak_rss", "B", Direction::lower, exactly(static_cast<double>(variant.memory.host_peak_rss_bytes))});
   if (variant.inference) add_inference(*variant.inference, quantities);
   if (const auto& energy = variant.energy)
-    quantities.push_back({"energy", "J", Direction::lower, {energy->median_j, energy->low_j, energy->high_j}});
+    quantities.push_back({"energy", "J", Direction::lower, {energy->median_j, energy->low_j, energy->high_j}, true});
   for (const Metric& metric : variant.metrics)
     quantities.push_back({metric.name, metric.unit, metric.better,
-                          metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw)});
+                          metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw),
+                          metric.raw.size() >= fewest_samples});
   return quantities;
 }
 
@@ -69,21 +79,55 @@ std::string clock_detail(const PairResult& before, const PairResult& after) {
   return fmt::format("median SM clock {:.0f} MHz, then {:.0f} MHz", first, second);
 }
 
-// A single reading has no interval; what is within the threshold of it is no news.
-Change change_within(const Quantity& before, const Quantity& after, double threshold) {
-  const Change change = change_of(before.range, after.range, before.better, threshold);
-  const bool without_intervals = before.range.low == before.range.high && after.range.low == after.range.high;
-  const bool slight = change == Change::slightly_worse || change == Change::slightly_better;
-  return without_intervals && slight ? Change::same : change;
+// How a pair of the two runs can be compared.
+struct Terms {
+  double threshold = 0;
+  double process_spread = 0;  // of ratios; 0: both were measured in one process
+  bool one_machine = true;
+};
+
+std::string detail_of(Change change, bool sampled, bool one_machine) {
+  if (change == Change::same) return {};
+  if (!sampled) return "single readings";
+  return one_machine ? "" : "other machine";
 }
 
-void add_metrics(const PairResult& pair, const VariantResult& before, const VariantResult& after, double threshold,
+// A single reading has no interval; what is within the threshold of it is no news.
+Change change_of_readings(const Quantity& before, const Quantity& after, double threshold) {
+  const Change change = change_of(before.range, after.range, before.better, 0);
+  const double ratio = after.range.value / before.range.value;
+  return ratio < 1 + threshold && ratio * (1 + threshold) > 1 ? Change::same : change;
+}
+
+// What the intervals of two processes show may be what processes differ by: then it is told as slight.
+Change change_of_samples(const Quantity& before, const Quantity& after, const Terms& terms) {
+  const Change by_intervals = change_of(before.range, after.range, before.better, terms.threshold);
+  if (terms.process_spread == 0) return by_intervals;
+  const bool is_ratio = before.name == "speedup";
+  const double spread = is_ratio ? terms.process_spread : std::max(terms.process_spread, process_spread_of_absolutes);
+  const Range expected = expected_of_runs({&before.range, 1}, spread);
+  const Change change = change_of(expected, after.range, before.better, terms.threshold);
+  if (change != Change::same) return change;
+  switch (by_intervals) {
+    case Change::worse:
+    case Change::slightly_worse: return Change::slightly_worse;
+    case Change::better:
+    case Change::slightly_better: return Change::slightly_better;
+    case Change::same: break;
+  }
+  return Change::same;
+}
+
+void add_metrics(const PairResult& pair, const VariantResult& before, const VariantResult& after, const Terms& terms,
                  std::vector<MetricChange>& changes) {
   const std::vector<Quantity> later = quantities_of(after);
   for (const Quantity& quantity : quantities_of(before)) {
     const auto same_name = [&](const Quantity& other) { return other.name == quantity.name && other.unit == quantity.unit; };
     const auto found = std::find_if(later.begin(), later.end(), same_name);
     if (found == later.end()) continue;
+    const bool sampled = quantity.sampled && found->sampled;
+    const Change change =
+        sampled ? change_of_samples(quantity, *found, terms) : change_of_readings(quantity, *found, terms.threshold);
     changes.push_back({.target = label_in_run(pair),
                        .variant = after.name,
                        .metric = quantity.name,
@@ -92,8 +136,9 @@ void add_metrics(const PairResult& pair, const VariantResult& before, const Vari
                        .before = quantity.range,
                        .after = found->range,
                        .change_percent = change_percent(quantity.range.value, found->range.value),
-                       .change = change_within(quantity, *found, threshold),
-                       .detail = {}});
+                       .change = change,
+                       .is_regression = sampled && terms.one_machine && change == Change::worse,
+                       .detail = detail_of(change, sampled, terms.one_machine)});
   }
 }
 
@@ -114,7 +159,7 @@ const VariantResult* passed_variant(const PairResult& pair, const std::string& n
   return nullptr;
 }
 
-void compare_pairs(const PairResult& before, const PairResult& after, double threshold, Comparison& comparison) {
+void compare_pairs(const PairResult& before, const PairResult& after, const Terms& terms, Comparison& comparison) {
   if (before.source_digest != after.source_digest) comparison.source_changed.push_back(label_in_run(before));
   if (before.status != after.status)
     comparison.statuses.push_back({label_in_run(before), before.status, after.status, after.reason});
@@ -132,12 +177,14 @@ void compare_pairs(const PairResult& before, const PairResult& after, double thr
   for (const VariantResult& variant : before.variants) {
     const VariantResult* later = passed_variant(after, variant.name);
     if (variant.status != Status::passed || later == nullptr) continue;
-    add_metrics(before, variant, *later, threshold, comparison.metrics);
+    add_metrics(before, variant, *later, terms, comparison.metrics);
     if (same_inputs) add_outputs(before, variant, *later, comparison);
   }
-  for (std::size_t i = first; i < comparison.metrics.size(); ++i)
-    if (comparison.metrics[i].metric == "time" && comparison.metrics[i].change != Change::same)
-      comparison.metrics[i].detail = clocks;
+  for (std::size_t i = first; i < comparison.metrics.size(); ++i) {
+    MetricChange& metric = comparison.metrics[i];
+    if (metric.metric == "time" && metric.change != Change::same && !clocks.empty())
+      metric.detail += (metric.detail.empty() ? "" : "; ") + clocks;
+  }
 }
 
 // How likely a field of the manifest explains a change; the order of the list is the order of the table.
@@ -157,17 +204,16 @@ bool explains_nothing(const Difference& difference) {
   return false;
 }
 
-// The kinds of hardware that pairs of both runs used.
-bool same_hardware(const RunRecord& before, const RunRecord& after) {
-  std::map<std::string, std::string> keys;
-  for (const PairResult& pair : before.pairs) keys[pair.target] = hardware_key(pair, before.manifest);
-  for (const PairResult& pair : after.pairs) {
-    const auto found = keys.find(pair.target);
-    const std::string key = hardware_key(pair, after.manifest);
-    if (found != keys.end() && !key.empty() && !found->second.empty() && found->second != key) return false;
-    if (found != keys.end() && key == "host" && before.manifest.cpu != after.manifest.cpu) return false;
-  }
-  return true;
+// What host both are taken to have run on, whatever they used of it.
+Fingerprint host_of(const Manifest& manifest) { return fingerprint_of({.device = "host"}, manifest); }
+
+Terms terms_of(const PairResult& before, const PairResult& after, const std::pair<std::string, std::string>& hardware,
+               const Comparison& comparison, double threshold) {
+  const bool host_decides = depends_on_host(before) || depends_on_host(after);
+  const bool one_kind = hardware.first.empty() || hardware.second.empty() || hardware.first == hardware.second;
+  return {.threshold = threshold,
+          .process_spread = host_decides ? process_spread_of_host : process_spread_of_gpu,
+          .one_machine = one_kind && (!host_decides || comparison.machine_differences.empty())};
 }
 
 }  // namespace
@@ -182,7 +228,9 @@ std::vector<Difference> likely_causes(const Manifest& before, const Manifest& af
 
 Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold) {
   Comparison comparison{.before = before.folder.string(), .after = after.folder.string(), .run = {}};
-  comparison.same_hardware = same_hardware(before, after);
+  // Runs that were made before the host was written down are taken to be of one.
+  const Fingerprint host_before = host_of(before.manifest), host_after = host_of(after.manifest);
+  if (host_before != host_after) comparison.machine_differences = host_differences(host_before, host_after);
   std::map<std::string, const PairResult*> later;
   for (const PairResult& pair : after.pairs) later.emplace(label_in_run(pair), &pair);
   for (const PairResult& pair : before.pairs) {
@@ -191,7 +239,11 @@ Comparison compare_runs(const RunRecord& before, const RunRecord& after, double 
       comparison.only_before.push_back(label_in_run(pair));
       continue;
     }
-    compare_pairs(pair, *found->second, threshold, comparison);
+    const std::pair hardware{hardware_key(pair, before.manifest), hardware_key(*found->second, after.manifest)};
+    const Terms terms = terms_of(pair, *found->second, hardware, comparison, threshold);
+    comparison.same_hardware =
+        comparison.same_hardware && (hardware.first.empty() || hardware.second.empty() || hardware.first == hardware.second);
+    compare_pairs(pair, *found->second, terms, comparison);
     later.erase(found);
   }
   for (const PairResult& pair : after.pairs)
@@ -205,9 +257,11 @@ Comparison compare_variants(const RunRecord& run, double threshold) {
   for (const PairResult& pair : run.pairs) {
     if (pair.status != Status::passed || pair.variants.empty()) continue;
     const VariantResult& baseline = pair.variants.front();
+    // In one process, timed in turn.
+    const Terms terms{.threshold = threshold};
     for (const VariantResult& variant : pair.variants)
       if (variant.role == VariantRole::optimized && variant.status == Status::passed)
-        add_metrics(pair, baseline, variant, threshold, comparison.metrics);
+        add_metrics(pair, baseline, variant, terms, comparison.metrics);
   }
   return comparison;
 }

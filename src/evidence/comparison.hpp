@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "evidence/change.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/range.hpp"
 #include "evidence/run_record.hpp"
@@ -17,6 +18,9 @@ struct MetricChange {
   Range before, after;
   double change_percent = 0;
   Change change = Change::same;
+  // Worse is a regression: there are intervals on both sides, the change is more than processes of equal code differ by, and both
+  // were measured where they can be compared.
+  bool is_regression = false;
   std::string detail;  // "median SM clock 1980 MHz, then 1455 MHz"; may be empty
 };
 
@@ -39,6 +43,7 @@ struct Comparison {
   std::string before, after;  // folders, or "baseline" and "optimized" of `run`
   std::string run;            // the only run there is; empty when there are two
   bool same_hardware = true;
+  std::vector<std::string> machine_differences;  // of the hosts, in words; empty: one machine, or two that are alike
   std::vector<MetricChange> metrics;
   std::vector<StatusChange> statuses;
   std::vector<SizeChange> sizes;

@@ -4,141 +4,155 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <regex>
 
-#include "base/error.hpp"
-#include "base/files.hpp"
-#include "evidence/fields.hpp"
-#include "evidence/json.hpp"
+#include "evidence/change.hpp"
 
 namespace aisp::evidence {
 
 namespace fs = std::filesystem;
 
-template <class Visitor>
-static void describe(ExpectedVariant& v, Visitor& visit) {
-  visit("role", v.role);
-  visit("speedup", v.speedup);
-  visit("speedup_low", v.speedup_low);
-  visit("speedup_high", v.speedup_high);
-  visit("median_ms", v.median_ms);
-  visit("percent_of_floor", v.percent_of_floor);
-  visit("cost", v.cost);
-}
-
-template <class Visitor>
-static void describe(Recorded& r, Visitor& visit) {
-  visit("date_utc", r.date_utc);
-  visit("run_id", r.run_id);
-  visit("aisp_version", r.aisp_version);
-  visit("commit", r.commit);
-  visit("gpu", r.gpu);
-  visit("driver", r.driver);
-  visit("cuda", r.cuda);
-  visit("cpu", r.cpu);
-  visit("power_limit_w", r.power_limit_w);
-  visit("runs", r.runs);
-}
-
-template <class Visitor>
-static void describe(ExpectedPair& p, Visitor& visit) {
-  visit("source_digest", p.source_digest);
-  visit("recorded", p.recorded);
-  visit("bound", p.bound);
-  visit("judged_by", p.judged_by);
-  visit("ceilings", p.ceilings);
-  visit("baseline", p.baseline);
-  visit("baseline_median_ms", p.baseline_median_ms);
-  visit("baseline_cost", p.baseline_cost);
-  visit("variants", p.variants);
-}
-
-template <class Visitor>
-static void describe(Expectations& e, Visitor& visit) {
-  visit("schema_version", e.schema_version);
-  visit("hardware", e.hardware);
-  visit("chapter", e.chapter);
-  visit("pairs", e.pairs);
-}
-
 namespace {
 
-constexpr std::size_t largest_file_bytes = std::size_t{16} << 20;
+using Runs = std::vector<const RecordedRun*>;
 
-// std::regex calls itself for every character, so a name that no GPU has would end in a stack overflow.
-constexpr std::size_t longest_gpu_name = 128;
-
-std::string folder_name(std::string gpu) {
-  gpu.resize(std::min(gpu.size(), longest_gpu_name));
-  std::transform(gpu.begin(), gpu.end(), gpu.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  static const std::regex decoration{R"((nvidia|tesla|geforce|graphics|device|sxm\d*|pcie|nvl|hbm\w*|\d+\s*gb)\b)"};
-  gpu = std::regex_replace(gpu, decoration, " ");
-  gpu = std::regex_replace(gpu, std::regex{"[^a-z0-9]+"}, "_");
-  return std::regex_replace(gpu, std::regex{"^_+|_+$"}, "");
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-const ManifestGpu* gpu_of(const PairResult& pair, const Manifest& manifest) {
-  for (const ManifestGpu& gpu : manifest.gpus)
-    if (!pair.gpus.empty() && gpu.uuid == pair.gpus.front()) return &gpu;
-  return nullptr;
+Recorded recorded_by(const Runs& runs) {
+  const RecordedRun& latest = *runs.back();
+  return {.date_utc = latest.date_utc,
+          .run_id = latest.run_id,
+          .aisp_version = latest.aisp_version,
+          .commit = latest.commit,
+          .gpu = latest.fingerprint.gpu,
+          .driver = latest.fingerprint.driver,
+          .cuda = latest.fingerprint.cuda,
+          .cpu = latest.fingerprint.cpu,
+          .power_limit_w = latest.fingerprint.power_limit_w,
+          .runs = static_cast<int>(runs.size())};
 }
 
-Recorded recorded_by(const PairResult& pair, const Manifest& manifest) {
-  Recorded recorded{.date_utc = pair.started_utc,
-                    .run_id = manifest.run_id,
-                    .aisp_version = manifest.aisp_version,
-                    .commit = manifest.commit + (manifest.dirty ? "+changes" : ""),
-                    .cpu = manifest.cpu};
-  if (const ManifestGpu* gpu = gpu_of(pair, manifest)) {
-    recorded.gpu = gpu->name;
-    recorded.driver = manifest.driver_version;
-    recorded.cuda = fmt::format("{}.{}", manifest.runtime_cuda_version / 1000, manifest.runtime_cuda_version % 1000 / 10);
-    recorded.power_limit_w = gpu->power_limit_w;
+ExpectedVariant expected_variant(const std::string& name, const Runs& runs, double process_spread) {
+  std::vector<Range> speedups;
+  std::vector<double> medians, percents;
+  for (const RecordedRun* run : runs) {
+    const auto found = run->variants.find(name);
+    if (found == run->variants.end()) continue;
+    speedups.push_back({found->second.speedup, found->second.speedup_low, found->second.speedup_high});
+    medians.push_back(found->second.median_ms);
+    if (found->second.percent_of_floor) percents.push_back(*found->second.percent_of_floor);
   }
-  return recorded;
+  const Range speedup = expected_of_runs(speedups, process_spread);
+  ExpectedVariant variant{.speedup = speedup.value,
+                          .speedup_low = speedup.low,
+                          .speedup_high = speedup.high,
+                          .median_ms = median_of(std::move(medians))};
+  if (!percents.empty()) variant.percent_of_floor = median_of(std::move(percents));
+  return variant;
+}
+
+// `pair` with what follows from these of its runs.
+ExpectedPair expect(const ExpectedPair& pair, const Runs& runs) {
+  ExpectedPair expected = pair;
+  expected.source_digest = runs.back()->source_digest;
+  expected.recorded = recorded_by(runs);
+  std::vector<double> baselines;
+  for (const RecordedRun* run : runs) baselines.push_back(run->baseline_median_ms);
+  expected.baseline_median_ms = median_of(std::move(baselines));
+  expected.variants.clear();
+  for (const RecordedRun* run : runs)
+    for (const auto& [name, values] : run->variants) {
+      if (expected.variants.contains(name)) continue;
+      ExpectedVariant& variant = expected.variants[name];
+      variant = expected_variant(name, runs, pair.host_decides ? process_spread_of_host : process_spread_of_gpu);
+      if (const auto known = pair.variants.find(name); known != pair.variants.end()) {
+        variant.role = known->second.role;
+        variant.cost = known->second.cost;
+      }
+    }
+  return expected;
+}
+
+Runs of_code(const Runs& runs, const std::string& source_digest) {
+  Runs same;
+  for (const RecordedRun* run : runs)
+    if (run->source_digest == source_digest) same.push_back(run);
+  return same;
+}
+
+Runs of_host(const Runs& runs, const Fingerprint& host) {
+  Runs same;
+  for (const RecordedRun* run : runs)
+    if (run->fingerprint == host || host_differences(run->fingerprint, host).empty()) same.push_back(run);
+  return same;
+}
+
+RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
+  RecordedRun run{.date_utc = pair.started_utc,
+                  .run_id = manifest.run_id,
+                  .aisp_version = manifest.aisp_version,
+                  .commit = manifest.commit + (manifest.dirty ? "+changes" : ""),
+                  .source_digest = pair.source_digest,
+                  .machine = {},
+                  .fingerprint = fingerprint_of(pair, manifest),
+                  .variants = {}};
+  run.machine = id_of(run.fingerprint);
+  for (const VariantResult& variant : pair.variants) {
+    if (!variant.timing) continue;
+    if (variant.role == VariantRole::baseline) run.baseline_median_ms = variant.timing->summary.median;
+    if (!variant.speedup) continue;
+    RecordedVariant& into = run.variants[variant.name];
+    into = {.speedup = variant.speedup->value,
+            .speedup_low = variant.speedup->low,
+            .speedup_high = variant.speedup->high,
+            .median_ms = variant.timing->summary.median};
+    if (variant.floor) into.percent_of_floor = variant.floor->percent;
+  }
+  return run;
+}
+
+// Whether an earlier run still says something beside a later one.
+bool is_kept(const RecordedRun& earlier, const RecordedRun& later, bool host_decides) {
+  if (earlier.run_id == later.run_id && earlier.date_utc == later.date_utc) return false;
+  if (earlier.source_digest == later.source_digest) return true;
+  return host_decides && earlier.fingerprint != later.fingerprint &&
+         !host_differences(earlier.fingerprint, later.fingerprint).empty();
 }
 
 }  // namespace
 
-std::string hardware_key(const PairResult& pair, const Manifest& manifest) {
-  if (pair.device == "host") return "host";
-  const ManifestGpu* gpu = gpu_of(pair, manifest);
-  if (gpu == nullptr) return {};
-  const std::string name = folder_name(gpu->name) + (gpu->mig ? "_mig" : "");
-  return pair.gpus.size() > 1 ? fmt::format("{}x_{}", pair.gpus.size(), name) : name;
+Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here) {
+  Applicable result;
+  Runs runs;
+  for (const RecordedRun& run : recorded.runs) runs.push_back(&run);
+  if (recorded.host_decides) {
+    const Fingerprint& latest = runs.back()->fingerprint;
+    Runs same = of_host(runs, here);
+    if (same.empty()) {
+      result.machine_differences = host_differences(latest, here);
+      same = of_host(runs, latest);
+    }
+    runs = std::move(same);
+  }
+  Runs same = of_code(runs, source_digest);
+  result.same_code = !same.empty();
+  if (same.empty()) same = of_code(runs, runs.back()->source_digest);
+  result.expected = expect(recorded, same);
+  return result;
 }
 
 fs::path expectations_path(const fs::path& folder, const std::string& hardware, const std::string& chapter) {
   return folder / hardware / (chapter + ".json");
 }
 
-Expectations parse_expectations(std::string_view text, const std::string& source) {
-  const json document = parse_json(text, source);
-  Expectations expectations;
-  Reader reader{document, source};
-  describe(expectations, reader);
-  if (expectations.schema_version != evidence::schema_version)
-    throw base::Error{base::Exit::usage,
-                      fmt::format("{}: schema_version {} is not {}, which this aisp reads; record it again with "
-                                  "aisp run --update-expectations",
-                                  source, expectations.schema_version, evidence::schema_version)};
-  return expectations;
-}
-
-std::optional<Expectations> read_expectations(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return std::nullopt;
-  return parse_expectations(base::read_file(file, largest_file_bytes), file.string());
-}
-
-void write_expectations(const fs::path& file, const Expectations& expectations) {
-  json document;
-  Writer writer{document};
-  Expectations copy = expectations;
-  describe(copy, writer);
-  base::make_directories(file.parent_path());
-  base::write_atomically(file, json_text(document, 2) + '\n');
+std::string variant_without_number(const PairResult& pair) {
+  for (const VariantResult& variant : pair.variants)
+    if (variant.speedup && !is_ratio({variant.speedup->value, variant.speedup->low, variant.speedup->high})) return variant.name;
+  return {};
 }
 
 std::optional<std::string> not_recordable(const PairResult& pair) {
@@ -153,38 +167,22 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
 }
 
 ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier) {
-  ExpectedPair expected{.source_digest = pair.source_digest,
-                        .recorded = recorded_by(pair, manifest),
-                        .bound = pair.bound,
-                        .judged_by = pair.judged_by,
-                        .ceilings = pair.ceilings};
-  const bool same = earlier != nullptr && earlier->source_digest == pair.source_digest &&
-                    earlier->recorded.gpu == expected.recorded.gpu && earlier->judged_by == pair.judged_by &&
-                    (pair.device != "host" || earlier->recorded.cpu == expected.recorded.cpu);
-  if (same) expected.recorded.runs = earlier->recorded.runs + 1;
+  const RecordedRun latest = run_of(pair, manifest);
+  ExpectedPair expected{
+      .bound = pair.bound, .judged_by = pair.judged_by, .host_decides = depends_on_host(pair), .ceilings = pair.ceilings};
+  if (earlier != nullptr && earlier->judged_by == pair.judged_by)
+    std::copy_if(earlier->runs.begin(), earlier->runs.end(), std::back_inserter(expected.runs),
+                 [&](const RecordedRun& run) { return is_kept(run, latest, expected.host_decides); });
   for (const VariantResult& variant : pair.variants) {
     if (!variant.timing) continue;
     if (variant.role == VariantRole::baseline) {
       expected.baseline = variant.name;
-      expected.baseline_median_ms = variant.timing->summary.median;
       expected.baseline_cost = variant.cost;
     }
-    if (!variant.speedup) continue;
-    ExpectedVariant& into = expected.variants[variant.name];
-    into = {.role = variant.role,
-            .speedup = variant.speedup->value,
-            .speedup_low = variant.speedup->low,
-            .speedup_high = variant.speedup->high,
-            .median_ms = variant.timing->summary.median,
-            .cost = variant.cost};
-    if (variant.floor) into.percent_of_floor = variant.floor->percent;
-    if (!same) continue;
-    if (const auto before = earlier->variants.find(variant.name); before != earlier->variants.end()) {
-      into.speedup_low = std::min(into.speedup_low, before->second.speedup_low);
-      into.speedup_high = std::max(into.speedup_high, before->second.speedup_high);
-    }
+    if (variant.speedup) expected.variants[variant.name] = {.role = variant.role, .cost = variant.cost};
   }
-  return expected;
+  expected.runs.push_back(latest);
+  return applicable(expected, latest.source_digest, latest.fingerprint).expected;
 }
 
 const std::pair<const std::string, ExpectedVariant>* best_of(const ExpectedPair& pair) {
@@ -198,8 +196,14 @@ const std::pair<const std::string, ExpectedVariant>* best_of(const ExpectedPair&
 Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
   Recording recording;
   std::map<fs::path, Expectations> files;
+  const auto why_not = [&](const PairResult& pair) -> std::optional<std::string> {
+    if (auto why = not_recordable(pair)) return why;
+    if (hardware_key(pair, manifest).empty()) return "the run's manifest does not know its GPU";
+    const std::string variant = variant_without_number(pair);
+    return variant.empty() ? std::nullopt : std::optional{fmt::format("the speedup of {} is no number", variant)};
+  };
   for (const PairResult& pair : suite.pairs) {
-    if (const auto why = not_recordable(pair)) {
+    if (const auto why = why_not(pair)) {
       recording.left_out.emplace_back(label_in_run(pair), *why);
       continue;
     }

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+
+#include "base/text.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -23,27 +26,6 @@ const VariantResult* baseline_of(const PairResult& pair) {
 
 bool is_timed(const VariantResult* variant) {
   return variant != nullptr && variant->status == Status::passed && variant->timing && variant->speedup;
-}
-
-// Why the expectation says nothing about this measurement although it is of the same pair; empty when it does.
-struct Mismatch {
-  Finding finding = Finding::ok;
-  std::string why;
-};
-Mismatch mismatch(const Measurement& m, const ExpectedPair* expected) {
-  if (expected == nullptr) return {Finding::fresh, "nothing is recorded for this hardware"};
-  if (m.pair->source_digest != expected->source_digest) return {Finding::stale, "the code changed since it was recorded"};
-  if (m.pair->judged_by != expected->judged_by)
-    return {Finding::stale, fmt::format("judged by {}, recorded by {}", m.pair->judged_by, expected->judged_by)};
-  if (m.pair->device == "host") {
-    if (m.run->manifest.cpu != expected->recorded.cpu)
-      return {Finding::fresh, fmt::format("recorded on another CPU, {}", expected->recorded.cpu)};
-    return {};
-  }
-  for (const ManifestGpu& gpu : m.run->manifest.gpus)
-    if (!m.pair->gpus.empty() && gpu.uuid == m.pair->gpus.front() && gpu.name != expected->recorded.gpu)
-      return {Finding::fresh, fmt::format("recorded on another GPU, {}", expected->recorded.gpu)};
-  return {};
 }
 
 Range range_of(const Speedup& speedup) { return {speedup.value, speedup.low, speedup.high}; }
@@ -72,7 +54,10 @@ bool only_baseline_moved(const PairResult& pair, const VariantResult& variant, c
 Finding finding_of(const Measurement& m, const std::string& name, const ExpectedPair& expected, double threshold) {
   const VariantResult* variant = find_variant(*m.pair, name);
   const ExpectedVariant& wanted = expected.variants.at(name);
-  const Change change = change_of(range_of(wanted), range_of(*variant->speedup), Direction::higher, threshold);
+  const Range measured = range_of(*variant->speedup);
+  // What was sampled too rarely to have an interval is no evidence.
+  const Change change =
+      has_interval(measured) ? change_of(range_of(wanted), measured, Direction::higher, threshold) : Change::same;
   // Launches are made by the host, and a busy one makes them late: a baseline of many moves where its variants do not.
   if (change != Change::same && m.pair->judged_by == "time" &&
       only_baseline_moved(*m.pair, *variant, wanted, expected.baseline_median_ms))
@@ -99,7 +84,8 @@ std::string cause(const AnalysisRow& row) {
 
 std::string since(const ExpectedPair& expected) {
   const std::string commit = expected.recorded.commit.empty() ? "" : " of " + expected.recorded.commit.substr(0, 12);
-  return fmt::format("recorded {}{}", expected.recorded.date_utc.substr(0, 10), commit);
+  const std::string runs = expected.recorded.runs == 1 ? ", once" : fmt::format(", {} times", expected.recorded.runs);
+  return fmt::format("recorded {}{}{}", expected.recorded.date_utc.substr(0, 10), commit, runs);
 }
 
 // One finding of several measurements: bad and good news alike must be in all of them.
@@ -126,14 +112,17 @@ struct Verdicts {
 class Judge {
  public:
   Judge(const std::vector<Measurement>& measurements, const ExpectedPair* expected, double threshold)
-      : measurements_{measurements}, last_{measurements.back()}, expected_{expected}, threshold_{threshold} {}
+      : measurements_{measurements}, last_{measurements.back()}, threshold_{threshold} {
+    if (expected != nullptr)
+      recorded_ = applicable(*expected, last_.pair->source_digest, fingerprint_of(*last_.pair, last_.run->manifest));
+  }
 
   std::vector<AnalysisRow> rows() const {
     std::vector<AnalysisRow> rows;
     for (const VariantResult& variant : last_.pair->variants)
       if (variant.role == VariantRole::optimized) rows.push_back(row(variant));
-    if (expected_ == nullptr || mismatch(last_, expected_).finding != Finding::ok) return rows;
-    for (const auto& [name, wanted] : expected_->variants) {
+    if (!recorded_ || mismatch()) return rows;
+    for (const auto& [name, wanted] : recorded_->expected.variants) {
       if (find_variant(*last_.pair, name) != nullptr) continue;
       AnalysisRow missing = empty_row(name);
       missing.finding = Finding::missing;
@@ -145,6 +134,26 @@ class Judge {
   }
 
  private:
+  // Why the recorded runs are of something else than this measurement; nothing when they are of the same.
+  struct Mismatch {
+    Finding finding;
+    std::string why;
+  };
+  std::optional<Mismatch> mismatch() const {
+    if (!recorded_) return Mismatch{Finding::fresh, "nothing is recorded for this hardware"};
+    if (last_.pair->judged_by != recorded_->expected.judged_by)
+      return Mismatch{Finding::stale,
+                      fmt::format("judged by {}, recorded by {}", last_.pair->judged_by, recorded_->expected.judged_by)};
+    if (!recorded_->machine_differences.empty())
+      return Mismatch{
+          Finding::other_machine,
+          fmt::format("the host decides its times, and it was recorded on another: {}; aisp run --update-expectations "
+                      "records this one beside it",
+                      base::join(recorded_->machine_differences, "; "))};
+    if (!recorded_->same_code) return Mismatch{Finding::stale, "the code changed since it was recorded"};
+    return std::nullopt;
+  }
+
   AnalysisRow empty_row(const std::string& variant) const {
     AnalysisRow row;
     row.target = last_.pair->target;
@@ -163,23 +172,31 @@ class Judge {
       row.detail = variant.reason.empty() ? "not timed" : variant.reason;
       return row;
     }
-    const bool known = expected_ != nullptr && expected_->variants.contains(variant.name);
-    if (known) fill_expected(row);
-    if (const Mismatch other = mismatch(last_, expected_); other.finding != Finding::ok) {
-      row.finding = other.finding;
-      row.detail = other.why;
-      // What nobody can fail is still worth telling.
-      if (row.expected)
-        row.detail += fmt::format("; {:+.1f} % against it", change_percent(row.expected->value, row.speedup->value));
+    if (!all_are_ratios(variant.name)) {
+      row.finding = Finding::failed;
+      row.detail = "its speedup is no number above 0 inside its interval";
       return row;
     }
-    if (!known) {
+    const bool known = recorded_ && recorded_->expected.variants.contains(variant.name);
+    if (known) fill_expected(row);
+    if (const auto other = mismatch()) {
+      row.finding = other->finding;
+      row.detail = other->why;
+      tell_comparison(row);
+    } else if (known) {
+      decide(row);
+    } else {
       row.finding = Finding::fresh;
       row.detail = "nothing is recorded for this variant";
-      return row;
     }
-    decide(row);
     return row;
+  }
+
+  bool all_are_ratios(const std::string& variant) const {
+    return std::all_of(measurements_.begin(), measurements_.end(), [&](const Measurement& m) {
+      const VariantResult* measured = find_variant(*m.pair, variant);
+      return !is_timed(measured) || is_ratio(range_of(*measured->speedup));
+    });
   }
 
   void fill_measured(const VariantResult& variant, AnalysisRow& row) const {
@@ -192,16 +209,35 @@ class Judge {
   }
 
   void fill_expected(AnalysisRow& row) const {
-    const ExpectedVariant& wanted = expected_->variants.at(row.variant);
+    const ExpectedVariant& wanted = recorded_->expected.variants.at(row.variant);
     row.expected = range_of(wanted);
     row.expected_median_ms = wanted.median_ms;
-    row.expected_baseline_median_ms = expected_->baseline_median_ms;
+    row.expected_baseline_median_ms = recorded_->expected.baseline_median_ms;
+  }
+
+  // Of a row that is compared with other code, or with another machine, which says nothing but is worth telling.
+  void tell_comparison(AnalysisRow& row) const {
+    if (!row.expected) return;
+    const double percent = change_percent(row.expected->value, row.speedup->value);
+    const bool by_other_code = row.finding == Finding::stale && last_.pair->judged_by == recorded_->expected.judged_by;
+    if (!by_other_code) {
+      row.detail += fmt::format("; {:+.1f} % against it", percent);
+      return;
+    }
+    AnalysisRow as_if = row;
+    decide(as_if);
+    row.would_be = as_if.finding;
+    row.confirmed = as_if.confirmed;
+    row.measurements = as_if.measurements;
+    row.detail += fmt::format("; {:+.1f} % against it, which would be {}", percent, to_string(as_if.finding));
+    if (!as_if.detail.empty()) row.detail += ": " + as_if.detail;
   }
 
   void decide(AnalysisRow& row) const {
+    const ExpectedPair& expected = recorded_->expected;
     Verdicts verdicts;
     for (const Measurement& m : measurements_)
-      if (is_timed(find_variant(*m.pair, row.variant))) verdicts.count(finding_of(m, row.variant, *expected_, threshold_));
+      if (is_timed(find_variant(*m.pair, row.variant))) verdicts.count(finding_of(m, row.variant, expected, threshold_));
     row.measurements = verdicts.all;
     row.finding = verdicts.together();
     row.confirmed = row.finding == Finding::regressed && verdicts.all >= 2;
@@ -210,14 +246,17 @@ class Judge {
       if (bad > 0) row.detail = fmt::format("below in {} of {} measurements, not confirmed", bad, verdicts.all);
       return;
     }
-    row.detail = fmt::format("{}; {}", cause(row), since(*expected_));
+    row.detail = fmt::format("{}; {}", cause(row), since(expected));
+    const std::vector<std::string> others =
+        gpu_differences(expected.runs.back().fingerprint, fingerprint_of(*last_.pair, last_.run->manifest));
+    if (!others.empty()) row.detail += fmt::format(" with {}", base::join(others, ", "));
     if (row.finding == Finding::regressed && !row.confirmed) row.detail += "; unconfirmed, measured once";
     if (row.finding == Finding::drifted) row.detail += "; the ratio held";
   }
 
   const std::vector<Measurement>& measurements_;
   const Measurement& last_;
-  const ExpectedPair* expected_;
+  std::optional<Applicable> recorded_;
   double threshold_;
 };
 

@@ -61,6 +61,7 @@ static void describe(Manifest& m, Visitor& visit) {
   visit("driver_cuda_version", m.driver_cuda_version);
   visit("runtime_cuda_version", m.runtime_cuda_version);
   visit("libraries", m.libraries);
+  visit("library_versions", m.library_versions);
   visit("hostname", m.hostname);
   visit("system", m.system);
   visit("kernel", m.kernel);

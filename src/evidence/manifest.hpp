@@ -43,7 +43,8 @@ struct Manifest {
   std::string cuda_error;  // why there is no GPU
   std::string driver_version;
   int driver_cuda_version = 0, runtime_cuda_version = 0;
-  std::map<std::string, std::string> libraries;  // name -> file found, or version compiled in
+  std::map<std::string, std::string> libraries;         // name -> file found, or version compiled in
+  std::map<std::string, std::string> library_versions;  // of those whose files tell
   std::string hostname, system, kernel, cpu, container, virtualization;
   int cpus_online = 0, cpus_usable = 0, numa_nodes = 0;
   std::uint64_t memory_bytes = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -107,10 +108,12 @@ void examine_gpu_list(const Machine& machine, const Surroundings& surroundings, 
                             "until then GPU pairs are skipped and host pairs run"});
     return;
   }
-  std::vector<int> all;
-  for (const Gpu& gpu : machine.gpus) all.push_back(gpu.ordinal);
-  findings.push_back(
-      {"GPUs", Level::ok, base::plural(machine.gpus.size(), "GPU") + ", hardware key " + hardware_key(machine, all), ""});
+  std::set<std::string> keys;
+  for (const Gpu& gpu : machine.gpus) keys.insert(hardware_key(machine, {gpu.ordinal}));
+  findings.push_back({"GPUs", Level::ok,
+                      base::plural(machine.gpus.size(), "GPU") + (keys.size() == 1 ? ", hardware key " : ", hardware keys ") +
+                          base::join({keys.begin(), keys.end()}, ", "),
+                      ""});
   if (!machine.nvml_error.empty())
     findings.push_back(
         {"NVML", Level::warning, machine.nvml_error,

@@ -98,9 +98,7 @@ Machine probe(double limit_s = 60, const std::string& executable = "/proc/self/e
 // The hidden command `aisp __probe`: writes the Machine as JSON to descriptor `fd`. Returns the exit status.
 int probe_main(int fd);
 
-// "NVIDIA H200" -> "h200": the chip's part of a hardware key; lower case, words of marketing taken out, MIG slices told apart.
-std::string short_name(const Gpu& gpu);
-// Of the GPUs given: "h200", "2x_h200", "h200+l40s" for different kinds; "host" for none.
+// Of the GPUs given, by ordinal (base/hardware_key.hpp); "host" for none.
 std::string hardware_key(const Machine& machine, const std::vector<int>& gpus);
 
 const Gpu* find_gpu(const Machine& machine, const std::string& uuid);

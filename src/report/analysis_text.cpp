@@ -27,19 +27,25 @@ std::string change_text(const AnalysisRow& row) {
   return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-";
 }
 
-base::Style style_of(Finding finding) {
-  switch (finding) {
+base::Style style_of(const AnalysisRow& row) {
+  switch (row.finding) {
     case Finding::failed:
     case Finding::missing:
     case Finding::regressed: return base::Style::red;
     case Finding::slower:
     case Finding::drifted:
     case Finding::rebased:
-    case Finding::stale: return base::Style::yellow;
+    case Finding::stale: return is_regressed(row) ? base::Style::red : base::Style::yellow;
     case Finding::improved:
     case Finding::ok: return base::Style::green;
     default: return base::Style::dim;
   }
+}
+
+// With what tells it from others, where runs of several machines are looked at.
+std::string hardware_text(const AnalysisRow& row, bool several_machines) {
+  if (row.hardware.empty()) return "-";
+  return several_machines && !row.machine.empty() ? fmt::format("{} ({})", row.hardware, row.machine) : row.hardware;
 }
 
 std::string number(const std::optional<double>& value) {
@@ -60,7 +66,9 @@ constexpr auto csv_columns = std::to_array<const char*>({
     "variant",
     "best",
     "hardware",
+    "machine",
     "finding",
+    "would_be",
     "confirmed",
     "measurements",
     "speedup",
@@ -87,7 +95,9 @@ std::vector<std::string> csv_fields(const AnalysisRow& row) {
                                   row.variant,
                                   row.best ? "true" : "false",
                                   row.hardware,
+                                  row.machine,
                                   std::string{to_string(row.finding)},
+                                  row.would_be ? std::string{to_string(*row.would_be)} : std::string{},
                                   row.confirmed ? "true" : "false",
                                   std::to_string(row.measurements)};
   add_range(row.speedup, fields);
@@ -105,12 +115,17 @@ std::vector<std::string> csv_fields(const AnalysisRow& row) {
 
 std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& analysis, const base::Painter& paint) {
   std::vector<std::vector<std::string>> rows{{"pair", "variant", "hardware", "measured", "expected", "change", "finding"}};
+  std::map<std::string, std::string> machines;  // one for each kind of hardware where there are no several
+  bool several_machines = false;
+  for (const AnalysisRow& row : analysis.rows)
+    if (!row.machine.empty())
+      several_machines = several_machines || machines.emplace(row.hardware, row.machine).first->second != row.machine;
   for (const AnalysisRow& row : analysis.rows) {
     std::string finding{to_string(row.finding)};
     if (row.confirmed) finding += " (confirmed)";
-    finding = paint(style_of(row.finding), finding);
+    finding = paint(style_of(row), finding);
     if (!row.detail.empty()) finding += ": " + row.detail;
-    rows.push_back({row.target, row.variant.empty() ? "-" : row.variant, row.hardware.empty() ? "-" : row.hardware,
+    rows.push_back({row.target, row.variant.empty() ? "-" : row.variant, hardware_text(row, several_machines),
                     range_text(row.speedup), range_text(row.expected), change_text(row), finding});
   }
   return rows;

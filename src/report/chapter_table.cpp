@@ -74,7 +74,8 @@ struct Footnotes {
   std::string text(const std::string& chapter) const {
     if (machines.empty()) return {};
     std::string lines = fmt::format(
-        "\nMedians; speedup over the baseline with its 95 % interval over all recorded runs; of its floor: part of the least "
+        "\nMedians; speedup over the baseline with the interval that 95 % of further runs fall into; of its floor: part of the "
+        "least "
         "time "
         "that the machine's ceilings allow.\n\n{}\n",
         base::join(machines, "; "));

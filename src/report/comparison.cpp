@@ -37,10 +37,11 @@ std::string range_text(const evidence::Range& range, const std::string& unit) {
 std::string percent_text(double percent) { return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-"; }
 
 std::string change_text(const MetricChange& metric, const base::Painter& paint) {
-  const bool bad = metric.change == Change::worse || metric.change == Change::slightly_worse;
+  const bool worse = metric.change == Change::worse || metric.change == Change::slightly_worse;
+  const base::Style bad = metric.is_regression ? base::Style::red : base::Style::yellow;
   std::string word{to_string(metric.change)};
   std::replace(word.begin(), word.end(), '_', ' ');
-  if (metric.change != Change::same) word = paint(bad ? base::Style::red : base::Style::green, word);
+  if (metric.change != Change::same) word = paint(worse ? bad : base::Style::green, word);
   return metric.detail.empty() ? word : word + ": " + metric.detail;
 }
 
@@ -105,6 +106,7 @@ json metric_json(const MetricChange& metric) {
           {"after", range_json(metric.after)},
           {"change_percent", number(metric.change_percent)},
           {"change", to_string(metric.change)},
+          {"is_regression", metric.is_regression},
           {"detail", metric.detail}};
 }
 
@@ -120,6 +122,12 @@ std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison
       rows.push_back({metric.target, metric.variant, metric.metric, range_text(metric.before, metric.unit),
                       range_text(metric.after, metric.unit), percent_text(metric.change_percent), change_text(metric, paint)});
   return rows;
+}
+
+std::string comparison_heading(const evidence::Comparison& comparison) {
+  if (comparison.machine_differences.empty()) return {};
+  return fmt::format("Two machines ({}): what the host decides is shown and not judged\n",
+                     base::join(comparison.machine_differences, "; "));
 }
 
 std::string comparison_notes(const evidence::Comparison& comparison) {
@@ -156,6 +164,7 @@ std::string comparison_json(const evidence::Comparison& comparison, double thres
                       {"run", comparison.run},
                       {"threshold_percent", threshold * 100},
                       {"same_hardware", comparison.same_hardware},
+                      {"machine_differences", comparison.machine_differences},
                       {"metrics", std::move(metrics)},
                       {"statuses", std::move(statuses)},
                       {"sizes_changed", std::move(sizes)},

@@ -12,6 +12,8 @@ namespace aisp::report {
 // Rows of a table with a header; only what changed unless `all`.
 std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison& comparison, bool all,
                                                       const base::Painter& paint);
+// What stands above it, of runs of two machines; ends with a newline unless empty.
+std::string comparison_heading(const evidence::Comparison& comparison);
 // What stands below the table: changed statuses, pairs of one side only, likely causes. Ends with a newline unless empty.
 std::string comparison_notes(const evidence::Comparison& comparison);
 std::string comparison_json(const evidence::Comparison& comparison, double threshold);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.hpp"
+#include "machine/library_version.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -71,6 +72,13 @@ std::map<std::string, std::string> libraries() {
   return found;
 }
 
+std::map<std::string, std::string> versions_of(const std::map<std::string, std::string>& files) {
+  std::map<std::string, std::string> versions;
+  for (const auto& [name, file] : files)
+    if (std::string version = machine::library_version(file); !version.empty()) versions.emplace(name, std::move(version));
+  return versions;
+}
+
 std::vector<evidence::Setting> flat_configuration(const Configuration& configuration) {
   std::vector<evidence::Setting> list;
   for (const Setting& setting : settings()) {
@@ -96,6 +104,7 @@ evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus)
   }
   manifest.seed = task.configuration.seed;
   manifest.libraries = libraries();
+  manifest.library_versions = versions_of(manifest.libraries);
   manifest.environment = evidence::recorded_environment(environ);
   manifest.configuration = flat_configuration(task.configuration);
   return manifest;

@@ -22,9 +22,9 @@ class Analyze(EndToEnd):
         return self.call("run", "-t", targets, *QUICK, "--run-id", run_id, *flags)
 
     def doctor(self, factor):
-        """Another past: speedups as if they had been `factor` times what they are; below 1 with room for a loaded machine."""
+        """Another past: speedups as if they had been `factor` times what they are, which below 1 leaves room for a loaded machine."""
         document = json.loads(self.file.read_text())
-        for variant in document["pairs"]["good"]["variants"].values():
+        for variant in document["pairs"]["good"]["runs"][0]["variants"].values():
             variant["speedup_low"] *= factor if factor > 1 else 0.1
             variant["speedup"] *= factor if factor > 1 else 1
             variant["speedup_high"] *= factor if factor > 1 else 10

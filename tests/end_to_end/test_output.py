@@ -162,6 +162,11 @@ class RealOutput(EndToEnd):
         file = self.read(self.work / "recorded/host/ch90.json", "expectations")
         self.assertEqual({name: variant["role"] for name, variant in file["pairs"]["good"]["variants"].items()},
                          {"doubled": "optimized", "added": "optimized", "library": "peer"})
+        (machine,) = file["machines"].values()
+        manifest = json.loads((finished.folder / "manifest.json").read_text())
+        self.assertEqual((machine["cpus_usable"], machine["numa_nodes"], machine["hypervisor"]),
+                         (manifest["cpus_usable"], manifest["numa_nodes"], manifest["virtualization"]))
+        self.assertTrue(file["pairs"]["good"]["host_decides"])
 
     def test_analysis_comparison_and_history(self):
         self.assert_code(self.run_pairs("ch90:good,ch90:tokens", flags=("--run-id", "a", "--update-expectations")), 0)
@@ -255,7 +260,10 @@ class Refusals(EndToEnd):
         self.run_pairs("ch90:good", flags=("--update-expectations",))
         recorded = json.loads((self.work / "expectations/host/ch90.json").read_text())
         good = ("pairs", "good")
-        for place, new, word in (((*good, "source_digest"), "abc", "does not match"), ((*good, "recorded", "runs"), 0, "less than"),
+        run, machine = (*good, "runs", 0), next(iter(recorded["machines"]))
+        for place, new, word in (((*run, "source_digest"), "abc", "does not match"), ((*good, "runs"), [], "[]"),
+                                 ((*run, "variants", "doubled", "speedup"), 0, "less than or equal"), ((*run, "machine"), "here", "does not match"),
+                                 (("machines", machine, "cpus_usable"), "many", "'integer'"), (("schema_version",), 1, "2 was expected"),
                                  ((*good, "variants", "doubled", "role"), "baseline", "is not one of"),
                                  ((*good, "variants", "doubled", "cost", "math"), "fp12", "is not one of"),
                                  ((*good, "baseline_cost", "bytes_of"), "paper", "is not one of"), ((*good, "bound"), "luck", "is not one of"),

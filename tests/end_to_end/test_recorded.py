@@ -19,7 +19,7 @@ class Recorded(EndToEnd):
 
     def change(self, change, chapter="ch90"):
         content = self.expectations(chapter)
-        change(content["pairs"])
+        change(content)
         (self.work / f"expectations/host/{chapter}.json").write_text(json.dumps(content))
 
     def readme(self, chapter="ch90", text=f"# Chapter\n\n{BEGIN}\nold\n{END}\n\nafter\n"):
@@ -39,22 +39,25 @@ class Recording(Recorded):
         self.assertIn("recorded 1 expectation in expectations", finished.err)
         pair = self.expectations("ch03")["pairs"]["false_sharing"]
         measured = finished.pair("ch03:false_sharing")
-        self.assertEqual(pair["source_digest"], measured["source_digest"])
+        (run,) = pair["runs"]
+        self.assertEqual(run["source_digest"], measured["source_digest"])
         self.assertEqual(pair["bound"], measured["bound"])
         baseline = measured["variants"][0]
-        self.assertEqual((pair["baseline"], pair["baseline_median_ms"]), (baseline["name"], baseline["timing"]["median_ms"]))
+        self.assertEqual((pair["baseline"], run["baseline_median_ms"]), (baseline["name"], baseline["timing"]["median_ms"]))
         self.assertEqual(pair["baseline_cost"], {"flops": 0, "bytes": baseline["bytes"], "math": "", "bytes_of": "host memory"})
         self.assertGreater(baseline["bytes"], 0)
         for variant in measured["variants"][1:]:
-            self.assertEqual(pair["variants"][variant["name"]]["speedup"], variant["speedup"]["value"])
+            self.assertEqual(run["variants"][variant["name"]]["speedup"], variant["speedup"]["value"])
 
     def test_earlier_runs_can_be_recorded(self):
         for name in ("first", "second"):
             self.assert_code(self.call("run", "-t", "ch90:good", "--run-id", name, *QUICK), 0)
         finished = self.call("analyze", "first", "second", "--update-expectations", "--expectations-dir", "both")
         self.assert_code(finished, 0)
-        pair = json.loads((self.work / "both/host/ch90.json").read_text())["pairs"]["good"]
-        self.assertEqual((pair["recorded"]["runs"], pair["recorded"]["run_id"]), (2, "second"))
+        runs = json.loads((self.work / "both/host/ch90.json").read_text())["pairs"]["good"]["runs"]
+        self.assertEqual([run["run_id"] for run in runs], ["first", "second"])
+        self.assert_code(self.call("analyze", "second", "--update-expectations", "--expectations-dir", "both"), 0)
+        self.assertEqual(len(json.loads((self.work / "both/host/ch90.json").read_text())["pairs"]["good"]["runs"]), 2, "the same run again")
 
     def test_reduced_scale_is_refused_and_says_so(self):
         finished = self.record(flags=("--scale", "0.1"))
@@ -83,17 +86,18 @@ class ChapterTables(Recorded):
         self.assertNotIn("old", text)
         row = next(line for line in text.splitlines() if line.startswith("| good |"))
         pair = self.expectations()["pairs"]["good"]
-        best = max((n for n, v in pair["variants"].items() if v["role"] == "optimized"), key=lambda n: pair["variants"][n]["speedup"])
+        measured = pair["runs"][-1]["variants"]
+        best = max((n for n, v in pair["variants"].items() if v["role"] == "optimized"), key=lambda n: measured[n]["speedup"])
         cells = [cell.strip() for cell in row.split("|")[1:-1]]
         self.assertEqual(len(cells), 9)
         self.assertTrue(cells[3].startswith(best), row)
         self.assertRegex(cells[4], r"^[\d.]+x \[[\d.]+, [\d.]+\]$")
         self.assertIn("library (peer)", cells[6])
         self.assertEqual(cells[7], "host")
-        self.assertTrue(cells[8].startswith(pair["recorded"]["date_utc"][:10]), row)
+        self.assertTrue(cells[8].startswith(pair["runs"][-1]["date_utc"][:10]), row)
         self.assertIn("| equal |", text)
         self.assertRegex(text, r"\| equal \|[^|]*\| not measured yet \|")
-        self.assertIn(pair["recorded"]["cpu"], text)
+        self.assertIn(next(iter(self.expectations()["machines"].values()))["cpu"], text)
         self.assertNotIn("stale", text)
         self.assertEqual(self.tables().out, "", "a second time changes nothing")
 
@@ -115,7 +119,7 @@ class ChapterTables(Recorded):
 
     def test_stale_pairs_are_marked(self):
         self.record()
-        self.change(lambda pairs: pairs["good"].update(source_digest="0" * 64))
+        self.change(lambda content: content["pairs"]["good"]["runs"][0].update(source_digest="0" * 64))
         path = self.readme()
         self.assert_code(self.tables(), 0)
         self.assertRegex(path.read_text(), r"\| good \|.*\(\*\*stale\*\*\) \|")
@@ -136,7 +140,7 @@ class ChapterTables(Recorded):
 
     def test_hostile_text_stays_inside_its_cell(self):
         self.record()
-        self.change(lambda pairs: pairs["good"]["recorded"].update(cpu=f"a|b\n{END}\n<script>"))
+        self.change(lambda content: next(iter(content["machines"].values())).update(cpu=f"a|b\n{END}\n<script>"))
         path = self.readme()
         self.assert_code(self.tables(), 0)
         self.assert_code(self.tables("--check"), 0)
@@ -149,7 +153,7 @@ class ChapterTables(Recorded):
         path = self.readme()
         before = path.read_text()
         self.assert_one_error_line(self.tables("--expectations-dir", "nowhere"), "nowhere")
-        for content in ("", "{", '{"schema_version": 1, "hardware": "host", "chapter": "ch91", "pairs": {}}', '{"pairs": {"good": 3}}'):
+        for content in ("", "{", '{"schema_version": 2, "hardware": "host", "chapter": "ch91", "pairs": {}}', '{"pairs": {"good": 3}}'):
             with self.subTest(content):
                 file = self.work / "expectations/host/ch90.json"
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +201,8 @@ class Roofline(Recorded):
     def test_ceilings_are_roofs_and_links_are_no_memory(self):
         self.record()
 
-        def gpu(pairs):
+        def gpu(content):
+            pairs = content["pairs"]
             pairs["good"]["ceilings"] = {"memory_bytes_s": 1e12, "flops_s": {"fp32": 1e13}, "source": "made <up> & measured"}
             pairs["linked"] = json.loads(json.dumps(pairs["good"]))
             for cost in [pairs["linked"]["baseline_cost"], *(v["cost"] for v in pairs["linked"]["variants"].values())]:

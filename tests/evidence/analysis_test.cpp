@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "base/files.hpp"
@@ -46,7 +47,16 @@ PairResult measured(const World& world) {
 
 class Analyzing : public testing::Test {
  protected:
-  Analyzing() { record(folder_.path(), {.pairs = {measured({})}}, manifest_); }
+  Analyzing() { record_runs(3); }
+
+  // Runs of the machine as it was, each in a process of its own.
+  void record_runs(std::uint64_t count) {
+    for (std::uint64_t seed = 1001; seed < 1001 + count; ++seed) {
+      Manifest manifest = manifest_;
+      manifest.run_id = "recorded" + std::to_string(seed);
+      record(folder_.path(), {.pairs = {measured({.seed = seed})}}, manifest);
+    }
+  }
 
   RunRecord run_of(std::vector<PairResult> pairs) {
     RunRecord run{.folder = "run", .manifest = manifest_, .pairs = std::move(pairs)};
@@ -63,7 +73,7 @@ class Analyzing : public testing::Test {
     return analysis.rows.at(0);
   }
   static Manifest manifest_of(const char* gpu) {
-    Manifest manifest{.run_id = "run", .commit = "1234"};
+    Manifest manifest{.run_id = "run", .commit = "1234", .cpu = "Some CPU", .cpus_usable = 16};
     manifest.gpus = {{.ordinal = 0, .name = gpu, .uuid = "GPU-1"}};
     return manifest;
   }
@@ -156,13 +166,89 @@ TEST_F(Analyzing, OtherCodeIsStaleAndSaysWhatItWouldBe) {
   const Analysis analysis = look({run_of({pair})});
   EXPECT_EQ(analysis.rows.at(0).finding, Finding::stale);
   EXPECT_THAT(analysis.rows.at(0).detail, HasSubstr("-33"));
-  EXPECT_EQ(exit_status(analysis), base::Exit::nothing) << "expectations of other code say nothing of this one";
+  EXPECT_EQ(analysis.rows.at(0).would_be, Finding::regressed);
+  EXPECT_EQ(exit_status(analysis), base::Exit::regression) << "a change of the code is what a gate is for";
+  EXPECT_EQ(exit_status(look({run_of({pair})}, {.require_confirmation = true})), base::Exit::good);
+  const Analysis confirmed = look({run_of({pair}), run_of({pair})}, {.require_confirmation = true});
+  EXPECT_TRUE(confirmed.rows.at(0).confirmed);
+  EXPECT_EQ(exit_status(confirmed), base::Exit::regression);
+}
+
+TEST_F(Analyzing, OtherCodeThatIsAsFastIsGood) {
+  PairResult pair = measured({.seed = 5});
+  pair.source_digest = "def";
+  const Analysis analysis = look({run_of({pair})});
+  EXPECT_EQ(analysis.rows.at(0).finding, Finding::stale);
+  EXPECT_EQ(analysis.rows.at(0).would_be, Finding::ok);
+  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+  pair.judged_by = "bytes";
+  EXPECT_EQ(exit_status(look({run_of({pair})})), base::Exit::nothing) << "nothing to compare it with";
+}
+
+PairResult host_decides(PairResult pair) {
+  pair.bound = "latency";
+  pair.target = "ch07:launches";
+  pair.name = "launches";
+  return pair;
+}
+
+TEST_F(Analyzing, WhatTheHostDecidesIsNotComparedWithAnotherMachine) {
+  record(folder_.path(), {.pairs = {host_decides(measured({}))}}, manifest_);
+  EXPECT_EQ(look({run_of({host_decides(measured({.loss = 2}))})}).rows.at(0).finding, Finding::regressed);
+  manifest_.cpus_usable = 2;
+  const Analysis analysis = look({run_of({host_decides(measured({.loss = 2}))})}, {.strict = true});
+  EXPECT_EQ(analysis.rows.at(0).finding, Finding::other_machine);
+  EXPECT_THAT(analysis.rows.at(0).detail, HasSubstr("16 usable CPUs, now 2"));
+  EXPECT_THAT(analysis.rows.at(0).detail, HasSubstr("-50"));
+  EXPECT_EQ(exit_status(analysis), base::Exit::nothing);
+  EXPECT_EQ(exit_status(look({run_of({host_decides(measured({.loss = 2})), measured({})})})), base::Exit::good);
+  EXPECT_EQ(look({run_of({measured({.loss = 2})})}).rows.at(0).finding, Finding::regressed) << "this one waits for the GPU alone";
+}
+
+TEST_F(Analyzing, RunsOfTwoMachinesRepeatNothing) {
+  const RunRecord here = run_of({measured({.loss = 1.2, .seed = 3})});
+  manifest_.cpus_usable = 2;
+  const RunRecord there = run_of({measured({.loss = 1.2, .seed = 4})});
+  const Analysis analysis = look({here, there}, {.require_confirmation = true});
+  ASSERT_EQ(analysis.rows.size(), 2u);
+  EXPECT_NE(analysis.rows[0].machine, analysis.rows[1].machine);
+  for (const AnalysisRow& row : analysis.rows) {
+    EXPECT_EQ(row.finding, Finding::regressed);
+    EXPECT_FALSE(row.confirmed);
+  }
+  EXPECT_EQ(exit_status(analysis), base::Exit::good);
+  EXPECT_EQ(look({here, here}).rows.size(), 1u);
+}
+
+TEST_F(Analyzing, ASpeedupThatIsNoNumberFailed) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Speedup& speedup : {Speedup{nan, nan, nan}, Speedup{-5, -5, -5}, Speedup{4, 10, 1}, Speedup{0, 0, 0}}) {
+    PairResult pair = measured({});
+    pair.variants[1].speedup = speedup;
+    const Analysis analysis = look({run_of({pair})});
+    EXPECT_EQ(analysis.rows.at(0).finding, Finding::failed);
+    EXPECT_EQ(exit_status(analysis), base::Exit::failed);
+    EXPECT_EQ(look({run_of({pair}), run_of({measured({})})}).rows.at(0).finding, Finding::failed) << "in any run given";
+  }
+}
+
+TEST_F(Analyzing, AValueWithoutAnIntervalIsNoRegression) {
+  PairResult pair = measured({});
+  pair.variants[1].speedup = Speedup{2, 2, 2, Verdict::cannot_tell};
+  EXPECT_EQ(look({run_of({pair})}).rows.at(0).finding, Finding::ok);
+}
+
+TEST_F(Analyzing, SaysWhichDriverAndLimitWereOthers) {
+  manifest_.driver_version = "580";
+  record_runs(3);
+  manifest_.driver_version = "590";
+  EXPECT_THAT(row_of({.loss = 1.2}).detail, HasSubstr("with driver 580, now 590"));
 }
 
 TEST_F(Analyzing, OtherHardwareIsNew) {
   manifest_ = manifest_of("NVIDIA H100 80GB HBM3");
   EXPECT_EQ(row_of({.loss = 2}).finding, Finding::fresh);
-  EXPECT_EQ(row_of({.loss = 2}).hardware, "h100");
+  EXPECT_EQ(row_of({.loss = 2}).hardware, "h100_80gb_hbm3");
 }
 
 TEST_F(Analyzing, WhatNothingWasHeldAgainstIsNotGood) {
@@ -194,14 +280,6 @@ TEST_F(Analyzing, CasesOfASweepThatNeverStartedAreMissing) {
   stopped.complete = false;
   rest.pairs = {stopped};
   EXPECT_THAT(look({rest}).rows.back().detail, HasSubstr("cases tall:")) << "what was interrupted has no result";
-}
-
-TEST_F(Analyzing, AnotherModelOfTheSameKeyIsNewToo) {
-  manifest_ = manifest_of("NVIDIA H200 NVL");
-  const AnalysisRow row = row_of({.loss = 2});
-  EXPECT_EQ(row.hardware, "h200");
-  EXPECT_EQ(row.finding, Finding::fresh);
-  EXPECT_THAT(row.detail, HasSubstr("NVIDIA H200"));
 }
 
 TEST_F(Analyzing, FailuresOutrankEverything) {
@@ -267,21 +345,6 @@ TEST(Goodput, IsThePartInWhichTheGpuWorked) {
   EXPECT_DOUBLE_EQ(*goodput_percent(variant), 75);
   variant.gpu_busy_ms = 8.1;
   EXPECT_DOUBLE_EQ(*goodput_percent(variant), 100) << "it was another execution, and a little longer";
-}
-
-TEST(Ranges, DirectionDecidesWhatIsWorse) {
-  const Range low{10, 9.9, 10.1}, high{12, 11.9, 12.1};
-  EXPECT_EQ(change_of(low, high, Direction::lower, 0.05), Change::worse);
-  EXPECT_EQ(change_of(low, high, Direction::higher, 0.05), Change::better);
-  EXPECT_EQ(change_of(high, low, Direction::lower, 0.05), Change::better);
-  EXPECT_EQ(change_of(low, high, Direction::lower, 0.5), Change::slightly_worse);
-  EXPECT_EQ(change_of(low, {10.1, 10, 10.2}, Direction::lower, 0), Change::same) << "intervals overlap";
-  EXPECT_EQ(change_of({10, 10, 10}, {10.05, 10.05, 10.05}, Direction::lower, 0), Change::same) << "less than processes differ";
-  EXPECT_EQ(change_of({0, 0, 0}, {8, 8, 8}, Direction::lower, 0.05), Change::worse);
-  // Recorded runs differ by 2 %: to be 2 % below the middle of them is not to have lost 5 %.
-  EXPECT_EQ(change_of({95.5, 94.6, 97.4}, {93.5, 93.0, 93.9}, Direction::higher, 0.05), Change::slightly_worse);
-  EXPECT_EQ(change_of({95.5, 94.6, 97.4}, {90.7, 90.2, 91.2}, Direction::higher, 0.05), Change::worse) << "the threshold itself";
-  EXPECT_EQ(change_of({0, 0, 0}, {0, 0, 0}, Direction::lower, 0.05), Change::same);
 }
 
 TEST(Ranges, MedianIntervalCoversTheMedian) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.hpp"
 #include "base/files.hpp"
 
@@ -29,23 +31,10 @@ PairResult pair_with(double speedup) {
   return pair;
 }
 
-Manifest manifest_of(const std::string& gpu) {
-  Manifest manifest{.run_id = "run", .commit = "1234", .dirty = true};
+Manifest manifest_of(const std::string& gpu, const std::string& run_id = "run", int cpus = 16) {
+  Manifest manifest{.run_id = run_id, .commit = "1234", .dirty = true, .cpus_usable = cpus};
   manifest.gpus = {{.ordinal = 0, .name = gpu, .uuid = "GPU-1"}, {.ordinal = 1, .name = gpu, .uuid = "GPU-2"}};
   return manifest;
-}
-
-TEST(HardwareKey, NamesTheKindOfGpuAndHowMany) {
-  PairResult pair = pair_with(8);
-  EXPECT_EQ(hardware_key(pair, manifest_of("NVIDIA H200")), "h200");
-  EXPECT_EQ(hardware_key(pair, manifest_of("NVIDIA A100-SXM4-80GB")), "a100");
-  EXPECT_EQ(hardware_key(pair, manifest_of("NVIDIA H100 80GB HBM3")), "h100");
-  EXPECT_EQ(hardware_key(pair, manifest_of("NVIDIA GeForce RTX 4090")), "rtx_4090");
-  pair.gpus = {"GPU-1", "GPU-2"};
-  EXPECT_EQ(hardware_key(pair, manifest_of("NVIDIA H200")), "2x_h200");
-  pair.gpus.clear();
-  pair.device = "host";
-  EXPECT_EQ(hardware_key(pair, manifest_of("NVIDIA H200")), "host");
 }
 
 TEST(Expectations, AreRecordedWithTheirRunAndReadBack) {
@@ -60,7 +49,11 @@ TEST(Expectations, AreRecordedWithTheirRunAndReadBack) {
   EXPECT_EQ(pair.recorded.commit, "1234+changes");
   EXPECT_EQ(pair.recorded.gpu, "NVIDIA H200");
   EXPECT_DOUBLE_EQ(pair.baseline_median_ms, 4.2);
-  EXPECT_DOUBLE_EQ(pair.variants.at("tiled").speedup_low, 8 * 0.99);
+  EXPECT_DOUBLE_EQ(pair.variants.at("tiled").speedup, 8);
+  ASSERT_EQ(pair.runs.size(), 1u);
+  EXPECT_DOUBLE_EQ(pair.runs[0].variants.at("tiled").speedup_low, 8 * 0.99);
+  EXPECT_LT(pair.variants.at("tiled").speedup_low, 8 * 0.99) << "one run does not know what processes differ by";
+  EXPECT_EQ(pair.runs[0].fingerprint, fingerprint_of(pair_with(8), manifest_of("NVIDIA H200")));
   EXPECT_TRUE(pair.variants.contains("cublas"));
 }
 
@@ -86,23 +79,81 @@ TEST(Expectations, KeepWhatARooflineNeeds) {
   EXPECT_EQ(best_of(read)->first, "tiled");
 }
 
-TEST(Expectations, CoverAllRunsOfTheSameCodeAndStartAnewWithOther) {
-  const base::ScratchDirectory folder;
-  const Manifest manifest = manifest_of("NVIDIA H200");
-  const auto recorded = [&](const PairResult& pair) {
-    record(folder.path(), {.pairs = {pair}}, manifest);
-    return read_expectations(expectations_path(folder.path(), "h200", "ch07"))->pairs.at("transpose");
-  };
-  recorded(pair_with(8));
-  const ExpectedPair both = recorded(pair_with(8.5));
-  EXPECT_EQ(both.recorded.runs, 2);
-  EXPECT_DOUBLE_EQ(both.variants.at("tiled").speedup, 8.5);
-  EXPECT_DOUBLE_EQ(both.variants.at("tiled").speedup_low, 8 * 0.99);
-  EXPECT_DOUBLE_EQ(both.variants.at("tiled").speedup_high, 8.5 * 1.01);
+// Records into one file and reads it back.
+class Recorder {
+ public:
+  ExpectedPair add(const PairResult& pair, const Manifest& manifest) {
+    record(folder_.path(), {.pairs = {pair}}, manifest);
+    return read();
+  }
+  ExpectedPair read() const {
+    return read_expectations(expectations_path(folder_.path(), "h200", "ch07"))->pairs.at("transpose");
+  }
+
+ private:
+  base::ScratchDirectory folder_;
+};
+
+TEST(Expectations, AreTheMedianOfAllRunsOfTheSameCodeAndStartAnewWithOther) {
+  Recorder recorder;
+  const char* ids[] = {"a", "b", "c"};
+  const double speedups[] = {8, 8.4, 8.1};
+  ExpectedPair pair;
+  for (int i = 0; i < 3; ++i) pair = recorder.add(pair_with(speedups[i]), manifest_of("NVIDIA H200", ids[i]));
+  EXPECT_EQ(pair.recorded.runs, 3);
+  EXPECT_EQ(pair.recorded.run_id, "c");
+  EXPECT_NEAR(pair.variants.at("tiled").speedup, 8.1, 1e-12);
+  EXPECT_NEAR(pair.variants.at("tiled").median_ms, 4.2 / 8.1, 1e-12);
+  EXPECT_DOUBLE_EQ(pair.runs[1].variants.at("tiled").speedup, 8.4) << "every run is kept";
   PairResult changed = pair_with(4);
   changed.source_digest = "def";
-  EXPECT_EQ(recorded(changed).recorded.runs, 1);
-  EXPECT_DOUBLE_EQ(recorded(changed).variants.at("tiled").speedup_high, 4 * 1.01);
+  pair = recorder.add(changed, manifest_of("NVIDIA H200", "d"));
+  EXPECT_EQ(pair.recorded.runs, 1);
+  EXPECT_EQ(pair.runs.size(), 1u);
+  EXPECT_DOUBLE_EQ(pair.variants.at("tiled").speedup, 4);
+}
+
+TEST(Expectations, TheSameRunTwiceIsOneRun) {
+  Recorder recorder;
+  recorder.add(pair_with(8), manifest_of("NVIDIA H200"));
+  EXPECT_EQ(recorder.add(pair_with(8), manifest_of("NVIDIA H200")).recorded.runs, 1);
+}
+
+TEST(Expectations, OfTwoMachinesStandSideBySide) {
+  Recorder recorder;
+  PairResult launches = pair_with(8), slower = pair_with(5);
+  launches.bound = slower.bound = "latency";
+  const Manifest a = manifest_of("NVIDIA H200", "a", 16), b = manifest_of("NVIDIA H200", "b", 2);
+  recorder.add(launches, a);
+  const ExpectedPair pair = recorder.add(slower, b);
+  EXPECT_EQ(pair.runs.size(), 2u) << "B does not evict A";
+  const auto speedup_on = [](const ExpectedPair& recorded, const PairResult& result, const Manifest& manifest) {
+    const Applicable found = applicable(recorded, result.source_digest, fingerprint_of(result, manifest));
+    EXPECT_TRUE(found.machine_differences.empty());
+    EXPECT_TRUE(found.same_code);
+    return found.expected.variants.at("tiled").speedup;
+  };
+  EXPECT_DOUBLE_EQ(speedup_on(pair, launches, a), 8);
+  EXPECT_DOUBLE_EQ(speedup_on(pair, slower, b), 5);
+  const Manifest unknown = manifest_of("NVIDIA H200", "c", 64);
+  const Applicable other = applicable(pair, launches.source_digest, fingerprint_of(launches, unknown));
+  EXPECT_EQ(other.machine_differences, std::vector<std::string>{"2 usable CPUs, now 64"}) << "against the latest";
+
+  slower.source_digest = "def";
+  const ExpectedPair changed = recorder.add(slower, b);
+  EXPECT_EQ(changed.runs.size(), 2u);
+  EXPECT_FALSE(applicable(changed, "def", fingerprint_of(launches, a)).same_code) << "A measured other code";
+  EXPECT_TRUE(applicable(changed, "def", fingerprint_of(launches, b)).same_code);
+}
+
+TEST(Expectations, OfWhatWaitsForTheGpuAloneTravel) {
+  Recorder recorder;
+  recorder.add(pair_with(8), manifest_of("NVIDIA H200", "a", 16));
+  const Manifest other = manifest_of("NVIDIA H200", "b", 2);
+  const ExpectedPair pair = recorder.add(pair_with(8.02), other);
+  EXPECT_EQ(pair.recorded.runs, 2) << "both machines' runs are runs of one kind of GPU";
+  EXPECT_TRUE(
+      applicable(pair, "abc", fingerprint_of(pair_with(8), manifest_of("NVIDIA H200", "c", 64))).machine_differences.empty());
 }
 
 TEST(Expectations, OfOtherPairsStay) {
@@ -133,6 +184,75 @@ TEST(Expectations, AreNotMadeOfWhatSaysLittle) {
   const Recording recording = record(folder.path(), {.pairs = {failed}}, manifest_of("NVIDIA H200"));
   EXPECT_TRUE(recording.files.empty());
   EXPECT_EQ(recording.left_out.size(), 1u);
+}
+
+TEST(Expectations, AreNotMadeOfWhatIsNoNumber) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Speedup& speedup : {Speedup{nan, nan, nan}, Speedup{-4, -5, -3}, Speedup{4, 10, 1}, Speedup{0, 0, 0}}) {
+    PairResult pair = pair_with(8);
+    pair.variants[1].speedup = speedup;
+    const base::ScratchDirectory folder;
+    const Recording recording = record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200"));
+    EXPECT_TRUE(recording.files.empty());
+    ASSERT_EQ(recording.left_out.size(), 1u);
+    EXPECT_EQ(recording.left_out[0].second, "the speedup of tiled is no number");
+  }
+}
+
+std::string refusal(const std::string& text, const std::string& place = "h200/ch07.json") {
+  const base::ScratchDirectory folder;
+  const auto file = folder.path() / place;
+  base::make_directories(file.parent_path());
+  base::write_atomically(file, text);
+  try {
+    read_expectations(file);
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.status(), base::Exit::usage);
+    EXPECT_THAT(error.what(), HasSubstr(file.string()));
+    return error.what();
+  }
+  return {};
+}
+
+std::string written(const PairResult& pair) {
+  const base::ScratchDirectory folder;
+  record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200"));
+  return base::read_file(expectations_path(folder.path(), "h200", "ch07"));
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), by);
+}
+
+TEST(Expectations, SpeedupsThatAreNoneAreRefusedWithTheirPlace) {
+  PairResult pair = pair_with(8);
+  pair.variants[1].speedup = Speedup{8, 7.5, 8.5, Verdict::faster};
+  const std::string good = written(pair);
+  EXPECT_EQ(refusal(good), "");
+  for (const char* bad : {"null", "-4", "0", "1e999"})
+    EXPECT_THAT(refusal(replaced(good, "\"speedup\": 8.0", std::string{"\"speedup\": "} + bad)),
+                testing::AnyOf(HasSubstr("pairs.transpose.runs[0].variants.tiled"), HasSubstr("not valid JSON")))
+        << bad;
+  EXPECT_THAT(refusal(replaced(good, "\"speedup_low\": 7.5", "\"speedup_low\": 10")), HasSubstr("variants.tiled"));
+  EXPECT_THAT(refusal(replaced(good, "\"speedup_high\": 8.5", "\"speedup_high\": null")), HasSubstr("variants.tiled"));
+  EXPECT_THAT(refusal(replaced(good, "\"baseline_median_ms\": 4.2", "\"baseline_median_ms\": null")),
+              HasSubstr("runs[0].baseline_median_ms"));
+}
+
+TEST(Expectations, AreOfTheirPlaceAndOfAVersion) {
+  const std::string good = written(pair_with(8));
+  EXPECT_THAT(refusal(good, "h100_pcie/ch07.json"), HasSubstr("of h200 ch07"));
+  EXPECT_THAT(refusal(good, "h200/ch08.json"), HasSubstr("of h200 ch07"));
+  EXPECT_THAT(refusal(replaced(good, "\"schema_version\": 2", "\"schema_version\": 1")), HasSubstr("schema_version 1 is not 2"));
+  EXPECT_THAT(refusal(replaced(good, "\"schema_version\": 2", "\"another\": 2")), HasSubstr("no schema_version"));
+  EXPECT_THAT(refusal(replaced(good, "\"machine\": \"", "\"machine\": \"x")), HasSubstr("runs[0]"));
+  const base::ScratchDirectory folder;
+  const auto file = folder.path() / "h200/ch08.json";
+  base::make_directories(file.parent_path());
+  base::write_atomically(file, good);
+  EXPECT_THROW(read_all_expectations(folder.path()), base::Error);
 }
 
 TEST(Expectations, DamagedFilesAreNamedAndNotOverwritten) {

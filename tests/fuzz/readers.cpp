@@ -40,7 +40,10 @@ void read_results(std::string_view text) {
 
 void read_expectations(std::string_view text) {
   const evidence::Expectations expectations = evidence::parse_expectations(text, source);
-  for (const auto& [name, pair] : expectations.pairs) evidence::best_of(pair);
+  for (const auto& [name, pair] : expectations.pairs) {
+    evidence::best_of(pair);
+    evidence::applicable(pair, pair.source_digest, {});
+  }
 }
 
 void read_manifest(std::string_view text) {

@@ -122,6 +122,11 @@ TEST_F(Doctor, SaysWhereNoRunCanBeWritten) {
   EXPECT_EQ(found.what, "/usr cannot be written");
 }
 
+TEST_F(Doctor, NamesTheKeyOfEveryKindOfGpu) {
+  machine_ = machine_with({h200(), h200(1), other_gpu("NVIDIA H200 NVL", 90), other_gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 80)});
+  EXPECT_EQ(finding("GPUs").what, "4 GPUs, hardware keys a100_sxm4_40gb_mig_1g_5gb, h200, h200_nvl");
+}
+
 TEST_F(Doctor, SaysWhatToDoAboutEveryFault) {
   gpu() = {};
   gpu().ecc = gpu().ecc_pending = false;

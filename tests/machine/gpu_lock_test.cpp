@@ -48,6 +48,15 @@ TEST_F(GpuLock, IsOnePerGpu) {
   EXPECT_EQ(gpu_lock_path("a/../b").parent_path(), lock_directory());
 }
 
+TEST_F(GpuLock, IsOnePerSliceOfAGpu) {
+  // As `nvidia-smi -L` and CUDA name two slices of one GPU.
+  const char *first = "MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f", *second = "MIG-7b3a2f1e-0c4d-5e6f-8a9b-1c2d3e4f5a6b";
+  const base::FileLock held = lock_gpu(first, "first");
+  EXPECT_NO_THROW(lock_gpu(second, "beside it"));
+  EXPECT_THAT(error_of(first, 0).what(), HasSubstr(first));
+  EXPECT_NE(gpu_lock_path("MIG-GPU-1/1/0"), gpu_lock_path("MIG-GPU-1/2/0")) << "as older drivers name them";
+}
+
 TEST_F(GpuLock, IsFreeAfterUse) {
   { const base::FileLock first = lock_gpu("GPU-1", "first"); }
   EXPECT_NO_THROW(lock_gpu("GPU-1", "second"));

@@ -91,22 +91,12 @@ TEST(Probe, AnswersTruthfullyHere) {
   EXPECT_GT(machine.host.cpus_usable, 0);
 }
 
-TEST(Names, AreShortenedForHardwareKeys) {
-  const auto key = [](const char* name) { return short_name(other_gpu(name, 90)); };
-  EXPECT_EQ(key("NVIDIA H200"), "h200");
-  EXPECT_EQ(key("NVIDIA H200 NVL"), "h200_nvl");
-  EXPECT_EQ(key("NVIDIA A100-SXM4-80GB"), "a100_80gb");
-  EXPECT_EQ(key("NVIDIA GeForce RTX 4090"), "rtx_4090");
-  EXPECT_EQ(key("NVIDIA H100 80GB HBM3 MIG 1g.10gb"), "h100_80gb_mig_1g.10gb");
-  EXPECT_EQ(key("../../etc"), ".._.._etc");
-  EXPECT_EQ(key("NVIDIA"), "gpu");
-}
-
 TEST(HardwareKey, CountsAndTellsKindsApart) {
   const Machine machine = machine_with({h200(), h200(), other_gpu("NVIDIA L40S", 89)});
   EXPECT_EQ(hardware_key(machine, {0}), "h200");
   EXPECT_EQ(hardware_key(machine, {0, 1}), "2x_h200");
-  EXPECT_EQ(hardware_key(machine, {0, 2}), "h200+l40s");
+  EXPECT_EQ(hardware_key(machine, {0, 2}), "h200_and_l40s");
+  EXPECT_EQ(hardware_key(machine_with({other_gpu("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 90)}), {0}), "h100_80gb_hbm3_mig_1g_10gb");
   EXPECT_EQ(hardware_key(machine, {}), "host");
   EXPECT_EQ(find_gpu(machine, machine.gpus[0].uuid)->ordinal, 0);
   EXPECT_EQ(find_gpu(machine, "GPU-none"), nullptr);

@@ -10,10 +10,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def pair(baseline_ms, peer_ms, **optimized_ms):
-    variants = {name: {"role": "optimized", "median_ms": median_ms} for name, median_ms in optimized_ms.items()}
+    variants = {name: {"role": "optimized"} for name in optimized_ms}
+    measured = {name: {"median_ms": median_ms} for name, median_ms in optimized_ms.items()}
     if peer_ms:
-        variants["cublas"] = {"role": "peer", "median_ms": peer_ms}
-    return {"baseline": "naive", "baseline_median_ms": baseline_ms, "variants": variants, "recorded": {"gpu": "NVIDIA <made up>"}}
+        variants["cublas"] = {"role": "peer"}
+        measured["cublas"] = {"median_ms": peer_ms}
+    run = {"source_digest": "now", "baseline_median_ms": baseline_ms, "variants": measured}
+    # One of the same code that was slower, one that was faster, and one of other code.
+    around = [run | {"variants": {n: {"median_ms": v["median_ms"] * factor} for n, v in measured.items()}} for factor in (0.9, 3)]
+    return {"baseline": "naive", "variants": variants, "runs": [run | {"source_digest": "before", "baseline_median_ms": 99.0}, *around, run]}
 
 
 # Out of the order of the ladder; one rung is faster than the library, one pair has none beside it, one is no rung.
@@ -30,7 +35,7 @@ class DrawLadder(Machine):
         self.expectations.parent.mkdir(parents=True)
 
     def expect(self, pairs):
-        self.expectations.write_text(json.dumps({"pairs": pairs}))
+        self.expectations.write_text(json.dumps({"machines": {"0": {"gpu": "NVIDIA <made up>"}}, "pairs": pairs}))
 
     def draw(self, *arguments):
         return self.run_script("draw-ladder", *arguments)
@@ -86,7 +91,7 @@ class DrawLadder(Machine):
         self.picture.write_text("as it was")
         self.assert_refused(self.draw(), 4, "expectations/h200/ch10.json", "No such file")
         for text in ("rubbish", "[]", "{}", json.dumps({"pairs": {}}), json.dumps({"pairs": {"wgmma_matmul": {}}}),
-                     json.dumps({"pairs": {"wgmma_matmul": pair(0.0, 1.0)}})):
+                     json.dumps({"machines": {"0": {"gpu": "x"}}, "pairs": {"wgmma_matmul": pair(0.0, 1.0)}})):
             with self.subTest(text):
                 self.expectations.write_text(text)
                 for arguments in ([], ["--check"]):

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a machine can decide its times: recorded with every expectation, and looked at before two numbers are compared.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "evidence/manifest.hpp"
+#include "evidence/result.hpp"
+
+namespace aisp::evidence {
+
+struct Fingerprint {
+  std::string hardware;  // base/hardware_key.hpp; "host" for a host pair
+  // The host's part; 0 usable CPUs: nobody wrote it down, so it agrees with none.
+  std::string cpu;
+  int cpus_usable = 0, numa_nodes = 0;
+  std::string hypervisor;          // empty: none was seen
+  std::uint64_t memory_bytes = 0;  // whole GiB: the rest changes from one start to the next
+  // The GPU's part, empty for a host pair; it is told, and decides nothing but the hardware key.
+  std::string gpu, driver, cuda;
+  double power_limit_w = 0;
+  std::map<std::string, std::string> libraries;  // versions
+
+  bool operator==(const Fingerprint&) const = default;
+};
+
+// The kind of hardware that a pair's result is of: the key of the GPUs that it used, "host" for a host pair, empty for a pair
+// that used none (skipped) or one that the manifest does not know.
+std::string hardware_key(const PairResult& pair, const Manifest& manifest);
+
+// Whether the host has a part in a pair's times: it runs there, it is about launches, messages or transfers, or the time in which
+// the host queues a sample is inside the sample. All else waits for the GPU alone and travels between hosts of one kind of GPU.
+bool depends_on_host(const PairResult& pair);
+
+Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest);
+
+// What differs of the host's parts, in words for the reader ("16 usable CPUs, now 2"); empty: times that depend on the host may
+// be compared.
+std::vector<std::string> host_differences(const Fingerprint& recorded, const Fingerprint& here);
+// Likewise of the rest: driver, power limit, CUDA runtime, libraries that both know.
+std::vector<std::string> gpu_differences(const Fingerprint& recorded, const Fingerprint& here);
+
+// Twelve hexadecimal digits that stand for all of it.
+std::string id_of(const Fingerprint& fingerprint);
+
+}  // namespace aisp::evidence

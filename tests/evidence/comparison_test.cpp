@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs against runs, made up: how often identical code looks worse, and what is told of runs of two machines.
+#include "evidence/comparison.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace aisp::evidence {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int pairs = 10, variants = 3, samples = 25;
+
+// What processes of one code differ by, as standard deviations.
+struct World {
+  double ratio = 0.003;   // of a variant's time, apart from what all variants of the pair share
+  double clock = 0.006;   // of all times of a pair
+  double sample = 0.004;  // of a sample
+  double loss = 1;        // the last variant of every pair takes so much longer
+  bool host = false;      // pairs that the host decides
+};
+
+Manifest machine(const std::string& gpu = "NVIDIA H200", int cpus = 16) {
+  Manifest manifest{.cpu = "Some CPU", .virtualization = "kvm", .cpus_usable = cpus, .numa_nodes = 1};
+  manifest.memory_bytes = std::uint64_t{128} << 30;
+  manifest.gpus = {{.ordinal = 0, .name = gpu, .uuid = "GPU-1"}};
+  return manifest;
+}
+
+class Process {
+ public:
+  Process(const World& world, std::uint64_t seed) : world_{world}, random_{seed} {}
+
+  RunRecord run() {
+    RunRecord run{.folder = "run", .manifest = machine()};
+    for (int i = 0; i < pairs; ++i) run.pairs.push_back(pair(i));
+    return run;
+  }
+
+ private:
+  double around_one(double spread) { return std::exp(spread * normal_(random_)); }
+
+  VariantResult variant(int number, double median_ms) {
+    VariantResult result{.name = "v" + std::to_string(number)};
+    result.timing.emplace();
+    for (int i = 0; i < samples; ++i) result.timing->raw_times_ms.push_back(median_ms * around_one(world_.sample));
+    result.timing->summary.median = median_range(result.timing->raw_times_ms).value;
+    result.prepare_ms = 0.02 * around_one(0.5);
+    result.gpu_busy_ms = median_ms * (1 - 0.1 * std::abs(normal_(random_)));
+    result.memory = {.device_peak_bytes = 1 << 20, .host_peak_rss_bytes = static_cast<std::uint64_t>(1e8 * around_one(0.1))};
+    Metric metric{.name = "rate", .unit = "1/s", .better = Direction::higher};
+    for (const double time : result.timing->raw_times_ms) metric.raw.push_back(1 / time);
+    result.metrics = {metric, {.name = "reading", .unit = "J", .better = Direction::lower}};
+    result.metrics[1].summary.median = around_one(0.2);
+    result.energy = Energy{.median_j = median_ms, .low_j = median_ms * 0.99, .high_j = median_ms * 1.01};
+    return result;
+  }
+
+  PairResult pair(int number) {
+    PairResult pair{.target = "ch01:p" + std::to_string(number), .chapter = "ch01", .name = "p" + std::to_string(number)};
+    pair.device = "gpu";
+    pair.bound = world_.host ? "latency" : "compute";
+    pair.gpus = {"GPU-1"};
+    const double shared = around_one(world_.clock);
+    for (int i = 0; i < variants; ++i) {
+      const double loss = i + 1 == variants ? world_.loss : 1;
+      pair.variants.push_back(variant(i, 4.0 / (1 + i) * shared * around_one(world_.ratio) * loss));
+      if (i == 0) continue;
+      const double ratio = pair.variants[0].timing->summary.median / pair.variants.back().timing->summary.median;
+      pair.variants.back().speedup = Speedup{ratio, ratio * 0.998, ratio * 1.002, Verdict::faster};
+    }
+    pair.variants[0].role = VariantRole::baseline;
+    return pair;
+  }
+
+  const World& world_;
+  std::mt19937_64 random_;
+  std::normal_distribution<double> normal_{0, 1};
+};
+
+bool is_red(const Comparison& comparison) {
+  return std::any_of(comparison.metrics.begin(), comparison.metrics.end(),
+                     [](const MetricChange& metric) { return metric.is_regression; });
+}
+
+// How many of all ordered comparisons of six runs end red, over `worlds` such six.
+int red_orders(const World& world, std::uint64_t worlds) {
+  int red = 0;
+  for (std::uint64_t number = 0; number < worlds; ++number) {
+    std::vector<RunRecord> runs;
+    for (std::uint64_t i = 0; i < 6; ++i) runs.push_back(Process{world, number * 6 + i + 1}.run());
+    for (std::size_t a = 0; a < runs.size(); ++a)
+      for (std::size_t b = 0; b < runs.size(); ++b)
+        if (a != b) red += is_red(compare_runs(runs[a], runs[b], 0.05));
+  }
+  return red;
+}
+
+TEST(IdenticalCode, IsQuietInAllThirtyOrdersOfSixRuns) {
+  EXPECT_EQ(red_orders({}, 10), 0) << "of 300; pairs that wait for the GPU alone";
+  EXPECT_EQ(red_orders({.ratio = 0.01, .host = true}, 5), 0) << "of 150; pairs that the host decides";
+}
+
+TEST(IdenticalCode, SaysWhereItDiffersAllTheSame) {
+  const World world;
+  const Comparison comparison = compare_runs(Process{world, 1}.run(), Process{world, 2}.run(), 0.05);
+  const auto told = std::count_if(comparison.metrics.begin(), comparison.metrics.end(), [](const MetricChange& metric) {
+    return metric.metric == "prepare" && metric.change != Change::same && metric.detail == "single readings";
+  });
+  EXPECT_GT(told, 10);
+}
+
+TEST(ChangedCode, IsRedAtALossOfFivePercent) {
+  const World unchanged, slower{.loss = 1.05};
+  int red = 0;
+  for (std::uint64_t i = 0; i < 30; ++i)
+    red += is_red(compare_runs(Process{unchanged, 100 + i}.run(), Process{slower, 200 + i}.run(), 0.05));
+  EXPECT_EQ(red, 30);
+}
+
+TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
+  const World world{.host = true}, slower{.loss = 1.5, .host = true};
+  RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();
+  EXPECT_TRUE(is_red(compare_runs(before, after, 0.05)));
+  after.manifest = machine("NVIDIA H200", 2);
+  const Comparison comparison = compare_runs(before, after, 0.05);
+  EXPECT_FALSE(is_red(comparison));
+  ASSERT_EQ(comparison.machine_differences.size(), 1u);
+  EXPECT_EQ(comparison.machine_differences[0], "16 usable CPUs, now 2");
+  const auto worse = std::find_if(comparison.metrics.begin(), comparison.metrics.end(), [](const MetricChange& metric) {
+    return metric.metric == "speedup" && metric.change == Change::worse;
+  });
+  ASSERT_NE(worse, comparison.metrics.end());
+  EXPECT_THAT(worse->detail, HasSubstr("other machine"));
+}
+
+TEST(TwoMachines, OfOneGpuAreComparedInWhatWaitsForIt) {
+  const World world, slower{.loss = 1.5};
+  RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();
+  after.manifest = machine("NVIDIA H200", 2);
+  EXPECT_TRUE(is_red(compare_runs(before, after, 0.05)));
+  after.manifest = machine("NVIDIA H200 NVL");
+  const Comparison comparison = compare_runs(before, after, 0.05);
+  EXPECT_FALSE(comparison.same_hardware);
+  EXPECT_FALSE(is_red(comparison));
+}
+
+}  // namespace
+}  // namespace aisp::evidence
