@@ -42,25 +42,26 @@ class EventStopwatch final : public Stopwatch {
   Sample time(const Variant& variant) override {
     session_.before_sample(variant);
     const auto work = [&] { variant.run(session_.workload(), session_.launch()); };
-    Sample sample = time_work(work);
+    Sample sample = time_work(work, options_.start);
     if (gate_.forced_open()) {  // a variant's own first launch may have loaded code
       session_.before_sample(variant);
-      sample = time_work(work);
+      sample = time_work(work, options_.start);
       if (gate_.forced_open()) throw WaitsForGpu{std::string{variant.name}};
     }
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;
   }
 
+  // Always from a released start: an immediate one would hold the launch of the probe too, which is no part of the stopwatch.
   double time_probe() override {
-    return time_work([&] { launch_probe(probe_target_, session_.launch().stream); }).raw_ms;
+    return time_work([&] { launch_probe(probe_target_, session_.launch().stream); }, Start::released).raw_ms;
   }
 
  private:
-  Sample time_work(const std::function<void()>& work) {
+  Sample time_work(const std::function<void()>& work, Start start) {
     pair::LaunchState& launch = session_.launch();
     if (options_.cache == Cache::cold) cold_.evict();
-    if (options_.start == Start::immediate) session_.synchronize_all();
+    if (start == Start::immediate) session_.synchronize_all();
     else gate_.close(launch.stream);
     check(cudaEventRecord(start_, launch.stream));
     launch.start_recording();
@@ -70,7 +71,7 @@ class EventStopwatch final : public Stopwatch {
     session_.join();
     check(cudaEventRecord(end_, launch.stream));
     check(cudaGetLastError());
-    if (options_.start == Start::released) {
+    if (start == Start::released) {
       host_start = Clock::now();
       gate_.open();
     }

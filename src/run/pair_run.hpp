@@ -43,8 +43,10 @@ class PairRun {
   void warm_up();
   void measure_rounds();
   void sample(measure::SamplingOptions options);
+  measure::Correction correction() const;
   void take_offset();
   void judge();
+  void warn_of_drift();
   void check_late_work();
   void check_floors();
   void audit();
@@ -80,6 +82,7 @@ class PairRun {
   std::vector<Timed> timed_;
   std::vector<double> probe_ms_;  // raw readings of the stopwatch for the least work
   double probe_duration_ms_ = 0;  // what that work takes by itself
+  bool probe_measured_ = false;   // by CUPTI, not assumed
   double offset_ms_ = 0;
   std::uint64_t free_before_bytes_ = 0;  // of device memory, before anything of the pair was allocated
   Start start_ = Start::released;
