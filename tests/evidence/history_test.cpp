@@ -114,7 +114,7 @@ TEST(Recent, ChangesShowInTheLastDays) {
 
 TEST(Recent, TooFewDaysTellNothing) {
   EXPECT_FALSE(find_recent(changed_at_the_end(33, 2, 1)));
-  EXPECT_FALSE(find_recent(changed_at_the_end(13, 3, 1)));
+  EXPECT_FALSE(find_recent(changed_at_the_end(13, 3, 2)));
   EXPECT_FALSE(find_recent(changed_at_the_end(40, 1, 1))) << "the last run alone";
   EXPECT_FALSE(find_recent(changed_at_the_end(17, 3, 1), days_of(20, 3)));
   EXPECT_FALSE(find_recent(std::vector<double>{}));
