@@ -66,7 +66,9 @@ constexpr Term terms[] = {
     {"status", "skipped", "it cannot run here; the reason says what is missing and the way round it"},
     {"verdict", "faster", "the 95 % interval of the speedup excludes 1 and the ratio is at least 1 % above it"},
     {"verdict", "slower", "the 95 % interval of the speedup excludes 1 and the ratio is at least 1 % below it"},
-    {"verdict", "cannot_tell", "the interval holds 1, the ratio is within 1 % of it, or there were fewer than 5 rounds"},
+    {"verdict", "cannot_tell",
+     "the interval holds 1, the ratio is within 1 % of it, there were fewer than 5 rounds, or a time is too short for the "
+     "stopwatch"},
     {"bound", "memory", "bytes of device memory over its bandwidth set the floor"},
     {"bound", "compute", "floating-point operations over the rate of their type set the floor"},
     {"bound", "latency", "kernels or messages that must follow one another set the floor"},
@@ -76,7 +78,19 @@ constexpr Term terms[] = {
     {"role", "optimized", "the same results by the technique that the variant is named after"},
     {"role", "peer", "a library's way to do the same, timed in the same rounds and never counted as ours"},
     {"column", "speedup",
-     "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval over rounds"},
+     "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval; that of the best holds "
+     "for "
+     "all optimized variants at once"},
+    {"column", "effective_rounds",
+     "independent rounds that would tell as much as those taken: fewer where a variant drifts, and its interval is wider for it"},
+    {"column", "autocorrelation",
+     "of a variant's consecutive samples, by ranks: about 0 when they are independent; above 0.2 something changed slowly "
+     "meanwhile"},
+    {"column", "duty_percent",
+     "part of the sampling's time that lay inside samples; a chip at its power cap slows down as it rises"},
+    {"column", "sm_clock_mhz", "median SM clock over the rounds"},
+    {"column", "clock_step_ms", "the step in which the clock moves; no time is known better than a part of it"},
+    {"column", "offset_accuracy_ms", "the stopwatch's own time may be wrong by this, for all variants alike; intervals hold it"},
     {"column", "expected",
      "the median speedup of the runs recorded of this code and hardware, with the interval that further runs fall into"},
     {"column", "change", "measured against expected speedup, in percent"},

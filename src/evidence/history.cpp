@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t fewest_values = 10;
 constexpr double largest_p_value = 0.01;
 constexpr int permutations = 999;
+// How many of the last days are held against all others: each such look has its share of the chance.
+constexpr std::size_t fewest_recent = 2, most_recent = 4;
 
 // Ranks from 1, ties share their mean.
 std::vector<double> ranks_of(std::span<const double> values) {
@@ -53,30 +55,60 @@ Cut strongest_cut(const std::vector<double>& ranks) {
   return best;
 }
 
-double chance_of(double statistic, std::vector<double> ranks) {
+// Consecutive values that are no witnesses of their own.
+using Blocks = std::vector<std::span<const double>>;
+
+Blocks blocks_of(std::span<const double> values, std::span<const std::size_t> days) {
+  Blocks blocks;
+  for (std::size_t begin = 0; begin < values.size();) {
+    std::size_t end = begin + 1;
+    while (!days.empty() && end < values.size() && days[end] == days[begin]) ++end;
+    blocks.push_back(values.subspan(begin, end - begin));
+    begin = end;
+  }
+  return blocks;
+}
+
+double chance_of(double statistic, std::span<const double> ranks, std::span<const std::size_t> days) {
+  Blocks blocks = blocks_of(ranks, days);
   std::mt19937_64 random{1};
   int as_strong = 1;  // the series itself is one of its permutations
+  std::vector<double> permuted;
   for (int i = 0; i < permutations; ++i) {
-    std::shuffle(ranks.begin(), ranks.end(), random);
-    as_strong += strongest_cut(ranks).statistic >= statistic - 1e-9;
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    permuted.clear();
+    for (const std::span<const double> block : blocks) permuted.insert(permuted.end(), block.begin(), block.end());
+    as_strong += strongest_cut(permuted).statistic >= statistic - 1e-9;
   }
   return as_strong / static_cast<double>(permutations + 1);
 }
 
 double median_of(std::span<const double> values) { return median_range(values).value; }
 
-void search(std::span<const double> values, std::size_t offset, std::vector<Step>& steps) {
+bool matters(double before, double after) { return std::abs(after - before) >= smallest_change * std::abs(before); }
+
+std::span<const std::size_t> part(std::span<const std::size_t> days, std::size_t begin, std::size_t count) {
+  return days.empty() ? days : days.subspan(begin, count);
+}
+
+void search(std::span<const double> values, std::span<const std::size_t> days, std::size_t offset, std::vector<Step>& steps) {
   if (values.size() < fewest_values) return;
   const std::vector<double> ranks = ranks_of(values);
   const Cut cut = strongest_cut(ranks);
   if (cut.at == 0) return;
   const double before = median_of(values.first(cut.at)), after = median_of(values.subspan(cut.at));
-  const bool matters = std::abs(after - before) >= smallest_change * std::abs(before);
-  const double p_value = matters ? chance_of(cut.statistic, ranks) : 1;
+  const double p_value = matters(before, after) ? chance_of(cut.statistic, ranks, days) : 1;
   if (p_value > largest_p_value) return;
-  search(values.first(cut.at), offset, steps);
+  search(values.first(cut.at), part(days, 0, cut.at), offset, steps);
   steps.push_back({offset + cut.at, before, after, p_value});
-  search(values.subspan(cut.at), offset + cut.at, steps);
+  search(values.subspan(cut.at), part(days, cut.at, values.size() - cut.at), offset + cut.at, steps);
+}
+
+// Of so many, all that come last may be larger or all smaller than any other.
+double chance_of_last(std::size_t last, std::size_t count) {
+  double orders = 1;
+  for (std::size_t i = 0; i < last; ++i) orders *= static_cast<double>(count - i) / static_cast<double>(i + 1);
+  return 2 / orders;
 }
 
 struct Point {
@@ -84,6 +116,17 @@ struct Point {
   const PairResult* pair;
   double value;
 };
+
+// The machine is the series' own.
+std::vector<std::size_t> days_of(const std::vector<Point>& points) {
+  constexpr std::size_t date = 10;  // 2026-01-31
+  std::vector<std::size_t> days{0};
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const bool same = points[i].pair->started_utc.substr(0, date) == points[i - 1].pair->started_utc.substr(0, date);
+    days.push_back(days.back() + (same ? 0 : 1));
+  }
+  return days;
+}
 
 SeriesStep explained(const Step& step, const std::vector<Point>& points) {
   const Point& before = points[step.at - 1];
@@ -116,9 +159,9 @@ void add_points(const RunRecord& run, std::map<Key, std::vector<Point>>& series)
 
 }  // namespace
 
-std::vector<Step> find_steps(std::span<const double> values) {
+std::vector<Step> find_steps(std::span<const double> values, std::span<const std::size_t> days) {
   std::vector<Step> steps;
-  search(values, 0, steps);
+  search(values, days, 0, steps);
   // Levels between neighbouring steps, now that all of them are known.
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const std::size_t begin = i == 0 ? 0 : steps[i - 1].at;
@@ -127,6 +170,25 @@ std::vector<Step> find_steps(std::span<const double> values) {
     steps[i].after = median_of(values.subspan(steps[i].at, end - steps[i].at));
   }
   return steps;
+}
+
+std::optional<Step> find_recent(std::span<const double> values, std::span<const std::size_t> days) {
+  const Blocks blocks = blocks_of(values, days);
+  std::vector<double> levels;  // of the days
+  for (const std::span<const double> block : blocks) levels.push_back(median_of(block));
+  std::size_t at = values.size();
+  for (std::size_t last = 1; last <= most_recent && last < levels.size(); ++last) {
+    at -= blocks[blocks.size() - last].size();
+    if (last < fewest_recent) continue;
+    const std::span<const double> all = levels;
+    const auto [least, most] = std::ranges::minmax(all.first(levels.size() - last));
+    const auto [least_last, most_last] = std::ranges::minmax(all.last(last));
+    const double p_value = (most_recent - fewest_recent + 1) * chance_of_last(last, levels.size());
+    const double before = median_of(values.first(at)), after = median_of(values.subspan(at));
+    if ((least_last > most || most_last < least) && p_value <= largest_p_value && matters(before, after))
+      return Step{at, before, after, p_value};
+  }
+  return std::nullopt;
 }
 
 std::vector<Series> history(const std::vector<RunRecord>& runs) {
@@ -142,7 +204,15 @@ std::vector<Series> history(const std::vector<RunRecord>& runs) {
       series.run_ids.push_back(point.run->manifest.run_id);
       series.values.push_back(point.value);
     }
-    for (const Step& step : find_steps(series.values)) series.steps.push_back(explained(step, points));
+    const std::vector<std::size_t> days = days_of(points);
+    series.days = days.back() + 1;
+    for (const Step& step : find_steps(series.values, days)) series.steps.push_back(explained(step, points));
+    const std::size_t since = series.steps.empty() ? 0 : series.steps.back().at;
+    const std::span<const double> values = series.values;
+    if (auto recent = find_recent(values.subspan(since), part(days, since, values.size() - since))) {
+      recent->at += since;
+      series.recent = explained(*recent, points);
+    }
     all.push_back(std::move(series));
   }
   return all;

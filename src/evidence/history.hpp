@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many runs in the order of time, and where something changed for good.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,8 +21,14 @@ struct Step {
 // A non-parametric approach to the change-point problem, Applied Statistics 28, 1979; Hawkins and Deng: A nonparametric
 // change-point control chart, Journal of Quality Technology 42, 2010), its chance from permutations of the series; then the same
 // on both sides. A step has p <= 0.01 and changes the median by evidence::smallest_change at least. Fewer than 10 values have
-// none.
-std::vector<Step> find_steps(std::span<const double> values);
+// none. `days`: of each value, rising; values of a day share what the machine was like that day, so that days are permuted, not
+// values. None: every value has a day of its own.
+std::vector<Step> find_steps(std::span<const double> values, std::span<const std::size_t> days = {});
+
+// A change that only the last two, three or four days show, where a cut in two has too little on one side: all of them lie above,
+// or all below, all others. The chance of that is 2 over the number of ways to choose them; three such looks share p <= 0.01,
+// which takes 36 days to see the last two, 17 for three and 13 for four. `at` is the first value of them.
+std::optional<Step> find_recent(std::span<const double> values, std::span<const std::size_t> days = {});
 
 struct SeriesStep : Step {
   std::string run_id;  // the first after it
@@ -34,7 +41,9 @@ struct Series {
   std::string quantity;                            // "speedup" or "median_ms"
   std::vector<std::string> run_ids;
   std::vector<double> values;
+  std::size_t days = 0;  // on which they were measured
   std::vector<SeriesStep> steps;
+  std::optional<SeriesStep> recent;  // after the last step
 };
 
 // Of every optimized variant. `runs` may come in any order.

@@ -64,6 +64,10 @@ template <class Visitor>
 static void describe(Timing& t, Visitor& visit) {
   describe_summary(t.summary, visit, "_ms");
   visit("offset_ms", t.offset_ms);
+  visit("offset_accuracy_ms", t.offset_accuracy_ms);
+  visit("clock_step_ms", t.clock_step_ms);
+  visit("autocorrelation", t.autocorrelation);
+  visit("sm_clock_mhz", t.sm_clock_mhz);
   visit("raw_times_ms", t.raw_times_ms);
   visit("host_times_ms", t.host_times_ms);
   visit("rounds", t.rounds);
@@ -105,6 +109,7 @@ static void describe(Speedup& s, Visitor& visit) {
   visit("low", s.low);
   visit("high", s.high);
   visit("verdict", s.verdict);
+  visit("effective_rounds", s.effective_rounds);
 }
 
 template <class Visitor>
@@ -204,6 +209,8 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("reproducible", p.reproducible);
   visit("alternated", p.alternated);
   visit("gpu_states", p.gpu_states);
+  visit("sampling_s", p.sampling_s);
+  visit("duty_percent", p.duty_percent);
   visit("lost", p.lost);
   visit("errors", p.problems);
   visit("warnings", p.warnings);

@@ -50,11 +50,15 @@ struct GpuState {
 };
 
 struct Timing {
-  Summary summary;                    // milliseconds, stopwatch offset taken out
-  double offset_ms = 0;               // the stopwatch's own time, subtracted from every sample
-  std::vector<double> raw_times_ms;   // as read
-  std::vector<double> host_times_ms;  // run() called to work finished, host clock
-  std::vector<int> rounds;            // round of each sample
+  Summary summary;                        // milliseconds, stopwatch offset taken out, equal readings spread over the clock's step
+  double offset_ms = 0;                   // the stopwatch's own time, subtracted from every sample
+  double offset_accuracy_ms = 0;          // the offset may be wrong by this much, for all variants alike
+  double clock_step_ms = 0;               // readings are multiples of it; 0: none was seen
+  std::optional<double> autocorrelation;  // of the ranks of consecutive samples; absent of few or equal ones
+  std::optional<double> sm_clock_mhz;     // median over its rounds
+  std::vector<double> raw_times_ms;       // as read
+  std::vector<double> host_times_ms;      // run() called to work finished, host clock
+  std::vector<int> rounds;                // round of each sample
 };
 
 struct Metric {
@@ -88,6 +92,7 @@ struct Speedup {
   double low = 0;
   double high = 0;
   Verdict verdict = Verdict::cannot_tell;
+  double effective_rounds = 0;  // independent rounds that would tell as much as those taken; 0: not known
 };
 
 struct Floor {
@@ -209,6 +214,8 @@ struct PairResult {
   bool reproducible = false;         // held to deterministic algorithms and equal bits
   bool alternated = true;            // variants were timed in turn
   std::vector<GpuState> gpu_states;  // one a round
+  double sampling_s = 0;             // from the first timed round to the end of the last
+  double duty_percent = 0;           // part of it that lay inside samples
   std::vector<std::string> lost;     // what this environment could not give: "no clock lock", "no CUPTI: ..."
   std::vector<Problem> problems;     // errors and warnings with context
   std::vector<std::string> warnings;

@@ -33,6 +33,7 @@ class EventStopwatch final : public Stopwatch {
     return sample;
   }
 
+  // Always from a released start: an immediate one would hold the launch of the probe too, which is no part of the stopwatch.
   double time_probe() override {
     return sample_of(executor_.execute([&] { launch_probe(probe_target_, session_.launch().stream); }, frame())).raw_ms;
   }

@@ -5,29 +5,26 @@
 #include <numeric>
 #include <random>
 
-#include "measure/statistics.hpp"
-
 namespace aisp::measure {
 namespace {
 
-constexpr int check_every_rounds = 10;
-constexpr int quick_resamples = 200;  // enough to decide whether to go on; the reported interval uses more
+// Where rounds resemble one another, a few independent ones' worth of them can look narrow by luck, and each look is a chance of
+// it.
+constexpr double fewest_effective_rounds = 40;
 
-std::vector<double> judged_values(const std::vector<Sample>& samples, const SamplingCallbacks& callbacks) {
-  std::vector<double> values;
-  values.reserve(samples.size());
-  for (const Sample& sample : samples) values.push_back(callbacks.judged(sample));
-  return values;
+bool narrow_enough(const Interval& speedup, double relative_width) {
+  const bool independent = speedup.effective_rounds >= static_cast<double>(speedup.rounds);
+  return speedup.relative_width() <= relative_width && (independent || speedup.effective_rounds >= fewest_effective_rounds);
 }
 
 bool narrow_enough(const Sampling& sampling, const SamplingOptions& options, const SamplingCallbacks& callbacks) {
-  const std::vector<double> baseline = judged_values(sampling.samples[0], callbacks);
-  for (std::size_t v = 1; v < sampling.samples.size(); ++v) {
-    const std::vector<double> values = judged_values(sampling.samples[v], callbacks);
-    if (ratio_of_medians(baseline, values, options.seed, quick_resamples).relative_width() > options.relative_width) return false;
-  }
+  for (std::size_t v = 1; v < sampling.samples.size(); ++v)
+    if (!narrow_enough(callbacks.speedup(sampling.samples[0], sampling.samples[v]), options.relative_width)) return false;
   return true;
 }
+
+// Each look at the interval is one more chance to find it narrow by luck, and takes time that grows with the rounds.
+int next_look(int rounds) { return rounds + std::max(10, rounds / 8); }
 
 void add_sample(Sampling& sampling, std::size_t variant, int round, const SamplingCallbacks& callbacks) {
   Sample sample = callbacks.time(variant);
@@ -73,6 +70,7 @@ Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, con
   std::iota(order.begin(), order.end(), std::size_t{0});
   const double start_s = callbacks.now_s();
   Deadline deadline{options.deadline_s, callbacks.now_s};
+  int look = options.min_rounds;
   for (int round = 0;; ++round) {
     if (callbacks.before_round) callbacks.before_round(round);
     std::shuffle(order.begin(), order.end(), random);
@@ -88,11 +86,16 @@ Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, con
       sampling.stopped_because = "fixed iterations";
       return sampling;
     }
-    if (sampling.rounds % check_every_rounds == 0 && narrow_enough(sampling, options, callbacks)) {
-      sampling.stopped_because = "interval narrow";
-      return sampling;
+    const double elapsed_s = callbacks.now_s() - start_s;
+    const bool cheap = sampling.rounds < options.cheap_rounds && elapsed_s < options.cheap_s;
+    if (!cheap && sampling.rounds >= look) {
+      if (narrow_enough(sampling, options, callbacks)) {
+        sampling.stopped_because = "interval narrow";
+        return sampling;
+      }
+      look = next_look(sampling.rounds);
     }
-    if (callbacks.now_s() - start_s >= options.budget_s) {
+    if (elapsed_s >= options.budget_s) {
       sampling.stopped_because = "time budget";
       return sampling;
     }

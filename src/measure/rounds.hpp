@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/ratio.hpp"
 #include "measure/sample.hpp"
 
 namespace aisp::measure {
@@ -36,19 +37,22 @@ class Deadline {
 struct SamplingOptions {
   int min_rounds = 20;
   int max_rounds = 5000;
+  // Rounds that cost next to nothing are taken until there are so many or so much time went by: a slow drift looks narrow in few.
+  int cheap_rounds = 500;
+  double cheap_s = 0.3;
   bool fixed_rounds = false;     // exactly min_rounds
   double relative_width = 0.01;  // of the 95 % interval of every speedup
   double budget_s = 3;           // for sampling
   // No round begins that would end later, however many were asked for, once there are least_rounds.
   double deadline_s = std::numeric_limits<double>::infinity();
   bool alternate = true;
-  std::uint64_t seed = 42;  // of the order within rounds and of the bootstrap
+  std::uint64_t seed = 42;  // of the order within rounds
 };
 
 // What the loop needs from the outside; tests give made-up times.
 struct SamplingCallbacks {
   std::function<Sample(std::size_t variant)> time;
-  std::function<double(const Sample&)> judged;  // the value that decides: time or a metric
+  std::function<Interval(const std::vector<Sample>& baseline, const std::vector<Sample>& variant)> speedup;
   std::function<void(int round, int expected)> after_round;
   std::function<double()> now_s;
   std::function<void(int round)> before_round{};  // not called without alternation

@@ -4,19 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <random>
 
 namespace aisp::measure {
-namespace {
 
-double median_in_place(std::vector<double>& values) {
+double median_in_place(std::span<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
-
-}  // namespace
 
 double percentile(std::span<const double> sorted, double percent) {
   const double rank = percent / 100 * static_cast<double>(sorted.size() - 1);
@@ -52,37 +48,6 @@ evidence::Summary summarize(std::span<const double> values, std::span<const doub
   summary.p99 = percentile(sorted, 99);
   for (const double percent : custom_percentiles) summary.custom.push_back({percent, percentile(sorted, percent)});
   return summary;
-}
-
-Interval ratio_of_medians(std::span<const double> numerator, std::span<const double> denominator, std::uint64_t seed,
-                          int resamples) {
-  const std::size_t rounds = std::min(numerator.size(), denominator.size());
-  if (rounds == 0) return {};
-  Interval interval;
-  interval.rounds = rounds;
-  interval.value = median(numerator) / median(denominator);
-  std::mt19937_64 random{seed};
-  std::uniform_int_distribution<std::size_t> pick{0, rounds - 1};
-  std::vector<double> above(rounds), below(rounds), ratios(static_cast<std::size_t>(resamples));
-  for (double& ratio : ratios) {
-    for (std::size_t i = 0; i < rounds; ++i) {
-      const std::size_t round = pick(random);
-      above[i] = numerator[round];
-      below[i] = denominator[round];
-    }
-    ratio = median_in_place(above) / median_in_place(below);
-  }
-  std::sort(ratios.begin(), ratios.end());
-  interval.low = percentile(ratios, 2.5);
-  interval.high = percentile(ratios, 97.5);
-  return interval;
-}
-
-evidence::Verdict verdict(const Interval& speedup) {
-  if (speedup.rounds < fewest_rounds) return evidence::Verdict::cannot_tell;
-  if (speedup.low > 1 && speedup.value >= 1 + smallest_difference) return evidence::Verdict::faster;
-  if (speedup.high < 1 && speedup.value <= 1 / (1 + smallest_difference)) return evidence::Verdict::slower;
-  return evidence::Verdict::cannot_tell;
 }
 
 }  // namespace aisp::measure

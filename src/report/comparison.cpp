@@ -179,16 +179,19 @@ std::string comparison_json(const evidence::Comparison& comparison, double thres
 
 std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all) {
   std::vector<std::vector<std::string>> rows{
-      {"pair", "variant", "hardware", "machine", "quantity", "runs", "first", "last", "steps"}};
+      {"pair", "variant", "hardware", "machine", "quantity", "runs", "days", "first", "last", "steps"}};
   for (const evidence::Series& series : history) {
-    if (!all && series.steps.empty() && series.quantity != "speedup") continue;
+    if (!all && series.steps.empty() && !series.recent && series.quantity != "speedup") continue;
     const std::string unit = series.quantity == "speedup" ? "x" : "ms";
     std::vector<std::string> steps;
     for (const evidence::SeriesStep& step : series.steps)
       steps.push_back(
           fmt::format("{} -> {} at {}", quantity_text(step.before, unit), quantity_text(step.after, unit), step.run_id));
+    if (series.recent)
+      steps.push_back(fmt::format("{} -> {} since {}, recent", quantity_text(series.recent->before, unit),
+                                  quantity_text(series.recent->after, unit), series.recent->run_id));
     rows.push_back({series.target, series.variant, series.hardware, series.machine, series.quantity,
-                    std::to_string(series.values.size()), quantity_text(series.values.front(), unit),
+                    std::to_string(series.values.size()), std::to_string(series.days), quantity_text(series.values.front(), unit),
                     quantity_text(series.values.back(), unit), steps.empty() ? "none" : base::join(steps, "; ")});
   }
   return rows;
@@ -196,36 +199,46 @@ std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::S
 
 std::string history_notes(const std::vector<evidence::Series>& history) {
   std::string text;
-  for (const evidence::Series& series : history)
-    for (const evidence::SeriesStep& step : series.steps) {
-      add_line(fmt::format("{} {}, {}, at {} (p = {:.3f}){}", series.target, series.variant, series.quantity, step.run_id,
+  for (const evidence::Series& series : history) {
+    const auto add = [&](const evidence::SeriesStep& step, const char* when) {
+      add_line(fmt::format("{} {}, {}, {} {} (p = {:.3f}){}", series.target, series.variant, series.quantity, when, step.run_id,
                            step.p_value, step.source_changed ? ": its code changed" : ""),
                text);
       add_causes(step.causes, text);
-    }
-  return text;
+    };
+    for (const evidence::SeriesStep& step : series.steps) add(step, "at");
+    if (series.recent) add(*series.recent, "since");
+  }
+  return text +
+         "What is not seen here: a step with fewer than 10 days of runs, for the runs of one day count as one; what only the "
+         "last\n"
+         "run shows; what only the last 2, 3 or 4 days show, before there are 36, 17 or 13. A machine that is in another state "
+         "for\n"
+         "days raises false alarms.\n";
+}
+
+static json step_json(const evidence::SeriesStep& step) {
+  return {{"run_id", step.run_id},   {"before", number(step.before)},         {"after", number(step.after)},
+          {"p_value", step.p_value}, {"source_changed", step.source_changed}, {"causes", causes_json(step.causes)}};
 }
 
 std::string history_json(const std::vector<evidence::Series>& history) {
   json all = json::array();
   for (const evidence::Series& series : history) {
-    json points = json::array(), steps = json::array();
+    json points = json::array(), steps = json::array(), recent = nullptr;
     for (std::size_t i = 0; i < series.values.size(); ++i)
       points.push_back({{"run_id", series.run_ids[i]}, {"value", number(series.values[i])}});
-    for (const evidence::SeriesStep& step : series.steps)
-      steps.push_back({{"run_id", step.run_id},
-                       {"before", number(step.before)},
-                       {"after", number(step.after)},
-                       {"p_value", step.p_value},
-                       {"source_changed", step.source_changed},
-                       {"causes", causes_json(step.causes)}});
+    for (const evidence::SeriesStep& step : series.steps) steps.push_back(step_json(step));
+    if (series.recent) recent = step_json(*series.recent);
     all.push_back({{"target", series.target},
                    {"variant", series.variant},
                    {"hardware", series.hardware},
                    {"machine", series.machine},
                    {"quantity", series.quantity},
                    {"points", std::move(points)},
-                   {"steps", std::move(steps)}});
+                   {"days", series.days},
+                   {"steps", std::move(steps)},
+                   {"recent", std::move(recent)}});
   }
   return evidence::json_text(json{{"schema_version", evidence::schema_version}, {"series", std::move(all)}}, 2) + '\n';
 }

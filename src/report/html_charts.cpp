@@ -7,7 +7,9 @@
 #include <cmath>
 #include <map>
 
+#include "base/median.hpp"
 #include "base/text.hpp"
+#include "evidence/range.hpp"
 #include "report/html_text.hpp"
 #include "report/numbers.hpp"
 
@@ -69,13 +71,19 @@ std::string dots(const Samples& samples, const Range& range) {
   return fmt::format("<path class=\"dots\" d=\"{}\"/>", path);
 }
 
+// Nothing where there are too few samples for one.
+std::optional<evidence::Range> interval_of(const VariantResult& variant, const Samples& samples) {
+  if (samples.undrawable > 0 || !base::median_ranks(samples.times_ms.size())) return std::nullopt;
+  return evidence::time_range(variant);
+}
+
 std::string strip(const PairResult& pair, const VariantResult& variant) {
   const Samples samples = samples_of(*variant.timing);
   if (samples.times_ms.empty()) return {};
   const auto [least, most] = std::minmax_element(samples.times_ms.begin(), samples.times_ms.end());
   const Range range{*least, *most};
   const double median = variant.timing->summary.median;
-  const std::optional<Interval> interval = interval_of_median(samples.times_ms);
+  const std::optional<evidence::Range> interval = interval_of(variant, samples);
   std::string drawing;
   if (interval) {
     const double from = range.place(interval->low) * width, to = range.place(interval->high) * width;
@@ -138,18 +146,6 @@ std::string held_back(const PairResult& pair, const HtmlReport& report) {
 }
 
 }  // namespace
-
-std::optional<Interval> interval_of_median(std::vector<double> values) {
-  if (values.size() < 6) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  const auto n = static_cast<double>(values.size());
-  // The ranks between which the median lies in 95 % of cases, by the normal approximation of the binomial distribution, rounded
-  // outwards.
-  const double reach = 1.96 * std::sqrt(n) / 2;
-  const auto low = static_cast<std::size_t>(std::max(std::floor(n / 2 - reach), 1.0));
-  const auto high = static_cast<std::size_t>(std::min(std::ceil(n / 2 + 1 + reach), n));
-  return Interval{values[low - 1], values[high - 1]};
-}
 
 std::string sample_strips(const PairResult& pair) {
   std::string strips;

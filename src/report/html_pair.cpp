@@ -111,8 +111,8 @@ std::string how(const PairResult& pair) {
                                 ? "the host's clock"
                                 : fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
   return tag("p",
-             escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.", clock, pair.judged_by,
-                                 pair.stopped_because, pair.seed, workload_text(pair))),
+             escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", clock, pair.judged_by,
+                                 pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))),
              "class=\"note\"");
 }
 

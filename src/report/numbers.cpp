@@ -33,6 +33,16 @@ std::string workload_text(const evidence::PairResult& pair) {
   return text;
 }
 
+std::string pace_text(const evidence::PairResult& pair) {
+  if (pair.sampling_s <= 0 || pair.duty_percent <= 0) return {};
+  std::string text =
+      fmt::format(" Samples fill {} % of {}", base::significant(pair.duty_percent, 2), base::human_duration(pair.sampling_s));
+  const evidence::VariantResult* first = pair.variants.empty() ? nullptr : &pair.variants.front();
+  if (first != nullptr && first->timing && first->timing->sm_clock_mhz)
+    text += fmt::format(", SM clock {:.0f} MHz (median)", *first->timing->sm_clock_mhz);
+  return text + '.';
+}
+
 std::string machine_text(const evidence::Recorded& recorded) {
   if (recorded.gpu.empty()) return recorded.cpu;
   const std::string limit =

@@ -15,6 +15,10 @@ const evidence::Speedup* claimable(const evidence::PairResult& pair, const evide
 // "scale 1.00", with the pair's sizes where it declares some: "scale 1.00, sizes m=4096, n=4096 (set)".
 std::string workload_text(const evidence::PairResult& pair);
 
+// " Samples fill 35 % of 0.61 s, SM clock 1980 MHz (median).", a sentence behind another; empty where nothing was timed. A chip
+// at its power cap runs faster the longer it rests between samples.
+std::string pace_text(const evidence::PairResult& pair);
+
 std::string speedup_text(const evidence::Speedup& speedup);       // "3.04x [3.02, 3.06]"
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
 std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"

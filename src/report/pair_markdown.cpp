@@ -40,13 +40,16 @@ std::string results(const PairResult& pair) {
 }
 
 std::string timing(const PairResult& pair) {
-  MarkdownTable table{{"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max"}};
+  MarkdownTable table{
+      {"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max", "autocorrelation"}};
   for (const VariantResult& variant : pair.variants) {
     if (!variant.timing) continue;
     const evidence::Summary& s = variant.timing->summary;
     std::vector<std::string> cells{variant.name, std::to_string(s.count)};
     for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
       cells.push_back(base::display_ms(value));
+    const auto& correlation = variant.timing->autocorrelation;
+    cells.push_back(correlation ? fmt::format("{:.2f}", *correlation) : "");
     table.add(std::move(cells));
   }
   return table.empty() ? "" : "\n## Timing\n" + table.text();
@@ -140,8 +143,8 @@ std::string pair_markdown(const PairResult& pair) {
   std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", markdown_text(label_of(pair)), markdown_text(pair.teaches),
                                  to_string(pair.status), pair.reason.empty() ? "" : ": " + markdown_text(pair.reason));
   if (!pair.stopped_because.empty())
-    head += markdown_text(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.", stopwatch(pair), pair.judged_by,
-                                      pair.stopped_because, pair.seed, workload_text(pair))) +
+    head += markdown_text(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", stopwatch(pair), pair.judged_by,
+                                      pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))) +
             '\n';
   return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
          section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) +

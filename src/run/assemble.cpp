@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/assemble.hpp"
 
-#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -9,24 +8,37 @@
 #include <utility>
 
 #include "machine/ceilings.hpp"
+#include "measure/clock_step.hpp"
+#include "measure/correlation.hpp"
 #include "measure/statistics.hpp"
 
 namespace aisp::run {
 namespace {
 
-// Kernels shorter than the stopwatch's own jitter would come out at or below zero.
-constexpr double shortest_ms = 1e-5;
-
-double corrected(const measure::Sample& sample, double offset_ms) { return std::max(sample.raw_ms - offset_ms, shortest_ms); }
-
 evidence::Direction direction(Metrics::Better better) {
   return better == Metrics::Better::higher ? evidence::Direction::higher : evidence::Direction::lower;
 }
 
+double metric_of(const measure::Sample& sample, const std::string& metric) {
+  for (const auto& value : sample.metrics)
+    if (value.name == metric) return value.value;
+  for (const auto& mark : sample.marks)
+    if (mark.name == metric) return mark.at_ms * 1e3;
+  throw std::runtime_error{"the pair is judged by the metric '" + metric + "', which a variant did not report"};
+}
+
 std::vector<double> judged(const std::vector<measure::Sample>& samples, const Judge& judge) {
+  if (judge.metric.empty()) return raw_times_of(samples);
   std::vector<double> values;
-  for (const measure::Sample& sample : samples) values.push_back(judge(sample));
+  for (const measure::Sample& sample : samples) values.push_back(metric_of(sample, judge.metric));
   return values;
+}
+
+bool higher_is_better(const std::vector<measure::Sample>& samples, const Judge& judge) {
+  if (judge.metric.empty() || samples.empty()) return false;
+  for (const auto& value : samples.front().metrics)
+    if (value.name == judge.metric) return direction(value.better) == evidence::Direction::higher;
+  return false;
 }
 
 }  // namespace
@@ -50,45 +62,42 @@ evidence::DeclaredCost declared(const Cost& cost) {
   return result;
 }
 
-double Judge::operator()(const measure::Sample& sample) const {
-  if (metric.empty()) return corrected(sample, offset_ms);
-  for (const auto& value : sample.metrics)
-    if (value.name == metric) return value.value;
-  for (const auto& mark : sample.marks)
-    if (mark.name == metric) return mark.at_ms * 1e3;
-  throw std::runtime_error{"the pair is judged by the metric '" + metric + "', which a variant did not report"};
+std::vector<double> raw_times_of(const std::vector<measure::Sample>& samples) {
+  std::vector<double> times_ms;
+  for (const measure::Sample& sample : samples) times_ms.push_back(sample.raw_ms);
+  return times_ms;
 }
 
-evidence::Direction Judge::better(const std::vector<measure::Sample>& samples) const {
-  if (metric.empty() || samples.empty()) return evidence::Direction::lower;
-  for (const auto& value : samples.front().metrics)
-    if (value.name == metric) return direction(value.better);
-  return evidence::Direction::lower;
-}
-
-evidence::Timing timing_of(const std::vector<measure::Sample>& samples, double offset_ms,
+evidence::Timing timing_of(const std::vector<measure::Sample>& samples, const measure::Correction& correction,
                            const std::vector<double>& percentiles) {
   evidence::Timing timing;
-  timing.offset_ms = offset_ms;
-  std::vector<double> times_ms;
+  timing.offset_ms = correction.offset();
+  timing.offset_accuracy_ms = correction.accuracy;
+  timing.clock_step_ms = correction.step;
+  timing.raw_times_ms = raw_times_of(samples);
   for (const measure::Sample& sample : samples) {
-    times_ms.push_back(corrected(sample, offset_ms));
-    timing.raw_times_ms.push_back(sample.raw_ms);
     timing.host_times_ms.push_back(sample.host_ms);
     timing.rounds.push_back(sample.round);
   }
+  timing.autocorrelation = measure::rank_autocorrelation(timing.raw_times_ms);
+  std::vector<double> times_ms = measure::spread_over_step(timing.raw_times_ms, correction.step);
+  for (double& time_ms : times_ms) time_ms = correction.corrected(time_ms, timing.offset_ms);
   timing.summary = measure::summarize(times_ms, percentiles);
   return timing;
 }
 
-evidence::Speedup speedup_of(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
-                             const Judge& judge, std::uint64_t seed) {
+measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
+                                   const Judge& judge, const measure::RatioOptions& options) {
   const std::vector<double> before = judged(baseline, judge);
   const std::vector<double> after = judged(variant, judge);
-  const bool higher = judge.better(baseline) == evidence::Direction::higher;
-  const measure::Interval ratio =
-      higher ? measure::ratio_of_medians(after, before, seed) : measure::ratio_of_medians(before, after, seed);
-  return {ratio.value, ratio.low, ratio.high, measure::verdict(ratio)};
+  measure::RatioOptions used = options;
+  if (!judge.metric.empty()) used.correction = {};
+  return higher_is_better(baseline, judge) ? measure::ratio_of_medians(after, before, judge.seed, used)
+                                           : measure::ratio_of_medians(before, after, judge.seed, used);
+}
+
+evidence::Speedup speedup_of(const measure::Interval& interval) {
+  return {interval.value, interval.low, interval.high, measure::verdict(interval), interval.effective_rounds};
 }
 
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles) {

@@ -6,24 +6,26 @@
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "measure/ratio.hpp"
 #include "measure/sample.hpp"
 
 namespace aisp::run {
 
 evidence::DeclaredCost declared(const Cost& cost);
 
-// The value that decides between variants, one a sample.
-struct Judge {
-  std::string metric;    // empty: the time
-  double offset_ms = 0;  // of the stopwatch
-  double operator()(const measure::Sample& sample) const;
-  evidence::Direction better(const std::vector<measure::Sample>& samples) const;
-};
+std::vector<double> raw_times_of(const std::vector<measure::Sample>& samples);
+evidence::Timing timing_of(const std::vector<measure::Sample>& samples, const measure::Correction& correction,
+                           const std::vector<double>& percentiles);
 
-evidence::Timing timing_of(const std::vector<measure::Sample>& samples, double offset_ms, const std::vector<double>& percentiles);
+// The value that decides between variants, one a sample: the time, or a metric, which no stopwatch read.
+struct Judge {
+  std::string metric;  // empty: the time
+  std::uint64_t seed = 0;
+};
 // Baseline against variant, so that above 1 is better in either direction.
-evidence::Speedup speedup_of(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
-                             const Judge& judge, std::uint64_t seed);
+measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
+                                   const Judge& judge, const measure::RatioOptions& options);
+evidence::Speedup speedup_of(const measure::Interval& interval);
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles);
 
 }  // namespace aisp::run

@@ -133,7 +133,10 @@ void PairRun::audit() {
   }
   if (request_.mode == TimingMode::kernel) stopwatch_.reset();  // it records, and there is one recorder
   Auditor auditor{*session_, {.start = start_, .cache = pair_.cache}};
-  if (probe_duration_ms_ > 0) probe_duration_ms_ = auditor.probe_ms(*stopwatch_);
+  if (probe_duration_ms_ > 0) {
+    probe_duration_ms_ = auditor.probe_ms(*stopwatch_);
+    probe_measured_ = true;
+  }
   for (const Timed& timed : timed_) {
     if (result_of(timed.variant->name).prepare_ms > longest_prepare_ms) continue;
     const int functions = auditor.host_functions_of_prepare(*timed.variant);

@@ -2,21 +2,85 @@
 // What the samples of a PairRun are worth: the stopwatch's offset, speedups, and the checks that can void them.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "base/text.hpp"
+#include "measure/clock_step.hpp"
 #include "measure/statistics.hpp"
 #include "run/assemble.hpp"
 #include "run/inference.hpp"
 #include "run/pair_run.hpp"
 
 namespace aisp::run {
+namespace {
+
+// Events less their offset against CUPTI's durations (tests/measure/agreement_gpu_test.cu).
+constexpr double events_accuracy_ms = 2e-4;
+// The same without CUPTI: the least kernel takes between 0.8 and 1.8 us on any GPU.
+constexpr double assumed_accuracy_ms = 5e-4;
+constexpr double telling_autocorrelation = 0.2;
+
+// Above it, and not by chance: of n independent samples it varies by 1 / sqrt(n).
+bool drifts(const evidence::Timing& timing) {
+  const double chance = 3 / std::sqrt(static_cast<double>(timing.summary.count));
+  return timing.autocorrelation && *timing.autocorrelation > std::max(telling_autocorrelation, chance);
+}
+
+// A state is read behind each round; without alternation the rounds of one variant come after those of the one before.
+std::span<const evidence::GpuState> states_of(std::span<const evidence::GpuState> states, std::size_t variant,
+                                              std::size_t variants, bool alternate) {
+  if (alternate) return states;
+  const std::size_t rounds = states.size() / variants;
+  return states.subspan(variant * rounds, rounds);
+}
+
+std::optional<double> median_clock_mhz(std::span<const evidence::GpuState> states) {
+  std::vector<double> clocks_mhz;
+  for (const evidence::GpuState& state : states)
+    if (state.sm_clock_mhz > 0) clocks_mhz.push_back(state.sm_clock_mhz);
+  if (clocks_mhz.empty()) return std::nullopt;
+  return measure::median(clocks_mhz);
+}
+
+std::string too_short_text(const evidence::VariantResult* baseline, const evidence::VariantResult& variant,
+                           const measure::Correction& correction) {
+  const double least_ms = measure::measurable_times * correction.accuracy;
+  const bool is_baseline = baseline->timing->summary.median < least_ms;
+  return fmt::format("no verdict for {}: {} takes less than {}, and the stopwatch is accurate to {}", variant.name,
+                     is_baseline ? baseline->name : variant.name, base::display_ms(least_ms),
+                     base::display_ms(correction.accuracy));
+}
+
+}  // namespace
+
+measure::Correction PairRun::correction() const {
+  std::vector<std::vector<double>> readings{probe_ms_};
+  for (const Timed& timed : timed_) readings.push_back(raw_times_of(timed.samples));
+  measure::Correction correction{.probe = probe_ms_, .probe_work = probe_duration_ms_};
+  correction.step = measure::clock_step_ms(readings);
+  if (pair_.device == Device::host) correction.accuracy = correction.offset();
+  else if (probe_duration_ms_ > 0) correction.accuracy = probe_measured_ ? events_accuracy_ms : assumed_accuracy_ms;
+  return correction;
+}
+
 void PairRun::take_offset() {
-  offset_ms_ = std::max(0.0, measure::median(probe_ms_) - probe_duration_ms_);
-  for (Timed& timed : timed_)
-    if (!timed.samples.empty()) timed.result->timing = timing_of(timed.samples, offset_ms_, request_.percentiles);
+  const measure::Correction known = correction();
+  offset_ms_ = known.offset();
+  for (std::size_t i = 0; i < timed_.size(); ++i) {
+    if (timed_[i].samples.empty()) continue;
+    evidence::Timing& timing = timed_[i].result->timing.emplace(timing_of(timed_[i].samples, known, request_.percentiles));
+    timing.sm_clock_mhz = median_clock_mhz(states_of(result_.gpu_states, i, timed_.size(), request_.alternate));
+  }
 }
 
 void PairRun::judge() {
-  const Judge judge{std::string{pair_.judged_by}, offset_ms_};
-  const evidence::VariantResult* best = nullptr;
+  const Judge judge{std::string{pair_.judged_by}, request_.seed};
+  const measure::Correction known = correction();
+  const auto optimized = [](const Timed& timed) { return timed.result->role == evidence::VariantRole::optimized; };
+  const Timed* best = nullptr;
+  measure::Interval best_interval;
   for (Timed& timed : timed_) {
     evidence::VariantResult& variant = *timed.result;
     for (evidence::Metric& metric : metrics_of(timed.samples, request_.percentiles)) variant.metrics.push_back(std::move(metric));
@@ -25,12 +89,36 @@ void PairRun::judge() {
     variant.floor = ground_->floor(session_->workload().variant_cost(variant.name), session_->bytes_written(*timed.variant),
                                    variant.timing->summary.median, result_.gpu_states);
     if (variant.role == evidence::VariantRole::baseline) continue;
-    variant.speedup = speedup_of(timed_.front().samples, timed.samples, judge, request_.seed);
-    if (variant.role != evidence::VariantRole::optimized) continue;
-    if (best == nullptr || variant.speedup->value > best->speedup->value) best = &variant;
+    const measure::Interval interval = speedup_interval(timed_.front().samples, timed.samples, judge, {.correction = known});
+    variant.speedup = speedup_of(interval);
+    if (!interval.measurable) result_.warnings.push_back(too_short_text(timed_.front().result, variant, known));
+    if (!optimized(timed)) continue;
+    // What is too short to be measured is not the best, however large its ratio looks.
+    const auto rank = [](const measure::Interval& of) { return std::pair{of.measurable, of.value}; };
+    if (best != nullptr && rank(interval) <= rank(best_interval)) continue;
+    best = &timed;
+    best_interval = interval;
   }
-  if (best != nullptr) result_.best = best->name;
+  const auto claims = static_cast<int>(std::ranges::count_if(timed_, optimized));
+  if (best != nullptr) result_.best = best->result->name;
+  if (claims > 1)
+    best->result->speedup =
+        speedup_of(speedup_interval(timed_.front().samples, best->samples, judge, {.claims = claims, .correction = known}));
+  warn_of_drift();
   check_floors();
+}
+
+void PairRun::warn_of_drift() {
+  std::vector<std::string> drifting;
+  for (const Timed& timed : timed_) {
+    const evidence::Timing& timing = *timed.result->timing;
+    if (drifts(timing)) drifting.push_back(fmt::format("{} ({:.2f})", timed.result->name, *timing.autocorrelation));
+  }
+  if (drifting.empty()) return;
+  result_.warnings.push_back(fmt::format(
+      "samples resemble those just before them (autocorrelation above {}): {}; something changed slowly while they were "
+      "taken, like the clock or other programs, and intervals are as wide as that asks for",
+      telling_autocorrelation, base::join(drifting, ", ")));
 }
 
 void PairRun::check_floors() {

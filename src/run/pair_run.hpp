@@ -48,11 +48,13 @@ class PairRun {
   void warm_up();
   void measure_rounds();
   void sample(measure::SamplingOptions options);
+  measure::Correction correction() const;
   void take_offset();
   void judge();
   void check_samples();
   void check_first_on_inputs(const Timed& timed);
   void compare_with_verified(const Timed& timed);
+  void warn_of_drift();
   void check_floors();
   void note_limits(std::size_t index);
   void fail_variant(evidence::VariantResult& variant, const std::string& check, std::string message, std::string advice);
@@ -95,6 +97,7 @@ class PairRun {
   std::set<std::size_t> limits_told_;  // variants whose changed limits have been told
   std::vector<double> probe_ms_;       // raw readings of the stopwatch for the least work
   double probe_duration_ms_ = 0;       // what that work takes by itself
+  bool probe_measured_ = false;        // by CUPTI, not assumed
   double offset_ms_ = 0;
   std::uint64_t free_before_bytes_ = 0;  // of device memory, before anything of the pair was allocated
   Start start_ = Start::released;

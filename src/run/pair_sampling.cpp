@@ -7,7 +7,6 @@
 #include <random>
 
 #include "base/clock.hpp"
-#include "measure/statistics.hpp"
 #include "run/assemble.hpp"
 #include "run/pair_run.hpp"
 #include "run/renewal.hpp"
@@ -25,6 +24,9 @@ enum : std::uint64_t { stream_of_inputs = 0x1000, stream_of_order, stream_of_loo
 constexpr double longest_prepare_share = 0.3;
 // The reference of the verification took longer than this: it is not computed again beside the samples.
 constexpr double longest_reference_s = 2;
+// Reading it must not fill short rounds.
+constexpr double state_every_s = 0.01;
+constexpr int quick_resamples = 200;  // enough to decide whether to go on; the reported interval uses more
 // The probe kernel's own duration on an H200; used where CUPTI is missing.
 constexpr double assumed_probe_ms = 0.0013;
 
@@ -42,6 +44,7 @@ void PairRun::warm_up() {
   // Until the audit measures it.
   const bool by_events = session_->on_gpu() && (request_.mode == TimingMode::events || request_.mode == TimingMode::do_bench);
   probe_duration_ms_ = by_events ? assumed_probe_ms : 0;
+  probe_measured_ = false;
   stopwatch_ = make_stopwatch();
   stopwatch_->executor().seed(random_bits(result_.seed, stream_of_executor));
   timed_.clear();
@@ -60,7 +63,7 @@ void PairRun::warm_up() {
     }
     probe_ms_.push_back(stopwatch_->time_probe());
   }
-  offset_ms_ = std::max(0.0, measure::median(probe_ms_) - probe_duration_ms_);
+  offset_ms_ = correction().offset();
 }
 
 void PairRun::measure_rounds() {
@@ -79,7 +82,7 @@ void PairRun::measure_rounds() {
 }
 
 void PairRun::sample(measure::SamplingOptions options) {
-  const Judge judge{std::string{pair_.judged_by}, offset_ms_};
+  const Judge judge{std::string{pair_.judged_by}, request_.seed};
   std::vector<const Variant*> variants;
   for (const Timed& timed : timed_) variants.push_back(timed.variant);
   double prepare_s = 0;
@@ -91,9 +94,9 @@ void PairRun::sample(measure::SamplingOptions options) {
   const verify::LeakWatch::OwnBytes own_bytes = [this] { return ground_->own_device_bytes(); };
   verify::LeakWatch leaks{*session_, own_bytes};
   leaks.before();
-  double last_partial_s = base::monotonic_s();
-  double round_s = 0, round_start_s = base::monotonic_s();
-  const double start_s = round_start_s;
+  const double start_s = base::monotonic_s();
+  double last_partial_s = start_s, last_state_s = 0;
+  double round_s = 0, round_start_s = start_s;
   const bool with_reference =
       pair_.verification == Verification::timed_shape && outcomes_.front().reference_s < longest_reference_s;
   std::mt19937_64 random{random_bits(result_.seed, stream_of_checks)};
@@ -127,14 +130,22 @@ void PairRun::sample(measure::SamplingOptions options) {
     timed_[index].samples.push_back(taken);
     return taken;
   };
-  callbacks.judged = judge;
+  callbacks.speedup = [&](const auto& baseline, const auto& variant) {
+    measure::Correction known = correction();
+    known.accuracy = 0;  // more rounds do not improve it
+    return speedup_interval(baseline, variant, judge, {.resamples = quick_resamples, .correction = known});
+  };
   callbacks.now_s = base::monotonic_s;
   callbacks.after_round = [&](int round, int expected) {
     // The copies that samples are compared with are there by now.
     if (round == 1) leaks.before();
     round_s = base::monotonic_s() - round_start_s;
     probe_ms_.push_back(stopwatch_->time_probe());
-    if (session_->on_gpu()) result_.gpu_states.push_back(ground_->sample());
+    if (session_->on_gpu()) {
+      const bool fresh = round > 0 && base::monotonic_s() - last_state_s < state_every_s;
+      result_.gpu_states.push_back(fresh ? evidence::GpuState{result_.gpu_states.back()} : ground_->sample());
+      if (!fresh) last_state_s = base::monotonic_s();
+    }
     reporter_.send(nlohmann::json{{"progress", {{"round", round + 1}, {"of", expected}}}}.dump());
     if (base::monotonic_s() - last_partial_s < partial_every_s) return;
     last_partial_s = base::monotonic_s();
@@ -142,7 +153,15 @@ void PairRun::sample(measure::SamplingOptions options) {
     send_partial();
   };
   measure::Sampling sampling = measure::sample_rounds(timed_.size(), options, callbacks);
-  for (std::size_t i = 0; i < timed_.size(); ++i) timed_[i].samples = std::move(sampling.samples[i]);
+  result_.sampling_s = base::monotonic_s() - start_s;
+  double inside_ms = 0;
+  for (std::size_t i = 0; i < timed_.size(); ++i) {
+    timed_[i].samples = std::move(sampling.samples[i]);
+    for (const measure::Sample& taken : timed_[i].samples) inside_ms += taken.raw_ms;
+  }
+  // The timer's samples are means of a block.
+  if (result_.sampling_s > 0 && request_.mode != TimingMode::timer)
+    result_.duty_percent = std::min(100.0, inside_ms * 0.1 / result_.sampling_s);
   result_.stopped_because = sampling.stopped_because;
   settle(true);
   result_.inputs_checked = watch_->truths_checked();

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "base/files.hpp"
-#include "measure/statistics.hpp"
+#include "measure/ratio.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -347,17 +347,28 @@ TEST(Goodput, IsThePartInWhichTheGpuWorked) {
   EXPECT_DOUBLE_EQ(*goodput_percent(variant), 100) << "it was another execution, and a little longer";
 }
 
-TEST(Ranges, MedianIntervalCoversTheMedian) {
-  std::mt19937_64 random{5};
-  std::exponential_distribution<double> draw{1};
-  int covered = 0;
-  for (int trial = 0; trial < 1000; ++trial) {
-    std::vector<double> samples(25);
-    for (double& sample : samples) sample = draw(random);
-    const Range range = median_range(samples);
-    covered += range.low <= std::log(2.0) && std::log(2.0) <= range.high;
-  }
-  EXPECT_GE(covered, 930);
+TEST(Ranges, MedianIntervalHasTheRanksOfTheBinomialDistribution) {
+  std::vector<double> samples;
+  for (int i = 1; i <= 21; ++i) samples.push_back(i);
+  const Range range = median_range(samples);
+  EXPECT_EQ(range.value, 11);
+  EXPECT_EQ(range.low, 6);  // 6 and 16 cover 97.3 %, 7 and 15 92.2 %
+  EXPECT_EQ(range.high, 16);
+  const Range of_few = median_range(std::vector<double>{3, 1, 2});
+  EXPECT_EQ(of_few.low, 1);
+  EXPECT_EQ(of_few.high, 3);
+}
+
+TEST(Ranges, ATimeIsNoSurerThanAStepOfItsClock) {
+  VariantResult variant;
+  Timing& timing = variant.timing.emplace();
+  timing.raw_times_ms.assign(30, 0.0023);
+  timing.offset_ms = 0.0009;
+  timing.clock_step_ms = 3.2e-5;
+  timing.summary.median = 0.0014;
+  const auto range = time_range(variant);
+  EXPECT_NEAR(range->low, 0.001384, 1e-9);
+  EXPECT_NEAR(range->high, 0.001416, 1e-9);
 }
 
 }  // namespace

@@ -57,6 +57,83 @@ TEST(Steps, FewValuesTellNothing) {
   EXPECT_TRUE(find_steps(std::vector<double>{}).empty());
 }
 
+std::vector<std::size_t> days_of(std::size_t count, std::size_t a_day) {
+  std::vector<std::size_t> days(count);
+  for (std::size_t i = 0; i < count; ++i) days[i] = i / a_day;
+  return days;
+}
+
+TEST(Steps, RunsOfADayAreOneWitness) {
+  // Four runs a day on a machine that every day is in another state: 1.5 % between days, 0.2 % between runs of a day.
+  constexpr int series = 100;
+  int alarms = 0, alarms_by_run = 0;
+  for (std::uint64_t seed = 1; seed <= series; ++seed) {
+    std::mt19937_64 random{seed};
+    std::normal_distribution<double> normal;
+    std::vector<double> values;
+    for (int day = 0; day < 12; ++day) {
+      const double state = 4 * (1 + 0.015 * normal(random));
+      for (int run = 0; run < 4; ++run) values.push_back(state * (1 + 0.002 * normal(random)));
+    }
+    alarms += !find_steps(values, days_of(values.size(), 4)).empty();
+    alarms_by_run += !find_steps(values).empty();
+  }
+  // 1 % of a hundred series and three standard deviations.
+  EXPECT_LE(alarms, 4);
+  EXPECT_GE(alarms_by_run, 15) << "or the days make no difference";
+}
+
+TEST(Steps, BetweenManyDaysAreFound) {
+  std::vector<double> values = noisy(24, 4, 3);
+  for (const double value : noisy(24, 3.7, 4)) values.push_back(value);
+  const std::vector<Step> steps = find_steps(values, days_of(48, 4));
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].at, 24u);
+  EXPECT_TRUE(find_steps(values, days_of(48, 24)).empty()) << "two days are two values";
+}
+
+std::vector<double> changed_at_the_end(std::size_t before, std::size_t after, std::uint64_t seed) {
+  std::vector<double> values = noisy(before, 4, seed);
+  for (const double value : noisy(after, 3.6, seed + 100)) values.push_back(value);
+  return values;
+}
+
+TEST(Recent, ChangesShowInTheLastDays) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    EXPECT_TRUE(find_steps(changed_at_the_end(17, 3, seed)).size() <= 1);
+    const auto recent = find_recent(changed_at_the_end(17, 3, seed));
+    ASSERT_TRUE(recent) << seed;
+    EXPECT_EQ(recent->at, 17u);
+    EXPECT_NEAR(recent->before, 4, 0.03);
+    EXPECT_NEAR(recent->after, 3.6, 0.03);
+    EXPECT_LE(recent->p_value, 0.01);
+    EXPECT_TRUE(find_recent(changed_at_the_end(34, 2, seed)));
+    EXPECT_TRUE(find_recent(changed_at_the_end(9, 4, seed)));
+  }
+}
+
+TEST(Recent, TooFewDaysTellNothing) {
+  EXPECT_FALSE(find_recent(changed_at_the_end(33, 2, 1)));
+  EXPECT_FALSE(find_recent(changed_at_the_end(13, 3, 2)));
+  EXPECT_FALSE(find_recent(changed_at_the_end(40, 1, 1))) << "the last run alone";
+  EXPECT_FALSE(find_recent(changed_at_the_end(17, 3, 1), days_of(20, 3)));
+  EXPECT_FALSE(find_recent(std::vector<double>{}));
+  EXPECT_FALSE(find_recent(std::vector<double>{1}));
+}
+
+TEST(Recent, UnchangedSeriesRarelyRaiseAFalseAlarm) {
+  constexpr int series = 2000;
+  int alarms = 0;
+  std::mt19937_64 random{1};
+  std::normal_distribution<double> normal{4, 0.04};
+  for (int i = 0; i < series; ++i) {
+    std::vector<double> values(40);
+    for (double& value : values) value = normal(random);
+    alarms += find_recent(values).has_value();
+  }
+  EXPECT_LE(alarms, 33);  // 1 % and three standard deviations
+}
+
 RunRecord run_at(int day, double speedup, const std::string& driver) {
   RunRecord run;
   run.manifest.run_id = "run" + std::to_string(day);
@@ -86,6 +163,23 @@ TEST(History, NamesTheRunAndTheLikelyCauseOfAStep) {
   EXPECT_FALSE(speedup.steps[0].source_changed);
   ASSERT_EQ(speedup.steps[0].causes.size(), 1u);
   EXPECT_EQ(speedup.steps[0].causes[0].after, "590");
+}
+
+TEST(History, SaysWhatTheLastRunsShow) {
+  std::vector<RunRecord> runs;
+  for (int day = 0; day < 20; ++day) runs.push_back(run_at(day, day < 17 ? 4 + day % 3 * 0.001 : 3, "580"));
+  const Series speedup = history(runs).at(1);
+  EXPECT_EQ(speedup.days, 20u);
+  ASSERT_TRUE(speedup.recent || !speedup.steps.empty());
+  EXPECT_EQ(speedup.recent ? speedup.recent->run_id : speedup.steps[0].run_id, "run17");
+  std::vector<RunRecord> one_day;
+  for (int run = 0; run < 20; ++run) {
+    one_day.push_back(run_at(run, run < 10 ? 4 : 3, "580"));
+    one_day.back().pairs[0].started_utc = "2026-01-10T10:" + std::to_string(10 + run) + ":00Z";
+  }
+  const Series of_a_day = history(one_day).at(1);
+  EXPECT_EQ(of_a_day.days, 1u);
+  EXPECT_TRUE(of_a_day.steps.empty());
 }
 
 VariantResult timed(const char* name, VariantRole role, double median_ms) {

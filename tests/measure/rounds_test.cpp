@@ -4,13 +4,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <set>
 
-#include "measure/statistics.hpp"
+#include "measure/noise.hpp"
 
 namespace aisp::measure {
 namespace {
+
+std::vector<double> times_of(const std::vector<Sample>& samples) {
+  std::vector<double> times_ms;
+  for (const Sample& sample : samples) times_ms.push_back(sample.raw_ms);
+  return times_ms;
+}
+
+Interval speedup_of(const std::vector<Sample>& baseline, const std::vector<Sample>& variant, int resamples = 100) {
+  return ratio_of_medians(times_of(baseline), times_of(variant), 1, {.resamples = resamples});
+}
 
 // A made-up machine: each sample takes its time and moves the clock on.
 class Machine {
@@ -25,7 +36,7 @@ class Machine {
                   clock_s_ += time_ms / 1e3;
                   return Sample{.raw_ms = time_ms};
                 },
-            .judged = [](const Sample& sample) { return sample.raw_ms; },
+            .speedup = [](const auto& baseline, const auto& variant) { return speedup_of(baseline, variant); },
             .after_round = [this](int, int) { ++rounds; },
             .now_s = [this] { return clock_s_; }};
   }
@@ -57,17 +68,53 @@ TEST(Rounds, EveryRoundHoldsEveryVariantOnceInChangingOrder) {
 }
 
 TEST(Rounds, StopsWhenTheIntervalIsNarrow) {
-  Machine quiet{{2, 1}, 0.001};
+  Machine quiet{{20, 10}, 0.001};
   const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .budget_s = 100}, quiet.callbacks());
   EXPECT_EQ(sampling.stopped_because, "interval narrow");
   EXPECT_EQ(sampling.rounds, 20);
 }
 
+TEST(Rounds, ThatAreCheapAreManyHoweverNarrowTheInterval) {
+  Machine quiet{{2, 1}, 0.001};
+  EXPECT_NEAR(sample_rounds(2, {.min_rounds = 20, .budget_s = 100}, quiet.callbacks()).rounds, 100, 1) << "0.3 s of 3 ms";
+  Machine quick{{0.02, 0.01}, 0.001};
+  EXPECT_EQ(sample_rounds(2, {.min_rounds = 20, .budget_s = 100}, quick.callbacks()).rounds, 500);
+  Machine in_a_hurry{{2, 1}, 0.001};
+  EXPECT_NEAR(sample_rounds(2, {.min_rounds = 20, .budget_s = 0.09}, in_a_hurry.callbacks()).rounds, 30, 1) << "the budget";
+}
+
+// Equal variants that drift each on its own: a few rounds of a slow drift look narrow.
+TEST(Rounds, StoppingAtANarrowIntervalDoesNotFavourDrift) {
+  constexpr int trials = 60;
+  int covered = 0, wrong = 0;
+  for (std::uint64_t trial = 1; trial <= trials; ++trial) {
+    const auto next = drifting(0.9, 0.005)(trial);
+    double now_s = 0;
+    int taken = 0;
+    Round round{};
+    const SamplingCallbacks callbacks{.time =
+                                          [&](std::size_t variant) {
+                                            if (taken++ % 2 == 0) round = next();
+                                            now_s += 1e-3;
+                                            return Sample{.raw_ms = round[variant]};
+                                          },
+                                      .speedup = [](const auto& a, const auto& b) { return speedup_of(a, b, 50); },
+                                      .after_round = [](int, int) {},
+                                      .now_s = [&] { return now_s; }};
+    const Sampling sampling = sample_rounds(2, {.budget_s = 3, .seed = trial}, callbacks);
+    const Interval interval = speedup_of(sampling.samples[0], sampling.samples[1], 200);
+    covered += interval.low <= 1 && 1 <= interval.high;
+    wrong += verdict(interval) != evidence::Verdict::cannot_tell;
+  }
+  EXPECT_GE(covered, trials * 0.9 - 3 * std::sqrt(0.9 * 0.1 * trials));
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(Rounds, NoiseTakesMoreRoundsUntilTheBudgetEnds) {
   Machine noisy{{2, 1}, 0.3};
-  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .budget_s = 0.3}, noisy.callbacks());
+  const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .budget_s = 0.6}, noisy.callbacks());
   EXPECT_EQ(sampling.stopped_because, "time budget");
-  EXPECT_GT(sampling.rounds, 50);
+  EXPECT_GT(sampling.rounds, 150);
 }
 
 TEST(Rounds, AtLeastTheWantedRoundsEvenWhenTheBudgetIsTooSmall) {

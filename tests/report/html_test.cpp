@@ -9,7 +9,6 @@
 
 #include "report/code_parts.hpp"
 #include "report/code_tokens.hpp"
-#include "report/html_charts.hpp"
 #include "report/html_text.hpp"
 #include "sample_suite.hpp"
 
@@ -137,14 +136,16 @@ TEST(Html, LoadsNothingAndAllowsNothing) {
   EXPECT_FALSE(std::regex_search(page, std::regex{" (style|on[a-z]+)=\""}));
 }
 
-TEST(IntervalOfMedian, RanksOfTheBinomialDistribution) {
-  std::vector<double> values;
-  for (int i = 1; i <= 20; ++i) values.push_back(i);
-  const auto interval = html::interval_of_median(values);
-  ASSERT_TRUE(interval);
-  EXPECT_EQ(interval->low, 5);  // 5 and 16 cover 98.8 %, 6 and 15 95.9 %
-  EXPECT_EQ(interval->high, 16);
-  EXPECT_FALSE(html::interval_of_median({1, 2, 3, 4, 5}));
+TEST(Html, TheShadeIsTheIntervalThatCompareUses) {
+  HtmlReport report = sample_report();
+  evidence::Timing& timing = *report.run.pairs[0].variants[0].timing;
+  timing.offset_ms = timing.clock_step_ms = 0;
+  timing.raw_times_ms.clear();
+  for (int i = 1; i <= 20; ++i) timing.raw_times_ms.push_back(i);
+  timing.summary.median = 10.5;
+  EXPECT_THAT(html_report(report), HasSubstr("interval 6 ms to 15 ms"));  // ranks 6 and 15 cover 95.9 %
+  timing.raw_times_ms.resize(5);
+  EXPECT_THAT(html_report(report), Not(HasSubstr("interval 1 ms to 5 ms")));
 }
 
 constexpr const char* code = R"code(#include <aisp/pair.hpp>

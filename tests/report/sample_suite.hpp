@@ -24,6 +24,10 @@ inline evidence::VariantResult variant(const char* name, evidence::VariantRole r
                     .p95 = median_ms * 1.06,
                     .p99 = median_ms * 1.09};
   timing.offset_ms = 0.0022;
+  timing.offset_accuracy_ms = 0.0002;
+  timing.clock_step_ms = 3.2e-5;
+  timing.autocorrelation = 0.07;
+  timing.sm_clock_mhz = 1980;
   timing.raw_times_ms = {median_ms + 0.0022};
   timing.host_times_ms = {median_ms + 0.01};
   timing.rounds = {0};
@@ -47,6 +51,8 @@ inline evidence::PairResult passed_pair() {
   pair.seed = 42;
   pair.started_utc = "2026-01-02T03:04:05Z";
   pair.stopped_because = "interval narrow";
+  pair.sampling_s = 0.5;
+  pair.duty_percent = 34.5;
   pair.variants = {variant("direct", evidence::VariantRole::baseline, 4.2),
                    variant("tiled", evidence::VariantRole::optimized, 0.5443),
                    variant("half", evidence::VariantRole::optimized, 0.3), variant("library", evidence::VariantRole::peer, 1.8)};

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstddef>
+#include <optional>
+
+namespace aisp::base {
+
+// Of `count` sorted values, the two (from 0) between which the median of their distribution lies with at least 95 %, whatever the
+// distribution: as few ranks apart as exact binomial chances allow (Conover: Practical Nonparametric Statistics, 1999, section
+// 3.2). Nothing for fewer than six values, of which not even the least and the greatest hold it so surely.
+struct MedianRanks {
+  std::size_t low = 0, high = 0;
+};
+std::optional<MedianRanks> median_ranks(std::size_t count);
+
+}  // namespace aisp::base

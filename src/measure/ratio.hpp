@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much faster, and how sure that is.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "evidence/result.hpp"
+
+namespace aisp::measure {
+
+struct Interval {
+  double value = 0;
+  double low = 0;
+  double high = 0;
+  std::size_t rounds = 0;       // it comes from
+  double effective_rounds = 0;  // independent ones that would tell as much
+  bool measurable = true;       // both times are well above what the stopwatch can tell from nothing
+  double relative_width() const { return value > 0 ? (high - low) / value : 0; }
+};
+
+// What a stopwatch reads beyond the work itself, and how well that is known. Milliseconds.
+struct Correction {
+  std::span<const double> probe;  // readings for the least work there is, one a round; none: nothing is taken out
+  double probe_work = 0;          // what that work takes by itself
+  double accuracy = 0;            // of their difference: it may be wrong by this, for all variants alike
+  double step = 0;                // of the clock
+  double offset() const;
+  // A reading without the offset. Never below the accuracy: less cannot be told from nothing.
+  double corrected(double reading) const { return corrected(reading, offset()); }
+  double corrected(double reading, double offset) const;
+};
+
+struct RatioOptions {
+  int resamples = 1000;
+  int claims = 1;  // how many ratios this one was chosen from as the best
+  Correction correction = {};
+};
+
+// Ratio of medians, numerator over denominator, with its 95 % interval. Entry i of both spans belongs to the same round.
+// - Whole rounds are resampled, so that what both share in a round (clock, temperature) does not widen the interval (percentile
+//   bootstrap; Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). The readings of the probe belong to their
+//   rounds.
+// - Where what is left of a round resembles that of the round before, the interval is widened for the rounds being worth fewer
+//   (effective_count), with Student's t for how badly few of them know their own spread.
+// - Equal readings are spread over the clock's step.
+// - The best of several ratios is as lucky as they are many: its interval holds all of them at once (Bonferroni).
+// - It holds the ratios that the correction's accuracy allows.
+// Deterministic for a seed.
+Interval ratio_of_medians(std::span<const double> numerator, std::span<const double> denominator, std::uint64_t seed,
+                          const RatioOptions& options = {});
+
+// Equal work differs by up to this much between two places in one executable (code and data alignment), and the stopwatch is
+// accurate to 1 %; an interval knows neither, so no verdict rests on less.
+inline constexpr double smallest_difference = 0.01;
+
+// Of fewer rounds the bootstrap knows too few resamples to mean anything: one round has a single one, and no width.
+inline constexpr std::size_t fewest_rounds = 5;
+
+// A time must be this many times the correction's accuracy for a verdict.
+inline constexpr double measurable_times = 5;
+
+// Faster or slower when at least `fewest_rounds` were taken of measurable times, the interval excludes 1 and the median ratio is
+// at least `smallest_difference` away from it; cannot tell otherwise.
+evidence::Verdict verdict(const Interval& speedup);
+
+}  // namespace aisp::measure

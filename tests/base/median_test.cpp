@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/median.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace aisp::base {
+namespace {
+
+// Chance that the median of the distribution lies between the values of these ranks: at least low + 1 and at most high of `count`
+// values lie below it. By Pascal's triangle, not by the logarithms of the code.
+double coverage(std::size_t count, const MedianRanks& ranks) {
+  std::vector<double> chances{1};
+  for (std::size_t n = 1; n <= count; ++n) {
+    std::vector<double> next(n + 1);
+    for (std::size_t k = 0; k <= n; ++k) next[k] = ((k < n ? chances[k] : 0) + (k > 0 ? chances[k - 1] : 0)) / 2;
+    chances = std::move(next);
+  }
+  double sum = 0;
+  for (std::size_t below = ranks.low + 1; below <= ranks.high; ++below) sum += chances[below];
+  return sum;
+}
+
+TEST(MedianRanks, HoldTheMedianWithNinetyFivePercentAndAreTheNarrowestThatDo) {
+  for (std::size_t count = 6; count <= 200; ++count) {
+    const auto ranks = median_ranks(count);
+    ASSERT_TRUE(ranks) << count;
+    EXPECT_EQ(ranks->low, count - 1 - ranks->high) << count;
+    EXPECT_GE(coverage(count, *ranks), 0.95) << count;
+    EXPECT_LT(coverage(count, {ranks->low + 1, ranks->high - 1}), 0.95) << count;
+  }
+}
+
+TEST(MedianRanks, OfFewValuesThereAreNone) {
+  for (std::size_t count = 0; count < 6; ++count) EXPECT_FALSE(median_ranks(count)) << count;
+}
+
+TEST(MedianRanks, OfManyValuesAreThoseOfTheNormalDistribution) {
+  const auto ranks = median_ranks(100000);
+  ASSERT_TRUE(ranks);
+  EXPECT_NEAR(static_cast<double>(ranks->low), 50000 - 1.96 * std::sqrt(100000.0) / 2, 2);
+}
+
+}  // namespace
+}  // namespace aisp::base
