@@ -115,6 +115,7 @@ class Suite {
   run::Request request(const Placement& placement, const std::vector<int>& gpus) const {
     run::Request request = run_request(placement);
     for (const int ordinal : gpus) request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
+    if (!gpus.empty()) request.sm = task_.machine.gpus[static_cast<std::size_t>(gpus.front())].sm;
     return request;
   }
   run::Request run_request(const Placement& placement) const {
