@@ -26,16 +26,6 @@ std::set<std::string> unconfirmed(const evidence::Analysis& analysis) {
   return targets;
 }
 
-suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets) {
-  suite::Task rerun = task;
-  rerun.resumed = false;
-  std::erase_if(rerun.selected, [&](const pair::Entry* entry) { return !targets.contains(entry->target()); });
-  rerun.configuration.iterations *= 2;
-  rerun.configuration.budget_s *= 2;
-  rerun.configuration.timeout_multiplier *= 2;
-  return rerun;
-}
-
 evidence::Analysis look_at(const suite::Finished& finished, const Gate& gate) {
   evidence::ExpectationFolder expectations = open_expectations(gate.expectations_dir);
   const evidence::AnalysisOptions options{.threshold = threshold_of(gate.threshold_percent), .require_confirmation = true};
@@ -68,6 +58,16 @@ double threshold_of(double percent) {
   if (!std::isfinite(percent) || percent < 0 || percent >= 100)
     throw Error{Exit::usage, fmt::format("--threshold {}: must be a percentage of at least 0 and below 100", percent)};
   return percent / 100;
+}
+
+suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets) {
+  suite::Task rerun = task;
+  rerun.resumed = false;
+  std::erase_if(rerun.selected, [&](const pair::Entry* entry) { return !targets.contains(entry->target()); });
+  rerun.configuration.iterations *= 2;
+  rerun.configuration.budget_s *= 2;
+  rerun.configuration.timeout_multiplier *= 2;
+  return rerun;
 }
 
 std::string analysis_text(const evidence::Analysis& analysis, const base::Painter& paint) {

@@ -49,6 +49,11 @@ void print_plan(const std::vector<const pair::Entry*>& selected, const Configura
   print(columns(rows));
 }
 
+std::optional<run::Counterpart> other_executable(const Options& options) {
+  if (options.gate.against.empty()) return std::nullopt;
+  return run::shake_hands(options.gate.against);
+}
+
 Exit run(const Options& options, const std::vector<std::string>& command_line) {
   color_flag(options.color);
   threshold_of(options.gate.threshold_percent);
@@ -66,10 +71,13 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     return Exit::good;
   }
   const Configuration configuration = make_configuration(options, earlier);
+  if (configuration.in_process && !options.gate.against.empty())
+    throw base::Error{Exit::usage, "--against measures in child processes of both executables; leave --in-process out"};
   selected = suite::with_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   base::install_interrupt_handlers();
-  suite::Task task{selected, configuration, machine::probe(), command_line, !options.resume.empty()};
+  suite::Task task{selected, configuration, machine::probe(), command_line, !options.resume.empty(), other_executable(options),
+                   targets};
   if (options.dry_run) {
     print_plan(selected, configuration, task.machine);
     return Exit::good;
@@ -106,6 +114,13 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
       ->add_option("--threshold", options->gate.threshold_percent,
                    "for --gate: loss of speedup that is a regression, in percent [5]")
       ->type_name("PERCENT");
+  command
+      ->add_option(
+          "--against", options->gate.against,
+          "with --gate: another executable of aisp, as that of the commit before; both measure each pair in turns, exit 3 "
+          "where this one is slower, and no expectations are needed")
+      ->needs("--gate")
+      ->type_name("AISP");
   command->add_flag("--dry-run", options->dry_run, "say what would run where and stop");
   command->callback(
       [options, command_line, &action] { action = [options, command_line] { return run(*options, command_line); }; });

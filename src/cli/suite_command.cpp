@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/against.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
@@ -35,7 +36,7 @@ void print_counters(const evidence::SuiteResult& suite, const suite::Configurati
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
                     const std::optional<Gate>& gate) {
-  if (gate) open_expectations(gate->expectations_dir);  // complains before anything is measured
+  if (gate && !task.against) open_expectations(gate->expectations_dir);  // complains before anything is measured
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
   ProgressDisplay display{
@@ -63,7 +64,8 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (task.configuration.deep && finished.status == Exit::good && evidence::nothing_counted(finished.suite))
     throw Error{Exit::unfit,
                 "verify --deep: the counters of no pair could be read, so no declared cost was compared; the reports say why"};
-  return gate ? run_gate(task, finished, *gate, display, paint, json_only) : finished.status;
+  if (!gate) return finished.status;
+  return (task.against ? run_against : run_gate)(task, finished, *gate, display, paint, json_only);
 }
 
 }  // namespace aisp::cli

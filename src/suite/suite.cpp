@@ -23,6 +23,7 @@
 #include "suite/records.hpp"
 #include "suite/resume.hpp"
 #include "suite/schedule.hpp"
+#include "suite/side_by_side.hpp"
 #include "suite/sweep.hpp"
 
 namespace aisp::suite {
@@ -66,6 +67,7 @@ class Suite {
         began_s_{base::monotonic_s()} {
     suite_.run_id = folder.id();
     suite_.started_utc = records_.started_utc();
+    if (task.against) side_by_side_.emplace(*task.against, folder_, records_.manifest());
   }
 
   Finished run() {
@@ -166,7 +168,7 @@ class Suite {
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       wish.run_folder = std::filesystem::absolute(folder_).string();
       const auto cpu_before = machine::read_cpu_times();
-      PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_child(placement, wish);
+      PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_children(placement, wish);
       const auto cpu_after = machine::read_cpu_times();
       if (cpu_before && cpu_after) add_stolen_time(result, machine::stolen_time(*cpu_before, *cpu_after));
       profile_deeper(placement, wish, result);
@@ -179,11 +181,20 @@ class Suite {
     }
   }
 
-  PairResult run_child(const Placement& placement, const run::Request& wish) {
+  PairResult run_children(const Placement& placement, const run::Request& wish) {
+    const auto measure = [&](const Side& side) { return run_child(placement, wish, side); };
+    if (side_by_side_) return side_by_side_->measure(placement.entry->target(), measure);
+    return measure({.executable = run::Supervision{}.executable, .folder = folder_});
+  }
+
+  PairResult run_child(const Placement& placement, run::Request wish, const Side& side) {
     const std::string target = placement.label();
+    wish.run_folder = std::filesystem::absolute(side.folder).string();
     run::Supervision supervision;
+    supervision.executable = side.executable.string();
     supervision.log_name = records_.log_name(placement);
-    supervision.log = folder_ / supervision.log_name;
+    supervision.log = side.folder / supervision.log_name;
+    base::make_directories(supervision.log.parent_path());
     supervision.interrupted = base::interrupted;
     const double left_s = task_.configuration.suite_timeout_s - (base::monotonic_s() - began_s_);
     supervision.deadline = std::chrono::steady_clock::now() +
@@ -276,6 +287,7 @@ class Suite {
   std::vector<Placement> placements_;
   std::vector<base::FileLock> locks_;
   Records records_;
+  std::optional<SideBySide> side_by_side_;
   std::vector<PairResult> results_;
   std::vector<bool> have_;
   double began_s_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "evidence/result.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
+#include "run/handshake.hpp"
 #include "run/supervisor.hpp"
 #include "suite/configuration.hpp"
 #include "suite/placement.hpp"
@@ -32,7 +34,9 @@ struct Task {
   Configuration configuration;
   machine::Machine machine;
   std::vector<std::string> command_line;
-  bool resumed = false;  // take over what the folder's results.jsonl holds
+  bool resumed = false;                     // take over what the folder's results.jsonl holds
+  std::optional<run::Counterpart> against;  // another executable, whose pairs take turns with these
+  std::vector<std::string> wanted;          // what the user named; empty: all
 };
 
 struct Finished {
