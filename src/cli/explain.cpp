@@ -13,6 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
+#include "pair/code.hpp"
 #include "run/blank.hpp"
 
 namespace aisp::cli {
@@ -79,7 +80,7 @@ json expectations_of(const pair::Entry& entry, const std::string& folder) {
                       {"speedup_low", variant.speedup_low},
                       {"speedup_high", variant.speedup_high},
                       {"date_utc", pair.recorded.date_utc},
-                      {"stale", pair.source_digest != pair::source_digest(entry)}});
+                      {"stale", !pair::has_digest(pair::code_of(entry), pair.source_digest)}});
   }
   return list;
 }

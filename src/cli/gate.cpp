@@ -26,16 +26,6 @@ std::set<std::string> unconfirmed(const evidence::Analysis& analysis) {
   return targets;
 }
 
-suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets) {
-  std::vector<const pair::Entry*> selected = task.selected;
-  std::erase_if(selected, [&](const pair::Entry* entry) { return !targets.contains(entry->target()); });
-  suite::Configuration configuration = task.configuration;
-  configuration.iterations *= 2;
-  configuration.budget_s *= 2;
-  configuration.timeout_multiplier *= 2;
-  return suite::make_task(std::move(selected), std::move(configuration), task.machine, task.command_line);
-}
-
 evidence::Analysis look_at(const suite::Finished& finished, const Gate& gate) {
   evidence::ExpectationFolder expectations = open_expectations(gate.expectations_dir);
   const evidence::AnalysisOptions options{.threshold = threshold_of(gate.threshold_percent), .require_confirmation = true};
@@ -69,6 +59,19 @@ double threshold_of(double percent) {
   if (!std::isfinite(percent) || percent < 0 || percent >= 100)
     throw Error{Exit::usage, fmt::format("--threshold {}: must be a percentage of at least 0 and below 100", percent)};
   return percent / 100;
+}
+
+suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets) {
+  std::vector<const pair::Entry*> selected = task.selected;
+  std::erase_if(selected, [&](const pair::Entry* entry) { return !targets.contains(entry->target()); });
+  suite::Configuration configuration = task.configuration;
+  configuration.iterations *= 2;
+  configuration.budget_s *= 2;
+  configuration.timeout_multiplier *= 2;
+  suite::Task rerun = suite::make_task(std::move(selected), std::move(configuration), task.machine, task.command_line);
+  rerun.against = task.against;
+  rerun.wanted = task.wanted;
+  return rerun;
 }
 
 std::string analysis_text(const evidence::Analysis& analysis, const base::Painter& paint) {

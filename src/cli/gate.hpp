@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `aisp analyze` and `aisp run --gate` share, and the latter's confirming rerun.
 #pragma once
+#include <set>
 #include <string>
 
 #include "base/error.hpp"
@@ -13,12 +14,16 @@ namespace aisp::cli {
 struct Gate {
   std::string expectations_dir = "expectations";
   double threshold_percent = 5;
+  std::string against;  // another executable of aisp to compare with instead of expectations; empty: none
 };
 
 // Throws base::Error (usage): a gate without anything to compare with must not be green.
 evidence::ExpectationFolder open_expectations(const std::string& folder);
 // Percent as a fraction; throws base::Error (usage) for what is none.
 double threshold_of(double percent);
+
+// The same task for these targets alone, with twice the rounds and the time for them.
+suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets);
 
 // The table and its summary, and warnings on the standard error.
 std::string analysis_text(const evidence::Analysis& analysis, const base::Painter& paint);

@@ -107,7 +107,9 @@ constexpr Term terms[] = {
     {"column", "offset_ms", "the stopwatch's own time, measured in every round with a small kernel and taken out of the summary"},
     {"column", "raw_times_ms", "every sample as read, the offset still in it"},
     {"column", "judged_by", "time, or the metric that speedups of this pair are of"},
-    {"column", "source_digest", "SHA-256 of the pair's code; when it changes the expectation is stale"},
+    {"column", "source_digest",
+     "SHA-256 of the pair's code: its instructions for the GPU's architecture and the source of its host code; when it changes "
+     "the expectation is stale"},
     {"column", "energy_j",
      "joules a run, back to back, of the whole board with its idle power: median over six windows of NVML's energy counter"},
     {"column", "energy_ratio",

@@ -10,6 +10,7 @@
 #include "cli/output.hpp"
 #include "evidence/expectations.hpp"
 #include "machine/nvml.hpp"
+#include "pair/code.hpp"
 #include "pair/registry.hpp"
 #include "report/html.hpp"
 #include "suite/run_folder.hpp"
@@ -22,16 +23,15 @@ using base::Exit;
 
 // Only code that was measured is shown beside its measurement.
 report::PairSource source_of(const evidence::PairResult& pair) {
-  const std::span<const pair::Entry> all = pair::registry();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].target() != pair.target) continue;
-    if (pair::source_digests()[i] != pair.source_digest)
+  for (const pair::Entry& entry : pair::registry()) {
+    if (entry.target() != pair.target) continue;
+    const pair::Code code = pair::code_of(entry);
+    if (!pair::has_digest(code, pair.source_digest))
       return {.missing =
                   "This aisp holds another version of the pair's code than the one that was measured, so none is shown; "
                   "aisp report of the commit in the manifest shows it."};
     report::PairSource source;
-    for (const pair::SourceFile& file : pair::source_files(i))
-      source.files.push_back({std::string{file.path}, std::string{file.text}});
+    for (const pair::SourceFile& file : code.files) source.files.push_back({std::string{file.path}, std::string{file.text()}});
     return source;
   }
   return {.missing = "This aisp does not have this pair, so its code is not shown."};

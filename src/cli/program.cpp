@@ -20,6 +20,7 @@
 #include "peak/child.hpp"
 #include "run/child.hpp"
 #include "run/execution.hpp"
+#include "run/handshake.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -50,6 +51,7 @@ Exit run_hidden_command(int argc, char** argv) {
   }
   using Main = int (*)(int descriptor);
   static const std::map<std::string_view, Main> commands{{"__child", run::child_main},
+                                                         {"__handshake", run::handshake_main},
                                                          {"__peak", peak::child_main},
                                                          {"__probe", machine::probe_main},
                                                          {"__probe_topology", machine::probe_topology_main},

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "pair/code.hpp"
 #include "pair/registry.hpp"
 
 namespace aisp::cli {
@@ -20,9 +21,11 @@ std::vector<evidence::Expectations> read_recorded(const std::string& folder) {
 
 std::vector<report::KnownPair> known_pairs() {
   std::vector<report::KnownPair> known;
-  for (const pair::Entry& entry : pair::registry())
-    known.push_back({std::string{entry.chapter}, std::string{entry.name}, std::string{entry.pair->teaches},
-                     std::string{pair::source_digest(entry)}});
+  for (const pair::Entry& entry : pair::registry()) {
+    report::KnownPair pair{std::string{entry.chapter}, std::string{entry.name}, std::string{entry.pair->teaches}, {}};
+    for (const pair::CodeDigest& code : pair::code_of(entry).digests) pair.source_digests.emplace_back(code.digest);
+    known.push_back(std::move(pair));
+  }
   return known;
 }
 

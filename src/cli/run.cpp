@@ -49,6 +49,11 @@ void print_plan(const suite::Task& task) {
   print(columns(rows));
 }
 
+std::optional<run::Counterpart> other_executable(const Options& options) {
+  if (options.gate.against.empty()) return std::nullopt;
+  return run::shake_hands(options.gate.against);
+}
+
 Exit run(const Options& options, const std::vector<std::string>& command_line) {
   color_flag(options.color);
   threshold_of(options.gate.threshold_percent);
@@ -69,10 +74,14 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     print_targets(selected, options.json);
     return Exit::good;
   }
+  if (configuration.in_process && !options.gate.against.empty())
+    throw base::Error{Exit::usage, "--against measures in child processes of both executables; leave --in-process out"};
   note_standing_settings(configuration);
   base::install_interrupt_handlers();
   // Complains of GPUs that do not exist before a folder is made.
   suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line, !options.resume.empty());
+  task.against = other_executable(options);
+  task.wanted = targets;
   if (options.dry_run) {
     print_plan(task);
     return Exit::good;
@@ -112,6 +121,13 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
              "for --gate: loss of speedup that is a regression, in percent [5]")
       ->type_name("PERCENT")
       ->needs(gate);
+  command
+      ->add_option(
+          "--against", options->gate.against,
+          "with --gate: another executable of aisp, as that of the commit before; both measure each pair in turns, exit 3 "
+          "where this one is slower, and no expectations are needed")
+      ->needs(gate)
+      ->type_name("AISP");
   command->add_flag("--dry-run", options->dry_run, "say what would run where and stop; no JSON")
       ->excludes(list)
       ->excludes("--json");

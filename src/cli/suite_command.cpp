@@ -8,6 +8,7 @@
 
 #include "base/screen.hpp"
 #include "base/text.hpp"
+#include "cli/against.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
@@ -57,7 +58,7 @@ void refuse_faults(const std::vector<const pair::Entry*>& selected) {
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,
                     const std::optional<Gate>& gate) {
   // Complain before anything is measured.
-  if (gate) open_expectations(gate->expectations_dir);
+  if (gate && !task.against) open_expectations(gate->expectations_dir);
   if (!flags.json.empty()) demand_place_for(flags.json);
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
@@ -84,7 +85,8 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (task.configuration.deep && finished.status == Exit::good && evidence::nothing_counted(finished.suite))
     throw Error{Exit::unfit,
                 "verify --deep: the counters of no pair could be read, so no declared cost was compared; the reports say why"};
-  return gate ? run_gate(task, finished, *gate, display, paint, json_only) : finished.status;
+  if (!gate) return finished.status;
+  return (task.against ? run_against : run_gate)(task, finished, *gate, display, paint, json_only);
 }
 
 }  // namespace aisp::cli

@@ -103,7 +103,10 @@ std::vector<Line> lines_equal_to(const std::string& text, std::string_view wante
 
 }  // namespace
 
-bool is_stale(const KnownPair& known, const ExpectedPair& expected) { return known.source_digest != expected.source_digest; }
+bool is_stale(const KnownPair& known, const ExpectedPair& expected) {
+  return std::find(known.source_digests.begin(), known.source_digests.end(), expected.source_digest) ==
+         known.source_digests.end();
+}
 
 std::string chapter_table(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                           const std::vector<Expectations>& all) {

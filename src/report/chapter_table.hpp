@@ -16,7 +16,7 @@ inline constexpr std::string_view table_end = "<!-- measured: end -->";
 // A pair as this executable has it.
 struct KnownPair {
   std::string chapter, name, teaches;
-  std::string source_digest;
+  std::vector<std::string> source_digests;  // for each architecture it was built for
 };
 
 // Markdown: a row for each pair and kind of hardware it was recorded on, "not measured yet" for the others, then what the

@@ -86,6 +86,7 @@ std::optional<ProfileLevel> profile_level(std::string_view text) {
 void to_json(nlohmann::json& json, const Request& request) {
   json = nlohmann::json{{"target", request.target},
                         {"gpus", request.gpus},
+                        {"sm", request.sm},
                         {"mode", to_string(request.mode)},
                         {"iterations", request.iterations},
                         {"warmup", request.warmup},
@@ -117,6 +118,7 @@ void to_json(nlohmann::json& json, const Request& request) {
 void from_json(const nlohmann::json& json, Request& request) {
   json.at("target").get_to(request.target);
   read(json, "gpus", request.gpus);
+  read(json, "sm", request.sm);
   if (const auto mode = json.find("mode"); mode != json.end()) request.mode = mode_from(mode->get<std::string>());
   read(json, "iterations", request.iterations);
   read(json, "warmup", request.warmup);

@@ -35,6 +35,7 @@ struct StageLimits {  // seconds, already multiplied
 struct Request {
   std::string target;             // ch07:transpose
   std::vector<std::string> gpus;  // UUIDs; the child makes only these visible to CUDA
+  int sm = 0;                     // compute capability of these times ten; 0 without any
   TimingMode mode = TimingMode::events;
   int iterations = 20;             // minimum number of rounds
   int warmup = 5;                  // rounds

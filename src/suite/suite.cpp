@@ -21,6 +21,7 @@
 #include "suite/records.hpp"
 #include "suite/resume.hpp"
 #include "suite/schedule.hpp"
+#include "suite/side_by_side.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -46,6 +47,7 @@ class Suite {
         began_s_{base::monotonic_s()} {
     suite_.run_id = folder.id();
     suite_.started_utc = records_.started_utc();
+    if (task.against) side_by_side_.emplace(*task.against, folder_, records_.manifest());
   }
 
   Finished run() {
@@ -82,6 +84,7 @@ class Suite {
   run::Request request(const Placement& placement, const std::vector<int>& gpus) const {
     run::Request request = run_request(placement);
     for (const int ordinal : gpus) request.gpus.push_back(task_.machine.gpus[static_cast<std::size_t>(ordinal)].uuid);
+    if (!gpus.empty()) request.sm = task_.machine.gpus[static_cast<std::size_t>(gpus.front())].sm;
     return request;
   }
   run::Request run_request(const Placement& placement) const {
@@ -132,7 +135,7 @@ class Suite {
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       wish.run_folder = std::filesystem::absolute(folder_).string();
       const auto cpu_before = machine::read_cpu_times();
-      PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_child(placement, wish);
+      PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_children(placement, wish);
       add_time_of_others(result, cpu_before, machine::read_cpu_times());
       profile_deeper(placement, wish, result);
       add_environment(result, task_.machine, assignment.gpus);
@@ -144,11 +147,20 @@ class Suite {
     }
   }
 
-  PairResult run_child(const Placement& placement, const run::Request& wish) {
+  PairResult run_children(const Placement& placement, const run::Request& wish) {
+    const auto measure = [&](const Side& side) { return run_child(placement, wish, side); };
+    if (side_by_side_) return side_by_side_->measure(placement.entry->target(), measure);
+    return measure({.executable = run::Supervision{}.executable, .folder = folder_});
+  }
+
+  PairResult run_child(const Placement& placement, run::Request wish, const Side& side) {
     const std::string target = placement.label();
+    wish.run_folder = std::filesystem::absolute(side.folder).string();
     run::Supervision supervision;
+    supervision.executable = side.executable.string();
     supervision.log_name = records_.log_name(placement);
-    supervision.log = folder_ / supervision.log_name;
+    supervision.log = side.folder / supervision.log_name;
+    base::make_directories(supervision.log.parent_path());
     supervision.interrupted = base::interrupted;
     const double left_s = task_.configuration.suite_timeout_s - (base::monotonic_s() - began_s_);
     supervision.deadline = std::chrono::steady_clock::now() +
@@ -242,6 +254,7 @@ class Suite {
   std::filesystem::path folder_;
   Watcher& watcher_;
   Records records_;
+  std::optional<SideBySide> side_by_side_;
   std::vector<PairResult> results_;
   std::vector<bool> have_;
   double began_s_;

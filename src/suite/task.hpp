@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/lock.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
+#include "run/handshake.hpp"
 #include "suite/configuration.hpp"
 #include "suite/placement.hpp"
 
@@ -20,6 +22,8 @@ struct Task {
   bool resumed = false;               // take over what the folder's results.jsonl holds
   std::vector<int> gpus;              // ordinals of those that may be used
   std::vector<Placement> placements;  // of what is selected
+  std::optional<run::Counterpart> against{};  // another executable, whose pairs take turns with these
+  std::vector<std::string> wanted{};          // what the user named; empty: all
 };
 
 // Throws base::Error: usage or unfit for GPUs that the configuration names and that are not there.

@@ -29,7 +29,7 @@ ExpectedPair transposed() {
 }
 
 std::string table_of(const ExpectedPair& pair) {
-  return chapter_table("ch07", {{"ch07", "transpose", "tiles make both sides coalesced", "abc"}},
+  return chapter_table("ch07", {{"ch07", "transpose", "tiles make both sides coalesced", {"fed", "abc"}}},
                        {Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}});
 }
 
@@ -52,14 +52,14 @@ TEST(ChapterTable, SaysWhatElseJudgesAndWhatIsStale) {
 
 TEST(ChapterTable, OtherChaptersDoNotCount) {
   const std::string table =
-      chapter_table("ch07", {{"ch07", "transpose", "lesson", "abc"}},
+      chapter_table("ch07", {{"ch07", "transpose", "lesson", {"abc"}}},
                     {Expectations{.hardware = "h200", .chapter = "ch08", .pairs = {{"transpose", transposed()}}}});
   EXPECT_THAT(table, HasSubstr("| transpose | lesson | not measured yet |"));
 }
 
 TEST(ChapterTable, BothKindsOfHardwareHaveARow) {
   const std::string table =
-      chapter_table("ch07", {{"ch07", "transpose", "lesson", "abc"}},
+      chapter_table("ch07", {{"ch07", "transpose", "lesson", {"abc"}}},
                     {Expectations{.hardware = "2x_h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}},
                      Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}}});
   EXPECT_THAT(table, HasSubstr("| 2x_h200 |"));

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's part of a pair as its source says it: the tokens of its file, and of the headers that it includes those declarations
+that it can reach by name. Comments and layout are no tokens; functions of the GPU alone count by their instructions instead
+(device_code.py)."""
+import re
+from pathlib import Path
+
+TOKEN = re.compile(r"""
+    (?P<skip> //(?:[^\n\\]|\\.|\\\n)*  |  /\*.*?\*/  |  \s+  |  \\\n )
+  | (?P<directive> ^[ \t]*\#(?:[^\n\\]|\\\n|\\.)* )
+  | (?P<text> (?:u8|[uUL])?R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"  |  (?:u8|[uUL])?"(?:[^"\\\n]|\\.)*"  |  (?:u8|[uUL])?'(?:[^'\\\n]|\\.)+' )
+  | (?P<number> \.?\d(?:[eEpP][+-]|'?[\w.])* )
+  | (?P<word> [A-Za-z_]\w* )
+  | (?P<sign> <<= | \.\.\. | ->\*? | \+\+ | -- | << | && | \|\| | :: | [-+*/%&|^=!<]= | . )
+""", re.X | re.S | re.M)
+OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(?:"([^"]+)"|<(aisp/(?:libraries/[^>]+|graph\.hpp))>)""", re.M)
+GPU_ONLY = {"__device__", "__global__", "__constant__"}
+TYPES = {"struct", "class", "union", "enum"}
+# Their parentheses are not those of a function's parameters.
+ATTRIBUTES = {"alignas", "__launch_bounds__", "decltype", "noexcept", "requires", "__attribute__", "explicit", "__align__"}
+
+
+def tokens(text):
+    found = []
+    for match in TOKEN.finditer(text):
+        kind, token = match.lastgroup, match.group()
+        if kind == "mark":
+            kind = "text"
+        if kind == "skip":
+            continue
+        if kind == "directive":
+            token = " ".join(re.sub(r"//.*|/\*.*?\*/|\\\n", " ", token, flags=re.S if "/*" in token else 0).split())
+            # What a header holds counts, not where it lies.
+            if re.match(r"# ?(include|pragma once)\b", token):
+                continue
+        found.append(token)
+    return found
+
+
+def is_word(token):
+    return token[0].isalpha() or token[0] == "_"
+
+
+def after_group(code, at):
+    """The place behind the bracket that closes the one at `at`."""
+    depth = 0
+    while at < len(code):
+        depth += (code[at] in OPEN) - (code[at] in CLOSE)
+        at += 1
+        if depth == 0:
+            break
+    return at
+
+
+def after_template_heads(code):
+    at = 0
+    while at < len(code) and code[at] == "template" and code[at + 1:at + 2] == ["<"]:
+        at, depth = at + 1, 0
+        while at < len(code):
+            if code[at] in OPEN:
+                at = after_group(code, at)
+                continue
+            depth += (code[at] == "<") - (code[at] == ">")
+            at += 1
+            if depth == 0:
+                break
+    return at
+
+
+def declarations(code):
+    """Splits the tokens of a namespace or a class into declarations; namespaces are opened."""
+    begin = at = 0
+    while at < len(code):
+        token = code[at]
+        if token.startswith("#"):
+            if at == begin:
+                yield [token]
+                begin = at + 1
+            at += 1
+        elif token == ";" or token == "}" and at == begin:
+            yield code[begin:at + 1]
+            begin = at = at + 1
+        elif token == "{" and "namespace" in code[begin:begin + 2]:
+            begin = at = at + 1
+        elif token in OPEN:
+            at = after_group(code, at)
+            # A body ends a declaration unless more of it follows: a declarator, a second initializer, a body behind initializers.
+            if token == "{" and (at >= len(code) or code[at] not in {";", ",", "{", ")", "(", "="}):
+                yield code[begin:at]
+                begin = at
+        else:
+            at += 1
+    if begin < len(code):
+        yield code[begin:]
+
+
+def head_of(declaration):
+    """What stands before the first brace outside of parentheses."""
+    at = 0
+    while at < len(declaration) and declaration[at] != "{":
+        at = after_group(declaration, at) if declaration[at] in OPEN else at + 1
+    return declaration[:at]
+
+
+def names_of(declaration):
+    """The names that a declaration of a namespace introduces; nothing when that is not plain, or it acts without being named."""
+    code = declaration[after_template_heads(declaration):]
+    head = head_of(code)
+    if not head or "operator" in head or head[0].startswith("#"):
+        return set()
+    if head[0] in {"using", "concept"}:
+        return {code[1]} if len(code) > 2 and is_word(code[1]) and code[2] == "=" else set()
+    for place, token in enumerate(head):
+        if token in TYPES:
+            return type_names(head[place + 1:])
+        if token == "(":
+            break
+    return function_names(head) or variable_names(code)
+
+
+def type_names(rest):
+    at = 0
+    while at < len(rest):
+        if rest[at] in ATTRIBUTES and rest[at + 1:at + 2] == ["("] or rest[at] == "[":
+            at = after_group(rest, at + (rest[at] != "["))
+        elif rest[at] in TYPES:
+            at += 1
+        else:
+            return {rest[at]} if is_word(rest[at]) else set()
+    return set()
+
+
+def function_names(head):
+    at = 0
+    while at < len(head):
+        if head[at] == "(" and at > 0:
+            if head[at - 1] not in ATTRIBUTES:
+                # Of a class's method outside of the class both names count.
+                names = {head[at - 1]} if is_word(head[at - 1]) else set()
+                if at >= 3 and head[at - 2] == "::":
+                    names.add(head[at - 3])
+                return names
+            at = after_group(head, at)
+        elif head[at] == "=":
+            return set()
+        else:
+            at += 1
+    return set()
+
+
+def variable_names(code):
+    names, at = set(), 0
+    while at < len(code):
+        follows = code[at + 1] if at + 1 < len(code) else ";"
+        if is_word(code[at]) and follows in {"=", "{", "[", ";", ","}:
+            names.add(code[at])
+        if code[at] == "=":  # to the next declarator
+            while at < len(code) and code[at] not in {",", ";"}:
+                at = after_group(code, at) if code[at] in OPEN else at + 1
+            continue
+        at = after_group(code, at) if code[at] in OPEN else at + 1
+    return names
+
+
+def host_part(declaration):
+    """A declaration without what only the GPU runs, or nothing when that is all."""
+    at = after_template_heads(declaration)
+    head = head_of(declaration)
+    outside = head[at:]
+    if not outside or "static_assert" in outside[:1]:
+        return []
+    if GPU_ONLY & set(outside) and "__host__" not in outside:
+        return []
+    is_type = next((t for t in outside if t in TYPES or t == "("), "(") in {"struct", "class", "union"}
+    if not is_type or len(head) == len(declaration):
+        return declaration
+    end = after_group(declaration, len(head))
+    members = [token for member in declarations(declaration[len(head) + 1:end - 1]) for token in host_part(member)]
+    return head + ["{"] + members + declaration[end - 1:]
+
+
+class Sources:
+    def __init__(self, root):
+        self.root = Path(root).resolve()
+
+    def headers(self, source):
+        """The project's own headers that count, each once, sorted."""
+        found, open_files = set(), [Path(source).resolve()]
+        while open_files:
+            file = open_files.pop()
+            for own, api in INCLUDE.findall(file.read_text()):
+                places = [self.root / "include" / api] if api else [file.parent / own, self.root / "chapters/shared" / own]
+                header = next((place.resolve() for place in places if place.is_file()), None)
+                if header and header not in found:
+                    found.add(header)
+                    open_files.append(header)
+        return sorted(found)
+
+    def shown(self, source):
+        """What a reader is shown: the pair's file and the chapters' headers, not the API's."""
+        api = self.root / "include"
+        return [Path(source).resolve()] + [header for header in self.headers(source) if api not in header.parents]
+
+    def host_code(self, source):
+        """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""
+        own = tokens(Path(source).read_text())
+        known = {token for token in own if is_word(token)}
+        waiting = [(names_of(part), part) for header in self.headers(source)
+                   for part in map(host_part, declarations(tokens(header.read_text()))) if part not in ([], [";"], ["}"])]
+        reached = []
+        while True:
+            new = [part for names, part in waiting if not names or names & known]
+            if not new:
+                break
+            waiting = [(names, part) for names, part in waiting if names and not names & known]
+            known.update(token for part in new for token in part if is_word(token))
+            reached += new
+        return "\n".join([" ".join(own), *sorted(" ".join(part) for part in reached)])

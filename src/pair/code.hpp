@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known of the code of the pairs in this executable: digests, to tell whether a result is of the same code, and the
+// files' text, for reports to show. Written at build time by cmake/code.
+#pragma once
+#include <span>
+#include <string_view>
+
+namespace aisp::pair {
+
+struct Entry;
+
+// SHA-256 of a pair's host code, by its source without comments and layout, and of its instructions for one architecture.
+struct CodeDigest {
+  int sm = 0;           // compute capability times ten; 0 where nothing runs on a GPU
+  bool is_ptx = false;  // what the driver compiles where there are no instructions for a GPU
+  std::string_view digest;
+};
+
+// A file as it was when this was built.
+struct SourceFile {
+  std::string_view path;  // relative to the source tree
+  const char* begin;
+  const char* end;
+  constexpr std::string_view text() const { return {begin, end}; }
+};
+
+struct Code {
+  std::span<const CodeDigest> digests;
+  std::span<const SourceFile> files;  // the pair's own, then the chapters' headers that it includes
+};
+
+// In the order of the registry; generated.
+std::span<const Code> linked_code();
+// Of one entry; empty for an entry that is not of the registry.
+Code code_of(const Entry& entry);
+
+// Of what runs on a GPU of this compute capability (times ten), as the driver chooses it; 0: no GPU is known, the first there is.
+std::string_view digest_on(const Code& code, int sm);
+// Of any architecture that is in this executable.
+bool has_digest(const Code& code, std::string_view digest);
+
+}  // namespace aisp::pair

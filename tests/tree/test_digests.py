@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pair's digest is of what runs: it changes with instructions and with host code, not with comments, layout and places."""
+import sys
+import unittest
+
+from test_registry import PROJECT, REST
+from tree import CMAKE, CUDA_INCLUDES, CXX, NVCC, SOURCE, TemporaryTree, pair, run
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SOURCE / "cmake/code"))
+from device_code import Unreadable, device_code  # noqa: E402
+from source_code import Sources  # noqa: E402
+
+KERNEL = """#include "engine.cuh"
+namespace aisp::ch07 {
+namespace {
+__constant__ float factors[2] = {2, 3};
+template <int steps>
+__global__ void scale_kernel(float* values, int count) {
+  __shared__ float tile[64];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) tile[threadIdx.x] = engine::scaled(values[i] * factors[i & 1]);
+  __syncthreads();
+  for (int step = 0; step < steps; ++step)
+    if (i < count) values[i] += tile[threadIdx.x ^ step];
+}
+}
+void launch(float* values) { scale_kernel<3><<<1, 64>>>(values, 64); }
+}
+"""
+ENGINE = """#pragma once
+namespace aisp::engine {
+__device__ inline float scaled(float value) { return value * 1.5f; }
+}
+"""
+OWN = """#include "engine.cuh"
+namespace aisp::ch07 {
+void launch(float* values) { engine::start<engine::Ring<4>>(values, engine::blocks); }
+}
+"""
+HEADER = """#pragma once
+namespace aisp::engine {
+constexpr int width = 8, blocks = 132;
+template <int stages_>
+struct Ring {
+  static constexpr int stages = stages_;
+  float a[stages][width];
+  __device__ void init(int readers) { if (readers > 3) { a[0][0] = 1; } }
+};
+template <class R>
+__global__ void __launch_bounds__(128) kernel(float* values) { values[0] = R::stages; }
+template <class R>
+void start(float* values, int count) { kernel<R><<<count, 128, sizeof(R)>>>(values); }
+inline int unrelated(int a) { return a + 1; }
+}
+"""
+LIST = """#include <cstdio>
+#include "pair/code.hpp"
+int main() {
+  for (const auto& code : aisp::pair::linked_code()) {
+    for (const auto& digest : code.digests) std::printf("%d %s\\n", digest.sm, digest.digest.data());
+    for (const auto& file : code.files) std::printf("%s %s", file.path.data(), file.text().data());
+  }
+}
+"""
+
+
+def changed(text, before, after):
+    assert text.count(before) == 1, f"'{before}' is {text.count(before)} times in the test's text"
+    return text.replace(before, after)
+
+
+class HostCode(TemporaryTree):
+    def code(self, own=OWN, header=HEADER, place="chapters/ch07/engine.cuh"):
+        source = self.write("chapters/ch07/box.cu", own)
+        written = self.write(place, header)
+        code = Sources(self.root).host_code(source)
+        written.unlink()
+        return code
+
+    def test_comments_and_layout_do_not_count(self):
+        self.assertEqual(self.code(), self.code(
+            own="// what it is\n" + changed(OWN, "float* values", "float *  values /* of all */"),
+            header=changed(HEADER, "inline int", "// not used here: \" '\ninline\n   int")))
+
+    def test_what_only_the_gpu_runs_does_not_count(self):
+        for before, after in (("readers > 3", "readers > 4"), ("values[0] = R", "values[1] = R"), ("(128) kernel", "(64) kernel"),
+                              ("inline int unrelated", "__device__ void more() {}\ninline int unrelated")):
+            with self.subTest(after):
+                self.assertEqual(self.code(), self.code(header=changed(HEADER, before, after)))
+
+    def test_what_is_not_reached_does_not_count(self):
+        for before, after in (("a + 1", "a + 2"), ("inline int unrelated", "struct More { int b = 1; };\ninline int unrelated"),
+                              ("constexpr int width", "constexpr int depth = 3;\nconstexpr int width")):
+            with self.subTest(after):
+                self.assertEqual(self.code(), self.code(header=changed(HEADER, before, after)))
+
+    def test_what_the_host_does_counts(self):
+        for before, after in (("count, 128, sizeof", "count, 256, sizeof"), ("blocks = 132", "blocks = 264"), ("width = 8", "width = 9"),
+                              ("float a[stages]", "double a[stages]"), ("#pragma once", "#pragma once\n#define FAST 1")):
+            with self.subTest(after):
+                self.assertNotEqual(self.code(), self.code(header=changed(HEADER, before, after)))
+        self.assertNotEqual(self.code(), self.code(own=changed(OWN, "Ring<4>", "Ring<5>")))
+        self.assertNotEqual(self.code(own=OWN + 'const char* text = "a  b";'), self.code(own=OWN + 'const char* text = "a b";'))
+
+    def test_a_header_may_move(self):
+        self.assertEqual(self.code(), self.code(place="chapters/shared/engine.cuh"))
+        self.assertEqual(self.code(), self.code(own=changed(OWN, '"engine.cuh"', '"deep/engine.cuh"'), place="chapters/shared/deep/engine.cuh"))
+
+
+class DeviceCode(TemporaryTree):
+    def code(self, kernel=KERNEL, engine=ENGINE, folder="one", flags=("--generate-code=arch=compute_90a,code=[sm_90a]",)):
+        source = self.write(f"{folder}/box.cu", kernel)
+        self.write(f"{folder}/engine.cuh", engine)
+        built = self.root / folder / "box.o"
+        compiled = run(NVCC, "-std=c++20", "-O3", "-lineinfo", "-no-compress", *flags, "-c", source, "-o", built)
+        self.assertEqual(compiled.returncode, 0, compiled.stderr)
+        return device_code(built.read_bytes())
+
+    def test_instructions_count_and_nothing_else(self):
+        first = self.code()
+        self.assertEqual(list(first), ["90"])
+        with self.subTest("another place, other lines, a function that nobody calls"):
+            engine = "\n// words\n" + changed(ENGINE, "}\n}", "}\n__device__ inline float unused(float a) { return a; }\n}")
+            self.assertEqual(first, self.code("\n\n" + KERNEL, engine, folder="a/longer/place"))
+        for name, kernel, engine in (("of an engine", KERNEL, changed(ENGINE, "1.5f", "1.25f")),
+                                     ("of a constant", changed(KERNEL, "{2, 3}", "{2, 4}"), ENGINE),
+                                     ("of shared memory", changed(KERNEL, "tile[64]", "tile[128]"), ENGINE),
+                                     ("of another instance", changed(KERNEL, "kernel<3>", "kernel<4>"), ENGINE)):
+            with self.subTest(name):
+                self.assertNotEqual(first, self.code(kernel, engine))
+
+    def test_each_architecture_has_a_digest_of_its_own(self):
+        several = self.code(flags=("--generate-code=arch=compute_80,code=[sm_80]", "--generate-code=arch=compute_90a,code=[sm_90a]",
+                                   "--generate-code=arch=compute_90,code=[compute_90]"))
+        self.assertEqual(sorted(several), ["80", "90", "ptx90"])
+        self.assertEqual(several["90"], self.code()["90"])
+        self.assertEqual(len(set(several.values())), 3)
+
+    def test_code_that_cannot_be_read_is_refused(self):
+        with self.assertRaisesRegex(Unreadable, "ELF"):
+            device_code(b"no object file at all")
+
+
+class Build(TemporaryTree):
+    def test_an_edit_changes_the_text_and_only_code_the_digest(self):
+        self.write("CMakeLists.txt", PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)})
+        self.write("rest.cpp", REST)
+        self.write("list.cpp", LIST)
+        box = self.write("chapters/ch07/box.cpp", '#include "part.hpp"\n' + pair("box"))
+        part = self.write("chapters/ch07/part.hpp", "inline int of_header() { return 1; }\n")
+        configured = run(CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.root / "build", f"-DCMAKE_CXX_COMPILER={CXX}")
+        self.assertEqual(configured.returncode, 0, configured.stderr)
+
+        def digest():
+            built = run(CMAKE, "--build", self.root / "build")
+            self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
+            digest, listed = run(self.root / "build/list").stdout.split("\n", 1)
+            self.assertEqual(listed, f"chapters/ch07/box.cpp {box.read_text()}chapters/ch07/part.hpp {part.read_text()}")
+            return digest
+
+        first = digest()
+        self.assertRegex(first, "^0 [0-9a-f]{64}$")
+        part.write_text("// words\n" + part.read_text())
+        self.assertEqual(digest(), first, "of a comment in a header")
+        box.write_text(box.read_text() + "// words\n")
+        self.assertEqual(digest(), first, "of a comment in the pair")
+        box.write_text(box.read_text().replace("void run(Launch&) {}", "void run(Launch&) { of_header(); }"))
+        second = digest()
+        self.assertNotEqual(second, first, "of other code in the pair")
+        part.write_text(part.read_text().replace("return 1", "return 2"))
+        self.assertNotEqual(digest(), second, "of other code in a header")
+
+
+if __name__ == "__main__":
+    unittest.main()
