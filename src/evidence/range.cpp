@@ -10,7 +10,6 @@
 namespace aisp::evidence {
 namespace {
 
-
 Range median_only(const Summary& summary) { return {summary.median, summary.median, summary.median}; }
 
 }  // namespace

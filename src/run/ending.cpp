@@ -137,8 +137,7 @@ void describe_kill(const Ending& ending, PairResult& result) {
     result.reason = fmt::format("killed from outside in {} (it held up to {:.0f} MiB)", where, peak_mib);
     advice = "a user, a batch system or a container's manager sent it; the kernel's own log (dmesg) names none of its own";
   }
-  add_problem(result, stage, "killed", fmt::format("SIGKILL that aisp did not send; {}", result.reason), advice,
-              ending.variant);
+  add_problem(result, stage, "killed", fmt::format("SIGKILL that aisp did not send; {}", result.reason), advice, ending.variant);
 }
 
 void describe_signal(const Ending& ending, PairResult& result) {

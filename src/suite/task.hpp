@@ -19,9 +19,9 @@ struct Task {
   Configuration configuration;
   machine::Machine machine;
   std::vector<std::string> command_line;
-  bool resumed = false;               // take over what the folder's results.jsonl holds
-  std::vector<int> gpus;              // ordinals of those that may be used
-  std::vector<Placement> placements;  // of what is selected
+  bool resumed = false;                       // take over what the folder's results.jsonl holds
+  std::vector<int> gpus;                      // ordinals of those that may be used
+  std::vector<Placement> placements;          // of what is selected
   std::optional<run::Counterpart> against{};  // another executable, whose pairs take turns with these
   std::vector<std::string> wanted{};          // what the user named; empty: all
 };
