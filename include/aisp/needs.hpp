@@ -44,7 +44,7 @@ struct Needs {
   bool peer_access = false;  // between all of them
   bool dsmem = false;        // distributed shared memory in clusters
   bool tcgen05 = false;
-  std::size_t device_memory = 0;  // bytes per GPU at full scale, beyond what R05 scales away
+  std::size_t device_memory = 0;  // bytes per GPU, beyond what smaller workloads on small GPUs save
   std::size_t host_memory = 0;    // bytes
   int cpus = 0;
   int driver = 0;  // CUDA version the driver must support, as 13000 for 13.0

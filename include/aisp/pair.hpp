@@ -95,7 +95,7 @@ enum class Start : std::uint8_t { released, immediate };
 // dear (variants are then compared with the baseline in full at both).
 enum class Verification : std::uint8_t { timed_shape, small_shape };
 
-// Limits of a pair that needs other ones than the defaults (R14: the second of the four layers of configuration).
+// Limits of a pair that needs other ones than the defaults. Settings files and flags come before them; 0: the default.
 struct Overrides {
   int iterations = 0;        // minimum number of rounds; 0: the default
   int warmup = 0;            // rounds
