@@ -9,6 +9,7 @@
 
 #include "base/files.hpp"
 #include "measure/ratio.hpp"
+#include "measure/statistics.hpp"
 
 namespace aisp::evidence {
 namespace {
