@@ -209,7 +209,7 @@ Fingerprint host_of(const Manifest& manifest) { return fingerprint_of({.device =
 
 Terms terms_of(const PairResult& before, const PairResult& after, const std::pair<std::string, std::string>& hardware,
                const Comparison& comparison, double threshold) {
-  const bool host_decides = depends_on_host(before) || depends_on_host(after);
+  const bool host_decides = before.host_dependent || after.host_dependent;
   const bool one_kind = hardware.first.empty() || hardware.second.empty() || hardware.first == hardware.second;
   return {.threshold = threshold,
           .process_spread = host_decides ? process_spread_of_host : process_spread_of_gpu,

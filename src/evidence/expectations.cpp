@@ -169,7 +169,7 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
 ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier) {
   const RecordedRun latest = run_of(pair, manifest);
   ExpectedPair expected{
-      .bound = pair.bound, .judged_by = pair.judged_by, .host_decides = depends_on_host(pair), .ceilings = pair.ceilings};
+      .bound = pair.bound, .judged_by = pair.judged_by, .host_decides = pair.host_dependent, .ceilings = pair.ceilings};
   if (earlier != nullptr && earlier->judged_by == pair.judged_by)
     std::copy_if(earlier->runs.begin(), earlier->runs.end(), std::back_inserter(expected.runs),
                  [&](const RecordedRun& run) { return is_kept(run, latest, expected.host_decides); });

@@ -56,7 +56,7 @@ struct ExpectedPair {
   Recorded recorded;          // *
   std::string bound;          // as in PairResult
   std::string judged_by = "time";
-  bool host_decides = false;  // depends_on_host(): its runs are compared with runs of the same kind of host alone
+  bool host_decides = false;  // PairResult::host_dependent: its runs are compared with runs of the same kind of host alone
   std::optional<Ceilings> ceilings;
   std::string baseline;           // name
   double baseline_median_ms = 0;  // *

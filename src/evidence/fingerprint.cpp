@@ -45,11 +45,6 @@ std::string hardware_key(const PairResult& pair, const Manifest& manifest) {
   return base::hardware_key(names);
 }
 
-bool depends_on_host(const PairResult& pair) {
-  const bool by_bound = pair.bound == "latency" || pair.bound == "transfer" || pair.bound == "host";
-  return pair.device == "host" || by_bound || pair.start == "immediate";
-}
-
 Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest) {
   Fingerprint fingerprint{.hardware = hardware_key(pair, manifest),
                           .cpu = manifest.cpu,

@@ -29,10 +29,6 @@ struct Fingerprint {
 // that used none (skipped) or one that the manifest does not know.
 std::string hardware_key(const PairResult& pair, const Manifest& manifest);
 
-// Whether the host has a part in a pair's times: it runs there, it is about launches, messages or transfers, or the time in which
-// the host queues a sample is inside the sample. All else waits for the GPU alone and travels between hosts of one kind of GPU.
-bool depends_on_host(const PairResult& pair);
-
 Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest);
 
 // What differs of the host's parts, in words for the reader ("16 usable CPUs, now 2"); empty: times that depend on the host may

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/median.hpp"
+#include "base/student.hpp"
 #include "measure/clock_step.hpp"
 #include "measure/correlation.hpp"
 #include "measure/statistics.hpp"
@@ -19,7 +20,7 @@ constexpr double chance_beyond = 0.025;  // on each side
 // Kernels shorter than the stopwatch's own jitter would come out at or below zero.
 constexpr double shortest_ms = 1e-5;
 // Effective rounds that a degree of freedom of their spread takes: their number is estimated from the same rounds.
-constexpr double effective_a_degree = 3;
+constexpr double effective_a_degree = 3, fewest_degrees = 3;
 
 // Quantile of the normal distribution above its median, by bisection.
 double normal_quantile(double beyond) {
@@ -29,14 +30,6 @@ double normal_quantile(double beyond) {
     (std::erfc(middle / std::sqrt(2.0)) / 2 > beyond ? low : high) = middle;
   }
   return low;
-}
-
-// Quantile of Student's t that leaves out what the normal quantile z does (Abramowitz, Stegun: Handbook of Mathematical
-// Functions, 26.7.5). Good to 1 % from three degrees of freedom on.
-double student_quantile(double z, double degrees) {
-  const double d = std::max(degrees, 3.0), z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
-  return z + (z3 + z) / (4 * d) + (5 * z5 + 16 * z3 + 3 * z) / (96 * d * d) +
-         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * d * d * d);
 }
 
 // One of the series that a ratio is made of.
@@ -159,7 +152,7 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
   const double usual = normal_quantile(chance_beyond);
   double widen = normal_quantile(chance_beyond / options.claims) / usual;
   const double worth = static_cast<double>(rounds) / interval.effective_rounds;
-  if (worth > 1) widen *= std::sqrt(worth) * student_quantile(usual, interval.effective_rounds / effective_a_degree) / usual;
+  if (worth > 1) widen *= std::sqrt(worth) * base::student_t_975(std::max(interval.effective_rounds / effective_a_degree, fewest_degrees)) / usual;
   const std::vector<double> ratios = ratio.resampled(seed, options.resamples);
   const double shift[] = {ratio.of(ratio.above.median, ratio.below.median, offset + correction.accuracy),
                           ratio.of(ratio.above.median, ratio.below.median, offset - correction.accuracy)};

@@ -122,7 +122,7 @@ TEST(Expectations, TheSameRunTwiceIsOneRun) {
 TEST(Expectations, OfTwoMachinesStandSideBySide) {
   Recorder recorder;
   PairResult launches = pair_with(8), slower = pair_with(5);
-  launches.bound = slower.bound = "latency";
+  launches.host_dependent = slower.host_dependent = true;
   const Manifest a = manifest_of("NVIDIA H200", "a", 16), b = manifest_of("NVIDIA H200", "b", 2);
   recorder.add(launches, a);
   const ExpectedPair pair = recorder.add(slower, b);

@@ -95,18 +95,5 @@ TEST(Fingerprint, SaysWhatElseDiffers) {
               ElementsAre("driver 580.95.05, now 590.1", "power limit 700 W, now 500 W", "cublas 13.1.0, now 13.2.0"));
 }
 
-TEST(DependsOnHost, FollowsFromWhatTheResultSays) {
-  PairResult pair = gpu_pair();
-  EXPECT_FALSE(depends_on_host(pair));
-  pair.start = "immediate";
-  EXPECT_TRUE(depends_on_host(pair)) << "the host queues inside the sample";
-  for (const char* bound : {"latency", "transfer", "host"}) {
-    pair = gpu_pair();
-    pair.bound = bound;
-    EXPECT_TRUE(depends_on_host(pair)) << bound;
-  }
-  EXPECT_TRUE(depends_on_host({.bound = "memory", .device = "host"}));
-}
-
 }  // namespace
 }  // namespace aisp::evidence
