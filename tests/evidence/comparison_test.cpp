@@ -63,7 +63,7 @@ class Process {
   PairResult pair(int number) {
     PairResult pair{.target = "ch01:p" + std::to_string(number), .chapter = "ch01", .name = "p" + std::to_string(number)};
     pair.device = "gpu";
-    pair.bound = world_.host ? "latency" : "compute";
+    pair.host_dependent = world_.host;
     pair.gpus = {"GPU-1"};
     const double shared = around_one(world_.clock);
     for (int i = 0; i < variants; ++i) {
