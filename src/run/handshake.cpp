@@ -2,9 +2,7 @@
 #include "run/handshake.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -79,12 +77,7 @@ int handshake_main(int descriptor) {
                                                 {"commit", build.git_commit},
                                                 {"targets", std::move(targets)}}) +
                            '\n';
-  for (std::string_view left = text; !left.empty();) {
-    const ssize_t written = ::write(descriptor, left.data(), left.size());
-    if (written < 0 && errno != EINTR) return 1;
-    if (written > 0) left.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
+  return base::write_all(descriptor, text) == 0 ? 0 : 1;
 }
 
 }  // namespace aisp::run

@@ -49,11 +49,11 @@ class Checker(TemporaryTree):
         self.wrong("src/base/text.cpp", '#include "evidence/result.hpp"\n', "src/base may not include src/evidence")
         self.write("src/machine/gpu.hpp", "")
         self.write("src/run/child.hpp", "")
-        self.write("src/measure/rounds.hpp", "")
+        self.write("src/verify/verifier.hpp", "")
         self.wrong("src/evidence/a.cpp", '#include "machine/gpu.hpp"\n', "may not include src/machine")
         self.wrong("src/machine/a.cpp", '#include "evidence/result.hpp"\n', "may not include src/evidence")
         self.wrong("src/pair/a.cpp", '#include "run/child.hpp"\n', "may not include src/run")
-        self.wrong("src/verify/a.cpp", '#include "measure/rounds.hpp"\n', "may not include src/measure")
+        self.wrong("src/measure/a.cpp", '#include "verify/verifier.hpp"\n', "may not include src/verify")
 
     def test_pure_folders_never_see_cuda(self):
         self.wrong("src/report/a.cpp", "#include <cuda_runtime.h>\n", "stays free of CUDA")
