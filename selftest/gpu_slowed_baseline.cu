@@ -16,14 +16,14 @@ class SlowsDown final : public GpuDoubling {
   using GpuDoubling::GpuDoubling;
   void spinning(Launch& launch) {
     doubled(launch);
-    if (calls_.timed()) spin(500'000, launch.stream);
+    if (calls_.timed()) spin(4'000'000, launch.stream);
   }
   void repeating(Launch& launch) {
-    for (int i = calls_.timed() ? 20 : 1; i > 0; --i) doubled(launch);
+    for (int i = calls_.timed() ? 500 : 1; i > 0; --i) doubled(launch);
   }
   void asleep(Launch& launch) {
     doubled(launch);
-    if (calls_.timed()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    if (calls_.timed()) std::this_thread::sleep_for(std::chrono::milliseconds{2});
     doubled(launch);
   }
 
@@ -34,11 +34,11 @@ class SlowsDown final : public GpuDoubling {
 }  // namespace
 
 extern constinit const selftest::Case gpu_spinning_baseline =
-    pair_of<&GpuDoubling::doubled, SlowsDown>({.does = "its baseline spins for 0.5 ms in calls that are timed",
+    pair_of<&GpuDoubling::doubled, SlowsDown>({.does = "its baseline spins for 2 ms in calls that are timed",
                                                .must = timed_otherwise,
                                                .baseline = call<&SlowsDown::spinning>});
 extern constinit const selftest::Case gpu_repeating_baseline =
-    pair_of<&GpuDoubling::doubled, SlowsDown>({.does = "its baseline does its work 20 times over in calls that are timed",
+    pair_of<&GpuDoubling::doubled, SlowsDown>({.does = "its baseline does its work 500 times over in calls that are timed",
                                                .must = timed_otherwise,
                                                .baseline = call<&SlowsDown::repeating>});
 extern constinit const selftest::Case gpu_sleeping_baseline =

@@ -85,26 +85,6 @@ class KnowsThePositions final : public Doubling {
   std::vector<std::size_t> positions_;
 };
 
-// Eight elements are so large that no norm feels the others.
-class HugeAndSmall final : public Doubling {
- public:
-  using Doubling::Doubling;
-  double expected(std::size_t i) const override { return in_.host(i) * factor(i); }
-  void slow(Launch&) {
-    for (int pass = 0; pass < 8; ++pass)
-      for (std::size_t i = 0; i < count_; ++i) {
-        volatile float value = in_.get()[i];
-        out_[i] = value * static_cast<float>(factor(i));
-      }
-  }
-  void without_the_small(Launch&) {
-    for (std::size_t i = 0; i < count_; ++i) out_[i] = i % (count_ / 8) == 0 ? in_.get()[i] * static_cast<float>(factor(i)) : 0;
-  }
-
- private:
-  double factor(std::size_t i) const { return i % (count_ / 8) == 0 ? 0x1p50 : 1; }
-};
-
 constexpr Expected told = fails("verify/reference", "verify/baseline");
 
 }  // namespace
@@ -128,7 +108,5 @@ extern constinit const selftest::Case known_positions =
                                        .must = told,
                                        .tolerance = automatic,
                                        .changes_precision = true});
-extern constinit const selftest::Case small_beside_huge = pair_of<&HugeAndSmall::without_the_small>(
-    {.does = "writes zeros wherever an element is small beside the largest", .must = told, .tolerance = automatic});
 
 }  // namespace aisp::ch94

@@ -70,8 +70,15 @@ Executor::~Executor() {
 
 void Executor::load(const Variant& variant) {
   session_.reset(variant);
-  session_.submit(variant);
-  session_.synchronize_all();
+  submit_behind_gate(session_, variant, conditions_.start, 5ms);
+}
+
+void submit_behind_gate(pair::Session& session, const Variant& variant, Start start, std::chrono::milliseconds longest) {
+  std::optional<Gate> gate;
+  if (session.on_gpu() && start == Start::released) gate.emplace(longest).close(session.launch().stream);
+  session.submit(variant);
+  if (gate) gate->open();
+  session.synchronize_all();
 }
 
 Executed Executor::execute(const Variant& variant, Capture& capture, const Frame& frame) {

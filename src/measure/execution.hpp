@@ -65,6 +65,10 @@ struct Conditions {
   bool checked = true;  // outputs poisoned before and looked at behind each execution; false for the harness's own loads
 };
 
+// A bare execution of which nothing is wanted but that it happened: from the start that a sample has, so that a variant cannot
+// tell.
+void submit_behind_gate(pair::Session& session, const Variant& variant, Start start, std::chrono::milliseconds longest);
+
 class Executor {
  public:
   Executor(pair::Session& session, const Conditions& conditions);
@@ -85,7 +89,7 @@ class Executor {
   // Always released together: from an immediate start the launch would count.
   Executed execute(const std::function<void()>& work, const Frame& frame);
 
-  // The first execution of a variant loads its code, which waits for the GPU: not behind a closed gate.
+  // The first execution of a variant loads its code, which waits for the GPU: behind a gate that does not stay closed.
   void load(const Variant& variant);
   // The poison of the last execution's outputs, a byte; drawn anew for each.
   int poison() const { return poison_; }

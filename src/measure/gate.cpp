@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <aisp/check.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -15,8 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::int64_t longest_closed_ms = 1000;
-
 std::int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -25,7 +24,7 @@ void store(std::uint32_t* flag, std::uint32_t value) { std::atomic_ref<std::uint
 
 }  // namespace
 
-Gate::Gate() {
+Gate::Gate(std::chrono::milliseconds longest) : longest_{longest} {
   check(cudaHostAlloc(reinterpret_cast<void**>(&flag_), sizeof *flag_, cudaHostAllocMapped | cudaHostAllocPortable));
   *flag_ = 0;
   check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_flag_), flag_, 0));
@@ -68,9 +67,9 @@ void Gate::watch(const std::stop_token& stop) {
   std::condition_variable_any wake;
   std::unique_lock lock{mutex};
   while (!stop.stop_requested()) {
-    wake.wait_for(lock, stop, 100ms, [] { return false; });
+    wake.wait_for(lock, stop, std::min(100ms, longest_), [] { return false; });
     const std::int64_t closed_at = closed_at_ms_;
-    if (closed_at == 0 || now_ms() - closed_at < longest_closed_ms) continue;
+    if (closed_at == 0 || now_ms() - closed_at < longest_.count()) continue;
     forced_ = true;
     store(flag_, epoch_);
   }

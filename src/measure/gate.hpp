@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 
@@ -10,10 +11,11 @@ namespace aisp::measure {
 
 // Holds a stream back until the host has queued a whole sample, so that launch cost stays out of it. A stream memory operation
 // where the driver has one, a spinning kernel elsewhere. A variant that waits for the GPU behind a closed gate would hang: after
-// a second the gate opens by itself and says so.
+// a while the gate opens by itself and says so.
 class Gate {
  public:
-  Gate();
+  // `longest`: after this it opens by itself.
+  explicit Gate(std::chrono::milliseconds longest = std::chrono::milliseconds{1000});
   ~Gate();
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
@@ -29,6 +31,7 @@ class Gate {
   std::uint32_t* device_flag_ = nullptr;
   std::uint32_t epoch_ = 0;
   void* wait_value_ = nullptr;  // cuStreamWaitValue32
+  std::chrono::milliseconds longest_;
   std::atomic<std::int64_t> closed_at_ms_{0};
   std::atomic<bool> forced_{false};
   std::jthread watcher_;

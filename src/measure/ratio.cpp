@@ -152,7 +152,9 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
   const double usual = normal_quantile(chance_beyond);
   double widen = normal_quantile(chance_beyond / options.claims) / usual;
   const double worth = static_cast<double>(rounds) / interval.effective_rounds;
-  if (worth > 1) widen *= std::sqrt(worth) * base::student_t_975(std::max(interval.effective_rounds / effective_a_degree, fewest_degrees)) / usual;
+  if (worth > 1)
+    widen *=
+        std::sqrt(worth) * base::student_t_975(std::max(interval.effective_rounds / effective_a_degree, fewest_degrees)) / usual;
   const std::vector<double> ratios = ratio.resampled(seed, options.resamples);
   const double shift[] = {ratio.of(ratio.above.median, ratio.below.median, offset + correction.accuracy),
                           ratio.of(ratio.above.median, ratio.below.median, offset - correction.accuracy)};

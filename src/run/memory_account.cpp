@@ -8,6 +8,7 @@
 
 #include "base/resident_memory.hpp"
 #include "base/text.hpp"
+#include "measure/execution.hpp"
 #include "pair/pools.hpp"
 #include "run/pair_run.hpp"
 
@@ -44,13 +45,13 @@ std::uint64_t free_device_bytes(const std::vector<int>& gpus) {
   return sum;
 }
 
-evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, std::uint64_t free_before, bool& host_peak_is_own) {
+evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, Start start, std::uint64_t free_before,
+                              bool& host_peak_is_own) {
   const std::vector<int>& gpus = session.gpu_ordinals();
   if (session.on_gpu()) pair::reset_pool_marks(gpus);
   host_peak_is_own = base::reset_peak_resident();
   session.reset(variant);
-  session.submit(variant);
-  session.synchronize_all();
+  measure::submit_behind_gate(session, variant, start, std::chrono::seconds{1});
   evidence::MemoryUse use{.host_peak_rss_bytes = base::peak_resident_bytes()};
   if (!session.on_gpu()) return use;
   const pair::PoolUse pools = pair::pool_use(gpus);
@@ -85,7 +86,7 @@ void PairRun::account_memory() {
   for (const Variant* variant : active()) {
     bool host_peak_is_own = false;
     evidence::VariantResult& result = result_of(variant->name);
-    result.memory = memory_of(*session_, *variant, free_before_bytes_, host_peak_is_own);
+    result.memory = memory_of(*session_, *variant, start_, free_before_bytes_, host_peak_is_own);
     if (!host_peak_is_own && variant == &pair_.baseline)
       result_.lost.push_back("no peak of host memory per variant, only of all: this kernel does not reset it");
     // What one variant loads stays for the next, so the last says it all.

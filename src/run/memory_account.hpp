@@ -14,7 +14,8 @@ namespace aisp::run {
 std::uint64_t free_device_bytes(const std::vector<int>& gpus);
 
 // One execution of `variant`, watched. `free_before`: before the session was set up.
-evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, std::uint64_t free_before, bool& host_peak_is_own);
+evidence::MemoryUse memory_of(pair::Session& session, const Variant& variant, Start start, std::uint64_t free_before,
+                              bool& host_peak_is_own);
 
 // A variant that allocates and frees in each run leaves no trace in the buffers, the pools or the driver's account. `most_bytes`:
 // it held at most, pools included.
