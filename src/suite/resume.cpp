@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 #include "machine/needs.hpp"
+#include "pair/code.hpp"
 #include "pair/sizes.hpp"
 #include "suite/records.hpp"
 
@@ -77,7 +78,7 @@ std::string other_settings(const evidence::PairResult& earlier, const Placement&
   if (earlier.timing_mode != run::to_string(wish.mode)) others.push_back(fmt::format("mode {}", earlier.timing_mode));
   if (earlier.reproducible != wish.reproducible) others.emplace_back(wish.reproducible ? "not reproducible" : "reproducible");
   if (earlier.alternated != wish.alternate) others.emplace_back(wish.alternate ? "not alternating" : "alternating");
-  if (earlier.source_digest != pair::source_digest(*placement.entry)) others.emplace_back("other code");
+  if (!pair::has_digest(pair::code_of(*placement.entry), earlier.source_digest)) others.emplace_back("other code");
   return base::join(others, ", ");
 }
 

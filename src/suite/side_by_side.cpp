@@ -44,7 +44,7 @@ SideBySide::Place SideBySide::opened(const fs::path& executable, const fs::path&
   std::error_code none;
   const bool begun = fs::file_size(file, none) > 0 && !none;
   Place place{{executable, folder}, base::AppendFile{file}};
-  if (!begun) place.log.append_line(evidence::header_line(manifest.run_id, manifest.started_utc));
+  if (!begun) place.log.append_line(evidence::header_line({manifest.run_id, manifest.started_utc}));
   return place;
 }
 
