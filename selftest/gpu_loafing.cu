@@ -75,14 +75,12 @@ class HearsTheReference final : public GpuDoubling {
   }
   void run(Launch& launch) {
     ran_ = true;
-    if (asked_ && loafed_ < 8) ++loafed_;
-    else doubled(launch);
+    if (!asked_) doubled(launch);
   }
 
  private:
   std::atomic<bool> ran_{false};
   mutable std::atomic<bool> asked_{false};
-  int loafed_ = 0;
 };
 
 }  // namespace

@@ -52,8 +52,8 @@ class Leaves final : public GpuDoubling {
     }
     doubled(launch);
   }
-  void a_stack_limit(Launch& launch) {
-    check(cudaDeviceSetLimit(cudaLimitStackSize, 8192));
+  void a_printf_limit(Launch& launch) {
+    check(cudaDeviceSetLimit(cudaLimitPrintfFifoSize, std::size_t{4} << 20));
     doubled(launch);
   }
   void a_cache_preference(Launch& launch) {
@@ -98,7 +98,7 @@ extern constinit const selftest::Case gpu_leak_when_timed =
 extern constinit const selftest::Case gpu_persistent_kernel = pair_of<&Leaves::a_kernel>(
     {.does = "has a kernel serve its requests that never ends", .must = hangs("verify/stage_limit", 3)});
 extern constinit const selftest::Case gpu_limit_left =
-    pair_of<&Leaves::a_stack_limit>({.does = "leaves the device with a larger stack for each thread", .must = told});
+    pair_of<&Leaves::a_printf_limit>({.does = "leaves the device with a larger buffer for printf", .must = told});
 extern constinit const selftest::Case gpu_cache_preference_left = pair_of<&Leaves::a_cache_preference>(
     {.does = "leaves the device with less L1 for kernels that do not say what they prefer", .must = told});
 extern constinit const selftest::Case gpu_set_aside_left =

@@ -47,6 +47,7 @@ DeviceLimits::DeviceLimits(pair::Session& session) {
     check(cudaSetDevice(gpu.ordinal));
     for (std::size_t k = 0; k < watched.size(); ++k) gpu.limits[k] = read(watched[k].which);
     gpu.window = window_of(gpu.stream);
+    check(cudaDeviceGetCacheConfig(&gpu.cache_preference));
   }
   if (!gpus_.empty()) check(cudaSetDevice(gpus_.front().ordinal));
 }
@@ -59,6 +60,12 @@ std::vector<std::string> DeviceLimits::restore() {
       if (read(watched[k].which) == gpu.limits[k]) continue;
       check(cudaDeviceSetLimit(watched[k].which, gpu.limits[k]));
       changed.emplace_back(watched[k].name);
+    }
+    cudaFuncCache preference{};
+    check(cudaDeviceGetCacheConfig(&preference));
+    if (preference != gpu.cache_preference) {
+      check(cudaDeviceSetCacheConfig(gpu.cache_preference));
+      changed.emplace_back("the device's cache preference");
     }
     if (same(window_of(gpu.stream).accessPolicyWindow, gpu.window.accessPolicyWindow)) continue;
     check(cudaStreamSetAttribute(gpu.stream, cudaStreamAttributeAccessPolicyWindow, &gpu.window));

@@ -24,6 +24,7 @@ class DeviceLimits {
     cudaStream_t stream = nullptr;
     std::array<std::size_t, 4> limits{};
     cudaStreamAttrValue window{};
+    cudaFuncCache cache_preference = cudaFuncCachePreferNone;
   };
   std::vector<OfGpu> gpus_;
 };

@@ -126,6 +126,25 @@ struct Ratio {
 
 }  // namespace
 
+// How far the logarithm of the ratio may be off if all rounds together told no more than one of ten consecutive batches: however
+// much rounds resemble one another, no interval need be wider.
+static double as_if_one_batch(const Ratio& ratio, double offset, std::size_t rounds) {
+  constexpr std::size_t batches = 10, fewest_in_batch = 5;
+  if (rounds < batches * fewest_in_batch) return INFINITY;
+  std::vector<double> logarithms;
+  for (std::size_t b = 0; b < batches; ++b) {
+    const std::size_t first = rounds * b / batches, count = rounds * (b + 1) / batches - first;
+    const auto median_of = [&](const Series& series) {
+      return median(std::vector<double>(series.spread.begin() + static_cast<std::ptrdiff_t>(first),
+                                        series.spread.begin() + static_cast<std::ptrdiff_t>(first + count)));
+    };
+    const double value = ratio.of(median_of(ratio.above), median_of(ratio.below), offset);
+    if (!(value > 0)) return INFINITY;
+    logarithms.push_back(std::log(value));
+  }
+  return base::student_t_975(batches - 1) * summarize(logarithms).std;
+}
+
 double Correction::offset() const {
   return probe.empty() ? 0 : std::max(0.0, median(spread_over_step(probe, step)) - probe_work);
 }
@@ -158,11 +177,14 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
   const std::vector<double> ratios = ratio.resampled(seed, options.resamples);
   const double shift[] = {ratio.of(ratio.above.median, ratio.below.median, offset + correction.accuracy),
                           ratio.of(ratio.above.median, ratio.below.median, offset - correction.accuracy)};
+  const double most = as_if_one_batch(ratio, offset, rounds);
   const auto end = [&](double percent, double systematic) {
     const double resampled = percentile(ratios, percent);
     // Metrics may be zero.
     if (!(resampled > 0 && interval.value > 0)) return resampled;
-    return systematic * std::pow(resampled / interval.value, widen);
+    const double alone = std::log(resampled / interval.value), widened = alone * widen;
+    // Never narrower than the bootstrap itself.
+    return systematic * std::exp(std::abs(widened) <= most ? widened : std::copysign(std::max(most, std::abs(alone)), alone));
   };
   interval.low = end(100 * chance_beyond, std::min(interval.value, *std::min_element(std::begin(shift), std::end(shift))));
   interval.high = end(100 * (1 - chance_beyond), std::max(interval.value, *std::max_element(std::begin(shift), std::end(shift))));

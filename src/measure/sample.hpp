@@ -24,6 +24,7 @@ struct Sample {
   double early_ms = 0;           // how long other streams were busy before the sample
   double late_ms = 0;            // how long the GPUs stayed busy after its end
   bool first_on_inputs = false;  // no variant had run on these inputs before
+  bool again_on_inputs = false;  // this very variant had
   std::vector<pair::Mark> marks;
   std::vector<MetricValue> metrics;
 };

@@ -60,6 +60,7 @@ void SampleWatch::inputs_drawn(std::uint64_t seed) {
   truth_is_wrong_.clear();
   for (State& state : states_) {
     state.expected.reset();
+    state.ran = false;
     state.difference.clear();
   }
 }
@@ -76,6 +77,8 @@ void SampleWatch::look(std::size_t v, const measure::Capture& capture, measure::
   evidence::SampleChecks& counts = state.findings.counts;
   ++counts.samples;
   sample.first_on_inputs = fresh_;
+  sample.again_on_inputs = state.ran;
+  state.ran = true;
   counts.first_on_inputs += fresh_;
   fresh_ = false;
   counts.watched += capture.watch;

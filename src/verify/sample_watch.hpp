@@ -49,6 +49,7 @@ class SampleWatch {
     std::vector<int> outputs;
     bool plain = true;                                   // all outputs in order and of full length: digests say all
     std::optional<std::vector<std::uint64_t>> expected;  // digests of its first sample on the present inputs
+    bool ran = false;                                    // on the present inputs
     std::string difference;                              // from the truth of the present inputs
     int wrong = 0;                                       // samples on the present inputs that differed from it
     Findings findings;

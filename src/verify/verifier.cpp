@@ -78,6 +78,9 @@ class VariantCheck {
   }
 
   void compare_with_reference() {
+    const auto empty = [](const ReferenceSamples& samples) { return samples.indices.empty(); };
+    if (std::ranges::all_of(samples_, empty))
+      fail("reference", "no element of any output was compared: output_length() is 0", "define what the run computes");
     double worst = -1;
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
       const ReferenceCheck result =

@@ -115,9 +115,13 @@ TEST_F(Doctor, SaysWhereNoRunCanBeWritten) {
   artifacts_ = "/usr/artifacts/below";
   constexpr uid_t nobody = 65534;
   const uid_t user = ::geteuid();
-  if (user == 0) ASSERT_EQ(::seteuid(nobody), 0);
+  if (user == 0) {
+    ASSERT_EQ(::seteuid(nobody), 0);
+  }
   const Finding found = finding("disk");
-  if (user == 0) ASSERT_EQ(::seteuid(user), 0);
+  if (user == 0) {
+    ASSERT_EQ(::seteuid(user), 0);
+  }
   EXPECT_EQ(found.level, Level::warning);
   EXPECT_EQ(found.what, "/usr cannot be written");
 }
