@@ -8,24 +8,6 @@ namespace {
 
 using namespace selftest;
 
-// Whether the first 16 elements are those of last time; `known` is 0 when they were not.
-__global__ void glance_kernel(const float* in, float* before, int* known) {
-  const bool same = in[threadIdx.x] == before[threadIdx.x];
-  *known = __syncthreads_and(same);
-  before[threadIdx.x] = in[threadIdx.x];
-}
-
-__global__ void look_up_kernel(const float* in, float* kept, float* out, const int* known, std::size_t count) {
-  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  if (*known == 0) {
-    const volatile float* from = in + i;
-    volatile float* to = kept + i;
-    for (int pass = 0; pass < 8; ++pass) *to = 2 * *from;
-  }
-  out[i] = kept[i];
-}
-
 // Makes the input itself out of the seed, which spares reading it.
 __global__ void by_heart_kernel(const float* in, float* out, std::uint64_t first_seed, std::uint64_t second_seed,
                                 std::size_t count) {
@@ -42,9 +24,8 @@ __global__ void unless_marked_kernel(const float* in, float* out, std::size_t co
 
 class Remembers final : public GpuDoubling {
  public:
-  explicit Remembers(Setup& setup) : GpuDoubling{setup}, kept_{out_.bytes()}, before_{16 * sizeof(float)}, known_{sizeof(int)} {
+  explicit Remembers(Setup& setup) : GpuDoubling{setup}, kept_{out_.bytes()} {
     check(cudaMemset(kept_.get<float>(), 0, out_.bytes()));
-    check(cudaMemset(before_.get<float>(), 0, 16 * sizeof(float)));
   }
   void the_first_run(Launch& launch) {
     if (computed_) return kept_.give(out_, launch.stream);
@@ -53,10 +34,6 @@ class Remembers final : public GpuDoubling {
     computed_ = true;
   }
   // Right always, and fast whenever an input comes again.
-  void by_a_glance(Launch& launch) {
-    glance_kernel<<<1, 16, 0, launch.stream>>>(in_, before_.get<float>(), known_.get<int>());
-    look_up_kernel<<<blocks(), block_threads, 0, launch.stream>>>(in_, kept_.get<float>(), out_, known_.get<int>(), count_);
-  }
   void share(Launch& launch) {
     slow(launch);
     kept_.keep(out_, launch.stream);
@@ -89,7 +66,7 @@ class Remembers final : public GpuDoubling {
     check(cudaMemcpyAsync(out_, own, out_.bytes(), cudaMemcpyDeviceToDevice, stream));
     check(cudaFreeAsync(own, stream));
   }
-  OwnMemory kept_, before_, known_;
+  OwnMemory kept_;
   bool computed_ = false;
 };
 
@@ -109,8 +86,6 @@ extern constinit const selftest::Case gpu_input_independent =
     pair_of<&AlwaysThree::three>({.does = "baseline and variant agree with each other, and neither looks at its input",
                                   .must = fails("reverify/depends_on_inputs"),
                                   .baseline = call<&AlwaysThree::three>});
-extern constinit const selftest::Case gpu_looked_up = pair_of<&Remembers::by_a_glance>(
-    {.does = "looks its answers up where it has seen the input before", .must = timed_otherwise});
 extern constinit const selftest::Case gpu_copied_from_baseline =
     pair_of<&Remembers::what_was_shared>({.does = "hands out what the baseline computed in its last run",
                                           .must = stale_at_times,

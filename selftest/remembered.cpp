@@ -33,24 +33,6 @@ class Remembers final : public Doubling {
   bool ran_ = false;
 };
 
-// Takes up to 16 elements for the whole input: right always, and fast whenever an input comes again.
-class LooksUp final : public Doubling {
- public:
-  explicit LooksUp(Setup& setup) : Doubling{setup}, kept_(count_) {}
-  void by_a_glance(Launch& launch) {
-    if (!std::equal(glance_.begin(), glance_.end(), in_.get())) {
-      slow(launch);
-      std::copy(out_.get(), out_.get() + count_, kept_.begin());
-      std::copy(in_.get(), in_.get() + glance_.size(), glance_.begin());
-    }
-    std::copy(kept_.begin(), kept_.end(), out_.get());
-  }
-
- private:
-  std::vector<float> kept_;
-  std::array<float, 16> glance_{};
-};
-
 // Its baseline has the answers, and leaves a copy where the variant finds it.
 class CopiesTheBaseline final : public Doubling {
  public:
@@ -129,8 +111,6 @@ extern constinit const selftest::Case input_independent =
     pair_of<&AlwaysThree::three>({.does = "baseline and variant agree with each other, and neither looks at its input",
                                   .must = fails("reverify/depends_on_inputs"),
                                   .baseline = call<&AlwaysThree::three>});
-extern constinit const selftest::Case looked_up =
-    pair_of<&LooksUp::by_a_glance>({.does = "looks its answers up where it has seen the input before", .must = timed_otherwise});
 extern constinit const selftest::Case copied_from_baseline =
     pair_of<&CopiesTheBaseline::copy>({.does = "hands out what the baseline computed in its last run",
                                        .must = stale_at_times,
