@@ -122,7 +122,7 @@ class Executor {
   double early_ms_ = 0;
   bool can_watch_held_ = true;  // false where streams share a hardware queue with the held one
   std::vector<std::string> changed_limits_;
-  cudaEvent_t finished_ = nullptr, looked_at_ = nullptr;
+  cudaEvent_t finished_ = nullptr;
 };
 
 }  // namespace aisp::measure
