@@ -103,7 +103,7 @@ class TakenOver : public testing::Test {
     earlier_.timing_mode = "events";
     earlier_.seed = wish_.seed;
     placement_.entry = select(pair::registry(), {"ch90:good"}).front();
-    earlier_.source_digest = pair::source_digest(*placement_.entry);
+    earlier_.source_digest = std::string{pair::digest_on(pair::code_of(*placement_.entry), 0)};
     placement_.choices = {{}};
   }
   std::string other() const { return other_settings(earlier_, placement_, wish_, machine_); }
