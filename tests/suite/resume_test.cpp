@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "pair/code.hpp"
 #include "suite/records.hpp"
 #include "suite/select.hpp"
 
