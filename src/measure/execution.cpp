@@ -90,8 +90,9 @@ Executed Executor::execute(const Variant& variant, Capture& capture, const Frame
 }
 
 void Executor::make_ready(const Variant& variant, Capture& capture) {
+  resets_ = variant.reset != nullptr;
   const bool hot = conditions_.cache == Cache::hot && conditions_.checked && session_.on_gpu();
-  const bool change_inputs = (variant.reset != nullptr || hot) && capture.inputs.has_value();
+  const bool change_inputs = (resets_ || hot) && capture.inputs.has_value();
   if (change_inputs) session_.refill_inputs(random_());
   if (hot) warm(variant);
   session_.reset(variant);
@@ -144,8 +145,8 @@ Executed Executor::perform_block(const Variant& variant, int runs, Capture& capt
 
 Executed Executor::perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame) {
   const Executed executed = around(work, conditions_.start, conditions_.checked ? &capture : nullptr, frame);
-  // At once: who works on behind a run is soon done.
-  if (!session_.on_gpu() && capture.watch) watch_idle(capture);
+  // At once: who works on behind a run is soon done. Who has a reset may come to rest in it.
+  if (!session_.on_gpu() && capture.watch && !resets_) watch_idle(capture);
   if (conditions_.checked && capture.digest) capture.digests = digests_.read();
   if (conditions_.checked && capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.finish();
