@@ -112,7 +112,7 @@ class Analyze(EndToEnd):
                 ("manifest.json", b'{"seed": 1, "seed": 2}', ("manifest.json", "twice")),
                 ("manifest.json", good["manifest.json"][:200], ("manifest.json", "not valid JSON")),
                 ("results.jsonl", good["results.jsonl"].replace(b'"chapter":"ch90"', b'"chapter":"../../x"'), ("not the target",)),
-                ("results.jsonl", line + b"\n" + line[:50] + b"\n", ("results.jsonl:2",))):
+                ("results.jsonl", line + b"\n" + line[:50] + b"\n", ("results.jsonl:1",))):
             with self.subTest(name=name, content=content[:40]):
                 for other, text in good.items():
                     (self.artifacts / "second" / other).write_bytes(text)

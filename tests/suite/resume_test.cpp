@@ -148,7 +148,7 @@ TEST_F(TakenOver, WhatPassedAndNothingElse) {
   const auto part = [&] {
     evidence::ResultsLog log;
     log.results = {earlier_};
-    return take_over(log, {placement_}, {}, machine_);
+    return take_over(log, {placement_}, {.seed = wish_.seed}, machine_);
   };
   using testing::ElementsAre;
   EXPECT_EQ(part().kept.size(), 1u);
