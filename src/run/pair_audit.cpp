@@ -219,9 +219,7 @@ void PairRun::compare_with_timed(const Timed& timed, double busy_ms, double span
   const double timed_ms = std::max(0.0, measure::median(raw_ms) - offset_ms_);
   const bool one_gpu = session_->gpu_ordinals().size() == 1;
   // Pages that migrate and memory of the host take another time under CUPTI, and a callback's time is no GPU's.
-  const bool by_host_memory =
-      std::ranges::any_of(session_->buffers(), [](const Buffer& buffer) { return !pair::on_device(buffer); });
-  if (by_host_memory || timed.variant->host_callbacks) return;
+  if (by_host_memory() || timed.variant->host_callbacks) return;
   if (busy_ms > (1 + other_pace) * timed_ms + audit_slack_ms && one_gpu)
     return fail_variant(
         *timed.result, "timed_differently",

@@ -79,13 +79,13 @@ TEST(Csv, NothingIsAFormula) {
 TEST(Markdown, OfOthersCannotBecomeMarkup) {
   const char* evil = "a\n```\n<img src=x>![p](http://x)|b`c`\n# head";
   evidence::SuiteResult suite;
-  suite.pairs = {sample::ended_pair("evil", evidence::Status::failed, evil)};
+  suite.pairs = {sample::ended_pair("evil", evidence::Status::failed, evil),
+                 sample::ended_pair("other", evidence::Status::skipped, evil)};
   evidence::PairResult& pair = suite.pairs[0];
   pair.teaches = pair.stopped_because = evil;
   pair.warnings = pair.lost = {evil};
   pair.problems = {{"verify", "", "reference", evil, evil}};
   for (evidence::VariantResult& variant : pair.variants) variant.reason = evil;
-  suite.pairs.push_back(sample::ended_pair("other", evidence::Status::skipped, evil));
   evidence::Manifest manifest = sample::manifest();
   manifest.cpu = evil;
   for (const std::string& text : {pair_markdown(pair), suite_markdown(suite, manifest)}) {
