@@ -105,6 +105,7 @@ class FolderOfARun(EndToEnd):
                                          lambda run: run.rename(self.work / "moved"), lambda run: shutil.rmtree(run.parent, ignore_errors=True))):
             with self.subTest(number):
                 run = self.artifacts / "run"
+                shutil.rmtree(run, ignore_errors=True)
                 process = self.start_run()
                 before = results_log(run)[0]["target"]
                 remove(run)
@@ -119,7 +120,6 @@ class FolderOfARun(EndToEnd):
                 self.assert_code(resumed, 0)
                 self.assertIn("were done already", resumed.err)
                 self.assertEqual(sorted({pair["target"] for pair in results_log(run)}), self.TARGETS)
-                shutil.rmtree(run)
 
     def test_a_folder_that_another_run_took_is_left_alone(self):
         (self.work / "another").write_text("another's")
