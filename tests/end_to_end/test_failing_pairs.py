@@ -113,7 +113,7 @@ class Deaths(PairGoesWrong):
         self.bad("ch92:exit_well", "crashed", "exit status 0")
 
     def test_killed_from_outside(self):
-        self.bad("ch92:killed", "crashed", "out of memory", "MiB")
+        self.bad("ch92:killed", "crashed", "killed from outside", "MiB")
 
     def test_samples_survive_a_death(self):
         finished = self.run_pairs("ch92:killed_while_measuring", flags=("--iterations", "100000", "--budget", "60s"))

@@ -113,6 +113,7 @@ class Interruptions(EndToEnd):
             with self.subTest(number):
                 run_id = f"inside{int(number)}"
                 process = self.start("run", "-t", "ch90:good,ch91:hang_in_verify", *QUICK, "--in-process", "--run-id", run_id)
+                self.addCleanup(process.kill)
                 self.wait_for(lambda: len(self.results(run_id)) == 1)
                 time.sleep(0.5)
                 process.send_signal(number)
