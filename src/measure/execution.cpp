@@ -24,8 +24,8 @@ double milliseconds_since(Clock::time_point start) {
 
 // A stream that shares a hardware queue with the held one cannot answer.
 constexpr auto longest_look = 20ms;
-// Workers of a team spin this long before they sleep.
-constexpr auto spin_time = 200us;
+// Workers of a team spin before they sleep: 4000 pauses, which take 20 us on one processor and 0.3 ms on another.
+constexpr auto spin_time = 3ms;
 constexpr auto idle_time = 1ms;
 
 double process_cpu_ms() {
@@ -55,7 +55,7 @@ Executor::Executor(pair::Session& session, const Conditions& conditions)
   if (conditions.cache == Cache::cold) cold_ = std::make_unique<ColdCache>(session);
   gate_ = std::make_unique<Gate>();
   limits_ = std::make_unique<DeviceLimits>(session);
-  for (cudaEvent_t* event : {&finished_, &looked_at_}) check(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  check(cudaEventCreateWithFlags(&finished_, cudaEventDisableTiming));
   // Code is loaded at its first launch, which waits for the GPU: not behind a closed gate.
   if (cold_) cold_->evict();
   digests_.queue();
@@ -64,8 +64,7 @@ Executor::Executor(pair::Session& session, const Conditions& conditions)
 }
 
 Executor::~Executor() {
-  for (const cudaEvent_t event : {finished_, looked_at_})
-    if (event != nullptr) cudaEventDestroy(event);
+  if (finished_ != nullptr) cudaEventDestroy(finished_);
 }
 
 void Executor::load(const Variant& variant) {
@@ -91,8 +90,9 @@ Executed Executor::execute(const Variant& variant, Capture& capture, const Frame
 }
 
 void Executor::make_ready(const Variant& variant, Capture& capture) {
+  resets_ = variant.reset != nullptr;
   const bool hot = conditions_.cache == Cache::hot && conditions_.checked && session_.on_gpu();
-  const bool change_inputs = (variant.reset != nullptr || hot) && capture.inputs.has_value();
+  const bool change_inputs = (resets_ || hot) && capture.inputs.has_value();
   if (change_inputs) session_.refill_inputs(random_());
   if (hot) warm(variant);
   session_.reset(variant);
@@ -145,8 +145,8 @@ Executed Executor::perform_block(const Variant& variant, int runs, Capture& capt
 
 Executed Executor::perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame) {
   const Executed executed = around(work, conditions_.start, conditions_.checked ? &capture : nullptr, frame);
-  // At once: who works on behind a run is soon done.
-  if (!session_.on_gpu() && capture.watch) watch_idle(capture);
+  // At once: who works on behind a run is soon done. Who has a reset may come to rest in it.
+  if (!session_.on_gpu() && capture.watch && !resets_) watch_idle(capture);
   if (conditions_.checked && capture.digest) capture.digests = digests_.read();
   if (conditions_.checked && capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.finish();
@@ -181,7 +181,6 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   check(cudaGetLastError());
   check(cudaEventRecord(finished_, stream));
   if (capture != nullptr) queue_looks(*capture);
-  check(cudaEventRecord(looked_at_, stream));
   if (gated) {
     if (capture != nullptr) watch_held(*capture);
     started = Clock::now();
@@ -190,7 +189,7 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   check(cudaEventSynchronize(finished_));
   executed.host_ms = milliseconds_since(started);
   executed.forced_open = gated && gate_->forced_open();
-  check(cudaEventSynchronize(looked_at_));
+  for (const cudaStream_t looked : session_.launch().streams) check(cudaStreamSynchronize(looked));
   const Clock::time_point finished = Clock::now();
   session_.synchronize_all();
   executed.late_ms = milliseconds_since(finished);
@@ -199,6 +198,9 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
 
 // Behind the execution, in the order of the stream, before anybody can wait for its end.
 void Executor::queue_looks(Capture& capture) {
+  // Work of the first GPU's stream may write to the others' memory.
+  for (std::size_t i = 1; i < session_.launch().streams.size(); ++i)
+    check(cudaStreamWaitEvent(session_.launch().streams[i], finished_));
   if (capture.digest) digests_.queue();
   if (capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.queue();

@@ -127,7 +127,7 @@ std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison
 std::string comparison_heading(const evidence::Comparison& comparison) {
   if (comparison.machine_differences.empty()) return {};
   return fmt::format("Two machines ({}): what the host decides is shown and not judged\n",
-                     base::join(comparison.machine_differences, "; "));
+                     base::without_controls(base::join(comparison.machine_differences, "; ")));
 }
 
 std::string comparison_notes(const evidence::Comparison& comparison) {

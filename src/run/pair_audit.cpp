@@ -17,8 +17,8 @@ namespace {
 // Other work shorter than this is the host's own delay in asking.
 constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;
 constexpr double busy_idle_cpus = 0.5;
-// A time on inputs that some variant had seen may be shorter by this share: caches of the host are warmer then.
-constexpr double shortened_on_gpu = 0.1, shortened_on_host = 0.5;
+// A time on inputs that some variant had seen may be shorter by this share.
+constexpr double most_shortened = 0.1;
 constexpr std::size_t fewest_first = 4;
 constexpr double shortest_told_ms = 0.002;
 constexpr int audited_rounds = 5;
@@ -109,8 +109,14 @@ void PairRun::compare_with_verified(const Timed& timed) {
                "do the same work in every run");
 }
 
-// Whoever remembers results is faster on inputs that it, or another variant, has seen.
+bool PairRun::by_host_memory() const {
+  return std::ranges::any_of(session_->buffers(), [](const Buffer& buffer) { return !pair::on_device(buffer); });
+}
+
+// Whoever remembers results is faster on inputs that it, or another variant, has seen. Where the host's caches have a say
+// everybody is.
 void PairRun::check_first_on_inputs(const Timed& timed) {
+  if (!session_->on_gpu() || start_ != Start::released || by_host_memory()) return;
   std::vector<double> first_ms, after_others_ms, own_new_ms, again_ms;
   for (const measure::Sample& sample : timed.samples) {
     (sample.again_on_inputs ? again_ms : own_new_ms).push_back(sample.raw_ms);
@@ -123,12 +129,11 @@ void PairRun::check_first_on_inputs(const Timed& timed) {
 void PairRun::check_remembered(const Timed& timed, std::vector<double> first_ms, std::vector<double> later_ms) {
   if (first_ms.size() < fewest_first || later_ms.size() < fewest_first) return;
   const double first = measure::median(first_ms), later = measure::median(later_ms);
-  const double allowed = session_->on_gpu() && start_ == Start::released ? shortened_on_gpu : shortened_on_host;
   // All but a few of the later ones must be faster than all but a few of the first: one slow group is no proof.
   std::ranges::sort(first_ms);
   std::ranges::sort(later_ms);
   const bool apart = measure::percentile(later_ms, 75) < measure::percentile(first_ms, 25);
-  if (later >= (1 - allowed) * first || first - later < shortest_told_ms || !apart) return;
+  if (later >= (1 - most_shortened) * first || first - later < shortest_told_ms || !apart) return;
   fail_variant(
       *timed.result, "timed_differently",
       fmt::format("{:.4g} ms on new inputs, {:.4g} ms on inputs that were there before: something is remembered", first, later),

@@ -86,14 +86,14 @@ bool LeakWatch::grew() const {
 
 std::string LeakWatch::text_of_each(std::size_t runs) {
   // What drivers take for themselves in a while.
-  constexpr std::int64_t drivers_own_bytes = std::int64_t{64} << 20;
+  constexpr std::int64_t drivers_own_bytes = std::int64_t{64} << 20, harness_own_bytes = std::int64_t{256} << 10;
   if (runs == 0 || !memory_is_ours()) return {};
   const auto each = static_cast<std::int64_t>(runs);
   growth_ = {.device_bytes = growth_.device_bytes > drivers_own_bytes ? growth_.device_bytes / each : 0,
              .pool_bytes = growth_.pool_bytes / each,
              .host_bytes = growth_.host_bytes / each};
   const bool left =
-      growth_.device_bytes > 0 || growth_.pool_bytes > pool_rounding_bytes || growth_.host_bytes > smallest_host_leak_bytes;
+      growth_.device_bytes > 0 || growth_.pool_bytes > pool_rounding_bytes || growth_.host_bytes > harness_own_bytes;
   return left ? text() : std::string{};
 }
 

@@ -145,6 +145,12 @@ class VariantCheck {
     while (executor_.poison() == first_poison);
     Written again;
     look_behind_hooks(second, again);
+    // In every run: a single one may have met a thread that was just falling asleep.
+    if (least_idle_share_ > most_idle_cpus)
+      fail(
+          "background_work",
+          fmt::format("{:.0f} % of a CPU was busy beside the runs, when the pair should have been idle", 100 * least_idle_share_),
+          "let threads of the pair wait between runs");
     if (again.lengths != written_.lengths)
       return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
     check_elements(second, first_poison, executor_.poison());
@@ -157,6 +163,7 @@ class VariantCheck {
   void run_once(std::vector<pair::Snapshot>& copies) {
     measure::Capture capture{.digest = false, .copies = &copies, .watch = true};
     if (variant_.reset != nullptr) capture.inputs = inputs_;
+    const Range range{session_.launch(), std::string{variant_.name}.c_str()};
     leaks_.before();
     const measure::Executed executed = executor_.execute(variant_, capture);
     leaks_.after();
@@ -164,11 +171,7 @@ class VariantCheck {
     if (capture.touched_while_held)
       fail("gate", "outputs were written while launch.stream was held back",
            "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
-    if (capture.idle_cpu_share > most_idle_cpus)
-      fail("background_work",
-           fmt::format("{:.0f} % of a CPU was busy before the run, when the pair should have been idle",
-                       100 * capture.idle_cpu_share),
-           "let threads of the pair wait between runs");
+    least_idle_share_ = std::min(least_idle_share_, capture.idle_cpu_share);
     for (const std::string& limit : executor_.changed_limits())
       fail("limits", "the run changed " + limit + " and left it so", "set it in the constructor, or put it back in the run");
     if (executed.early_ms > most_early_ms)
@@ -294,6 +297,7 @@ class VariantCheck {
   std::vector<pair::Snapshot> first_;
   std::vector<ReferenceSamples> samples_;
   std::vector<double> beyond_samples_;  // of variants that change precision: how far all of each output is from the baseline's
+  double least_idle_share_ = INFINITY;
   LeakWatch leaks_{session_, options_.own_device_bytes};
 };
 
@@ -317,36 +321,6 @@ std::vector<std::size_t> random_order(std::size_t count, std::uint64_t seed) {
 }
 
 }  // namespace
-
-void guarded(Outcome& outcome, const std::string& check, const std::function<void()>& work) {
-  const auto fail = [&](std::string message, std::string advice) {
-    outcome.problems.push_back({"verify", std::string{outcome.variant}, check, std::move(message), std::move(advice)});
-  };
-  try {
-    work();
-  } catch (const CudaError&) {
-    throw;
-  } catch (const measure::WaitsForGpu&) {
-    throw;
-  } catch (const Unsupported& reason) {
-    outcome.unsupported = reason.what();
-  } catch (const std::bad_alloc&) {
-    fail("out of memory", "close other programs or choose a smaller --scale or --size");
-  } catch (const std::exception& error) {
-    fail(error.what(), {});
-  }
-}
-
-std::string difference(const pair::Norms& norms, std::size_t elements, const Tolerance& limits, const Tolerance& other_limits,
-                       std::string_view name, std::string_view other) {
-  if (limits.kind == Tolerance::Kind::exact)
-    return norms.mismatches == 0 ? std::string{}
-                                 : fmt::format("{} of {} elements of {} differ from {}", norms.mismatches, elements, name, other);
-  const double most_l2 = limits.relative_l2 + other_limits.relative_l2, most_element = limits.element + other_limits.element;
-  if (norms.relative_l2() <= most_l2 && norms.largest_element_error <= most_element) return {};
-  return fmt::format("{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})", name,
-                     other, norms.relative_l2(), most_l2, norms.largest_element_error, most_element);
-}
 
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier) {

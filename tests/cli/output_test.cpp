@@ -22,7 +22,7 @@ TEST(Columns, KeepEveryCellInItsLine) {
                      {"\xC2\x9B"
                       "2J",
                       "b\r"}}),
-            "x ]0;title   a ::error::pwned\n  2J          b \n");
+            "x ]0;title   a ::error::pwned\n 2J          b \n");
   EXPECT_EQ(columns({{base::Painter{true}(base::Style::red, "bad\n"), "x"}}), "\x1b[31mbad \x1b[0m  x\n");
 }
 

@@ -234,7 +234,7 @@ class Configuration(EndToEnd):
         finished = self.call("run", "-t", "ch90:good", "--config", "mine.toml", "--budget", "0.2s")
         effective = self.effective(finished)
         self.assertEqual(effective["warmup"], {"value": 3, "origin": "mine.toml"})
-        self.assertEqual(effective["seed"]["origin"], "default")
+        self.assertEqual(effective["seed"]["origin"], "drawn")
         self.assertNotIn("aisp.toml", finished.err)
 
     def test_the_console_tells_what_the_standing_file_sets(self):

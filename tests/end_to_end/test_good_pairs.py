@@ -31,7 +31,7 @@ class GoodPairs(EndToEnd):
         self.assertNotIn("% of", finished.out)
         page = (finished.folder / "ch90_good/results/benchmark_test_results.md").read_text()
         self.assertIn("Timed by the host's clock, judged by", page)
-        self.assertNotIn("% of", page)
+        self.assertNotRegex(page, r"% of (?!\d)", "only the pace of the sampling is a part of something")
 
     def test_a_few_samples_prove_nothing(self):
         for iterations, verdict in ((1, "cannot_tell"), (4, "cannot_tell"), (5, "faster")):
@@ -124,7 +124,7 @@ class GoodPairs(EndToEnd):
 
     def test_compare_names_outputs_with_other_bits(self):
         for name in ("first", "second"):
-            self.run_pairs("ch90:good", flags=("--run-id", name))
+            self.run_pairs("ch90:good", flags=("--run-id", name, "--seed", "5"))
         file = self.artifacts / "second/results.jsonl"
         digest = variant(results_log(self.artifacts / "second")[0], "doubled")["output_digests"]["output 1"]
         header, line = file.read_text().splitlines()

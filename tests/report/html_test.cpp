@@ -143,7 +143,7 @@ TEST(Html, TheShadeIsTheIntervalThatCompareUses) {
   timing.raw_times_ms.clear();
   for (int i = 1; i <= 20; ++i) timing.raw_times_ms.push_back(i);
   timing.summary.median = 10.5;
-  EXPECT_THAT(html_report(report), HasSubstr("interval 6 ms to 15 ms"));  // ranks 6 and 15 cover 95.9 %
+  EXPECT_THAT(html_report(report), HasSubstr("interval 6.00 ms to 15.0 ms"));  // ranks 6 and 15 cover 95.9 %
   timing.raw_times_ms.resize(5);
   EXPECT_THAT(html_report(report), Not(HasSubstr("interval 1 ms to 5 ms")));
 }

@@ -49,7 +49,7 @@ evidence::PairResult profiled_pair() {
 TEST(ProfileTables, ShowWhatAVariantDid) {
   const std::string text = profile_markdown(profiled_pair());
   EXPECT_THAT(text, HasSubstr("3 launches became 1; kernel time fell from 4.20 ms to 500 us."));
-  EXPECT_THAT(text, HasSubstr("direct<float \\| 3>")) << "a bar in a name does not end its cell";
+  EXPECT_THAT(text, HasSubstr("direct&lt;float \\| 3>")) << "a bar in a name does not end its cell";
   EXPECT_THAT(text, HasSubstr("| 512 x 512 and 1 more | 256 |"));
   EXPECT_THAT(text, HasSubstr("75 % (registers)"));
   EXPECT_THAT(text, HasSubstr("| direct | pinned host to device | 2 | 1 MiB |"));

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "pair/code.hpp"
 #include "suite/records.hpp"
 #include "suite/select.hpp"
 
@@ -103,7 +104,7 @@ class TakenOver : public testing::Test {
     earlier_.timing_mode = "events";
     earlier_.seed = wish_.seed;
     placement_.entry = select(pair::registry(), {"ch90:good"}).front();
-    earlier_.source_digest = pair::source_digest(*placement_.entry);
+    earlier_.source_digest = std::string{pair::digest_on(pair::code_of(*placement_.entry), 0)};
     placement_.choices = {{}};
   }
   std::string other() const { return other_settings(earlier_, placement_, wish_, machine_); }
@@ -147,7 +148,7 @@ TEST_F(TakenOver, WhatPassedAndNothingElse) {
   const auto part = [&] {
     evidence::ResultsLog log;
     log.results = {earlier_};
-    return take_over(log, {placement_}, {}, machine_);
+    return take_over(log, {placement_}, {.seed = wish_.seed}, machine_);
   };
   using testing::ElementsAre;
   EXPECT_EQ(part().kept.size(), 1u);

@@ -108,8 +108,9 @@ void expect_limits_to_tell(int k) {
   const std::vector<T> shorter = product.all(P::without_last_term);
   for (int i = 0; i < product.rows(); ++i) found[product.at(i, 40)] = shorter[product.at(i, 40)];
   // The largest of a column's errors decides; a matrix of thousands of rows has larger ones than this.
-  if (k <= 1024 || element_type<T>() == ElementType::f32)
+  if (k <= 1024 || element_type<T>() == ElementType::f32) {
     EXPECT_FALSE(product.passes(found)) << "the last term of one column was left out";
+  }
   found = product.all(P::exact_sum);
   for (int j = 0; j < product.columns(); ++j) found[product.at(50, j)] = found[product.at(51, j)];
   EXPECT_FALSE(product.passes(found)) << "a row was another's";

@@ -36,7 +36,6 @@ extern constinit const Pair three_times{
     .optimized = variants({{"quick", call<&Times::quick>}}),
     .device = Device::host,
     .bound = Bound::host,
-    .tolerance = exact,
 };
 
 }  // namespace aisp::ch88
