@@ -119,11 +119,12 @@ void Records::write_anew(const evidence::SuiteResult& suite) const {
 
 Records::Closing Records::finish(const evidence::SuiteResult& suite) const {
   const base::AppendFile::Place place = log_->place();
-  Closing closing{.trouble = trouble_with(place, log_->path()), .kept = place != base::AppendFile::Place::taken};
+  const bool ours = place != base::AppendFile::Place::taken;
+  Closing closing{.trouble = trouble_with(place, log_->path()), .place = place};
   try {
-    if (closing.kept && !fs::exists(folder_ / manifest_file)) write_settings();
+    if (ours && !fs::exists(folder_ / manifest_file)) write_settings();
     if (place == base::AppendFile::Place::gone) write_anew(suite);
-    if (closing.kept) report::write_suite(folder_, suite, manifest_);
+    if (ours) report::write_suite(folder_, suite, manifest_);
   } catch (const base::Error& error) {
     closing.trouble = error.what();
   }

@@ -35,8 +35,8 @@ class Records {
   void restore(const evidence::PairResult& result) const;
   // The suite's reports; and all of the run anew where somebody removed it meanwhile.
   struct Closing {
-    std::string trouble;  // why not all could be written where it belongs; empty: it was
-    bool kept = true;     // false: the place is taken by others' files, so nothing was written
+    std::string trouble;              // why not all could be written where it belongs; empty: it was
+    base::AppendFile::Place place{};  // of the log; where that is taken by others' files, nothing was written
   };
   Closing finish(const evidence::SuiteResult& suite) const;
 

@@ -238,8 +238,9 @@ class Suite {
     suite_.wall_s = base::monotonic_s() - began_s_;
     Finished finished;
     const Records::Closing closing = records_.finish(suite_);
-    if (storage_trouble_.empty()) storage_trouble_ = closing.trouble;
-    finished.kept = closing.kept;
+    // Where the folder went, that is why other files could not be written either.
+    if (storage_trouble_.empty() || closing.place != base::AppendFile::Place::here) storage_trouble_ = closing.trouble;
+    finished.kept = closing.place != base::AppendFile::Place::taken;
     finished.status = exit_status(suite_);
     if (finished.status == base::Exit::good && (late || !storage_trouble_.empty())) finished.status = base::Exit::failed;
     finished.out_of_time = late;

@@ -104,7 +104,7 @@ class Analyze(EndToEnd):
 
     def test_bad_files_cost_one_line_each(self):
         good = {name: (self.artifacts / "second" / name).read_bytes() for name in ("results.jsonl", "manifest.json")}
-        line = good["results.jsonl"].splitlines()[1]
+        header, line = good["results.jsonl"].splitlines()[:2]
         for name, content, words in (
                 ("results.jsonl", b"", ("results.jsonl", "empty")), ("results.jsonl", b"\0\1\xff" * 99 + b"\n", ("results.jsonl:1",)),
                 ("manifest.json", b"", ("manifest.json",)), ("manifest.json", b"[" * 100000, ("manifest.json", "deeply")),
@@ -112,7 +112,8 @@ class Analyze(EndToEnd):
                 ("manifest.json", b'{"seed": 1, "seed": 2}', ("manifest.json", "twice")),
                 ("manifest.json", good["manifest.json"][:200], ("manifest.json", "not valid JSON")),
                 ("results.jsonl", good["results.jsonl"].replace(b'"chapter":"ch90"', b'"chapter":"../../x"'), ("not the target",)),
-                ("results.jsonl", line + b"\n" + line[:50] + b"\n", ("results.jsonl:1",))):
+                ("results.jsonl", line + b"\n" + line + b"\n", ("results.jsonl:1", "first line")),
+                ("results.jsonl", header + b"\n" + line[:50] + b"\n", ("results.jsonl:2",))):
             with self.subTest(name=name, content=content[:40]):
                 for other, text in good.items():
                     (self.artifacts / "second" / other).write_bytes(text)

@@ -97,10 +97,10 @@ class RealOutput(EndToEnd):
         self.assert_code(first, 1)
         pair = next(pair for pair in self.validate_folder(first.folder)["pairs"] if pair["target"] == "ch91:hang_in_verify")
         self.assertEqual((pair["status"], pair["timeout_stage"]), ("timeout", "suite"))
-        none = self.run_pairs(*targets, flags=("--suite-timeout", "0.001s", "--run-id", "none"))
+        none = self.run_pairs(*targets[:2], flags=("--suite-timeout", "0.001s", "--run-id", "none"))
         self.assert_code(none, 1)
         self.assertTrue(any(not pair["complete"] for pair in self.validate_folder(self.artifacts / "none")["pairs"]))
-        again = self.call("run", "--resume", "none", "-t", "ch90:good,ch90:equal", "--suite-timeout", "1h")
+        again = self.call("run", "--resume", "none", "--suite-timeout", "1h")
         self.assert_code(again, 0)
         self.assertEqual([pair["status"] for pair in self.validate_folder(self.artifacts / "none")["pairs"]], ["passed", "passed"])
 
