@@ -59,7 +59,7 @@ class Peak(EndToEnd):
         self.assertFalse((self.work / "cache/aisp").exists())
 
     def test_dry_run_measures_nothing(self):
-        finished = self.call("run", "ch90:good", "--dry-run", env=NO_GPU)
+        finished = self.call("run", "-t", "ch90:good", "--dry-run", env=NO_GPU)
         self.assert_code(finished, 0)
         self.assertNotIn("measuring", finished.err)
         self.assertFalse((self.work / "cache").exists())
