@@ -70,7 +70,7 @@ std::string verdict(const evidence::Comparison& comparison, const std::vector<st
   std::set<std::string> compared;
   for (const evidence::MetricChange& metric : comparison.metrics) compared.insert(metric.target);
   const std::string text = fmt::format("{} compared with the other executable in turns: ", base::plural(compared.size(), "pair"));
-  if (slower.empty()) return text + fmt::format("none is slower by {} % or more\n", base::significant(threshold_percent));
+  if (slower.empty()) return text + fmt::format("none is slower by {:.3g} % or more\n", threshold_percent);
   return text + fmt::format("slower: {}\n", base::join(slower, ", "));
 }
 
