@@ -120,7 +120,7 @@ class Executor {
   std::mt19937_64 random_{std::random_device{}()};
   int poison_ = pair::default_poison;
   double early_ms_ = 0;
-  bool resets_ = false;  // the variant that was made ready
+  bool resets_ = false;         // the variant that was made ready
   bool can_watch_held_ = true;  // false where streams share a hardware queue with the held one
   std::vector<std::string> changed_limits_;
   cudaEvent_t finished_ = nullptr;
