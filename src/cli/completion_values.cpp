@@ -91,7 +91,7 @@ Values values_of(const CLI::App& command, const CLI::Option& option) {
 }
 
 Values arguments_of(const CLI::App& command) {
-  const std::string name = command.get_name();
+  const std::string& name = command.get_name();
   if (name == "analyze" || name == "compare" || name == "report" || name == "roofline") return {Offer::runs, {"latest"}};
   if (name == "explain") return {Offer::targets, glossary_words()};
   if (name == "specs") return {Offer::words, gpus()};

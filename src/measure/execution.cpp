@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
-#include <filesystem>
-#include <fstream>
+#include <optional>
 #include <thread>
 
+#include "measure/idle_watch.hpp"
 #include "pair/running_variant.hpp"
 
 namespace aisp::measure {
@@ -24,28 +23,6 @@ double milliseconds_since(Clock::time_point start) {
 
 // A stream that shares a hardware queue with the held one cannot answer.
 constexpr auto longest_look = 20ms;
-// Workers of a team spin before they sleep: 4000 pauses, which take 20 us on one processor and 0.3 ms on another.
-constexpr auto spin_time = 3ms;
-constexpr auto idle_time = 1ms;
-
-double process_cpu_ms() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
-}
-
-// Of the children that are there, by the scheduler's account in nanoseconds.
-double children_cpu_ms() {
-  double sum_ns = 0;
-  for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
-    std::ifstream children{task.path() / "children"};
-    for (int child = 0; children >> child;) {
-      double run_ns = 0;
-      if (std::ifstream{"/proc/" + std::to_string(child) + "/schedstat"} >> run_ns) sum_ns += run_ns;
-    }
-  }
-  return sum_ns * 1e-6;
-}
 
 }  // namespace
 
@@ -105,7 +82,7 @@ void Executor::make_ready(const Variant& variant, Capture& capture) {
     poisoned_ = held_digests_.read();
   }
   empty_caches();
-  if (!session_.on_gpu() && capture.watch) watch_idle(capture);
+  if (!session_.on_gpu() && capture.watch) capture.idle_cpu_ms = IdleWatch{}.busiest_ms();
 }
 
 // Code, inputs and outputs into the caches; what it computes is thrown away.
@@ -145,11 +122,14 @@ Executed Executor::perform_block(const Variant& variant, int runs, Capture& capt
 
 Executed Executor::perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame) {
   const Executed executed = around(work, conditions_.start, conditions_.checked ? &capture : nullptr, frame);
-  // At once: who works on behind a run is soon done. Who has a reset may come to rest in it.
-  if (!session_.on_gpu() && capture.watch && !resets_) watch_idle(capture);
-  if (conditions_.checked && capture.digest) capture.digests = digests_.read();
+  // From here on: who works on behind a run is soon done. Who has a reset may come to rest in it.
+  std::optional<IdleWatch> idle;
+  if (!session_.on_gpu() && capture.watch && !resets_) idle.emplace();
   if (conditions_.checked && capture.copies != nullptr)
     for (pair::Snapshot& copy : *capture.copies) copy.finish();
+  // Before digests, for which the harness has threads of its own.
+  if (idle) capture.idle_cpu_ms = std::max(capture.idle_cpu_ms, idle->busiest_ms());
+  if (conditions_.checked && capture.digest) capture.digests = digests_.read();
   if (conditions_.checked) restore_settings();
   pair::note_running_variant({});
   return executed;
@@ -218,16 +198,6 @@ void Executor::watch_held(Capture& capture) {
     return;
   }
   capture.touched_while_held = held_digests_.read() != poisoned_;
-}
-
-// The main thread sleeps meanwhile, and so should everybody else, children too.
-void Executor::watch_idle(Capture& capture) {
-  std::this_thread::sleep_for(spin_time);
-  const double cpu_ms = process_cpu_ms() + children_cpu_ms();
-  const Clock::time_point start = Clock::now();
-  std::this_thread::sleep_for(idle_time);
-  const double used_ms = process_cpu_ms() + children_cpu_ms() - cpu_ms;
-  capture.idle_cpu_share = std::max(capture.idle_cpu_share, used_ms / milliseconds_since(start));
 }
 
 }  // namespace aisp::measure

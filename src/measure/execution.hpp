@@ -48,7 +48,7 @@ struct Capture {
 
   std::vector<std::uint64_t> digests{};  // of session.results() in order, right behind the execution
   bool touched_while_held = false;       // outputs changed before the gate was opened
-  double idle_cpu_share = 0;             // host pairs, with `watch`: CPUs that this process and its children used while idle
+  double idle_cpu_ms = 0;                // host pairs, with `watch`: what one other thread or child used while all should be idle
 };
 
 struct Executed {
@@ -105,7 +105,6 @@ class Executor {
   void warm(const Variant& variant);
   void poison_outputs();
   void queue_looks(Capture& capture);
-  void watch_idle(Capture& capture);
   void watch_held(Capture& capture);
   void restore_settings();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "measure/idle_watch.hpp"
 #include "measure/statistics.hpp"
 #include "profile/activity.hpp"
 #include "run/auditor.hpp"
@@ -16,7 +17,6 @@ namespace {
 
 // Other work shorter than this is the host's own delay in asking.
 constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;
-constexpr double busy_idle_cpus = 0.5;
 // A time on inputs that some variant had seen may be shorter by this share.
 constexpr double most_shortened = 0.1;
 constexpr std::size_t fewest_first = 4;
@@ -76,12 +76,12 @@ void PairRun::check_samples() {
       fail_variant(*timed.result, "gate",
                    fmt::format("outputs were written while launch.stream was held back ({})", listed(findings.gate)),
                    "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
-    const double idle_share = measure::median(findings.idle_cpu_shares);
-    if (!findings.idle_cpu_shares.empty() && idle_share > busy_idle_cpus)
-      fail_variant(
-          *timed.result, "background_work",
-          fmt::format("{:.0f} % of a CPU was busy between samples, when the pair should have been idle", 100 * idle_share),
-          "let threads of the pair wait between runs");
+    if (!findings.idle_cpu_ms.empty())
+      if (const double idle_ms = measure::median(findings.idle_cpu_ms); idle_ms > measure::IdleWatch::most_spinning_ms)
+        fail_variant(*timed.result, "background_work",
+                     fmt::format("a thread or child worked for {:.3g} ms between samples, when the pair should have been idle",
+                                 idle_ms),
+                     "let threads of the pair wait between runs");
     const double median_ms = median_of(timed.samples, &measure::Sample::raw_ms);
     compare_with_verified(timed);
     const auto much = [&](double milliseconds) {

@@ -82,7 +82,7 @@ void SampleWatch::look(std::size_t v, const measure::Capture& capture, measure::
   counts.first_on_inputs += fresh_;
   fresh_ = false;
   counts.watched += capture.watch;
-  if (capture.watch) state.findings.idle_cpu_shares.push_back(capture.idle_cpu_share);
+  if (capture.watch) state.findings.idle_cpu_ms.push_back(capture.idle_cpu_ms);
   if (capture.touched_while_held) state.findings.gate.push_back(fmt::format("in round {}", sample.round + 1));
   if (!capture.digest) return;
   ++counts.compared;

@@ -37,7 +37,7 @@ class SampleWatch {
   struct Findings {
     evidence::SampleChecks counts;
     std::vector<std::string> wrong, gate;  // in words, the first few
-    std::vector<double> idle_cpu_shares;
+    std::vector<double> idle_cpu_ms;
   };
   const Findings& of(std::size_t v) const { return states_[v].findings; }
   int truths_checked() const { return truths_checked_; }

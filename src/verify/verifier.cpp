@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "measure/idle_watch.hpp"
 #include "pair/pools.hpp"
 #include "verify/leaks.hpp"
 #include "verify/reference.hpp"
@@ -146,11 +147,11 @@ class VariantCheck {
     Written again;
     look_behind_hooks(second, again);
     // In every run: a single one may have met a thread that was just falling asleep.
-    if (least_idle_share_ > most_idle_cpus)
-      fail(
-          "background_work",
-          fmt::format("{:.0f} % of a CPU was busy beside the runs, when the pair should have been idle", 100 * least_idle_share_),
-          "let threads of the pair wait between runs");
+    if (least_idle_cpu_ms_ > measure::IdleWatch::most_spinning_ms)
+      fail("background_work",
+           fmt::format("a thread or child worked for {:.3g} ms beside the runs, when the pair should have been idle",
+                       least_idle_cpu_ms_),
+           "let threads of the pair wait between runs");
     if (again.lengths != written_.lengths)
       return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
     check_elements(second, first_poison, executor_.poison());
@@ -171,7 +172,7 @@ class VariantCheck {
     if (capture.touched_while_held)
       fail("gate", "outputs were written while launch.stream was held back",
            "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
-    least_idle_share_ = std::min(least_idle_share_, capture.idle_cpu_share);
+    least_idle_cpu_ms_ = std::min(least_idle_cpu_ms_, capture.idle_cpu_ms);
     for (const std::string& limit : executor_.changed_limits())
       fail("limits", "the run changed " + limit + " and left it so", "set it in the constructor, or put it back in the run");
     if (executed.early_ms > most_early_ms)
@@ -283,8 +284,8 @@ class VariantCheck {
     return false;
   }
 
-  // Other streams answer within this when they have nothing to do; a CPU that wakes up for a moment uses this much of itself.
-  static constexpr double most_early_ms = 0.25, most_idle_cpus = 0.5;
+  // Other streams answer within this when they have nothing to do.
+  static constexpr double most_early_ms = 0.25;
   static constexpr double most_beyond_samples = 1.5;
 
   measure::Executor& executor_;
@@ -297,7 +298,7 @@ class VariantCheck {
   std::vector<pair::Snapshot> first_;
   std::vector<ReferenceSamples> samples_;
   std::vector<double> beyond_samples_;  // of variants that change precision: how far all of each output is from the baseline's
-  double least_idle_share_ = INFINITY;
+  double least_idle_cpu_ms_ = INFINITY;
   LeakWatch leaks_{session_, options_.own_device_bytes};
 };
 
