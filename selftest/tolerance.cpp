@@ -99,12 +99,11 @@ extern constinit const selftest::Case half_precision_hidden =
     pair_of<&RoughSums::in_half_precision>({.does = "adds up in fp16 and hides that in the rounding of a bf16 result",
                                             .must = told,
                                             .tolerance = reduction_of(RoughSums::length)});
-extern constinit const selftest::Case one_term_hidden =
-    pair_of<&RoughSums::without_one_term_of_one_row>({.does = "leaves one term out of one sum of 256, and stores them in bf16",
-                                                      // The term is drawn, and now and then small on the inputs of the verification.
-                                                      .must = fails("verify/reference", "verify/baseline",
-                                                                    "measurement/timed_samples"),
-                                                      .tolerance = reduction_of(RoughSums::length)});
+extern constinit const selftest::Case one_term_hidden = pair_of<&RoughSums::without_one_term_of_one_row>(
+    {.does = "leaves one term out of one sum of 256, and stores them in bf16",
+     // The term is drawn, and now and then small on the inputs of the verification.
+     .must = fails("verify/reference", "verify/baseline", "measurement/timed_samples"),
+     .tolerance = reduction_of(RoughSums::length)});
 extern constinit const selftest::Case known_positions =
     pair_of<&KnowsThePositions::only>({.does = "is right only where the usual seed makes verification look",
                                        .must = told,

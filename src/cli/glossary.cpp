@@ -23,7 +23,7 @@ constexpr Term terms[] = {
     {"check", "gate", "outputs written while the stream was held back, before the execution could have begun"},
     {"check", "early_work", "GPU work on other streams before the execution"},
     {"check", "limits", "limits of the device or a stream's access policy that a run changed and left so"},
-    {"check", "background_work", "host pairs: CPU time of the process while it should have been idle"},
+    {"check", "background_work", "host pairs: CPU time of other threads and of child processes while all should have been idle"},
     {"check", "timed_samples", "outputs of a timed sample that are unwritten, stale or wrong, on inputs renewed at random"},
     {"check", "timed_differently",
      "times that do not belong together: on known inputs shorter than on new ones, or timed otherwise than audited"},

@@ -19,7 +19,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto window = 4ms;
+// Whoever spins for its next call is asleep after that.
+constexpr auto grace = 500us;
+constexpr auto window = 3500us;
 
 std::optional<double> milliseconds_of(clockid_t clock) {
   timespec time{};
@@ -27,14 +29,15 @@ std::optional<double> milliseconds_of(clockid_t clock) {
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
-// The clock of a thread by its id, as clock_getcpuclockid makes that of a process: Linux keeps the complement above three bits, of
-// which 2 says scheduler time and 4 one thread.
+// The clock of a thread by its id, as clock_getcpuclockid makes that of a process: Linux keeps the complement above three bits,
+// of which 2 says scheduler time and 4 one thread.
 clockid_t clock_of_thread(pid_t thread) { return static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3 | 6); }
 
 std::vector<pid_t> threads_of(const std::string& process) {
   std::vector<pid_t> threads;
   std::error_code gone;
-  for (std::filesystem::directory_iterator task{"/proc/" + process + "/task", gone}, end; !gone && task != end; task.increment(gone)) {
+  for (std::filesystem::directory_iterator task{"/proc/" + process + "/task", gone}, end; !gone && task != end;
+       task.increment(gone)) {
     const std::string name = task->path().filename();
     pid_t thread = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), thread).ec == std::errc{}) threads.push_back(thread);
@@ -61,17 +64,24 @@ double since(const std::map<pid_t, double>& before_ms, pid_t id, double now_ms) 
 
 }  // namespace
 
-IdleWatch::IdleWatch() : before_{used()}, start_{std::chrono::steady_clock::now()} {}
+IdleWatch::IdleWatch() {
+  std::this_thread::sleep_for(grace);
+  before_ = used();
+  start_ = std::chrono::steady_clock::now();
+}
 
+// Threads first: Linux brings the account of a running thread up to date when its own clock is asked, not when that of its process
+// is, which lags by a tick otherwise. That of a child lags as long as the child runs.
 IdleWatch::Used IdleWatch::used() {
-  Used used{.process_ms = milliseconds_of(CLOCK_PROCESS_CPUTIME_ID).value_or(0),
-            .caller_ms = milliseconds_of(CLOCK_THREAD_CPUTIME_ID).value_or(0)};
+  Used used;
   const auto caller = static_cast<pid_t>(::syscall(SYS_gettid));
   const std::vector<pid_t> threads = threads_of("self");
+  add_children("self", threads, used.children_ms);
   for (const pid_t thread : threads)
     if (thread != caller)
       if (const auto ms = milliseconds_of(clock_of_thread(thread))) used.threads_ms[thread] = *ms;
-  add_children("self", threads, used.children_ms);
+  used.process_ms = milliseconds_of(CLOCK_PROCESS_CPUTIME_ID).value_or(0);
+  used.caller_ms = milliseconds_of(CLOCK_THREAD_CPUTIME_ID).value_or(0);
   return used;
 }
 
@@ -84,7 +94,8 @@ double IdleWatch::busiest_ms() const {
     busiest_ms = std::max(busiest_ms, used_ms);
     living_ms += used_ms;
   }
-  for (const auto& [child, now_ms] : after.children_ms) busiest_ms = std::max(busiest_ms, since(before_.children_ms, child, now_ms));
+  for (const auto& [child, now_ms] : after.children_ms)
+    busiest_ms = std::max(busiest_ms, since(before_.children_ms, child, now_ms));
   const double ended_ms = after.process_ms - before_.process_ms - (after.caller_ms - before_.caller_ms) - living_ms;
   return std::max(busiest_ms, ended_ms);
 }

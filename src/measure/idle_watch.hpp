@@ -8,15 +8,14 @@
 namespace aisp::measure {
 
 // How much the others work while the calling thread has nothing for them to do: other threads of the process, and child processes.
-// Clocks of threads and processes are exact to the nanosecond, where accounts in /proc are as old as the last tick.
 class IdleWatch {
  public:
-  // Workers that wait for their next call spin before they sleep; 4000 pauses with a contended cache line, the longest that a
-  // team here spins, are 0.3 to 0.7 ms of its CPU.
-  static constexpr double most_spinning_ms = 1;
+  // Workers that wait for their next call spin before they sleep: those of a ThreadTeam for 0.2 ms; 4000 pauses with a contended
+  // cache line are 0.3 to 0.7 ms. On a busy machine part of that may lie in the watched time.
+  static constexpr double most_spinning_ms = 0.75;
 
-  IdleWatch();  // begins
-  // CPU time in ms of the one thread or child that worked most since the beginning, at least 4 ms ago: the call sleeps until then.
+  IdleWatch();  // sleeps for 0.5 ms, so that those who spin are asleep, and begins
+  // CPU time in ms of the one thread or child that worked most since the beginning, at least 3.5 ms ago: the call sleeps until then.
   // Threads that ended meanwhile count as one.
   double busiest_ms() const;
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -13,8 +14,10 @@
 namespace aisp::pair {
 namespace {
 
-// About 20 us: longer than the gap between two calls in a measured loop, shorter than anybody minds.
-constexpr int spins_before_sleep = 4000;
+// Longer than the gap between two calls in a measured loop, shorter than anybody minds. In time, because a pause takes 40 to 140
+// cycles, and on a busy virtual machine microseconds.
+constexpr std::chrono::microseconds longest_spin{200};
+constexpr int pauses_between_looks_at_the_clock = 32;
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -22,6 +25,18 @@ void pause_cpu() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// Whether it came true while spinning.
+template <class Condition>
+bool spin_until(const Condition& condition) {
+  using Clock = std::chrono::steady_clock;
+  for (const Clock::time_point end = Clock::now() + longest_spin; Clock::now() < end;)
+    for (int pause = 0; pause < pauses_between_looks_at_the_clock; ++pause) {
+      if (condition()) return true;
+      pause_cpu();
+    }
+  return false;
 }
 
 std::vector<int> usable_cpus() {
@@ -90,19 +105,12 @@ class Team final : public ThreadTeam {
   }
 
   unsigned await_change(unsigned seen) {
-    for (int spin = 0; spin < spins_before_sleep; ++spin) {
-      if (const unsigned now = epoch_.load(); now != seen) return now;
-      pause_cpu();
-    }
-    epoch_.wait(seen);
+    if (!spin_until([&] { return epoch_.load() != seen; })) epoch_.wait(seen);
     return epoch_.load();
   }
 
   void await_all() {
-    for (int spin = 0; spin < spins_before_sleep; ++spin) {
-      if (running_.load() == 0) return;
-      pause_cpu();
-    }
+    if (spin_until([&] { return running_.load() == 0; })) return;
     for (int left = running_.load(); left != 0; left = running_.load()) running_.wait(left);
   }
 

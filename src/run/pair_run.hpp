@@ -55,6 +55,7 @@ class PairRun {
   void check_first_on_inputs(const Timed& timed);
   bool by_host_memory() const;
   void check_remembered(const Timed& timed, std::vector<double> first_ms, std::vector<double> later_ms);
+  void check_idle(const Timed& timed, std::vector<double> idle_cpu_ms);
   void compare_with_verified(const Timed& timed);
   void warn_of_drift();
   void check_floors();
