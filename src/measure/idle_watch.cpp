@@ -70,8 +70,8 @@ IdleWatch::IdleWatch() {
   start_ = std::chrono::steady_clock::now();
 }
 
-// Threads first: Linux brings the account of a running thread up to date when its own clock is asked, not when that of its process
-// is, which lags by a tick otherwise. That of a child lags as long as the child runs.
+// Threads first: Linux brings the account of a running thread up to date when its own clock is asked, not when that of its
+// process is, which lags by a tick otherwise. That of a child lags as long as the child runs.
 IdleWatch::Used IdleWatch::used() {
   Used used;
   const auto caller = static_cast<pid_t>(::syscall(SYS_gettid));

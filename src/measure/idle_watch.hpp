@@ -7,7 +7,8 @@
 
 namespace aisp::measure {
 
-// How much the others work while the calling thread has nothing for them to do: other threads of the process, and child processes.
+// How much the others work while the calling thread has nothing for them to do: other threads of the process, and child
+// processes.
 class IdleWatch {
  public:
   // Workers that wait for their next call spin before they sleep: those of a ThreadTeam for 0.2 ms; 4000 pauses with a contended
@@ -15,8 +16,8 @@ class IdleWatch {
   static constexpr double most_spinning_ms = 0.75;
 
   IdleWatch();  // sleeps for 0.5 ms, so that those who spin are asleep, and begins
-  // CPU time in ms of the one thread or child that worked most since the beginning, at least 3.5 ms ago: the call sleeps until then.
-  // Threads that ended meanwhile count as one.
+  // CPU time in ms of the one thread or child that worked most since the beginning, at least 3.5 ms ago: the call sleeps until
+  // then. Threads that ended meanwhile count as one.
   double busiest_ms() const;
 
  private:
