@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hangs at the 60th execution: in the measurement when --warmup is small.
+// Hangs at the 30th execution: in the measurement when --warmup is small.
 #include "../doubling.hpp"
 
 namespace aisp::ch91 {
@@ -10,7 +10,7 @@ class HangInMeasurement final : public fixtures::Doubling {
   explicit HangInMeasurement(Setup& setup) : Doubling{setup} {}
   void baseline(Launch& launch) { slow(launch); }
   void optimized(Launch& launch) {
-    if (++executions_ == 60) fixtures::hang();
+    if (++executions_ == 30) fixtures::hang();
     doubled(launch);
   }
 
@@ -21,7 +21,7 @@ class HangInMeasurement final : public fixtures::Doubling {
 }  // namespace
 
 extern constinit const Pair hang_in_measurement{
-    .teaches = "hangs at the 60th execution: in the measurement when --warmup is small",
+    .teaches = "hangs at the 30th execution: in the measurement when --warmup is small",
     .make = make<HangInMeasurement>,
     .baseline = {"slow", call<&HangInMeasurement::baseline>},
     .optimized = variants({{"doubled", call<&HangInMeasurement::optimized>}}),
