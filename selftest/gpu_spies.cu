@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // They look for what tells timed runs from others, and throw when they find it.
 #include "doubling.cuh"
+#include "spying.hpp"
 
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <string>
 
 namespace aisp::ch87 {
@@ -14,9 +14,9 @@ namespace {
 
 using namespace selftest;
 
-class Spies final : public GpuDoubling {
+class Spies final : public Spying<GpuDoubling> {
  public:
-  using GpuDoubling::GpuDoubling;
+  using Spying::Spying;
   void on_the_profiler(Launch& launch) {
     std::ifstream maps{"/proc/self/maps"};
     bool found = false;
@@ -31,19 +31,6 @@ class Spies final : public GpuDoubling {
   void on_the_streams_name(Launch& launch) {
     look(launch, "the stream is " + std::to_string(reinterpret_cast<std::uintptr_t>(launch.stream)));
   }
-  void on_the_environment(Launch& launch) {
-    std::string all;
-    for (char** variable = environ; *variable != nullptr; ++variable) all.append(*variable).push_back('\n');
-    look(launch, all);
-  }
-
- private:
-  void look(Launch& launch, const std::string& now) {
-    if (seen_.empty()) seen_ = now;
-    if (now != seen_) throw std::runtime_error{"this run looks unlike the first: " + now + ", it was " + seen_};
-    doubled(launch);
-  }
-  std::string seen_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // They look for what tells timed runs from others, and throw when they find it.
 #include "doubling.hpp"
+#include "spying.hpp"
 
 #include <pthread.h>
 #include <sched.h>
@@ -10,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <stdexcept>
 #include <string>
 
 namespace aisp::ch87 {
@@ -18,14 +18,9 @@ namespace {
 
 using namespace selftest;
 
-class Spies final : public Doubling {
+class Spies final : public Spying<Doubling> {
  public:
-  using Doubling::Doubling;
-  void on_environment(Launch& launch) {
-    std::string all;
-    for (char** variable = environ; *variable != nullptr; ++variable) all.append(*variable).push_back('\n');
-    look(launch, all);
-  }
+  using Spying::Spying;
   void on_its_thread(Launch& launch) {
     std::array<char, 32> name{};
     ::pthread_getname_np(::pthread_self(), name.data(), name.size());
@@ -45,20 +40,12 @@ class Spies final : public Doubling {
     for (const std::string& library : found) all += library + '\n';
     look(launch, all);
   }
-
- private:
-  void look(Launch& launch, const std::string& now) {
-    if (seen_.empty()) seen_ = now;
-    if (now != seen_) throw std::runtime_error{"this run looks unlike the first: " + now + ", it was " + seen_};
-    doubled(launch);
-  }
-  std::string seen_;
 };
 
 }  // namespace
 
 extern constinit const selftest::Case spy_on_environment =
-    pair_of<&Spies::on_environment>({.does = "compares the environment from run to run", .must = sees_nothing});
+    pair_of<&Spies::on_the_environment>({.does = "compares the environment from run to run", .must = sees_nothing});
 extern constinit const selftest::Case spy_on_thread =
     pair_of<&Spies::on_its_thread>({.does = "compares its thread and its name from run to run", .must = sees_nothing});
 extern constinit const selftest::Case spy_on_threads =
