@@ -26,6 +26,7 @@ class IdleWatch {
     std::map<pid_t, double> threads_ms, children_ms;
   };
   static Used used();
+  double busiest_ms_by_now() const;
 
   Used before_;
   std::chrono::steady_clock::time_point start_;
