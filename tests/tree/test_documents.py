@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documents say exists: pairs, files, headings, commands and their flags; pictures need nothing from outside."""
+"""What the documents say exists: pairs, files, headings, commands and their flags; pictures need nothing from outside;
+prose is wrapped."""
 import os
 import re
 import unittest
@@ -19,12 +20,16 @@ COMMENT = re.compile(r"(^|\s)#.*$", re.M)
 # Up to what ends a command: a pipe, a list, a redirection.
 COMMAND = re.compile(r"(?:^|[\s(])(?:\S*/)?aisp[ \t]+([^\s|;&>][^\n|;&>]*)")
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+GENERATED = re.compile(r"^<!-- measured: begin -->$.*?^<!-- measured: end -->$", re.M | re.S)
+# Tables, headings, pictures and references of links cannot be wrapped.
+UNWRAPPABLE = re.compile(r"\||#|!\[|\[[^\]]+\]: ")
+WIDTH = 100
 NOTHING_MEASURED = re.compile(r"^<!-- measured: begin -->\n<!-- measured: end -->$", re.M)
 
 
 def pages(root):
     chapters = sorted((root / "chapters").glob("ch??/README.md"))
-    return sorted(root.glob("*.md")) + sorted((root / "docs").glob("*.md")) + chapters
+    return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md")) + sorted((root / ".github").rglob("*.md")) + chapters
 
 
 def readmes(root):
@@ -42,6 +47,21 @@ def pairs(root):
 
 def prose(text):
     return INLINE.sub("", FENCE.sub("", text))
+
+
+def blank(match):
+    """The lines of a match, empty, so that those behind it keep their numbers."""
+    return "\n" * match.group().count("\n")
+
+
+def long_lines(root):
+    """PAGE:LINE of each line of prose beyond the width."""
+    found = []
+    for page in pages(root):
+        text = GENERATED.sub(blank, FENCE.sub(blank, page.read_text()))
+        found += [f"{page.relative_to(root)}:{number}" for number, line in enumerate(text.split("\n"), 1)
+                  if len(line) > WIDTH and not UNWRAPPABLE.match(line)]
+    return found
 
 
 def anchor(heading):
@@ -112,6 +132,9 @@ class Documents(unittest.TestCase):
     def test_every_relative_link_leads_somewhere(self):
         self.assertEqual(broken_links(SOURCE), [])
 
+    def test_prose_is_wrapped(self):
+        self.assertEqual(long_lines(SOURCE), [], f"prose beyond {WIDTH} columns")
+
     def test_chapters_tell_of_all_their_pairs(self):
         self.assertTrue([page for page in readmes(SOURCE) if page.parent != SOURCE], "no chapter has a README")
         self.assertEqual(untold_pairs(SOURCE), [])
@@ -160,6 +183,13 @@ class Checker(TemporaryTree):
         self.assertEqual(broken_links(self.root), [])
         self.write("README.md", "![a](gone.svg) [b](docs/method.md#the-roof)\n[e]: docs/gone.md\n")
         self.assertEqual(broken_links(self.root), ["README.md: gone.svg", "README.md: docs/method.md#the-roof", "README.md: docs/gone.md"])
+
+    def test_long_lines(self):
+        long, table = "word " * 30, "| " + "cell " * 30
+        self.write("README.md", f"# {long}\nshort\n{table}\n```bash\n{long}\n```\n![{long}](a.svg)\n[a]: {long}\n{long}\n- {long}\n")
+        self.write("docs/more/deep.md", long)
+        self.write("chapters/ch07/README.md", f"<!-- measured: begin -->\n{long}\n<!-- measured: end -->\n{long}\n")
+        self.assertEqual(long_lines(self.root), ["README.md:9", "README.md:10", "docs/more/deep.md:1", "chapters/ch07/README.md:4"])
 
     def test_roofline_comes_with_the_table(self):
         self.write("chapters/ch07/README.md", "[r](roofline.svg)\n<!-- measured: begin -->\n<!-- measured: end -->\n")
