@@ -98,7 +98,8 @@ def samples(text):
 
 def missing_places(root):
     """PAGE: NAME of each path below a folder of the tree, and each qualified C++ name, that a page names and that is not there."""
-    code = "\n".join(path.read_text() for top in ("src", "include") for path in sorted((root / top).rglob("*.?*")))
+    words = re.compile(r'//.*|"(?:[^"\\\n]|\\.)*"')
+    code = "\n".join(words.sub("", path.read_text()) for top in ("src", "include") for path in sorted((root / top).rglob("*.?*")))
     found = []
     for page in pages(root):
         for span in INLINE.findall(FENCE.sub("", page.read_text())):
