@@ -30,9 +30,9 @@ SOURCE_OF_FIGURE = re.compile(r"<!-- (?:\w+ ch\d\d:\w+ [\w/]+ (?:speedup|time|fl
 SAMPLE = re.compile(r"^<!-- sample: (\w+) -->\n```console\n(.*?)^```$", re.M | re.S)
 SAMPLE_LINE = re.compile(r"^(ch\d\d:\w+) +(\w+) +([\d.]+)x \[")
 SAMPLE_WIDTH = 92
-# Of a file or folder of the tree; patterns and placeholders are none. Of a C++ name, with its last part.
+# Of a file or folder of the tree; patterns and placeholders are none. Of a name in a folder of src or a class, with its last part.
 PATH = re.compile(r"(?:src|include|scripts|cmake|selftest|tests)/[a-z0-9_./-]+")
-QUALIFIED = re.compile(r"(?:\w+::)+(\w+)")
+QUALIFIED = re.compile(r"(?:(?:aisp|base|cli|evidence|machine|measure|pair|peak|profile|report|run|suite|verify|[A-Z]\w*)::)+(\w+)")
 UNWRAPPABLE = re.compile(r"\||#|!\[|\[[^\]]+\]: ")
 WIDTH = 100
 NOTHING_MEASURED = re.compile(r"^<!-- measured: begin -->\n<!-- measured: end -->$", re.M)
