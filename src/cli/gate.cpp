@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "cli/output.hpp"
+#include "cli/recorded.hpp"
 #include "report/analysis.hpp"
 
 namespace aisp::cli {
@@ -46,7 +47,8 @@ std::string why_nothing_was_compared(const evidence::Analysis& analysis) {
 
 }  // namespace
 
-evidence::ExpectationFolder open_expectations(const std::string& folder) {
+evidence::ExpectationFolder open_expectations(const std::string& named) {
+  const std::string folder = expectations_to_read(named);
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
     throw Error{Exit::usage, fmt::format("{}: there are no expectations to compare with; record them with "

@@ -31,7 +31,7 @@ struct Options {
   std::optional<std::string> html;
   bool chapter_tables = false;
   bool check = false;
-  std::string expectations_dir{default_expectations_dir};
+  std::string expectations_dir;
   std::string chapters_dir = "chapters";
 };
 
@@ -96,7 +96,7 @@ class Tables {
     if (after == before) return true;
     if (options_.check) {
       print(fmt::format("{}: its table or figures are not those of {}; aisp report --chapter-tables writes them\n",
-                        readme.path.string(), options_.expectations_dir));
+                        readme.path.string(), expectations_to_read(options_.expectations_dir)));
       return false;
     }
     base::write_atomically(readme.path, after);
@@ -162,9 +162,7 @@ void add_report(CLI::App& app, Action& action) {
       ->add_flag("--check", options->check,
                  "with --chapter-tables: change nothing; exit status 1 and a line for each README that differs")
       ->needs(tables);
-  command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations")
-      ->type_name("DIR")
-      ->capture_default_str();
+  command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_option("--chapters-dir", options->chapters_dir, "folder of the chapters")->type_name("DIR")->capture_default_str();
   command->callback([options, &action] { action = [options] { return act(*options); }; });
 }
