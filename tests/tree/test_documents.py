@@ -24,11 +24,11 @@ NOTHING_MEASURED = re.compile(r"^<!-- measured: begin -->\n<!-- measured: end --
 
 def pages(root):
     chapters = sorted((root / "chapters").glob("ch??/README.md"))
-    return sorted(root.glob("*.md")) + sorted((root / "docs").glob("*.md")) + chapters
+    return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md")) + chapters
 
 
 def readmes(root):
-    return [page for page in pages(root) if page.name == "README.md"]
+    return [page for page in pages(root) if page.name == "README.md" and "docs" not in page.relative_to(root).parts]
 
 
 def pairs(root):
