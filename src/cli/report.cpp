@@ -84,18 +84,18 @@ class Tables {
     try {
       after = report::with_table(before, table(readme.chapter), readme.path.string());
     } catch (const Error& error) {
-      if (options_.check) print(fmt::format("{}\n", error.what()));
+      if (options_.check) show(fmt::format("{}\n", error.what()));
       else note(fmt::format("aisp: error: {}", error.what()));
       return false;
     }
     if (after == before) return true;
     if (options_.check) {
-      print(fmt::format("{}: the measured table is not that of {}; aisp report --chapter-tables writes it\n",
-                        readme.path.string(), options_.expectations_dir));
+      show(fmt::format("{}: the measured table is not that of {}; aisp report --chapter-tables writes it\n", readme.path.string(),
+                       options_.expectations_dir));
       return false;
     }
     base::write_atomically(readme.path, after);
-    print(fmt::format("{}: written\n", readme.path.string()));
+    show(fmt::format("{}: written\n", readme.path.string()));
     return true;
   }
 
