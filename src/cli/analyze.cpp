@@ -71,7 +71,7 @@ Exit show_history(const Options& options, const std::vector<RunRecord>& runs) {
     note("aisp: no run holds a timed pair");
     return Exit::nothing;
   }
-  if (options.json != "-") print(columns(report::history_rows(history, options.all)) + report::history_notes(history));
+  if (options.json != "-") show(columns(report::history_rows(history, options.all)) + report::history_notes(history));
   return Exit::good;
 }
 
@@ -125,7 +125,7 @@ Exit analyze(const Options& options) {
                         {.threshold = threshold, .strict = options.strict, .require_confirmation = options.require_confirmation});
   write_files(options, analysis, runs);
   if (!uses_standard_output(options)) {
-    print(analysis_text(analysis, paint));
+    show(analysis_text(analysis, paint));
     if (options.github) print(report::github_annotations(analysis));
   }
   note_warnings(analysis);

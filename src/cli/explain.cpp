@@ -175,7 +175,7 @@ Exit explain(const Options& options) {
   for (const json& one : found)
     if (one["kind"] == "pair") pairs += pair_text(one);
     else rows.push_back({one["name"].get<std::string>(), one["kind"].get<std::string>(), one["text"].get<std::string>()});
-  print(columns(rows) + pairs);
+  show(columns(rows) + pairs);
   if (options.name.empty()) note("aisp: pairs are explained too; aisp list-targets names them");
   return Exit::good;
 }

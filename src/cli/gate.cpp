@@ -103,7 +103,7 @@ Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Ga
     analysis = look_at(finished, gate);
   }
   const std::string text = analysis_text(analysis, json_only ? base::Painter{} : paint);
-  if (!json_only) print(text);
+  if (!json_only) show(text);
   else
     for (const std::string& line : base::split(base::trim(text), '\n')) note(line);
   note_warnings(analysis);

@@ -89,18 +89,18 @@ class Tables {
       after = report::with_quoted_figures(before, all_, readme.path.string());
       if (!readme.chapter.empty()) after = report::with_table(after, table(readme.chapter), readme.path.string());
     } catch (const Error& error) {
-      if (options_.check) print(fmt::format("{}\n", error.what()));
+      if (options_.check) show(fmt::format("{}\n", error.what()));
       else note(fmt::format("aisp: error: {}", error.what()));
       return false;
     }
     if (after == before) return true;
     if (options_.check) {
-      print(fmt::format("{}: its table or figures are not those of {}; aisp report --chapter-tables writes them\n",
+      show(fmt::format("{}: its table or figures are not those of {}; aisp report --chapter-tables writes them\n",
                         readme.path.string(), expectations_to_read(options_.expectations_dir)));
       return false;
     }
     base::write_atomically(readme.path, after);
-    print(fmt::format("{}: written\n", readme.path.string()));
+    show(fmt::format("{}: written\n", readme.path.string()));
     return true;
   }
 

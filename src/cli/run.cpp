@@ -47,7 +47,7 @@ void print_plan(const suite::Task& task) {
     rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup),
                     where(placement, task.gpus.size())});
   }
-  print(columns(rows));
+  show(columns(rows));
 }
 
 std::optional<run::Counterpart> other_executable(const Options& options) {
