@@ -44,13 +44,13 @@ std::string verdict_tiles(const HtmlReport& report) {
 std::string tiles(const HtmlReport& report) {
   const evidence::SuiteResult suite = suite_of(report);
   const evidence::Counts counts = count(suite);
-  const SpeedupRange range = range_of_best(suite);
+  const SpeedupRange range = range_of_lessons(suite);
   std::string text;
   if (range.count > 0) {
     const auto link = [](const std::string& target) {
       return fmt::format("<a href=\"#{}\">{}</a>", id_of(target), escaped(target));
     };
-    text += tile(base::significant(range.geometric_mean) + "x", "geometric mean of the best speedups", "main");
+    text += tile(base::significant(range.geometric_mean) + "x", "geometric mean of the lessons' speedups", "main");
     text += tile(base::significant(range.best) + "x", "most: " + link(range.best_target));
     text += tile(base::significant(range.worst) + "x", "least: " + link(range.worst_target));
     text += verdict_tiles(report);

@@ -106,7 +106,8 @@ std::string controls(const HtmlReport& report) {
   for (const auto& [value, words] : {std::pair{"best", "best only"},
                                      {"baseline", "baselines"},
                                      {"optimized", "other optimized"},
-                                     {"peer", "libraries (peers)"}})
+                                     {"library", "libraries"},
+                                     {"control", "controls"}})
     roles += option(value, words);
   return fmt::format(
       "<form class=\"controls\" id=\"controls\" hidden><label>Search <input id=\"search\" type=\"search\" placeholder=\"pair, "

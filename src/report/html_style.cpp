@@ -76,7 +76,7 @@ th[aria-sort=ascending] button::after{content:"\2191";opacity:1;color:var(--blue
 .strip,.chart{display:block;width:100%;height:44px;background:var(--code);border:1px solid var(--edge);border-radius:4px}.chart{height:72px}
 .scale{display:flex;justify-content:space-between;font-size:12px;color:var(--soft);font-variant-numeric:tabular-nums}
 .dots{fill:none;stroke:var(--soft);stroke-width:4;stroke-linecap:round;vector-effect:non-scaling-stroke;stroke-opacity:.6}
-.baseline .dots{stroke:var(--orange)}.best .dots{stroke:var(--blue)}.peer .dots{stroke:var(--purple)}
+.baseline .dots{stroke:var(--orange)}.best .dots{stroke:var(--blue)}.library .dots{stroke:var(--purple)}
 .interval{fill:var(--text);fill-opacity:.13}.median{fill:none;stroke:var(--text);stroke-width:2;vector-effect:non-scaling-stroke}
 .states{display:grid;grid-template-columns:1fr 1fr;gap:20px;margin:8px 0}
 .clock,.power{fill:none;stroke-width:2;stroke-linejoin:round;vector-effect:non-scaling-stroke;stroke:var(--blue)}.power{stroke:var(--orange)}

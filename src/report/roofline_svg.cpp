@@ -36,14 +36,14 @@ double width_of(const std::string& text) { return static_cast<double>(text.size(
 
 const char* css_class_of(const RooflinePoint& point) {
   if (point.role == evidence::VariantRole::baseline) return "baseline";
-  if (point.role == evidence::VariantRole::peer) return "peer";
-  return point.best ? "best" : "optimized";
+  if (point.role == evidence::VariantRole::library) return "library";
+  return point.lesson ? "lesson" : "optimized";
 }
 
 std::string mark(const char* css_class, double x, double y, const std::string& tip) {
   const std::string title = tip.empty() ? "" : fmt::format("<title>{}</title>", xml(tip));
-  if (std::string_view{css_class} == "peer")
-    return fmt::format(R"(<path class="peer" d="M{:.1f} {:.1f}l{r} {r}l-{r} {r}l-{r} -{r}z">{}</path>)"
+  if (std::string_view{css_class} == "library")
+    return fmt::format(R"(<path class="library" d="M{:.1f} {:.1f}l{r} {r}l-{r} {r}l-{r} -{r}z">{}</path>)"
                        "\n",
                        x, y - point_radius, title, fmt::arg("r", point_radius));
   return fmt::format(R"(<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}">{}</circle>)"
@@ -82,7 +82,7 @@ class Picture {
     std::string text = fmt::format(
         R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-labelledby="roofline-title roofline-about" class="roofline">
 <title id="roofline-title">Roofline of {2}</title>
-<desc id="roofline-about">FLOP per byte of memory against FLOP per second, both logarithmic, of {3} with the ceilings of the machine; an arrow leads from each baseline to its best variant.</desc>
+<desc id="roofline-about">FLOP per byte of memory against FLOP per second, both logarithmic, of {3} with the ceilings of the machine; an arrow leads from each baseline to the variant that is its lesson.</desc>
 )",
         width, height, xml(roofline_.hardware), base::plural(roofline_.drawn(), "pair"));
     text += "<style>" + std::string{roofline_style} + "</style>\n";
@@ -179,7 +179,7 @@ class Picture {
     Segment arrow;
     for (const Drawn& d : drawn_) {
       if (d.point->role == evidence::VariantRole::baseline) arrow = {d.x, d.y, d.x, d.y};
-      if (!d.point->best) continue;
+      if (!d.point->lesson) continue;
       const double dx = d.x - arrow.x1, dy = d.y - arrow.y1, length = std::sqrt(dx * dx + dy * dy);
       if (length < 3 * point_radius) continue;  // no room between the two
       const double part = 1 - (point_radius + 1) / length;
@@ -199,7 +199,7 @@ class Picture {
   std::string labels() {
     std::string leaders, texts;
     for (const Drawn& d : drawn_) {
-      if (!d.point->best) continue;
+      if (!d.point->lesson) continue;
       const std::string label = label_of(d);
       const auto place = places_.place(d.x, d.y, width_of(label), line_height);
       if (!place) {
@@ -229,12 +229,12 @@ class Picture {
   std::string legend() const {
     double x = plot.x + 8, y = plot.y + plot.height + 70;
     std::string text;
-    for (const auto& [css_class, words] : {std::pair{"baseline", "baseline"}, std::pair{"best", "best variant"},
-                                           std::pair{"optimized", "other variants"}, std::pair{"peer", "library (peer)"}}) {
+    for (const auto& [css_class, words] : {std::pair{"baseline", "baseline"}, std::pair{"lesson", "lesson"},
+                                           std::pair{"optimized", "other variants"}, std::pair{"library", "library"}}) {
       text += mark(css_class, x, y - 4, "") + text_at("small", x + 12, y, words);
       x += 140;
     }
-    text += line("arrow", {x, y - 4, x + 26, y - 4}, headed) + text_at("small", x + 34, y, "baseline to best");
+    text += line("arrow", {x, y - 4, x + 26, y - 4}, headed) + text_at("small", x + 34, y, "baseline to lesson");
     text += line("roof", {x + 160, y - 4, x + 186, y - 4}) + text_at("small", x + 194, y, "ceiling");
     for (const std::string& note : notes())
       for (const std::string& part : lines_of(note)) text += text_at("small", plot.x, y += 16, part);
