@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <aisp/host.hpp>
 
 #include <array>
 #include <atomic>
@@ -17,11 +18,12 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <system_error>
+#include <string>
 #include <utility>
 
 namespace aisp::ch03::loading {
@@ -29,8 +31,6 @@ namespace aisp::ch03::loading {
 constexpr std::size_t most_batches = 32, batch_words = (std::size_t{1} << 20) / sizeof(std::uint32_t);
 constexpr std::size_t batch_bytes = batch_words * sizeof(std::uint32_t);
 constexpr std::uint32_t slots = 4;  // one being filled, one being read, and slack for both sides
-
-[[noreturn]] inline void fail(const char* what) { throw std::system_error{errno, std::generic_category(), what}; }
 
 constexpr std::uint32_t word_step = 0x9E3779B9;
 constexpr std::uint32_t word_of(std::uint32_t state) { return state ^ state >> 15; }
@@ -63,13 +63,6 @@ class alignas(128) Sequence {
 
  private:
   static void yield_cpu() { ::sched_yield(); }
-  static void pause_cpu() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
   std::atomic<std::uint32_t> value_{0};
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "a lock would belong to one of the processes");
@@ -146,8 +139,14 @@ class Loader {
 class SharedRing {
  public:
   SharedRing() {
-    const Descriptor file{::memfd_create("aisp-batches", MFD_CLOEXEC)};
-    if (file < 0 || ::ftruncate(file, sizeof(Ring)) != 0) fail("cannot make shared memory");
+    const std::string name = "/aisp-batches-" + std::to_string(::getpid());
+    const Descriptor file{::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600)};
+    if (file < 0) throw Unsupported{std::string{"/dev/shm cannot be used ("} + std::strerror(errno) + ")"};
+    ::shm_unlink(name.c_str());  // mapped memory stays, and nothing is left behind whatever happens
+    // Reserves the pages: behind ftruncate alone, those that do not fit would be a SIGBUS later.
+    if (const int error = ::posix_fallocate(file, 0, sizeof(Ring)); error != 0)
+      throw Unsupported{"/dev/shm has no room for a ring of " + std::to_string(sizeof(Ring) >> 20) + " MiB (" +
+                        std::strerror(error) + "); in a container use --shm-size or --ipc=host"};
     memory_ = ::mmap(nullptr, sizeof(Ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
     if (memory_ == MAP_FAILED) fail("cannot map shared memory");
     new (memory_) Ring;

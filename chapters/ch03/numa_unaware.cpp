@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <aisp/host.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -15,8 +16,6 @@
 #include <memory>
 #include <system_error>
 #include <vector>
-
-#include "spin.hpp"
 
 namespace aisp::ch03 {
 namespace {
