@@ -3,49 +3,75 @@ include_guard()
 include("${CMAKE_CURRENT_LIST_DIR}/registry.cmake")
 # The distribution's own first: that is where the tests' python3-jsonschema is installed.
 find_program(AISP_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
-find_program(AISP_PYTHON python3 REQUIRED)
+find_program(AISP_PYTHON python3)
+if(NOT AISP_PYTHON)
+  message(FATAL_ERROR "python3 was not found, which the build of pairs needs; install it (apt-get install python3) or name it with -DAISP_PYTHON=...")
+endif()
 set(AISP_CODE_SCRIPTS "${CMAKE_CURRENT_LIST_DIR}/code")
 
-# aisp_digest_of(OUT SOURCE): where the build writes what is known of a pair's code (cmake/code/digest.py).
-function(aisp_digest_of out source)
-  file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}" "${source}")
+# aisp_root_of(OUT FOLDER): what the paths of the pairs in FOLDER are relative to.
+function(aisp_root_of out folder)
+  set(root "${PROJECT_SOURCE_DIR}")
+  if(NOT folder MATCHES "^${root}/")
+    get_filename_component(root "${folder}" DIRECTORY)
+  endif()
+  set(${out} "${root}" PARENT_SCOPE)
+endfunction()
+
+# aisp_digest_of(OUT ROOT SOURCE): where the build writes what is known of a pair's code (cmake/code/digest.py).
+function(aisp_digest_of out root source)
+  file(RELATIVE_PATH path "${root}" "${source}")
   set(${out} "${PROJECT_BINARY_DIR}/generated/code/${path}.txt" PARENT_SCOPE)
 endfunction()
 
 # A recorded expectation names the digest of the code that was measured; when that changes, the expectation is stale.
-function(aisp_add_digests name sources)
+function(aisp_add_digests name folder sources)
   file(GLOB scripts CONFIGURE_DEPENDS "${AISP_CODE_SCRIPTS}/*_code.py")
+  aisp_root_of(root "${folder}")
   set(digests)
   foreach(source IN LISTS sources)
-    aisp_digest_of(digest "${source}")
+    aisp_digest_of(digest "${root}" "${source}")
     list(APPEND digests "${digest}")
-    file(RELATIVE_PATH path "${CMAKE_CURRENT_SOURCE_DIR}" "${source}")
-    string(REPLACE "." "[.]" pattern "/${path}.o")
+    # As CMake names objects: below the present folder, else by the absolute path.
+    get_filename_component(file "${source}" NAME)
+    get_filename_component(chapter "${source}" DIRECTORY)
+    get_filename_component(chapter "${chapter}" NAME)
+    string(REPLACE "." "[.]" pattern "/${chapter}/${file}.o")
     set(object "$<FILTER:$<TARGET_OBJECTS:${name}>,INCLUDE,${pattern}(bj)?$>")
-    get_filename_component(folder "${digest}" DIRECTORY)
-    file(MAKE_DIRECTORY "${folder}")
+    get_filename_component(written "${digest}" DIRECTORY)
+    file(MAKE_DIRECTORY "${written}")
     add_custom_command(
       OUTPUT "${digest}"
-      COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/digest.py" "${PROJECT_SOURCE_DIR}" "${source}" "${object}" "${digest}"
+      COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/digest.py" --root "${root}" --api "${AISP_API_INCLUDE}" --shared "${folder}/shared"
+              "${source}" "${object}" "${digest}"
       DEPENDS "${source}" "${object}" "${AISP_CODE_SCRIPTS}/digest.py" ${scripts}
-      COMMENT "Digest of ${path}"
+      COMMENT "Digest of ${chapter}/${file}"
       VERBATIM)
   endforeach()
   add_custom_target(${name}_digests DEPENDS ${digests})
 endfunction()
 
-# aisp_build_pairs(NAME SOURCES): the target NAME, objects, so that the linker cannot drop any.
-function(aisp_build_pairs name sources)
+# aisp_compile_as_pairs(TARGET): the languages and architectures of pairs, whatever the project around them uses.
+function(aisp_compile_as_pairs target)
+  set_target_properties(${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF CUDA_STANDARD 20
+                        CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF CUDA_ARCHITECTURES "${AISP_CUDA_ARCHITECTURES}"
+                        CUDA_RUNTIME_LIBRARY Static)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
+  target_link_libraries(${target} PRIVATE aisp_api "$<TARGET_NAME_IF_EXISTS:aisp_warnings>")
+endfunction()
+
+# aisp_build_pairs(NAME KIND FOLDER SOURCES): the target NAME, a library of the KIND.
+function(aisp_build_pairs name kind folder sources)
   set(compiled ${sources})
   if(NOT sources)
     set(compiled "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_empty.cpp")
     file(CONFIGURE OUTPUT "${compiled}" CONTENT "// There are no pairs yet.\n")
   endif()
-  add_library(${name} OBJECT ${compiled})
-  aisp_add_digests(${name} "${sources}")
-  # A pair sees the public headers, chapters/shared and its own folder, nothing of src.
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/chapters/shared")
-  target_link_libraries(${name} PRIVATE aisp_api aisp_warnings)
+  add_library(${name} ${kind} ${compiled})
+  aisp_add_digests(${name} "${folder}" "${sources}")
+  # A pair sees the public headers, the folder shared beside its own and its own, nothing of src.
+  target_include_directories(${name} PRIVATE "${folder}/shared")
+  aisp_compile_as_pairs(${name})
   # Profilers and compute-sanitizer point at source lines with it; it costs space, so only pairs have it. Digests are of the
   # instructions as they are.
   target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>" "$<$<COMPILE_LANGUAGE:CUDA>:-no-compress>")
@@ -54,22 +80,35 @@ function(aisp_build_pairs name sources)
   endif()
 endfunction()
 
-# aisp_add_pairs(NAME FOLDER [FURTHER...]): the pairs below FOLDER and their registry, as two targets: NAME and NAME_registry. The
-# pairs of further folders are in the registry too, but built elsewhere.
-function(aisp_add_pairs name folder)
+# aisp_add_pairs(NAME FOLDER [FURTHER...] [NUMBERED]): the pairs below FOLDER and their registry, as two targets: NAME_pairs, objects,
+# so that the linker cannot drop any, and NAME_registry. The pairs of further folders are in the registry too, but built elsewhere.
+# NUMBERED: folders of pairs are called ch and two digits.
+function(aisp_add_pairs name)
+  cmake_parse_arguments(PARSE_ARGV 1 given "NUMBERED" "" "")
+  set(folders)
+  foreach(folder IN LISTS given_UNPARSED_ARGUMENTS)
+    get_filename_component(folder "${folder}" ABSOLUTE)
+    if(NOT IS_DIRECTORY "${folder}")
+      message(FATAL_ERROR "aisp_add_pairs(${name}): there is no folder ${folder}")
+    endif()
+    list(APPEND folders "${folder}")
+  endforeach()
+  if(NOT folders)
+    message(FATAL_ERROR "aisp_add_pairs(${name}): name the folder of the pairs, as in aisp_add_pairs(${name} kernels)")
+  endif()
+  list(GET folders 0 folder)
+  set(AISP_NUMBERED ${given_NUMBERED})
   aisp_find_pairs(sources "${folder}")
-  aisp_check_pairs(${sources})
-  aisp_build_pairs(${name} "${sources}")
+  aisp_build_pairs(${name}_pairs OBJECT "${folder}" "${sources}")
 
-  set(folders "${folder}" ${ARGN})
   set(table "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_registry.cpp")
-  set(AISP_SOURCE_ROOT "${PROJECT_SOURCE_DIR}")
+  aisp_root_of(AISP_SOURCE_ROOT "${folder}")
   aisp_generate_registry("${table}" ${folders})
 
   set(digests)
   aisp_sorted_pairs(listed ${folders})
   foreach(source IN LISTS listed)
-    aisp_digest_of(digest "${source}")
+    aisp_digest_of(digest "${AISP_SOURCE_ROOT}" "${source}")
     list(APPEND digests "${digest}")
   endforeach()
   list(TRANSFORM folders APPEND "/*.cuh" OUTPUT_VARIABLE device_headers)
@@ -78,21 +117,34 @@ function(aisp_add_pairs name folder)
   set(index "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_code.cpp")
   add_custom_command(
     OUTPUT "${index}"
-    COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/index.py" "${PROJECT_SOURCE_DIR}" "${index}" ${digests}
+    COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/index.py" "${AISP_SOURCE_ROOT}" "${index}" ${digests}
     DEPENDS ${digests} "${AISP_CODE_SCRIPTS}/index.py"
     COMMENT "Table of the pairs' code"
     VERBATIM)
   # It brings in the files' text, of which the compiler does not know.
   set_source_files_properties("${index}" PROPERTIES OBJECT_DEPENDS "${listed};${headers}")
   add_library(${name}_registry OBJECT "${table}" "${index}")
-  target_include_directories(${name}_registry PRIVATE "${PROJECT_SOURCE_DIR}/src")
-  target_link_libraries(${name}_registry PRIVATE aisp_api aisp_warnings)
+  target_include_directories(${name}_registry PRIVATE "${AISP_REGISTRY_INCLUDE}")
+  aisp_compile_as_pairs(${name}_registry)
 endfunction()
 
-# aisp_link(TARGET PAIRS): everything an executable with a registry needs.
-function(aisp_link target pairs)
-  target_link_libraries(${target} PRIVATE ${pairs} ${pairs}_registry aisp_core aisp_warnings)
-  if(TARGET aisp_selftest)
-    target_link_libraries(${target} PRIVATE aisp_selftest aisp_selftest_registry)
+# aisp_link(TARGET [NAME]): the executable TARGET with the pairs of aisp_add_pairs(NAME ...), which is TARGET unless given, and all of
+# aisp's commands. A target that exists has a main of its own.
+function(aisp_link target)
+  set(pairs ${target} ${ARGN})
+  list(GET pairs -1 pairs)
+  if(NOT TARGET ${pairs}_registry)
+    message(FATAL_ERROR "aisp_link(${target}): there are no pairs of that name; call aisp_add_pairs(${pairs} FOLDER) before it")
   endif()
+  if(NOT TARGET ${target})
+    add_executable(${target})
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Static)
+    target_link_libraries(${target} PRIVATE aisp_main)
+  endif()
+  # Libraries that are opened at run time are looked for in the toolkit too, so that no LD_LIBRARY_PATH is needed.
+  get_target_property(path ${target} INSTALL_RPATH)
+  if(NOT path)
+    set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${aisp_toolkit_libraries}")
+  endif()
+  target_link_libraries(${target} PRIVATE ${pairs}_pairs ${pairs}_registry aisp_core "$<TARGET_NAME_IF_EXISTS:aisp_warnings>")
 endfunction()

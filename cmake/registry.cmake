@@ -1,7 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds pairs and writes the table that registers them. A pair is one file, FOLDER/chNN/name.cu or FOLDER/chNN/name.cpp, and its
+# Finds pairs and writes the table that registers them. A pair is one file, FOLDER/chapter/name.cu or FOLDER/chapter/name.cpp, and its
 # path is its only name. In the folder selftest a file is a family of pairs, which it declares itself.
 include_guard()
+
+# A chapter is a namespace inside aisp: not one that is there already, and none that --targets understands otherwise.
+set(AISP_TAKEN_CHAPTERS all base build_info cli cudnn detail device evidence fixtures knowledge libraries machine measure pair peak profile report run
+    selftest suite verify)
+
+# aisp_check_chapter(SOURCE CHAPTER): stops at a folder that cannot hold pairs. AISP_NUMBERED: those of a book's chapters only.
+function(aisp_check_chapter source chapter)
+  if(AISP_NUMBERED AND NOT chapter MATCHES "^ch[0-9][0-9]$")
+    message(FATAL_ERROR "${source}: bad chapter folder '${chapter}'; pairs lie in folders named ch and two digits, as ch07 "
+                        "(headers that several chapters share go to chapters/shared and end in .cuh or .hpp)")
+  endif()
+  if(chapter STREQUAL "shared")
+    message(FATAL_ERROR "${source}: bad chapter folder 'shared'; it is for headers that several chapters share, which end in .cuh or .hpp")
+  endif()
+  if(NOT chapter MATCHES "^[a-z][a-z0-9_]*$")
+    message(FATAL_ERROR "${source}: bad chapter folder '${chapter}'; a folder of pairs is a namespace too, so its name must match "
+                        "[a-z][a-z0-9_]*; rename the folder")
+  endif()
+  if(chapter IN_LIST AISP_TAKEN_CHAPTERS)
+    message(FATAL_ERROR "${source}: bad chapter folder '${chapter}'; a folder of pairs is a namespace too, and that name is taken; rename the folder")
+  endif()
+endfunction()
 
 # aisp_find_pairs(OUT FOLDER...): the sorted, absolute paths of all files of pairs below the folders; stops at what cannot be a pair.
 function(aisp_find_pairs out)
@@ -29,10 +51,7 @@ function(aisp_find_pairs out)
       get_filename_component(chapter "${directory}" NAME)
       get_filename_component(name "${source}" NAME_WLE)
       get_filename_component(extension "${source}" LAST_EXT)
-      if(NOT chapter MATCHES "^ch[0-9][0-9]$")
-        message(FATAL_ERROR "${source}: bad chapter folder '${chapter}'; pairs lie in folders named ch and two digits, as ch07 "
-                            "(headers that several chapters share go to chapters/shared and end in .cuh or .hpp)")
-      endif()
+      aisp_check_chapter("${source}" "${chapter}")
       if(NOT extension MATCHES "^\\.(cu|cpp)$")
         message(FATAL_ERROR "${source}: a pair ends in .cu (GPU) or .cpp (host), not in '${extension}'; rename the file")
       endif()
@@ -52,33 +71,6 @@ function(aisp_find_pairs out)
   endforeach()
   list(SORT found)
   set(${out} "${found}" PARENT_SCOPE)
-endfunction()
-
-# aisp_check_pairs(SOURCE...): stops at a file that does not define the Pair that its path promises, which the linker alone would find
-# out, without a word of the file.
-function(aisp_check_pairs)
-  set(space "[ \t\r\n]")
-  foreach(source IN LISTS ARGN)
-    get_filename_component(directory "${source}" DIRECTORY)
-    get_filename_component(chapter "${directory}" NAME)
-    get_filename_component(name "${source}" NAME_WLE)
-    set(remedy "a pair file ends with: extern constinit const Pair ${name}{...} in namespace aisp::${chapter}, outside anonymous "
-               "namespaces")
-    file(READ "${source}" text)
-    if(NOT text MATCHES "(^|[^a-z_])namespace${space}+aisp::${chapter}${space}*{")
-      message(FATAL_ERROR "${source}: it has no namespace aisp::${chapter}; " ${remedy})
-    endif()
-    if(NOT text MATCHES "(^|[^a-z_])extern${space}+constinit${space}+const${space}+Pair${space}+${name}${space}*[{=]")
-      set(found "")
-      if(text MATCHES "const${space}+Pair${space}+([A-Za-z0-9_]+)${space}*[{=]")
-        set(found " (its Pair is called ${CMAKE_MATCH_1} and must be extern)")
-        if(CMAKE_MATCH_1 STREQUAL name)
-          set(found " (it is not extern constinit const)")
-        endif()
-      endif()
-      message(FATAL_ERROR "${source}: it does not define the Pair ${name}${found}; " ${remedy})
-    endif()
-  endforeach()
 endfunction()
 
 # aisp_read_family(OUT SOURCE): CHAPTER!NAME!SOURCE of each pair that a file of the folder selftest declares.
@@ -178,11 +170,6 @@ namespace {
 constexpr std::array<Entry, ${count}> table{{
 ${entries}}};
 
-constexpr bool good_chapter(std::string_view text) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return text.size() == 4 && text[0] == 'c' && text[1] == 'h' && digit(text[2]) && digit(text[3]);
-}
-
 constexpr bool good_name(std::string_view text) {
   if (text.empty() || text[0] < 'a' || text[0] > 'z') return false;
   for (const char c : text)
@@ -192,7 +179,7 @@ constexpr bool good_name(std::string_view text) {
 
 constexpr bool good_names() {
   for (const Entry& entry : table)
-    if (!good_chapter(entry.chapter) || !good_name(entry.name)) return false;
+    if (!good_name(entry.chapter) || !good_name(entry.name)) return false;
   return true;
 }
 
@@ -210,7 +197,7 @@ constexpr bool sorted() {
   return true;
 }
 
-static_assert(good_names(), \"chapters are ch and two digits, names match [a-z][a-z0-9_]*\");
+static_assert(good_names(), \"names of chapters and pairs match [a-z][a-z0-9_]*\");
 static_assert(unique_names(), \"a pair's name occurs once over all chapters\");
 static_assert(sorted(), \"the table is sorted by chapter, then name\");
 

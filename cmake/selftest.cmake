@@ -46,13 +46,11 @@ std::span<const SelftestEntry> selftest_registry() { return table; }
 ")
 endfunction()
 
-# aisp_add_selftest(FOLDER): targets aisp_selftest (objects of the pairs) and aisp_selftest_registry.
-function(aisp_add_selftest folder)
+# aisp_add_selftest(FOLDER OUT_CPP): the target aisp_selftest, and the source of its table, which is the core's.
+function(aisp_add_selftest folder out_cpp)
   aisp_find_pairs(sources "${folder}")
   set(table "${CMAKE_CURRENT_BINARY_DIR}/generated/aisp_selftest_registry.cpp")
   aisp_generate_selftest("${table}" "${folder}")
-  add_library(aisp_selftest_registry OBJECT "${table}")
-  target_include_directories(aisp_selftest_registry PRIVATE "${PROJECT_SOURCE_DIR}/src")
-  target_link_libraries(aisp_selftest_registry PRIVATE aisp_api aisp_warnings)
-  aisp_build_pairs(aisp_selftest "${sources}")
+  aisp_build_pairs(aisp_selftest STATIC "${folder}" "${sources}")
+  set(${out_cpp} "${table}" PARENT_SCOPE)
 endfunction()

@@ -181,8 +181,10 @@ def host_part(declaration):
 
 
 class Sources:
-    def __init__(self, root):
-        self.root = Path(root).resolve()
+    """`api`: the folder with aisp/pair.hpp; `shared`: that with headers of several chapters."""
+
+    def __init__(self, root, api, shared):
+        self.root, self.api, self.shared = (Path(folder).resolve() for folder in (root, api, shared))
 
     def headers(self, source):
         """The project's own headers that count, each once, sorted."""
@@ -190,7 +192,7 @@ class Sources:
         while open_files:
             file = open_files.pop()
             for own, api in INCLUDE.findall(file.read_text()):
-                places = [self.root / "include" / api] if api else [file.parent / own, self.root / "chapters/shared" / own]
+                places = [self.api / api] if api else [file.parent / own, self.shared / own]
                 header = next((place.resolve() for place in places if place.is_file()), None)
                 if header and header not in found:
                     found.add(header)
@@ -199,8 +201,7 @@ class Sources:
 
     def shown(self, source):
         """What a reader is shown: the pair's file and the chapters' headers, not the API's."""
-        api = self.root / "include"
-        return [Path(source).resolve()] + [header for header in self.headers(source) if api not in header.parents]
+        return [Path(source).resolve()] + [header for header in self.headers(source) if self.api not in header.parents]
 
     def host_code(self, source):
         """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""

@@ -20,14 +20,14 @@ std::vector<std::string> painters_words() {
   return words;
 }
 
-// The length of what a Painter writes at the beginning of `text`.
+}  // namespace
+
 std::size_t painted(std::string_view text) {
+  if (!text.starts_with('\x1b')) return 0;
   static const std::vector<std::string> words = painters_words();
   const auto word = std::find_if(words.begin(), words.end(), [&](const std::string& each) { return text.starts_with(each); });
   return word == words.end() ? 0 : word->size();
 }
-
-}  // namespace
 
 std::string without_controls(std::string_view text) {
   std::string result;

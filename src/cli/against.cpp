@@ -101,8 +101,9 @@ Exit run_against(const suite::Task& task, const suite::Finished& finished, const
   const auto rows = report::comparison_rows(comparison, false, json_only ? base::Painter{} : paint);
   const std::string text = (rows.size() > 1 ? columns(rows) : std::string{}) + report::comparison_notes(comparison) +
                            verdict(comparison, slower, gate.threshold_percent);
-  if (json_only) note(base::trim(text));
-  else print(text);
+  if (!json_only) show(text);
+  else
+    for (const std::string& line : base::split(base::trim(text), '\n')) note(line);
   if (finished.status != Exit::good) return finished.status;
   if (broke_something(comparison)) return Exit::failed;
   if (!slower.empty()) return Exit::regression;

@@ -10,6 +10,7 @@
 #include "cli/flags.hpp"
 #include "cli/gate.hpp"
 #include "cli/output.hpp"
+#include "cli/recorded.hpp"
 #include "cli/recording.hpp"
 #include "evidence/history.hpp"
 #include "report/analysis.hpp"
@@ -70,7 +71,7 @@ Exit show_history(const Options& options, const std::vector<RunRecord>& runs) {
     note("aisp: no run holds a timed pair");
     return Exit::nothing;
   }
-  if (options.json != "-") print(columns(report::history_rows(history, options.all)) + report::history_notes(history));
+  if (options.json != "-") show(columns(report::history_rows(history, options.all)) + report::history_notes(history));
   return Exit::good;
 }
 
@@ -114,7 +115,8 @@ Exit analyze(const Options& options) {
   if (options.history) return show_history(options, runs);
   if (options.update_expectations) {
     for (const RunRecord& run : runs)
-      record_expectations({.run_id = run.manifest.run_id, .pairs = run.pairs}, run.manifest, options.gate.expectations_dir);
+      record_expectations({.run_id = run.manifest.run_id, .pairs = run.pairs}, run.manifest,
+                          expectations_to_record(options.gate.expectations_dir));
     return Exit::good;
   }
   evidence::ExpectationFolder expectations = open_expectations(options.gate.expectations_dir);
@@ -123,7 +125,7 @@ Exit analyze(const Options& options) {
                         {.threshold = threshold, .strict = options.strict, .require_confirmation = options.require_confirmation});
   write_files(options, analysis, runs);
   if (!uses_standard_output(options)) {
-    print(analysis_text(analysis, paint));
+    show(analysis_text(analysis, paint));
     if (options.github) print(report::github_annotations(analysis));
   }
   note_warnings(analysis);
@@ -150,8 +152,7 @@ void add_analyze(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("analyze", "compare runs with recorded expectations; several runs count as one");
   command->add_option("RUN", options->runs, "runs by name or folder, or latest [latest]");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
-  command->add_option("--expectations-dir", options->gate.expectations_dir, "folder of the recorded expectations [expectations]")
-      ->type_name("DIR");
+  command->add_option("--expectations-dir", options->gate.expectations_dir, expectations_to_read_help)->type_name("DIR");
   add_number(*command, "--threshold", options->gate.threshold_percent, "loss of speedup that is a regression, in percent [5]")
       ->type_name("PERCENT");
   command->add_flag("--require-confirmation", options->require_confirmation,

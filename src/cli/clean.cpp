@@ -86,7 +86,7 @@ class Cleaner {
 
  private:
   // Names of folders and what stands in their locks may hold anything.
-  static void say(const std::string& line) { print(base::on_screen(line) + '\n'); }
+  static void say(const std::string& line) { show(base::on_screen(line) + '\n'); }
 
   bool dry_run_;
   std::size_t count_ = 0, refused_ = 0;

@@ -73,8 +73,8 @@ Exit compare(const Options& options) {
   if (!options.json.empty()) print_to(options.json, report::comparison_json(comparison, threshold));
   if (options.json != "-") {
     const auto rows = report::comparison_rows(comparison, options.all, paint);
-    print(report::comparison_heading(comparison) + (rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) +
-          report::comparison_notes(comparison));
+    show(report::comparison_heading(comparison) + (rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) +
+         report::comparison_notes(comparison));
   }
   return status_of(comparison);
 }

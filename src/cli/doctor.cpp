@@ -38,17 +38,12 @@ std::string painted(Level level, const base::Painter& paint) {
 }
 
 std::string table(const std::vector<Finding>& findings, const base::Painter& paint) {
-  constexpr std::size_t level_width = 7;  // "warning", "problem"
-  std::size_t name_width = 0;
-  for (const Finding& finding : findings) name_width = std::max(name_width, finding.name.size());
-  std::string text;
+  std::vector<std::vector<std::string>> rows;
   for (const Finding& finding : findings) {
-    const std::string padding(level_width - std::min(level_width, machine::to_string(finding.level).size()), ' ');
-    text += fmt::format("{}{}  {:<{}}  {}\n", painted(finding.level, paint), padding, finding.name, name_width,
-                        base::without_controls(finding.what));
-    if (!finding.advice.empty()) text += fmt::format("{:<{}}  {}\n", "", level_width + 2 + name_width, "-> " + finding.advice);
+    rows.push_back({painted(finding.level, paint), finding.name, finding.what});
+    if (!finding.advice.empty()) rows.push_back({"", "", "-> " + finding.advice});
   }
-  return text;
+  return columns(rows);
 }
 
 std::string verdict(const std::vector<Finding>& findings) {
@@ -82,7 +77,8 @@ base::Exit examine_machine(bool as_json_text, const std::string& artifacts, cons
   const machine::ProductAnswers products = machine::probe_tcgen05(machine, surroundings.built);
   surroundings.tcgen05_product = [&products](int ordinal) { return products.of(ordinal); };
   const std::vector<Finding> findings = machine::examine(machine, surroundings);
-  print(as_json_text ? evidence::json_text(as_json(machine, findings), 2) + '\n' : table(findings, paint) + verdict(findings));
+  if (as_json_text) print(evidence::json_text(as_json(machine, findings), 2) + '\n');
+  else show(table(findings, paint) + verdict(findings));
   return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;
 }
 
@@ -92,7 +88,7 @@ base::Exit show_topology(bool as_json_text, const base::Painter& paint) {
     nlohmann::json json = machine::topology_json(topology);
     json["schema_version"] = evidence::schema_version;
     print(evidence::json_text(json, 2) + '\n');
-  } else print(machine::topology_text(topology, paint));
+  } else show(machine::topology_text(topology, paint));
   return base::Exit::good;
 }
 

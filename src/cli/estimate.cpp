@@ -135,7 +135,8 @@ void add_estimate(CLI::App& app, Action& action) {
     action = [options] {
       const Question question = question_of(*options);
       const knowledge::Estimate estimate = knowledge::estimate(question);
-      print(options->json ? estimate_json(question, estimate) : estimate_text(question, estimate));
+      if (options->json) print(estimate_json(question, estimate));
+      else show(estimate_text(question, estimate));
       say_what_is_odd(question, estimate);
       return Exit::good;
     };

@@ -25,7 +25,7 @@ using nlohmann::json;
 
 struct Options {
   std::string name;
-  std::string expectations_dir = default_expectations_dir;
+  std::string expectations_dir;
   bool json = false;
 };
 
@@ -175,7 +175,7 @@ Exit explain(const Options& options) {
   for (const json& one : found)
     if (one["kind"] == "pair") pairs += pair_text(one);
     else rows.push_back({one["name"].get<std::string>(), one["kind"].get<std::string>(), one["text"].get<std::string>()});
-  print(columns(rows) + pairs);
+  show(columns(rows) + pairs);
   if (options.name.empty()) note("aisp: pairs are explained too; aisp list-targets names them");
   return Exit::good;
 }
@@ -186,8 +186,7 @@ void add_explain(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("explain", "what a column, check, status, verdict, finding or pair means");
   command->add_option("NAME", options->name, "a word of a report, or a pair; all words without it");
-  command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations [expectations]")
-      ->type_name("DIR");
+  command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_flag("--json", options->json, "as a JSON array");
   command->callback([options, &action] { action = [options] { return explain(*options); }; });
 }

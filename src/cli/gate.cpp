@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "cli/output.hpp"
+#include "cli/recorded.hpp"
 #include "report/analysis.hpp"
 
 namespace aisp::cli {
@@ -46,7 +47,8 @@ std::string why_nothing_was_compared(const evidence::Analysis& analysis) {
 
 }  // namespace
 
-evidence::ExpectationFolder open_expectations(const std::string& folder) {
+evidence::ExpectationFolder open_expectations(const std::string& named) {
+  const std::string folder = expectations_to_read(named);
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
     throw Error{Exit::usage, fmt::format("{}: there are no expectations to compare with; record them with "
@@ -101,7 +103,7 @@ Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Ga
     analysis = look_at(finished, gate);
   }
   const std::string text = analysis_text(analysis, json_only ? base::Painter{} : paint);
-  if (!json_only) print(text);
+  if (!json_only) show(text);
   else
     for (const std::string& line : base::split(base::trim(text), '\n')) note(line);
   note_warnings(analysis);

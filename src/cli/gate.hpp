@@ -12,13 +12,13 @@
 namespace aisp::cli {
 
 struct Gate {
-  std::string expectations_dir = "expectations";
+  std::string expectations_dir;  // the one that was named; empty: see expectations_to_read()
   double threshold_percent = 5;
   std::string against;  // another executable of aisp to compare with instead of expectations; empty: none
 };
 
 // Throws base::Error (usage): a gate without anything to compare with must not be green.
-evidence::ExpectationFolder open_expectations(const std::string& folder);
+evidence::ExpectationFolder open_expectations(const std::string& named);
 // Percent as a fraction; throws base::Error (usage) for what is none.
 double threshold_of(double percent);
 

@@ -101,6 +101,8 @@ constexpr Term terms[] = {
     {"column", "median_ms", "median time of a sample, less the stopwatch's own time"},
     {"column", "percent_of_floor",
      "the floor over the median time: how near the variant comes to the least time its declared cost allows"},
+    {"column", "gpu_busy_percent",
+     "part of the median time in which the GPU ran a kernel or a copy; from another execution, which CUPTI recorded"},
     {"column", "floor",
      "the longest of the times that bytes, operations, transfers and dependent kernels take at the ceilings of this machine"},
     {"column", "held_back_by", "what kept the variant from its floor: memory, compute, latency, or a power cap with its clock"},

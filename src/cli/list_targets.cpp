@@ -71,7 +71,7 @@ void print_targets(const std::vector<const pair::Entry*>& entries, const std::st
   if (json == "-") return;
   std::vector<std::vector<std::string>> rows;
   for (const pair::Entry* entry : entries) rows.push_back({entry->target(), std::string{entry->pair->teaches}});
-  print(columns(rows));
+  show(columns(rows));
 }
 
 void add_list_targets(CLI::App& app, Action& action) {

@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/output.hpp"
 
 // The only place that catches: one line for the reader, one exit status out of base::Exit.
 int main(int argc, char** argv) {
@@ -14,17 +15,17 @@ int main(int argc, char** argv) {
   try {
     return static_cast<int>(aisp::cli::run_program(argc, argv));
   } catch (const aisp::base::Error& error) {
-    std::fprintf(stderr, "aisp: error: %s\n", aisp::base::one_line(error.what()).c_str());
+    aisp::cli::note("aisp: error: " + aisp::base::one_line(error.what()));
     return static_cast<int>(error.status());
   } catch (const std::bad_alloc&) {
     std::fputs("aisp: error: out of memory\n", stderr);
     return static_cast<int>(Exit::unfit);
   } catch (const std::filesystem::filesystem_error& error) {
     const std::string line = error.path1().string() + ": " + error.code().message();
-    std::fprintf(stderr, "aisp: error: %s\n", aisp::base::one_line(line).c_str());
+    aisp::cli::note("aisp: error: " + aisp::base::one_line(line));
     return static_cast<int>(Exit::unfit);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "aisp: error: internal: %s\n", aisp::base::one_line(error.what()).c_str());
+    aisp::cli::note("aisp: error: internal: " + aisp::base::one_line(error.what()));
     return static_cast<int>(Exit::failed);
   }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/output.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -8,22 +10,32 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/fit.hpp"
 #include "base/screen.hpp"
+#include "base/text.hpp"
 
 namespace aisp::cli {
-namespace {
-
-// Columns on a terminal: bytes that begin a character.
-std::size_t display_width(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
-}
-
-}  // namespace
 
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw base::Error{base::Exit::failed, std::string{"cannot write to the standard output: "} + std::strerror(errno)};
+}
+
+void show(std::string_view text) { print(base::for_screen(text, base::screen_of(STDOUT_FILENO))); }
+
+void show_help(std::string_view text) {
+  const std::size_t width = base::screen_of(STDOUT_FILENO).width;
+  std::string result;
+  for (const std::string& line : base::split(text, '\n')) {
+    // Behind the names of a flag and the gap after them.
+    const std::size_t names = std::min(line.find_first_not_of(' '), line.size());
+    const std::size_t gap = std::min(line.find("  ", names), line.size());
+    const std::size_t description = std::min(line.find_first_not_of(' ', gap), line.size());
+    result += base::join(base::broken(line, width, description < line.size() ? description : names), "\n") + '\n';
+  }
+  if (!result.empty()) result.pop_back();
+  print(result);
 }
 
 void print_to(const std::string& where, std::string_view text) {
@@ -36,30 +48,15 @@ void demand_place_for(const std::string& where) {
 }
 
 void note(std::string_view line) {
-  const std::string whole = base::on_screen(line) + '\n';
+  const std::string whole = base::for_screen(base::on_screen(line), base::screen_of(STDERR_FILENO)) + '\n';
   std::fwrite(whole.data(), 1, whole.size(), stderr);
 }
 
-// A cell stays in its line, whatever it holds.
 std::string columns(const std::vector<std::vector<std::string>>& given) {
   std::vector<std::vector<std::string>> rows = given;
   for (auto& row : rows)
     for (std::string& cell : row) cell = base::on_screen(cell);
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (widths.size() <= i) widths.push_back(0);
-      widths[i] = std::max(widths[i], display_width(row[i]));
-    }
-  std::string text;
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      text += row[i];
-      if (i + 1 < row.size()) text.append(widths[i] - display_width(row[i]) + 2, ' ');
-    }
-    text += '\n';
-  }
-  return text;
+  return base::laid_out(rows, base::screen_of(STDOUT_FILENO).width);
 }
 
 }  // namespace aisp::cli

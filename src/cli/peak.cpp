@@ -47,7 +47,7 @@ struct Shown {
   json as_json;
 };
 
-Shown show(const std::string& what, const peak::Obtained& obtained, const machine::Gpu* gpu) {
+Shown shown_of(const std::string& what, const peak::Obtained& obtained, const machine::Gpu* gpu) {
   if (!obtained.record)
     return {fmt::format("{}: not measured: {}\n", what, obtained.why_not), {{"record", nullptr}, {"why_not", obtained.why_not}}};
   std::string text =
@@ -70,7 +70,7 @@ Exit measure_peaks(const PeakFlags& flags) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const int ordinal = gpus[i];
     const peak::Obtained& obtained = measured[i];
-    Shown shown = show(fmt::format("GPU {}", ordinal), obtained, &machine.gpus[static_cast<std::size_t>(ordinal)]);
+    Shown shown = shown_of(fmt::format("GPU {}", ordinal), obtained, &machine.gpus[static_cast<std::size_t>(ordinal)]);
     shown.as_json["ordinal"] = ordinal;
     list.push_back(std::move(shown.as_json));
     text += shown.text + '\n';
@@ -78,7 +78,7 @@ Exit measure_peaks(const PeakFlags& flags) {
   }
   if (machine.gpus.empty()) text += fmt::format("GPU: not measured: {}; {}\n\n", machine.cuda_error, machine.cuda_advice);
   const peak::Obtained host = peak::obtain_host(machine, options);
-  const Shown shown = show("host", host, nullptr);
+  const Shown shown = shown_of("host", host, nullptr);
   good = good && host.record;
   if (flags.json)
     print(evidence::json_text(json{{"schema_version", evidence::schema_version},
@@ -87,7 +87,7 @@ Exit measure_peaks(const PeakFlags& flags) {
                                    {"host", shown.as_json}},
                               2) +
           '\n');
-  else print(text + shown.text);
+  else show(text + shown.text);
   return good ? Exit::good : Exit::unfit;
 }
 

@@ -166,7 +166,7 @@ Exit run_program(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    print(chosen.empty() ? app.help() : chosen.front()->help("aisp"));
+    show_help(chosen.empty() ? app.help() : chosen.front()->help("aisp"));
     return Exit::good;
   } catch (const CLI::ExtrasError&) {
     reject_leftovers(app);
@@ -174,7 +174,7 @@ Exit run_program(int argc, char** argv) {
     reject(error);
   }
   if (show_version) {
-    print(version_text());
+    show(version_text());
     return Exit::good;
   }
   if (!action) throw Error{Exit::usage, "no command; aisp --help lists them"};

@@ -6,17 +6,33 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/installation.hpp"
 #include "pair/code.hpp"
 #include "pair/registry.hpp"
 
 namespace aisp::cli {
 
-std::vector<evidence::Expectations> read_recorded(const std::string& folder) {
+namespace {
+constexpr const char* default_expectations_dir = "expectations";
+}
+
+std::string expectations_to_read(const std::string& named) {
   std::error_code ignored;
-  if (folder != default_expectations_dir && !std::filesystem::is_directory(folder, ignored))
+  if (!named.empty()) return named;
+  if (std::filesystem::exists(default_expectations_dir, ignored)) return default_expectations_dir;
+  const std::filesystem::path data = base::installed_data(base::self_path());
+  return data.empty() ? default_expectations_dir : (data / default_expectations_dir).string();
+}
+
+std::string expectations_to_record(const std::string& named) { return named.empty() ? default_expectations_dir : named; }
+
+std::vector<evidence::Expectations> read_recorded(const std::string& named) {
+  std::error_code ignored;
+  if (!named.empty() && !std::filesystem::is_directory(named, ignored))
     throw base::Error{base::Exit::usage,
-                      fmt::format("{} is not a folder; name one that aisp run --update-expectations wrote", folder)};
-  return evidence::read_all_expectations(folder);
+                      fmt::format("{} is not a folder; name one that aisp run --update-expectations wrote", named)};
+  return evidence::read_all_expectations(expectations_to_read(named));
 }
 
 std::vector<report::KnownPair> known_pairs() {

@@ -9,11 +9,19 @@
 
 namespace aisp::cli {
 
-inline constexpr const char* default_expectations_dir = "expectations";
+// For the help of --expectations-dir, in commands that read.
+inline constexpr const char* expectations_to_read_help =
+    "folder of the recorded expectations [expectations, else those installed with aisp]";
 
-// Every expectation in `folder`. The default folder may be missing, as nothing may be recorded yet; throws base::Error (usage)
-// when another one is.
-std::vector<evidence::Expectations> read_recorded(const std::string& folder);
+// The folder to read: the one that was named; else `expectations` here, which is a tree's or was recorded here; else what was
+// installed with this executable.
+std::string expectations_to_read(const std::string& named);
+// The folder to record into: the one that was named, else `expectations` here.
+std::string expectations_to_record(const std::string& named);
+
+// Every expectation in the folder to read. One that was not named may be missing, as nothing may be recorded yet; throws
+// base::Error (usage) when a named one is.
+std::vector<evidence::Expectations> read_recorded(const std::string& named);
 
 // The pairs of this executable, in the order of the registry.
 std::vector<report::KnownPair> known_pairs();

@@ -15,6 +15,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "report/chapter_table.hpp"
+#include "report/quoted_figures.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -30,12 +31,12 @@ struct Options {
   std::optional<std::string> html;
   bool chapter_tables = false;
   bool check = false;
-  std::string expectations_dir{default_expectations_dir};
+  std::string expectations_dir;
   std::string chapters_dir = "chapters";
 };
 
 struct Readme {
-  std::string chapter;
+  std::string chapter;  // empty: that of the source tree, which has figures but no table
   fs::path path;
 };
 
@@ -53,6 +54,9 @@ std::vector<Readme> readmes_in(const fs::path& folder) {
     throw Error{Exit::usage,
                 fmt::format("cannot read the chapters in {}: {}; run in the source tree or name them with --chapters-dir",
                             folder.string(), error.message())};
+  std::error_code ignored;
+  const fs::path above = (folder / ".." / "README.md").lexically_normal();
+  if (fs::exists(above, ignored)) found.push_back({"", above});
   std::sort(found.begin(), found.end(), [](const Readme& a, const Readme& b) { return a.chapter < b.chapter; });
   return found;
 }
@@ -77,25 +81,26 @@ class Tables {
     note_unknown_pairs(all_, known_);
   }
 
-  // False where the README cannot or, with --check, does not hold its table.
+  // False where the README cannot or, with --check, does not hold its table and figures.
   bool update(const Readme& readme) {
     const std::string before = base::read_file(readme.path);
     std::string after;
     try {
-      after = report::with_table(before, table(readme.chapter), readme.path.string());
+      after = report::with_quoted_figures(before, all_, readme.path.string());
+      if (!readme.chapter.empty()) after = report::with_table(after, table(readme.chapter), readme.path.string());
     } catch (const Error& error) {
-      if (options_.check) print(fmt::format("{}\n", error.what()));
+      if (options_.check) show(fmt::format("{}\n", error.what()));
       else note(fmt::format("aisp: error: {}", error.what()));
       return false;
     }
     if (after == before) return true;
     if (options_.check) {
-      print(fmt::format("{}: the measured table is not that of {}; aisp report --chapter-tables writes it\n",
-                        readme.path.string(), options_.expectations_dir));
+      show(fmt::format("{}: its table or figures are not those of {}; aisp report --chapter-tables writes them\n",
+                        readme.path.string(), expectations_to_read(options_.expectations_dir)));
       return false;
     }
     base::write_atomically(readme.path, after);
-    print(fmt::format("{}: written\n", readme.path.string()));
+    show(fmt::format("{}: written\n", readme.path.string()));
     return true;
   }
 
@@ -118,7 +123,7 @@ Exit chapter_tables(const Options& options) {
   std::size_t wrong = 0;
   for (const Readme& readme : readmes) wrong += tables.update(readme) ? 0 : 1;
   note(fmt::format("aisp: {} looked at, {} {}", base::plural(readmes.size(), "README"), wrong,
-                   options.check ? "differ" : "without marks"));
+                   options.check ? "differ" : "not written"));
   if (wrong == 0) return Exit::good;
   return options.check ? Exit::failed : Exit::usage;
 }
@@ -150,15 +155,14 @@ void add_report(CLI::App& app, Action& action) {
           "output")
       ->type_name("[FILE]")
       ->expected(0, 1);
-  CLI::Option* tables = command->add_flag("--chapter-tables", options->chapter_tables,
-                                          "rewrite the table between the marks of each chapter's README");
+  CLI::Option* tables = command->add_flag(
+      "--chapter-tables", options->chapter_tables,
+      "rewrite the table of each chapter's README, and the figures that a comment behind them marks as recorded");
   command
       ->add_flag("--check", options->check,
                  "with --chapter-tables: change nothing; exit status 1 and a line for each README that differs")
       ->needs(tables);
-  command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations")
-      ->type_name("DIR")
-      ->capture_default_str();
+  command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_option("--chapters-dir", options->chapters_dir, "folder of the chapters")->type_name("DIR")->capture_default_str();
   command->callback([options, &action] { action = [options] { return act(*options); }; });
 }

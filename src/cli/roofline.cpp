@@ -89,7 +89,7 @@ void print_table(const std::vector<Roofline>& all) {
     text += base::on_screen(fmt::format("ceilings: {}", report::ceilings_text(roofline.ceilings))) + '\n';
     text += columns(report::roofline_rows(roofline));
   }
-  print(text);
+  show(text);
 }
 
 // A picture shows one machine: the one with the most pairs to draw.

@@ -10,6 +10,7 @@
 #include "cli/flags.hpp"
 #include "cli/list.hpp"
 #include "cli/output.hpp"
+#include "cli/recorded.hpp"
 #include "cli/suite_command.hpp"
 #include "suite/ceilings.hpp"
 #include "suite/resume.hpp"
@@ -46,7 +47,7 @@ void print_plan(const suite::Task& task) {
     rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup),
                     where(placement, task.gpus.size())});
   }
-  print(columns(rows));
+  show(columns(rows));
 }
 
 std::optional<run::Counterpart> other_executable(const Options& options) {
@@ -92,7 +93,7 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
   suite::RunFolder folder = task.resumed ? suite::RunFolder::reopen(configuration.artifacts_dir, options.resume, purpose)
                                          : suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, purpose);
   return run_and_report(std::move(task), std::move(folder), options,
-                        options.update_expectations ? options.gate.expectations_dir : std::string{},
+                        options.update_expectations ? expectations_to_record(options.gate.expectations_dir) : std::string{},
                         options.check_expectations ? std::optional{options.gate} : std::nullopt);
 }
 
@@ -108,9 +109,7 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
   CLI::Option* list = command->add_flag("--list", options->list, "list the selected pairs and stop");
   command->add_flag("--update-expectations", options->update_expectations,
                     "record what passed as what is to be expected of this hardware");
-  command->add_option("--expectations-dir", options->gate.expectations_dir, "folder of the recorded expectations")
-      ->type_name("DIR")
-      ->capture_default_str();
+  command->add_option("--expectations-dir", options->gate.expectations_dir, expectations_to_read_help)->type_name("DIR");
   CLI::Option* gate =
       command
           ->add_flag("--gate", options->check_expectations,

@@ -131,7 +131,8 @@ Exit run_selftest(const Options& options) {
     if (live) note(fmt::format("[{}/{}] {} {}", done, count, line.name, suite::to_string(line.verdict)));
   };
   const SelftestReport report = suite::run_selftest(task);
-  print(options.json ? evidence::json_text(as_json(report), 2) + '\n' : text_of(report, paint));
+  if (options.json) print(evidence::json_text(as_json(report), 2) + '\n');
+  else show(text_of(report, paint));
   if (report.interrupted) return Exit::interrupted;
   return report.good() ? Exit::good : Exit::failed;
 }

@@ -105,7 +105,7 @@ void add_specs(CLI::App& app, Action& action) {
         json list = json::array();
         for (const GpuSpec* spec : specs) list.push_back(as_json(*spec));
         print(evidence::json_text({{"schema_version", evidence::schema_version}, {"gpus", list}}, 2) + '\n');
-      } else print(options->source ? source_table(specs) : table(specs));
+      } else show(options->source ? source_table(specs) : table(specs));
       return base::Exit::good;
     };
   });

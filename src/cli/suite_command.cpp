@@ -28,11 +28,11 @@ using base::Exit;
 namespace {
 
 void print_counters(const evidence::SuiteResult& suite, const suite::Configuration& configuration) {
-  if (configuration.deep) print(columns(report::cost_table(suite)) + '\n');
+  if (configuration.deep) show(columns(report::cost_table(suite)) + '\n');
   if (configuration.profile != run::ProfileLevel::full) return;
   for (const evidence::PairResult& pair : suite.pairs)
     if (const auto rows = report::counters_table(pair); !rows.empty())
-      print(fmt::format("Hardware counters of {}\n{}\n", label_in_run(pair), columns(rows)));
+      show(fmt::format("Hardware counters of {}\n{}\n", label_in_run(pair), columns(rows)));
 }
 
 std::string storage_trouble(const suite::Finished& finished, const suite::Configuration& configuration) {
@@ -71,9 +71,9 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     print_counters(finished.suite, task.configuration);
     const bool with_sweeps = !flags.quiet && !task.configuration.verify_only;
     for (const report::SweepTable& sweep : report::sweep_tables(finished.suite.pairs))
-      if (with_sweeps) print(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
-    print(report::summary(finished.suite, paint));
-    if (finished.storage_trouble.empty()) print(fmt::format("Reports: {}\n", where));
+      if (with_sweeps) show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
+    show(report::summary(finished.suite, paint));
+    if (finished.storage_trouble.empty()) show(fmt::format("Reports: {}\n", where));
   }
   for (const std::string& line : report::not_available(finished.suite)) note("aisp: not available here: " + line);
   if (!flags.json.empty()) print_to(flags.json, evidence::json_text(finished.suite, 2) + '\n');

@@ -58,7 +58,7 @@ Exit verify(const Options& flags, const std::vector<std::string>& command_line) 
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();
   suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line);
-  if (flags.json != "-" && !flags.quiet) print(installation(task.machine, selected.size()));
+  if (flags.json != "-" && !flags.quiet) show(installation(task.machine, selected.size()));
   const std::vector<base::FileLock> locks = suite::lock_gpus(task);
   suite::RunFolder folder =
       suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "), "verify_");

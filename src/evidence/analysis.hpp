@@ -32,7 +32,7 @@ struct AnalysisRow {
   std::optional<Range> speedup, expected;  // of the last measurement
   std::optional<double> median_ms, expected_median_ms;
   std::optional<double> baseline_median_ms, expected_baseline_median_ms;
-  std::optional<double> percent_of_floor, goodput_percent;
+  std::optional<double> percent_of_floor, gpu_busy_percent;
   std::string run_id;  // of the last measurement
   std::string detail;  // one clause for the reader; may be empty
 };

@@ -48,7 +48,7 @@ std::vector<Quantity> quantities_of(const VariantResult& variant) {
     quantities.push_back({"speedup", "x", Direction::higher, range, has_interval(range)});
   }
   if (variant.floor) quantities.push_back({"percent_of_floor", "%", Direction::higher, exactly(variant.floor->percent)});
-  if (const auto goodput = goodput_percent(variant)) quantities.push_back({"goodput", "%", Direction::higher, exactly(*goodput)});
+  if (const auto busy = gpu_busy_percent(variant)) quantities.push_back({"gpu_busy", "%", Direction::higher, exactly(*busy)});
   if (variant.prepare_ms >= telling_prepare_ms)
     quantities.push_back({"prepare", "ms", Direction::lower, exactly(variant.prepare_ms)});
   if (variant.memory.device_peak_bytes > 0)

@@ -203,7 +203,7 @@ class Judge {
     if (variant.speedup) row.speedup = range_of(*variant.speedup);
     if (variant.timing) row.median_ms = variant.timing->summary.median;
     if (variant.floor) row.percent_of_floor = variant.floor->percent;
-    row.goodput_percent = goodput_percent(variant);
+    row.gpu_busy_percent = gpu_busy_percent(variant);
     const VariantResult* baseline = baseline_of(*last_.pair);
     if (baseline != nullptr && baseline->timing) row.baseline_median_ms = baseline->timing->summary.median;
   }

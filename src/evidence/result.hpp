@@ -261,6 +261,6 @@ std::string_view to_string(VariantRole role);
 const VariantResult* best_variant(const PairResult& pair);
 
 // Part of the median in which the GPU worked; nothing for host pairs and where CUPTI did not tell.
-std::optional<double> goodput_percent(const VariantResult& variant);
+std::optional<double> gpu_busy_percent(const VariantResult& variant);
 
 }  // namespace aisp::evidence

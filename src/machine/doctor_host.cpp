@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/files.hpp"
+#include "base/installation.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
 #include "machine/doctor_parts.hpp"
@@ -124,7 +125,7 @@ void governor(const fs::path& root, Findings& findings) {
   else if (name == "performance" || name == "schedutil") findings.push_back({"CPU governor", Level::ok, name, ""});
   else
     findings.push_back({"CPU governor", Level::warning, name + "; CPU clocks ramp up during measurements",
-                        "sudo scripts/system-tuning.sh --apply --only governor; --reset undoes it"});
+                        "sudo " + base::script("system-tuning.sh") + " --apply --only governor; --reset undoes it"});
 }
 
 void limits(const fs::path& root, Findings& findings) {

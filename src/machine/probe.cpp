@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/installation.hpp"
 #include "base/process.hpp"
 #include "base/text.hpp"
 #include "machine/host.hpp"
@@ -53,7 +54,8 @@ Machine without_gpus(const std::string& error, const std::string& advice) {
 }  // namespace
 
 ProbeAnswer ask_child(const std::string& command, double limit_s, const std::string& executable) try {
-  const std::string see_smi = "look at nvidia-smi and the kernel's log (dmesg); scripts/reset-gpu.sh or a reboot may help";
+  const std::string see_smi =
+      "look at nvidia-smi and the kernel's log (dmesg); " + base::script("reset-gpu.sh") + " or a reboot may help";
   base::Child child{{.argv = {executable, command, std::to_string(base::Child::result_fd_in_child)}, .result_pipe = true}};
   const Reading reading = read_until(child.result_fd(), base::monotonic_s() + limit_s);
   if (!reading.complete) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/entropy.hpp"
 #include "measure/cold_cache.hpp"
 #include "measure/device_limits.hpp"
 #include "measure/gate.hpp"
@@ -116,7 +117,7 @@ class Executor {
   HostSettings host_settings_;
   OutputDigests digests_, held_digests_;
   std::vector<std::uint64_t> poisoned_;  // digests of the outputs before the execution
-  std::mt19937_64 random_{std::random_device{}()};
+  std::mt19937_64 random_{base::entropy()};
   int poison_ = pair::default_poison;
   double early_ms_ = 0;
   bool resets_ = false;         // the variant that was made ready

@@ -45,7 +45,7 @@ json row_json(const AnalysisRow& row, const evidence::AnalysisOptions& options) 
   put(result, "baseline_median_ms", row.baseline_median_ms);
   put(result, "expected_baseline_median_ms", row.expected_baseline_median_ms);
   put(result, "floor_percent", row.percent_of_floor);
-  put(result, "goodput_percent", row.goodput_percent);
+  put(result, "gpu_busy_percent", row.gpu_busy_percent);
   return result;
 }
 

@@ -85,7 +85,7 @@ constexpr auto csv_columns = std::to_array<const char*>({
     "expected_baseline_median_ms",
     "baseline_change_percent",
     "percent_of_floor",
-    "goodput_percent",
+    "gpu_busy_percent",
     "run_id",
     "detail",
 });
@@ -106,7 +106,7 @@ std::vector<std::string> csv_fields(const AnalysisRow& row) {
   for (const auto& field : {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
                             number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
                             changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
-                            number(row.goodput_percent), row.run_id, row.detail})
+                            number(row.gpu_busy_percent), row.run_id, row.detail})
     fields.push_back(field);
   return fields;
 }

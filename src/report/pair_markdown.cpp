@@ -18,8 +18,8 @@ namespace {
 using evidence::PairResult;
 using evidence::VariantResult;
 
-std::string goodput_text(const VariantResult& variant) {
-  const auto percent = evidence::goodput_percent(variant);
+std::string gpu_busy_text(const VariantResult& variant) {
+  const auto percent = evidence::gpu_busy_percent(variant);
   return percent ? fmt::format("{:.0f} %", *percent) : std::string{};
 }
 
@@ -34,7 +34,7 @@ std::string results(const PairResult& pair) {
                    ? std::string{to_string(speedup->verdict)}
                    : std::string{to_string(variant.status)} + (variant.reason.empty() ? "" : ": " + variant.reason),
                variant.floor ? floor_text(*variant.floor) : "", variant.floor ? variant.floor->held_back_by : "",
-               goodput_text(variant), variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
+               gpu_busy_text(variant), variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
   }
   return table.text();
 }

@@ -180,7 +180,7 @@ class Picture {
     for (const Drawn& d : drawn_) {
       if (d.point->role == evidence::VariantRole::baseline) arrow = {d.x, d.y, d.x, d.y};
       if (!d.point->best) continue;
-      const double dx = d.x - arrow.x1, dy = d.y - arrow.y1, length = std::hypot(dx, dy);
+      const double dx = d.x - arrow.x1, dy = d.y - arrow.y1, length = std::sqrt(dx * dx + dy * dy);
       if (length < 3 * point_radius) continue;  // no room between the two
       const double part = 1 - (point_radius + 1) / length;
       arrow.x2 = arrow.x1 + dx * part;
@@ -208,7 +208,8 @@ class Picture {
       }
       const double x = std::clamp(d.x, place->x, place->x + place->width),
                    y = std::clamp(d.y, place->y, place->y + place->height);
-      if (std::hypot(x - d.x, y - d.y) > 3 * point_radius) leaders += line("leader", {d.x, d.y, x, y});
+      if ((x - d.x) * (x - d.x) + (y - d.y) * (y - d.y) > 9 * point_radius * point_radius)
+        leaders += line("leader", {d.x, d.y, x, y});
       texts += text_at("label", place->x, place->y + text_px, label);
     }
     return leaders + texts;

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drives the real executables: AISP (all chapters) and AISP_FIXTURES (the pairs of tests/pairs)."""
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import shutil
+import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 
 SOURCE = pathlib.Path(os.environ.get("AISP_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
@@ -82,6 +86,25 @@ class EndToEnd(unittest.TestCase):
             out, err = process.communicate()
             self.fail(f"aisp {' '.join(arguments)} did not end\n{out}\n{err}")
         return Finished(process.returncode, out or "", err or "", self.artifacts)
+
+    def on_terminal(self, *arguments, width=120, code=0, timeout=60, **keywords):
+        """What a terminal of that width is sent, with line ends as in a file."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        process = self.start(*arguments, stdout=slave, stderr=slave, **keywords)
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            seen += piece
+        os.close(master)
+        self.assertEqual(process.wait(timeout), code, seen)
+        return seen.decode(errors="replace").replace("\r\n", "\n")
 
     def run_pairs(self, *targets, flags=(), **keywords):
         selection = [word for target in targets for word in ("--targets", target)]

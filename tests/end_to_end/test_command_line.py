@@ -2,7 +2,6 @@
 """Flags, exit statuses, and what goes to which stream."""
 import json
 import os
-import pty
 import re
 import subprocess
 import time
@@ -136,23 +135,6 @@ class Streams(EndToEnd):
     def test_colour(self):
         self.assertIn(ESCAPE, self.run_pairs("ch90:good", flags=("--color", "always", "--run-id", "a")).out)
         self.assertNotIn(ESCAPE, self.run_pairs("ch90:good", flags=("--color", "never", "--run-id", "b")).out)
-
-    def on_terminal(self, *arguments, env=None):
-        master, slave = pty.openpty()
-        process = self.start(*arguments, stdout=slave, stderr=slave, env=env)
-        os.close(slave)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            seen += piece
-        os.close(master)
-        self.assertEqual(process.wait(60), 0, seen)
-        return seen.decode(errors="replace")
 
     def test_terminal_shows_progress_and_colour_unless_no_color(self):
         arguments = ("run", "-t", "ch90:good", "--iterations", "5", "--warmup", "1", "--budget", "0.2s")

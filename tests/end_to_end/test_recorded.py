@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recording expectations, and what is made of them: chapter tables and rooflines."""
 import json
+import re
 import unittest
 import xml.etree.ElementTree as tree
 
@@ -116,6 +117,27 @@ class ChapterTables(Recorded):
         self.assert_code(finished, 1)
         self.assertEqual(len(finished.out.splitlines()), 1)
         self.assertIn("ch91", finished.out)
+
+    def test_figures_in_prose_are_those_recorded(self):
+        self.record()
+        mark = "<!-- host ch90:good doubled speedup -->"
+        path = self.readme(text=f"{BEGIN}\n{END}\nIt is 1.23x{mark} as fast.\n")
+        front = self.work / "README.md"
+        front.write_text("At best\n4 ms<!-- host ch90:good slow time -->, or 12 ms<!-- not recorded: an example -->.\n")
+        self.assert_code(self.tables(), 0)
+        self.assertRegex(front.read_text(), r"^At best\n[\d.]+ [num]s<!-- host ch90:good slow time -->, or 12 ms<")
+        speedup = self.expectations()["pairs"]["good"]["runs"][0]["variants"]["doubled"]["speedup"]
+        (written,) = re.findall(rf"It is ([\d.]+)x{mark} as fast", path.read_text())
+        self.assertAlmostEqual(float(written) / speedup, 1, delta=0.01)
+        self.assert_code(self.tables("--check"), 0)
+        path.write_text(path.read_text().replace(written, "1000"))
+        finished = self.tables("--check")
+        self.assert_code(finished, 1)
+        self.assertEqual([line.split(":")[0] for line in finished.out.splitlines()], ["chapters/ch90/README.md"])
+        front.write_text("No 7x<!-- host ch90:good gone speedup -->\n")
+        finished = self.tables()
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "README.md", "ch90:good gone speedup", "nothing of that name is recorded")
 
     def test_stale_pairs_are_marked(self):
         self.record()

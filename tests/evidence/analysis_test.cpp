@@ -338,14 +338,14 @@ TEST_F(Analyzing, AVanishedVariantIsMissing) {
   EXPECT_EQ(analysis.rows[1].variant, "tiled");
 }
 
-TEST(Goodput, IsThePartInWhichTheGpuWorked) {
+TEST(GpuBusy, IsThePartInWhichTheGpuWorked) {
   VariantResult variant{.name = "v"};
   variant.timing.emplace().summary.median = 8;
-  EXPECT_FALSE(goodput_percent(variant));
+  EXPECT_FALSE(gpu_busy_percent(variant));
   variant.gpu_busy_ms = 6;
-  EXPECT_DOUBLE_EQ(*goodput_percent(variant), 75);
+  EXPECT_DOUBLE_EQ(*gpu_busy_percent(variant), 75);
   variant.gpu_busy_ms = 8.1;
-  EXPECT_DOUBLE_EQ(*goodput_percent(variant), 100) << "it was another execution, and a little longer";
+  EXPECT_DOUBLE_EQ(*gpu_busy_percent(variant), 100) << "it was another execution, and a little longer";
 }
 
 TEST(Ranges, MedianIntervalHasTheRanksOfTheBinomialDistribution) {

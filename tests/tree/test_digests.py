@@ -74,7 +74,7 @@ class HostCode(TemporaryTree):
     def code(self, own=OWN, header=HEADER, place="chapters/ch07/engine.cuh"):
         source = self.write("chapters/ch07/box.cu", own)
         written = self.write(place, header)
-        code = Sources(self.root).host_code(source)
+        code = Sources(self.root, self.root / "include", self.root / "chapters/shared").host_code(source)
         written.unlink()
         return code
 

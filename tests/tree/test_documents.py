@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documents say exists: pairs, files, headings, commands and their flags; pictures need nothing from outside."""
+"""What the documents say exists: pairs, files, headings, commands and their flags; pictures need nothing from outside;
+prose is wrapped."""
+import json
 import os
 import re
 import unittest
@@ -19,16 +21,31 @@ COMMENT = re.compile(r"(^|\s)#.*$", re.M)
 # Up to what ends a command: a pipe, a list, a redirection.
 COMMAND = re.compile(r"(?:^|[\s(])(?:\S*/)?aisp[ \t]+([^\s|;&>][^\n|;&>]*)")
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+GENERATED = re.compile(r"^<!-- measured: begin -->$.*?^<!-- measured: end -->$", re.M | re.S)
+# Tables, headings, pictures and references of links cannot be wrapped.
+# A figure that somebody measured, and the comment behind it that says where: aisp report --chapter-tables fills the first kind.
+FIGURE = re.compile(r"(?<![\w.])\d[\d.]*(?:x\b(?!\s*\d)|\s(?:times|[num]?s|MHz|W|J|[KMGTP]B/s|[GTP]FLOP/s|%)(?!\w))(?!\s(?:confidence )?interval)")
+SOURCE_OF_FIGURE = re.compile(r"<!-- (?:\w+ ch\d\d:\w+ [\w/]+ (?:speedup|time|floor)|not recorded: [^>]*\w[^>]*) -->")
+# The hardware of a sample of aisp's output, which follows.
+SAMPLE = re.compile(r"^<!-- sample: (\w+) -->\n```console\n(.*?)^```$", re.M | re.S)
+SAMPLE_LINE = re.compile(r"^(ch\d\d:\w+) +(\w+) +([\d.]+)x \[")
+SAMPLE_WIDTH = 92
+# Of a file or folder of the tree; patterns and placeholders are none. Of a name in a folder of src or a class, with its last part.
+PATH = re.compile(r"(?:src|include|scripts|cmake|selftest|tests)/[a-z0-9_./-]+")
+QUALIFIED = re.compile(r"(?:(?:aisp|base|cli|evidence|machine|measure|pair|peak|profile|report|run|suite|verify|[A-Z]\w*)::)+(\w+)")
+UNWRAPPABLE = re.compile(r"\||#|!\[|\[[^\]]+\]: ")
+WIDTH = 100
 NOTHING_MEASURED = re.compile(r"^<!-- measured: begin -->\n<!-- measured: end -->$", re.M)
 
 
 def pages(root):
     chapters = sorted((root / "chapters").glob("ch??/README.md"))
-    return sorted(root.glob("*.md")) + sorted((root / "docs").glob("*.md")) + chapters
+    return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md")) + sorted((root / ".github").rglob("*.md")) + chapters
 
 
 def readmes(root):
-    return [page for page in pages(root) if page.name == "README.md"]
+    """Of the tree and of the chapters."""
+    return [page for page in pages(root) if page.name == "README.md" and (page.parent == root or page.parent.parent.name == "chapters")]
 
 
 def pairs(root):
@@ -42,6 +59,62 @@ def pairs(root):
 
 def prose(text):
     return INLINE.sub("", FENCE.sub("", text))
+
+
+def blank(match):
+    """The lines of a match, empty, so that those behind it keep their numbers."""
+    return "\n" * match.group().count("\n")
+
+
+def long_lines(root):
+    """PAGE:LINE of each line of prose beyond the width."""
+    found = []
+    for page in pages(root):
+        text = GENERATED.sub(blank, FENCE.sub(blank, page.read_text()))
+        found += [f"{page.relative_to(root)}:{number}" for number, line in enumerate(text.split("\n"), 1)
+                  if len(line) > WIDTH and not UNWRAPPABLE.match(line)]
+    return found
+
+
+def figures_without_source(root):
+    """PAGE:LINE: FIGURE of each figure in a README's prose that says neither what recorded it nor why nothing did."""
+    found = []
+    for page in readmes(root):
+        text = page.read_text()
+        for pattern in (GENERATED, FENCE, re.compile(r"^\|.*$", re.M), INLINE):
+            text = pattern.sub(blank, text)
+        for figure in FIGURE.finditer(text):
+            if not SOURCE_OF_FIGURE.match(text, figure.end()):
+                number = text.count("\n", 0, figure.start()) + 1
+                found.append(f"{page.relative_to(root)}:{number}: {' '.join(figure.group().split())}")
+    return found
+
+
+def samples(text):
+    """(hardware, target, variant, speedup) of each line of output in a marked sample."""
+    return [(hardware, line.group(1), line.group(2), float(line.group(3))) for hardware, body in SAMPLE.findall(text)
+            for line in map(SAMPLE_LINE.match, body.splitlines()) if line]
+
+
+def missing_places(root):
+    """PAGE: NAME of each path below a folder of the tree, and each qualified C++ name, that a page names and that is not there."""
+    words = re.compile(r'//.*|"(?:[^"\\\n]|\\.)*"')
+    code = "\n".join(words.sub("", path.read_text()) for top in ("src", "include") for path in sorted((root / top).rglob("*.?*")))
+    found = []
+    for page in pages(root):
+        for span in INLINE.findall(FENCE.sub("", page.read_text())):
+            path, name = PATH.fullmatch(span), QUALIFIED.fullmatch(span)
+            if path and not (root / span).exists() or name and not re.search(rf"\b{name.group(1)}\b", code):
+                found.append(f"{page.relative_to(root)}: {span}")
+    return found
+
+
+def untold_messages(root):
+    """Messages in quotes, first cells of the tables of docs/troubleshooting.md, that the program does not print."""
+    literals = re.compile(r'"\s*\n\s*(?:base::\w+\(.*\) \+ )?"')
+    program = "\n".join(literals.sub("", path.read_text()) for path in sorted((root / "src").rglob("*.?pp")))
+    cells = re.findall(r"^\| (.*?) \|", (root / "docs/troubleshooting.md").read_text(), re.M)
+    return [quote for cell in cells for quote in re.findall(r'"([^"]+)"', cell) if quote not in program]
 
 
 def anchor(heading):
@@ -112,6 +185,34 @@ class Documents(unittest.TestCase):
     def test_every_relative_link_leads_somewhere(self):
         self.assertEqual(broken_links(SOURCE), [])
 
+    def test_prose_is_wrapped(self):
+        self.assertEqual(long_lines(SOURCE), [], f"prose beyond {WIDTH} columns")
+
+    def test_figures_in_prose_have_a_source(self):
+        self.assertEqual(figures_without_source(SOURCE), [], "aisp report --chapter-tables fills HARDWARE TARGET VARIANT QUANTITY")
+
+    def test_samples_fit_a_page(self):
+        for _, body in SAMPLE.findall((SOURCE / "README.md").read_text()):
+            self.assertEqual([line for line in body.splitlines() if len(line) > SAMPLE_WIDTH], [])
+
+    @unittest.skipUnless(AISP and Path(AISP).exists(), "no executable: set AISP")
+    def test_samples_are_what_was_recorded(self):
+        shown = samples((SOURCE / "README.md").read_text())
+        self.assertGreater(len(shown), 3)
+        for hardware, target, variant, speedup in shown:
+            (pair,) = json.loads(run(AISP, "explain", target, "--json", cwd=SOURCE).stdout)
+            recorded = [e for e in pair["expectations"] if (e["hardware"], e["variant"]) == (hardware, variant)]
+            self.assertEqual(len(recorded), 1, f"{target} {variant} on {hardware}")
+            self.assertLess(recorded[0]["speedup_low"] * 0.99, speedup, target)
+            self.assertGreater(recorded[0]["speedup_high"] * 1.01, speedup, target)
+
+    def test_files_and_functions_exist(self):
+        self.assertEqual(missing_places(SOURCE), [])
+
+    def test_troubleshooting_quotes_what_the_program_says(self):
+        self.assertGreater((SOURCE / "docs/troubleshooting.md").read_text().count('| "'), 15)
+        self.assertEqual(untold_messages(SOURCE), [])
+
     def test_chapters_tell_of_all_their_pairs(self):
         self.assertTrue([page for page in readmes(SOURCE) if page.parent != SOURCE], "no chapter has a README")
         self.assertEqual(untold_pairs(SOURCE), [])
@@ -160,6 +261,32 @@ class Checker(TemporaryTree):
         self.assertEqual(broken_links(self.root), [])
         self.write("README.md", "![a](gone.svg) [b](docs/method.md#the-roof)\n[e]: docs/gone.md\n")
         self.assertEqual(broken_links(self.root), ["README.md: gone.svg", "README.md: docs/method.md#the-roof", "README.md: docs/gone.md"])
+
+    def test_long_lines(self):
+        long, table = "word " * 30, "| " + "cell " * 30
+        self.write("README.md", f"# {long}\nshort\n{table}\n```bash\n{long}\n```\n![{long}](a.svg)\n[a]: {long}\n{long}\n- {long}\n")
+        self.write("docs/more/deep.md", long)
+        self.write("chapters/ch07/README.md", f"<!-- measured: begin -->\n{long}\n<!-- measured: end -->\n{long}\n")
+        self.assertEqual(long_lines(self.root), ["README.md:9", "README.md:10", "docs/more/deep.md:1", "chapters/ch07/README.md:4"])
+
+    def test_figures(self):
+        self.write("README.md", "It takes 4 us, is 3.5x as fast, moves 2\nTB/s (`5 ms`), 95 % interval, sm_90, 2x 3, 7 things\n| 8 ms |\n"
+                   "```\n1 ms\n```\n4 us<!-- h200 ch07:box wide time -->, 4 us<!-- not recorded: a constant --> and 5 us<!-- h200 ch07:box wide -->\n")
+        self.assertEqual(figures_without_source(self.root), ["README.md:1: 4 us", "README.md:1: 3.5x", "README.md:1: 2 TB/s", "README.md:7: 5 us"])
+
+    def test_samples(self):
+        text = "<!-- sample: h200 -->\n```console\n$ aisp run\nch07:box  wide  2.50x [2.4, 2.6]  1 ms\n```\n"
+        self.assertEqual(samples(text), [("h200", "ch07:box", "wide", 2.5)])
+
+    def test_places(self):
+        self.write("src/run/child.cpp", "void Child::live();")
+        self.write("docs/a.md", "`src/run/child.cpp`, `src/run`, `src/walk`, `tests/NAME.cpp`, `run::live`, `Child::die`, `std::live`\n```\n`src/x`\n```\n")
+        self.assertEqual(missing_places(self.root), ["docs/a.md: src/walk", "docs/a.md: Child::die"])
+
+    def test_messages(self):
+        self.write("src/run/child.cpp", 'throw Error{"the cat sat on "\n            "the mat"};')
+        self.write("docs/troubleshooting.md", '| "the cat sat on the mat" | why |\n| "the dog" or "the mat" | "no quote" |\n')
+        self.assertEqual(untold_messages(self.root), ["the dog"])
 
     def test_roofline_comes_with_the_table(self):
         self.write("chapters/ch07/README.md", "[r](roofline.svg)\n<!-- measured: begin -->\n<!-- measured: end -->\n")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders include only what is below them; the checker that says so finds what it should."""
+import importlib.util
+import re
 import unittest
 
 from tree import SOURCE, TemporaryTree, run
@@ -7,10 +9,24 @@ from tree import SOURCE, TemporaryTree, run
 CHECK = SOURCE / "scripts" / "check-includes.py"
 
 
+def allowed():
+    spec = importlib.util.spec_from_file_location("check_includes", CHECK)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ALLOWED
+
+
 class RealTree(unittest.TestCase):
     def test_every_include_is_in_order(self):
         result = run(CHECK, SOURCE)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_the_architecture_shows_the_same_order(self):
+        page = (SOURCE / "docs/architecture.md").read_text()
+        table = page[page.index("| folder | what is in it | may include |"):].split("\n\n")[0]
+        shown = {folder: {name.removeprefix("include/") for name in re.findall(r"`([\w/]+)`", others)}
+                 for folder, others in re.findall(r"(?m)^\| `(\w+)` \|[^|]*\| (.*) \|$", table)}
+        self.assertEqual(shown, allowed())
 
 
 class Checker(TemporaryTree):

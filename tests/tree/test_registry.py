@@ -8,6 +8,7 @@ from tree import CMAKE, CUDA_INCLUDES, CXX, SOURCE, TemporaryTree, compile_cxx, 
 GENERATE = """cmake_minimum_required(VERSION 3.25)
 include("%s/cmake/registry.cmake")
 set(AISP_SOURCE_ROOT "${ROOT}")
+set(AISP_NUMBERED ${NUMBERED})
 aisp_generate_registry("${ROOT}/registry.cpp" "${ROOT}/chapters")
 """
 # A project like aisp itself, without CUDA: what CMakeLists.txt does with a folder of pairs.
@@ -15,15 +16,16 @@ PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(mini LANGUAGES CXX)
 set(CMAKE_CXX_STANDARD 20)
 add_library(aisp_api INTERFACE)
-add_library(aisp_warnings INTERFACE)
 target_include_directories(aisp_api INTERFACE %(source)s/include %(source)s/src)
 target_include_directories(aisp_api SYSTEM INTERFACE %(cuda)s)
 add_library(aisp_core STATIC rest.cpp)
 target_link_libraries(aisp_core PUBLIC aisp_api)
+set(AISP_API_INCLUDE %(source)s/include)
+set(AISP_REGISTRY_INCLUDE %(source)s/src)
 include(%(source)s/cmake/pairs.cmake)
-aisp_add_pairs(pairs ${CMAKE_CURRENT_SOURCE_DIR}/chapters)
+aisp_add_pairs(list chapters)
 add_executable(list list.cpp)
-aisp_link(list pairs)
+aisp_link(list)
 """
 LIST = """#include <cstdio>
 #include "pair/registry.hpp"
@@ -42,12 +44,12 @@ std::size_t Workload::output_length(int) const { return 0; }
 
 
 class Registry(TemporaryTree):
-    def generate(self):
+    def generate(self, numbered="OFF"):
         script = self.write("generate.cmake", GENERATE % SOURCE)
-        return run(CMAKE, f"-DROOT={self.root}", "-P", script)
+        return run(CMAKE, f"-DROOT={self.root}", f"-DNUMBERED={numbered}", "-P", script)
 
-    def refused(self, *words):
-        result = self.generate()
+    def refused(self, *words, numbered="OFF"):
+        result = self.generate(numbered)
         message = " ".join(result.stderr.split())
         self.assertNotEqual(result.returncode, 0, "it was accepted")
         for word in words:
@@ -108,13 +110,36 @@ class Registry(TemporaryTree):
         self.generate()
         self.assertNotEqual((self.root / "registry.cpp").stat().st_mtime_ns, before)
 
-    def test_bad_chapter_folder(self):
+    def test_chapters_of_the_book_are_numbered(self):
         self.write("chapters/ch7/box.cu", "")
-        self.refused("chapters/ch7/box.cu: bad chapter folder 'ch7'", "as ch07")
+        self.refused("chapters/ch7/box.cu: bad chapter folder 'ch7'", "as ch07", numbered="ON")
+
+    def test_chapters_of_ones_own_have_any_name_that_can_be_a_namespace(self):
+        self.write("chapters/my_kernels2/box.cu", "")
+        result = self.generate()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn('Entry{"my_kernels2", "box", "chapters/my_kernels2/box.cu", &aisp::my_kernels2::box}', (self.root / "registry.cpp").read_text())
+        (self.root / "registry.cpp").unlink()
+        for name in ("Mine", "2d", "my-kernels", "_mine"):
+            with self.subTest(name):
+                path = self.write(f"chapters/{name}/other.cu", "")
+                self.refused(f"bad chapter folder '{name}'; a folder of pairs is a namespace too", "[a-z][a-z0-9_]*")
+                path.unlink()
+
+    def test_names_that_are_taken(self):
+        files = [path for folder in ("include", "src", "selftest") for path in (SOURCE / folder).rglob("*.[hc]*")]
+        taken = {name for path in files for name in re.findall(r"^namespace aisp::(\w+)", path.read_text(), re.M) if not re.fullmatch(r"ch\d\d", name)}
+        self.assertLess({"base", "device", "pair", "selftest"}, taken)
+        for name in sorted(taken | {"all", "detail"}):
+            with self.subTest(name):
+                path = self.write(f"chapters/{name}/box.cu", "")
+                self.refused(f"bad chapter folder '{name}'", "that name is taken; rename the folder")
+                path.unlink()
 
     def test_pair_among_the_shared_headers(self):
         self.write("chapters/shared/box.cu", "")
-        self.refused("bad chapter folder 'shared'", ".cuh or .hpp")
+        for numbered in ("ON", "OFF"):
+            self.refused("bad chapter folder 'shared'", ".cuh or .hpp", numbered=numbered)
 
     def test_pair_outside_a_chapter(self):
         self.write("chapters/box.cu", "")
@@ -160,60 +185,64 @@ class Registry(TemporaryTree):
                 self.assertNotEqual(compiled.returncode, 0)
                 self.assertRegex(compiled.stderr, "(?i)variants")
 
-    def test_file_that_does_not_define_its_pair_is_a_link_error_with_its_name(self):
-        self.write("chapters/ch07/box.cpp", pair("other_name"))
-        self.generate()
-        objects = []
-        for source in ("chapters/ch07/box.cpp", "registry.cpp", "list.cpp", "rest.cpp"):
-            path = self.root / source
-            if not path.exists():
-                path.write_text({"list.cpp": LIST, "rest.cpp": REST}[source])
-            objects.append(path.with_suffix(".o"))
-            compiled = compile_cxx(path, objects[-1])
-            self.assertEqual(compiled.returncode, 0, compiled.stderr)
-        linked = run(CXX, *objects, "-o", self.root / "list")
-        self.assertNotEqual(linked.returncode, 0)
-        self.assertRegex(linked.stderr, "undefined reference to [`'‘]aisp::ch07::box['’]")
+    def build(self, text):
+        """Of a project with one pair, chapters/ch07/box.cpp."""
+        for name, content in (("CMakeLists.txt", PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)}), ("rest.cpp", REST), ("list.cpp", LIST)):
+            if not (self.root / name).exists():
+                self.write(name, content)
+        self.write("chapters/ch07/box.cpp", text)
+        if not (self.root / "build").exists():
+            configured = run(CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.root / "build", f"-DCMAKE_CXX_COMPILER={CXX}")
+            self.assertEqual(configured.returncode, 0, configured.stderr)
+        return run(CMAKE, "--build", self.root / "build")
 
-    def check(self, text, name="box"):
-        source = self.write(f"chapters/ch07/{name}.cu", text)
-        script = self.write("check.cmake", f'include("{SOURCE}/cmake/registry.cmake")\naisp_check_pairs("{source}")\n')
-        result = run(CMAKE, "-P", script)
-        return result.returncode, " ".join(result.stderr.split())
-
-    def test_file_that_does_not_define_its_pair_is_told_before_anything_is_compiled(self):
-        self.assertEqual(self.check(pair("box")), (0, ""))
-        remedy = "a pair file ends with: extern constinit const Pair box{...} in namespace aisp::ch07"
-        for text, words in ((pair("other"), "it does not define the Pair box (its Pair is called other"),
-                            (pair("box2"), "it does not define the Pair box (its Pair is called box2"),
-                            (pair("box").replace("extern constinit", ""), "it does not define the Pair box (it is not extern"),
+    def test_file_that_does_not_define_its_pair_is_told_by_its_name_before_the_linker_is(self):
+        good = pair("box")
+        built = self.build(good)
+        self.assertEqual(built.returncode, 0, built.stdout)
+        remedy = "a pair file ends with: extern constinit const Pair box{...} in namespace aisp::ch07, outside anonymous namespaces"
+        own = "extern constinit const Pair"
+        for text, words in ((pair("other"), "it does not define the Pair box (its Pair is called other)"),
+                            (pair("box2"), "it does not define the Pair box (its Pair is called box2)"),
+                            (good.replace("extern constinit", "[[maybe_unused]] constexpr"), "it does not define the Pair box (it is not extern"),
+                            (good.replace(own, "namespace { " + own)[:-2] + "} }", "it does not define the Pair box (it is not extern, or inside an anonymous"),
+                            (good.replace(own, "namespace more { " + own)[:-2] + "} }", "inside an anonymous or another namespace"),
                             (pair("box", chapter="ch08"), "it has no namespace aisp::ch07"),
                             ("", "it has no namespace aisp::ch07"),
                             ("namespace aisp::ch07 { }", "it does not define the Pair box;")):
             with self.subTest(words):
-                status, message = self.check(text)
-                self.assertNotEqual(status, 0)
-                self.assertIn(f"chapters/ch07/box.cu: {words}", message)
-                self.assertIn(remedy, message)
+                built = self.build(text)
+                self.assertNotEqual(built.returncode, 0)
+                told = [line for line in built.stdout.splitlines() if remedy in line]
+                self.assertEqual(len(told), 1, built.stdout)
+                self.assertTrue(told[0].startswith(f"{self.root}/chapters/ch07/box.cpp: {words}"), told[0])
+                self.assertNotIn("undefined reference", built.stdout)
 
     def test_dropping_in_a_file_registers_it_and_removing_it_unregisters_it(self):
-        self.write("CMakeLists.txt", PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)})
-        self.write("rest.cpp", REST)
-        self.write("list.cpp", LIST)
-        self.write("chapters/ch07/box.cpp", pair("box"))
-
         def build_and_list():
-            built = run(CMAKE, "--build", self.root / "build")
+            built = self.build(pair("box"))
             self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
             return run(self.root / "build/list").stdout.splitlines()
 
-        configured = run(CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.root / "build", f"-DCMAKE_CXX_COMPILER={CXX}")
-        self.assertEqual(configured.returncode, 0, configured.stderr)
         self.assertEqual(build_and_list(), ["ch07:box baseline"])
-        added = self.write("chapters/ch11/streams.cpp", pair("streams", chapter="ch11"))
-        self.assertEqual(build_and_list(), ["ch07:box baseline", "ch11:streams baseline"])
+        added = self.write("chapters/mine/streams.cpp", pair("streams", chapter="mine"))
+        self.assertEqual(build_and_list(), ["ch07:box baseline", "mine:streams baseline"])
         added.unlink()
         self.assertEqual(build_and_list(), ["ch07:box baseline"])
+
+    def test_folder_and_order_of_the_calls(self):
+        text = PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)}
+        self.write("rest.cpp", REST)
+        self.write("list.cpp", LIST)
+        for wrong, words in ((text.replace("list chapters", "list kernels"), f"aisp_add_pairs(list): there is no folder {self.root}/kernels"),
+                             (text.replace("list chapters", "list"), "name the folder of the pairs"),
+                             (text.replace("aisp_add_pairs(list chapters)", ""), "aisp_link(list): there are no pairs of that name; call aisp_add_pairs(list")):
+            with self.subTest(words):
+                self.write("CMakeLists.txt", wrong)
+                (self.root / "chapters").mkdir(exist_ok=True)
+                configured = run(CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.root / "build", f"-DCMAKE_CXX_COMPILER={CXX}")
+                self.assertNotEqual(configured.returncode, 0)
+                self.assertIn(words, " ".join(configured.stderr.split()))
 
 
 if __name__ == "__main__":

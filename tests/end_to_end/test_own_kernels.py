@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A project of one's own, docs/your-own-kernels, built against an installed aisp: three lines make a program with all its commands."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from harness import AISP, QUICK, SOURCE, EndToEnd
+
+CMAKE = os.environ.get("AISP_CMAKE", "cmake")
+BUILD = pathlib.Path(os.environ.get("AISP_BUILD", pathlib.Path(AISP).parent))
+COMPILERS = [f"-DCMAKE_CUDA_COMPILER={os.environ['AISP_NVCC']}", f"-DCMAKE_CXX_COMPILER={os.environ['AISP_CXX']}"] if "AISP_NVCC" in os.environ else []
+
+
+def cmake(*words, good=True):
+    finished = subprocess.run([CMAKE, *map(str, words)], capture_output=True, text=True, timeout=300)
+    if good and finished.returncode != 0:
+        raise AssertionError(f"cmake {' '.join(map(str, words))}\n{finished.stdout}{finished.stderr}")
+    return finished
+
+
+def configure(project, prefix, *options, good=True):
+    return cmake("-G", "Ninja", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *COMPILERS, *options, good=good)
+
+
+class OwnKernels(EndToEnd):
+    @classmethod
+    def setUpClass(cls):
+        cls.place = pathlib.Path(tempfile.mkdtemp(prefix="aisp-own-"))
+        cls.addClassCleanup(shutil.rmtree, cls.place)
+        cls.prefix, cls.project = cls.place / "prefix", cls.place / "project"
+        cmake("--install", BUILD, "--prefix", cls.prefix, "--component", "development")
+        shutil.copytree(SOURCE / "docs/your-own-kernels", cls.project)
+        configure(cls.project, cls.prefix)
+        cmake("--build", cls.project / "build")
+        cls.mine = cls.project / "build/mine"
+
+    def test_lists_ones_own_pairs_and_no_others(self):
+        listed = self.call("list-targets", program=self.mine)
+        self.assert_code(listed, 0)
+        self.assertEqual([line.split()[0] for line in listed.out.splitlines()], ["bytes:byte_counts", "sums:row_sums"])
+
+    def test_measures_and_verifies_a_pair(self):
+        finished = self.call("run", "-t", "bytes", *QUICK, program=self.mine)
+        self.assert_code(finished, 0)
+        pair = finished.pair("bytes:byte_counts")
+        self.assertEqual((pair["status"], pair["chapter"]), ("passed", "bytes"))
+        self.assertRegex(pair["source_digest"], "^[0-9a-f]{64}$")
+        page = self.call("report", "latest", "--html", "-", program=self.mine)
+        self.assertIn("kernels/bytes/byte_counts.cpp", page.out)
+
+    def test_has_all_commands(self):
+        def commands(program):
+            return re.findall(r"(?m)^  ([a-z][a-z-]+) ", self.call("--help", program=program).out.split("Subcommands:")[1].split("\n\n")[0])
+
+        self.assertEqual(commands(self.mine), commands(AISP))
+        self.assertIn("selftest", commands(self.mine))
+
+    def project_with(self, text, *options):
+        folder = self.work / "project"
+        folder.mkdir()
+        (folder / "kernels").mkdir()
+        (folder / "CMakeLists.txt").write_text(text)
+        return configure(folder, self.prefix, *options, good=False)
+
+    def test_what_the_package_needs_is_said_in_a_sentence(self):
+        finished = self.project_with("cmake_minimum_required(VERSION 3.24)\nproject(mine LANGUAGES NONE)\nfind_package(aisp REQUIRED)\n")
+        self.assertNotEqual(finished.returncode, 0)
+        self.assertIn("aisp needs C++: call project(... LANGUAGES CXX) before find_package(aisp)", " ".join(finished.stderr.split()))
+
+    def test_architectures_that_the_harness_cannot_run_on(self):
+        finished = self.project_with((self.project / "CMakeLists.txt").read_text(), "-DAISP_CUDA_ARCHITECTURES=75-real")
+        self.assertEqual(finished.returncode, 0, "a folder without pairs is a beginning")
+        self.assertRegex(" ".join(finished.stderr.split()), "aisp was built for [0-9a-z;-]+: pairs for 75-real will not run")
+
+
+if __name__ == "__main__":
+    unittest.main()

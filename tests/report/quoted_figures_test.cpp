@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/quoted_figures.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::Expectations;
+using evidence::ExpectedPair;
+using testing::HasSubstr;
+
+std::vector<Expectations> recorded() {
+  ExpectedPair pair{.baseline = "direct", .baseline_median_ms = 4.2};
+  pair.variants["tiled"] = {.speedup = 7.72, .median_ms = 0.544, .percent_of_floor = 92.8};
+  pair.variants["library"] = {.role = evidence::VariantRole::peer, .speedup = 9.65, .median_ms = 0.435};
+  return {{.hardware = "h100", .chapter = "ch07", .pairs = {{"transpose", {}}}},
+          {.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}};
+}
+
+std::string written(const std::string& page) { return with_quoted_figures(page, recorded(), "README.md"); }
+
+std::string refusal(const std::string& page) {
+  try {
+    return "none, but " + written(page);
+  } catch (const base::Error& error) {
+    return error.what();
+  }
+}
+
+TEST(QuotedFigures, AreWhatWasRecorded) {
+  EXPECT_EQ(written("a 1x<!-- h200 ch07:transpose tiled speedup --> b 1 ms<!-- h200 ch07:transpose tiled time -->, "
+                    "3 us<!-- h200 ch07:transpose direct time -->; 7 %<!-- h200 ch07:transpose tiled floor -->."),
+            "a 7.72x<!-- h200 ch07:transpose tiled speedup --> b 544 us<!-- h200 ch07:transpose tiled time -->, "
+            "4.20 ms<!-- h200 ch07:transpose direct time -->; 93 %<!-- h200 ch07:transpose tiled floor -->.");
+}
+
+TEST(QuotedFigures, OneVariantOverAnother) {
+  EXPECT_EQ(written("1.0x<!-- h200 ch07:transpose tiled/library speedup -->"),
+            "0.800x<!-- h200 ch07:transpose tiled/library speedup -->");
+}
+
+TEST(QuotedFigures, KeepsALineBreakBeforeTheUnitOfARightOne) {
+  const std::string page = "in 544\nus<!-- h200 ch07:transpose tiled time -->, 2x as fast";
+  EXPECT_EQ(written(page), page);
+}
+
+TEST(QuotedFigures, OtherCommentsAreNoneOfItsBusiness) {
+  const std::string page = "<!-- measured: begin -->\n12 ms<!-- not recorded: an example -->\n<!-- measured: end -->\n";
+  EXPECT_EQ(written(page), page);
+}
+
+TEST(QuotedFigures, RefusesWhatNobodyRecorded) {
+  for (const char* name :
+       {"h20 ch07:transpose tiled speedup", "h200 ch08:transpose tiled speedup", "h200 ch07:box tiled speedup",
+        "h200 ch07:transpose gone speedup", "h200 ch07:transpose tiled/gone speedup", "h200 ch07:transpose tiled width",
+        "h200 ch07:transpose library floor", "h200 ch07:transpose tiled/library time"})
+    EXPECT_THAT(refusal("1x<!-- " + std::string{name} + " -->"),
+                testing::AllOf(HasSubstr("README.md: <!-- " + std::string{name}), HasSubstr("nothing of that name is recorded")));
+}
+
+TEST(QuotedFigures, RefusesACommentWithoutAFigure) {
+  EXPECT_THAT(refusal("fast<!-- h200 ch07:transpose tiled speedup -->"),
+              HasSubstr("no figure stands right before it, as in 7.72x"));
+  EXPECT_THAT(refusal("<!-- h200 ch07:transpose tiled speedup -->"), HasSubstr("no figure"));
+}
+
+}  // namespace
+}  // namespace aisp::report
