@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every step gives each core 256 KiB to scale and to sum up, work of some fifty microseconds, and a thread costs about as much to
-// start and to join, so that new threads in every step are no faster than one thread alone. Workers that outlive the step need
-// only a signal: waking them from sleep costs a system call and a switch on each core; workers that watch a counter for a while
-// before they sleep see the next step at once. The metric slowest_loops is the floor: the time of the slowest worker's loop,
-// summed over the steps.
+// start and to join. Workers that outlive the step need only a signal: waking them from sleep costs a system call and a switch
+// on each core; workers that watch a counter for a while before they sleep see the next step at once. One thread, which starts
+// nothing, is the control: new threads in every step are hardly faster than it. The metric slowest_loops is the lower bound: the
+// time of the slowest worker's loop, summed over the steps.
+#include <aisp/host.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -51,14 +52,6 @@ class SleepingPool {
   std::barrier<> barrier_;
   std::vector<std::thread> threads_;
 };
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Returns when `value` is no longer `old`. A pause takes some ten to forty nanoseconds, so all of them are about as long as a
 // step of this workload: workers on cores of their own never sleep, and a core that others need is given back.
@@ -148,6 +141,10 @@ class ThreadPool final : public Workload {
       for (std::thread& thread : threads) thread.join();
     }
   }
+  void one_thread(Launch&) {
+    for (std::size_t step = 0; step < steps; ++step)
+      for (std::size_t worker = 0; worker < workers_; ++worker) scale_and_sum(step, worker);
+  }
   void sleeping_pool(Launch&) { run_steps(sleeping_); }
   void spinning_pool(Launch&) { run_steps(spinning_); }
 
@@ -194,6 +191,7 @@ extern constinit const Pair thread_pool{
     .baseline = {.name = "thread_per_step", .run = call<&ThreadPool::thread_per_step>},
     .optimized = variants({{.name = "sleeping_pool", .run = call<&ThreadPool::sleeping_pool>},
                            {.name = "spinning_pool", .run = call<&ThreadPool::spinning_pool>}}),
+    .controls = variants({{.name = "one_thread", .run = call<&ThreadPool::one_thread>}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = within(1e-5, 1e-5),

@@ -58,8 +58,7 @@ class FalseSharing final : public Workload {
         labels_{setup.input<std::uint8_t>(count_, integers(0, classes - 1))},
         counts_{setup.output<std::uint32_t>(classes)},
         team_{setup.threads(setup.cpus())},
-        // A vector of the heap may start anywhere in a line; starting at one makes neighbours 2k and 2k + 1 share it in every
-        // run.
+        // A vector of the heap may start anywhere in a line; starting at one makes the same two share it in every run.
         shared_{setup.scratch<std::uint32_t>(workers() * classes, {.alignment = 64})},
         padded_{setup.scratch<std::uint32_t>(workers() * padded_stride, {.alignment = padded_bytes})} {}
 
@@ -71,7 +70,7 @@ class FalseSharing final : public Workload {
   }
 
   void shared_vector(Launch&) {
-    team_.run([this](int worker) { count_in_memory(share_of(worker), counters(shared_, classes, worker)); });
+    team_.run([this](int worker) { count_in_memory(share_of(worker), counters(shared_, classes, neighbour(worker))); });
     merge(shared_, classes);
   }
   void padded(Launch&) {
@@ -80,11 +79,17 @@ class FalseSharing final : public Workload {
   }
   // Back to the shared vector: eight stores of a thread in all cannot hurt.
   void local_then_merge(Launch&) {
-    team_.run([this](int worker) { count_in_registers(share_of(worker), counters(shared_, classes, worker)); });
+    team_.run([this](int worker) { count_in_registers(share_of(worker), counters(shared_, classes, neighbour(worker))); });
     merge(shared_, classes);
   }
 
  private:
+  // The two of a line are workers k and k + half, which are on different cores also where CPUs 2k and 2k + 1 are two threads of
+  // one core and share its cache.
+  int neighbour(int worker) const {
+    const int half = (team_.size() + 1) / 2;
+    return worker < half ? 2 * worker : 2 * (worker - half) + 1;
+  }
   std::size_t workers() const { return static_cast<std::size_t>(team_.size()); }
   Range share_of(int worker) const {
     const auto w = static_cast<std::size_t>(worker);

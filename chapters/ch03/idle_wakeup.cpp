@@ -3,6 +3,7 @@
 // both sleep in turn: each hand-off enters the kernel, and a core that went idle must be woken, the slower the deeper it sleeps
 // and the lower its clock. A thread that polls sees the request as soon as its cache line arrives. Both threads are pinned to
 // CPUs of their own in all variants, so these differ in how they wait only.
+#include <aisp/host.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "spin.hpp"
 #include "usage.hpp"
 
 namespace aisp::ch03 {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pod is granted a part of a node's CPUs, but what a program counts first are the CPUs of the node. A pool of that size has
-// several workers to a CPU: whoever reaches a barrier early spins there, on the very CPU that the others need to get to it. A
-// pool of the granted size, one worker to a CPU, spins for nobody. Here the node is what this process may use, and the pod, a
-// quarter of it, is made by CPU affinity, as the static CPU manager makes it.
+// several workers to a CPU, and at each barrier all of them must get their turn. A pool of the granted size, one worker to a CPU,
+// meets at once. How long workers spin before they sleep follows GCC's OpenMP runtime, which gives up soon where it knows of more
+// threads than CPUs; the control node_cpus_active does not, as with OMP_WAIT_POLICY=active: whoever is early spins on the very
+// CPU that the others need. Here the node is what this process may use, and the pod, a quarter of it, is made by CPU affinity, as
+// the static CPU manager makes it.
+#include <aisp/host.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -20,33 +23,15 @@ namespace aisp::ch03 {
 namespace {
 
 constexpr std::size_t steps = 8;
-// As a pool does that expects a CPU for each worker. OpenMP runtimes spin so long too (libgomp with GOMP_SPINCOUNT=300000, or
-// told OMP_WAIT_POLICY=active to spin for ever), but left to themselves they count the CPUs that they may use and yield after a
-// hundred.
-constexpr int spins_before_sleep = 300000;
+// GOMP_SPINCOUNT's defaults (GNU libgomp manual, 3.22): with a CPU for each thread, and with more threads than CPUs.
+constexpr int spins_with_own_cpu = 300000, spins_when_crowded = 100;
 constexpr std::int32_t lowest = std::numeric_limits<std::int32_t>::min();
 
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-bool spin_until_changed(const std::atomic<unsigned>& value, unsigned seen) {
-  for (int spin = 0; spin < spins_before_sleep; ++spin) {
-    if (value.load(std::memory_order_acquire) != seen) return true;
-    pause_cpu();
-  }
-  return false;
-}
-
-// Workers that meet at barriers and spin before they sleep, there and between two regions.
+// Workers that meet at barriers and, like those of an OpenMP runtime, spin before they sleep, there and between two regions.
 class SpinningPool {
  public:
   // Workers may use the CPUs of the thread that makes the pool, or one each of `own_cpus`.
-  explicit SpinningPool(int workers, const std::vector<int>& own_cpus = {}) : size_{workers} {
+  SpinningPool(int workers, int spins, const std::vector<int>& own_cpus = {}) : size_{workers}, spins_{spins} {
     for (int worker = 0; worker < workers; ++worker) {
       const int cpu = own_cpus.empty() ? -1 : own_cpus[static_cast<std::size_t>(worker)];
       threads_.emplace_back([this, worker, cpu] { serve(worker, cpu); });
@@ -88,6 +73,13 @@ class SpinningPool {
   }
 
  private:
+  bool spin_until_changed(const std::atomic<unsigned>& value, unsigned seen) const {
+    for (int spin = 0; spin < spins_; ++spin) {
+      if (value.load(std::memory_order_acquire) != seen) return true;
+      pause_cpu();
+    }
+    return false;
+  }
   void serve(int worker, int cpu) {
     if (cpu >= 0) run_only_on({cpu});
     for (unsigned seen = 0;; ++seen) {
@@ -105,7 +97,7 @@ class SpinningPool {
     }
   }
 
-  int size_;
+  int size_, spins_;
   const std::function<void(int)>* work_ = nullptr;
   std::atomic<bool> stopping_{false};
   std::atomic<int> asleep_{0}, finished_{0};
@@ -133,9 +125,11 @@ class Kubernetes final : public Workload {
     std::vector<int> granted = usable_cpus();
     granted.resize(std::max<std::size_t>(1, granted.size() / 4));
     run_only_on(granted);
-    node_pool_ = std::make_unique<SpinningPool>(static_cast<int>(partial_.size()));
+    const auto node = static_cast<int>(partial_.size());
+    node_pool_ = std::make_unique<SpinningPool>(node, spins_when_crowded);
+    active_pool_ = std::make_unique<SpinningPool>(node, spins_with_own_cpu);
     const std::vector<int> own = cpus_to_use();
-    granted_pool_ = std::make_unique<SpinningPool>(static_cast<int>(own.size()), own);
+    granted_pool_ = std::make_unique<SpinningPool>(static_cast<int>(own.size()), spins_with_own_cpu, own);
   }
 
   Cost cost() const override { return {.host_bytes = static_cast<double>(values_.bytes() + maxima_.bytes())}; }
@@ -152,10 +146,10 @@ class Kubernetes final : public Workload {
 
   // Workers that still spin after one sample would take CPU time from the next.
   void settle(Launch&) {
-    node_pool_->settle();
-    granted_pool_->settle();
+    for (const auto* pool : {&node_pool_, &active_pool_, &granted_pool_}) (*pool)->settle();
   }
   void node_cpus(Launch&) { reduce(*node_pool_); }
+  void node_cpus_active(Launch&) { reduce(*active_pool_); }
   void granted_cpus(Launch&) { reduce(*granted_pool_); }
 
  private:
@@ -194,17 +188,19 @@ class Kubernetes final : public Workload {
   Input<std::int32_t> values_;
   Output<std::int32_t> maxima_;
   std::vector<Partial> partial_;
-  std::unique_ptr<SpinningPool> node_pool_, granted_pool_;
+  std::unique_ptr<SpinningPool> node_pool_, active_pool_, granted_pool_;
 };
 
 }  // namespace
 
 extern constinit const Pair kubernetes{
-    .teaches = "a pod gets part of a node; a spinning pool sized by the node's CPU count spins against itself",
+    .teaches = "a pod gets part of a node; a pool sized by the node's CPU count has workers wait for a CPU at each barrier",
     .lesson = "granted_cpus",
     .make = make<Kubernetes>,
     .baseline = {.name = "node_cpus", .run = call<&Kubernetes::node_cpus>, .reset = call<&Kubernetes::settle>},
     .optimized = variants({{.name = "granted_cpus", .run = call<&Kubernetes::granted_cpus>, .reset = call<&Kubernetes::settle>}}),
+    .controls =
+        variants({{.name = "node_cpus_active", .run = call<&Kubernetes::node_cpus_active>, .reset = call<&Kubernetes::settle>}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,

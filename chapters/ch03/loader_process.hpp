@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <aisp/host.hpp>
 
 #include <array>
 #include <atomic>
@@ -21,7 +22,6 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 namespace aisp::ch03::loading {
@@ -29,8 +29,6 @@ namespace aisp::ch03::loading {
 constexpr std::size_t most_batches = 32, batch_words = (std::size_t{1} << 20) / sizeof(std::uint32_t);
 constexpr std::size_t batch_bytes = batch_words * sizeof(std::uint32_t);
 constexpr std::uint32_t slots = 4;  // one being filled, one being read, and slack for both sides
-
-[[noreturn]] inline void fail(const char* what) { throw std::system_error{errno, std::generic_category(), what}; }
 
 constexpr std::uint32_t word_step = 0x9E3779B9;
 constexpr std::uint32_t word_of(std::uint32_t state) { return state ^ state >> 15; }
@@ -63,13 +61,6 @@ class alignas(128) Sequence {
 
  private:
   static void yield_cpu() { ::sched_yield(); }
-  static void pause_cpu() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
   std::atomic<std::uint32_t> value_{0};
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "a lock would belong to one of the processes");

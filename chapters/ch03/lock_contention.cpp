@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loader hands sample ids to its workers, and a sample takes less time than handing it out: every id is a lock that all threads
 // want and a notification that may wake a sleeper, so the workers queue for the queue. A chunk of ids pays for lock and wake-up
-// once; a counter that workers advance themselves needs neither. The samples' tokens fit a core's cache, so hashing them costs
-// the same everywhere: some 90 ns, so that one thread without a queue would be faster than all workers are with a lock for each.
+// once; a counter that workers advance themselves needs neither. One thread without a queue is the control: what it beats costs
+// more than it brings. The data set fits a core's cache, so hashing costs the same everywhere; the sweep makes samples longer, up
+// to where the lock no longer matters.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -17,15 +18,15 @@
 namespace aisp::ch03 {
 namespace {
 
-constexpr std::size_t sample_tokens = 64;
-constexpr std::size_t data_set = 2048;  // samples; 512 KiB of tokens
+constexpr std::size_t data_set_tokens = std::size_t{1} << 17;   // 512 KiB
+constexpr std::size_t tokens_hashed = std::size_t{6400} << 10;  // in a run, whatever the length of a sample
 constexpr std::size_t queue_chunk = 256;
 constexpr std::size_t counter_chunk = 64;
 
 // FNV-1a over tokens; each step waits for the one before.
-std::uint32_t hash_of(const std::uint32_t* tokens) {
+std::uint32_t hash_of(const std::uint32_t* tokens, std::size_t count) {
   std::uint32_t hash = 2166136261u;
-  for (std::size_t i = 0; i < sample_tokens; ++i) hash = (hash ^ tokens[i]) * 16777619u;
+  for (std::size_t i = 0; i < count; ++i) hash = (hash ^ tokens[i]) * 16777619u;
   return hash;
 }
 
@@ -70,9 +71,10 @@ class Queue {
 class LockContention final : public Workload {
  public:
   explicit LockContention(Setup& setup)
-      : count_{setup.scaled(100000)},
-        tokens_{setup.input<std::uint32_t>(data_set * sample_tokens, integers(0, 0xFFFF))},
-        ids_{setup.input<std::uint32_t>(count_, integers(0, data_set - 1))},
+      : sample_tokens_{setup.size("tokens")},
+        count_{setup.scaled(tokens_hashed / sample_tokens_)},
+        tokens_{setup.input<std::uint32_t>(data_set_tokens, integers(0, 0xFFFF))},
+        ids_{setup.input<std::uint32_t>(count_, integers(0, static_cast<std::int64_t>(data_set_tokens / sample_tokens_) - 1))},
         sum_{setup.output<std::uint32_t>(1)},
         producer_and_workers_{setup.threads(setup.cpus() + 1, false)},
         workers_{setup.threads(setup.cpus())} {}
@@ -83,8 +85,8 @@ class LockContention final : public Workload {
     std::uint32_t sum = 0;
     for (std::size_t i = 0; i < count_; ++i) {
       std::uint32_t hash = 2166136261u;
-      for (std::size_t t = 0; t < sample_tokens; ++t) {
-        hash ^= tokens_.host(ids_.host(i) * sample_tokens + t);
+      for (std::size_t t = 0; t < sample_tokens_; ++t) {
+        hash ^= tokens_.host(ids_.host(i) * sample_tokens_ + t);
         hash *= 16777619u;
       }
       sum += hash;
@@ -97,7 +99,7 @@ class LockContention final : public Workload {
         [this](Queue<std::uint32_t>& queue) {
           for (std::size_t i = 0; i < count_; ++i) queue.push(ids_.get()[i]);
         },
-        [this](std::uint32_t id) { return hash_of(tokens_ + id * sample_tokens); });
+        [this](std::uint32_t id) { return hash_of_sample(id); });
   }
   void chunked_queue(Launch&) {
     through_queue<Chunk>(
@@ -116,6 +118,12 @@ class LockContention final : public Workload {
     });
   }
 
+  void one_thread(Launch&) {
+    const Usage before = Usage::now();
+    sum_[0] = sum_of({0, count_});
+    used_ = Usage::now().since(before);
+  }
+
   void metrics(std::string_view, Metrics& metrics) override {
     metrics.report("context_switches", used_.context_switches, "count", Metrics::Better::lower);
   }
@@ -123,9 +131,10 @@ class LockContention final : public Workload {
  private:
   std::uint32_t sum_of(Chunk chunk) const {
     std::uint32_t sum = 0;
-    for (std::size_t i = chunk.begin; i < chunk.end; ++i) sum += hash_of(tokens_ + ids_.get()[i] * sample_tokens);
+    for (std::size_t i = chunk.begin; i < chunk.end; ++i) sum += hash_of_sample(ids_.get()[i]);
     return sum;
   }
+  std::uint32_t hash_of_sample(std::size_t id) const { return hash_of(tokens_ + id * sample_tokens_, sample_tokens_); }
   // The caller's thread produces; one worker per CPU takes items until the queue is closed.
   template <class Item, class Produce, class Consume>
   void through_queue(Produce produce, Consume consume) {
@@ -150,7 +159,7 @@ class LockContention final : public Workload {
     used_ = Usage::now().since(before);
   }
 
-  std::size_t count_;
+  std::size_t sample_tokens_, count_;
   Input<std::uint32_t> tokens_, ids_;
   Output<std::uint32_t> sum_;
   ThreadTeam &producer_and_workers_, &workers_;
@@ -167,10 +176,14 @@ extern constinit const Pair lock_contention{
     .baseline = {.name = "id_queue", .run = call<&LockContention::id_queue>},
     .optimized = variants({{.name = "chunked_queue", .run = call<&LockContention::chunked_queue>},
                            {.name = "atomic_counter", .run = call<&LockContention::atomic_counter>}}),
+    .controls = variants({{.name = "one_thread", .run = call<&LockContention::one_thread>}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,
     .needs = {.cpus = 2},
+    .sizes = sizes({{.name = "tokens", .full = 64, .multiple = 64, .most = 1 << 16, .scales = false}}),
+    .sweep = cases(
+        {{"tokens_64", "tokens=64"}, {"tokens_1k", "tokens=1024"}, {"tokens_8k", "tokens=8192"}, {"tokens_64k", "tokens=65536"}}),
 };
 
 }  // namespace aisp::ch03

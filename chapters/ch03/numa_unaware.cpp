@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <aisp/host.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -16,8 +17,6 @@
 #include <memory>
 #include <system_error>
 #include <vector>
-
-#include "spin.hpp"
 
 namespace aisp::ch03 {
 namespace {

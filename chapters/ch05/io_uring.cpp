@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <aisp/host.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 #include "ring.hpp"
 #include "token_file.hpp"
@@ -25,8 +25,6 @@ namespace {
 constexpr unsigned queue_depth = 64;
 constexpr unsigned batch = queue_depth / 4;  // completions that are waited for together: a quarter of the system calls
 constexpr int reading_threads = 32;          // not one per CPU: they wait most of the time
-
-[[noreturn]] void fail(const char* what, int error = errno) { throw std::system_error{error, std::generic_category(), what}; }
 
 class File {
  public:

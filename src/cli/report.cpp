@@ -96,7 +96,7 @@ class Tables {
     if (after == before) return true;
     if (options_.check) {
       show(fmt::format("{}: its table or figures are not those of {}; aisp report --chapter-tables writes them\n",
-                        readme.path.string(), expectations_to_read(options_.expectations_dir)));
+                       readme.path.string(), expectations_to_read(options_.expectations_dir)));
       return false;
     }
     base::write_atomically(readme.path, after);

@@ -2,6 +2,7 @@
 #include "pair/threads.hpp"
 
 #include <sched.h>
+#include <aisp/host.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -18,14 +19,6 @@ namespace {
 // cycles, and on a busy virtual machine microseconds.
 constexpr std::chrono::microseconds longest_spin{200};
 constexpr int pauses_between_looks_at_the_clock = 32;
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Whether it came true while spinning.
 template <class Condition>
