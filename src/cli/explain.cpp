@@ -184,7 +184,7 @@ Exit explain(const Options& options) {
 
 void add_explain(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("explain", "what a column, check, status, verdict, finding or pair means");
+  CLI::App* command = app.add_subcommand("explain", "explain a column, check, status, verdict, finding or pair");
   command->add_option("NAME", options->name, "a word of a report, or a pair; all words without it");
   command->add_option("--expectations-dir", options->expectations_dir, "folder of the recorded expectations [expectations]")
       ->type_name("DIR");
