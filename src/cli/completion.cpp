@@ -68,7 +68,7 @@ Exit complete(const CLI::App& app, const std::string& shell) {
 
 void add_completion(CLI::App& app, Action& action) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "prints completion for a shell, or the man page");
+  CLI::App* command = app.add_subcommand("completion", "print completion for a shell, or the man page");
   command->add_option("SHELL", *shell, "bash, zsh, fish or man")->required();
   command->footer(
       "For this shell only: source <(aisp completion bash). For good: aisp completion bash > "

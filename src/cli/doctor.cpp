@@ -102,7 +102,7 @@ void add_doctor(CLI::App& app, Action& action) {
     std::string artifacts_dir = "artifacts";
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("doctor", "examine this machine for what makes benchmarks fail, skip or lie");
+  CLI::App* command = app.add_subcommand("doctor", "find problems that make benchmarks fail, be skipped or mislead");
   command->add_flag("--json", options->json, "as JSON, with everything known about the machine");
   command->add_flag("--topology", options->topology,
                     "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA, PCIe, as found");

@@ -128,7 +128,8 @@ void add_question_flags(CLI::App& command, Options& options) {
 
 void add_estimate(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("estimate", "whether a language model fits GPUs, and how fast it can be at best");
+  CLI::App* command =
+      app.add_subcommand("estimate", "compute whether a language model fits GPUs, and how fast it can be at best");
   add_model_flags(*command, *options);
   add_question_flags(*command, *options);
   command->callback([options, &action] {

@@ -199,7 +199,7 @@ Exit explain(const Options& options) {
 
 void add_explain(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("explain", "what a column, check, status, verdict, finding or pair means");
+  CLI::App* command = app.add_subcommand("explain", "explain a column, check, status, verdict, finding or pair");
   command->add_option("NAME", options->name, "a word of a report, or a pair; all words without it");
   command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_flag("--json", options->json, "as a JSON array");

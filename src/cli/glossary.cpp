@@ -7,56 +7,56 @@ namespace {
 // Checks and findings are the rows of docs/method.md, word for word; tests/end_to_end/test_explain.py compares them.
 constexpr Term terms[] = {
     {"check", "written",
-     "elements that nobody wrote: two runs with different poison in the outputs; for results of variable length, writes beyond "
-     "it"},
-    {"check", "second_run", "a second run on the same inputs that comes to other results, beyond what the tolerance allows both"},
+     "elements that were not written, found by two runs with different poison in the outputs; for results of variable length, "
+     "writes beyond their end"},
+    {"check", "second_run", "results that differ between two runs on the same inputs by more than the tolerance"},
     {"check", "finite", "NaN and infinity in any element"},
-    {"check", "reference", "wrong values: the float64 reference on all elements, or on 4096 random ones and both ends"},
-    {"check", "baseline", "any element that differs from the baseline's by more than both may err"},
+    {"check", "reference",
+     "wrong values, compared with the float64 reference on all elements, or on 4096 random ones and both ends"},
+    {"check", "baseline", "an element that differs from the baseline by more than the two tolerances combined"},
     {"check", "inputs_unchanged", "modified inputs, files included"},
     {"check", "red_zones", "writes in front of or behind a buffer"},
-    {"check", "finished", "work that goes on after the stream has run dry (other streams, not joined)"},
-    {"check", "depends_on_inputs", "outputs that do not change with the inputs: precomputed, remembered, stale"},
-    {"check", "memory", "memory that each run leaves behind: the driver's, a memory pool's, the host's"},
-    {"check", "reproducible", "with `--reproducible`: different bits in two runs"},
-    {"check", "hooks", "outputs that `output_length()` wrote"},
+    {"check", "finished", "work that continues after the stream is empty (other streams that were not joined)"},
+    {"check", "depends_on_inputs", "outputs that do not change with the inputs: precomputed, remembered or stale"},
+    {"check", "memory", "memory that each run leaks: of the driver, of a memory pool or of the host"},
+    {"check", "reproducible", "with `--reproducible`: two runs that give different bits"},
+    {"check", "hooks", "outputs that were written by `output_length()`"},
     {"check", "gate", "outputs written while the stream was held back, before the execution could have begun"},
     {"check", "early_work", "GPU work on other streams before the execution"},
-    {"check", "limits", "limits of the device or a stream's access policy that a run changed and left so"},
+    {"check", "limits", "limits of the device, or the access policy of a stream, that a run changed and did not restore"},
     {"check", "background_work", "host pairs: CPU time of other threads and of child processes while all should have been idle"},
     {"check", "timed_samples", "outputs of a timed sample that are unwritten, stale or wrong, on inputs renewed at random"},
     {"check", "timed_differently",
-     "times that do not belong together: on known inputs shorter than on new ones, or timed otherwise than audited"},
+     "times that contradict each other: shorter on known inputs than on new ones, or different when timed and when audited"},
     {"check", "late_work", "GPU work after the end of timed samples"},
-    {"check", "hidden_work", "CUPTI: kernels and copies on streams or devices that the timed window does not cover"},
+    {"check", "hidden_work", "kernels and copies, recorded by CUPTI, on streams or devices that the timed window does not cover"},
     {"check", "possible_time",
-     "a time below what the declared cost needs at the chip's theoretical peaks; on the host, far below what it needs at the "
-     "measured "
-     "ceiling of memory"},
+     "a time shorter than the declared cost allows at the chip's theoretical peaks; on the host, far shorter than it allows at "
+     "the measured memory ceiling"},
     {"check", "declared_cost",
-     "a cost that cannot be: negative, nothing at all, device memory of a host pair; with `verify --deep`, one that counters "
+     "an impossible cost: negative, empty, or device memory in a host pair; with `verify --deep`, one that hardware counters "
      "contradict"},
     {"finding", "failed", "wrong, crashed, timed out, or with a speedup that is no number, in any run given (exit status 1)"},
-    {"finding", "missing", "the run selected it and has no result, or a recorded variant is gone (exit status 1)"},
+    {"finding", "missing",
+     "the run selected the pair and has no result of it, or a recorded variant no longer exists (exit status 1)"},
     {"finding", "regressed",
-     "its value is below the expected interval, its whole interval below the expected value, the two differ by 1 % at least, and "
-     "from the expected value down to the lower end of its interval, and 1 % more because copies of code differ, it lost the "
-     "threshold (exit status 3)"},
-    {"finding", "slower", "the same, but the loss is surely smaller than the threshold (exit status 0)"},
+     "the value lies below the expected interval, its whole interval lies below the expected value, the two values differ by at "
+     "least 1 %, and the possible loss reaches the threshold: from the expected value down to the lower end of the interval, and "
+     "1 % more because copies of the same code differ (exit status 3)"},
+    {"finding", "slower", "the same, but the loss is certainly smaller than the threshold (exit status 0)"},
     {"finding", "drifted",
      "the ratio held, but variant and baseline both take longer than recorded by more than the threshold, over their whole "
      "intervals (exit status 0)"},
     {"finding", "rebased",
-     "the ratio is another one because the baseline's time is; the variant takes as long as recorded, within 1 % (exit status "
-     "0)"},
+     "the speedup changed because the baseline's time did; the variant takes as long as recorded, within 1 % (exit status 0)"},
     {"finding", "stale",
-     "the code changed since it was recorded; counts as what the comparison would be: 3 where it would be regressed (exit status "
+     "the code changed after it was recorded; counts as what the comparison says, and is red if that is regressed (exit status "
      "0)"},
     {"finding", "other_machine",
-     "the host decides its times, and it was recorded on another kind of host; says what differs (exit status 0)"},
-    {"finding", "skipped", "it cannot run here, or it ran scaled or in a mode that is not comparable (exit status 0)"},
+     "the host decides its times, and it was recorded on another kind of host; the row says what differs (exit status 0)"},
+    {"finding", "skipped", "it cannot run here, or it ran at another scale or in a mode that is not comparable (exit status 0)"},
     {"finding", "new", "nothing is recorded for this variant or this hardware (exit status 0)"},
-    {"finding", "improved", "as regressed, upwards (exit status 0)"},
+    {"finding", "improved", "the opposite of regressed (exit status 0)"},
     {"finding", "ok", "none of these (exit status 0)"},
     {"status", "passed", "it ran and every check held"},
     {"status", "failed", "wrong results or an exception; no speedup of it is in any report"},

@@ -108,7 +108,7 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& comm
       ->excludes("--run-id");
   CLI::Option* list = command->add_flag("--list", options->list, "list the selected pairs and stop");
   command->add_flag("--update-expectations", options->update_expectations,
-                    "record what passed as what is to be expected of this hardware");
+                    "save passing results as the reference for this hardware");
   command->add_option("--expectations-dir", options->gate.expectations_dir, expectations_to_read_help)->type_name("DIR");
   CLI::Option* gate =
       command

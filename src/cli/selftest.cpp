@@ -142,7 +142,7 @@ Exit run_selftest(const Options& options) {
 void add_selftest(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("selftest", "run cheating, broken and honest pairs and see that each is told for what it is");
+      app.add_subcommand("selftest", "run cheating, broken and honest pairs: every cheat must be caught, no honest pair accused");
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--host", options->host, "those that need no GPU only");
   command->add_flag("--gpu", options->gpu, "those that run on a GPU only");

@@ -93,7 +93,7 @@ void add_specs(CLI::App& app, Action& action) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("specs", "what the makers' sheets say of GPUs: memory, bandwidth, dense rates, ridge points");
+      app.add_subcommand("specs", "print what vendors publish about GPUs: memory, bandwidth, dense rates, ridge points");
   command->add_option("gpus", options->names, "of these GPUs only, as in h200 b200; a family such as h100 is all of its members")
       ->type_name("GPU...");
   command->add_flag("--json", options->json, "as JSON, each value with its source");
