@@ -113,7 +113,7 @@ class Wheel(Packages):
         said = run(python, "-I", "-c", two_lines, cwd=self.work, env=environment).split()
         self.assertEqual(said[1:], ["slow", "doubled", "added", "library"])
         self.assertGreaterEqual(int(said[0]), 4 * 5)
-        run(python, "-m", "unittest", SOURCE / "python/tests/test_runs.py", cwd=self.work, env=environment)
+        run(python, SOURCE / "python/tests/test_runs.py", cwd=self.work, env=environment)
 
         self.lone(python.parent.parent)
         alone = subprocess.run([python, "-I", "-c", "import aisp; aisp.load('latest')"], cwd=self.work, capture_output=True, text=True, timeout=60)
