@@ -14,6 +14,8 @@ cd "$root"
 . scripts/setup/cutlass.sh
 # shellcheck source=scripts/setup/driver.sh
 . scripts/setup/driver.sh
+# shellcheck source=scripts/setup/architectures.sh
+. scripts/setup/architectures.sh
 # shellcheck source=scripts/setup/build.sh
 . scripts/setup/build.sh
 
@@ -21,11 +23,17 @@ usage() {
   cat <<'EOF'
 usage: ./setup.sh [options]
 
-Installs what is missing, builds build/release/aisp, runs `aisp verify` and says what this machine can run.
+Installs what is missing, builds build/release/aisp, runs `aisp verify`, measures the ceilings of a GPU that is there (`aisp peak`)
+and says what this machine can run.
 Debian 12 or Ubuntu 24.04 on x86-64; root or sudo is used only for packages that are missing.
 
   --test              build preset ci instead and run all tests and checks
   --asan              build preset asan instead and run the unit tests under the sanitizers
+  --package           build preset packages instead, for six GPU architectures, which takes an hour, and make tarball, Debian package
+                      and wheel in packages/
+  --architectures LIST
+                      GPU architectures to build for, as 90a or "80;90a" (default: those of the GPUs that are here, else 90a; with
+                      --package its six; with --test and --asan 90a, which results are recorded on)
   --cuda auto|system|wheels
                       toolkit: the machine's, 13.0 or newer, else wheels from PyPI in .cuda (auto, the default); only the
                       machine's; only the wheels
@@ -42,18 +50,25 @@ EOF
 
 mode=release
 cuda_choice=auto
+architectures=
 with_driver=0
 with_nsight=0
 while [[ $# -gt 0 ]]; do
   case $1 in
     --test) mode=ci ;;
     --asan) mode=asan ;;
-    --cuda | --jobs)
+    --package) mode=packages ;;
+    --cuda | --jobs | --architectures)
       [[ $# -ge 2 ]] || usage_error "$1 needs a value"
-      if [[ $1 == --cuda ]]; then cuda_choice=$2; else jobs=$2; fi
+      case $1 in
+        --cuda) cuda_choice=$2 ;;
+        --jobs) jobs=$2 ;;
+        *) architectures=$2 ;;
+      esac
       shift
       ;;
     --cuda=*) cuda_choice=${1#*=} ;;
+    --architectures=*) architectures=${1#*=} ;;
     --jobs=*) jobs=${1#*=} ;;
     --with-driver) with_driver=1 ;;
     --with-nsight) with_nsight=1 ;;
@@ -67,6 +82,7 @@ while [[ $# -gt 0 ]]; do
   shift
 done
 [[ $cuda_choice =~ ^(auto|system|wheels)$ ]] || usage_error "--cuda is auto, system or wheels, not '$cuda_choice'"
+[[ $architectures =~ ^([0-9]+[af]?(-real|-virtual)?(;|$))*$ ]] || usage_error "--architectures is a list like 90a or 80;90a, not '$architectures'"
 [[ -z $jobs || $jobs =~ ^[1-9][0-9]*$ ]] || usage_error "--jobs is a positive number, not '$jobs'"
 if [[ ${AISP_IGNORE_SYSTEM_CUDA:-0} != 0 && $cuda_choice == auto ]]; then cuda_choice=wheels; fi
 
@@ -76,8 +92,10 @@ find_or_install_cuda "$cuda_choice"
 find_or_get_cutlass
 if ((with_driver)); then install_driver; fi
 if ((with_nsight)); then install_nsight; fi
+choose_architectures
 case $mode in
   release) build_and_verify ;;
+  packages) build_packages ;;
   ci) build_and_test ;;
   asan) build_and_test_sanitized ;;
 esac

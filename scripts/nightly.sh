@@ -22,7 +22,7 @@ usage: scripts/nightly.sh [options] [-- FLAG...]
   --threshold PERCENT     loss of speedup that is a regression [5]
   --strict                slower, drifted, stale and lost coverage are regressions too
   --run-id NAME           name of the run [nightly_ and the time, UTC]
-  --aisp FILE             the executable [build/release/aisp]
+  --aisp FILE             the executable [build/release/aisp, or the one that was installed with this script]
   --dry-run               print the commands and stop
   -- FLAG...              further flags for aisp run, as -- --jobs 1
 
@@ -42,6 +42,8 @@ threshold=5
 strict=0
 run_id=nightly_$(date -u +%Y%m%d_%H%M%S)
 aisp=$root/build/release/aisp
+# Installed, the scripts are in share/aisp.
+if [[ -x $root/../../bin/aisp ]]; then aisp=$root/../../bin/aisp; fi
 dry_run=0
 run_flags=()
 declare -A option_table=([--targets]=targets+ [--artifacts-dir]=artifacts [--expectations-dir]=expectations

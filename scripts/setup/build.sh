@@ -3,16 +3,19 @@
 # Building, checking and testing, once packages and toolkit are there.
 
 build_preset() {
-  local preset=$1 folder=build/$1 fresh=()
+  local preset=$1 folder=build/$1 fresh=() set=()
+  if [[ -n $architectures ]]; then set=("-DAISP_CUDA_ARCHITECTURES=$architectures"); fi
   local configured=
   if [[ -f $folder/CMakeCache.txt ]]; then
     configured=$(readlink -f "$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$folder/CMakeCache.txt")" || true)
     # CMake cannot change a compiler in place.
     if [[ $configured != "$cuda_home/bin/nvcc" ]]; then fresh=(--fresh); fi
   fi
-  if [[ $configured != "$cuda_home/bin/nvcc" || ! -f $folder/build.ninja ]]; then
+  local built_for
+  built_for=$(sed -n 's/^AISP_CUDA_ARCHITECTURES:[A-Z]*=//p' "$folder/CMakeCache.txt" 2>/dev/null || true)
+  if [[ $configured != "$cuda_home/bin/nvcc" || ! -f $folder/build.ninja || (-n $architectures && $built_for != "$architectures") ]]; then
     logged "configure-$preset" cmake --preset "$preset" "${fresh[@]}" "-DCMAKE_CUDA_COMPILER=$cuda_home/bin/nvcc" \
-      "-DCUDAToolkit_ROOT=$cuda_home" || return 1
+      "-DCUDAToolkit_ROOT=$cuda_home" "${set[@]}" || return 1
   fi
   if ((!dry_run)) && [[ ! -x $folder/aisp ]]; then
     say "building $folder with $jobs jobs; the first time takes minutes (log: $logs/build-$preset.log)"
@@ -28,6 +31,19 @@ build_and_verify() {
   # 5: nothing here can run, which what follows explains.
   if ((status != 0 && status != 5)); then fail "aisp verify failed with status $status; the program is built, its checks are in $logs/verify.log"; fi
   if ((!dry_run)); then describe_machine "$aisp"; fi
+  measure_ceilings "$aisp"
+}
+
+# What a GPU gives at most, which later runs are held against; kept, so that it is measured once.
+measure_ceilings() {
+  if ! has_gpu; then return; fi
+  say "Measuring what this machine gives at most, once (aisp peak)"
+  run "$1" peak || fail "aisp peak failed; the program is built: build/release/aisp doctor says what is wrong"
+}
+
+build_packages() {
+  build_preset packages || fail "the build failed"
+  run scripts/package --build build/packages --out packages || fail "the packages could not be made"
 }
 
 describe_machine() {
@@ -118,7 +134,7 @@ finish_tests() {
 }
 
 check_shell_scripts() {
-  local scripts=(setup.sh .ci/run scripts/check-format scripts/lint) script
+  local scripts=(setup.sh .ci/run scripts/check-format scripts/check-arm64 scripts/lint scripts/package) script
   while IFS= read -r script; do scripts+=("$script"); done < <(find scripts -name '*.sh' ! -path 'scripts/setup/*' ! -path 'scripts/tuning/*' ! -path 'scripts/lib/*' | sort)
   shellcheck --external-sources --check-sourced "${scripts[@]}"
 }
@@ -138,6 +154,7 @@ build_and_test() {
   step format scripts/check-format
   # What does not compile cannot be linted either.
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi
+  if ((built)); then step arm64 env "AISP_JOBS=$jobs" scripts/check-arm64 build/ci; fi
   step shellcheck check_shell_scripts
   step fuzz fuzz
   finish_tests

@@ -4,7 +4,9 @@
 # package or package:command; a package whose command exists counts as there, wherever it came from.
 build_packages=(g++:g++ cmake:cmake ninja-build:ninja git:git ccache:ccache python3:python3
   libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libtomlplusplus-dev)
-test_packages=(libgtest-dev libgmock-dev python3-jsonschema python3-yaml clang-format-14:clang-format-14 clang-tidy:clang-tidy shellcheck:shellcheck
+# What scripts/package calls beyond that.
+packaging_packages=(dpkg-dev:dpkg-shlibdeps python3-hatchling)
+test_packages=(libgtest-dev libgmock-dev python3-jsonschema python3-yaml python3-pandas python3-venv g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ clang-format-14:clang-format-14 clang-tidy:clang-tidy shellcheck:shellcheck
   clang-16:clang++-16 libclang-rt-16-dev)
 
 missing_packages() {
@@ -21,7 +23,11 @@ missing_packages() {
 
 install_packages() {
   local wanted=("${build_packages[@]}") missing=()
-  if [[ $1 != release ]]; then wanted+=("${test_packages[@]}"); fi
+  case $1 in
+    release) ;;
+    packages) wanted+=("${packaging_packages[@]}") ;;
+    *) wanted+=("${packaging_packages[@]}" "${test_packages[@]}") ;;
+  esac
   mapfile -t missing < <(missing_packages "${wanted[@]}")
   apt_install "${missing[@]}"
   if ((dry_run)); then return; fi

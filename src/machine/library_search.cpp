@@ -15,6 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What toolkits and distributions call the folders of this machine's libraries.
+#if defined(__aarch64__)
+constexpr const char* toolkit_target = "targets/sbsa-linux/lib";
+constexpr const char* multiarch = "aarch64-linux-gnu";
+#else
+constexpr const char* toolkit_target = "targets/x86_64-linux/lib";
+constexpr const char* multiarch = "x86_64-linux-gnu";
+#endif
+
 class Folders {
  public:
   explicit Folders(fs::path root) : root_{std::move(root)} {}
@@ -45,7 +54,7 @@ class Folders {
 
 void add_toolkit(Folders& folders, const fs::path& toolkit) {
   if (toolkit.empty()) return;
-  for (const char* part : {"lib64", "lib", "targets/x86_64-linux/lib", "extras/CUPTI/lib64"}) folders.add(toolkit / part);
+  for (const char* part : {"lib64", "lib", toolkit_target, "extras/CUPTI/lib64"}) folders.add(toolkit / part);
 }
 
 // `lib` holds python3.N/site-packages or dist-packages.
@@ -82,6 +91,14 @@ fs::path tree_of(const fs::path& executable) {
   return {};
 }
 
+// The virtual environment that pip installed the executable into, which need not be on PATH.
+fs::path environment_of(const fs::path& executable) {
+  const fs::path folder = executable.parent_path();
+  std::error_code ignored;
+  const bool is_one = folder.filename() == "bin" && fs::is_regular_file(folder.parent_path() / "pyvenv.cfg", ignored);
+  return is_one ? folder.parent_path() : fs::path{};
+}
+
 }  // namespace
 
 SearchPlaces places_here() {
@@ -107,6 +124,7 @@ std::vector<std::string> search_folders(const SearchPlaces& places) {
   for (const std::string& entry : base::split(places.environment("PYTHONPATH"), ':'))
     if (!entry.empty()) add_wheels(folders, entry);
   add_pythons_on_path(folders, places);
+  if (const fs::path environment = environment_of(places.executable); !environment.empty()) add_python(folders, environment);
   for (const char* prefix : {"/usr/local", "/usr", "/opt/*/.venv", "/opt/*"}) add_python(folders, prefix);
   add_wheels(folders, "/usr/lib/python3/dist-packages");
   if (const std::string home = places.environment("HOME"); !home.empty()) add_python(folders, fs::path{home} / ".local");
@@ -118,8 +136,8 @@ std::vector<std::string> loader_folders(const SearchPlaces& places) {
   Folders folders{places.root};
   for (const std::string& entry : base::split(places.environment("LD_LIBRARY_PATH"), ':'))
     if (!entry.empty()) folders.add(entry);
-  for (const char* folder : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"})
-    folders.add(folder);
+  for (const char* folder : {"/lib", "/usr/lib"}) folders.add(fs::path{folder} / multiarch);
+  for (const char* folder : {"/lib64", "/usr/lib64", "/lib", "/usr/lib"}) folders.add(folder);
   return folders.take();
 }
 

@@ -50,10 +50,16 @@ class Install(EndToEnd):
         self.assertEqual(before, sorted((path, path.stat().st_mtime_ns) for path in self.prefix.rglob("*")))
         self.assertIn("nothing recorded", self.installed("explain", "ch01:coalescing").out)
 
-    def test_scripts_are_named_where_they_were_installed(self):
-        script = self.prefix / "share/aisp/scripts/numa-topology.sh"
-        done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stderr)
+    def test_scripts_run_where_they_were_installed(self):
+        scripts = self.prefix / "share/aisp/scripts"
+        for script in scripts.glob("*.sh"):
+            done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        (self.work / "expectations").mkdir()
+        night = subprocess.run([scripts / "nightly.sh", "--dry-run"], cwd=self.work, capture_output=True, text=True, timeout=60)
+        self.assertEqual(night.returncode, 0, night.stderr)
+        program = re.search(r"(\S+/aisp) verify", night.stdout, re.M)[1]
+        self.assertEqual(pathlib.Path(program).resolve(), (self.prefix / "bin/aisp").resolve())
 
     def test_links_of_installed_documents_lead_to_installed_files(self):
         root = self.prefix / "share/aisp"

@@ -65,6 +65,15 @@ TEST(LibrarySearch, FollowsThePythonOnPath) {
                           "h/.pyenv/versions/3.11.7/lib/python3.11/site-packages/torch/lib"));
 }
 
+TEST(LibrarySearch, LooksIntoTheEnvironmentThatTheExecutableWasInstalledInto) {
+  FakeRoot root;
+  root.file("srv/env/lib/python3.12/site-packages/nvidia/cu13/lib/a", "");
+  const auto found = [&](const char* executable) { return found_below(root, root.path() / executable, {}); };
+  EXPECT_THAT(found("srv/env/bin/aisp"), testing::IsEmpty()) << "no environment: anybody may have made the folder beside";
+  root.file("srv/env/pyvenv.cfg", "");
+  EXPECT_THAT(found("srv/env/bin/aisp"), ElementsAre("srv/env/lib/python3.12/site-packages/nvidia/cu13/lib"));
+}
+
 TEST(LibrarySearch, FindsNothingOnABareMachine) { EXPECT_THAT(found_below(FakeRoot{}, "/usr/bin/aisp", {}), testing::IsEmpty()); }
 
 TEST(LoaderCache, NamesFullPathsOnly) {
