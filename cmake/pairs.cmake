@@ -57,7 +57,8 @@ endfunction()
 function(aisp_compile_as_pairs target)
   set_target_properties(${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF CUDA_STANDARD 20
                         CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF CUDA_ARCHITECTURES "${AISP_CUDA_ARCHITECTURES}"
-                        CUDA_RUNTIME_LIBRARY Static)
+                        CUDA_RUNTIME_LIBRARY Static INTERPROCEDURAL_OPTIMIZATION OFF
+                        EXPORT_COMPILE_COMMANDS ON)  # for scripts/check-pair
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
   target_link_libraries(${target} PRIVATE aisp_api "$<TARGET_NAME_IF_EXISTS:aisp_warnings>")
 endfunction()

@@ -59,6 +59,12 @@ class OwnKernels(EndToEnd):
         self.assert_code(finished, 0)
         self.assertRegex(finished.out, "fresh:first +passed")
 
+    def test_the_reviewer_comes_along(self):
+        checked = subprocess.run([self.prefix / "lib/cmake/aisp/scripts/check-pair", self.project / "kernels/fresh/first.cpp"], capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+        self.assertIn("first.cpp: nothing found; next: aisp verify --targets fresh:first", checked.stdout)
+        self.assertNotIn("compiler", checked.stderr)
+
     def test_has_all_commands(self):
         def commands(program):
             return re.findall(r"(?m)^  ([a-z][a-z-]+) ", self.call("--help", program=program).out.split("Subcommands:")[1].split("\n\n")[0])
