@@ -24,4 +24,5 @@ install(DIRECTORY include/aisp DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONE
 install(FILES src/pair/registry.hpp src/pair/code.hpp DESTINATION "${package}/src/pair" COMPONENT development)
 install(FILES cmake/find-cuda.cmake cmake/pairs.cmake cmake/registry.cmake cmake/toolkit.cmake DESTINATION "${package}/cmake"
         COMPONENT development)
+install(PROGRAMS scripts/check-pair scripts/check-symbols scripts/check-includes.py DESTINATION "${package}/scripts" COMPONENT development)
 install(DIRECTORY cmake/code DESTINATION "${package}/cmake" COMPONENT development PATTERN "__pycache__" EXCLUDE)

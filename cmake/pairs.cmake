@@ -9,12 +9,15 @@ if(NOT AISP_PYTHON)
 endif()
 set(AISP_CODE_SCRIPTS "${CMAKE_CURRENT_LIST_DIR}/code")
 
-# aisp_root_of(OUT FOLDER): what the paths of the pairs in FOLDER are relative to.
-function(aisp_root_of out folder)
+# aisp_root_of(OUT FOLDER...): what the paths of the pairs in the folders are relative to.
+function(aisp_root_of out)
   set(root "${PROJECT_SOURCE_DIR}")
-  if(NOT folder MATCHES "^${root}/")
-    get_filename_component(root "${folder}" DIRECTORY)
-  endif()
+  foreach(folder IN LISTS ARGN)
+    cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${folder}" inside)
+    if(NOT inside)
+      get_filename_component(root "${ARGV1}" DIRECTORY)
+    endif()
+  endforeach()
   set(${out} "${root}" PARENT_SCOPE)
 endfunction()
 
@@ -25,17 +28,16 @@ function(aisp_digest_of out root source)
 endfunction()
 
 # A recorded expectation names the digest of the code that was measured; when that changes, the expectation is stale.
-function(aisp_add_digests name folder sources)
+function(aisp_add_digests name root sources)
   file(GLOB scripts CONFIGURE_DEPENDS "${AISP_CODE_SCRIPTS}/*_code.py")
-  aisp_root_of(root "${folder}")
   set(digests)
   foreach(source IN LISTS sources)
     aisp_digest_of(digest "${root}" "${source}")
     list(APPEND digests "${digest}")
-    # As CMake names objects: below the present folder, else by the absolute path.
     get_filename_component(file "${source}" NAME)
-    get_filename_component(chapter "${source}" DIRECTORY)
-    get_filename_component(chapter "${chapter}" NAME)
+    get_filename_component(folder "${source}" DIRECTORY)
+    get_filename_component(chapter "${folder}" NAME)
+    get_filename_component(folder "${folder}" DIRECTORY)
     string(REPLACE "." "[.]" pattern "/${chapter}/${file}.o")
     set(object "$<FILTER:$<TARGET_OBJECTS:${name}>,INCLUDE,${pattern}(bj)?$>")
     get_filename_component(written "${digest}" DIRECTORY)
@@ -55,22 +57,25 @@ endfunction()
 function(aisp_compile_as_pairs target)
   set_target_properties(${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF CUDA_STANDARD 20
                         CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF CUDA_ARCHITECTURES "${AISP_CUDA_ARCHITECTURES}"
-                        CUDA_RUNTIME_LIBRARY Static)
+                        CUDA_RUNTIME_LIBRARY Static INTERPROCEDURAL_OPTIMIZATION OFF
+                        EXPORT_COMPILE_COMMANDS ON)  # for scripts/check-pair
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
   target_link_libraries(${target} PRIVATE aisp_api "$<TARGET_NAME_IF_EXISTS:aisp_warnings>")
 endfunction()
 
-# aisp_build_pairs(NAME KIND FOLDER SOURCES): the target NAME, a library of the KIND.
-function(aisp_build_pairs name kind folder sources)
+# aisp_build_pairs(NAME KIND SOURCES FOLDER...): the target NAME, a library of the KIND, of pairs in the folders.
+function(aisp_build_pairs name kind sources)
   set(compiled ${sources})
   if(NOT sources)
     set(compiled "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_empty.cpp")
     file(CONFIGURE OUTPUT "${compiled}" CONTENT "// There are no pairs yet.\n")
   endif()
   add_library(${name} ${kind} ${compiled})
-  aisp_add_digests(${name} "${folder}" "${sources}")
+  aisp_root_of(root ${ARGN})
+  aisp_add_digests(${name} "${root}" "${sources}")
   # A pair sees the public headers, the folder shared beside its own and its own, nothing of src.
-  target_include_directories(${name} PRIVATE "${folder}/shared")
+  list(TRANSFORM ARGN APPEND "/shared" OUTPUT_VARIABLE shared)
+  target_include_directories(${name} PRIVATE ${shared})
   aisp_compile_as_pairs(${name})
   # Profilers and compute-sanitizer point at source lines with it; it costs space, so only pairs have it. Digests are of the
   # instructions as they are.
@@ -80,9 +85,9 @@ function(aisp_build_pairs name kind folder sources)
   endif()
 endfunction()
 
-# aisp_add_pairs(NAME FOLDER [FURTHER...] [NUMBERED]): the pairs below FOLDER and their registry, as two targets: NAME_pairs, objects,
-# so that the linker cannot drop any, and NAME_registry. The pairs of further folders are in the registry too, but built elsewhere.
-# NUMBERED: folders of pairs are called ch and two digits.
+# aisp_add_pairs(NAME FOLDER... [NUMBERED]): the pairs below the folders and their registry, as two targets: NAME_pairs, objects, so that
+# the linker cannot drop any, and NAME_registry. Those of the folder selftest are in the registry too, but built for everybody.
+# NUMBERED: chapters are called ch and two digits.
 function(aisp_add_pairs name)
   cmake_parse_arguments(PARSE_ARGV 1 given "NUMBERED" "" "")
   set(folders)
@@ -96,13 +101,14 @@ function(aisp_add_pairs name)
   if(NOT folders)
     message(FATAL_ERROR "aisp_add_pairs(${name}): name the folder of the pairs, as in aisp_add_pairs(${name} kernels)")
   endif()
-  list(GET folders 0 folder)
   set(AISP_NUMBERED ${given_NUMBERED})
-  aisp_find_pairs(sources "${folder}")
-  aisp_build_pairs(${name}_pairs OBJECT "${folder}" "${sources}")
+  set(built ${folders})
+  list(FILTER built EXCLUDE REGEX "/selftest$")
+  aisp_find_pairs(sources ${built})
+  aisp_build_pairs(${name}_pairs OBJECT "${sources}" ${built})
 
   set(table "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_registry.cpp")
-  aisp_root_of(AISP_SOURCE_ROOT "${folder}")
+  aisp_root_of(AISP_SOURCE_ROOT ${built})
   aisp_generate_registry("${table}" ${folders})
 
   set(digests)

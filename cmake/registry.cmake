@@ -138,8 +138,18 @@ function(aisp_split_pair pair chapter_out name_out source_out symbol_out declara
   set(${declaration_out} "namespace aisp::${chapter} { extern const ${type} ${name}; }" PARENT_SCOPE)
 endfunction()
 
+# aisp_write_if_changed(PATH TEXT): so that configuring again rebuilds nothing.
+function(aisp_write_if_changed path text)
+  set(present "")
+  if(EXISTS "${path}")
+    file(READ "${path}" present)
+  endif()
+  if(NOT present STREQUAL text)
+    file(WRITE "${path}" "${text}")
+  endif()
+endfunction()
+
 # aisp_generate_registry(OUT_CPP FOLDER...): writes the definition of aisp::pair::registry() for the pairs below the folders.
-# The file is left alone when its content would not change, so that configuring again rebuilds nothing.
 function(aisp_generate_registry out_cpp)
   aisp_list_pairs(pairs ${ARGN})
   set(declarations "")
@@ -207,11 +217,5 @@ std::span<const Entry> registry() { return table; }
 
 }  // namespace aisp::pair
 ")
-  set(present "")
-  if(EXISTS "${out_cpp}")
-    file(READ "${out_cpp}" present)
-  endif()
-  if(NOT present STREQUAL text)
-    file(WRITE "${out_cpp}" "${text}")
-  endif()
+  aisp_write_if_changed("${out_cpp}" "${text}")
 endfunction()

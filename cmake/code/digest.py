@@ -3,6 +3,7 @@
 where the object lacks the Pair that its path promises."""
 import argparse
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def main():
     if broken:
         sys.exit("\n".join(broken))
     lines = [f"digest {arch} {digest}" for arch, digest in sorted(digests(sources.host_code(given.source), device).items())]
-    lines += [f"file {file.relative_to(sources.root)}" for file in sources.shown(given.source)]
+    lines += [f"file {os.path.relpath(file, sources.root)}" for file in sources.shown(given.source)]
     given.out.write_text("".join(line + "\n" for line in lines))
 
 

@@ -29,6 +29,7 @@ void add_estimate(CLI::App& app, Action& action);
 void add_analyze(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
+void add_new(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);
 
 // What `aisp --version` prints: version, commit, CUDA, architectures.

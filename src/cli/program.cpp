@@ -161,6 +161,7 @@ Exit run_program(int argc, char** argv) {
   add_specs(app, action);
   add_estimate(app, action);
   add_explain(app, action);
+  add_new(app, action);
   add_completion(app, action);
   try {
     app.parse(argc, argv);

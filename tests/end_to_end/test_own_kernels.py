@@ -34,6 +34,8 @@ class OwnKernels(EndToEnd):
         cls.prefix, cls.project = cls.place / "prefix", cls.place / "project"
         cmake("--install", BUILD, "--prefix", cls.prefix, "--component", "development")
         shutil.copytree(SOURCE / "docs/your-own-kernels", cls.project)
+        (cls.project / "kernels/fresh").mkdir()
+        subprocess.run([AISP, "new", "first", "--host"], cwd=cls.project / "kernels/fresh", check=True, capture_output=True)
         configure(cls.project, cls.prefix)
         cmake("--build", cls.project / "build")
         cls.mine = cls.project / "build/mine"
@@ -41,7 +43,7 @@ class OwnKernels(EndToEnd):
     def test_lists_ones_own_pairs_and_no_others(self):
         listed = self.call("list-targets", program=self.mine)
         self.assert_code(listed, 0)
-        self.assertEqual([line.split()[0] for line in listed.out.splitlines()], ["bytes:byte_counts", "sums:row_sums"])
+        self.assertEqual([line.split()[0] for line in listed.out.splitlines()], ["bytes:byte_counts", "fresh:first", "sums:row_sums"])
 
     def test_measures_and_verifies_a_pair(self):
         finished = self.call("run", "-t", "bytes", *QUICK, program=self.mine)
@@ -51,6 +53,17 @@ class OwnKernels(EndToEnd):
         self.assertRegex(pair["source_digest"], "^[0-9a-f]{64}$")
         page = self.call("report", "latest", "--html", "-", program=self.mine)
         self.assertIn("kernels/bytes/byte_counts.cpp", page.out)
+
+    def test_what_aisp_new_writes_passes(self):
+        finished = self.call("verify", "-t", "fresh", program=self.mine)
+        self.assert_code(finished, 0)
+        self.assertRegex(finished.out, "fresh:first +passed")
+
+    def test_the_reviewer_comes_along(self):
+        checked = subprocess.run([self.prefix / "lib/cmake/aisp/scripts/check-pair", self.project / "kernels/fresh/first.cpp"], capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+        self.assertIn("first.cpp: nothing found; next: aisp verify --targets fresh:first", checked.stdout)
+        self.assertNotIn("compiler", checked.stderr)
 
     def test_has_all_commands(self):
         def commands(program):
