@@ -79,7 +79,8 @@ constexpr Term terms[] = {
     {"role", "peer", "a library's way to do the same, timed in the same rounds and never counted as ours"},
     {"column", "speedup",
      "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval; that of the best holds "
-     "for all optimized variants at once"},
+     "for "
+     "all optimized variants at once"},
     {"column", "effective_rounds",
      "independent rounds that would tell as much as those taken: fewer where a variant drifts, and its interval is wider for it"},
     {"column", "autocorrelation",
