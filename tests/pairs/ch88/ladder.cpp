@@ -40,7 +40,7 @@ extern constinit const Pair ladder{
                            {.name = "rounding", .run = call<&Ladder::beyond>, .changes_precision = true}}),
     .device = Device::host,
     .bound = Bound::host,
-    .tolerance = within(1e-6),
+    .tolerance = exact,
 };
 
 }  // namespace aisp::ch88
