@@ -16,7 +16,7 @@ COMPILERS = [f"-DCMAKE_CUDA_COMPILER={os.environ['AISP_NVCC']}", f"-DCMAKE_CXX_C
 
 
 def cmake(*words, good=True):
-    finished = subprocess.run([CMAKE, *map(str, words)], capture_output=True, text=True, timeout=300)
+    finished = subprocess.run([CMAKE, *map(str, words)], capture_output=True, text=True, timeout=570)
     if good and finished.returncode != 0:
         raise AssertionError(f"cmake {' '.join(map(str, words))}\n{finished.stdout}{finished.stderr}")
     return finished
