@@ -64,20 +64,41 @@ class Sources(unittest.TestCase):
                     self.assertTrue(path.stat().st_mode & 0o100)
 
 
+PAGE = SOURCE / "docs/adding-a-pair.md"
+
+
 class DocumentedExample(TemporaryTree):
-    def test_example_of_adding_a_pair_compiles_and_exports_its_pair(self):
-        text = (SOURCE / "docs/adding-a-pair.md").read_text()
-        blocks = re.findall(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(blocks), 1, "the page shows one whole file")
-        path = re.search(r"`chapters/(ch\d\d/[a-z0-9_]+\.cu)`", text)
+    def setUp(self):
+        super().setUp()
+        self.text = PAGE.read_text()
+        self.listings = re.findall(r"^```cpp\n(.*?)^```", self.text, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(self.listings), 2, "the page shows two whole files")
+
+    def test_first_example_of_adding_a_pair_compiles_and_exports_its_pair(self):
+        path = re.search(r"`chapters/(ch\d\d/[a-z0-9_]+\.cu)`", self.text)
         self.assertIsNotNone(path, "the page says where to save the file")
-        source = self.write(path[1], blocks[0])
+        source = self.write(path[1], self.listings[0])
         result = run(NVCC, "-std=c++20", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-Werror=all-warnings",
                      "-Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-missing-field-initializers,-Werror", f"-I{SOURCE / 'include'}", "-c", source,
                      "-o", f"{source}.o")
         self.assertEqual(result.returncode, 0, result.stderr)
         symbols = run(SOURCE / "scripts/check-symbols", f"{source}.o")
         self.assertEqual(symbols.returncode, 0, symbols.stdout)
+
+    def test_second_example_is_a_file_of_the_example_project(self):
+        """tests/end_to_end/test_own_kernels.py builds and verifies it."""
+        self.assertEqual(self.listings[1], (SOURCE / "docs/your-own-kernels/kernels/sums/rms_norm.cpp").read_text())
+
+    def test_pairs_to_copy_from_have_what_their_row_is_about(self):
+        rows = [row for row in re.findall(r"^\|(.*)\|$", self.text.split("| need | use | copy from |")[1], re.M) if "](" in row]
+        self.assertGreater(len(rows), 20)
+        for row in rows:
+            need, use, models = row.split(" | ")
+            shown = [(PAGE.parent / model).resolve().read_text() for model in re.findall(r"\]\(([^)]+)\)", models)]
+            words = [re.match(r"[.\w/]+(?:::\w+)?", word)[0].strip(".") for word in re.findall(r"`([^`]+)`", use)]
+            with self.subTest(need.strip()):
+                self.assertTrue(words and shown)
+                self.assertTrue(any(re.search(rf"(?<!\w){re.escape(words[0])}", text) for text in shown), f"none of them has {words[0]}")
 
 
 if __name__ == "__main__":
