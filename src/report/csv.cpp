@@ -115,7 +115,7 @@ void add_claims(const evidence::PairResult& pair, const evidence::VariantResult&
   } else {
     fields.resize(fields.size() + 4);
   }
-  if (const auto& share = variant.library_share) {
+  if (const evidence::LibraryShare* share = claimable_share(pair, variant)) {
     fields.push_back(share->library);
     for (const double value : {share->percent, share->low, share->high}) fields.push_back(number(value));
   } else {

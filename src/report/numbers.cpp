@@ -19,12 +19,19 @@ std::string speedup_text(const evidence::Speedup& speedup) {
                      base::significant(speedup.high));
 }
 
-std::string gain_text(const evidence::Gain& gain) {
-  return fmt::format("{}x over {}", base::significant(gain.ratio.value), gain.over);
+std::string gain_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+  if (claimable(pair, variant) == nullptr || !variant.gain) return {};
+  return fmt::format("{}x over {}", base::significant(variant.gain->ratio.value), variant.gain->over);
 }
 
-std::string share_text(const evidence::LibraryShare& share) {
-  return fmt::format("{:.0f} % of {}", share.percent, share.library);
+const evidence::LibraryShare* claimable_share(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+  const bool passed = pair.status == evidence::Status::passed && variant.status == evidence::Status::passed;
+  return passed && variant.library_share ? &*variant.library_share : nullptr;
+}
+
+std::string share_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+  const evidence::LibraryShare* share = claimable_share(pair, variant);
+  return share == nullptr ? "" : fmt::format("{:.0f} % of {}", share->percent, share->library);
 }
 
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {

@@ -12,6 +12,9 @@ namespace aisp::report {
 // holds.
 const evidence::Speedup* claimable(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 
+// The same of its share of a library's speed.
+const evidence::LibraryShare* claimable_share(const evidence::PairResult& pair, const evidence::VariantResult& variant);
+
 // "scale 1.00", with the pair's sizes where it declares some: "scale 1.00, sizes m=4096, n=4096 (set)".
 std::string workload_text(const evidence::PairResult& pair);
 
@@ -19,9 +22,10 @@ std::string workload_text(const evidence::PairResult& pair);
 // at its power cap runs faster the longer it rests between samples.
 std::string pace_text(const evidence::PairResult& pair);
 
-std::string speedup_text(const evidence::Speedup& speedup);   // "3.04x [3.02, 3.06]"
-std::string gain_text(const evidence::Gain& gain);            // "1.36x over device_scalars"
-std::string share_text(const evidence::LibraryShare& share);  // "91 % of cublas"
+std::string speedup_text(const evidence::Speedup& speedup);  // "3.04x [3.02, 3.06]"
+// "1.36x over device_scalars" and "91 % of cublas"; empty where none may be claimed.
+std::string gain_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
+std::string share_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 // "library", "control, not verified", "lesson, best", "best"; empty for other steps. Of what may be claimed only.
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing

@@ -37,9 +37,9 @@ std::string results(const PairResult& pair) {
                speedup != nullptr
                    ? std::string{to_string(speedup->verdict)}
                    : std::string{to_string(variant.status)} + (variant.reason.empty() ? "" : ": " + variant.reason),
-               variant.gain ? gain_text(*variant.gain) : "", variant.library_share ? share_text(*variant.library_share) : "",
-               variant.floor ? floor_text(*variant.floor) : "", variant.floor ? variant.floor->held_back_by : "",
-               gpu_busy_text(variant), variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
+               gain_text(pair, variant), share_text(pair, variant), variant.floor ? floor_text(*variant.floor) : "",
+               variant.floor ? variant.floor->held_back_by : "", gpu_busy_text(variant),
+               variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
   }
   return table.text();
 }

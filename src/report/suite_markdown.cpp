@@ -65,8 +65,8 @@ void add_rows(const PairResult& pair, MarkdownTable& table) {
     const evidence::Speedup* speedup = claimable(pair, variant);
     const std::string standing = standing_text(pair, variant);
     table.add({short_label(pair), variant.name + (standing.empty() ? "" : " (" + standing + ")"), baseline, median_text(variant),
-               speedup != nullptr ? speedup_text(*speedup) : "-", variant.gain ? gain_text(*variant.gain) : "",
-               variant.library_share ? share_text(*variant.library_share) : "", variant.floor ? floor_text(*variant.floor) : "",
+               speedup != nullptr ? speedup_text(*speedup) : "-", gain_text(pair, variant), share_text(pair, variant),
+               variant.floor ? floor_text(*variant.floor) : "",
                speedup != nullptr ? std::string{to_string(speedup->verdict)} : variant.reason});
   }
 }

@@ -20,7 +20,8 @@ constexpr double bandwidth_bytes_s = 4e12, fp32_flops_s = 50e12, bf16_flops_s = 
 
 // A baseline of 4 ms and a variant of 1 ms, both of this cost.
 ExpectedPair pair_of(const DeclaredCost& cost, const std::string& date = "2026-01-02T00:00:00Z") {
-  ExpectedPair pair{.source_digest = "abc", .baseline = "plain", .baseline_median_ms = 4, .baseline_cost = cost};
+  ExpectedPair pair{
+      .source_digest = "abc", .lesson = "tiled", .baseline = "plain", .baseline_median_ms = 4, .baseline_cost = cost};
   pair.recorded.date_utc = date;
   pair.recorded.gpu = "NVIDIA H200";
   pair.ceilings = evidence::Ceilings{.memory_bytes_s = bandwidth_bytes_s, .source = "measured"};
@@ -43,8 +44,8 @@ TEST(Roofline, RatesAndTheNearerRoof) {
       of({{"dense", pair_of(dense)}, {"streaming", pair_of(streaming)}, {"copy", pair_of(bytes_only)}}).at(0);
   const auto rows = roofline_rows(roofline);
   ASSERT_EQ(rows.size(), 7u);
-  EXPECT_THAT(rows[2], ElementsAre("ch01:copy", "tiled (best)", "1.00 ms", "-", "-", "2.00 TB/s", "50.0 %", "memory"));
-  EXPECT_THAT(rows[4], ElementsAre("ch01:dense", "tiled (best)", "1.00 ms", "6000", "600 TFLOP/s", "100 GB/s", "75.0 %",
+  EXPECT_THAT(rows[2], ElementsAre("ch01:copy", "tiled (lesson)", "1.00 ms", "-", "-", "2.00 TB/s", "50.0 %", "memory"));
+  EXPECT_THAT(rows[4], ElementsAre("ch01:dense", "tiled (lesson)", "1.00 ms", "6000", "600 TFLOP/s", "100 GB/s", "75.0 %",
                                    "compute (bf16)"));
   EXPECT_THAT(rows[5], ElementsAre("ch01:streaming", "plain (baseline)", "4.00 ms", "0.500", "250 GFLOP/s", "500 GB/s", "12.5 %",
                                    "memory"));
@@ -84,8 +85,8 @@ TEST(Roofline, ChaptersAndKindsOfHardwareAreKeptApart) {
 
 TEST(Roofline, StaleWhenTheCodeIsAnother) {
   const std::vector<Expectations> all{{.hardware = "h200", .chapter = "ch01", .pairs = {{"a", pair_of(dense)}}}};
-  EXPECT_FALSE(rooflines(all, {{"ch01", "a", "", {"abc"}}}, {})[0].pairs[0].stale);
-  const Roofline stale = rooflines(all, {{"ch01", "a", "", {"def"}}}, {})[0];
+  EXPECT_FALSE(rooflines(all, {{.chapter = "ch01", .name = "a", .source_digests = {"abc"}}}, {})[0].pairs[0].stale);
+  const Roofline stale = rooflines(all, {{.chapter = "ch01", .name = "a", .source_digests = {"def"}}}, {})[0];
   EXPECT_TRUE(stale.pairs[0].stale);
   EXPECT_THAT(roofline_svg(stale), HasSubstr("ch01:a (stale)"));
 }
