@@ -45,10 +45,8 @@ Words models() {
 }
 
 Words precisions() {
-  using knowledge::Precision;
   Words words;
-  for (const auto type : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8, Precision::fp4})
-    words.emplace_back(name_of(type));
+  for (const knowledge::Precision type : knowledge::all_precisions()) words.emplace_back(name_of(type));
   return words;
 }
 
