@@ -156,6 +156,15 @@ std::size_t display_width(std::string_view text) {
   return width;
 }
 
+std::string first_columns(std::string_view text, std::size_t columns) {
+  std::size_t end = 0, width = 0;
+  for (; end < text.size(); ++end) {
+    const bool begins_character = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
+    if (begins_character && width++ == columns) break;
+  }
+  return std::string{text.substr(0, end)};
+}
+
 std::vector<std::string> broken(std::string_view line, std::size_t width, std::size_t hang) {
   if (display_width(line) <= width) return {std::string{line}};
   if (hang + narrowest_text > width) hang = std::min(hang, width / 3);

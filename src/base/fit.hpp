@@ -20,6 +20,9 @@ Screen screen_of(int descriptor);
 // Columns on a terminal: characters, without what a Painter writes.
 std::size_t display_width(std::string_view text);
 
+// As much of the beginning of `text`, which has no colours, as so many columns hold.
+std::string first_columns(std::string_view text, std::size_t columns);
+
 // `line` in lines of at most `width` characters, broken at blanks; every line but the first begins with `hang` blanks. A number
 // keeps its unit, an interval in brackets stays whole, and a word that is too long alone stays as it is: paths are copied.
 std::vector<std::string> broken(std::string_view line, std::size_t width, std::size_t hang = 0);

@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
+#include <set>
 
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/gate.hpp"
@@ -23,10 +25,11 @@ namespace {
 namespace fs = std::filesystem;
 using base::Error;
 using base::Exit;
+using evidence::Finding;
 using evidence::RunRecord;
 
 struct Options {
-  std::vector<std::string> runs;
+  std::vector<std::string> runs, only;
   std::string artifacts_dir = "artifacts";
   Gate gate;
   bool strict = false, require_confirmation = false;
@@ -107,7 +110,34 @@ void demand_different_places(const Options& options) {
   }
 }
 
+Finding finding_of(const std::string& word) {
+  std::vector<std::string> words;
+  for (const Finding finding : evidence::all_findings()) {
+    if (to_string(finding) == word) return finding;
+    words.emplace_back(to_string(finding));
+  }
+  throw Error{Exit::usage,
+              fmt::format("--only '{}' is no finding; there are {}", base::one_line(word, 40), base::join(words, ", "))};
+}
+
+std::set<Finding> findings_of(const std::vector<std::string>& given) {
+  std::set<Finding> findings;
+  for (const std::string& value : given)
+    for (const std::string& word : base::split(value, ',')) findings.insert(finding_of(std::string{base::trim(word)}));
+  return findings;
+}
+
+// The rows that are wanted, below them what all rows are.
+std::string text_of(const evidence::Analysis& analysis, const std::set<Finding>& only, const base::Painter& paint) {
+  if (only.empty()) return analysis_text(analysis, paint);
+  evidence::Analysis wanted{.rows = analysis.rows};
+  std::erase_if(wanted.rows, [&](const evidence::AnalysisRow& row) { return !only.contains(row.finding); });
+  return (wanted.rows.empty() ? std::string{} : columns(report::analysis_rows(wanted, paint))) +
+         report::analysis_summary(analysis);
+}
+
 Exit analyze(const Options& options) {
+  const std::set<Finding> only = findings_of(options.only);
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   const double threshold = threshold_of(options.gate.threshold_percent);
   demand_different_places(options);
@@ -125,7 +155,7 @@ Exit analyze(const Options& options) {
                         {.threshold = threshold, .strict = options.strict, .require_confirmation = options.require_confirmation});
   write_files(options, analysis, runs);
   if (!uses_standard_output(options)) {
-    show(analysis_text(analysis, paint));
+    show(text_of(analysis, only, paint));
     if (options.github) print(report::github_annotations(analysis));
   }
   note_warnings(analysis);
@@ -158,6 +188,12 @@ void add_analyze(CLI::App& app, Action& action) {
   command->add_flag("--require-confirmation", options->require_confirmation,
                     "a regression counts only when two measurements show it");
   command->add_flag("--strict", options->strict, "slower, drifted, stale and pairs that no longer run count as regressions too");
+  command
+      ->add_option("--only", options->only,
+                   "show rows of these findings only, as in regressed,failed; files and exit status are of all")
+      ->type_name("FINDING,...")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   CLI::Option* update =
       command->add_flag("--update-expectations", options->update_expectations,
                         "record what the runs measured instead, in the order given, beside what was recorded of the same code");
@@ -168,7 +204,7 @@ void add_analyze(CLI::App& app, Action& action) {
   // Three answers; what only one of them heeds must not be taken for heeded.
   update->excludes(history)->excludes("--json");
   for (const char* of_the_comparison : {"--threshold", "--require-confirmation", "--strict", "--output-csv", "--junit",
-                                        "--github-action-benchmark", "--google-benchmark", "--github"}) {
+                                        "--github-action-benchmark", "--google-benchmark", "--github", "--only"}) {
     update->excludes(of_the_comparison);
     history->excludes(of_the_comparison);
   }

@@ -61,6 +61,30 @@ std::string summary(const Comparison& comparison) {
                      comparison.same_hardware ? "" : "; the hardware is not the same");
 }
 
+std::vector<Comparison> comparisons_of(const std::vector<evidence::RunRecord>& runs, double threshold) {
+  if (runs.size() == 1) return {compare_variants(runs[0], threshold)};
+  std::vector<Comparison> comparisons;
+  for (std::size_t i = 1; i < runs.size(); ++i) comparisons.push_back(compare_runs(runs[0], runs[i], threshold));
+  return comparisons;
+}
+
+std::string text_of(const Comparison& comparison, bool all, const base::Painter& paint) {
+  const auto rows = report::comparison_rows(comparison, all, paint);
+  return report::comparison_heading(comparison) + (rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) +
+         report::comparison_notes(comparison);
+}
+
+// The worst of all; nothing in common counts only where it holds for every run.
+Exit status_of(const std::vector<Comparison>& comparisons) {
+  Exit worst = Exit::nothing;
+  for (const Comparison& comparison : comparisons) {
+    const Exit status = status_of(comparison);
+    if (status == Exit::failed) return status;
+    if (status == Exit::regression || worst == Exit::nothing) worst = status;
+  }
+  return worst;
+}
+
 Exit compare(const Options& options) {
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   const double threshold = threshold_of(options.threshold_percent);
@@ -68,25 +92,27 @@ Exit compare(const Options& options) {
   for (const std::string& run : options.runs) runs.push_back(evidence::read_run(suite::find_run(options.artifacts_dir, run)));
   for (const evidence::RunRecord& run : runs)
     for (const std::string& warning : run.warnings) note("aisp: " + warning);
-  const Comparison comparison =
-      runs.size() == 1 ? compare_variants(runs[0], threshold) : compare_runs(runs[0], runs[1], threshold);
-  if (!options.json.empty()) print_to(options.json, report::comparison_json(comparison, threshold));
-  if (options.json != "-") {
-    const auto rows = report::comparison_rows(comparison, options.all, paint);
-    show(report::comparison_heading(comparison) + (rows.size() > 1 ? columns(rows) : std::string{}) + summary(comparison) +
-         report::comparison_notes(comparison));
+  const std::vector<Comparison> comparisons = comparisons_of(runs, threshold);
+  if (!options.json.empty()) print_to(options.json, report::comparison_json(comparisons, threshold));
+  if (options.json == "-") return status_of(comparisons);
+  std::string text, overall;
+  for (const Comparison& comparison : comparisons) {
+    if (comparisons.size() > 1) text += paint(base::Style::bold, report::comparison_title(comparison)) + '\n';
+    text += text_of(comparison, options.all, paint);
+    if (comparisons.size() > 1) text += '\n';
+    overall += report::overall_text(comparison);
   }
-  return status_of(comparison);
+  show(text + overall);
+  return status_of(comparisons);
 }
 
 }  // namespace
 
 void add_compare(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("compare", "compare two runs over all metrics, or baseline with optimized in one");
-  command->add_option("RUN", options->runs, "a run and a later one, or one alone: names, folders or latest")
-      ->required()
-      ->expected(1, 2);
+  CLI::App* command = app.add_subcommand("compare", "compare runs over all metrics, or baseline with optimized in one");
+  command->add_option("RUN", options->runs, "a run and those to compare with it, or one alone: names, folders or latest")
+      ->required();
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   add_number(*command, "--threshold", options->threshold_percent, "change that counts, in percent [5]")->type_name("PERCENT");
   command->add_flag("--all", options->all, "also what did not change");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/glossary.hpp"
+#include "evidence/analysis.hpp"
 #include "knowledge/estimate.hpp"
 #include "knowledge/model.hpp"
 #include "machine/gpu_specs.hpp"
@@ -44,10 +45,14 @@ Words models() {
 }
 
 Words precisions() {
-  using knowledge::Precision;
   Words words;
-  for (const auto type : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8, Precision::fp4})
-    words.emplace_back(name_of(type));
+  for (const knowledge::Precision type : knowledge::all_precisions()) words.emplace_back(name_of(type));
+  return words;
+}
+
+Words findings() {
+  Words words;
+  for (const evidence::Finding finding : evidence::all_findings()) words.emplace_back(to_string(finding));
   return words;
 }
 
@@ -70,6 +75,7 @@ const std::map<std::pair<std::string, std::string>, Values>& special() {
       {{"", "color"}, {Offer::words, {"auto", "always", "never"}}},
       {{"", "mode"}, {Offer::words, modes()}},
       {{"", "profile"}, {Offer::words, profiles()}},
+      {{"analyze", "only"}, {Offer::words, findings()}},
       {{"estimate", "model"}, {Offer::words, models()}},
       {{"estimate", "gpu"}, {Offer::words, gpus()}},
       {{"estimate", "dtype"}, {Offer::words, precisions()}},
@@ -93,6 +99,7 @@ Values values_of(const CLI::App& command, const CLI::Option& option) {
 Values arguments_of(const CLI::App& command) {
   const std::string& name = command.get_name();
   if (name == "analyze" || name == "compare" || name == "report" || name == "roofline") return {Offer::runs, {"latest"}};
+  if (name == "run" || name == "verify" || name == "list-targets") return {Offer::targets, {"all"}};
   if (name == "explain") return {Offer::targets, glossary_words()};
   if (name == "specs") return {Offer::words, gpus()};
   if (name == "completion") return {Offer::words, {"bash", "zsh", "fish", "man"}};

@@ -23,12 +23,14 @@ using knowledge::Question;
 // Numbers are read as doubles, so that 8.03e9 is one; check_question() demands whole ones.
 using Number = std::optional<double>;
 
+constexpr std::string_view every_gpu = "all";
+
 struct Options {
   std::string model, config, gpu = "h200", dtype = "bf16", cache;
   Number parameters, active, layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   Number prompt, tokens_per_second;
   double gpus = 1, batch = 1, context = 8192;
-  bool json = false;
+  bool json = false, training = false;
 
   bool has_shape() const { return layers || hidden || heads || kv_heads || head_dim || ffn || vocab; }
 };
@@ -72,7 +74,8 @@ Model chosen_model(const Options& options) {
 }
 
 Question question_of(const Options& options) {
-  Question question{.model = chosen_model(options), .gpu = &machine::find_spec(options.gpu)};
+  Question question{.model = chosen_model(options),
+                    .gpu = options.gpu == every_gpu ? machine::all_specs().front() : &machine::find_spec(options.gpu)};
   question.gpus = options.gpus;
   question.weights = knowledge::parse_precision(options.dtype);
   question.cache = options.cache.empty() ? usual_cache(question.weights) : knowledge::parse_precision(options.cache);
@@ -80,6 +83,7 @@ Question question_of(const Options& options) {
   question.context = options.context;
   question.prompt = options.prompt.value_or(options.context);
   question.tokens_per_second = options.tokens_per_second;
+  question.training = options.training;
   return question;
 }
 
@@ -110,9 +114,9 @@ void add_model_flags(CLI::App& command, Options& options) {
 }
 
 void add_question_flags(CLI::App& command, Options& options) {
-  command.add_option("--gpu", options.gpu, "a GPU of aisp specs [h200]")->type_name("GPU");
+  command.add_option("--gpu", options.gpu, "a GPU of aisp specs, or all to rank them for the model [h200]")->type_name("GPU");
   add_number(command, "--gpus", options.gpus, "how many of it [1]")->type_name("N");
-  command.add_option("--dtype", options.dtype, "of weights and arithmetic: fp32, bf16, fp16, fp8, int8, fp4 [bf16]")
+  command.add_option("--dtype", options.dtype, "of weights and arithmetic: fp32, bf16, fp16, fp8, int8, fp4, int4 [bf16]")
       ->type_name("TYPE");
   command.add_option("--kv-dtype", options.cache, "of the KV cache [as the weights, at least 16 bits]")->type_name("TYPE");
   add_number(command, "--batch", options.batch, "sequences at once [1]")->type_name("N");
@@ -121,6 +125,7 @@ void add_question_flags(CLI::App& command, Options& options) {
   add_number(command, "--tokens-per-second", options.tokens_per_second,
              "measured, of all GPUs together: gives the model FLOP utilization")
       ->type_name("X");
+  command.add_flag("--training", options.training, "these tokens were trained on: 6 FLOP a parameter and token instead of 2");
   command.add_flag("--json", options.json, "as JSON");
 }
 
@@ -135,6 +140,14 @@ void add_estimate(CLI::App& app, Action& action) {
   command->callback([options, &action] {
     action = [options] {
       const Question question = question_of(*options);
+      if (options->gpu == every_gpu) {
+        if (options->tokens_per_second)
+          throw Error{Exit::usage, "--tokens-per-second was measured on one kind of GPU; name it with --gpu"};
+        const std::vector<knowledge::Candidate> ranked = knowledge::rank_gpus(question);
+        if (options->json) print(ranking_json(question, ranked));
+        else show(ranking_text(question, ranked));
+        return Exit::good;
+      }
       const knowledge::Estimate estimate = knowledge::estimate(question);
       if (options->json) print(estimate_json(question, estimate));
       else show(estimate_text(question, estimate));

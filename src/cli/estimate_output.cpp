@@ -131,8 +131,9 @@ std::string estimate_text(const Question& q, const Estimate& e) {
                                  gpus_of(q), name_of(q.weights), name_of(q.cache), q.batch, q.context);
   text += memory_text(q, e) + '\n' + speed_text(q, e);
   if (e.mfu)
-    text += fmt::format("\nmodel FLOP utilization: {:.1f} % at {} tokens/s (2 FLOP a parameter and token)\n", *e.mfu * 100,
-                        base::significant(*q.tokens_per_second, 4));
+    text += fmt::format("\nmodel FLOP utilization{}: {:.1f} % at {} tokens/s ({} FLOP a parameter and token)\n",
+                        q.training ? " of training" : "", *e.mfu * 100, base::significant(*q.tokens_per_second, 4),
+                        q.training ? 6 : 2);
   return text;
 }
 
@@ -143,27 +144,68 @@ std::string estimate_json(const Question& q, const Estimate& e) {
   memory["memory_bytes"] = e.memory_bytes;
   memory["cache_per_token_bytes"] = e.cache_bytes_per_token;
   memory["largest_batch"] = e.largest_batch;
-  const json whole = {
-      {"schema_version", evidence::schema_version},
-      {"model", model_json(q.model)},
-      {"question", {{"gpu", q.gpu->key}, {"gpus", q.gpus}, {"batch", q.batch}, {"context", q.context}, {"prompt", q.prompt}}},
-      {"memory", memory},
-      {"by_precision", fits},
-      {"roofline",
-       {{"math", name_of(e.math)},
-        {"math_replaced", e.math_replaced},
-        {"flop_s", e.flops_s},
-        {"bandwidth_bytes_s", e.bytes_s},
-        {"ridge_flop_per_byte", e.ridge}}},
-      {"prefill", pass_json(e.prefill)},
-      {"prefill_gemm", gemm_json(e.prefill_gemm)},
-      {"decode", decode_json(e.decode, q.batch)},
-      {"decode_gemm", gemm_json(e.decode_gemm)},
-      {"decode_weights_alone", decode_json(e.decode_weights_alone, q.batch)},
-      {"ridge_batch", e.ridge_batch ? json(*e.ridge_batch) : json(nullptr)},
-      {"ridge_batch_weights_alone", e.ridge_batch_weights_alone},
-      {"mfu", e.mfu ? json(*e.mfu) : json(nullptr)}};
+  const json whole = {{"schema_version", evidence::schema_version},
+                      {"model", model_json(q.model)},
+                      {"question",
+                       {{"gpu", q.gpu->key},
+                        {"gpus", q.gpus},
+                        {"batch", q.batch},
+                        {"context", q.context},
+                        {"prompt", q.prompt},
+                        {"training", q.training}}},
+                      {"memory", memory},
+                      {"by_precision", fits},
+                      {"roofline",
+                       {{"math", name_of(e.math)},
+                        {"math_replaced", e.math_replaced},
+                        {"flop_s", e.flops_s},
+                        {"bandwidth_bytes_s", e.bytes_s},
+                        {"ridge_flop_per_byte", e.ridge}}},
+                      {"prefill", pass_json(e.prefill)},
+                      {"prefill_gemm", gemm_json(e.prefill_gemm)},
+                      {"decode", decode_json(e.decode, q.batch)},
+                      {"decode_gemm", gemm_json(e.decode_gemm)},
+                      {"decode_weights_alone", decode_json(e.decode_weights_alone, q.batch)},
+                      {"ridge_batch", e.ridge_batch ? json(*e.ridge_batch) : json(nullptr)},
+                      {"ridge_batch_weights_alone", e.ridge_batch_weights_alone},
+                      {"mfu", e.mfu ? json(*e.mfu) : json(nullptr)}};
   return evidence::json_text(whole, 2) + '\n';
+}
+
+std::string ranking_text(const Question& q, const std::vector<knowledge::Candidate>& ranked) {
+  std::vector<std::vector<std::string>> rows = {{"GPU", "needs", "prefill", "decode step", "tokens/s", "per GPU", "per kW"}};
+  for (const knowledge::Candidate& candidate : ranked) {
+    const Question& of = candidate.question;
+    const double tokens_s = candidate.estimate.decode_tokens_s(of);
+    rows.push_back({std::string{of.gpu->key}, base::plural(static_cast<std::size_t>(of.gpus), "GPU"),
+                    base::display_ms(candidate.estimate.prefill.seconds * 1e3),
+                    base::display_ms(candidate.estimate.decode.seconds * 1e3), base::significant(tokens_s),
+                    base::significant(candidate.decode_tokens_s_per_gpu()),
+                    of.gpu->tdp_w.known() ? base::significant(tokens_s / (of.gpus * of.gpu->tdp_w.value) * 1e3) : "-"});
+  }
+  return fmt::format("{}: {}, KV cache {}, batch {:.0f}, context {:.0f}; the best decoding per GPU first\n\n{}", q.model.name,
+                     name_of(q.weights), name_of(q.cache), q.batch, q.context, columns(rows)) +
+         "\nneeds: as many GPUs as hold weights and cache. Times are lower bounds, tokens/s upper bounds; communication between "
+         "GPUs is not counted. per kW: of the GPUs' TDP.\n";
+}
+
+std::string ranking_json(const Question& q, const std::vector<knowledge::Candidate>& ranked) {
+  json list = json::array();
+  for (const knowledge::Candidate& candidate : ranked) {
+    const Question& of = candidate.question;
+    list.push_back({{"gpu", of.gpu->key},
+                    {"gpus", of.gpus},
+                    {"weights", name_of(of.weights)},
+                    {"cache", name_of(of.cache)},
+                    {"math", name_of(candidate.estimate.math)},
+                    {"prefill", pass_json(candidate.estimate.prefill)},
+                    {"decode", decode_json(candidate.estimate.decode, of.batch)},
+                    {"tokens_per_second_per_gpu", candidate.decode_tokens_s_per_gpu()},
+                    {"tdp_w", of.gpu->tdp_w.known() ? json(of.gpu->tdp_w.value) : json(nullptr)}});
+  }
+  return evidence::json_text(
+             {{"schema_version", evidence::schema_version}, {"model", model_json(q.model)}, {"ranking", std::move(list)}}, 2) +
+         '\n';
 }
 
 }  // namespace aisp::cli

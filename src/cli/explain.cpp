@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -153,12 +154,22 @@ std::string pair_text(const json& pair) {
   return columns(rows);
 }
 
+// "held back by" and "Held-Back-By" are held_back_by.
+std::string as_written(std::string_view word) {
+  std::string result = base::lower(word);
+  std::replace_if(
+      result.begin(), result.end(), [](char c) { return c == ' ' || c == '-'; }, '_');
+  return result;
+}
+
 std::vector<json> meanings(const Options& options) {
   std::vector<json> found;
   for (const Term& term : glossary())
-    if (term.name == options.name) found.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
+    if (as_written(term.name) == as_written(options.name))
+      found.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
   for (const pair::Entry& entry : pair::registry())
-    if (entry.name == options.name || entry.target() == options.name) found.push_back(pair_json(entry, options.expectations_dir));
+    if (entry.name == options.name || entry.target() == options.name || entry.chapter == options.name)
+      found.push_back(pair_json(entry, options.expectations_dir));
   return found;
 }
 
@@ -188,7 +199,7 @@ Exit explain(const Options& options) {
   std::vector<std::vector<std::string>> rows;
   std::string pairs;
   for (const json& one : found)
-    if (one["kind"] == "pair") pairs += pair_text(one);
+    if (one["kind"] == "pair") pairs += (pairs.empty() ? "" : "\n") + pair_text(one);
     else rows.push_back({one["name"].get<std::string>(), one["kind"].get<std::string>(), one["text"].get<std::string>()});
   show(columns(rows) + pairs);
   if (options.name.empty()) note("aisp: pairs are explained too; aisp list-targets names them");
@@ -199,8 +210,9 @@ Exit explain(const Options& options) {
 
 void add_explain(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("explain", "explain a column, check, status, verdict, finding or pair");
-  command->add_option("NAME", options->name, "a word of a report, or a pair; all words without it");
+  CLI::App* command =
+      app.add_subcommand("explain", "explain what a column, check, status, verdict, finding, pair or chapter means");
+  command->add_option("NAME", options->name, "a word of a report, a pair or a chapter; all words without it");
   command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_flag("--json", options->json, "as a JSON array");
   command->callback([options, &action] { action = [options] { return explain(*options); }; });

@@ -78,25 +78,21 @@ void print_targets(const std::vector<const pair::Entry*>& entries, const std::st
 }
 
 void add_list_targets(CLI::App& app, Action& action) {
-  struct Options {
+  struct Options : TargetFlags {
     std::vector<std::string> chapters;
-    std::vector<std::string> targets;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("list-targets", "list the pairs and what each teaches");
+  add_target_flags(*command, *options);
   command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
       ->type_name("chNN")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("-t,--targets", options->targets, "of these targets only, as for aisp run")
-      ->type_name("TARGET,...")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_flag("--json", options->json, "as a JSON array");
   command->callback([options, &action] {
     action = [options] {
-      std::vector<std::string> targets = target_list(options->targets);
+      std::vector<std::string> targets = target_list(*options);
       targets.insert(targets.end(), options->chapters.begin(), options->chapters.end());
       print_targets(suite::select(pair::registry(), targets), options->json ? "-" : "");
       return base::Exit::good;

@@ -97,9 +97,7 @@ std::vector<std::string> flag_names(const CLI::App& app) {
   const std::string name = word.substr(0, word.find('='));
   if (name.substr(0, 1) == "-")
     throw Error{Exit::usage, fmt::format("unknown flag '{}'{}", name, suggestion(flag_names(command), name))};
-  const bool takes_targets = command.get_option_no_throw("--targets") != nullptr;
-  throw Error{Exit::usage, fmt::format("unexpected argument '{}'; {}see aisp {} --help", word,
-                                       takes_targets ? "pairs are named with --targets, " : "", command.get_name())};
+  throw Error{Exit::usage, fmt::format("unexpected argument '{}'; see aisp {} --help", word, command.get_name())};
 }
 
 // A variable that is not set must not pass for an option that was not given.

@@ -8,11 +8,17 @@
 #include <cstdio>
 
 #include "base/clock.hpp"
+#include "base/fit.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "report/console.hpp"
 
 namespace aisp::cli {
+namespace {
+
+constexpr double redraw_every_s = 0.1;
+
+}  // namespace
 
 std::string estimate_left(double measured_s, std::size_t measured, std::size_t open, double since_s) {
   if (measured == 0 || open == 0) return {};
@@ -20,6 +26,19 @@ std::string estimate_left(double measured_s, std::size_t measured, std::size_t o
   // A pair that takes longer than the others leaves the whole time of those behind it.
   const double left_s = each_s * static_cast<double>(open - 1) + std::max(0.0, each_s - since_s);
   return left_s > 0 ? base::human_duration(left_s) + " left" : std::string{};
+}
+
+std::string doing_text(const run::Progress& progress) {
+  const run::RoundProgress& rounds = progress.rounds;
+  if (rounds.of <= 0) return progress.stage;
+  const bool by_interval = rounds.wanted_percent > 0 && rounds.interval_percent > 0;
+  std::string text = by_interval ? fmt::format("interval {} % (until {} %)", base::significant(rounds.interval_percent, 2),
+                                               base::significant(rounds.wanted_percent, 1))
+                                 : fmt::format("round {} of {}", rounds.round, rounds.of);
+  // The last round may end later.
+  const double spent_s = std::min(rounds.spent_s, rounds.budget_s);
+  if (rounds.budget_s > 0) text += fmt::format(", {:.1f} of {:g} s", spent_s, rounds.budget_s);
+  return text;
 }
 
 void ProgressDisplay::suite_begun(const std::filesystem::path& /*folder*/, std::size_t pairs) {
@@ -33,8 +52,8 @@ void ProgressDisplay::pair_begun(const std::string& target, const std::vector<in
 }
 
 void ProgressDisplay::pair_progressed(const std::string& target, const run::Progress& progress) {
-  running_[target] = progress.of > 0 ? fmt::format("{} {}/{}", progress.stage, progress.round, progress.of) : progress.stage;
-  draw();
+  running_[target] = doing_text(progress);
+  if (progress.rounds.of == 0 || !drawn_lately()) draw();
 }
 
 void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t done, std::size_t /*pairs*/) {
@@ -44,7 +63,9 @@ void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t
     last_end_s_ = base::monotonic_s();
   }
   erase();
-  if (options_.results && !options_.quiet && output_trouble_.empty()) {
+  // Those that are skipped are listed at the end, by reason.
+  const bool shown = result.status != evidence::Status::skipped;
+  if (shown && options_.results && !options_.quiet && output_trouble_.empty()) {
     // A full disk behind the standard output must not end the measuring.
     try {
       show(report::pair_line(result, options_.paint) + '\n' + report::pair_details(result));
@@ -70,16 +91,20 @@ void ProgressDisplay::erase() {
   drawn_ = false;
 }
 
+// Rounds can be shorter than anybody reads.
+bool ProgressDisplay::drawn_lately() const { return drawn_ && base::monotonic_s() - drawn_s_ < redraw_every_s; }
+
 void ProgressDisplay::draw() {
   if (!options_.live || options_.quiet || running_.empty()) return;
   std::string line = fmt::format("[{}/{}]", done_, pairs_);
   for (const auto& [target, doing] : running_) line += fmt::format(" {} ({})", target, doing);
   if (const std::string left = time_left(); !left.empty()) line += ", " + left;
-  const auto width = static_cast<std::size_t>(base::terminal_width(STDERR_FILENO));
-  if (line.size() >= width) line.resize(width - 1);
-  std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
+  const base::Screen screen = base::screen_of(STDERR_FILENO);
+  line = base::for_screen(line, {.utf8 = screen.utf8});
+  std::fprintf(stderr, "\r\x1b[K%s", base::first_columns(line, screen.width - 1).c_str());
   std::fflush(stderr);
   drawn_ = true;
+  drawn_s_ = base::monotonic_s();
 }
 
 }  // namespace aisp::cli

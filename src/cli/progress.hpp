@@ -33,6 +33,7 @@ class ProgressDisplay final : public suite::Watcher {
  private:
   void erase();
   void draw();
+  bool drawn_lately() const;
   std::string time_left() const;
 
   Options options_;
@@ -43,8 +44,12 @@ class ProgressDisplay final : public suite::Watcher {
   double began_s_ = 0;
   double last_end_s_ = 0;  // when the last of those ended
   bool drawn_ = false;
+  double drawn_s_ = 0;  // when
   std::string output_trouble_;
 };
+
+// What a pair does, as in "interval 1.8 % (until 1 %), 2.1 of 3 s".
+std::string doing_text(const run::Progress& progress);
 
 // "12 min 30 s left" from how long `measured` pairs took, the last of which ended `since_s` ago; empty before the first. It never
 // grows while a pair runs.

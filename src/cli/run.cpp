@@ -58,7 +58,7 @@ std::optional<run::Counterpart> other_executable(const Options& options) {
 Exit run(const Options& options, const std::vector<std::string>& command_line) {
   color_flag(options.color);
   threshold_of(options.gate.threshold_percent);
-  std::vector<std::string> targets = target_list(options.targets);
+  std::vector<std::string> targets = target_list(options);
   Configuration earlier;
   if (!options.resume.empty()) {
     const std::string artifacts = make_configuration(options).artifacts_dir;

@@ -48,12 +48,17 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
 
 }  // namespace
 
-void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without) {
-  app.add_option("-t,--targets", flags.targets,
-                 "all, ch07, ch07:transpose, ch07:*gemm* or a name; repeats, and takes commas [all]")
+void add_target_flags(CLI::App& app, TargetFlags& flags) {
+  app.add_option("TARGET", flags.words,
+                 "pairs: all, ch07, ch07:transpose, ch07:*gemm* or a name; several, also with commas between them [all]");
+  app.add_option("-t,--targets", flags.targets, "the same as TARGET; may be repeated")
       ->type_name("TARGET,...")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without) {
+  add_target_flags(app, flags);
   const auto left_out = [&](std::string_view name) { return std::find(without.begin(), without.end(), name) != without.end(); };
   for (const suite::Setting& setting : suite::settings())
     if (!left_out(setting.name)) add_setting(app, flags, setting);
@@ -94,14 +99,15 @@ void note_standing_settings(const suite::Configuration& configuration) {
   if (!texts.empty()) note(fmt::format("aisp: {} sets {}", default_config_file, base::join(texts, ", ")));
 }
 
-std::vector<std::string> target_list(const std::vector<std::string>& given) {
-  std::vector<std::string> targets;
+std::vector<std::string> target_list(const TargetFlags& flags) {
+  std::vector<std::string> given = flags.targets, targets;
+  given.insert(given.end(), flags.words.begin(), flags.words.end());
   for (const std::string& value : given) {
     const std::size_t before = targets.size();
     for (const std::string& part : base::split(value, ','))
       if (const std::string_view trimmed = base::trim(part); !trimmed.empty()) targets.emplace_back(trimmed);
     if (targets.size() == before)
-      throw Error{Exit::usage, fmt::format("--targets '{}' names nothing; leave it out for all pairs", value)};
+      throw Error{Exit::usage, fmt::format("the target '{}' names nothing; leave it out for all pairs", value)};
   }
   return targets;
 }

@@ -14,8 +14,13 @@ class App;
 
 namespace aisp::cli {
 
-struct SuiteFlags {
-  std::vector<std::string> targets;
+// Which pairs: `aisp run ch01:coalescing` and `aisp run --targets ch01:coalescing` are the same.
+struct TargetFlags {
+  std::vector<std::string> targets;  // with --targets
+  std::vector<std::string> words;    // without
+};
+
+struct SuiteFlags : TargetFlags {
   std::map<std::string, std::vector<std::string>> values;  // setting -> what its flag was given
   std::map<std::string, std::string> switches;             // likewise: "true" without a value, empty when it was not given
   bool no_profile = false;
@@ -25,6 +30,8 @@ struct SuiteFlags {
   std::string color = "auto";
 };
 
+// `flags` must outlive `app`.
+void add_target_flags(CLI::App& app, TargetFlags& flags);
 // `without`: settings that make no sense for the command. `flags` must outlive `app`.
 void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::string>& without = {});
 
@@ -35,7 +42,7 @@ suite::Configuration make_configuration(const SuiteFlags& flags, suite::Configur
 // Tells which settings ./aisp.toml gave: nobody named that file, and with another scale or seed the results are others.
 void note_standing_settings(const suite::Configuration& configuration);
 
-// --targets repeats and takes commas. Throws base::Error for a --targets that names nothing.
-std::vector<std::string> target_list(const std::vector<std::string>& given);
+// Both repeat and take commas. Throws base::Error for one that names nothing.
+std::vector<std::string> target_list(const TargetFlags& flags);
 
 }  // namespace aisp::cli

@@ -49,7 +49,7 @@ struct Options : SuiteFlags {
 Exit verify(const Options& flags, const std::vector<std::string>& command_line) {
   color_flag(flags.color);
   suite::Configuration configuration = make_configuration(flags);
-  std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags.targets));
+  std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags));
   refuse_faults(selected);
   selected = suite::with_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);

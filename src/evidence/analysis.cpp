@@ -180,6 +180,15 @@ std::string_view to_string(Finding finding) {
   return words[static_cast<std::size_t>(finding)];
 }
 
+const std::vector<Finding>& all_findings() {
+  static const std::vector<Finding> all = [] {
+    std::vector<Finding> findings;
+    for (int i = 0; i <= static_cast<int>(Finding::ok); ++i) findings.push_back(static_cast<Finding>(i));
+    return findings;
+  }();
+  return all;
+}
+
 const ExpectedPair* ExpectationFolder::find(const std::string& hardware, const std::string& chapter, const std::string& name) {
   if (hardware.empty()) return nullptr;
   const std::filesystem::path path = expectations_path(folder_, hardware, chapter);

@@ -18,6 +18,7 @@ namespace aisp::evidence {
 // Best news last, as tables sort them.
 enum class Finding { failed, missing, regressed, slower, drifted, rebased, stale, other_machine, skipped, fresh, improved, ok };
 std::string_view to_string(Finding finding);  // fresh is "new"
+const std::vector<Finding>& all_findings();
 
 struct AnalysisRow {
   std::string target, hardware;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "evidence/fingerprint.hpp"
@@ -224,6 +225,31 @@ std::vector<Difference> likely_causes(const Manifest& before, const Manifest& af
   std::stable_sort(causes.begin(), causes.end(),
                    [](const Difference& a, const Difference& b) { return likelihood(a) < likelihood(b); });
   return causes;
+}
+
+Overall overall(const Comparison& comparison) {
+  Overall result;
+  std::set<std::string> pairs;
+  double logarithms = 0;
+  for (const MetricChange& metric : comparison.metrics) {
+    if (metric.metric != "time" || !(metric.before.value > 0) || !(metric.after.value > 0)) continue;
+    const double ratio = metric.before.value / metric.after.value;
+    const std::string name = metric.target + " " + metric.variant;
+    if (result.kernels == 0 || ratio < result.least) {
+      result.least = ratio;
+      result.least_of = name;
+    }
+    if (result.kernels == 0 || ratio > result.most) {
+      result.most = ratio;
+      result.most_of = name;
+    }
+    logarithms += std::log(ratio);
+    pairs.insert(metric.target);
+    ++result.kernels;
+  }
+  result.pairs = pairs.size();
+  if (result.kernels > 0) result.geometric_mean = std::exp(logarithms / static_cast<double>(result.kernels));
+  return result;
 }
 
 Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold) {

@@ -53,6 +53,14 @@ struct Comparison {
   std::vector<Difference> causes;                                    // of the manifests, likely ones first
 };
 
+// How many times as fast the later side is over everything that both timed.
+struct Overall {
+  std::size_t kernels = 0, pairs = 0;  // variants that both timed, and the pairs that they belong to
+  double geometric_mean = 0, least = 0, most = 0;
+  std::string least_of, most_of;  // "ch07:transpose tiled"
+};
+Overall overall(const Comparison& comparison);
+
 Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold);
 Comparison compare_variants(const RunRecord& run, double threshold);
 

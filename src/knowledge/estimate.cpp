@@ -18,8 +18,8 @@ using base::Error;
 using base::Exit;
 using machine::Rate;
 
-constexpr std::array precisions = {Precision::fp32, Precision::bf16, Precision::fp16,
-                                   Precision::fp8,  Precision::int8, Precision::fp4};
+// By the enumerators' numbers.
+constexpr std::array<std::string_view, 7> precision_names = {"fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"};
 
 void check_whole(const char* flag, double value, double most) {
   if (!(value >= 1) || value > most || value != std::floor(value))
@@ -34,11 +34,12 @@ Rate native_rate(Precision precision) {
     case Precision::fp8: return Rate::fp8;
     case Precision::int8: return Rate::int8;
     case Precision::fp4: return Rate::fp4;
+    case Precision::int4: break;  // weights alone are kept so; no sheet of today states a rate
   }
   return Rate::bf16;
 }
 
-// Values without units of their own are widened to what the GPU multiplies: 4 bits to 8, else to 16.
+// Values without units of their own are widened to what the GPU multiplies: FP4 to 8 bits, else to 16.
 Rate math_of(Precision precision, const machine::GpuSpec& gpu) {
   const Rate native = native_rate(precision);
   if (gpu.rate(native).known()) return native;
@@ -79,14 +80,20 @@ void find_ridge_batches(const Question& q, Estimate& e) {
 
 }  // namespace
 
-std::string_view name_of(Precision precision) {
-  constexpr std::array<std::string_view, precisions.size()> names = {"fp32", "bf16", "fp16", "fp8", "int8", "fp4"};
-  return names.at(static_cast<std::size_t>(precision));
+std::string_view name_of(Precision precision) { return precision_names.at(static_cast<std::size_t>(precision)); }
+
+const std::vector<Precision>& all_precisions() {
+  static const std::vector<Precision> all = [] {
+    std::vector<Precision> precisions;
+    for (std::size_t i = 0; i < precision_names.size(); ++i) precisions.push_back(static_cast<Precision>(i));
+    return precisions;
+  }();
+  return all;
 }
 
 Precision parse_precision(std::string_view word) {
   std::vector<std::string> names;
-  for (const Precision precision : precisions) {
+  for (const Precision precision : all_precisions()) {
     if (name_of(precision) == base::lower(word)) return precision;
     names.emplace_back(name_of(precision));
   }
@@ -94,7 +101,7 @@ Precision parse_precision(std::string_view word) {
 }
 
 double bytes_per_element(Precision precision) {
-  constexpr std::array<double, precisions.size()> bytes = {4, 2, 2, 1, 1, 0.5625};
+  constexpr std::array<double, precision_names.size()> bytes = {4, 2, 2, 1, 1, 0.5625, 0.5};
   return bytes.at(static_cast<std::size_t>(precision));
 }
 
@@ -116,6 +123,8 @@ void check_question(const Question& q) {
   check_whole("--prompt", q.prompt, 1e9);
   if (q.prompt > q.context)
     throw Error{Exit::usage, fmt::format("--prompt {:g} is longer than --context {:g}, which holds it", q.prompt, q.context)};
+  if (q.training && !q.tokens_per_second)
+    throw Error{Exit::usage, "--training says what --tokens-per-second measured; give both"};
   if (q.tokens_per_second && (!(*q.tokens_per_second > 0) || *q.tokens_per_second > 1e12))
     throw Error{Exit::usage, fmt::format("--tokens-per-second must be above 0 and at most 1e12, not {:g}", *q.tokens_per_second)};
 }
@@ -133,14 +142,14 @@ Estimate estimate(const Question& q) {
   check_question(q);
   Estimate e;
   e.math = math_of(q.weights, *q.gpu);
-  e.math_replaced = e.math != native_rate(q.weights);
+  e.math_replaced = q.weights == Precision::int4 || e.math != native_rate(q.weights);
   e.flops_s = q.gpu->rate(e.math).value;
   e.bytes_s = q.gpu->memory_bytes_s.value;
   e.ridge = q.gpu->ridge(e.math);
   e.memory_bytes = q.gpus * q.gpu->memory_bytes.value;
   e.cache_bytes_per_token = q.model.kv_elements_per_token() * bytes_per_element(q.cache);
   e.fit = fit_of(q, q.weights, q.cache);
-  for (const Precision precision : precisions) e.by_precision.push_back(fit_of(q, precision, usual_cache(precision)));
+  for (const Precision precision : all_precisions()) e.by_precision.push_back(fit_of(q, precision, usual_cache(precision)));
   e.largest_batch = std::max(0.0, std::floor((e.memory_bytes - e.fit.weights_bytes) / (q.context * e.cache_bytes_per_token)));
   e.prefill = prefill_of(q, e);
   e.decode = decode_of(q, e, q.context);
@@ -149,8 +158,23 @@ Estimate estimate(const Question& q) {
   e.prefill_gemm = {.m = q.prompt, .k = q.model.hidden, .n = q.model.hidden, .bytes_per_element = element};
   e.decode_gemm = {.m = q.batch, .k = q.model.hidden, .n = q.model.hidden, .bytes_per_element = element};
   find_ridge_batches(q, e);
-  if (q.tokens_per_second) e.mfu = 2 * q.model.active_parameters * *q.tokens_per_second / (q.gpus * e.flops_s);
+  const double flops_per_parameter = q.training ? 6 : 2;
+  if (q.tokens_per_second) e.mfu = flops_per_parameter * q.model.active_parameters * *q.tokens_per_second / (q.gpus * e.flops_s);
   return e;
+}
+
+std::vector<Candidate> rank_gpus(const Question& q) {
+  std::vector<Candidate> candidates;
+  for (const machine::GpuSpec* gpu : machine::all_specs()) {
+    Question question = q;
+    question.gpu = gpu;
+    question.gpus = std::max(q.gpus, fit_of(question, q.weights, q.cache).gpus_needed);
+    candidates.push_back({question, estimate(question)});
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.decode_tokens_s_per_gpu() > b.decode_tokens_s_per_gpu();
+  });
+  return candidates;
 }
 
 }  // namespace aisp::knowledge

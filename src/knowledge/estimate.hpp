@@ -14,10 +14,12 @@
 
 namespace aisp::knowledge {
 
-enum class Precision : std::uint8_t { fp32, bf16, fp16, fp8, int8, fp4 };
+enum class Precision : std::uint8_t { fp32, bf16, fp16, fp8, int8, fp4, int4 };
+const std::vector<Precision>& all_precisions();
 std::string_view name_of(Precision precision);
 Precision parse_precision(std::string_view word);  // throws base::Error
-// 4, 2, 2, 1, 1; fp4: 0.5625, a scale byte for each 16 values (NVFP4) included.
+// 4, 2, 2, 1, 1; fp4: 0.5625, a scale byte for each 16 values (NVFP4) included; int4: 0.5, the scales of its groups are not
+// counted (2 bytes for 128 values are 3 %).
 double bytes_per_element(Precision precision);
 
 struct Question {
@@ -30,6 +32,7 @@ struct Question {
   double context = 1;                         // positions of each in the cache
   double prompt = 1;                          // tokens of each that prefill handles
   std::optional<double> tokens_per_second{};  // measured, of all GPUs together
+  bool training = false;                      // they were trained on, not generated: MFU counts the backward pass too
 };
 // Throws base::Error (usage) for counts below 1, not whole or absurd, a prompt longer than the context, and impossible shapes.
 void check_question(const Question& question);
@@ -88,7 +91,8 @@ struct Estimate {
   // With the cache b (FLOP a token - ridge x cache of a sequence) = ridge x weights; absent where the cache alone keeps every
   // batch below the ridge.
   std::optional<double> ridge_batch;
-  // Model FLOP utilization of inference: 2 x active parameters x tokens/s / (gpus x rate); attention is not counted.
+  // Model FLOP utilization: 2 x active parameters x tokens/s / (gpus x rate), in training 6 x, since the backward pass computes
+  // the gradients of inputs and of weights; attention is not counted, nor is what is computed again to save memory.
   std::optional<double> mfu;
 
   double decode_tokens_s(const Question& question) const { return question.batch / decode.seconds; }
@@ -96,5 +100,14 @@ struct Estimate {
 
 // Checks the question first.
 Estimate estimate(const Question& question);
+
+// The question for one kind of GPU, of which as many are taken as hold the model, and at least as many as were asked for.
+struct Candidate {
+  Question question;
+  Estimate estimate;
+  double decode_tokens_s_per_gpu() const { return estimate.decode_tokens_s(question) / question.gpus; }
+};
+// Every GPU of `aisp specs`, the most decoded tokens per second and GPU first.
+std::vector<Candidate> rank_gpus(const Question& question);
 
 }  // namespace aisp::knowledge

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/screen.hpp"
@@ -21,6 +22,8 @@ using nlohmann::json;
 
 // More differences than this hide the one that matters; --json has them all.
 constexpr std::size_t most_causes = 12;
+// Environments and lists of GPUs fill screens.
+constexpr std::size_t longest_cause = 100;
 
 std::string quantity_text(double value, const std::string& unit) {
   if (unit == "ms") return base::display_ms(value);
@@ -54,8 +57,16 @@ void add_list(const std::string& title, const std::vector<std::string>& targets,
 
 void add_causes(const std::vector<evidence::Difference>& causes, std::string& text) {
   for (std::size_t i = 0; i < causes.size() && i < most_causes; ++i)
-    add_line(fmt::format("  {}: {} -> {}", causes[i].field, causes[i].before, causes[i].after), text);
+    add_line(fmt::format("  {}: {} -> {}", causes[i].field, base::one_line(causes[i].before, longest_cause),
+                         base::one_line(causes[i].after, longest_cause)),
+             text);
   if (causes.size() > most_causes) text += fmt::format("  and {} more, see --json\n", causes.size() - most_causes);
+}
+
+// Of a folder its name: the rest is the same for all runs that anybody compares.
+std::string short_name(const std::string& side) {
+  const std::string name = std::filesystem::path{side}.filename().string();
+  return name.empty() ? side : name;
 }
 
 // Nothing where no digests could be compared.
@@ -148,7 +159,31 @@ std::string comparison_notes(const evidence::Comparison& comparison) {
   return text;
 }
 
-std::string comparison_json(const evidence::Comparison& comparison, double threshold) {
+std::string comparison_title(const evidence::Comparison& comparison) {
+  return base::on_screen(fmt::format("{} compared with {}", short_name(comparison.after), short_name(comparison.before)));
+}
+
+std::string overall_text(const evidence::Comparison& comparison) {
+  const evidence::Overall all = evidence::overall(comparison);
+  if (all.kernels == 0) return {};
+  std::string text = fmt::format("{} is {}x {} over {}", short_name(comparison.after), base::significant(all.geometric_mean),
+                                 short_name(comparison.before), base::plural(all.kernels, "kernel"));
+  if (all.kernels > 1)
+    text += fmt::format(" of {} (geometric mean; from {}x for {} to {}x for {})", base::plural(all.pairs, "pair"),
+                        base::significant(all.least), all.least_of, base::significant(all.most), all.most_of);
+  return base::on_screen(text) + '\n';
+}
+
+namespace {
+
+json overall_json(const evidence::Overall& all) {
+  if (all.kernels == 0) return nullptr;
+  return {{"kernels", all.kernels},     {"pairs", all.pairs},       {"geometric_mean", number(all.geometric_mean)},
+          {"least", number(all.least)}, {"least_of", all.least_of}, {"most", number(all.most)},
+          {"most_of", all.most_of}};
+}
+
+json as_json(const evidence::Comparison& comparison, double threshold) {
   json metrics = json::array(), statuses = json::array(), sizes = json::array();
   for (const MetricChange& metric : comparison.metrics) metrics.push_back(metric_json(metric));
   for (const evidence::StatusChange& status : comparison.statuses)
@@ -158,23 +193,32 @@ std::string comparison_json(const evidence::Comparison& comparison, double thres
                         {"reason", status.reason}});
   for (const evidence::SizeChange& size : comparison.sizes)
     sizes.push_back({{"target", size.target}, {"before", size.before}, {"after", size.after}});
-  const json document{{"schema_version", evidence::schema_version},
-                      {"before", comparison.before},
-                      {"after", comparison.after},
-                      {"run", comparison.run},
-                      {"threshold_percent", threshold * 100},
-                      {"same_hardware", comparison.same_hardware},
-                      {"machine_differences", comparison.machine_differences},
-                      {"metrics", std::move(metrics)},
-                      {"statuses", std::move(statuses)},
-                      {"sizes_changed", std::move(sizes)},
-                      {"outputs_changed", outputs_json(comparison)},
-                      {"outputs_equal", comparison.equal_outputs},
-                      {"only_before", comparison.only_before},
-                      {"only_after", comparison.only_after},
-                      {"source_changed", comparison.source_changed},
-                      {"causes", causes_json(comparison.causes)}};
-  return evidence::json_text(document, 2) + '\n';
+  return {{"schema_version", evidence::schema_version},
+          {"before", comparison.before},
+          {"after", comparison.after},
+          {"run", comparison.run},
+          {"threshold_percent", threshold * 100},
+          {"same_hardware", comparison.same_hardware},
+          {"machine_differences", comparison.machine_differences},
+          {"metrics", std::move(metrics)},
+          {"statuses", std::move(statuses)},
+          {"sizes_changed", std::move(sizes)},
+          {"outputs_changed", outputs_json(comparison)},
+          {"outputs_equal", comparison.equal_outputs},
+          {"only_before", comparison.only_before},
+          {"only_after", comparison.only_after},
+          {"source_changed", comparison.source_changed},
+          {"causes", causes_json(comparison.causes)},
+          {"overall", overall_json(evidence::overall(comparison))}};
+}
+
+}  // namespace
+
+std::string comparison_json(const std::vector<evidence::Comparison>& comparisons, double threshold) {
+  if (comparisons.size() == 1) return evidence::json_text(as_json(comparisons.front(), threshold), 2) + '\n';
+  json list = json::array();
+  for (const evidence::Comparison& comparison : comparisons) list.push_back(as_json(comparison, threshold));
+  return evidence::json_text(json{{"schema_version", evidence::schema_version}, {"comparisons", std::move(list)}}, 2) + '\n';
 }
 
 std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all) {

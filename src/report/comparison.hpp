@@ -16,7 +16,12 @@ std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison
 std::string comparison_heading(const evidence::Comparison& comparison);
 // What stands below the table: changed statuses, pairs of one side only, likely causes. Ends with a newline unless empty.
 std::string comparison_notes(const evidence::Comparison& comparison);
-std::string comparison_json(const evidence::Comparison& comparison, double threshold);
+// "b compared with a", for one of several comparisons.
+std::string comparison_title(const evidence::Comparison& comparison);
+// "b is 1.90x a over 40 kernels of 17 pairs ...", with its newline; empty where no time of both is known.
+std::string overall_text(const evidence::Comparison& comparison);
+// One comparison, or a list of several.
+std::string comparison_json(const std::vector<evidence::Comparison>& comparisons, double threshold);
 
 std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all);
 std::string history_notes(const std::vector<evidence::Series>& history);

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "evidence/profile_difference.hpp"
 #include "report/numbers.hpp"
+#include "report/run_end.hpp"
 #include "report/usage.hpp"
 
 namespace aisp::report {
@@ -172,15 +173,18 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
   std::string text =
       fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), "pair"), base::human_duration(suite.wall_s),
                   base::join(parts, ", "), suite.interrupted ? paint(Style::yellow, " (interrupted)") : "");
+  text += chapter_lines(suite, paint);
   const SpeedupRange range = range_of_lessons(suite);
-  if (range.count > 0)
+  if (range.count > 1)
     text += fmt::format("Speedup of the lessons: geometric mean {}x, best {}x ({}), least {}x ({})\n",
                         base::significant(range.geometric_mean), base::significant(range.best), range.best_target,
                         base::significant(range.worst), range.worst_target);
+  text += skip_lines(suite, paint);
   ByText advices;
   for (const evidence::PairResult& pair : suite.pairs)
-    for (const evidence::Problem& problem : pair.problems)
-      if (!problem.advice.empty()) advices.add(problem.advice, pair);
+    if (pair.status != evidence::Status::skipped)
+      for (const evidence::Problem& problem : pair.problems)
+        if (!problem.advice.empty()) advices.add(problem.advice, pair);
   for (const auto& [advice, labels] : advices.entries())
     text += base::on_screen(fmt::format("{}: {}", short_list(labels), advice)) + '\n';
   return text;

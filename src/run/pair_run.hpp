@@ -13,6 +13,7 @@
 #include "run/auditor.hpp"
 #include "run/child.hpp"
 #include "run/ground.hpp"
+#include "run/protocol.hpp"
 #include "run/stages.hpp"
 #include "verify/sample_watch.hpp"
 #include "verify/verifier.hpp"
@@ -49,6 +50,7 @@ class PairRun {
   void warm_up();
   void measure_rounds();
   void sample(measure::SamplingOptions options);
+  void send_progress(const RoundProgress& progress);
   measure::Correction correction() const;
   void take_offset();
   void judge();

@@ -81,6 +81,17 @@ void PairRun::measure_rounds() {
   sample(options);
 }
 
+void PairRun::send_progress(const RoundProgress& progress) {
+  reporter_.send(nlohmann::json{{"progress",
+                                 {{"round", progress.round},
+                                  {"of", progress.of},
+                                  {"interval_percent", progress.interval_percent},
+                                  {"wanted_percent", progress.wanted_percent},
+                                  {"spent_s", progress.spent_s},
+                                  {"budget_s", progress.budget_s}}}}
+                     .dump());
+}
+
 void PairRun::sample(measure::SamplingOptions options) {
   const Judge judge{std::string{pair_.judged_by}, request_.seed};
   std::vector<const Variant*> variants;
@@ -101,6 +112,7 @@ void PairRun::sample(measure::SamplingOptions options) {
       pair_.verification == Verification::timed_shape && outcomes_.front().reference_s < longest_reference_s;
   std::mt19937_64 random{random_bits(result_.seed, stream_of_checks)};
   int present_round = 0;
+  double looked_at = 0;  // relative width of an interval; the last of a look is one that was too wide, if any was
   // The present inputs end. Against the reference once, in a round that nobody can foresee, or else at the end.
   const auto settle = [&](bool last) {
     const bool check = with_reference && watch_->truths_checked() == 0 && (last || random() % 4 == 0);
@@ -133,7 +145,10 @@ void PairRun::sample(measure::SamplingOptions options) {
   callbacks.speedup = [&](const auto& baseline, const auto& variant) {
     measure::Correction known = correction();
     known.accuracy = 0;  // more rounds do not improve it
-    return speedup_interval(baseline, variant, judge, {.resamples = quick_resamples, .correction = known});
+    const measure::Interval interval =
+        speedup_interval(baseline, variant, judge, {.resamples = quick_resamples, .correction = known});
+    looked_at = interval.relative_width();
+    return interval;
   };
   callbacks.now_s = base::monotonic_s;
   callbacks.after_round = [&](int round, int expected) {
@@ -146,7 +161,12 @@ void PairRun::sample(measure::SamplingOptions options) {
       result_.gpu_states.push_back(fresh ? evidence::GpuState{result_.gpu_states.back()} : ground_->sample());
       if (!fresh) last_state_s = base::monotonic_s();
     }
-    reporter_.send(nlohmann::json{{"progress", {{"round", round + 1}, {"of", expected}}}}.dump());
+    send_progress({.round = round + 1,
+                   .of = expected,
+                   .interval_percent = looked_at * 100,
+                   .wanted_percent = options.fixed_rounds ? 0 : options.relative_width * 100,
+                   .spent_s = base::monotonic_s() - start_s,
+                   .budget_s = options.budget_s});
     if (base::monotonic_s() - last_partial_s < partial_every_s) return;
     last_partial_s = base::monotonic_s();
     take_offset();

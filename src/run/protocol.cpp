@@ -15,8 +15,12 @@ Message parse_object(const nlohmann::json& json) {
   if (const auto done = json.find("stage_done"); done != json.end())
     return StageDone{done->get<std::string>(), json.at("elapsed_s").get<double>()};
   if (const auto progress = json.find("progress"); progress != json.end())
-    return RoundProgress{base::json_integer<int>(progress->at("round"), "round"),
-                         base::json_integer<int>(progress->at("of"), "of")};
+    return RoundProgress{.round = base::json_integer<int>(progress->at("round"), "round"),
+                         .of = base::json_integer<int>(progress->at("of"), "of"),
+                         .interval_percent = progress->value("interval_percent", 0.0),
+                         .wanted_percent = progress->value("wanted_percent", 0.0),
+                         .spent_s = progress->value("spent_s", 0.0),
+                         .budget_s = progress->value("budget_s", 0.0)};
   if (const auto result = json.find("result"); result != json.end()) return Report{result->get<evidence::PairResult>(), true};
   return Report{json.at("partial").get<evidence::PairResult>(), false};
 }

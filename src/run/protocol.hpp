@@ -23,6 +23,9 @@ struct StageDone {
 struct RoundProgress {
   int round = 0;
   int of = 0;
+  double interval_percent = 0;  // width of the widest interval that was looked at last; 0: none was yet
+  double wanted_percent = 0;    // sampling ends when every interval is as narrow; 0: it does not depend on them
+  double spent_s = 0, budget_s = 0;
 };
 struct Report {  // "result" and "partial"
   evidence::PairResult result;

@@ -142,7 +142,7 @@ class Supervisor {
   }
   void handle(const RoundProgress& progress) {
     if (!ending_.stages.empty()) ending_.rounds[stage_name()] = {progress.round, now_s() - ending_.stages.back().started_s};
-    tell({.stage = stage_name(), .round = progress.round, .of = progress.of});
+    tell({.stage = stage_name(), .rounds = progress});
   }
   void handle(const Report& report) {
     ending_.report = report;

@@ -8,14 +8,14 @@
 
 #include "evidence/result.hpp"
 #include "pair/registry.hpp"
+#include "run/protocol.hpp"
 #include "run/request.hpp"
 
 namespace aisp::run {
 
 struct Progress {
   std::string stage;
-  int round = 0;  // while sampling
-  int of = 0;
+  RoundProgress rounds{};  // while sampling
 };
 
 struct Supervision {

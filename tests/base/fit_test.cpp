@@ -23,6 +23,12 @@ TEST(DisplayWidth, CountsCharactersWithoutColours) {
   EXPECT_EQ(display_width("\x1b[2J"), 4U) << "what a Painter does not write is no colour";
 }
 
+TEST(FirstColumns, CutsBetweenCharacters) {
+  EXPECT_EQ(first_columns("12 µs", 4), "12 µ");
+  EXPECT_EQ(first_columns("12 µs", 3), "12 ");
+  EXPECT_EQ(first_columns("12 µs", 9), "12 µs");
+}
+
 TEST(Broken, BreaksAtBlanksAndIndentsWhatFollows) {
   EXPECT_EQ(broken("short", 20), Lines{"short"});
   EXPECT_EQ(broken("no pair is broken inside of a word here", 20), (Lines{"no pair is broken", "inside of a word", "here"}));

@@ -32,9 +32,25 @@ TEST(ColorFlag, RejectsWhatItDoesNotKnow) {
 }
 
 TEST(TargetList, SplitsAtCommasAndRefusesNothing) {
-  EXPECT_EQ(target_list({"ch01, ch02", "ch07:a"}), (std::vector<std::string>{"ch01", "ch02", "ch07:a"}));
+  EXPECT_EQ(target_list({.targets = {"ch01, ch02", "ch07:a"}}), (std::vector<std::string>{"ch01", "ch02", "ch07:a"}));
+  EXPECT_EQ(target_list({.targets = {"ch01"}, .words = {"ch07:a,b", "c"}}),
+            (std::vector<std::string>{"ch01", "ch07:a", "b", "c"}));
   EXPECT_TRUE(target_list({}).empty());
-  EXPECT_THROW(target_list({","}), base::Error);
+  EXPECT_THROW(target_list({.targets = {","}}), base::Error);
+  EXPECT_THROW(target_list({.words = {","}}), base::Error);
+}
+
+TEST(DoingText, SaysHowFarSamplingIs) {
+  EXPECT_EQ(doing_text({.stage = "verify"}), "verify");
+  run::Progress progress{.stage = "measurement",
+                         .rounds = {.round = 3, .of = 20, .wanted_percent = 1, .spent_s = 0.2, .budget_s = 3}};
+  EXPECT_EQ(doing_text(progress), "round 3 of 20, 0.2 of 3 s");
+  progress.rounds.interval_percent = 1.81;
+  EXPECT_EQ(doing_text(progress), "interval 1.8 % (until 1 %), 0.2 of 3 s");
+  progress.rounds.spent_s = 3.2;
+  EXPECT_EQ(doing_text(progress), "interval 1.8 % (until 1 %), 3.0 of 3 s");
+  progress.rounds.wanted_percent = 0;
+  EXPECT_EQ(doing_text(progress), "round 3 of 20, 3.0 of 3 s") << "the interval ends nothing";
 }
 
 TEST(TimeLeft, FollowsFromWhatWasMeasured) {

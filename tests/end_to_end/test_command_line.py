@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import AISP, FIXTURES, EndToEnd
+from harness import AISP, FIXTURES, QUICK, EndToEnd
 
 ESCAPE = "\x1b["
 
@@ -24,7 +24,6 @@ class Usage(EndToEnd):
         self.usage_error("sing", words=("--help",))
         self.usage_error("rnu", words=("did you mean 'run'?",))
         self.usage_error("run", "--iteratons", "3", words=("--iterations",))
-        self.usage_error("run", "ch90", words=("--targets",))
         for command in ("completion", "explain"):
             finished = self.call(command, "bash", "zsh")
             self.assert_code(finished, 2)
@@ -38,7 +37,7 @@ class Usage(EndToEnd):
                                 (("--mode", "evnets"), "did you mean events?"), (("--suite-timeout", "soon"), "soon"),
                                 (("--jobs", "-3"), "-3"), (("--seed", "x"), "'x'"), (("--color", "pink"), "pink"),
                                 (("--profile", "some"), "none, minimal or full"), (("--run-id", "a/b"), "a/b"),
-                                (("--percentiles", "200"), "200"), (("--targets", ","), "--targets"),
+                                (("--percentiles", "200"), "200"), (("--targets", ","), "names nothing"),
                                 (("--resume", "nowhere"), "nowhere"), (("--config", "missing.toml"), "missing.toml")):
             with self.subTest(arguments):
                 self.usage_error("run", "-t", "ch90:good", *arguments, words=(word,))
@@ -128,6 +127,25 @@ class Streams(EndToEnd):
         self.assertNotIn(ESCAPE, finished.out + finished.err)
         self.assertNotIn("\r", finished.out + finished.err)
 
+    def test_targets_without_a_flag(self):
+        for command in (("run", "--list"), ("verify",), ("list-targets",), ("run", "--dry-run")):
+            with self.subTest(command):
+                together = self.call(*command, "ch90:good", "-t", "ch90:equal,ch90:tokens")
+                self.assert_code(together, 0)
+                for name in ("good", "equal", "tokens"):
+                    self.assertIn(f"ch90:{name}", together.out)
+                self.assertNotIn("ch91", together.out)
+        self.assert_code(self.call("run", "ch90:good", *QUICK, "--run-id", "last"), 0)
+        self.assert_one_error_line(self.call("run", "ch90:god"), "unknown target 'ch90:god'; did you mean ch90:good")
+        self.assert_one_error_line(self.call("run", "ch90:good", "--lst"), "did you mean '--list'?")
+        self.assert_one_error_line(self.call("run", ","), "names nothing")
+
+    def test_pairs_that_were_skipped_are_listed_once_by_reason(self):
+        finished = self.run_pairs("ch90:good", "ch95", env={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertNotIn("ch95:gpu_only  ", finished.out)
+        self.assertRegex(finished.out, r"\n\d+ pairs skipped \(.*ch95.*\): no CUDA device")
+        self.assertRegex(finished.out, r"\nch90  1 of 1 passed; .*\nch95  \d of \d+ passed")
+
     def test_quiet_prints_the_summary_only(self):
         finished = self.run_pairs("ch90:good", flags=("--quiet",))
         self.assertNotIn("ch90:good ", finished.out.splitlines()[0])
@@ -141,6 +159,7 @@ class Streams(EndToEnd):
         arguments = ("run", "-t", "ch90:good", "--iterations", "5", "--warmup", "1", "--budget", "0.2s")
         seen = self.on_terminal(*arguments)
         self.assertIn("[0/1] ch90:good", seen)
+        self.assertRegex(seen, r"\((round \d+ of \d+|interval [0-9.]+ % \(until 1 %\)), 0\.\d of 0\.2 s\)")
         self.assertIn("\x1b[3", seen)
         self.assertNotIn("\x1b[3", self.on_terminal(*arguments, "--run-id", "plain", env={"NO_COLOR": "1"}))
 

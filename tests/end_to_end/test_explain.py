@@ -23,6 +23,15 @@ class Explain(EndToEnd):
                 self.assert_code(finished, 0)
                 self.assertEqual(mistakes(json.loads(finished.out), "explain"), [])
 
+    def test_a_chapter_and_words_with_blanks(self):
+        chapter = self.call("explain", "ch03", program=AISP)
+        self.assert_code(chapter, 0)
+        self.assertGreater(len(re.findall(r"(?m)^pair +ch03:", chapter.out)), 5)
+        self.assertNotIn("ch01:", chapter.out)
+        name = next(word["name"] for word in self.words() if "_" in word["name"])
+        for written in (name.replace("_", " "), name.replace("_", "-"), name.upper()):
+            self.assertIn(name, self.call("explain", written).out)
+
     def test_checks_are_those_of_the_manual(self):
         table = METHOD[METHOD.index("| check | what it catches |"):].split("\n\n")[0]
         manual = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|$", table))

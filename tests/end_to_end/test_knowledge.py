@@ -4,6 +4,7 @@ import json
 import unittest
 
 from harness import EndToEnd
+from schemas import mistakes
 
 LLAMA = {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
          "intermediate_size": 14336, "vocab_size": 128256}
@@ -62,6 +63,22 @@ class Estimate(EndToEnd):
         for gpu, memory_bytes, fits in (("h200", 1128e9, True), ("a100", 640e9, False)):
             memory = self.estimate(*shape, "--gpu", gpu, "--gpus", "8")["memory"]
             self.assertEqual((memory["weights_bytes"], memory["memory_bytes"], memory["fits"]), (810e9, memory_bytes, fits))
+
+    def test_int4_training_and_a_ranking(self):
+        memory = self.estimate("--model", "llama-3-70b", "--gpu", "a100", "--dtype", "int4")["memory"]
+        self.assertAlmostEqual(memory["weights_bytes"] / 1e9, 35, delta=0.4)
+        speed = ("--model", "llama-3-8b", "--gpu", "h100", "--gpus", "8", "--tokens-per-second", "60000")
+        self.assertAlmostEqual(self.estimate(*speed, "--training")["mfu"], 3 * self.estimate(*speed)["mfu"])
+        self.assertIn("model FLOP utilization of training: 36.5 %", self.call("estimate", *speed, "--training").out)
+        self.refused("--model", "llama-3-8b", "--training", words=("--tokens-per-second",))
+        self.refused("--model", "llama-3-8b", "--gpu", "all", "--tokens-per-second", "9", words=("--gpu",))
+        ranked = self.estimate("--model", "llama-3-70b", "--gpu", "all")
+        self.assertEqual(mistakes(ranked, "estimate"), [])
+        speeds = [gpu["tokens_per_second_per_gpu"] for gpu in ranked["ranking"]]
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
+        self.assertEqual({gpu["gpu"]: gpu["gpus"] for gpu in ranked["ranking"]}["h100-sxm"], 2)
+        text = self.call("estimate", "--model", "llama-3-70b", "--gpu", "all").out
+        self.assertEqual([line.split()[0] for line in text.splitlines()[3:3 + len(speeds)]], [gpu["gpu"] for gpu in ranked["ranking"]])
 
     def test_bad_input(self):
         self.refused(words=("which model?",))

@@ -173,11 +173,12 @@ class RealOutput(EndToEnd):
         self.assert_code(self.run_pairs("ch90:good,ch90:tokens", flags=("--run-id", "a", "--update-expectations")), 0)
         self.run_pairs("ch90:good,ch90:tokens,ch94:wrong_result,ch95:gpu_only", flags=("--run-id", "b"))
         for name, arguments in (("analysis", ("analyze", "b")), ("comparison", ("compare", "a", "b")), ("comparison", ("compare", "b")),
+                                ("comparison", ("compare", "a", "b", "a")),
                                 ("history", ("analyze", "--history"))):
             with self.subTest(arguments):
                 value = json.loads(self.call(*arguments, "--json", "-").out)
                 self.assert_valid(value, name)
-                self.assertTrue(value.get("rows") or value.get("metrics") or value.get("series"))
+                self.assertTrue(value.get("rows") or value.get("metrics") or value.get("series") or value.get("comparisons"))
 
     def test_sample_of_a_gpu_run(self):
         # Its other pairs contradict themselves on purpose.

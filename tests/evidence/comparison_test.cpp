@@ -122,6 +122,30 @@ TEST(ChangedCode, IsRedAtALossOfFivePercent) {
   EXPECT_EQ(red, 30);
 }
 
+TEST(Overall, IsTheGeometricMeanOfTheTimesOfBoth) {
+  Comparison comparison;
+  const auto add = [&](const char* target, const char* name, const char* metric, double before, double after) {
+    comparison.metrics.push_back({.target = target,
+                                  .variant = name,
+                                  .metric = metric,
+                                  .before = {before, before, before},
+                                  .after = {after, after, after}});
+  };
+  EXPECT_EQ(overall(comparison).kernels, 0U);
+  add("ch01:a", "x", "time", 8, 1);
+  add("ch01:a", "x", "speedup", 3, 300);
+  add("ch01:a", "y", "time", 2, 1);
+  add("ch01:b", "z", "time", 1, 2);
+  add("ch01:b", "w", "time", 0, 2);
+  const Overall all = overall(comparison);
+  EXPECT_EQ(all.kernels, 3U);
+  EXPECT_EQ(all.pairs, 2U);
+  EXPECT_DOUBLE_EQ(all.geometric_mean, 2);
+  EXPECT_EQ(all.least_of, "ch01:b z");
+  EXPECT_DOUBLE_EQ(all.least, 0.5);
+  EXPECT_EQ(all.most_of, "ch01:a x");
+}
+
 TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
   const World world{.host = true}, slower{.loss = 1.5, .host = true};
   RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();

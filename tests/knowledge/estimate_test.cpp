@@ -136,6 +136,48 @@ TEST(Estimate, WidensWhatTheGpuCannotMultiply) {
   EXPECT_EQ(estimate(q).math, Rate::fp4);
 }
 
+TEST(WorkedExample, Int4TakesHalfAByteAndIsMultipliedIn16Bits) {
+  Question q = about("llama-3-70b", "a100");
+  q.weights = Precision::int4;
+  const Estimate e = estimate(q);
+  EXPECT_NEAR(e.fit.weights_bytes, 35e9, 0.4e9);
+  EXPECT_TRUE(e.fit.fits);
+  EXPECT_EQ(e.math, Rate::bf16);
+  EXPECT_TRUE(e.math_replaced);
+  Question large = about("llama-3-405b", "a100", 4);
+  large.weights = Precision::int4;
+  EXPECT_NEAR(estimate(large).fit.weights_bytes, 202e9, 1e9);
+  EXPECT_TRUE(estimate(large).fit.fits);
+  EXPECT_EQ(usual_cache(Precision::int4), Precision::bf16);
+}
+
+TEST(Estimate, TrainingCountsTheBackwardPass) {
+  Question q = about("llama-3-8b", "h100", 8);
+  q.tokens_per_second = 60'000;
+  const double inference = estimate(q).mfu.value();
+  q.training = true;
+  EXPECT_NEAR(estimate(q).mfu.value(), 3 * inference, 1e-12);
+  EXPECT_NEAR(estimate(q).mfu.value(), 6 * 8.03e9 * 60'000 / (8 * 989.4e12), 1e-3);
+  q.tokens_per_second.reset();
+  EXPECT_THAT(refusal(q), HasSubstr("--tokens-per-second"));
+}
+
+TEST(Ranking, TakesAsManyGpusAsHoldTheModelAndPutsTheFastestFirst) {
+  const std::vector<Candidate> ranked = rank_gpus(about("llama-3-70b", "h200"));
+  EXPECT_EQ(ranked.size(), machine::all_specs().size());
+  double last = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : ranked) {
+    EXPECT_TRUE(candidate.estimate.fit.fits) << candidate.question.gpu->key;
+    EXPECT_LE(candidate.decode_tokens_s_per_gpu(), last);
+    last = candidate.decode_tokens_s_per_gpu();
+    const std::string_view key = candidate.question.gpu->key;
+    if (key == "h100-sxm" || key == "b200") {
+      EXPECT_EQ(candidate.question.gpus, key == "b200" ? 1 : 2);
+    }
+  }
+  EXPECT_EQ(rank_gpus(about("llama-3-8b", "h200", 4)).front().question.gpus, 4) << "at least what was asked for";
+}
+
 TEST(Estimate, MixturesReadTheExpertsThatAreChosen) {
   const Model& mixtral = find_model("mixtral-8x7b");
   EXPECT_NEAR(mixtral.parameters_read(1), mixtral.active_parameters, 1);

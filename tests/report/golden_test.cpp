@@ -10,6 +10,7 @@
 #include "report/console.hpp"
 #include "report/csv.hpp"
 #include "report/markdown.hpp"
+#include "report/run_end.hpp"
 #include "sample_suite.hpp"
 
 namespace aisp::report {
@@ -118,7 +119,27 @@ TEST(Summary, SaysOnceWhatHoldsForManyPairs) {
   suite.pairs.back().problems = {{"verify", "", "reference", "wrong", "look at the edges"},
                                  {"verify", "x", "reference", "wrong", "look at the edges"}};
   const std::string text = summary(suite, base::Painter{});
-  EXPECT_NE(text.find("\nch10:a and 2 more: install a driver\nch10:d: look at the edges\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n3 pairs skipped (ch10:a, ch10:b, ch10:c): no GPU\n    install a driver\nch10:d: look at the edges\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Summary, CountsSkippedPairsByChapterWhereTheyAreMany) {
+  evidence::SuiteResult suite;
+  for (const char* name : {"a", "b", "c", "d"})
+    suite.pairs.push_back(sample::ended_pair(name, evidence::Status::skipped, "no GPU"));
+  suite.pairs.back().chapter = "ch11";
+  suite.pairs.push_back(sample::ended_pair("e", evidence::Status::skipped, "needs 2 GPUs"));
+  const std::string text = skip_lines(suite, base::Painter{});
+  EXPECT_EQ(text, "4 pairs skipped (ch10: 3, ch11: 1): no GPU\n1 pair skipped (ch10:e): needs 2 GPUs\n");
+}
+
+TEST(Summary, SaysOfEachChapterWhatPassedOfAll) {
+  evidence::SuiteResult suite = sample::suite();
+  EXPECT_EQ(chapter_lines(suite, base::Painter{}),
+            "ch07  1 of 1 passed; speedup 7.72x\nch10  0 of 4 passed, 1 failed, 1 timed out, 1 crashed, 1 skipped\n");
+  suite.pairs.resize(1);
+  EXPECT_EQ(chapter_lines(suite, base::Painter{}), "") << "a run of one pair has said it";
 }
 
 }  // namespace

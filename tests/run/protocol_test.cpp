@@ -31,12 +31,18 @@ TEST(ParseMessage, KnowsEveryKind) {
   EXPECT_EQ(std::get<StageBegun>(*parse_message(R"({"stage":"setup","limit_s":30})")).limit_s, 30);
   EXPECT_EQ(std::get<StageDone>(*parse_message(R"({"stage_done":"setup","elapsed_s":0.5})")).elapsed_s, 0.5);
   EXPECT_EQ(std::get<RoundProgress>(*parse_message(R"({"progress":{"round":2,"of":20}})")).of, 20);
+  const auto progress = std::get<RoundProgress>(
+      *parse_message(R"({"progress":{"round":2,"of":20,"interval_percent":1.8,"wanted_percent":1,"spent_s":2.1,"budget_s":3}})"));
+  EXPECT_EQ(progress.interval_percent, 1.8);
+  EXPECT_EQ(progress.wanted_percent, 1);
+  EXPECT_EQ(progress.spent_s, 2.1);
+  EXPECT_EQ(progress.budget_s, 3);
   EXPECT_FALSE(parse_message(""));
 }
 
 TEST(ParseMessage, NothingIsFatal) {
   for (const char* line : {"x", "{", "[1]", "3", "null", "{}", R"({"stage":1})", R"({"stage":"a"})", R"({"result":{"target":5}})",
-                           R"({"progress":[]})", "\xff\xfe"})
+                           R"({"progress":[]})", R"({"progress":{"round":1,"of":2,"spent_s":"x"}})", "\xff\xfe"})
     EXPECT_TRUE(std::holds_alternative<Unreadable>(*parse_message(line))) << line;
 }
 

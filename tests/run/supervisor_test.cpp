@@ -271,8 +271,8 @@ TEST_F(SupervisorTest, ReportsProgress) {
       result_line());
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[1].stage, "measurement");
-  EXPECT_EQ(seen[1].round, 3);
-  EXPECT_EQ(seen[1].of, 20);
+  EXPECT_EQ(seen[1].rounds.round, 3);
+  EXPECT_EQ(seen[1].rounds.of, 20);
 }
 
 TEST_F(SupervisorTest, MissingProgramIsACrashOfThePairNotOfTheSuite) {

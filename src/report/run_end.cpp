@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/run_end.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/screen.hpp"
+#include "base/text.hpp"
+#include "report/numbers.hpp"
+
+namespace aisp::report {
+namespace {
+
+using base::Style;
+using evidence::PairResult;
+using evidence::Status;
+
+// More names than these are counted.
+constexpr std::size_t most_names = 3;
+
+std::string chapter_line(const std::string& chapter, std::size_t width, const evidence::SuiteResult& part,
+                         const base::Painter& paint) {
+  const evidence::Counts counts = count(part);
+  const std::size_t passed = static_cast<std::size_t>(counts.passed);
+  std::string text = fmt::format("{:<{}}  ", chapter, width) + paint(passed == part.pairs.size() ? Style::green : Style::bold,
+                                                                     fmt::format("{} of {} passed", passed, part.pairs.size()));
+  const auto add = [&](int number, std::string_view word, Style style) {
+    if (number > 0) text += ", " + paint(style, fmt::format("{} {}", number, word));
+  };
+  add(counts.failed, "failed", Style::red);
+  add(counts.timeout, "timed out", Style::red);
+  add(counts.crashed, "crashed", Style::red);
+  add(counts.skipped, "skipped", Style::dim);
+  const SpeedupRange range = range_of_lessons(part);
+  if (range.count == 1) text += fmt::format("; speedup {}x", base::significant(range.best));
+  if (range.count > 1) text += fmt::format("; geometric mean speedup {}x", base::significant(range.geometric_mean));
+  return base::on_screen(text) + '\n';
+}
+
+// Pairs that were skipped for one reason.
+struct Skips {
+  std::string reason, advice;
+  std::vector<const PairResult*> pairs;
+};
+
+std::vector<Skips> skips_of(const evidence::SuiteResult& suite) {
+  std::vector<Skips> groups;
+  for (const PairResult& pair : suite.pairs) {
+    if (pair.status != Status::skipped) continue;
+    auto group = std::ranges::find(groups, pair.reason, &Skips::reason);
+    if (group == groups.end()) group = groups.insert(groups.end(), {.reason = pair.reason});
+    group->pairs.push_back(&pair);
+    for (const evidence::Problem& problem : pair.problems)
+      if (group->advice.empty()) group->advice = problem.advice;
+  }
+  return groups;
+}
+
+std::string names_of(const Skips& group) {
+  std::vector<std::string> names;
+  if (group.pairs.size() <= most_names) {
+    for (const PairResult* pair : group.pairs) names.push_back(label_in_run(*pair));
+    return base::join(names, ", ");
+  }
+  std::map<std::string, std::size_t> chapters;
+  for (const PairResult* pair : group.pairs) ++chapters[pair->chapter];
+  for (const auto& [chapter, count] : chapters) names.push_back(fmt::format("{}: {}", chapter, count));
+  return base::join(names, ", ");
+}
+
+}  // namespace
+
+std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painter& paint) {
+  if (suite.pairs.size() < 2) return {};
+  std::map<std::string, evidence::SuiteResult> chapters;
+  std::size_t width = 0;
+  for (const PairResult& pair : suite.pairs) {
+    chapters[pair.chapter].pairs.push_back(pair);
+    width = std::max(width, pair.chapter.size());
+  }
+  std::string text;
+  for (const auto& [chapter, part] : chapters) text += chapter_line(chapter, width, part, paint);
+  return text;
+}
+
+std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& paint) {
+  std::string text;
+  for (const Skips& group : skips_of(suite)) {
+    const std::string many = fmt::format("{} skipped", base::plural(group.pairs.size(), "pair"));
+    text += base::on_screen(fmt::format("{} ({}): {}", paint(Style::dim, many), names_of(group), group.reason)) + '\n';
+    if (!group.advice.empty()) text += base::on_screen("    " + group.advice) + '\n';
+  }
+  return text;
+}
+
+}  // namespace aisp::report

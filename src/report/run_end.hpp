@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of what a terminal shows at the end of a run.
+#pragma once
+#include <string>
+
+#include "base/terminal.hpp"
+#include "evidence/result.hpp"
+
+namespace aisp::report {
+
+// "ch01  5 of 21 passed, 16 skipped; geometric mean 9.43x", a line for each chapter; nothing for a run of one pair.
+std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
+
+// "48 pairs skipped (ch01: 16, ch02: 6, ...): no NVIDIA driver" and what to do about it, once for each reason.
+std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
+
+}  // namespace aisp::report
