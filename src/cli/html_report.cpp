@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <set>
 
 #include "base/files.hpp"
 #include "base/text.hpp"
@@ -43,6 +44,16 @@ std::size_t without_source(const report::HtmlReport& report) {
   return count;
 }
 
+std::vector<report::Roofline> rooflines_by_chapter(const evidence::RunRecord& run) {
+  const std::vector<evidence::Expectations> all = evidence::as_expectations(run.pairs, run.manifest);
+  std::set<std::string> chapters;
+  for (const evidence::PairResult& pair : run.pairs) chapters.insert(pair.chapter);
+  std::vector<report::Roofline> rooflines;
+  for (const std::string& chapter : chapters)
+    for (report::Roofline& roofline : report::rooflines(all, {}, {chapter})) rooflines.push_back(std::move(roofline));
+  return rooflines;
+}
+
 }  // namespace
 
 Exit write_html_report(const std::string& artifacts, const std::string& run, const std::string& file) {
@@ -52,7 +63,7 @@ Exit write_html_report(const std::string& artifacts, const std::string& run, con
   report.run = evidence::read_run(folder);
   for (const std::string& warning : report.run.warnings) note("aisp: " + warning);
   if (report.run.manifest.run_id.empty()) report.run.manifest.run_id = folder.filename().string();
-  report.rooflines = report::rooflines(evidence::as_expectations(report.run.pairs, report.run.manifest), {}, {});
+  report.rooflines = rooflines_by_chapter(report.run);
   for (const evidence::PairResult& pair : report.run.pairs) report.sources[pair.target] = source_of(pair);
   report.throttle_text = machine::throttle_text;
 

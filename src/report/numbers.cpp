@@ -14,6 +14,12 @@ const evidence::Speedup* claimable(const evidence::PairResult& pair, const evide
   return passed && variant.speedup ? &*variant.speedup : nullptr;
 }
 
+std::string chapter_title(std::string_view chapter) {
+  const bool is_number = chapter.size() == 4 && chapter.starts_with("ch") && chapter[2] >= '0' && chapter[2] <= '9' &&
+                         chapter[3] >= '0' && chapter[3] <= '9';
+  return is_number ? fmt::format("Chapter {}", (chapter[2] - '0') * 10 + (chapter[3] - '0')) : std::string{chapter};
+}
+
 std::string speedup_text(const evidence::Speedup& speedup) {
   return fmt::format("{}x [{}, {}]", base::significant(speedup.value), base::significant(speedup.low),
                      base::significant(speedup.high));

@@ -2,6 +2,7 @@
 // Numbers as reports print them, the same everywhere.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "evidence/expectations.hpp"
 #include "evidence/result.hpp"
@@ -19,6 +20,7 @@ std::string workload_text(const evidence::PairResult& pair);
 // at its power cap runs faster the longer it rests between samples.
 std::string pace_text(const evidence::PairResult& pair);
 
+std::string chapter_title(std::string_view chapter);              // "ch07": "Chapter 7"; other names as they are
 std::string speedup_text(const evidence::Speedup& speedup);       // "3.04x [3.02, 3.06]"
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
 std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"
