@@ -92,6 +92,8 @@ std::string summary_part(const HtmlReport& report) {
                escaped(fmt::format("Started {}, {} in pairs; aisp {} ({}{})", m.started_utc, base::human_duration(pairs_s),
                                    m.aisp_version, m.commit.substr(0, 12), m.dirty ? ", modified" : "")),
                "class=\"note\"");
+  if (report.is_public)
+    lines += tag("p", "Host names, users, paths, environment and serial numbers were left out of this report.", "class=\"note\"");
   for (const std::string& warning : report.run.warnings) lines += tag("p", escaped(warning), "class=\"reason\"");
   return lines + overview_part(report);
 }
