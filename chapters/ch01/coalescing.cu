@@ -95,6 +95,7 @@ class Coalescing final : public Workload {
 
 extern constinit const Pair coalescing{
     .teaches = "a warp's 32 accesses become as few memory transactions as their addresses allow",
+    .lesson = "column_threads",
     .make = make<Coalescing>,
     .baseline = {.name = "row_threads", .run = call<&Coalescing::row_threads>},
     .optimized = variants({{.name = "column_threads", .run = call<&Coalescing::column_threads>},

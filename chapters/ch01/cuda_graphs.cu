@@ -191,6 +191,7 @@ class CudaGraphs final : public Workload {
 
 extern constinit const Pair cuda_graphs{
     .teaches = "a graph captured once replays a fixed sequence of small kernels with one launch",
+    .lesson = "captured_graph",
     .make = make<CudaGraphs>,
     .baseline = {.name = "stream_launches", .run = call<&CudaGraphs::stream_launches>},
     .optimized =

@@ -96,6 +96,7 @@ class DoubleBuffering final : public Workload {
 
 extern constinit const Pair double_buffering{
     .teaches = "copy engine and SMs are separate units, and two buffers with two streams keep both busy",
+    .lesson = "two_buffers",
     .make = make<DoubleBuffering>,
     .baseline = {.name = "one_stream", .run = call<&DoubleBuffering::one_stream>, .prepare = call<&DoubleBuffering::open_cublas>},
     .optimized = variants(

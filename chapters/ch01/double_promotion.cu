@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GELU in its tanh form over fp32 activations. In C++ a literal without f is a double, and whatever touches it becomes one: the
 // whole formula, tanh included, runs on the fp64 units, at half the rate and with many more instructions, and a kernel that
-// should follow memory is bound by compute. The suffix alone gives fp32 math. Written as x * sigmoid(2u) the formula is one exp2
-// and one division, and 16-byte accesses reach the memory roof.
+// should follow memory is bound by compute. The suffix alone gives fp32 math. 16-byte accesses then reach the memory roof; that
+// the formula is also written as x * sigmoid(2u), one exp2 and one division, adds little.
 #include <aisp/pair.hpp>
 
 #include <cmath>
@@ -85,6 +85,7 @@ class DoublePromotion final : public Workload {
 extern constinit const Pair double_promotion{
     .teaches =
         "a literal without f turns fp32 math into fp64 math, and a kernel that should follow memory into one that computes",
+    .lesson = "float_literals",
     .make = make<DoublePromotion>,
     .baseline = {.name = "double_literals", .run = call<&DoublePromotion::double_literals>},
     .optimized = variants({{.name = "float_literals", .run = call<&DoublePromotion::float_literals>},

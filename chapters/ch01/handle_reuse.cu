@@ -95,6 +95,7 @@ class HandleReuse final : public Workload {
 
 extern constinit const Pair handle_reuse{
     .teaches = "creating a library handle allocates and synchronizes, and choosing an algorithm takes time: do both once",
+    .lesson = "cached_plan",
     .make = make<HandleReuse>,
     .baseline = {.name = "handle_per_call",
                  .run = call<&HandleReuse::handle_per_call>,

@@ -212,6 +212,7 @@ class HostRoundTrips final : public Workload {
 
 extern constinit const Pair host_round_trips{
     .teaches = "a scalar that only steers the next kernel need not visit the host; reading it back empties the pipeline",
+    .lesson = "device_scalars",
     .make = make<HostRoundTrips>,
     .baseline = {.name = "host_scalars", .run = call<&HostRoundTrips::host_scalars>},
     .optimized = variants(

@@ -117,6 +117,7 @@ class IlpBasic final : public Workload {
 
 extern constinit const Pair ilp_basic{
     .teaches = "a single floating-point accumulator waits for itself in every addition, and the compiler may not reorder the sum",
+    .lesson = "four_accumulators",
     .make = make<IlpBasic>,
     .baseline = {.name = "one_accumulator", .run = call<&IlpBasic::one_accumulator>},
     .optimized = variants({{.name = "four_accumulators", .run = call<&IlpBasic::four_accumulators>},

@@ -64,6 +64,7 @@ constexpr Variant in_batches(std::string_view name) {
 
 extern constinit const Pair larger_batch{
     .teaches = "a layer does one FLOP per weight byte and row of its batch, so one read of the weights should serve many rows",
+    .lesson = "batch_256",  // the first beyond the ridge
     .make = make<LargerBatch>,
     .baseline = in_batches<small_batch>("batch_32"),
     // The whole sweep, so that the report shows where the ridge lies.

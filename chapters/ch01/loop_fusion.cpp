@@ -107,6 +107,7 @@ class LoopFusion final : public Workload {
 
 extern constinit const Pair loop_fusion{
     .teaches = "array-at-a-time code is bound by its passes over memory; one loop makes a single pass",
+    .lesson = "fused",
     .make = make<LoopFusion>,
     .baseline = {.name = "array_at_a_time", .run = call<&LoopFusion::array_at_a_time>},
     .optimized = variants({{.name = "fused", .run = call<&LoopFusion::fused>},

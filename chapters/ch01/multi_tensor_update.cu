@@ -196,6 +196,7 @@ class MultiTensorUpdate final : public Workload {
 
 extern constinit const Pair multi_tensor_update{
     .teaches = "many small launches cost more than the memory traffic they carry: hand one kernel a table of tensors",
+    .lesson = "tensor_table",
     .make = make<MultiTensorUpdate>,
     .baseline = {.name = "launch_per_tensor", .run = call<&MultiTensorUpdate::launch_per_tensor>},
     .optimized = variants(

@@ -104,15 +104,19 @@ class PinnedMemory final : public Workload {
 
 extern constinit const Pair pinned_memory{
     .teaches = "a pageable copy goes through a driver staging buffer on one CPU thread; a page-locked one is pure DMA",
+    .lesson = "pinned",
     .make = make<PinnedMemory>,
     .baseline = {.name = "pageable", .run = call<&PinnedMemory::pageable>},
-    .optimized =
-        variants({{.name = "pinned", .run = call<&PinnedMemory::pinned>},
-                  {.name = "registered",
-                   .run = call<&PinnedMemory::registered>,
-                   .prepare = call<&PinnedMemory::register_batch>,
-                   .needs = {.attributes = {cudaDevAttrHostRegisterSupported}}},
-                  {.name = "staged_threads", .run = call<&PinnedMemory::staged_threads>, .needs = {.cpus = staging_threads}}}),
+    .optimized = variants({{.name = "pinned", .run = call<&PinnedMemory::pinned>},
+                           {.name = "registered",
+                            .run = call<&PinnedMemory::registered>,
+                            .prepare = call<&PinnedMemory::register_batch>,
+                            .needs = {.attributes = {cudaDevAttrHostRegisterSupported}},
+                            .gains_over = "pageable"},
+                           {.name = "staged_threads",
+                            .run = call<&PinnedMemory::staged_threads>,
+                            .needs = {.cpus = staging_threads},
+                            .gains_over = "pageable"}}),
     .bound = Bound::transfer,
     .tolerance = exact,
     .start = Start::immediate,  // pageable copies and staging threads work on the host while the sample runs

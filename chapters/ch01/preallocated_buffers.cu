@@ -186,6 +186,7 @@ class PreallocatedBuffers final : public Workload {
 extern constinit const Pair preallocated_buffers{
     .teaches =
         "cudaMalloc takes the driver's time and cudaFree also waits for the GPU, so plan memory once, outside the hot path",
+    .lesson = "arena",
     .make = make<PreallocatedBuffers>,
     .baseline = {.name = "allocate_per_layer",
                  .run = call<&PreallocatedBuffers::allocate_per_layer>,

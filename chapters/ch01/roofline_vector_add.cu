@@ -113,6 +113,7 @@ constexpr std::uint32_t fp32_output = 1, bf16_output = 2;
 
 extern constinit const Pair roofline_vector_add{
     .teaches = "at an arithmetic intensity of 1/12 the math is free: time follows bytes, so halving the bytes halves the time",
+    .lesson = "bf16_storage",
     .make = make<RooflineVectorAdd>,
     .baseline = {.name = "scalar", .run = call<&RooflineVectorAdd::scalar>, .outputs = fp32_output},
     .optimized = variants({{.name = "vectorized", .run = call<&RooflineVectorAdd::vectorized>, .outputs = fp32_output},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every step gives each core 256 KiB to scale and to sum up, work of some fifty microseconds, and a thread costs about as much to
-// start and to join. Workers that outlive the step need only a signal: waking them from sleep costs a system call and a switch
-// on each core; workers that watch a counter for a while before they sleep see the next step at once. The metric slowest_loops
-// is the floor: the time of the slowest worker's loop, summed over the steps.
+// start and to join, so that new threads in every step are no faster than one thread alone. Workers that outlive the step need
+// only a signal: waking them from sleep costs a system call and a switch on each core; workers that watch a counter for a while
+// before they sleep see the next step at once. The metric slowest_loops is the floor: the time of the slowest worker's loop,
+// summed over the steps.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -188,6 +189,7 @@ class ThreadPool final : public Workload {
 
 extern constinit const Pair thread_pool{
     .teaches = "starting and joining threads costs tens of microseconds each, so workers should outlive the step",
+    .lesson = "sleeping_pool",
     .make = make<ThreadPool>,
     .baseline = {.name = "thread_per_step", .run = call<&ThreadPool::thread_per_step>},
     .optimized = variants({{.name = "sleeping_pool", .run = call<&ThreadPool::sleeping_pool>},

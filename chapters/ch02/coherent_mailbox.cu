@@ -227,6 +227,7 @@ class CoherentMailbox final : public Workload {
 
 extern constinit const Pair coherent_mailbox{
     .teaches = "for small requests two copies and a launch are the latency; system-scope atomics let CPU and GPU talk directly",
+    .lesson = "resident_kernel",
     .make = make<CoherentMailbox>,
     .baseline = {.name = "copies", .run = call<&CoherentMailbox::copies>},
     .optimized = variants({{.name = "mapped_io", .run = call<&CoherentMailbox::mapped_io>},

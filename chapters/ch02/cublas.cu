@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product of FP64 matrices. Ordinary code compiles to fused multiply-adds on the FP64 units; the FP64 tensor cores, twice as
-// fast, take an instruction that compilers never choose: cuBLAS has it, or mma.sync by hand. The peers are what the same product
-// costs in the other compute types of cuBLAS, each checked on the operands as it rounds them.
+// fast, take an instruction that compilers never choose: cuBLAS has it, or mma.sync by hand. The controls are what the same
+// product costs in the other compute types of cuBLAS, each checked on the operands as it rounds them.
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
@@ -182,7 +182,7 @@ constexpr Tolerance exact_integers = within(1e-12);       // no sum reaches 2^26
 // One compute type, in the output that has the type of its sums. Tolerances leave out the operands' rounding, which the
 // reference shares.
 template <Method run, Method prepare>
-constexpr Variant peer(std::string_view name, const Tolerance& tolerance, std::uint32_t output, int min_sm = 80) {
+constexpr Variant of_type(std::string_view name, const Tolerance& tolerance, std::uint32_t output, int min_sm = 80) {
   return {.name = name,
           .run = run,
           .prepare = prepare,
@@ -196,20 +196,24 @@ constexpr Variant peer(std::string_view name, const Tolerance& tolerance, std::u
 
 extern constinit const Pair cublas{
     .teaches = "the compute type decides the unit: FP64 has tensor cores, which compiled C++ never reaches",
+    .lesson = "cublas_dgemm",
     .make = make<CublasTypes>,
     .baseline = {.name = "register_tiled_fma", .run = call<&CublasTypes::register_tiled_fma>, .outputs = c_f64},
-    .optimized =
-        variants({{.name = "cublas_dgemm",
-                   .run = call<&CublasTypes::cublas_dgemm>,
-                   .prepare = call<&CublasTypes::open_cublas>,
-                   .needs = {.libraries = {Library::cublas}},
-                   .outputs = c_f64},
-                  {.name = "mma_f64", .run = call<&CublasTypes::mma_f64_ring>, .needs = {.min_sm = 90}, .outputs = c_f64}}),
-    .peers = variants({peer<call<&CublasTypes::fp32>, call<&CublasTypes::round_fp32>>("fp32", fp32_sums, c_f32),
-                       peer<call<&CublasTypes::tf32>, call<&CublasTypes::round_tf32>>("tf32", tf32_operands, c_f32),
-                       peer<call<&CublasTypes::bf16>, call<&CublasTypes::round_bf16>>("bf16", fp32_sums, c_f32),
-                       peer<call<&CublasTypes::fp8>, call<&CublasTypes::round_fp8>>("fp8", fp8_sums, c_f32, 89),
-                       peer<call<&CublasTypes::int8>, call<&CublasTypes::round_int8>>("int8", exact_integers, c_i32)}),
+    .optimized = variants({{.name = "cublas_dgemm",
+                            .run = call<&CublasTypes::cublas_dgemm>,
+                            .prepare = call<&CublasTypes::open_cublas>,
+                            .needs = {.libraries = {Library::cublas}},
+                            .outputs = c_f64},
+                           {.name = "mma_f64",
+                            .run = call<&CublasTypes::mma_f64_ring>,
+                            .needs = {.min_sm = 90},
+                            .outputs = c_f64,
+                            .gains_over = "register_tiled_fma"}}),
+    .controls = variants({of_type<call<&CublasTypes::fp32>, call<&CublasTypes::round_fp32>>("fp32", fp32_sums, c_f32),
+                          of_type<call<&CublasTypes::tf32>, call<&CublasTypes::round_tf32>>("tf32", tf32_operands, c_f32),
+                          of_type<call<&CublasTypes::bf16>, call<&CublasTypes::round_bf16>>("bf16", fp32_sums, c_f32),
+                          of_type<call<&CublasTypes::fp8>, call<&CublasTypes::round_fp8>>("fp8", fp8_sums, c_f32, 89),
+                          of_type<call<&CublasTypes::int8>, call<&CublasTypes::round_int8>>("int8", exact_integers, c_i32)}),
     .bound = Bound::compute,
     .tolerance = within(1e-14),  // a sum of 4096 products, each addition rounded once, comes to about 2e-15
 };

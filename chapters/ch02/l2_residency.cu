@@ -96,8 +96,8 @@ class L2Residency final : public Workload {
         team_{setup.threads(std::min(setup.cpus(), 16), false)},
         expected_(count_) {}
 
-  // More counters than L2 holds cannot be counted in one reading of the ids without moving a sector for each: the ids are read,
-  // written in the order of their ranges, and read again.
+  // Of any known way, not of the workload: more counters than L2 holds cannot be counted in one reading of the ids without moving
+  // a sector for each, so the ids are read, written in the order of their ranges, and read again.
   Cost cost() const override {
     const std::size_t passes = counters_.bytes() > l2_bytes_ ? 3 : 1;
     return {.bytes = static_cast<double>(passes * ids_.bytes() + counters_.bytes())};
@@ -168,6 +168,7 @@ class L2Residency final : public Workload {
 
 extern constinit const Pair l2_residency{
     .teaches = "random accesses are cheap where they meet L2: read what is in order more often, and work range by range",
+    .lesson = "range_by_range",
     .make = make<L2Residency>,
     .baseline = {.name = "one_sweep", .run = call<&L2Residency::one_sweep>},
     .optimized = variants({{.name = "range_by_range", .run = call<&L2Residency::range_by_range>},

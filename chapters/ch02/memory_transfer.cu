@@ -80,6 +80,7 @@ class MemoryTransfer final : public Workload {
 
 extern constinit const Pair memory_transfer{
     .teaches = "uploads and downloads use different copy engines and different wires; queued in one stream they take turns",
+    .lesson = "full_duplex",
     .make = make<MemoryTransfer>,
     .baseline = {.name = "one_stream", .run = call<&MemoryTransfer::one_stream>},
     .optimized = variants({{.name = "full_duplex", .run = call<&MemoryTransfer::full_duplex>}}),

@@ -75,10 +75,11 @@ class MemoryTransferMultigpu final : public Workload {
 extern constinit const Pair memory_transfer_multigpu{
     .teaches =
         "peer access maps one GPU's memory into another's address space over NVLink; without it copies bounce through the host",
+    .lesson = "peer_copy",
     .make = make<MemoryTransferMultigpu>,
     .baseline = {.name = "through_host", .run = call<&MemoryTransferMultigpu::through_host>},
     .optimized = variants({{.name = "peer_copy", .run = call<&MemoryTransferMultigpu::peer_copy>},
-                           {.name = "sm_pull", .run = call<&MemoryTransferMultigpu::sm_pull>}}),
+                           {.name = "sm_pull", .run = call<&MemoryTransferMultigpu::sm_pull>, .gains_over = "through_host"}}),
     .bound = Bound::transfer,
     .tolerance = exact,
     .needs = {.gpus = 2, .peer_access = true},

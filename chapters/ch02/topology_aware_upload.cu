@@ -101,6 +101,7 @@ class TopologyAwareUpload final : public Workload {
 
 extern constinit const Pair topology_aware_upload{
     .teaches = "each GPU has its own PCIe link, and NVLink is seven times faster: upload shares and exchange them",
+    .lesson = "share_and_exchange",
     .make = make<TopologyAwareUpload>,
     .baseline = {.name = "upload_all", .run = call<&TopologyAwareUpload::upload_all>},
     .optimized = variants({{.name = "share_and_exchange", .run = call<&TopologyAwareUpload::share_and_exchange>}}),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loader process makes batches, a trainer process reads them. Through a pipe every byte is copied into the kernel and out of it
 // again, at most 64 KiB at a time, with a system call and often a wake-up for each piece. In memory that both processes map, the
-// loader fills a batch where the trainer reads it, and a sequence number says that it is there. A container's small /dev/shm is
-// what makes loaders fall back to pipes, so the limits that this process sees are reported beside the times.
+// loader fills a batch where the trainer reads it, and a sequence number says that it is there. The ring is a memfd, which needs
+// no room in /dev/shm. Loaders that keep batches there fail in a container whose /dev/shm ends at Docker's 64 MB, so the limits
+// that this process sees are reported beside the times.
 #include <sys/statvfs.h>
 #include <aisp/pair.hpp>
 
@@ -82,7 +83,9 @@ class Docker final : public Workload {
 
 extern constinit const Pair docker{
     .teaches =
-        "with Docker's 64 MB /dev/shm, loaders fall back to pipes; --ipc=host or --shm-size lets processes share memory instead",
+        "a pipe copies every batch twice; memory that loader and trainer map does not, and as a memfd it needs no room in "
+        "/dev/shm",
+    .lesson = "shared_ring",
     .make = make<Docker>,
     .baseline = {.name = "pipe", .run = call<&Docker::pipe>},
     .optimized = variants({{.name = "shared_ring", .run = call<&Docker::shared_ring>}}),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every thread counts the classes of its share of the labels in eight counters of its own, and yet they disturb each other:
 // caches own memory by lines of 64 bytes, the counters of two threads lie in one line, and each store takes the line away from
-// the other core. Padding gives each thread lines of its own; counting in registers needs no line at all until the end.
+// the other core. Padding gives each thread lines of its own; counting in vector registers needs no line at all until the end.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -113,6 +113,7 @@ class FalseSharing final : public Workload {
 
 extern constinit const Pair false_sharing{
     .teaches = "cores own memory by 64-byte lines; two counters in one line move that line back and forth",
+    .lesson = "padded",
     .make = make<FalseSharing>,
     .baseline = {.name = "shared_vector", .run = call<&FalseSharing::shared_vector>},
     .optimized = variants({{.name = "padded", .run = call<&FalseSharing::padded>},

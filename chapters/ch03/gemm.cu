@@ -194,6 +194,7 @@ class Gemm final : public Workload {
 
 extern constinit const Pair gemm{
     .teaches = "when loaders use every CPU, the launching thread is woken by interrupt and queues for a core; the GPU starves",
+    .lesson = "polling_wait",
     .make = make<Gemm>,
     .baseline = {.name = "shared_cpus",
                  .run = call<&Gemm::shared_cpus>,
@@ -207,10 +208,10 @@ extern constinit const Pair gemm{
                             .run = call<&Gemm::polling_wait>,
                             .prepare = call<&Gemm::open_cublas>,
                             .reset = call<&Gemm::load_other_cpus>}}),
-    .peers = variants({{.name = "plain_gemm",
-                        .run = call<&Gemm::plain_gemm>,
-                        .prepare = call<&Gemm::open_cublas>,
-                        .reset = call<&Gemm::load_nothing>}}),
+    .controls = variants({{.name = "plain_gemm",
+                           .run = call<&Gemm::plain_gemm>,
+                           .prepare = call<&Gemm::open_cublas>,
+                           .reset = call<&Gemm::load_nothing>}}),
     .bound = Bound::latency,
     // Results and probes are rounded to bf16 once, which makes 1.6e-3; the probes are stored as fp32.
     .tolerance = within(2.7e-3),

@@ -87,10 +87,12 @@ extern constinit const Pair host_bandwidth{
     .teaches =
         "one core has too few outstanding misses to fill the memory channels, and cached stores read each line before "
         "writing it",
+    .lesson = "all_channels",
     .make = make<HostBandwidth>,
     .baseline = {.name = "memcpy", .run = call<&HostBandwidth::memcpy_one_thread>},
-    .optimized = variants({{.name = "streaming_stores", .run = call<&HostBandwidth::streaming_stores>},
-                           {.name = "all_channels", .run = call<&HostBandwidth::all_channels>, .needs = {.cpus = 2}}}),
+    .optimized = variants(
+        {{.name = "streaming_stores", .run = call<&HostBandwidth::streaming_stores>},
+         {.name = "all_channels", .run = call<&HostBandwidth::all_channels>, .needs = {.cpus = 2}, .gains_over = "memcpy"}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,

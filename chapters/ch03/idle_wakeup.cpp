@@ -173,6 +173,7 @@ class IdleWakeup final : public Workload {
 extern constinit const Pair idle_wakeup{
     .teaches =
         "waking a sleeping core costs microseconds, tens in a virtual machine; deep idle states and a slow governor add to it",
+    .lesson = "spin_then_sleep",
     .make = make<IdleWakeup>,
     .baseline = {.name = "condition_variable", .run = call<&IdleWakeup::condition_variable>},
     .optimized = variants({{.name = "spin_then_sleep", .run = call<&IdleWakeup::spin_then_sleep>},

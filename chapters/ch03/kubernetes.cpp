@@ -20,7 +20,10 @@ namespace aisp::ch03 {
 namespace {
 
 constexpr std::size_t steps = 8;
-constexpr int spins_before_sleep = 300000;  // as OpenMP runtimes do when nothing else is asked of them
+// As a pool does that expects a CPU for each worker. OpenMP runtimes spin so long too (libgomp with GOMP_SPINCOUNT=300000, or
+// told OMP_WAIT_POLICY=active to spin for ever), but left to themselves they count the CPUs that they may use and yield after a
+// hundred.
+constexpr int spins_before_sleep = 300000;
 constexpr std::int32_t lowest = std::numeric_limits<std::int32_t>::min();
 
 void pause_cpu() {
@@ -39,7 +42,7 @@ bool spin_until_changed(const std::atomic<unsigned>& value, unsigned seen) {
   return false;
 }
 
-// Workers that meet at barriers and, like those of an OpenMP runtime, spin before they sleep, there and between two regions.
+// Workers that meet at barriers and spin before they sleep, there and between two regions.
 class SpinningPool {
  public:
   // Workers may use the CPUs of the thread that makes the pool, or one each of `own_cpus`.
@@ -197,7 +200,8 @@ class Kubernetes final : public Workload {
 }  // namespace
 
 extern constinit const Pair kubernetes{
-    .teaches = "a pod gets part of a node; a pool sized by the node's CPU count spins against itself",
+    .teaches = "a pod gets part of a node; a spinning pool sized by the node's CPU count spins against itself",
+    .lesson = "granted_cpus",
     .make = make<Kubernetes>,
     .baseline = {.name = "node_cpus", .run = call<&Kubernetes::node_cpus>, .reset = call<&Kubernetes::settle>},
     .optimized = variants({{.name = "granted_cpus", .run = call<&Kubernetes::granted_cpus>, .reset = call<&Kubernetes::settle>}}),

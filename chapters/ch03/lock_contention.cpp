@@ -2,7 +2,7 @@
 // A loader hands sample ids to its workers, and a sample takes less time than handing it out: every id is a lock that all threads
 // want and a notification that may wake a sleeper, so the workers queue for the queue. A chunk of ids pays for lock and wake-up
 // once; a counter that workers advance themselves needs neither. The samples' tokens fit a core's cache, so hashing them costs
-// the same everywhere.
+// the same everywhere: some 90 ns, so that one thread without a queue would be faster than all workers are with a lock for each.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -162,6 +162,7 @@ class LockContention final : public Workload {
 
 extern constinit const Pair lock_contention{
     .teaches = "one lock and one notification per item turn workers into a convoy; hand out chunks or use a counter",
+    .lesson = "chunked_queue",
     .make = make<LockContention>,
     .baseline = {.name = "id_queue", .run = call<&LockContention::id_queue>},
     .optimized = variants({{.name = "chunked_queue", .run = call<&LockContention::chunked_queue>},

@@ -2,6 +2,7 @@
 // Every sweep updates all shards, and a shard fits the cache of one core. Threads that claim shards from a counter get other ones
 // in each sweep, so a shard's lines move from core to core; and as one thread has touched all pages first, they lie on its node.
 // Pinned threads that touch their own shards first and keep them find the lines in their cache and the pages on their node.
+// On a machine of one node only the caches show.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -199,6 +200,7 @@ class NumaUnaware final : public Workload {
 
 extern constinit const Pair numa_unaware{
     .teaches = "work follows data: pin threads, let each first-touch its shards and keep them, and caches and memory stay local",
+    .lesson = "pinned_local",
     .make = make<NumaUnaware>,
     .baseline = {.name = "shared_counter",
                  .run = call<&NumaUnaware::shared_counter>,

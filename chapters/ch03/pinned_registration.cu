@@ -108,7 +108,8 @@ class PinnedRegistration final : public Workload {
 }  // namespace
 
 extern constinit const Pair pinned_registration{
-    .teaches = "page-locking is expensive: pin once, from huge pages, within memlock",
+    .teaches = "page-locking is expensive: pin once, or from huge pages",
+    .lesson = "pinned_pool",
     .make = make<PinnedRegistration>,
     .baseline = {.name = "register_each", .run = call<&PinnedRegistration::register_each>},
     .optimized = variants({{.name = "pinned_pool",
@@ -116,7 +117,8 @@ extern constinit const Pair pinned_registration{
                             .prepare = call<&PinnedRegistration::register_pool>},
                            {.name = "huge_page_register",
                             .run = call<&PinnedRegistration::huge_page_register>,
-                            .prepare = call<&PinnedRegistration::find_huge_pages>}}),
+                            .prepare = call<&PinnedRegistration::find_huge_pages>,
+                            .gains_over = "register_each"}}),
     .bound = Bound::transfer,
     .tolerance = exact,
     .needs = {.attributes = {cudaDevAttrHostRegisterSupported}},

@@ -159,6 +159,7 @@ class TlbShootdowns final : public Workload {
 extern constinit const Pair tlb_shootdowns{
     .teaches =
         "munmap must clear the address from every core's TLB: an interrupt to each of them, plus a lock on the address space",
+    .lesson = "map_once",
     .make = make<TlbShootdowns>,
     .baseline = {.name = "map_each_sample",
                  .run = call<&TlbShootdowns::map_each_sample>,
@@ -171,7 +172,8 @@ extern constinit const Pair tlb_shootdowns{
                            {.name = "pread_buffers",
                             .run = call<&TlbShootdowns::pread_buffers>,
                             .prepare = call<&TlbShootdowns::warm>,
-                            .reset = call<&TlbShootdowns::count_interrupts>}}),
+                            .reset = call<&TlbShootdowns::count_interrupts>,
+                            .gains_over = "map_each_sample"}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,

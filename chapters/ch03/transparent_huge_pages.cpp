@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deduplication fills a fresh hash table and probes it at random. With pages of 4 KiB the kernel is entered once for each of
-// them, and nearly every probe misses the TLB, which cannot hold thousands of pages. A page of 2 MiB stands for 512 of them:
-// fewer faults, and a table that the TLB covers. Mapping is measured, as the table is new; it is unmapped outside the window.
+// them, twice (to read it, as a page of zeros, and to write it), and nearly every probe misses the TLB, which cannot hold
+// thousands of pages. A page of 2 MiB stands for 512 of them: fewer faults, and a table that the TLB covers. Mapping is measured,
+// as the table is new; it is unmapped outside the window.
 #include <sys/mman.h>
 #include <aisp/pair.hpp>
 
@@ -175,6 +176,7 @@ class TransparentHugePages final : public Workload {
 
 extern constinit const Pair transparent_huge_pages{
     .teaches = "with 2 MiB pages a table takes 512 times fewer faults and fits the TLB",
+    .lesson = "madvise_huge",
     .make = make<TransparentHugePages>,
     .baseline = {.name = "small_pages",
                  .run = call<&TransparentHugePages::small_pages>,
@@ -186,7 +188,8 @@ extern constinit const Pair transparent_huge_pages{
                            {.name = "hugetlb",
                             .run = call<&TransparentHugePages::hugetlb>,
                             .prepare = call<&TransparentHugePages::require_reserved>,
-                            .reset = call<&TransparentHugePages::unmap>}}),
+                            .reset = call<&TransparentHugePages::unmap>,
+                            .gains_over = "small_pages"}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,

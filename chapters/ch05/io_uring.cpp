@@ -153,6 +153,7 @@ class IoUring final : public Workload {
 
 extern constinit const Pair io_uring{
     .teaches = "one read at a time leaves the device idle between requests; shuffled samples need many in flight",
+    .lesson = "io_uring_direct",
     .make = make<IoUring>,
     .baseline = {.name = "pread_loop",
                  .run = call<&IoUring::pread_loop>,
@@ -165,7 +166,8 @@ extern constinit const Pair io_uring{
                            {.name = "io_uring_direct",
                             .run = call<&IoUring::io_uring_direct>,
                             .prepare = call<&IoUring::open_direct>,
-                            .reset = call<&IoUring::drop>}}),
+                            .reset = call<&IoUring::drop>,
+                            .gains_over = "pread_loop"}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,

@@ -115,6 +115,7 @@ class Mmap final : public Workload {
 
 extern constinit const Pair mmap{
     .teaches = "with the data in the page cache the cost is system calls, stream buffers and copies; a mapping has none of them",
+    .lesson = "mapped",
     .make = make<Mmap>,
     .baseline = {.name = "ifstream", .run = call<&Mmap::stream>, .prepare = call<&Mmap::warm>},
     .optimized = variants({{.name = "pread", .run = call<&Mmap::pread>, .prepare = call<&Mmap::warm>},

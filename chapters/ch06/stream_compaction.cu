@@ -236,11 +236,12 @@ class StreamCompaction final : public Workload {
 
 extern constinit const Pair stream_compaction{
     .teaches = "a counter that hands out slots is a queue for the whole grid; one range per block makes it short",
+    .lesson = "block_range",
     .make = make<StreamCompaction>,
     .baseline = {.name = "shared_counter", .run = call<&StreamCompaction::shared_counter>, .deterministic = false},
     .optimized = variants({{.name = "block_range", .run = call<&StreamCompaction::block_range>, .deterministic = false},
-                           {.name = "ordered", .run = call<&StreamCompaction::ordered>}}),
-    .peers = variants({{.name = "cub_device_select", .run = call<&StreamCompaction::cub_device_select>}}),
+                           {.name = "ordered", .run = call<&StreamCompaction::ordered>, .gains_over = "shared_counter"}}),
+    .libraries = variants({{.name = "cub_device_select", .run = call<&StreamCompaction::cub_device_select>}}),
     .bound = Bound::memory,
     .tolerance = exact,
 };

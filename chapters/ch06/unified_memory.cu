@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host and GPU take turns with managed records: the host patches a field of each, a kernel reduces each to a score, the host
 // reads the scores; twice, so that the second patch finds the records on the GPU. Alone, pages move when a fault asks for them. A
-// prefetch moves them at the link's speed before they are needed; advice leaves them on the host and lets the GPU read them
-// there, so that they cross the link once and no page moves.
+// prefetch moves them before the GPU needs them, but not before the host does; advice leaves them on the host and lets the GPU
+// read them there, so that they cross the link once and no page moves.
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 
@@ -158,7 +158,8 @@ class UnifiedMemory final : public Workload {
 }  // namespace
 
 extern constinit const Pair unified_memory{
-    .teaches = "managed memory moves on page faults; a prefetch moves it at PCIe speed, advice avoids the move",
+    .teaches = "managed memory moves on page faults; a prefetch spares the faults of the GPU, advice spares the move",
+    .lesson = "advise",
     .make = make<UnifiedMemory>,
     .baseline = {.name = "page_faults", .run = call<&UnifiedMemory::page_faults>, .reset = call<&UnifiedMemory::reset_plain>},
     .optimized =

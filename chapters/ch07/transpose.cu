@@ -111,14 +111,15 @@ class Transpose final : public Workload {
 extern constinit const Pair transpose{
     .teaches =
         "one side of a transpose must stride: in global memory it costs a sector per element, in a shared-memory tile nothing",
+    .lesson = "tiled_padded",
     .make = make<Transpose>,
     .baseline = {.name = "strided_writes", .run = call<&Transpose::strided_writes>},
     .optimized = variants({{.name = "tiled_padded", .run = call<&Transpose::tiled_padded>},
                            {.name = "tiled_vec16", .run = call<&Transpose::tiled_vec16>}}),
-    .peers = variants({{.name = "cublas_geam",
-                        .run = call<&Transpose::cublas_geam>,
-                        .prepare = call<&Transpose::open_cublas>,
-                        .needs = {.libraries = {Library::cublas}}}}),
+    .libraries = variants({{.name = "cublas_geam",
+                            .run = call<&Transpose::cublas_geam>,
+                            .prepare = call<&Transpose::open_cublas>,
+                            .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::memory,
     .tolerance = exact,
 };

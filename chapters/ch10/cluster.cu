@@ -233,6 +233,7 @@ class Cluster final : public Workload {
 
 extern constinit const Pair cluster{
     .teaches = "eight SMs pool their shared memory: a row too long for one is read once, and DSMEM carries the reductions",
+    .lesson = "cluster_dsmem_8",
     .make = make<Cluster>,
     .baseline = {.name = "block_per_row", .run = call<&Cluster::block_per_row>},
     .optimized = variants({{.name = "cluster_dsmem_8", .run = call<&Cluster::cluster_dsmem_8>}}),

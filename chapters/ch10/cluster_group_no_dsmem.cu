@@ -176,6 +176,7 @@ class ClusterGroupNoDsmem final : public Workload {
 extern constinit const Pair cluster_group_no_dsmem{
     .teaches =
         "co-scheduled blocks and a hardware barrier exchange results through L2 inside one kernel, without remote shared memory",
+    .lesson = "cluster_barrier_l2",
     .make = make<ClusterGroupNoDsmem>,
     .baseline = {.name = "two_kernels", .run = call<&ClusterGroupNoDsmem::two_kernels>},
     .optimized = variants({{.name = "cluster_barrier_l2", .run = call<&ClusterGroupNoDsmem::cluster_barrier_l2>}}),

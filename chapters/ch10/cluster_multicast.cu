@@ -59,13 +59,14 @@ class ClusterMulticast final : public GemmWorkload {
 
 extern constinit const Pair cluster_multicast{
     .teaches = "neighbouring tiles load the same operand; a cluster fetches it once and multicasts it",
+    .lesson = "multicast_2x1",
     .make = make<ClusterMulticast>,
     .baseline = {.name = "own_loads", .run = call<&ClusterMulticast::own_loads>},
     .optimized =
         variants({{.name = "multicast_2x1", .run = call<&ClusterMulticast::multicast_2x1>, .needs = {.max_sm = 90}},
                   {.name = "multicast_2x1_wide", .run = call<&ClusterMulticast::multicast_2x1_wide>, .needs = {.max_sm = 90}},
                   {.name = "tcgen05_2sm", .run = call<&ClusterMulticast::tcgen05_2sm>, .needs = tcgen05_gemm::needs}}),
-    .peers = cublas_peer,
+    .libraries = cublas_library,
     .bound = Bound::compute,
     .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm, .dsmem = true},
     .sizes = gemm_sizes,

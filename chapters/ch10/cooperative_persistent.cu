@@ -212,13 +212,15 @@ class CooperativePersistent final : public Workload {
 extern constinit const Pair cooperative_persistent{
     .teaches =
         "when the same weights serve every step, keep them on chip and replace launches by a barrier between resident blocks",
+    .lesson = "persistent_grid_sync",
     .make = make<CooperativePersistent>,
     .baseline = {.name = "gemm_per_step", .run = call<&CooperativePersistent::gemm_per_step>},
     .optimized = variants({{.name = "persistent_grid_sync", .run = call<&CooperativePersistent::persistent_grid_sync>},
                            {.name = "persistent_slice_sync", .run = call<&CooperativePersistent::persistent_slice_sync>},
                            {.name = "persistent_cluster",
                             .run = call<&CooperativePersistent::persistent_cluster>,
-                            .needs = {.min_sm = 90, .max_sm = 110}}}),
+                            .needs = {.min_sm = 90, .max_sm = 110},
+                            .gains_over = "persistent_grid_sync"}}),
     .bound = Bound::latency,
     // The state is rounded to bf16 (1.6e-3) on its way from step to step, and the gates forget it within a few steps.
     .tolerance = within(3e-3),

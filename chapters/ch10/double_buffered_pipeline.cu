@@ -48,12 +48,13 @@ class DoubleBufferedPipeline final : public GemmWorkload {
 
 extern constinit const Pair double_buffered_pipeline{
     .teaches = "latency hides only if the next tile is already on its way; the ring must be as deep as the loads are long",
+    .lesson = "three_stage",
     .make = make<DoubleBufferedPipeline>,
     .baseline = {.name = "one_stage", .run = call<&DoubleBufferedPipeline::one_stage>},
     .optimized = variants({{.name = "two_stage", .run = call<&DoubleBufferedPipeline::two_stage>},
                            {.name = "three_stage", .run = call<&DoubleBufferedPipeline::three_stage>},
                            {.name = "four_stage", .run = call<&DoubleBufferedPipeline::four_stage>}}),
-    .peers = cublas_peer,
+    .libraries = cublas_library,
     .bound = Bound::compute,
     .needs = {.min_sm = 90, .max_sm = 90},
 };

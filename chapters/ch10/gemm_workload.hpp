@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the GEMM pairs of this chapter compute: C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums, random operands; and
-// cuBLAS and CUTLASS as the peers.
+// cuBLAS and CUTLASS as its libraries.
 #pragma once
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/libraries/cutlass.hpp>
@@ -88,12 +88,13 @@ inline constexpr Variant cublas_variant{.name = "cublas",
                                         .run = call<&GemmWorkload::cublas>,
                                         .prepare = call<&GemmWorkload::open_cublas>,
                                         .needs = {.libraries = {Library::cublas}}};
-inline constexpr Variants cublas_peer = variants({cublas_variant});
+inline constexpr Variants cublas_library = variants({cublas_variant});
 // CUTLASS's kernel is one kind for all shapes, persistent too: beside the pair whose subject that is.
-inline constexpr Variants persistent_peers = variants({cublas_variant,
-                                                       {.name = "cutlass",
-                                                        .run = call<&GemmWorkload::cutlass>,
-                                                        .prepare = call<&GemmWorkload::plan_cutlass>,
-                                                        .needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}}});
+inline constexpr Variants persistent_libraries =
+    variants({cublas_variant,
+              {.name = "cutlass",
+               .run = call<&GemmWorkload::cutlass>,
+               .prepare = call<&GemmWorkload::plan_cutlass>,
+               .needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}}});
 
 }  // namespace aisp::ch10

@@ -62,6 +62,7 @@ class PersistentMatmul final : public GemmWorkload {
 extern constinit const Pair persistent_matmul{
     .teaches =
         "one block per SM walks all tiles: the next one's loads hide under the last one's stores, in an order that suits L2",
+    .lesson = "persistent_grouped",
     .make = make<PersistentMatmul>,
     .baseline = {.name = "block_per_tile", .run = call<&PersistentMatmul::block_per_tile>},
     .optimized =
@@ -71,7 +72,7 @@ extern constinit const Pair persistent_matmul{
                   {.name = "cluster_launch_control",
                    .run = call<&PersistentMatmul::cluster_launch_control>,
                    .needs = tcgen05_gemm::needs}}),
-    .peers = persistent_peers,
+    .libraries = persistent_libraries,
     .bound = Bound::compute,
     .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm},
     .sizes = sizes({{.name = "m", .full = 16384, .multiple = 256},

@@ -136,6 +136,7 @@ class SplitKDsmem final : public Workload {
 
 extern constinit const Pair split_k_dsmem{
     .teaches = "a skinny GEMM has too few tiles; splitting K fills the SMs, and a cluster adds up without an fp32 workspace",
+    .lesson = "split_k_dsmem",
     .make = make<SplitKDsmem>,
     .baseline = {.name = "whole_depth", .run = call<&SplitKDsmem::whole_depth>},
     .optimized = variants(
@@ -144,12 +145,15 @@ extern constinit const Pair split_k_dsmem{
           .run = call<&SplitKDsmem::split_k_tma_reduce>,
           .prepare = call<&SplitKDsmem::clear_totals>,
           .deterministic = false},
-         {.name = "split_k_dsmem", .run = call<&SplitKDsmem::split_k_dsmem>, .needs = {.dsmem = true}},
+         {.name = "split_k_dsmem",
+          .run = call<&SplitKDsmem::split_k_dsmem>,
+          .needs = {.dsmem = true},
+          .gains_over = "split_k_workspace"},
          {.name = "split_k_dsmem_overlapped", .run = call<&SplitKDsmem::split_k_dsmem_overlapped>, .needs = {.dsmem = true}}}),
-    .peers = variants({{.name = "cublas",
-                        .run = call<&SplitKDsmem::cublas>,
-                        .prepare = call<&SplitKDsmem::open_cublas>,
-                        .needs = {.libraries = {Library::cublas}}}}),
+    .libraries = variants({{.name = "cublas",
+                            .run = call<&SplitKDsmem::cublas>,
+                            .prepare = call<&SplitKDsmem::open_cublas>,
+                            .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::memory,
     .needs = {.min_sm = 90, .max_sm = 90},
 };

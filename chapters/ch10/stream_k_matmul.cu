@@ -102,6 +102,7 @@ class StreamKMatmul final : public GemmWorkload {
 
 extern constinit const Pair stream_k_matmul{
     .teaches = "when the last wave is nearly empty, deal out steps along K instead of tiles, or find a tile that divides evenly",
+    .lesson = "stream_k",
     .make = make<StreamKMatmul>,
     .baseline = {.name = "data_parallel", .run = call<&StreamKMatmul::data_parallel>},
     .optimized =
@@ -110,8 +111,8 @@ extern constinit const Pair stream_k_matmul{
                    .run = call<&StreamKMatmul::stream_k_hybrid>,
                    .prepare = call<&StreamKMatmul::clear_flags>,
                    .needs = {.dsmem = true}},
-                  {.name = "square_tiles", .run = call<&StreamKMatmul::square_tiles>}}),
-    .peers = cublas_peer,
+                  {.name = "square_tiles", .run = call<&StreamKMatmul::square_tiles>, .gains_over = "data_parallel"}}),
+    .libraries = cublas_library,
     .bound = Bound::compute,
     .needs = {.min_sm = 90, .max_sm = 90},
 };

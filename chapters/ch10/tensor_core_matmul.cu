@@ -175,11 +175,12 @@ class TensorCoreMatmul final : public GemmWorkload {
 
 extern constinit const Pair tensor_core_matmul{
     .teaches = "tensor cores, not tuning, give a matrix product its next order of magnitude: one instruction, thousands of FMAs",
+    .lesson = "mma_sync",
     .make = make<TensorCoreMatmul>,
     .baseline = {.name = "cuda_cores", .run = call<&TensorCoreMatmul::cuda_cores>},
     .optimized = variants({{.name = "wmma", .run = call<&TensorCoreMatmul::wmma>},
                            {.name = "mma_sync", .run = call<&TensorCoreMatmul::mma_sync_ring>}}),
-    .peers = cublas_peer,
+    .libraries = cublas_library,
     .bound = Bound::compute,
 };
 

@@ -45,10 +45,11 @@ class Tma2dPipeline final : public GemmWorkload {
 extern constinit const Pair tma_2d_pipeline{
     .teaches =
         "address arithmetic is work too: TMA copies a swizzled box for one instruction of one thread and signals an mbarrier",
+    .lesson = "tma_2d",
     .make = make<Tma2dPipeline>,
     .baseline = {.name = "cp_async", .run = call<&Tma2dPipeline::cp_async>},
     .optimized = variants({{.name = "tma_2d", .run = call<&Tma2dPipeline::tma_2d>}}),
-    .peers = cublas_peer,
+    .libraries = cublas_library,
     .bound = Bound::compute,
     .needs = {.min_sm = 90, .max_sm = 90},
 };

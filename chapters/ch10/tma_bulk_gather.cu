@@ -163,6 +163,7 @@ class TmaBulkGather final : public Workload {
 
 extern constinit const Pair tma_bulk_gather{
     .teaches = "a bulk copy moves a whole page for one instruction, without registers, index arithmetic per element or occupancy",
+    .lesson = "bulk_page",
     .make = make<TmaBulkGather>,
     .baseline = {.name = "element_per_thread", .run = call<&TmaBulkGather::element_per_thread>},
     .optimized = variants({{.name = "vector16", .run = call<&TmaBulkGather::vector16>},

@@ -74,11 +74,12 @@ extern constinit const Pair tma_store_epilogue{
     .teaches =
         "sums leave registers in 16-byte pieces; staged in swizzled shared memory they leave in full lines, and by TMA without "
         "the warps",
+    .lesson = "tma_store",
     .make = make<TmaStoreEpilogue>,
     .baseline = {.name = "direct_stores", .run = call<&TmaStoreEpilogue::direct_stores>},
     .optimized = variants({{.name = "stmatrix_coalesced", .run = call<&TmaStoreEpilogue::stmatrix_coalesced>},
                            {.name = "tma_store", .run = call<&TmaStoreEpilogue::tma_store>}}),
-    .peers = cublas_peer,
+    .libraries = cublas_library,
     .bound = Bound::compute,
     .needs = {.min_sm = 90, .max_sm = 90},
 };

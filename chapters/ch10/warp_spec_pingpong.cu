@@ -172,13 +172,14 @@ class WarpSpecPingpong final : public GemmWorkload {
 
 extern constinit const Pair warp_spec_pingpong{
     .teaches = "tensor cores idle in every epilogue unless another warpgroup is in its main loop meanwhile",
+    .lesson = "pingpong",
     .make = make<WarpSpecPingpong>,
     .baseline = {.name = "cooperative", .run = call<&WarpSpecPingpong::cooperative>},
     .optimized = variants({{.name = "pingpong", .run = call<&WarpSpecPingpong::pingpong>}}),
-    .peers = variants({{.name = "cublaslt",
-                        .run = call<&WarpSpecPingpong::cublaslt>,
-                        .prepare = call<&WarpSpecPingpong::plan_cublaslt>,
-                        .needs = {.libraries = {Library::cublaslt}}}}),
+    .libraries = variants({{.name = "cublaslt",
+                            .run = call<&WarpSpecPingpong::cublaslt>,
+                            .prepare = call<&WarpSpecPingpong::plan_cublaslt>,
+                            .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3; tanh is approximated to 2^-11.
     .tolerance = within(2.5e-3),

@@ -147,6 +147,7 @@ constexpr Variant on_wgmma(std::string_view name) {
 
 extern constinit const Pair warp_specialized_attention{
     .teaches = "exponentials must hide under the products: one warpgroup exponentiates while the other's wgmma runs",
+    .lesson = "wgmma_pingpong",
     .make = make<WarpSpecializedAttention>,
     .baseline = {.name = "mma_sync", .run = call<&WarpSpecializedAttention::mma_sync>},
     .optimized = variants(
@@ -155,10 +156,10 @@ extern constinit const Pair warp_specialized_attention{
          on_wgmma<DeferredRescale>("deferred_rescale"),
          on_wgmma<KeptQueries>("query_in_registers"),
          {.name = "tcgen05_attention", .run = call<&WarpSpecializedAttention::tcgen05>, .needs = tcgen05_attention::needs}}),
-    .peers = variants({{.name = "cudnn",
-                        .run = call<&WarpSpecializedAttention::cudnn>,
-                        .prepare = call<&WarpSpecializedAttention::plan_cudnn>,
-                        .needs = {.libraries = {Library::cudnn}}}}),
+    .libraries = variants({{.name = "cudnn",
+                            .run = call<&WarpSpecializedAttention::cudnn>,
+                            .prepare = call<&WarpSpecializedAttention::plan_cudnn>,
+                            .needs = {.libraries = {Library::cudnn}}}}),
     .bound = Bound::compute,
     // Weights and results are rounded to bf16 once each: 1.6e-3 twice, 2.3e-3 together; half as much again is allowed.
     .tolerance = within(3.5e-3),

@@ -209,15 +209,16 @@ extern constinit const Pair warp_specialized_pipeline{
     .teaches =
         "tensor cores idle while all warps scale their sums between the same barriers; without one, warps that only multiply "
         "drift apart",
+    .lesson = "producer_setmaxnreg",
     .make = make<WarpSpecializedPipeline>,
     .baseline = {.name = "block_barrier", .run = call<&WarpSpecializedPipeline::block_barrier>},
     .optimized = variants({{.name = "one_thread_loads", .run = call<&WarpSpecializedPipeline::one_thread_loads>},
                            {.name = "producer_warp", .run = call<&WarpSpecializedPipeline::producer_warp>},
                            {.name = "producer_setmaxnreg", .run = call<&WarpSpecializedPipeline::producer_setmaxnreg>}}),
-    .peers = variants({{.name = "cublaslt",
-                        .run = call<&WarpSpecializedPipeline::cublaslt>,
-                        .prepare = call<&WarpSpecializedPipeline::plan_cublaslt>,
-                        .needs = {.libraries = {Library::cublaslt}}}}),
+    .libraries = variants({{.name = "cublaslt",
+                            .run = call<&WarpSpecializedPipeline::cublaslt>,
+                            .prepare = call<&WarpSpecializedPipeline::plan_cublaslt>,
+                            .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::compute,
     // One rounding of the output to bf16 is 1.6e-3. The tensor cores keep about 14 bits of the sums of 128 products, whose errors
     // (up to 2^-14 of each) average out over 56 steps; the rest is added in fp32.

@@ -42,11 +42,12 @@ class WgmmaMatmul final : public GemmWorkload {
 
 extern constinit const Pair wgmma_matmul{
     .teaches = "full tensor rate needs wgmma: four warps, operands read straight from shared memory, asynchronous issue",
+    .lesson = "wgmma",
     .make = make<WgmmaMatmul>,
     .baseline = {.name = "mma_sync", .run = call<&WgmmaMatmul::mma_sync_ring>},
     .optimized = variants({{.name = "wgmma", .run = call<&WgmmaMatmul::wgmma>, .needs = {.min_sm = 90, .max_sm = 90}},
                            {.name = "tcgen05_1sm", .run = call<&WgmmaMatmul::tcgen05_1sm>, .needs = tcgen05_gemm::needs}}),
-    .peers = cublas_peer,
+    .libraries = cublas_library,
     .bound = Bound::compute,
 };
 

@@ -148,6 +148,7 @@ class StreamPriorities final : public Workload {
 
 extern constinit const Pair stream_priorities{
     .teaches = "a high-priority stream gets the next free SM slot instead of queueing behind pending blocks",
+    .lesson = "high_priority",
     .make = make<StreamPriorities>,
     .baseline = {.name = "default_priority", .run = call<&StreamPriorities::default_priority>},
     .optimized = variants({{.name = "high_priority", .run = call<&StreamPriorities::high_priority>}}),

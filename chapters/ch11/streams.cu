@@ -198,6 +198,7 @@ class Streams final : public Workload {
 
 extern constinit const Pair streams{
     .teaches = "three streams keep both copy engines and the SMs busy at once, and bands shorten fill and drain",
+    .lesson = "three_streams_chunked",
     .make = make<Streams>,
     .baseline = {.name = "one_stream", .run = call<&Streams::one_stream>},
     .optimized = variants({{.name = "three_streams", .run = call<&Streams::three_streams>},

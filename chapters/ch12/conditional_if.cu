@@ -226,13 +226,15 @@ class ConditionalIf final : public Workload {
 
 extern constinit const Pair conditional_if{
     .teaches = "an IF node decides on the device whether the optimizer step runs",
+    .lesson = "if_else_node",
     .make = make<ConditionalIf>,
     .baseline = {.name = "host_branch", .run = call<&ConditionalIf::host_branch>},
-    .optimized = variants({{.name = "if_else_node",
-                            .run = call<&ConditionalIf::if_else_node>,
-                            .prepare = call<&ConditionalIf::build_graph>,
-                            .needs = {.driver = 12080}},
-                           {.name = "predicated_kernel", .run = call<&ConditionalIf::predicated_kernel>}}),
+    .optimized =
+        variants({{.name = "if_else_node",
+                   .run = call<&ConditionalIf::if_else_node>,
+                   .prepare = call<&ConditionalIf::build_graph>,
+                   .needs = {.driver = 12080}},
+                  {.name = "predicated_kernel", .run = call<&ConditionalIf::predicated_kernel>, .gains_over = "host_branch"}}),
     .bound = Bound::latency,
     // A hundred dependent fp32 steps against float64: 3 sqrt(100) roundings of 2.4e-8, and AdamW divides by the root of small
     // moments.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host's part of a pair as its source says it: the tokens of its file, and of the headers that it includes those declarations
 that it can reach by name. Comments and layout are no tokens; functions of the GPU alone count by their instructions instead
-(device_code.py)."""
+(device_code.py). Nor does what a pair says of its variants, which changes nothing that runs."""
 import re
 from pathlib import Path
 
@@ -16,6 +16,9 @@ TOKEN = re.compile(r"""
 OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(?:"([^"]+)"|<(aisp/(?:libraries/[^>]+|graph\.hpp))>)""", re.M)
 GPU_ONLY = {"__device__", "__global__", "__constant__"}
+# Of a pair and its variants: words, and which of them is what.
+SAID = {"teaches", "lesson", "gains_over"}
+ROLES = {"optimized", "controls", "libraries"}
 TYPES = {"struct", "class", "union", "enum"}
 # Their parentheses are not those of a function's parameters.
 ATTRIBUTES = {"alignas", "__launch_bounds__", "decltype", "noexcept", "requires", "__attribute__", "explicit", "__align__"}
@@ -36,6 +39,23 @@ def tokens(text):
                 continue
         found.append(token)
     return found
+
+
+def without_words(code):
+    """The tokens without a pair's sentence, its lesson and its variants' roles."""
+    kept, at = [], 0
+    while at < len(code):
+        field = code[at + 1] if code[at] == "." and code[at + 2:at + 3] == ["="] else ""
+        if field in ROLES:
+            at += 3
+        elif field in SAID:
+            while code[at] not in {",", "}"}:
+                at += 1
+            at += code[at] == ","
+        else:
+            kept.append(code[at])
+            at += 1
+    return [token for token, following in zip(kept, kept[1:] + [""]) if (token, following) != (",", "}")]
 
 
 def is_word(token):
@@ -204,7 +224,7 @@ class Sources:
 
     def host_code(self, source):
         """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""
-        own = tokens(Path(source).read_text())
+        own = without_words(tokens(Path(source).read_text()))
         known = {token for token in own if is_word(token)}
         waiting = [(names_of(part), part) for header in self.headers(source)
                    for part in map(host_part, declarations(tokens(header.read_text()))) if part not in ([], [";"], ["}"])]

@@ -41,6 +41,7 @@ template <class W>
 inline constexpr Factory make = [](Setup& setup) -> std::unique_ptr<Workload> { return std::make_unique<W>(setup); };
 
 inline constexpr std::uint32_t all_outputs = ~0u;
+inline constexpr std::uint32_t no_outputs = 0;  // of a control that computes nothing valid: it is timed, not compared
 
 // One way to compute a workload.
 struct Variant {
@@ -57,6 +58,8 @@ struct Variant {
   bool deterministic = true;             // the same bits every run; false fails under --reproducible
   std::uint32_t outputs = all_outputs;   // bit k: writes the k-th output or inout. A variant's outputs are compared with the
                                          // baseline's in order, also where the types differ (bf16 instead of fp32)
+  std::string_view gains_over{};         // of an optimized variant: what its gain is told against, the baseline or one before it;
+                                         // empty: the one right before it
 };
 
 // One or more variants; there is no empty list.
@@ -77,7 +80,7 @@ class Variants {
 
 template <std::size_t count>
 constexpr Variants variants(const Variant (&list)[count]) {
-  static_assert(count <= Variants::capacity, "a pair has at most 8 optimized variants");
+  static_assert(count <= Variants::capacity, "a list has at most 8 variants");
   Variants result{count};
   for (std::size_t i = 0; i < count; ++i) result.items_[i] = list[i];
   return result;
@@ -105,11 +108,14 @@ struct Overrides {
 };
 
 struct Pair {
-  std::string_view teaches;  // one sentence without a full stop
+  std::string_view teaches;   // one sentence without a full stop
+  std::string_view lesson{};  // the optimized variant that shows it, whose speedup is the pair's; may be left out where there is
+                              // one
   Factory make;
-  Variant baseline;
-  Variants optimized;
-  std::optional<Variants> peers{};  // the library call a user would make instead: timed in the same rounds, never counted as ours
+  Variant baseline;                     // what a competent newcomer writes, or a default gives
+  Variants optimized;                   // the ladder: steps to the lesson and beyond it, in their order
+  std::optional<Variants> controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
+  std::optional<Variants> libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
   Device device = Device::gpu;
   Bound bound = Bound::memory;
   Tolerance tolerance = automatic;

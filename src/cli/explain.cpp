@@ -13,6 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
+#include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "run/blank.hpp"
 
@@ -52,12 +53,19 @@ std::vector<std::string> needs_of(const pair::Entry& entry) {
 json variants_of(const Pair& pair) {
   json list = json::array();
   const auto add = [&](const Variant& variant, const char* role) {
-    list.push_back({{"name", variant.name}, {"role", role}, {"changes_precision", variant.changes_precision}});
+    list.push_back({{"name", variant.name},
+                    {"role", role},
+                    {"is_lesson", variant.name == pair::lesson_of(pair)},
+                    {"gains_over", variant.gains_over},
+                    {"computes_output", variant.outputs != no_outputs},
+                    {"changes_precision", variant.changes_precision}});
   };
   add(pair.baseline, "baseline");
   for (const Variant& variant : pair.optimized) add(variant, "optimized");
-  if (pair.peers)
-    for (const Variant& variant : *pair.peers) add(variant, "peer");
+  if (pair.controls)
+    for (const Variant& variant : *pair.controls) add(variant, "control");
+  if (pair.libraries)
+    for (const Variant& variant : *pair.libraries) add(variant, "library");
   return list;
 }
 
@@ -120,13 +128,20 @@ std::string size_line(const json& size) {
                                                number("multiple"), number("most"));
 }
 
+// "captured_graph (the lesson, changes precision)"
+std::string variant_line(const json& variant) {
+  std::vector<std::string> notes;
+  if (variant["is_lesson"].get<bool>()) notes.emplace_back("the lesson");
+  if (const auto over = variant["gains_over"].get<std::string>(); !over.empty()) notes.push_back("its gain is over " + over);
+  if (variant["changes_precision"].get<bool>()) notes.emplace_back("changes precision");
+  if (!variant["computes_output"].get<bool>()) notes.emplace_back("computes no valid output, so it is not verified");
+  return variant["name"].get<std::string>() + (notes.empty() ? "" : " (" + base::join(notes, ", ") + ")");
+}
+
 std::string pair_text(const json& pair) {
   const auto word = [&](const char* name) { return pair[name].get<std::string>(); };
   std::vector<std::vector<std::string>> rows{{"pair", word("name")}, {"teaches", word("text")}, {"source", word("source")}};
-  for (const json& variant : pair["variants"])
-    rows.push_back(
-        {variant["role"].get<std::string>(),
-         variant["name"].get<std::string>() + (variant["changes_precision"].get<bool>() ? " (changes precision)" : "")});
+  for (const json& variant : pair["variants"]) rows.push_back({variant["role"].get<std::string>(), variant_line(variant)});
   rows.push_back({"bound", word("bound") + ": " + word("bound_text")});
   if (word("judged_by") != "time") rows.push_back({"judged by", word("judged_by")});
   for (const json& size : pair["sizes"]) rows.push_back({"size", size_line(size)});

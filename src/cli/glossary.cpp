@@ -76,11 +76,20 @@ constexpr Term terms[] = {
     {"bound", "host", "it is about the CPU and host memory; no GPU ceiling applies"},
     {"role", "baseline", "what a competent newcomer would write; everything is compared with it"},
     {"role", "optimized", "the same results by the technique that the variant is named after"},
-    {"role", "peer", "a library's way to do the same, timed in the same rounds and never counted as ours"},
+    {"role", "lesson",
+     "the optimized variant that shows what the pair teaches; its speedup is the pair's; those before and after it are steps of "
+     "the same ladder"},
+    {"role", "control",
+     "shows what does not explain the gain; timed in the same rounds, never ranked; one that computes no valid output is not "
+     "verified, and every report says so"},
+    {"role", "library", "a call that a user would make instead, timed in the same rounds and never counted as ours"},
     {"column", "speedup",
-     "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval; that of the best holds "
-     "for "
-     "all optimized variants at once"},
+     "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval; that of the best, where "
+     "it is not the lesson, holds for all optimized variants at once"},
+    {"column", "gain", "what a step brings: as the speedup, but over the step before it, or the one named"},
+    {"column", "library_share",
+     "the variant's speed in percent of the fastest library's that is as precise, with its 95 % interval: \"91 % of cublas\""},
+    {"column", "computes_output", "false for a control that computes nothing valid, so that nothing of it was verified"},
     {"column", "effective_rounds",
      "independent rounds that would tell as much as those taken: fewer where a variant drifts, and its interval is wider for it"},
     {"column", "autocorrelation",

@@ -10,6 +10,7 @@
 #include "cli/output.hpp"
 #include "cli/suite_flags.hpp"
 #include "evidence/json.hpp"
+#include "pair/all_variants.hpp"
 #include "run/blank.hpp"
 #include "suite/select.hpp"
 
@@ -35,8 +36,10 @@ nlohmann::json as_json(const pair::Entry& entry) {
           {"min_sm", host ? 0 : pair.needs.min_sm},
           {"bound", run::to_string(pair.bound)},
           {"baseline", pair.baseline.name},
+          {"lesson", pair::lesson_of(pair)},
           {"optimized", names(pair.optimized)},
-          {"peers", names(pair.peers)},
+          {"controls", names(pair.controls)},
+          {"libraries", names(pair.libraries)},
           {"sizes", sizes_json(pair)},
           {"sweep", cases_json(pair)},
           {"source", entry.source}};

@@ -3,13 +3,37 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "pair/registry.hpp"
 
 namespace aisp::cli {
+namespace {
+
+std::vector<report::KnownPair::Step> steps_of(const Pair& pair) {
+  std::vector<report::KnownPair::Step> steps;
+  std::string_view before = pair.baseline.name;
+  for (const Variant& step : pair.optimized) {
+    steps.push_back({std::string{step.name}, std::string{step.gains_over.empty() ? before : step.gains_over}});
+    before = step.name;
+  }
+  return steps;
+}
+
+std::vector<std::string> libraries_of(const Pair& pair) {
+  const auto lesson = std::ranges::find(pair.optimized, pair::lesson_of(pair), &Variant::name);
+  std::vector<std::string> libraries;
+  if (pair.libraries)
+    for (const Variant& library : *pair.libraries)
+      if (!library.changes_precision || lesson->changes_precision) libraries.emplace_back(library.name);
+  return libraries;
+}
+
+}  // namespace
 
 std::vector<evidence::Expectations> read_recorded(const std::string& folder) {
   std::error_code ignored;
@@ -22,7 +46,13 @@ std::vector<evidence::Expectations> read_recorded(const std::string& folder) {
 std::vector<report::KnownPair> known_pairs() {
   std::vector<report::KnownPair> known;
   for (const pair::Entry& entry : pair::registry()) {
-    report::KnownPair pair{std::string{entry.chapter}, std::string{entry.name}, std::string{entry.pair->teaches}, {}};
+    report::KnownPair pair{.chapter = std::string{entry.chapter},
+                           .name = std::string{entry.name},
+                           .teaches = std::string{entry.pair->teaches},
+                           .lesson = std::string{pair::lesson_of(*entry.pair)},
+                           .steps = steps_of(*entry.pair),
+                           .libraries = libraries_of(*entry.pair),
+                           .source_digests = {}};
     for (const pair::CodeDigest& code : pair::code_of(entry).digests) pair.source_digests.emplace_back(code.digest);
     known.push_back(std::move(pair));
   }

@@ -23,6 +23,7 @@ struct AnalysisRow {
   std::string target, hardware;
   std::string machine;  // id_of() its fingerprint: runs of other machines have rows of their own
   std::string variant;  // empty: the whole pair
+  bool lesson = false;  // it shows what the pair teaches
   bool best = false;    // the pair's best optimized variant
   Finding finding = Finding::ok;
   std::optional<Finding> would_be;         // of a stale row: what the comparison with the other code says

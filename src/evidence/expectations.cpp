@@ -158,6 +158,7 @@ std::string variant_without_number(const PairResult& pair) {
 std::optional<std::string> not_recordable(const PairResult& pair) {
   if (pair.status != Status::passed) return "it did not pass";
   if (!pair.complete) return "its process ended early";
+  if (pair.lesson.empty()) return "an aisp wrote it that knew no lessons";
   if (pair.scale != 1) return fmt::format("it ran at scale {}", pair.scale);
   if (pair.sizes_set) return fmt::format("it ran with sizes set: {}", sizes_text(pair));
   if (pair.timing_mode == "timer" || pair.timing_mode == "do_bench" || pair.timing_mode == "kernel")
@@ -168,8 +169,11 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
 
 ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier) {
   const RecordedRun latest = run_of(pair, manifest);
-  ExpectedPair expected{
-      .bound = pair.bound, .judged_by = pair.judged_by, .host_decides = pair.host_dependent, .ceilings = pair.ceilings};
+  ExpectedPair expected{.bound = pair.bound,
+                        .judged_by = pair.judged_by,
+                        .lesson = pair.lesson,
+                        .host_decides = pair.host_dependent,
+                        .ceilings = pair.ceilings};
   if (earlier != nullptr && earlier->judged_by == pair.judged_by)
     std::copy_if(earlier->runs.begin(), earlier->runs.end(), std::back_inserter(expected.runs),
                  [&](const RecordedRun& run) { return is_kept(run, latest, expected.host_decides); });
@@ -185,12 +189,14 @@ ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const
   return applicable(expected, latest.source_digest, latest.fingerprint).expected;
 }
 
-const std::pair<const std::string, ExpectedVariant>* best_of(const ExpectedPair& pair) {
-  const std::pair<const std::string, ExpectedVariant>* best = nullptr;
-  for (const auto& entry : pair.variants)
-    if (entry.second.role == VariantRole::optimized && (best == nullptr || entry.second.speedup > best->second.speedup))
-      best = &entry;
-  return best;
+std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other) {
+  const auto speed = [&](const std::string& name) -> std::optional<double> {
+    if (name == pair.baseline) return 1;
+    const auto found = pair.variants.find(name);
+    return found == pair.variants.end() ? std::nullopt : std::optional{found->second.speedup};
+  };
+  const auto own = speed(variant), others = speed(other);
+  return own && others ? std::optional{*own / *others} : std::nullopt;
 }
 
 Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {

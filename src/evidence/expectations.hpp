@@ -14,7 +14,7 @@
 namespace aisp::evidence {
 
 // Of the files of expectations, apart from that of results.
-inline constexpr int expectations_version = 2;
+inline constexpr int expectations_version = 3;
 
 struct RecordedVariant {
   double speedup = 0, speedup_low = 0, speedup_high = 0;  // of this run
@@ -51,11 +51,13 @@ struct Recorded {
 };
 
 // Marked with *: follows from the runs of the latest run's code, and of its machine where the host decides; no file holds it.
+// Controls are recorded to be shown; no result is held against them.
 struct ExpectedPair {
   std::string source_digest;  // * of the code that was measured
   Recorded recorded;          // *
   std::string bound;          // as in PairResult
   std::string judged_by = "time";
+  std::string lesson;         // as in PairResult
   bool host_decides = false;  // PairResult::host_dependent: its runs are compared with runs of the same kind of host alone
   std::optional<Ceilings> ceilings;
   std::string baseline;           // name
@@ -97,8 +99,8 @@ void write_expectations(const std::filesystem::path& file, const Expectations& e
 std::optional<std::string> not_recordable(const PairResult& pair);
 // Name of the first variant whose speedup is no number that a speedup can be; empty when there is none.
 std::string variant_without_number(const PairResult& pair);
-// The best optimized variant by speedup; nothing where only peers were recorded.
-const std::pair<const std::string, ExpectedVariant>* best_of(const ExpectedPair& pair);
+// The speed of one over that of another, the baseline or a variant; nothing where one of them was not recorded.
+std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other);
 
 // Adds a result that can be recorded to those of `earlier`, which may be null. Runs of other code that it replaces are left out:
 // those of its own machine, or all where the host does not decide. The same run recorded twice counts once.

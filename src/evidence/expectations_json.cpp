@@ -72,6 +72,7 @@ template <class Visitor>
 static void describe(ExpectedPair& p, Visitor& visit) {
   visit("bound", p.bound);
   visit("judged_by", p.judged_by);
+  visit("lesson", p.lesson);
   visit("host_decides", p.host_decides);
   visit("ceilings", p.ceilings);
   visit("baseline", p.baseline);
@@ -134,6 +135,7 @@ Expectations parse_expectations(std::string_view text, const std::string& source
   for (auto& [name, pair] : file.pairs) {
     const std::string place = source + ".pairs." + name;
     if (pair.runs.empty()) refuse(place, "it has no runs");
+    if (pair.lesson.empty()) refuse(place, "it names no lesson");
     for (std::size_t i = 0; i < pair.runs.size(); ++i) {
       RecordedRun& run = pair.runs[i];
       const std::string of_run = fmt::format("{}.runs[{}]", place, i);

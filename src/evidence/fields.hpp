@@ -36,7 +36,7 @@ struct Words {
 constexpr Words<Status, 5> words_of(Status) { return {{"passed", "failed", "timeout", "crashed", "skipped"}}; }
 constexpr Words<Verdict, 3> words_of(Verdict) { return {{"faster", "slower", "cannot_tell"}}; }
 constexpr Words<Direction, 2> words_of(Direction) { return {{"lower", "higher"}}; }
-constexpr Words<VariantRole, 3> words_of(VariantRole) { return {{"baseline", "optimized", "peer"}}; }
+constexpr Words<VariantRole, 4> words_of(VariantRole) { return {{"baseline", "optimized", "control", "library"}}; }
 
 template <class Visitor>
 void describe(StageRecord& s, Visitor& visit) {

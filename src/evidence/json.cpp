@@ -113,6 +113,20 @@ static void describe(Speedup& s, Visitor& visit) {
 }
 
 template <class Visitor>
+static void describe(Gain& g, Visitor& visit) {
+  visit("over", g.over);
+  describe(g.ratio, visit);
+}
+
+template <class Visitor>
+static void describe(LibraryShare& s, Visitor& visit) {
+  visit("library", s.library);
+  visit("percent", s.percent);
+  visit("low", s.low);
+  visit("high", s.high);
+}
+
+template <class Visitor>
 static void describe(Floor& f, Visitor& visit) {
   visit("milliseconds", f.milliseconds);
   visit("percent", f.percent);
@@ -160,6 +174,8 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("reason", v.reason);
   visit("timing", v.timing);
   visit("speedup", v.speedup);
+  visit("gain", v.gain);
+  visit("library_share", v.library_share);
   visit("floor", v.floor);
   visit("accuracy", v.accuracy);
   visit("inference_timing", v.inference);
@@ -171,6 +187,7 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("nsys_report", v.nsys_report);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
+  visit("computes_output", v.computes_output);
   describe(v.cost, visit);
   visit("sample_checks", v.checks);
   visit("memory", v.memory);
@@ -184,6 +201,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("chapter", p.chapter);
   visit("name", p.name);
   visit("teaches", p.teaches);
+  visit("lesson", p.lesson);
   visit("source_digest", p.source_digest);
   visit("bound", p.bound);
   visit("device", p.device);

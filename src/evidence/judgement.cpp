@@ -123,7 +123,7 @@ class Judge {
       if (variant.role == VariantRole::optimized) rows.push_back(row(variant));
     if (!recorded_ || mismatch()) return rows;
     for (const auto& [name, wanted] : recorded_->expected.variants) {
-      if (find_variant(*last_.pair, name) != nullptr) continue;
+      if (wanted.role == VariantRole::control || find_variant(*last_.pair, name) != nullptr) continue;
       AnalysisRow missing = empty_row(name);
       missing.finding = Finding::missing;
       missing.expected = range_of(wanted);
@@ -158,6 +158,7 @@ class Judge {
     AnalysisRow row;
     row.target = last_.pair->target;
     row.variant = variant;
+    row.lesson = last_.pair->lesson == variant;
     row.best = last_.pair->best == variant;
     row.measurements = static_cast<int>(measurements_.size());
     row.run_id = last_.run->manifest.run_id;

@@ -177,7 +177,8 @@ const VariantResult* compared_with_baseline(const PairResult& pair) {
   const auto has_profile = [](const VariantResult& variant) {
     return variant.role == VariantRole::optimized && variant.profile.has_value();
   };
-  if (const VariantResult* best = best_variant(pair); best != nullptr && has_profile(*best)) return best;
+  for (const VariantResult* variant : {lesson_variant(pair), best_variant(pair)})
+    if (variant != nullptr && has_profile(*variant)) return variant;
   const auto found = std::find_if(pair.variants.begin(), pair.variants.end(), has_profile);
   return found == pair.variants.end() ? nullptr : &*found;
 }

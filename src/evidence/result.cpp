@@ -18,7 +18,7 @@ std::string_view to_string(Verdict verdict) {
 }
 
 std::string_view to_string(VariantRole role) {
-  constexpr std::array<std::string_view, 3> names{"baseline", "optimized", "peer"};
+  constexpr std::array<std::string_view, 4> names{"baseline", "optimized", "control", "library"};
   return names[static_cast<std::size_t>(role)];
 }
 
@@ -55,11 +55,20 @@ Counts count(const SuiteResult& suite) {
   return counts;
 }
 
+static bool may_be_claimed(const PairResult& pair, const VariantResult& variant) {
+  return pair.status == Status::passed && variant.role == VariantRole::optimized && variant.status == Status::passed &&
+         variant.speedup;
+}
+
+const VariantResult* lesson_variant(const PairResult& pair) {
+  const auto found = std::ranges::find(pair.variants, pair.lesson, &VariantResult::name);
+  return found != pair.variants.end() && may_be_claimed(pair, *found) ? &*found : nullptr;
+}
+
 const VariantResult* best_variant(const PairResult& pair) {
-  if (pair.status != Status::passed) return nullptr;
   const VariantResult* best = nullptr;
   for (const VariantResult& variant : pair.variants) {
-    if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.speedup) continue;
+    if (!may_be_claimed(pair, variant)) continue;
     if (best == nullptr || variant.speedup->value > best->speedup->value) best = &variant;
   }
   return best;

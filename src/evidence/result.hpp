@@ -86,13 +86,26 @@ struct InferenceTiming {
   std::optional<LatencyGoodput> goodput;  // with a target
 };
 
-// A ratio of medians, baseline over variant (judged metric: so that above 1 is better), with its 95 % interval.
+// A ratio of medians, of what a variant is held against over its own (judged metric: so that above 1 is better), with its 95 %
+// interval.
 struct Speedup {
   double value = 0;
   double low = 0;
   double high = 0;
   Verdict verdict = Verdict::cannot_tell;
   double effective_rounds = 0;  // independent rounds that would tell as much as those taken; 0: not known
+};
+
+// What a step brings.
+struct Gain {
+  std::string over;  // the baseline or a step before it
+  Speedup ratio;
+};
+
+// How near a variant comes to what a user would call instead, in percent of its speed, with the 95 % interval.
+struct LibraryShare {
+  std::string library;  // the fastest of the pair's that is as precise
+  double percent = 0, low = 0, high = 0;
 };
 
 struct Floor {
@@ -147,7 +160,7 @@ struct MemoryUse {
   std::uint64_t host_peak_rss_bytes = 0;
 };
 
-enum class VariantRole { baseline, optimized, peer };
+enum class VariantRole { baseline, optimized, control, library };
 
 struct VariantResult {
   std::string name;
@@ -155,9 +168,11 @@ struct VariantResult {
   Status status = Status::passed;  // passed, failed or skipped
   std::string reason;              // of a skip or failure, one clause
   std::optional<Timing> timing;
-  std::optional<Speedup> speedup;    // of optimized variants and peers; absent when verification failed
-  std::optional<Floor> floor;        // absent where no ceiling is known for its cost
-  std::optional<Accuracy> accuracy;  // absent where nothing was compared
+  std::optional<Speedup> speedup;             // over the baseline, of all others; absent when verification failed
+  std::optional<Gain> gain;                   // of optimized variants; absent without a speedup
+  std::optional<LibraryShare> library_share;  // of the baseline and optimized variants; absent where no library was timed
+  std::optional<Floor> floor;                 // absent where no ceiling is known for its cost
+  std::optional<Accuracy> accuracy;           // absent where nothing was compared
   std::optional<InferenceTiming> inference;
   std::optional<Energy> energy;  // with --energy, where there is a counter
   std::vector<Metric> metrics;
@@ -168,6 +183,7 @@ struct VariantResult {
   std::optional<std::string> nsys_report;  // relative to the run folder; with --profile full, where nsys is
   double prepare_ms = 0;                   // one-time work declared by the variant
   bool changes_precision = false;
+  bool computes_output = true;  // false: a control that computes nothing valid, so that nothing of it was verified
   DeclaredCost cost;
   std::optional<SampleChecks> checks;  // absent where nothing was timed
   MemoryUse memory;
@@ -188,6 +204,7 @@ struct PairResult {
   std::string chapter;  // ch07
   std::string name;     // transpose
   std::string teaches;
+  std::string lesson;             // name of the optimized variant that shows it, whose speedup is the pair's
   std::string source_digest;      // SHA-256 of the pair's code, hex
   std::string bound;              // memory, compute, latency, transfer, host
   std::string device;             // gpu or host
@@ -257,6 +274,8 @@ std::string_view to_string(Status status);
 std::string_view to_string(Verdict verdict);  // as in every file; only a terminal shows "cannot tell"
 std::string_view to_string(VariantRole role);
 
+// The variant that shows what the pair teaches; null when the pair did not pass or it was not timed.
+const VariantResult* lesson_variant(const PairResult& pair);
 // The best optimized variant that may be claimed, by speedup; null when the pair did not pass or none was timed.
 const VariantResult* best_variant(const PairResult& pair);
 

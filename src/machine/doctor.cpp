@@ -148,7 +148,7 @@ void examine_cutlass(const Surroundings& surroundings, Findings& findings) {
   const std::string version = surroundings.cutlass.value_or(std::string{cutlass_version()});
   if (version.empty())
     findings.push_back(
-        {"library CUTLASS", Level::info, "not compiled in; peers that use it are skipped", std::string{get_cutlass}});
+        {"library CUTLASS", Level::info, "not compiled in; variants that use it are skipped", std::string{get_cutlass}});
   else findings.push_back({"library CUTLASS", Level::ok, version + ", compiled in", ""});
 }
 

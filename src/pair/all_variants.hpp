@@ -6,13 +6,19 @@
 
 namespace aisp::pair {
 
-// The baseline, the optimized variants, then the peers.
+// The baseline, the optimized variants, the controls, then the libraries.
 inline std::vector<const Variant*> all_variants(const Pair& pair) {
   std::vector<const Variant*> all{&pair.baseline};
-  for (const Variant& variant : pair.optimized) all.push_back(&variant);
-  if (pair.peers)
-    for (const Variant& variant : *pair.peers) all.push_back(&variant);
+  const auto add = [&](const Variants& variants) {
+    for (const Variant& variant : variants) all.push_back(&variant);
+  };
+  add(pair.optimized);
+  if (pair.controls) add(*pair.controls);
+  if (pair.libraries) add(*pair.libraries);
   return all;
 }
+
+// The name of the optimized variant that shows what the pair teaches.
+inline std::string_view lesson_of(const Pair& pair) { return pair.lesson.empty() ? pair.optimized[0].name : pair.lesson; }
 
 }  // namespace aisp::pair

@@ -31,6 +31,9 @@ class Faults {
     check_pair();
     check_names(all_variants(pair_), "variants");
     for (const Variant* variant : all_variants(pair_)) check_variant(*variant);
+    check_lesson();
+    check_steps();
+    check_outputs();
     std::vector<const Size*> sizes;
     for (const Size& size : pair_.sizes) sizes.push_back(&size);
     check_names(sizes, "sizes");
@@ -83,9 +86,44 @@ class Faults {
 
   void check_variant(const Variant& variant) {
     if (variant.run == nullptr) add("'{}' has no .run", variant.name);
-    if (variant.outputs == 0) add("'{}' writes none of the outputs", variant.name);
     if (variant.tolerance) check_tolerance(*variant.tolerance, fmt::format(".tolerance of '{}'", variant.name));
     check_needs(variant.needs, fmt::format(".needs of '{}'", variant.name));
+  }
+
+  void check_lesson() {
+    const auto named = [&](const Variant& variant) { return variant.name == pair_.lesson; };
+    if (pair_.lesson.empty() && pair_.optimized.size() > 1)
+      add(".lesson is empty; it names the one of the {} optimized variants that shows what .teaches says",
+          pair_.optimized.size());
+    if (!pair_.lesson.empty() && std::ranges::none_of(pair_.optimized, named))
+      add(".lesson is '{}', which is none of the optimized variants", base::one_line(std::string{pair_.lesson}, 40));
+  }
+
+  void check_steps() {
+    std::vector<std::string_view> before{pair_.baseline.name};
+    for (const Variant& step : pair_.optimized) {
+      if (!step.gains_over.empty() && std::ranges::find(before, step.gains_over) == before.end())
+        add("'{}' .gains_over '{}', which is neither the baseline nor a step before it", step.name,
+            base::one_line(std::string{step.gains_over}, 40));
+      before.push_back(step.name);
+    }
+    for (const Variant* variant : all_variants(pair_))
+      if (!variant->gains_over.empty() && !is_step(*variant))
+        add("'{}' has .gains_over, but is no step of .optimized", variant->name);
+  }
+
+  bool is_step(const Variant& variant) const {
+    return std::ranges::any_of(pair_.optimized, [&](const Variant& step) { return &step == &variant; });
+  }
+
+  // What computes nothing valid cannot be compared, so nobody may be told how fast it is.
+  void check_outputs() {
+    const auto is_control = [&](const Variant& variant) {
+      return pair_.controls && std::ranges::any_of(*pair_.controls, [&](const Variant& control) { return &control == &variant; });
+    };
+    for (const Variant* variant : all_variants(pair_))
+      if (variant->outputs == no_outputs && !is_control(*variant))
+        add("'{}' writes none of the outputs; only a control may", variant->name);
   }
 
   void check_tolerance(const Tolerance& tolerance, std::string_view what) {

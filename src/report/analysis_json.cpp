@@ -27,6 +27,7 @@ void put(json& to, const char* name, const std::optional<evidence::Range>& range
 json row_json(const AnalysisRow& row, const evidence::AnalysisOptions& options) {
   json result{{"target", row.target},
               {"variant", row.variant},
+              {"lesson", row.lesson},
               {"best", row.best},
               {"hardware", row.hardware},
               {"machine", row.machine},

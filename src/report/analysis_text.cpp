@@ -64,6 +64,7 @@ std::string changed(const std::optional<double>& before, const std::optional<dou
 constexpr auto csv_columns = std::to_array<const char*>({
     "target",
     "variant",
+    "lesson",
     "best",
     "hardware",
     "machine",
@@ -93,6 +94,7 @@ constexpr auto csv_columns = std::to_array<const char*>({
 std::vector<std::string> csv_fields(const AnalysisRow& row) {
   std::vector<std::string> fields{row.target,
                                   row.variant,
+                                  row.lesson ? "true" : "false",
                                   row.best ? "true" : "false",
                                   row.hardware,
                                   row.machine,

@@ -12,7 +12,7 @@
 namespace aisp::report {
 namespace {
 
-constexpr double value_px = 64, bar_px = 13, gap_px = 7, group_px = 26, axis_px = 22, name_px = 15;
+constexpr double bar_px = 13, gap_px = 7, group_px = 26, axis_px = 22, name_px = 15;
 
 bool usable(double value, bool logarithmic) { return std::isfinite(value) && (logarithmic ? value > 0 : value >= 0); }
 
@@ -37,6 +37,8 @@ class Drawing {
     return std::clamp(widest + 14, 80.0, width_ * 0.48);
   }
 
+  double value_room() const { return std::min(chart_.value_px, width_ * 0.4); }
+
   static std::string label_of(const Bar& bar) { return bar.detail.empty() ? bar.name : bar.name + "  " + bar.detail; }
 
   Scale make_scale() const {
@@ -50,7 +52,7 @@ class Drawing {
     if (chart_.most) high = std::min(high, *chart_.most);
     if (chart_.logarithmic && low < chart_.reference.value_or(1)) low *= 0.95;
     if (!(high > low)) high = low > 0 ? low * 2 : 1;
-    return {chart_.logarithmic, low, high, left_, width_ - value_px};
+    return {chart_.logarithmic, low, high, left_, width_ - value_room()};
   }
 
   std::string heading() {
@@ -63,7 +65,7 @@ class Drawing {
 
   std::string grid(double top, double bottom) const {
     std::string text;
-    for (const double tick : scale_.ticks(static_cast<std::size_t>((width_ - left_ - value_px) / 52))) {
+    for (const double tick : scale_.ticks(static_cast<std::size_t>((width_ - left_ - value_room()) / 52))) {
       const double x = scale_.at(tick);
       text += svg::line("grid", x, top, x, bottom);
       text += svg::text("tick", x, bottom + 15, base::significant(tick, tick >= 100 ? 3 : 2) + chart_.tick_unit, "middle");

@@ -31,6 +31,7 @@ struct BarChart {
   std::optional<double> reference;  // a line across all bars, where bars of a logarithmic scale begin
   std::optional<double> most;       // longer bars end there, with a gap in them
   std::string tick_unit;            // "x", "%"
+  double value_px = 64;             // room for the texts behind the bars
   std::vector<BarGroup> groups;
 
   bool empty() const;

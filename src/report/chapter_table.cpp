@@ -25,14 +25,42 @@ std::string speedup_of(const ExpectedVariant& variant) {
   return speedup_text({variant.speedup, variant.speedup_low, variant.speedup_high, {}});
 }
 
-std::string other_variants(const ExpectedPair& pair, const std::string& best) {
+// "device_scalars 2.80x, captured_graph 5.25x (1.36x)": what a step brings over the one before it stands behind it, and over
+// which one where that is another.
+std::string steps_of(const KnownPair& known, const ExpectedPair& pair) {
+  if (known.steps.size() < 2) return {};
   std::vector<std::string> texts;
-  for (const auto& [name, variant] : pair.variants) {
-    if (name == best) continue;
-    const bool peer = variant.role == evidence::VariantRole::peer;
-    texts.push_back(fmt::format("{}{} {}x", name, peer ? " (peer)" : "", base::significant(variant.speedup)));
+  std::string before = pair.baseline;
+  for (const KnownPair::Step& step : known.steps) {
+    const auto found = pair.variants.find(step.name);
+    if (found == pair.variants.end()) continue;
+    std::string text = fmt::format("{} {}x", step.name, base::significant(found->second.speedup));
+    const auto gain = evidence::speed_over(pair, step.name, step.gains_over);
+    if (gain && step.gains_over != pair.baseline)
+      text += fmt::format(" ({}x{})", base::significant(*gain), step.gains_over == before ? "" : " over " + step.gains_over);
+    texts.push_back(std::move(text));
+    before = step.name;
   }
   return base::join(texts, ", ");
+}
+
+std::string all_of(const ExpectedPair& pair, evidence::VariantRole role) {
+  std::vector<std::string> texts;
+  for (const auto& [name, variant] : pair.variants)
+    if (variant.role == role) texts.push_back(fmt::format("{} {}x", name, base::significant(variant.speedup)));
+  return base::join(texts, ", ");
+}
+
+// "91 % of cublas", of the fastest that is as precise.
+std::string share_of(const KnownPair& known, const ExpectedPair& pair) {
+  std::string text;
+  double least = 0;
+  for (const std::string& library : known.libraries)
+    if (const auto share = evidence::speed_over(pair, known.lesson, library); share && (text.empty() || *share < least)) {
+      least = *share;
+      text = fmt::format("{:.0f} % of {}", 100 * *share, library);
+    }
+  return text;
 }
 
 std::string when(const Recorded& recorded, bool stale) {
@@ -44,17 +72,19 @@ std::string when(const Recorded& recorded, bool stale) {
 
 void add_row(MarkdownTable& table, const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
   std::vector<std::string> cells{known.name, known.teaches, base::display_ms(pair.baseline_median_ms)};
-  const auto* best = evidence::best_of(pair);
-  if (best != nullptr) {
-    const auto& [name, variant] = *best;
+  if (const auto lesson = pair.variants.find(known.lesson); lesson != pair.variants.end()) {
+    const auto& [name, variant] = *lesson;
     const std::string metric = pair.judged_by == "time" ? "" : " of " + pair.judged_by;
     cells.push_back(fmt::format("{} {}", name, base::display_ms(variant.median_ms)));
     cells.push_back(speedup_of(variant) + metric);
     cells.push_back(variant.percent_of_floor ? fmt::format("{:.0f} %", *variant.percent_of_floor) : "-");
+    cells.push_back(share_of(known, pair));
   } else {
-    cells.insert(cells.end(), {"-", "-", "-"});
+    cells.insert(cells.end(), {"-", "-", "-", ""});
   }
-  cells.push_back(other_variants(pair, best == nullptr ? "" : best->first));
+  cells.push_back(steps_of(known, pair));
+  cells.push_back(all_of(pair, evidence::VariantRole::control));
+  cells.push_back(all_of(pair, evidence::VariantRole::library));
   cells.push_back(hardware);
   cells.push_back(when(pair.recorded, is_stale(known, pair)));
   table.add(std::move(cells));
@@ -74,10 +104,11 @@ struct Footnotes {
   std::string text(const std::string& chapter) const {
     if (machines.empty()) return {};
     std::string lines = fmt::format(
-        "\nMedians; speedup over the baseline with the interval that 95 % of further runs fall into; of its floor: part of the "
-        "least "
-        "time "
-        "that the machine's ceilings allow.\n\n{}\n",
+        "\nMedians; speedup of the variant that shows the lesson over the baseline, with the interval that 95 % of further runs "
+        "fall into; of its floor: part of the least time that the machine's ceilings allow; of the library: its speed in percent "
+        "of the fastest one's; steps: all variants in their order, each with its speedup over the baseline and, in brackets, "
+        "over "
+        "the one before it or the one named.\n\n{}\n",
         base::join(machines, "; "));
     if (stale)
       lines += fmt::format(
@@ -111,8 +142,8 @@ bool is_stale(const KnownPair& known, const ExpectedPair& expected) {
 std::string chapter_table(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                           const std::vector<Expectations>& all) {
   if (chapter_pairs.empty()) return "This chapter has no pairs yet.\n";
-  MarkdownTable table{{"pair", "what it teaches", "baseline", "best variant", "speedup, 95 % interval", "of its floor",
-                       "other variants", "hardware", "recorded"}};
+  MarkdownTable table{{"pair", "what it teaches", "baseline", "lesson", "speedup, 95 % interval", "of its floor",
+                       "of the library", "steps", "controls", "libraries", "hardware", "recorded"}};
   Footnotes footnotes;
   for (const KnownPair& known : chapter_pairs) {
     bool measured = false;

@@ -15,7 +15,12 @@ inline constexpr std::string_view table_end = "<!-- measured: end -->";
 
 // A pair as this executable has it.
 struct KnownPair {
-  std::string chapter, name, teaches;
+  struct Step {
+    std::string name, gains_over;  // never empty
+  };
+  std::string chapter, name, teaches, lesson;
+  std::vector<Step> steps;                  // the optimized variants, in their order
+  std::vector<std::string> libraries;       // that the lesson may be held against: as precise as it is, or more
   std::vector<std::string> source_digests;  // for each architecture it was built for
 };
 

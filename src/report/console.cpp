@@ -50,15 +50,32 @@ Style style_of(evidence::Verdict verdict) {
   return verdict == evidence::Verdict::faster ? Style::green : verdict == evidence::Verdict::slower ? Style::red : Style::yellow;
 }
 
-std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& best, const base::Painter& paint) {
+// What else is to be said of a pair's variants than of the one that its line is about.
+std::string beside(const evidence::PairResult& pair, const evidence::VariantResult& shown) {
+  std::string text;
+  const evidence::VariantResult* best = evidence::best_variant(pair);
+  if (best != nullptr && best != &shown)
+    text += fmt::format("; best {}x by {}", base::significant(best->speedup->value), best->name);
+  for (const evidence::VariantResult& variant : pair.variants) {
+    if (variant.name == pair.lesson && &variant != &shown)
+      text += fmt::format("; its lesson, {}, was {}: {}", variant.name, to_string(variant.status), variant.reason);
+    if (!variant.computes_output) text += fmt::format("; not verified: {} (control)", variant.name);
+  }
+  return text;
+}
+
+std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& shown, const base::Painter& paint) {
+  const evidence::Speedup& speedup = *shown.speedup;
   std::string line =
-      fmt::format(fmt::runtime(timed_columns), label_of(pair), best.name, speedup_text(*best.speedup), median_text(best),
-                  paint(style_of(best.speedup->verdict), fmt::format("{:<11}", words(best.speedup->verdict))));
-  if (best.floor) line += fmt::format("  {}", floor_text(*best.floor));
-  if (best.floor && !best.floor->held_back_by.empty() && best.floor->held_back_by != best.floor->limiter)
-    line += fmt::format(", held back by {}", best.floor->held_back_by);
-  if (best.changes_precision && best.accuracy) line += fmt::format(", error {:.1e}", best.accuracy->unquantized_l2);
-  return line;
+      fmt::format(fmt::runtime(timed_columns), label_of(pair), shown.name, speedup_text(speedup), median_text(shown),
+                  paint(style_of(speedup.verdict), fmt::format("{:<11}", words(speedup.verdict))));
+  std::vector<std::string> parts;
+  if (shown.floor) parts.push_back(floor_text(*shown.floor));
+  if (shown.floor && !shown.floor->held_back_by.empty() && shown.floor->held_back_by != shown.floor->limiter)
+    parts.push_back("held back by " + shown.floor->held_back_by);
+  if (shown.library_share) parts.push_back(share_text(*shown.library_share));
+  if (shown.changes_precision && shown.accuracy) parts.push_back(fmt::format("error {:.1e}", shown.accuracy->unquantized_l2));
+  return line + (parts.empty() ? "" : "  " + base::join(parts, ", ")) + beside(pair, shown);
 }
 
 std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint) {
@@ -68,7 +85,7 @@ std::string verified_line(const evidence::PairResult& pair, const base::Painter&
     return variant.accuracy->relative_l2 / variant.accuracy->limit_relative_l2;
   };
   for (const evidence::VariantResult& variant : pair.variants) {
-    checked += variant.status == evidence::Status::passed;
+    checked += variant.status == evidence::Status::passed && variant.computes_output;
     if (!variant.accuracy || !(variant.accuracy->limit_relative_l2 > 0)) continue;
     if (worst == nullptr || part_of_limit(variant) > part_of_limit(*worst)) worst = &variant;
   }
@@ -132,9 +149,10 @@ std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
 
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint) {
   if (result.status == evidence::Status::passed) {
-    const evidence::VariantResult* best = evidence::best_variant(result);
+    const evidence::VariantResult* lesson = evidence::lesson_variant(result);
+    const evidence::VariantResult* shown = lesson != nullptr ? lesson : evidence::best_variant(result);
     const std::string profile = evidence::profile_sentence(result);
-    return base::on_screen(best != nullptr ? timed_line(result, *best, paint) : verified_line(result, paint)) +
+    return base::on_screen(shown != nullptr ? timed_line(result, *shown, paint) : verified_line(result, paint)) +
            (profile.empty() ? "" : "\n  " + base::on_screen(paint(Style::dim, profile)));
   }
   const Style style = result.status == evidence::Status::skipped ? Style::dim : Style::red;
@@ -154,10 +172,11 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
   std::string text =
       fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), "pair"), base::human_duration(suite.wall_s),
                   base::join(parts, ", "), suite.interrupted ? paint(Style::yellow, " (interrupted)") : "");
-  const SpeedupRange range = range_of_best(suite);
+  const SpeedupRange range = range_of_lessons(suite);
   if (range.count > 0)
-    text += fmt::format("Speedup: geometric mean {}x, best {}x ({}), least {}x ({})\n", base::significant(range.geometric_mean),
-                        base::significant(range.best), range.best_target, base::significant(range.worst), range.worst_target);
+    text += fmt::format("Speedup of the lessons: geometric mean {}x, best {}x ({}), least {}x ({})\n",
+                        base::significant(range.geometric_mean), base::significant(range.best), range.best_target,
+                        base::significant(range.worst), range.worst_target);
   ByText advices;
   for (const evidence::PairResult& pair : suite.pairs)
     for (const evidence::Problem& problem : pair.problems)

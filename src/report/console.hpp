@@ -9,8 +9,8 @@
 
 namespace aisp::report {
 
-// One pair on one line, without the newline: target, best variant, speedup with its interval, time, percent of the ceiling,
-// verdict; or status and reason.
+// One pair on one line, without the newline: target, the variant that is its lesson, speedup with its interval, time, percent of
+// the ceiling, verdict; or status and reason.
 std::string pair_line(const evidence::PairResult& result, const base::Painter& paint);
 // What was asked for beside times: a line a variant for energy and for tokens, each with its line end; often nothing.
 std::string pair_details(const evidence::PairResult& result);

@@ -16,6 +16,8 @@ namespace {
 constexpr auto columns = std::to_array<std::string_view>({"target",
                                                           "variant",
                                                           "role",
+                                                          "is_lesson",
+                                                          "computes_output",
                                                           "pair_status",
                                                           "variant_status",
                                                           "median_ms",
@@ -30,6 +32,14 @@ constexpr auto columns = std::to_array<std::string_view>({"target",
                                                           "speedup_low",
                                                           "speedup_high",
                                                           "verdict",
+                                                          "gain_over",
+                                                          "gain",
+                                                          "gain_low",
+                                                          "gain_high",
+                                                          "library",
+                                                          "percent_of_library",
+                                                          "percent_of_library_low",
+                                                          "percent_of_library_high",
                                                           "percent_of_floor",
                                                           "limiter",
                                                           "relative_l2",
@@ -61,7 +71,7 @@ std::vector<std::string> workload_fields(const evidence::PairResult& pair) {
 std::string row_without_variant(const evidence::PairResult& pair) {
   std::vector<std::string> fields(columns.size());
   fields[0] = pair.target;
-  fields[3] = to_string(pair.status);
+  fields[5] = to_string(pair.status);
   std::vector<std::string> workload = workload_fields(pair);
   std::move(workload.begin(), workload.end(), fields.end() - 5);
   fields[columns.size() - 1] = pair.reason;
@@ -90,9 +100,37 @@ void add_usage(const evidence::VariantResult& variant, std::vector<std::string>&
   }
 }
 
+void add_claims(const evidence::PairResult& pair, const evidence::VariantResult& variant, std::vector<std::string>& fields) {
+  const evidence::Speedup* speedup = claimable(pair, variant);
+  if (speedup != nullptr) {
+    for (const double value : {speedup->value, speedup->low, speedup->high}) fields.push_back(number(value));
+    fields.emplace_back(to_string(speedup->verdict));
+  } else {
+    fields.resize(fields.size() + 4);
+  }
+  if (speedup != nullptr && variant.gain) {
+    fields.push_back(variant.gain->over);
+    for (const double value : {variant.gain->ratio.value, variant.gain->ratio.low, variant.gain->ratio.high})
+      fields.push_back(number(value));
+  } else {
+    fields.resize(fields.size() + 4);
+  }
+  if (const auto& share = variant.library_share) {
+    fields.push_back(share->library);
+    for (const double value : {share->percent, share->low, share->high}) fields.push_back(number(value));
+  } else {
+    fields.resize(fields.size() + 4);
+  }
+}
+
 std::string row(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
-  std::vector<std::string> fields{pair.target, variant.name, std::string{to_string(variant.role)},
-                                  std::string{to_string(pair.status)}, std::string{to_string(variant.status)}};
+  std::vector<std::string> fields{pair.target,
+                                  variant.name,
+                                  std::string{to_string(variant.role)},
+                                  variant.name == pair.lesson ? "yes" : "",
+                                  variant.computes_output ? "yes" : "no",
+                                  std::string{to_string(pair.status)},
+                                  std::string{to_string(variant.status)}};
   if (variant.timing) {
     const evidence::Summary& s = variant.timing->summary;
     for (const double value : {s.median, s.mean, s.std, s.min, s.max, s.p95, s.p99}) fields.push_back(number(value));
@@ -100,12 +138,7 @@ std::string row(const evidence::PairResult& pair, const evidence::VariantResult&
   } else {
     fields.resize(fields.size() + 8);
   }
-  if (const evidence::Speedup* speedup = claimable(pair, variant)) {
-    for (const double value : {speedup->value, speedup->low, speedup->high}) fields.push_back(number(value));
-    fields.emplace_back(to_string(speedup->verdict));
-  } else {
-    fields.resize(fields.size() + 4);
-  }
+  add_claims(pair, variant, fields);
   fields.push_back(variant.floor ? number(variant.floor->percent) : "");
   fields.push_back(variant.floor ? variant.floor->limiter : "");
   fields.push_back(variant.accuracy ? number(variant.accuracy->relative_l2) : "");

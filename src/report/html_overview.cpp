@@ -9,7 +9,6 @@
 #include "report/bar_picture.hpp"
 #include "report/html_parts.hpp"
 #include "report/html_text.hpp"
-#include "report/library_share.hpp"
 #include "report/numbers.hpp"
 #include "report/scale.hpp"
 
@@ -27,19 +26,18 @@ std::string tile(std::string_view figure, std::string_view words, std::string_vi
   return fmt::format("<div class=\"tile {}\"><strong>{}</strong><span>{}</span></div>", css_class, figure, words);
 }
 
-struct Best {
+struct Shown {
   const PairResult* pair;
   const VariantResult* variant;
   double speedup;
 };
 
-std::vector<Best> best_of(const HtmlReport& report) {
-  std::vector<Best> all;
+std::vector<Shown> shown_of(const HtmlReport& report) {
+  std::vector<Shown> all;
   for (const PairResult& pair : report.run.pairs)
-    if (const VariantResult* best = evidence::best_variant(pair);
-        best != nullptr && pair.sweep_case.empty() && best->speedup->value > 0)
+    if (const VariantResult* best = headline(pair); best != nullptr && pair.sweep_case.empty() && best->speedup->value > 0)
       if (std::isfinite(best->speedup->value)) all.push_back({&pair, best, best->speedup->value});
-  std::stable_sort(all.begin(), all.end(), [](const Best& a, const Best& b) { return a.speedup > b.speedup; });
+  std::stable_sort(all.begin(), all.end(), [](const Shown& a, const Shown& b) { return a.speedup > b.speedup; });
   return all;
 }
 
@@ -50,28 +48,28 @@ std::string speedup_tiles(const HtmlReport& report) {
     evidence::SuiteResult suite;
     for (const PairResult& pair : report.run.pairs)
       if ((pair.device == "host") == (std::string_view{device} == "host")) suite.pairs.push_back(pair);
-    const SpeedupRange range = range_of_best(suite);
+    const SpeedupRange range = range_of_lessons(suite);
     if (range.count > 0)
-      text += tile(
-          base::significant(range.geometric_mean) + "x",
-          fmt::format("geometric mean of the best speedups of {}", base::plural(static_cast<std::size_t>(range.count), words)),
-          "main");
+      text +=
+          tile(base::significant(range.geometric_mean) + "x",
+               fmt::format("geometric mean of the speedups of {}", base::plural(static_cast<std::size_t>(range.count), words)),
+               "main");
   }
   return text;
 }
 
-std::string share_tiles(const std::vector<Best>& all) {
+std::string share_tiles(const std::vector<Shown>& all) {
   if (all.empty()) return {};
   const auto percent_above = [&](double speedup) {
-    return 100 * std::count_if(all.begin(), all.end(), [&](const Best& b) { return b.speedup >= speedup; }) /
+    return 100 * std::count_if(all.begin(), all.end(), [&](const Shown& b) { return b.speedup >= speedup; }) /
            static_cast<std::ptrdiff_t>(all.size());
   };
   std::string text = tile(fmt::format("{}%", percent_above(2)), fmt::format("at least 2x; {}% at least 10x", percent_above(10)));
   std::size_t bounded = 0, near_bound = 0, beside = 0, level = 0;
-  for (const Best& best : all) {
+  for (const Shown& best : all) {
     bounded += best.variant->floor ? 1 : 0;
     near_bound += best.variant->floor && best.variant->floor->percent >= near_the_bound_percent ? 1 : 0;
-    const auto share = library_share(*best.pair, *best.variant);
+    const auto& share = best.variant->library_share;
     beside += share ? 1 : 0;
     level += share && share->percent >= level_percent ? 1 : 0;
   }
@@ -85,7 +83,7 @@ std::string share_tiles(const std::vector<Best>& all) {
 std::string verdict_tile(const HtmlReport& report) {
   int faster = 0, slower = 0, open = 0;
   for (const PairResult& pair : report.run.pairs)
-    if (const VariantResult* best = evidence::best_variant(pair)) {
+    if (const VariantResult* best = headline(pair)) {
       const evidence::Verdict verdict = best->speedup->verdict;
       ++(verdict == evidence::Verdict::faster ? faster : verdict == evidence::Verdict::slower ? slower : open);
     }
@@ -108,7 +106,7 @@ std::string outcome_tiles(const HtmlReport& report) {
 }
 
 // A column for each pair, the greatest speedup first; names appear under the pointer.
-svg::Picture columns(const std::vector<Best>& all, double width, double height) {
+svg::Picture columns(const std::vector<Shown>& all, double width, double height) {
   constexpr double left = 44, right = 8, top = 14;
   const double bottom = height - 24;
   const double least = std::min(all.back().speedup, 1.0);
@@ -120,7 +118,7 @@ svg::Picture columns(const std::vector<Best>& all, double width, double height) 
   const double pitch = (width - left - right) / static_cast<double>(all.size()), column = std::min(pitch * 0.78, 26.0);
   const double one = scale.at(1);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Best& best = all[i];
+    const Shown& best = all[i];
     const double y = scale.at(best.speedup), x = left + (static_cast<double>(i) + 0.5) * pitch - column / 2;
     const std::string_view css_class = best.variant->speedup->verdict == evidence::Verdict::cannot_tell ? "unclear"
                                        : best.speedup < 1                                               ? "slower"
@@ -133,16 +131,16 @@ svg::Picture columns(const std::vector<Best>& all, double width, double height) 
   }
   body += svg::line("frame", left, one, width - right, one);
   body += svg::text("small", left, height - 6, "each column is a pair; dark: GPU, light: host");
-  return {fmt::format("best speedups of {}, sorted, from {}x to {}x", base::plural(all.size(), "pair"),
+  return {fmt::format("speedups of {}, sorted, from {}x to {}x", base::plural(all.size(), "pair"),
                       base::significant(all.front().speedup), base::significant(all.back().speedup)),
           width, height, body};
 }
 
-BarChart library_chart(const std::vector<Best>& all) {
+BarChart library_chart(const std::vector<Shown>& all) {
   BarChart chart{.title = "speed in percent of the fastest library", .reference = 100, .most = 150, .tick_unit = "%"};
   BarGroup group;
-  for (const Best& best : all)
-    if (const auto share = library_share(*best.pair, *best.variant))
+  for (const Shown& best : all)
+    if (const auto& share = best.variant->library_share)
       group.bars.push_back({.name = label_of(*best.pair),
                             .detail = share->library,
                             .value = share->percent,
@@ -161,23 +159,22 @@ std::string panel(const std::string& title, const std::string& picture) {
 }  // namespace
 
 std::string overview_part(const HtmlReport& report) {
-  const std::vector<Best> all = best_of(report);
+  const std::vector<Shown> all = shown_of(report);
   std::string text =
       tag("div", speedup_tiles(report) + share_tiles(all) + verdict_tile(report) + outcome_tiles(report), "class=\"tiles\"");
   std::string panels;
   const BarChart chart = library_chart(all);
   if (all.size() > 1)
-    panels += panel("Speedups of the best variants",
-                    figure(
-                        [&](double width) {
-                          // As high as the picture beside it.
-                          const bool alone = chart.empty() || width < panel_px;
-                          const double height = alone ? least_height : bar_picture(chart, width).height;
-                          return columns(all, width, std::clamp(height, least_height, greatest_height));
-                        },
-                        panel_px));
+    panels += panel("Speedups", figure(
+                                    [&](double width) {
+                                      // As high as the picture beside it.
+                                      const bool alone = chart.empty() || width < panel_px;
+                                      const double height = alone ? least_height : bar_picture(chart, width).height;
+                                      return columns(all, width, std::clamp(height, least_height, greatest_height));
+                                    },
+                                    panel_px));
   if (!chart.empty())
-    panels += panel("Our best beside the library", figure([&](double width) { return bar_picture(chart, width); }, panel_px));
+    panels += panel("Beside the library", figure([&](double width) { return bar_picture(chart, width); }, panel_px));
   if (!panels.empty()) text += tag("div", panels, "class=\"panels\"");
   return text;
 }

@@ -9,7 +9,6 @@
 #include "base/text.hpp"
 #include "report/html_parts.hpp"
 #include "report/html_text.hpp"
-#include "report/library_share.hpp"
 #include "report/numbers.hpp"
 
 namespace aisp::report::html {
@@ -77,8 +76,8 @@ std::string floor_cell(const VariantResult& variant) {
 }
 
 std::string library_cell(const PairResult& pair, const VariantResult& variant) {
-  const std::optional<LibraryShare> share = library_share(pair, variant);
-  if (!share) return cell(6, variant.role == evidence::VariantRole::peer ? "<small>is one</small>" : "");
+  const std::optional<evidence::LibraryShare>& share = variant.library_share;
+  if (!share || pair.status != evidence::Status::passed) return cell(6, "");
   return cell(6,
               bar("library", share->percent) + fmt::format("{:.0f}% <small>{}</small>", share->percent, escaped(share->library)),
               share->percent);
@@ -103,23 +102,22 @@ std::string opened(const PairResult& pair, std::string_view outcome, std::string
 
 std::string row_of(const PairResult& pair, const VariantResult& variant, bool leads, const Scales& scales) {
   const evidence::Speedup* speedup = claimable(pair, variant);
-  const bool is_best = !pair.best.empty() && variant.name == pair.best && speedup != nullptr;
   const bool passed = pair.status == evidence::Status::passed;
-  const std::string role = is_best ? "best" : std::string{to_string(variant.role)};
+  const std::string_view role = to_string(variant.role);
   const std::string outcome{speedup != nullptr ? to_string(speedup->verdict)
                             : !passed          ? to_string(pair.status)
                                                : to_string(variant.status)};
   const std::string shown = speedup != nullptr ? badge(speedup->verdict) : badge(passed ? variant.status : pair.status);
   const std::string limit = leads && !passed ? pair.reason : variant.floor ? variant.floor->held_back_by : "";
   return opened(pair, outcome, role, leads) + cell(0, link_to(pair)) +
-         cell(1, breakable(variant.name) + fmt::format(" <small>{}</small>", role_text(variant.role))) +
+         cell(1, breakable(variant.name) + fmt::format(" <small>{}</small>", escaped(standing_text(pair, variant)))) +
          cell(2, variant.timing ? time_text(variant.timing->summary.median) : "-",
               variant.timing ? variant.timing->summary.median : NAN) +
          speedup_cell(speedup, scales) + cell(4, shown) + floor_cell(variant) + library_cell(pair, variant) +
          cell(7, escaped(limit)) + "</tr>\n";
 }
 
-// The best variant first, then the rest as the pair has them.
+// The variant that the pair is about first, then the rest as the pair has them.
 std::string rows_of(const PairResult& pair, const Scales& scales) {
   if (pair.variants.empty()) {
     return opened(pair, to_string(pair.status), "", true) + cell(0, link_to(pair)) + cell(1, "") + cell(2, "") + cell(3, "") +
@@ -127,8 +125,7 @@ std::string rows_of(const PairResult& pair, const Scales& scales) {
   }
   std::vector<const VariantResult*> variants;
   for (const VariantResult& variant : pair.variants) variants.push_back(&variant);
-  std::stable_partition(variants.begin(), variants.end(),
-                        [&](const auto* v) { return !pair.best.empty() && v->name == pair.best; });
+  std::stable_partition(variants.begin(), variants.end(), [&](const auto* v) { return v == headline(pair); });
   std::string text;
   for (const VariantResult* variant : variants) text += row_of(pair, *variant, variant == variants.front(), scales);
   return text;
@@ -164,11 +161,12 @@ std::string controls(const Chapters& chapters) {
                                      {"skipped", "skipped"}})
     outcomes += option(value, words);
   std::string shown;
-  for (const auto& [value, words] : {std::pair{"best", "best of each pair"},
+  for (const auto& [value, words] : {std::pair{"lesson", "one of each pair"},
                                      {"all", "all"},
                                      {"baseline", "baselines"},
-                                     {"optimized", "optimized, not best"},
-                                     {"peer", "libraries"}})
+                                     {"optimized", "other steps"},
+                                     {"library", "libraries"},
+                                     {"control", "controls"}})
     shown += option(value, words);
   return fmt::format(
       "<form class=\"controls\" id=\"controls\" hidden><label>Search <input id=\"search\" type=\"search\" placeholder=\"pair, "
@@ -182,7 +180,7 @@ std::string controls(const Chapters& chapters) {
 std::string chapter_head(const std::string& chapter, const std::vector<const PairResult*>& pairs) {
   evidence::SuiteResult suite;
   for (const PairResult* pair : pairs) suite.pairs.push_back(*pair);
-  const SpeedupRange range = range_of_best(suite);
+  const SpeedupRange range = range_of_lessons(suite);
   std::string words = fmt::format("{} of {} passed", count(suite).passed, base::plural(pairs.size(), "pair"));
   if (range.count > 0) words += fmt::format(", geometric mean {}x", base::significant(range.geometric_mean));
   return fmt::format("<tr class=\"chapter\"><th colspan=\"{}\" scope=\"rowgroup\">{} <small>{}</small></th></tr>\n",
@@ -214,7 +212,7 @@ std::string results_section(const HtmlReport& report) {
                      "A speedup is the ratio of medians with its 95% interval within this run; its bar is logarithmic. The lower "
                      "bound is the time that the declared work takes at the measured ceilings of this machine: above 98% a "
                      "variant is at its ceiling, and a little more than 100% is the tolerance of the two measurements. The "
-                     "library was timed in the same rounds.",
+                     "library was timed in the same rounds. The variant shown is the one that teaches the pair's lesson.",
                      "class=\"note\""),
              "id=\"results\"") +
          "\n";

@@ -72,9 +72,7 @@ std::string time_text(double milliseconds) {
   return text;
 }
 
-std::string_view role_text(evidence::VariantRole role) {
-  return role == evidence::VariantRole::peer ? "library" : role == evidence::VariantRole::optimized ? "" : to_string(role);
-}
+std::string_view role_text(evidence::VariantRole role) { return role == evidence::VariantRole::optimized ? "" : to_string(role); }
 
 std::string badge(evidence::Status status) {
   const std::string_view word = to_string(status);

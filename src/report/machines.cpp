@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "report/numbers.hpp"
 
 namespace aisp::report {
 namespace {
@@ -42,7 +43,9 @@ std::vector<Both> both_of(const evidence::RunRecord& run, const evidence::RunRec
   std::vector<Both> all;
   for (const PairResult& here : run.pairs) {
     const auto there = std::find_if(other.pairs.begin(), other.pairs.end(), [&](const auto& p) { return same_work(here, p); });
-    const VariantResult *best = timed(here, here.best), *same = there == other.pairs.end() ? nullptr : timed(*there, here.best);
+    const VariantResult* const shown = headline(here);
+    const std::string name = shown == nullptr ? "" : shown->name;
+    const VariantResult *best = timed(here, name), *same = there == other.pairs.end() ? nullptr : timed(*there, name);
     if (best == nullptr || same == nullptr) continue;
     Both both{label_of(here), best->name, best->timing->summary.median, same->timing->summary.median, {}, {}};
     if (best->floor) both.here_percent = best->floor->percent;
@@ -102,7 +105,7 @@ Machines compare_machines(const evidence::RunRecord& run, const evidence::RunRec
     result.summary = names + " No pair passed in both.";
     return result;
   }
-  result.summary = fmt::format("{} This run is {}x as fast as the other, the geometric mean over the best variants of {}.", names,
+  result.summary = fmt::format("{} This run is {}x as fast as the other, the geometric mean over {}.", names,
                                base::significant(geometric_mean(ratios)), base::plural(ratios.size(), "pair"));
   if (!shares.empty())
     result.summary += fmt::format(

@@ -16,7 +16,7 @@ struct Machines {
   Rows rows;            // headings first
 };
 
-// The best variant of each pair of `run`, with the same variant of `other`.
+// The headline() of each pair of `run`, with the same variant of `other`.
 Machines compare_machines(const evidence::RunRecord& run, const evidence::RunRecord& other);
 
 }  // namespace aisp::report

@@ -25,6 +25,28 @@ std::string speedup_text(const evidence::Speedup& speedup) {
                      base::significant(speedup.high));
 }
 
+std::string gain_text(const evidence::Gain& gain) {
+  return fmt::format("{}x over {}", base::significant(gain.ratio.value), gain.over);
+}
+
+std::string share_text(const evidence::LibraryShare& share) {
+  return fmt::format("{:.0f} % of {}", share.percent, share.library);
+}
+
+const evidence::VariantResult* headline(const evidence::PairResult& pair) {
+  const evidence::VariantResult* lesson = evidence::lesson_variant(pair);
+  return lesson != nullptr ? lesson : evidence::best_variant(pair);
+}
+
+std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+  std::vector<std::string> words;
+  if (variant.role != evidence::VariantRole::optimized) words.emplace_back(to_string(variant.role));
+  if (!variant.computes_output) words.emplace_back("not verified");
+  if (&variant == evidence::lesson_variant(pair)) words.emplace_back("lesson");
+  if (claimable(pair, variant) != nullptr && variant.name == pair.best) words.emplace_back("best");
+  return base::join(words, ", ");
+}
+
 std::string median_text(const evidence::VariantResult& variant) {
   return variant.timing ? base::display_ms(variant.timing->summary.median) : "-";
 }
@@ -56,13 +78,13 @@ std::string machine_text(const evidence::Recorded& recorded) {
   return fmt::format("{}, driver {}, CUDA {}{}", recorded.gpu, recorded.driver, recorded.cuda, limit);
 }
 
-SpeedupRange range_of_best(const evidence::SuiteResult& suite) {
+SpeedupRange range_of_lessons(const evidence::SuiteResult& suite) {
   SpeedupRange range;
   double logarithms = 0;
   for (const evidence::PairResult& pair : suite.pairs) {
-    const evidence::VariantResult* best = evidence::best_variant(pair);
-    if (best == nullptr) continue;
-    const double value = best->speedup->value;
+    const evidence::VariantResult* lesson = evidence::lesson_variant(pair);
+    if (lesson == nullptr) continue;
+    const double value = lesson->speedup->value;
     if (range.count == 0 || value > range.best) {
       range.best = value;
       range.best_target = label_of(pair);

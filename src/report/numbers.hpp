@@ -20,20 +20,26 @@ std::string workload_text(const evidence::PairResult& pair);
 // at its power cap runs faster the longer it rests between samples.
 std::string pace_text(const evidence::PairResult& pair);
 
-std::string chapter_title(std::string_view chapter);              // "ch07": "Chapter 7"; other names as they are
-std::string speedup_text(const evidence::Speedup& speedup);       // "3.04x [3.02, 3.06]"
+std::string chapter_title(std::string_view chapter);          // "ch07": "Chapter 7"; other names as they are
+std::string speedup_text(const evidence::Speedup& speedup);   // "3.04x [3.02, 3.06]"
+std::string gain_text(const evidence::Gain& gain);            // "1.36x over device_scalars"
+std::string share_text(const evidence::LibraryShare& share);  // "91 % of cublas"
+// The variant that a pair's headline is about: that of its lesson, or the best where it has none; null when none may be claimed.
+const evidence::VariantResult* headline(const evidence::PairResult& pair);
+// "library", "control, not verified", "lesson, best", "best"; empty for other steps. Of what may be claimed only.
+std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
 std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"
 
 // "NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W"; the CPU of a host pair.
 std::string machine_text(const evidence::Recorded& recorded);
 
-// Geometric mean; 0 for none.
+// Of the lessons; 0 for none.
 struct SpeedupRange {
   double mean = 0, geometric_mean = 0, best = 0, worst = 0;
   std::string best_target, worst_target;
   int count = 0;
 };
-SpeedupRange range_of_best(const evidence::SuiteResult& suite);
+SpeedupRange range_of_lessons(const evidence::SuiteResult& suite);
 
 }  // namespace aisp::report

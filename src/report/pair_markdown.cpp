@@ -23,16 +23,21 @@ std::string goodput_text(const VariantResult& variant) {
   return percent ? fmt::format("{:.0f} %", *percent) : std::string{};
 }
 
+std::string role_text(const PairResult& pair, const VariantResult& variant) {
+  const std::string standing = standing_text(pair, variant);
+  return standing.empty() ? std::string{to_string(variant.role)} : standing;
+}
+
 std::string results(const PairResult& pair) {
-  MarkdownTable table{{"variant", "role", "median", "speedup, 95 % interval", "verdict", "of its floor", "held back by",
-                       "GPU at work", "prepare"}};
+  MarkdownTable table{{"variant", "role", "median", "speedup, 95 % interval", "verdict", "gain", "of the library", "of its floor",
+                       "held back by", "GPU at work", "prepare"}};
   for (const VariantResult& variant : pair.variants) {
     const evidence::Speedup* speedup = claimable(pair, variant);
-    table.add({variant.name, std::string{to_string(variant.role)}, median_text(variant),
-               speedup != nullptr ? speedup_text(*speedup) : "-",
+    table.add({variant.name, role_text(pair, variant), median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",
                speedup != nullptr
                    ? std::string{to_string(speedup->verdict)}
                    : std::string{to_string(variant.status)} + (variant.reason.empty() ? "" : ": " + variant.reason),
+               variant.gain ? gain_text(*variant.gain) : "", variant.library_share ? share_text(*variant.library_share) : "",
                variant.floor ? floor_text(*variant.floor) : "", variant.floor ? variant.floor->held_back_by : "",
                goodput_text(variant), variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
   }

@@ -26,11 +26,10 @@ RooflinePair pair_of(const std::string& chapter, const std::string& name, const 
                          .role = evidence::VariantRole::baseline,
                          .median_ms = expected.baseline_median_ms,
                          .cost = expected.baseline_cost});
-  const auto* best = evidence::best_of(expected);
   for (const auto& [variant, values] : expected.variants)
     pair.points.push_back({.variant = variant,
                            .role = values.role,
-                           .best = best != nullptr && best->first == variant,
+                           .lesson = variant == expected.lesson,
                            .median_ms = values.median_ms,
                            .cost = values.cost});
   return pair;
@@ -87,8 +86,8 @@ std::vector<std::string> row_of(const RooflinePair& pair, const RooflinePoint& p
   const Roof roof = roof_of(point, pair.ceilings);
   std::string name = point.variant;
   if (point.role == evidence::VariantRole::baseline) name += " (baseline)";
-  else if (point.role == evidence::VariantRole::peer) name += " (peer)";
-  else if (point.best) name += " (best)";
+  else if (point.role != evidence::VariantRole::optimized) name += fmt::format(" ({})", to_string(point.role));
+  else if (point.lesson) name += " (lesson)";
   const std::string bytes = or_dash(point.bytes_s(), base::human_rate(point.bytes_s(), "B"));
   return {pair.target + (pair.stale ? " (stale)" : ""),
           name,
@@ -116,8 +115,8 @@ std::string RooflinePair::swept_target() const {
 }
 
 bool RooflinePair::is_drawn() const {
-  const auto best = std::find_if(points.begin(), points.end(), [](const RooflinePoint& point) { return point.best; });
-  return best != points.end() && best->has_place() && points.front().has_place();
+  const auto lesson = std::find_if(points.begin(), points.end(), [](const RooflinePoint& point) { return point.lesson; });
+  return lesson != points.end() && lesson->has_place() && points.front().has_place();
 }
 
 std::size_t Roofline::drawn() const {

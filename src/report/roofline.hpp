@@ -13,7 +13,7 @@ namespace aisp::report {
 struct RooflinePoint {
   std::string variant;
   evidence::VariantRole role = evidence::VariantRole::optimized;
-  bool best = false;
+  bool lesson = false;
   double median_ms = 0;
   evidence::DeclaredCost cost;
 
@@ -32,7 +32,7 @@ struct RooflinePair {
   std::vector<RooflinePoint> points;  // baseline first
 
   std::string swept_target() const;  // of a case of a sweep, without the case; empty otherwise
-  bool is_drawn() const;             // baseline and best variant have a place
+  bool is_drawn() const;             // baseline and lesson have a place
 };
 
 // The pairs of one kind of machine.

@@ -206,7 +206,7 @@ class Drawing {
     const Drawn* start = nullptr;
     for (const Drawn& d : drawn_) {
       if (d.point->role == evidence::VariantRole::baseline) start = &d;
-      if (!d.point->best || start == nullptr) continue;
+      if (!d.point->lesson || start == nullptr) continue;
       const double dx = x(d) - x(*start), dy = y(d) - y(*start), length = std::hypot(dx, dy);
       if (length < 4 * point_radius) continue;  // no room between the two
       const double part = 1 - (point_radius + 1) / length, ux = dx / length, uy = dy / length;
@@ -231,20 +231,21 @@ class Drawing {
   std::string points() const {
     std::string text;
     for (const Drawn& d : drawn_) {
-      if (d.point->role == evidence::VariantRole::peer) text += svg::diamond("library", x(d), y(d), point_radius, tip_of(d));
+      if (d.point->role == evidence::VariantRole::library) text += svg::diamond("library", x(d), y(d), point_radius, tip_of(d));
       else if (d.point->role == evidence::VariantRole::baseline)
         text += svg::circle("start", x(d), y(d), point_radius, tip_of(d));
       else
-        text += svg::circle(d.point->best ? "best" : "optimized", x(d), y(d), d.point->best ? point_radius + 1 : 3.5, tip_of(d));
+        text +=
+            svg::circle(d.point->lesson ? "best" : "optimized", x(d), y(d), d.point->lesson ? point_radius + 1 : 3.5, tip_of(d));
     }
     return text;
   }
 
-  // The numbers of the best variants, each as near to its point as there is room.
+  // The numbers of the lessons, each as near to its point as there is room.
   std::string badges() {
     std::string leaders, text;
     for (const Drawn& d : drawn_) {
-      if (!d.point->best) continue;
+      if (!d.point->lesson) continue;
       const auto place = places_.place(x(d), y(d), 2 * badge_radius, 2 * badge_radius);
       if (!place) continue;
       const double middle_x = place->x + badge_radius, middle_y = place->y + badge_radius;
@@ -268,7 +269,7 @@ class Drawing {
       }
     };
     next(svg::circle("start", x, y, point_radius), "baseline");
-    next(svg::circle("best", x, y, point_radius + 1), "best variant");
+    next(svg::circle("best", x, y, point_radius + 1), "lesson");
     next(svg::circle("optimized", x, y, 3.5), "other variants");
     next(svg::diamond("library", x, y, point_radius), "library");
     if (x > 10) y += line_px;
@@ -282,7 +283,7 @@ class Drawing {
     const std::size_t in_a_row = is_narrow() ? 1 : 2;
     std::size_t count = 0;
     for (const Drawn& d : drawn_) {
-      if (!d.point->best) continue;
+      if (!d.point->lesson) continue;
       const double column = width_ / static_cast<double>(in_a_row), x = column * static_cast<double>(count % in_a_row);
       if (count > 0 && count % in_a_row == 0) y += line_px + 3;
       text += svg::circle("best", x + 10, y, badge_radius, tip_of(d)) +

@@ -31,10 +31,10 @@ std::string overview(const SuiteResult& suite) {
   table.add({"timed out", std::to_string(counts.timeout)});
   table.add({"crashed", std::to_string(counts.crashed)});
   table.add({"skipped", std::to_string(counts.skipped)});
-  const SpeedupRange range = range_of_best(suite);
+  const SpeedupRange range = range_of_lessons(suite);
   if (range.count > 0) {
     table.add({"mean speedup", base::significant(range.mean) + "x"});
-    table.add({"geometric mean", base::significant(range.geometric_mean) + "x"});
+    table.add({"geometric mean of the lessons", base::significant(range.geometric_mean) + "x"});
     table.add({"best", fmt::format("{}x ({})", base::significant(range.best), range.best_target)});
     table.add({"worst", fmt::format("{}x ({})", base::significant(range.worst), range.worst_target)});
   }
@@ -58,16 +58,15 @@ std::string short_label(const PairResult& pair) { return label_of(pair).substr(p
 
 void add_rows(const PairResult& pair, MarkdownTable& table) {
   if (pair.status != Status::passed)
-    return table.add({short_label(pair), "", "", "", "", "", std::string{to_string(pair.status)} + ": " + pair.reason});
+    return table.add({short_label(pair), "", "", "", "", "", "", "", std::string{to_string(pair.status)} + ": " + pair.reason});
   const std::string baseline = pair.variants.empty() ? "-" : median_text(pair.variants.front());
   for (const VariantResult& variant : pair.variants) {
     if (variant.role == evidence::VariantRole::baseline) continue;
     const evidence::Speedup* speedup = claimable(pair, variant);
-    const std::string name = variant.name + (variant.role == evidence::VariantRole::peer ? " (peer)"
-                                             : variant.name == pair.best                 ? " (best)"
-                                                                                         : "");
-    table.add({short_label(pair), name, baseline, median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",
-               variant.floor ? floor_text(*variant.floor) : "",
+    const std::string standing = standing_text(pair, variant);
+    table.add({short_label(pair), variant.name + (standing.empty() ? "" : " (" + standing + ")"), baseline, median_text(variant),
+               speedup != nullptr ? speedup_text(*speedup) : "-", variant.gain ? gain_text(*variant.gain) : "",
+               variant.library_share ? share_text(*variant.library_share) : "", variant.floor ? floor_text(*variant.floor) : "",
                speedup != nullptr ? std::string{to_string(speedup->verdict)} : variant.reason});
   }
 }
@@ -76,8 +75,8 @@ std::string chapters(const SuiteResult& suite) {
   std::map<std::string, MarkdownTable> tables;
   for (const PairResult& pair : suite.pairs) {
     const auto [table, added] = tables.try_emplace(
-        pair.chapter,
-        std::vector<std::string>{"pair", "variant", "baseline", "median", "speedup, 95 % interval", "of its floor", "verdict"});
+        pair.chapter, std::vector<std::string>{"pair", "variant", "baseline", "median", "speedup, 95 % interval", "gain",
+                                               "of the library", "of its floor", "verdict"});
     add_rows(pair, table->second);
   }
   std::string text;

@@ -30,15 +30,15 @@ const VariantResult* find(const PairResult& pair, const std::string& name) {
   return found == pair.variants.end() ? nullptr : &*found;
 }
 
-// How many times as fast as the peer, both timed in the same rounds.
-std::string against(const PairResult& pair, const VariantResult& variant, const std::string& peer) {
-  const VariantResult* const other = find(pair, peer);
+// How many times as fast as the library, both timed in the same rounds.
+std::string against(const PairResult& pair, const VariantResult& variant, const std::string& library) {
+  const VariantResult* const other = find(pair, library);
   const bool known = other != nullptr && other != &variant && median_ms(*other) > 0 && median_ms(variant) > 0;
   return known ? base::significant(median_ms(*other) / median_ms(variant)) + "x" : "-";
 }
 
 struct Columns {
-  std::vector<std::string> peers;
+  std::vector<std::string> libraries;
   bool energy = false;
 };
 
@@ -47,18 +47,19 @@ Columns columns_of(const std::vector<const PairResult*>& cases) {
   for (const PairResult* pair : cases)
     for (const VariantResult& variant : pair->variants) {
       columns.energy = columns.energy || variant.energy.has_value();
-      const bool is_new = std::find(columns.peers.begin(), columns.peers.end(), variant.name) == columns.peers.end();
-      if (variant.role == VariantRole::peer && is_new) columns.peers.push_back(variant.name);
+      const bool is_new = std::find(columns.libraries.begin(), columns.libraries.end(), variant.name) == columns.libraries.end();
+      if (variant.role == VariantRole::library && is_new) columns.libraries.push_back(variant.name);
     }
   return columns;
 }
 
 std::vector<std::string> row_of(const PairResult& pair, const VariantResult& variant, const Columns& columns) {
   const evidence::Speedup* const speedup = claimable(pair, variant);
-  const std::string role = variant.role == VariantRole::optimized ? "" : fmt::format(" ({})", to_string(variant.role));
-  std::vector<std::string> row{pair.sweep_case,      sizes_text(pair), variant.name + role,
-                               median_text(variant), rate_of(variant), speedup != nullptr ? speedup_text(*speedup) : "-"};
-  for (const std::string& peer : columns.peers) row.push_back(against(pair, variant, peer));
+  const std::string standing = standing_text(pair, variant);
+  std::vector<std::string> row{
+      pair.sweep_case,      sizes_text(pair), variant.name + (standing.empty() ? "" : " (" + standing + ")"),
+      median_text(variant), rate_of(variant), speedup != nullptr ? speedup_text(*speedup) : "-"};
+  for (const std::string& library : columns.libraries) row.push_back(against(pair, variant, library));
   if (columns.energy) row.push_back(variant.energy ? joules_text(variant.energy->median_j) : "-");
   return row;
 }
@@ -66,7 +67,7 @@ std::vector<std::string> row_of(const PairResult& pair, const VariantResult& var
 Rows rows_of(const std::vector<const PairResult*>& cases) {
   const Columns columns = columns_of(cases);
   Rows rows{{"case", "sizes", "variant", "median", "rate", "speedup"}};
-  for (const std::string& peer : columns.peers) rows.front().push_back("of " + peer);
+  for (const std::string& library : columns.libraries) rows.front().push_back("of " + library);
   if (columns.energy) rows.front().emplace_back("energy a run");
   for (const PairResult* pair : cases) {
     if (pair->status == evidence::Status::passed)

@@ -100,6 +100,12 @@ evidence::Speedup speedup_of(const measure::Interval& interval) {
   return {interval.value, interval.low, interval.high, measure::verdict(interval), interval.effective_rounds};
 }
 
+void clear_claims(evidence::VariantResult& variant) {
+  variant.speedup.reset();
+  variant.gain.reset();
+  variant.library_share.reset();
+}
+
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles) {
   std::map<std::string, evidence::Metric> metrics;
   for (const measure::Sample& sample : samples) {

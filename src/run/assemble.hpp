@@ -26,6 +26,8 @@ struct Judge {
 measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
                                    const Judge& judge, const measure::RatioOptions& options);
 evidence::Speedup speedup_of(const measure::Interval& interval);
+// What nobody may say any more of a variant that failed, or whose pair did.
+void clear_claims(evidence::VariantResult& variant);
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles);
 
 }  // namespace aisp::run

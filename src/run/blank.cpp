@@ -2,6 +2,7 @@
 #include "run/blank.hpp"
 
 #include "base/clock.hpp"
+#include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "pair/host_dependent.hpp"
 #include "pair/sizes.hpp"
@@ -27,6 +28,7 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.chapter = entry.chapter;
   result.name = entry.name;
   result.teaches = entry.pair->teaches;
+  result.lesson = pair::lesson_of(*entry.pair);
   result.source_digest = pair::digest_on(pair::code_of(entry), request.sm);
   result.bound = to_string(entry.pair->bound);
   result.device = to_string(entry.pair->device);

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "evidence/json.hpp"
 #include "measure/execution.hpp"
+#include "pair/all_variants.hpp"
 #include "pair/session.hpp"
 #include "run/child.hpp"
 #include "run/ground.hpp"
@@ -23,10 +24,7 @@ namespace aisp::run {
 namespace {
 
 const Variant& find(const Pair& pair, const std::string& name) {
-  std::vector<const Variant*> all{&pair.baseline};
-  for (const Variant& variant : pair.optimized) all.push_back(&variant);
-  if (pair.peers)
-    for (const Variant& variant : *pair.peers) all.push_back(&variant);
+  const std::vector<const Variant*> all = pair::all_variants(pair);
   const auto found = std::ranges::find_if(all, [&](const Variant* variant) { return variant->name == name; });
   if (found == all.end()) throw base::Error{base::Exit::usage, fmt::format("the pair has no variant '{}'", name)};
   return **found;

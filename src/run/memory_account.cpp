@@ -9,6 +9,7 @@
 #include "base/resident_memory.hpp"
 #include "base/text.hpp"
 #include "measure/execution.hpp"
+#include "pair/all_variants.hpp"
 #include "pair/pools.hpp"
 #include "run/pair_run.hpp"
 
@@ -26,9 +27,8 @@ bool uses_libraries(const Pair& pair) {
   const auto any = [](const Needs& needs) {
     return std::any_of(needs.libraries.begin(), needs.libraries.end(), [](Library library) { return library != Library::none; });
   };
-  const auto of_variant = [&](const Variant& variant) { return any(variant.needs); };
-  return any(pair.needs) || any(pair.baseline.needs) || std::any_of(pair.optimized.begin(), pair.optimized.end(), of_variant) ||
-         (pair.peers && std::any_of(pair.peers->begin(), pair.peers->end(), of_variant));
+  return any(pair.needs) ||
+         std::ranges::any_of(pair::all_variants(pair), [&](const Variant* variant) { return any(variant->needs); });
 }
 
 }  // namespace

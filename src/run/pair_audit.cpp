@@ -58,11 +58,7 @@ void PairRun::note_limits(std::size_t index) {
 void PairRun::fail_variant(evidence::VariantResult& variant, const std::string& check, std::string message, std::string advice) {
   variant.status = evidence::Status::failed;
   variant.reason = message;
-  if (variant.role == evidence::VariantRole::peer) {
-    variant.speedup.reset();
-    result_.warnings.push_back(fmt::format("peer {} was left out: {}", variant.name, message));
-    return;
-  }
+  if (variant.role == evidence::VariantRole::library) return leave_out(variant, message);
   problem(variant.name, check, std::move(message), std::move(advice));
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "evidence/json.hpp"
 #include "measure/statistics.hpp"
+#include "pair/all_variants.hpp"
 #include "profile/activity.hpp"
 #include "run/assemble.hpp"
 #include "run/blank.hpp"
@@ -30,11 +31,14 @@ PairRun::PairRun(const pair::Entry& entry, const Request& request, const Reporte
     added.name = variant.name;
     added.role = role;
     added.changes_precision = variant.changes_precision;
+    added.computes_output = variant.outputs != no_outputs;
   };
   add(pair_.baseline, evidence::VariantRole::baseline);
   for (const Variant& variant : pair_.optimized) add(variant, evidence::VariantRole::optimized);
-  if (pair_.peers)
-    for (const Variant& variant : *pair_.peers) add(variant, evidence::VariantRole::peer);
+  if (pair_.controls)
+    for (const Variant& variant : *pair_.controls) add(variant, evidence::VariantRole::control);
+  if (pair_.libraries)
+    for (const Variant& variant : *pair_.libraries) add(variant, evidence::VariantRole::library);
 }
 
 PairRun::~PairRun() = default;
@@ -176,16 +180,10 @@ pair::SessionOptions PairRun::session_options(bool small_shape) const {
 }
 
 std::vector<const Variant*> PairRun::active() const {
-  std::vector<const Variant*> variants;
-  const auto add = [&](const Variant& variant) {
-    const auto found = std::find_if(result_.variants.begin(), result_.variants.end(),
-                                    [&](const evidence::VariantResult& result) { return result.name == variant.name; });
-    if (found->status == evidence::Status::passed) variants.push_back(&variant);
-  };
-  add(pair_.baseline);
-  for (const Variant& variant : pair_.optimized) add(variant);
-  if (pair_.peers)
-    for (const Variant& variant : *pair_.peers) add(variant);
+  std::vector<const Variant*> variants = pair::all_variants(pair_);
+  std::erase_if(variants, [&](const Variant* variant) {
+    return std::ranges::find(result_.variants, variant->name, &evidence::VariantResult::name)->status != evidence::Status::passed;
+  });
   return variants;
 }
 
@@ -199,7 +197,7 @@ void PairRun::tear_down() {
 void PairRun::settle() {
   stages_.end();
   if (result_.status != evidence::Status::passed)
-    for (evidence::VariantResult& variant : result_.variants) variant.speedup.reset();
+    for (evidence::VariantResult& variant : result_.variants) clear_claims(variant);
   if (result_.status != evidence::Status::passed) result_.best.clear();
   // Nothing ran yet, so nothing can be said of any variant, least of all that it passed.
   const auto passed = [](const evidence::VariantResult& variant) { return variant.status == evidence::Status::passed; };
@@ -229,6 +227,14 @@ void PairRun::send_partial() {
 evidence::VariantResult& PairRun::result_of(std::string_view variant) {
   return *std::find_if(result_.variants.begin(), result_.variants.end(),
                        [&](const evidence::VariantResult& result) { return result.name == variant; });
+}
+
+// Of a library, which costs the pair nothing.
+void PairRun::leave_out(evidence::VariantResult& library, const std::string& why) {
+  clear_claims(library);
+  for (evidence::VariantResult& variant : result_.variants)
+    if (variant.library_share && variant.library_share->library == library.name) variant.library_share.reset();
+  result_.warnings.push_back("library " + library.name + " was left out: " + why);
 }
 
 void PairRun::problem(std::string variant, std::string check, std::string message, std::string advice) {

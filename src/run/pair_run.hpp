@@ -20,6 +20,7 @@
 namespace aisp::run {
 
 class Profiler;
+struct Judge;
 
 // One pair, stage by stage, in this process.
 class PairRun {
@@ -51,6 +52,8 @@ class PairRun {
   measure::Correction correction() const;
   void take_offset();
   void judge();
+  void tell_gain(const Timed& timed, const Judge& judge);
+  void tell_share(const Timed& timed, const Judge& judge);
   void check_samples();
   void check_first_on_inputs(const Timed& timed);
   bool by_host_memory() const;
@@ -81,7 +84,8 @@ class PairRun {
   void send_partial();
 
   evidence::VariantResult& result_of(std::string_view variant);
-  std::vector<const Variant*> active() const;  // baseline first; without skipped and failed peers
+  std::vector<const Variant*> active() const;  // baseline first; without what was skipped and libraries that failed
+  void leave_out(evidence::VariantResult& library, const std::string& why);
   void problem(std::string variant, std::string check, std::string message, std::string advice = {});
   std::unique_ptr<measure::Stopwatch> make_stopwatch();
   pair::SessionOptions session_options(bool small_shape) const;

@@ -91,8 +91,8 @@ void PairRun::absorb_failures(const verify::Outcome& outcome) {
   for (const evidence::Problem& found : outcome.problems) {
     variant.status = evidence::Status::failed;
     variant.reason = found.message;
-    if (variant.role == evidence::VariantRole::peer) {
-      result_.warnings.push_back(fmt::format("peer {} was left out: {}", variant.name, found.message));
+    if (variant.role == evidence::VariantRole::library) {
+      leave_out(variant, found.message);
       continue;
     }
     result_.problems.push_back(found);

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "measure/energy.hpp"
+#include "pair/all_variants.hpp"
 #include "pair/sizes.hpp"
 
 namespace aisp::suite {
@@ -36,7 +37,7 @@ bool untouched(const Configuration& configuration, std::string_view name) { retu
 
 // Twice what windows of a length that the user chose take, with what passes between them.
 double energy_stage_s(const Pair& pair, double window_s) {
-  const std::size_t variants = 1 + pair.optimized.size() + (pair.peers ? pair.peers->size() : 0);
+  const std::size_t variants = pair::all_variants(pair).size();
   return 2 * static_cast<double>(variants) * measure::energy_windows * (window_s + 0.5);
 }
 

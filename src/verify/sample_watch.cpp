@@ -67,7 +67,7 @@ void SampleWatch::inputs_drawn(std::uint64_t seed) {
 
 measure::Capture SampleWatch::wish(std::size_t v, bool dear_inputs) {
   measure::Capture capture{.watch = chance(watched_share)};
-  capture.digest = !states_[v].expected || chance(digest_share_);
+  capture.digest = !states_[v].outputs.empty() && (!states_[v].expected || chance(digest_share_));
   if (!dear_inputs || chance(watched_share)) capture.inputs = inputs_;
   return capture;
 }

@@ -340,7 +340,7 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
   };
   bool baseline_ran = false;
   for (const std::size_t v : order) {
-    comparable[v] = outcomes[v].passed() && checks[v].run();
+    comparable[v] = outcomes[v].passed() && checks[v].run() && variants[v]->outputs != no_outputs;
     if (comparable[v]) checks[v].take_samples();
     waiting.push_back(v);
     baseline_ran |= v == 0;

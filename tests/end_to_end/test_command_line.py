@@ -80,7 +80,8 @@ class Lists(EndToEnd):
         good = next(target for target in targets if target["target"] == "ch90:good")
         self.assertEqual({key: good[key] for key in good if key != "source"},
                          {"target": "ch90:good", "chapter": "ch90", "name": "good", "teaches": good["teaches"], "device": "host", "gpus": 0,
-                          "min_sm": 0, "bound": "host", "baseline": "slow", "optimized": ["doubled", "added"], "peers": ["library"],
+                          "min_sm": 0, "bound": "host", "baseline": "slow", "lesson": "doubled", "optimized": ["doubled", "added"],
+                          "controls": [], "libraries": ["library"],
                           "sizes": [], "sweep": []})
         self.assertTrue(good["source"].endswith("ch90/good.cpp"))
         gpu = next(target for target in targets if target["name"] == "many_gpus")

@@ -51,7 +51,7 @@ class Explain(EndToEnd):
         for name in ("good", "ch90:good"):
             finished = self.call("explain", name)
             self.assert_code(finished, 0)
-            for pattern in (r"pair +ch90:good", r"teaches +doubling once", r"baseline +slow", r"optimized +doubled", r"peer +library",
+            for pattern in (r"pair +ch90:good", r"teaches +doubling once", r"baseline +slow", r"optimized +doubled \(the lesson\)", r"library +library",
                             r"bound +host: ", r"expected +nothing recorded"):
                 self.assertRegex(finished.out, rf"(?m)^{pattern}")
         self.assert_code(self.run_pairs("ch90:good", flags=("--update-expectations",)), 0)

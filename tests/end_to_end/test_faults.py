@@ -12,8 +12,9 @@ class Declarations(EndToEnd):
     def refused(self, *arguments):
         finished = self.call(*arguments)
         self.assert_code(finished, 2)
-        self.assert_one_error_line(finished, "2 faults")
+        self.assert_one_error_line(finished, "3 faults")
         self.assertIn(f"aisp: {FILE}: two of its variants are called 'doubled'\n", finished.err)
+        self.assertIn(f"aisp: {FILE}: .lesson is 'tripled', which is none of the optimized variants\n", finished.err)
         self.assertIn(f"aisp: {FILE}: case 'small' of its sweep: there is no size 'row'; its sizes are rows\n", finished.err)
         self.assertFalse(self.artifacts.exists())
         self.assertEqual(finished.out, "")

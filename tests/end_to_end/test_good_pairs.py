@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an honest pair leaves in the artifacts and on the screen."""
+import csv
 import json
+import re
 import unittest
 
 from harness import EndToEnd, everything_said, results_log, variant
 
 
 class GoodPairs(EndToEnd):
-    def test_a_pair_with_variants_and_a_peer(self):
+    def test_a_pair_with_variants_and_a_library(self):
         finished = self.run_pairs("ch90:good")
         self.assert_code(finished, 0)
         pair = finished.pair("ch90:good")
         self.assertEqual(pair["status"], "passed", everything_said(pair))
         self.assertEqual([v["name"] for v in pair["variants"]], ["slow", "doubled", "added", "library"])
-        self.assertEqual([v["role"] for v in pair["variants"]], ["baseline", "optimized", "optimized", "peer"])
+        self.assertEqual([v["role"] for v in pair["variants"]], ["baseline", "optimized", "optimized", "library"])
         self.assertIn(pair["best"], ("doubled", "added"))
         doubled = variant(pair, "doubled")
         self.assertGreater(doubled["speedup"]["value"], 2)
@@ -23,15 +25,60 @@ class GoodPairs(EndToEnd):
         self.assertTrue(doubled["accuracy"]["bitwise_repeatable"])
         self.assertEqual([name for name, stage in pair["watchdog"].items() if not stage["finished"]], [])
 
+    def test_a_ladder(self):
+        finished = self.run_pairs("ch88:ladder", flags=("--iterations", "20", "--update-expectations"))
+        self.assert_code(finished, 0)
+        pair = finished.pair("ch88:ladder")
+        self.assertEqual(pair["status"], "passed", everything_said(pair))
+        self.assertEqual([(v["name"], v["role"]) for v in pair["variants"]],
+                         [("many", "baseline"), ("some", "optimized"), ("few", "optimized"), ("aside", "optimized"), ("as_many", "control"),
+                          ("half", "control"), ("library", "library"), ("rounding", "library")])
+        self.assertEqual((pair["lesson"], pair["best"]), ("some", "few"))
+        some, few, aside, half = (variant(pair, name) for name in ("some", "few", "aside", "half"))
+        with self.subTest("gains"):
+            self.assertEqual([v.get("gain", {}).get("over") for v in pair["variants"]], [None, "many", "some", "some", None, None, None, None])
+            self.assertAlmostEqual(some["gain"]["value"], some["speedup"]["value"], delta=1e-9)
+            for step in (few, aside):
+                self.assertAlmostEqual(step["gain"]["value"], step["speedup"]["value"] / some["speedup"]["value"], delta=0.02 * step["gain"]["value"])
+                self.assertTrue(step["gain"]["low"] <= step["gain"]["value"] <= step["gain"]["high"])
+        with self.subTest("shares: a library that rounds more counts only beside variants that do"):
+            self.assertEqual([v.get("library_share", {}).get("library") for v in pair["variants"]], ["library"] * 4 + [None] * 4)
+            library = variant(pair, "library")
+            self.assertAlmostEqual(some["library_share"]["percent"], 100 * some["speedup"]["value"] / library["speedup"]["value"],
+                                   delta=0.02 * some["library_share"]["percent"])
+        with self.subTest("a control without a result is timed, and nothing of it is verified"):
+            self.assertEqual([v["name"] for v in pair["variants"] if not v["computes_output"]], ["half"])
+            self.assertNotIn("accuracy", half)
+            self.assertEqual((half["output_digests"], half["sample_checks"]["compared"]), ({}, 0))
+            self.assertIn("accuracy", variant(pair, "as_many"))
+            self.assertGreater(half["speedup"]["value"], few["speedup"]["value"], "and it is the best of nothing")
+        with self.subTest("what the reports say"):
+            line = next(line for line in finished.out.splitlines() if line.startswith("ch88:ladder"))
+            self.assertRegex(line, r"^ch88:ladder +some +[\d.]+x \[.* faster +\d+ % of library; best [\d.]+x by few; not verified: half \(control\)$")
+            self.assertRegex(finished.out, r"Speedup of the lessons: geometric mean [\d.]+x, best ([\d.]+x) \(ch88:ladder\)")
+            summary = (finished.folder / "benchmark_test_results.md").read_text()
+            for words in ("some (lesson)", "few (best)", "as_many (control)", "half (control, not verified)", "library (library)"):
+                self.assertIn(f"| {words} |".replace("_", "\\_") if f"| {words} |" not in summary else f"| {words} |", summary)
+            rows = {row["variant"]: row for row in csv.DictReader((finished.folder / "results.csv").open(newline=""))}
+            self.assertEqual([name for name, row in rows.items() if row["is_lesson"]], ["some"])
+            self.assertEqual([name for name, row in rows.items() if row["computes_output"] == "no"], ["half"])
+            self.assertEqual((rows["few"]["gain_over"], rows["few"]["library"]), ("some", "library"))
+        with self.subTest("what is expected"):
+            again = self.run_pairs("ch88:ladder", flags=("--iterations", "20", "--run-id", "again"))
+            judged = {row["variant"]: row for row in json.loads(self.call("analyze", "again", "--json", "-").out)["rows"]}
+            self.assert_code(again, 0)
+            self.assertEqual(set(judged), {"some", "few", "aside"}, "controls and libraries are held against nothing")
+            self.assertEqual([name for name, row in judged.items() if row["lesson"]], ["some"])
+
     def test_host_pairs_have_neither_floor_nor_cache_nor_start(self):
         finished = self.run_pairs("ch90:good")
         pair = finished.pair("ch90:good")
         self.assertEqual((pair["start"], pair["cache"]), ("none", "none"))
         self.assertEqual([v["name"] for v in pair["variants"] if "floor" in v], [], "no ceiling of a host is known")
-        self.assertNotIn("% of", finished.out)
+        self.assertEqual(re.findall(r"% of (\w+)", finished.out), ["library"])
         page = (finished.folder / "ch90_good/results/benchmark_test_results.md").read_text()
         self.assertIn("Timed by the host's clock, judged by", page)
-        self.assertNotRegex(page, r"% of (?!\d|this machine)", "only the pace of the sampling is a part of something")
+        self.assertNotRegex(page, r"% of (?!\d|this machine|library)", "only the pace of the sampling is a part of something")
 
     def test_a_few_samples_prove_nothing(self):
         for iterations, verdict in ((1, "cannot_tell"), (4, "cannot_tell"), (5, "faster")):

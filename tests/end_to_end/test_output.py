@@ -162,7 +162,7 @@ class RealOutput(EndToEnd):
         self.assert_code(finished, 0)
         file = self.read(self.work / "recorded/host/ch90.json", "expectations")
         self.assertEqual({name: variant["role"] for name, variant in file["pairs"]["good"]["variants"].items()},
-                         {"doubled": "optimized", "added": "optimized", "library": "peer"})
+                         {"doubled": "optimized", "added": "optimized", "library": "library"})
         (machine,) = file["machines"].values()
         manifest = json.loads((finished.folder / "manifest.json").read_text())
         self.assertEqual((machine["cpus_usable"], machine["numa_nodes"], machine["hypervisor"]),
@@ -232,7 +232,7 @@ class Refusals(EndToEnd):
                 (("status",), ..., "'status' is a required"),
                 (("variants", 1, "speedup", "verdict"), "cannot tell", "is not one of"),
                 (("variants", 1, "speedup", "low"), ..., "'low' is a required"),
-                (("variants", 1, "role"), "baseline", "False schema"), (("variants", 0, "role"), "peer", "'baseline' was expected"),
+                (("variants", 1, "role"), "baseline", "False schema"), (("variants", 0, "role"), "library", "'baseline' was expected"),
                 (("variants", 1, "timing", "mean_ms"), None, "None is not of type"), (("variants", 1, "timing", "raw_times_ms"), [], "[]"),
                 (("variants", 1, "output_digests", "output 1"), "xyz", "does not match"), (("target",), "good", "does not match"),
                 (("schema_version",), 2, "1 was expected"), (("watchdog", "lunch"), {}, "lunch"), (("status",), "failed", "''"),
@@ -264,7 +264,8 @@ class Refusals(EndToEnd):
         run, machine = (*good, "runs", 0), next(iter(recorded["machines"]))
         for place, new, word in (((*run, "source_digest"), "abc", "does not match"), ((*good, "runs"), [], "[]"),
                                  ((*run, "variants", "doubled", "speedup"), 0, "less than or equal"), ((*run, "machine"), "here", "does not match"),
-                                 (("machines", machine, "cpus_usable"), "many", "'integer'"), (("schema_version",), 1, "2 was expected"),
+                                 (("machines", machine, "cpus_usable"), "many", "'integer'"), (("schema_version",), 2, "3 was expected"),
+                                 ((*good, "lesson"), ..., "'lesson' is a required"),
                                  ((*good, "variants", "doubled", "role"), "baseline", "is not one of"),
                                  ((*good, "variants", "doubled", "cost", "math"), "fp12", "is not one of"),
                                  ((*good, "baseline_cost", "bytes_of"), "paper", "is not one of"), ((*good, "bound"), "luck", "is not one of"),

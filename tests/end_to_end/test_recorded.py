@@ -86,15 +86,16 @@ class ChapterTables(Recorded):
         self.assertNotIn("old", text)
         row = next(line for line in text.splitlines() if line.startswith("| good |"))
         pair = self.expectations()["pairs"]["good"]
-        measured = pair["runs"][-1]["variants"]
-        best = max((n for n, v in pair["variants"].items() if v["role"] == "optimized"), key=lambda n: measured[n]["speedup"])
         cells = [cell.strip() for cell in row.split("|")[1:-1]]
-        self.assertEqual(len(cells), 9)
-        self.assertTrue(cells[3].startswith(best), row)
+        self.assertEqual(len(cells), 12)
+        self.assertTrue(cells[3].startswith("doubled "), row)
         self.assertRegex(cells[4], r"^[\d.]+x \[[\d.]+, [\d.]+\]$")
-        self.assertIn("library (peer)", cells[6])
-        self.assertEqual(cells[7], "host")
-        self.assertTrue(cells[8].startswith(pair["runs"][-1]["date_utc"][:10]), row)
+        self.assertRegex(cells[6], r"^\d+ % of library$")
+        self.assertRegex(cells[7], r"^doubled [\d.]+x, added [\d.]+x \([\d.]+x\)$")
+        self.assertEqual(cells[8], "")
+        self.assertRegex(cells[9], r"^library [\d.]+x$")
+        self.assertEqual(cells[10], "host")
+        self.assertTrue(cells[11].startswith(pair["runs"][-1]["date_utc"][:10]), row)
         self.assertIn("| equal |", text)
         self.assertRegex(text, r"\| equal \|[^|]*\| not measured yet \|")
         self.assertIn(next(iter(self.expectations()["machines"].values()))["cpu"], text)

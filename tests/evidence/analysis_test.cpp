@@ -35,7 +35,7 @@ PairResult measured(const World& world) {
   }
   PairResult pair{.target = "ch07:transpose", .chapter = "ch07", .name = "transpose", .source_digest = "abc", .device = "gpu"};
   pair.gpus = {"GPU-1"};
-  pair.best = "tiled";
+  pair.lesson = pair.best = "tiled";
   pair.started_utc = "2026-01-01T00:00:00Z";
   VariantResult first{.name = "strided", .role = VariantRole::baseline}, second{.name = "tiled", .role = VariantRole::optimized};
   first.timing = Timing{.summary = measure::summarize(baseline), .raw_times_ms = baseline};
@@ -124,6 +124,15 @@ TEST_F(Analyzing, SaysWhichSideOfTheRatioMoved) {
   EXPECT_THAT(row.detail, HasSubstr("its time changed by +10."));
   EXPECT_THAT(row.detail, HasSubstr("of 1234"));
   EXPECT_THAT(row.detail, HasSubstr("unconfirmed"));
+}
+
+TEST_F(Analyzing, MarksTheLesson) {
+  PairResult pair = measured({});
+  pair.variants.push_back(pair.variants[1]);
+  pair.variants[2].name = pair.best = "best";
+  const Analysis analysis = look({run_of({pair})});
+  ASSERT_EQ(analysis.rows.size(), 2u);
+  for (const AnalysisRow& row : analysis.rows) EXPECT_EQ(row.lesson, row.variant == "tiled") << row.variant;
 }
 
 TEST_F(Analyzing, FasterIsGoodNews) {
@@ -326,6 +335,18 @@ TEST_F(Analyzing, ScaledRunsAreNotCompared) {
   const AnalysisRow row = look({run_of({small})}).rows.at(0);
   EXPECT_EQ(row.finding, Finding::skipped);
   EXPECT_THAT(row.detail, HasSubstr("scale 0.1"));
+}
+
+TEST_F(Analyzing, ControlsAreHeldAgainstNothing) {
+  PairResult pair = measured({});
+  VariantResult control = pair.variants[1];
+  control.name = "one_thread";
+  control.role = VariantRole::control;
+  pair.variants.push_back(control);
+  record(folder_.path(), {.pairs = {pair}}, manifest_);
+  EXPECT_EQ(look({run_of({pair})}).rows.size(), 1u);
+  pair.variants.pop_back();
+  EXPECT_EQ(look({run_of({pair})}).rows.size(), 1u) << "one that is gone is not missing";
 }
 
 TEST_F(Analyzing, AVanishedVariantIsMissing) {

@@ -26,8 +26,8 @@ PairResult pair_with(double speedup) {
   pair.gpus = {"GPU-1"};
   pair.variants = {variant("strided", VariantRole::baseline, 4.2),
                    variant("tiled", VariantRole::optimized, 4.2 / speedup, speedup),
-                   variant("cublas", VariantRole::peer, 0.54, 7.8)};
-  pair.best = "tiled";
+                   variant("cublas", VariantRole::library, 0.54, 7.8)};
+  pair.lesson = pair.best = "tiled";
   return pair;
 }
 
@@ -73,10 +73,20 @@ TEST(Expectations, KeepWhatARooflineNeeds) {
   EXPECT_EQ(read.baseline_cost.bytes, 2);
   EXPECT_EQ(read.variants.at("tiled").cost.math, "bf16");
   EXPECT_EQ(read.ceilings->flops_s.at("fp32"), 5e13);
-  // The peer is nearly as fast, and is not ours.
-  EXPECT_EQ(read.variants.at("cublas").role, VariantRole::peer);
-  ASSERT_NE(best_of(read), nullptr);
-  EXPECT_EQ(best_of(read)->first, "tiled");
+  // The library is nearly as fast, and is not ours.
+  EXPECT_EQ(read.variants.at("cublas").role, VariantRole::library);
+  EXPECT_EQ(read.lesson, "tiled");
+}
+
+TEST(Expectations, SayHowFastOneVariantIsBesideAnother) {
+  const base::ScratchDirectory folder;
+  record(folder.path(), {.pairs = {pair_with(8)}}, manifest_of("NVIDIA H200"));
+  const ExpectedPair pair = read_all_expectations(folder.path()).at(0).pairs.at("transpose");
+  EXPECT_EQ(speed_over(pair, "tiled", "strided"), 8);
+  EXPECT_EQ(speed_over(pair, "tiled", "cublas"), 8 / 7.8);
+  EXPECT_EQ(speed_over(pair, "strided", "cublas"), 1 / 7.8);
+  EXPECT_EQ(speed_over(pair, "tiled", "gone"), std::nullopt);
+  EXPECT_EQ(speed_over(pair, "gone", "tiled"), std::nullopt);
 }
 
 // Records into one file and reads it back.
@@ -245,8 +255,10 @@ TEST(Expectations, AreOfTheirPlaceAndOfAVersion) {
   const std::string good = written(pair_with(8));
   EXPECT_THAT(refusal(good, "h100_pcie/ch07.json"), HasSubstr("of h200 ch07"));
   EXPECT_THAT(refusal(good, "h200/ch08.json"), HasSubstr("of h200 ch07"));
-  EXPECT_THAT(refusal(replaced(good, "\"schema_version\": 2", "\"schema_version\": 1")), HasSubstr("schema_version 1 is not 2"));
-  EXPECT_THAT(refusal(replaced(good, "\"schema_version\": 2", "\"another\": 2")), HasSubstr("no schema_version"));
+  EXPECT_THAT(refusal(replaced(good, "\"schema_version\": 3", "\"schema_version\": 2")), HasSubstr("schema_version 2 is not 3"));
+  EXPECT_THAT(refusal(replaced(good, "\"schema_version\": 3", "\"another\": 3")), HasSubstr("no schema_version"));
+  EXPECT_THAT(refusal(replaced(good, "\"lesson\": \"tiled\"", "\"note\": \"tiled\"")),
+              HasSubstr("transpose: it names no lesson"));
   EXPECT_THAT(refusal(replaced(good, "\"machine\": \"", "\"machine\": \"x")), HasSubstr("runs[0]"));
   const base::ScratchDirectory folder;
   const auto file = folder.path() / "h200/ch08.json";

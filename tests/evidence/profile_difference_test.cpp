@@ -132,8 +132,17 @@ PairResult pair_with(const Profile& before, const Profile& after) {
   pair.variants[1] = {.name = "other", .profile = before};
   pair.variants[2] = {.name = "fast", .profile = after};
   pair.variants[2].speedup = Speedup{2, 1.9, 2.1, Verdict::faster};
-  pair.best = "fast";
+  pair.lesson = pair.best = "fast";
   return pair;
+}
+
+TEST(ProfileSentence, ComparesTheBaselineWithTheLesson) {
+  PairResult pair = pair_with(timeline(3, 3, 3), timeline(1, 1, 1));
+  pair.variants.push_back({.name = "faster", .speedup = Speedup{3, 2.9, 3.1, Verdict::faster}, .profile = timeline(0.5, 0.5, 1)});
+  pair.best = "faster";
+  EXPECT_EQ(profile_sentence(pair), "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
+  pair.variants[2].speedup.reset();
+  EXPECT_EQ(profile_sentence(pair), "3 launches became 1; kernel time fell from 3.00 ms to 0.500 ms");
 }
 
 TEST(ProfileSentence, ComparesTheBaselineWithTheBest) {

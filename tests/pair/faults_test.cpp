@@ -23,6 +23,7 @@ class Nothing final : public Workload {
 constexpr Method nothing = call<&Nothing::run>;
 
 constexpr Pair good{.teaches = "nothing at all",
+                    .lesson = "vectorized",
                     .make = make<Nothing>,
                     .baseline = {"plain", nothing},
                     .optimized = variants({{"vectorized", nothing}, {"in_2_steps", nothing}}),
@@ -55,7 +56,7 @@ TEST(Faults, Names) {
   EXPECT_THAT(faults_with([](Pair& p) { p.baseline.name = "vectorized"; }),
               ElementsAre(HasSubstr("two of its variants are called 'vectorized'")));
   EXPECT_THAT(faults_with([](Pair& p) {
-                p.peers = variants({{"plain", nothing}});
+                p.libraries = variants({{"plain", nothing}});
               }),
               ElementsAre(HasSubstr("two of its variants are called 'plain'")));
   for (const char* bad : {"", "Threads V2", "2d", "_x", "a-b"})
@@ -65,6 +66,35 @@ TEST(Faults, Names) {
 TEST(Faults, Sentence) {
   EXPECT_THAT(faults_with([](Pair& p) { p.teaches = ""; }), ElementsAre(HasSubstr(".teaches is empty")));
   EXPECT_THAT(faults_with([](Pair& p) { p.teaches = "a lesson."; }), ElementsAre(HasSubstr("full stop")));
+}
+
+TEST(Faults, Lesson) {
+  EXPECT_THAT(faults_with([](Pair& p) { p.lesson = ""; }), ElementsAre(HasSubstr(".lesson is empty; it names the one of the 2")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.lesson = "plain"; }), ElementsAre(HasSubstr(".lesson is 'plain', which is none of")));
+  EXPECT_THAT(faults_with([](Pair& p) {
+                p.optimized = variants({{"vectorized", nothing}});
+                p.lesson = "";
+              }),
+              IsEmpty());
+}
+
+TEST(Faults, GainsOverWhatIsNoStepBefore) {
+  const auto with = [](std::size_t step, std::string_view over) {
+    return faults_with([&](Pair& p) { p.optimized.items_[step].gains_over = over; });
+  };
+  EXPECT_THAT(with(1, "plain"), IsEmpty());
+  EXPECT_THAT(with(1, "vectorized"), IsEmpty());
+  for (const auto& [step, over] : {std::pair{0, "vectorized"}, {0, "in_2_steps"}, {1, "in_2_steps"}, {1, "gone"}})
+    EXPECT_THAT(with(static_cast<std::size_t>(step), over), ElementsAre(HasSubstr("neither the baseline nor a step before it")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.libraries = variants({{.name = "library", .run = nothing, .gains_over = "plain"}}); }),
+              ElementsAre(HasSubstr("'library' has .gains_over, but is no step")));
+}
+
+TEST(Faults, OnlyAControlMayComputeNothing) {
+  const Variant nothing_valid{.name = "half", .run = nothing, .outputs = no_outputs};
+  EXPECT_THAT(faults_with([&](Pair& p) { p.controls = variants({nothing_valid}); }), IsEmpty());
+  EXPECT_THAT(faults_with([&](Pair& p) { p.libraries = variants({nothing_valid}); }),
+              ElementsAre(HasSubstr("'half' writes none of the outputs; only a control may")));
 }
 
 TEST(Faults, WhatIsMissing) {

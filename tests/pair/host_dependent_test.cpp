@@ -40,7 +40,7 @@ TEST(HostDependent, WhatNeedsMoreThanOneGpu) {
 TEST(HostDependent, WhereOneVariantIs) {
   EXPECT_TRUE(with([](Pair& p) { p.baseline.host_callbacks = true; }));
   EXPECT_TRUE(with([](Pair& p) { p.optimized.items_[0].needs.cpus = 2; }));
-  EXPECT_TRUE(with([](Pair& p) { p.peers = variants({{.name = "peer", .needs = {.libraries = {Library::cufile}}}}); }));
+  EXPECT_TRUE(with([](Pair& p) { p.libraries = variants({{.name = "library", .needs = {.libraries = {Library::cufile}}}}); }));
 }
 
 }  // namespace

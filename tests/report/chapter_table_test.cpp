@@ -21,23 +21,35 @@ ExpectedPair transposed() {
                    .driver = "580.159",
                    .cuda = "13.0",
                    .power_limit_w = 700};
-  pair.variants["half"] = {.speedup = 3, .speedup_low = 2.9, .speedup_high = 3.1, .median_ms = 1.4};
-  pair.variants["tiled"] = {
-      .speedup = 7.72, .speedup_low = 7.69, .speedup_high = 7.74, .median_ms = 0.544, .percent_of_floor = 92.8};
-  pair.variants["library"] = {.role = VariantRole::peer, .speedup = 9, .speedup_low = 8, .speedup_high = 10, .median_ms = 0.5};
+  pair.variants["half"] = {.speedup = 3, .speedup_low = 2.9, .speedup_high = 3.1, .median_ms = 1.4, .percent_of_floor = 92.8};
+  pair.variants["tiled"] = {.speedup = 7.72, .speedup_low = 7.69, .speedup_high = 7.74, .median_ms = 0.544};
+  pair.variants["late"] = {.speedup = 6, .speedup_low = 5, .speedup_high = 7, .median_ms = 0.7};
+  pair.variants["library"] = {.role = VariantRole::library, .speedup = 9, .speedup_low = 8, .speedup_high = 10, .median_ms = 0.5};
+  pair.variants["quick"] = {.role = VariantRole::library, .speedup = 12, .speedup_low = 11, .speedup_high = 13, .median_ms = 0.3};
+  pair.variants["serial"] = {
+      .role = VariantRole::control, .speedup = 0.5, .speedup_low = 0.4, .speedup_high = 0.6, .median_ms = 8};
   return pair;
 }
 
 std::string table_of(const ExpectedPair& pair) {
-  return chapter_table("ch07", {{"ch07", "transpose", "tiles make both sides coalesced", {"fed", "abc"}}},
+  // "quick" rounds more than the lesson does.
+  return chapter_table("ch07",
+                       {{.chapter = "ch07",
+                         .name = "transpose",
+                         .teaches = "tiles make both sides coalesced",
+                         .lesson = "half",
+                         .steps = {{"half", "direct"}, {"wide", "half"}, {"tiled", "half"}, {"late", "half"}},
+                         .libraries = {"library", "absent"},
+                         .source_digests = {"fed", "abc"}}},
                        {Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}});
 }
 
 TEST(ChapterTable, ARowOfAGpuPair) {
   const std::string table = table_of(transposed());
   EXPECT_THAT(table,
-              HasSubstr("| transpose | tiles make both sides coalesced | 4.20 ms | tiled 544 us | 7.72x [7.69, 7.74] | 93 % | "
-                        "half 3.00x, library (peer) 9.00x | h200 | 2026-01-02 at 012345678 with changes |\n"));
+              HasSubstr("| transpose | tiles make both sides coalesced | 4.20 ms | half 1.40 ms | 3.00x [2.90, 3.10] | 93 % | "
+                        "33 % of library | half 3.00x, tiled 7.72x (2.57x), late 6.00x (2.00x over half) | serial 0.500x | "
+                        "library 9.00x, quick 12.0x | h200 | 2026-01-02 at 012345678 with changes |\n"));
   EXPECT_THAT(table, HasSubstr("\nh200: NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W\n"));
   EXPECT_THAT(table, Not(HasSubstr("tale")));
 }
@@ -46,22 +58,22 @@ TEST(ChapterTable, SaysWhatElseJudgesAndWhatIsStale) {
   ExpectedPair pair = transposed();
   pair.judged_by = "bytes_moved";
   pair.source_digest = "def";
-  EXPECT_THAT(table_of(pair), HasSubstr("7.72x [7.69, 7.74] of bytes_moved |"));
+  EXPECT_THAT(table_of(pair), HasSubstr("3.00x [2.90, 3.10] of bytes_moved |"));
   EXPECT_THAT(table_of(pair), HasSubstr("(**stale**) |"));
 }
 
 TEST(ChapterTable, OtherChaptersDoNotCount) {
-  const std::string table =
-      chapter_table("ch07", {{"ch07", "transpose", "lesson", {"abc"}}},
-                    {Expectations{.hardware = "h200", .chapter = "ch08", .pairs = {{"transpose", transposed()}}}});
-  EXPECT_THAT(table, HasSubstr("| transpose | lesson | not measured yet |"));
+  const std::string table = chapter_table(
+      "ch07", {{.chapter = "ch07", .name = "transpose", .teaches = "a sentence", .lesson = "tiled", .source_digests = {"abc"}}},
+      {Expectations{.hardware = "h200", .chapter = "ch08", .pairs = {{"transpose", transposed()}}}});
+  EXPECT_THAT(table, HasSubstr("| transpose | a sentence | not measured yet |"));
 }
 
 TEST(ChapterTable, BothKindsOfHardwareHaveARow) {
-  const std::string table =
-      chapter_table("ch07", {{"ch07", "transpose", "lesson", {"abc"}}},
-                    {Expectations{.hardware = "2x_h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}},
-                     Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}}});
+  const std::string table = chapter_table(
+      "ch07", {{.chapter = "ch07", .name = "transpose", .teaches = "a sentence", .lesson = "tiled", .source_digests = {"abc"}}},
+      {Expectations{.hardware = "2x_h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}},
+       Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}}});
   EXPECT_THAT(table, HasSubstr("| 2x_h200 |"));
   EXPECT_THAT(table, HasSubstr("| h200 |"));
 }

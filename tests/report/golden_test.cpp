@@ -50,12 +50,26 @@ TEST(Reports, NoSpeedupForAPairThatDidNotPass) {
   }
 }
 
+TEST(Console, ALessonThatCouldNotRunIsNamedAndOutOfTheMean) {
+  evidence::PairResult pair = sample::passed_pair();
+  pair.variants[2].status = evidence::Status::skipped;
+  pair.variants[2].reason = "needs compute capability 10.0";
+  pair.variants[2].speedup.reset();
+  const std::string line = pair_line(pair, base::Painter{});
+  EXPECT_NE(line.find(" tiled "), std::string::npos) << line;
+  EXPECT_NE(line.find("; its lesson, half, was skipped: needs compute capability 10.0"), std::string::npos) << line;
+  evidence::SuiteResult suite;
+  suite.pairs = {pair};
+  EXPECT_EQ(summary(suite, base::Painter{}).find("geometric mean"), std::string::npos);
+}
+
 TEST(Csv, APairWithoutVariantsHasARow) {
   evidence::SuiteResult suite;
   suite.pairs = {sample::ended_pair("early", evidence::Status::crashed, "crashed in setup")};
   suite.pairs[0].variants.clear();
   const std::string text = suite_csv(suite);
-  EXPECT_NE(text.find("\r\nch10:early,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup\r\n"), std::string::npos)
+  EXPECT_NE(text.find("\r\nch10:early,,,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup\r\n"),
+            std::string::npos)
       << text;
 }
 

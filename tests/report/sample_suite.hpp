@@ -44,6 +44,7 @@ inline evidence::PairResult passed_pair() {
   pair.name = "transpose";
   pair.source_digest = std::string(64, '7');
   pair.teaches = "one side of a transpose must stride";
+  pair.lesson = "half";
   pair.bound = "memory";
   pair.device = "gpu";
   pair.gpus = {"GPU-0001"};
@@ -53,9 +54,10 @@ inline evidence::PairResult passed_pair() {
   pair.stopped_because = "interval narrow";
   pair.sampling_s = 0.5;
   pair.duty_percent = 34.5;
-  pair.variants = {variant("direct", evidence::VariantRole::baseline, 4.2),
-                   variant("tiled", evidence::VariantRole::optimized, 0.5443),
-                   variant("half", evidence::VariantRole::optimized, 0.3), variant("library", evidence::VariantRole::peer, 1.8)};
+  pair.variants = {
+      variant("direct", evidence::VariantRole::baseline, 4.2), variant("tiled", evidence::VariantRole::optimized, 0.5443),
+      variant("half", evidence::VariantRole::optimized, 0.3), variant("library", evidence::VariantRole::library, 1.8),
+      variant("no_loads", evidence::VariantRole::control, 0.2)};
   pair.variants[1].speedup = evidence::Speedup{7.716, 7.70, 7.73, evidence::Verdict::faster};
   pair.variants[1].floor = evidence::Floor{.milliseconds = 0.505,
                                            .percent = 92.8,
@@ -67,6 +69,14 @@ inline evidence::PairResult passed_pair() {
   pair.variants[2].changes_precision = true;
   pair.variants[2].accuracy->unquantized_l2 = 1.6e-3;
   pair.variants[3].speedup = evidence::Speedup{2.33, 2.32, 2.34, evidence::Verdict::faster};
+  pair.variants[1].gain = evidence::Gain{"direct", *pair.variants[1].speedup};
+  pair.variants[2].gain = evidence::Gain{"tiled", {0.131, 0.129, 0.133, evidence::Verdict::slower}};
+  pair.variants[0].library_share = evidence::LibraryShare{"library", 42.9, 42.7, 43.1};
+  pair.variants[1].library_share = evidence::LibraryShare{"library", 331, 329, 332};
+  pair.variants[2].library_share = evidence::LibraryShare{"library", 91.4, 91, 92};
+  pair.variants[4].computes_output = false;
+  pair.variants[4].accuracy.reset();
+  pair.variants[4].speedup = evidence::Speedup{21, 20, 22, evidence::Verdict::faster};
   pair.variants[1].prepare_ms = 3.5;
   pair.variants[1].gpu_busy_ms = 0.54;
   evidence::InferenceTiming inference;

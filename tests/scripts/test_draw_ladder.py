@@ -9,12 +9,12 @@ from machine import Machine
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def pair(baseline_ms, peer_ms, **optimized_ms):
+def pair(baseline_ms, library_ms, **optimized_ms):
     variants = {name: {"role": "optimized"} for name in optimized_ms}
     measured = {name: {"median_ms": median_ms} for name, median_ms in optimized_ms.items()}
-    if peer_ms:
-        variants["cublas"] = {"role": "peer"}
-        measured["cublas"] = {"median_ms": peer_ms}
+    if library_ms:
+        variants["cublas"] = {"role": "library"}
+        measured["cublas"] = {"median_ms": library_ms}
     run = {"source_digest": "now", "baseline_median_ms": baseline_ms, "variants": measured}
     # One of the same code that was slower, one that was faster, and one of other code.
     around = [run | {"variants": {n: {"median_ms": v["median_ms"] * factor} for n, v in measured.items()}} for factor in (0.9, 3)]

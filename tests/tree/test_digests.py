@@ -103,6 +103,24 @@ class HostCode(TemporaryTree):
         self.assertNotEqual(self.code(), self.code(own=changed(OWN, "Ring<4>", "Ring<5>")))
         self.assertNotEqual(self.code(own=OWN + 'const char* text = "a  b";'), self.code(own=OWN + 'const char* text = "a b";'))
 
+    def test_what_a_pair_says_of_its_variants_does_not_count(self):
+        pair = """extern const Pair box{
+    .teaches = "what it shows",
+    .lesson = "wide",
+    .baseline = {.name = "plain", .run = call<&Box::plain>},
+    .optimized = variants({{.name = "wide", .run = call<&Box::wide>}, {.name = "deep", .run = call<&Box::deep>, .gains_over = "plain"}}),
+    .controls = variants({{.name = "other", .run = call<&Box::other>}}),
+};
+"""
+        code = self.code(own=OWN + pair)
+        for before, after in (('"what it shows"', '"what"\n        " it shows, in other words"'), ('"wide",\n    .base', '"deep",\n    .base'),
+                              ('    .lesson = "wide",\n', ""), (', .gains_over = "plain"', ""), (".controls =", ".libraries =")):
+            with self.subTest(after):
+                self.assertEqual(code, self.code(own=OWN + changed(pair, before, after)))
+        for before, after in (("Box::deep", "Box::deeper"), ("{{.name = \"wide\", .run = call<&Box::wide>}, ", "{")):
+            with self.subTest(after):
+                self.assertNotEqual(code, self.code(own=OWN + changed(pair, before, after)))
+
     def test_a_header_may_move(self):
         self.assertEqual(self.code(), self.code(place="chapters/shared/engine.cuh"))
         self.assertEqual(self.code(), self.code(own=changed(OWN, '"engine.cuh"', '"deep/engine.cuh"'), place="chapters/shared/deep/engine.cuh"))

@@ -5,8 +5,9 @@
   const groups = bodies.map(body => Array.from(body.rows)), rows = groups.flat().filter(row => !row.matches('.chapter'));
   const by = id => document.getElementById(id);
   const form = by('controls'), search = by('search');
-  const variants = {best: row => row.dataset.leads, all: () => true, baseline: row => row.dataset.role === 'baseline',
-                    optimized: row => row.dataset.role === 'optimized' && !row.dataset.leads, peer: row => row.dataset.role === 'peer'};
+  const variants = {lesson: row => row.dataset.leads, all: () => true, baseline: row => row.dataset.role === 'baseline',
+                    optimized: row => row.dataset.role === 'optimized' && !row.dataset.leads, library: row => row.dataset.role === 'library',
+                    control: row => row.dataset.role === 'control'};
   const heads = Array.from(table.tHead.rows[0].cells);
   let sorted = {column: -1, direction: ''};
   form.hidden = false;
@@ -47,7 +48,7 @@
   };
 
   // The view is a part of the address, so that it can be passed on and survives going back.
-  const defaults = {search: '', chapter: '', outcome: '', variants: 'best', sort: ''};
+  const defaults = {search: '', chapter: '', outcome: '', variants: 'lesson', sort: ''};
   const remember = () => {
     const state = new URLSearchParams();
     const now = {search: search.value, chapter: by('chapter').value, outcome: by('outcome').value, variants: by('variants').value,

@@ -14,7 +14,9 @@ class DeclaredWrongly final : public fixtures::Doubling {
 }  // namespace
 
 extern constinit const Pair declared_wrongly{
-    .teaches = "two of its variants have one name, and a case of its sweep sets a size that it has not",
+    .teaches =
+        "two of its variants have one name, its lesson is none of them, and a case of its sweep sets a size that it has not",
+    .lesson = "tripled",
     .make = make<DeclaredWrongly>,
     .baseline = {"slow", call<&DeclaredWrongly::baseline>},
     .optimized = variants({{"doubled", call<&DeclaredWrongly::optimized>}, {"doubled", call<&DeclaredWrongly::optimized>}}),

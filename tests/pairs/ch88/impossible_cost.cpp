@@ -21,6 +21,7 @@ class ImpossibleCost final : public fixtures::Doubling {
 
 extern constinit const Pair impossible_cost{
     .teaches = "declares device memory on the host, a negative cost and no cost",
+    .lesson = "free",
     .make = make<ImpossibleCost>,
     .baseline = {"on_a_device", call<&ImpossibleCost::baseline>},
     .optimized = variants({{"negative", call<&ImpossibleCost::optimized>}, {"free", call<&ImpossibleCost::optimized>}}),

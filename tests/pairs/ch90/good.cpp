@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An honest pair with two optimized variants and a peer.
+// An honest pair with two optimized variants and a library.
 #include "../doubling.hpp"
 
 namespace aisp::ch90 {
@@ -20,10 +20,11 @@ class Good final : public fixtures::Doubling {
 
 extern constinit const Pair good{
     .teaches = "doubling once is faster than doubling eight times",
+    .lesson = "doubled",
     .make = make<Good>,
     .baseline = {"slow", call<&Good::baseline>},
     .optimized = variants({{"doubled", call<&Good::optimized>}, {"added", call<&Good::added>}}),
-    .peers = variants({{"library", call<&Good::library>}}),
+    .libraries = variants({{"library", call<&Good::library>}}),
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,

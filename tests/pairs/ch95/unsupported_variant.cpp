@@ -17,6 +17,7 @@ class UnsupportedVariant final : public fixtures::Doubling {
 
 extern constinit const Pair unsupported_variant{
     .teaches = "one of two variants finds out that this machine cannot run it",
+    .lesson = "doubled",
     .make = make<UnsupportedVariant>,
     .baseline = {"slow", call<&UnsupportedVariant::baseline>},
     .optimized = variants({{"doubled", call<&UnsupportedVariant::optimized>}, {"refused", call<&UnsupportedVariant::refused>}}),
