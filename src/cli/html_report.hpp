@@ -6,7 +6,15 @@
 
 namespace aisp::cli {
 
-// Writes the run as one HTML file: `file`, or report.html in the run's folder when it is empty.
-base::Exit write_html_report(const std::string& artifacts, const std::string& run, const std::string& file);
+struct HtmlOptions {
+  std::string artifacts_dir, run;
+  std::string file;     // empty: report.html in the run's folder
+  std::string against;  // another run; empty: none
+  bool history = false;
+  bool is_public = false;
+};
+
+// Writes the run as one HTML file.
+base::Exit write_html_report(const HtmlOptions& options);
 
 }  // namespace aisp::cli

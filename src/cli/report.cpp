@@ -29,6 +29,8 @@ struct Options {
   std::string run;
   std::string artifacts_dir = "artifacts";
   std::optional<std::string> html;
+  std::string against;
+  bool history = false, is_public = false;
   bool chapter_tables = false;
   bool check = false;
   std::string expectations_dir;
@@ -131,7 +133,13 @@ Exit chapter_tables(const Options& options) {
 Exit act(const Options& options) {
   if (options.html && options.chapter_tables)
     throw Error{Exit::usage, "--html and --chapter-tables are two reports; give one of them"};
-  if (options.html) return write_html_report(options.artifacts_dir, options.run, *options.html);
+  if (options.html)
+    return write_html_report({.artifacts_dir = options.artifacts_dir,
+                              .run = options.run,
+                              .file = *options.html,
+                              .against = options.against,
+                              .history = options.history,
+                              .is_public = options.is_public});
   if (!options.run.empty() && !options.chapter_tables)
     throw Error{Exit::usage, fmt::format("say which report of {}: aisp report {} --html", options.run, options.run)};
   if (!options.chapter_tables)
@@ -148,13 +156,24 @@ void add_report(CLI::App& app, Action& action) {
   command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written")
       ->type_name("DIR")
       ->capture_default_str();
+  CLI::Option* html =
+      command
+          ->add_option_function<std::vector<std::string>>(
+              "--html", [options](const std::vector<std::string>& file) { options->html = file.empty() ? "" : file.front(); },
+              "write the run as one file that opens anywhere, offline; RUN/report.html unless a file is given, - is the standard "
+              "output")
+          ->type_name("[FILE]")
+          ->expected(0, 1);
+  command->add_option("--against", options->against, "with --html: another run, perhaps of another machine, beside this one")
+      ->type_name("RUN")
+      ->needs(html);
   command
-      ->add_option_function<std::vector<std::string>>(
-          "--html", [options](const std::vector<std::string>& file) { options->html = file.empty() ? "" : file.front(); },
-          "write the run as one file that opens anywhere, offline; RUN/report.html unless a file is given, - is the standard "
-          "output")
-      ->type_name("[FILE]")
-      ->expected(0, 1);
+      ->add_flag("--history", options->history, "with --html: how the pairs did in the runs of this machine in --artifacts-dir")
+      ->needs(html);
+  command
+      ->add_flag("--public", options->is_public,
+                 "with --html: without host names, users, paths, environment and serial numbers, to be passed on")
+      ->needs(html);
   CLI::Option* tables = command->add_flag(
       "--chapter-tables", options->chapter_tables,
       "rewrite the table of each chapter's README, and the figures that a comment behind them marks as recorded");

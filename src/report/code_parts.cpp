@@ -14,8 +14,26 @@ using Names = std::set<std::string, std::less<>>;
 
 struct Function {
   CodePart part;
-  Names mentions;
+  bool is_of_class = false;
+  std::vector<std::string> scopes;  // namespaces and classes around it, the outermost first
+  Names mentions;                   // names in it, "a::b" where they are qualified
 };
+
+// The name of a type brings what the type does: it is how a template is told which way to go.
+bool is_meant(const Function& function, const Names& wanted) {
+  const auto in_scope = [&](std::string_view scope) {
+    return std::find(function.scopes.begin(), function.scopes.end(), scope) != function.scopes.end();
+  };
+  if (function.is_of_class && !function.scopes.empty() && wanted.contains(function.scopes.back())) return true;
+  if (wanted.contains(function.part.name)) return true;
+  return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+    const std::size_t colons = name.rfind("::");
+    if (colons == std::string::npos || std::string_view{name}.substr(colons + 2) != function.part.name) return false;
+    const std::size_t before = name.rfind("::", colons - 1);
+    const std::size_t begin = before == std::string::npos || colons == 0 ? 0 : before + 2;
+    return in_scope(std::string_view{name}.substr(begin, colons - begin));
+  });
+}
 
 // Words before a function's parameters that have parentheses of their own.
 constexpr std::array decorations = {"__launch_bounds__", "__cluster_dims__", "__block_size__", "alignas",
@@ -34,6 +52,7 @@ class Finder {
     for (std::size_t i = 0; i < code_.size(); ++i) {
       const std::string_view word = at(i);
       if (word == ";" || word == "}" || code_[i].kind == TokenKind::directive || is_label(i)) head = i + 1;
+      while (!scopes_.empty() && i > scopes_.back().end) scopes_.pop_back();
       if (word != "{") continue;
       if (!opens_scope(head, i)) {
         const std::size_t end = closing(i);
@@ -41,8 +60,10 @@ class Finder {
         i = end;
         // Members initialised with braces, and what follows them, belong to the same function.
         if (i + 1 < code_.size() && (at(i + 1) == "," || at(i + 1) == "{")) continue;
-      } else if (is_class(head)) {
-        classes_.emplace(class_name(head, i));
+      } else {
+        const bool is_type = is_class(head);
+        if (is_type) classes_.emplace(class_name(head, i));
+        scopes_.push_back({closing(i), is_type ? class_name(head, i) : std::string{at(i - 1)}, is_type});
       }
       head = i + 1;
     }
@@ -124,6 +145,22 @@ class Finder {
     return place == 0 || source_[place - 1] == '\n';
   }
 
+  // With what stands before it: "wide::launch". The qualifiers are names too, of types where they are no namespaces.
+  std::string name_at(std::size_t i) const {
+    std::string text{at(i)};
+    while (i >= 3 && at(i - 1) == ":" && at(i - 2) == ":" && code_[i - 3].kind == TokenKind::name) {
+      i -= 3;
+      text = std::string{at(i)} + "::" + text;
+    }
+    return text;
+  }
+
+  struct Scope {
+    std::size_t end;
+    std::string name;
+    bool is_type;
+  };
+
   void add(std::size_t head, std::size_t brace, std::size_t end, std::size_t name) {
     const std::size_t start = start_of(head);
     Function function;
@@ -133,8 +170,10 @@ class Finder {
         .text = std::string{source_.substr(start, code_[end].end - start)},
         .line = static_cast<int>(std::count(source_.begin(), source_.begin() + static_cast<std::ptrdiff_t>(start), '\n')) + 1};
     for (std::size_t i = head; i < brace; ++i) function.part.is_kernel |= at(i) == "__global__";
+    for (const Scope& scope : scopes_) function.scopes.push_back(scope.name);
+    function.is_of_class = !scopes_.empty() && scopes_.back().is_type;
     for (std::size_t i = head; i <= end; ++i)
-      if (code_[i].kind == TokenKind::name && i != name) function.mentions.emplace(at(i));
+      if (code_[i].kind == TokenKind::name && i != name) function.mentions.insert(name_at(i));
     found_.push_back(std::move(function));
   }
 
@@ -143,6 +182,7 @@ class Finder {
   std::vector<Token> all_, code_;
   std::vector<Function> found_;
   Names classes_;
+  std::vector<Scope> scopes_;
 };
 
 // The names in `call<&Class::method>` and the like that follow `.name = "VARIANT"`, up to the next variant.
@@ -182,7 +222,7 @@ std::vector<CodePart> parts_of_variant(const std::vector<SourceText>& files, con
   for (bool grew = true; grew;) {
     grew = false;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (taken[i] || !wanted.contains(all[i].part.name)) continue;
+      if (taken[i] || !is_meant(all[i], wanted)) continue;
       taken[i] = grew = true;
       wanted.insert(all[i].mentions.begin(), all[i].mentions.end());
     }

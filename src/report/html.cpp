@@ -10,8 +10,7 @@
 #include "base/text.hpp"
 #include "report/html_parts.hpp"
 #include "report/html_text.hpp"
-#include "report/numbers.hpp"
-#include "report/sweep.hpp"
+#include "report/page_frame.hpp"
 
 namespace aisp::report {
 namespace html {
@@ -19,52 +18,6 @@ namespace {
 
 using evidence::PairResult;
 using evidence::Status;
-
-evidence::SuiteResult suite_of(const HtmlReport& report) {
-  evidence::SuiteResult suite;
-  suite.pairs = report.run.pairs;
-  return suite;
-}
-
-std::string tile(std::string_view figure, std::string_view words, std::string_view css_class = {}) {
-  return fmt::format("<div class=\"tile {}\"><strong>{}</strong><span>{}</span></div>", css_class, figure, words);
-}
-
-std::string verdict_tiles(const HtmlReport& report) {
-  int faster = 0, slower = 0, open = 0;
-  for (const PairResult& pair : report.run.pairs)
-    if (const evidence::VariantResult* best = evidence::best_variant(pair)) {
-      const evidence::Verdict verdict = best->speedup->verdict;
-      ++(verdict == evidence::Verdict::faster ? faster : verdict == evidence::Verdict::slower ? slower : open);
-    }
-  if (faster + slower + open == 0) return {};
-  return tile(fmt::format("{} / {} / {}", faster, open, slower), "faster / cannot tell / slower");
-}
-
-std::string tiles(const HtmlReport& report) {
-  const evidence::SuiteResult suite = suite_of(report);
-  const evidence::Counts counts = count(suite);
-  const SpeedupRange range = range_of_lessons(suite);
-  std::string text;
-  if (range.count > 0) {
-    const auto link = [](const std::string& target) {
-      return fmt::format("<a href=\"#{}\">{}</a>", id_of(target), escaped(target));
-    };
-    text += tile(base::significant(range.geometric_mean) + "x", "geometric mean of the lessons' speedups", "main");
-    text += tile(base::significant(range.best) + "x", "most: " + link(range.best_target));
-    text += tile(base::significant(range.worst) + "x", "least: " + link(range.worst_target));
-    text += verdict_tiles(report);
-  }
-  text += tile(fmt::format("{} of {}", counts.passed, suite.pairs.size()), "pairs passed");
-  const int wrong = counts.failed + counts.timeout + counts.crashed;
-  if (wrong > 0)
-    text += tile(std::to_string(wrong),
-                 fmt::format("<a href=\"#problems\">{} failed, {} timed out, {} crashed</a>", counts.failed, counts.timeout,
-                             counts.crashed),
-                 "bad");
-  if (counts.skipped > 0) text += tile(std::to_string(counts.skipped), "<a href=\"#problems\">skipped</a>");
-  return tag("div", text, "class=\"tiles\"");
-}
 
 std::string machine_line(const evidence::Manifest& m) {
   std::map<std::string, int> gpus;
@@ -121,24 +74,16 @@ std::string base64(const std::string& hex) {
   return result;
 }
 
-std::string allowed(const std::string& content) { return "'sha256-" + base64(base::sha256_hex(content)) + "'"; }
+struct Section {
+  const char *id, *title;
+  std::string content;  // empty: left out
+};
 
-// Nothing may be loaded, and no style or script may run but the page's own: text of a result that escaped its quotes would still
-// do nothing.
-std::string head(const HtmlReport& report) {
-  return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src {}; script-src {}; "
-      "base-uri 'none'; form-action 'none'\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light "
-      "dark\">\n"
-      "<title>aisp {}</title>\n<style>{}</style>\n</head>\n",
-      allowed(page_style) + " " + allowed(roofline_style), allowed(page_script), escaped(report.run.manifest.run_id), page_style);
-}
+std::string allowed(const std::string& content) { return "'sha256-" + base64(base::sha256_hex(content)) + "'"; }
 
 }  // namespace
 
-std::string summary_section(const HtmlReport& report) {
+std::string summary_part(const HtmlReport& report) {
   const evidence::Manifest& m = report.run.manifest;
   double pairs_s = 0;
   for (const PairResult& pair : report.run.pairs) pairs_s += pair.wall_s;
@@ -147,8 +92,10 @@ std::string summary_section(const HtmlReport& report) {
                escaped(fmt::format("Started {}, {} in pairs; aisp {} ({}{})", m.started_utc, base::human_duration(pairs_s),
                                    m.aisp_version, m.commit.substr(0, 12), m.dirty ? ", modified" : "")),
                "class=\"note\"");
+  if (report.is_public)
+    lines += tag("p", "Host names, users, paths, environment and serial numbers were left out of this report.", "class=\"note\"");
   for (const std::string& warning : report.run.warnings) lines += tag("p", escaped(warning), "class=\"reason\"");
-  return tag("header", tag("h1", "Run " + escaped(m.run_id)) + lines + tiles(report), "id=\"summary\"") + "\n";
+  return lines + overview_part(report);
 }
 
 std::string problems_section(const HtmlReport& report) {
@@ -173,53 +120,31 @@ std::string problems_section(const HtmlReport& report) {
   return tag("section", tag("h2", "Errors, warnings and skips") + blocks, "id=\"problems\"") + "\n";
 }
 
-std::string sweep_section(const HtmlReport& report) {
-  std::string text;
-  for (const SweepTable& sweep : sweep_tables(report.run.pairs)) {
-    std::string rows;
-    for (std::size_t i = 1; i < sweep.rows.size(); ++i) {
-      std::vector<std::string> safe;
-      for (const std::string& content : sweep.rows[i]) safe.push_back(escaped(content));
-      rows += row(safe);
-    }
-    text += tag("h3", escaped(sweep.target)) + table("sweep of " + sweep.target, sweep.rows.front(), rows);
-  }
-  return text.empty() ? "" : tag("section", tag("h2", "Sweeps") + text, "id=\"sweeps\"") + "\n";
-}
-
-std::string roofline_section(const HtmlReport& report) {
-  std::string text;
-  for (const Roofline& roofline : report.rooflines) {
-    if (roofline.drawn() > 0)
-      text += tag("div", roofline_svg(roofline),
-                  fmt::format("class=\"scroll figure\" tabindex=\"0\" role=\"region\" aria-label=\"roofline of {}\"",
-                              escaped(roofline.hardware)));
-    const std::vector<std::vector<std::string>> cells = roofline_rows(roofline);
-    std::string rows;
-    for (std::size_t i = 1; i < cells.size(); ++i) {
-      std::vector<std::string> safe;
-      for (const std::string& content : cells[i]) safe.push_back(escaped(content));
-      rows += row(safe);
-    }
-    if (!rows.empty())
-      text += folded(fmt::format("As a table: {}", escaped(roofline.hardware)),
-                     table("rates on " + roofline.hardware, cells.front(), rows));
-  }
-  if (text.empty()) text = tag("p", "No pair passed and was timed, so there is nothing to draw.", "class=\"note\"");
-  return tag("section", tag("h2", "Roofline") + text, "id=\"roofline\"") + "\n";
-}
-
 }  // namespace html
 
 std::string html_report(const HtmlReport& report) {
   using namespace html;
-  const std::string navigation =
-      "<nav aria-label=\"sections\"><a href=\"#summary\">Summary</a><a href=\"#results\">Results</a><a "
-      "href=\"#roofline\">Roofline</a>"
-      "<a href=\"#pairs\">Pairs</a><a href=\"#problems\">Problems</a><a href=\"#manifest\">Manifest</a></nav>\n";
-  return head(report) + "<body>\n" + navigation + "<main>\n" + summary_section(report) + results_section(report) +
-         sweep_section(report) + roofline_section(report) + pairs_section(report) + problems_section(report) +
-         manifest_section(report) + "</main>\n" + tag("script", page_script) + "\n</body>\n</html>\n";
+  const std::vector<Section> sections = {
+      {"results", "Results", results_section(report)},     {"sweeps", "Sweeps", sweep_section(report)},
+      {"roofline", "Rooflines", roofline_section(report)}, {"against", "Against", against_section(report)},
+      {"history", "History", history_section(report)},     {"pairs", "Pairs", pairs_section(report)},
+      {"problems", "Problems", problems_section(report)},  {"manifest", "Manifest", manifest_section(report)}};
+  std::string navigation = "<a href=\"#summary\">Summary</a>", body;
+  for (const Section& section : sections) {
+    if (section.content.empty()) continue;
+    navigation += fmt::format("<a href=\"#{}\">{}</a>", section.id, section.title);
+    body += section.content;
+  }
+  return filled(page_frame, {{"style-digest", allowed(page_style)},
+                             {"picture-style-digest", allowed(picture_style)},
+                             {"script-digest", allowed(page_script)},
+                             {"run", escaped(report.run.manifest.run_id)},
+                             {"style", page_style},
+                             {"picture-style", picture_style},
+                             {"script", page_script},
+                             {"navigation", navigation},
+                             {"summary", summary_part(report)},
+                             {"sections", body}});
 }
 
 }  // namespace aisp::report

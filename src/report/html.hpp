@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "evidence/history.hpp"
 #include "evidence/run_record.hpp"
 #include "report/roofline.hpp"
 
@@ -25,7 +27,10 @@ struct PairSource {
 
 struct HtmlReport {
   evidence::RunRecord run;
-  std::vector<Roofline> rooflines;
+  std::vector<Roofline> rooflines;  // one a chapter and kind of hardware
+  std::optional<evidence::RunRecord> against;
+  std::vector<evidence::Series> history;      // empty: not asked for
+  bool is_public = false;                     // the run is a public_copy(), and the page says so
   std::map<std::string, PairSource> sources;  // by target
   // NVML's bits in words; empty for those that slow nothing down.
   std::function<std::string(std::uint64_t)> throttle_text;

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "evidence/range.hpp"
 #include "report/html_text.hpp"
+#include "report/ladder.hpp"
 #include "report/numbers.hpp"
 
 namespace aisp::report::html {
@@ -26,7 +27,10 @@ constexpr double width = 1000, strip_height = 40, chart_height = 60;
 struct Range {
   double low = 0, high = 0;
   // Halves, because the difference of two finite numbers may be none.
-  double place(double value) const { return high > low ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5; }
+  double place(double value) const {
+    const double part = high > low ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5;
+    return std::isfinite(part) ? std::clamp(part, 0.0, 1.0) : 0.5;
+  }
 };
 
 // What can be drawn of the samples, the stopwatch's own time taken out, with the round of each.
@@ -60,15 +64,73 @@ std::string upright(std::string_view css_class, double x) {
   return fmt::format("<path class=\"{}\" d=\"M{:.0f} 0V{}\"/>", css_class, x, strip_height);
 }
 
+// The SM clocks of a pair's rounds in few classes, slowest first; one where the clock stood still or is not known.
+class Clocks {
+ public:
+  explicit Clocks(const PairResult& pair) : states_{pair.gpu_states} {
+    for (const GpuState& state : states_) {
+      if (state.sm_clock_mhz <= 0) continue;
+      slowest_ = slowest_ == 0 ? state.sm_clock_mhz : std::min(slowest_, state.sm_clock_mhz);
+      fastest_ = std::max(fastest_, state.sm_clock_mhz);
+    }
+    if (fastest_ - slowest_ > fastest_ / 50) classes_ = 4;
+  }
+
+  int classes() const { return classes_; }
+  int class_of(int round) const {
+    if (classes_ == 1 || round < 0 || static_cast<std::size_t>(round) >= states_.size()) return classes_ - 1;
+    const int clock = states_[static_cast<std::size_t>(round)].sm_clock_mhz;
+    return std::clamp((clock - slowest_) * classes_ / (fastest_ - slowest_), 0, classes_ - 1);
+  }
+  std::string legend() const {
+    if (classes_ == 1) return {};
+    std::string text;
+    for (int i = 0; i < classes_; ++i)
+      text += fmt::format(
+          "<span class=\"key\"><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\"><path class=\"dots clock{}\" d=\"M5 "
+          "5h0\"/></svg>{} to {} MHz</span>",
+          i, slowest_ + (fastest_ - slowest_) * i / classes_, slowest_ + (fastest_ - slowest_) * (i + 1) / classes_);
+    return tag("p", "SM clock: " + text, "class=\"note keys\"");
+  }
+
+ private:
+  const std::vector<GpuState>& states_;
+  int slowest_ = 0, fastest_ = 0, classes_ = 1;
+};
+
 // First round on top, so that a drift shows as a slope.
-std::string dots(const Samples& samples, const Range& range) {
+std::string dots(const Samples& samples, const Range& range, const Clocks& clocks) {
   const auto [first, last] = std::minmax_element(samples.rounds.begin(), samples.rounds.end());
   const Range rounds{static_cast<double>(*first), static_cast<double>(*last)};
-  std::string path;
+  std::vector<std::string> paths(static_cast<std::size_t>(clocks.classes()));
   for (std::size_t i = 0; i < samples.times_ms.size(); ++i)
-    path += fmt::format("M{:.0f} {:.0f}h0", range.place(samples.times_ms[i]) * width,
-                        5 + rounds.place(samples.rounds[i]) * (strip_height - 10));
-  return fmt::format("<path class=\"dots\" d=\"{}\"/>", path);
+    paths[static_cast<std::size_t>(clocks.class_of(samples.rounds[i]))] += fmt::format(
+        "M{:.0f} {:.0f}h0", range.place(samples.times_ms[i]) * width, 5 + rounds.place(samples.rounds[i]) * (strip_height - 10));
+  std::string text;
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (!paths[i].empty())
+      text += fmt::format("<path class=\"dots{}\" d=\"{}\"/>", clocks.classes() > 1 ? fmt::format(" clock{}", i) : "", paths[i]);
+  return text;
+}
+
+// By how much, of its median, a variant's samples differ from it, without the few that are far away.
+double spread_of(const VariantResult& variant) {
+  const Samples samples = samples_of(*variant.timing);
+  const evidence::Summary& s = variant.timing->summary;
+  if (samples.times_ms.empty() || !(s.median > 0) || !std::isfinite(s.median)) return 0;
+  std::vector<double> times = samples.times_ms;
+  std::sort(times.begin(), times.end());
+  const double high = times[(times.size() - 1) * 95 / 100], low = times.front();
+  const double spread = std::max(high - s.median, s.median - low) / s.median;
+  return std::isfinite(spread) ? std::min(spread, 1.0) : 1.0;
+}
+
+// One for all variants of a pair, so that their spreads can be compared by eye.
+double widest_spread(const PairResult& pair) {
+  double widest = 0.002;
+  for (const VariantResult& variant : pair.variants)
+    if (variant.timing) widest = std::max(widest, spread_of(variant) * 1.25);
+  return widest;
 }
 
 // Nothing where there are too few samples for one.
@@ -77,12 +139,11 @@ std::optional<evidence::Range> interval_of(const VariantResult& variant, const S
   return evidence::time_range(variant);
 }
 
-std::string strip(const PairResult& pair, const VariantResult& variant) {
+std::string strip(const PairResult& pair, const VariantResult& variant, double spread, const Clocks& clocks) {
   const Samples samples = samples_of(*variant.timing);
   if (samples.times_ms.empty()) return {};
-  const auto [least, most] = std::minmax_element(samples.times_ms.begin(), samples.times_ms.end());
-  const Range range{*least, *most};
   const double median = variant.timing->summary.median;
+  const Range range{median * (1 - spread), median * (1 + spread)};
   const std::optional<evidence::Range> interval = interval_of(variant, samples);
   std::string drawing;
   if (interval) {
@@ -90,12 +151,12 @@ std::string strip(const PairResult& pair, const VariantResult& variant) {
     drawing += fmt::format("<rect class=\"interval\" x=\"{:.0f}\" y=\"0\" width=\"{:.0f}\" height=\"{}\"/>", from,
                            std::max(to - from, 2.0), strip_height);
   }
-  drawing += dots(samples, range);
-  if (median >= range.low && median <= range.high) drawing += upright("median", range.place(median) * width);
+  drawing += dots(samples, range, clocks);
+  if (std::isfinite(median)) drawing += upright("median", range.place(median) * width);
   const std::string words = interval ? fmt::format("median {}, interval {} to {}", base::display_ms(median),
                                                    base::display_ms(interval->low), base::display_ms(interval->high))
                                      : "median " + base::display_ms(median);
-  const std::string role = variant.name == pair.best ? "best" : std::string{to_string(variant.role)};
+  const std::string role = variant.name == pair.lesson ? "lesson" : std::string{to_string(variant.role)};
   std::string label = tag("b", escaped(variant.name)) + fmt::format(" <span class=\"role\">{}</span>", role) +
                       fmt::format("<span class=\"words\">{}</span>", words);
   std::string scale = tag("span", base::display_ms(range.low)) +
@@ -147,18 +208,28 @@ std::string held_back(const PairResult& pair, const HtmlReport& report) {
 
 }  // namespace
 
+std::string ladder(const PairResult& pair) {
+  const BarChart chart = ladder_chart(pair);
+  if (chart.empty() || chart.groups.front().bars.size() < 2) return {};
+  return tag("h4", "Step by step") + figure([&](double picture_width) { return bar_picture(chart, picture_width); });
+}
+
 std::string sample_strips(const PairResult& pair) {
+  const Clocks clocks{pair};
+  const double spread = widest_spread(pair);
   std::string strips;
   for (const VariantResult& variant : pair.variants)
-    if (variant.timing) strips += strip(pair, variant);
+    if (variant.timing) strips += strip(pair, variant, spread, clocks);
   if (strips.empty()) return {};
   return tag("h4", "Samples") +
          tag("p",
-             "Each dot is one sample; the first round is on top. Every strip has a scale of its own, from its least to its "
-             "greatest "
-             "sample. The line is the median, the shade its 95 % interval. The stopwatch's own time is taken out.",
+             fmt::format(
+                 "Each dot is one sample; the first round is on top. All strips have one scale, {:.2g}% to both sides of each "
+                 "variant's median, and what lies beyond stands at the edge. The line is the median, the shade its 95% "
+                 "interval. The stopwatch's own time is taken out.",
+                 100 * spread),
              "class=\"note\"") +
-         tag("div", strips, "class=\"samples\"");
+         clocks.legend() + tag("div", strips, "class=\"samples\"");
 }
 
 std::string gpu_states(const PairResult& pair, const HtmlReport& report) {
@@ -174,7 +245,11 @@ std::string gpu_states(const PairResult& pair, const HtmlReport& report) {
   if (known(clocks)) charts += line_chart(clocks, "clock", "SM clock", "MHz");
   if (known(watts)) charts += line_chart(watts, "power", "Power", "W");
   if (charts.empty()) return {};
-  return tag("h4", "Clock and power, round by round") + tag("div", charts, "class=\"states\"") + held_back(pair, report);
+  return tag("h4", "Clock and power, round by round") + tag("div", charts, "class=\"states\"") + held_back(pair, report) +
+         tag("p",
+             "NVML reports power as an average over its own window, which is longer than a sample and covers the rests between "
+             "samples: a chip can be at its power cap while the average is far below it.",
+             "class=\"note\"");
 }
 
 }  // namespace aisp::report::html

@@ -7,6 +7,8 @@
 
 namespace aisp::report::html {
 
+// The speedup of every variant, in their order. Empty where there is none.
+std::string ladder(const evidence::PairResult& pair);
 // Every sample of every variant, a strip each. Empty where nothing was timed.
 std::string sample_strips(const evidence::PairResult& pair);
 // SM clock and power after each round, and what held the clock back. Empty without a GPU's state.

@@ -119,7 +119,7 @@ std::string how(const PairResult& pair) {
 // Best speedup, or how it ended, in a few words beside the name.
 std::string result_in_short(const PairResult& pair) {
   if (pair.status != evidence::Status::passed) return badge(pair.status);
-  const VariantResult* best = evidence::best_variant(pair);
+  const VariantResult* best = headline(pair);
   if (best == nullptr) return badge(pair.status);
   return badge(best->speedup->verdict) +
          fmt::format(" <span class=\"figure\">{}x</span>", base::significant(best->speedup->value));
@@ -139,7 +139,7 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   std::string body = tag("p", escaped(pair.teaches), "class=\"teaches\"");
   if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
   if (!pair.variants.empty()) body += variants_table(pair);
-  body += profile_sentence_part(pair) + how(pair) + notes(pair) + sample_strips(pair) + gpu_states(pair, report);
+  body += profile_sentence_part(pair) + how(pair) + notes(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
   const auto source = report.sources.find(pair.target);
   if (source != report.sources.end()) body += source_part(pair, source->second);
   const std::string more = profile_part(pair) + statistics_table(pair) + usage_table(pair, "Inference", inference_rows(pair)) +

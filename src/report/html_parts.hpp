@@ -7,10 +7,15 @@
 
 namespace aisp::report::html {
 
-std::string summary_section(const HtmlReport& report);
+// A section is empty where there is nothing to show.
+std::string summary_part(const HtmlReport& report);
+std::string overview_part(const HtmlReport& report);
 std::string problems_section(const HtmlReport& report);
 std::string results_section(const HtmlReport& report);
+std::string sweep_section(const HtmlReport& report);
 std::string roofline_section(const HtmlReport& report);
+std::string against_section(const HtmlReport& report);
+std::string history_section(const HtmlReport& report);
 std::string pairs_section(const HtmlReport& report);
 std::string manifest_section(const HtmlReport& report);
 // Of one pair: what makes up the baseline beside what makes up the best variant, then whole files.
@@ -18,8 +23,5 @@ std::string source_part(const evidence::PairResult& pair, const PairSource& sour
 // What --profile saw: in one sentence, and all of it; empty where nothing was profiled.
 std::string profile_sentence_part(const evidence::PairResult& pair);
 std::string profile_part(const evidence::PairResult& pair);
-
-extern const char* const page_style;
-extern const char* const page_script;
 
 }  // namespace aisp::report::html

@@ -60,14 +60,29 @@ bool holds(const std::vector<CodePart>& parts, const CodePart& part) {
 const VariantResult* beside_the_baseline(const PairResult& pair) {
   const VariantResult* chosen = nullptr;
   for (const VariantResult& variant : pair.variants) {
-    if (variant.name == pair.best) return &variant;
+    if (variant.name == pair.lesson) return &variant;
     if (chosen == nullptr && variant.role == VariantRole::optimized) chosen = &variant;
   }
   return chosen;
 }
 
-std::string side(const std::string& title, const std::vector<CodePart>& parts, const std::string& none) {
-  return tag("div", tag("h5", title) + (parts.empty() ? tag("p", none, "class=\"note\"") : shown(parts)), "class=\"side\"");
+bool holds_kernel(const std::vector<CodePart>& parts) {
+  return std::any_of(parts.begin(), parts.end(), [](const CodePart& part) { return part.is_kernel; });
+}
+
+// Every side shows a kernel: its own, or else the one that it shares with the other side and launches in another way.
+std::string side(const std::string& title, const std::vector<CodePart>& own, const std::vector<CodePart>& all) {
+  std::string text = tag("h5", title) + shown(own);
+  if (!holds_kernel(own) && holds_kernel(all)) {
+    std::vector<CodePart> kernels = all;
+    std::erase_if(kernels, [](const CodePart& part) { return !part.is_kernel; });
+    text += tag("p", "Its kernel is the other side's too; what differs is how it is launched and with which template arguments.",
+                "class=\"note\"") +
+            shown(kernels);
+  } else if (!holds_kernel(all)) {
+    text += tag("p", "No kernel of these files is launched: the work is a library's or the host's.", "class=\"note\"");
+  }
+  return tag("div", text, "class=\"side\"");
 }
 
 std::string named(std::string_view role, const std::string& variant) {
@@ -83,10 +98,9 @@ std::string side_by_side(const PairResult& pair, const VariantResult& right, con
   if (a.empty() && b.empty())
     return tag("p", "The declaration does not tell which functions belong to which variant; the whole file is below.",
                "class=\"note\"");
-  const std::string none = "No function of its own: it differs in how the functions below are called.";
   std::string text = tag("div",
-                         side(named("baseline", pair.variants.front().name), only_a, none) +
-                             side(named(right.name == pair.best ? "best" : "optimized", right.name), only_b, none),
+                         side(named("baseline", pair.variants.front().name), only_a, a) +
+                             side(named(right.name == pair.lesson ? "lesson" : "optimized", right.name), only_b, b),
                          "class=\"sides\"");
   if (!both.empty()) text += folded(fmt::format("Used by both ({})", both.size()), shown(both));
   for (const VariantResult& variant : pair.variants) {

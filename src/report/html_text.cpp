@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::report::html {
@@ -59,6 +60,19 @@ std::string table(std::string_view label, const std::vector<std::string>& headin
 std::string folded(std::string_view summary, std::string_view content) {
   return fmt::format("<details class=\"more\"><summary>{}</summary>\n{}</details>\n", summary, content);
 }
+
+std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px) {
+  return tag("div", svg::in_page(draw(wide_px), "wide") + svg::in_page(draw(svg::narrow_px), "narrow"), "class=\"figure\"") +
+         "\n";
+}
+
+std::string time_text(double milliseconds) {
+  std::string text = base::display_ms(milliseconds);
+  if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "\u00b5s");
+  return text;
+}
+
+std::string_view role_text(evidence::VariantRole role) { return role == evidence::VariantRole::optimized ? "" : to_string(role); }
 
 std::string badge(evidence::Status status) {
   const std::string_view word = to_string(status);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces of HTML. Whatever comes from results or files goes through escaped(). Private to report.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "report/svg.hpp"
 
 namespace aisp::report::html {
 
@@ -22,6 +24,11 @@ std::string table(std::string_view label, const std::vector<std::string>& headin
 // Folded away until someone asks.
 std::string folded(std::string_view summary, std::string_view content);
 
+// A picture as wide as the page, and one for narrow screens.
+std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px = svg::wide_px);
+
+std::string time_text(double milliseconds);  // "3.58 µs", "12.4 ms"
+std::string_view role_text(evidence::VariantRole role);
 std::string badge(evidence::Status status);
 std::string badge(evidence::Verdict verdict);
 

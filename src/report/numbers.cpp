@@ -14,6 +14,12 @@ const evidence::Speedup* claimable(const evidence::PairResult& pair, const evide
   return passed && variant.speedup ? &*variant.speedup : nullptr;
 }
 
+std::string chapter_title(std::string_view chapter) {
+  const bool is_number = chapter.size() == 4 && chapter.starts_with("ch") && chapter[2] >= '0' && chapter[2] <= '9' &&
+                         chapter[3] >= '0' && chapter[3] <= '9';
+  return is_number ? fmt::format("Chapter {}", (chapter[2] - '0') * 10 + (chapter[3] - '0')) : std::string{chapter};
+}
+
 std::string speedup_text(const evidence::Speedup& speedup) {
   return fmt::format("{}x [{}, {}]", base::significant(speedup.value), base::significant(speedup.low),
                      base::significant(speedup.high));
@@ -32,6 +38,11 @@ const evidence::LibraryShare* claimable_share(const evidence::PairResult& pair, 
 std::string share_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
   const evidence::LibraryShare* share = claimable_share(pair, variant);
   return share == nullptr ? "" : fmt::format("{:.0f} % of {}", share->percent, share->library);
+}
+
+const evidence::VariantResult* headline(const evidence::PairResult& pair) {
+  const evidence::VariantResult* lesson = evidence::lesson_variant(pair);
+  return lesson != nullptr ? lesson : evidence::best_variant(pair);
 }
 
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {

@@ -2,6 +2,7 @@
 // Numbers as reports print them, the same everywhere.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "evidence/expectations.hpp"
 #include "evidence/result.hpp"
@@ -22,10 +23,13 @@ std::string workload_text(const evidence::PairResult& pair);
 // at its power cap runs faster the longer it rests between samples.
 std::string pace_text(const evidence::PairResult& pair);
 
+std::string chapter_title(std::string_view chapter);         // "ch07": "Chapter 7"; other names as they are
 std::string speedup_text(const evidence::Speedup& speedup);  // "3.04x [3.02, 3.06]"
 // "1.36x over device_scalars" and "91 % of cublas"; empty where none may be claimed.
 std::string gain_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 std::string share_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
+// The variant that a pair's headline is about: that of its lesson, or the best where it has none; null when none may be claimed.
+const evidence::VariantResult* headline(const evidence::PairResult& pair);
 // "library", "control, not verified", "lesson, best", "best"; empty for other steps. Of what may be claimed only.
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing

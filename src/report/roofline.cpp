@@ -123,6 +123,19 @@ std::size_t Roofline::drawn() const {
   return static_cast<std::size_t>(std::count_if(pairs.begin(), pairs.end(), [](const auto& pair) { return pair.is_drawn(); }));
 }
 
+std::string Roofline::title() const {
+  const std::string chapter = pairs.empty() ? "" : pairs.front().target.substr(0, pairs.front().target.find(':'));
+  const bool is_one = !chapter.empty() && std::all_of(pairs.begin(), pairs.end(), [&](const RooflinePair& pair) {
+    return pair.target.starts_with(chapter + ":");
+  });
+  return is_one ? chapter_title(chapter) + " on " + hardware : hardware;
+}
+
+std::string roof_text(const RooflinePair& pair, const RooflinePoint& point) {
+  const Roof roof = roof_of(point, pair.ceilings);
+  return usable(roof.percent) ? fmt::format("{:.0f}% of {}", roof.percent, roof.bound) : "";
+}
+
 std::vector<Roofline> rooflines(const std::vector<Expectations>& all, const std::vector<KnownPair>& known,
                                 const std::vector<std::string>& chapters) {
   std::map<std::string, Roofline> by_hardware;

@@ -6,6 +6,7 @@
 
 #include "evidence/expectations.hpp"
 #include "report/chapter_table.hpp"
+#include "report/svg.hpp"
 
 namespace aisp::report {
 
@@ -43,6 +44,7 @@ struct Roofline {
   std::vector<RooflinePair> pairs;
 
   std::size_t drawn() const;
+  std::string title() const;  // "Chapter 7 on h200"; of several chapters "h200"
 };
 
 // One for each kind of hardware. `known`: to tell stale pairs; `chapters`: none means all.
@@ -55,9 +57,11 @@ std::string ceilings_text(const evidence::Ceilings& ceilings);  // "memory 4.25 
 // "2 pairs without FLOPs per byte of memory are in the table only"; empty when all are drawn.
 std::string left_out_text(const Roofline& roofline);
 
-// A picture by itself: no scripts, no fonts or files from elsewhere, light and dark.
-std::string roofline_svg(const Roofline& roofline);
-// What stands in the picture's style element: the same in every picture.
-extern const char* const roofline_style;
+// "92.0 % of memory": the variant's share of its nearer roof; empty where none is known.
+std::string roof_text(const RooflinePair& pair, const RooflinePoint& point);
+
+// Its pairs are numbered, and named below.
+svg::Picture roofline_picture(const Roofline& roofline, double width);
+std::string roofline_svg(const Roofline& roofline);  // alone in a file
 
 }  // namespace aisp::report

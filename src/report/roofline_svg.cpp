@@ -2,158 +2,188 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
 #include "base/text.hpp"
-#include "report/roofline_axes.hpp"
+#include "report/label_places.hpp"
+#include "report/quote.hpp"
+#include "report/roofline.hpp"
+#include "report/scale.hpp"
 
 namespace aisp::report {
 namespace {
 
-constexpr double width = 1120, height = 780;
-constexpr Box plot{92, 84, 998, 546};
-constexpr double text_px = 12;
-// Wider than the usual sans-serif fonts, so that labels keep their distance in any of them.
-constexpr double letter_width = 0.6 * text_px, line_height = 1.25 * text_px;
-constexpr double point_radius = 5;
+// Not std::hypot, whose present form asks for glibc 2.35.
+double distance(double dx, double dy) { return std::sqrt(dx * dx + dy * dy); }
 
-constexpr const char* headed = " marker-end=\"url(#roofline-head)\"";
+constexpr double text_px = 12, line_px = 17, point_radius = 4.5, badge_radius = 8.5;
+constexpr double left_px = 84, narrow_left_px = 66, right_px = 10, top_px = 26, axis_px = 46;
 
-std::string line(const char* css_class, const Segment& s, const char* more = "") {
-  return fmt::format(R"(<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"{}/>)"
-                     "\n",
-                     css_class, s.x1, s.y1, s.x2, s.y2, more);
+double clamped_to_drawable(double value) { return std::clamp(value, 1e-290, 1e290); }
+
+std::string rate_label(double flops_s) {
+  constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
+  std::size_t prefix = 0;
+  for (; flops_s >= 999.5 && prefix + 1 < prefixes.size(); ++prefix) flops_s /= 1000;
+  return fmt::format("{:.3g} {}FLOP/s", flops_s, prefixes[prefix]);
 }
 
-std::string text_at(const char* css_class, double x, double y, const std::string& text, const char* anchor = "start") {
-  return fmt::format(R"(<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>)"
-                     "\n",
-                     css_class, x, y, anchor, xml(text));
+struct Drawn {
+  const RooflinePair* pair;
+  const RooflinePoint* point;
+  std::size_t number;  // of the pair in this picture, from 1
+};
+
+std::vector<Drawn> drawn_of(const Roofline& roofline) {
+  std::vector<Drawn> drawn;
+  std::size_t number = 0;
+  for (const RooflinePair& pair : roofline.pairs) {
+    if (!pair.is_drawn()) continue;
+    ++number;
+    for (const RooflinePoint& point : pair.points)
+      if (point.has_place()) drawn.push_back({&pair, &point, number});
+  }
+  return drawn;
 }
 
-double width_of(const std::string& text) { return static_cast<double>(text.size()) * letter_width; }
+// Near enough to the points to tell them apart, and as far as the roofs above them.
+struct Ranges {
+  double x_low = 1, x_high = 10, y_low = 1, y_high = 10;
 
-const char* css_class_of(const RooflinePoint& point) {
-  if (point.role == evidence::VariantRole::baseline) return "baseline";
-  if (point.role == evidence::VariantRole::library) return "library";
-  return point.lesson ? "lesson" : "optimized";
-}
+  Ranges(const std::vector<Drawn>& drawn, const evidence::Ceilings& ceilings) {
+    if (drawn.empty()) return;
+    x_low = y_low = 1e300;
+    x_high = y_high = 0;
+    for (const Drawn& d : drawn) {
+      x_low = std::min(x_low, d.point->intensity());
+      x_high = std::max(x_high, d.point->intensity());
+      y_low = std::min(y_low, d.point->flops_s());
+      y_high = std::max(y_high, d.point->flops_s());
+    }
+    x_low = clamped_to_drawable(x_low / 2.2);
+    x_high = clamped_to_drawable(std::max(x_high * 2.2, x_low * 12));
+    // A ridge that is not far away gives the picture its shape.
+    if (ceilings.memory_bytes_s > 0)
+      for (const auto& [math, flops_s] : ceilings.flops_s)
+        if (const double ridge = flops_s / ceilings.memory_bytes_s; ridge < x_high * 40)
+          x_high = std::max(x_high, clamped_to_drawable(ridge * 2.2));
+    double roof = 0;
+    for (const auto& [math, flops_s] : ceilings.flops_s) roof = std::max(roof, flops_s);
+    if (ceilings.memory_bytes_s > 0)
+      roof = roof > 0 ? std::min(roof, ceilings.memory_bytes_s * x_high) : ceilings.memory_bytes_s * x_high;
+    y_high = clamped_to_drawable(std::max(y_high, roof) * 1.7);
+    y_low = clamped_to_drawable(std::min(y_low / 1.8, y_high / 12));
+  }
+};
 
-std::string mark(const char* css_class, double x, double y, const std::string& tip) {
-  const std::string title = tip.empty() ? "" : fmt::format("<title>{}</title>", xml(tip));
-  if (std::string_view{css_class} == "library")
-    return fmt::format(R"(<path class="library" d="M{:.1f} {:.1f}l{r} {r}l-{r} {r}l-{r} -{r}z">{}</path>)"
-                       "\n",
-                       x, y - point_radius, title, fmt::arg("r", point_radius));
-  return fmt::format(R"(<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}">{}</circle>)"
-                     "\n",
-                     css_class, x, y, point_radius, title);
-}
-
-class Picture {
+class Drawing {
  public:
-  explicit Picture(const Roofline& roofline) : roofline_{roofline}, axes_{roofline, plot}, places_{plot} {}
+  Drawing(const Roofline& roofline, double width)
+      : roofline_{roofline},
+        drawn_{drawn_of(roofline)},
+        ranges_{drawn_, roofline.ceilings},
+        plot_{plot_of(width)},
+        width_{width},
+        x_{true, ranges_.x_low, ranges_.x_high, plot_.x, plot_.x + plot_.width},
+        y_{true, ranges_.y_low, ranges_.y_high, plot_.y + plot_.height, plot_.y},
+        places_{plot_} {}
 
-  std::string text() {
+  svg::Picture picture() {
     // Each call takes places that the labels of the next ones keep off.
-    claim_places();
+    for (const Drawn& d : drawn_)
+      places_.keep_free({x(d) - point_radius - 1, y(d) - point_radius - 1, 2 * point_radius + 2, 2 * point_radius + 2});
     std::string body = grid();
     body += roofs();
     body += curves();
     body += arrows();
-    body += labels();
     body += points();
-    return head() + body + legend() + "</svg>\n";
+    body += roof_texts_ + badges();
+    double bottom = plot_.y + plot_.height + axis_px;
+    body += legend(bottom);
+    return {"Roofline of " + roofline_.title(), width_, bottom + 6, body};
   }
 
  private:
-  struct Drawn {
-    const RooflinePair* pair;
-    const RooflinePoint* point;
-    double x, y;
-  };
-
-  static std::string head_text(const Roofline& roofline) {
-    return roofline.machine.empty() ? roofline.hardware : roofline.hardware + ": " + roofline.machine;
+  static Box plot_of(double width) {
+    const double left = width < 600 ? narrow_left_px : left_px;
+    return {left, top_px, width - left - right_px, width < 600 ? 300.0 : 400.0};
   }
-
-  std::string head() const {
-    std::string text = fmt::format(
-        R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-labelledby="roofline-title roofline-about" class="roofline">
-<title id="roofline-title">Roofline of {2}</title>
-<desc id="roofline-about">FLOP per byte of memory against FLOP per second, both logarithmic, of {3} with the ceilings of the machine; an arrow leads from each baseline to the variant that is its lesson.</desc>
-)",
-        width, height, xml(roofline_.hardware), base::plural(roofline_.drawn(), "pair"));
-    text += "<style>" + std::string{roofline_style} + "</style>\n";
-    text +=
-        R"(<defs><marker id="roofline-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="head" d="M0 0L8 4L0 8z"/></marker></defs>
-)";
-    text += fmt::format("<rect class=\"back\" width=\"{}\" height=\"{}\"/>\n", width, height);
-    text += text_at("title", plot.x, 34, "Roofline of " + roofline_.hardware);
-    return text + text_at("small", plot.x, 58, head_text(roofline_));
-  }
+  double x(const Drawn& d) const { return x_.at(d.point->intensity()); }
+  double y(const Drawn& d) const { return y_.at(d.point->flops_s()); }
+  bool is_narrow() const { return width_ < 600; }
 
   std::string grid() const {
-    const double bottom = plot.y + plot.height, right = plot.x + plot.width;
+    const double bottom = plot_.y + plot_.height, right = plot_.x + plot_.width;
     std::string text;
-    for (const double value : axes_.x.ticks()) {
-      const double x = axes_.x.at(value);
-      text += line("grid", {x, plot.y, x, bottom}) + text_at("tick", x, bottom + 18, base::significant(value, 1), "middle");
+    for (const double tick : x_.ticks(is_narrow() ? 5 : 12)) {
+      text += svg::line("grid", x_.at(tick), plot_.y, x_.at(tick), bottom);
+      text += svg::text("tick", x_.at(tick), bottom + 17, base::significant(tick, 1), "middle");
     }
-    for (const double value : axes_.y.ticks()) {
-      const double y = axes_.y.at(value);
-      text += line("grid", {plot.x, y, right, y}) + text_at("tick", plot.x - 8, y + 4, rate_label(value), "end");
+    for (const double tick : y_.ticks(9)) {
+      text += svg::line("grid", plot_.x, y_.at(tick), right, y_.at(tick));
+      text += svg::text("tick", plot_.x - 6, y_.at(tick) + 4,
+                        is_narrow() ? rate_label(tick).substr(0, rate_label(tick).size() - 6) : rate_label(tick), "end");
     }
-    text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", plot.x, plot.y, plot.width,
-                        plot.height);
-    text += text_at("axis", plot.x + plot.width / 2, bottom + 40, "arithmetic intensity, FLOP per byte of memory", "middle");
-    return text + text_at("axis", plot.x - 8, plot.y - 16, "rate, FLOP/s", "end");
+    text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", plot_.x, plot_.y, plot_.width,
+                        plot_.height);
+    text += svg::text("axis", plot_.x + plot_.width / 2, bottom + 36, "FLOP per byte of memory", "middle");
+    return text + svg::text("axis", 4, plot_.y - 10, "rate, FLOP/s");
   }
 
   std::string roofs() {
-    const evidence::Ceilings& ceilings = roofline_.ceilings;
-    const double bandwidth = ceilings.memory_bytes_s;
+    const double bandwidth = roofline_.ceilings.memory_bytes_s;
     std::string text;
     double top = 0;
-    for (const auto& [math, flops_s] : ceilings.flops_s) {
-      const double ridge = bandwidth > 0 ? std::max(flops_s / bandwidth, axes_.x.low()) : axes_.x.low();
-      text += roof({axes_.x.at(ridge), axes_.y.at(flops_s), plot.x + plot.width, axes_.y.at(flops_s)});
-      text += roof_label(plot.x + plot.width, axes_.y.at(flops_s), fmt::format("{} {}", math, base::human_rate(flops_s, "FLOP")),
-                         true);
+    for (const auto& [math, flops_s] : roofline_.ceilings.flops_s) {
       top = std::max(top, flops_s);
+      const double ridge = bandwidth > 0 ? std::max(flops_s / bandwidth, ranges_.x_low) : ranges_.x_low;
+      if (ridge >= ranges_.x_high || flops_s > ranges_.y_high) continue;
+      text += roof({x_.at(ridge), y_.at(flops_s), plot_.x + plot_.width, y_.at(flops_s)});
+      roof_label(plot_.x + plot_.width, y_.at(flops_s), fmt::format("{} {}", math, base::human_rate(flops_s, "FLOP")));
     }
-    if (bandwidth > 0) text += memory_roof(bandwidth, top > 0 ? top : axes_.y.high());
-    return text;
+    return bandwidth > 0 ? text + memory_roof(bandwidth, top > 0 ? top : ranges_.y_high) : text;
   }
 
   // Up to `top`, and only as much of it as lies in the picture.
   std::string memory_roof(double bandwidth, double top) {
-    const double from = std::max(axes_.x.low(), axes_.y.low() / bandwidth), to = std::min(axes_.x.high(), top / bandwidth);
+    const double from = std::max(ranges_.x_low, ranges_.y_low / bandwidth),
+                 to = std::min({ranges_.x_high, top / bandwidth, ranges_.y_high / bandwidth});
     if (from >= to) return {};
-    const double x = axes_.x.at(from), y = axes_.y.at(from * bandwidth);
-    return roof({x, y, axes_.x.at(to), axes_.y.at(to * bandwidth)}) +
-           roof_label(x, y, "memory " + base::human_rate(bandwidth, "B"), false);
+    const double x = x_.at(from), y = y_.at(from * bandwidth);
+    const Segment slope{x, y, x_.at(to), y_.at(to * bandwidth)};
+    memory_label(slope, "memory " + base::human_rate(bandwidth, "B"));
+    return roof(slope);
   }
 
   std::string roof(const Segment& segment) {
     places_.avoid(segment);
-    return line("roof", segment);
+    return svg::line("roof", segment.x1, segment.y1, segment.x2, segment.y2);
   }
 
-  std::string roof_label(double x, double y, const std::string& text, bool at_right) {
-    const double needed = width_of(text) * 1.1;  // bold
-    const auto place = places_.place(at_right ? x - needed / 2 : x + needed / 2, y, needed, line_height);
-    return place ? text_at("rooflabel", place->x, place->y + text_px, text) : std::string{};
+  // Above the right end of its roof, and further left where another has that place.
+  void roof_label(double right, double y, const std::string& text) {
+    const double needed = svg::width_of(text) * 1.1;  // bold
+    Box box{right - needed - 6, y - line_px - 2, needed, line_px};
+    const auto taken = [&] {
+      return std::any_of(roof_labels_.begin(), roof_labels_.end(), [&](const Box& other) { return overlap(box, other); });
+    };
+    while (taken() && box.x > plot_.x + needed) box.x -= needed / 4;
+    if (taken()) return;
+    roof_labels_.push_back(box);
+    places_.keep_free(box);
+    roof_texts_ += svg::text("rooflabel", box.x, box.y + text_px, text);
   }
 
-  void claim_places() {
-    for (const RooflinePair& pair : roofline_.pairs)
-      for (const RooflinePoint& point : pair.points)
-        if (pair.is_drawn() && point.has_place())
-          drawn_.push_back({&pair, &point, axes_.x.at(point.intensity()), axes_.y.at(point.flops_s())});
-    constexpr double r = point_radius + 1;
-    for (const Drawn& d : drawn_) places_.keep_free({d.x - r, d.y - r, 2 * r, 2 * r});
+  // Along the slope.
+  void memory_label(const Segment& roof, const std::string& text) {
+    const double dx = roof.x2 - roof.x1, dy = roof.y2 - roof.y1, length = distance(dx, dy);
+    if (length < svg::width_of(text) * 1.3)
+      return roof_label(roof.x1 + svg::width_of(text) * 1.1 + 10, roof.y1 + line_px * 2, text);
+    const double degrees = std::atan2(dy, dx) * 57.29578;
+    roof_texts_ += fmt::format("<g transform=\"translate({:.1f} {:.1f}) rotate({:.1f})\">{}</g>\n", roof.x1 + dx * 0.06,
+                               roof.y1 + dy * 0.06, degrees, svg::text("rooflabel", 0, -7, text));
   }
 
   // Through the cases of a sweep, variant by variant, in the order of their intensity.
@@ -164,11 +194,11 @@ class Picture {
     std::string text;
     for (auto& [name, points] : swept) {
       if (points.size() < 2) continue;
-      std::sort(points.begin(), points.end(), [](const Drawn* a, const Drawn* b) { return a->x < b->x; });
+      std::sort(points.begin(), points.end(), [&](const Drawn* a, const Drawn* b) { return x(*a) < x(*b); });
       std::string path;
-      for (const Drawn* d : points) path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", d->x, d->y);
+      for (const Drawn* d : points) path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", x(*d), y(*d));
       text += fmt::format("<polyline class=\"curve\" points=\"{}\"><title>{}</title></polyline>\n", path,
-                          xml(name.first + " " + name.second));
+                          xml_escaped(name.first + " " + name.second));
     }
     return text;
   }
@@ -176,100 +206,142 @@ class Picture {
   // Each baseline is followed by its variants.
   std::string arrows() {
     std::string text;
-    Segment arrow;
+    const Drawn* start = nullptr;
     for (const Drawn& d : drawn_) {
-      if (d.point->role == evidence::VariantRole::baseline) arrow = {d.x, d.y, d.x, d.y};
-      if (!d.point->lesson) continue;
-      const double dx = d.x - arrow.x1, dy = d.y - arrow.y1, length = std::sqrt(dx * dx + dy * dy);
-      if (length < 3 * point_radius) continue;  // no room between the two
-      const double part = 1 - (point_radius + 1) / length;
-      arrow.x2 = arrow.x1 + dx * part;
-      arrow.y2 = arrow.y1 + dy * part;
+      if (d.point->role == evidence::VariantRole::baseline) start = &d;
+      if (!d.point->lesson || start == nullptr) continue;
+      const double dx = x(d) - x(*start), dy = y(d) - y(*start), length = distance(dx, dy);
+      if (length < 4 * point_radius) continue;  // no room between the two
+      const double part = 1 - (point_radius + 1) / length, ux = dx / length, uy = dy / length;
+      const Segment arrow{x(*start), y(*start), x(*start) + dx * part, y(*start) + dy * part};
       places_.avoid(arrow);
-      text += line("arrow", arrow, headed);
+      text += svg::line("arrow", arrow.x1, arrow.y1, arrow.x2, arrow.y2);
+      text +=
+          fmt::format("<path class=\"arrow\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}L{:.1f} {:.1f}\"/>\n", arrow.x2 - 6 * ux - 3 * uy,
+                      arrow.y2 - 6 * uy + 3 * ux, arrow.x2, arrow.y2, arrow.x2 - 6 * ux + 3 * uy, arrow.y2 - 6 * uy - 3 * ux);
     }
     return text;
   }
 
-  std::string label_of(const Drawn& d) const {
-    const std::string math = roofline_.ceilings.flops_s.size() > 1 ? ", " + d.point->cost.math : "";
-    return fmt::format("{}{}{}", d.pair->target, math, d.pair->stale ? " (stale)" : "");
-  }
-
-  std::string labels() {
-    std::string leaders, texts;
-    for (const Drawn& d : drawn_) {
-      if (!d.point->lesson) continue;
-      const std::string label = label_of(d);
-      const auto place = places_.place(d.x, d.y, width_of(label), line_height);
-      if (!place) {
-        ++without_label_;
-        continue;
-      }
-      const double x = std::clamp(d.x, place->x, place->x + place->width),
-                   y = std::clamp(d.y, place->y, place->y + place->height);
-      if ((x - d.x) * (x - d.x) + (y - d.y) * (y - d.y) > 9 * point_radius * point_radius)
-        leaders += line("leader", {d.x, d.y, x, y});
-      texts += text_at("label", place->x, place->y + text_px, label);
-    }
-    return leaders + texts;
+  std::string tip_of(const Drawn& d) const {
+    const RooflinePoint& p = *d.point;
+    std::string text = fmt::format("{} {}: {} FLOP/byte, {}, {}", d.pair->target, p.variant, base::significant(p.intensity()),
+                                   base::human_rate(p.flops_s(), "FLOP"), base::display_ms(p.median_ms));
+    if (const std::string share = roof_text(*d.pair, p); !share.empty()) text += ", " + share;
+    return text;
   }
 
   std::string points() const {
     std::string text;
     for (const Drawn& d : drawn_) {
-      const RooflinePoint& p = *d.point;
-      text += mark(css_class_of(p), d.x, d.y,
-                   fmt::format("{} {}: {} FLOP/byte, {}, {}", d.pair->target, p.variant, base::significant(p.intensity()),
-                               base::human_rate(p.flops_s(), "FLOP"), base::display_ms(p.median_ms)));
+      if (d.point->role == evidence::VariantRole::library) text += svg::diamond("library", x(d), y(d), point_radius, tip_of(d));
+      else if (d.point->role == evidence::VariantRole::baseline)
+        text += svg::circle("start", x(d), y(d), point_radius, tip_of(d));
+      else
+        text +=
+            svg::circle(d.point->lesson ? "best" : "optimized", x(d), y(d), d.point->lesson ? point_radius + 1 : 3.5, tip_of(d));
     }
     return text;
   }
 
-  std::string legend() const {
-    double x = plot.x + 8, y = plot.y + plot.height + 70;
-    std::string text;
-    for (const auto& [css_class, words] : {std::pair{"baseline", "baseline"}, std::pair{"lesson", "lesson"},
-                                           std::pair{"optimized", "other variants"}, std::pair{"library", "library"}}) {
-      text += mark(css_class, x, y - 4, "") + text_at("small", x + 12, y, words);
-      x += 140;
+  // The numbers of the lessons, each as near to its point as there is room.
+  std::string badges() {
+    std::string leaders, text;
+    for (const Drawn& d : drawn_) {
+      if (!d.point->lesson) continue;
+      const auto place = places_.place(x(d), y(d), 2 * badge_radius, 2 * badge_radius);
+      if (!place) continue;
+      const double middle_x = place->x + badge_radius, middle_y = place->y + badge_radius;
+      if (distance(middle_x - x(d), middle_y - y(d)) > badge_radius + 2 * point_radius)
+        leaders += svg::line("leader", x(d), y(d), middle_x, middle_y);
+      text += svg::circle("best", middle_x, middle_y, badge_radius, tip_of(d));
+      text += svg::text("number", middle_x, middle_y + 4, std::to_string(d.number), "middle");
     }
-    text += line("arrow", {x, y - 4, x + 26, y - 4}, headed) + text_at("small", x + 34, y, "baseline to lesson");
-    text += line("roof", {x + 160, y - 4, x + 186, y - 4}) + text_at("small", x + 194, y, "ceiling");
-    for (const std::string& note : notes())
-      for (const std::string& part : lines_of(note)) text += text_at("small", plot.x, y += 16, part);
+    return leaders + text;
+  }
+
+  std::string keys(double& y) const {
+    std::string text;
+    double x = 10;
+    const auto next = [&](const std::string& mark, const char* words) {
+      text += mark + svg::text("small", x + 10, y + 4, words);
+      x += svg::width_of(words) + 26;
+      if (x > width_ - 90) {
+        x = 10;
+        y += line_px;
+      }
+    };
+    next(svg::circle("start", x, y, point_radius), "baseline");
+    next(svg::circle("best", x, y, point_radius + 1), "lesson");
+    next(svg::circle("optimized", x, y, 3.5), "other variants");
+    next(svg::diamond("library", x, y, point_radius), "library");
+    if (x > 10) y += line_px;
     return text;
+  }
+
+  std::string legend(double& y) const {
+    y += 8;
+    std::string text = keys(y);
+    y += 4;
+    const std::size_t in_a_row = is_narrow() ? 1 : 2;
+    std::size_t count = 0;
+    for (const Drawn& d : drawn_) {
+      if (!d.point->lesson) continue;
+      const double column = width_ / static_cast<double>(in_a_row), x = column * static_cast<double>(count % in_a_row);
+      if (count > 0 && count % in_a_row == 0) y += line_px + 3;
+      text += svg::circle("best", x + 10, y, badge_radius, tip_of(d)) +
+              svg::text("number", x + 10, y + 4, std::to_string(d.number), "middle") +
+              svg::text("name", x + 24, y + 4, svg::shortened(entry_of(d), column - 30));
+      ++count;
+    }
+    if (count > 0) y += line_px + 6;
+    for (const std::string& note : notes())
+      for (const std::string& part : lines_of(note)) {
+        text += svg::text("small", 4, y + 4, part);
+        y += line_px;
+      }
+    return text;
+  }
+
+  std::string entry_of(const Drawn& d) const {
+    const std::string name = fmt::format("{}{}", d.pair->target, d.pair->stale ? " (stale)" : "");
+    const std::string share = roof_text(*d.pair, *d.point);
+    return fmt::format("{}  {}{}", name, base::human_rate(d.point->flops_s(), "FLOP"), share.empty() ? "" : ", " + share);
   }
 
   // Words that fit below the plot, as SVG breaks no lines.
-  static std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines_of(const std::string& text) const {
     std::vector<std::string> lines{""};
     for (const std::string& word : base::split(text, ' ')) {
-      if (!lines.back().empty() && width_of(lines.back() + " " + word) > plot.width) lines.emplace_back();
+      if (!lines.back().empty() && svg::width_of(lines.back() + " " + word) > width_ - 8) lines.emplace_back();
       lines.back() += (lines.back().empty() ? "" : " ") + word;
     }
     return lines;
   }
 
   std::vector<std::string> notes() const {
-    std::vector<std::string> lines{"Ceilings: " + ceilings_text(roofline_.ceilings) +
-                                   (roofline_.ceilings_differ ? "; earlier records had others" : "")};
-    if (const std::string left_out = left_out_text(roofline_); !left_out.empty()) lines.push_back(left_out + ".");
-    if (without_label_ > 0)
-      lines.push_back(base::plural(without_label_, "point") + " without room for a label; --chapter draws fewer.");
+    std::vector<std::string> lines;
+    if (!roofline_.machine.empty()) lines.push_back(roofline_.machine);
+    lines.push_back("Ceilings: " + ceilings_text(roofline_.ceilings) +
+                    (roofline_.ceilings_differ ? "; earlier records had others" : ""));
+    if (const std::string left_out = left_out_text(roofline_); !left_out.empty()) lines.push_back(left_out);
     return lines;
   }
 
   const Roofline& roofline_;
-  Axes axes_;
-  LabelPlaces places_;
   std::vector<Drawn> drawn_;
-  std::size_t without_label_ = 0;
+  Ranges ranges_;
+  Box plot_;
+  double width_;
+  Scale x_, y_;
+  LabelPlaces places_;
+  std::vector<Box> roof_labels_;
+  std::string roof_texts_;
 };
 
 }  // namespace
 
-std::string roofline_svg(const Roofline& roofline) {
+svg::Picture roofline_picture(const Roofline& roofline, double width) {
   // A roof that no drawn variant stands under would only stretch the axes.
   Roofline shown = roofline;
   std::erase_if(shown.ceilings.flops_s, [&](const auto& roof) {
@@ -279,7 +351,16 @@ std::string roofline_svg(const Roofline& roofline) {
              });
     });
   });
-  return Picture{shown}.text();
+  return Drawing{shown, width}.picture();
+}
+
+std::string roofline_svg(const Roofline& roofline) {
+  svg::Picture picture = roofline_picture(roofline, svg::wide_px);
+  constexpr double head_px = 34;
+  picture.body = svg::text("heading", 4, 22, picture.title) +
+                 fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", head_px, picture.body);
+  picture.height += head_px;
+  return svg::alone(picture);
 }
 
 }  // namespace aisp::report

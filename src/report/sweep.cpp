@@ -80,19 +80,95 @@ Rows rows_of(const std::vector<const PairResult*>& cases) {
   return rows;
 }
 
-}  // namespace
+using Swept = std::vector<std::pair<std::string, std::vector<const PairResult*>>>;
 
-std::vector<SweepTable> sweep_tables(const std::vector<PairResult>& pairs) {
-  std::vector<std::pair<std::string, std::vector<const PairResult*>>> swept;
+Swept swept_pairs(const std::vector<PairResult>& pairs) {
+  Swept swept;
   for (const PairResult& pair : pairs) {
     if (pair.sweep_case.empty()) continue;
     auto found = std::find_if(swept.begin(), swept.end(), [&](const auto& each) { return each.first == pair.target; });
     if (found == swept.end()) found = swept.insert(swept.end(), {pair.target, {}});
     found->second.push_back(&pair);
   }
+  return swept;
+}
+
+// The first size that differs from case to case; none where only other things do.
+std::string changing_size(const std::vector<const PairResult*>& cases) {
+  for (const auto& [name, value] : cases.front()->sizes)
+    for (const PairResult* pair : cases) {
+      const auto other = pair->sizes.find(name);
+      if (other != pair->sizes.end() && other->second != value) return name;
+    }
+  return {};
+}
+
+struct Quantity {
+  const char *title, *unit;
+  double scale;
+};
+
+// What all variants of all cases can be drawn by.
+Quantity quantity_of(const std::vector<const PairResult*>& cases) {
+  bool flops = true, bytes = true;
+  for (const PairResult* pair : cases)
+    for (const VariantResult& variant : pair->variants) {
+      flops = flops && variant.cost.flops > 0 && !variant.cost.math.empty();
+      bytes = bytes && variant.cost.bytes > 0;
+    }
+  if (flops) return {"TFLOP/s", "", 1e-12};
+  return bytes ? Quantity{"GB/s", "", 1e-9} : Quantity{"median", " ms", 0};
+}
+
+double value_of(const VariantResult& variant, const Quantity& quantity) {
+  if (quantity.scale == 0) return median_ms(variant);
+  const bool is_flops = quantity.scale < 1e-9;
+  return (is_flops ? variant.cost.flops : variant.cost.bytes) / (median_ms(variant) / 1e3) * quantity.scale;
+}
+
+LineChart chart_of(const std::string& target, const std::vector<const PairResult*>& cases) {
+  const Quantity quantity = quantity_of(cases);
+  const std::string size = changing_size(cases);
+  LineChart chart{.title = target,
+                  .x_title = size.empty() ? "case" : size,
+                  .y_title = quantity.title,
+                  .logarithmic_x = !size.empty(),
+                  .y_unit = quantity.unit};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (size.empty()) chart.x_names.push_back(cases[i]->sweep_case);
+    if (cases[i]->status != evidence::Status::passed) continue;
+    const auto found = cases[i]->sizes.find(size);
+    const double x = found == cases[i]->sizes.end() ? static_cast<double>(i) : static_cast<double>(found->second);
+    for (const VariantResult& variant : cases[i]->variants) {
+      if (!(median_ms(variant) > 0)) continue;
+      auto series = std::find_if(chart.series.begin(), chart.series.end(), [&](const auto& s) { return s.name == variant.name; });
+      if (series == chart.series.end()) series = chart.series.insert(series, {variant.name, {}});
+      const double y = value_of(variant, quantity);
+      series->points.push_back({x, y,
+                                fmt::format("{} {}, {}: {} {}", target, cases[i]->sweep_case, variant.name, base::significant(y),
+                                            quantity.unit[0] == 0 ? quantity.title : quantity.unit)});
+    }
+  }
+  for (LineSeries& series : chart.series)
+    std::sort(series.points.begin(), series.points.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
+  return chart;
+}
+
+}  // namespace
+
+std::vector<SweepTable> sweep_tables(const std::vector<PairResult>& pairs) {
   std::vector<SweepTable> tables;
-  for (const auto& [target, cases] : swept) tables.push_back({target, rows_of(cases)});
+  for (const auto& [target, cases] : swept_pairs(pairs)) tables.push_back({target, rows_of(cases)});
   return tables;
+}
+
+std::vector<LineChart> sweep_charts(const std::vector<PairResult>& pairs) {
+  std::vector<LineChart> charts;
+  for (const auto& [target, cases] : swept_pairs(pairs)) {
+    LineChart chart = chart_of(target, cases);
+    if (!chart.series.empty()) charts.push_back(std::move(chart));
+  }
+  return charts;
 }
 
 std::string sweep_markdown(const evidence::SuiteResult& suite) {

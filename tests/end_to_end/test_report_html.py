@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """aisp report --html: the file, and what a real browser makes of it where one is installed."""
+import base64
 import json
 import os
 import pathlib
@@ -112,8 +113,8 @@ class InABrowser(Report):
         return self.browser.open(self.page)
 
     def visible(self, column):
-        return self.browser.ask("Array.from(document.querySelectorAll('#results-table tbody tr:not([hidden])'))"
-                                f".map(row => row.cells[{column}].dataset.v || row.cells[{column}].textContent)")
+        return self.browser.ask("Array.from(document.querySelectorAll('#results-table tbody tr:not([hidden]):not(.chapter)'))"
+                                f".map(row => row.cells[{column}] ? row.cells[{column}].dataset.v || row.cells[{column}].textContent : '')")
 
     def test_loads_fast_and_quietly_at_every_width_and_theme(self):
         self.assertLess(self.page.stat().st_size, 5_000_000)
@@ -137,35 +138,81 @@ class InABrowser(Report):
 
     def test_sorts_by_keyboard(self):
         self.look()
-        self.browser.ask("document.querySelectorAll('#results-table th button')[4].focus()")
+        self.browser.ask("document.querySelectorAll('#results-table th button')[3].focus()")
         self.browser.press("Enter", 13, "\r")
-        self.assertEqual(self.browser.ask("document.querySelectorAll('#results-table th')[4].getAttribute('aria-sort')"), "descending")
-        values = [float(v) for v in self.visible(4) if v]
+        self.assertEqual(self.browser.ask("document.querySelectorAll('#results-table th')[3].getAttribute('aria-sort')"), "descending")
+        values = [float(v) for v in self.visible(3) if v]
         self.assertGreater(len(values), self.pairs - 2)
         self.assertEqual(values, sorted(values, reverse=True))
-        self.assertEqual(self.visible(4)[-1], "", "rows without a speedup come last")
+        self.assertEqual(self.visible(3)[-1], "", "rows without a speedup come last")
         self.browser.press("Enter", 13, "\r")
-        values = [float(v) for v in self.visible(4) if v]
+        values = [float(v) for v in self.visible(3) if v]
         self.assertEqual(values, sorted(values))
-        self.assertEqual(self.visible(4)[-1], "")
+        self.assertEqual(self.visible(3)[-1], "")
+
+    def choose(self, name, value):
+        self.browser.ask(f"{{const s = document.getElementById('{name}'); s.value = '{value}';"
+                         "s.dispatchEvent(new Event('input', {bubbles: true}))}")
+
+    def clear(self):
+        self.browser.ask("document.querySelector('#controls button[type=reset]').click(); new Promise(r => setTimeout(r, 50))")
+
+    def test_shows_the_best_of_each_pair_until_asked_for_more(self):
+        self.look()
+        self.assertEqual(len(self.visible(0)), self.pairs)
+        chapters = "document.querySelectorAll('#results-table .chapter:not([hidden])').length"
+        self.assertEqual(self.browser.ask(chapters), 21)  # 20 and that of the fixture
+        self.choose("variants", "all")
+        self.assertGreater(len(self.visible(0)), 2 * self.pairs - 1)
+        self.choose("chapter", "ch05")
+        self.assertEqual(self.browser.ask(chapters), 1)
 
     def test_filters(self):
         self.look()
-        everything = len(self.visible(0))
         self.browser.ask("document.getElementById('search').focus()")
         self.browser.call("Input.insertText", text="PAIR_17")
         self.assertEqual(set(self.visible(0)), {"ch18:pair_17"})
-        self.assertIn(f"of {everything} rows", self.browser.ask("document.getElementById('shown').textContent"))
-        self.browser.ask("document.querySelector('#controls button[type=reset]').click(); new Promise(r => setTimeout(r, 50))")
-        self.assertEqual(len(self.visible(0)), everything)
-        for name, value, count in (("outcome", "failed", None), ("role", "best", self.pairs - 1)):
-            self.browser.ask(f"{{const s = document.getElementById('{name}'); s.value = '{value}';"
-                             "s.dispatchEvent(new Event('input', {bubbles: true}))}")
-            shown = self.visible(0)
-            self.assertEqual(set(shown) == {"ch02:pair_1"}, name == "outcome", shown)
-            if count:
-                self.assertEqual(len(shown), count)
-            self.browser.ask("document.querySelector('#controls button[type=reset]').click(); new Promise(r => setTimeout(r, 50))")
+        self.assertIn(" rows", self.browser.ask("document.getElementById('shown').textContent"))
+        self.clear()
+        self.assertEqual(len(self.visible(0)), self.pairs)
+        self.choose("outcome", "failed")
+        self.assertEqual(set(self.visible(0)), {"ch02:pair_1"})
+        self.clear()
+        self.choose("variants", "baseline")
+        self.assertEqual(len(self.visible(0)), self.pairs)
+
+    def test_the_view_is_in_the_address(self):
+        self.look()
+        self.choose("variants", "all")
+        self.choose("chapter", "ch18")
+        self.browser.ask("document.querySelectorAll('#results-table th button')[3].click()")
+        address, shown = self.browser.ask("location.href"), self.visible(1)
+        self.assertIn("?chapter=ch18&variants=all&sort=3+descending", address)
+        self.browser.open(address)
+        self.assertEqual(self.visible(1), shown)
+        self.assertEqual(self.browser.ask("document.querySelectorAll('#results-table th')[3].getAttribute('aria-sort')"), "descending")
+        self.clear()
+        self.assertNotIn("?", self.browser.ask("location.href"))
+        self.browser.open(f"file://{self.page}?chapter=ch99&sort=99+up")
+        self.assertEqual(len(self.visible(0)), self.pairs, "an address that makes no sense shows everything")
+
+    def test_the_head_of_the_table_stays_in_sight(self):
+        self.look()
+        self.browser.ask("document.querySelectorAll('#results-table tbody')[10].scrollIntoView()")
+        top = self.browser.ask("document.querySelector('#results-table th').getBoundingClientRect().top")
+        self.assertTrue(0 <= top < 60, top)
+
+    def test_on_paper(self):
+        self.look()
+        self.choose("chapter", "ch18")
+        self.browser.call("Emulation.setEmulatedMedia", media="print")
+        lines = "Array.from(document.querySelectorAll('#results-table tbody tr')).filter(r => getComputedStyle(r).display !== 'none')"
+        self.assertEqual(self.browser.ask(f"{lines}.filter(r => r.dataset.leads).length"), self.pairs, "all pairs, whatever the filter")
+        self.assertEqual(self.browser.ask(f"{lines}.filter(r => !r.dataset.leads && !r.matches('.chapter')).length"), 0)
+        self.assertEqual(self.browser.ask("getComputedStyle(document.querySelector('nav')).display"), "none")
+        pages = base64.b64decode(self.browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
+        self.assertTrue(pages.startswith(b"%PDF"))
+        self.assertIn(b"/MediaBox [0 0 841", pages, "it lies on its side, as wide as the table")
 
     def test_a_link_opens_its_pair(self):
         self.look()

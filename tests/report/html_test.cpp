@@ -7,9 +7,13 @@
 #include <cmath>
 #include <regex>
 
+#include "report/bar_picture.hpp"
 #include "report/code_parts.hpp"
 #include "report/code_tokens.hpp"
 #include "report/html_text.hpp"
+#include "report/machines.hpp"
+#include "report/page_frame.hpp"
+#include "report/public_run.hpp"
 #include "sample_suite.hpp"
 
 namespace aisp::report {
@@ -129,6 +133,82 @@ TEST(Html, NumbersThatAreNoneDrawNothingWrong) {
   EXPECT_THAT(page, HasSubstr("3 samples, 2 not finite"));
 }
 
+TEST(Html, EverySideShowsAKernelOrSaysWhyNot) {
+  HtmlReport report = sample_report();
+  evidence::PairResult& pair = report.run.pairs[0];
+  pair.variants[0].name = "plain";
+  pair.variants[1].name = pair.lesson = pair.best = "steered";
+  const std::string shared_kernel =
+      "__global__ void one_kernel() {}\nclass Thing {\n  void plain(Launch&) { one_kernel<<<1, 1>>>(); }\n"
+      "  void steered(Launch&) { one_kernel<<<2, 2>>>(); }\n};\n"
+      "const Pair thing{.baseline = {.name = \"plain\", .run = call<&Thing::plain>}, .optimized = variants({{.name = "
+      "\"steered\", "
+      ".run = call<&Thing::steered>}})};\n";
+  report.sources[pair.target].files = {{"chapters/ch07/thing.cu", shared_kernel}};
+  const std::string page = html_report(report);
+  std::size_t kernels = 0;
+  const std::size_t begin = page.find("<div class=\"sides\">"), end = page.find("Used by both", begin);
+  for (std::size_t at = page.find("badge kernel", begin); at < end; at = page.find("badge kernel", at + 1)) ++kernels;
+  EXPECT_EQ(kernels, 2u) << page.substr(begin, 2000);
+  report.sources[pair.target].files[0].text.replace(0, 10, "/*nothing*/ ");
+  EXPECT_THAT(html_report(report), HasSubstr("No kernel of these files is launched"));
+}
+
+TEST(Html, WhatIsPublicNamesNoPlaceAndNobody) {
+  evidence::RunRecord run{.manifest = sample::manifest(), .pairs = sample::suite().pairs};
+  run.manifest.hostname = "lab7.example.org";
+  run.manifest.environment["LD_LIBRARY_PATH"] = "/home/ada/lib";
+  run.manifest.command_line = {"aisp", "run", "--artifacts-dir", "/home/ada/runs"};
+  run.manifest.gpus = {{.name = "NVIDIA H200", .uuid = "GPU-01234567-89ab", .pci = "0000:1b:00.0"}};
+  run.manifest.libraries["cublas"] = "/opt/secret/libcublas.so.13";
+  run.pairs[0].warnings = {"ada saw /tmp/x on lab7 with GPU-01234567-89ab at 3 GB/s, a / b"};
+  const evidence::RunRecord copy = public_copy(run, redactor_for(run, {"ada"}));
+  HtmlReport report{.run = copy, .is_public = true};
+  const std::string page = html_report(report);
+  for (const char* secret : {"lab7", "ada", "/home", "/tmp/x", "/opt", "GPU-0", "0000:1b"})
+    EXPECT_THAT(page, Not(HasSubstr(secret)));
+  EXPECT_THAT(page, HasSubstr("libcublas.so.13"));
+  EXPECT_THAT(page, HasSubstr("at 3 GB/s, a / b"));
+  EXPECT_THAT(page, HasSubstr("7.72x"));
+}
+
+TEST(PageFrame, FillsOnceAndRefusesWhatNobodyGives) {
+  EXPECT_EQ(filled("a {{x}} c {{x}}", {{"x", "{{y}}"}}), "a {{y}} c {{y}}");
+  EXPECT_THROW(filled("{{x}}", {}), std::logic_error);
+  EXPECT_THROW(filled("{{x", {{"x", ""}}), std::logic_error);
+}
+
+TEST(BarPicture, DrawsWhatItIsGivenAndNothingThatIsNoNumber) {
+  const BarChart chart{.title = "t",
+                       .logarithmic = true,
+                       .reference = 1,
+                       .groups = {{"g",
+                                   {{.name = "fast", .value = 100, .text = "100x"},
+                                    {.name = "slow", .value = 0.5, .text = "0.5x"},
+                                    {.name = "<odd>", .value = NAN, .text = "none"}}}}};
+  for (const double width : {svg::wide_px, svg::narrow_px}) {
+    const std::string drawn = svg::alone(bar_picture(chart, width));
+    EXPECT_THAT(drawn, HasSubstr(">100x<"));
+    EXPECT_THAT(drawn, HasSubstr("&lt;odd&gt;"));
+    EXPECT_THAT(drawn, Not(HasSubstr("=\"nan")));
+  }
+}
+
+TEST(Machines, SpeedAndWhatIsLeftOfItWithoutTheMachine) {
+  evidence::RunRecord here{.manifest = sample::manifest(), .pairs = {sample::passed_pair()}}, there = here;
+  for (evidence::VariantResult& variant : there.pairs[0].variants) {
+    variant.timing->summary.median *= 2;
+    variant.floor = evidence::Floor{.percent = 40};
+  }
+  for (evidence::VariantResult& variant : here.pairs[0].variants) variant.floor = evidence::Floor{.percent = 80};
+  const Machines machines = compare_machines(here, there);
+  ASSERT_EQ(machines.speed.groups[0].bars.size(), 1u);
+  EXPECT_DOUBLE_EQ(machines.speed.groups[0].bars[0].value, 2);
+  EXPECT_DOUBLE_EQ(machines.normalised.groups[0].bars[0].value, 2);
+  there.pairs[0].sizes["m"] = 7;
+  EXPECT_THAT(compare_machines(here, there).summary, HasSubstr("No pair passed in both"));
+}
+
 TEST(Html, LoadsNothingAndAllowsNothing) {
   const std::string page = html_report(sample_report());
   EXPECT_THAT(page, HasSubstr("default-src 'none'; style-src 'sha256-"));
@@ -192,6 +272,36 @@ TEST(CodeParts, WhatAVariantIsMadeOf) {
   EXPECT_EQ(kernel.line, 6);
   EXPECT_EQ(kernel.text.rfind("// Reads { rows }.\n", 0), 0u) << kernel.text;
   EXPECT_THAT(names(kernels_of(files[0])), ElementsAre("slow_kernel", "fast_kernel"));
+}
+
+constexpr const char* steered_code = R"code(
+namespace narrow { __global__ void step_kernel() {} void launch() { step_kernel<<<1, 1>>>(); } }
+namespace wide { __global__ void step_kernel() {} void launch() { step_kernel<<<2, 2>>>(); } }
+struct PingPong { __device__ void work() { alternate(); } };
+template <class Schedule> __global__ void gemm_kernel() { Schedule{}.work(); }
+template <class Schedule> void multiply() { gemm_kernel<Schedule><<<1, 1>>>(); }
+class Thing {
+  void few(Launch&) { narrow::launch(); }
+  void many(Launch&) { wide::launch(); }
+  void pingpong(Launch&) { multiply<PingPong>(); }
+};
+extern constinit const Pair thing{
+    .baseline = {.name = "few", .run = call<&Thing::few>},
+    .optimized = variants({{.name = "many", .run = call<&Thing::many>}, {.name = "pingpong", .run = call<&Thing::pingpong>}}),
+};
+)code";
+
+TEST(CodeParts, NamesAreThoseOfTheirNamespaceAndTemplateArgumentsBringTheirMethods) {
+  const std::vector<SourceText> files{{"chapters/ch07/thing.cu", steered_code}};
+  const auto lines = [&](const std::string& variant) {
+    std::vector<int> result;
+    for (const CodePart& part : parts_of_variant(files, variant))
+      if (part.name == "launch") result.push_back(part.line);
+    return result;
+  };
+  EXPECT_THAT(lines("few"), ElementsAre(2));
+  EXPECT_THAT(lines("many"), ElementsAre(3));
+  EXPECT_THAT(names(parts_of_variant(files, "pingpong")), ElementsAre("work", "gemm_kernel", "multiply", "pingpong"));
 }
 
 TEST(CodeTokens, CoverTheSourceWhateverItIs) {

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each step of a pair brings, as a picture. Private to report.
+#pragma once
+#include "evidence/result.hpp"
+#include "report/bar_picture.hpp"
+
+namespace aisp::report {
+
+// The baseline, the steps in their order with the gain of each, then controls and libraries; those that may be claimed.
+BarChart ladder_chart(const evidence::PairResult& pair);
+
+}  // namespace aisp::report

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/public_run.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "evidence/json.hpp"
+
+namespace aisp::report {
+namespace {
+
+constexpr std::string_view removed = "(removed)";
+// Shorter words would be found in half of all sentences.
+constexpr std::size_t shortest_word = 3;
+
+bool is_word_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+bool ends_path(char c) { return std::string_view{" \t\n\"'`<>()[]{},;|"}.find(c) != std::string_view::npos; }
+// "GB/s" and "a / b" hold no path; "in /home/me", "--dir=/x" and "file:///x" do.
+bool begins_path(const std::string& text, std::size_t at) {
+  if (text[at] != '/' || at + 1 >= text.size() || ends_path(text[at + 1])) return false;
+  return at == 0 || ends_path(text[at - 1]) || text[at - 1] == '=' || text[at - 1] == ':' || text[at - 1] == '~';
+}
+
+std::string without_paths(const std::string& text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    if (!begins_path(text, i)) {
+      result += text[i++];
+      continue;
+    }
+    while (i < text.size() && !ends_path(text[i]) && !(text[i] == ':' && (i + 1 == text.size() || text[i + 1] != '/'))) ++i;
+    result += removed;
+  }
+  return result;
+}
+
+std::string without_word(const std::string& text, const std::string& word) {
+  std::string result;
+  std::size_t done = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    const bool alone = (at == 0 || !is_word_letter(text[at - 1])) && (end == text.size() || !is_word_letter(text[end]));
+    if (!alone || at < done) continue;
+    result.append(text, done, at - done).append(removed);
+    done = end;
+  }
+  return result.append(text, done);
+}
+
+std::string without_uuids(const std::string& text) {
+  std::string result = text;
+  for (const std::string_view prefix : {"GPU-", "MIG-"})
+    for (std::size_t at = result.find(prefix); at != std::string::npos; at = result.find(prefix, at + 1)) {
+      std::size_t end = at + prefix.size();
+      while (end < result.size() && (std::isxdigit(static_cast<unsigned char>(result[end])) || result[end] == '-')) ++end;
+      if (end - at > prefix.size() + 7) result.replace(at, end - at, removed);
+    }
+  return result;
+}
+
+// Fields that hold words of ours, which stay though a host or a user may be called like one of them.
+bool is_our_word(const std::string& field) {
+  static const std::set<std::string> fields = {
+      "target", "targets",     "cases",         "chapter",         "name",         "best",    "case",
+      "device", "bound",       "role",          "status",          "math",         "verdict", "bytes_of",
+      "start",  "cache",       "judged_by",     "timing_mode",     "unit",         "origin",  "better",
+      "run_id", "started_utc", "source_digest", "stopped_because", "aisp_version", "commit"};
+  return fields.contains(field);
+}
+
+void redact_all(nlohmann::json& json, const Redactor& redact) {
+  if (json.is_string()) json = redact(json.get<std::string>());
+  if (json.is_array())
+    for (auto& child : json) redact_all(child, redact);
+  if (json.is_object())
+    for (auto& [field, child] : json.items())
+      if (!is_our_word(field)) redact_all(child, redact);
+}
+
+template <class T>
+T redacted(const T& value, const Redactor& redact) {
+  nlohmann::json json = value;
+  redact_all(json, redact);
+  return json.get<T>();
+}
+
+evidence::Manifest redacted(const evidence::Manifest& manifest, const Redactor& redact) {
+  evidence::Manifest m = manifest;
+  m.hostname.clear();
+  m.branch.clear();
+  m.command_line.clear();
+  m.environment.clear();
+  for (evidence::ManifestGpu& gpu : m.gpus) gpu.uuid = gpu.pci = "";
+  // The name of a library's file says its version, its folder says where somebody lives.
+  for (auto& [name, file] : m.libraries) file = file.substr(file.rfind('/') + 1);
+  return redacted<evidence::Manifest>(m, redact);
+}
+
+}  // namespace
+
+Redactor::Redactor(std::vector<std::string> words) : words_{std::move(words)} {
+  std::erase_if(words_, [](const std::string& word) { return word.size() < shortest_word; });
+  // A host name before the label that it begins with.
+  std::stable_sort(words_.begin(), words_.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
+}
+
+std::string Redactor::operator()(const std::string& text) const {
+  std::string result = without_uuids(without_paths(text));
+  for (const std::string& word : words_) result = without_word(result, word);
+  return result;
+}
+
+Redactor redactor_for(const evidence::RunRecord& run, const std::vector<std::string>& users) {
+  const evidence::Manifest& m = run.manifest;
+  std::vector<std::string> words = users;
+  words.push_back(m.hostname);
+  words.push_back(m.hostname.substr(0, m.hostname.find('.')));
+  for (const evidence::ManifestGpu& gpu : m.gpus) {
+    words.push_back(gpu.uuid);
+    words.push_back(gpu.pci);
+  }
+  return Redactor{std::move(words)};
+}
+
+evidence::RunRecord public_copy(const evidence::RunRecord& run, const Redactor& redact) {
+  evidence::RunRecord copy;
+  copy.manifest = redacted(run.manifest, redact);
+  copy.confirmation = run.confirmation;
+  for (const std::string& warning : run.warnings) copy.warnings.push_back(redact(warning));
+  for (const evidence::PairResult& pair : run.pairs) {
+    copy.pairs.push_back(redacted<evidence::PairResult>(pair, redact));
+    copy.pairs.back().gpus.clear();
+    copy.pairs.back().log.clear();
+    for (evidence::VariantResult& variant : copy.pairs.back().variants) variant.nsys_report.reset();
+  }
+  return copy;
+}
+
+}  // namespace aisp::report
