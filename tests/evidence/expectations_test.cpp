@@ -82,9 +82,9 @@ TEST(Expectations, SayHowFastOneVariantIsBesideAnother) {
   const base::ScratchDirectory folder;
   record(folder.path(), {.pairs = {pair_with(8)}}, manifest_of("NVIDIA H200"));
   const ExpectedPair pair = read_all_expectations(folder.path()).at(0).pairs.at("transpose");
-  EXPECT_EQ(speed_over(pair, "tiled", "strided"), 8);
-  EXPECT_EQ(speed_over(pair, "tiled", "cublas"), 8 / 7.8);
-  EXPECT_EQ(speed_over(pair, "strided", "cublas"), 1 / 7.8);
+  EXPECT_DOUBLE_EQ(speed_over(pair, "tiled", "strided").value(), 8);
+  EXPECT_DOUBLE_EQ(speed_over(pair, "tiled", "cublas").value(), 8 / 7.8);
+  EXPECT_DOUBLE_EQ(speed_over(pair, "strided", "cublas").value(), 1 / 7.8);
   EXPECT_EQ(speed_over(pair, "tiled", "gone"), std::nullopt);
   EXPECT_EQ(speed_over(pair, "gone", "tiled"), std::nullopt);
 }

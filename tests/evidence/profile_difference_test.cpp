@@ -142,7 +142,7 @@ TEST(ProfileSentence, ComparesTheBaselineWithTheLesson) {
   pair.best = "faster";
   EXPECT_EQ(profile_sentence(pair), "3 launches became 1; kernel time fell from 3.00 ms to 1.00 ms");
   pair.variants[2].speedup.reset();
-  EXPECT_EQ(profile_sentence(pair), "3 launches became 1; kernel time fell from 3.00 ms to 0.500 ms");
+  EXPECT_EQ(profile_sentence(pair), "3 launches became 1; kernel time fell from 3.00 ms to 500 us");
 }
 
 TEST(ProfileSentence, ComparesTheBaselineWithTheBest) {
