@@ -59,7 +59,8 @@ class GoodPairs(EndToEnd):
             summary = (finished.folder / "benchmark_test_results.md").read_text()
             for words in ("some (lesson)", "few (best)", "as_many (control)", "half (control, not verified)", "library (library)"):
                 self.assertIn(f"| {words} |".replace("_", "\\_") if f"| {words} |" not in summary else f"| {words} |", summary)
-            rows = {row["variant"]: row for row in csv.DictReader((finished.folder / "results.csv").open(newline=""))}
+            lines = (finished.folder / "results.csv").read_text().splitlines()
+            rows = {row["variant"]: row for row in csv.DictReader(lines)}
             self.assertEqual([name for name, row in rows.items() if row["is_lesson"]], ["some"])
             self.assertEqual([name for name, row in rows.items() if row["computes_output"] == "no"], ["half"])
             self.assertEqual((rows["few"]["gain_over"], rows["few"]["library"]), ("some", "library"))
