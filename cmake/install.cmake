@@ -6,7 +6,7 @@ set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)
 install(TARGETS aisp)
 # What is installed names no folder of the machine that built it. This is the command that CMake's own install scripts use.
 install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/aisp\")")
-install(DIRECTORY expectations docs chapters DESTINATION "${aisp_data_dir}")
+install(DIRECTORY expectations docs chapters templates DESTINATION "${aisp_data_dir}")
 install(DIRECTORY scripts/tuning scripts/lib scripts/containers DESTINATION "${aisp_data_dir}/scripts")
 install(PROGRAMS scripts/gpu-setup.sh scripts/nightly.sh scripts/numa-topology.sh scripts/reset-gpu.sh scripts/system-tuning.sh
         DESTINATION "${aisp_data_dir}/scripts")

@@ -200,7 +200,11 @@ Names entry_points(const std::string& source, const std::string& variant) {
       for (++i; i < code.size(); ++i) {
         depth += at(i) == "<" ? 1 : at(i) == ">" ? -1 : 0;
         if (depth == 0) break;
-        if (code[i].kind == TokenKind::name) names.emplace(at(i));
+        if (code[i].kind != TokenKind::name) continue;
+        // A method comes without the rest of its class; arguments of a template bring theirs.
+        std::string name{at(i)};
+        for (; at(i + 1) == ":" && at(i + 2) == ":"; i += 3) name += "::" + std::string{at(i + 3)};
+        names.insert(std::move(name));
       }
     }
     break;

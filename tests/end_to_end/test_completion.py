@@ -64,7 +64,7 @@ class Completion(EndToEnd):
             (self.artifacts / name / "results.jsonl").touch()
         for words, answers in ((("run", "--color", "al"), ["always"]), (("run", "--mode", "do"), ["do_bench"]), (("run", "--profile", "mi"), ["minimal"]),
                                (("estimate", "--model", "mix"), ["mixtral-8x7b"]), (("estimate", "--gpu", "h200"), ["h200"]),
-                               (("estimate", "--dtype", "fp8"), ["fp8"]), (("estimate", "--kv-dtype", "int"), ["int8"]), (("peak", "--gpu", ""), []),
+                               (("estimate", "--dtype", "fp8"), ["fp8"]), (("estimate", "--kv-dtype", "int"), ["int8", "int4"]), (("peak", "--gpu", ""), []),
                                (("run", "--resume", "mo"), ["monday"]), (("compare", "tu"), ["tuesday"]), (("compare", "monday", "la"), ["latest"]),
                                (("list-targets", "--chapter", "ch01"), ["ch01"]), (("explain", "regr"), ["regressed"]),
                                (("explain", "ch03:false"), ["ch03:false_sharing"]), (("specs", "b200"), ["b200"]), (("completion", "zs"), ["zsh"]),

@@ -63,7 +63,7 @@ class Schemas(unittest.TestCase):
                 shapes = [schema["$defs"][schema[branch]["$ref"].split("/")[-1]] for branch in ("then", "else") if branch in schema]
                 for part in (schema["$defs"]["header"],) if name == "results-log" else shapes or (schema,):
                     self.assertIn("schema_version", part["required"])
-                    self.assertEqual(part["properties"]["schema_version"]["const"], 2 if name == "expectations" else 1)
+                    self.assertEqual(part["properties"]["schema_version"]["const"], 3 if name == "expectations" else 1)
 
     def test_objects_are_closed(self):
         for name in NAMES:

@@ -256,7 +256,7 @@ TEST_F(Doctor, NamesTheCutlassThatWasCompiledIn) {
   EXPECT_EQ(finding("library CUTLASS").what, "4.2.0, compiled in");
   cutlass_ = "";
   EXPECT_EQ(finding("library CUTLASS").level, Level::info);
-  EXPECT_EQ(finding("library CUTLASS").what, "not compiled in; peers that use it are skipped");
+  EXPECT_EQ(finding("library CUTLASS").what, "not compiled in; variants that use it are skipped");
   EXPECT_THAT(finding("library CUTLASS").advice, HasSubstr("./setup.sh"));
 }
 

@@ -19,7 +19,7 @@ SCRIPTS = {
 }
 
 # Scripts that go to the root of their tree, below it.
-AT_HOME = ("setup.sh", ".ci/run", "scripts/check-format", "scripts/lint", "scripts/nightly.sh", "scripts/sanitize.sh", "tests/fuzz/run")
+AT_HOME = ("setup.sh", ".ci/run", "scripts/check-arm64", "scripts/check-format", "scripts/lint", "scripts/nightly.sh", "scripts/package", "scripts/sanitize.sh", "tests/fuzz/run")
 
 
 class Options(Machine):

@@ -206,7 +206,7 @@ class Registry(TemporaryTree):
                             (pair("box2"), "it does not define the Pair box (its Pair is called box2)"),
                             (good.replace("extern constinit", "[[maybe_unused]] constexpr"), "it does not define the Pair box (it is not extern"),
                             (good.replace(own, "namespace { " + own)[:-2] + "} }", "it does not define the Pair box (it is not extern, or inside an anonymous"),
-                            (good.replace(own, "namespace more { " + own)[:-2] + "} }", "inside an anonymous or another namespace"),
+                            (good.replace(own, "namespace more { " + own)[:-2] + "} }", "it does not define the Pair box (it is not extern, or inside"),
                             (pair("box", chapter="ch08"), "it has no namespace aisp::ch07"),
                             ("", "it has no namespace aisp::ch07"),
                             ("namespace aisp::ch07 { }", "it does not define the Pair box;")):
