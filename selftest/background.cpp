@@ -52,7 +52,13 @@ class BeginsInReset final : public Shares {
  public:
   using Shares::Shares;
   void begin(Launch&) {
-    worker_ = std::jthread{[this] { keep(); }};
+    kept_all_ = false;
+    worker_ = std::jthread{[this] {
+      keep();
+      kept_all_ = true;
+      kept_all_.notify_all();
+    }};
+    kept_all_.wait(false);  // on a busy machine it might otherwise begin so late that it computes from the run's own inputs
   }
   void wait(Launch& launch) {
     if (worker_.joinable()) worker_.join();
@@ -60,6 +66,7 @@ class BeginsInReset final : public Shares {
   }
 
  private:
+  std::atomic<bool> kept_all_{false};
   std::jthread worker_;
 };
 
