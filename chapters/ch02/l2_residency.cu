@@ -21,10 +21,9 @@ using fp8 = __nv_fp8_e4m3;
 using Wide = device::Vector16<bf16>;
 using Narrow = device::Vector<fp8, 8>;
 
-constexpr std::size_t side = 4096, elements = side * side;  // of a matrix: 32 MiB, of the 60 MB of an H200's L2
-constexpr int threads = 512, loads = 4;                     // of 16 bytes
+constexpr std::size_t columns = 4096, all_rows = 131072;  // 1 GiB
+constexpr int threads = 512, loads = 4;                   // of 16 bytes
 constexpr unsigned pieces_per_block = threads * loads;
-constexpr unsigned blocks = elements / Wide::size() / pieces_per_block;
 constexpr float largest = 448;  // of E4M3
 
 // Magnitudes are not negative, so they are ordered as their bits are.
@@ -69,9 +68,10 @@ __global__ __launch_bounds__(threads) void cast_kernel(const Wide* in, const uns
 class L2Residency final : public Workload {
  public:
   explicit L2Residency(Setup& setup)
-      : matrices_{setup.scaled(32)},
-        in_{setup.input<bf16>(matrices_ * elements, normal(0, 0.02f), {.name = "weights"})},
-        out_{setup.output<fp8>(matrices_ * elements, {.name = "weights in FP8"})},
+      : elements_{setup.size("rows") * columns},
+        matrices_{std::max<std::size_t>(setup.scaled(all_rows) / setup.size("rows"), 1)},
+        in_{setup.input<bf16>(matrices_ * elements_, normal(0, 0.02f), {.name = "weights"})},
+        out_{setup.output<fp8>(matrices_ * elements_, {.name = "weights in FP8"})},
         scales_{setup.output<float>(matrices_, {.name = "scales"})},
         absmax_{setup.scratch<unsigned>(matrices_, {.name = "largest magnitudes"})},
         team_{setup.threads(std::min(setup.cpus(), 16), false)},
@@ -86,8 +86,8 @@ class L2Residency final : public Workload {
       team_.run([&](int worker) {
         const auto w = static_cast<std::size_t>(worker);
         double mine = 0;
-        for (std::size_t i = elements * w / most.size(); i < elements * (w + 1) / most.size(); ++i)
-          mine = std::max(mine, std::abs(in_.host(m * elements + i)));
+        for (std::size_t i = elements_ * w / most.size(); i < elements_ * (w + 1) / most.size(); ++i)
+          mine = std::max(mine, std::abs(in_.host(m * elements_ + i)));
         most[w] = mine;
       });
       const auto found = static_cast<float>(*std::max_element(most.begin(), most.end()));
@@ -95,7 +95,7 @@ class L2Residency final : public Workload {
     }
   }
   double expected_output(int output, std::size_t index) const override {
-    const float inverse = inverse_scale(expected_absmax_[output == 0 ? index / elements : index]);
+    const float inverse = inverse_scale(expected_absmax_[output == 0 ? index / elements_ : index]);
     if (output == 1) return static_cast<double>(1 / inverse);
     return static_cast<double>(static_cast<float>(fp8{static_cast<float>(in_.host(index)) * inverse}));
   }
@@ -118,19 +118,20 @@ class L2Residency final : public Workload {
     }
   }
   void clear(Launch& launch) { check(cudaMemsetAsync(absmax_, 0, absmax_.bytes(), launch.stream)); }
-  const Wide* matrix(std::size_t m) const { return reinterpret_cast<const Wide*>(in_ + m * elements); }
+  unsigned blocks() const { return static_cast<unsigned>(elements_ / Wide::size() / pieces_per_block); }
+  const Wide* matrix(std::size_t m) const { return reinterpret_cast<const Wide*>(in_ + m * elements_); }
   void find_absmax(Launch& launch, std::size_t m) {
-    absmax_kernel<<<blocks, threads, 0, launch.stream>>>(matrix(m), absmax_ + m);
+    absmax_kernel<<<blocks(), threads, 0, launch.stream>>>(matrix(m), absmax_ + m);
     check(cudaGetLastError());
   }
   template <bool backward>
   void cast(Launch& launch, std::size_t m) {
-    cast_kernel<backward><<<blocks, threads, 0, launch.stream>>>(matrix(m), absmax_ + m,
-                                                                 reinterpret_cast<Narrow*>(out_ + m * elements), scales_ + m);
+    cast_kernel<backward><<<blocks(), threads, 0, launch.stream>>>(matrix(m), absmax_ + m,
+                                                                   reinterpret_cast<Narrow*>(out_ + m * elements_), scales_ + m);
     check(cudaGetLastError());
   }
 
-  std::size_t matrices_;
+  std::size_t elements_, matrices_;  // elements of one matrix
   Input<bf16> in_;
   Output<fp8> out_;
   Output<float> scales_;
@@ -150,6 +151,14 @@ extern constinit const Pair l2_residency{
                            {.name = "reverse_second_pass", .run = call<&L2Residency::reverse_second_pass>}}),
     .bound = Bound::memory,
     .tolerance = exact,
+    // A matrix of 24 MiB stays in the 60 MB of an H200's L2 until it is read again.
+    .sizes = sizes({{.name = "rows", .full = 3072, .multiple = 256, .scales = false}}),
+    .sweep = cases({{"mib_8", "rows=1024"},
+                    {"mib_16", "rows=2048"},
+                    {"mib_24", "rows=3072"},
+                    {"mib_32", "rows=4096"},
+                    {"mib_48", "rows=6144"},
+                    {"mib_64", "rows=8192"}}),
 };
 
 }  // namespace aisp::ch02
