@@ -110,8 +110,7 @@ class PreallocatedBuffers final : public Workload {
   void plan_products(Launch&) {
     if (gemm_) return;
     cublaslt_ = std::make_unique<CublasLt>();
-    gemm_ = std::make_unique<MatmulPlan>(
-        *cublaslt_, MatmulProblem{.m = static_cast<int>(tokens), .n = width(), .k = width(), .result = CUDA_R_32F});
+    gemm_ = std::make_unique<MatmulPlan>(*cublaslt_, MatmulProblem{.m = tokens, .n = width_, .k = width_, .result = CUDA_R_32F});
   }
 
   // Each layer asks for what it needs and frees what nobody reads again. The caller owns the first input and the last output.

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One matrix product of cuBLASLt for any of its compute types. C = A B, all n x n, with A and C row-major and B transposed
-// (its columns are contiguous): the layout that every tensor core type takes.
+// A square product of cuBLASLt in any of its compute types, on operands rounded from fp64. C = A B, all n x n, with A and C
+// row-major and B transposed (its columns are contiguous): the layout that every tensor core type takes.
 #pragma once
-#include <cublasLt.h>
-#include <aisp/libraries/cublas.hpp>
+#include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <type_traits>
 
 namespace aisp::ch02 {
@@ -16,70 +14,6 @@ namespace aisp::ch02 {
 struct GemmTypes {
   cudaDataType_t operands, result;
   cublasComputeType_t compute;
-};
-
-class TypedGemm {
- public:
-  TypedGemm(const GemmTypes& types, std::uint64_t n) : integers_{types.compute == CUBLAS_COMPUTE_32I} {
-    check(function<decltype(cublasLtCreate)>("cublasLtCreate")(&handle_));
-    check(cudaMalloc(&workspace_, workspace_bytes));
-    check(function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate")(&product_, types.compute,
-                                                                                   integers_ ? CUDA_R_32I : CUDA_R_32F));
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    check(function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
-        product_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
-    const auto create_layout = function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
-    check(create_layout(&operand_, types.operands, n, n, static_cast<std::int64_t>(n)));
-    check(create_layout(&result_, types.result, n, n, static_cast<std::int64_t>(n)));
-    choose_algorithm();
-  }
-  ~TypedGemm() {
-    for (cublasLtMatrixLayout_t layout : {operand_, result_})
-      function<decltype(cublasLtMatrixLayoutDestroy)>("cublasLtMatrixLayoutDestroy")(layout);
-    function<decltype(cublasLtMatmulDescDestroy)>("cublasLtMatmulDescDestroy")(product_);
-    function<decltype(cublasLtDestroy)>("cublasLtDestroy")(handle_);
-    cudaFree(workspace_);
-  }
-  TypedGemm(const TypedGemm&) = delete;
-  TypedGemm& operator=(const TypedGemm&) = delete;
-
-  // The library is column-major: to it, row-major C is C^T = (B^T)^T^T A^T, and both operands have their k contiguous.
-  void run(cudaStream_t stream, const void* a, const void* b_transposed, void* c) const {
-    const float one = 1, zero = 0;
-    const std::int32_t integer_one = 1, integer_zero = 0;
-    const void* const alpha = integers_ ? static_cast<const void*>(&integer_one) : &one;
-    const void* const beta = integers_ ? static_cast<const void*>(&integer_zero) : &zero;
-    check(multiply_(handle_, product_, alpha, b_transposed, operand_, a, operand_, beta, c, result_, c, result_, &algorithm_.algo,
-                    workspace_, workspace_bytes, stream));
-  }
-
- private:
-  template <class F>
-  static F* function(const char* name) {
-    return SharedLibrary::open(Library::cublaslt).function<F>(name);
-  }
-
-  void choose_algorithm() {
-    cublasLtMatmulPreference_t preference = nullptr;
-    check(function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate")(&preference));
-    check(function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute")(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes));
-    int found = 0;
-    const cublasStatus_t status = function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic")(
-        handle_, product_, operand_, operand_, result_, result_, preference, 1, &algorithm_, &found);
-    function<decltype(cublasLtMatmulPreferenceDestroy)>("cublasLtMatmulPreferenceDestroy")(preference);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0) throw Unsupported{"cuBLASLt has no algorithm for this type here"};
-    check(status);
-  }
-
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
-  bool integers_;
-  cublasLtHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
-  cublasLtMatmulDesc_t product_ = nullptr;
-  cublasLtMatrixLayout_t operand_ = nullptr, result_ = nullptr;
-  cublasLtMatmulHeuristicResult_t algorithm_{};
-  decltype(&cublasLtMatmul) multiply_ = function<decltype(cublasLtMatmul)>("cublasLtMatmul");
 };
 
 inline constexpr int rounding_threads = 256;
@@ -101,23 +35,27 @@ __global__ void round_kernel(const double* a, const double* b, T* rounded_a, T* 
 template <class T>
 class TypedProduct {
  public:
-  TypedProduct(Setup& setup, int n, GemmTypes types) : n_{n}, types_{types}, a_{scratch(setup)}, b_transposed_{scratch(setup)} {}
+  TypedProduct(Setup& setup, int n, GemmTypes types)
+      : n_{n},
+        a_{scratch(setup)},
+        b_transposed_{scratch(setup)},
+        lt_{setup},
+        plan_{setup, lt_, MatmulProblem{size(), size(), size(), types.operands, types.result, types.compute, true}} {}
 
   void prepare(Launch& launch, const double* a, const double* b) {
-    if (!gemm_) gemm_ = std::make_unique<TypedGemm>(types_, static_cast<std::uint64_t>(n_));
-    const auto blocks = static_cast<unsigned>(a_.size() / rounding_threads);
-    round_kernel<<<blocks, rounding_threads, 0, launch.stream>>>(a, b, a_.get(), b_transposed_.get(), n_);
-    check(cudaGetLastError());
+    launch(round_kernel<T>, {static_cast<unsigned>(a_.size() / rounding_threads), rounding_threads}, a, b, a_.get(),
+           b_transposed_.get(), n_);
   }
-  void run(Launch& launch, void* c) const { gemm_->run(launch.stream, a_, b_transposed_, c); }
+  void run(Launch& launch, void* c) const { plan_->run(launch.stream, a_, b_transposed_, c); }
   double bytes() const { return static_cast<double>(2 * a_.bytes() + a_.size() * 4); }  // results have 4 bytes
 
  private:
-  Scratch<T> scratch(Setup& setup) const { return setup.scratch<T>(static_cast<std::size_t>(n_) * n_); }
+  std::size_t size() const { return static_cast<std::size_t>(n_); }
+  Scratch<T> scratch(Setup& setup) const { return setup.scratch<T>(size() * size()); }
   int n_;
-  GemmTypes types_;
   Scratch<T> a_, b_transposed_;
-  std::unique_ptr<TypedGemm> gemm_;
+  Opened<CublasLt> lt_;
+  Opened<MatmulPlan> plan_;
 };
 
 }  // namespace aisp::ch02

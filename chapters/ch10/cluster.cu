@@ -169,10 +169,7 @@ class Cluster final : public Workload {
         probabilities_{setup.output<float>(rows_ * columns, {.name = "probabilities"})},
         sums_{setup.scratch<float>(rows_)},
         team_{setup.threads(setup.cpus(), false)} {
-    check(cudaFuncSetAttribute(cluster_dsmem_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    const cudaLaunchConfig_t config = cluster_launch(ranks, nullptr);
-    int resident = 0;
-    check(cudaOccupancyMaxActiveClusters(&resident, cluster_dsmem_kernel, &config));
+    const int resident = resident_clusters(cluster_dsmem_kernel, {ranks, threads, shared_bytes, ranks});
     if (resident == 0) throw Unsupported("no room for a cluster of 8 blocks with 188 KiB of shared memory each");
     clusters_ = std::min(static_cast<std::size_t>(resident), rows_);
   }
@@ -201,31 +198,20 @@ class Cluster final : public Workload {
   }
 
   void block_per_row(Launch& launch) {
-    block_per_row_kernel<<<static_cast<unsigned>(rows_), threads, 0, launch.stream>>>(logits_, probabilities_);
-    check(cudaGetLastError());
+    launch(block_per_row_kernel, {static_cast<unsigned>(rows_), threads}, logits_, probabilities_);
   }
   void cluster_dsmem_8(Launch& launch) {
-    const cudaLaunchConfig_t config = cluster_launch(static_cast<unsigned>(clusters_) * ranks, launch.stream);
-    check(cudaLaunchKernelEx(&config, cluster_dsmem_kernel, logits_.get(), probabilities_.get(), static_cast<int>(rows_)));
+    const Grid grid{static_cast<unsigned>(clusters_) * ranks, threads, shared_bytes, ranks};
+    launch(cluster_dsmem_kernel, grid, logits_, probabilities_, rows_);
   }
 
  private:
-  cudaLaunchConfig_t cluster_launch(unsigned blocks, cudaStream_t stream) {
-    return {.gridDim = blocks,
-            .blockDim = threads,
-            .dynamicSmemBytes = shared_bytes,
-            .stream = stream,
-            .attrs = &cluster_size_,
-            .numAttrs = 1};
-  }
-
   std::size_t rows_;
   Input<float> logits_;
   Output<float> probabilities_;
   Scratch<float> sums_;
   ThreadTeam& team_;
   std::size_t clusters_ = 1;
-  cudaLaunchAttribute cluster_size_{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
   std::vector<double> log_sums_;
 };
 

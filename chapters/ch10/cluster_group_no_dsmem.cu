@@ -137,20 +137,13 @@ class ClusterGroupNoDsmem final : public Workload {
   }
 
   void two_kernels(Launch& launch) {
-    statistics_kernel<<<static_cast<unsigned>(groups()), statistics_threads, 0, launch.stream>>>(map(), moments_);
-    check(cudaGetLastError());
+    launch(statistics_kernel, {static_cast<unsigned>(groups()), statistics_threads}, map(), moments_);
     const auto blocks = static_cast<unsigned>(groups() * group_vectors / normalize_threads);
-    normalize_kernel<<<blocks, normalize_threads, 0, launch.stream>>>(map(), moments_, gamma_, beta_, out());
-    check(cudaGetLastError());
+    launch(normalize_kernel, {blocks, normalize_threads}, map(), moments_, gamma_, beta_, out());
   }
   void cluster_barrier_l2(Launch& launch) {
-    cudaLaunchAttribute size{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
-    const cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(groups() * ranks),
-                                    .blockDim = threads,
-                                    .stream = launch.stream,
-                                    .attrs = &size,
-                                    .numAttrs = 1};
-    check(cudaLaunchKernelEx(&config, cluster_barrier_l2_kernel, map(), gamma_.get(), beta_.get(), exchange_.get(), out()));
+    const Grid grid{.blocks = static_cast<unsigned>(groups() * ranks), .threads = threads, .cluster = ranks};
+    launch(cluster_barrier_l2_kernel, grid, map(), gamma_, beta_, exchange_, out());
   }
 
  private:

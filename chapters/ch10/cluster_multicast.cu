@@ -23,30 +23,25 @@ class ClusterMulticast final : public GemmWorkload {
         a_map_{wgmma_gemm::a_map(a_, m_, k_, tile_m)},
         b_64_{wgmma_gemm::b_map(b_, k_, n_, 64)},
         b_128_{wgmma_gemm::b_map(b_, k_, n_, 128)},
-        c_map_{c_map(c_, m_, n_)} {
-    persistent_gemm::allow_shared_memory<Narrow, DirectStore>();
-    multicast_gemm::allow_shared_memory<Narrow, DirectStore>();
-    multicast_gemm::allow_shared_memory<Wide, TmaStore<2>>();
-  }
+        c_map_{c_map(c_, m_, n_)} {}
 
   void own_loads(Launch& launch) {
-    if (alone_.usable()) return alone_.run(launch.stream, 8, multiprocessors());
+    if (alone_.usable()) return alone_.run(launch, 8, multiprocessors());
     const TileOrder order{m_, n_, tile_m, Narrow::tile_n, band};
     const unsigned blocks = std::min(static_cast<unsigned>(order.count()), blocks_);
-    persistent_kernel<Narrow, DirectStore><<<blocks, threads, shared_bytes<Narrow, DirectStore>, launch.stream>>>(
-        a_map_, b_128_, c_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
-    check(cudaGetLastError());
+    launch(persistent_kernel<Narrow, DirectStore>, {blocks, threads, shared_bytes<Narrow, DirectStore>}, a_map_, b_128_, c_map_,
+           c_, n_, k_, order);
   }
   void multicast_2x1(Launch& launch) { multicast<Narrow, DirectStore>(launch, b_64_); }
   void multicast_2x1_wide(Launch& launch) { multicast<Wide, TmaStore<2>>(launch, b_128_); }
   // Not run yet: each block of a pair loads half of the columns of B, and the tensor cores of both read all of them, so that they
   // are neither copied nor stored twice. Both this and the baseline are on tcgen05 there, since wgmma is not.
-  void tcgen05_2sm(Launch& launch) { pair_.run(launch.stream, 4, multiprocessors()); }
+  void tcgen05_2sm(Launch& launch) { pair_.run(launch, 4, multiprocessors()); }
 
  private:
   template <class R, class Store>
   void multicast(Launch& launch, const CUtensorMap& half_b) {
-    launch_multicast<R, Store>(launch.stream, {a_map_, half_b, c_map_, c_, m_, n_, k_, band});
+    launch_multicast<R, Store>(launch, {a_map_, half_b, c_map_, c_, m_, n_, k_, band});
   }
 
   CUtensorMap a_map_, b_64_, b_128_, c_map_;  // b_64_: boxes of 64 columns of B; b_128_: of 128

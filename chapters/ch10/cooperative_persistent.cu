@@ -126,9 +126,10 @@ class CooperativePersistent final : public Workload {
         exchange_{setup.scratch<bf16>(2 * state)},
         running_cells_{setup.scratch<float>(state)},
         arrivals_{setup.scratch<unsigned>(warps * Arrivals::stride)},
-        cpus_{setup.cpus()} {
-    if (multiprocessors() < blocks) throw Unsupported("fewer than 128 SMs, one for each block's weights");
-    if (device_attribute(cudaDevAttrClusterLaunch) != 0) choose_cluster();
+        cpus_{setup.cpus()},
+        cublas_{setup} {
+    if (multiprocessors() < blocks)
+      throw Unsupported("needs 128 SMs, one for each block's weights, this GPU has " + std::to_string(multiprocessors()));
   }
 
   Cost cost() const override {
@@ -146,52 +147,40 @@ class CooperativePersistent final : public Workload {
   void gemm_per_step(Launch& launch) {
     for (std::size_t t = 0; t < steps_; ++t) {
       const bf16* previous = t == 0 ? hidden_state_.get() : out_ + (t - 1) * state;
-      cublas_.gemm(launch.stream, batch, rows, hidden, previous, weights_, recurrent_, CUDA_R_16BF);
-      gate_kernel<<<state / threads, threads, 0, launch.stream>>>(
-          inputs_ + t * batch * rows, recurrent_, t == 0 ? cells_.get() : running_cells_.get(), running_cells_, out_ + t * state);
+      cublas_->gemm(launch.stream, batch, rows, hidden, previous, weights_, recurrent_, CUDA_R_16BF);
+      launch(gate_kernel, {state / threads, threads}, inputs_ + t * batch * rows, recurrent_,
+             t == 0 ? cells_.get() : running_cells_.get(), running_cells_, out_ + t * state);
     }
-    check(cudaGetLastError());
   }
   void persistent_grid_sync(Launch& launch) {
-    const cudaLaunchConfig_t config = launch_of(1, 0, launch.stream);
-    check(cudaLaunchKernelEx(&config, grid_sync_kernel, layer(), exchange()));
+    launch(grid_sync_kernel, {.blocks = blocks, .threads = threads, .cooperative = true}, layer(), exchange());
   }
   void persistent_slice_sync(Launch& launch) {
     check(cudaMemsetAsync(arrivals_, 0, arrivals_.bytes(), launch.stream));
-    const cudaLaunchConfig_t config = launch_of(1, 0, launch.stream);
-    check(cudaLaunchKernelEx(&config, slice_sync_kernel, layer(), exchange(), Arrivals{arrivals_}));
+    launch(slice_sync_kernel, {.blocks = blocks, .threads = threads, .cooperative = true}, layer(), exchange(),
+           Arrivals{arrivals_});
   }
   void persistent_cluster(Launch& launch) {
     check(cudaMemsetAsync(arrivals_, 0, arrivals_.bytes(), launch.stream));
-    const cudaLaunchConfig_t config = launch_of(2, sizeof(ClusterMemory), launch.stream);
-    check(cudaLaunchKernelEx(&config, cluster_kernel, layer(), exchange(), Arrivals{arrivals_}));
+    const Grid grid{blocks, threads, sizeof(ClusterMemory), cluster_, true};
+    launch(cluster_kernel, grid, layer(), exchange(), Arrivals{arrivals_});
+  }
+  // The largest cluster of which enough fit at once to hold all blocks.
+  void choose_cluster(Launch&) {
+    int most = 0;
+    for (const unsigned size : {8u, 4u, 2u, 1u}) {
+      cluster_ = size;
+      const int resident =
+          resident_clusters(cluster_kernel, {blocks, threads, sizeof(ClusterMemory), size, true}) * static_cast<int>(size);
+      if (resident >= blocks) return;
+      most = std::max(most, resident);
+    }
+    throw Unsupported("needs 128 resident blocks with 160 KiB of shared memory each, this GPU holds " + std::to_string(most));
   }
 
  private:
-  // The largest cluster of which enough fit at once to hold all blocks.
-  void choose_cluster() {
-    check(cudaFuncSetAttribute(cluster_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(ClusterMemory)));
-    int resident = 0;
-    for (const unsigned size : {8u, 4u, 2u, 1u}) {
-      attributes_[1].val.clusterDim = {size, 1, 1};
-      const cudaLaunchConfig_t config = launch_of(2, sizeof(ClusterMemory), nullptr);
-      check(cudaOccupancyMaxActiveClusters(&resident, cluster_kernel, &config));
-      if (resident * static_cast<int>(size) >= blocks) return;
-    }
-    throw Unsupported("no room for 128 resident blocks with 160 KiB of shared memory each");
-  }
-
   uint4* exchange() const { return reinterpret_cast<uint4*>(exchange_.get()); }
   Layer layer() const { return {inputs_, weights_, hidden_state_, cells_, out_, static_cast<int>(steps_)}; }
-  // Cooperative: all blocks run at once, or the launch fails.
-  cudaLaunchConfig_t launch_of(unsigned attributes, std::size_t shared_bytes, cudaStream_t stream) {
-    return {.gridDim = blocks,
-            .blockDim = threads,
-            .dynamicSmemBytes = shared_bytes,
-            .stream = stream,
-            .attrs = attributes_,
-            .numAttrs = attributes};
-  }
 
   std::size_t steps_;
   Input<bf16> inputs_, weights_, hidden_state_;
@@ -201,9 +190,8 @@ class CooperativePersistent final : public Workload {
   Scratch<float> running_cells_;
   Scratch<unsigned> arrivals_;
   int cpus_;
-  Cublas cublas_;
-  cudaLaunchAttribute attributes_[2]{{.id = cudaLaunchAttributeCooperative, .val = {.cooperative = 1}},
-                                     {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {8, 1, 1}}}};
+  Opened<Cublas> cublas_;
+  unsigned cluster_ = 8;
   std::vector<double> reference_;
 };
 
@@ -219,6 +207,7 @@ extern constinit const Pair cooperative_persistent{
                            {.name = "persistent_slice_sync", .run = call<&CooperativePersistent::persistent_slice_sync>},
                            {.name = "persistent_cluster",
                             .run = call<&CooperativePersistent::persistent_cluster>,
+                            .prepare = call<&CooperativePersistent::choose_cluster>,
                             .needs = {.min_sm = 90, .max_sm = 110},
                             .gains_over = "persistent_grid_sync"}}),
     .bound = Bound::latency,

@@ -19,13 +19,7 @@ class DoubleBufferedPipeline final : public GemmWorkload {
   explicit DoubleBufferedPipeline(Setup& setup)
       : GemmWorkload{setup, 4096, 4096, 4096},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring<1>::tile_m)},
-        b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring<1>::tile_n)} {
-    constexpr auto limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    check(cudaFuncSetAttribute(tile_kernel<Ring<1>, 0>, limit, sizeof(Ring<1>)));
-    check(cudaFuncSetAttribute(tile_kernel<Ring<2>, 0>, limit, sizeof(Ring<2>)));
-    check(cudaFuncSetAttribute(tile_kernel<Ring<3>, 1>, limit, sizeof(Ring<3>)));
-    check(cudaFuncSetAttribute(tile_kernel<Ring<4>, 1>, limit, sizeof(Ring<4>)));
-  }
+        b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring<1>::tile_n)} {}
 
   void one_stage(Launch& launch) { multiply<1, 0>(launch); }
   void two_stage(Launch& launch) { multiply<2, 0>(launch); }
@@ -36,9 +30,8 @@ class DoubleBufferedPipeline final : public GemmWorkload {
   template <int stages, int in_flight>
   void multiply(Launch& launch) {
     using R = Ring<stages>;
-    tile_kernel<R, in_flight><<<tiles(R::tile_m, R::tile_n), self_loading_gemm::threads, sizeof(R), launch.stream>>>(
-        a_map_, b_map_, c_, static_cast<int>(n_), static_cast<int>(k_));
-    check(cudaGetLastError());
+    launch(tile_kernel<R, in_flight>, {tiles(R::tile_m, R::tile_n), self_loading_gemm::threads, sizeof(R)}, a_map_, b_map_, c_,
+           n_, k_);
   }
 
   CUtensorMap a_map_, b_map_;

@@ -3,6 +3,7 @@
 // cuBLAS and CUTLASS as its libraries.
 #pragma once
 #include <aisp/libraries/cublas.hpp>
+#include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cutlass.hpp>
 #include <aisp/pair.hpp>
 
@@ -46,12 +47,9 @@ class GemmWorkload : public Workload {
     return sum;
   }
 
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
-  void cublas(Launch& launch) {
-    cublas_->gemm(launch.stream, static_cast<int>(m_), static_cast<int>(n_), static_cast<int>(k_), a_, b_, c_, CUDA_R_16BF);
-  }
+  void cublas(Launch& launch) { cublas_->gemm(launch.stream, m_, n_, k_, a_, b_, c_, CUDA_R_16BF); }
+  void tune_cublaslt(Launch& launch) { cublaslt_.tune(launch, a_, b_, c_); }
+  void cublaslt_tuned(Launch& launch) { cublaslt_.run_tuned(launch, a_, b_, c_); }
   void plan_cutlass(Launch&) {
     if (!cutlass_)
       cutlass_ =
@@ -78,20 +76,27 @@ class GemmWorkload : public Workload {
         k_{shape.k},
         a_{setup.input<bf16>(m_ * k_, uniform(-1, 1), {.name = "a"})},
         b_{setup.input<bf16>(k_ * n_, b_values, {.name = "b"})},
-        c_{setup.output<bf16>(m_ * n_, {.name = "c"})} {}
+        c_{setup.output<bf16>(m_ * n_, {.name = "c"})},
+        cublas_{setup},
+        cublaslt_{setup, {.m = m_, .n = n_, .k = k_}} {}
 
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;
+  LibraryMatmul cublaslt_;
   std::unique_ptr<CutlassPlan> cutlass_;
 };
 
-inline constexpr Variant cublas_variant{.name = "cublas",
-                                        .run = call<&GemmWorkload::cublas>,
-                                        .prepare = call<&GemmWorkload::open_cublas>,
-                                        .needs = {.libraries = {Library::cublas}}};
-inline constexpr Variants cublas_library = variants({cublas_variant});
+inline constexpr Variant cublas_variant{
+    .name = "cublas", .run = call<&GemmWorkload::cublas>, .needs = {.libraries = {Library::cublas}}};
+// The fastest of the algorithms that the library proposes, instead of its first.
+inline constexpr Variant tuned_variant{.name = "cublaslt_tuned",
+                                       .run = call<&GemmWorkload::cublaslt_tuned>,
+                                       .prepare = call<&GemmWorkload::tune_cublaslt>,
+                                       .needs = {.libraries = {Library::cublaslt}}};
+inline constexpr Variants cublas_library = variants({cublas_variant, tuned_variant});
 // CUTLASS's kernel is one kind for all shapes, persistent too: beside the pair whose subject that is.
 inline constexpr Variants persistent_libraries =
     variants({cublas_variant,
+              tuned_variant,
               {.name = "cutlass",
                .run = call<&GemmWorkload::cutlass>,
                .prepare = call<&GemmWorkload::plan_cutlass>,

@@ -5,6 +5,7 @@
 #include "persistent_gemm.cuh"
 
 #include <aisp/device/cluster.cuh>
+#include <aisp/launch.hpp>
 
 namespace aisp::ch10::multicast_gemm {
 
@@ -96,12 +97,6 @@ static __global__ __launch_bounds__(threads, 1) void multicast_kernel(const __gr
   device::cluster_sync();  // the other block's loads and arrivals still come here
 }
 
-template <class R, class Store, class Products = InTensorCores, class Finish = Unchanged>
-void allow_shared_memory() {
-  check(cudaFuncSetAttribute(multicast_kernel<R, Store, Products, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             shared_bytes<R, Store>));
-}
-
 struct Product {
   const CUtensorMap &a, &half_b, &c_boxes;  // half_b: boxes of half a tile's columns
   bf16* c;
@@ -111,24 +106,17 @@ struct Product {
 
 // Any kernel with the parameters of multicast_kernel.
 template <class R, class Store, class Kernel, class Finish>
-void launch_clusters(cudaStream_t stream, const Product& product, Kernel* kernel, const Finish& finish) {
+void launch_clusters(Launch& launch, const Product& product, Kernel* kernel, const Finish& finish) {
   const TileOrder order{product.m, product.n, tile_m * static_cast<int>(ranks), R::tile_n,
-                        product.band / static_cast<int>(ranks)};
+                        std::max(1, product.band / static_cast<int>(ranks))};
   const unsigned clusters = std::min(static_cast<unsigned>(order.count()), multiprocessors() / ranks);
-  cudaLaunchAttribute cluster{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {ranks, 1, 1}}};
-  const cudaLaunchConfig_t config{.gridDim = clusters * ranks,
-                                  .blockDim = threads,
-                                  .dynamicSmemBytes = shared_bytes<R, Store>,
-                                  .stream = stream,
-                                  .attrs = &cluster,
-                                  .numAttrs = 1};
-  check(cudaLaunchKernelEx(&config, kernel, product.a, product.half_b, product.c_boxes, product.c, static_cast<int>(product.n),
-                           static_cast<int>(product.k), order, finish));
+  launch(kernel, {.blocks = clusters * ranks, .threads = threads, .shared_bytes = shared_bytes<R, Store>, .cluster = ranks},
+         product.a, product.half_b, product.c_boxes, product.c, product.n, product.k, order, finish);
 }
 
 template <class R, class Store, class Products = InTensorCores, class Finish = Unchanged>
-void launch_multicast(cudaStream_t stream, const Product& product, const Finish& finish = {}) {
-  launch_clusters<R, Store>(stream, product, multicast_kernel<R, Store, Products, Finish>, finish);
+void launch_multicast(Launch& launch, const Product& product, const Finish& finish = {}) {
+  launch_clusters<R, Store>(launch, product, multicast_kernel<R, Store, Products, Finish>, finish);
 }
 
 }  // namespace aisp::ch10::multicast_gemm

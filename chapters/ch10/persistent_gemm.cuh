@@ -151,11 +151,6 @@ static __global__ __launch_bounds__(threads, 1) void persistent_kernel(const __g
   if constexpr (Store::asynchronous) device::wait_stores_read<0>();  // they still read this block's shared memory
 }
 
-template <class R, class Store>
-void allow_shared_memory() {
-  check(cudaFuncSetAttribute(persistent_kernel<R, Store>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<R, Store>));
-}
-
 inline CUtensorMap c_map(const bf16* c, std::size_t m, std::size_t n) { return matrix_map_bf16(c, m, n, box_rows, box_columns); }
 
 }  // namespace aisp::ch10::persistent_gemm

@@ -25,31 +25,27 @@ class PersistentMatmul final : public GemmWorkload {
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
         b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)},
         half_b_map_{wgmma_gemm::b_map(b_, k_, n_, PingpongRing::tile_n / 2)},
-        c_map_{c_map(c_, m_, n_)} {
-    persistent_gemm::allow_shared_memory<Ring, Store>();
-    pingpong_gemm::allow_shared_memory<PingpongRing, Store>();
-  }
+        c_map_{c_map(c_, m_, n_)} {}
 
   void block_per_tile(Launch& launch) {
-    if (blackwell_.usable()) blackwell_.run(launch.stream, 1, ~0u);
+    if (blackwell_.usable()) blackwell_.run(launch, 1, ~0u);
     else multiply(launch, 1, ~0u);
   }
   void persistent(Launch& launch) { multiply(launch, 1, multiprocessors()); }
   void persistent_grouped(Launch& launch) { multiply(launch, 16, multiprocessors()); }
   void persistent_pingpong(Launch& launch) {
-    pingpong_gemm::launch_pingpong<PingpongRing, Store>(launch.stream, {a_map_, half_b_map_, c_map_, c_, m_, n_, k_, 16});
+    pingpong_gemm::launch_pingpong<PingpongRing, Store>(launch, {a_map_, half_b_map_, c_map_, c_, m_, n_, k_, 16});
   }
   // Not run yet: a grid with a block for every tile, of which those that run take over the others'. Both this and the baseline
   // are on tcgen05 there, since wgmma is not.
-  void cluster_launch_control(Launch& launch) { asking_.run(launch.stream, 16, 0); }
+  void cluster_launch_control(Launch& launch) { asking_.run(launch, 16, 0); }
 
  private:
   void multiply(Launch& launch, int band, unsigned most_blocks) {
     const TileOrder order{m_, n_, Ring::tile_m, Ring::tile_n, band};
     const unsigned blocks = std::min(static_cast<unsigned>(order.count()), most_blocks);
-    persistent_kernel<Ring, Store><<<blocks, threads, shared_bytes<Ring, Store>, launch.stream>>>(
-        a_map_, b_map_, c_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order);
-    check(cudaGetLastError());
+    launch(persistent_kernel<Ring, Store>, {blocks, threads, shared_bytes<Ring, Store>}, a_map_, b_map_, c_map_, c_, n_, k_,
+           order);
   }
 
   CUtensorMap a_map_, b_map_, half_b_map_, c_map_;

@@ -61,14 +61,8 @@ static __global__ __launch_bounds__(threads, 1) void pingpong_kernel(const __gri
 }
 
 template <class R, class Store, class Finish = Unchanged>
-void allow_shared_memory() {
-  check(cudaFuncSetAttribute(pingpong_kernel<R, Store, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             shared_bytes<R, Store>));
-}
-
-template <class R, class Store, class Finish = Unchanged>
-void launch_pingpong(cudaStream_t stream, const Product& product, const Finish& finish = {}) {
-  multicast_gemm::launch_clusters<R, Store>(stream, product, pingpong_kernel<R, Store, Finish>, finish);
+void launch_pingpong(Launch& launch, const Product& product, const Finish& finish = {}) {
+  multicast_gemm::launch_clusters<R, Store>(launch, product, pingpong_kernel<R, Store, Finish>, finish);
 }
 
 }  // namespace aisp::ch10::pingpong_gemm

@@ -7,9 +7,9 @@
 #include "split_k_gemm.cuh"
 
 #include <aisp/libraries/cublas.hpp>
+#include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 #include <array>
-#include <memory>
 
 namespace aisp::ch10 {
 namespace {
@@ -36,16 +36,14 @@ class SplitKDsmem final : public Workload {
         y_{setup.output<bf16>(layers * rows * n_, {.name = "y"})},
         partials_{setup.scratch<float>(Quarters::split * rows * n_, {.name = "partial tiles"})},
         totals_{setup.scratch<float>(rows * n_, {.name = "totals"})},
-        arrived_{setup.scratch<unsigned>(n_ / Quarters::tile_n, {.name = "arrivals"})} {
+        arrived_{setup.scratch<unsigned>(n_ / Quarters::tile_n, {.name = "arrivals"})},
+        cublas_{setup},
+        cublaslt_{setup, {.m = rows, .n = n_, .k = k_}} {
     for (std::size_t i = 0; i < layers; ++i) {
-      x_maps_[i] = wgmma_gemm::a_map(x_ + i * rows * k_, rows, k_, rows);
-      w_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, Whole::tile_n);
-      narrow_maps_[i] = wgmma_gemm::b_map(w_ + i * k_ * n_, k_, n_, Halves::tile_n);
+      x_maps_[i] = wgmma_gemm::a_map(x(i), rows, k_, rows);
+      w_maps_[i] = wgmma_gemm::b_map(w(i), k_, n_, Whole::tile_n);
+      narrow_maps_[i] = wgmma_gemm::b_map(w(i), k_, n_, Halves::tile_n);
     }
-    allow_shared<Whole, Store>();
-    allow_shared<Quarters, StorePartial>();
-    allow_shared<Quarters, AddInL2>();
-    allow_shared<Halves, SumInCluster>();
   }
 
   Cost cost() const override {
@@ -68,8 +66,7 @@ class SplitKDsmem final : public Workload {
     const dim3 blocks{static_cast<unsigned>(n_ / Quarters::tile_n), Quarters::split};
     for (std::size_t i = 0; i < layers; ++i) {
       multiply(launch, i, StorePartial<Quarters>{partials});
-      reduce_kernel<Quarters><<<blocks, consumers, 0, launch.stream>>>(partials, y(i), static_cast<int>(n_));
-      check(cudaGetLastError());
+      launch(reduce_kernel<Quarters>, {blocks, consumers}, partials, y(i), n_);
     }
   }
   // Once: each run leaves the totals and the counters as it found them.
@@ -86,22 +83,18 @@ class SplitKDsmem final : public Workload {
   // reads x or writes y.
   void split_k_dsmem_overlapped(Launch& launch) { in_clusters(launch, true); }
 
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
   void cublas(Launch& launch) {
-    for (std::size_t i = 0; i < layers; ++i)
-      cublas_->gemm(launch.stream, rows, static_cast<int>(n_), static_cast<int>(k_), x_ + i * rows * k_, w_ + i * k_ * n_, y(i),
-                    CUDA_R_16BF);
+    for (std::size_t i = 0; i < layers; ++i) cublas_->gemm(launch.stream, rows, n_, k_, x(i), w(i), y(i), CUDA_R_16BF);
+  }
+  void tune_cublaslt(Launch& launch) { cublaslt_.tune(launch, x(0), w(0), y(0)); }
+  void cublaslt_tuned(Launch& launch) {
+    for (std::size_t i = 0; i < layers; ++i) cublaslt_.run_tuned(launch, x(i), w(i), y(i));
   }
 
  private:
+  const bf16* x(std::size_t layer) const { return x_ + layer * rows * k_; }
+  const bf16* w(std::size_t layer) const { return w_ + layer * k_ * n_; }
   bf16* y(std::size_t layer) const { return y_ + layer * rows * n_; }
-
-  template <class S, template <class> class Finish>
-  static void allow_shared() {
-    check(cudaFuncSetAttribute(tile_kernel<S, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(typename S::Shared)));
-  }
 
   void in_clusters(Launch& launch, bool overlapped) {
     for (std::size_t i = 0; i < layers; ++i) multiply(launch, i, SumInCluster<Halves>{y(i), static_cast<int>(n_)}, overlapped);
@@ -109,18 +102,13 @@ class SplitKDsmem final : public Workload {
 
   template <class S, template <class> class Finish>
   void multiply(Launch& launch, std::size_t layer, Finish<S> finish, bool overlapped = false) {
-    cudaLaunchAttribute attributes[] = {
-        {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {1, Finish<S>::in_cluster ? S::split : 1, 1}}},
-        {.id = cudaLaunchAttributeProgrammaticStreamSerialization, .val = {.programmaticStreamSerializationAllowed = 1}}};
-    const cudaLaunchConfig_t config{.gridDim = {static_cast<unsigned>(n_ / S::tile_n), S::split, 1},
-                                    .blockDim = threads,
-                                    .dynamicSmemBytes = sizeof(typename S::Shared),
-                                    .stream = launch.stream,
-                                    .attrs = attributes,
-                                    .numAttrs = overlapped ? 2u : 1u};
-    check(cudaLaunchKernelEx(&config, tile_kernel<S, Finish>, x_maps_[layer],
-                             S::tile_n == Halves::tile_n ? narrow_maps_[layer] : w_maps_[layer], static_cast<int>(k_ / S::split),
-                             finish));
+    const Grid grid{.blocks = {static_cast<unsigned>(n_ / S::tile_n), S::split},
+                    .threads = threads,
+                    .shared_bytes = sizeof(typename S::Shared),
+                    .cluster = {1, Finish<S>::in_cluster ? S::split : 1},
+                    .overlapping = overlapped};
+    launch(tile_kernel<S, Finish>, grid, x_maps_[layer], S::tile_n == Halves::tile_n ? narrow_maps_[layer] : w_maps_[layer],
+           k_ / S::split, finish);
   }
 
   std::size_t n_, k_;
@@ -129,7 +117,8 @@ class SplitKDsmem final : public Workload {
   Scratch<float> partials_, totals_;
   Scratch<unsigned> arrived_;
   std::array<CUtensorMap, layers> x_maps_{}, w_maps_{}, narrow_maps_{};
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;
+  LibraryMatmul cublaslt_;
 };
 
 }  // namespace
@@ -150,10 +139,11 @@ extern constinit const Pair split_k_dsmem{
           .needs = {.dsmem = true},
           .gains_over = "split_k_workspace"},
          {.name = "split_k_dsmem_overlapped", .run = call<&SplitKDsmem::split_k_dsmem_overlapped>, .needs = {.dsmem = true}}}),
-    .libraries = variants({{.name = "cublas",
-                            .run = call<&SplitKDsmem::cublas>,
-                            .prepare = call<&SplitKDsmem::open_cublas>,
-                            .needs = {.libraries = {Library::cublas}}}}),
+    .libraries = variants({{.name = "cublas", .run = call<&SplitKDsmem::cublas>, .needs = {.libraries = {Library::cublas}}},
+                           {.name = "cublaslt_tuned",
+                            .run = call<&SplitKDsmem::cublaslt_tuned>,
+                            .prepare = call<&SplitKDsmem::tune_cublaslt>,
+                            .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::memory,
     .needs = {.min_sm = 90, .max_sm = 90},
 };

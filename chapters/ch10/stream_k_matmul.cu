@@ -26,19 +26,17 @@ class StreamKMatmul final : public GemmWorkload {
         b_map_{wgmma_gemm::b_map(b_, k_, n_, Tile::tile_n)},
         b_half_{wgmma_gemm::b_map(b_, k_, n_, Tile::tile_n / 2)},
         b_square_{wgmma_gemm::b_map(b_, k_, n_, square_gemm::Ring::tile_n)},
-        c_map_{persistent_gemm::c_map(c_, m_, n_)} {
-    constexpr auto limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    check(cudaFuncSetAttribute(stream_k_gemm::stream_kernel, limit, stream_k_gemm::shared_bytes));
-    check(cudaFuncSetAttribute(stream_k_hybrid::hybrid_kernel, limit, stream_k_hybrid::shared_bytes));
-    check(cudaFuncSetAttribute(square_gemm::square_kernel, limit, square_gemm::shared_bytes));
-    const cudaLaunchConfig_t config = hybrid_launch(1, nullptr);
-    check(cudaOccupancyMaxActiveClusters(&clusters_, aisp::ch10::stream_k_hybrid::hybrid_kernel, &config));
-    if (clusters_ == 0) throw Unsupported("no room for a cluster of two blocks with 224 KiB of shared memory each");
-    clusters_ = std::min(clusters_, static_cast<int>(blocks_ / aisp::ch10::stream_k_hybrid::ranks));
-  }
+        c_map_{persistent_gemm::c_map(c_, m_, n_)} {}
 
   // Once: the kernels leave all flags as they found them.
   void clear_flags(Launch& launch) { check(cudaMemsetAsync(flags_, 0, flags_.bytes(), launch.stream)); }
+
+  void count_clusters(Launch& launch) {
+    clear_flags(launch);
+    clusters_ = resident_clusters(aisp::ch10::stream_k_hybrid::hybrid_kernel, hybrid_grid(1));
+    if (clusters_ == 0) throw Unsupported("no room for a cluster of two blocks with 224 KiB of shared memory each");
+    clusters_ = std::min(clusters_, static_cast<int>(blocks_ / multicast_gemm::ranks));
+  }
 
   void data_parallel(Launch& launch) { multiply(launch, true); }
   void stream_k(Launch& launch) { multiply(launch, false); }
@@ -48,8 +46,7 @@ class StreamKMatmul final : public GemmWorkload {
     const persistent_gemm::TileOrder order{m_, n_, pair_m, Ring::tile_n, 2};  // bands: the divided pairs share panels
     const int streamed = order.count() % clusters_;
     const Plan plan{order, streamed, std::min(clusters_ / std::max(streamed, 1), steps_), steps_, static_cast<int>(n_)};
-    const cudaLaunchConfig_t config = hybrid_launch(clusters_, launch.stream);
-    check(cudaLaunchKernelEx(&config, hybrid_kernel, a_map_, b_half_, c_map_, c_.get(), plan, exchange()));
+    launch(hybrid_kernel, hybrid_grid(clusters_), a_map_, b_half_, c_map_, c_.get(), plan, exchange());
   }
 
   void square_tiles(Launch& launch) {
@@ -57,9 +54,7 @@ class StreamKMatmul final : public GemmWorkload {
     const int rows = static_cast<int>((m_ + Ring::tile_m - 1) / Ring::tile_m),
               columns = static_cast<int>((n_ + Ring::tile_n - 1) / Ring::tile_n);
     const unsigned blocks = std::min(blocks_, static_cast<unsigned>(rows * columns));
-    square_kernel<<<blocks, threads, shared_bytes, launch.stream>>>(a_square_, b_square_, c_map_, steps_, columns,
-                                                                    rows * columns);
-    check(cudaGetLastError());
+    launch(square_kernel, {blocks, threads, shared_bytes}, a_square_, b_square_, c_map_, steps_, columns, rows * columns);
   }
 
  private:
@@ -68,31 +63,23 @@ class StreamKMatmul final : public GemmWorkload {
   stream_k_gemm::Exchange exchange() const { return {reinterpret_cast<float4*>(partials_.get()), flags_}; }
 
   // Clusters wait for one another, so that all of them must be there at the same time.
-  cudaLaunchConfig_t hybrid_launch(int clusters, cudaStream_t stream) {
+  static Grid hybrid_grid(int clusters) {
     using namespace aisp::ch10::stream_k_hybrid;
-    return {.gridDim = static_cast<unsigned>(clusters) * ranks,
-            .blockDim = threads,
-            .dynamicSmemBytes = shared_bytes,
-            .stream = stream,
-            .attrs = together_,
-            .numAttrs = 2};
+    return {static_cast<unsigned>(clusters) * ranks, threads, shared_bytes, ranks, true};
   }
 
   void multiply(Launch& launch, bool whole) {
     using namespace stream_k_gemm;
     const int columns = static_cast<int>(n_ / Ring::tile_n), tiles = static_cast<int>(m_ / Ring::tile_m) * columns;
     const unsigned blocks = std::min(blocks_, static_cast<unsigned>(whole ? tiles : tiles * steps_));
-    stream_kernel<<<blocks, threads, shared_bytes, launch.stream>>>(a_map_, b_map_, c_map_, Plan{tiles, columns, steps_, whole},
-                                                                    exchange());
-    check(cudaGetLastError());
+    // Cooperative: a block waits for others' parts of its tiles, so all of them must run at once.
+    const Grid grid{.blocks = blocks, .threads = threads, .shared_bytes = shared_bytes, .cooperative = !whole};
+    launch(stream_kernel, grid, a_map_, b_map_, c_map_, Plan{tiles, columns, steps_, whole}, exchange());
   }
 
   int steps_;
   unsigned blocks_ = multiprocessors();
   int clusters_ = 0;
-  cudaLaunchAttribute together_[2] = {
-      {.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {multicast_gemm::ranks, 1, 1}}},
-      {.id = cudaLaunchAttributeCooperative, .val = {.cooperative = 1}}};
   Scratch<float> partials_;
   Scratch<unsigned> flags_;
   CUtensorMap a_map_, a_square_, b_map_, b_half_, b_square_, c_map_;
@@ -109,7 +96,7 @@ extern constinit const Pair stream_k_matmul{
         variants({{.name = "stream_k", .run = call<&StreamKMatmul::stream_k>, .prepare = call<&StreamKMatmul::clear_flags>},
                   {.name = "stream_k_hybrid",
                    .run = call<&StreamKMatmul::stream_k_hybrid>,
-                   .prepare = call<&StreamKMatmul::clear_flags>,
+                   .prepare = call<&StreamKMatmul::count_clusters>,
                    .needs = {.dsmem = true}},
                   {.name = "square_tiles", .run = call<&StreamKMatmul::square_tiles>, .gains_over = "data_parallel"}}),
     .libraries = cublas_library,

@@ -288,12 +288,10 @@ static __global__ __launch_bounds__(threads, 1) void attention_kernel(const __gr
   if (warp == multiplying_warp) device::tensor_free(memory, device::tensor_columns);
 }
 
-inline void run(cudaStream_t stream, const bf16* q, const bf16* k, const bf16* v, bf16* o, std::size_t all_rows, int length) {
+inline void run(Launch& launch, const bf16* q, const bf16* k, const bf16* v, bf16* o, std::size_t all_rows, int length) {
   const auto map = [&](const bf16* data) { return matrix_map_bf16(data, all_rows, depth, rows, 64); };
   const Maps maps{map(q), map(k), map(v), map(o)};
-  check(cudaFuncSetAttribute(attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
-  attention_kernel<<<static_cast<unsigned>(all_rows / block_rows), threads, sizeof(Shared), stream>>>(maps, length);
-  check(cudaGetLastError());
+  launch(attention_kernel, {static_cast<unsigned>(all_rows / block_rows), threads, sizeof(Shared)}, maps, length);
 }
 
 }  // namespace aisp::ch10::tcgen05_attention

@@ -203,23 +203,15 @@ class Gemm {
     if constexpr (P::b_major == Major::mn) maps_.b = wgmma_gemm::b_map(b, k, n, P::block_n);
     else maps_.b = matrix_map(type, sizeof(Element), b, n, k, P::block_n, P::tile_k);
     maps_.c = matrix_map_bf16(c, m, n, box_rows, box_columns);
-    check(cudaFuncSetAttribute(gemm_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<P>)));
   }
   bool usable() const { return usable_; }
 
   // In bands of `band` rows of tiles; with at most `most_blocks` blocks, or one for every tile where the hardware is asked.
-  void run(cudaStream_t stream, int band, unsigned most_blocks, float scale = 1) const {
+  void run(Launch& launch, int band, unsigned most_blocks, float scale = 1) const {
     const TileOrder order{m_, n_, P::tile_m, P::tile_n, band};
     const unsigned tiles = static_cast<unsigned>(order.count());
     const unsigned groups = P::asks ? tiles : std::min(tiles, most_blocks / P::blocks);
-    cudaLaunchAttribute pair{.id = cudaLaunchAttributeClusterDimension, .val = {.clusterDim = {P::blocks, 1, 1}}};
-    const cudaLaunchConfig_t config{.gridDim = groups * P::blocks,
-                                    .blockDim = P::threads,
-                                    .dynamicSmemBytes = sizeof(Shared<P>),
-                                    .stream = stream,
-                                    .attrs = &pair,
-                                    .numAttrs = P::blocks == 1 ? 0u : 1u};
-    check(cudaLaunchKernelEx(&config, gemm_kernel<P>, maps_, order, steps_, scale));
+    launch(gemm_kernel<P>, {groups * P::blocks, P::threads, sizeof(Shared<P>), P::blocks}, maps_, order, steps_, scale);
   }
 
  private:

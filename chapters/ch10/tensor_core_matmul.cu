@@ -151,23 +151,13 @@ __global__ __launch_bounds__(threads, 2) void wmma_kernel(const bf16* a, const b
 
 class TensorCoreMatmul final : public GemmWorkload {
  public:
-  explicit TensorCoreMatmul(Setup& setup) : GemmWorkload{setup, 4096, 4096, 4096} {
-    check(cudaFuncSetAttribute(mma_sync::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, mma_sync::shared_bytes));
-  }
+  explicit TensorCoreMatmul(Setup& setup) : GemmWorkload{setup, 4096, 4096, 4096} {}
 
-  void cuda_cores(Launch& launch) {
-    cuda_core_kernel<<<tiles(128, 128), threads, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
-    check(cudaGetLastError());
-  }
-  void wmma(Launch& launch) {
-    wmma_kernel<<<tiles(128, 128), threads, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
-    check(cudaGetLastError());
-  }
+  void cuda_cores(Launch& launch) { launch(cuda_core_kernel, {tiles(128, 128), threads}, a_, b_, c_, n_); }
+  void wmma(Launch& launch) { launch(wmma_kernel, {tiles(128, 128), threads}, a_, b_, c_, n_); }
   void mma_sync_ring(Launch& launch) {
-    mma_sync::
-        ring_kernel<<<tiles(mma_sync::tile_m, mma_sync::tile_n), mma_sync::threads, mma_sync::shared_bytes, launch.stream>>>(
-            a_, b_, c_, static_cast<int>(n_));
-    check(cudaGetLastError());
+    launch(mma_sync::ring_kernel, {tiles(mma_sync::tile_m, mma_sync::tile_n), mma_sync::threads, mma_sync::shared_bytes}, a_, b_,
+           c_, n_);
   }
 };
 

@@ -19,21 +19,14 @@ class Tma2dPipeline final : public GemmWorkload {
   explicit Tma2dPipeline(Setup& setup)
       : GemmWorkload{setup, 8192, 8192, 8192},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
-        b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)} {
-    check(cudaFuncSetAttribute(wgmma_cp_async::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               wgmma_cp_async::shared_bytes));
-    check(cudaFuncSetAttribute(tma_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Ring)));
-  }
+        b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)} {}
 
   void cp_async(Launch& launch) {
     using namespace wgmma_cp_async;
-    ring_kernel<<<tiles(tile_m, tile_n), threads, shared_bytes, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
-    check(cudaGetLastError());
+    launch(ring_kernel, {tiles(tile_m, tile_n), threads, shared_bytes}, a_, b_, c_, n_);
   }
   void tma_2d(Launch& launch) {
-    tma_kernel<<<tiles(Ring::tile_m, Ring::tile_n), self_loading_gemm::threads, sizeof(Ring), launch.stream>>>(
-        a_map_, b_map_, c_, static_cast<int>(n_), static_cast<int>(k_));
-    check(cudaGetLastError());
+    launch(tma_kernel, {tiles(Ring::tile_m, Ring::tile_n), self_loading_gemm::threads, sizeof(Ring)}, a_map_, b_map_, c_, n_, k_);
   }
 
  private:

@@ -118,35 +118,26 @@ class TmaBulkGather final : public Workload {
       : pages_{static_cast<unsigned>(setup.scaled(262144))},
         pool_{setup.input<bf16>(std::size_t{pages_} * page_elements, normal(0, 1), {.name = "pool"})},
         table_{setup.input<unsigned>(pages_, HostFill<unsigned>{shuffle_pages}, {.name = "page table"})},
-        out_{setup.output<bf16>(std::size_t{pages_} * page_elements, {.name = "contiguous"})} {
-    int resident = 0;
-    check(cudaFuncSetAttribute(bulk_ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ring_bytes));
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, bulk_ring_kernel, 32, ring_bytes));
-    ring_blocks_ = std::min(multiprocessors() * static_cast<unsigned>(std::min(resident, rings_per_sm)), pages_);
-  }
+        out_{setup.output<bf16>(std::size_t{pages_} * page_elements, {.name = "contiguous"})} {}
 
   Cost cost() const override { return {.bytes = static_cast<double>(pool_.bytes() + table_.bytes() + out_.bytes())}; }
   double expected(std::size_t i) const override {
     return pool_.host(std::size_t{table_.host(i / page_elements)} * page_elements + i % page_elements);
   }
 
-  void element_per_thread(Launch& launch) {
-    element_per_thread_kernel<<<pages_, element_threads, 0, launch.stream>>>(pool_, table_, out_);
-    check(cudaGetLastError());
-  }
+  void element_per_thread(Launch& launch) { launch(element_per_thread_kernel, {pages_, element_threads}, pool_, table_, out_); }
   void vector16(Launch& launch) {
     const unsigned blocks = (pages_ + pages_per_block - 1) / pages_per_block;
-    vector16_kernel<<<blocks, threads_per_page * pages_per_block, 0, launch.stream>>>(pool(), table_, out(), pages_);
-    check(cudaGetLastError());
+    launch(vector16_kernel, {blocks, threads_per_page * pages_per_block}, pool(), table_, out(), pages_);
   }
-  void bulk_page(Launch& launch) {
-    bulk_page_kernel<<<pages_, 1, 0, launch.stream>>>(pool(), table_, out());
-    check(cudaGetLastError());
+  void bulk_page(Launch& launch) { launch(bulk_page_kernel, {pages_, 1}, pool(), table_, out()); }
+  void count_rings(Launch&) {
+    int resident = 0;
+    allow_shared_memory(bulk_ring_kernel, ring_bytes);
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, bulk_ring_kernel, 32, ring_bytes));
+    ring_blocks_ = std::min(multiprocessors() * static_cast<unsigned>(std::min(resident, rings_per_sm)), pages_);
   }
-  void bulk_ring(Launch& launch) {
-    bulk_ring_kernel<<<ring_blocks_, 32, ring_bytes, launch.stream>>>(pool(), table_, out(), pages_);
-    check(cudaGetLastError());
-  }
+  void bulk_ring(Launch& launch) { launch(bulk_ring_kernel, {ring_blocks_, 32, ring_bytes}, pool(), table_, out(), pages_); }
 
  private:
   const uint4* pool() const { return reinterpret_cast<const uint4*>(pool_.get()); }
@@ -168,7 +159,10 @@ extern constinit const Pair tma_bulk_gather{
     .baseline = {.name = "element_per_thread", .run = call<&TmaBulkGather::element_per_thread>},
     .optimized = variants({{.name = "vector16", .run = call<&TmaBulkGather::vector16>},
                            {.name = "bulk_page", .run = call<&TmaBulkGather::bulk_page>, .needs = {.min_sm = 90}},
-                           {.name = "bulk_ring", .run = call<&TmaBulkGather::bulk_ring>, .needs = {.min_sm = 90}}}),
+                           {.name = "bulk_ring",
+                            .run = call<&TmaBulkGather::bulk_ring>,
+                            .prepare = call<&TmaBulkGather::count_rings>,
+                            .needs = {.min_sm = 90}}}),
     .bound = Bound::memory,
     .tolerance = exact,
 };

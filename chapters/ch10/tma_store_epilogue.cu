@@ -45,11 +45,7 @@ class TmaStoreEpilogue final : public GemmWorkload {
       : GemmWorkload{setup, 4096, 32768, 512},
         a_map_{wgmma_gemm::a_map(a_, m_, k_, Ring::tile_m)},
         b_map_{wgmma_gemm::b_map(b_, k_, n_, Ring::tile_n)},
-        c_map_{c_map(c_, m_, n_)} {
-    allow_shared_memory<Ring, DirectStore>();
-    allow_shared_memory<Ring, CoalescedStore>();
-    allow_shared_memory<Ring, TmaStore<2>>();
-  }
+        c_map_{c_map(c_, m_, n_)} {}
 
   void direct_stores(Launch& launch) { multiply<DirectStore>(launch); }
   void stmatrix_coalesced(Launch& launch) { multiply<CoalescedStore>(launch); }
@@ -58,9 +54,8 @@ class TmaStoreEpilogue final : public GemmWorkload {
  private:
   template <class Store>
   void multiply(Launch& launch) {
-    persistent_kernel<Ring, Store><<<blocks_, threads, shared_bytes<Ring, Store>, launch.stream>>>(
-        a_map_, b_map_, c_map_, c_, static_cast<int>(n_), static_cast<int>(k_), order_);
-    check(cudaGetLastError());
+    launch(persistent_kernel<Ring, Store>, {blocks_, threads, shared_bytes<Ring, Store>}, a_map_, b_map_, c_map_, c_, n_, k_,
+           order_);
   }
 
   CUtensorMap a_map_, b_map_, c_map_;

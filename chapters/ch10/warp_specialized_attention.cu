@@ -64,22 +64,12 @@ class WarpSpecializedAttention final : public Workload {
         v_{setup.input<bf16>(heads_ * length_ * depth, normal(0, 1), {.name = "v"})},
         o_{setup.output<bf16>(heads_ * length_ * depth, {.name = "o"})},
         taken_{setup.scratch<unsigned>(1, {.name = "taken"})},
-        cpus_{setup.cpus()} {
+        cpus_{setup.cpus()},
+        cudnn_{setup, batch_, heads_ / batch_, length_, depth, mask()},
+        tuned_cudnn_{setup, batch_, heads_ / batch_, length_, depth, mask()},
+        reproducible_{setup.reproducible()} {
     const auto map = [&](const bf16* data, unsigned rows) { return matrix_map_bf16(data, heads_ * length_, depth, rows, 64); };
     maps_ = {map(q_, query_rows), map(k_, keys), map(v_, keys), map(o_, query_rows)};
-    const auto allow = [](auto kernel, std::size_t bytes) {
-      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-    };
-    allow(attention::mma_sync::attention_kernel<false>, attention::mma_sync::shared_bytes);
-    allow(attention::mma_sync::attention_kernel<true>, attention::mma_sync::shared_bytes);
-    const auto allow_both = [&]<class Schedule>(Schedule) {
-      allow(wgmma_kernel<Schedule, false>, sizeof(Shared));
-      allow(wgmma_kernel<Schedule, true>, sizeof(Shared));
-    };
-    allow_both(InOrder{});
-    allow_both(FullRescale{});
-    allow_both(DeferredRescale{});
-    allow_both(KeptQueries{});
   }
   Cost cost() const override {
     const auto length = static_cast<double>(length_);
@@ -94,8 +84,7 @@ class WarpSpecializedAttention final : public Workload {
     using namespace attention::mma_sync;
     const auto grid = static_cast<unsigned>(heads_ * length_ / attention::mma_sync::query_rows);
     const auto kernel = causal_ ? attention_kernel<true> : attention_kernel<false>;
-    kernel<<<grid, attention::mma_sync::threads, shared_bytes, launch.stream>>>(q_, k_, v_, o_, static_cast<int>(length_));
-    check(cudaGetLastError());
+    launch(kernel, {grid, attention::mma_sync::threads, shared_bytes}, q_, k_, v_, o_, length_);
   }
   // Once: each run leaves it as it was.
   void clear_taken(Launch& launch) { check(cudaMemsetAsync(taken_, 0, taken_.bytes(), launch.stream)); }
@@ -107,33 +96,34 @@ class WarpSpecializedAttention final : public Workload {
   // Not run yet: scores and sums in tensor memory, a row a thread.
   void tcgen05(Launch& launch) {
     if (causal_) throw Unsupported{"this variant has no causal mask"};
-    tcgen05_attention::run(launch.stream, q_, k_, v_, o_, heads_ * length_, static_cast<int>(length_));
+    tcgen05_attention::run(launch, q_, k_, v_, o_, heads_ * length_, static_cast<int>(length_));
   }
-  void plan_cudnn(Launch&) {
-    const auto length = static_cast<std::int64_t>(length_);
-    if (!cudnn_)
-      cudnn_ =
-          std::make_unique<shared::CudnnAttention>(static_cast<std::int64_t>(batch_), static_cast<std::int64_t>(heads_ / batch_),
-                                                   length, depth, causal_ ? shared::Mask::causal : shared::Mask::none);
-  }
+  void plan_cudnn(Launch&) { cudnn_->plan(); }
   void cudnn(Launch& launch) { cudnn_->run(launch.stream, q_, k_, v_, o_); }
+  void tune_cudnn(Launch& launch) {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    tuned_cudnn_->tune(launch.stream, q_, k_, v_, o_);
+  }
+  void cudnn_tuned(Launch& launch) { tuned_cudnn_->run(launch.stream, q_, k_, v_, o_); }
 
  private:
+  shared::Mask mask() const { return causal_ ? shared::Mask::causal : shared::Mask::none; }
   template <class Schedule, bool causal>
   void start(Launch& launch) {
     const Work<causal> work{static_cast<int>(heads_ * length_ / block_rows), static_cast<int>(length_ / block_rows), taken_};
-    wgmma_kernel<Schedule, causal><<<std::min(work.blocks, sms_), threads, sizeof(Shared), launch.stream>>>(maps_, work);
-    check(cudaGetLastError());
+    const unsigned blocks = std::min(static_cast<unsigned>(work.blocks), multiprocessors());
+    launch(wgmma_kernel<Schedule, causal>, {blocks, threads, sizeof(Shared)}, maps_, work);
   }
   std::size_t batch_, heads_, length_;  // heads_: of all sequences
   bool causal_;
   Input<bf16> q_, k_, v_;
   Output<bf16> o_;
   Scratch<unsigned> taken_;
-  int cpus_, sms_ = static_cast<int>(multiprocessors());
+  int cpus_;
   attention::Maps maps_{};
   shared::AttentionReference reference_{heads_, length_, depth, causal_};
-  std::unique_ptr<shared::CudnnAttention> cudnn_;
+  Opened<shared::CudnnAttention> cudnn_, tuned_cudnn_;
+  bool reproducible_;
 };
 
 template <class Schedule>
@@ -159,6 +149,10 @@ extern constinit const Pair warp_specialized_attention{
     .libraries = variants({{.name = "cudnn",
                             .run = call<&WarpSpecializedAttention::cudnn>,
                             .prepare = call<&WarpSpecializedAttention::plan_cudnn>,
+                            .needs = {.libraries = {Library::cudnn}}},
+                           {.name = "cudnn_tuned",
+                            .run = call<&WarpSpecializedAttention::cudnn_tuned>,
+                            .prepare = call<&WarpSpecializedAttention::tune_cudnn>,
                             .needs = {.libraries = {Library::cudnn}}}}),
     .bound = Bound::compute,
     // Weights and results are rounded to bf16 once each: 1.6e-3 twice, 2.3e-3 together; half as much again is allowed.

@@ -14,25 +14,18 @@ namespace {
 
 class WgmmaMatmul final : public GemmWorkload {
  public:
-  explicit WgmmaMatmul(Setup& setup) : GemmWorkload{setup, 8192, 8192, 8192} {
-    check(cudaFuncSetAttribute(mma_sync::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, mma_sync::shared_bytes));
-    check(cudaFuncSetAttribute(wgmma_cp_async::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               wgmma_cp_async::shared_bytes));
-  }
+  explicit WgmmaMatmul(Setup& setup) : GemmWorkload{setup, 8192, 8192, 8192} {}
 
   void mma_sync_ring(Launch& launch) {
-    mma_sync::
-        ring_kernel<<<tiles(mma_sync::tile_m, mma_sync::tile_n), mma_sync::threads, mma_sync::shared_bytes, launch.stream>>>(
-            a_, b_, c_, static_cast<int>(n_));
-    check(cudaGetLastError());
+    using namespace mma_sync;
+    launch(ring_kernel, {tiles(tile_m, tile_n), threads, shared_bytes}, a_, b_, c_, n_);
   }
   void wgmma(Launch& launch) {
     using namespace wgmma_cp_async;
-    ring_kernel<<<tiles(tile_m, tile_n), threads, shared_bytes, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
-    check(cudaGetLastError());
+    launch(ring_kernel, {tiles(tile_m, tile_n), threads, shared_bytes}, a_, b_, c_, n_);
   }
   // Not run yet: sums in tensor memory instead of registers, products started by one thread, a block for each tile.
-  void tcgen05_1sm(Launch& launch) { blackwell_.run(launch.stream, 1, ~0u); }
+  void tcgen05_1sm(Launch& launch) { blackwell_.run(launch, 1, ~0u); }
 
  private:
   tcgen05_gemm::Gemm<tcgen05_gemm::Plan<device::TensorKind::bf16>> blackwell_{a_, b_, c_, m_, n_, k_};

@@ -2,10 +2,65 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <span>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
 
 namespace aisp {
+
+// As between <<< and >>>, and what does not go in there.
+struct Grid {
+  dim3 blocks, threads;
+  std::size_t shared_bytes = 0;  // dynamic shared memory of a block; more than 48 KiB is asked for by itself
+  dim3 cluster{};                // blocks of a cluster
+  bool cooperative = false;      // all blocks run at once, or the launch fails
+  bool overlapping = false;      // may begin before the kernel in front of it has ended (programmatic dependent launch)
+};
+
+// Lets blocks of `kernel` have so much dynamic shared memory on the current GPU, where a launch does not do it: before its
+// occupancy is asked for. Throws Unsupported with both numbers where a block of this GPU cannot have it.
+void allow_shared_memory(const void* kernel, std::size_t bytes);
+template <class... Parameters>
+void allow_shared_memory(void (*kernel)(Parameters...), std::size_t bytes) {
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), bytes);
+}
+
+// How many clusters of such a launch the current GPU runs at once.
+int resident_clusters(const void* kernel, const Grid& grid);
+template <class... Parameters>
+int resident_clusters(void (*kernel)(Parameters...), const Grid& grid) {
+  return resident_clusters(reinterpret_cast<const void*>(kernel), grid);
+}
+
+namespace detail {
+
+void launch(const void* kernel, const Grid& grid, cudaStream_t stream, void** arguments);
+
+// Integers are converted when they fit.
+template <class Parameter, class Argument>
+Parameter to_parameter(Argument&& argument) {
+  using Plain = std::remove_cvref_t<Argument>;
+  if constexpr (std::is_integral_v<Parameter> && std::is_integral_v<Plain> && !std::is_same_v<Parameter, bool> &&
+                !std::is_same_v<Plain, bool>) {
+    if (!std::in_range<Parameter>(argument)) throw std::logic_error{"a number is too large for the kernel's parameter"};
+    return static_cast<Parameter>(argument);
+  } else return std::forward<Argument>(argument);
+}
+
+}  // namespace detail
+
+// kernel<<<grid...>>>(arguments...) on `stream`, checked: an error of the launch is thrown, and what this GPU does not have (so
+// much shared memory, clusters) is thrown as Unsupported.
+template <class... Parameters, class... Arguments>
+void launch_kernel(cudaStream_t stream, void (*kernel)(Parameters...), const Grid& grid, Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
+  [&](Parameters... values) {
+    void* pointers[sizeof...(Parameters) + 1] = {&values...};
+    detail::launch(reinterpret_cast<const void*>(kernel), grid, stream, pointers);
+  }(detail::to_parameter<Parameters>(std::forward<Arguments>(arguments))...);
+}
 
 // What a variant's method gets. Work must be ordered after what `stream` holds at entry and before what it holds at return: other
 // streams fork from it and join it again with events. The harness forks and joins the streams of a pair's further GPUs itself.
@@ -13,6 +68,12 @@ class Launch {
  public:
   cudaStream_t stream = nullptr;          // of the first GPU; null for host pairs
   std::span<const cudaStream_t> streams;  // one per GPU; streams[0] == stream
+
+  // launch(kernel, {blocks, threads, shared_bytes}, arguments...): launch_kernel on `stream`.
+  template <class... Parameters, class... Arguments>
+  void operator()(void (*kernel)(Parameters...), const Grid& grid, Arguments&&... arguments) const {
+    launch_kernel(stream, kernel, grid, std::forward<Arguments>(arguments)...);
+  }
 
   // The time of something a user waits for, on `stream`. A request's first token gives the time to first token (TTFT), measured
   // from the start of the sample; the distances to its later tokens give the time per output token (TPOT).

@@ -2,9 +2,11 @@
 #pragma once
 #include <cuda_runtime_api.h>
 #include <aisp/buffers.hpp>
+#include <aisp/needs.hpp>
 #include <aisp/threads.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -72,6 +74,8 @@ class Setup {
   virtual int cpus() const = 0;                                       // CPUs this process may use
   virtual std::filesystem::path scratch_directory() = 0;              // removed with the workload
   virtual bool reproducible() const = 0;                              // choose deterministic algorithms, or throw Unsupported
+  // Calls `open` before each prepare of a variant that needs the library; Opened (opened.hpp) is made of it.
+  virtual void when_needed(Library library, std::function<void()> open) = 0;
 
  protected:
   ~Setup() = default;

@@ -47,6 +47,14 @@ constexpr Tolerance within(double relative_l2, double element = 0) {
           .element = element > 0 ? element : element_over_norm * relative_l2};
 }
 
+// Limits that several pairs share. One rounding of an output to bf16 is 1.6e-3, and what comes before it adds less: sums of 128
+// products in 14 bits, an approximated tanh.
+inline constexpr Tolerance rounded_to_bf16 = within(2.5e-3);
+// Of FP8 products whose sums never leave the tensor cores, which keep about 14 bits of them at each addition.
+inline constexpr Tolerance fast_accumulation = within(4e-3);
+// Rounding both operands to TF32 makes 3e-4; a library that cuts the bits off instead comes to about twice that.
+inline constexpr Tolerance tf32_operands = within(1e-3);
+
 // The limits that hold for an output of `type`.
 Tolerance resolve(const Tolerance& tolerance, ElementType type);
 

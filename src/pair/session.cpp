@@ -207,9 +207,18 @@ Elements Session::elements(const Buffer& buffer, std::size_t count) const {
   return {buffer.data, buffer.type, buffer.element_bytes, count, gpu_of(buffer)};
 }
 
+void Session::open_libraries(const Variant& variant) {
+  const auto needs = [](const Needs& all, Library library) {
+    return std::ranges::find(all.libraries, library) != all.libraries.end();
+  };
+  for (const auto& [library, open] : library_objects_)
+    if (needs(pair_.needs, library) || needs(variant.needs, library)) open();
+}
+
 double Session::prepare(const Variant& variant) {
-  if (variant.prepare == nullptr) return 0;
   const RunningVariant running{variant.name};
+  open_libraries(variant);
+  if (variant.prepare == nullptr) return 0;
   const auto start = std::chrono::steady_clock::now();
   variant.prepare(*workload_, launch_);
   synchronize_all();

@@ -4,8 +4,10 @@
 
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pair/allocation.hpp"
@@ -91,6 +93,7 @@ class Session final : public Setup {
   int cpus() const override;
   std::filesystem::path scratch_directory() override;
   bool reproducible() const override { return options_.reproducible; }
+  void when_needed(Library library, std::function<void()> open) override;
 
  private:
   struct File {
@@ -104,6 +107,7 @@ class Session final : public Setup {
   void restore(Buffer& buffer);
   std::uint64_t digest_input_buffers() const;
   void open_streams();
+  void open_libraries(const Variant& variant);
   void fork();
   void join();
   void select_first_gpu() const;
@@ -122,6 +126,7 @@ class Session final : public Setup {
   std::vector<Buffer*> results_;
   std::deque<File> files_;
   std::vector<std::unique_ptr<ThreadTeam>> teams_;
+  std::vector<std::pair<Library, std::function<void()>>> library_objects_;
   std::filesystem::path scratch_;
   std::unique_ptr<Workload> workload_;
 };

@@ -25,6 +25,10 @@ std::size_t Session::size(std::string_view name) const {
   return found->second;
 }
 
+void Session::when_needed(Library library, std::function<void()> open) {
+  library_objects_.emplace_back(library, std::move(open));
+}
+
 cudaStream_t Session::stream(int gpu, bool urgent) {
   check(cudaSetDevice(device_ordinal(gpu)));
   int least = 0, greatest = 0;

@@ -51,6 +51,8 @@ class Bench {
   const machine::Gpu& gpu() const { return gpu_; }
   cudaStream_t stream() { return session_.launch().stream; }
   Setup& setup() { return session_; }
+  // Whether there is time to look for the best way of a library.
+  bool tunes() const { return sustain_s_ > 0; }
 
   // Median seconds of one execution, the stopwatch's own time taken off.
   double seconds(const Work& work, Cache cache = Cache::hot);

@@ -51,22 +51,27 @@ struct Operands {
 
 using Loads = std::vector<std::function<Load()>>;
 
-// cuBLASLt's heuristics choose the algorithm, for each size and each layout of B.
-Loads products(const CublasLt& library, const Operands& operands, const Kind& kind) {
+// For each size and each layout of B, the fastest of the algorithms that cuBLASLt's heuristic proposes, or its first where there
+// is no time to look. Sums of FP8 products stay in the tensor cores: that is their full rate.
+Loads products(Bench& bench, const CublasLt& library, const Operands& operands, const Kind& kind) {
   Loads loads;
   for (const int n : sizes)
     for (const bool transposed : {true, false}) {
       if (kind.only_transposed && !transposed) continue;
-      loads.emplace_back([&library, &operands, kind, n, transposed] {
-        const MatmulProblem problem{.m = n,
-                                    .n = n,
-                                    .k = n,
+      loads.emplace_back([&bench, &library, &operands, kind, n, transposed] {
+        const auto side = static_cast<std::size_t>(n);
+        const MatmulProblem problem{.m = side,
+                                    .n = side,
+                                    .k = side,
                                     .operands = kind.operands,
                                     .result = kind.result,
                                     .compute = kind.compute,
-                                    .b_is_transposed = transposed};
+                                    .b_is_transposed = transposed,
+                                    .fast_accumulation = kind.element == Element::fp8};
         const auto plan = std::make_shared<MatmulPlan>(library, problem);
-        return Load{title("cuBLASLt", n, transposed), operations(n), [plan, &operands](Launch& launch) {
+        if (bench.tunes()) plan->tune(bench.stream(), operands.a.data(), operands.b.data(), operands.c.data());
+        return Load{title("cuBLASLt", n, transposed) + (bench.tunes() ? ", tuned" : ""), operations(n),
+                    [plan, &operands](Launch& launch) {
                       plan->run(launch.stream, operands.a.data(), operands.b.data(), operands.c.data());
                     }};
       });
@@ -79,7 +84,7 @@ Figure measure_product(Bench& bench, const Kind& kind, Loads own = {}) {
   const CublasLt library;
   const std::size_t result_bytes = kind.result == CUDA_R_32F ? 4 : kind.result == CUDA_R_8I ? 1 : 2;
   const Operands operands{kind.element, result_bytes, bench.stream()};
-  Loads loads = products(library, operands, kind);
+  Loads loads = products(bench, library, operands, kind);
   loads.insert(loads.end(), own.begin(), own.end());
   return bench.best_rate(kind.id, std::move(loads));
 }

@@ -4,7 +4,9 @@
 #include <cublas_v2.h>
 #include <aisp/check.hpp>
 #include <aisp/library.hpp>
+#include <aisp/opened.hpp>
 
+#include <concepts>
 #include <stdexcept>
 #include <string>
 
@@ -20,6 +22,8 @@ inline void check(cublasStatus_t status, const std::source_location& where = std
 // column-major, as cuBLAS has them: C = A B in row-major order is C^T = B^T A^T, that is gemm(n, m, k, B, A).
 class Cublas {
  public:
+  static constexpr Library library = Library::cublas;
+
   Cublas() {
     check(create_(&handle_));
     check(cudaMalloc(&workspace_, workspace_bytes));
@@ -39,10 +43,11 @@ class Cublas {
   }
   void math_mode(cublasMath_t mode) { check(set_math_mode_(handle_, mode)); }
 
-  // Row-major C[m][n] = A[m][k] B[k][n] with fp32 accumulation; all three of `type`.
-  void gemm(cudaStream_t stream, int m, int n, int k, const void* a, const void* b, void* c, cudaDataType_t type,
-            cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
+  // Row-major C[rows][columns] = A[rows][depth] B[depth][columns] with fp32 accumulation; all three of `type`.
+  void gemm(cudaStream_t stream, std::integral auto rows, std::integral auto columns, std::integral auto depth, const void* a,
+            const void* b, void* c, cudaDataType_t type, cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
     const float one = 1, zero = 0;
+    const int m = static_cast<int>(rows), n = static_cast<int>(columns), k = static_cast<int>(depth);
     use(stream);
     check(gemm_ex_(handle_, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, b, type, n, a, type, k, &zero, c, type, n, compute,
                    CUBLAS_GEMM_DEFAULT));
@@ -53,12 +58,12 @@ class Cublas {
   static F* function(const char* name) {
     return SharedLibrary::open(Library::cublas).function<F>(name);
   }
-
- private:
-  // Spelled out because the header overloads the name.
+  // The type of cublasGemmEx, spelled out because the header overloads the name.
   using GemmEx = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*, const void*,
                                 cudaDataType_t, int, const void*, cudaDataType_t, int, const void*, void*, cudaDataType_t, int,
                                 cublasComputeType_t, cublasGemmAlgo_t);
+
+ private:
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
   cublasHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;

@@ -3,16 +3,24 @@
 // {Library::cublaslt}}`.
 #pragma once
 #include <cublasLt.h>
+#include <aisp/launch.hpp>
 #include <aisp/libraries/cublas.hpp>
+#include <aisp/libraries/fastest.hpp>
 
+#include <array>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace aisp {
 
 // A handle with a workspace for all products that follow one another in a stream.
 class CublasLt {
  public:
+  static constexpr Library library = Library::cublaslt;
+
   CublasLt() {
     check(create_(&handle_));
     check(cudaMalloc(&workspace_, workspace_bytes));
@@ -43,10 +51,12 @@ class CublasLt {
 
 // Row-major C[m][n] = A[m][k] B[k][n].
 struct MatmulProblem {
-  int m = 0, n = 0, k = 0;
+  std::size_t m = 0, n = 0, k = 0;
   cudaDataType_t operands = CUDA_R_16BF, result = CUDA_R_16BF;
-  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-  bool b_is_transposed = false;  // B is stored as [n][k], as FP8 wants it
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;  // 64F: operands and result fp64; 32I: int8, with a result in int32 or int8
+  bool b_is_transposed = false;                      // B is stored as [n][k], as FP8 wants it
+  // FP8: sums never leave the tensor cores, which keep fewer bits of them. Without it they are added up in fp32 registers.
+  bool fast_accumulation = false;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;  // n values on the device, for epilogues with a bias
   // FP8 with a scale for every 128 elements along K, on the device: a_scales[k / 128][m], one for each row of A, and
@@ -54,57 +64,121 @@ struct MatmulProblem {
   const float *a_scales = nullptr, *b_scales = nullptr;
 };
 
-// One product, planned once: the constructor describes the matrices and lets the library choose the algorithm, run() only
-// launches it. Pointers are aligned to 256 bytes. The library object outlives its plans.
+// One product, planned once: the constructor describes the matrices and lets the library's heuristic choose the algorithm; run()
+// only launches it. Pointers are aligned to 256 bytes. The library object outlives its plans.
 class MatmulPlan {
  public:
-  MatmulPlan(const CublasLt& library, const MatmulProblem& problem) : library_{library} {
-    describe(problem);
-    choose(problem);
+  static constexpr Library library = Library::cublaslt;
+
+  MatmulPlan(const CublasLt& lt, const MatmulProblem& problem) : lt_{lt}, problem_{problem} {
+    describe();
+    algorithm_ = proposals(1).front();
+  }
+
+  // Takes the fastest of the algorithms that the heuristic proposes instead of its first. Once in a process for each kind of
+  // product: belongs into `prepare`, with the buffers of the runs; C is overwritten.
+  void tune(cudaStream_t stream, const void* a, const void* b, void* c) {
+    static std::map<Kind, Algorithm> chosen;
+    const auto [entry, is_new] = chosen.try_emplace(kind(), algorithm_);
+    if (is_new) {
+      const std::vector<Algorithm> proposed = proposals(most_proposals);
+      const auto run_one = [&](std::size_t i) { multiply(stream, proposed[i], a, b, c, 1, 0); };
+      if (const auto best = fastest(stream, proposed.size(), run_one)) entry->second = proposed[*best];
+    }
+    algorithm_ = entry->second;
   }
 
   void run(cudaStream_t stream, const void* a, const void* b, void* c, float alpha = 1, float beta = 0) const {
-    check(matmul_(library_.handle(), operation_.get(), &alpha, b, layout_b_.get(), a, layout_a_.get(), &beta, c, layout_c_.get(),
-                  c, layout_c_.get(), &algorithm_, library_.workspace(), CublasLt::workspace_bytes, stream));
+    multiply(stream, algorithm_, a, b, c, alpha, beta);
   }
 
  private:
   template <class Handle>
   using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
   using Layout = Owned<cublasLtMatrixLayout_t>;
+  // The library's own struct has no name, which nvcc's front end cannot take in a container.
+  struct Algorithm {
+    cublasLtMatmulAlgo_t raw{};
+  };
+  static constexpr int most_proposals = 32;
+  // What an algorithm is chosen for, the GPU included.
+  using Kind = std::array<std::uint64_t, 11>;
+  // One factor in the type that the product's factors have.
+  union Factor {
+    float f32;
+    double f64;
+    std::int32_t i32;
+  };
 
   template <class Handle>
   static Owned<Handle> own(Handle handle, const char* destroy) {
     return {handle, CublasLt::function<cublasStatus_t(Handle)>(destroy)};
   }
-  static Layout layout(cudaDataType_t type, int rows, int columns) {
+  static Layout layout(cudaDataType_t type, std::size_t rows, std::size_t columns) {
     const auto create = CublasLt::function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
     cublasLtMatrixLayout_t handle = nullptr;
-    check(create(&handle, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows));
+    check(create(&handle, type, rows, columns, static_cast<std::int64_t>(rows)));
     return own(handle, "cublasLtMatrixLayoutDestroy");
   }
 
+  Kind kind() const {
+    int device = 0;
+    check(cudaGetDevice(&device));
+    const MatmulProblem& p = problem_;
+    const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
+    return {number(device),
+            p.m,
+            p.n,
+            p.k,
+            number(p.operands),
+            number(p.result),
+            number(p.compute),
+            number(p.b_is_transposed),
+            number(p.epilogue),
+            number(p.fast_accumulation),
+            number(p.a_scales != nullptr)};
+  }
+  cudaDataType_t factor_type() const {
+    if (problem_.compute == CUBLAS_COMPUTE_64F) return CUDA_R_64F;
+    return problem_.compute == CUBLAS_COMPUTE_32I && problem_.result == CUDA_R_32I ? CUDA_R_32I : CUDA_R_32F;
+  }
+  Factor factor(float value) const {
+    switch (factor_type()) {
+      case CUDA_R_64F: return {.f64 = value};
+      case CUDA_R_32I: return {.i32 = static_cast<std::int32_t>(value)};
+      default: return {.f32 = value};
+    }
+  }
+
+  void multiply(cudaStream_t stream, const Algorithm& algorithm, const void* a, const void* b, void* c, float alpha,
+                float beta) const {
+    const Factor product = factor(alpha), before = factor(beta);
+    check(matmul_(lt_.handle(), operation_.get(), &product, b, layout_b_.get(), a, layout_a_.get(), &before, c, layout_c_.get(),
+                  c, layout_c_.get(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
+  }
+
   // The library is column-major and sees each row-major matrix transposed: it computes C^T = B^T A^T.
-  void describe(const MatmulProblem& problem) {
+  void describe() {
+    const MatmulProblem& p = problem_;
     const auto create = CublasLt::function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate");
     cublasLtMatmulDesc_t handle = nullptr;
-    check(create(&handle, problem.compute, CUDA_R_32F));
+    check(create(&handle, p.compute, factor_type()));
     operation_ = own(handle, "cublasLtMatmulDescDestroy");
-    set(CUBLASLT_MATMUL_DESC_TRANSA, problem.b_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, problem.epilogue);
-    if (problem.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
-    if (problem.a_scales != nullptr) scale_blocks(problem);
-    layout_a_ = layout(problem.operands, problem.k, problem.m);
-    layout_b_ =
-        problem.b_is_transposed ? layout(problem.operands, problem.k, problem.n) : layout(problem.operands, problem.n, problem.k);
-    layout_c_ = layout(problem.result, problem.n, problem.m);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+    if (p.fast_accumulation) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
+    if (p.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (p.a_scales != nullptr) scale_blocks();
+    layout_a_ = layout(p.operands, p.k, p.m);
+    layout_b_ = p.b_is_transposed ? layout(p.operands, p.k, p.n) : layout(p.operands, p.n, p.k);
+    layout_c_ = layout(p.result, p.n, p.m);
   }
   // cuBLASLt's A is our B, and the other way round.
-  void scale_blocks(const MatmulProblem& problem) {
+  void scale_blocks() {
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem.b_scales);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem_.b_scales);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
-    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem.a_scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem_.a_scales);
   }
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
@@ -112,7 +186,8 @@ class MatmulPlan {
     check(call(operation_.get(), attribute, &value, sizeof value));
   }
 
-  void choose(const MatmulProblem& problem) {
+  // What the heuristic proposes, the best first as it thinks; at least one.
+  std::vector<Algorithm> proposals(int most) const {
     const auto create = CublasLt::function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate");
     const auto limit = CublasLt::function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute");
     const auto ask = CublasLt::function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic");
@@ -121,21 +196,50 @@ class MatmulPlan {
     const auto preference = own(handle, "cublasLtMatmulPreferenceDestroy");
     const std::size_t bytes = CublasLt::workspace_bytes;
     check(limit(handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
-    cublasLtMatmulHeuristicResult_t best{};
-    int found = 0;
-    check(ask(library_.handle(), operation_.get(), layout_b_.get(), layout_a_.get(), layout_c_.get(), layout_c_.get(), handle, 1,
-              &best, &found));
-    if (found == 0)
-      throw Unsupported{"cuBLASLt has no algorithm for this " + std::to_string(problem.m) + " x " + std::to_string(problem.n) +
-                        " x " + std::to_string(problem.k) + " product"};
-    algorithm_ = best.algo;
+    std::array<cublasLtMatmulHeuristicResult_t, most_proposals> found{};
+    int count = 0;
+    const cublasStatus_t status = ask(lt_.handle(), operation_.get(), layout_b_.get(), layout_a_.get(), layout_c_.get(),
+                                      layout_c_.get(), handle, most, found.data(), &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0)
+      throw Unsupported{"cuBLASLt has no algorithm for this " + std::to_string(problem_.m) + " x " + std::to_string(problem_.n) +
+                        " x " + std::to_string(problem_.k) + " product on this GPU"};
+    std::vector<Algorithm> algorithms;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+      if (i == 0 || found[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back({found[i].algo});
+    return algorithms;
   }
 
-  const CublasLt& library_;
+  const CublasLt& lt_;
+  MatmulProblem problem_;
   Owned<cublasLtMatmulDesc_t> operation_{nullptr, nullptr};
   Layout layout_a_{nullptr, nullptr}, layout_b_{nullptr, nullptr}, layout_c_{nullptr, nullptr};
-  cublasLtMatmulAlgo_t algorithm_{};
+  Algorithm algorithm_;
   decltype(&cublasLtMatmul) matmul_ = CublasLt::function<decltype(cublasLtMatmul)>("cublasLtMatmul");
+};
+
+// A product by cuBLASLt as a pair's libraries call it: as the heuristic chooses, and as the fastest of its proposals.
+class LibraryMatmul {
+ public:
+  LibraryMatmul(Setup& setup, const MatmulProblem& problem)
+      : lt_{setup}, plan_{setup, lt_, problem}, tuned_{setup, lt_, problem}, reproducible_{setup.reproducible()} {}
+
+  void run(Launch& launch, const void* a, const void* b, void* c, float alpha = 1) const {
+    plan_->run(launch.stream, a, b, c, alpha);
+  }
+  // In the prepare of what calls run_tuned().
+  void tune(Launch& launch, const void* a, const void* b, void* c) const {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    tuned_->tune(launch.stream, a, b, c);
+  }
+  void run_tuned(Launch& launch, const void* a, const void* b, void* c, float alpha = 1) const {
+    tuned_->run(launch.stream, a, b, c, alpha);
+  }
+
+ private:
+  Opened<CublasLt> lt_;
+  Opened<MatmulPlan> plan_, tuned_;
+  bool reproducible_;
 };
 
 }  // namespace aisp

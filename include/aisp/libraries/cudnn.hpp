@@ -3,7 +3,9 @@
 // `.needs = {.libraries = {Library::cudnn}}`.
 #pragma once
 #include <aisp/libraries/cudnn_backend.hpp>
+#include <aisp/libraries/fastest.hpp>
 
+#include <algorithm>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -72,31 +74,22 @@ class Graph {
 
   // After the last operation: takes the first engine of the library's heuristic (mode A) that accepts the graph.
   void plan() {
-    std::vector<RawDescriptor> operations;
-    for (const Descriptor& operation : operations_) operations.push_back(operation.raw());
-    Descriptor graph{Kind::operation_graph};
-    graph.set(Attribute::graph_operations, Type::descriptor, operations.data(), operations.size());
-    graph.set(Attribute::graph_handle, Type::handle, handle_).finalize();
-    constexpr int mode_a = 3;
-    Descriptor heuristic{Kind::heuristic};
-    heuristic.set(Attribute::heuristic_graph, graph).set(Attribute::heuristic_mode, Type::heuristic_mode, mode_a).finalize();
-    std::vector<Descriptor> candidates;
-    for (int i = 0; i < 8; ++i) candidates.emplace_back(Kind::engine_configuration);
-    std::vector<RawDescriptor> raw;
-    for (const Descriptor& candidate : candidates) raw.push_back(candidate.raw());
-    const std::int64_t found = heuristic.get(Attribute::heuristic_results, Type::descriptor, raw.data(), 8);
-    std::string why = "its heuristic names none";
-    for (std::int64_t i = 0; i < found && i < 8 && plan_.empty(); ++i) accept(candidates[static_cast<std::size_t>(i)], why);
-    if (plan_.empty()) throw Unsupported{"cuDNN has no engine for this graph: " + why};
-    std::int64_t bytes = 0;
-    plan_[0].get(Attribute::plan_workspace_bytes, Type::int64, &bytes, 1);
-    if (bytes > 0) aisp::check(cudaMalloc(&workspace_, static_cast<std::size_t>(bytes)));
+    make_plans({heuristic_a}, 1);
+    keep(0);
+  }
+  // Instead: takes the fastest of all engines and of their settings that the library's heuristics name, its fallbacks too, with
+  // these pointers; the outputs are overwritten. Building them takes seconds.
+  void plan_fastest(cudaStream_t stream, const std::vector<const void*>& pointers) {
+    make_plans({heuristic_a, heuristic_b, heuristic_fallback}, all);
+    bind(pointers);
+    const auto best = fastest(stream, plans_.size(), [&](std::size_t i) { execute(stream, i); });
+    if (!best) throw Unsupported{"cuDNN runs none of its engines for this graph"};
+    keep(*best);
   }
 
-  void run(cudaStream_t stream, std::initializer_list<const void*> pointers) {
-    if (pack_.empty() || pointers_ != std::vector<const void*>{pointers}) bind(pointers);
-    check(set_stream_(handle_, stream), "cudnnSetStream");
-    check(execute_(handle_, plan_[0].raw(), pack_[0].raw()), "cudnnBackendExecute");
+  void run(cudaStream_t stream, const std::vector<const void*>& pointers) {
+    if (pack_.empty() || pointers_ != pointers) bind(pointers);
+    execute(stream, 0);
   }
 
  private:
@@ -136,6 +129,42 @@ class Graph {
     return static_cast<int>(tensors_.size()) - 1;
   }
 
+  // Of the configurations that the heuristics name, in their order, the first `most` that the library can build.
+  void make_plans(std::initializer_list<int> modes, std::size_t most) {
+    std::vector<RawDescriptor> operations;
+    for (const Descriptor& operation : operations_) operations.push_back(operation.raw());
+    Descriptor graph{Kind::operation_graph};
+    graph.set(Attribute::graph_operations, Type::descriptor, operations.data(), operations.size());
+    graph.set(Attribute::graph_handle, Type::handle, handle_).finalize();
+    std::string why_not = "its heuristic names none";
+    for (const int mode : modes)
+      for (const Descriptor& configuration : configurations(graph, mode, why_not))
+        if (plans_.size() < most) accept(configuration, why_not);
+    if (plans_.empty()) throw Unsupported{"cuDNN has no engine for this graph: " + why_not};
+    std::int64_t most_bytes = 0;
+    for (const Descriptor& plan : plans_) {
+      std::int64_t bytes = 0;
+      plan.get(Attribute::plan_workspace_bytes, Type::int64, &bytes, 1);
+      most_bytes = std::max(most_bytes, bytes);
+    }
+    if (most_bytes > 0) aisp::check(cudaMalloc(&workspace_, static_cast<std::size_t>(most_bytes)));
+  }
+  static std::vector<Descriptor> configurations(const Descriptor& graph, int mode, std::string& why_not) {
+    std::vector<Descriptor> found;
+    Descriptor heuristic{Kind::heuristic};
+    try {
+      heuristic.set(Attribute::heuristic_graph, graph).set(Attribute::heuristic_mode, Type::heuristic_mode, mode).finalize();
+      RawDescriptor* const nowhere = nullptr;
+      const std::int64_t count = heuristic.get(Attribute::heuristic_results, Type::descriptor, nowhere, 0);
+      std::vector<RawDescriptor> raw;
+      for (std::int64_t i = 0; i < count; ++i) raw.push_back(found.emplace_back(Kind::engine_configuration).raw());
+      if (count > 0) heuristic.get(Attribute::heuristic_results, Type::descriptor, raw.data(), count);
+    } catch (const std::exception& refusal) {
+      why_not = refusal.what();
+      found.clear();  // this heuristic knows nothing of such graphs
+    }
+    return found;
+  }
   void accept(const Descriptor& configuration, std::string& why_not) {
     Descriptor plan{Kind::plan};
     try {
@@ -144,10 +173,19 @@ class Graph {
       why_not = refusal.what();
       return;  // the next engine may accept what this one does not
     }
-    plan_.push_back(std::move(plan));
+    plans_.push_back(std::move(plan));
+  }
+  void keep(std::size_t chosen) {
+    Descriptor plan = std::move(plans_[chosen]);
+    plans_.clear();
+    plans_.push_back(std::move(plan));
   }
 
-  void bind(std::initializer_list<const void*> pointers) {
+  void execute(cudaStream_t stream, std::size_t plan) {
+    check(set_stream_(handle_, stream), "cudnnSetStream");
+    check(execute_(handle_, plans_[plan].raw(), pack_[0].raw()), "cudnnBackendExecute");
+  }
+  void bind(const std::vector<const void*>& pointers) {
     pointers_ = pointers;
     pack_.clear();
     pack_.emplace_back(Kind::variant_pack)
@@ -157,10 +195,14 @@ class Graph {
         .finalize();
   }
 
+  // cudnnBackendHeurMode_t
+  static constexpr int heuristic_b = 1, heuristic_fallback = 2, heuristic_a = 3;
+  static constexpr std::size_t all = static_cast<std::size_t>(-1);
+
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
-  std::vector<Descriptor> tensors_, how_, operations_, plan_, pack_;  // plan_ and pack_: one each, when they exist
-  std::vector<std::int64_t> ids_;                                     // of the tensors
+  std::vector<Descriptor> tensors_, how_, operations_, plans_, pack_;  // of plans_ one is kept; pack_: one, when it exists
+  std::vector<std::int64_t> ids_;                                      // of the tensors
   std::vector<const void*> pointers_;
   int (*set_stream_)(Handle, cudaStream_t) = function<int(Handle, cudaStream_t)>("cudnnSetStream");
   int (*execute_)(Handle, RawDescriptor,
