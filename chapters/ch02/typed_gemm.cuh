@@ -21,24 +21,22 @@ struct GemmTypes {
 class TypedGemm {
  public:
   TypedGemm(const GemmTypes& types, std::uint64_t n) : integers_{types.compute == CUBLAS_COMPUTE_32I} {
-    check(function<decltype(cublasLtCreate)>("cublasLtCreate")(&handle_));
-    check(cudaMalloc(&workspace_, workspace_bytes));
-    check(function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate")(&product_, types.compute,
+    cublasLtHandle_t handle = nullptr;
+    check(function<decltype(cublasLtCreate)>("cublasLtCreate")(&handle));
+    handle_ = own(handle, "cublasLtDestroy");
+    void* workspace = nullptr;
+    check(cudaMalloc(&workspace, workspace_bytes));
+    workspace_.reset(workspace);
+    cublasLtMatmulDesc_t product = nullptr;
+    check(function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate")(&product, types.compute,
                                                                                    integers_ ? CUDA_R_32I : CUDA_R_32F));
+    product_ = own(product, "cublasLtMatmulDescDestroy");
     const cublasOperation_t transposed = CUBLAS_OP_T;
     check(function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
-        product_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
-    const auto create_layout = function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
-    check(create_layout(&operand_, types.operands, n, n, static_cast<std::int64_t>(n)));
-    check(create_layout(&result_, types.result, n, n, static_cast<std::int64_t>(n)));
+        product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
+    operand_ = layout(types.operands, n);
+    result_ = layout(types.result, n);
     choose_algorithm();
-  }
-  ~TypedGemm() {
-    for (cublasLtMatrixLayout_t layout : {operand_, result_})
-      function<decltype(cublasLtMatrixLayoutDestroy)>("cublasLtMatrixLayoutDestroy")(layout);
-    function<decltype(cublasLtMatmulDescDestroy)>("cublasLtMatmulDescDestroy")(product_);
-    function<decltype(cublasLtDestroy)>("cublasLtDestroy")(handle_);
-    cudaFree(workspace_);
   }
   TypedGemm(const TypedGemm&) = delete;
   TypedGemm& operator=(const TypedGemm&) = delete;
@@ -49,8 +47,8 @@ class TypedGemm {
     const std::int32_t integer_one = 1, integer_zero = 0;
     const void* const alpha = integers_ ? static_cast<const void*>(&integer_one) : &one;
     const void* const beta = integers_ ? static_cast<const void*>(&integer_zero) : &zero;
-    check(multiply_(handle_, product_, alpha, b_transposed, operand_, a, operand_, beta, c, result_, c, result_, &algorithm_.algo,
-                    workspace_, workspace_bytes, stream));
+    check(multiply_(handle_.get(), product_.get(), alpha, b_transposed, operand_.get(), a, operand_.get(), beta, c, result_.get(),
+                    c, result_.get(), &algorithm_.algo, workspace_.get(), workspace_bytes, stream));
   }
 
  private:
@@ -59,25 +57,43 @@ class TypedGemm {
     return SharedLibrary::open(Library::cublaslt).function<F>(name);
   }
 
+  // The library's objects, destroyed by its own calls: also where a later step of the constructor throws.
+  template <class Handle>
+  using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
+  template <class Handle>
+  static Owned<Handle> own(Handle handle, const char* destroy) {
+    return {handle, function<cublasStatus_t(Handle)>(destroy)};
+  }
+  static Owned<cublasLtMatrixLayout_t> layout(cudaDataType_t type, std::uint64_t n) {
+    cublasLtMatrixLayout_t handle = nullptr;
+    check(function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate")(&handle, type, n, n,
+                                                                                       static_cast<std::int64_t>(n)));
+    return own(handle, "cublasLtMatrixLayoutDestroy");
+  }
+  struct CudaFree {
+    void operator()(void* memory) const { cudaFree(memory); }
+  };
+
   void choose_algorithm() {
     cublasLtMatmulPreference_t preference = nullptr;
     check(function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate")(&preference));
+    const auto owner = own(preference, "cublasLtMatmulPreferenceDestroy");
     check(function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute")(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes));
     int found = 0;
     const cublasStatus_t status = function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic")(
-        handle_, product_, operand_, operand_, result_, result_, preference, 1, &algorithm_, &found);
-    function<decltype(cublasLtMatmulPreferenceDestroy)>("cublasLtMatmulPreferenceDestroy")(preference);
+        handle_.get(), product_.get(), operand_.get(), operand_.get(), result_.get(), result_.get(), preference, 1, &algorithm_,
+        &found);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0) throw Unsupported{"cuBLASLt has no algorithm for this type here"};
     check(status);
   }
 
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
   bool integers_;
-  cublasLtHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
-  cublasLtMatmulDesc_t product_ = nullptr;
-  cublasLtMatrixLayout_t operand_ = nullptr, result_ = nullptr;
+  Owned<cublasLtHandle_t> handle_{nullptr, nullptr};
+  std::unique_ptr<void, CudaFree> workspace_;
+  Owned<cublasLtMatmulDesc_t> product_{nullptr, nullptr};
+  Owned<cublasLtMatrixLayout_t> operand_{nullptr, nullptr}, result_{nullptr, nullptr};
   cublasLtMatmulHeuristicResult_t algorithm_{};
   decltype(&cublasLtMatmul) multiply_ = function<decltype(cublasLtMatmul)>("cublasLtMatmul");
 };
