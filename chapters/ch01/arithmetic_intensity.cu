@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // out = a + clamp(gate(poly(0.5 * a * b + 1))), written one operation at a time, as an array library runs it: six passes that
-// move 56 bytes an element for 14 floating-point operations and an exponential, near the memory roof. More loads in flight or
-// wider ones only bring a pass closer to that roof. What counts is to leave passes out: 32 bytes when they are merged in pairs,
-// and 12, each input read once and the result written once, in a single kernel.
+// move 56 bytes an element for 14 floating-point operations and an exponential, bound by memory though not at its roof. More
+// loads in flight or wider ones bring a pass closer to that. What counts is to leave passes out: 32 bytes when they are merged in
+// pairs, and 12, each input read once and the result written once, in a single kernel.
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 

@@ -83,7 +83,7 @@ extern constinit const Pair double_promotion{
     .baseline = {.name = "double_literals", .run = call<&DoublePromotion::double_literals>},
     .optimized = variants({{.name = "float_literals", .run = call<&DoublePromotion::float_literals>},
                            {.name = "vectorized", .run = call<&DoublePromotion::vectorized>}}),
-    .bound = Bound::memory,
+    .bound = Bound::memory,  // what is left when the literals are right; the baseline is bound by fp64 math
     // An element may be off by 3.6e-7 of itself plus the outputs' root mean square of 0.65: at most 2e-6, as no output exceeds
     // 4.9.
     .tolerance = within(3e-7, 3.6e-7),

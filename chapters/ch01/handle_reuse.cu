@@ -73,10 +73,10 @@ class HandleReuse final : public Workload {
     const float one = 1, zero = 0;
     cublasHandle_t handle = nullptr;
     check(create_(&handle));
+    const std::unique_ptr<cublasContext, decltype(destroy_)> owner{handle, destroy_};
     check(set_stream_(handle, stream));
     check(gemm_ex_(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, b_ + first, CUDA_R_16BF, n, a_ + first, CUDA_R_16BF, n, &zero,
                    c_ + first, CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
-    check(destroy_(handle));
   }
 
   std::size_t count_;

@@ -70,7 +70,7 @@ extern constinit const Pair larger_batch{
     // The whole sweep, so that the report shows where the ridge lies.
     .optimized = variants({in_batches<64>("batch_64"), in_batches<128>("batch_128"), in_batches<256>("batch_256"),
                            in_batches<512>("batch_512"), in_batches<2048>("batch_2048"), in_batches<all_rows>("batch_8192")}),
-    .bound = Bound::compute,
+    .bound = Bound::compute,  // past the ridge, where the lesson ends; the baseline is bound by memory
     .needs = {.libraries = {Library::cublas}},
 };
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "device_array.hpp"
 #include "mlp_reference.hpp"
 #include "mlp_step.cuh"
 
@@ -95,22 +96,23 @@ class Performance final : public Workload {
 
   void per_step_setup(Launch& launch) {
     for (int step = 0; step < steps; ++step) {
-      const std::size_t bytes = hidden_floats() * sizeof(float);
-      const Step s{.data = allocate<float>(batch_bytes),
-                   .h1 = allocate<float>(bytes),
-                   .h2 = allocate<float>(bytes),
-                   .o = allocate<float>(outputs * sizeof(float)),
-                   .d1 = allocate<float>(bytes),
-                   .d2 = allocate<float>(bytes),
-                   .progress = allocate<Progress>(sizeof(Progress))};
+      const auto data = allocate<float>(batch_floats), o = allocate<float>(outputs);
+      const auto h1 = allocate<float>(hidden_floats()), h2 = allocate<float>(hidden_floats());
+      const auto d1 = allocate<float>(hidden_floats()), d2 = allocate<float>(hidden_floats());
+      const auto progress = allocate<Progress>(1);
+      const Step s{.data = data.get(),
+                   .h1 = h1.get(),
+                   .h2 = h2.get(),
+                   .o = o.get(),
+                   .d1 = d1.get(),
+                   .d2 = d2.get(),
+                   .progress = progress.get()};
       check(cudaMemcpyAsync(s.data, pageable_ + step * batch_floats, batch_bytes, cudaMemcpyHostToDevice, launch.stream));
       check(cudaMemsetAsync(s.progress, 0, sizeof(Progress), launch.stream));
       train(launch.stream, s);
       check(cudaMemcpyAsync(losses_ + step, s.progress->losses, sizeof(float), cudaMemcpyDeviceToHost, launch.stream));
       check(cudaStreamSynchronize(launch.stream));
-      for (void* memory : {s.data, s.h1, s.h2, s.o, s.d1, s.d2}) check(cudaFree(memory));
-      check(cudaFree(s.progress));
-    }
+    }  // all seven are freed
   }
   void preallocated_pinned(Launch& launch) {
     all_steps(launch, [&](int slot) { train(launch.stream, fixed(slot)); });
@@ -132,12 +134,6 @@ class Performance final : public Workload {
   // The pageable batches are declared, and so filled, first.
   HostFill<float> same_batches() {
     return [this](std::span<float> values, std::uint64_t) { std::copy_n(pageable_.get(), values.size(), values.data()); };
-  }
-  template <class T>
-  static T* allocate(std::size_t bytes) {
-    void* memory = nullptr;
-    check(cudaMalloc(&memory, bytes));
-    return static_cast<T*>(memory);
   }
   Step fixed(int slot) const {
     float* const first = activations_;

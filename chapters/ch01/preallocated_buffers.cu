@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "device_array.hpp"
+
 namespace aisp::ch01 {
 namespace {
 
@@ -115,14 +117,12 @@ class PreallocatedBuffers final : public Workload {
 
   // Each layer asks for what it needs and frees what nobody reads again. The caller owns the first input and the last output.
   void allocate_per_layer(Launch& launch) {
-    const bf16* in = in_;
+    DeviceArray<bf16> in;
     for (std::size_t layer = 0; layer < layers; ++layer) {
-      auto* const out = layer + 1 < layers ? allocate<bf16>() : out_.get();
-      auto* const product = allocate<float>();
-      run_layer(launch, layer, in, product, out);
-      check(cudaFree(product));
-      if (layer > 0) check(cudaFree(const_cast<bf16*>(in)));
-      in = out;
+      auto out = layer + 1 < layers ? allocate<bf16>(elements_) : nullptr;
+      const auto product = allocate<float>(elements_);
+      run_layer(launch, layer, in ? in.get() : in_.get(), product.get(), out ? out.get() : out_.get());
+      in = std::move(out);  // frees the input of this layer
     }
   }
   void arena(Launch& launch) {
@@ -140,12 +140,6 @@ class PreallocatedBuffers final : public Workload {
   const bf16* weights(std::size_t layer) const { return weights_ + layer * width_ * width_; }
   const float* bias(std::size_t layer) const { return bias_ + layer * width_; }
 
-  template <class T>
-  T* allocate() const {
-    void* memory = nullptr;
-    check(cudaMalloc(&memory, elements_ * sizeof(T)));
-    return static_cast<T*>(memory);
-  }
   template <class T>
   T* planned(std::size_t offset) const {
     return reinterpret_cast<T*>(arena_ + offset);
