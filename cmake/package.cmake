@@ -4,7 +4,8 @@
 # an estimated 35 to 45 MB of it beside 13 MB of the rest, and about 15 MB packed; a package is to stay within 200 MB.
 set(CPACK_PACKAGE_NAME aisp)
 set(CPACK_PACKAGE_VENDOR "The aisp authors")
-set(CPACK_PACKAGE_CONTACT "The aisp authors <aisp@localhost>")
+# An address that cannot exist (RFC 2606), because there is none to write to; scripts/package takes that of whoever makes the package.
+set(CPACK_PACKAGE_CONTACT "The aisp authors <noreply@aisp.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Benchmark suite of GPU and host optimizations")
 set(CPACK_PACKAGE_DESCRIPTION
     "Pairs of baseline and optimized kernels for NVIDIA GPUs and their hosts, timed side by side and checked against a float64 reference. Host pairs run without a GPU; GPU pairs need the NVIDIA driver, 580 or newer.")

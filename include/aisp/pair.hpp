@@ -19,16 +19,23 @@ using Factory = std::unique_ptr<Workload> (*)(Setup&);
 
 namespace detail {
 template <class Member>
-struct ClassOf;
+struct ClassOf {
+  static_assert(!sizeof(Member), "call<&Class::name> takes a method of this form, and no other: void name(Launch& launch)");
+  using type = void;
+};
 template <class W>
 struct ClassOf<void (W::*)(Launch&)> {
   using type = W;
 };
 // The class is an argument of its own: from the value of a member pointer alone g++ does not see that the class is local to its
 // file, gives `invoke` weak linkage, and two pairs whose classes and methods have equal names would share one body.
-template <class W, void (W::*method)(Launch&)>
+template <class W, auto method>
 struct MethodOf {
   static void invoke(Workload& workload, Launch& launch) { (static_cast<W&>(workload).*method)(launch); }
+};
+template <auto method>
+struct MethodOf<void, method> {  // after the error above, which is to be the only one
+  static void invoke(Workload& workload, Launch& launch);
 };
 }  // namespace detail
 

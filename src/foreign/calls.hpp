@@ -18,6 +18,8 @@ struct aisp_calls {
   int (*run)(int variant, void* stream);
   // Only for functions that return their results: where those of the last run lie, in the order of the outputs.
   int (*results)(int variant, const void** contents);
+  // They were copied, or will be by what the stream holds.
+  int (*copied)();
   // Where the outputs of the reference are, in float64; of a variant's quantized one, or -1 for the one of all.
   int (*reference)(int variant, const double** contents);
   const char* (*trouble)();

@@ -107,6 +107,7 @@ class ForeignWorkload final : public Workload {
         std::memset(from, pair::default_poison, to.bytes());
       }
     }
+    demand(calls_.copied());
   }
 
   std::vector<const Variant*> variants() const { return pair::all_variants(session_.pair()); }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/embedded.hpp"
 #include "base/resident_memory.hpp"
 #include "base/text.hpp"
 #include "measure/execution.hpp"
@@ -92,7 +93,8 @@ void PairRun::account_memory() {
     // What one variant loads stays for the next, so the last says it all.
     if (session_->on_gpu()) apart = disagreement(result.memory, session_->buffers().size());
   }
-  if (!apart.empty() && !uses_libraries(pair_)) result_.warnings.push_back(std::move(apart));
+  // Inside of another program, its allocators have a part in it.
+  if (!apart.empty() && !uses_libraries(pair_) && !base::embedded()) result_.warnings.push_back(std::move(apart));
 }
 
 }  // namespace aisp::run

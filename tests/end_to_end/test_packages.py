@@ -29,7 +29,8 @@ def made_on_debian_12():
 
 class Packages(EndToEnd):
     def package(self, kind, pattern):
-        run(SOURCE / "scripts/package", "--build", BUILD, "--out", self.work / "out", "--only", kind)
+        maker = {**os.environ, "DEBFULLNAME": "Ada Maker", "DEBEMAIL": "ada@example.org"}
+        run(SOURCE / "scripts/package", "--build", BUILD, "--out", self.work / "out", "--only", kind, env=maker)
         found = list((self.work / "out").glob(pattern))
         self.assertEqual(len(found), 1)
         return found[0]
@@ -37,6 +38,12 @@ class Packages(EndToEnd):
     def assert_runs(self, program):
         self.assert_code(self.call("list-targets", program=str(program)), 0)
         self.assertIn("recorded", self.call("explain", "ch01:coalescing", program=str(program)).out)
+
+    def assert_measures(self, python, **environment):
+        """What `aisp new --python` writes, by the module that was installed."""
+        (self.work / "script.py").write_text((SOURCE / "templates/starter/python.py").read_text().replace("ROWS, COLUMNS = 512", "ROWS, COLUMNS = 64"))
+        said = run(python, "script.py", cwd=self.work, env={**self.environment(), "AISP_BUILD": "", "PYTHONPATH": "", **environment})
+        self.assertRegex(said, r"python:starter +all_at_once +[0-9.]+x")
 
     def assert_is_portable(self, program):
         dynamic = run("readelf", "-d", program)
@@ -54,7 +61,7 @@ class Archives(Packages):
     def test_the_debian_package_holds_all_and_depends_on_glibc_alone(self):
         package = self.package("deb", "aisp_*_amd64.deb")
         fields = dict(line.split(": ", 1) for line in run("dpkg-deb", "-f", package).splitlines() if re.match(r"\w[\w-]*: ", line))
-        self.assertEqual(fields["Package"], "aisp")
+        self.assertEqual((fields["Package"], fields["Maintainer"]), ("aisp", "Ada Maker <ada@example.org>"))
         self.assertEqual({word.split()[0] for word in fields["Depends"].split(", ")}, {"libc6", "libgcc-s1"})
         run("dpkg-deb", "-x", package, self.work / "root")
         usr = self.work / "root/usr"
@@ -66,6 +73,8 @@ class Archives(Packages):
         asked = self.assert_is_portable(usr / "bin/aisp")
         self.assertIn(f"libc6 (>= {asked[0]}.{asked[1]})", fields["Depends"])
         self.assert_runs(usr / "bin/aisp")
+        self.assert_is_portable(usr / "lib/aisp/python/aisp/libaisp.so")
+        self.assert_measures(sys.executable, PYTHONPATH=str(usr / "lib/aisp/python"))
 
     def test_the_tarball_runs_where_it_is_unpacked(self):
         archive = self.package("tarball", "aisp-*-linux-x86_64.tar.gz")
@@ -75,6 +84,7 @@ class Archives(Packages):
         program = self.work / "anywhere" / archive.name[:-len(".tar.gz")] / "bin/aisp"
         self.assert_is_portable(program)
         self.assert_runs(program)
+        self.assert_measures(sys.executable, PYTHONPATH=str(program.parent.parent / "lib/aisp/python"))
 
 
 @unittest.skipIf("AISP_SANITIZED" in os.environ, "sanitizers bring libraries that no package has")
@@ -113,7 +123,9 @@ class Wheel(Packages):
         said = run(python, "-I", "-c", two_lines, cwd=self.work, env=environment).split()
         self.assertEqual(said[1:], ["slow", "doubled", "added", "library"])
         self.assertGreaterEqual(int(said[0]), 4 * 5)
-        run(python, SOURCE / "python/tests/test_runs.py", cwd=self.work, env=environment)
+        for tests in sorted((SOURCE / "python/tests").glob("test_*.py")):
+            run(python, tests, cwd=self.work, env=environment)
+        self.assert_measures(python)
 
         self.lone(python.parent.parent)
         alone = subprocess.run([python, "-I", "-c", "import aisp; aisp.load('latest')"], cwd=self.work, capture_output=True, text=True, timeout=60)

@@ -77,7 +77,7 @@ assert len(frames.samples) >= 4 * 5
             read = self.call(*command, program=AISP)
             self.assert_code(read, 0)
             self.assertIn("python:mine", read.out)
-        self.assert_code(self.call("analyze", "mine", program=AISP), 5)
+        self.assert_code(self.call("analyze", "mine", "--expectations-dir", str(SOURCE / "expectations"), program=AISP), 5)
 
     def test_functions_that_write_given_outputs(self):
         self.python("""
@@ -108,7 +108,16 @@ def lazy(x):
     return kept["y"]
 def measure(): bench({"lazy": lazy})""", "lazy")
 
-    def test_a_result_that_was_kept_by_the_inputs_sum(self):
+    def test_a_result_that_was_kept_for_its_inputs(self):
+        self.caught("""
+kept = {}
+def lazy(x):
+    key = hash(x.tobytes())
+    if key not in kept: kept[key] = 2 * x
+    return kept[key]
+def measure(): bench({"lazy": lazy})""", "lazy")
+
+    def test_a_result_that_was_kept_and_is_written_again(self):
         self.caught("""
 kept = {}
 def lazy(x, out):

@@ -189,4 +189,7 @@ class Stream:
     def leave(self):
         while self._leave:
             self._leave.pop()()
+        if self.address and "torch" in sys.modules:
+            # What its allocator keeps for this stream nobody else can use.
+            sys.modules["torch"].cuda.empty_cache()
         self.address = _present[0] = 0

@@ -11,12 +11,13 @@ _PLACED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
 _MAKE_INPUTS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p))
 _WORK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 _RESULTS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+_COPIED = ctypes.CFUNCTYPE(ctypes.c_int)
 _TROUBLE = ctypes.CFUNCTYPE(ctypes.c_void_p)
 
 
 class _Calls(ctypes.Structure):
     _fields_ = [("placed", _PLACED), ("make_inputs", _MAKE_INPUTS), ("prepare", _WORK), ("run", _WORK), ("results", _RESULTS),
-                ("reference", _RESULTS), ("trouble", _TROUBLE)]
+                ("copied", _COPIED), ("reference", _RESULTS), ("trouble", _TROUBLE)]
 
 
 def _place():
@@ -47,7 +48,8 @@ class Caller:
         self._text = ctypes.create_string_buffer(b"")
         self.calls = _Calls(_PLACED(self._guarded(subject.placed)), _MAKE_INPUTS(self._guarded(subject.make_inputs)),
                             _WORK(self._guarded(subject.prepare)), _WORK(self._guarded(subject.run)),
-                            _RESULTS(self._guarded(subject.results)), _RESULTS(self._guarded(subject.reference)),
+                            _RESULTS(self._guarded(subject.results)), _COPIED(self._guarded(subject.copied)),
+                            _RESULTS(self._guarded(subject.reference)),
                             _TROUBLE(lambda: ctypes.addressof(self._text)))
 
     def _guarded(self, method):

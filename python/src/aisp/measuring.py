@@ -240,6 +240,9 @@ class _Subject:
                     raise ValueError(f"{output} of {name} lies in an input; compute into memory of its own, or name the input in updates=")
             contents[index] = found.address
 
+    def copied(self):
+        self._returned = None  # memory that the next run takes again
+
     def reference(self, number, contents):
         variant = self._variants[max(number, 0)][2]
         compute = variant.quantized if number >= 0 and variant.quantized is not None else self._reference
@@ -262,6 +265,7 @@ class _Subject:
             self._stream.enter(stream)
 
     def leave(self):
+        self._returned, self._arguments = None, []
         self._stream.leave()
 
 
