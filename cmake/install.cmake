@@ -4,8 +4,13 @@
 # What only builds against aisp need is a component of its own, which the wheel leaves out.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)
 install(TARGETS aisp)
+# The module of Python, for PYTHONPATH; the wheel brings the same files as any other package does.
+set(aisp_python_dir "lib/aisp/python")
+install(TARGETS aisp_foreign LIBRARY DESTINATION "${aisp_python_dir}/aisp")
+install(DIRECTORY python/src/aisp DESTINATION "${aisp_python_dir}" FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 # What is installed names no folder of the machine that built it. This is the command that CMake's own install scripts use.
 install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/aisp\")")
+install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${aisp_python_dir}/aisp/libaisp.so\")")
 install(DIRECTORY expectations docs chapters templates DESTINATION "${aisp_data_dir}")
 install(DIRECTORY scripts/tuning scripts/lib scripts/containers DESTINATION "${aisp_data_dir}/scripts")
 install(PROGRAMS scripts/gpu-setup.sh scripts/nightly.sh scripts/numa-topology.sh scripts/reset-gpu.sh scripts/system-tuning.sh

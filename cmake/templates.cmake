@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # aisp_embed_templates(FOLDER OUT_CPP): the source with the text of what `aisp new` writes (src/cli/templates.hpp): pairs like others, which
-# the tests' executable holds too, so that they go on to build and to pass.
+# the tests' executable holds too, so that they go on to build and to pass, and a script.
 function(aisp_embed_templates folder out_cpp)
-  file(GLOB files CONFIGURE_DEPENDS "${folder}/*.cu" "${folder}/*.cpp")
+  file(GLOB files CONFIGURE_DEPENDS "${folder}/*.cu" "${folder}/*.cpp" "${folder}/*.py")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
   set(rows "")
   foreach(file IN LISTS files)

@@ -25,6 +25,7 @@ ALLOWED = {
     "peak": {"base", "evidence", "machine", "measure", "pair", "aisp"},
     "run": {"base", "evidence", "machine", "measure", "pair", "peak", "profile", "verify", "aisp"},
     "suite": {"base", "evidence", "machine", "measure", "pair", "peak", "profile", "report", "run", "aisp"},
+    "foreign": {"base", "evidence", "machine", "pair", "report", "run", "suite", "aisp"},
     "cli": {"base", "evidence", "knowledge", "machine", "measure", "pair", "peak", "profile", "report", "run", "suite", "aisp"},
 }
 

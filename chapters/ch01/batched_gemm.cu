@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // 320 independent products of 32 x 256 by 256 x 256. As a loop of library calls each one pays for a launch and then leaves most
-// SMs idle, one matrix after the other. A batched call makes them one kernel, and the limit moves to memory: the 256 x 256
-// operands are read once and never again. Launches alone are the smaller part of the gain: the rest is a GPU that is full. The
-// kernel of our own keeps all matrices in flight at the same time, one to a block.
-#include <aisp/device/async_copy.cuh>
+// SMs idle, one matrix after the other. A graph of the same calls takes the launches away, one of 16 branches also the waiting in
+// line. A batched call makes them one kernel, and the limit moves to memory: the 256 x 256 operands are read once and never
+// again. The kernel of our own keeps all matrices in flight at the same time, one to a block.
+#include <aisp/graph.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
+#include <array>
 #include <memory>
+
+#include "small_gemm.cuh"
 
 namespace aisp::ch01 {
 namespace {
 
-constexpr int m = 32, n = 256, k = 256;
-constexpr int a_size = m * k, b_size = k * n, c_size = m * n;  // elements of one matrix
+using namespace small_gemm;
 
 // The pointer arrays that cublasSgemmBatched wants in device memory.
 __global__ void point_kernel(const float* a, const float* b, float* c, const float** as, const float** bs, float** cs,
@@ -25,92 +27,7 @@ __global__ void point_kernel(const float* a, const float* b, float* c, const flo
   cs[i] = c + static_cast<std::size_t>(i) * c_size;
 }
 
-constexpr int threads = 256;
-constexpr int blocks_per_sm = 3;      // 320 blocks on 132 SMs: with three to an SM none waits for a second wave
-constexpr int depth = 8, stages = 5;  // rows of B in a slab, slabs in the ring: four of them, 32 KiB a block, are under way
-constexpr int chunks = 256 * 4 / 16;  // 16-byte chunks in a row of A or B
-constexpr int slab_chunks = depth * chunks;
-constexpr int shared_bytes = (m * chunks + stages * slab_chunks) * 16;  // all of A, and the ring
-
-// The tensor core ignores the lower 13 bits; rounding first makes the error half as large and free of bias.
-__device__ unsigned to_tf32(float value) {
-  unsigned rounded;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
-  return rounded;
-}
-
-__device__ void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// One block, one matrix; each warp makes 32 x 32 outputs. An mma does not care which of its 8 values of k and which of its 8
-// columns is which, as long as A, B and C agree, so lanes take what lies side by side: of k the neighbours 2t and 2t + 1, of the
-// columns four in a row, which serve four mma. Lane l has g = l / 4 and t = l % 4. Chunks are stored at XOR-ed places (A: 2 (row
-// % 4), B: row / 2), so that lanes that read in the same cycle always meet different banks.
-__global__ __launch_bounds__(threads, blocks_per_sm) void fused_tiles_kernel(const float* a, const float* b, float* c) {
-  extern __shared__ __align__(128) float4 memory[];
-  float4* const tile_a = memory;
-  float4* const ring = memory + m * chunks;
-  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
-  const auto* from_a = reinterpret_cast<const float4*>(a + static_cast<std::size_t>(blockIdx.x) * a_size);
-  const auto* from_b = reinterpret_cast<const float4*>(b + static_cast<std::size_t>(blockIdx.x) * b_size);
-
-  const auto copy_slab = [&](int slab, int slot) {
-#pragma unroll
-    for (int first = 0; first < slab_chunks; first += threads) {
-      const int i = first + thread;
-      device::copy_async_16(ring + slot * slab_chunks + (i ^ i / chunks / 2), from_b + slab * slab_chunks + i);
-    }
-  };
-#pragma unroll
-  for (int first = 0; first < m * chunks; first += threads) {
-    const int i = first + thread;
-    device::copy_async_16(tile_a + (i ^ i / chunks % 4 * 2), from_a + i);
-  }
-#pragma unroll
-  for (int slab = 0; slab < stages - 1; ++slab) {
-    copy_slab(slab, slab);
-    device::commit_copies();  // A belongs to the first group
-  }
-
-  // Of an A row this lane reads 8 bytes a slab, of a B slab one chunk in each of rows 2t and 2t + 1.
-  const auto* a_pairs = reinterpret_cast<const float2*>(tile_a) + g * chunks * 2 + t % 2;
-  const float4* const b_lane = ring + 2 * t * chunks + ((warp * 8 + g / 2 + g % 2 * 4) ^ t);
-  float sums[2][4][4] = {};
-  int reading = 0, writing = stages - 1;
-  for (int slab = 0; slab < k / depth; ++slab) {
-    device::wait_copies<stages - 2>();
-    __syncthreads();  // this slab is there for all threads, and all have read the one that is overwritten now
-    if (slab + stages - 1 < k / depth) copy_slab(slab + stages - 1, writing);
-    device::commit_copies();  // also where nothing was left to copy: waiting counts groups
-
-    const float4 y[2] = {b_lane[reading * slab_chunks], b_lane[reading * slab_chunks + chunks]};
-    const unsigned low[4] = {to_tf32(y[0].x), to_tf32(y[0].y), to_tf32(y[0].z), to_tf32(y[0].w)};
-    const unsigned high[4] = {to_tf32(y[1].x), to_tf32(y[1].y), to_tf32(y[1].z), to_tf32(y[1].w)};
-    const int chunk = (2 * slab + t / 2) ^ g % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float2 upper = a_pairs[(half * 16 * chunks + chunk) * 2], lower = a_pairs[((half * 16 + 8) * chunks + chunk) * 2];
-      const unsigned x[4] = {to_tf32(upper.x), to_tf32(lower.x), to_tf32(upper.y), to_tf32(lower.y)};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) multiply_add(sums[half][j], x, low[j], high[j]);
-    }
-    writing = reading;
-    reading = reading + 1 == stages ? 0 : reading + 1;
-  }
-
-  // Value v of the four mma together: four neighbouring columns of row g (v < 2) or g + 8; four lanes write 64 bytes.
-  auto* const to = reinterpret_cast<float4*>(c + static_cast<std::size_t>(blockIdx.x) * c_size) + g * chunks + warp * 8 + t;
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-#pragma unroll
-    for (int v = 0; v < 4; ++v)
-      to[(half * 16 + v / 2 * 8) * chunks + v % 2 * 4] =
-          make_float4(sums[half][0][v], sums[half][1][v], sums[half][2][v], sums[half][3][v]);
-}
+constexpr std::size_t branches = 16, branch_space = std::size_t{4} << 20;  // bytes of workspace, each branch has its own
 
 class BatchedGemm final : public Workload {
  public:
@@ -121,7 +38,10 @@ class BatchedGemm final : public Workload {
         c_{setup.output<float>(count_ * c_size, {.name = "c"})},
         as_{setup.scratch<const float*>(count_, {.name = "pointers to a"})},
         bs_{setup.scratch<const float*>(count_, {.name = "pointers to b"})},
-        cs_{setup.scratch<float*>(count_, {.name = "pointers to c"})} {
+        cs_{setup.scratch<float*>(count_, {.name = "pointers to c"})},
+        spaces_{setup.scratch<std::byte>(branches * branch_space, {.name = "workspaces of the branches"})},
+        forked_{setup.event()} {
+    for (std::size_t b = 0; b < branches; ++b) streams_[b] = setup.stream(), joined_[b] = setup.event();
     check(cudaFuncSetAttribute(fused_tiles_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
     check(
         cudaFuncSetAttribute(fused_tiles_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
@@ -146,6 +66,8 @@ class BatchedGemm final : public Workload {
     gemm_ = Cublas::function<decltype(cublasSgemm_v2)>("cublasSgemm_v2");
     batched_ = Cublas::function<decltype(cublasSgemmBatched)>("cublasSgemmBatched");
     strided_ = Cublas::function<decltype(cublasSgemmStridedBatched)>("cublasSgemmStridedBatched");
+    set_stream_ = Cublas::function<decltype(cublasSetStream_v2)>("cublasSetStream_v2");
+    set_workspace_ = Cublas::function<decltype(cublasSetWorkspace_v2)>("cublasSetWorkspace_v2");
   }
   void open_cublas_and_point(Launch& launch) {
     open_cublas(launch);
@@ -154,13 +76,21 @@ class BatchedGemm final : public Workload {
     check(cudaGetLastError());
   }
 
-  // cuBLAS is column-major: it computes C^T = B^T A^T.
-  void loop(Launch& launch) {
-    cublas_->use(launch.stream);
-    for (std::size_t i = 0; i < count_; ++i)
-      check(gemm_(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, b_ + i * b_size, n, a_ + i * a_size, k, &zero,
-                  c_ + i * c_size, n));
+  void loop(Launch& launch) { queue_loop(launch.stream); }
+  void streams_16(Launch& launch) { queue_branches(launch.stream); }
+  // Code is loaded at its first launch, not while a capture is under way: hence one run before each.
+  void capture_loop(Launch& launch) {
+    open_cublas(launch);
+    queue_loop(launch.stream);
+    line_.capture(launch.stream, [this](cudaStream_t stream) { queue_loop(stream); });
   }
+  void capture_branches(Launch& launch) {
+    open_cublas(launch);
+    queue_branches(launch.stream);
+    branched_.capture(launch.stream, [this](cudaStream_t stream) { queue_branches(stream); });
+  }
+  void captured_graph(Launch& launch) { line_.launch(launch.stream); }
+  void branched_graph(Launch& launch) { branched_.launch(launch.stream); }
   void batched(Launch& launch) {
     cublas_->use(launch.stream);
     check(batched_(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, bs_, n, as_, k, &zero, cs_, n,
@@ -178,16 +108,50 @@ class BatchedGemm final : public Workload {
 
  private:
   static constexpr float one = 1, zero = 0;
+
+  // cuBLAS is column-major: it computes C^T = B^T A^T.
+  void multiply(std::size_t begin, std::size_t end) const {
+    for (std::size_t i = begin; i < end; ++i)
+      check(gemm_(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, b_ + i * b_size, n, a_ + i * a_size, k, &zero,
+                  c_ + i * c_size, n));
+  }
+  void queue_loop(cudaStream_t stream) {
+    cublas_->use(stream);
+    multiply(0, count_);
+  }
+  // Products of different branches know nothing of one another and may run at the same time.
+  void queue_branches(cudaStream_t stream) {
+    check(cudaEventRecord(forked_, stream));
+    for (std::size_t b = 0; b < branches; ++b) {
+      check(cudaStreamWaitEvent(streams_[b], forked_));
+      check(set_stream_(cublas_->handle(), streams_[b]));
+      check(set_workspace_(cublas_->handle(), spaces_ + b * branch_space, branch_space));
+      multiply(count_ * b / branches, count_ * (b + 1) / branches);
+      check(cudaEventRecord(joined_[b], streams_[b]));
+      check(cudaStreamWaitEvent(stream, joined_[b]));
+    }
+  }
+
   std::size_t count_;
   Input<float> a_, b_;
   Output<float> c_;
   Scratch<const float*> as_, bs_;
   Scratch<float*> cs_;
+  Scratch<std::byte> spaces_;
+  cudaEvent_t forked_;
+  std::array<cudaStream_t, branches> streams_{};
+  std::array<cudaEvent_t, branches> joined_{};
+  Graph line_, branched_;
   std::unique_ptr<Cublas> cublas_;
   decltype(&cublasSgemm_v2) gemm_ = nullptr;
   decltype(&cublasSgemmBatched) batched_ = nullptr;
   decltype(&cublasSgemmStridedBatched) strided_ = nullptr;
+  decltype(&cublasSetStream_v2) set_stream_ = nullptr;
+  decltype(&cublasSetWorkspace_v2) set_workspace_ = nullptr;
 };
+
+constexpr Needs library{.libraries = {Library::cublas}};
+constexpr Method open = call<&BatchedGemm::open_cublas>;
 
 }  // namespace
 
@@ -196,19 +160,23 @@ extern constinit const Pair batched_gemm{
         "a loop of small GEMMs pays a launch each and leaves the GPU nearly empty; one batched call is one kernel that fills it",
     .lesson = "batched",
     .make = make<BatchedGemm>,
-    .baseline = {.name = "gemm_loop",
-                 .run = call<&BatchedGemm::loop>,
-                 .prepare = call<&BatchedGemm::open_cublas>,
-                 .needs = {.libraries = {Library::cublas}}},
-    .optimized = variants({{.name = "batched",
+    .baseline = {.name = "gemm_loop", .run = call<&BatchedGemm::loop>, .prepare = open, .needs = library},
+    .optimized = variants({{.name = "captured_graph",
+                            .run = call<&BatchedGemm::captured_graph>,
+                            .prepare = call<&BatchedGemm::capture_loop>,
+                            .needs = library},
+                           {.name = "branched_graph",
+                            .run = call<&BatchedGemm::branched_graph>,
+                            .prepare = call<&BatchedGemm::capture_branches>,
+                            .needs = library},
+                           {.name = "batched",
                             .run = call<&BatchedGemm::batched>,
                             .prepare = call<&BatchedGemm::open_cublas_and_point>,
-                            .needs = {.libraries = {Library::cublas}}},
-                           {.name = "strided",
-                            .run = call<&BatchedGemm::strided>,
-                            .prepare = call<&BatchedGemm::open_cublas>,
-                            .needs = {.libraries = {Library::cublas}}},
+                            .needs = library},
+                           {.name = "strided", .run = call<&BatchedGemm::strided>, .prepare = open, .needs = library},
                            {.name = "fused_tiles", .run = call<&BatchedGemm::fused_tiles>}}),
+    // The branches without a graph: while the host launches them one by one, there is never a second one to run beside the first.
+    .controls = variants({{.name = "streams_16", .run = call<&BatchedGemm::streams_16>, .prepare = open, .needs = library}}),
     .bound = Bound::latency,
     // Rounding both operands to TF32 makes 3e-4; a library that cuts the bits off instead comes to about twice that.
     .tolerance = within(1e-3),

@@ -14,9 +14,8 @@ namespace {
 constexpr float learning_rate = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
 constexpr int step = 10;  // of the training run: what the bias corrections depend on
 
-constexpr int threads = 256;
-constexpr int wide_threads = 512;
-constexpr int chunk_size = wide_threads * 4;  // elements of a block of the wide kernels
+constexpr int threads = 512;
+constexpr int chunk_size = threads * 4;  // elements of a block
 
 struct Corrections {
   float step_size;      // learning rate / (1 - beta1^step)
@@ -27,17 +26,6 @@ __device__ void adam(float& weight, float gradient, float& first, float& second,
   first = beta1 * first + (1 - beta1) * gradient;
   second = beta2 * second + (1 - beta2) * gradient * gradient;
   weight -= corrections.step_size * first / (sqrtf(second) * corrections.inverse_root2 + epsilon);
-}
-
-__global__ __launch_bounds__(threads) void tensor_kernel(float* weights, const float* gradients, float* firsts, float* seconds,
-                                                         int count, Corrections corrections) {
-  const int i = blockIdx.x * threads + threadIdx.x;
-  if (i >= count) return;
-  float weight = weights[i], first = firsts[i], second = seconds[i];
-  adam(weight, gradients[i], first, second, corrections);
-  weights[i] = weight;
-  firsts[i] = first;
-  seconds[i] = second;
 }
 
 // One packet a thread makes four 16-byte loads, enough in flight; see roofline_vector_add for blocks that end soon.
@@ -63,15 +51,15 @@ struct alignas(16) Chunk {
   int packets;
 };
 
-__global__ __launch_bounds__(wide_threads) void tensor_table_kernel(const Chunk* chunks, Corrections corrections) {
+__global__ __launch_bounds__(threads) void tensor_table_kernel(const Chunk* chunks, Corrections corrections) {
   const Chunk chunk = chunks[blockIdx.x];
   const int i = threadIdx.x;
   if (i < chunk.packets) adam_packet(chunk.weights + i, chunk.gradients + i, chunk.firsts + i, chunk.seconds + i, corrections);
 }
 
-__global__ __launch_bounds__(wide_threads) void flat_buffer_kernel(float4* weights, const float4* gradients, float4* firsts,
-                                                                   float4* seconds, int packets, Corrections corrections) {
-  const int i = blockIdx.x * wide_threads + threadIdx.x;
+__global__ __launch_bounds__(threads) void range_kernel(float4* weights, const float4* gradients, float4* firsts, float4* seconds,
+                                                        int packets, Corrections corrections) {
+  const int i = blockIdx.x * threads + threadIdx.x;
   if (i < packets) adam_packet(weights + i, gradients + i, firsts + i, seconds + i, corrections);
 }
 
@@ -140,13 +128,7 @@ class MultiTensorUpdate final : public Workload {
   }
 
   void launch_per_tensor(Launch& launch) {
-    for (const Tensor& tensor : tensors_) {
-      const int count = static_cast<int>(tensor.count);
-      const unsigned blocks = static_cast<unsigned>((count + threads - 1) / threads);
-      tensor_kernel<<<blocks, threads, 0, launch.stream>>>(weights_ + tensor.first, gradients_ + tensor.first,
-                                                           firsts_ + tensor.first, seconds_ + tensor.first, count, corrections());
-      check(cudaGetLastError());
-    }
+    for (const Tensor& tensor : tensors_) update_range(launch, tensor.first, tensor.count);
   }
   // The set of tensors does not change during a training run: the table is made once.
   void fill_table(Launch& launch) {
@@ -160,18 +142,19 @@ class MultiTensorUpdate final : public Workload {
     check(cudaMemcpyAsync(chunks_, table_.data(), chunks_.bytes(), cudaMemcpyHostToDevice, launch.stream));
   }
   void tensor_table(Launch& launch) {
-    tensor_table_kernel<<<static_cast<unsigned>(chunks_.size()), wide_threads, 0, launch.stream>>>(chunks_, corrections());
+    tensor_table_kernel<<<static_cast<unsigned>(chunks_.size()), threads, 0, launch.stream>>>(chunks_, corrections());
     check(cudaGetLastError());
   }
-  void flat_buffer(Launch& launch) {
-    const int count = static_cast<int>(count_ / 4);
-    flat_buffer_kernel<<<static_cast<unsigned>((count + wide_threads - 1) / wide_threads), wide_threads, 0, launch.stream>>>(
-        packets(weights_.get()), packets(gradients_.get()), packets(firsts_.get()), packets(seconds_.get()), count,
-        corrections());
-    check(cudaGetLastError());
-  }
+  void flat_buffer(Launch& launch) { update_range(launch, 0, count_); }
 
  private:
+  void update_range(Launch& launch, std::size_t first, std::size_t count) {
+    const auto blocks = static_cast<unsigned>((count + chunk_size - 1) / chunk_size);
+    range_kernel<<<blocks, threads, 0, launch.stream>>>(packets(weights_ + first), packets(gradients_ + first),
+                                                        packets(firsts_ + first), packets(seconds_ + first),
+                                                        static_cast<int>(count / 4), corrections());
+    check(cudaGetLastError());
+  }
   static float4* packets(float* values) { return reinterpret_cast<float4*>(values); }
   static const float4* packets(const float* values) { return reinterpret_cast<const float4*>(values); }
   static Corrections corrections() {

@@ -40,7 +40,8 @@ class Performance final : public Workload {
     for (int slot = 0; slot < slots; ++slot) filled_[slot] = setup.event(), used_[slot] = setup.event();
   }
 
-  // Forward, to the weights, and to the layer before, which the first one does not have.
+  // Forward, to the weights, and to the layer before, which the first one does not have. The floor is the math at full rate; 13
+  // short kernels a step, each waiting for the one before, stay far from it.
   Cost cost() const override {
     const double h = hidden_, w1 = features * h, w2 = h * h, w3 = h * classes;
     return {.flops = 2.0 * steps * batch * (2 * w1 + 3 * w2 + 3 * w3),

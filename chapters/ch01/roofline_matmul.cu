@@ -1,35 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product of two 6144 x 6144 matrices does 1024 FLOP for each byte of fp32 that it must move, far over the ridge: the unit that
 // multiplies sets the time. The same library call gains as the math goes from CUDA cores to tensor cores in TF32, then in bf16.
-// As a control, operands that are stored as bf16 are first widened in memory and then multiplied in fp32: more bytes than the
-// baseline moves, and hardly more time.
+// To tell the unit from the bytes, the controls are one kernel on CUDA cores (fma_gemm.cuh), on operands stored as fp32 and on
+// half the bytes, the same operands stored as bf16.
 #include <cuda_bf16.h>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
 #include <memory>
 
+#include "fma_gemm.cuh"
+
 namespace aisp::ch01 {
 namespace {
 
 using bf16 = __nv_bfloat16;
-constexpr int threads = 256, values = 4;  // of a thread of the conversions
+constexpr int threads = 256, values = 4;  // of a thread of the conversion
 constexpr std::size_t multiple = 256;     // n * n is then a whole number of blocks
-constexpr std::string_view bf16_variant = "bf16", control = "bf16_storage_fp32_math";
+constexpr std::string_view bf16_variant = "bf16", half_the_bytes = "fma_bf16_storage";
 
 __global__ __launch_bounds__(threads) void narrow_kernel(const float4* in, uint2* out) {
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
   const float4 x = in[i];
   const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
   out[i] = make_uint2(reinterpret_cast<const unsigned&>(low), reinterpret_cast<const unsigned&>(high));
-}
-
-// bf16 is the upper half of fp32.
-__global__ __launch_bounds__(threads) void widen_kernel(const uint2* in, float4* out) {
-  const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
-  const uint2 x = in[i];
-  out[i] = make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xFFFF0000), __uint_as_float(x.y << 16),
-                       __uint_as_float(x.y & 0xFFFF0000));
 }
 
 class RooflineMatmul final : public Workload {
@@ -41,15 +35,13 @@ class RooflineMatmul final : public Workload {
         c_{setup.output<float>(n_ * n_, {.name = "c"})},
         c_stored_{setup.output<bf16>(n_ * n_, {.name = "c as bf16"})},
         a_stored_{setup.scratch<bf16>(n_ * n_, {.name = "a as bf16"})},
-        b_stored_{setup.scratch<bf16>(n_ * n_, {.name = "b as bf16"})},
-        a_wide_{setup.scratch<float>(n_ * n_, {.name = "a from bf16"})},
-        b_wide_{setup.scratch<float>(n_ * n_, {.name = "b from bf16"})} {}
+        b_stored_{setup.scratch<bf16>(n_ * n_, {.name = "b as bf16"})} {}
 
   Cost cost() const override { return cost_of(Math::fp32, 3 * sizeof(float)); }
   Cost variant_cost(std::string_view variant) const override {
     if (variant == "tf32") return cost_of(Math::tf32, 3 * sizeof(float));
     if (variant == bf16_variant) return cost_of(Math::bf16, 3 * sizeof(bf16));
-    if (variant == control) return cost_of(Math::fp32, 2 * sizeof(bf16) + sizeof(float));
+    if (variant == half_the_bytes) return cost_of(Math::fp32, 2 * sizeof(bf16) + sizeof(float));
     return cost();
   }
   double expected_output(int, std::size_t index) const override {
@@ -65,21 +57,21 @@ class RooflineMatmul final : public Workload {
     if (!cublas_) cublas_ = std::make_unique<Cublas>();
   }
   // A program that stores bf16 has its operands in that form already: making them is set-up.
-  void open_cublas_and_narrow(Launch& launch) {
-    open_cublas(launch);
+  void narrow_operands(Launch& launch) {
     narrow(launch, a_, a_stored_);
     narrow(launch, b_, b_stored_);
+  }
+  void open_cublas_and_narrow(Launch& launch) {
+    open_cublas(launch);
+    narrow_operands(launch);
   }
 
   void fp32(Launch& launch) { multiply(launch, a_, b_, c_, CUDA_R_32F, CUBLAS_COMPUTE_32F); }
   void tf32(Launch& launch) { multiply(launch, a_, b_, c_, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32); }
   void bf16_math(Launch& launch) { multiply(launch, a_stored_, b_stored_, c_stored_, CUDA_R_16BF, CUBLAS_COMPUTE_32F); }
-  // Given bf16, cuBLAS would use tensor cores, so the operands are widened first: a hundredth of the time of the product.
-  void bf16_storage_fp32_math(Launch& launch) {
-    widen(launch, a_stored_, a_wide_);
-    widen(launch, b_stored_, b_wide_);
-    multiply(launch, a_wide_, b_wide_, c_, CUDA_R_32F, CUBLAS_COMPUTE_32F);
-  }
+  // Given bf16, cuBLAS would use tensor cores.
+  void fma_fp32_storage(Launch& launch) { multiply_on_cuda_cores(launch, a_.get(), b_.get()); }
+  void fma_bf16_storage(Launch& launch) { multiply_on_cuda_cores<bf16>(launch, a_stored_.get(), b_stored_.get()); }
 
  private:
   Cost cost_of(Math math, std::size_t bytes_per_element) const {
@@ -103,8 +95,9 @@ class RooflineMatmul final : public Workload {
     narrow_kernel<<<blocks(), threads, 0, launch.stream>>>(reinterpret_cast<const float4*>(in), reinterpret_cast<uint2*>(out));
     check(cudaGetLastError());
   }
-  void widen(Launch& launch, const bf16* in, float* out) const {
-    widen_kernel<<<blocks(), threads, 0, launch.stream>>>(reinterpret_cast<const uint2*>(in), reinterpret_cast<float4*>(out));
+  template <class Stored>
+  void multiply_on_cuda_cores(Launch& launch, const Stored* a, const Stored* b) {
+    fma_gemm::multiply(launch.stream, a, b, c_.get(), n_);
     check(cudaGetLastError());
   }
 
@@ -113,7 +106,6 @@ class RooflineMatmul final : public Workload {
   Output<float> c_;
   Output<bf16> c_stored_;
   Scratch<bf16> a_stored_, b_stored_;
-  Scratch<float> a_wide_, b_wide_;
   std::unique_ptr<Cublas> cublas_;
 };
 
@@ -143,9 +135,10 @@ extern constinit const Pair roofline_matmul{
                             .changes_precision = true,
                             .tolerance = automatic,
                             .outputs = bf16_output}}),
-    .controls = variants({{.name = control,
-                           .run = call<&RooflineMatmul::bf16_storage_fp32_math>,
-                           .prepare = call<&RooflineMatmul::open_cublas_and_narrow>,
+    .controls = variants({{.name = "fma_fp32_storage", .run = call<&RooflineMatmul::fma_fp32_storage>, .outputs = fp32_output},
+                          {.name = half_the_bytes,
+                           .run = call<&RooflineMatmul::fma_bf16_storage>,
+                           .prepare = call<&RooflineMatmul::narrow_operands>,
                            .changes_precision = true,
                            .outputs = fp32_output}}),
     .bound = Bound::compute,

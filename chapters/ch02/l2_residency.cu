@@ -1,181 +1,164 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting how often each of 64 Mi ids occurs: the ids come in order, the counters that they name do not. An addition to a
-// counter that is not in L2 moves a whole sector in and out of memory for its four bytes. Taken a range at a time, so that the
-// range's counters stay in L2 until all ids have been seen, each counter moves once. The ids are then read once per range, which
-// at least streams, and should leave L2 first; or they are brought into the order of the ranges, tile by tile, and read twice.
-#include <aisp/device_attribute.hpp>
+// Weights become FP8 with one scale a matrix: one pass finds the largest magnitude, a second divides by it and casts. Done for
+// all matrices before the second pass begins, each value comes from memory twice. Matrix by matrix, the second pass finds what
+// the first has just read in L2; the kernels are the same, only their order changes. What was read last is there most surely, so
+// a second pass that walks backward, and whose results leave L2 first, finds more of it.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include <aisp/device/reduce.cuh>
+#include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
-#include <atomic>
+#include <cmath>
 #include <vector>
 
 namespace aisp::ch02 {
 namespace {
 
-constexpr int threads = 512, loads_per_thread = 4, vector = 4;
-constexpr unsigned tile = threads * loads_per_thread * vector;  // ids of a block
-constexpr unsigned ranges = 11;  // of 24 MiB of counters: 32 MiB no longer stayed in an H200's L2 of 60 MB
+using bf16 = __nv_bfloat16;
+using fp8 = __nv_fp8_e4m3;
+using Wide = device::Vector16<bf16>;
+using Narrow = device::Vector<fp8, 8>;
 
-__device__ void count(std::uint32_t* counters, std::uint32_t id) { atomicAdd(counters + id, 1); }
+constexpr std::size_t columns = 4096, all_rows = 131072;  // 1 GiB
+constexpr int threads = 512, loads = 4;                   // of 16 bytes
+constexpr unsigned pieces_per_block = threads * loads;
+constexpr float largest = 448;  // of E4M3
 
-// Counts the ids from `first` on, `size` of them.
-template <bool leave_first>
-__global__ __launch_bounds__(threads) void count_range_kernel(const std::uint32_t* ids, std::uint32_t* counters,
-                                                              std::uint32_t first, std::uint32_t size) {
-  const auto* from = reinterpret_cast<const uint4*>(ids + blockIdx.x * std::size_t{tile});
-  uint4 values[loads_per_thread];
+// Magnitudes are not negative, so they are ordered as their bits are.
+__global__ __launch_bounds__(threads) void absmax_kernel(const Wide* in, unsigned* absmax) {
+  __shared__ unsigned shared[device::largest_block_in_warps];
+  const Wide* const from = in + blockIdx.x * pieces_per_block + threadIdx.x;
+  Wide pieces[loads];
 #pragma unroll
-  for (int k = 0; k < loads_per_thread; ++k) {
-    if constexpr (leave_first) values[k] = __ldcs(from + k * threads + threadIdx.x);
-    else values[k] = from[k * threads + threadIdx.x];
-  }
+  for (int k = 0; k < loads; ++k) pieces[k] = from[k * threads];
+  unsigned most = 0;
 #pragma unroll
-  for (const uint4& v : values)
-    for (const std::uint32_t id : {v.x, v.y, v.z, v.w})
-      if (id - first < size) count(counters, id);
+  for (const Wide& piece : pieces)
+#pragma unroll
+    for (int i = 0; i < Wide::size(); ++i) most = max(most, __bfloat16_as_ushort(piece[i]) & 0x7FFFu);
+  most = device::block_max(most, 0u, shared);
+  if (threadIdx.x == 0) atomicMax(absmax, most);
 }
 
-// Brings the ids of a tile into the order of their ranges and writes down where each range starts: [tile][ranges + 1].
-__global__ __launch_bounds__(threads) void group_kernel(const std::uint32_t* ids, std::uint32_t* grouped, std::uint16_t* starts,
-                                                        std::uint32_t range_size) {
-  __shared__ std::uint32_t sorted[tile];
-  __shared__ unsigned counts[ranges], begins[ranges];
-  if (threadIdx.x < ranges) counts[threadIdx.x] = 0;
-  __syncthreads();
-  const auto* from = reinterpret_cast<const uint4*>(ids + blockIdx.x * std::size_t{tile});
-  std::uint32_t mine[loads_per_thread][vector];
-  ushort2 place[loads_per_thread][vector];  // range, and place within it
-#pragma unroll
-  for (int k = 0; k < loads_per_thread; ++k) reinterpret_cast<uint4&>(mine[k]) = __ldcs(from + k * threads + threadIdx.x);
-#pragma unroll
-  for (int k = 0; k < loads_per_thread; ++k)
-#pragma unroll
-    for (int v = 0; v < vector; ++v) {
-      const unsigned range = mine[k][v] / range_size;
-      place[k][v] = make_ushort2(static_cast<std::uint16_t>(range), static_cast<std::uint16_t>(atomicAdd(&counts[range], 1)));
-    }
-  __syncthreads();
-  if (threadIdx.x <= ranges) {
-    unsigned begin = 0;
-    for (unsigned r = 0; r < threadIdx.x; ++r) begin += counts[r];
-    if (threadIdx.x < ranges) begins[threadIdx.x] = begin;
-    starts[blockIdx.x * (ranges + 1) + threadIdx.x] = static_cast<std::uint16_t>(begin);
-  }
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < loads_per_thread; ++k)
-#pragma unroll
-    for (int v = 0; v < vector; ++v) sorted[begins[place[k][v].x] + place[k][v].y] = mine[k][v];
-  __syncthreads();
-  auto* to = reinterpret_cast<uint4*>(grouped + blockIdx.x * std::size_t{tile});
-#pragma unroll
-  for (int k = 0; k < loads_per_thread; ++k)
-    to[k * threads + threadIdx.x] = reinterpret_cast<const uint4*>(sorted)[k * threads + threadIdx.x];
+__host__ __device__ float inverse_scale(unsigned absmax_bits) {
+  return largest / __bfloat162float(__ushort_as_bfloat16(static_cast<unsigned short>(absmax_bits)));
 }
 
-// Counts one range of all tiles, a warp per tile.
-__global__ __launch_bounds__(threads) void count_group_kernel(const std::uint32_t* grouped, const std::uint16_t* starts,
-                                                              std::uint32_t* counters, unsigned range, unsigned tiles) {
-  constexpr unsigned warp_size = 32;
-  const unsigned t = (blockIdx.x * threads + threadIdx.x) / warp_size;
-  if (t >= tiles) return;
-  const std::uint16_t* const start = starts + t * (ranges + 1) + range;
-  for (unsigned i = start[0] + threadIdx.x % warp_size; i < start[1]; i += warp_size)
-    count(counters, __ldcs(grouped + std::size_t{t} * tile + i));
+template <bool backward>
+__global__ __launch_bounds__(threads) void cast_kernel(const Wide* in, const unsigned* absmax, Narrow* out, float* scale) {
+  const unsigned block = backward ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+  const std::size_t first = block * pieces_per_block + threadIdx.x;
+  const float inverse = inverse_scale(*absmax);
+  Wide pieces[loads];
+#pragma unroll
+  for (int k = 0; k < loads; ++k) pieces[k] = in[first + k * threads];
+#pragma unroll
+  for (int k = 0; k < loads; ++k) {
+    Narrow narrow;
+#pragma unroll
+    for (int i = 0; i < Wide::size(); ++i) narrow[i] = fp8{__bfloat162float(pieces[k][i]) * inverse};
+    if constexpr (backward) device::store_streaming(out + first + k * threads, narrow);
+    else out[first + k * threads] = narrow;
+  }
+  if (block == 0 && threadIdx.x == 0) *scale = 1 / inverse;
 }
 
 class L2Residency final : public Workload {
  public:
   explicit L2Residency(Setup& setup)
-      : count_{setup.scaled(std::size_t{64} << 20, tile)},
-        ids_{setup.input<std::uint32_t>(count_, integers(0, static_cast<std::uint32_t>(count_ - 1)), {.name = "ids"})},
-        counters_{setup.output<std::uint32_t>(count_, {.name = "counters"})},
-        grouped_{setup.scratch<std::uint32_t>(count_, {.name = "ids by range"})},
-        starts_{setup.scratch<std::uint16_t>(tiles() * (ranges + 1), {.name = "starts of ranges"})},
+      : elements_{setup.size("rows") * columns},
+        matrices_{std::max<std::size_t>(setup.scaled(all_rows) / setup.size("rows"), 1)},
+        in_{setup.input<bf16>(matrices_ * elements_, normal(0, 0.02f), {.name = "weights"})},
+        out_{setup.output<fp8>(matrices_ * elements_, {.name = "weights in FP8"})},
+        scales_{setup.output<float>(matrices_, {.name = "scales"})},
+        absmax_{setup.scratch<unsigned>(matrices_, {.name = "largest magnitudes"})},
         team_{setup.threads(std::min(setup.cpus(), 16), false)},
-        expected_(count_) {}
+        expected_absmax_(matrices_) {}
 
-  // Of any known way, not of the workload: more counters than L2 holds cannot be counted in one reading of the ids without moving
-  // a sector for each, so the ids are read, written in the order of their ranges, and read again.
-  Cost cost() const override {
-    const std::size_t passes = counters_.bytes() > l2_bytes_ ? 3 : 1;
-    return {.bytes = static_cast<double>(passes * ids_.bytes() + counters_.bytes())};
-  }
+  // Each byte once.
+  Cost cost() const override { return {.bytes = static_cast<double>(in_.bytes() + out_.bytes() + scales_.bytes())}; }
 
   void compute_reference(Launch&) override {
-    std::fill(expected_.begin(), expected_.end(), 0);
-    team_.run([this](int worker) {
-      const auto part = [this](int w) { return count_ * static_cast<std::size_t>(w) / static_cast<std::size_t>(team_.size()); };
-      for (std::size_t i = part(worker); i < part(worker + 1); ++i)
-        std::atomic_ref{expected_[ids_.host(i)]}.fetch_add(1, std::memory_order_relaxed);
-    });
-  }
-  double expected(std::size_t index) const override { return expected_[index]; }
-
-  void one_sweep(Launch& launch) {
-    clear(launch, 0, count_);
-    count_range_kernel<false><<<tiles(), threads, 0, launch.stream>>>(ids_, counters_, 0, static_cast<std::uint32_t>(count_));
-    check(cudaGetLastError());
-  }
-  void range_by_range(Launch& launch) { sweep_per_range<false>(launch); }
-  void ids_leave_first(Launch& launch) { sweep_per_range<true>(launch); }
-
-  void grouped_ids(Launch& launch) {
-    group_kernel<<<tiles(), threads, 0, launch.stream>>>(ids_, grouped_, starts_, range_size());
-    check(cudaGetLastError());
-    constexpr unsigned tiles_per_block = threads / 32;
-    for (unsigned range = 0; range < ranges; ++range) {
-      const std::size_t first = std::size_t{range} * range_size();
-      if (first >= count_) break;
-      clear(launch, first, std::min<std::size_t>(range_size(), count_ - first));
-      count_group_kernel<<<(tiles() + tiles_per_block - 1) / tiles_per_block, threads, 0, launch.stream>>>(
-          grouped_, starts_, counters_, range, tiles());
-      check(cudaGetLastError());
+    for (std::size_t m = 0; m < matrices_; ++m) {
+      std::vector<double> most(static_cast<std::size_t>(team_.size()));
+      team_.run([&](int worker) {
+        const auto w = static_cast<std::size_t>(worker);
+        double mine = 0;
+        for (std::size_t i = elements_ * w / most.size(); i < elements_ * (w + 1) / most.size(); ++i)
+          mine = std::max(mine, std::abs(in_.host(m * elements_ + i)));
+        most[w] = mine;
+      });
+      const auto found = static_cast<float>(*std::max_element(most.begin(), most.end()));
+      expected_absmax_[m] = __bfloat16_as_ushort(__float2bfloat16_rn(found));
     }
   }
+  double expected_output(int output, std::size_t index) const override {
+    const float inverse = inverse_scale(expected_absmax_[output == 0 ? index / elements_ : index]);
+    if (output == 1) return static_cast<double>(1 / inverse);
+    return static_cast<double>(static_cast<float>(fp8{static_cast<float>(in_.host(index)) * inverse}));
+  }
+
+  void pass_by_pass(Launch& launch) {
+    clear(launch);
+    for (std::size_t m = 0; m < matrices_; ++m) find_absmax(launch, m);
+    for (std::size_t m = 0; m < matrices_; ++m) cast<false>(launch, m);
+  }
+  void tensor_by_tensor(Launch& launch) { one_after_the_other<false>(launch); }
+  void reverse_second_pass(Launch& launch) { one_after_the_other<true>(launch); }
 
  private:
-  unsigned tiles() const { return static_cast<unsigned>(count_ / tile); }
-  std::uint32_t range_size() const { return static_cast<std::uint32_t>((count_ + ranges - 1) / ranges); }
-  // Right before they are counted: the zeros then are in L2, too.
-  void clear(Launch& launch, std::size_t first, std::size_t size) {
-    check(cudaMemsetAsync(counters_ + first, 0, size * sizeof(std::uint32_t), launch.stream));
-  }
-
-  template <bool leave_first>
-  void sweep_per_range(Launch& launch) {
-    for (std::size_t first = 0; first < count_; first += range_size()) {
-      const std::size_t size = std::min<std::size_t>(range_size(), count_ - first);
-      clear(launch, first, size);
-      count_range_kernel<leave_first><<<tiles(), threads, 0, launch.stream>>>(ids_, counters_, static_cast<std::uint32_t>(first),
-                                                                              static_cast<std::uint32_t>(size));
-      check(cudaGetLastError());
+  template <bool backward>
+  void one_after_the_other(Launch& launch) {
+    clear(launch);
+    for (std::size_t m = 0; m < matrices_; ++m) {
+      find_absmax(launch, m);
+      cast<backward>(launch, m);
     }
   }
+  void clear(Launch& launch) { check(cudaMemsetAsync(absmax_, 0, absmax_.bytes(), launch.stream)); }
+  unsigned blocks() const { return static_cast<unsigned>(elements_ / Wide::size() / pieces_per_block); }
+  const Wide* matrix(std::size_t m) const { return reinterpret_cast<const Wide*>(in_ + m * elements_); }
+  void find_absmax(Launch& launch, std::size_t m) {
+    absmax_kernel<<<blocks(), threads, 0, launch.stream>>>(matrix(m), absmax_ + m);
+    check(cudaGetLastError());
+  }
+  template <bool backward>
+  void cast(Launch& launch, std::size_t m) {
+    cast_kernel<backward><<<blocks(), threads, 0, launch.stream>>>(matrix(m), absmax_ + m,
+                                                                   reinterpret_cast<Narrow*>(out_ + m * elements_), scales_ + m);
+    check(cudaGetLastError());
+  }
 
-  std::size_t count_;
-  Input<std::uint32_t> ids_;
-  Output<std::uint32_t> counters_;
-  Scratch<std::uint32_t> grouped_;
-  Scratch<std::uint16_t> starts_;
+  std::size_t elements_, matrices_;  // elements of one matrix
+  Input<bf16> in_;
+  Output<fp8> out_;
+  Output<float> scales_;
+  Scratch<unsigned> absmax_;
   ThreadTeam& team_;
-  std::size_t l2_bytes_ = static_cast<std::size_t>(device_attribute(cudaDevAttrL2CacheSize));
-  std::vector<std::uint32_t> expected_;
+  std::vector<unsigned> expected_absmax_;  // bits of bf16
 };
 
 }  // namespace
 
 extern constinit const Pair l2_residency{
-    .teaches = "random accesses are cheap where they meet L2: read what is in order more often, and work range by range",
-    .lesson = "range_by_range",
+    .teaches = "what is consumed while it sits in L2 does not come from memory again: only the order of the work changes",
+    .lesson = "tensor_by_tensor",
     .make = make<L2Residency>,
-    .baseline = {.name = "one_sweep", .run = call<&L2Residency::one_sweep>},
-    .optimized = variants({{.name = "range_by_range", .run = call<&L2Residency::range_by_range>},
-                           {.name = "ids_leave_first", .run = call<&L2Residency::ids_leave_first>},
-                           {.name = "grouped_ids", .run = call<&L2Residency::grouped_ids>}}),
+    .baseline = {.name = "pass_by_pass", .run = call<&L2Residency::pass_by_pass>},
+    .optimized = variants({{.name = "tensor_by_tensor", .run = call<&L2Residency::tensor_by_tensor>},
+                           {.name = "reverse_second_pass", .run = call<&L2Residency::reverse_second_pass>}}),
     .bound = Bound::memory,
     .tolerance = exact,
+    // A matrix of 24 MiB stays in the 60 MB of an H200's L2 until it is read again.
+    .sizes = sizes({{.name = "rows", .full = 3072, .multiple = 256, .scales = false}}),
+    .sweep = cases({{"mib_8", "rows=1024"},
+                    {"mib_16", "rows=2048"},
+                    {"mib_24", "rows=3072"},
+                    {"mib_32", "rows=4096"},
+                    {"mib_48", "rows=6144"},
+                    {"mib_64", "rows=8192"}}),
 };
 
 }  // namespace aisp::ch02

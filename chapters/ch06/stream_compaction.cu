@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <thread>
 #include <vector>
 
 #include "look_back.cuh"
@@ -159,20 +158,19 @@ class StreamCompaction final : public Workload {
         states_{setup.scratch<unsigned>(1 + size_ / ordered_tile)},
         cub_bytes_{cub_select(nullptr, 0, nullptr)},
         cub_space_{setup.scratch<std::uint8_t>(cub_bytes_)},
+        team_{setup.threads(setup.cpus(), false)},
         found_(static_cast<std::size_t>(setup.cpus())) {}
 
   // Half of the values are above the threshold.
   Cost cost() const override { return {.bytes = 1.5 * static_cast<double>(values_.bytes())}; }
 
   void compute_reference(Launch&) override {
-    std::vector<std::thread> workers;
-    for (std::size_t w = 0; w < found_.size(); ++w)
-      workers.emplace_back([this, w] {
-        found_[w].clear();
-        for (std::size_t i = size_ * w / found_.size(); i < size_ * (w + 1) / found_.size(); ++i)
-          if (values_.host(i) > threshold) found_[w].push_back(static_cast<unsigned>(i));
-      });
-    for (std::thread& worker : workers) worker.join();
+    team_.run([this](int worker) {
+      const auto w = static_cast<std::size_t>(worker);
+      found_[w].clear();
+      for (std::size_t i = size_ * w / found_.size(); i < size_ * (w + 1) / found_.size(); ++i)
+        if (values_.host(i) > threshold) found_[w].push_back(static_cast<unsigned>(i));
+    });
   }
   double expected_output(int output, std::size_t index) const override {
     std::size_t before = 0;
@@ -230,6 +228,7 @@ class StreamCompaction final : public Workload {
   Scratch<unsigned> states_;
   std::size_t cub_bytes_;
   Scratch<std::uint8_t> cub_space_;
+  ThreadTeam& team_;
   std::vector<std::vector<unsigned>> found_;  // the reference, in one part for each CPU
 };
 }  // namespace

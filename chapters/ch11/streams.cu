@@ -41,7 +41,7 @@ __global__ __launch_bounds__(tile_width / outputs_per_thread * tile_height) void
   const int thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int i = thread; i < halo_width * halo_height; i += blockDim.x * blockDim.y) {
     const int x = min(max(left + i % halo_width - radius, 0), width - 1);
-    const int y = min(max(top + i / halo_width - radius, 0), height - 1);
+    const int y = min(max(top + i / halo_width - radius, 0), min(end_row + radius, height) - 1);  // what has arrived
     const int column = i % halo_width;
     tile[i / halo_width][column % outputs_per_thread][column / outputs_per_thread] = unpack(in[y * width + x]);
   }
@@ -204,7 +204,8 @@ extern constinit const Pair streams{
     .optimized = variants({{.name = "three_streams", .run = call<&Streams::three_streams>},
                            {.name = "three_streams_chunked", .run = call<&Streams::three_streams_chunked>}}),
     .bound = Bound::transfer,
-    // Outputs are rounded to 8 bits: float and float64 may round one level apart (about 1/256 of full scale), never two.
+    // Outputs are rounded to 8 bits, and float and float64 may round one level apart: in few places, as the norm demands. An
+    // element's limit grows with its value: one level from about 30 on, two from about 205 on.
     .tolerance = within(2e-3, 1.5 / 256),
     .start = Start::immediate,
 };

@@ -24,10 +24,15 @@ inline void check_driver(CUresult status, const char* call) {
   if (status != CUDA_SUCCESS) throw std::runtime_error{std::string{call} + " failed with driver error " + std::to_string(status)};
 }
 
-// Physical pages and the ranges they are mapped into.
+// Physical pages, made when they are mapped, and the ranges they are mapped into. Throws Unsupported where the GPU cannot.
 class PagedMemory {
  public:
   explicit PagedMemory(int gpu) {
+    int supported = 0;
+    check_driver(driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute")(
+                     &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu),
+                 "cuDeviceGetAttribute");
+    if (supported == 0) throw Unsupported{"this GPU has no virtual memory management"};
     property_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     property_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     property_.location.id = gpu;
@@ -36,9 +41,11 @@ class PagedMemory {
                  "cuMemGetAllocationGranularity");
   }
   ~PagedMemory() {
-    for (const Mapping& mapping : mappings_) unmap_(mapping.address, page_bytes_);
-    for (const Mapping& range : ranges_) address_free_(range.address, range.bytes);
-    for (const CUmemGenericAllocationHandle page : pages_) release_(page);
+    for (const Page& page : pages_) {
+      unmap_(page.address, page_bytes_);
+      release_(page.memory);
+    }
+    for (const Range& range : ranges_) address_free_(range.address, range.bytes);
   }
   PagedMemory(const PagedMemory&) = delete;
   PagedMemory& operator=(const PagedMemory&) = delete;
@@ -47,38 +54,45 @@ class PagedMemory {
   std::size_t pages_for(std::size_t bytes) const { return (bytes + page_bytes_ - 1) / page_bytes_; }
 
   CUdeviceptr reserve(std::size_t bytes) {
-    Mapping range{0, pages_for(bytes) * page_bytes_};
+    Range range{0, pages_for(bytes) * page_bytes_};
     check_driver(reserve_(&range.address, range.bytes, 0, 0, 0), "cuMemAddressReserve");
     ranges_.push_back(range);
     return range.address;
   }
-  void add_page() {
-    CUmemGenericAllocationHandle page{};
-    check_driver(create_(&page, page_bytes_, &property_, 0), "cuMemCreate");
-    pages_.push_back(page);
-  }
-  // Backs one page's worth of addresses with the next unused physical page.
+  // Backs one page's worth of addresses with memory of their own.
   void map_page(CUdeviceptr address) {
     const CUmemAccessDesc access{property_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    check_driver(map_(address, page_bytes_, 0, pages_.at(mappings_.size()), 0), "cuMemMap");
-    mappings_.push_back({address, page_bytes_});
+    Page page{address, 0};
+    check_driver(create_(&page.memory, page_bytes_, &property_, 0), "cuMemCreate");
+    if (const CUresult status = map_(address, page_bytes_, 0, page.memory, 0); status != CUDA_SUCCESS) {
+      release_(page.memory);
+      check_driver(status, "cuMemMap");
+    }
+    pages_.push_back(page);
     check_driver(set_access_(address, page_bytes_, &access, 1), "cuMemSetAccess");
   }
-  std::size_t mapped_pages() const { return mappings_.size(); }
-  void unmap_down_to(std::size_t pages) {
-    for (; mappings_.size() > pages; mappings_.pop_back())
-      check_driver(unmap_(mappings_.back().address, page_bytes_), "cuMemUnmap");
+  std::size_t mapped_pages() const { return pages_.size(); }
+  // Takes the youngest mappings back, and their memory with them.
+  void release_down_to(std::size_t pages) {
+    for (; pages_.size() > pages; pages_.pop_back()) {
+      check_driver(unmap_(pages_.back().address, page_bytes_), "cuMemUnmap");
+      check_driver(release_(pages_.back().memory), "cuMemRelease");
+    }
   }
 
  private:
-  struct Mapping {
+  struct Page {
+    CUdeviceptr address;
+    CUmemGenericAllocationHandle memory;
+  };
+  struct Range {
     CUdeviceptr address;
     std::size_t bytes;
   };
   CUmemAllocationProp property_{};
   std::size_t page_bytes_ = 0;
-  std::vector<CUmemGenericAllocationHandle> pages_;
-  std::vector<Mapping> mappings_, ranges_;
+  std::vector<Page> pages_;
+  std::vector<Range> ranges_;
   decltype(&cuMemAddressReserve) reserve_ = driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
   decltype(&cuMemAddressFree) address_free_ = driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree");
   decltype(&cuMemCreate) create_ = driver_function<decltype(cuMemCreate)>("cuMemCreate");

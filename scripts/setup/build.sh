@@ -148,8 +148,7 @@ fuzz() {
 build_and_test() {
   step_build ci
   if ((built)); then run_tests ci; fi
-  if ((built)); then step chapter-tables build/ci/aisp report --chapter-tables --check; fi
-  step ladder scripts/draw-ladder --check
+  if ((built)); then step chapter-pages build/ci/aisp report --chapter-tables --pictures --check; fi
   step timelines scripts/draw-timeline --check
   step format scripts/check-format
   # What does not compile cannot be linted either.

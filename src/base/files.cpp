@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/embedded.hpp"
 #include "base/error.hpp"
 
 namespace aisp::base {
@@ -287,8 +288,8 @@ std::uintmax_t remove_tree(const fs::path& path) {
 
 fs::path self_path() {
   std::error_code error;
-  fs::path path = fs::read_symlink("/proc/self/exe", error);
-  if (error) fail(Exit::unfit, "cannot find the running program at", "/proc/self/exe", error.value());
+  fs::path path = embedded() ? fs::path{program()} : fs::read_symlink(program(), error);
+  if (error) fail(Exit::unfit, "cannot find the running program at", program(), error.value());
   return path;
 }
 

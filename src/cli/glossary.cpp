@@ -109,7 +109,8 @@ constexpr Term terms[] = {
      "pairs; and of several machines the id of each fingerprint"},
     {"column", "median_ms", "median time of a sample, less the stopwatch's own time"},
     {"column", "percent_of_floor",
-     "the floor over the median time: how near the variant comes to the least time its declared cost allows"},
+     "the floor over the median time: how near the variant comes to the least time its declared cost allows; none where a metric "
+     "judges instead of the time"},
     {"column", "gpu_busy_percent",
      "part of the median time in which the GPU ran a kernel or a copy; from another execution, which CUPTI recorded"},
     {"column", "floor",

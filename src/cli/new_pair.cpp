@@ -24,9 +24,11 @@ using base::Exit;
 struct Options {
   std::string name;
   std::string chapter;
-  bool host = false, multi_gpu = false, library = false;
+  bool host = false, multi_gpu = false, library = false, python = false;
 
-  std::string_view kind() const { return host ? "host" : multi_gpu ? "multi_gpu" : library ? "library" : "gpu"; }
+  std::string_view kind() const {
+    return host ? "host" : multi_gpu ? "multi_gpu" : library ? "library" : python ? "python" : "gpu";
+  }
 };
 
 // What cmake/registry.cmake takes for the name of a pair or of its folder.
@@ -117,11 +119,27 @@ void replace_all(std::string& text, const std::string& before, const std::string
     text.replace(at, before.size(), after);
 }
 
+// A script is no part of any build, so it may lie anywhere.
+Exit write_script(const Options& options) {
+  const Template& model = template_of(options.kind());
+  const fs::path path = options.name + std::string{model.extension};
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(path, ignored)))
+    throw Error{Exit::usage, fmt::format("there is {} already; choose another name", path.string())};
+  std::string text{model.text};
+  replace_all(text, "\"starter\"", fmt::format("\"{}\"", options.name));
+  base::write_atomically(path, text);
+  print(base::on_screen(fmt::format("{}: a script that measures and passes; put your own functions into it\n", path.string())) +
+        fmt::format("Next: python {}\n", path.string()));
+  return Exit::good;
+}
+
 Exit act(const Options& options) {
   if (!good_name(options.name))
     throw Error{Exit::usage,
                 fmt::format("bad name '{}'; the file's name is the target's and the symbol's, so it must match [a-z][a-z0-9_]*",
                             options.name)};
+  if (options.python) return write_script(options);
   const fs::path folder = folder_for(options);
   refuse_taken_name(folder, options.name);
   const Template& model = template_of(options.kind());
@@ -145,9 +163,13 @@ void add_new(CLI::App& app, Action& action) {
   CLI::Option* host = command->add_flag("--host", options->host, "a host pair");
   CLI::Option* several = command->add_flag("--multi-gpu", options->multi_gpu, "a pair on two GPUs");
   CLI::Option* library = command->add_flag("--library", options->library, "a pair with a library's call");
-  host->excludes(several)->excludes(library);
-  several->excludes(library);
-  command->add_option("--chapter", options->chapter, "into this chapter of aisp's source tree, as ch07")->type_name("chNN");
+  CLI::Option* python = command->add_flag("--python", options->python, "a script for the module aisp of Python");
+  host->excludes(several)->excludes(library)->excludes(python);
+  several->excludes(library)->excludes(python);
+  library->excludes(python);
+  command->add_option("--chapter", options->chapter, "into this chapter of aisp's source tree, as ch07")
+      ->type_name("chNN")
+      ->excludes(python);
   command->callback([options, &action] { action = [options] { return act(*options); }; });
 }
 

@@ -6,13 +6,9 @@
 #include <cmath>
 #include <vector>
 
-#include "base/student.hpp"
-
 namespace aisp::evidence {
 namespace {
 
-// Degrees of freedom that the assumed spread counts as.
-constexpr double weight_of_assumption = 4;
 // Half of a 95 % interval in standard deviations.
 constexpr double half_interval = 1.96;
 
@@ -42,7 +38,7 @@ bool is_ratio(const Range& range) {
          range.value <= range.high;
 }
 
-Range expected_of_runs(std::span<const Range> runs, double process_spread) {
+Range expected_of_runs(std::span<const Range> runs, const ProcessSpread& assumed) {
   if (runs.empty()) return {};
   if (!std::all_of(runs.begin(), runs.end(), is_ratio)) return runs.back();
   std::vector<double> logs, within;
@@ -55,11 +51,11 @@ Range expected_of_runs(std::span<const Range> runs, double process_spread) {
   const auto count = static_cast<double>(runs.size());
   double squares = 0;
   for (const double value : logs) squares += std::pow(value - sum / count, 2);
-  const double degrees = weight_of_assumption + count - 1;
-  const double assumed = process_spread * process_spread + median_of(within);
-  const double variance = (weight_of_assumption * assumed + squares) / degrees;
+  const double degrees = assumed.degrees + count - 1;
+  const double assumed_variance = assumed.deviation * assumed.deviation + median_of(within);
+  const double variance = (assumed.degrees * assumed_variance + squares) / degrees;
   // Of one more run around the centre of these.
-  const double half = base::student_t_975(degrees) * std::sqrt(variance * (1 + 1 / count));
+  const double half = assumed.student_t(degrees) * std::sqrt(variance * (1 + 1 / count));
   const double centre = median_of(logs);
   return {std::exp(centre), std::exp(centre - half), std::exp(centre + half)};
 }

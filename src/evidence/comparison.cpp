@@ -83,14 +83,17 @@ std::string clock_detail(const PairResult& before, const PairResult& after) {
 // How a pair of the two runs can be compared.
 struct Terms {
   double threshold = 0;
-  double process_spread = 0;  // of ratios; 0: both were measured in one process
+  bool one_process = false;  // for both
   bool one_machine = true;
+  // One process each says nothing of how processes differ, which for launches and threads may be twofold.
+  bool host_decides = false;
 };
 
-std::string detail_of(Change change, bool sampled, bool one_machine) {
+std::string detail_of(Change change, bool sampled, const Terms& terms) {
   if (change == Change::same) return {};
   if (!sampled) return "single readings";
-  return one_machine ? "" : "other machine";
+  if (!terms.one_machine) return "other machine";
+  return terms.host_decides ? "the host decides" : "";
 }
 
 // A single reading has no interval; what is within the threshold of it is no news.
@@ -103,10 +106,9 @@ Change change_of_readings(const Quantity& before, const Quantity& after, double 
 // What the intervals of two processes show may be what processes differ by: then it is told as slight.
 Change change_of_samples(const Quantity& before, const Quantity& after, const Terms& terms) {
   const Change by_intervals = change_of(before.range, after.range, before.better, terms.threshold);
-  if (terms.process_spread == 0) return by_intervals;
-  const bool is_ratio = before.name == "speedup";
-  const double spread = is_ratio ? terms.process_spread : std::max(terms.process_spread, process_spread_of_absolutes);
-  const Range expected = expected_of_runs({&before.range, 1}, spread);
+  if (terms.one_process) return by_intervals;
+  const ProcessSpread& of_gpu = before.name == "speedup" ? process_spread_of_gpu : process_spread_of_absolutes;
+  const Range expected = expected_of_runs({&before.range, 1}, terms.host_decides ? process_spread_of_host : of_gpu);
   const Change change = change_of(expected, after.range, before.better, terms.threshold);
   if (change != Change::same) return change;
   switch (by_intervals) {
@@ -138,8 +140,8 @@ void add_metrics(const PairResult& pair, const VariantResult& before, const Vari
                        .after = found->range,
                        .change_percent = change_percent(quantity.range.value, found->range.value),
                        .change = change,
-                       .is_regression = sampled && terms.one_machine && change == Change::worse,
-                       .detail = detail_of(change, sampled, terms.one_machine)});
+                       .is_regression = sampled && terms.one_machine && !terms.host_decides && change == Change::worse,
+                       .detail = detail_of(change, sampled, terms)});
   }
 }
 
@@ -213,8 +215,8 @@ Terms terms_of(const PairResult& before, const PairResult& after, const std::pai
   const bool host_decides = before.host_dependent || after.host_dependent;
   const bool one_kind = hardware.first.empty() || hardware.second.empty() || hardware.first == hardware.second;
   return {.threshold = threshold,
-          .process_spread = host_decides ? process_spread_of_host : process_spread_of_gpu,
-          .one_machine = one_kind && (!host_decides || comparison.machine_differences.empty())};
+          .one_machine = one_kind && (!host_decides || comparison.machine_differences.empty()),
+          .host_decides = host_decides};
 }
 
 }  // namespace
@@ -284,7 +286,7 @@ Comparison compare_variants(const RunRecord& run, double threshold) {
     if (pair.status != Status::passed || pair.variants.empty()) continue;
     const VariantResult& baseline = pair.variants.front();
     // In one process, timed in turn.
-    const Terms terms{.threshold = threshold};
+    const Terms terms{.threshold = threshold, .one_process = true};
     for (const VariantResult& variant : pair.variants)
       if (variant.role == VariantRole::optimized && variant.status == Status::passed)
         add_metrics(pair, baseline, variant, terms, comparison.metrics);

@@ -18,8 +18,8 @@ struct MetricChange {
   Range before, after;
   double change_percent = 0;
   Change change = Change::same;
-  // Worse is a regression: there are intervals on both sides, the change is more than processes of equal code differ by, and both
-  // were measured where they can be compared.
+  // Worse is a regression: there are intervals on both sides, the change is more than processes of equal code differ by, the
+  // host does not decide it, and both were measured where they can be compared.
   bool is_regression = false;
   std::string detail;  // "median SM clock 1980 MHz, then 1455 MHz"; may be empty
 };

@@ -36,7 +36,7 @@ Recorded recorded_by(const Runs& runs) {
           .runs = static_cast<int>(runs.size())};
 }
 
-ExpectedVariant expected_variant(const std::string& name, const Runs& runs, double process_spread) {
+ExpectedVariant expected_variant(const std::string& name, const Runs& runs, const ProcessSpread& assumed) {
   std::vector<Range> speedups;
   std::vector<double> medians, percents;
   for (const RecordedRun* run : runs) {
@@ -46,7 +46,7 @@ ExpectedVariant expected_variant(const std::string& name, const Runs& runs, doub
     medians.push_back(found->second.median_ms);
     if (found->second.percent_of_floor) percents.push_back(*found->second.percent_of_floor);
   }
-  const Range speedup = expected_of_runs(speedups, process_spread);
+  const Range speedup = expected_of_runs(speedups, assumed);
   ExpectedVariant variant{.speedup = speedup.value,
                           .speedup_low = speedup.low,
                           .speedup_high = speedup.high,

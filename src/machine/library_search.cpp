@@ -102,8 +102,7 @@ fs::path environment_of(const fs::path& executable) {
 }  // namespace
 
 SearchPlaces places_here() {
-  std::error_code ignored;
-  return {.root = "/", .executable = fs::read_symlink("/proc/self/exe", ignored), .environment = [](const char* name) {
+  return {.root = "/", .executable = base::self_path(), .environment = [](const char* name) {
             const char* value = std::getenv(name);
             return std::string{value == nullptr ? "" : value};
           }};

@@ -157,6 +157,7 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   work();
   executed.host_ms = executed.run_ms = milliseconds_since(started);
   if (frame.end) frame.end(stream);
+  if (capture != nullptr) session_.collect();
   if (!session_.on_gpu()) return executed;
   check(cudaGetLastError());
   check(cudaEventRecord(finished_, stream));

@@ -148,6 +148,12 @@ void queue_bytes(void* data, int value, std::size_t bytes, int gpu, cudaStream_t
   gpu::queue_bytes(data, value, bytes, stream);
 }
 
+void queue_move(const void* from, void* to, std::size_t bytes, int gpu, cudaStream_t stream) {
+  if (bytes == 0) return;
+  select(gpu);
+  gpu::queue_move(from, to, bytes, stream);
+}
+
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu) {
   if (bytes == 0) return 0;
   if (gpu >= 0) {

@@ -41,6 +41,8 @@ void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t s
 // a pair's own work.
 void queue_publish(const std::uint64_t* sums, std::uint64_t* to, std::size_t count, int gpu, cudaStream_t stream);
 void queue_bytes(void* data, int value, std::size_t bytes, int gpu, cudaStream_t stream);
+// Between two places in the memory of one GPU.
+void queue_move(const void* from, void* to, std::size_t bytes, int gpu, cudaStream_t stream);
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu);
 
 struct Norms {

@@ -55,6 +55,15 @@ __global__ void bytes_kernel(unsigned char* data, int value, std::size_t bytes) 
   if (first_index() < bytes - behind) data[behind + first_index()] = byte;
 }
 
+// 16 bytes a thread where both addresses allow it.
+__global__ void move_kernel(const unsigned char* from, unsigned char* to, std::size_t bytes) {
+  const bool aligned = (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 == 0;
+  const std::size_t vectors = aligned ? bytes / 16 : 0;
+  for (std::size_t i = first_index(); i < vectors; i += index_step())
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  for (std::size_t i = vectors * 16 + first_index(); i < bytes; i += index_step()) to[i] = from[i];
+}
+
 __global__ void byte_mismatch_kernel(const unsigned char* data, int value, std::size_t bytes, unsigned long long* result) {
   unsigned long long wrong = 0;
   for (std::size_t i = first_index(); i < bytes; i += index_step()) wrong += data[i] != static_cast<unsigned char>(value);
@@ -197,6 +206,12 @@ void queue_copy(const std::uint64_t* from, std::uint64_t* to, std::size_t count,
 
 void queue_bytes(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   bytes_kernel<<<grid_for(bytes / 16), block_threads, 0, stream>>>(static_cast<unsigned char*>(data), value, bytes);
+  check(cudaGetLastError());
+}
+
+void queue_move(const void* from, void* to, std::size_t bytes, cudaStream_t stream) {
+  move_kernel<<<grid_for(bytes / 16), block_threads, 0, stream>>>(static_cast<const unsigned char*>(from),
+                                                                  static_cast<unsigned char*>(to), bytes);
   check(cudaGetLastError());
 }
 

@@ -10,6 +10,7 @@ std::uint64_t digest(const void* data, std::size_t bytes);
 void queue_digest(const void* data, std::size_t bytes, std::uint64_t* sum, cudaStream_t stream);
 void queue_copy(const std::uint64_t* from, std::uint64_t* to, std::size_t count, cudaStream_t stream);  // null: zeros
 void queue_bytes(void* data, int value, std::size_t bytes, cudaStream_t stream);
+void queue_move(const void* from, void* to, std::size_t bytes, cudaStream_t stream);
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes);
 Norms compare(const Elements& x, const Elements& reference);
 std::size_t count_not_finite(const Elements& x);

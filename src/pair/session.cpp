@@ -234,6 +234,7 @@ void Session::reset(const Variant& variant) {
 
 void Session::submit(const Variant& variant) {
   fork();
+  submitted_ = &variant;
   variant.run(*workload_, launch_);
   join();
   if (on_gpu()) check(cudaGetLastError());

@@ -70,6 +70,12 @@ class Session final : public Setup {
   // The variant's run on all of the session's streams: those of further GPUs wait for the first one's, and it for them.
   // Everything else that belongs to an execution is measure::Executor's.
   void submit(const Variant& variant);
+  // For workloads that choose themselves where they put their results: called behind an execution and outside of its window, it
+  // brings them to the outputs' buffers.
+  void collect_by(std::function<void(const Variant& submitted)> collect) { collect_ = std::move(collect); }
+  void collect() const {
+    if (collect_) collect_(*submitted_);
+  }
   void synchronize_all();
 
   const std::deque<Buffer>& buffers() const { return buffers_; }
@@ -81,6 +87,8 @@ class Session final : public Setup {
   std::uint64_t host_bytes() const;
 
   // Setup
+  Buffer& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
+              std::function<void(void*, std::uint64_t)> fill, const BufferOptions& options) override;
   FileInput file(const char* name, std::size_t bytes) override;
   std::size_t scaled(std::size_t full, std::size_t multiple) const override;
   std::size_t size(std::string_view name) const override;
@@ -101,8 +109,6 @@ class Session final : public Setup {
     std::size_t bytes;
     std::uint64_t seed;
   };
-  Buffer& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
-              std::function<void(void*, std::uint64_t)> fill, const BufferOptions& options) override;
   void fill(Buffer& buffer, std::uint64_t seed);
   void restore(Buffer& buffer);
   std::uint64_t digest_input_buffers() const;
@@ -129,6 +135,8 @@ class Session final : public Setup {
   std::vector<std::pair<Library, std::function<void()>>> library_objects_;
   std::filesystem::path scratch_;
   std::unique_ptr<Workload> workload_;
+  const Variant* submitted_ = nullptr;  // last
+  std::function<void(const Variant&)> collect_;
 };
 
 }  // namespace aisp::pair

@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "base/error.hpp"
+#include "base/parse_number.hpp"
 #include "base/text.hpp"
 
 namespace aisp::report {
@@ -32,9 +33,18 @@ const ExpectedPair* pair_of(const Quote& quote, const std::vector<Expectations>&
 
 // As a variant of its own, the baseline is once as fast as itself and has no percentage.
 std::optional<ExpectedVariant> variant_of(const ExpectedPair& pair, const std::string& name) {
-  if (name == pair.baseline) return ExpectedVariant{.speedup = 1, .median_ms = pair.baseline_median_ms};
+  if (name == pair.baseline)
+    return ExpectedVariant{.speedup = 1, .median_ms = pair.baseline_median_ms, .cost = pair.baseline_cost};
   const auto found = pair.variants.find(name);
   return found == pair.variants.end() ? std::nullopt : std::optional{found->second};
+}
+
+// "time" 1, "time/256" 256: what one of that many requests takes.
+std::optional<double> parts_of_a_time(const std::string& quantity) {
+  static const std::regex pattern{"time(?:/([1-9][0-9]{0,11}))?"};
+  std::smatch found;
+  if (!std::regex_match(quantity, found, pattern)) return std::nullopt;
+  return found[1].matched ? base::parse_number<double>(found.str(1)) : 1;
 }
 
 std::optional<std::string> figure_of(const Quote& quote, const std::vector<Expectations>& all) {
@@ -49,14 +59,16 @@ std::optional<std::string> figure_of(const Quote& quote, const std::vector<Expec
     return other ? std::optional{fmt::format("{}x", base::significant(variant->speedup / other->speedup))} : std::nullopt;
   }
   if (slash != std::string::npos) return std::nullopt;
-  if (quote.quantity == "time") return base::display_ms(variant->median_ms);
   if (quote.quantity == "floor" && variant->percent_of_floor) return fmt::format("{:.0f} %", *variant->percent_of_floor);
-  return std::nullopt;
+  if (quote.quantity == "bandwidth" && variant->cost.bytes > 0 && variant->median_ms > 0)
+    return base::human_rate(variant->cost.bytes / variant->median_ms * 1e3, "B");
+  const auto parts = parts_of_a_time(quote.quantity);
+  return parts ? std::optional{base::display_ms(variant->median_ms / *parts)} : std::nullopt;
 }
 
 // A figure at the end of the text before a comment, whose unit may stand on the next line.
 const std::regex& figure_at_the_end() {
-  static const std::regex pattern{R"([0-9]+(\.[0-9]+)?(x|\s(%|ns|us|ms|s))$)"};
+  static const std::regex pattern{R"([0-9]+(\.[0-9]+)?(x|\s(%|ns|us|ms|s|[kMGTPE]?B/s))$)"};
   return pattern;
 }
 
@@ -69,7 +81,7 @@ std::string in_words(const std::string& figure) {
 }  // namespace
 
 std::string with_quoted_figures(const std::string& page, const std::vector<Expectations>& all, const std::string& place) {
-  static const std::regex comment{R"(<!-- (\S+) (ch[0-9]{2}):(\S+) (\S+) (\S+) -->)"};
+  static const std::regex comment{R"(<!-- (\S+) ([a-z][a-z0-9_]*):(\S+) (\S+) (\S+) -->)"};
   constexpr std::size_t longest_figure = 16;
   std::string written;
   auto from = page.begin();
@@ -78,7 +90,7 @@ std::string with_quoted_figures(const std::string& page, const std::vector<Expec
       throw base::Error{base::Exit::usage, fmt::format("{}: {}: {}", place, match->str(), what)};
     };
     const auto figure = figure_of({(*match)[1], (*match)[2], (*match)[3], (*match)[4], (*match)[5]}, all);
-    if (!figure) refuse("nothing of that name is recorded; HARDWARE TARGET VARIANT, then speedup, time or floor");
+    if (!figure) refuse("nothing of that name is recorded; HARDWARE TARGET VARIANT, then speedup, time, time/N, floor or bandwidth");
     written.append(from, (*match)[0].first);
     from = (*match)[0].first;
     const std::string before = written.substr(written.size() - std::min(written.size(), longest_figure));

@@ -25,10 +25,6 @@ const pair::Entry& find_pair(const std::string& target) {
   throw base::Error{base::Exit::usage, "no pair '" + target + "' in this executable"};
 }
 
-evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter) {
-  return PairRun{entry, request, reporter}.run();
-}
-
 int child_main(int result_fd) {
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   const Request request = nlohmann::json::parse(text).get<Request>();

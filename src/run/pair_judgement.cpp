@@ -86,8 +86,10 @@ void PairRun::judge() {
     for (evidence::Metric& metric : metrics_of(timed.samples, request_.percentiles)) variant.metrics.push_back(std::move(metric));
     variant.inference =
         inference_of(timed.samples, offset_ms_, {request_.ttft_target_ms, request_.tpot_target_ms}, request_.percentiles);
-    variant.floor = ground_->floor(session_->workload().variant_cost(variant.name), session_->bytes_written(*timed.variant),
-                                   variant.timing->summary.median, result_.gpu_states);
+    // A floor is of the whole run's time: beside a speedup of another figure it would be read as that figure's.
+    if (judge.metric.empty())
+      variant.floor = ground_->floor(session_->workload().variant_cost(variant.name), session_->bytes_written(*timed.variant),
+                                     variant.timing->summary.median, result_.gpu_states);
     if (variant.role == evidence::VariantRole::baseline || variant.status != evidence::Status::passed) continue;
     const measure::Interval interval = speedup_interval(timed_.front().samples, timed.samples, judge, {.correction = known});
     variant.speedup = speedup_of(interval);

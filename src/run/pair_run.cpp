@@ -43,6 +43,10 @@ PairRun::PairRun(const pair::Entry& entry, const Request& request, const Reporte
 
 PairRun::~PairRun() = default;
 
+evidence::PairResult run_pair(const pair::Entry& entry, const Request& request, const Reporter& reporter) {
+  return PairRun{entry, request, reporter}.run();
+}
+
 evidence::PairResult PairRun::run() {
   const profile::Scope range{result_.target};
   try {

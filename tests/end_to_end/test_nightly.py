@@ -27,13 +27,14 @@ class Nightly(EndToEnd):
                                    "--update-expectations"), 0)
 
     def expect_times(self, factor):
-        """Another past, in which everything was `factor` times as fast."""
+        """Another past, in which everything was `factor` times as fast, three times over."""
         path = self.work / "expectations/host/ch90.json"
         document = json.loads(path.read_text())
         for pair in document["pairs"].values():
             for variant in pair["runs"][0]["variants"].values():
                 for name in ("speedup", "speedup_low", "speedup_high"):
                     variant[name] *= factor
+            pair["runs"] *= 3
         path.write_text(json.dumps(document))
 
     def reports(self, run_id="night"):

@@ -41,6 +41,8 @@ class ShippedPairs(EndToEnd):
                 with self.subTest(target):
                     self.assertTrue(pair["best"])
                     self.assertGreater(max(v["speedup"]["value"] for v in pair["variants"][1:] if v.get("speedup")), 1)
+                    if pair["judged_by"] != "time":
+                        self.assertEqual([v["name"] for v in pair["variants"] if "floor" in v], [], "a floor of what is not judged")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ TEST(ExpectedOfRuns, IsTheirMedianAndNarrowsWithQuietRuns) {
 
 TEST(ExpectedOfRuns, HoldsNineteenOfTwentyFurtherRuns) {
   std::mt19937_64 random{11};
-  std::normal_distribution<double> normal{0, process_spread_of_gpu};
+  std::normal_distribution<double> normal{0, process_spread_of_gpu.deviation};
   for (const std::size_t count : {1u, 3u, 6u, 12u}) {
     int held = 0;
     constexpr int trials = 4000;
@@ -83,7 +83,7 @@ struct Rates {
   double seen = 0, confirmed = 0;  // in percent; by one measurement, and by two
 };
 
-Rates regressed(const Noise& noise, double assumed, int recorded, double loss, int trials) {
+Rates regressed(const Noise& noise, const ProcessSpread& assumed, int recorded, double loss, int trials) {
   std::mt19937_64 random{7};
   std::normal_distribution<double> normal{0, 1};
   const auto run = [&](double speedup) {
@@ -105,7 +105,7 @@ Rates regressed(const Noise& noise, double assumed, int recorded, double loss, i
 
 constexpr int recordings[] = {1, 3, 6, 10};
 
-void expect_quiet(const Noise& noise, double assumed, int fewest_recorded = 1, double percent = 0.1) {
+void expect_quiet(const Noise& noise, const ProcessSpread& assumed, int fewest_recorded = 1, double percent = 0.1) {
   for (const int recorded : recordings) {
     if (recorded < fewest_recorded) continue;
     EXPECT_LT(regressed(noise, assumed, recorded, 0, 20000).confirmed, percent)
@@ -117,20 +117,22 @@ TEST(RegressionRule, UnchangedCodeIsConfirmedAsRegressedInFewerThanOneOfAThousan
   for (const Noise& noise : {Noise{0.002, 0.02}, Noise{0.0025, 0.005}, Noise{0.005, 0.005}})
     expect_quiet(noise, process_spread_of_gpu);
   expect_quiet({0.01, 0.005}, process_spread_of_gpu, 3);  // twice the spread that one run is taken to have
-  for (const Noise& noise : {Noise{0.005, 0.005}, Noise{0.01, 0.005}, Noise{0.015, 0.005}})
+  for (const Noise& noise : {Noise{0.002, 0.005}, Noise{0.005, 0.005}, Noise{0.01, 0.005}, Noise{0.015, 0.005}})
     expect_quiet(noise, process_spread_of_host);
-  expect_quiet({0.02, 0.005}, process_spread_of_host, 1, 0.2);  // no rule that sees 5 % does better there
+  expect_quiet({0.02, 0.005}, process_spread_of_host);
+  expect_quiet({0.05, 0.005}, process_spread_of_host, 1, 0.3);
+  expect_quiet({0.1, 0.005}, process_spread_of_host, 1, 0.8);
 }
 
 TEST(RegressionRule, SeesALossOfFivePercentTheBetterTheMoreRunsWereRecorded) {
-  const auto expect_growth = [](const Noise& noise, double assumed, double with_three) {
+  const auto expect_growth = [](const Noise& noise, const ProcessSpread& assumed, double with_three) {
     double before = 0;
     for (const int recorded : recordings) {
       const double seen = regressed(noise, assumed, recorded, 0.05, 4000).seen;
       EXPECT_GT(seen, before - 1) << noise.between << " between processes, " << recorded << " runs recorded";
       before = std::max(before, seen);
       if (recorded == 3) {
-        EXPECT_GT(seen, with_three) << noise.between << " between processes";
+        EXPECT_GE(seen, with_three) << noise.between << " between processes";
       }
     }
     EXPECT_GT(before, 88);
@@ -138,8 +140,8 @@ TEST(RegressionRule, SeesALossOfFivePercentTheBetterTheMoreRunsWereRecorded) {
   expect_growth({0.0025, 0.005}, process_spread_of_gpu, 99);
   expect_growth({0.005, 0.005}, process_spread_of_gpu, 97);
   expect_growth({0.01, 0.005}, process_spread_of_gpu, 85);
-  expect_growth({0.002, 0.02}, process_spread_of_gpu, 80);  // a hull over ten such runs left 27 %
-  expect_growth({0.005, 0.005}, process_spread_of_host, 50);
+  expect_growth({0.002, 0.02}, process_spread_of_gpu, 80);   // a hull over ten such runs left 27 %
+  expect_growth({0.005, 0.005}, process_spread_of_host, 0);  // a spread that might be 10 % hides it at first
 }
 
 }  // namespace

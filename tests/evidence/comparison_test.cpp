@@ -102,7 +102,7 @@ int red_orders(const World& world, std::uint64_t worlds) {
 
 TEST(IdenticalCode, IsQuietInAllThirtyOrdersOfSixRuns) {
   EXPECT_EQ(red_orders({}, 10), 0) << "of 300; pairs that wait for the GPU alone";
-  EXPECT_EQ(red_orders({.ratio = 0.01, .host = true}, 5), 0) << "of 150; pairs that the host decides";
+  EXPECT_EQ(red_orders({.ratio = 0.25, .host = true}, 5), 0) << "of 150; pairs that the host decides";
 }
 
 TEST(IdenticalCode, SaysWhereItDiffersAllTheSame) {
@@ -149,7 +149,12 @@ TEST(Overall, IsTheGeometricMeanOfTheTimesOfBoth) {
 TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
   const World world{.host = true}, slower{.loss = 1.5, .host = true};
   RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();
-  EXPECT_TRUE(is_red(compare_runs(before, after, 0.05)));
+  const auto host_decides = [](const MetricChange& metric) {
+    return metric.detail.find("the host decides") != std::string::npos;
+  };
+  const Comparison one_machine = compare_runs(before, after, 0.05);
+  EXPECT_FALSE(is_red(one_machine)) << "one process each";
+  EXPECT_TRUE(std::any_of(one_machine.metrics.begin(), one_machine.metrics.end(), host_decides));
   after.manifest = machine("NVIDIA H200", 2);
   const Comparison comparison = compare_runs(before, after, 0.05);
   EXPECT_FALSE(is_red(comparison));

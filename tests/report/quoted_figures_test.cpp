@@ -14,8 +14,10 @@ using evidence::ExpectedPair;
 using testing::HasSubstr;
 
 std::vector<Expectations> recorded() {
-  ExpectedPair pair{.baseline = "direct", .baseline_median_ms = 4.2};
-  pair.variants["tiled"] = {.speedup = 7.72, .median_ms = 0.544, .percent_of_floor = 92.8};
+  ExpectedPair pair{
+      .baseline = "direct", .baseline_median_ms = 4.2, .baseline_cost = {.bytes = 4.2e6, .bytes_of = "device memory"}};
+  pair.variants["tiled"] = {.speedup = 7.72, .median_ms = 0.544, .percent_of_floor = 92.8,
+                             .cost = {.bytes = 2.147e9, .bytes_of = "device memory"}};
   pair.variants["library"] = {.role = evidence::VariantRole::library, .speedup = 9.65, .median_ms = 0.435};
   return {{.hardware = "h100", .chapter = "ch07", .pairs = {{"transpose", {}}}},
           {.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}};
@@ -43,6 +45,23 @@ TEST(QuotedFigures, OneVariantOverAnother) {
             "0.800x<!-- h200 ch07:transpose tiled/library speedup -->");
 }
 
+TEST(QuotedFigures, OneOfManyRequests) {
+  EXPECT_EQ(written("1 us<!-- h200 ch07:transpose direct time/1000 -->, 1 ns<!-- h200 ch07:transpose tiled time/2097152 -->"),
+            "4.20 us<!-- h200 ch07:transpose direct time/1000 -->, 0.259 ns<!-- h200 ch07:transpose tiled time/2097152 -->");
+}
+
+TEST(QuotedFigures, BandwidthIsOfTheBytesThatWereDeclared) {
+  EXPECT_EQ(written("1 GB/s<!-- h200 ch07:transpose direct bandwidth -->, 1\nTB/s<!-- h200 ch07:transpose tiled bandwidth -->"),
+            "1.00 GB/s<!-- h200 ch07:transpose direct bandwidth -->, 3.95 TB/s<!-- h200 ch07:transpose tiled bandwidth -->");
+}
+
+TEST(QuotedFigures, FoldersOfAnyName) {
+  std::vector<Expectations> all = recorded();
+  all.back().chapter = "own_kernels";
+  EXPECT_EQ(with_quoted_figures("1x<!-- h200 own_kernels:transpose tiled speedup -->", all, "README.md"),
+            "7.72x<!-- h200 own_kernels:transpose tiled speedup -->");
+}
+
 TEST(QuotedFigures, KeepsALineBreakBeforeTheUnitOfARightOne) {
   const std::string page = "in 544\nus<!-- h200 ch07:transpose tiled time -->, 2x as fast";
   EXPECT_EQ(written(page), page);
@@ -57,7 +76,8 @@ TEST(QuotedFigures, RefusesWhatNobodyRecorded) {
   for (const char* name :
        {"h20 ch07:transpose tiled speedup", "h200 ch08:transpose tiled speedup", "h200 ch07:box tiled speedup",
         "h200 ch07:transpose gone speedup", "h200 ch07:transpose tiled/gone speedup", "h200 ch07:transpose tiled width",
-        "h200 ch07:transpose library floor", "h200 ch07:transpose tiled/library time"})
+        "h200 ch07:transpose library floor", "h200 ch07:transpose tiled/library time", "h200 ch07:transpose library bandwidth",
+        "h200 ch07:transpose tiled time/0", "h200 ch07:transpose tiled time/many"})
     EXPECT_THAT(refusal("1x<!-- " + std::string{name} + " -->"),
                 testing::AllOf(HasSubstr("README.md: <!-- " + std::string{name}), HasSubstr("nothing of that name is recorded")));
 }

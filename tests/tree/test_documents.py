@@ -23,9 +23,30 @@ COMMAND = re.compile(r"(?:^|[\s(])(?:\S*/)?aisp[ \t]+([^\s|;&>][^\n|;&>]*)")
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 GENERATED = re.compile(r"^<!-- measured: begin -->$.*?^<!-- measured: end -->$", re.M | re.S)
 # Tables, headings, pictures and references of links cannot be wrapped.
-# A figure that somebody measured, and the comment behind it that says where: aisp report --chapter-tables fills the first kind.
-FIGURE = re.compile(r"(?<![\w.])\d[\d.]*(?:x\b(?!\s*\d)|\s(?:times|[num]?s|MHz|W|J|[KMGTP]B/s|[GTP]FLOP/s|%)(?!\w))(?!\s(?:confidence )?interval)")
-SOURCE_OF_FIGURE = re.compile(r"<!-- (?:\w+ ch\d\d:\w+ [\w/]+ (?:speedup|time|floor)|not recorded: [^>]*\w[^>]*) -->")
+# A figure that somebody measured, and the comment behind it that says where: aisp report --chapter-tables fills the first kind, and
+# --pictures those in pictures that are drawn by hand. Numbers in words count where they compare or have a unit.
+WORDS = "two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen|twenty|thirty|forty|fifty|sixty|eighty|hundred|thousand"
+FIGURE = re.compile(
+    r"(?<![\w.])(?:\d[\d.]*(?:x\b(?!\s*\d)|\s(?:times|[nuµm]?s|[GM]Hz|W|J|[KMGTP]B/s|[GTP]FLOP/s|[KMGT]i?B|bytes|%)(?!\w))"
+    rf"|(?:{WORDS})\s(?:(?:micro|milli|nano)?seconds|percent)\b"
+    rf"|(?:twice|(?:{WORDS})\s(?:and\sa\shalf\s)?times)\s(?:as|the|more|less|faster|slower|longer|shorter|above|below)\b)(?!\s(?:confidence )?interval)",
+    re.I)
+SOURCE_OF_FIGURE = re.compile(r"<!-- (?:\w+ \w+:\w+ [\w/]+ (?:speedup|time(?:/\d+)?|floor|bandwidth)|not recorded: [^>]*\w[^>]*) -->")
+# Sizes of pages, lines, tiles and buffers: constants of the hardware and of the pairs' code.
+POWER_OF_TWO = re.compile(r"(\d+)\s(?:[KMGT]i?B|bytes)")
+# Other constants that need no comment where they stand.
+CONSTANTS = {
+    "chapters/ch01/README.md": {"12 bytes": "of an addition: two floats in, one out", "hundred times below": "FLOP per byte and ridge",
+                                "forty times the": "columns of the batch",
+                                "twice the": "glibc's threshold", "fifty microseconds": "of work, set in the pair"},
+    "chapters/ch02/README.md": {"two microseconds": "a round trip, in the pair's lower bound", "twice what": "bytes of one way",
+                                "twice as": "the rate of FP64 tensor cores, by data sheet", "24 MiB": "ranges, set in the pair",
+                                "60 MB": "the L2 of an H200"},
+    "chapters/ch02/machine.svg": {"60 MB": "the L2 of an H200"},
+    "chapters/ch11/README.md": {"253 MiB": "eight frames of 3840 x 2160 pixels"},
+}
+COMMENT_OF_PAGE = re.compile(r"<!--[^\n]*?-->")
+PICTURE = re.compile(r"\]\(([^()\s/:]+\.svg)\)<!-- picture: ([^\n]*?) -->")
 # The hardware of a sample of aisp's output, which follows.
 SAMPLE = re.compile(r"^<!-- sample: (\w+) -->\n```console\n(.*?)^```$", re.M | re.S)
 SAMPLE_LINE = re.compile(r"^(ch\d\d:\w+) +(\w+) +([\d.]+)x \[")
@@ -76,17 +97,44 @@ def long_lines(root):
     return found
 
 
+def is_constant(figure, page):
+    power = POWER_OF_TWO.fullmatch(figure)
+    return power and int(power[1]).bit_count() == 1 or figure in CONSTANTS.get(page, {})
+
+
+def pictures(root):
+    """Pictures of the tree, without what builds and runs leave there."""
+    return sorted(path for top in root.iterdir() if top.is_dir() and top.name[0] != "." and top.name not in ("build", "artifacts")
+                  for path in top.rglob("*.svg"))
+
+
+def marked_pictures(root):
+    """What the comment behind its link says of each picture that a chapter's README shows."""
+    return {page.parent / name: what for page in sorted((root / "chapters").glob("*/README.md"))
+            for name, what in PICTURE.findall(page.read_text())}
+
+
+def pictures_without_source(root):
+    """Pictures that nothing draws from evidence and nobody says are drawn by hand: those of a chapter are marked in its README, and a
+    timeline lies beside the folder of its traces."""
+    marked = marked_pictures(root)
+    return [str(picture.relative_to(root)) for picture in pictures(root)
+            if picture not in marked and not list(picture.with_suffix("").glob("*.trace.json"))]
+
+
 def figures_without_source(root):
-    """PAGE:LINE: FIGURE of each figure in a README's prose that says neither what recorded it nor why nothing did."""
+    """PAGE:LINE: FIGURE of each figure in a README's prose, and in a picture drawn by hand, that says neither what recorded it nor why
+    nothing did."""
     found = []
-    for page in readmes(root):
-        text = page.read_text()
-        for pattern in (GENERATED, FENCE, re.compile(r"^\|.*$", re.M), INLINE):
+    by_hand = [picture for picture, what in marked_pictures(root).items() if what.startswith("drawn by hand") and picture.exists()]
+    for page in readmes(root) + by_hand:
+        name, text = str(page.relative_to(root)), page.read_text()
+        for pattern in (GENERATED, FENCE, re.compile(r"^\|.*$", re.M), INLINE, re.compile(r"<style>.*?</style>", re.S)):
             text = pattern.sub(blank, text)
-        for figure in FIGURE.finditer(text):
-            if not SOURCE_OF_FIGURE.match(text, figure.end()):
-                number = text.count("\n", 0, figure.start()) + 1
-                found.append(f"{page.relative_to(root)}:{number}: {' '.join(figure.group().split())}")
+        for figure in FIGURE.finditer(COMMENT_OF_PAGE.sub(lambda comment: " " * len(comment.group()), text)):
+            words = " ".join(figure.group().split())
+            if not SOURCE_OF_FIGURE.match(text, figure.end()) and not is_constant(words, name):
+                found.append(f"{name}:{text.count(chr(10), 0, figure.start()) + 1}: {words}")
     return found
 
 
@@ -191,6 +239,15 @@ class Documents(unittest.TestCase):
     def test_figures_in_prose_have_a_source(self):
         self.assertEqual(figures_without_source(SOURCE), [], "aisp report --chapter-tables fills HARDWARE TARGET VARIANT QUANTITY")
 
+    def test_constants_are_still_there(self):
+        for page, constants in CONSTANTS.items():
+            words = " ".join((SOURCE / page).read_text().split())
+            self.assertEqual([constant for constant in constants if constant not in words], [], page)
+
+    def test_every_picture_says_where_it_is_from(self):
+        self.assertGreater(len(pictures(SOURCE)), 6)
+        self.assertEqual(pictures_without_source(SOURCE), [], "a picture of a chapter has <!-- picture: ... --> behind its link")
+
     def test_samples_fit_a_page(self):
         for _, body in SAMPLE.findall((SOURCE / "README.md").read_text()):
             self.assertEqual([line for line in body.splitlines() if len(line) > SAMPLE_WIDTH], [])
@@ -228,7 +285,7 @@ class Documents(unittest.TestCase):
             self.assertEqual(marks, ["<!-- measured: begin -->", "<!-- measured: end -->"], page)
 
     def test_pictures_stand_alone(self):
-        for picture in SOURCE.glob("chapters/**/*.svg"):
+        for picture in pictures(SOURCE):
             with self.subTest(picture.name):
                 root = ElementTree.parse(picture).getroot()
                 self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
@@ -273,6 +330,25 @@ class Checker(TemporaryTree):
         self.write("README.md", "It takes 4 us, is 3.5x as fast, moves 2\nTB/s (`5 ms`), 95 % interval, sm_90, 2x 3, 7 things\n| 8 ms |\n"
                    "```\n1 ms\n```\n4 us<!-- h200 ch07:box wide time -->, 4 us<!-- not recorded: a constant --> and 5 us<!-- h200 ch07:box wide -->\n")
         self.assertEqual(figures_without_source(self.root), ["README.md:1: 4 us", "README.md:1: 3.5x", "README.md:1: 2 TB/s", "README.md:7: 5 us"])
+
+    def test_figures_of_other_units_and_in_words(self):
+        self.write("README.md", "64 KiB, 48 KiB, 128 bytes, 12 bytes, two microseconds, four times as fast, called four times, read twice,\n"
+                   "Twice as many, 3 times, 1.2 GHz; 2 GB/s<!-- h200 ch07:box wide bandwidth -->, 2 us<!-- host own:box wide time/64 -->\n")
+        self.assertEqual([line.split(": ")[1] for line in figures_without_source(self.root)],
+                         ["48 KiB", "12 bytes", "two microseconds", "four times as", "Twice as", "3 times", "1.2 GHz"])
+
+    def test_figures_in_pictures_drawn_by_hand(self):
+        self.write("chapters/ch07/README.md", "![a](a.svg)<!-- picture: drawn by hand: why not -->\n![b](b.svg)<!-- picture: speedups h200 -->\n")
+        for name in "ab":
+            self.write(f"chapters/ch07/{name}.svg", "<style>a{1 s}</style>\n<text>3 ms<!-- host ch07:box wide time --></text>\n<text>4 ms</text>\n")
+        self.assertEqual(figures_without_source(self.root), ["chapters/ch07/a.svg:3: 4 ms"])
+
+    def test_pictures(self):
+        self.write("chapters/ch07/README.md", "![a](a.svg)<!-- picture: speedups h200 -->\n![b](b.svg)\n")
+        for path in ("chapters/ch07/a.svg", "chapters/ch07/b.svg", "docs/x.svg", "docs/timelines/y.svg", "docs/timelines/y/t.trace.json",
+                     "build/z.svg"):
+            self.write(path, "")
+        self.assertEqual(pictures_without_source(self.root), ["chapters/ch07/b.svg", "docs/x.svg"])
 
     def test_samples(self):
         text = "<!-- sample: h200 -->\n```console\n$ aisp run\nch07:box  wide  2.50x [2.4, 2.6]  1 ms\n```\n"

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of other libraries, by address: what one is, and one of the same kind over given memory. No library is imported that the
+caller has not imported."""
+import ctypes
+import dataclasses
+import math
+import sys
+
+# How numpy and the CUDA array interface write a type, behind the byte order; and torch. Complex numbers are two floats each.
+TYPESTRINGS = {"f8": "f64", "f4": "f32", "f2": "f16", "c16": "f64", "c8": "f32", "b1": "u8",
+               **{f"{sign}{size}": f"{sign}{8 * size}" for sign in "iu" for size in (1, 2, 4, 8)}}
+TORCH_TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
+               "complex128": "f64", "complex64": "f32", "bool": "u8",
+               **{f"{word}int{bits}": f"{letter}{bits}" for word, letter in (("", "i"), ("u", "u")) for bits in (8, 16, 32, 64)}}
+BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What aisp must know of an array."""
+
+    library: str  # numpy, torch, cupy, numba, or "" for what only has the CUDA array interface
+    address: int
+    type: str  # as aisp calls it
+    dtype: object  # as the library calls it
+    shape: tuple
+    lanes: int  # 2 for complex numbers
+    on_gpu: bool
+    gpu: int
+    contiguous: bool
+
+    @property
+    def count(self):
+        return math.prod(self.shape) * self.lanes
+
+    @property
+    def element_bytes(self):
+        return BYTES[self.type] if self.type in BYTES else int(self.type[1:]) // 8
+
+    @property
+    def bytes(self):
+        return self.count * self.element_bytes
+
+    def __str__(self):
+        return f"{str(self.dtype).replace('torch.', '')} {list(self.shape)} on the {'GPU' if self.on_gpu else 'host'}"
+
+    def alike(self, other):
+        return (self.type, self.lanes, self.shape, self.on_gpu) == (other.type, other.lanes, other.shape, other.on_gpu)
+
+
+def _library_of(array):
+    return (type(array).__module__ or "").partition(".")[0]
+
+
+def describe(array, what):
+    """Of an array of numpy, torch, cupy, numba, or of any other with the CUDA array interface."""
+    library = _library_of(array)
+    if library == "torch":
+        return _describe_torch(array, what)
+    if hasattr(array, "__cuda_array_interface__"):
+        found = array.__cuda_array_interface__
+        gpu = getattr(getattr(array, "device", None), "id", 0)
+        return _described(library if library in ("cupy", "numba") else "", found, True, gpu, what)
+    if hasattr(array, "__array_interface__"):
+        return _described("numpy", array.__array_interface__, False, -1, what)
+    raise TypeError(f"{what} is a {type(array).__name__}; it must be an array of numpy, torch, cupy or numba, or have the CUDA array "
+                    "interface")
+
+
+def _describe_torch(tensor, what):
+    name = str(tensor.dtype).replace("torch.", "")
+    if name not in TORCH_TYPES:
+        raise TypeError(f"{what} is of the type {name}, which aisp does not know")
+    if tensor.device.type not in ("cuda", "cpu"):
+        raise TypeError(f"{what} is on the device {tensor.device}; it must be on cuda or cpu")
+    on_gpu = tensor.device.type == "cuda"
+    return _checked(Description("torch", tensor.data_ptr(), TORCH_TYPES[name], tensor.dtype, tuple(tensor.shape),
+                                2 if name.startswith("complex") else 1, on_gpu, (tensor.device.index or 0) if on_gpu else -1,
+                                tensor.is_contiguous()), what)
+
+
+def _described(library, interface, on_gpu, gpu, what):
+    text, shape = interface["typestr"], tuple(interface["shape"])
+    if text[1:] not in TYPESTRINGS or text[0] == ">":
+        raise TypeError(f"{what} is of the type {text}, which aisp does not know")
+    size, expected, strides = int(text[2:]), [], interface.get("strides")
+    for extent in reversed(shape):
+        expected.insert(0, size if not expected else expected[0] * following)
+        following = extent
+    contiguous = strides is None or all(extent == 1 or stride == want for extent, stride, want in zip(shape, strides, expected))
+    return _checked(Description(library, interface["data"][0], TYPESTRINGS[text[1:]], text, shape, 2 if text[1] == "c" else 1, on_gpu, gpu,
+                                contiguous), what)
+
+
+def _checked(described, what):
+    if described.count == 0:
+        raise ValueError(f"{what} has no elements")
+    return described
+
+
+class _Memory:
+    """Bytes on a GPU, for all who read the CUDA array interface."""
+
+    def __init__(self, address, shape, typestr):
+        self.__cuda_array_interface__ = {"data": (address, False), "shape": shape, "typestr": typestr, "strides": None, "version": 3,
+                                         "stream": None}
+
+
+def view(like, address):
+    """An array of the library, type and shape of `like`, over the memory at the address."""
+    if like.library == "torch":
+        torch = sys.modules["torch"]
+        if like.on_gpu:
+            flat = torch.as_tensor(_Memory(address, (like.bytes,), "|u1"), device=f"cuda:{like.gpu}")
+        else:
+            flat = torch.frombuffer(_host(address, like.bytes), dtype=torch.uint8)
+        return flat.view(like.dtype).view(like.shape)
+    if like.library == "numpy":
+        numpy = sys.modules["numpy"]
+        return numpy.frombuffer(_host(address, like.bytes), dtype=like.dtype).reshape(like.shape)
+    memory = _Memory(address, like.shape, like.dtype)
+    if like.library == "cupy":
+        return sys.modules["cupy"].asarray(memory)
+    if like.library == "numba":
+        return sys.modules["numba"].cuda.as_cuda_array(memory)
+    return memory
+
+
+def _host(address, size):
+    return (ctypes.c_uint8 * size).from_address(address)
+
+
+def as_float64(array, what):
+    """(address of float64 values on the host, their number, what keeps them alive); complex numbers are two values each."""
+    library = _library_of(array)
+    if library == "torch":
+        torch = sys.modules["torch"]
+        values = array.detach()
+        values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+        values = values.to(torch.float64).cpu().contiguous()
+        return values.data_ptr(), values.numel(), values
+    if library == "cupy":
+        array = sys.modules["cupy"].asnumpy(array)
+    elif hasattr(array, "copy_to_host"):
+        array = array.copy_to_host()
+    try:
+        import numpy
+    except ImportError as error:
+        raise ImportError(f"{what} is no tensor of torch, so numpy is needed to read it, and it is not installed") from error
+    values = numpy.asarray(array)
+    if values.dtype.kind == "c":
+        values = numpy.ascontiguousarray(values, dtype=numpy.complex128).view(numpy.float64)
+    values = numpy.ascontiguousarray(values, dtype=numpy.float64)
+    return values.ctypes.data, values.size, values
+
+
+_present = [0]
+
+
+def current_stream():
+    """Address of the stream on which a measured function queues its work, for libraries that must be told: cuda.external_stream() of
+    numba takes it. PyTorch, Triton and CuPy find it by themselves."""
+    return _present[0]
+
+
+class Stream:
+    """Makes a stream of aisp's the current one of the libraries that the caller has imported, until it is left."""
+
+    def __init__(self, gpu):
+        self.address = 0
+        self._gpu = gpu
+        self._leave = []
+
+    def enter(self, address):
+        if address == self.address:
+            return
+        self.leave()
+        self.address = _present[0] = address
+        torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+        if torch is not None and torch.cuda.is_available():
+            before = torch.cuda.current_stream()
+            torch.cuda.set_stream(torch.cuda.ExternalStream(address, device=self._gpu))
+            self._leave.append(lambda: torch.cuda.set_stream(before))
+        if cupy is not None:
+            stream = cupy.cuda.ExternalStream(address)
+            stream.__enter__()
+            self._leave.append(lambda: stream.__exit__(None, None, None))
+
+    def leave(self):
+        while self._leave:
+            self._leave.pop()()
+        self.address = _present[0] = 0

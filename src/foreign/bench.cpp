@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry of libaisp: one declared pair, through the suite that `aisp run` uses.
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <array>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/embedded.hpp"
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "evidence/json.hpp"
+#include "foreign/declaration.hpp"
+#include "foreign/workload.hpp"
+#include "report/console.hpp"
+#include "suite/ceilings.hpp"
+#include "suite/suite.hpp"
+
+namespace aisp {
+
+namespace foreign {
+namespace {
+
+using base::Error;
+using base::Exit;
+using nlohmann::json;
+
+// What the whole library measures at the moment: that pair is its registry.
+std::vector<pair::Entry>& entries() {
+  static std::vector<pair::Entry> all;
+  return all;
+}
+std::vector<pair::Code>& codes() {
+  static std::vector<pair::Code> all;
+  return all;
+}
+
+class Registered {
+ public:
+  Registered(const Declaration& declaration, const aisp_calls& calls) {
+    entries() = {declaration.entry()};
+    codes() = {declaration.code()};
+    present = {&declaration, &calls};
+  }
+  ~Registered() {
+    entries().clear();
+    codes().clear();
+    present = {};
+  }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+};
+
+// Of the calling program, which goes on after us.
+class KeptVariable {
+ public:
+  explicit KeptVariable(const char* name) : name_{name} {
+    if (const char* value = getenv(name)) value_ = value;
+  }
+  ~KeptVariable() {
+    if (value_) setenv(name_, value_->c_str(), 1);
+    else unsetenv(name_);
+  }
+  KeptVariable(const KeptVariable&) = delete;
+  KeptVariable& operator=(const KeptVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> value_;
+};
+
+class Listener final : public suite::Watcher {
+ public:
+  void pair_ended(const evidence::PairResult& result, std::size_t /*done*/, std::size_t /*pairs*/) override {
+    if (result.status != evidence::Status::skipped)
+      text += report::pair_line(result, base::Painter{}) + '\n' + report::pair_details(result);
+  }
+  void warned(const std::string& line) override { notes.push_back("warning: " + line); }
+
+  std::string text;
+  std::vector<std::string> notes;
+};
+
+suite::Configuration configuration_of(const json& settings, const std::string& gpu) {
+  // Each asks for a process of its own, or for what only the pairs of aisp have.
+  constexpr std::array unfit{"in-process", "jobs", "gpus", "scale", "size", "sweep", "cold-start", "suite-timeout"};
+  suite::Configuration configuration;
+  for (const auto& [name, value] : settings.items()) {
+    if (std::ranges::find(unfit, name) != unfit.end())
+      throw Error{Exit::usage, fmt::format("aisp.bench: the setting '{}' is for pairs of the command aisp", name)};
+    suite::apply(configuration, name, {value.get<std::string>()}, "aisp.bench");
+  }
+  if (!gpu.empty()) configuration.gpus = {gpu};
+  if (configuration.profile == run::ProfileLevel::full)
+    throw Error{Exit::usage, "aisp.bench: profile 'full' needs processes of its own; 'minimal' is what can be had here"};
+  configuration.in_process = true;
+  suite::settle_seed(configuration);
+  return configuration;
+}
+
+json measure(const json& given, const aisp_calls& calls) {
+  base::embed(given.at("program").get<std::string>());
+  const Declaration declaration{given};
+  const Registered registered{declaration, calls};
+  const KeptVariable visible_gpus{"CUDA_VISIBLE_DEVICES"};
+  const suite::Configuration configuration = configuration_of(given.at("settings"), given.at("gpu").get<std::string>());
+  const auto command_line = given.at("command_line").get<std::vector<std::string>>();
+  suite::Task task = suite::make_task({&entries().front()}, configuration, machine::probe(60, base::program()), command_line);
+  Listener listener;
+  const std::vector<base::FileLock> locks = suite::lock_gpus(task);
+  suite::measure_missing_ceilings(task, [&](const std::string& line) { listener.notes.push_back(line); });
+  suite::RunFolder folder =
+      suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "));
+  const suite::Finished finished = suite::run_suite(task, std::move(folder), listener);
+  if (!finished.storage_trouble.empty()) throw Error{finished.status, finished.storage_trouble + "; run it again"};
+  return {{"status", static_cast<int>(finished.status)},
+          {"text", listener.text + report::summary(finished.suite, base::Painter{})},
+          {"notes", listener.notes},
+          {"folder", finished.folder.string()},
+          {"suite", finished.suite}};
+}
+
+json refusal(Exit status, const std::string& line) {
+  return {{"status", static_cast<int>(status)}, {"error", base::one_line(line)}};
+}
+
+// As main() does for the command.
+json answer_to(const char* declaration, const aisp_calls& calls) {
+  static std::mutex busy;
+  const std::unique_lock lock{busy, std::try_to_lock};
+  if (!lock) return refusal(Exit::usage, "aisp.bench measures already; one call at a time");
+  try {
+    return measure(json::parse(declaration), calls);
+  } catch (const Error& error) {
+    return refusal(error.status(), error.what());
+  } catch (const std::bad_alloc&) {
+    return refusal(Exit::unfit, "out of memory");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return refusal(Exit::unfit, error.path1().string() + ": " + error.code().message());
+  } catch (const std::exception& error) {
+    return refusal(Exit::failed, std::string{"internal: "} + error.what());
+  }
+}
+
+}  // namespace
+}  // namespace foreign
+
+std::span<const pair::Entry> pair::registry() { return foreign::entries(); }
+std::span<const pair::Code> pair::linked_code() { return foreign::codes(); }
+
+}  // namespace aisp
+
+int aisp_bench(const char* declaration, const aisp_calls* calls, char** answer) {
+  const nlohmann::json found = aisp::foreign::answer_to(declaration, *calls);
+  *answer = strdup(found.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return found.at("status").get<int>();
+}
+
+void aisp_release(char* answer) { free(answer); }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface of libaisp: a pair whose variants are functions of another language. What is declared, and what comes out, is
+// JSON; python/src/aisp/bench.py is the other side.
+#pragma once
+#include <cstdint>
+
+extern "C" {
+
+// All return 0, or something else when they failed, and `trouble` says why in one line then.
+struct aisp_calls {
+  // Once, before anything else: where the buffers lie, in the order of their declaration.
+  int (*placed)(void* const* buffers);
+  // New inputs, or new ones of those that are constant from run to run: where the contents of each lie, in the order of their
+  // declaration. They are copied.
+  int (*make_inputs)(int constant, std::uint64_t seed, const void** contents);
+  int (*prepare)(int variant, void* stream);
+  // Queues the variant's work on the stream; null for work of the host, which is done when it returns.
+  int (*run)(int variant, void* stream);
+  // Only for functions that return their results: where those of the last run lie, in the order of the outputs.
+  int (*results)(int variant, const void** contents);
+  // Where the outputs of the reference are, in float64; of a variant's quantized one, or -1 for the one of all.
+  int (*reference)(int variant, const double** contents);
+  const char* (*trouble)();
+};
+
+// Measures a pair in this process. `answer` is JSON to be given to aisp_release: {"status", "text", "folder", "suite", "notes"},
+// or
+// {"status", "error"}. Returns the status, which is that of the command `aisp run`. One call at a time.
+int aisp_bench(const char* declaration, const aisp_calls* calls, char** answer);
+void aisp_release(char* answer);
+
+}  // extern "C"

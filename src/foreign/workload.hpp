@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The workload of a declared pair: every method is a call into the program that declared it.
+#pragma once
+#include <aisp/pair.hpp>
+
+#include <string>
+#include <vector>
+
+#include "foreign/calls.hpp"
+#include "foreign/declaration.hpp"
+#include "pair/session.hpp"
+
+namespace aisp::foreign {
+
+// What the workload's factory, a plain function, finds: of the one pair that is measured at a time.
+struct Present {
+  const Declaration* declaration = nullptr;
+  const aisp_calls* calls = nullptr;
+};
+extern Present present;
+
+std::unique_ptr<Workload> make_workload(Setup& setup);
+// The functions of the variant with this number, counted from the baseline on.
+inline constexpr int most_variants = 1 + 3 * static_cast<int>(Variants::capacity);
+Method run_of(int variant);
+Method prepare_of(int variant);
+
+}  // namespace aisp::foreign

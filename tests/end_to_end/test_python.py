@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""aisp.bench over functions of the host: what it measures, what it catches, and that its runs are read like any others."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import schemas
+from harness import AISP, SOURCE, EndToEnd, everything_said, results_log
+
+BUILD = os.environ.get("AISP_BUILD", str(pathlib.Path(AISP).parent))
+QUICK = "iterations=5, warmup=1, budget=0.2"
+START = """
+import aisp, numpy
+def inputs(seed):
+    return {"x": numpy.random.default_rng(seed).uniform(-1, 1, 1 << 16).astype(numpy.float32)}
+def reference(x):
+    return 2 * x.astype(numpy.float64)
+def double(x):
+    return x + x
+def twice(x):
+    return 2 * x
+def bench(optimized, baseline=double, inputs=inputs, reference=reference, **more):
+    return aisp.bench("mine", inputs=inputs, baseline=baseline, optimized=optimized, reference=reference, ITERATIONS, **more)
+""".replace("ITERATIONS", QUICK)
+
+
+@unittest.skipIf("AISP_SANITIZED" in os.environ, "Python is not built for the sanitizers")
+class Python(EndToEnd):
+    def python(self, text, code=0):
+        (self.work / "script.py").write_text(START + text)
+        environment = self.environment({"PYTHONPATH": str(SOURCE / "python/src"), "AISP_BUILD": BUILD})
+        done = subprocess.run([sys.executable, "script.py"], cwd=self.work, env=environment, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, code, f"\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def result(self):
+        folders = list(self.artifacts.iterdir())
+        self.assertEqual(len(folders), 1)
+        return results_log(folders[0])[-1]
+
+    def caught(self, text, *words):
+        """As a wrong variant, in one line and in the result."""
+        done = self.python(f"{text}\naisp.main(measure)", code=1)
+        error = done.stderr.splitlines()[-1]
+        self.assertTrue(error.startswith("aisp: error: python:mine failed: "), done.stderr)
+        result = self.result()
+        self.assertEqual(result["status"], "failed")
+        for word in words:
+            self.assertRegex(everything_said(result), word)
+            self.assertRegex(error, word)
+
+    def test_a_run_like_any_other(self):
+        done = self.python("""
+result = bench({"twice": twice, "added": lambda x: x + x}, libraries={"numpy": lambda x: numpy.multiply(x, 2)}, lesson="twice",
+               teaches="two ways to double", run_id="mine")
+assert result.passed and result.skipped is None and result.status == 0
+assert result.speedup().low <= result.speedup("twice").value <= result.speedup().high
+assert set(result.variants) == {"double", "twice", "added", "numpy"}, result.variants
+assert result.median_ms("twice") > 0
+frames = aisp.load("mine")
+assert list(frames.variants.variant) == ["double", "twice", "added", "numpy"]
+assert len(frames.samples) >= 4 * 5
+""")
+        self.assertRegex(done.stdout, r"python:mine +twice +[0-9.]+x")
+        result = self.result()
+        self.assertEqual((result["target"], result["device"], result["lesson"], result["teaches"]), ("python:mine", "host", "twice", "two ways to double"))
+        self.assertRegex(result["source_digest"], "^[0-9a-f]{64}$")
+        self.assertGreaterEqual(result["inputs_drawn"], 1)
+        self.assertEqual(schemas.mistakes(result, "result"), [])
+        manifest = json.loads((self.artifacts / "mine/manifest.json").read_text())
+        self.assertEqual(manifest["command_line"], ["python", "script.py"])
+        self.assertEqual(schemas.mistakes(manifest, "manifest"), [])
+        for command in (["report", "mine", "--html", "-"], ["compare", "mine", "mine"]):
+            read = self.call(*command, program=AISP)
+            self.assert_code(read, 0)
+            self.assertIn("python:mine", read.out)
+        self.assert_code(self.call("analyze", "mine", program=AISP), 5)
+
+    def test_functions_that_write_given_outputs(self):
+        self.python("""
+result = bench(lambda x, total, square: (numpy.multiply(x, 2, out=total), numpy.multiply(x, x, out=square), None)[-1],
+               baseline=lambda x, total, square: (numpy.add(x, x, out=total), numpy.multiply(x, x, out=square), None)[-1],
+               outputs=lambda x: {"total": numpy.empty_like(x), "square": numpy.empty_like(x)},
+               reference=lambda x: (2 * x.astype(float), x.astype(float) ** 2))
+assert result.passed
+""")
+
+    def test_inputs_that_are_changed_in_place_and_constants(self):
+        self.python("""
+def steps(function):
+    return lambda x, w: function(x, w)
+def plain(x, w): x *= w
+def split(x, w): numpy.multiply(x, w, out=x)
+result = bench({"split": aisp.Variant(split, prepare=lambda x, w: None)}, baseline=plain, updates=["x"],
+               constants=lambda seed: {"w": numpy.random.default_rng(seed).uniform(1, 2, 1 << 16).astype(numpy.float32)},
+               reference=lambda x, w: x.astype(float) * w.astype(float))
+assert result.passed
+""")
+
+    def test_a_result_that_was_kept(self):
+        self.caught("""
+kept = {}
+def lazy(x):
+    if "y" not in kept: kept["y"] = 2 * x
+    return kept["y"]
+def measure(): bench({"lazy": lazy})""", "lazy")
+
+    def test_a_result_that_was_kept_by_the_inputs_sum(self):
+        self.caught("""
+kept = {}
+def lazy(x, out):
+    if "y" not in kept: kept["y"] = 2 * x
+    out[:] = kept["y"]
+def measure(): bench({"lazy": lazy}, baseline=lambda x, out: numpy.add(x, x, out=out) is None, outputs=numpy.empty_like)""", "lazy")
+
+    def test_fewer_bits(self):
+        self.caught("""
+def measure(): bench({"half": lambda x: (x.astype(numpy.float16) * numpy.float16(2)).astype(numpy.float32)})""", "half: .*relative L2 error")
+
+    def test_a_part_that_was_left_out(self):
+        self.caught("""
+def most(x, out): numpy.multiply(x[:-1], 2, out=out[:-1])
+def measure(): bench({"most": most}, baseline=lambda x, out: numpy.add(x, x, out=out) is None, outputs=numpy.empty_like)""",
+                    "most: 1 of 65536 elements of output were not written")
+
+    def test_an_input_that_was_modified(self):
+        self.caught("""
+def spoil(x):
+    y = 2 * x
+    x[0] = 0
+    return y
+def measure(): bench({"spoil": spoil})""", "an input was modified")
+
+    def test_an_input_that_was_returned(self):
+        self.caught("""
+def measure(): bench({"same": lambda x: x}, baseline=lambda x: x + 0, reference=lambda x: x)""", "same: .*lies in an input")
+
+    def test_what_a_function_raises(self):
+        self.caught("""
+def bad(x): raise KeyError("no such\\nthing")
+def measure(): bench({"bad": bad})""", r"KeyError: .no such.nthing.")
+        done = self.python("""
+def bad(x): raise KeyError("deep inside")
+try: bench({"bad": bad}, quiet=True)
+except aisp.Failed as error:
+    assert isinstance(error.__cause__, KeyError), error.__cause__
+    assert error.result.pair["status"] == "failed"
+    print("caught")
+""")
+        self.assertEqual(done.stdout, "caught\n")
+
+    def test_another_shape_or_type(self):
+        self.caught("def measure(): bench({'short': lambda x: (2 * x)[:-1].copy()})", r"short is <f4 \[65535\] on the host; it was <f4 \[65536\]")
+        self.artifacts.rename(self.work / "first")
+        self.caught("def measure(): bench({'wide': lambda x: 2 * x.astype(float)})", "wide is <f8")
+        self.artifacts.rename(self.work / "second")
+        self.caught("def measure(): bench({'strided': lambda x: numpy.repeat(2 * x, 2)[::2]})", "strided is strided; make it contiguous")
+
+    def test_an_interrupt_is_one(self):
+        done = self.python("""
+def stop(x): raise KeyboardInterrupt
+try: bench({"stop": stop}, quiet=True)
+except KeyboardInterrupt: print("stopped")
+""")
+        self.assertEqual(done.stdout, "stopped\n")
+
+    def test_what_is_declared_wrongly_is_one_line(self):
+        for call, words in (
+                ("bench({})", "at least one optimized function"),
+                ("bench({'Twice': twice})", "among its variants is 'Twice'"),
+                ("bench({'double': twice})", "two of its variants are called 'double'"),
+                ("bench(twice, lesson='other')", ".lesson is 'other'"),
+                ("bench(3)", "must be a function or an aisp.Variant"),
+                ("bench(twice, tolerance='close')", "tolerance is 'close'"),
+                ("bench(twice, tolerance=0.5)", "limits relative L2 to 0.5, which a wrong result would keep"),
+                ("bench(twice, cache='warm')", "cache is 'warm'; it is one of cold, hot"),
+                ("bench(twice, cost={'math': 'fp3'})", "math is 'fp3'; it is one of fp64"),
+                ("bench(twice, roundz=3)", "unknown setting 'roundz'"),
+                ("bench(twice, gpus='0')", "is for pairs of the command aisp"),
+                ("bench(twice, seed='x')", "seed 'x' must be a whole number"),
+                ("bench(twice, inputs=7)", "inputs and reference are functions"),
+                ("bench(twice, inputs=lambda seed: [])", "inputs(seed) gave nothing"),
+                ("bench(twice, updates=['z'])", "there is no input 'z'; they are x"),
+                ("bench(twice, baseline=lambda x: None)", "returned nothing; return the results, or give outputs="),
+                ("bench({f'a{n}': twice for n in range(9)}, lesson='a0')", "8 is the most")):
+            with self.subTest(call):
+                done = self.python(f"aisp.main(lambda: {call})", code=2)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertFalse(self.artifacts.exists())
+
+    def test_what_aisp_new_writes_passes(self):
+        written = self.call("new", "row_sums", "--python", program=AISP)
+        self.assert_code(written, 0)
+        self.assertIn("Next: python row_sums.py", written.out)
+        text = (self.work / "row_sums.py").read_text()
+        (self.work / "row_sums.py").write_text(text.replace("ROWS, COLUMNS = 512", "ROWS, COLUMNS = 64"))
+        environment = self.environment({"PYTHONPATH": str(SOURCE / "python/src"), "AISP_BUILD": BUILD})
+        done = subprocess.run([sys.executable, "row_sums.py"], cwd=self.work, env=environment, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("python:row_sums", done.stdout)
+        self.assert_code(refused := self.call("new", "row_sums", "--python", program=AISP), 2)
+        self.assert_one_error_line(refused, "row_sums.py already")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same code twice on the GPU, for about seventy microseconds.
+#include "../chain.cuh"
+
+namespace aisp::ch90 {
+namespace {
+
+using Chain = fixtures::GpuChain<13000>;
+
+}  // namespace
+
+extern constinit const Pair gpu_equal_long{
+    .teaches = "the same code twice for seventy microseconds on a GPU, or slower by AISP_FIXTURE_SLOWED_PERCENT",
+    .make = make<Chain>,
+    .baseline = {"walked", call<&Chain::walked>},
+    .optimized = variants({{"again", call<&Chain::again>}}),
+    .bound = Bound::compute,
+    .tolerance = exact,
+};
+
+}  // namespace aisp::ch90

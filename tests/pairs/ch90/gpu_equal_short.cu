@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same code twice on the GPU, for about two microseconds.
+#include "../chain.cuh"
+
+namespace aisp::ch90 {
+namespace {
+
+using Chain = fixtures::GpuChain<150>;
+
+}  // namespace
+
+extern constinit const Pair gpu_equal_short{
+    .teaches = "the same code twice for two microseconds on a GPU, or slower by AISP_FIXTURE_SLOWED_PERCENT",
+    .make = make<Chain>,
+    .baseline = {"walked", call<&Chain::walked>},
+    .optimized = variants({{"again", call<&Chain::again>}}),
+    .bound = Bound::compute,
+    .tolerance = exact,
+};
+
+}  // namespace aisp::ch90

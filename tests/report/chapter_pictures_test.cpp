@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/chapter_pictures.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::Expectations;
+using evidence::ExpectedPair;
+using evidence::VariantRole;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr const char* place = "chapters/ch07/README.md";
+
+ExpectedPair transpose() {
+  ExpectedPair pair{.lesson = "tiled", .baseline = "strided", .baseline_median_ms = 4};
+  pair.recorded = {.gpu = "NVIDIA <H200>", .driver = "580"};
+  pair.variants["wide"] = {.speedup = 8, .speedup_low = 7.9, .speedup_high = 8.1, .median_ms = 0.5};
+  pair.variants["tiled"] = {.speedup = 4, .speedup_low = 3.9, .speedup_high = 4.1, .median_ms = 1};
+  pair.variants["copy"] = {.role = VariantRole::control, .speedup = 9, .speedup_low = 9, .speedup_high = 9, .median_ms = 0.44};
+  pair.variants["geam"] = {.role = VariantRole::library, .speedup = 5, .speedup_low = 5, .speedup_high = 5, .median_ms = 0.8};
+  pair.variants["slow_geam"] = {.role = VariantRole::library, .speedup = 2, .speedup_low = 2, .speedup_high = 2, .median_ms = 2};
+  return pair;
+}
+
+// `gather` does math and has no library, and nothing of `box` is recorded.
+std::vector<Expectations> recorded() {
+  const evidence::DeclaredCost cost{.flops = 2e9, .bytes = 1e9, .math = "fp32", .bytes_of = "device memory"};
+  ExpectedPair gather{.lesson = "sorted",
+                      .ceilings = evidence::Ceilings{.memory_bytes_s = 4e12, .flops_s = {{"fp32", 60e12}}, .source = "measured"},
+                      .baseline = "random",
+                      .baseline_median_ms = 2,
+                      .baseline_cost = cost};
+  gather.variants["sorted"] = {.speedup = 2, .speedup_low = 2, .speedup_high = 2, .median_ms = 1, .cost = cost};
+  return {{.hardware = "h200", .chapter = "ch07", .pairs = {{"gather", gather}, {"transpose", transpose()}}}};
+}
+
+std::vector<KnownPair> known() {
+  return {{.chapter = "ch07", .name = "box", .teaches = "", .lesson = "", .steps = {}, .libraries = {}, .source_digests = {}},
+          {.chapter = "ch07",
+           .name = "gather",
+           .teaches = "",
+           .lesson = "sorted",
+           .steps = {{"sorted", "random"}},
+           .libraries = {},
+           .source_digests = {}},
+          {.chapter = "ch07",
+           .name = "transpose",
+           .teaches = "",
+           .lesson = "tiled",
+           .steps = {{"tiled", "strided"}, {"wide", "tiled"}},
+           .libraries = {"slow_geam", "geam"},
+           .source_digests = {}}};
+}
+
+std::string drawn(const std::string& kind, std::vector<std::string> pairs = {}) {
+  return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), recorded(), place);
+}
+
+template <class Action>
+std::string refusal(Action action) {
+  try {
+    action();
+  } catch (const base::Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+std::string refused_page(const std::string& page) {
+  return refusal([&] { picture_marks(page, place); });
+}
+
+TEST(ChapterPictures, AMarkSaysWhatALinkShows) {
+  const auto marks = picture_marks(
+      "![a](a.svg)<!-- picture: speedups h200 -->, [b](b.svg)<!-- picture: library h100 x y -->\n"
+      "![c](c.svg)<!-- picture: drawn by hand: no evidence -->, [other](../ch01/d.svg), [page](README.md)",
+      place);
+  ASSERT_EQ(marks.size(), 3u);
+  EXPECT_EQ((std::vector{marks[0].file, marks[0].kind, marks[0].hardware}), (std::vector<std::string>{"a.svg", "speedups", "h200"}));
+  EXPECT_THAT(marks[0].pairs, IsEmpty());
+  EXPECT_EQ(marks[1].kind, "library");
+  EXPECT_THAT(marks[1].pairs, ElementsAre("x", "y"));
+  EXPECT_EQ(marks[2].kind, "");
+}
+
+TEST(ChapterPictures, ALinkWithoutAMarkIsRefused) {
+  EXPECT_THAT(refused_page("![a](a.svg)"), AllOf(HasSubstr(place), HasSubstr("a.svg: no comment behind it")));
+  EXPECT_THAT(refused_page("![a](a.svg) <!-- picture: speedups h200 -->"), HasSubstr("no comment"));
+  EXPECT_THAT(refused_page("![a](a.svg)<!-- picture: pie h200 -->"), HasSubstr("'pie h200' is no kind"));
+  EXPECT_THAT(refused_page("![a](a.svg)<!-- picture: speedups -->"), HasSubstr("'speedups' is no kind"));
+  EXPECT_THAT(refused_page("![a](a.svg)<!-- picture: drawn by hand -->"), HasSubstr("is no kind"));
+}
+
+TEST(ChapterPictures, SpeedupsOfEveryVariantInTheOrderOfTheSteps) {
+  const std::string svg = drawn("speedups");
+  EXPECT_THAT(svg, AllOf(HasSubstr("Chapter 7 on h200"), HasSubstr("NVIDIA &lt;H200&gt;"), HasSubstr("1x, 4.00 ms"),
+                         HasSubstr("8.00x (2.00x over tiled)"), Not(HasSubstr(">box<"))));
+  const std::vector<std::string> names{">gather<", ">random<", ">sorted<", ">transpose<", ">strided<", ">tiled<", ">wide<", ">copy<", ">geam<"};
+  for (std::size_t i = 1; i < names.size(); ++i) EXPECT_LT(svg.find(names[i - 1]), svg.find(names[i])) << names[i];
+  EXPECT_LT(svg.find(">geam<"), std::string::npos);
+  EXPECT_THAT(drawn("speedups", {"transpose"}), Not(HasSubstr(">gather<")));
+}
+
+TEST(ChapterPictures, SharesAreOfTheFastestLibrary) {
+  const std::string svg = drawn("library");
+  EXPECT_THAT(svg, AllOf(HasSubstr("transpose (100 %: geam)"), HasSubstr(">20 %<"), HasSubstr(">80 %<"), HasSubstr(">160 %<"),
+                         Not(HasSubstr("gather"))));
+}
+
+TEST(ChapterPictures, IntensitiesStandBesideTheirRidge) {
+  const std::string svg = drawn("intensity");
+  EXPECT_THAT(svg, AllOf(HasSubstr(">gather<"), HasSubstr("fp32 ridge 15.0"), HasSubstr("random, sorted: 2.0 FLOP/byte"),
+                         Not(HasSubstr("transpose"))));
+  EXPECT_THAT(drawn("roofline"), HasSubstr("ch07:gather"));
+}
+
+TEST(ChapterPictures, WhatWasNotRecordedIsRefused) {
+  EXPECT_THAT(refusal([] { drawn("speedups", {"transpose", "box"}); }),
+              AllOf(HasSubstr(place), HasSubstr("ch07:box is not recorded on h200")));
+  EXPECT_THAT(refusal([] { drawn("library", {"gather"}); }), HasSubstr("nothing of this kind is recorded"));
+  EXPECT_THAT(refusal([] { drawn("roofline", {"transpose"}); }), HasSubstr("no pair declares FLOPs"));
+  EXPECT_THAT(refusal([] { chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), recorded(), place); }),
+              HasSubstr("nothing of ch07 is recorded on b200"));
+}
+
+}  // namespace
+}  // namespace aisp::report
