@@ -37,6 +37,14 @@ class File(Report):
         self.assertEqual((self.work / "here.html").read_text(), page)
         self.assertEqual(self.report("latest", "-").out, page)
 
+    def test_a_run_may_stand_behind_the_option(self):
+        folder = self.measured()
+        self.assert_code(self.call("report", "--html", "latest"), 0)
+        self.assertIn("ch90:good", (folder / "report.html").read_text())
+        finished = self.call("report", "--html", "page.html")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "no run", "page.html")
+
     def test_a_real_pair_shows_its_variants_source(self):
         finished = self.run_pairs("ch03:false_sharing", program=AISP)
         self.assert_code(finished, 0)
