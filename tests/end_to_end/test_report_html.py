@@ -144,6 +144,18 @@ class InABrowser(Report):
         self.assertIsNone(self.browser.ask("window.evil"))
         self.assertIn("<script>window.evil=1</script>", self.browser.ask("document.body.textContent"))
 
+    def test_columns_line_up_and_figures_stay_whole(self):
+        for width in (1280, 390):
+            self.look(width)
+            self.browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+            broken = "Array.from(document.querySelectorAll('.pair td.number')).filter(td => getComputedStyle(td).whiteSpace !== 'nowrap').length"
+            self.assertEqual(self.browser.ask(broken), 0, width)
+        self.look()
+        places = "new Set(Array.from(document.querySelectorAll('.pair .result'), e => Math.round(e.getBoundingClientRect().left))).size"
+        self.assertEqual(self.browser.ask(places), 1, "results of the list of pairs")
+        reason = "document.querySelector('#results-table tr.wrong[data-leads] .reason')"
+        self.assertEqual(self.browser.ask(f"{reason}.colSpan"), 3, "why a pair failed is not squeezed into a column")
+
     def test_sorts_by_keyboard(self):
         self.look()
         self.browser.ask("document.querySelectorAll('#results-table th button')[3].focus()")
