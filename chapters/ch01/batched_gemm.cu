@@ -42,7 +42,7 @@ class BatchedGemm final : public Workload {
         spaces_{setup.scratch<std::byte>(branches * branch_space, {.name = "workspaces of the branches"})},
         forked_{setup.event()} {
     for (std::size_t b = 0; b < branches; ++b) streams_[b] = setup.stream(), joined_[b] = setup.event();
-    check(cudaFuncSetAttribute(fused_tiles_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+    allow_shared_memory(fused_tiles_kernel, shared_bytes);
     check(
         cudaFuncSetAttribute(fused_tiles_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   }

@@ -6,7 +6,6 @@
 #include <aisp/pair.hpp>
 
 #include <array>
-#include <memory>
 
 namespace aisp::ch01 {
 namespace {
@@ -22,7 +21,8 @@ class DoubleBuffering final : public Workload {
         out_{setup.output<__nv_bfloat16>(chunks * projections * matrix(), {.name = "projections"})},
         device_in_{setup.scratch<__nv_bfloat16>(buffers * matrix(), {.name = "device chunks"})},
         copies_{setup.stream()},
-        forked_{setup.event()} {
+        forked_{setup.event()},
+        cublas_{setup} {
     for (auto* events : {&arrived_, &consumed_})
       for (cudaEvent_t& event : *events) event = setup.event();
   }
@@ -39,10 +39,6 @@ class DoubleBuffering final : public Workload {
     for (std::size_t i = 0; i < n_; ++i)
       sum += in_.host(chunk * matrix() + row * n_ + i) * weights_.host(projection * matrix() + i * n_ + column);
     return sum;
-  }
-
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
   }
 
   void one_stream(Launch& launch) {
@@ -89,7 +85,7 @@ class DoubleBuffering final : public Workload {
   cudaStream_t copies_;
   cudaEvent_t forked_;
   std::array<cudaEvent_t, buffers> arrived_{}, consumed_{};
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;
 };
 
 }  // namespace
@@ -98,9 +94,9 @@ extern constinit const Pair double_buffering{
     .teaches = "copy engine and SMs are separate units, and two buffers with two streams keep both busy",
     .lesson = "two_buffers",
     .make = make<DoubleBuffering>,
-    .baseline = {.name = "one_stream", .run = call<&DoubleBuffering::one_stream>, .prepare = call<&DoubleBuffering::open_cublas>},
+    .baseline = {.name = "one_stream", .run = call<&DoubleBuffering::one_stream>},
     .optimized = variants(
-        {{.name = "two_buffers", .run = call<&DoubleBuffering::two_buffers>, .prepare = call<&DoubleBuffering::open_cublas>}}),
+        {{.name = "two_buffers", .run = call<&DoubleBuffering::two_buffers>}}),
     .bound = Bound::transfer,
     .needs = {.libraries = {Library::cublas}},
     .start = Start::immediate,  // a copy takes far longer than the calls that queue what follows it

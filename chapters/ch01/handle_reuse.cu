@@ -6,8 +6,6 @@
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
-#include <memory>
-
 namespace aisp::ch01 {
 namespace {
 
@@ -21,7 +19,10 @@ class HandleReuse final : public Workload {
       : count_{setup.scaled(16)},
         a_{setup.input<bf16>(count_ * matrix, uniform(-1, 1), {.name = "a"})},
         b_{setup.input<bf16>(count_ * matrix, uniform(-1, 1), {.name = "b"})},
-        c_{setup.output<bf16>(count_ * matrix, {.name = "c"})} {}
+        c_{setup.output<bf16>(count_ * matrix, {.name = "c"})},
+        cublas_{setup},
+        cublaslt_{setup},
+        plan_{setup, cublaslt_, MatmulProblem{.m = n, .n = n, .k = n}} {}
 
   Cost cost() const override {
     return {.flops = 2.0 * static_cast<double>(count_ * matrix) * n,
@@ -40,15 +41,7 @@ class HandleReuse final : public Workload {
     create_ = Cublas::function<decltype(cublasCreate_v2)>("cublasCreate_v2");
     destroy_ = Cublas::function<decltype(cublasDestroy_v2)>("cublasDestroy_v2");
     set_stream_ = Cublas::function<decltype(cublasSetStream_v2)>("cublasSetStream_v2");
-    gemm_ex_ = Cublas::function<GemmEx>("cublasGemmEx");
-  }
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
-  void plan(Launch&) {
-    if (plan_) return;
-    cublaslt_ = std::make_unique<CublasLt>();
-    plan_ = std::make_unique<MatmulPlan>(*cublaslt_, MatmulProblem{.m = n, .n = n, .k = n});
+    gemm_ex_ = Cublas::function<Cublas::GemmEx>("cublasGemmEx");
   }
 
   void handle_per_call(Launch& launch) {
@@ -63,11 +56,6 @@ class HandleReuse final : public Workload {
   }
 
  private:
-  // Spelled out because the header overloads the name.
-  using GemmEx = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*, const void*,
-                                cudaDataType_t, int, const void*, cudaDataType_t, int, const void*, void*, cudaDataType_t, int,
-                                cublasComputeType_t, cublasGemmAlgo_t);
-
   // cuBLAS is column-major: it computes C^T = B^T A^T.
   void self_contained_gemm(cudaStream_t stream, std::size_t first) {
     const float one = 1, zero = 0;
@@ -82,13 +70,13 @@ class HandleReuse final : public Workload {
   std::size_t count_;
   Input<bf16> a_, b_;
   Output<bf16> c_;
-  std::unique_ptr<Cublas> cublas_;
-  std::unique_ptr<CublasLt> cublaslt_;
-  std::unique_ptr<MatmulPlan> plan_;
+  Opened<Cublas> cublas_;
+  Opened<CublasLt> cublaslt_;
+  Opened<MatmulPlan> plan_;
   decltype(&cublasCreate_v2) create_ = nullptr;
   decltype(&cublasDestroy_v2) destroy_ = nullptr;
   decltype(&cublasSetStream_v2) set_stream_ = nullptr;
-  GemmEx* gemm_ex_ = nullptr;
+  Cublas::GemmEx* gemm_ex_ = nullptr;
 };
 
 }  // namespace
@@ -103,11 +91,9 @@ extern constinit const Pair handle_reuse{
                  .needs = {.libraries = {Library::cublas}}},
     .optimized = variants({{.name = "shared_handle",
                             .run = call<&HandleReuse::shared_handle>,
-                            .prepare = call<&HandleReuse::open_cublas>,
                             .needs = {.libraries = {Library::cublas}}},
                            {.name = "cached_plan",
                             .run = call<&HandleReuse::cached_plan>,
-                            .prepare = call<&HandleReuse::plan>,
                             .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::latency,
     .start = Start::immediate,   // the host's work is the subject, and the baseline waits for the GPU

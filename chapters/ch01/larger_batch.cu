@@ -7,7 +7,6 @@
 #include <aisp/pair.hpp>
 
 #include <algorithm>
-#include <memory>
 
 namespace aisp::ch01 {
 namespace {
@@ -22,7 +21,8 @@ class LargerBatch final : public Workload {
       : rows_{setup.scaled(all_rows, small_batch)},
         x_{setup.input<bf16>(rows_ * in_features, uniform(-1, 1), {.name = "rows"})},
         w_{setup.input<bf16>(in_features * out_features, uniform(-1, 1), {.name = "weights"})},
-        y_{setup.output<bf16>(rows_ * out_features, {.name = "results"})} {}
+        y_{setup.output<bf16>(rows_ * out_features, {.name = "results"})},
+        cublas_{setup} {}
 
   Cost cost() const override {
     return {.flops = 2.0 * static_cast<double>(rows_) * in_features * out_features,
@@ -36,9 +36,6 @@ class LargerBatch final : public Workload {
     return sum;
   }
 
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
   template <std::size_t batch>
   void batches(Launch& launch) {
     for (std::size_t first = 0; first < rows_; first += batch) {
@@ -52,12 +49,12 @@ class LargerBatch final : public Workload {
   std::size_t rows_;
   Input<bf16> x_, w_;
   Output<bf16> y_;
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;
 };
 
 template <std::size_t batch>
 constexpr Variant in_batches(std::string_view name) {
-  return {.name = name, .run = call<&LargerBatch::batches<batch>>, .prepare = call<&LargerBatch::open_cublas>};
+  return {.name = name, .run = call<&LargerBatch::batches<batch>>};
 }
 
 }  // namespace

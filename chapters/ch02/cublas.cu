@@ -5,7 +5,6 @@
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
-#include <memory>
 #include <type_traits>
 
 #include "mma_f64_gemm.cuh"
@@ -86,9 +85,9 @@ class CublasTypes final : public Workload {
         tf32_{setup, n_, {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32}},
         bf16_{setup, n_, {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}},
         fp8_{setup, n_, {CUDA_R_8F_E4M3, CUDA_R_32F, CUBLAS_COMPUTE_32F}},
-        int8_{setup, n_, {CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I}} {
-    check(cudaFuncSetAttribute(mma_f64::ring_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, mma_f64::shared_bytes));
-  }
+        int8_{setup, n_, {CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I}},
+        cublas_{setup},
+        cublaslt_{setup, fp64_problem()} {}
 
   Cost cost() const override { return cost_of(Math::fp64_tensor, static_cast<double>(3 * c_.bytes())); }
   Cost variant_cost(std::string_view variant) const override {
@@ -115,25 +114,21 @@ class CublasTypes final : public Workload {
     return variant == "int8" ? on(std::int8_t{}) : on(float{});
   }
 
-  void open_cublas(Launch&) {
-    if (cublas_) return;
-    cublas_ = std::make_unique<Cublas>();
-    dgemm_ = Cublas::function<decltype(cublasDgemm_v2)>("cublasDgemm_v2");
-  }
   void register_tiled_fma(Launch& launch) {
-    fma_kernel<<<grid(), threads, 0, launch.stream>>>(a_, b_, c_, n_);
-    check(cudaGetLastError());
+    launch(fma_kernel, {grid(), threads}, a_, b_, c_, n_);
   }
   void cublas_dgemm(Launch& launch) {  // column-major: it computes C^T = B^T A^T
     const double one = 1, zero = 0;
+    static const auto dgemm = Cublas::function<decltype(cublasDgemm_v2)>("cublasDgemm_v2");
     cublas_->use(launch.stream);
-    check(dgemm_(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_N, n_, n_, n_, &one, b_, n_, a_, n_, &zero, c_, n_));
+    check(dgemm(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_N, n_, n_, n_, &one, b_, n_, a_, n_, &zero, c_, n_));
   }
   void mma_f64_ring(Launch& launch) {
     const dim3 blocks{static_cast<unsigned>(n_ / mma_f64::columns), static_cast<unsigned>(n_ / mma_f64::rows)};
-    mma_f64::ring_kernel<<<blocks, mma_f64::threads, mma_f64::shared_bytes, launch.stream>>>(a_, b_, c_, n_);
-    check(cudaGetLastError());
+    launch(mma_f64::ring_kernel, {blocks, mma_f64::threads, mma_f64::shared_bytes}, a_, b_, c_, n_);
   }
+  void tune_dgemm(Launch& launch) { cublaslt_.tune(launch, a_, b_, c_); }
+  void cublaslt_tuned(Launch& launch) { cublaslt_.run_tuned(launch, a_, b_, c_); }
 
   void round_fp32(Launch& launch) { fp32_.prepare(launch, a_, b_); }
   void round_tf32(Launch& launch) { tf32_.prepare(launch, a_, b_); }
@@ -148,6 +143,10 @@ class CublasTypes final : public Workload {
 
  private:
   std::size_t size() const { return static_cast<std::size_t>(n_) * n_; }
+  MatmulProblem fp64_problem() const {
+    const auto n = static_cast<std::size_t>(n_);
+    return {.m = n, .n = n, .k = n, .operands = CUDA_R_64F, .result = CUDA_R_64F, .compute = CUBLAS_COMPUTE_64F};
+  }
   dim3 grid() const { return {static_cast<unsigned>(n_ / tile), static_cast<unsigned>(n_ / tile)}; }
   Cost cost_of(Math math, double bytes) const { return {.flops = 2.0 * n_ * n_ * n_, .math = math, .bytes = bytes}; }
 
@@ -169,13 +168,12 @@ class CublasTypes final : public Workload {
   TypedProduct<__nv_bfloat16> bf16_;
   TypedProduct<__nv_fp8_e4m3> fp8_;
   TypedProduct<std::int8_t> int8_;
-  std::unique_ptr<Cublas> cublas_;
-  decltype(&cublasDgemm_v2) dgemm_ = nullptr;
+  Opened<Cublas> cublas_;
+  LibraryMatmul cublaslt_;
 };
 
 constexpr std::uint32_t c_f64 = 1, c_f32 = 2, c_i32 = 4;  // outputs
 constexpr Tolerance fp32_sums = within(1e-4);             // the tensor cores cut fp32 sums off rather than round them
-constexpr Tolerance tf32_operands = within(1e-3);         // rounded or cut off by the library itself
 constexpr Tolerance fp8_sums = within(4e-3);              // kept with fewer bits between one addition to an fp32 sum and the next
 constexpr Tolerance exact_integers = within(1e-12);       // no sum reaches 2^26, so a wrong one is off by more
 
@@ -201,7 +199,6 @@ extern constinit const Pair cublas{
     .baseline = {.name = "register_tiled_fma", .run = call<&CublasTypes::register_tiled_fma>, .outputs = c_f64},
     .optimized = variants({{.name = "cublas_dgemm",
                             .run = call<&CublasTypes::cublas_dgemm>,
-                            .prepare = call<&CublasTypes::open_cublas>,
                             .needs = {.libraries = {Library::cublas}},
                             .outputs = c_f64},
                            {.name = "mma_f64",
@@ -214,6 +211,11 @@ extern constinit const Pair cublas{
                           of_type<call<&CublasTypes::bf16>, call<&CublasTypes::round_bf16>>("bf16", fp32_sums, c_f32),
                           of_type<call<&CublasTypes::fp8>, call<&CublasTypes::round_fp8>>("fp8", fp8_sums, c_f32, 89),
                           of_type<call<&CublasTypes::int8>, call<&CublasTypes::round_int8>>("int8", exact_integers, c_i32)}),
+    .libraries = variants({{.name = "cublaslt_tuned",
+                            .run = call<&CublasTypes::cublaslt_tuned>,
+                            .prepare = call<&CublasTypes::tune_dgemm>,
+                            .needs = {.libraries = {Library::cublaslt}},
+                            .outputs = c_f64}}),
     .bound = Bound::compute,
     .tolerance = within(1e-14),  // a sum of 4096 products, each addition rounded once, comes to about 2e-15
 };

@@ -6,8 +6,6 @@
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
-#include <memory>
-
 namespace aisp::ch07 {
 namespace {
 
@@ -66,7 +64,8 @@ class Transpose final : public Workload {
   explicit Transpose(Setup& setup)
       : rows_{setup.scaled(16384, wide_tile)},
         in_{setup.input<float>(rows_ * columns, uniform(-1, 1), {.name = "matrix"})},
-        out_{setup.output<float>(rows_ * columns, {.name = "transposed"})} {}
+        out_{setup.output<float>(rows_ * columns, {.name = "transposed"})},
+        cublas_{setup} {}
 
   Cost cost() const override { return {.bytes = static_cast<double>(in_.bytes() + out_.bytes())}; }
   double expected(std::size_t index) const override { return in_.host(index % rows_ * columns + index / rows_); }
@@ -84,9 +83,6 @@ class Transpose final : public Workload {
     tiled_vec16_kernel<<<tiles, quads * quads, 0, launch.stream>>>(in_, out_, static_cast<int>(rows_));
     check(cudaGetLastError());
   }
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
   // C = A^T, in cuBLAS's column-major order; B counts zero times.
   void cublas_geam(Launch& launch) {
     const float one = 1, zero = 0;
@@ -103,7 +99,7 @@ class Transpose final : public Workload {
   std::size_t rows_;
   Input<float> in_;
   Output<float> out_;
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;
 };
 
 }  // namespace
@@ -118,7 +114,6 @@ extern constinit const Pair transpose{
                            {.name = "tiled_vec16", .run = call<&Transpose::tiled_vec16>}}),
     .libraries = variants({{.name = "cublas_geam",
                             .run = call<&Transpose::cublas_geam>,
-                            .prepare = call<&Transpose::open_cublas>,
                             .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::memory,
     .tolerance = exact,

@@ -5,6 +5,7 @@
 #include <aisp/opened.hpp>
 
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <string>
@@ -30,8 +31,9 @@ class CudnnAttention {
   // As the library's heuristic chooses: once, before run().
   void plan() {
     if (graph_) return;
-    graph_ = described(mask_ == Mask::causal);
-    graph_->plan();
+    auto graph = described(mask_ == Mask::causal);
+    graph->plan();
+    graph_ = std::move(graph);
   }
   // Or the fastest that the library has: once; O is overwritten. Without a mask there are two ways to say what is wanted, and the
   // engines behind them are others.
@@ -44,8 +46,10 @@ class CudnnAttention {
         auto graph = described(in_steps);
         graph->plan_fastest(stream, pointers(q, k, v, o));
         graphs.push_back(std::move(graph));
-      } catch (const Unsupported& reason) {
-        why_not = reason.what();
+      } catch (const CudaError&) {
+        throw;
+      } catch (const std::exception& reason) {
+        why_not = reason.what();  // the other way may be known to the library
       }
     const auto best = fastest(stream, graphs.size(), [&](std::size_t i) { graphs[i]->run(stream, pointers(q, k, v, o)); });
     if (!best) throw Unsupported{why_not};

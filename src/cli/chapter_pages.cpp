@@ -29,7 +29,7 @@ struct Readme {
   fs::path path;
 };
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -46,14 +46,14 @@ std::vector<Readme> readmes_in(const fs::path& folder, const std::vector<KnownPa
   for (fs::directory_iterator entry{folder, error}; !error && entry != fs::directory_iterator{}; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     const fs::path readme = entry->path() / "README.md";
-    if (exists(readme) && is_chapter(name, readme, known)) found.push_back({name, readme});
+    if (is_there(readme) && is_chapter(name, readme, known)) found.push_back({name, readme});
   }
   if (error)
     throw Error{Exit::usage,
                 fmt::format("cannot read the chapters in {}: {}; run in the source tree or name them with --chapters-dir",
                             folder.string(), error.message())};
   const fs::path above = (folder / ".." / "README.md").lexically_normal();
-  if (exists(above)) found.push_back({"", above});
+  if (is_there(above)) found.push_back({"", above});
   std::sort(found.begin(), found.end(), [](const Readme& a, const Readme& b) { return a.chapter < b.chapter; });
   return found;
 }
@@ -104,8 +104,8 @@ class Pages {
  private:
   void update_picture(const Readme& readme, const report::PictureMark& mark) {
     const fs::path file = readme.path.parent_path() / mark.file;
-    if (mark.kind.empty() && !exists(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
-    const std::string before = exists(file) ? base::read_file(file) : "";
+    if (mark.kind.empty() && !is_there(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
+    const std::string before = is_there(file) ? base::read_file(file) : "";
     const std::string after =
         mark.kind.empty()
             ? report::with_quoted_figures(before, all_, file.string())

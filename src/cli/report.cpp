@@ -39,7 +39,7 @@ HtmlOptions html_options(const Options& options) {
 Exit act(const Options& options) {
   const bool pages = options.pages.tables || options.pages.pictures;
   if (options.html && pages)
-    throw Error{Exit::usage, "--html is of a run, --chapter-tables and --pictures are of the chapters; give one kind"};
+    throw Error{Exit::usage, "--html is of a run, --chapter-tables and --pictures are of the chapters; ask for one of them"};
   if (options.pages.check && !pages)
     throw Error{Exit::usage, "--check is of --chapter-tables or --pictures; give one of them, or both"};
   if (options.html) return write_html_report(html_options(options));

@@ -29,7 +29,9 @@ std::vector<std::pair<std::string, const Fact*>> facts_of(const GpuSpec& spec) {
   std::vector<std::pair<std::string, const Fact*>> facts = {{"memory_bytes", &spec.memory_bytes},
                                                             {"bandwidth_bytes_s", &spec.memory_bytes_s},
                                                             {"link_bytes_s", &spec.link_bytes_s},
-                                                            {"tdp_w", &spec.tdp_w}};
+                                                            {"tdp_w", &spec.tdp_w},
+                                                            {"sms", &spec.sms},
+                                                            {"l2_bytes", &spec.l2_bytes}};
   for (const Rate rate : all_rates()) facts.emplace_back(fmt::format("{}_flop_s", name_of(rate)), &spec.rate(rate));
   return facts;
 }
@@ -52,11 +54,12 @@ json as_json(const GpuSpec& spec) {
 std::string scaled(const Fact& fact, double unit) { return fact.known() ? fmt::format("{:.5g}", fact.value / unit) : "-"; }
 
 std::vector<std::string> row_of(const GpuSpec& spec) {
-  constexpr double giga = 1e9, tera = 1e12;
+  constexpr double giga = 1e9, tera = 1e12, mib = 1 << 20;
   const auto ridge = [&](Rate rate) {
     return spec.rate(rate).known() ? fmt::format("{:.0f}", spec.ridge(rate)) : std::string{"-"};
   };
-  std::vector<std::string> row = {std::string{spec.key}, scaled(spec.memory_bytes, giga), scaled(spec.memory_bytes_s, giga)};
+  std::vector<std::string> row = {std::string{spec.key}, scaled(spec.sms, 1), scaled(spec.l2_bytes, mib), scaled(spec.memory_bytes, giga),
+                                  scaled(spec.memory_bytes_s, giga)};
   for (const Rate rate : all_rates()) row.push_back(scaled(spec.rate(rate), tera));
   row.push_back(spec.link_bytes_s.value > 0 ? scaled(spec.link_bytes_s, giga) : "-");
   row.push_back(scaled(spec.tdp_w, 1));
@@ -66,11 +69,11 @@ std::vector<std::string> row_of(const GpuSpec& spec) {
 }
 
 std::string table(const std::vector<const GpuSpec*>& specs) {
-  std::vector<std::vector<std::string>> rows = {{"GPU", "GB", "GB/s", "fp64", "fp64 tensor", "fp32", "tf32", "bf16", "fp16",
+  std::vector<std::vector<std::string>> rows = {{"GPU", "SMs", "L2 MiB", "GB", "GB/s", "fp64", "fp64 tensor", "fp32", "tf32", "bf16", "fp16",
                                                  "fp8", "int8", "fp4", "link GB/s", "W", "ridge bf16", "ridge fp8"}};
   for (const GpuSpec* spec : specs) rows.push_back(row_of(*spec));
   return columns(rows) +
-         "\nfp64 to fp4: dense TFLOP/s (int8: TOP/s). link: NVLink or Infinity Fabric to all peers, both directions. W: TDP.\n"
+         "\nSMs: AMD's compute units. fp64 to fp4: dense TFLOP/s (int8: TOP/s). link: NVLink or Infinity Fabric to all peers, both directions. W: TDP.\n"
          "ridge: FLOP/byte above which arithmetic limits, not memory. \"-\": none, or not stated. Where from: --source\n";
 }
 
@@ -93,7 +96,7 @@ void add_specs(CLI::App& app, Action& action) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("specs", "print what vendors publish about GPUs: memory, bandwidth, dense rates, ridge points");
+      app.add_subcommand("specs", "print what vendors publish about GPUs: SMs, L2, memory, bandwidth, dense rates, ridge points");
   command->add_option("gpus", options->names, "of these GPUs only, as in h200 b200; a family such as h100 is all of its members")
       ->type_name("GPU...");
   command->add_flag("--json", options->json, "as JSON, each value with its source");

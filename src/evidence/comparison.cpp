@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "evidence/clock.hpp"
 #include "evidence/fingerprint.hpp"
 
 namespace aisp::evidence {
@@ -67,17 +68,10 @@ std::vector<Quantity> quantities_of(const VariantResult& variant) {
   return quantities;
 }
 
-double median_clock_mhz(const PairResult& pair) {
-  std::vector<double> clocks;
-  for (const GpuState& state : pair.gpu_states)
-    if (state.sm_clock_mhz > 0) clocks.push_back(state.sm_clock_mhz);
-  return median_range(clocks).value;
-}
-
 std::string clock_detail(const PairResult& before, const PairResult& after) {
-  const double first = median_clock_mhz(before), second = median_clock_mhz(after);
-  if (!(first > 0) || !(second > 0) || std::abs(second / first - 1) < telling_clock_change) return {};
-  return fmt::format("median SM clock {:.0f} MHz, then {:.0f} MHz", first, second);
+  const auto first = median_sm_clock_mhz(before.gpu_states), second = median_sm_clock_mhz(after.gpu_states);
+  if (!first || !second || std::abs(*second / *first - 1) < telling_clock_change) return {};
+  return fmt::format("median SM clock {:.0f} MHz, then {:.0f} MHz", *first, *second);
 }
 
 // How a pair of the two runs can be compared.

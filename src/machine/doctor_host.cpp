@@ -100,8 +100,10 @@ void load(const Host& host, const fs::path& root, Findings& findings) {
 }
 
 void memory(const Host& host, const fs::path& root, Findings& findings) {
-  const std::string what = base::human_bytes(static_cast<double>(host.memory_available_bytes)) + " of " +
-                           base::human_bytes(static_cast<double>(host.memory_bytes)) + " available";
+  std::string what = base::human_bytes(static_cast<double>(host.memory_available_bytes)) + " of " +
+                     base::human_bytes(static_cast<double>(host.memory_bytes)) + " available";
+  if (const auto granted = read_memory_limit(root); granted && *granted < host.memory_bytes)
+    what += ", " + base::human_bytes(static_cast<double>(*granted)) + " granted by the container's limit";
   if (host.memory_available_bytes < (std::uint64_t{4} << 30))
     findings.push_back({"memory", Level::warning, what,
                         "free some memory or raise the container's limit; pairs with large host buffers are skipped"});

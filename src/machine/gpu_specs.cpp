@@ -42,6 +42,9 @@ SourceText text_of(Source source) {
       return {"NVIDIA A100 datasheet",
               "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/"
               "nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"};
+    case Source::a100_whitepaper:
+      return {"NVIDIA A100 architecture whitepaper",
+              "https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf"};
     case Source::a10g_sheet:
       return {"NVIDIA A10G datasheet for AWS",
               "https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf"};
@@ -49,9 +52,13 @@ SourceText text_of(Source source) {
     case Source::h100_whitepaper:
       return {"NVIDIA H100 architecture whitepaper", "https://resources.nvidia.com/en-us-tensor-core"};
     case Source::h200_sheet: return {"NVIDIA H200 datasheet", "https://www.nvidia.com/en-us/data-center/h200/"};
+    case Source::h200_device:
+      return {"what CUDA reports of an H200", "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"};
     case Source::hgx_page: return {"NVIDIA HGX specifications", "https://www.nvidia.com/en-us/data-center/hgx/"};
     case Source::blackwell_sheet:
       return {"NVIDIA Blackwell datasheet", "https://resources.nvidia.com/en-us-blackwell-architecture"};
+    case Source::blackwell_tuning:
+      return {"NVIDIA Blackwell tuning guide", "https://docs.nvidia.com/cuda/blackwell-tuning-guide/"};
     case Source::gb200_page:
       return {"NVIDIA GB200 NVL72 specifications", "https://www.nvidia.com/en-us/data-center/gb200-nvl72/"};
     case Source::spark_page:

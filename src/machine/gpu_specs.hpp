@@ -17,12 +17,15 @@ std::string_view name_of(Rate rate);  // "bf16", as in name_of(Math)
 enum class Source : std::uint8_t {
   none,  // the sheets do not say
   a100_sheet,
+  a100_whitepaper,
   a10g_sheet,
   h100_sheet,
   h100_whitepaper,
   h200_sheet,
+  h200_device,
   hgx_page,
   blackwell_sheet,
+  blackwell_tuning,
   gb200_page,
   spark_page,
   gb10_hot_chips,
@@ -65,6 +68,8 @@ struct GpuSpec {
   std::array<Fact, rate_kinds> flops_s{};  // by Rate; int8: operations
   Fact link_bytes_s{};  // NVLink (AMD: Infinity Fabric) to all peers together, both directions; 0: there is none
   Fact tdp_w{};
+  Fact sms{};       // streaming multiprocessors that a program can use; AMD: compute units
+  Fact l2_bytes{};  // the sheet's MB as 2^20
 
   const Fact& rate(Rate rate) const { return flops_s[static_cast<std::size_t>(rate)]; }
   // FLOP per byte from which on arithmetic, not memory, is the limit: rate over bandwidth. 0 without the rate.

@@ -98,9 +98,21 @@ std::string summary_part(const HtmlReport& report) {
   return lines + overview_part(report);
 }
 
+std::vector<const PairResult*> by_chapter(const HtmlReport& report) {
+  std::vector<const PairResult*> pairs;
+  for (const PairResult& pair : report.run.pairs) pairs.push_back(&pair);
+  std::ranges::stable_sort(pairs, {},
+                           [](const PairResult* pair) { return std::pair{pair->chapter, pair->status == Status::skipped}; });
+  return pairs;
+}
+
+// What went wrong comes before warnings.
 std::string problems_section(const HtmlReport& report) {
   std::string blocks;
-  for (const PairResult& pair : report.run.pairs) {
+  std::vector<const PairResult*> pairs = by_chapter(report);
+  std::ranges::stable_partition(pairs, [](const PairResult* pair) { return pair->status != Status::passed; });
+  for (const PairResult* listed : pairs) {
+    const PairResult& pair = *listed;
     const std::string items = problem_items(pair);
     if (pair.status == Status::passed && items.empty()) continue;
     blocks += tag("div",

@@ -96,11 +96,14 @@ std::string outcome_tiles(const HtmlReport& report) {
   suite.pairs = report.run.pairs;
   const evidence::Counts counts = count(suite);
   std::string text = tile(fmt::format("{} of {}", counts.passed, suite.pairs.size()), "pairs passed");
-  if (counts.failed + counts.timeout + counts.crashed > 0)
+  std::vector<std::string> wrong;
+  for (const auto& [number, words] :
+       {std::pair{counts.failed, "failed"}, {counts.timeout, "timed out"}, {counts.crashed, "crashed"}})
+    if (number > 0) wrong.push_back(fmt::format("{} {}", number, words));
+  if (wrong.size() == 1) wrong.front().erase(0, wrong.front().find(' ') + 1);
+  if (!wrong.empty())
     text += tile(std::to_string(counts.failed + counts.timeout + counts.crashed),
-                 fmt::format("<a href=\"#problems\">{} failed, {} timed out, {} crashed</a>", counts.failed, counts.timeout,
-                             counts.crashed),
-                 "bad");
+                 fmt::format("<a href=\"#problems\">{}</a>", base::join(wrong, ", ")), "bad");
   if (counts.skipped > 0) text += tile(std::to_string(counts.skipped), "<a href=\"#problems\">skipped</a>");
   return text;
 }
@@ -114,7 +117,7 @@ svg::Picture columns(const std::vector<Shown>& all, double width, double height)
   std::string body;
   for (const double tick : scale.ticks(6))
     body += svg::line("grid", left, scale.at(tick), width - right, scale.at(tick)) +
-            svg::text("tick", left - 6, scale.at(tick) + 4, base::significant(tick, 2) + "x", "end");
+            svg::text("tick", left - 6, scale.at(tick) + 4, base::significant(tick, 1) + "x", "end");
   const double pitch = (width - left - right) / static_cast<double>(all.size()), column = std::min(pitch * 0.78, 26.0);
   const double one = scale.at(1);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -130,7 +133,8 @@ svg::Picture columns(const std::vector<Shown>& all, double width, double height)
                   fmt::format("{} {}: {}", label_of(*best.pair), best.variant->name, speedup_text(*best.variant->speedup))));
   }
   body += svg::line("frame", left, one, width - right, one);
-  body += svg::text("small", left, height - 6, "each column is a pair; dark: GPU, light: host");
+  body += svg::rect("best", left, height - 15, 10, 10) + svg::text("small", left + 15, height - 6, "GPU pair");
+  body += svg::rect("optimized", left + 85, height - 15, 10, 10) + svg::text("small", left + 100, height - 6, "host pair");
   return {fmt::format("speedups of {}, sorted, from {}x to {}x", base::plural(all.size(), "pair"),
                       base::significant(all.front().speedup), base::significant(all.back().speedup)),
           width, height, body};
@@ -172,7 +176,7 @@ std::string overview_part(const HtmlReport& report) {
                                       const double height = alone ? least_height : bar_picture(chart, width).height;
                                       return columns(all, width, std::clamp(height, least_height, greatest_height));
                                     },
-                                    panel_px));
+                                    chart.empty() ? svg::wide_px : panel_px));
   if (!chart.empty())
     panels += panel("Beside the library", figure([&](double width) { return bar_picture(chart, width); }, panel_px));
   if (!panels.empty()) text += tag("div", panels, "class=\"panels\"");

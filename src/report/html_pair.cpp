@@ -25,21 +25,31 @@ std::string accuracy_text(const VariantResult& variant) {
   return text;
 }
 
+// Where a variant has no time, why not takes the place of its figures.
+std::string variant_row(const PairResult& pair, const VariantResult& variant) {
+  const auto unbroken = [](const std::string& content) { return tag("td", content, "class=\"number\""); };
+  std::string name = tag("b", breakable(variant.name));
+  if (const std::string_view role = role_text(variant.role); !role.empty()) name += " " + tag("small", role);
+  std::string cells = tag("td", name);
+  if (!variant.timing && !variant.reason.empty())
+    return tag("tr", cells + tag("td", badge(variant.status) + " " + escaped(variant.reason), "colspan=\"7\"")) + "\n";
+  const evidence::Speedup* speedup = claimable(pair, variant);
+  cells += unbroken(variant.timing ? time_text(variant.timing->summary.median) : "-");
+  cells += unbroken(speedup != nullptr ? escaped(speedup_text(*speedup)) : "");
+  cells += tag("td", speedup != nullptr
+                         ? badge(speedup->verdict)
+                         : badge(variant.status) + (variant.reason.empty() ? "" : " " + escaped(variant.reason)));
+  cells += tag("td", variant.floor ? escaped(floor_text(*variant.floor)) : "");
+  cells += tag("td", variant.floor ? escaped(variant.floor->held_back_by) : "");
+  cells += unbroken(variant.prepare_ms > 0 ? time_text(variant.prepare_ms) : "");
+  return tag("tr", cells + tag("td", accuracy_text(variant))) + "\n";
+}
+
 std::string variants_table(const PairResult& pair) {
   std::string rows;
-  for (const VariantResult& variant : pair.variants) {
-    const evidence::Speedup* speedup = claimable(pair, variant);
-    const std::string outcome = speedup != nullptr
-                                    ? badge(speedup->verdict)
-                                    : badge(variant.status) + (variant.reason.empty() ? "" : " " + escaped(variant.reason));
-    rows +=
-        row({tag("b", escaped(variant.name)), std::string{to_string(variant.role)}, median_text(variant),
-             speedup != nullptr ? speedup_text(*speedup) : "", outcome, variant.floor ? escaped(floor_text(*variant.floor)) : "",
-             variant.floor ? escaped(variant.floor->held_back_by) : "",
-             variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : "", accuracy_text(variant)});
-  }
+  for (const VariantResult& variant : pair.variants) rows += variant_row(pair, variant);
   return table("variants of " + pair.target,
-               {"variant", "role", "median", "speedup, 95 % interval", "verdict", "of its floor", "held back by", "prepare",
+               {"variant", "median", "speedup, 95% interval", "verdict", "of the lower bound", "limited by", "prepare",
                 "relative error"},
                rows);
 }
@@ -149,7 +159,7 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "
       "class=\"lesson\">{}</span></summary>\n{}</details>\n",
-      id_of(label_in_run(pair)), escaped(label_of(pair)), result_in_short(pair), escaped(pair.teaches),
+      id_of(label_in_run(pair)), breakable(label_of(pair)), result_in_short(pair), escaped(pair.teaches),
       tag("div", body, "class=\"body\""));
 }
 
@@ -157,7 +167,7 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
 
 std::string pairs_section(const HtmlReport& report) {
   std::string blocks;
-  for (const PairResult& pair : report.run.pairs) blocks += pair_block(pair, report);
+  for (const PairResult* pair : by_chapter(report)) blocks += pair_block(*pair, report);
   return tag("section",
              tag("h2", "Pairs") + tag("p", "Open a pair for its samples, its clocks and its source.", "class=\"note\"") + blocks,
              "id=\"pairs\"") +

@@ -2,10 +2,14 @@
 // The sections of the page. Private to report.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "report/html.hpp"
 
 namespace aisp::report::html {
+
+// In the order of their chapters; what was skipped has nothing to show and comes last in its chapter.
+std::vector<const evidence::PairResult*> by_chapter(const HtmlReport& report);
 
 // A section is empty where there is nothing to show.
 std::string summary_part(const HtmlReport& report);

@@ -83,13 +83,6 @@ std::string library_cell(const PairResult& pair, const VariantResult& variant) {
               share->percent);
 }
 
-// Lines of a narrow column end behind an underscore.
-std::string breakable(std::string_view name) {
-  std::string text;
-  for (const char c : escaped(name)) text += c == '_' ? std::string{"_<wbr>"} : std::string(1, c);
-  return text;
-}
-
 std::string link_to(const PairResult& pair) {
   return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), escaped(label_of(pair)));
 }
@@ -100,6 +93,9 @@ std::string opened(const PairResult& pair, std::string_view outcome, std::string
                      leads ? " data-leads=\"yes\"" : "", wrong ? " class=\"wrong\"" : "");
 }
 
+// Of a pair that did not pass, in place of its figures.
+std::string why(const PairResult& pair) { return tag("td", escaped(pair.reason), "class=\"reason\" colspan=\"3\""); }
+
 std::string row_of(const PairResult& pair, const VariantResult& variant, bool leads, const Scales& scales) {
   const evidence::Speedup* speedup = claimable(pair, variant);
   const bool passed = pair.status == evidence::Status::passed;
@@ -108,20 +104,22 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
                             : !passed          ? to_string(pair.status)
                                                : to_string(variant.status)};
   const std::string shown = speedup != nullptr ? badge(speedup->verdict) : badge(passed ? variant.status : pair.status);
-  const std::string limit = leads && !passed ? pair.reason : variant.floor ? variant.floor->held_back_by : "";
+  const std::string rest =
+      leads && !passed ? why(pair)
+                       : floor_cell(variant) + library_cell(pair, variant) +
+                             cell(7, variant.floor ? escaped(variant.floor->held_back_by) : "");
   return opened(pair, outcome, role, leads) + cell(0, link_to(pair)) +
          cell(1, breakable(variant.name) + fmt::format(" <small>{}</small>", escaped(standing_text(pair, variant)))) +
          cell(2, variant.timing ? time_text(variant.timing->summary.median) : "-",
               variant.timing ? variant.timing->summary.median : NAN) +
-         speedup_cell(speedup, scales) + cell(4, shown) + floor_cell(variant) + library_cell(pair, variant) +
-         cell(7, escaped(limit)) + "</tr>\n";
+         speedup_cell(speedup, scales) + cell(4, shown) + rest + "</tr>\n";
 }
 
 // The variant that the pair is about first, then the rest as the pair has them.
 std::string rows_of(const PairResult& pair, const Scales& scales) {
   if (pair.variants.empty()) {
     return opened(pair, to_string(pair.status), "", true) + cell(0, link_to(pair)) + cell(1, "") + cell(2, "") + cell(3, "") +
-           cell(4, badge(pair.status)) + tag("td", escaped(pair.reason), "class=\"reason\" colspan=\"3\"") + "</tr>\n";
+           cell(4, badge(pair.status)) + why(pair) + "</tr>\n";
   }
   std::vector<const VariantResult*> variants;
   for (const VariantResult& variant : pair.variants) variants.push_back(&variant);
@@ -139,10 +137,7 @@ using Chapters = std::map<std::string, std::vector<const PairResult*>>;
 
 Chapters chapters_of(const HtmlReport& report) {
   Chapters chapters;
-  for (const PairResult& pair : report.run.pairs) chapters[pair.chapter].push_back(&pair);
-  // What was skipped has nothing to show and comes last.
-  for (auto& [chapter, pairs] : chapters)
-    std::stable_partition(pairs.begin(), pairs.end(), [](const auto* p) { return p->status != evidence::Status::skipped; });
+  for (const PairResult* pair : by_chapter(report)) chapters[pair->chapter].push_back(pair);
   return chapters;
 }
 

@@ -29,6 +29,12 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
+std::string breakable(std::string_view name) {
+  std::string text;
+  for (const char c : escaped(name)) text += c == '_' ? std::string{"_<wbr>"} : std::string(1, c);
+  return text;
+}
+
 std::string id_of(std::string_view text) {
   std::string id = "p-";
   for (const char c : text) {

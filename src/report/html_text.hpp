@@ -16,6 +16,9 @@ std::string escaped(std::string_view text);
 // A name for ids and links: everything but letters, digits and '-' is spelled out, so that two texts never share one.
 std::string id_of(std::string_view text);
 
+// Escaped; its lines may end behind an underscore.
+std::string breakable(std::string_view name);
+
 // Contents are HTML already.
 std::string tag(std::string_view name, std::string_view content, std::string_view attributes = {});
 // For the whole of one row or heading of a table, and a table that scrolls by itself where it is too wide.

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/text.hpp"
+#include "evidence/clock.hpp"
 #include "measure/clock_step.hpp"
 #include "measure/statistics.hpp"
 #include "run/assemble.hpp"
@@ -36,14 +37,6 @@ std::span<const evidence::GpuState> states_of(std::span<const evidence::GpuState
   return states.subspan(variant * rounds, rounds);
 }
 
-std::optional<double> median_clock_mhz(std::span<const evidence::GpuState> states) {
-  std::vector<double> clocks_mhz;
-  for (const evidence::GpuState& state : states)
-    if (state.sm_clock_mhz > 0) clocks_mhz.push_back(state.sm_clock_mhz);
-  if (clocks_mhz.empty()) return std::nullopt;
-  return measure::median(clocks_mhz);
-}
-
 std::string too_short_text(const evidence::VariantResult* baseline, const evidence::VariantResult& variant,
                            const measure::Correction& correction) {
   const double least_ms = measure::measurable_times * correction.accuracy;
@@ -71,7 +64,7 @@ void PairRun::take_offset() {
   for (std::size_t i = 0; i < timed_.size(); ++i) {
     if (timed_[i].samples.empty()) continue;
     evidence::Timing& timing = timed_[i].result->timing.emplace(timing_of(timed_[i].samples, known, request_.percentiles));
-    timing.sm_clock_mhz = median_clock_mhz(states_of(result_.gpu_states, i, timed_.size(), request_.alternate));
+    timing.sm_clock_mhz = evidence::median_sm_clock_mhz(states_of(result_.gpu_states, i, timed_.size(), request_.alternate));
   }
 }
 

@@ -17,6 +17,8 @@ class Specs(EndToEnd):
         self.assert_code(finished, 0)
         self.assertEqual([line.split()[0] for line in finished.out.splitlines()[:3]], ["GPU", "h200", "b200"])
         self.assertIn("206", finished.out.splitlines()[1])
+        self.assertEqual(finished.out.splitlines()[1].split()[1:3], ["132", "60"], "SMs and MiB of L2")
+        self.assertEqual(finished.out.splitlines()[2].split()[1], "-", "no document says how many SMs a B200 has")
 
     def test_sources(self):
         lines = self.call("specs", "h200", "--source").out.splitlines()

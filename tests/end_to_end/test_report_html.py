@@ -37,6 +37,14 @@ class File(Report):
         self.assertEqual((self.work / "here.html").read_text(), page)
         self.assertEqual(self.report("latest", "-").out, page)
 
+    def test_a_run_may_stand_behind_the_option(self):
+        folder = self.measured()
+        self.assert_code(self.call("report", "--html", "latest"), 0)
+        self.assertIn("ch90:good", (folder / "report.html").read_text())
+        finished = self.call("report", "--html", "page.html")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "no run", "page.html")
+
     def test_a_real_pair_shows_its_variants_source(self):
         finished = self.run_pairs("ch03:false_sharing", program=AISP)
         self.assert_code(finished, 0)
@@ -135,6 +143,18 @@ class InABrowser(Report):
         self.assertEqual({url for url in self.browser.requests if not url.startswith("data:")}, {f"file://{self.page}"})
         self.assertIsNone(self.browser.ask("window.evil"))
         self.assertIn("<script>window.evil=1</script>", self.browser.ask("document.body.textContent"))
+
+    def test_columns_line_up_and_figures_stay_whole(self):
+        for width in (1280, 390):
+            self.look(width)
+            self.browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+            broken = "Array.from(document.querySelectorAll('.pair td.number')).filter(td => getComputedStyle(td).whiteSpace !== 'nowrap').length"
+            self.assertEqual(self.browser.ask(broken), 0, width)
+        self.look()
+        places = "new Set(Array.from(document.querySelectorAll('.pair .result'), e => Math.round(e.getBoundingClientRect().left))).size"
+        self.assertEqual(self.browser.ask(places), 1, "results of the list of pairs")
+        reason = "document.querySelector('#results-table tr.wrong[data-leads] .reason')"
+        self.assertEqual(self.browser.ask(f"{reason}.colSpan"), 3, "why a pair failed is not squeezed into a column")
 
     def test_sorts_by_keyboard(self):
         self.look()

@@ -85,6 +85,13 @@ class Doctor : public testing::Test {
   std::optional<std::string> product_;
 };
 
+TEST_F(Doctor, SaysWhatAContainerGrants) {
+  EXPECT_EQ(finding("memory").what, "100 GiB of 128 GiB available");
+  root_.file("proc/self/cgroup", "0::/pod\n").file("sys/fs/cgroup/pod/memory.max", "17179869184\n");
+  machine_.host.memory_available_bytes = std::uint64_t{12} << 30;
+  EXPECT_EQ(finding("memory").what, "12 GiB of 128 GiB available, 16 GiB granted by the container's limit");
+}
+
 TEST_F(Doctor, FindsNothingWrongWithAHealthyMachine) {
   for (const Finding& found : findings())
     EXPECT_LT(found.level, Level::warning) << found.name << ": " << found.what << " -> " << found.advice;

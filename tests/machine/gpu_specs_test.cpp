@@ -29,6 +29,7 @@ TEST(Specs, EveryValueHasASourceAndIsPlausible) {
     for (const Fact* fact : {&spec->memory_bytes, &spec->memory_bytes_s, &spec->link_bytes_s, &spec->tdp_w})
       EXPECT_TRUE(fact->known()) << spec->key;
     for (const Fact& fact : spec->flops_s) EXPECT_EQ(fact.known(), fact.value > 0) << spec->key;
+    for (const Fact* fact : {&spec->sms, &spec->l2_bytes}) EXPECT_EQ(fact->known(), fact->value > 0) << spec->key;
     for (const Rate rate : {Rate::fp32, Rate::bf16, Rate::fp16}) EXPECT_TRUE(spec->rate(rate).known()) << spec->key;
     // Dense rates: a mistaken sparse one would be twice its neighbours.
     const double bf16 = spec->rate(Rate::bf16).value;
@@ -42,7 +43,7 @@ TEST(Specs, EveryValueHasASourceAndIsPlausible) {
     EXPECT_LE(spec->memory_bytes_s.value, spec->memory_limit_bytes_s) << spec->key;
     EXPECT_LT(spec->memory_limit_bytes_s, spec->memory_bytes_s.value * 1.11) << spec->key;
   }
-  EXPECT_EQ(seen.size(), 13);
+  EXPECT_EQ(seen.size(), 14);
 }
 
 TEST(Specs, EverySourceHasATitleAndAPlace) {
@@ -61,7 +62,7 @@ TEST(Specs, AreSelectedByKeyAndFamily) {
   EXPECT_THAT(keys({"h100"}), ElementsAre("h100-sxm", "h100-pcie"));
   EXPECT_THAT(keys({"h100-pcie", "h100"}), ElementsAre("h100-pcie", "h100-sxm"));
   EXPECT_THAT(keys({"RTX 4090"}), ElementsAre("rtx-4090"));
-  EXPECT_EQ(keys({}).size(), 13);
+  EXPECT_EQ(keys({}).size(), 14);
   EXPECT_EQ(find_spec("a100").key, "a100-80gb");
   EXPECT_EQ(find_spec("h100").key, "h100-sxm");
 }
@@ -80,8 +81,15 @@ TEST(Specs, UnknownNamesGetTheNearest) {
 TEST(Specs, OfWhatTheDriverReports) {
   EXPECT_EQ(spec_of_reported("NVIDIA H100 80GB HBM3")->key, "h100-sxm");
   EXPECT_EQ(spec_of_reported("NVIDIA GB200")->key, "gb200");
+  EXPECT_EQ(spec_of_reported("NVIDIA GB300")->key, "gb300");
   EXPECT_EQ(spec_of_reported("NVIDIA A100-PCIE-40GB")->key, "");
   EXPECT_EQ(spec_of_reported("NVIDIA X900"), nullptr);
+}
+
+TEST(Specs, UnitsAndCacheOfTheH200AreThoseThatItReports) {
+  const Gpu gpu = h200();
+  EXPECT_EQ(find_spec("h200").sms.value, gpu.sm_count);
+  EXPECT_EQ(find_spec("h200").l2_bytes.value, gpu.l2_bytes);
 }
 
 TEST(Specs, LieBelowTheTheoreticalPeaks) {

@@ -96,6 +96,10 @@ TEST(Needs, KnowWhichCodeTheExecutableHas) {
   EXPECT_THAT(why_built(tcgen05, b300, "90a-real,100a-real"), HasSubstr("no code for sm_103a"));
   EXPECT_EQ(why_built(tcgen05, b300, "100f-real"), "") << "the family's code runs on its later members";
   EXPECT_THAT(why_built(tcgen05, b200, "100-real"), HasSubstr("no code for sm_100a")) << "plain code has no tcgen05";
+  constexpr Needs wgmma{.min_sm = 90, .max_sm = 90};
+  EXPECT_EQ(why_built(wgmma, h200(), "90a-real"), "");
+  EXPECT_THAT(why_built(wgmma, h200(), "80-real,90-real"), HasSubstr("no code for sm_90a")) << "plain code has no wgmma";
+  EXPECT_EQ(why_built({.min_sm = 90}, h200(), "90-real"), "");
 }
 
 TEST(Needs, WeighMemoryAtTheScaleThatWouldRun) {

@@ -90,6 +90,51 @@ TEST(Html, APairThatFailedHasNoSpeedup) {
   EXPECT_THAT(html_report(report), Not(HasSubstr("7.72x")));
 }
 
+// The places of texts in a page, in the order of the page.
+void expect_in_order(const std::string& page, const std::vector<std::string>& texts) {
+  std::size_t at = 0;
+  for (const std::string& text : texts) {
+    at = page.find(text, at);
+    ASSERT_NE(at, std::string::npos) << text << " is not behind those before it";
+  }
+}
+
+TEST(Html, PairsStandInTheOrderOfTheirChaptersAndWhatWentWrongComesFirst) {
+  HtmlReport report = sample_report();
+  const evidence::PairResult passed = report.run.pairs[0];
+  report.run.pairs.clear();
+  for (const auto& [chapter, name, status] : {std::tuple{"ch02", "skipped", evidence::Status::skipped},
+                                              {"ch02", "warned", evidence::Status::passed},
+                                              {"ch01", "skipped", evidence::Status::skipped},
+                                              {"ch01", "warned", evidence::Status::passed},
+                                              {"ch03", "failed", evidence::Status::failed}}) {
+    evidence::PairResult pair = passed;
+    pair.chapter = chapter;
+    pair.name = name;
+    pair.target = std::string{chapter} + ":" + name;
+    pair.status = status;
+    pair.warnings = {"mind the gap"};
+    report.run.pairs.push_back(pair);
+  }
+  const std::string page = html_report(report);
+  const auto id = [](const std::string& target) { return "id=\"" + html::id_of(target) + "\""; };
+  expect_in_order(page, {id("ch01:warned"), id("ch01:skipped"), id("ch02:warned"), id("ch02:skipped"), id("ch03:failed")});
+  expect_in_order(page.substr(page.find("id=\"problems\"")),
+                  {">ch01:skipped<", ">ch02:skipped<", ">ch03:failed<", ">ch01:warned<", ">ch02:warned<"});
+  EXPECT_THAT(page, HasSubstr("<strong>1</strong><span><a href=\"#problems\">failed</a>"));
+}
+
+TEST(Html, WhyAVariantWasNotTimedTakesThePlaceOfItsFigures) {
+  HtmlReport report = sample_report();
+  evidence::VariantResult& variant = report.run.pairs[0].variants[1];
+  variant.timing.reset();
+  variant.speedup.reset();
+  variant.status = evidence::Status::skipped;
+  variant.reason = "needs what is not here";
+  EXPECT_THAT(html_report(report),
+              HasSubstr("<td colspan=\"7\"><span class=\"badge skipped\">skipped</span> needs what is not here</td></tr>"));
+}
+
 TEST(Html, NamesWhatWasSelectedButHasNoResult) {
   HtmlReport report = sample_report();
   report.run.manifest.targets = {"ch07:transpose", "ch08:never_ran"};

@@ -142,11 +142,7 @@ class Graph {
         if (plans_.size() < most) accept(configuration, why_not);
     if (plans_.empty()) throw Unsupported{"cuDNN has no engine for this graph: " + why_not};
     std::int64_t most_bytes = 0;
-    for (const Descriptor& plan : plans_) {
-      std::int64_t bytes = 0;
-      plan.get(Attribute::plan_workspace_bytes, Type::int64, &bytes, 1);
-      most_bytes = std::max(most_bytes, bytes);
-    }
+    for (const Descriptor& plan : plans_) most_bytes = std::max(most_bytes, workspace_of(plan));
     if (most_bytes > 0) aisp::check(cudaMalloc(&workspace_, static_cast<std::size_t>(most_bytes)));
   }
   static std::vector<Descriptor> configurations(const Descriptor& graph, int mode, std::string& why_not) {
@@ -165,10 +161,16 @@ class Graph {
     }
     return found;
   }
+  static std::int64_t workspace_of(const Descriptor& plan) {
+    std::int64_t bytes = 0;
+    plan.get(Attribute::plan_workspace_bytes, Type::int64, &bytes, 1);
+    return bytes;
+  }
   void accept(const Descriptor& configuration, std::string& why_not) {
     Descriptor plan{Kind::plan};
     try {
       plan.set(Attribute::plan_handle, Type::handle, handle_).set(Attribute::plan_configuration, configuration).finalize();
+      if (workspace_of(plan) > most_workspace_bytes) throw Unsupported{"its engine wants more than a gigabyte of workspace"};
     } catch (const std::exception& refusal) {
       why_not = refusal.what();
       return;  // the next engine may accept what this one does not
@@ -198,6 +200,8 @@ class Graph {
   // cudnnBackendHeurMode_t
   static constexpr int heuristic_b = 1, heuristic_fallback = 2, heuristic_a = 3;
   static constexpr std::size_t all = static_cast<std::size_t>(-1);
+  // An engine that writes out whole intermediate tensors is nobody's choice, and need not fit.
+  static constexpr std::int64_t most_workspace_bytes = std::int64_t{1} << 30;
 
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
