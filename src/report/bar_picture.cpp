@@ -68,7 +68,7 @@ class Drawing {
     for (const double tick : scale_.ticks(static_cast<std::size_t>((width_ - left_ - value_room()) / 52))) {
       const double x = scale_.at(tick);
       text += svg::line("grid", x, top, x, bottom);
-      text += svg::text("tick", x, bottom + 15, base::significant(tick, tick >= 100 ? 3 : 2) + chart_.tick_unit, "middle");
+      text += svg::text("tick", x, bottom + 15, fmt::format("{:.6g}{}", tick, chart_.tick_unit), "middle");
     }
     if (chart_.reference) text += svg::line("reference", scale_.at(*chart_.reference), top, scale_.at(*chart_.reference), bottom);
     return text;

@@ -3,8 +3,8 @@
 //   ![Each step](speedups.svg)<!-- picture: speedups h200 -->
 //   [the machine](machine.svg)<!-- picture: drawn by hand: where parts lie is not recorded -->
 // KIND HARDWARE, then the pairs that it shows, in their order; all of the chapter unless it names some. Kinds: speedups of each
-// variant; library, the speed of each in percent of the library's; roofline; intensity, FLOPs a byte. In a picture that is drawn by
-// hand, figures may have comments as in prose (quoted_figures.hpp).
+// variant; library, the speed of each in percent of the library's; roofline; intensity, FLOPs a byte. In a picture that is drawn
+// by hand, figures may have comments as in prose (quoted_figures.hpp).
 #pragma once
 #include <string>
 #include <vector>
@@ -23,8 +23,8 @@ struct PictureMark {
 // cannot be read.
 std::vector<PictureMark> picture_marks(const std::string& page, const std::string& place);
 
-// The picture as SVG. `chapter_pairs` are those of `chapter`. Throws base::Error (usage) naming `place` where the mark asks for what
-// was not recorded.
+// The picture as SVG. `chapter_pairs` are those of `chapter`. Throws base::Error (usage) naming `place` where the mark asks for
+// what was not recorded.
 std::string chapter_picture(const PictureMark& mark, const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                             const std::vector<evidence::Expectations>& all, const std::string& place);
 

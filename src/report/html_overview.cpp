@@ -117,7 +117,7 @@ svg::Picture columns(const std::vector<Shown>& all, double width, double height)
   std::string body;
   for (const double tick : scale.ticks(6))
     body += svg::line("grid", left, scale.at(tick), width - right, scale.at(tick)) +
-            svg::text("tick", left - 6, scale.at(tick) + 4, base::significant(tick, 1) + "x", "end");
+            svg::text("tick", left - 6, scale.at(tick) + 4, fmt::format("{:.6g}x", tick), "end");
   const double pitch = (width - left - right) / static_cast<double>(all.size()), column = std::min(pitch * 0.78, 26.0);
   const double one = scale.at(1);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -14,7 +14,7 @@
 namespace aisp::report {
 namespace {
 
-constexpr double width_px = 1000, left_px = 210, right_px = 190, row_px = 28, top_px = 96, dot_px = 5.5;
+constexpr double width_px = 1000, left_px = 210, right_px = 190, row_px = 28, head_px = 62, ridge_px = 17, dot_px = 5.5;
 
 // Intensities with their type of math and the variants that have them.
 using Dots = std::map<std::pair<double, std::string>, std::vector<std::string>>;
@@ -45,22 +45,31 @@ class Drawing {
   explicit Drawing(const Roofline& roofline) : roofline_{roofline}, rows_{rows_of(roofline)}, scale_{make_scale()} {
     for (const Row& row : rows_)
       for (const auto& [intensity, variants] : row.dots) maths_.insert(intensity.second);
+    for (const std::string& math : maths_) {
+      const auto roof = roofline_.ceilings.flops_s.find(math);
+      if (roof == roofline_.ceilings.flops_s.end() || roofline_.ceilings.memory_bytes_s <= 0) continue;
+      const double ridge = roof->second / roofline_.ceilings.memory_bytes_s;
+      if (ridge >= scale_.low() && ridge <= scale_.high()) ridges_[ridge] = math;
+    }
   }
 
   svg::Picture picture() const {
     std::string body = svg::text("heading", 4, 22, title());
-    body += svg::text("small", 4, 42, "FLOPs that each pair declares for a byte of memory that it must move, on a logarithmic axis");
+    body +=
+        svg::text("small", 4, 42, "FLOPs that each pair declares for a byte of memory that it must move, on a logarithmic axis");
     body += grid() + ridges();
-    for (std::size_t i = 0; i < rows_.size(); ++i) body += drawn(rows_[i], top_px + row_px * (static_cast<double>(i) + 0.5));
-    body += svg::text("small", 4, bottom() + 44,
-                      "Left of its ridge (dashed, measured math rate over memory bandwidth) bytes set the time, right of it math.");
+    for (std::size_t i = 0; i < rows_.size(); ++i) body += drawn(rows_[i], top() + row_px * (static_cast<double>(i) + 0.5));
+    body +=
+        svg::text("small", 4, bottom() + 44,
+                  "Left of its ridge (dashed, measured math rate over memory bandwidth) bytes set the time, right of it math.");
     body += svg::text("small", 4, bottom() + 62, "Ceilings: " + ceilings_text(roofline_.ceilings));
     return {title(), width_px, bottom() + 72, body};
   }
 
  private:
   std::string title() const { return "Arithmetic intensity, " + roofline_.title(); }
-  double bottom() const { return top_px + row_px * static_cast<double>(rows_.size()) + 4; }
+  double top() const { return head_px + ridge_px * static_cast<double>(ridges_.size()); }
+  double bottom() const { return top() + row_px * static_cast<double>(rows_.size()) + 4; }
 
   Scale make_scale() const {
     double low = 1, high = 10;
@@ -80,25 +89,21 @@ class Drawing {
   std::string grid() const {
     std::string text;
     for (const double tick : scale_.ticks(12)) {
-      text += svg::line("grid", scale_.at(tick), top_px - 6, scale_.at(tick), bottom());
+      text += svg::line("grid", scale_.at(tick), top() - 6, scale_.at(tick), bottom());
       text += svg::text("tick", scale_.at(tick), bottom() + 17, base::significant(tick, 1), "middle");
     }
     return text;
   }
 
-  // Their names one above the other, as ridges may lie side by side.
+  // Each with its name on a line of its own, the leftmost on top, so that no name crosses the next ridge.
   std::string ridges() const {
     std::string text;
-    double y = top_px - 34;
-    for (const std::string& math : maths_) {
-      const auto roof = roofline_.ceilings.flops_s.find(math);
-      if (roof == roofline_.ceilings.flops_s.end() || roofline_.ceilings.memory_bytes_s <= 0) continue;
-      const double ridge = roof->second / roofline_.ceilings.memory_bytes_s;
-      if (ridge < scale_.low() || ridge > scale_.high()) continue;
-      text += svg::line("reference", scale_.at(ridge), y + 4, scale_.at(ridge), bottom());
-      text += svg::circle(css_class(math), scale_.at(ridge) + 9, y, 4);
-      text += svg::text("name", scale_.at(ridge) + 17, y + 4, fmt::format("{} ridge {}", math, base::significant(ridge)));
-      y = y > top_px - 30 ? top_px - 34 : y + 16;
+    double y = head_px;
+    for (const auto& [ridge, math] : ridges_) {
+      text += svg::line("reference", scale_.at(ridge), y - 6, scale_.at(ridge), bottom());
+      text += svg::circle(css_class(math), scale_.at(ridge) + 10, y, 4);
+      text += svg::text("name", scale_.at(ridge) + 18, y + 4, fmt::format("{} ridge {}", math, base::significant(ridge)));
+      y += ridge_px;
     }
     return text;
   }
@@ -122,6 +127,7 @@ class Drawing {
   std::vector<Row> rows_;
   Scale scale_;
   std::set<std::string> maths_;
+  std::map<double, std::string> ridges_;  // where they lie, within the scale
 };
 
 }  // namespace

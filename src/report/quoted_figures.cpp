@@ -90,7 +90,8 @@ std::string with_quoted_figures(const std::string& page, const std::vector<Expec
       throw base::Error{base::Exit::usage, fmt::format("{}: {}: {}", place, match->str(), what)};
     };
     const auto figure = figure_of({(*match)[1], (*match)[2], (*match)[3], (*match)[4], (*match)[5]}, all);
-    if (!figure) refuse("nothing of that name is recorded; HARDWARE TARGET VARIANT, then speedup, time, time/N, floor or bandwidth");
+    if (!figure)
+      refuse("nothing of that name is recorded; HARDWARE TARGET VARIANT, then speedup, time, time/N, floor or bandwidth");
     written.append(from, (*match)[0].first);
     from = (*match)[0].first;
     const std::string before = written.substr(written.size() - std::min(written.size(), longest_figure));

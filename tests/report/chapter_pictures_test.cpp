@@ -85,7 +85,8 @@ TEST(ChapterPictures, AMarkSaysWhatALinkShows) {
       "![c](c.svg)<!-- picture: drawn by hand: no evidence -->, [other](../ch01/d.svg), [page](README.md)",
       place);
   ASSERT_EQ(marks.size(), 3u);
-  EXPECT_EQ((std::vector{marks[0].file, marks[0].kind, marks[0].hardware}), (std::vector<std::string>{"a.svg", "speedups", "h200"}));
+  EXPECT_EQ((std::vector{marks[0].file, marks[0].kind, marks[0].hardware}),
+            (std::vector<std::string>{"a.svg", "speedups", "h200"}));
   EXPECT_THAT(marks[0].pairs, IsEmpty());
   EXPECT_EQ(marks[1].kind, "library");
   EXPECT_THAT(marks[1].pairs, ElementsAre("x", "y"));
@@ -104,7 +105,8 @@ TEST(ChapterPictures, SpeedupsOfEveryVariantInTheOrderOfTheSteps) {
   const std::string svg = drawn("speedups");
   EXPECT_THAT(svg, AllOf(HasSubstr("Chapter 7 on h200"), HasSubstr("NVIDIA &lt;H200&gt;"), HasSubstr("1x, 4.00 ms"),
                          HasSubstr("8.00x (2.00x over tiled)"), Not(HasSubstr(">box<"))));
-  const std::vector<std::string> names{">gather<", ">random<", ">sorted<", ">transpose<", ">strided<", ">tiled<", ">wide<", ">copy<", ">geam<"};
+  const std::vector<std::string> names{">gather<", ">random<", ">sorted<", ">transpose<", ">strided<",
+                                       ">tiled<",  ">wide<",   ">copy<",   ">geam<"};
   for (std::size_t i = 1; i < names.size(); ++i) EXPECT_LT(svg.find(names[i - 1]), svg.find(names[i])) << names[i];
   EXPECT_LT(svg.find(">geam<"), std::string::npos);
   EXPECT_THAT(drawn("speedups", {"transpose"}), Not(HasSubstr(">gather<")));
@@ -124,11 +126,15 @@ TEST(ChapterPictures, IntensitiesStandBesideTheirRidge) {
 }
 
 TEST(ChapterPictures, WhatWasNotRecordedIsRefused) {
-  EXPECT_THAT(refusal([] { drawn("speedups", {"transpose", "box"}); }),
+  EXPECT_THAT(refusal([] {
+                drawn("speedups", {"transpose", "box"});
+              }),
               AllOf(HasSubstr(place), HasSubstr("ch07:box is not recorded on h200")));
   EXPECT_THAT(refusal([] { drawn("library", {"gather"}); }), HasSubstr("nothing of this kind is recorded"));
   EXPECT_THAT(refusal([] { drawn("roofline", {"transpose"}); }), HasSubstr("no pair declares FLOPs"));
-  EXPECT_THAT(refusal([] { chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), recorded(), place); }),
+  EXPECT_THAT(refusal([] {
+                chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), recorded(), place);
+              }),
               HasSubstr("nothing of ch07 is recorded on b200"));
 }
 

@@ -16,8 +16,8 @@ using testing::HasSubstr;
 std::vector<Expectations> recorded() {
   ExpectedPair pair{
       .baseline = "direct", .baseline_median_ms = 4.2, .baseline_cost = {.bytes = 4.2e6, .bytes_of = "device memory"}};
-  pair.variants["tiled"] = {.speedup = 7.72, .median_ms = 0.544, .percent_of_floor = 92.8,
-                             .cost = {.bytes = 2.147e9, .bytes_of = "device memory"}};
+  pair.variants["tiled"] = {
+      .speedup = 7.72, .median_ms = 0.544, .percent_of_floor = 92.8, .cost = {.bytes = 2.147e9, .bytes_of = "device memory"}};
   pair.variants["library"] = {.role = evidence::VariantRole::library, .speedup = 9.65, .median_ms = 0.435};
   return {{.hardware = "h100", .chapter = "ch07", .pairs = {{"transpose", {}}}},
           {.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}};

@@ -39,7 +39,7 @@ CONSTANTS = {
     "chapters/ch01/README.md": {"12 bytes": "of an addition: two floats in, one out", "hundred times below": "FLOP per byte and ridge",
                                 "forty times the": "columns of the batch",
                                 "twice the": "glibc's threshold", "fifty microseconds": "of work, set in the pair"},
-    "chapters/ch02/README.md": {"two microseconds": "a round trip, in the pair's lower bound", "twice what": "bytes of one way",
+    "chapters/ch02/README.md": {"two microseconds": "a round trip, in the pair's lower bound",
                                 "twice as": "the rate of FP64 tensor cores, by data sheet", "24 MiB": "ranges, set in the pair",
                                 "60 MB": "the L2 of an H200"},
     "chapters/ch02/machine.svg": {"60 MB": "the L2 of an H200"},
