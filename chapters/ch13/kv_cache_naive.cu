@@ -190,10 +190,12 @@ class KvCacheNaive final : public Workload {
     check(cudaFreeAsync(const_cast<bf16*>(k), stream));
     check(cudaFreeAsync(const_cast<bf16*>(v), stream));
   }
+  // One by one: between the rows of two sequences there may be addresses without memory.
   void copy_prompt(Launch& launch, const KvCache& to) {
-    const std::size_t past = sequence_elements(prompt_) * sizeof(bf16), pitch = to.sequence_elements * sizeof(bf16);
-    for (auto [target, source] : {std::pair{to.k, k_.get()}, std::pair{to.v, v_.get()}})
-      check(cudaMemcpy2DAsync(target, pitch, source, past, past, static_cast<std::size_t>(sequences_), cudaMemcpyDeviceToDevice,
+    const std::size_t past = sequence_elements(prompt_);
+    for (std::size_t s = 0; s < static_cast<std::size_t>(sequences_); ++s)
+      for (auto [target, source] : {std::pair{to.k, k_.get()}, std::pair{to.v, v_.get()}})
+        check(cudaMemcpyAsync(target + s * to.sequence_elements, source + s * past, past * sizeof(bf16), cudaMemcpyDeviceToDevice,
                               launch.stream));
   }
 
