@@ -85,7 +85,8 @@ void add_pages(CLI::App& command, ChapterPages& pages) {
 
 void add_report(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("report", "write a run as one HTML file, or the chapters' measured tables and pictures");
+  CLI::App* command =
+      app.add_subcommand("report", "write a run as one HTML file, or the chapters' measured tables and pictures");
   command->add_option("run", options->run, "a run: its name, its folder, or latest")->type_name("RUN");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written")
       ->type_name("DIR")

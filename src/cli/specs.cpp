@@ -58,8 +58,8 @@ std::vector<std::string> row_of(const GpuSpec& spec) {
   const auto ridge = [&](Rate rate) {
     return spec.rate(rate).known() ? fmt::format("{:.0f}", spec.ridge(rate)) : std::string{"-"};
   };
-  std::vector<std::string> row = {std::string{spec.key}, scaled(spec.sms, 1), scaled(spec.l2_bytes, mib),
-                                  scaled(spec.memory_bytes, giga), scaled(spec.memory_bytes_s, giga)};
+  std::vector<std::string> row = {std::string{spec.key}, scaled(spec.sms, 1), scaled(spec.l2_bytes, mib), scaled(spec.memory_bytes, giga),
+                                  scaled(spec.memory_bytes_s, giga)};
   for (const Rate rate : all_rates()) row.push_back(scaled(spec.rate(rate), tera));
   row.push_back(spec.link_bytes_s.value > 0 ? scaled(spec.link_bytes_s, giga) : "-");
   row.push_back(scaled(spec.tdp_w, 1));
@@ -69,13 +69,11 @@ std::vector<std::string> row_of(const GpuSpec& spec) {
 }
 
 std::string table(const std::vector<const GpuSpec*>& specs) {
-  std::vector<std::vector<std::string>> rows = {{"GPU", "SMs", "L2 MiB", "GB", "GB/s", "fp64", "fp64 tensor", "fp32", "tf32",
-                                                 "bf16", "fp16", "fp8", "int8", "fp4", "link GB/s", "W", "ridge bf16",
-                                                 "ridge fp8"}};
+  std::vector<std::vector<std::string>> rows = {{"GPU", "SMs", "L2 MiB", "GB", "GB/s", "fp64", "fp64 tensor", "fp32", "tf32", "bf16", "fp16",
+                                                 "fp8", "int8", "fp4", "link GB/s", "W", "ridge bf16", "ridge fp8"}};
   for (const GpuSpec* spec : specs) rows.push_back(row_of(*spec));
   return columns(rows) +
-         "\nSMs: AMD's compute units. fp64 to fp4: dense TFLOP/s (int8: TOP/s). link: NVLink or Infinity Fabric to all peers, "
-         "both directions. W: TDP.\n"
+         "\nSMs: AMD's compute units. fp64 to fp4: dense TFLOP/s (int8: TOP/s). link: NVLink or Infinity Fabric to all peers, both directions. W: TDP.\n"
          "ridge: FLOP/byte above which arithmetic limits, not memory. \"-\": none, or not stated. Where from: --source\n";
 }
 

@@ -16,9 +16,9 @@ struct Sheet {
 };
 
 inline constexpr double tera = 1e12, giga = 1e9, mib = 1 << 20;
-inline constexpr Sheet a100{Source::a100_sheet}, ampere{Source::a100_whitepaper}, a10g{Source::a10g_sheet},
-    h100{Source::h100_sheet}, hopper{Source::h100_whitepaper}, h200{Source::h200_sheet}, h200_device{Source::h200_device},
-    hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet}, blackwell_tuning{Source::blackwell_tuning},
+inline constexpr Sheet a100{Source::a100_sheet}, ampere{Source::a100_whitepaper}, a10g{Source::a10g_sheet}, h100{Source::h100_sheet},
+    hopper{Source::h100_whitepaper}, h200{Source::h200_sheet}, h200_device{Source::h200_device}, hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet},
+    blackwell_tuning{Source::blackwell_tuning},
     gb200{Source::gb200_page}, spark{Source::spark_page}, gb10{Source::gb10_hot_chips}, mi300x{Source::mi300x_sheet},
     ada{Source::ada_whitepaper}, l40s{Source::l40s_sheet};
 inline constexpr Fact unstated{};

@@ -101,9 +101,8 @@ std::string summary_part(const HtmlReport& report) {
 std::vector<const PairResult*> by_chapter(const HtmlReport& report) {
   std::vector<const PairResult*> pairs;
   for (const PairResult& pair : report.run.pairs) pairs.push_back(&pair);
-  std::ranges::stable_sort(pairs, {}, [](const PairResult* pair) {
-    return std::pair{pair->chapter, pair->status == Status::skipped};
-  });
+  std::ranges::stable_sort(pairs, {},
+                           [](const PairResult* pair) { return std::pair{pair->chapter, pair->status == Status::skipped}; });
   return pairs;
 }
 

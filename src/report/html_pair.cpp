@@ -36,8 +36,9 @@ std::string variant_row(const PairResult& pair, const VariantResult& variant) {
   const evidence::Speedup* speedup = claimable(pair, variant);
   cells += unbroken(variant.timing ? time_text(variant.timing->summary.median) : "-");
   cells += unbroken(speedup != nullptr ? escaped(speedup_text(*speedup)) : "");
-  cells += tag("td", speedup != nullptr ? badge(speedup->verdict)
-                                        : badge(variant.status) + (variant.reason.empty() ? "" : " " + escaped(variant.reason)));
+  cells += tag("td", speedup != nullptr
+                         ? badge(speedup->verdict)
+                         : badge(variant.status) + (variant.reason.empty() ? "" : " " + escaped(variant.reason)));
   cells += tag("td", variant.floor ? escaped(floor_text(*variant.floor)) : "");
   cells += tag("td", variant.floor ? escaped(variant.floor->held_back_by) : "");
   cells += unbroken(variant.prepare_ms > 0 ? time_text(variant.prepare_ms) : "");
@@ -47,10 +48,10 @@ std::string variant_row(const PairResult& pair, const VariantResult& variant) {
 std::string variants_table(const PairResult& pair) {
   std::string rows;
   for (const VariantResult& variant : pair.variants) rows += variant_row(pair, variant);
-  return table(
-      "variants of " + pair.target,
-      {"variant", "median", "speedup, 95% interval", "verdict", "of the lower bound", "limited by", "prepare", "relative error"},
-      rows);
+  return table("variants of " + pair.target,
+               {"variant", "median", "speedup, 95% interval", "verdict", "of the lower bound", "limited by", "prepare",
+                "relative error"},
+               rows);
 }
 
 std::string statistics_table(const PairResult& pair) {

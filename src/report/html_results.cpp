@@ -104,9 +104,10 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
                             : !passed          ? to_string(pair.status)
                                                : to_string(variant.status)};
   const std::string shown = speedup != nullptr ? badge(speedup->verdict) : badge(passed ? variant.status : pair.status);
-  const std::string rest = leads && !passed ? why(pair)
-                                            : floor_cell(variant) + library_cell(pair, variant) +
-                                                  cell(7, variant.floor ? escaped(variant.floor->held_back_by) : "");
+  const std::string rest =
+      leads && !passed ? why(pair)
+                       : floor_cell(variant) + library_cell(pair, variant) +
+                             cell(7, variant.floor ? escaped(variant.floor->held_back_by) : "");
   return opened(pair, outcome, role, leads) + cell(0, link_to(pair)) +
          cell(1, breakable(variant.name) + fmt::format(" <small>{}</small>", escaped(standing_text(pair, variant)))) +
          cell(2, variant.timing ? time_text(variant.timing->summary.median) : "-",

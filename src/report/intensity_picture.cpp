@@ -49,13 +49,11 @@ class Drawing {
 
   svg::Picture picture() const {
     std::string body = svg::text("heading", 4, 22, title());
-    body +=
-        svg::text("small", 4, 42, "FLOPs that each pair declares for a byte of memory that it must move, on a logarithmic axis");
+    body += svg::text("small", 4, 42, "FLOPs that each pair declares for a byte of memory that it must move, on a logarithmic axis");
     body += grid() + ridges();
     for (std::size_t i = 0; i < rows_.size(); ++i) body += drawn(rows_[i], top_px + row_px * (static_cast<double>(i) + 0.5));
-    body +=
-        svg::text("small", 4, bottom() + 44,
-                  "Left of its ridge (dashed, measured math rate over memory bandwidth) bytes set the time, right of it math.");
+    body += svg::text("small", 4, bottom() + 44,
+                      "Left of its ridge (dashed, measured math rate over memory bandwidth) bytes set the time, right of it math.");
     body += svg::text("small", 4, bottom() + 62, "Ceilings: " + ceilings_text(roofline_.ceilings));
     return {title(), width_px, bottom() + 72, body};
   }

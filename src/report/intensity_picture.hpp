@@ -7,8 +7,8 @@
 
 namespace aisp::report {
 
-// A row for each pair that the roofline draws, in the order of their intensity, with a dot for each of its intensities; alone in
-// a file.
+// A row for each pair that the roofline draws, in the order of their intensity, with a dot for each of its intensities; alone in a
+// file.
 std::string intensity_svg(const Roofline& roofline);
 
 }  // namespace aisp::report
