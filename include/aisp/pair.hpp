@@ -93,6 +93,10 @@ constexpr Variants variants(const Variant (&list)[count]) {
   return result;
 }
 
+namespace detail {
+Variants a_pair_needs_its_optimized_variants();  // not constexpr: reaching it does not compile
+}  // namespace detail
+
 enum class Device : std::uint8_t { gpu, host };
 enum class Bound : std::uint8_t { memory, compute, latency, transfer, host };
 enum class Cache : std::uint8_t { cold, hot };
@@ -120,7 +124,8 @@ struct Pair {
                               // one
   Factory make;
   Variant baseline;                     // what a competent newcomer writes, or a default gives
-  Variants optimized;                   // the ladder: steps to the lesson and beyond it, in their order
+  // The ladder: steps to the lesson and beyond it, in their order.
+  Variants optimized = detail::a_pair_needs_its_optimized_variants();
   std::optional<Variants> controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
   std::optional<Variants> libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
   Device device = Device::gpu;
