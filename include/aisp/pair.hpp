@@ -123,7 +123,7 @@ struct Pair {
   std::string_view lesson{};  // the optimized variant that shows it, whose speedup is the pair's; may be left out where there is
                               // one
   Factory make;
-  Variant baseline;                     // what a competent newcomer writes, or a default gives
+  Variant baseline;  // what a competent newcomer writes, or a default gives
   // The ladder: steps to the lesson and beyond it, in their order.
   Variants optimized = detail::a_pair_needs_its_optimized_variants();
   std::optional<Variants> controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
