@@ -95,8 +95,7 @@ extern constinit const Pair double_buffering{
     .lesson = "two_buffers",
     .make = make<DoubleBuffering>,
     .baseline = {.name = "one_stream", .run = call<&DoubleBuffering::one_stream>},
-    .optimized = variants(
-        {{.name = "two_buffers", .run = call<&DoubleBuffering::two_buffers>}}),
+    .optimized = variants({{.name = "two_buffers", .run = call<&DoubleBuffering::two_buffers>}}),
     .bound = Bound::transfer,
     .needs = {.libraries = {Library::cublas}},
     .start = Start::immediate,  // a copy takes far longer than the calls that queue what follows it

@@ -89,12 +89,9 @@ extern constinit const Pair handle_reuse{
                  .run = call<&HandleReuse::handle_per_call>,
                  .prepare = call<&HandleReuse::find_calls>,
                  .needs = {.libraries = {Library::cublas}}},
-    .optimized = variants({{.name = "shared_handle",
-                            .run = call<&HandleReuse::shared_handle>,
-                            .needs = {.libraries = {Library::cublas}}},
-                           {.name = "cached_plan",
-                            .run = call<&HandleReuse::cached_plan>,
-                            .needs = {.libraries = {Library::cublaslt}}}}),
+    .optimized =
+        variants({{.name = "shared_handle", .run = call<&HandleReuse::shared_handle>, .needs = {.libraries = {Library::cublas}}},
+                  {.name = "cached_plan", .run = call<&HandleReuse::cached_plan>, .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::latency,
     .start = Start::immediate,   // the host's work is the subject, and the baseline waits for the GPU
     .reference_samples = 32768,  // 2048 of each product

@@ -114,9 +114,7 @@ class CublasTypes final : public Workload {
     return variant == "int8" ? on(std::int8_t{}) : on(float{});
   }
 
-  void register_tiled_fma(Launch& launch) {
-    launch(fma_kernel, {grid(), threads}, a_, b_, c_, n_);
-  }
+  void register_tiled_fma(Launch& launch) { launch(fma_kernel, {grid(), threads}, a_, b_, c_, n_); }
   void cublas_dgemm(Launch& launch) {  // column-major: it computes C^T = B^T A^T
     const double one = 1, zero = 0;
     static const auto dgemm = Cublas::function<decltype(cublasDgemm_v2)>("cublasDgemm_v2");

@@ -112,9 +112,8 @@ extern constinit const Pair transpose{
     .baseline = {.name = "strided_writes", .run = call<&Transpose::strided_writes>},
     .optimized = variants({{.name = "tiled_padded", .run = call<&Transpose::tiled_padded>},
                            {.name = "tiled_vec16", .run = call<&Transpose::tiled_vec16>}}),
-    .libraries = variants({{.name = "cublas_geam",
-                            .run = call<&Transpose::cublas_geam>,
-                            .needs = {.libraries = {Library::cublas}}}}),
+    .libraries =
+        variants({{.name = "cublas_geam", .run = call<&Transpose::cublas_geam>, .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::memory,
     .tolerance = exact,
 };

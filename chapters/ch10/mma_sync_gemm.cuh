@@ -4,6 +4,8 @@
 #pragma once
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/matrix.cuh>
+#include <aisp/device_attribute.hpp>
+#include <aisp/launch.hpp>
 
 #include <cuda_bf16.h>
 
@@ -13,14 +15,16 @@ namespace aisp::ch10::mma_sync {
 
 using bf16 = __nv_bfloat16;
 constexpr int threads = 256;
-constexpr int tile_m = 128, tile_n = 256, tile_k = 64, stages = 4, steps = tile_k / 16;
+constexpr int tile_m = 128, tile_n = 256, tile_k = 64, steps = tile_k / 16;
 constexpr int a_pitch = tile_k * 2, b_pitch = tile_n * 2;  // bytes
 constexpr int a_bytes = tile_m * a_pitch, stage_bytes = a_bytes + tile_k * b_pitch;
-constexpr int shared_bytes = stages * stage_bytes;
+constexpr int most_stages = 4;
+constexpr int shared_bytes(int stages) { return stages * stage_bytes; }
 
 // 128 x 256 outputs a block, 64 x 64 a warp: the largest warp tile whose sums fit in registers, because an element that was read
 // from shared memory is used 64 times there. Within a row, the 16-byte chunk c lies at c ^ (row % 8): ldmatrix reads the same
 // chunk of eight rows, cp.async writes eight chunks of one row, and both meet eight different groups of banks.
+template <int stages>
 static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, const bf16* b, bf16* c, int n) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const int t = threadIdx.x, lane = t % 32, warp = t / 32, warp_m = warp / 4, warp_n = warp % 4;
@@ -100,6 +104,15 @@ static __global__ __launch_bounds__(threads, 1) void ring_kernel(const bf16* a, 
   for (int row = b_row; row < tile_m; row += 8)
     *reinterpret_cast<uint4*>(c + (top + row) * n + left + t % 32 * 8) =
         *reinterpret_cast<const uint4*>(memory + row * b_pitch + (t % 32 ^ row % 8) * 16);
+}
+
+// Four stages on an H100; an A100 has room for three, GPUs with 99 KiB a block for two.
+template <int stages = most_stages>
+void multiply(Launch& launch, dim3 tiles, const bf16* a, const bf16* b, bf16* c, std::size_t n) {
+  if constexpr (stages > 2)
+    if (shared_bytes(stages) > device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
+      return multiply<stages - 1>(launch, tiles, a, b, c, n);
+  launch(ring_kernel<stages>, {tiles, threads, shared_bytes(stages)}, a, b, c, n);
 }
 
 }  // namespace aisp::ch10::mma_sync

@@ -155,10 +155,7 @@ class TensorCoreMatmul final : public GemmWorkload {
 
   void cuda_cores(Launch& launch) { launch(cuda_core_kernel, {tiles(128, 128), threads}, a_, b_, c_, n_); }
   void wmma(Launch& launch) { launch(wmma_kernel, {tiles(128, 128), threads}, a_, b_, c_, n_); }
-  void mma_sync_ring(Launch& launch) {
-    launch(mma_sync::ring_kernel, {tiles(mma_sync::tile_m, mma_sync::tile_n), mma_sync::threads, mma_sync::shared_bytes}, a_, b_,
-           c_, n_);
-  }
+  void mma_sync_ring(Launch& launch) { mma_sync::multiply(launch, tiles(mma_sync::tile_m, mma_sync::tile_n), a_, b_, c_, n_); }
 };
 
 }  // namespace

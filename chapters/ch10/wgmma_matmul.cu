@@ -18,7 +18,7 @@ class WgmmaMatmul final : public GemmWorkload {
 
   void mma_sync_ring(Launch& launch) {
     using namespace mma_sync;
-    launch(ring_kernel, {tiles(tile_m, tile_n), threads, shared_bytes}, a_, b_, c_, n_);
+    launch(ring_kernel<most_stages>, {tiles(tile_m, tile_n), threads, shared_bytes(most_stages)}, a_, b_, c_, n_);
   }
   void wgmma(Launch& launch) {
     using namespace wgmma_cp_async;

@@ -93,6 +93,10 @@ constexpr Variants variants(const Variant (&list)[count]) {
   return result;
 }
 
+namespace detail {
+Variants a_pair_needs_its_optimized_variants();  // not constexpr: reaching it does not compile
+}  // namespace detail
+
 enum class Device : std::uint8_t { gpu, host };
 enum class Bound : std::uint8_t { memory, compute, latency, transfer, host };
 enum class Cache : std::uint8_t { cold, hot };
@@ -119,8 +123,9 @@ struct Pair {
   std::string_view lesson{};  // the optimized variant that shows it, whose speedup is the pair's; may be left out where there is
                               // one
   Factory make;
-  Variant baseline;                     // what a competent newcomer writes, or a default gives
-  Variants optimized;                   // the ladder: steps to the lesson and beyond it, in their order
+  Variant baseline;  // what a competent newcomer writes, or a default gives
+  // The ladder: steps to the lesson and beyond it, in their order.
+  Variants optimized = detail::a_pair_needs_its_optimized_variants();
   std::optional<Variants> controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
   std::optional<Variants> libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
   Device device = Device::gpu;

@@ -78,7 +78,8 @@ Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::string_view built) 
            "; run it on sm_90 or newer other than sm_121 (ch10:cluster_group_no_dsmem shows the way without it)";
   if (!has_code(built, gpu.sm)) return "cannot start: " + lacking_code(built, gpu.sm);
   // Code for one family has instructions that only its own target knows: sm_90a, not sm_90.
-  if (needs.max_sm != 0 && gpu.sm >= 90 && !has_specific_code(built, gpu.sm)) return "cannot start: " + lacking_code(built, gpu.sm);
+  if (needs.max_sm != 0 && gpu.sm >= 90 && !has_specific_code(built, gpu.sm))
+    return "cannot start: " + lacking_code(built, gpu.sm);
   const double memory_bytes = static_cast<double>(needs.device_memory) * memory_scale(gpu.memory_bytes);
   if (memory_bytes > static_cast<double>(gpu.memory_bytes))
     return "needs " + gigabytes(memory_bytes) + " of GPU memory, " + gpu.name + " has " +

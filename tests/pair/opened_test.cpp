@@ -31,7 +31,10 @@ struct Plan {
 class Users final : public Workload {
  public:
   explicit Users(Setup& setup)
-      : out_{setup.output<float>(1)}, handle_{setup, std::string{"handle"}}, plan_{setup, handle_}, impossible_{setup, std::string{}} {}
+      : out_{setup.output<float>(1)},
+        handle_{setup, std::string{"handle"}},
+        plan_{setup, handle_},
+        impossible_{setup, std::string{}} {}
   Cost cost() const override { return {}; }
   void nothing(Launch&) {}
   void by_plan(Launch&) { made.push_back("run with " + plan_->handle.name); }

@@ -84,6 +84,7 @@ class CheckPair(TemporaryTree):
         self.found(self.edited("float sum = 0;", "float sum = 0, unused;"), "unused variable", line="25:22")
         self.found(self.edited("float sum = 0;", "flaot sum = 0;"), "flaot", line="25:7")
         self.found(self.edited("void optimized(Launch&) {", "void optimized(Launch&) const {"), "takes a method of this form, and no other: void name(Launch& launch)", line=52)
+        self.found(self.edited('    .optimized = variants({{.name = "eight_sums", .run = call<&Work::optimized>}}),\n', ""), "a_pair_needs_its_optimized_variants")
         self.found(self.edited("Pair box{", "Pair bax{"), "it does not define the Pair box (its Pair is called bax)")
         self.found(self.edited("}  // namespace\n\nextern", "}  // namespace\n\nint helper() { return 1; }\n\nextern"), "exports aisp::ch07::helper()")
 

@@ -50,6 +50,14 @@ class Sources(unittest.TestCase):
                     with self.subTest(f"{path.relative_to(SOURCE)}:{number}"):
                         self.assertGreater(depth, 0, "does not compile for other CPUs")
 
+    def test_launches_ask_for_what_they_need(self):
+        # By hand, a kernel with more shared memory than a smaller GPU has, or with clusters, fails there instead of being skipped.
+        by_hand = re.compile(r"cudaFuncAttributeMaxDynamicSharedMemorySize|cudaLaunchAttributeClusterDimension|cudaLaunchAttributeCooperative\b")
+        for path in files("chapters", "templates", "docs/your-own-kernels"):
+            if path.suffix in CODE:
+                with self.subTest(str(path.relative_to(SOURCE))):
+                    self.assertNotRegex(path.read_text(encoding="utf-8"), by_hand, "launch(kernel, {...}) or allow_shared_memory does it")
+
     def test_writing_to_descriptors_is_left_to_one_function(self):
         # Others forgot that a signal may come between, and cut the text short.
         for path in files("src"):
