@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -29,14 +30,21 @@ class Crashes final : public Doubling {
   void exiting(Launch&) { ::_exit(0); }
   // Bounded, so that the machine survives; twice, because some sandboxes accept the limit and do not keep it.
   void hoarding(Launch&) {
-    const rlimit limit{.rlim_cur = 2ull << 30, .rlim_max = 2ull << 30};
+    // Beyond what the process has mapped already, so that the harness can still tell it.
+    const std::uintmax_t mapped = mapped_bytes();
+    const rlimit limit{.rlim_cur = mapped + (1ull << 30), .rlim_max = mapped + (1ull << 30)};
     ::setrlimit(RLIMIT_AS, &limit);
-    while (hoard_.size() < 64) hoard_.push_back(std::make_unique<char[]>(64 << 20));
+    std::vector<std::unique_ptr<char[]>> hoard;
+    while (hoard.size() < 64) hoard.push_back(std::make_unique<char[]>(64 << 20));
     throw std::bad_alloc{};
   }
 
  private:
-  std::vector<std::unique_ptr<char[]>> hoard_;
+  static std::uintmax_t mapped_bytes() {
+    std::uintmax_t pages = 0;
+    std::ifstream{"/proc/self/statm"} >> pages;
+    return pages * static_cast<std::uintmax_t>(::sysconf(_SC_PAGESIZE));
+  }
 };
 
 class DiesLast final : public Doubling {

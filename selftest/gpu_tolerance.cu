@@ -135,6 +135,8 @@ class KnowsThePositions final : public GpuDoubling {
 };
 
 constexpr Expected told = fails("verify/reference", "verify/baseline");
+// What rounding may hide on some inputs is found on the others, which the timed samples have.
+constexpr Expected told_on_some_inputs = fails("verify/reference", "verify/baseline", "measurement/timed_samples");
 constexpr Tolerance float_sums = reduction_of(FloatSums::length);
 constexpr Tolerance rough_sums = reduction_of(RoughSums::length);
 
@@ -149,10 +151,12 @@ extern constinit const selftest::Case gpu_half_precision_sums =
 extern constinit const selftest::Case gpu_half_precision_hidden = pair_of<&RoughSums::in_half_precision>(
     {.does = "adds up in fp16 and hides that in the rounding of a bf16 result", .must = told, .tolerance = rough_sums});
 extern constinit const selftest::Case gpu_one_term_hidden = pair_of<&RoughSums::with<Cheat::one_term>, RoughSums>(
-    {.does = "leaves one term out of one sum of 1024 rows, and stores them in bf16", .must = told, .tolerance = rough_sums});
+    {.does = "leaves one term out of one sum of 1024 rows, and stores them in bf16",
+     .must = told_on_some_inputs,
+     .tolerance = rough_sums});
 extern constinit const selftest::Case gpu_estimated_sum =
     pair_of<&Totals::from_a_quarter>({.does = "estimates a sum of 32 million numbers from a quarter of them",
-                                      .must = told,
+                                      .must = told_on_some_inputs,
                                       .tolerance = reduction_of(static_cast<int>(Totals::count))});
 extern constinit const selftest::Case gpu_known_positions =
     pair_of<&KnowsThePositions::only>({.does = "is right only where the usual seed makes verification look",
