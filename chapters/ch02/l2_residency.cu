@@ -22,7 +22,7 @@ using Wide = device::Vector16<bf16>;
 using Narrow = device::Vector<fp8, 8>;
 
 constexpr std::size_t columns = 4096, all_rows = 131072;  // 1 GiB
-constexpr int threads = 512, loads = 2;                   // of 16 bytes
+constexpr int threads = 512, loads = 4;                   // of 16 bytes
 constexpr unsigned pieces_per_block = threads * loads;
 constexpr float largest = 448;  // of E4M3
 
