@@ -34,7 +34,7 @@ class ForeignWorkload final : public Workload {
     return expected_.at(0).at(static_cast<std::size_t>(output)).at(index);
   }
   double expected_quantized(std::string_view variant, int output, std::size_t index) const override {
-    return expected_.at(static_cast<std::size_t>(number_of(variant) + 1)).at(static_cast<std::size_t>(output)).at(index);
+    return expected_.at(static_cast<std::size_t>(number_of(variant)) + 1).at(static_cast<std::size_t>(output)).at(index);
   }
 
   void compute_reference(Launch& /*launch*/) override {
@@ -86,7 +86,7 @@ class ForeignWorkload final : public Workload {
     const std::vector<Buffer*>& results = session_.results();
     std::vector<const double*> found(results.size());
     demand(calls_.reference(variant, found.data()));
-    auto& expected = expected_[static_cast<std::size_t>(variant + 1)];
+    auto& expected = expected_[static_cast<std::size_t>(variant) + 1];
     for (std::size_t k = 0; k < results.size(); ++k) expected.emplace_back(found[k], found[k] + results[k]->count);
   }
 

@@ -111,7 +111,7 @@ std::vector<const PairResult*> by_chapter(const HtmlReport& report) {
 std::string problems_section(const HtmlReport& report) {
   std::string blocks;
   std::vector<const PairResult*> pairs = by_chapter(report);
-  std::ranges::stable_partition(pairs, [](const PairResult* pair) { return pair->status != Status::passed; });
+  std::stable_partition(pairs.begin(), pairs.end(), [](const PairResult* pair) { return pair->status != Status::passed; });
   for (const PairResult* listed : pairs) {
     const PairResult& pair = *listed;
     const std::string items = problem_items(pair);
