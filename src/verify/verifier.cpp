@@ -253,16 +253,10 @@ class VariantCheck {
   }
 
   void check_leaks(std::vector<pair::Snapshot>& copies) {
-    // The second run tells: the first may load code and fill caches. A leak grows in every further run too, where the driver's
-    // lists of launches do not.
-    if (!options_.check_memory) return;
-    for (int more = 0; leaks_.grew(); ++more) {
-      if (more == runs_that_tell_a_leak) {
-        fail("memory", leaks_.text(), "free what the run allocates, or allocate it in the constructor");
-        return;
-      }
-      run_once(copies);
-    }
+    // The second run tells: the first may load code and fill caches. Only growth in a third one as well is a leak.
+    if (!options_.check_memory || !leaks_.grew()) return;
+    run_once(copies);
+    if (leaks_.grew()) fail("memory", leaks_.text(), "free what the run allocates, or allocate it in the constructor");
   }
 
   // A variant that changes precision is compared with the reference on samples only, so the whole array must be as far from the
@@ -292,7 +286,6 @@ class VariantCheck {
 
   // Other streams answer within this when they have nothing to do.
   static constexpr double most_early_ms = 0.25;
-  static constexpr int runs_that_tell_a_leak = 8;
   static constexpr double most_beyond_samples = 1.5;
 
   measure::Executor& executor_;

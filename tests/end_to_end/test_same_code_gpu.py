@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same code twice on a GPU, for two and for seventy microseconds: no verdict; and one when five percent are planted."""
+"""The same code twice on a GPU, in a short and in a long kernel: no verdict; and one when five percent are planted."""
 import json
 import unittest
 

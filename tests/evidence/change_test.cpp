@@ -125,23 +125,23 @@ TEST(RegressionRule, UnchangedCodeIsConfirmedAsRegressedInFewerThanOneOfAThousan
 }
 
 TEST(RegressionRule, SeesALossOfFivePercentTheBetterTheMoreRunsWereRecorded) {
-  const auto expect_growth = [](const Noise& noise, const ProcessSpread& assumed, double with_three) {
+  const auto expect_growth = [](const Noise& noise, const ProcessSpread& assumed, int telling, double with_so_many) {
     double before = 0;
     for (const int recorded : recordings) {
       const double seen = regressed(noise, assumed, recorded, 0.05, 4000).seen;
       EXPECT_GT(seen, before - 1) << noise.between << " between processes, " << recorded << " runs recorded";
       before = std::max(before, seen);
-      if (recorded == 3) {
-        EXPECT_GE(seen, with_three) << noise.between << " between processes";
+      if (recorded == telling) {
+        EXPECT_GT(seen, with_so_many) << noise.between << " between processes";
       }
     }
     EXPECT_GT(before, 88);
   };
-  expect_growth({0.0025, 0.005}, process_spread_of_gpu, 99);
-  expect_growth({0.005, 0.005}, process_spread_of_gpu, 97);
-  expect_growth({0.01, 0.005}, process_spread_of_gpu, 85);
-  expect_growth({0.002, 0.02}, process_spread_of_gpu, 80);   // a hull over ten such runs left 27 %
-  expect_growth({0.005, 0.005}, process_spread_of_host, 0);  // a spread that might be 10 % hides it at first
+  expect_growth({0.0025, 0.005}, process_spread_of_gpu, 3, 99);
+  expect_growth({0.005, 0.005}, process_spread_of_gpu, 3, 97);
+  expect_growth({0.01, 0.005}, process_spread_of_gpu, 3, 85);
+  expect_growth({0.002, 0.02}, process_spread_of_gpu, 3, 80);    // a hull over ten such runs left 27 %
+  expect_growth({0.005, 0.005}, process_spread_of_host, 6, 70);  // with three it hides in a spread that might be 10 %
 }
 
 }  // namespace

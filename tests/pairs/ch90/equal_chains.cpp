@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same code twice on the host, for about seventy microseconds.
+// The same code twice on the host.
 #include <aisp/pair.hpp>
 
 #include "../chain.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same code twice on the GPU, for about seventy microseconds.
+// The same code twice on the GPU, in a kernel much longer than its launch.
 #include "../chain.cuh"
 
 namespace aisp::ch90 {
@@ -10,7 +10,7 @@ using Chain = fixtures::GpuChain<13000>;
 }  // namespace
 
 extern constinit const Pair gpu_equal_long{
-    .teaches = "the same code twice for seventy microseconds on a GPU, or slower by AISP_FIXTURE_SLOWED_PERCENT",
+    .teaches = "the same code twice in a long kernel on a GPU, or slower by AISP_FIXTURE_SLOWED_PERCENT",
     .make = make<Chain>,
     .baseline = {"walked", call<&Chain::walked>},
     .optimized = variants({{"again", call<&Chain::again>}}),

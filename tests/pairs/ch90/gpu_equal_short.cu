@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same code twice on the GPU, for about two microseconds.
+// The same code twice on the GPU, in a kernel of little more than a launch.
 #include "../chain.cuh"
 
 namespace aisp::ch90 {
@@ -10,7 +10,7 @@ using Chain = fixtures::GpuChain<150>;
 }  // namespace
 
 extern constinit const Pair gpu_equal_short{
-    .teaches = "the same code twice for two microseconds on a GPU, or slower by AISP_FIXTURE_SLOWED_PERCENT",
+    .teaches = "the same code twice in a short kernel on a GPU, or slower by AISP_FIXTURE_SLOWED_PERCENT",
     .make = make<Chain>,
     .baseline = {"walked", call<&Chain::walked>},
     .optimized = variants({{"again", call<&Chain::again>}}),
