@@ -16,8 +16,8 @@ TOKEN = re.compile(r"""
 OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(?:"([^"]+)"|<(aisp/(?:libraries/[^>]+|graph\.hpp))>)""", re.M)
 GPU_ONLY = {"__device__", "__global__", "__constant__"}
-# Of a pair and its variants: words, and which of them is what.
-SAID = {"teaches", "lesson", "gains_over"}
+# Of a pair, its variants and its outputs: words, which of them is what, and what is checked beside the measurement.
+SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels"}
 ROLES = {"optimized", "controls", "libraries"}
 TYPES = {"struct", "class", "union", "enum"}
 # Their parentheses are not those of a function's parameters.
@@ -42,16 +42,17 @@ def tokens(text):
 
 
 def without_words(code):
-    """The tokens without a pair's sentence, its lesson and its variants' roles."""
+    """The tokens without a pair's sentence, its lesson, its variants' roles and what is only checked."""
     kept, at = [], 0
     while at < len(code):
         field = code[at + 1] if code[at] == "." and code[at + 2:at + 3] == ["="] else ""
         if field in ROLES:
             at += 3
         elif field in SAID:
-            while code[at] not in {",", "}"}:
-                at += 1
-            at += code[at] == ","
+            at += 3
+            while at < len(code) and code[at] not in {",", "}"}:
+                at = after_group(code, at) if code[at] in OPEN else at + 1
+            at += code[at:at + 1] == [","]
         else:
             kept.append(code[at])
             at += 1

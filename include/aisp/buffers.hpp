@@ -46,6 +46,7 @@ struct BufferOptions {
   std::size_t alignment = 256;  // bytes; host memory only (device allocations are aligned to 256 and more)
   bool unordered = false;       // outputs: elements may come in any order; sorted before comparison
   bool huge_pages = false;      // pageable memory: ask for 2 MiB pages
+  Axis groups{};                // outputs whose limits hold for each place of this axis by itself (heads, rows, experts)
   bool constant = false;        // inputs that stay the same from run to run (weights, tables): what `prepare` may depend on.
                                 // All others get new contents between prepare and the runs that are checked
 };
@@ -59,6 +60,7 @@ struct Buffer {
   int device = 0;
   bool unordered = false;
   bool huge_pages = false;
+  Axis groups{};
   bool constant = false;
   std::size_t alignment = 256;
   std::size_t count = 0;

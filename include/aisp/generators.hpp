@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <type_traits>
 
@@ -18,28 +19,134 @@
 
 namespace aisp {
 
+namespace detail {
+void pattern_is_full();  // not constexpr: a Pattern takes six changes
+}  // namespace detail
+
+// A direction through a buffer: element i is at place i / stride % count. Rows of `columns` elements are Axis{columns, rows}, the
+// columns Axis{1, columns}, the heads of [tokens, heads, width] Axis{width, heads}.
+struct Axis {
+  std::uint64_t stride = 1;
+  std::uint64_t count = 1;
+  AISP_HOST_DEVICE constexpr std::uint64_t place(std::uint64_t index) const { return count == 1 ? 0 : index / stride % count; }
+};
+
+// Some of an axis's places, numbered from 0 in their order.
+struct Places {
+  Axis axis{};
+  std::uint64_t first = 0;
+  std::uint64_t count = 1;
+  bool drawn = false;  // one place in each of `count` equal parts of the axis, another one with every seed
+};
+constexpr Places all_of(Axis axis) { return {axis, 0, axis.count}; }
+constexpr Places at(Axis axis, std::uint64_t first, std::uint64_t count = 1) { return {axis, first, count}; }
+constexpr Places drawn(Axis axis, std::uint64_t count) { return {axis, 0, count < axis.count ? count : axis.count, true}; }
+
 // How the values of an input are made: value = f(seed, index), with the same bits on the CPU and on every GPU, so the reference
 // of any output can be computed without copying inputs back. Parameters are floats and raw values have 24 bits, so that a fused
-// multiply-add cannot change a bit.
+// multiply-add cannot change a bit. Changes of what was drawn come one after the other, each rounded to float:
+// normal(0, 1).times(20, 100, drawn(channels, 8)).set(0, at(rows, 3)).
 struct Pattern {
-  enum class Kind : std::uint8_t { uniform, normal, integers, sequence, constant };
+  enum class Kind : std::uint8_t { uniform, normal, integers, sequence, constant, table };
   Kind kind = Kind::uniform;
   float low = 0;           // uniform: lower end; normal: mean; constant: the value
   float high = 1;          // uniform: upper end (never reached); normal: standard deviation
   std::int64_t first = 0;  // integers: smallest value; sequence: value at index 0
   std::int64_t last = 0;   // integers: largest value; sequence: step from index to index
+
+  // Whole numbers with weights: each bin is a range whose numbers are equally likely.
+  static constexpr std::size_t most_bins = 64;
+  struct Bin {
+    std::int64_t first = 0;
+    std::uint32_t width = 1;
+    std::uint32_t below = 0;  // the bin is drawn by 32-bit numbers below this, and not below that of the one before
+  };
+  std::size_t bins = 0;
+  Bin bin[most_bins];
+
+  // Of the elements at all three places, or at as many as are given. The number of a place counts among the first.
+  struct Change {
+    enum class Kind : std::uint8_t { none, times, plus_steps, set };
+    Kind kind = Kind::none;
+    float from = 0, to = 0;  // times: factor at the first place and at the last; plus_steps: height of a step; set: the value
+    std::uint64_t run = 1;   // plus_steps: places of a step
+    Places where[3];
+  };
+  static constexpr std::size_t most_changes = 6;
+  Change changes[most_changes];
+
+  // A factor that goes from `from` at the first of the places to `to` at the last: a ramp over all of an axis, outliers where
+  // places are drawn.
+  constexpr Pattern times(float from, float to, Places where, Places and_where = {}, Places and_also = {}) const {
+    return with({Change::Kind::times, from, to, 1, {where, and_where, and_also}});
+  }
+  constexpr Pattern times(float factor, Places where, Places and_where = {}, Places and_also = {}) const {
+    return times(factor, factor, where, and_where, and_also);
+  }
+  // A staircase: 0 at the first `run` places, `height` at the next ones, and so on.
+  constexpr Pattern plus_steps(float height, std::uint64_t run, Places where, Places and_where = {}, Places and_also = {}) const {
+    return with({Change::Kind::plus_steps, height, height, run, {where, and_where, and_also}});
+  }
+  constexpr Pattern set(float value, Places where, Places and_where = {}, Places and_also = {}) const {
+    return with({Change::Kind::set, value, value, 1, {where, and_where, and_also}});
+  }
+  constexpr Pattern with(const Change& change) const {
+    Pattern result = *this;
+    for (Change& free : result.changes)
+      if (free.kind == Change::Kind::none) {
+        free = change;
+        return result;
+      }
+    detail::pattern_is_full();
+    return result;
+  }
 };
 
-constexpr Pattern uniform(float low, float high) { return {.kind = Pattern::Kind::uniform, .low = low, .high = high}; }
+constexpr Pattern uniform(float low, float high) {
+  Pattern pattern;
+  pattern.low = low;
+  pattern.high = high;
+  return pattern;
+}
 // Sum of eight uniform 16-bit values (Irwin-Hall), scaled: mean, standard deviation; no value beyond 4.9 deviations.
-constexpr Pattern normal(float mean, float deviation) { return {.kind = Pattern::Kind::normal, .low = mean, .high = deviation}; }
+constexpr Pattern normal(float mean, float deviation) {
+  Pattern pattern = uniform(mean, deviation);
+  pattern.kind = Pattern::Kind::normal;
+  return pattern;
+}
 constexpr Pattern integers(std::int64_t first, std::int64_t last) {
-  return {.kind = Pattern::Kind::integers, .first = first, .last = last};
+  Pattern pattern;
+  pattern.kind = Pattern::Kind::integers;
+  pattern.first = first;
+  pattern.last = last;
+  return pattern;
 }
 constexpr Pattern sequence(std::int64_t first = 0, std::int64_t step = 1) {
-  return {.kind = Pattern::Kind::sequence, .first = first, .last = step};
+  Pattern pattern = integers(first, step);
+  pattern.kind = Pattern::Kind::sequence;
+  return pattern;
 }
-constexpr Pattern constant(float value) { return {.kind = Pattern::Kind::constant, .low = value}; }
+constexpr Pattern constant(float value) {
+  Pattern pattern = uniform(value, value);
+  pattern.kind = Pattern::Kind::constant;
+  return pattern;
+}
+
+// Whole numbers from tables of at most 64 bins, made once on the host. Each of the first bins holds one number, those behind
+// them longer and longer ranges in which the density is constant: the distribution in steps.
+struct Weighted {
+  std::int64_t value;
+  double weight;
+};
+Pattern categorical(std::initializer_list<Weighted> values);
+// 0 to count - 1; number k with a probability as 1 / (k + 1)^exponent: words of a vocabulary, rows of an embedding table.
+Pattern zipf(std::int64_t count, double exponent = 1);
+// least to most; number d with a probability as 1 / d^exponent (from 1 on): degrees of a graph's nodes.
+Pattern power_law(std::int64_t least, std::int64_t most, double exponent);
+// Lengths around `median`, whose logarithm deviates by sigma; what would be outside of least ... most is drawn at its ends.
+Pattern log_normal(double median, double sigma, std::int64_t least, std::int64_t most);
+// Bytes as in English: small letters, blanks and line ends, by their frequency.
+Pattern text();
 
 // 64 well-mixed bits for (seed, index): the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
 // generators, OOPSLA 2014) over a Weyl sequence.
@@ -75,11 +182,70 @@ AISP_HOST_DEVICE inline double pattern_real(const Pattern& pattern, std::uint64_
   }
 }
 
+AISP_HOST_DEVICE inline std::int64_t table_integer(const Pattern& pattern, std::uint64_t bits) {
+  const auto drawn = static_cast<std::uint32_t>(bits >> 32);
+  std::size_t low = 0, high = pattern.bins - 1;  // the last bin takes what is left
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (drawn < pattern.bin[middle].below) high = middle;
+    else low = middle + 1;
+  }
+  return pattern.bin[low].first + static_cast<std::int64_t>(((bits & 0xFFFFFFFFull) * pattern.bin[low].width) >> 32);
+}
+
+// The number of the element's place among `places`; places.count and more when it is at none of them.
+AISP_HOST_DEVICE inline std::uint64_t number_among(const Places& places, std::uint64_t seed, std::uint64_t index) {
+  const std::uint64_t place = places.axis.place(index);
+  if (!places.drawn) return place - places.first;
+  // Part k of n begins at the first place p with p * n / count == k.
+  const std::uint64_t part = place * places.count / places.axis.count;
+  const std::uint64_t begin = (part * places.axis.count + places.count - 1) / places.count;
+  const std::uint64_t end = ((part + 1) * places.axis.count + places.count - 1) / places.count;
+  const std::uint64_t chosen = begin + random_bits(seed ^ 0xD6E8FEB86659FD93ull, part) % (end - begin);
+  return place == chosen ? part : places.count;
+}
+
+// Products of two floats are exact in float64, so that one rounding remains whether or not multiply and add are fused.
+AISP_HOST_DEVICE inline double changed(const Pattern::Change& change, std::uint64_t number, double value) {
+  const auto before = static_cast<double>(static_cast<float>(value));
+  switch (change.kind) {
+    case Pattern::Change::Kind::times: {
+      const std::uint64_t last = change.where[0].count - 1;
+      const double way = last == 0 ? 0 : static_cast<double>(number) / static_cast<double>(last);
+      const float span = change.to - change.from;
+      const double factor =
+          static_cast<double>(change.from) + static_cast<double>(span) * static_cast<double>(static_cast<float>(way));
+      return static_cast<double>(static_cast<float>(before * static_cast<double>(static_cast<float>(factor))));
+    }
+    case Pattern::Change::Kind::plus_steps: {
+      const std::uint64_t step = number / change.run;
+      return static_cast<double>(static_cast<float>(before + static_cast<double>(change.from) * static_cast<double>(step)));
+    }
+    case Pattern::Change::Kind::set: return static_cast<double>(change.from);
+    default: return value;
+  }
+}
+
+// False: no change is of this element, and `value` is as it was.
+AISP_HOST_DEVICE inline bool apply_changes(const Pattern& pattern, std::uint64_t seed, std::uint64_t index, double& value) {
+  bool any = false;
+  for (std::size_t c = 0; c < Pattern::most_changes && pattern.changes[c].kind != Pattern::Change::Kind::none; ++c) {
+    const Pattern::Change& change = pattern.changes[c];
+    const auto number = [&](std::size_t w) { return number_among(change.where[w], seed + 3 * c + w, index); };
+    const std::uint64_t first = number(0);
+    if (first >= change.where[0].count || number(1) >= change.where[1].count || number(2) >= change.where[2].count) continue;
+    value = changed(change, first, value);
+    any = true;
+  }
+  return any;
+}
+
 AISP_HOST_DEVICE inline std::int64_t pattern_integer(const Pattern& pattern, std::uint64_t seed, std::uint64_t index) {
   if (pattern.kind == Pattern::Kind::sequence) return pattern.first + static_cast<std::int64_t>(index) * pattern.last;
+  const std::uint64_t bits = random_bits(seed, index);
+  if (pattern.kind == Pattern::Kind::table) return table_integer(pattern, bits);
   if (pattern.kind != Pattern::Kind::integers) return static_cast<std::int64_t>(pattern_real(pattern, seed, index));
   const std::uint64_t range = static_cast<std::uint64_t>(pattern.last - pattern.first) + 1;
-  const std::uint64_t bits = random_bits(seed, index);
   if (range == 0) return static_cast<std::int64_t>(bits);
   if (range <= 0xFFFFFFFFull) return pattern.first + static_cast<std::int64_t>(((bits >> 32) * range) >> 32);
   return pattern.first + static_cast<std::int64_t>(bits % range);
@@ -90,21 +256,30 @@ AISP_HOST_DEVICE inline std::int64_t pattern_integer(const Pattern& pattern, std
 // Element `index` of a buffer filled from `pattern` with `seed`. T: arithmetic, __half, __nv_bfloat16, FP8.
 template <class T>
 AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t seed, std::uint64_t index) {
-  const bool integral = pattern.kind == Pattern::Kind::integers || pattern.kind == Pattern::Kind::sequence;
+  const bool integral =
+      pattern.kind == Pattern::Kind::integers || pattern.kind == Pattern::Kind::sequence || pattern.kind == Pattern::Kind::table;
   if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(detail::pattern_integer(pattern, seed, index));
+    const std::int64_t drawn = detail::pattern_integer(pattern, seed, index);
+    auto value = static_cast<double>(drawn);
+    return detail::apply_changes(pattern, seed, index, value) ? static_cast<T>(static_cast<std::int64_t>(value))
+                                                              : static_cast<T>(drawn);
   } else {
-    const double real = integral ? static_cast<double>(detail::pattern_integer(pattern, seed, index))
-                                 : detail::pattern_real(pattern, seed, index);
-    if constexpr (std::is_same_v<T, double>) return real;
-    else if constexpr (std::is_same_v<T, float>) return static_cast<float>(real);
-    else if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(static_cast<float>(real));
-    else if constexpr (std::is_same_v<T, __half>) return __float2half_rn(static_cast<float>(real));
-    else return T(static_cast<float>(real));
+    double real = integral ? static_cast<double>(detail::pattern_integer(pattern, seed, index))
+                           : detail::pattern_real(pattern, seed, index);
+    detail::apply_changes(pattern, seed, index, real);
+    // Which NaN a conversion makes of another differs between CPUs and GPUs.
+    if constexpr (std::is_same_v<T, double>) return real == real ? real : __builtin_nan("");
+    else {
+      const float single = real == real ? static_cast<float>(real) : __builtin_nanf("");
+      if constexpr (std::is_same_v<T, float>) return single;
+      else if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(single);
+      else if constexpr (std::is_same_v<T, __half>) return __float2half_rn(single);
+      else return T(single);
+    }
   }
 }
 
-// Inputs that no Pattern describes (graphs, routing tables, text): filled on the host, then copied to where the buffer lives.
+// Inputs that no Pattern describes (routing tables, trees): filled on the host, then copied to where the buffer lives.
 // Must depend on `seed` and nothing else.
 template <class T>
 using HostFill = std::function<void(std::span<T> values, std::uint64_t seed)>;

@@ -50,6 +50,13 @@ inline constexpr Factory make = [](Setup& setup) -> std::unique_ptr<Workload> { 
 inline constexpr std::uint32_t all_outputs = ~0u;
 inline constexpr std::uint32_t no_outputs = 0;  // of a control that computes nothing valid: it is timed, not compared
 
+// Of every kernel that a variant launches, per thread; a kernel beyond them fails the variant.
+struct KernelLimits {
+  int registers = 0;       // at most; 0: no limit
+  int local_bytes = -1;    // at most, of local memory: spilled registers and arrays; -1: no limit
+  int local_at_least = 0;  // where spilling, or an array in local memory, is the subject
+};
+
 // One way to compute a workload.
 struct Variant {
   std::string_view name;     // the technique: lower case, digits, underscores
@@ -60,13 +67,17 @@ struct Variant {
   Needs needs{};             // beyond the pair's own; unmet ones skip this variant only
   bool changes_precision =
       false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup
-  std::optional<Tolerance> tolerance{};  // instead of the pair's
-  bool host_callbacks = false;           // queues host functions on its streams: the CPU's part is a subject of the pair
-  bool deterministic = true;             // the same bits every run; false fails under --reproducible
-  std::uint32_t outputs = all_outputs;   // bit k: writes the k-th output or inout. A variant's outputs are compared with the
-                                         // baseline's in order, also where the types differ (bf16 instead of fp32)
-  std::string_view gains_over{};         // of an optimized variant: what its gain is told against, the baseline or one before it;
-                                         // empty: the one right before it
+  std::optional<Tolerances> tolerance{};  // instead of the pair's
+  std::string_view same_bits_as{};  // a variant declared before this one, the baseline often, whose outputs this one's equal bit
+                                    // for bit
+  bool host_callbacks = false;      // queues host functions on its streams: the CPU's part is a subject of the pair
+  bool deterministic = true;        // the same bits every run; false fails under --reproducible
+  std::uint32_t outputs = all_outputs;  // bit k: writes the k-th output or inout. A variant's outputs are compared with the
+                                        // baseline's in order, also where the types differ (bf16 instead of fp32)
+  std::string_view gains_over{};        // of an optimized variant: what its gain is told against, the baseline or one before it;
+                                        // empty: the one right before it
+  KernelLimits kernels{};               // of what the compiler made of its kernels
+  bool not_run = false;  // of an optimized variant: compiled for a GPU that nobody has had to run it on; every report says so
 };
 
 // One or more variants; there is no empty list.
@@ -130,7 +141,7 @@ struct Pair {
   std::optional<Variants> libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
   Device device = Device::gpu;
   Bound bound = Bound::memory;
-  Tolerance tolerance = automatic;
+  Tolerances tolerance = automatic;
   Needs needs{};
   Cache cache = Cache::cold;
   Start start = Start::released;
@@ -139,6 +150,7 @@ struct Pair {
   Overrides overrides{};
   Sizes sizes{};                         // what --size may set, read with Setup::size()
   Cases sweep{};                         // what --sweep measures, one result each
+  Cases edges{};                         // sizes that `aisp verify` checks and nobody times: empty, one element, a tail
   std::size_t reference_samples = 4096;  // outputs compared with the float64 reference; all of them when there are fewer
 };
 

@@ -15,12 +15,13 @@ struct Size {
   std::uint64_t full;
   std::uint64_t multiple = 1;
   std::uint64_t most = 1u << 16;
-  bool scales = true;  // false: a count that --scale leaves alone
+  bool scales = true;        // false: a count that --scale leaves alone
+  bool can_be_zero = false;  // 0 may be set as well: the empty case
 };
 
 // A size that is 0 or 1, 0 unless it is set.
 constexpr Size option(std::string_view name) { return {.name = name, .full = 0, .multiple = 1, .most = 1, .scales = false}; }
-constexpr std::uint64_t least(const Size& size) { return size.full == 0 ? 0 : size.multiple; }
+constexpr std::uint64_t least(const Size& size) { return size.full == 0 || size.can_be_zero ? 0 : size.multiple; }
 
 struct Case {
   std::string_view name;   // as a variant's

@@ -18,15 +18,19 @@ constexpr double rounding_error(ElementType type) {
 }
 
 // How far an output may be from its reference: ||x - r|| / ||r|| over all compared elements, and for each element |x - r|
-// relative to |r| plus the root mean square of r, which catches single wrong elements that a norm hides.
+// relative to |r| plus the root mean square of r, which catches single wrong elements that a norm hides. Where the buffer has
+// groups, both are of every group by itself. Of quantized outputs, codes instead: the reference is rounded to the output's type,
+// and elements are counted in steps from one value of the type to the next.
 struct Tolerance {
-  enum class Kind : std::uint8_t { automatic, exact, limits };
+  enum class Kind : std::uint8_t { automatic, exact, limits, codes };
   Kind kind = Kind::automatic;
   double relative_l2 = 0;
   double element = 0;
   int reduction = 1;                        // automatic: length of the sums behind each output
   ElementType operands = ElementType::f64;  // automatic: type that operands are rounded to on the way (TF32: f16)
   ElementType accumulator = ElementType::f32;
+  double most_steps = 0;  // codes: of any element
+  double share = 0;       // codes: of the elements, which may be off at all
 };
 
 // One rounding to the output's type and as many to the accumulator as the reduction is long (4096 at most), growing as the square
@@ -47,6 +51,11 @@ constexpr Tolerance within(double relative_l2, double element = 0) {
           .element = element > 0 ? element : element_over_norm * relative_l2};
 }
 
+// Equal, or at most `most_steps` values of the output's type away in at most this share of the elements.
+constexpr Tolerance within_steps(double most_steps, double share) {
+  return {.kind = Tolerance::Kind::codes, .most_steps = most_steps, .share = share};
+}
+
 // Limits that several pairs share. One rounding of an output to bf16 is 1.6e-3, and what comes before it adds less: sums of 128
 // products in 14 bits, an approximated tanh.
 inline constexpr Tolerance rounded_to_bf16 = within(2.5e-3);
@@ -54,6 +63,32 @@ inline constexpr Tolerance rounded_to_bf16 = within(2.5e-3);
 inline constexpr Tolerance fast_accumulation = within(4e-3);
 // Rounding both operands to TF32 makes 3e-4; a library that cuts the bits off instead comes to about twice that.
 inline constexpr Tolerance tf32_operands = within(1e-3);
+
+// A tolerance for all outputs, or one for each; the last one holds for those behind it, too.
+class Tolerances {
+ public:
+  static constexpr std::size_t capacity = 4;
+  constexpr Tolerances(const Tolerance& of_all) : items_{of_all} {}
+  template <std::size_t count>
+  constexpr explicit Tolerances(const Tolerance (&list)[count]) : count_{count} {
+    static_assert(count <= capacity, "more tolerances than a pair may declare");
+    for (std::size_t i = 0; i < count; ++i) items_[i] = list[i];
+  }
+  constexpr const Tolerance& of(std::size_t output) const { return items_[output < count_ ? output : count_ - 1]; }
+  constexpr std::size_t size() const { return count_; }
+  constexpr const Tolerance* begin() const { return items_; }
+  constexpr const Tolerance* end() const { return items_ + count_; }
+
+ private:
+  Tolerance items_[capacity]{};
+  std::size_t count_ = 1;
+};
+
+// per_output({reduction_of(128), exact}): in the order in which outputs and inouts are declared.
+template <std::size_t count>
+constexpr Tolerances per_output(const Tolerance (&list)[count]) {
+  return Tolerances{list};
+}
 
 // The limits that hold for an output of `type`.
 Tolerance resolve(const Tolerance& tolerance, ElementType type);

@@ -5,24 +5,46 @@
 
 #include <cstddef>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace aisp {
 
 enum class Math : std::uint8_t { fp64, fp64_tensor, fp32, tf32, fp16, bf16, fp8, int8 };
 
+// FLOPs of a further type of math.
+struct MoreMath {
+  double flops = 0;
+  Math math = Math::fp32;
+};
+
 // The least a workload must do: every input read once, every output written once, the arithmetic of its definition. The floor is
-// the longest of the times that the machine's ceilings give for each of these.
+// the longest of the times that the machine's ceilings give for each of these. Types of math that run on the tensor cores share
+// them, so that their times add up.
 struct Cost {
   double flops = 0;
   Math math = Math::fp32;
-  double bytes = 0;           // device memory, read plus written, per GPU
-  double host_to_device = 0;  // bytes over PCIe
+  std::vector<MoreMath> more_math{};
+  double bytes = 0;              // device memory, read plus written, per GPU
+  double l2_bytes = 0;           // that must pass between the SMs and L2, where it is more than `bytes`
+  double shared_wavefronts = 0;  // of shared memory: each serves a warp's access to all banks at most once
+  double issue_slots = 0;        // instructions of warps
+  double special_functions = 0;  // of threads: exponentials, reciprocals, roots and sines of the special-function unit
+  double host_to_device = 0;     // bytes over PCIe
   double device_to_host = 0;
   double peer_bytes = 0;         // between GPUs, per direction and GPU
   double host_bytes = 0;         // host memory, read plus written
   double dependent_kernels = 0;  // kernels (or graph nodes) that must follow one another
   double seconds = 0;            // a floor of another kind, from the pair's own arithmetic; the header comment says which
+  std::vector<Cost> phases{};    // in_turn() sets them
 };
+
+// Of steps that cannot overlap, because each needs all of what the one before it computes: their floors add up.
+inline Cost in_turn(std::vector<Cost> phases) {
+  Cost cost;
+  cost.phases = std::move(phases);
+  return cost;
+}
 
 // Receives a variant's own figures after each sample, outside the timed window.
 class Metrics {

@@ -74,7 +74,10 @@ void note_unknown_pairs(const std::vector<evidence::Expectations>& all, const st
 class Pages {
  public:
   explicit Pages(const ChapterPages& options)
-      : options_{options}, all_{read_recorded(options.expectations_dir)}, known_{known_pairs()} {
+      : options_{options},
+        all_{read_recorded(options.expectations_dir)},
+        sweeps_{evidence::read_all_sweeps(expectations_to_read(options.expectations_dir))},
+        known_{known_pairs()} {
     note_unknown_pairs(all_, known_);
   }
 
@@ -106,9 +109,9 @@ class Pages {
     const fs::path file = readme.path.parent_path() / mark.file;
     if (mark.kind.empty() && !is_there(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
     const std::string before = is_there(file) ? base::read_file(file) : "";
-    const std::string after =
-        mark.kind.empty() ? report::with_quoted_figures(before, all_, file.string())
-                          : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter), all_, readme.path.string());
+    const std::string after = mark.kind.empty() ? report::with_quoted_figures(before, all_, file.string())
+                                                : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter), all_,
+                                                                          sweeps_, readme.path.string());
     settle(file, before, after, "it is", "--pictures");
   }
 
@@ -145,6 +148,7 @@ class Pages {
 
   const ChapterPages& options_;
   std::vector<evidence::Expectations> all_;
+  std::vector<evidence::Sweep> sweeps_;
   std::vector<KnownPair> known_;
   std::size_t wrong_ = 0;
 };

@@ -58,8 +58,10 @@ json variants_of(const Pair& pair) {
                     {"role", role},
                     {"is_lesson", variant.name == pair::lesson_of(pair)},
                     {"gains_over", variant.gains_over},
+                    {"same_bits_as", variant.same_bits_as},
                     {"computes_output", variant.outputs != no_outputs},
-                    {"changes_precision", variant.changes_precision}});
+                    {"changes_precision", variant.changes_precision},
+                    {"not_run", variant.not_run}});
   };
   add(pair.baseline, "baseline");
   for (const Variant& variant : pair.optimized) add(variant, "optimized");
@@ -107,7 +109,8 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
           {"judged_by", pair.judged_by.empty() ? "time" : pair.judged_by},
           {"needs", needs_of(entry)},
           {"sizes", sizes_json(pair)},
-          {"sweep", cases_json(pair)},
+          {"sweep", cases_json(pair.sweep)},
+          {"edges", cases_json(pair.edges)},
           {"variants", variants_of(pair)},
           {"expectations", expectations_of(entry, folder)}};
 }
@@ -123,7 +126,9 @@ std::string expectation_line(const json& entry) {
 std::string size_line(const json& size) {
   const auto number = [&](const char* name) { return size[name].get<std::uint64_t>(); };
   const std::string name = size["name"].get<std::string>();
-  if (number("least") == 0) return fmt::format("{}: {}, or another from 0 to {}", name, number("full"), number("most"));
+  if (number("least") == 0)
+    return fmt::format("{}: {}, or another{} from 0 to {}", name, number("full"),
+                       number("multiple") == 1 ? "" : fmt::format(" multiple of {}", number("multiple")), number("most"));
   return number("multiple") == 1 ? fmt::format("{}: {}, or another from 1 to {}", name, number("full"), number("most"))
                                  : fmt::format("{}: {}, or another multiple of {} up to {}", name, number("full"),
                                                number("multiple"), number("most"));
@@ -134,7 +139,9 @@ std::string variant_line(const json& variant) {
   std::vector<std::string> notes;
   if (variant["is_lesson"].get<bool>()) notes.emplace_back("the lesson");
   if (const auto over = variant["gains_over"].get<std::string>(); !over.empty()) notes.push_back("its gain is over " + over);
+  if (const auto as = variant["same_bits_as"].get<std::string>(); !as.empty()) notes.push_back("the same bits as " + as);
   if (variant["changes_precision"].get<bool>()) notes.emplace_back("changes precision");
+  if (variant["not_run"].get<bool>()) notes.emplace_back("not run: nobody has had a GPU for it");
   if (!variant["computes_output"].get<bool>()) notes.emplace_back("computes no valid output, so it is not verified");
   return variant["name"].get<std::string>() + (notes.empty() ? "" : " (" + base::join(notes, ", ") + ")");
 }
@@ -148,6 +155,8 @@ std::string pair_text(const json& pair) {
   for (const json& size : pair["sizes"]) rows.push_back({"size", size_line(size)});
   for (const json& each : pair["sweep"])
     rows.push_back({"case", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
+  for (const json& each : pair["edges"])
+    rows.push_back({"edge", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
   for (const json& need : pair["needs"]) rows.push_back({"needs", need.get<std::string>()});
   if (pair["expectations"].empty()) rows.push_back({"expected", "nothing recorded"});
   for (const json& entry : pair["expectations"]) rows.push_back({"expected", expectation_line(entry)});

@@ -12,8 +12,10 @@ constexpr Term terms[] = {
     {"check", "second_run", "results that differ between two runs on the same inputs by more than the tolerance"},
     {"check", "finite", "NaN and infinity in any element"},
     {"check", "reference",
-     "wrong values, compared with the float64 reference on all elements, or on 4096 random ones and both ends"},
+     "wrong values, compared with the float64 reference on all elements, or on 4096 random ones and both ends; of outputs with "
+     "groups, in each group by itself"},
     {"check", "baseline", "an element that differs from the baseline by more than the two tolerances combined"},
+    {"check", "same_bits", "outputs whose bits are not those of the variant that `.same_bits_as` names"},
     {"check", "inputs_unchanged", "modified inputs, files included"},
     {"check", "red_zones", "writes in front of or behind a buffer"},
     {"check", "finished", "work that continues after the stream is empty (other streams that were not joined)"},
@@ -30,6 +32,8 @@ constexpr Term terms[] = {
      "times that contradict each other: shorter on known inputs than on new ones, or different when timed and when audited"},
     {"check", "late_work", "GPU work after the end of timed samples"},
     {"check", "hidden_work", "kernels and copies, recorded by CUPTI, on streams or devices that the timed window does not cover"},
+    {"check", "compiled_kernels",
+     "kernels that take more registers or local memory than the variant's `.kernels` allows, or less local memory than it says"},
     {"check", "possible_time",
      "a time shorter than the declared cost allows at the chip's theoretical peaks; on the host, far shorter than it allows at "
      "the measured memory ceiling"},
@@ -90,6 +94,9 @@ constexpr Term terms[] = {
     {"column", "library_share",
      "the variant's speed in percent of the fastest library's that is as precise, with its 95 % interval: \"91 % of cublas\""},
     {"column", "computes_output", "false for a control that computes nothing valid, so that nothing of it was verified"},
+    {"column", "not_run",
+     "true for a variant that is compiled and that nobody has run, because no such GPU was at hand; once one has run it, its "
+     "declaration is to be changed"},
     {"column", "effective_rounds",
      "independent rounds that would tell as much as those taken: fewer where a variant drifts, and its interval is wider for it"},
     {"column", "autocorrelation",

@@ -14,6 +14,6 @@ void print_targets(const std::vector<const pair::Entry*>& entries, const std::st
 
 // The sizes and the cases that a pair declares, as list-targets and explain show them.
 nlohmann::json sizes_json(const Pair& pair);
-nlohmann::json cases_json(const Pair& pair);
+nlohmann::json cases_json(const Cases& cases);
 
 }  // namespace aisp::cli

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/list.hpp"
 #include "cli/output.hpp"
@@ -24,6 +25,18 @@ nlohmann::json names(const std::optional<Variants>& variants) {
   return list;
 }
 
+std::vector<std::string> not_run(const Pair& pair) {
+  std::vector<std::string> list;
+  for (const Variant* variant : pair::all_variants(pair))
+    if (variant->not_run) list.emplace_back(variant->name);
+  return list;
+}
+
+std::string line_of(const Pair& pair) {
+  const std::vector<std::string> untried = not_run(pair);
+  return std::string{pair.teaches} + (untried.empty() ? "" : " (not run: " + base::join(untried, ", ") + ")");
+}
+
 nlohmann::json as_json(const pair::Entry& entry) {
   const Pair& pair = *entry.pair;
   const bool host = pair.device == Device::host;
@@ -40,8 +53,9 @@ nlohmann::json as_json(const pair::Entry& entry) {
           {"optimized", names(pair.optimized)},
           {"controls", names(pair.controls)},
           {"libraries", names(pair.libraries)},
+          {"not_run", not_run(pair)},
           {"sizes", sizes_json(pair)},
-          {"sweep", cases_json(pair)},
+          {"sweep", cases_json(pair.sweep)},
           {"source", entry.source}};
 }
 
@@ -59,9 +73,9 @@ nlohmann::json sizes_json(const Pair& pair) {
   return list;
 }
 
-nlohmann::json cases_json(const Pair& pair) {
+nlohmann::json cases_json(const Cases& cases) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Case& each : pair.sweep) list.push_back({{"name", each.name}, {"sizes", each.sizes}});
+  for (const Case& each : cases) list.push_back({{"name", each.name}, {"sizes", each.sizes}});
   return list;
 }
 
@@ -73,7 +87,7 @@ void print_targets(const std::vector<const pair::Entry*>& entries, const std::st
   }
   if (json == "-") return;
   std::vector<std::vector<std::string>> rows;
-  for (const pair::Entry* entry : entries) rows.push_back({entry->target(), std::string{entry->pair->teaches}});
+  for (const pair::Entry* entry : entries) rows.push_back({entry->target(), line_of(*entry->pair)});
   show(columns(rows));
 }
 

@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/peak_levels.hpp"
 #include "evidence/json.hpp"
 #include "peak/obtain.hpp"
 #include "peak/table.hpp"
@@ -25,6 +26,8 @@ struct PeakFlags {
   bool json = false;
   bool refresh = false;
   bool quick = false;
+  bool levels = false;
+  std::string svg;
   std::vector<int> gpus;
 };
 
@@ -63,6 +66,7 @@ Exit measure_peaks(const PeakFlags& flags) {
   const std::vector<int> gpus = wanted_gpus(machine, flags.gpus);
   peak::Options options{.quick = flags.quick, .refresh = flags.refresh, .purpose = "aisp peak"};
   options.note = [](const std::string& line) { note("aisp: " + line); };
+  if (flags.levels) return show_levels(machine, gpus, options, {.json = flags.json, .svg = flags.svg});
   json list = json::array();
   std::string text;
   bool good = true;
@@ -100,7 +104,18 @@ void add_peak(CLI::App& app, Action& action) {
   command->add_flag("--json", options->json, "as JSON, each figure beside the maker's and the recorded one");
   add_numbers(*command, "--gpu", options->gpus, "of this GPU only, by number; repeats [all]")->type_name("N");
   command->add_flag("--refresh", options->refresh, "measure again, whatever is known already");
-  command->add_flag("--quick", options->quick, "short bursts only, in seconds instead of a minute");
+  CLI::Option* quick = command->add_flag("--quick", options->quick, "short bursts only, in seconds instead of a minute");
+  CLI::Option* levels =
+      command
+          ->add_flag("--levels", options->levels,
+                     "latency and bandwidth of registers, shared memory, caches, memory and address translation instead, and the "
+                     "sizes that their steps tell")
+          ->excludes(quick);
+  command
+      ->add_option("--svg", options->svg,
+                   "with --levels: the staircase of the first GPU, or of the host without one, as a picture")
+      ->type_name("FILE")
+      ->needs(levels);
   command->callback([options, &action] { action = [options] { return measure_peaks(*options); }; });
 }
 

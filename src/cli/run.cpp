@@ -43,7 +43,7 @@ std::string where(const Placement& placement, std::size_t gpus) {
 void print_plan(const suite::Task& task) {
   std::vector<std::vector<std::string>> rows;
   for (const Placement& placement : task.placements) {
-    const run::Request request = suite::request_for(*placement.entry, task.configuration, placement.sweep_case);
+    const run::Request request = suite::request_for(*placement.entry, task.configuration, placement.point);
     rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup),
                     where(placement, task.gpus.size())});
   }

@@ -9,6 +9,8 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/interrupt.hpp"
 #include "base/terminal.hpp"
@@ -31,6 +33,7 @@ struct Options {
   bool host = false;
   bool gpu = false;
   std::string color = "auto";
+  std::vector<std::string> names;
 };
 
 // "8 caught, 1 SLIPPED THROUGH"
@@ -120,7 +123,7 @@ Exit run_selftest(const Options& options) {
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   base::install_interrupt_handlers();
   const bool all = options.host == options.gpu;
-  suite::SelftestTask task{suite::select_selftest(all || options.host, all || options.gpu), machine::probe()};
+  suite::SelftestTask task{suite::select_selftest(all || options.host, all || options.gpu, options.names), machine::probe()};
   if (!all && options.gpu && task.machine.gpus.empty())
     throw base::Error{Exit::unfit, fmt::format("--gpu: there is no usable GPU here: {}", task.machine.cuda_error)};
   const std::size_t count = task.selected.size();
@@ -143,6 +146,7 @@ void add_selftest(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("selftest", "run cheating, broken and honest pairs: every cheat must be caught, no honest pair accused");
+  command->add_option("NAME", options->names, "pairs or families [all]");
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--host", options->host, "those that need no GPU only");
   command->add_flag("--gpu", options->gpu, "those that run on a GPU only");

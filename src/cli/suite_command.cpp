@@ -70,7 +70,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
     if (!display.output_trouble().empty()) throw Error{Exit::failed, display.output_trouble()};
     print_counters(finished.suite, task.configuration);
     const bool with_sweeps = !flags.quiet && !task.configuration.verify_only;
-    for (const report::SweepTable& sweep : report::sweep_tables(finished.suite.pairs))
+    for (const report::SweepTable& sweep : report::sweep_summaries(finished.suite.pairs))
       if (with_sweeps) show(fmt::format("\nSweep of {}\n{}", sweep.target, columns(sweep.rows)));
     show(report::summary(finished.suite, paint));
     if (finished.storage_trouble.empty()) show(fmt::format("Reports: {}\n", where));

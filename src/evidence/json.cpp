@@ -167,6 +167,13 @@ static void describe(MemoryUse& m, Visitor& visit) {
 }
 
 template <class Visitor>
+static void describe(CompiledKernel& k, Visitor& visit) {
+  visit("name", k.name);
+  visit("registers", k.registers);
+  visit("local_bytes", k.local_bytes);
+}
+
+template <class Visitor>
 static void describe(VariantResult& v, Visitor& visit) {
   visit("name", v.name);
   visit("role", v.role);
@@ -182,12 +189,14 @@ static void describe(VariantResult& v, Visitor& visit) {
   visit("energy", v.energy);
   visit("metrics", v.metrics);
   visit("gpu_busy_ms", v.gpu_busy_ms);
+  visit("kernels", v.kernels);
   visit("profile", v.profile);
   visit("counters", v.counters);
   visit("nsys_report", v.nsys_report);
   visit("prepare_ms", v.prepare_ms);
   visit("changes_precision", v.changes_precision);
   visit("computes_output", v.computes_output);
+  visit("not_run", v.not_run);
   describe(v.cost, visit);
   visit("sample_checks", v.checks);
   visit("memory", v.memory);
@@ -221,6 +230,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("sizes", p.sizes);
   visit("sizes_set", p.sizes_set);
   visit("case", p.sweep_case);
+  visit("edges", p.edges);
   visit("seed", p.seed);
   visit("inputs_drawn", p.inputs_drawn);
   visit("inputs_checked", p.inputs_checked);

@@ -160,6 +160,13 @@ struct MemoryUse {
   std::uint64_t host_peak_rss_bytes = 0;
 };
 
+// What the compiler made of a kernel, per thread.
+struct CompiledKernel {
+  std::string name;
+  int registers = 0;
+  std::uint64_t local_bytes = 0;  // spilled registers and arrays
+};
+
 enum class VariantRole { baseline, optimized, control, library };
 
 struct VariantResult {
@@ -178,12 +185,14 @@ struct VariantResult {
   std::vector<Metric> metrics;
   // In which a kernel or copy ran, in one execution that CUPTI recorded; absent for host pairs and without CUPTI.
   std::optional<double> gpu_busy_ms;
+  std::vector<CompiledKernel> kernels;     // that CUPTI saw in it; most registers first
   std::optional<Counters> counters;        // absent unless they were asked for and could be read
   std::optional<Profile> profile;          // absent unless it was asked for and could be made
   std::optional<std::string> nsys_report;  // relative to the run folder; with --profile full, where nsys is
   double prepare_ms = 0;                   // one-time work declared by the variant
   bool changes_precision = false;
   bool computes_output = true;  // false: a control that computes nothing valid, so that nothing of it was verified
+  bool not_run = false;         // declared as run by nobody before this run
   DeclaredCost cost;
   std::optional<SampleChecks> checks;  // absent where nothing was timed
   MemoryUse memory;
@@ -191,7 +200,7 @@ struct VariantResult {
 };
 
 struct StageRecord {     // the watchdog's record
-  std::string name;      // setup, verify, warmup, measurement, audit, energy, reverify, counters, profiling, teardown
+  std::string name;      // setup, verify, edges, warmup, measurement, audit, energy, reverify, counters, profiling, teardown
   double started_s = 0;  // since the child started
   double elapsed_s = 0;
   double limit_s = 0;
@@ -225,6 +234,7 @@ struct PairResult {
   std::map<std::string, std::uint64_t> sizes;  // that the pair declares, as used
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
   std::string sweep_case;                      // of a sweep; empty: none
+  std::vector<std::string> edges;              // names of those that were verified and passed; none where the pair was timed
   std::uint64_t seed = 0;
   int inputs_drawn = 0;              // how often inputs were renewed while samples were timed
   int inputs_checked = 0;            // of them: the timed outputs of the baseline were compared with the float64 reference

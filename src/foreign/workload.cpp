@@ -60,6 +60,7 @@ class ForeignWorkload final : public Workload {
                  void* host, std::uint64_t seed) { take(inputs, number, host, bytes, seed); };
       inputs.taken.push_back(true);
       inputs.contents.push_back(nullptr);
+      session_.makers_of_inputs_keep(2 * declared.count * declared.element_bytes);  // the last ones, and a step to the next
     }
     session_.add(declared.role, declared.type, declared.element_bytes, declared.count, {}, std::move(fill), options);
   }

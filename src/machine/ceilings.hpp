@@ -16,6 +16,9 @@ namespace aisp::machine {
 inline constexpr std::size_t math_kinds = 8;
 std::string_view name_of(Math math);  // "bf16"
 
+// That a wavefront of shared memory moves at most: 32 banks of four bytes.
+inline constexpr double wavefront_bytes = 128;
+
 // Bytes and FLOPs per second; 0 where nobody measured.
 struct Ceilings {
   double copy_bytes_s = 0;  // device memory, read plus written
@@ -26,6 +29,10 @@ struct Ceilings {
   double peer_bytes_s = 0;             // one direction between two GPUs
   double host_copy_bytes_s = 0;        // host memory, read plus written
   double launch_s = 0;                 // a kernel that must follow another
+  double l2_bytes_s = 0;               // between L2 and all SMs
+  double wavefronts_s = 0;             // of shared memory, on all SMs
+  double issue_slots_s = 0;            // instructions of warps, on all SMs
+  double special_functions_s = 0;      // of threads, on all SMs
   std::uint64_t host_cache_bytes = 0;  // last-level caches of the host; 0: unknown, and then no floor is of host memory
   std::string source;                  // "provisional: recorded on an H200", "aisp peak 2026-11-21"
 };
@@ -41,9 +48,13 @@ Ceilings host_ceilings();  // of pairs without a GPU: nothing is known before `a
 struct Peaks {
   double memory_bytes_s = 0;
   std::array<double, math_kinds> flops_s{};  // dense
-  double pcie_bytes_s = 0;                   // one direction; NVLink-C2C where the CPU hangs on it
-  double peer_bytes_s = 0;                   // one direction
-  std::string memory_source;                 // "datasheet", "memory clock x bus width"
+  double l2_bytes_s = 0;
+  double wavefronts_s = 0;
+  double issue_slots_s = 0;
+  double special_functions_s = 0;
+  double pcie_bytes_s = 0;    // one direction; NVLink-C2C where the CPU hangs on it
+  double peer_bytes_s = 0;    // one direction
+  std::string memory_source;  // "datasheet", "memory clock x bus width"
 };
 Peaks theoretical_peaks(const Gpu& gpu);
 double pcie_bytes_s(int generation, int width);  // one direction, line code taken off
@@ -57,10 +68,11 @@ double memory_bytes_s(double bytes, double bytes_written, const Ceilings& ceilin
 struct FloorTime {
   double seconds = 0;  // 0: the cost names nothing that has a ceiling
   std::string
-      limiter;  // "memory", "compute (bf16)", "host to device", "device to host", "peer", "host memory", "launch", "declared"
+      limiter;  // "memory", "compute (bf16)", "L2", "shared memory", "issue slots", "special functions", "host to device",
+                // "device to host", "peer", "host memory", "launch", "declared"; of phases in turn, that of the longest
   std::string ceiling;  // "4.25 TB/s"
 };
-// `bytes_written`: how many of cost.bytes are written.
+// `bytes_written`: how many of all phases' bytes are written.
 FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings, double bytes_written = 0);
 
 // The shortest time that physics allows on this chip, and the arithmetic that says so. A time below it is an error of the

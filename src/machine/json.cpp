@@ -111,6 +111,10 @@ void each_rate(C& c, Visit visit) {
   visit("peer_bytes_s", c.peer_bytes_s);
   visit("host_copy_bytes_s", c.host_copy_bytes_s);
   visit("launch_s", c.launch_s);
+  visit("l2_bytes_s", c.l2_bytes_s);
+  visit("wavefronts_s", c.wavefronts_s);
+  visit("issue_slots_s", c.issue_slots_s);
+  visit("special_functions_s", c.special_functions_s);
   visit("source", c.source);
 }
 

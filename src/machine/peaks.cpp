@@ -15,6 +15,10 @@ struct Units {
   std::array<double, math_kinds> per_clock;
 };
 
+// Of an SM: bytes from L2, instructions of its four schedulers, results of its special-function units (twice as many
+// exponentials on sm_103).
+constexpr double l2_bytes_per_clock = 64, issue_slots_per_clock = 4, special_functions_per_clock = 16;
+
 //                            fp64 fp64t fp32  tf32  fp16   bf16   fp8    int8
 constexpr std::array units = {
     Units{80, {64, 128, 128, 1024, 2048, 2048, 0, 4096}},     Units{86, {4, 4, 256, 512, 1024, 1024, 0, 2048}},
@@ -76,6 +80,10 @@ Peaks theoretical_peaks(const Gpu& gpu) {
   }
   const double sm_clocks_s = static_cast<double>(gpu.sm_count) * gpu.clock_khz * 1e3;
   for (std::size_t i = 0; i < math_kinds; ++i) peaks.flops_s[i] = units_of(gpu.sm).per_clock[i] * sm_clocks_s;
+  peaks.l2_bytes_s = l2_bytes_per_clock * sm_clocks_s;
+  peaks.wavefronts_s = sm_clocks_s;
+  peaks.issue_slots_s = issue_slots_per_clock * sm_clocks_s;
+  peaks.special_functions_s = (gpu.sm == 103 ? 2 : 1) * special_functions_per_clock * sm_clocks_s;
   peaks.pcie_bytes_s = host_link_bytes_s(gpu, peaks.memory_bytes_s);
   peaks.peer_bytes_s = std::max(nvlink_bytes_s(spec, gpu.sm), peaks.pcie_bytes_s);
   return peaks;

@@ -18,6 +18,18 @@ inline std::vector<const Variant*> all_variants(const Pair& pair) {
   return all;
 }
 
+// The first of those whose bits a variant is declared to have.
+inline const Variant& first_of_same_bits(const Pair& pair, const Variant& variant) {
+  if (!variant.same_bits_as.empty())
+    for (const Variant* other : all_variants(pair))
+      if (other->name == variant.same_bits_as && other != &variant) return first_of_same_bits(pair, *other);
+  return variant;
+}
+// Of two variants: that one has the same bits every time is not declared so.
+inline bool same_bits_declared(const Pair& pair, const Variant& a, const Variant& b) {
+  return a.name != b.name && first_of_same_bits(pair, a).name == first_of_same_bits(pair, b).name;
+}
+
 // The name of the optimized variant that shows what the pair teaches.
 inline std::string_view lesson_of(const Pair& pair) { return pair.lesson.empty() ? pair.optimized[0].name : pair.lesson; }
 

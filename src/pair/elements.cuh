@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
 
 namespace aisp::pair {
 
@@ -111,6 +114,60 @@ AISP_HOST_DEVICE inline ElementError element_error(double x, double reference, d
   const double scale = fabs(reference) + rms;
   error.element_error = difference == 0 ? 0 : scale > 0 ? difference / scale : INFINITY;
   return error;
+}
+
+// Consecutive numbers for the consecutive values of a type; both zeros are 0.
+template <class T>
+AISP_HOST_DEVICE inline double number_of(T value) {
+  if constexpr (std::is_integral_v<T>) return static_cast<double>(value);
+  else {
+    using Bits = std::conditional_t<
+        sizeof(T) == 1, std::uint8_t,
+        std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+    constexpr Bits sign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
+    Bits bits;
+    memcpy(&bits, &value, sizeof bits);
+    const auto magnitude = static_cast<double>(static_cast<Bits>(bits & static_cast<Bits>(~sign)));
+    return (bits & sign) != 0 ? -magnitude : magnitude;
+  }
+}
+
+template <class T>
+AISP_HOST_DEVICE inline double number_of_nearest(double value) {
+  if constexpr (std::is_integral_v<T>) {
+    constexpr auto least = static_cast<double>(std::numeric_limits<T>::min());
+    constexpr auto most = static_cast<double>(std::numeric_limits<T>::max());
+    return fmin(fmax(rint(value), least), most);
+  } else if constexpr (std::is_same_v<T, double>) return number_of(value);
+  else if constexpr (std::is_same_v<T, float>) return number_of(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>) return number_of(__float2bfloat16_rn(static_cast<float>(value)));
+  else if constexpr (std::is_same_v<T, __half>) return number_of(__float2half_rn(static_cast<float>(value)));
+  else return number_of(T(static_cast<float>(value)));
+}
+
+template <class T>
+AISP_HOST_DEVICE inline double steps_of(double value, double reference) {
+  return fabs(number_of_nearest<T>(value) - number_of_nearest<T>(reference));
+}
+
+// From the one to the other, in values of `type`; infinite when one of them is no number.
+AISP_HOST_DEVICE inline double element_steps(double value, double reference, ElementType type) {
+  if (!is_finite(value) || !is_finite(reference)) return value == reference ? 0 : INFINITY;
+  switch (type) {
+    case ElementType::f64: return steps_of<double>(value, reference);
+    case ElementType::f32: return steps_of<float>(value, reference);
+    case ElementType::f16: return steps_of<__half>(value, reference);
+    case ElementType::bf16: return steps_of<__nv_bfloat16>(value, reference);
+    case ElementType::e4m3: return steps_of<__nv_fp8_e4m3>(value, reference);
+    case ElementType::e5m2: return steps_of<__nv_fp8_e5m2>(value, reference);
+    case ElementType::i8: return steps_of<std::int8_t>(value, reference);
+    case ElementType::u8: return steps_of<std::uint8_t>(value, reference);
+    case ElementType::i16: return steps_of<std::int16_t>(value, reference);
+    case ElementType::u16: return steps_of<std::uint16_t>(value, reference);
+    case ElementType::i32: return steps_of<std::int32_t>(value, reference);
+    case ElementType::u32: return steps_of<std::uint32_t>(value, reference);
+    default: return fabs(value - reference);
+  }
 }
 
 }  // namespace aisp::pair

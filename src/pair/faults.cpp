@@ -14,6 +14,8 @@
 namespace aisp::pair {
 namespace {
 
+// One step of E4M3 is an eighth of the value, and a result that is wrong may be this near.
+constexpr double most_code_steps = 4;
 constexpr double loosest_element = 16 * loosest_relative_l2;  // as within() sets it
 
 // A name is part of file names, of what is typed and of what is parsed.
@@ -33,6 +35,7 @@ class Faults {
     for (const Variant* variant : all_variants(pair_)) check_variant(*variant);
     check_lesson();
     check_steps();
+    check_not_run();
     check_outputs();
     std::vector<const Size*> sizes;
     for (const Size& size : pair_.sizes) sizes.push_back(&size);
@@ -40,7 +43,11 @@ class Faults {
     std::vector<const Case*> cases;
     for (const Case& each : pair_.sweep) cases.push_back(&each);
     check_names(cases, "cases of the sweep");
-    for (const Case* each : cases) check_case(*each);
+    for (const Case* each : cases) check_case(*each, "case", "sweep");
+    std::vector<const Case*> edges;
+    for (const Case& each : pair_.edges) edges.push_back(&each);
+    check_names(edges, "edges");
+    for (const Case* each : edges) check_case(*each, "edge", "edges");
     return std::move(found_);
   }
 
@@ -55,7 +62,7 @@ class Faults {
     if (pair_.teaches.ends_with('.')) add(".teaches ends with a full stop; it is one sentence without");
     if (pair_.make == nullptr) add(".make is missing; it is make<YourWorkload>");
     check_device();
-    check_tolerance(pair_.tolerance, ".tolerance");
+    for (const Tolerance& each : pair_.tolerance) check_tolerance(each, ".tolerance");
     check_needs(pair_.needs, ".needs");
     const Overrides& own = pair_.overrides;
     for (const double seconds : {own.setup_seconds, own.warmup_seconds, own.measurement_seconds})
@@ -86,8 +93,28 @@ class Faults {
 
   void check_variant(const Variant& variant) {
     if (variant.run == nullptr) add("'{}' has no .run", variant.name);
-    if (variant.tolerance) check_tolerance(*variant.tolerance, fmt::format(".tolerance of '{}'", variant.name));
+    if (variant.tolerance)
+      for (const Tolerance& each : *variant.tolerance) check_tolerance(each, fmt::format(".tolerance of '{}'", variant.name));
+    check_same_bits(variant);
+    if (variant.kernels.registers < 0 || variant.kernels.local_at_least < 0)
+      add(".kernels of '{}' limits something to less than nothing", variant.name);
+    if (variant.kernels.local_bytes >= 0 && variant.kernels.local_at_least > variant.kernels.local_bytes)
+      add(".kernels of '{}' asks for more local memory than it allows", variant.name);
     check_needs(variant.needs, fmt::format(".needs of '{}'", variant.name));
+  }
+
+  void check_same_bits(const Variant& variant) {
+    if (variant.same_bits_as.empty()) return;
+    const std::vector<const Variant*> all = all_variants(pair_);
+    const auto own = std::ranges::find(all, &variant);
+    const auto named = std::ranges::find(all.begin(), own, variant.same_bits_as, &Variant::name);
+    if (named == own)
+      add("'{}' has the .same_bits_as '{}', which is no variant declared before it", variant.name,
+          base::one_line(std::string{variant.same_bits_as}, 40));
+    else if (!variant.deterministic || !(*named)->deterministic)
+      add("'{}' has the .same_bits_as '{}', and one of them has other bits in every run", variant.name, variant.same_bits_as);
+    else if (variant.outputs == no_outputs || (*named)->outputs == no_outputs)
+      add("'{}' has the .same_bits_as '{}', and one of them writes no outputs", variant.name, variant.same_bits_as);
   }
 
   void check_lesson() {
@@ -112,6 +139,13 @@ class Faults {
         add("'{}' has .gains_over, but is no step of .optimized", variant->name);
   }
 
+  // What others are held against, and what shows the lesson, somebody has run.
+  void check_not_run() {
+    for (const Variant* variant : all_variants(pair_))
+      if (variant->not_run && (!is_step(*variant) || variant->name == lesson_of(pair_)))
+        add("'{}' is .not_run; that is for optimized variants other than the lesson", variant->name);
+  }
+
   bool is_step(const Variant& variant) const {
     return std::ranges::any_of(pair_.optimized, [&](const Variant& step) { return &step == &variant; });
   }
@@ -128,9 +162,16 @@ class Faults {
 
   void check_tolerance(const Tolerance& tolerance, std::string_view what) {
     if (tolerance.reduction < 1) add("{} is of a sum of {} terms", what, tolerance.reduction);
+    if (tolerance.kind == Tolerance::Kind::codes) check_steps_of(tolerance, what);
     if (tolerance.kind != Tolerance::Kind::limits) return;
     check_limit(tolerance.relative_l2, loosest_relative_l2, "relative L2", what);
     check_limit(tolerance.element, loosest_element, "single elements", what);
+  }
+
+  void check_steps_of(const Tolerance& tolerance, std::string_view what) {
+    if (!(tolerance.most_steps >= 1 && tolerance.most_steps <= most_code_steps))
+      add("{} allows {:g} steps; 1 to {:g} are possible, and `exact` allows none", what, tolerance.most_steps, most_code_steps);
+    if (!(tolerance.share > 0 && tolerance.share <= 1)) add("{} is of a share of {:g} of the elements", what, tolerance.share);
   }
 
   void check_limit(double limit, double loosest, std::string_view of, std::string_view what) {
@@ -145,11 +186,12 @@ class Faults {
     if (pair_.device == Device::host && (needs.gpus > 1 || needs.peer_access)) add("{} asks for GPUs, for a host pair", what);
   }
 
-  void check_case(const Case& each) {
+  void check_case(const Case& each, std::string_view kind, std::string_view list) {
     try {
-      if (const auto wrong = wrong_size(pair_, parse_sizes(each.sizes))) add("case '{}' of its sweep: {}", each.name, *wrong);
+      if (const auto wrong = wrong_size(pair_, parse_sizes(each.sizes)))
+        add("{} '{}' of its {}: {}", kind, each.name, list, *wrong);
     } catch (const std::invalid_argument& error) {
-      add("case '{}' of its sweep: '{}' {}", each.name, base::one_line(std::string{each.sizes}, 40), error.what());
+      add("{} '{}' of its {}: '{}' {}", kind, each.name, list, base::one_line(std::string{each.sizes}, 40), error.what());
     }
   }
 

@@ -30,19 +30,37 @@ Result in_slices(std::size_t count, Work work) {
   return std::accumulate(results.begin(), results.end(), Result{});
 }
 
-Norms compare_on_host(const Elements& x, const Elements& reference, double rms) {
+struct ByGroup {
+  std::vector<Norms> norms;
+  ByGroup operator+(const ByGroup& other) const {
+    if (norms.empty()) return other;
+    ByGroup sum = *this;
+    for (std::size_t g = 0; g < other.norms.size(); ++g) sum.norms[g] = sum.norms[g] + other.norms[g];
+    return sum;
+  }
+};
+
+// `rms`: of the reference in each group.
+ByGroup compare_on_host(const Elements& x, const Elements& reference, const Comparison& how, const std::vector<double>& rms) {
   const bool bitwise = x.type == reference.type;
-  return in_slices<Norms>(x.count, [&](std::size_t first, std::size_t last) {
-    Norms norms;
+  return in_slices<ByGroup>(x.count, [&](std::size_t first, std::size_t last) {
+    ByGroup result{std::vector<Norms>(rms.size())};
     for (std::size_t i = first; i < last; ++i) {
-      const ElementError error = element_error(load_value(x.data, x.type, i), load_value(reference.data, reference.type, i), rms);
+      const std::size_t group = how.groups.place(i);
+      Norms& norms = result.norms[group];
+      const double value = load_value(x.data, x.type, i), expected = load_value(reference.data, reference.type, i);
+      const ElementError error = element_error(value, expected, rms[group]);
       norms.difference_squared += error.difference_squared;
       norms.reference_squared += error.reference_squared;
       norms.largest_element_error = std::max(norms.largest_element_error, error.element_error);
       norms.mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
       norms.not_finite += error.not_finite;
+      if (!how.steps) continue;
+      const double steps = element_steps(value, expected, x.type);
+      norms.most_steps = std::max(norms.most_steps, steps);
+      norms.moved += steps != 0;
     }
-    return norms;
+    return result;
   });
 }
 
@@ -86,10 +104,34 @@ double Norms::relative_l2() const {
 }
 
 Norms Norms::operator+(const Norms& other) const {
-  return {difference_squared + other.difference_squared, reference_squared + other.reference_squared,
-          std::max(largest_element_error, other.largest_element_error), mismatches + other.mismatches,
-          not_finite + other.not_finite};
+  return {difference_squared + other.difference_squared,
+          reference_squared + other.reference_squared,
+          std::max(largest_element_error, other.largest_element_error),
+          mismatches + other.mismatches,
+          not_finite + other.not_finite,
+          std::max(most_steps, other.most_steps),
+          moved + other.moved};
 }
+
+Norms whole_of(const std::vector<Norms>& of_groups) {
+  Norms all;
+  std::size_t worst = 0;
+  double worst_l2 = -1;
+  for (std::size_t g = 0; g < of_groups.size(); ++g) {
+    all = all + of_groups[g];
+    const double l2 = of_groups[g].relative_l2();
+    if (l2 > worst_l2) {
+      worst = g;
+      worst_l2 = l2;
+    }
+  }
+  all.groups = of_groups.size();
+  all.group = worst;
+  all.group_l2 = std::max(worst_l2, 0.0);
+  return all;
+}
+
+double steps_between(double value, double reference, ElementType type) { return element_steps(value, reference, type); }
 
 void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed, int gpu) {
   if (gpu >= 0) {
@@ -164,16 +206,20 @@ std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes
   return static_cast<std::size_t>(std::count_if(x, x + bytes, [&](unsigned char byte) { return byte != value; }));
 }
 
-Norms compare(const Elements& x, const Elements& reference) {
+Norms compare(const Elements& x, const Elements& reference, const Comparison& how) {
   if (x.count == 0) return {};
   if (x.gpu >= 0) {
     select(x.gpu);
-    return gpu::compare(x, reference);
+    return gpu::compare(x, reference, how);
   }
-  double rms = 0;
-  if (is_floating(x.type) || is_floating(reference.type))
-    rms = std::sqrt(compare_on_host(x, reference, 0).reference_squared / static_cast<double>(x.count));
-  return compare_on_host(x, reference, rms);
+  std::vector<double> rms(how.groups.count);
+  if (is_floating(x.type) || is_floating(reference.type)) {
+    const ByGroup squares = compare_on_host(x, reference, {.groups = how.groups}, rms);
+    for (std::size_t g = 0; g < rms.size(); ++g)
+      if (const std::size_t size = group_size(how.groups, x.count, g); size > 0)
+        rms[g] = std::sqrt(squares.norms[g].reference_squared / static_cast<double>(size));
+  }
+  return whole_of(compare_on_host(x, reference, how, rms).norms);
 }
 
 void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to) {

@@ -51,11 +51,35 @@ struct Norms {
   double largest_element_error = 0;  // |x - r| / (|r| + rms(r)); infinity when x is not finite
   std::size_t mismatches = 0;        // elements whose bits differ (same type), or whose values differ
   std::size_t not_finite = 0;        // among x
+  double most_steps = 0;             // values of x's type from an element to its reference
+  std::size_t moved = 0;             // elements that are any steps away
+  std::size_t groups = 1;
+  std::size_t group = 0;  // where the relative L2 is largest
+  double group_l2 = 0;    // and how large; of everything where there are no groups
   double relative_l2() const;
-  Norms operator+(const Norms& other) const;
+  Norms operator+(const Norms& other) const;  // of other elements of the same group
+};
+struct Comparison {
+  Axis groups{};       // element errors are relative to the root mean square of the element's own group
+  bool steps = false;  // only then steps are counted
 };
 // x against reference, element by element; both on the same side (device or host), of any two numeric types or two equal ones.
-Norms compare(const Elements& x, const Elements& reference);
+Norms compare(const Elements& x, const Elements& reference, const Comparison& how = {});
+
+// Of `count` elements along `groups`: how many are in a group, and where its k-th is.
+AISP_HOST_DEVICE inline std::size_t group_size(const Axis& groups, std::size_t count, std::size_t group) {
+  if (groups.count <= 1) return count;
+  const std::size_t turn = groups.stride * groups.count, rest = count % turn, before = group * groups.stride;
+  const std::size_t begun = rest > before ? rest - before : 0;
+  return count / turn * groups.stride + (begun < groups.stride ? begun : groups.stride);
+}
+AISP_HOST_DEVICE inline std::size_t group_element(const Axis& groups, std::size_t group, std::size_t k) {
+  return groups.count <= 1 ? k : (k / groups.stride * groups.count + group) * groups.stride + k % groups.stride;
+}
+// What each group has comes together: the first of `of_groups` is that of group 0.
+Norms whole_of(const std::vector<Norms>& of_groups);
+// Values of `type` from the one to what the other is when it is rounded to it; both finite.
+double steps_between(double value, double reference, ElementType type);
 std::size_t count_not_finite(const Elements& x);
 // Elements that hold poison byte `first_poison` in `first` and `second_poison` in `second`: nobody wrote them in either run.
 std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);

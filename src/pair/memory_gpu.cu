@@ -13,6 +13,7 @@ namespace aisp::pair::gpu {
 namespace {
 
 constexpr int block_threads = 256;
+constexpr unsigned compare_blocks = 1056, most_grid_rows = 65535;
 
 unsigned grid_for(std::size_t count) {
   const std::size_t blocks = (count + block_threads - 1) / block_threads;
@@ -73,25 +74,38 @@ __global__ void byte_mismatch_kernel(const unsigned char* data, int value, std::
 struct Totals {
   double difference_squared, reference_squared;
   unsigned long long largest_error_bits;  // of a non-negative double, which order as integers
-  unsigned long long mismatches, not_finite;
+  unsigned long long most_steps_bits;
+  unsigned long long mismatches, not_finite, moved;
 };
 
-__global__ void compare_kernel(Elements x, Elements reference, double rms, Totals* totals) {
-  double difference = 0, squared = 0, largest = 0;
-  unsigned long long mismatches = 0, not_finite = 0;
+// Adds what this thread's part of one group shows; `squares`: of the reference in that group, 0 where they are not known yet.
+__device__ void compare_group(const Elements& x, const Elements& reference, const Comparison& how, std::size_t group,
+                              double squares, Totals* totals) {
+  double difference = 0, squared = 0, largest = 0, most_steps = 0;
+  unsigned long long mismatches = 0, not_finite = 0, moved = 0;
   const bool bitwise = x.type == reference.type;
-  for (std::size_t i = first_index(); i < x.count; i += index_step()) {
-    const ElementError error = element_error(load_value(x.data, x.type, i), load_value(reference.data, reference.type, i), rms);
+  const std::size_t size = group_size(how.groups, x.count, group);
+  const double rms = size == 0 ? 0 : sqrt(squares / static_cast<double>(size));
+  for (std::size_t k = first_index(); k < size; k += index_step()) {
+    const std::size_t i = group_element(how.groups, group, k);
+    const double value = load_value(x.data, x.type, i), expected = load_value(reference.data, reference.type, i);
+    const ElementError error = element_error(value, expected, rms);
     difference += error.difference_squared;
     squared += error.reference_squared;
     largest = fmax(largest, error.element_error);
     mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
     not_finite += error.not_finite;
+    if (!how.steps) continue;
+    const double steps = element_steps(value, expected, x.type);
+    most_steps = fmax(most_steps, steps);
+    moved += steps != 0;
   }
   for (int distance = 16; distance > 0; distance /= 2) {
     difference += __shfl_down_sync(0xFFFFFFFF, difference, distance);
     squared += __shfl_down_sync(0xFFFFFFFF, squared, distance);
     largest = fmax(largest, __shfl_down_sync(0xFFFFFFFF, largest, distance));
+    most_steps = fmax(most_steps, __shfl_down_sync(0xFFFFFFFF, most_steps, distance));
+    moved += __shfl_down_sync(0xFFFFFFFF, moved, distance);
     mismatches += __shfl_down_sync(0xFFFFFFFF, mismatches, distance);
     not_finite += __shfl_down_sync(0xFFFFFFFF, not_finite, distance);
   }
@@ -101,6 +115,14 @@ __global__ void compare_kernel(Elements x, Elements reference, double rms, Total
   atomicMax(&totals->largest_error_bits, static_cast<unsigned long long>(__double_as_longlong(largest)));
   if (mismatches != 0) atomicAdd(&totals->mismatches, mismatches);
   if (not_finite != 0) atomicAdd(&totals->not_finite, not_finite);
+  if (most_steps > 0) atomicMax(&totals->most_steps_bits, static_cast<unsigned long long>(__double_as_longlong(most_steps)));
+  if (moved != 0) atomicAdd(&totals->moved, moved);
+}
+
+// `known`: the totals of a pass before, for the squares of the reference.
+__global__ void compare_kernel(Elements x, Elements reference, Comparison how, const Totals* known, Totals* totals) {
+  for (std::size_t group = blockIdx.y; group < how.groups.count; group += gridDim.y)
+    compare_group(x, reference, how, group, known == nullptr ? 0 : known[group].reference_squared, totals + group);
 }
 
 __global__ void not_finite_kernel(Elements x, unsigned long long* result) {
@@ -116,6 +138,19 @@ __global__ void unwritten_kernel(Elements first, int first_poison, Elements seco
     unwritten += holds_byte(first.data, first.element_bytes, i, first_poison) &&
                  holds_byte(second.data, second.element_bytes, i, second_poison);
   if (unwritten != 0) atomicAdd(result, unwritten);
+}
+
+Norms norms_of(const Totals& totals) {
+  Norms norms;
+  norms.difference_squared = totals.difference_squared;
+  norms.reference_squared = totals.reference_squared;
+  static_assert(sizeof(double) == sizeof(totals.largest_error_bits));
+  __builtin_memcpy(&norms.largest_element_error, &totals.largest_error_bits, sizeof(double));
+  __builtin_memcpy(&norms.most_steps, &totals.most_steps_bits, sizeof(double));
+  norms.mismatches = totals.mismatches;
+  norms.not_finite = totals.not_finite;
+  norms.moved = totals.moved;
+  return norms;
 }
 
 // A zeroed value in device memory, read back when the work is done.
@@ -221,26 +256,24 @@ std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes
   return result.read();
 }
 
-Norms compare(const Elements& x, const Elements& reference) {
-  const auto pass = [&](double rms) {
-    const Cell<Totals> totals;
-    compare_kernel<<<std::min(grid_for(x.count), 1056u), block_threads>>>(x, reference, rms, totals.get());
-    return totals.read();
+Norms compare(const Elements& x, const Elements& reference, const Comparison& how) {
+  const std::size_t groups = how.groups.count, bytes = groups * sizeof(Totals);
+  const auto rows = static_cast<unsigned>(std::min<std::size_t>(groups, most_grid_rows));
+  const dim3 grid{std::min(grid_for(x.count / groups), std::max(1u, compare_blocks / rows)), rows};
+  const Space squares{bytes}, found{bytes};
+  const auto pass = [&](const Totals* known, const Space& totals) {
+    check(cudaMemset(totals.as<void>(), 0, bytes));
+    compare_kernel<<<grid, block_threads>>>(x, reference, how, known, totals.as<Totals>());
+    check(cudaGetLastError());
   };
-  double rms = 0;
-  if (is_floating(x.type) || is_floating(reference.type)) {
-    const double squared = pass(0).reference_squared;
-    rms = x.count == 0 ? 0 : std::sqrt(squared / static_cast<double>(x.count));
-  }
-  const Totals totals = pass(rms);
-  Norms norms;
-  norms.difference_squared = totals.difference_squared;
-  norms.reference_squared = totals.reference_squared;
-  static_assert(sizeof(double) == sizeof(totals.largest_error_bits));
-  __builtin_memcpy(&norms.largest_element_error, &totals.largest_error_bits, sizeof(double));
-  norms.mismatches = totals.mismatches;
-  norms.not_finite = totals.not_finite;
-  return norms;
+  const bool floating = is_floating(x.type) || is_floating(reference.type);
+  if (floating) pass(nullptr, squares);
+  pass(floating ? squares.as<Totals>() : nullptr, found);
+  std::vector<Totals> totals(groups);
+  check(cudaMemcpy(totals.data(), found.as<void>(), bytes, cudaMemcpyDeviceToHost));
+  std::vector<Norms> of_groups(groups);
+  for (std::size_t g = 0; g < groups; ++g) of_groups[g] = norms_of(totals[g]);
+  return whole_of(of_groups);
 }
 
 std::size_t count_not_finite(const Elements& x) {

@@ -12,7 +12,7 @@ void queue_copy(const std::uint64_t* from, std::uint64_t* to, std::size_t count,
 void queue_bytes(void* data, int value, std::size_t bytes, cudaStream_t stream);
 void queue_move(const void* from, void* to, std::size_t bytes, cudaStream_t stream);
 std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes);
-Norms compare(const Elements& x, const Elements& reference);
+Norms compare(const Elements& x, const Elements& reference, const Comparison& how);
 std::size_t count_not_finite(const Elements& x);
 std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison);
 void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to);

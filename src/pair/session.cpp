@@ -85,6 +85,8 @@ Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std
   buffer.device = options.device;
   buffer.unordered = options.unordered;
   buffer.huge_pages = options.huge_pages;
+  if (count > 0) buffer.groups = options.groups;
+  if (buffer.groups.stride == 0 || buffer.groups.count == 0) throw std::logic_error{buffer.name + " has groups of nothing"};
   buffer.constant = options.constant;
   buffer.alignment = options.alignment;
   buffer.count = count;
@@ -205,6 +207,16 @@ std::vector<std::string> Session::damaged_red_zones() const {
 
 Elements Session::elements(const Buffer& buffer, std::size_t count) const {
   return {buffer.data, buffer.type, buffer.element_bytes, count, gpu_of(buffer)};
+}
+
+Tolerance Session::limits(const Variant& variant, std::size_t result) const {
+  return resolve(variant.tolerance.value_or(pair_.tolerance).of(result), results_.at(result)->type);
+}
+
+// Sorted elements belong to no group.
+Norms Session::compare(const Elements& x, const Elements& reference, const Buffer& buffer, const Tolerance& limits) const {
+  return pair::compare(x, reference,
+                       {.groups = buffer.unordered ? Axis{} : buffer.groups, .steps = limits.kind == Tolerance::Kind::codes});
 }
 
 void Session::open_libraries(const Variant& variant) {

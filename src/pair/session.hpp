@@ -63,7 +63,14 @@ class Session final : public Setup {
   int gpu_of(const Buffer& buffer) const {
     return on_device(buffer) ? options_.gpus[static_cast<std::size_t>(buffer.device)] : -1;
   }
+  // Who makes inputs anew may leave so much device memory behind once: Python's libraries keep what they have freed.
+  void makers_of_inputs_keep(std::size_t bytes) { kept_by_makers_of_inputs_ += bytes; }
+  std::size_t kept_by_makers_of_inputs() const { return kept_by_makers_of_inputs_; }
+
   Elements elements(const Buffer& buffer, std::size_t count) const;
+  // What holds for the variant's k-th result, and how it is compared.
+  Tolerance limits(const Variant& variant, std::size_t result) const;
+  Norms compare(const Elements& x, const Elements& reference, const Buffer& buffer, const Tolerance& limits) const;
 
   double prepare(const Variant& variant);  // milliseconds
   void reset(const Variant& variant);      // restored inouts and the variant's reset; returns when all GPUs are idle
@@ -122,6 +129,7 @@ class Session final : public Setup {
   SessionOptions options_;
   SizeMap sizes_;
   std::uint64_t seed_ = 0;
+  std::size_t kept_by_makers_of_inputs_ = 0;
   LaunchState launch_;
   std::vector<cudaStream_t> main_streams_;
   std::vector<cudaEvent_t> fork_join_events_;  // one per GPU

@@ -4,17 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <stdexcept>
 #include <vector>
 
 #include "base/text.hpp"
+#include "pair/size_lists.hpp"
 
 namespace aisp::pair {
 namespace {
-
-constexpr const char* form = "must be NAME=N, as in m=4096 or m=4096,n=4096, each name once and N a whole number";
 
 std::string known_sizes(const Pair& pair) {
   std::vector<std::string> known;
@@ -37,15 +35,10 @@ std::optional<std::string> wrong_value(const Size& size, std::uint64_t value) {
 
 SizeMap parse_sizes(std::string_view text) {
   SizeMap sizes;
-  for (const std::string& part : base::split(text, ',')) {
-    const std::size_t equals = part.find('=');
-    if (equals == std::string::npos || equals == 0) throw std::invalid_argument{form};
-    std::uint64_t value = 0;
-    const char* const end = part.data() + part.size();
-    const auto [stop, error] = std::from_chars(part.data() + equals + 1, end, value);
-    if (error == std::errc::result_out_of_range) throw std::invalid_argument{"must be a number below 2^64"};
-    if (error != std::errc{} || stop != end) throw std::invalid_argument{form};
-    if (!sizes.emplace(part.substr(0, equals), value).second) throw std::invalid_argument{form};
+  for (const auto& [name, values] : parse_size_lists(text)) {
+    if (values.size() != 1)
+      throw std::invalid_argument{fmt::format("must be one value of {}, as in {}={}", name, name, values.front())};
+    sizes.emplace(name, values.front());
   }
   return sizes;
 }

@@ -13,7 +13,7 @@ namespace aisp::pair {
 
 using SizeMap = std::map<std::string, std::uint64_t>;
 
-// "m=4096,n=4096"; throws std::invalid_argument that says what would be right.
+// "m=4096,n=4096", one value of each; throws std::invalid_argument that says what would be right.
 SizeMap parse_sizes(std::string_view text);
 std::string sizes_text(const SizeMap& sizes);
 

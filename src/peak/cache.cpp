@@ -21,12 +21,21 @@ std::string one_line(std::string text) {
   return text;
 }
 
+std::filesystem::path file_of(const std::filesystem::path& cache, const Key& key, std::string_view kind) {
+  const std::string digest = base::sha256_hex(evidence::json_text(nlohmann::json(key)));
+  return cache / "peak" / fmt::format("{}{}-{}.json", kind, key.of == "host" ? "host" : "gpu", digest.substr(0, 16));
+}
+
+template <class Kept>
+void write(const std::filesystem::path& cache, const std::filesystem::path& file, const Kept& kept) {
+  if (cache.empty()) throw base::Error{base::Exit::unfit, "no place for a cache: set HOME or XDG_CACHE_HOME"};
+  base::write_atomically(file, evidence::json_text(nlohmann::json(kept), 2) + '\n');
+}
+
 }  // namespace
 
-std::filesystem::path cache_file(const std::filesystem::path& cache, const Key& key) {
-  const std::string digest = base::sha256_hex(evidence::json_text(nlohmann::json(key)));
-  return cache / "peak" / fmt::format("{}-{}.json", key.of == "host" ? "host" : "gpu", digest.substr(0, 16));
-}
+std::filesystem::path cache_file(const std::filesystem::path& cache, const Key& key) { return file_of(cache, key, ""); }
+std::filesystem::path levels_file(const std::filesystem::path& cache, const Key& key) { return file_of(cache, key, "levels-"); }
 
 Cached load(const std::filesystem::path& cache, const Key& key) {
   if (cache.empty()) return {};
@@ -47,9 +56,19 @@ Cached load(const std::filesystem::path& cache, const Key& key) {
   }
 }
 
-void store(const std::filesystem::path& cache, const Record& record) {
-  if (cache.empty()) throw base::Error{base::Exit::unfit, "no place for a cache: set HOME or XDG_CACHE_HOME"};
-  base::write_atomically(cache_file(cache, record.key), evidence::json_text(nlohmann::json(record), 2) + '\n');
+void store(const std::filesystem::path& cache, const Record& record) { write(cache, cache_file(cache, record.key), record); }
+
+std::optional<Levels> load_levels(const std::filesystem::path& cache, const Key& key) {
+  if (cache.empty()) return std::nullopt;
+  try {
+    const std::string text = base::read_file(levels_file(cache, key), longest_record_bytes);
+    Levels levels = evidence::parse_json(text, "JSON").get<Levels>();
+    if (levels.key == key) return levels;
+  } catch (const std::exception&) {
+  }
+  return std::nullopt;
 }
+
+void store(const std::filesystem::path& cache, const Levels& levels) { write(cache, levels_file(cache, levels.key), levels); }
 
 }  // namespace aisp::peak

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "peak/figures.hpp"
+#include "peak/levels.hpp"
 
 namespace aisp::peak {
 
@@ -19,5 +20,11 @@ std::filesystem::path cache_file(const std::filesystem::path& cache, const Key& 
 Cached load(const std::filesystem::path& cache, const Key& key);
 // The new record or the old one, never a part. Throws base::Error.
 void store(const std::filesystem::path& cache, const Record& record);
+
+// The same of memory levels, which have a file of their own. What cannot be read is measured again without a word: no command
+// goes by it.
+std::filesystem::path levels_file(const std::filesystem::path& cache, const Key& key);
+std::optional<Levels> load_levels(const std::filesystem::path& cache, const Key& key);
+void store(const std::filesystem::path& cache, const Levels& levels);
 
 }  // namespace aisp::peak

@@ -51,6 +51,10 @@ machine::Ceilings measured_over(machine::Ceilings known, const Record& record, b
   merge.take(c.device_to_host_bytes_s, {"device_to_host"});
   merge.take(c.peer_bytes_s, {"peer_copy", "peer_pull"}, with_peers);
   merge.take(c.launch_s, {"graph_node"});
+  merge.take(c.l2_bytes_s, {"l2_read"}, false);
+  double shared_bytes_s = 0;
+  merge.take(shared_bytes_s, {"shared_read"}, false);
+  if (shared_bytes_s > 0) c.wavefronts_s = shared_bytes_s / machine::wavefront_bytes;
   merge.take(c.host_copy_bytes_s, {"host_copy", "host_read"});
   return merge.finish();
 }

@@ -59,6 +59,13 @@ void measure_gpu(const std::vector<std::string>& gpus, Part part, bool quick, co
   if (part != Part::chip && !quick) measure_collectives(teller);
 }
 
+Levels measure_levels(const std::vector<std::string>& gpus) {
+  if (gpus.empty()) return measure_host_levels();
+  setenv("CUDA_VISIBLE_DEVICES", gpus.front().c_str(), 1);
+  Bench bench{Device::gpu, 5, 0};
+  return measure_gpu_levels(bench);
+}
+
 // Lines as far as they are complete; `text` keeps the rest.
 void take_lines(std::string& text, Answer& answer, bool& done) {
   std::size_t end = 0;
@@ -67,6 +74,7 @@ void take_lines(std::string& text, Answer& answer, bool& done) {
     text.erase(0, end + 1);
     if (!line.is_object()) continue;
     if (line.contains("figure")) answer.figures.push_back(line.at("figure").get<Figure>());
+    if (line.contains("levels")) answer.levels = line.at("levels").get<Levels>();
     if (line.contains("trouble")) answer.trouble = line.at("trouble").get<std::string>();
     done = done || line.contains("done");
   }
@@ -105,7 +113,10 @@ void Teller::figure(const std::string& id, const std::function<Figure()>& measur
 }
 
 Answer ask(const Wish& wish) try {
-  const json request{{"gpus", wish.gpus}, {"part", part_words.at(static_cast<std::size_t>(wish.part))}, {"quick", wish.quick}};
+  const json request{{"gpus", wish.gpus},
+                     {"part", part_words.at(static_cast<std::size_t>(wish.part))},
+                     {"quick", wish.quick},
+                     {"levels", wish.levels}};
   base::Child child{{.argv = {wish.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
                      .input = evidence::json_text(request),
                      .result_pipe = true}};
@@ -121,9 +132,9 @@ Answer ask(const Wish& wish) try {
   return answer;
 } catch (const base::Error& error) {
   if (error.status() == base::Exit::interrupted) throw;
-  return {{}, error.what()};
+  return {.trouble = error.what()};
 } catch (const std::exception& error) {  // a line that is no figure
-  return {{}, std::string{"the process that measures gave an unreadable answer: "} + error.what()};
+  return {.trouble = std::string{"the process that measures gave an unreadable answer: "} + error.what()};
 }
 
 int child_main(int result_fd) {
@@ -137,7 +148,8 @@ int child_main(int result_fd) {
                       },
                       base::monotonic_s() + (quick && !gpus.empty() ? quick_time_s(part) : 1e9)};
   try {
-    if (!gpus.empty()) measure_gpu(gpus, part, quick, teller);
+    if (request.at("levels").get<bool>()) write_line(result_fd, {{"levels", measure_levels(gpus)}});
+    else if (!gpus.empty()) measure_gpu(gpus, part, quick, teller);
     else {
       Bench bench{Device::host, quick ? 5 : 15, 0};
       measure_host(bench, teller);

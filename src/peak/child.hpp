@@ -3,10 +3,12 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "peak/figures.hpp"
+#include "peak/levels.hpp"
 
 namespace aisp::peak {
 
@@ -18,19 +20,22 @@ struct Wish {
   std::vector<std::string> gpus;  // UUIDs: the one to measure, then its peers; empty: measure the host
   Part part = Part::all;          // of a GPU
   bool quick = false;
+  bool levels = false;  // memory levels instead of figures
   double limit_s = 300;
   std::string executable = "/proc/self/exe";
 };
 
 struct Answer {
   std::vector<Figure> figures;
-  std::string trouble;  // why the child did not come to its end; what it told before counts
+  std::optional<Levels> levels;  // without the key
+  std::string trouble;           // why the child did not come to its end; what it told before counts
 };
 
 // Throws base::Error only when the user interrupts.
 Answer ask(const Wish& wish);
 
-// The hidden command `aisp __peak FD`: reads a wish from stdin, writes a line for each figure to FD. Returns the exit status.
+// The hidden command `aisp __peak FD`: reads a wish from stdin, writes a line for each figure, or one of memory levels, to FD.
+// Returns the exit status.
 int child_main(int result_fd);
 
 }  // namespace aisp::peak

@@ -96,6 +96,27 @@ std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups,
   return answers;
 }
 
+ObtainedLevels levels_by(const std::vector<std::string>& gpus, const Key& key, const std::string& what,
+                         const machine::Machine& machine, const Options& options) {
+  if (!options.refresh)
+    if (std::optional<Levels> known = load_levels(base::cache_folder(), key))
+      return {.levels = std::move(known), .from_cache = true};
+  const std::vector<base::FileLock> locks = lock_all(machine, {gpus}, options);
+  options.note("measuring the memory levels of " + what);
+  Wish wish = wish_of(gpus, options);
+  wish.levels = true;
+  wish.limit_s = full_limit_s;
+  Answer answer = ask(wish);
+  if (!answer.levels) return {.why_not = answer.trouble};
+  answer.levels->key = key;
+  try {
+    store(base::cache_folder(), *answer.levels);
+  } catch (const base::Error& error) {
+    options.note(fmt::format("the memory levels are not kept for other commands: {}", error.what()));
+  }
+  return {.levels = std::move(answer.levels)};
+}
+
 // "GPU 0 (NVIDIA H200)", "GPUs 0, 1, 2, 3 (NVIDIA H200)"
 std::string words_for(const machine::Machine& machine, const std::vector<int>& ordinals) {
   std::vector<std::string> names;
@@ -145,6 +166,16 @@ Obtained obtain_host(const machine::Machine& machine, const Options& options) {
   if (std::optional<Record> record = cached(key, options)) return {.record = std::move(record), .from_cache = true};
   options.note("measuring the ceilings of the host's memory: a few seconds");
   return conclude(key, ask(wish_of({}, options)), options);
+}
+
+ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const Options& options) {
+  const machine::Gpu& gpu = machine.gpus.at(static_cast<std::size_t>(ordinal));
+  const std::string what = fmt::format("GPU {} ({}): up to a minute", ordinal, gpu.name);
+  return levels_by({gpu.uuid}, key_of(gpu, machine.driver_version), what, machine, options);
+}
+
+ObtainedLevels obtain_levels_of_host(const machine::Machine& machine, const Options& options) {
+  return levels_by({}, key_of(machine.host), "the host: up to a minute", machine, options);
 }
 
 void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Options options) {

@@ -31,6 +31,15 @@ struct Obtained {
 std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::vector<int>& ordinals, const Options& options);
 Obtained obtain_host(const machine::Machine& machine, const Options& options);
 
+struct ObtainedLevels {
+  std::optional<Levels> levels;
+  bool from_cache = false;
+  std::string why_not;  // why there are none
+};
+// Of one GPU, which is locked meanwhile, or of the host. Throws as above.
+ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const Options& options);
+ObtainedLevels obtain_levels_of_host(const machine::Machine& machine, const Options& options);
+
 // The same for all that a run is about to use, quickly and only where nothing is known; trouble is a note, for recorded
 // ceilings will do. Nothing with AISP_PEAK=off. Throws only when the user interrupts.
 void ensure(const machine::Machine& machine, const std::vector<int>& gpus, Options options);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "peak/bench.hpp"
+#include "peak/levels.hpp"
 
 namespace aisp::peak {
 
@@ -29,5 +30,9 @@ void measure_peers(Bench& bench, const Teller& teller);
 void measure_collectives(const Teller& teller);
 void measure_latency(Bench& bench, const Teller& teller);
 void measure_host(Bench& bench, const Teller& teller);
+
+// Without the key, which only whoever asked knows. The host's need no bench.
+Levels measure_gpu_levels(Bench& bench);
+Levels measure_host_levels();
 
 }  // namespace aisp::peak

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <deque>
 #include <mutex>
 
 #include "profile/cupti.hpp"
@@ -15,6 +16,9 @@ namespace aisp::profile {
 namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
+// A forced flush hands over records of work that still runs, and CUPTI writes their ends when they have come: into buffers that
+// must not be freed yet.
+constexpr std::size_t most_retired = 16;
 constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
                            CUPTI_ACTIVITY_KIND_MEMSET};
 
@@ -25,9 +29,11 @@ struct Collected {
   std::mutex mutex;
   std::vector<Activity> activities;
   std::atomic<int> host_functions{0};
+  std::deque<std::uint8_t*> retired;  // oldest first
 };
+// Never destroyed: CUPTI may still hand over buffers while the process ends.
 Collected& collected() {
-  static Collected instance;
+  static Collected& instance = *new Collected;
   return instance;
 }
 
@@ -38,12 +44,14 @@ void CUPTIAPI provide_buffer(std::uint8_t** buffer, std::size_t* size, std::size
 }
 
 void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
-  {
-    const std::scoped_lock lock{collected().mutex};
-    CUpti_Activity* record = nullptr;
-    while (valid_bytes > 0 && cupti().next(buffer, valid_bytes, &record) == CUPTI_SUCCESS) keep(record, collected().activities);
-  }
-  std::free(buffer);
+  const std::scoped_lock lock{collected().mutex};
+  CUpti_Activity* record = nullptr;
+  while (valid_bytes > 0 && cupti().next(buffer, valid_bytes, &record) == CUPTI_SUCCESS) keep(record, collected().activities);
+  std::deque<std::uint8_t*>& retired = collected().retired;
+  retired.push_back(buffer);
+  if (retired.size() <= most_retired) return;
+  std::free(retired.front());
+  retired.pop_front();
 }
 
 void CUPTIAPI count_host_function(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
+
+#include "profile/kernel_name.hpp"
 
 namespace aisp::profile {
 namespace {
@@ -19,6 +22,17 @@ std::string what(const Activity& activity) {
 }
 
 std::string microseconds(std::uint64_t ns) { return std::to_string((ns + 500) / 1000) + " us"; }
+
+std::vector<CompiledKernel> compiled_of(const std::vector<Activity>& work) {
+  std::vector<CompiledKernel> kernels;
+  for (const Activity& activity : work)
+    if (activity.kind == Activity::Kind::kernel)
+      kernels.push_back({short_name(demangled(activity.name)), activity.shape.registers, activity.shape.local_bytes});
+  std::ranges::sort(kernels, {}, [](const CompiledKernel& kernel) { return std::tie(kernel.name, kernel.registers, kernel.local_bytes); });
+  const auto repeated = std::ranges::unique(kernels);
+  kernels.erase(repeated.begin(), repeated.end());
+  return kernels;
+}
 
 }  // namespace
 
@@ -53,6 +67,7 @@ Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpu
       result.findings.push_back(what(activity) + " on stream " + std::to_string(activity.stream) + " started " +
                                 microseconds(begin->end_ns - activity.start_ns) + " before the sample");
   }
+  result.compiled = compiled_of(work);
   result.span_ns = span_ns(work);
   result.busy_ns = busy_ns(work);
   return result;

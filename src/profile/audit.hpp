@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,20 @@ inline constexpr const char* end_marker = "aisp_sample_end";
 // The harness's own work around an execution, by the names of its kernels: poison, digests, the eviction of L2, the frame.
 bool is_harness(const Activity& activity);
 
+// What the compiler made of a kernel, by the driver's word. Kernels of one name with other figures are others.
+struct CompiledKernel {
+  std::string name;  // short
+  int registers = 0;
+  std::uint64_t local_bytes = 0;  // both of a thread
+  bool operator==(const CompiledKernel&) const = default;
+};
+
 struct Audit {
   std::vector<std::string> findings;  // work that a stopwatch on the main stream would not see, in plain words
   std::uint64_t span_ns = 0;          // from the first start to the last end of the execution's work
   std::uint64_t busy_ns = 0;          // in which any of it ran
   std::size_t kernels = 0, copies = 0;
+  std::vector<CompiledKernel> compiled;  // each once, in the order of their names
 };
 
 // One execution between its markers. What began before `ready_ns`, when everything that may run before an execution had run, does

@@ -13,6 +13,7 @@
 #include "report/intensity_picture.hpp"
 #include "report/numbers.hpp"
 #include "report/roofline.hpp"
+#include "report/sweep_picture.hpp"
 
 namespace aisp::report {
 namespace {
@@ -26,7 +27,7 @@ constexpr double picture_px = 880;
 // Bars of a ladder that climbs further cannot be told apart on a linear scale.
 constexpr double most_on_linear_scale = 12;
 
-constexpr std::array kinds = {"speedups", "library", "roofline", "intensity"};
+constexpr std::array kinds = {"speedups", "library", "roofline", "intensity", "sweep", "sweep_speedups"};
 
 [[noreturn]] void refuse(const std::string& place, const std::string& what) {
   throw base::Error{base::Exit::usage, place + ": " + what};
@@ -165,6 +166,23 @@ std::string drawn(const BarChart& chart, const PictureMark& mark, const std::str
   return svg::alone(bar_picture(chart, picture_px));
 }
 
+std::string picture_of_sweep(const PictureMark& mark, const std::string& chapter, const std::vector<evidence::Sweep>& sweeps,
+                             const std::string& place) {
+  if (mark.pairs.size() != 1)
+    refuse(place, fmt::format("{}: a picture of a sweep is of one pair; name it behind the hardware", mark.file));
+  const std::string target = chapter + ":" + mark.pairs.front();
+  const auto found = std::ranges::find_if(
+      sweeps, [&](const evidence::Sweep& sweep) { return sweep.hardware == mark.hardware && sweep.target == target; });
+  if (found == sweeps.end())
+    refuse(place, fmt::format("{}: no sweep of {} is recorded on {}; aisp run --targets {} --sweep --update-expectations records "
+                              "one",
+                              mark.file, target, mark.hardware, target));
+  const SweepQuantity quantity = mark.kind == "sweep" ? SweepQuantity::rate : SweepQuantity::speedup;
+  std::string picture = sweep_svg(*found, quantity, picture_px);
+  if (picture.empty()) refuse(place, fmt::format("{}: the sweep of {} has nothing of this kind", mark.file, target));
+  return picture;
+}
+
 }  // namespace
 
 std::vector<PictureMark> picture_marks(const std::string& page, const std::string& place) {
@@ -190,7 +208,9 @@ std::vector<PictureMark> picture_marks(const std::string& page, const std::strin
 }
 
 std::string chapter_picture(const PictureMark& mark, const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
-                            const std::vector<Expectations>& all, const std::string& place) {
+                            const std::vector<Expectations>& all, const std::vector<evidence::Sweep>& sweeps,
+                            const std::string& place) {
+  if (mark.kind.starts_with("sweep")) return picture_of_sweep(mark, chapter, sweeps, place);
   const auto recorded = std::ranges::find_if(all, [&](const Expectations& expectations) {
     return expectations.hardware == mark.hardware && expectations.chapter == chapter;
   });

@@ -61,6 +61,7 @@ std::string beside(const evidence::PairResult& pair, const evidence::VariantResu
     if (variant.name == pair.lesson && &variant != &shown)
       text += fmt::format("; its lesson, {}, was {}: {}", variant.name, to_string(variant.status), variant.reason);
     if (!variant.computes_output) text += fmt::format("; not verified: {} (control)", variant.name);
+    if (variant.not_run) text += fmt::format("; {}: {}", not_run_text(variant), variant.name);
   }
   return text;
 }
@@ -95,6 +96,7 @@ std::string verified_line(const evidence::PairResult& pair, const base::Painter&
   if (worst != nullptr)
     line += fmt::format(", relative L2 error at most {:.1e} of {:.1e} allowed ({})", worst->accuracy->relative_l2,
                         worst->accuracy->limit_relative_l2, worst->name);
+  if (!pair.edges.empty()) line += fmt::format(", {} too", base::plural(pair.edges.size(), "edge"));
   return line;
 }
 

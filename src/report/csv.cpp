@@ -18,6 +18,7 @@ constexpr auto columns = std::to_array<std::string_view>({"target",
                                                           "role",
                                                           "is_lesson",
                                                           "computes_output",
+                                                          "not_run",
                                                           "pair_status",
                                                           "variant_status",
                                                           "median_ms",
@@ -71,7 +72,7 @@ std::vector<std::string> workload_fields(const evidence::PairResult& pair) {
 std::string row_without_variant(const evidence::PairResult& pair) {
   std::vector<std::string> fields(columns.size());
   fields[0] = pair.target;
-  fields[5] = to_string(pair.status);
+  fields[6] = to_string(pair.status);
   std::vector<std::string> workload = workload_fields(pair);
   std::move(workload.begin(), workload.end(), fields.end() - 5);
   fields[columns.size() - 1] = pair.reason;
@@ -129,6 +130,7 @@ std::string row(const evidence::PairResult& pair, const evidence::VariantResult&
                                   std::string{to_string(variant.role)},
                                   variant.name == pair.lesson ? "yes" : "",
                                   variant.computes_output ? "yes" : "no",
+                                  variant.not_run ? "yes" : "",
                                   std::string{to_string(pair.status)},
                                   std::string{to_string(variant.status)}};
   if (variant.timing) {

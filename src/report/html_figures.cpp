@@ -12,6 +12,7 @@
 #include "report/line_picture.hpp"
 #include "report/machines.hpp"
 #include "report/sweep.hpp"
+#include "report/sweep_picture.hpp"
 
 namespace aisp::report::html {
 namespace {
@@ -61,12 +62,15 @@ LineChart history_chart(const evidence::Series& series) {
 
 std::string sweep_section(const HtmlReport& report) {
   std::string text;
-  const std::vector<LineChart> charts = sweep_charts(report.run.pairs);
-  for (const SweepTable& sweep : sweep_tables(report.run.pairs)) {
-    text += tag("h3", escaped(sweep.target));
-    for (const LineChart& chart : charts)
-      if (chart.title == sweep.target) text += figure([&](double width) { return line_picture(chart, width); });
-    text += table_of("sweep of " + sweep.target, sweep.rows);
+  const std::vector<evidence::Sweep> sweeps = evidence::sweeps_of(report.run.pairs);
+  const std::vector<SweepTable> tables = sweep_tables(report.run.pairs);
+  for (std::size_t i = 0; i < sweeps.size(); ++i) {
+    text += tag("h3", escaped(sweeps[i].target));
+    for (const SweepQuantity quantity : {SweepQuantity::rate, SweepQuantity::time, SweepQuantity::speedup})
+      for (const LineChart& chart : sweep_charts(sweeps[i], quantity))
+        text += figure([&](double width) { return line_picture(chart, width); });
+    text += table_of("points of " + sweeps[i].target, sweep_summary(sweeps[i]));
+    text += folded("All variants at all points", table_of("sweep of " + sweeps[i].target, tables[i].rows));
   }
   return section("sweeps", "Sweeps", text);
 }

@@ -30,6 +30,7 @@ std::string variant_row(const PairResult& pair, const VariantResult& variant) {
   const auto unbroken = [](const std::string& content) { return tag("td", content, "class=\"number\""); };
   std::string name = tag("b", breakable(variant.name));
   if (const std::string_view role = role_text(variant.role); !role.empty()) name += " " + tag("small", role);
+  if (variant.not_run) name += " " + tag("small", not_run_text(variant));
   std::string cells = tag("td", name);
   if (!variant.timing && !variant.reason.empty())
     return tag("tr", cells + tag("td", badge(variant.status) + " " + escaped(variant.reason), "colspan=\"7\"")) + "\n";
@@ -153,7 +154,8 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   if (source != report.sources.end()) body += source_part(pair, source->second);
   const std::string more = profile_part(pair) + statistics_table(pair) + usage_table(pair, "Inference", inference_rows(pair)) +
                            usage_table(pair, "Energy", energy_rows(pair)) + usage_table(pair, "Memory", memory_rows(pair)) +
-                           metrics_table(pair) + counters_part(pair) + stages_table(pair);
+                           usage_table(pair, "Compiled kernels", kernel_rows(pair)) + metrics_table(pair) + counters_part(pair) +
+                           stages_table(pair);
   if (!more.empty()) body += tag("h4", "More") + more;
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "

@@ -45,10 +45,15 @@ const evidence::VariantResult* headline(const evidence::PairResult& pair) {
   return lesson != nullptr ? lesson : evidence::best_variant(pair);
 }
 
+std::string not_run_text(const evidence::VariantResult& variant) {
+  return variant.accuracy || variant.timing ? "not run before" : "not run";
+}
+
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
   std::vector<std::string> words;
   if (variant.role != evidence::VariantRole::optimized) words.emplace_back(to_string(variant.role));
   if (!variant.computes_output) words.emplace_back("not verified");
+  if (variant.not_run) words.push_back(not_run_text(variant));
   if (&variant == evidence::lesson_variant(pair)) words.emplace_back("lesson");
   if (claimable(pair, variant) != nullptr && variant.name == pair.best) words.emplace_back("best");
   return base::join(words, ", ");

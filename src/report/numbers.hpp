@@ -30,6 +30,8 @@ std::string gain_text(const evidence::PairResult& pair, const evidence::VariantR
 std::string share_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 // The variant that a pair's headline is about: that of its lesson, or the best where it has none; null when none may be claimed.
 const evidence::VariantResult* headline(const evidence::PairResult& pair);
+// Of a variant that is declared as run by nobody: "not run", or "not run before" where this run has run it.
+std::string not_run_text(const evidence::VariantResult& variant);
 // "library", "control, not verified", "lesson, best", "best"; empty for other steps. Of what may be claimed only.
 std::string standing_text(const evidence::PairResult& pair, const evidence::VariantResult& variant);
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing

@@ -152,8 +152,9 @@ std::string pair_markdown(const PairResult& pair) {
                                       pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))) +
             '\n';
   return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
-         section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) + metrics(pair) + profile(pair) +
-         counters(pair) + tool_reports(pair) + stages(pair) + notes(pair);
+         section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) +
+         section("Compiled kernels", kernel_rows(pair)) + metrics(pair) + profile(pair) + counters(pair) + tool_reports(pair) +
+         stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report

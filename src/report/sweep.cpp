@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "report/markdown_table.hpp"
 #include "report/numbers.hpp"
+#include "report/sweep_picture.hpp"
 
 namespace aisp::report {
 namespace {
@@ -93,67 +94,6 @@ Swept swept_pairs(const std::vector<PairResult>& pairs) {
   return swept;
 }
 
-// The first size that differs from case to case; none where only other things do.
-std::string changing_size(const std::vector<const PairResult*>& cases) {
-  for (const auto& [name, value] : cases.front()->sizes)
-    for (const PairResult* pair : cases) {
-      const auto other = pair->sizes.find(name);
-      if (other != pair->sizes.end() && other->second != value) return name;
-    }
-  return {};
-}
-
-struct Quantity {
-  const char *title, *unit;
-  double scale;
-};
-
-// What all variants of all cases can be drawn by.
-Quantity quantity_of(const std::vector<const PairResult*>& cases) {
-  bool flops = true, bytes = true;
-  for (const PairResult* pair : cases)
-    for (const VariantResult& variant : pair->variants) {
-      flops = flops && variant.cost.flops > 0 && !variant.cost.math.empty();
-      bytes = bytes && variant.cost.bytes > 0;
-    }
-  if (flops) return {"TFLOP/s", "", 1e-12};
-  return bytes ? Quantity{"GB/s", "", 1e-9} : Quantity{"median", " ms", 0};
-}
-
-double value_of(const VariantResult& variant, const Quantity& quantity) {
-  if (quantity.scale == 0) return median_ms(variant);
-  const bool is_flops = quantity.scale < 1e-9;
-  return (is_flops ? variant.cost.flops : variant.cost.bytes) / (median_ms(variant) / 1e3) * quantity.scale;
-}
-
-LineChart chart_of(const std::string& target, const std::vector<const PairResult*>& cases) {
-  const Quantity quantity = quantity_of(cases);
-  const std::string size = changing_size(cases);
-  LineChart chart{.title = target,
-                  .x_title = size.empty() ? "case" : size,
-                  .y_title = quantity.title,
-                  .logarithmic_x = !size.empty(),
-                  .y_unit = quantity.unit};
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (size.empty()) chart.x_names.push_back(cases[i]->sweep_case);
-    if (cases[i]->status != evidence::Status::passed) continue;
-    const auto found = cases[i]->sizes.find(size);
-    const double x = found == cases[i]->sizes.end() ? static_cast<double>(i) : static_cast<double>(found->second);
-    for (const VariantResult& variant : cases[i]->variants) {
-      if (!(median_ms(variant) > 0)) continue;
-      auto series = std::find_if(chart.series.begin(), chart.series.end(), [&](const auto& s) { return s.name == variant.name; });
-      if (series == chart.series.end()) series = chart.series.insert(series, {variant.name, {}});
-      const double y = value_of(variant, quantity);
-      series->points.push_back({x, y,
-                                fmt::format("{} {}, {}: {} {}", target, cases[i]->sweep_case, variant.name, base::significant(y),
-                                            quantity.unit[0] == 0 ? quantity.title : quantity.unit)});
-    }
-  }
-  for (LineSeries& series : chart.series)
-    std::sort(series.points.begin(), series.points.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
-  return chart;
-}
-
 }  // namespace
 
 std::vector<SweepTable> sweep_tables(const std::vector<PairResult>& pairs) {
@@ -162,22 +102,22 @@ std::vector<SweepTable> sweep_tables(const std::vector<PairResult>& pairs) {
   return tables;
 }
 
-std::vector<LineChart> sweep_charts(const std::vector<PairResult>& pairs) {
-  std::vector<LineChart> charts;
-  for (const auto& [target, cases] : swept_pairs(pairs)) {
-    LineChart chart = chart_of(target, cases);
-    if (!chart.series.empty()) charts.push_back(std::move(chart));
-  }
-  return charts;
+std::vector<SweepTable> sweep_summaries(const std::vector<PairResult>& pairs) {
+  std::vector<SweepTable> tables;
+  for (const evidence::Sweep& sweep : evidence::sweeps_of(pairs)) tables.push_back({sweep.target, sweep_summary(sweep)});
+  return tables;
 }
 
 std::string sweep_markdown(const evidence::SuiteResult& suite) {
+  const auto table_text = [](const Rows& rows) {
+    MarkdownTable table{rows.front()};
+    std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
+    return table.text();
+  };
   std::string text;
-  for (const SweepTable& sweep : sweep_tables(suite.pairs)) {
-    MarkdownTable table{sweep.rows.front()};
-    std::for_each(sweep.rows.begin() + 1, sweep.rows.end(), [&](const auto& row) { table.add(row); });
-    text += fmt::format("\n## Sweep of {}\n{}", sweep.target, table.text());
-  }
+  const std::vector<SweepTable> summaries = sweep_summaries(suite.pairs), tables = sweep_tables(suite.pairs);
+  for (std::size_t i = 0; i < tables.size(); ++i)
+    text += fmt::format("\n## Sweep of {}\n{}{}", tables[i].target, table_text(summaries[i].rows), table_text(tables[i].rows));
   return text;
 }
 

@@ -68,6 +68,14 @@ Rows memory_rows(const evidence::PairResult& pair) {
   return rows;
 }
 
+Rows kernel_rows(const evidence::PairResult& pair) {
+  Rows rows{{"variant", "kernel", "registers a thread", "local memory a thread"}};
+  for (const VariantResult& variant : pair.variants)
+    for (const evidence::CompiledKernel& kernel : variant.kernels)
+      rows.push_back({variant.name, kernel.name, std::to_string(kernel.registers), bytes_text(kernel.local_bytes)});
+  return rows;
+}
+
 Rows inference_rows(const evidence::PairResult& pair) {
   Rows rows{{"variant", "requests", "tokens", "TTFT mean", "TTFT p50", "TTFT p99", "TPOT mean", "TPOT p50", "TPOT p99",
              "TPOT of requests p50", "TPOT of requests p99", "tokens/s", "goodput"}};

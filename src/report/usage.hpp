@@ -16,6 +16,7 @@ using Rows = std::vector<std::vector<std::string>>;
 // Headings first; nothing but them where no variant has such a result.
 Rows energy_rows(const evidence::PairResult& pair);
 Rows memory_rows(const evidence::PairResult& pair);
+Rows kernel_rows(const evidence::PairResult& pair);
 Rows inference_rows(const evidence::PairResult& pair);
 
 }  // namespace aisp::report

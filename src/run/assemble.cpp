@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "machine/ceilings.hpp"
+#include "machine/cost.hpp"
 #include "measure/clock_step.hpp"
 #include "measure/correlation.hpp"
 #include "measure/statistics.hpp"
@@ -43,9 +44,13 @@ bool higher_is_better(const std::vector<measure::Sample>& samples, const Judge& 
 
 }  // namespace
 
-evidence::DeclaredCost declared(const Cost& cost) {
-  evidence::DeclaredCost result{.flops = cost.flops, .bytes = cost.bytes};
-  if (cost.flops > 0) result.math = machine::name_of(cost.math);
+evidence::DeclaredCost declared(const Cost& declared_cost) {
+  const Cost cost = machine::whole(declared_cost);
+  evidence::DeclaredCost result{.flops = 0, .bytes = cost.bytes, .math = {}, .bytes_of = {}};
+  for (const MoreMath& each : machine::math_of(cost)) {
+    result.math = result.flops > 0 ? "several" : machine::name_of(each.math);
+    result.flops += each.flops;
+  }
   if (cost.bytes > 0) {
     result.bytes_of = "device memory";
     return result;

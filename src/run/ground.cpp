@@ -11,6 +11,7 @@
 #include "base/build_info.hpp"
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
+#include "machine/cost.hpp"
 #include "machine/host.hpp"
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
@@ -40,10 +41,17 @@ constexpr double host_cycles_s = 6e9, host_flops_cycle = 64, host_bytes_cycle = 
 
 std::optional<std::string> impossible_on_host(const Cost& cost, double median_ms) {
   const double cycles_s = std::max(1u, std::thread::hardware_concurrency()) * host_cycles_s;
-  const double least_s = std::max(cost.flops / (cycles_s * host_flops_cycle), cost.host_bytes / (cycles_s * host_bytes_cycle));
+  double flops = 0;
+  for (const MoreMath& each : machine::math_of(cost)) flops += each.flops;
+  const double least_s = std::max(flops / (cycles_s * host_flops_cycle), cost.host_bytes / (cycles_s * host_bytes_cycle));
   if (median_ms >= least_s * 1e3) return std::nullopt;
   return fmt::format("{:.4g} ms is faster than {} CPUs can be: {:.4g} FLOP and {:.4g} bytes take {:.4g} ms at least", median_ms,
-                     std::thread::hardware_concurrency(), cost.flops, cost.host_bytes, least_s * 1e3);
+                     std::thread::hardware_concurrency(), flops, cost.host_bytes, least_s * 1e3);
+}
+
+void take_bytes_out(Cost& cost) {
+  cost.bytes = 0;
+  for (Cost& phase : cost.phases) take_bytes_out(phase);
 }
 
 }  // namespace
@@ -142,11 +150,11 @@ std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_writ
 }
 
 std::optional<std::string> Ground::impossible(const Cost& cost, double median_ms, Cache cache) const {
-  if (machine_->facts.gpus.empty()) return impossible_on_host(cost, median_ms);
+  if (machine_->facts.gpus.empty()) return impossible_on_host(machine::whole(cost), median_ms);
   const machine::Gpu& gpu = machine_->facts.gpus.front();
   // A hot pair may find everything in L2.
   Cost counted = cost;
-  if (cache == Cache::hot && counted.bytes <= static_cast<double>(gpu.l2_bytes)) counted.bytes = 0;
+  if (cache == Cache::hot && machine::whole(cost).bytes <= static_cast<double>(gpu.l2_bytes)) take_bytes_out(counted);
   const machine::ImpossibleTime least = machine::impossible_seconds(counted, machine::theoretical_peaks(gpu), gpu.l2_bytes);
   if (median_ms >= least.seconds * 1e3) return std::nullopt;
   return fmt::format("{:.4g} ms is faster than this chip can be: {}", median_ms, least.arithmetic);
@@ -154,9 +162,10 @@ std::optional<std::string> Ground::impossible(const Cost& cost, double median_ms
 
 std::optional<std::string> Ground::above_ceiling(const Cost& cost, double bytes_written, double median_ms) const {
   Cost counted = cost;
-  const bool in_l2 = !machine_->facts.gpus.empty() &&
-                     cost.bytes < times_beyond_caches * static_cast<double>(machine_->facts.gpus.front().l2_bytes);
-  if (in_l2) counted.bytes = 0;
+  const bool in_l2 =
+      !machine_->facts.gpus.empty() &&
+      machine::whole(cost).bytes < times_beyond_caches * static_cast<double>(machine_->facts.gpus.front().l2_bytes);
+  if (in_l2) take_bytes_out(counted);
   const machine::FloorTime least = machine::floor_seconds(counted, machine_->ceilings, bytes_written);
   const double percent = median_ms > 0 ? least.seconds * 1e5 / median_ms : 0;
   if (!(percent > most_percent_of_a_ceiling)) return std::nullopt;

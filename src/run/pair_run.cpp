@@ -32,6 +32,7 @@ PairRun::PairRun(const pair::Entry& entry, const Request& request, const Reporte
     added.role = role;
     added.changes_precision = variant.changes_precision;
     added.computes_output = variant.outputs != no_outputs;
+    added.not_run = variant.not_run;
   };
   add(pair_.baseline, evidence::VariantRole::baseline);
   for (const Variant& variant : pair_.optimized) add(variant, evidence::VariantRole::optimized);
@@ -87,6 +88,7 @@ void PairRun::run_stages() {
   if (!verify_all("verify", result_.seed)) return;
   account_memory();
   if (request_.verify_only) {
+    if (!verify_edges()) return;
     look_inside();
     return tear_down();
   }
@@ -243,6 +245,7 @@ void PairRun::leave_out(evidence::VariantResult& library, const std::string& why
 
 void PairRun::problem(std::string variant, std::string check, std::string message, std::string advice) {
   result_.status = evidence::Status::failed;
+  if (!edge_.empty()) message = edge_ + ": " + message;
   if (result_.reason.empty()) result_.reason = variant.empty() ? message : variant + ": " + message;
   const std::string stage = stages_.current().empty() ? "teardown" : stages_.current();
   result_.problems.push_back({stage, std::move(variant), std::move(check), std::move(message), std::move(advice)});

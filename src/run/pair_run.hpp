@@ -45,6 +45,8 @@ class PairRun {
   void warn_of_loose_limits();
   void verify_small_shape(const verify::Options& options);
   std::vector<verify::Outcome> verify_shapes(const verify::Options& options, bool again);
+  bool verify_edges();
+  void verify_edge(const Case& edge);
   void absorb_failures(const verify::Outcome& outcome);
   void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
   void warm_up();
@@ -70,7 +72,8 @@ class PairRun {
   bool costs_are_possible();
   void audit();
   void judge_audit(const Timed& timed, const std::vector<AuditedRun>& runs);
-  void compare_with_timed(const Timed& timed, double busy_ms, double span_ms, double host_ms);
+  void note_kernels(const Timed& timed, std::vector<profile::CompiledKernel> kernels);
+  void compare_with_timed(const Timed& timed, double busy_ms, double span_ms, double host_ms, double slack_ms);
   void look_inside();
   void send_measured();
   void abandon_session();
@@ -110,6 +113,7 @@ class PairRun {
   double offset_ms_ = 0;
   std::uint64_t free_before_bytes_ = 0;  // of device memory, before anything of the pair was allocated
   Start start_ = Start::released;
+  std::string edge_;  // "edge empty (rows=0)" while it is verified
 };
 
 }  // namespace aisp::run

@@ -9,6 +9,11 @@
 #include "run/watch_ranges.hpp"
 
 namespace aisp::run {
+namespace {
+
+constexpr std::uint64_t stream_of_edges = 0xED6E;
+
+}  // namespace
 
 bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
   const bool small = pair_.verification == Verification::small_shape;
@@ -57,6 +62,54 @@ void PairRun::verify_small_shape(const verify::Options& options) {
   pair::Session small{pair_, session_options(true)};
   watch_ranges(small);
   absorb(verify::verify(small, active(), options), true);
+}
+
+// Not with sizes that somebody set: edges are of the pair's own.
+bool PairRun::verify_edges() {
+  if (pair_.edges.empty() || !request_.sizes.empty()) return true;
+  stages_.begin("edges", request_.limits.verify);
+  for (const Case& edge : pair_.edges) {
+    edge_ = fmt::format("edge {} ({})", edge.name, edge.sizes);
+    const std::size_t problems = result_.problems.size();
+    try {
+      verify_edge(edge);
+      if (result_.problems.size() == problems) result_.edges.emplace_back(edge.name);
+    } catch (const Unsupported& reason) {
+      result_.warnings.push_back(fmt::format("{} was left out: {}", edge_, reason.what()));
+    }
+  }
+  edge_.clear();
+  return result_.status == evidence::Status::passed;
+}
+
+// In a session of its own. Sizes that the edge does not name are those of the run.
+void PairRun::verify_edge(const Case& edge) {
+  pair::SessionOptions session_of_edge = session_options(pair_.verification == Verification::small_shape);
+  for (const auto& [name, value] : pair::parse_sizes(edge.sizes)) session_of_edge.sizes[name] = value;
+  pair::Session session{pair_, std::move(session_of_edge)};
+  watch_ranges(session);
+  verify::Options options{.seed = random_bits(result_.seed, stream_of_edges),
+                          .start = start_,
+                          .may_be_empty = true,
+                          .require_repeatable = request_.reproducible,
+                          .check_memory = false};
+  std::vector<verify::Outcome> outcomes;
+  try {
+    outcomes = verify::verify(session, active(), options);
+  } catch (const measure::WaitsForGpu&) {
+    options.start = Start::immediate;
+    outcomes = verify::verify(session, active(), options);
+  }
+  for (verify::Outcome& outcome : outcomes) {
+    if (!outcome.unsupported.empty())
+      result_.warnings.push_back(fmt::format("{}: {} was left out: {}", edge_, outcome.variant, outcome.unsupported));
+    outcome.unsupported.clear();
+    for (evidence::Problem& found : outcome.problems) {
+      found.stage = stages_.current();
+      found.message = edge_ + ": " + found.message;
+    }
+    absorb_failures(outcome);
+  }
 }
 
 void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference) {

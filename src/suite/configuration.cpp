@@ -12,7 +12,6 @@
 #include "base/text.hpp"
 #include "measure/energy.hpp"
 #include "pair/all_variants.hpp"
-#include "pair/sizes.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -86,7 +85,7 @@ void settle_seed(Configuration& configuration) {
   configuration.origins.insert_or_assign("seed", configuration.reproducible ? "default" : "drawn");
 }
 
-run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Case* sweep_case) {
+run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Point& point) {
   const Overrides& own = entry.pair->overrides;
   run::Request request;
   request.target = entry.target();
@@ -107,11 +106,8 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   else if (configuration.profile == run::ProfileLevel::full) request.counters = run::CounterLevel::full;
   request.seed = configuration.seed;
   request.scale = configuration.scale;
-  request.sizes = configuration.sizes;
-  if (sweep_case != nullptr) {
-    request.sweep_case = sweep_case->name;
-    request.sizes.merge(pair::parse_sizes(sweep_case->sizes));
-  }
+  request.sizes = point.sizes;
+  request.sweep_case = point.name;
   request.profile = configuration.profile;
   request.percentiles = configuration.percentiles;
   run::StageLimits& limits = request.limits;

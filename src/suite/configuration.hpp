@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pair/registry.hpp"
+#include "pair/size_lists.hpp"
 #include "run/request.hpp"
 
 namespace aisp::suite {
@@ -33,7 +34,7 @@ struct Configuration {
   run::ProfileLevel profile = run::ProfileLevel::none;
   std::uint64_t seed = 0;  // drawn for each run unless it is set (draw_seed)
   double scale = 1;
-  std::map<std::string, std::uint64_t> sizes;  // of every selected pair
+  pair::SizeLists sizes;  // of every selected pair; several values are measured one after the other
   bool sweep = false;
   std::vector<double> percentiles;
   std::vector<std::string> gpus;  // indices or UUIDs; empty: all visible
@@ -74,9 +75,14 @@ std::uint64_t drawn_seed();
 // Where nobody set a seed: 42 for a reproducible run, a drawn one for every other.
 void settle_seed(Configuration& configuration);
 
-// What the child of `entry` is asked to do: the pair's own overrides where nobody set anything else. `sweep_case`: one of
-// the pair's, whose sizes are set then.
-run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Case* sweep_case = nullptr);
+// One of the results that a run has of a pair (suite/sweep.hpp).
+struct Point {
+  std::string name;     // what tells it from the pair's others; empty: it is the only one
+  pair::SizeMap sizes;  // set by --size or by a case
+};
+
+// What the child of `entry` is asked to do at `point`: the pair's own overrides where nobody set anything else.
+run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Point& point = {});
 
 // {"iterations": {"value": 20, "origin": "default"}, ...}, and under "pairs" what single pairs changed.
 nlohmann::json effective(const Configuration& configuration, std::span<const pair::Entry* const> selected);

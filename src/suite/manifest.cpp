@@ -97,11 +97,9 @@ evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus)
   add_build(manifest);
   add_machine(manifest, task.machine, gpus);
   manifest.command_line = task.command_line;
-  for (const pair::Entry* entry : task.selected) {
-    manifest.targets.push_back(entry->target());
-    if (!task.configuration.sweep) continue;
-    for (const Case& each : entry->pair->sweep) manifest.cases[entry->target()].emplace_back(each.name);
-  }
+  for (const pair::Entry* entry : task.selected) manifest.targets.push_back(entry->target());
+  for (const Placement& placement : task.placements)
+    if (!placement.point.name.empty()) manifest.cases[placement.entry->target()].push_back(placement.point.name);
   manifest.seed = task.configuration.seed;
   manifest.libraries = libraries();
   manifest.library_versions = versions_of(manifest.libraries);

@@ -10,6 +10,7 @@
 #include "machine/needs.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/host_dependent.hpp"
+#include "suite/sweep.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -100,17 +101,14 @@ std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, co
                              const std::vector<int>& gpus, const Configuration& configuration,
                              const std::function<bool(Library)>& has_library) {
   std::vector<Placement> placements;
-  const auto add = [&](Placement placement, const Case* sweep_case) {
-    placement.sweep_case = sweep_case;
-    placement.index = placements.size();
-    placements.push_back(std::move(placement));
-  };
   for (const pair::Entry* entry : selected) {
     Placement placement = place_one(*entry, machine, gpus, has_library);
     placement.alone = runs_alone(*entry->pair, configuration.mode);
-    if (!configuration.sweep) add(std::move(placement), nullptr);
-    else
-      for (const Case& each : entry->pair->sweep) add(placement, &each);
+    for (Point& point : points_of(*entry, configuration)) {
+      placement.point = std::move(point);
+      placement.index = placements.size();
+      placements.push_back(placement);
+    }
   }
   return placements;
 }

@@ -14,12 +14,12 @@ namespace aisp::suite {
 // order given. Throws base::Error: usage for one that does not exist, unfit where there is none at all.
 std::vector<int> choose_gpus(const machine::Machine& machine, const std::vector<std::string>& names);
 
-// Where a pair, or one case of its sweep, may run.
+// Where a pair, or one point of its sweep, may run.
 struct Placement {
-  std::string label() const { return entry->target() + (sweep_case == nullptr ? "" : " " + std::string{sweep_case->name}); }
+  std::string label() const { return entry->target() + (point.name.empty() ? "" : " " + point.name); }
 
   const pair::Entry* entry = nullptr;
-  const Case* sweep_case = nullptr;       // of the pair's, under --sweep
+  Point point;                            // of the pair's
   std::size_t index = 0;                  // in the run
   std::vector<std::vector<int>> choices;  // sets of GPU ordinals, best first; one empty set for host pairs; none: it cannot run
   std::string obstacle;                   // why it cannot, one clause
@@ -31,7 +31,7 @@ struct Placement {
 // By pair/host_dependent.hpp, and where the host's own clock is what times: nothing else may run on the machine meanwhile.
 bool runs_alone(const Pair& pair, run::TimingMode mode);
 
-// Of what is selected; --sweep gives each case of a pair a placement of its own.
+// Of what is selected; each point of a sweep has a placement of its own.
 std::vector<Placement> place(const std::vector<const pair::Entry*>& selected, const machine::Machine& machine,
                              const std::vector<int>& gpus, const Configuration& configuration = {},
                              const std::function<bool(Library)>& has_library = {});

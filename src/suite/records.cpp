@@ -132,10 +132,9 @@ Records::Closing Records::finish(const evidence::SuiteResult& suite) const {
 }
 
 std::string Records::log_name(const Placement& placement) const {
-  const std::string own =
-      evidence::folder_of({.chapter = std::string{placement.entry->chapter},
-                           .name = std::string{placement.entry->name},
-                           .sweep_case = placement.sweep_case == nullptr ? "" : std::string{placement.sweep_case->name}});
+  const std::string own = evidence::folder_of({.chapter = std::string{placement.entry->chapter},
+                                               .name = std::string{placement.entry->name},
+                                               .sweep_case = placement.point.name});
   base::make_directories(folder_ / own);
   return own + "/output.log";
 }

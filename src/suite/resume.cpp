@@ -138,7 +138,7 @@ EarlierPart take_over(const evidence::ResultsLog& earlier, const std::vector<Pla
     // What was skipped is asked again: the library may be there now.
     if (found == results.end() || found->second->status == evidence::Status::skipped) continue;
     const evidence::PairResult& result = *found->second;
-    const run::Request wish = request_for(*placement.entry, configuration, placement.sweep_case);
+    const run::Request wish = request_for(*placement.entry, configuration, placement.point);
     if (result.status != evidence::Status::passed || !result.complete) {
       not_passed.push_back(fmt::format("{} ({})", placement.label(), evidence::to_string(result.status)));
     } else if (const std::string other = other_settings(result, placement, wish, machine); !other.empty()) {

@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/interrupt.hpp"
 #include "base/lock.hpp"
@@ -257,10 +260,19 @@ std::vector<SelftestFamily> families_of(const SelftestReport& report) {
 
 bool SelftestReport::good() const { return count(SelftestVerdict::slipped) == 0 && count(SelftestVerdict::false_alarm) == 0; }
 
-std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu) {
+std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu, const std::vector<std::string>& names) {
   std::vector<const pair::SelftestEntry*> selected;
-  for (const pair::SelftestEntry& entry : pair::selftest_registry())
-    if (entry.subject->pair.device == Device::host ? host : gpu) selected.push_back(&entry);
+  std::set<std::string> known;
+  for (const pair::SelftestEntry& entry : pair::selftest_registry()) {
+    const std::array<std::string, 2> called{std::string{entry.entry.name}, std::string{entry.family}};
+    known.insert(called.begin(), called.end());
+    const bool wanted = names.empty() || std::ranges::find_first_of(names, called) != names.end();
+    if (wanted && (entry.subject->pair.device == Device::host ? host : gpu)) selected.push_back(&entry);
+  }
+  for (const std::string& name : names)
+    if (!known.contains(name))
+      throw base::Error{base::Exit::usage, fmt::format("unknown pair or family of the self-test '{}'; near it: {}", name,
+                                                       base::join(base::nearest({known.begin(), known.end()}, name), ", "))};
   return selected;
 }
 

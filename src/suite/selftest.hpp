@@ -60,8 +60,9 @@ struct SelftestTask {
   std::function<void(const SelftestLine&)> on_line = [](const SelftestLine&) {};
 };
 
-// Of this executable, those on one of the devices that are asked for.
-std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu);
+// Of this executable, those on one of the devices that are asked for; where `names` are given, those of them, by name or family.
+// Throws base::Error for a name that nothing has.
+std::vector<const pair::SelftestEntry*> select_selftest(bool host, bool gpu, const std::vector<std::string>& names = {});
 
 // What a pair's result says about the harness.
 SelftestLine judge_selftest(const pair::SelftestEntry& entry, const evidence::PairResult& result);

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
-#include "pair/sizes.hpp"
+#include "pair/size_lists.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -80,13 +80,15 @@ void set_percentiles(Configuration& c, const Values& values) {
 }
 
 void set_sizes(Configuration& c, const Values& values) {
-  pair::SizeMap sizes;
+  pair::SizeLists sizes;
   for (const std::string& value : values)
     if (!value.empty()) {
-      pair::SizeMap more = pair::parse_sizes(value);
+      pair::SizeLists more = pair::parse_size_lists(value);
       sizes.merge(more);
       if (!more.empty()) reject(fmt::format("sets {} twice", more.begin()->first));
     }
+  if (const std::size_t points = pair::grid_size(sizes); points > pair::most_points)
+    reject(fmt::format("is a grid of {} points, {} at most; take fewer values", points, pair::most_points));
   c.sizes = std::move(sizes);
 }
 
@@ -170,8 +172,10 @@ const Setting all_settings[] = {
     {"scale", "X", "fraction of every workload's size; such results are marked", false,
      [](Configuration& c, const Values& v) { c.scale = number_between(v, 0.0001, 1.0, "must be a number from 0.0001 to 1"); },
      [](const Configuration& c) { return nlohmann::json(c.scale); }},
-    {"size", "NAME=N,...", "sizes of the pair's workload, as aisp explain PAIR lists them; such results are marked", true,
-     set_sizes, [](const Configuration& c) { return nlohmann::json(pair::sizes_text(c.sizes)); }},
+    {"size", "NAME=N,...",
+     "sizes of the pair's workload, as aisp explain PAIR lists them; a list (m=64,128) or a range (m=1024:16384:*2, k=32:48:+4) "
+     "measures each value and draws curves, several make a grid; such results are marked",
+     true, set_sizes, [](const Configuration& c) { return nlohmann::json(pair::size_lists_text(c.sizes)); }},
     {"sweep", "", "measure each pair once for each of the cases that it declares", false,
      [](Configuration& c, const Values& v) { c.sweep = parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(c.sweep); }},

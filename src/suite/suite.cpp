@@ -88,7 +88,7 @@ class Suite {
     return request;
   }
   run::Request run_request(const Placement& placement) const {
-    return request_for(*placement.entry, task_.configuration, placement.sweep_case);
+    return request_for(*placement.entry, task_.configuration, placement.point);
   }
 
   void run_the_rest() {

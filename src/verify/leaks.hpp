@@ -14,8 +14,7 @@ class LeakWatch {
  public:
   // `own_device_bytes` as Options of the verifier have it.
   using OwnBytes = std::function<std::optional<std::uint64_t>()>;
-  LeakWatch(const pair::Session& session, const OwnBytes& own_device_bytes)
-      : session_{session}, own_device_bytes_{own_device_bytes} {}
+  LeakWatch(pair::Session& session, const OwnBytes& own_device_bytes) : session_{session}, own_device_bytes_{own_device_bytes} {}
   void before();
   void after();
   bool grew() const;
@@ -32,8 +31,9 @@ class LeakWatch {
     std::int64_t host_bytes = 0;
   };
   Use measure() const;
+  bool launches_leave_memory() const;
 
-  const pair::Session& session_;
+  pair::Session& session_;
   const OwnBytes& own_device_bytes_;
   Use before_;
   Use growth_;

@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "verify/reference.hpp"
 #include "verify/verifier.hpp"
 
 namespace aisp::verify {
@@ -32,10 +33,16 @@ std::string difference(const pair::Norms& norms, std::size_t elements, const Tol
   if (limits.kind == Tolerance::Kind::exact)
     return norms.mismatches == 0 ? std::string{}
                                  : fmt::format("{} of {} elements of {} differ from {}", norms.mismatches, elements, name, other);
+  if (limits.kind == Tolerance::Kind::codes) {
+    const double most_steps = limits.most_steps + other_limits.most_steps, share = limits.share + other_limits.share;
+    if (norms.most_steps <= most_steps && static_cast<double>(norms.moved) <= share * static_cast<double>(elements)) return {};
+    return fmt::format("{} of {} elements of {} differ from {}, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
+                       norms.moved, elements, name, other, norms.most_steps, most_steps, 100 * share);
+  }
   const double most_l2 = limits.relative_l2 + other_limits.relative_l2, most_element = limits.element + other_limits.element;
-  if (norms.relative_l2() <= most_l2 && norms.largest_element_error <= most_element) return {};
-  return fmt::format("{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})", name,
-                     other, norms.relative_l2(), most_l2, norms.largest_element_error, most_element);
+  if (norms.group_l2 <= most_l2 && norms.largest_element_error <= most_element) return {};
+  return fmt::format("{}{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})", name,
+                     in_group(norms), other, norms.group_l2, most_l2, norms.largest_element_error, most_element);
 }
 
 }  // namespace aisp::verify

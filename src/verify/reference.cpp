@@ -8,6 +8,7 @@
 #include <cmath>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -15,13 +16,49 @@
 namespace aisp::verify {
 namespace {
 
-std::vector<std::size_t> sample_indices(std::size_t count, std::size_t samples, std::uint64_t seed) {
+// Of a group that is looked at: fewer say little of its norm.
+constexpr std::size_t least_of_a_group = 32;
+// Elements that may be off by steps are counted on samples: so many deviations more of them are no proof.
+constexpr double deviations = 4;
+
+// The groups of the first and the last element, and others, all of them where there are not too many.
+std::vector<std::size_t> sampled_groups(const Axis& groups, std::size_t count, std::size_t samples, std::uint64_t seed) {
+  const std::size_t most = std::max<std::size_t>(2, samples / least_of_a_group);
+  std::vector<std::size_t> chosen;
+  if (groups.count <= most) {
+    chosen.resize(groups.count);
+    std::iota(chosen.begin(), chosen.end(), std::size_t{0});
+    return chosen;
+  }
+  chosen = {0, groups.place(count - 1)};
+  for (std::size_t i = 2; i < most; ++i) chosen.push_back(random_bits(seed, i) % groups.count);
+  std::ranges::sort(chosen);
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+std::vector<std::size_t> indices_by_group(const Axis& groups, std::size_t count, std::size_t samples, std::uint64_t seed) {
+  const std::vector<std::size_t> chosen = sampled_groups(groups, count, samples, seed);
+  const std::size_t of_each = std::max(least_of_a_group, samples / chosen.size());
+  std::vector<std::size_t> indices{0, count - 1};
+  for (const std::size_t group : chosen) {
+    const std::size_t size = pair::group_size(groups, count, group);
+    for (std::size_t k = 0; k < std::min(size, of_each); ++k)
+      indices.push_back(
+          pair::group_element(groups, group, size <= of_each ? k : random_bits(random_bits(seed, group), k) % size));
+  }
+  std::ranges::sort(indices);
+  return indices;
+}
+
+std::vector<std::size_t> sample_indices(std::size_t count, std::size_t samples, std::uint64_t seed, const Axis& groups) {
   std::vector<std::size_t> indices;
   if (count <= samples) {
     indices.resize(count);
     std::iota(indices.begin(), indices.end(), std::size_t{0});
     return indices;
   }
+  if (groups.count > 1) return indices_by_group(groups, count, samples, seed);
   indices = {0, count - 1};
   for (std::size_t i = 2; i < samples; ++i) indices.push_back(random_bits(seed, i) % count);
   std::sort(indices.begin(), indices.end());
@@ -52,39 +89,86 @@ std::vector<double> evaluate(const std::vector<std::size_t>& indices, int thread
 }
 
 struct Errors {
-  double relative_l2 = 0;
-  double largest = 0;
-  std::size_t worst = 0;  // position of the largest
-  std::size_t wrong = 0;  // not equal
+  pair::Norms norms;      // of groups as the samples show them
+  std::size_t worst = 0;  // position of the largest error of an element
 };
 
-Errors errors_of(const std::vector<double>& values, const std::vector<double>& expected) {
-  double squares = 0, differences = 0;
-  for (const double value : expected) squares += value * value;
-  const double rms = expected.empty() ? 0 : std::sqrt(squares / static_cast<double>(expected.size()));
+Errors errors_of(const ReferenceSamples& samples, const std::vector<double>& expected, const Axis& groups, ElementType type) {
+  const auto group_of = [&](std::size_t i) { return groups.place(samples.indices[i]); };
+  std::map<std::size_t, std::size_t> numbers;  // of the groups that were met
+  std::vector<double> squares, counts;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto [found, is_first] = numbers.try_emplace(group_of(i), numbers.size());
+    if (is_first) {
+      squares.push_back(0);
+      counts.push_back(0);
+    }
+    squares[found->second] += expected[i] * expected[i];
+    counts[found->second] += 1;
+  }
+  std::vector<pair::Norms> of_groups(numbers.size());
   Errors errors;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double difference = std::abs(values[i] - expected[i]);
-    errors.wrong += !(values[i] == expected[i]);
-    differences += difference * difference;
-    const double scale = std::abs(expected[i]) + rms;
-    double error = difference == 0 ? 0 : difference / scale;
+  double largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::size_t group = numbers[group_of(i)];
+    pair::Norms& norms = of_groups[group];
+    const double difference = std::abs(samples.values[i] - expected[i]);
+    norms.mismatches += !(samples.values[i] == expected[i]);
+    norms.difference_squared += std::isnan(difference) ? INFINITY : difference * difference;
+    norms.reference_squared += expected[i] * expected[i];
+    double error = difference == 0 ? 0 : difference / (std::abs(expected[i]) + std::sqrt(squares[group] / counts[group]));
     if (std::isnan(error)) error = INFINITY;
-    if (error > errors.largest) {
-      errors.largest = error;
+    norms.largest_element_error = std::max(norms.largest_element_error, error);
+    const double steps = pair::steps_between(samples.values[i], expected[i], type);
+    norms.most_steps = std::max(norms.most_steps, steps);
+    norms.moved += steps != 0;
+    if (error > largest) {
+      largest = error;
       errors.worst = i;
     }
   }
-  if (differences > 0 || std::isnan(differences)) errors.relative_l2 = std::sqrt(differences / squares);
-  if (std::isnan(errors.relative_l2)) errors.relative_l2 = INFINITY;
+  errors.norms = pair::whole_of(of_groups);
+  errors.norms.groups = groups.count;
+  for (const auto& [group, number] : numbers)
+    if (number == errors.norms.group) {
+      errors.norms.group = group;
+      break;
+    }
   return errors;
+}
+
+// What lies beyond the limits, or nothing.
+std::string beyond(const Tolerance& limits, const pair::Norms& norms, std::size_t samples, const Buffer& buffer) {
+  const auto count = static_cast<double>(samples);
+  switch (limits.kind) {
+    case Tolerance::Kind::exact:
+      return norms.mismatches == 0
+                 ? std::string{}
+                 : fmt::format("{} of {} checked elements of {} are wrong", norms.mismatches, samples, buffer.name);
+    case Tolerance::Kind::codes: {
+      const double slack = samples < buffer.count ? deviations * std::sqrt(limits.share * count) : 0;
+      if (norms.most_steps <= limits.most_steps && static_cast<double>(norms.moved) <= limits.share * count + slack) return {};
+      return fmt::format("{} of {} checked elements of {} are off, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
+                         norms.moved, samples, buffer.name, norms.most_steps, limits.most_steps, 100 * limits.share);
+    }
+    default:
+      if (norms.group_l2 <= limits.relative_l2 && norms.largest_element_error <= limits.element) return {};
+      return fmt::format("{}{}: relative L2 error {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
+                         buffer.name, in_group(norms), norms.group_l2, limits.relative_l2, norms.largest_element_error,
+                         limits.element);
+  }
 }
 
 }  // namespace
 
+std::string in_group(const pair::Norms& norms) {
+  return norms.groups > 1 ? fmt::format(", group {} of {}", norms.group, norms.groups) : std::string{};
+}
+
 ReferenceSamples take_samples(const pair::Session& session, const pair::Snapshot& outputs, std::uint64_t seed, std::size_t most) {
   ReferenceSamples samples;
-  samples.indices = sample_indices(outputs.elements().count, std::min(most, session.pair().reference_samples), seed);
+  samples.indices = sample_indices(outputs.elements().count, std::min(most, session.pair().reference_samples), seed,
+                                   outputs.buffer().unordered ? Axis{} : outputs.buffer().groups);
   samples.values = outputs.values(samples.indices);
   return samples;
 }
@@ -101,30 +185,25 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
   });
 
   ReferenceCheck result;
-  const Tolerance limits = resolve(variant.tolerance.value_or(session.pair().tolerance), buffer.type);
-  const Errors errors = errors_of(values, expected);
+  const Tolerance limits = session.limits(variant, static_cast<std::size_t>(output));
+  const Axis groups = buffer.unordered ? Axis{} : buffer.groups;
+  const Errors errors = errors_of(samples, expected, groups, buffer.type);
+  const pair::Norms& norms = errors.norms;
   result.accuracy.samples = indices.size();
-  result.accuracy.relative_l2 = errors.relative_l2;
-  result.accuracy.max_error = errors.largest;
+  result.accuracy.relative_l2 = norms.group_l2;
+  result.accuracy.max_error = norms.largest_element_error;
   result.accuracy.limit_relative_l2 = limits.relative_l2;
   result.accuracy.limit_max_error = limits.element;
   if (variant.changes_precision) {
     const std::vector<double> unquantized =
         evaluate(indices, threads, [&](std::size_t index) { return workload.expected_output(output, index); });
-    result.accuracy.unquantized_l2 = errors_of(values, unquantized).relative_l2;
+    result.accuracy.unquantized_l2 = errors_of(samples, unquantized, Axis{}, buffer.type).norms.relative_l2();
   }
   if (indices.empty()) return result;
   const std::string worst =
       fmt::format("element {} is {:.9g}, expected {:.9g}", indices[errors.worst], values[errors.worst], expected[errors.worst]);
-  if (limits.kind == Tolerance::Kind::exact) {
-    if (errors.wrong != 0)
-      result.problems.push_back(
-          fmt::format("{} of {} checked elements of {} are wrong; {}", errors.wrong, indices.size(), buffer.name, worst));
-  } else if (!(errors.relative_l2 <= limits.relative_l2) || !(errors.largest <= limits.element)) {
-    result.problems.push_back(
-        fmt::format("{}: relative L2 error {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g}); {}", buffer.name,
-                    errors.relative_l2, limits.relative_l2, errors.largest, limits.element, worst));
-  }
+  if (const std::string wrong = beyond(limits, norms, indices.size(), buffer); !wrong.empty())
+    result.problems.push_back(fmt::format("{}; {}", wrong, worst));
   return result;
 }
 

@@ -15,7 +15,11 @@ struct ReferenceCheck {
   std::vector<std::string> problems;
 };
 
-// Elements of one output: all of them, or Pair::reference_samples random ones with the first and the last.
+// ", group 3 of 32", or nothing where there are no groups.
+std::string in_group(const pair::Norms& norms);
+
+// Elements of one output: all of them, or about Pair::reference_samples random ones with the first and the last; of an output
+// with groups, enough of each group that is among them.
 struct ReferenceSamples {
   std::vector<std::size_t> indices;
   std::vector<double> values;

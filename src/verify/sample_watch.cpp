@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "pair/all_variants.hpp"
 #include "verify/reference.hpp"
 
 namespace aisp::verify {
@@ -150,8 +151,10 @@ std::string SampleWatch::difference_from_truth(const State& state, std::vector<p
       copy.sort();
       elements = copy.elements();
     }
-    const pair::Norms norms = pair::compare(elements, truth_[i].elements());
     Tolerance limits = limits_of(state, state.outputs[i]);
+    const pair::Norms norms = session_.compare(elements, truth_[i].elements(), buffer, limits);
+    if (norms.mismatches != 0 && pair::same_bits_declared(session_.pair(), *state.variant, *truth.variant))
+      return fmt::format("the bits of {} are not those of {}, as .same_bits_as says", buffer.name, truth.variant->name);
     if (state.variant->changes_precision && limits.kind != Tolerance::Kind::exact) {
       limits.relative_l2 += precision_slack_l2 * state.outcome->accuracy.versus_baseline_l2;
       limits.element += precision_slack_element * state.outcome->versus_baseline_element;
@@ -203,8 +206,7 @@ void SampleWatch::blame(State& state, const std::string& text) {
 }
 
 Tolerance SampleWatch::limits_of(const State& state, int output) const {
-  return resolve(state.variant->tolerance.value_or(session_.pair().tolerance),
-                 session_.results()[static_cast<std::size_t>(output)]->type);
+  return session_.limits(*state.variant, static_cast<std::size_t>(output));
 }
 
 }  // namespace aisp::verify

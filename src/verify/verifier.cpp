@@ -80,7 +80,7 @@ class VariantCheck {
 
   void compare_with_reference() {
     const auto empty = [](const ReferenceSamples& samples) { return samples.indices.empty(); };
-    if (std::ranges::all_of(samples_, empty))
+    if (!options_.may_be_empty && std::ranges::all_of(samples_, empty))
       fail("reference", "no element of any output was compared: output_length() is 0", "define what the run computes");
     double worst = -1;
     for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
@@ -110,8 +110,8 @@ class VariantCheck {
                                      baseline.written_.lengths[i]));
         continue;
       }
-      const pair::Norms norms = pair::compare(first_[i].elements(), baseline.first_[i].elements());
-      outcome_.accuracy.versus_baseline_l2 = std::max(outcome_.accuracy.versus_baseline_l2, norms.relative_l2());
+      const pair::Norms norms = compare(i, first_[i], baseline.first_[i]);
+      outcome_.accuracy.versus_baseline_l2 = std::max(outcome_.accuracy.versus_baseline_l2, norms.group_l2);
       outcome_.versus_baseline_element = std::max(outcome_.versus_baseline_element, norms.largest_element_error);
       beyond_samples_.push_back(may_differ(i) ? norms.relative_l2() : 0);
       if (may_differ(i)) continue;
@@ -123,6 +123,16 @@ class VariantCheck {
 
   // Copies of large outputs are not kept longer than needed.
   void release() { first_.clear(); }
+
+  // Digests suffice, so that no copy is kept for it.
+  void compare_bits(const VariantCheck& other) {
+    if (digests_.size() != other.digests_.size())
+      return void(fail("same_bits", fmt::format("writes another number of outputs than {}", other.variant_.name)));
+    for (std::size_t i = 0; i < digests_.size(); ++i)
+      if (digests_[i] != other.digests_[i])
+        fail("same_bits", fmt::format("the bits of {} are not those of {}, as .same_bits_as says", name(i), other.variant_.name),
+             "add in the same order and round in the same places, or leave the declaration out");
+  }
 
   void compare_with_earlier(const Outcome& earlier) {
     if (earlier.digests.empty() || earlier.digests != outcome_.digests) return;
@@ -225,13 +235,13 @@ class VariantCheck {
         first_[i].sort();
         second[i].sort();
       }
-      const pair::Norms norms = pair::compare(second[i].elements(), first_[i].elements());
+      const pair::Norms norms = compare(i, second[i], first_[i]);
       repeatable &= norms.mismatches == 0;
       const std::string text =
           difference(norms, written_.lengths[i], limits_of(i), limits_of(i), name(i), "the first run's on the same inputs");
       if (!text.empty()) fail("second_run", text, "compute everything in every run");
-      outcome_.digests[buffer.name] =
-          pair::digest(first_[i].elements().data, first_[i].elements().bytes(), first_[i].elements().gpu);
+      digests_.push_back(pair::digest(first_[i].elements().data, first_[i].elements().bytes(), first_[i].elements().gpu));
+      outcome_.digests[buffer.name] = digests_.back();
     }
     outcome_.accuracy.bitwise_repeatable = repeatable;
     if (!options_.require_repeatable) return;
@@ -270,9 +280,9 @@ class VariantCheck {
 
   bool may_differ(std::size_t i) const { return variant_.changes_precision && limits_of(i).kind != Tolerance::Kind::exact; }
 
-  Tolerance limits_of(std::size_t i) const {
-    const Buffer& buffer = buffer_of(i);
-    return resolve(variant_.tolerance.value_or(session_.pair().tolerance), buffer.type);
+  Tolerance limits_of(std::size_t i) const { return session_.limits(variant_, static_cast<std::size_t>(written_.outputs[i])); }
+  pair::Norms compare(std::size_t i, const pair::Snapshot& found, const pair::Snapshot& reference) const {
+    return session_.compare(found.elements(), reference.elements(), buffer_of(i), limits_of(i));
   }
 
   const Buffer& result(int output) const { return *session_.results()[static_cast<std::size_t>(output)]; }
@@ -297,6 +307,7 @@ class VariantCheck {
   Written written_;
   std::vector<pair::Snapshot> first_;
   std::vector<ReferenceSamples> samples_;
+  std::vector<std::uint64_t> digests_;  // of the first run's outputs, in their order
   std::vector<double> beyond_samples_;  // of variants that change precision: how far all of each output is from the baseline's
   double least_idle_cpu_ms_ = INFINITY;
   LeakWatch leaks_{session_, options_.own_device_bytes};
@@ -367,6 +378,9 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     for (Outcome& outcome : outcomes) outcome.reference_s = taken.count();
   }
+  for (std::size_t v = 0; v < variants.size(); ++v)
+    for (std::size_t w = 0; w < variants.size(); ++w)
+      if (variants[v]->same_bits_as == variants[w]->name && comparable[v] && comparable[w]) checks[v].compare_bits(checks[w]);
   for (std::size_t v = 0; earlier != nullptr && v < std::min(variants.size(), earlier->size()); ++v)
     if (comparable[v]) checks[v].compare_with_earlier((*earlier)[v]);
   return outcomes;

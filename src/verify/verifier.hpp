@@ -33,6 +33,7 @@ struct Options {
   std::optional<Start> start{};        // as the timed samples will; the pair's own when empty
   bool compare_with_reference = true;  // false: at the timed shape of a pair that has a small one
   bool compare_with_baseline = true;
+  bool may_be_empty = false;        // at sizes of nothing there is no element to compare
   bool require_repeatable = false;  // --reproducible: different bits on a second run are a failure
   bool check_memory = true;   // that nothing is left behind; not when a profiler is attached, whose buffers grow with the work
   int reference_threads = 0;  // 0: one per CPU

@@ -3,8 +3,6 @@
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
-#include <memory>
-
 namespace aisp::starter {
 namespace {
 
@@ -24,7 +22,8 @@ class Work final : public Workload {
       : n_{setup.scaled(2048, tile)},
         a_{setup.input<float>(n_ * n_, uniform(-1, 1))},
         b_{setup.input<float>(n_ * n_, uniform(-1, 1))},
-        c_{setup.output<float>(n_ * n_)} {}
+        c_{setup.output<float>(n_ * n_)},
+        cublas_{setup} {}
 
   // The least that any variant must do: every input read once, every output written once, and the arithmetic.
   Cost cost() const override {
@@ -42,10 +41,6 @@ class Work final : public Workload {
     baseline_kernel<<<dim3{blocks, blocks}, dim3{tile, tile}, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
     check(cudaGetLastError());
   }
-  // Libraries are opened where their variant is prepared: elsewhere their absence would cost the whole pair.
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
   void cublas(Launch& launch) {
     const auto n = static_cast<int>(n_);
     cublas_->gemm(launch.stream, n, n, n, a_, b_, c_, CUDA_R_32F);
@@ -55,7 +50,7 @@ class Work final : public Workload {
   std::size_t n_;
   Input<float> a_, b_;
   Output<float> c_;
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;  // opened before the first run of a variant whose needs name the library
 };
 
 }  // namespace
@@ -64,10 +59,7 @@ extern constinit const Pair library{
     .teaches = "say here in one sentence what the pair shows",
     .make = make<Work>,
     .baseline = {.name = "a_thread_an_element", .run = call<&Work::baseline>},
-    .optimized = variants({{.name = "cublas",
-                            .run = call<&Work::cublas>,
-                            .prepare = call<&Work::open_cublas>,
-                            .needs = {.libraries = {Library::cublas}}}}),
+    .optimized = variants({{.name = "cublas", .run = call<&Work::cublas>, .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::compute,
     .tolerance = reduction_of(2048),
 };

@@ -79,11 +79,16 @@ class Lists(EndToEnd):
         self.assertEqual({key: good[key] for key in good if key != "source"},
                          {"target": "ch90:good", "chapter": "ch90", "name": "good", "teaches": good["teaches"], "device": "host", "gpus": 0,
                           "min_sm": 0, "bound": "host", "baseline": "slow", "lesson": "doubled", "optimized": ["doubled", "added"],
-                          "controls": [], "libraries": ["library"],
+                          "controls": [], "libraries": ["library"], "not_run": [],
                           "sizes": [], "sweep": []})
         self.assertTrue(good["source"].endswith("ch90/good.cpp"))
         gpu = next(target for target in targets if target["name"] == "many_gpus")
         self.assertEqual((gpu["device"], gpu["gpus"], gpu["min_sm"]), ("gpu", 64, 80))
+
+    def test_what_nobody_has_run(self):
+        self.assertRegex(self.call("list-targets", "-t", "ch88:untried").out, r"^ch88:untried +once is faster than many times \(not run: elsewhere\)$")
+        self.assertEqual(json.loads(self.call("list-targets", "-t", "ch88:untried", "--json").out)[0]["not_run"], ["elsewhere"])
+        self.assertIn("elsewhere (not run: nobody has had a GPU for it)", self.call("explain", "ch88:untried").out)
 
     def test_chapter(self):
         lines = self.call("list-targets", "--chapter", "ch95").out.splitlines()

@@ -25,6 +25,17 @@ class GoodPairs(EndToEnd):
         self.assertTrue(doubled["accuracy"]["bitwise_repeatable"])
         self.assertEqual([name for name, stage in pair["watchdog"].items() if not stage["finished"]], [])
 
+    def test_what_nobody_has_run(self):
+        finished = self.run_pairs("ch88:untried")
+        self.assert_code(finished, 0)
+        self.assertEqual([v["name"] for v in finished.pair("ch88:untried")["variants"] if v["not_run"]], ["elsewhere"])
+        self.assertIn("; not run: elsewhere", finished.out)
+        rows = list(csv.DictReader((finished.folder / "results.csv").read_text().splitlines()))
+        self.assertEqual([row["variant"] for row in rows if row["not_run"] == "yes"], ["elsewhere"])
+        self.assert_code(self.call("report", "latest", "--html"), 0)
+        for report in ("benchmark_test_results.md", "report.html"):
+            self.assertIn("not run", (finished.folder / report).read_text(), report)
+
     def test_a_ladder(self):
         finished = self.run_pairs("ch88:ladder", flags=("--iterations", "20", "--update-expectations"))
         self.assert_code(finished, 0)

@@ -3,6 +3,7 @@
 import json
 import unittest
 
+import schemas
 from harness import EndToEnd
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -31,6 +32,24 @@ class Peak(EndToEnd):
         for figure in report["host"]["record"]["figures"]:
             self.assertGreater(figure["value"], 1e8, figure)
             self.assertLess(figure["value"], 2e13, figure)
+
+    def test_levels_of_the_host(self):
+        finished = self.call("peak", "--levels", "--svg", "stairs.svg", env=NO_GPU)
+        self.assert_code(finished, 0)
+        self.assertRegex(finished.out, r"(?m)^level +holds +stated +latency$")
+        self.assertIn("<polyline", (self.work / "stairs.svg").read_text())
+        again = self.call("peak", "--levels", "--json", env=NO_GPU)
+        self.assertEqual(again.err, "", "it was known")
+        report = json.loads(again.out)
+        self.assertEqual(schemas.mistakes(report, "levels"), [])
+        levels = report["host"]["levels"]
+        self.assertEqual(levels["lines"], sorted(levels["lines"], key=lambda point: point["bytes"]))
+        self.assertGreater(levels["lines"][-1]["latency_ns"], 3 * levels["lines"][0]["latency_ns"], "memory is not L1")
+        self.assertGreaterEqual(len(levels["levels"]), 2)
+
+    def test_levels_are_not_quick(self):
+        self.assert_code(self.peak("--levels"), 2)
+        self.assert_code(self.call("peak", "--svg", "a.svg", env=NO_GPU), 2)
 
     def test_broken_cache(self):
         self.peak()

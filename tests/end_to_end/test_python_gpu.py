@@ -67,7 +67,9 @@ print(result)
         self.assertEqual(result["warnings"][:-1], [], "only that nothing watched the stages")
 
     def test_functions_that_write_are_as_fast_as_those_that_return(self):
+        # Far above what L2 holds: how much of it a buffer meets there differs between processes.
         self.python("""
+N = 1 << 26
 a = bench({"returned": lambda x: x * 2}, run_id="returned").median_ms("returned")
 b = bench({"written": lambda x, out: torch.mul(x, 2, out=out) is None}, baseline=lambda x, out: torch.add(x, x, out=out) is None,
           outputs=torch.empty_like, run_id="written").median_ms("written")
@@ -189,6 +191,13 @@ aisp.bench("mine", inputs=lambda seed: cupy.random.default_rng(seed % 2**32).ran
 
 class Numba(PythonOnGpu):
     library = "numba"
+
+    def setUp(self):
+        super().setUp()
+        trial = "from numba import cuda; import numpy; cuda.jit(lambda x: None)[1, 1](cuda.to_device(numpy.zeros(1)))"
+        done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            self.skipTest(f"numba itself fails here: {done.stderr.splitlines()[-1]}")
 
     def test_a_kernel_of_numba_on_the_current_stream(self):
         self.python("""

@@ -7,7 +7,7 @@ import unittest
 from harness import EndToEnd
 from schemas import NAMES, PAGE, SCHEMAS, Draft202012Validator, load, mistakes, section
 
-UNIT = re.compile(r"(_(ms|us|s|seconds|bytes|bits|mhz|khz|w|j|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
+UNIT = re.compile(r"(_(ms|us|ns|s|cycles|seconds|bytes|bits|mhz|khz|w|j|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
 NO_UNIT = {"schema_version", "inputs_drawn", "inputs_checked", "compared", "first_on_inputs", "watched", "wrong",
            "full", "multiple", "least", "most", "seed", "scale", "iterations", "rounds", "requests", "tokens", "good_requests", "all_requests", "outputs_equal", "samples", "mean", "median", "std", "min", "max",
@@ -22,7 +22,7 @@ NO_UNIT = {"schema_version", "inputs_drawn", "inputs_checked", "compared", "firs
            "performance_rank", "parameters", "active_parameters", "layers", "hidden",
            "heads", "kv_heads", "head_dim", "experts", "experts_per_token", "batch", "context", "prompt", "gpus_needed", "largest_batch",
            "count", "launches", "launch_calls", "gaps", "grid", "grids", "block", "cluster", "registers", "waves", "allocations",
-           "kernels", "pairs", "geometric_mean", "tokens_per_second_per_gpu", "voluntary_switches", "involuntary_switches", "minor_faults", "major_faults", "ridge_batch", "ridge_batch_weights_alone", "mfu", "m", "k", "n"}
+           "kernels", "pairs", "geometric_mean", "tokens_per_second_per_gpu", "voluntary_switches", "involuntary_switches", "minor_faults", "major_faults", "ridge_batch", "ridge_batch_weights_alone", "far_share", "mfu", "m", "k", "n"}
 
 
 def walk(schema, path=""):

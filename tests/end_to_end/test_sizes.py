@@ -6,6 +6,7 @@ import os
 import resource
 import unittest
 
+import schemas
 from harness import AISP, EndToEnd, results_log, variant
 
 SIZED = "ch89:sized"
@@ -185,10 +186,24 @@ class Sweep(EndToEnd):
         self.assert_code(finished, 2)
         self.assert_one_error_line(finished, "--sweep 'maybe' must be true or false")
 
-    def test_what_is_not_recorded_is_told_by_case(self):
-        finished = self.run_pairs(SIZED, flags=("--sweep", "--update-expectations", "--expectations-dir", "expected"))
-        for case in ("small", "tall", "full"):
+    def test_a_sweep_is_recorded_to_be_drawn_and_is_no_expectation(self):
+        finished = self.run_pairs(SIZED, flags=("--sweep", "--update-expectations", "--expectations-dir", "expected", "--run-id", "s"))
+        self.assertIn(f"recorded 1 sweep in expected, for pictures (aisp report --pictures); their points are no expectations: {SIZED}",
+                      finished.err)
+        self.assertNotIn("is not recorded", finished.err)
+        (file,) = (self.work / "expected").rglob("*.json")
+        self.assertEqual(str(file.relative_to(self.work)), "expected/host/sweeps/ch89_sized.json")
+        record = json.loads(file.read_text())
+        self.assertEqual(schemas.mistakes(record, "sweep"), [])
+        self.assertEqual([point["case"] for point in record["points"]], ["small", "tall", "full"])
+        log = self.artifacts / "s/results.jsonl"
+        header, *pairs = [json.loads(line) for line in log.read_text().splitlines()]
+        pairs[1].update(status="failed", reason="wrong result")
+        log.write_text("".join(json.dumps(line) + "\n" for line in (header, *pairs)))
+        finished = self.call("analyze", "s", "--update-expectations", "--expectations-dir", "other")
+        for case in ("small", "full"):
             self.assertIn(f"{SIZED} {case} is not recorded: it ran with sizes set", finished.err)
+        self.assertEqual(list((self.work / "other").rglob("*.json")), [], "a curve with a hole is none")
 
     def test_an_interrupted_sweep_names_the_sizes_of_what_did_not_start(self):
         finished = self.run_pairs(SIZED, flags=("--sweep", "--suite-timeout", "0.000001s"))
@@ -247,6 +262,108 @@ class Sweep(EndToEnd):
         finished = self.call("analyze", "swept", "--expectations-dir", "expected")
         self.assert_code(finished, 1)
         self.assertIn("case tall: wrong result", finished.out)
+
+
+class Lists(EndToEnd):
+    """--size with several values."""
+
+    def refused(self, *flags, words):
+        finished = self.run_pairs(SIZED, flags=flags)
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, *words)
+        self.assertFalse(self.artifacts.exists(), "a slip of the pen leaves no folder")
+
+    def test_every_value_is_a_result_of_its_own(self):
+        finished = self.run_pairs(SIZED, flags=("--size", "rows=64:256:*2,columns=64", "--run-id", "swept"))
+        self.assert_code(finished, 0)
+        pairs = finished.lines()
+        self.assertEqual([pair["case"] for pair in pairs], ["rows_64", "rows_128", "rows_256"])
+        self.assertEqual([(pair["sizes"]["rows"], pair["sizes"]["columns"]) for pair in pairs], [(64, 64), (128, 64), (256, 64)])
+        self.assertEqual(json.loads((finished.folder / "manifest.json").read_text())["cases"], {SIZED: ["rows_64", "rows_128", "rows_256"]})
+        self.assertTrue((finished.folder / "ch89_sized/rows_128/results/benchmark_test_results.json").exists())
+        table = finished.out[finished.out.index(f"Sweep of {SIZED}"):].splitlines()
+        self.assertEqual(table[1].split()[:3], ["rows", "slow", "doubled"])
+        self.assertEqual([line.split()[0] for line in table[2:5]], ["64", "128", "256"])
+        page = (finished.folder / "benchmark_test_results.md").read_text()
+        self.assertIn("| rows | slow | doubled | speedup", page)
+        self.assert_code(self.call("report", "swept", "--html"), 0)
+        html = (self.artifacts / "swept/report.html").read_text()
+        part = html[html.index('id="sweeps"'):html.index("All variants at all points")]
+        self.assertEqual(part.count("<polyline"), 2 * 3 * 2, "two variants; rate, time and speedup; wide and narrow")
+        self.assertIn("doubled (lesson)", part)
+
+    def test_two_lists_make_a_grid_and_cases_a_further_axis(self):
+        plan = self.run_pairs(SIZED, flags=("--size", "rows=64:192:+64", "--size", "columns=2,4", "--dry-run")).out.splitlines()
+        self.assertEqual([line.split()[1] for line in plan],
+                         [f"columns_{c}_rows_{r}" for c in (2, 4) for r in (64, 128, 192)])
+        plan = self.run_pairs(SIZED, flags=("--sweep", "--size", "backwards=0,1", "--dry-run")).out.splitlines()
+        self.assertEqual([line.split()[1] for line in plan], [f"{c}_backwards_{b}" for c in ("small", "tall", "full") for b in (0, 1)])
+
+    def test_what_is_wrong_is_said_before_anything_runs(self):
+        self.refused("--size", "width=64,128", words=("width", "rows, columns, backwards", SIZED))
+        self.refused("--size", "rows=64:640:+3", words=("rows 67", "multiple of 64"))
+        self.refused("--size", "rows=65536:131072:*2", words=("rows 131072", "from 64 to 65536"))
+        self.refused("--size", "rows=128:64:*2", words=("empty range", "128:64:*2"))
+        self.refused("--size", "rows=64:128", words=("rows=64:128", "NAME=FIRST:LAST:*K"))
+        self.refused("--size", "rows=64:16384:+64,columns=2,4", words=("grid of 512 points", "256 at most"))
+        self.refused("--sweep", "--size", "rows=64,128", words=("--size rows=64,128", "small", "leave one out"))
+        many = ",".join(str(2 * i) for i in range(1, 101))
+        finished = self.run_pairs(SIZED, flags=("--size", f"columns={many},backwards=0,1,rows=64,128"))
+        self.assert_one_error_line(finished, "grid of 400 points")
+
+    def test_resume_measures_the_values_that_are_new(self):
+        self.run_pairs(SIZED, flags=("--size", "rows=64,128", "--run-id", "grown"))
+        finished = self.call("run", "--resume", "grown")
+        self.assert_code(finished, 0)
+        self.assertIn("2 of 2 pairs were done already", finished.err)
+        self.assert_code(self.call("run", "--resume", "grown", "--size", "rows=64:256:*2"), 0)
+        self.assertEqual([pair["case"] for pair in results_log(self.artifacts / "grown")], ["rows_64", "rows_128", "rows_256"])
+
+    def test_compare_takes_points_of_one_name(self):
+        for name, rows in (("a", "64,128"), ("b", "128,256")):
+            self.run_pairs(SIZED, flags=("--size", f"rows={rows}", "--run-id", name))
+        document = json.loads(self.call("compare", "artifacts/a", "artifacts/b", "--json", "-").out)
+        self.assertEqual({metric["target"] for metric in document["metrics"]}, {f"{SIZED} rows_128"})
+        self.assertEqual(document["only_before"], [f"{SIZED} rows_64"])
+        self.assertEqual(document["only_after"], [f"{SIZED} rows_256"])
+
+    def test_analyze_misses_the_points_that_never_started(self):
+        (self.work / "expectations").mkdir()
+        self.run_pairs(SIZED, flags=("--size", "rows=64,128,192", "--run-id", "cut"))
+        file = self.artifacts / "cut/results.jsonl"
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:2]))
+        finished = self.call("analyze", "cut")
+        self.assert_code(finished, 1)
+        self.assertRegex(finished.out, r"ch89:sized .*missing: .*cases rows_128, rows_192: .*--resume")
+
+    def test_from_a_file(self):
+        (self.work / "aisp.toml").write_text('size = ["rows=64,128", "columns=2"]\n')
+        self.assertEqual([pair["sizes"]["rows"] for pair in self.run_pairs(SIZED).lines()], [64, 128])
+
+    def test_recorded_and_drawn_in_a_readme(self):
+        self.run_pairs(SIZED, flags=("--size", "rows=64:256:*2", "--update-expectations"))
+        chapter = self.work / "chapters/ch89"
+        chapter.mkdir(parents=True)
+        (chapter / "README.md").write_text("<!-- measured: begin -->\n<!-- measured: end -->\n"
+                                           "![a](curve.svg)<!-- picture: sweep host sized -->\n"
+                                           "![b](gain.svg)<!-- picture: sweep_speedups host sized -->\n")
+        self.assert_code(self.call("report", "--pictures", "--check"), 1)
+        self.assert_code(self.call("report", "--pictures"), 0)
+        for name in ("curve", "gain"):
+            text = (chapter / f"{name}.svg").read_text()
+            self.assertEqual(text.count("<polyline"), 2)
+            self.assertIn(">256<", text)
+        self.assert_code(self.call("report", "--pictures", "--check"), 0)
+        record = self.work / "expectations/host/sweeps/ch89_sized.json"
+        whole = record.read_text()
+        record.write_text(whole.replace('"median_ms": ', '"median_ms": 9'))
+        finished = self.call("report", "--pictures", "--check")
+        self.assert_code(finished, 1)
+        self.assertIn("curve.svg", finished.out)
+        record.write_text(whole.replace('"median_ms": ', '"median_ms": -'))
+        finished = self.call("report", "--pictures", "--check")
+        self.assert_code(finished, 2)
+        self.assert_one_error_line(finished, "ch89_sized.json", "what no measurement gives")
 
 
 if __name__ == "__main__":

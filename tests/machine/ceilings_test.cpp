@@ -76,6 +76,53 @@ TEST(Floor, IsTheLongestOfItsParts) {
   EXPECT_EQ(floor_seconds({.bytes = 1e6, .seconds = 2}, ceilings).limiter, "declared");
 }
 
+TEST(Floor, OfPhasesAddsUp) {
+  const Ceilings ceilings = provisional_ceilings(h200());
+  const Cost product{.flops = 790e9, .math = Math::bf16, .bytes = 1e6};
+  const Cost pass{.bytes = 4.57e9 / 2};
+  const FloorTime floor = floor_seconds(in_turn({pass, product, pass}), ceilings);
+  EXPECT_NEAR(floor.seconds, 2e-3, 1e-9);
+  EXPECT_EQ(floor.limiter, "compute (bf16)");
+  EXPECT_EQ(floor.ceiling, "790 TFLOP/s in the longest of 3 phases");
+  const FloorTime halves = floor_seconds(in_turn({{.bytes = 1e9}, {.bytes = 1e9}}), ceilings, 1e9);
+  EXPECT_NEAR(halves.seconds, floor_seconds({.bytes = 2e9}, ceilings, 1e9).seconds, 1e-12)
+      << "each phase is given its share of writes";
+  const Peaks peaks = theoretical_peaks(h200());
+  const ImpossibleTime impossible = impossible_seconds(in_turn({pass, product, pass}), peaks, 0);
+  EXPECT_NEAR(impossible.seconds, 2 * impossible_seconds(pass, peaks, 0).seconds + impossible_seconds(product, peaks, 0).seconds,
+              1e-9);
+  EXPECT_THAT(impossible.arithmetic, AllOf(HasSubstr("bf16"), HasSubstr("all 3 phases")));
+}
+
+TEST(Floor, TypesOnTensorCoresAddUpAndOthersRunBeside) {
+  const Ceilings ceilings = provisional_ceilings(h200());
+  const FloorTime tensor = floor_seconds({.flops = 790e9, .math = Math::bf16, .more_math = {{1480e9, Math::fp8}}}, ceilings);
+  EXPECT_NEAR(tensor.seconds, 2e-3, 1e-9);
+  EXPECT_EQ(tensor.limiter, "compute (bf16 + fp8)");
+  const FloorTime beside = floor_seconds({.flops = 790e9, .math = Math::bf16, .more_math = {{50e9, Math::fp32}}}, ceilings);
+  EXPECT_NEAR(beside.seconds, 1e-3, 1e-9);
+  EXPECT_EQ(beside.limiter, "compute (bf16)");
+}
+
+TEST(Floor, OfTheSMsUnits) {
+  const Ceilings ceilings = provisional_ceilings(h200());
+  const double sm_clocks_s = 132 * 1980e6;
+  EXPECT_NEAR(floor_seconds({.l2_bytes = 9.1e9}, ceilings).seconds, 1e-3, 1e-9);
+  EXPECT_EQ(floor_seconds({.bytes = 1e6, .l2_bytes = 9.1e9}, ceilings).limiter, "L2");
+  const FloorTime wavefronts = floor_seconds({.shared_wavefronts = sm_clocks_s / 1e3}, ceilings);
+  EXPECT_NEAR(wavefronts.seconds, 1e-3, 1e-9);
+  EXPECT_EQ(wavefronts.limiter, "shared memory");
+  EXPECT_EQ(wavefronts.ceiling, "261 G wavefronts/s");
+  const FloorTime issue = floor_seconds({.issue_slots = 4 * sm_clocks_s / 1e3}, ceilings);
+  EXPECT_NEAR(issue.seconds, 1e-3, 1e-9);
+  EXPECT_EQ(issue.limiter, "issue slots");
+  const FloorTime special = floor_seconds({.special_functions = 16 * sm_clocks_s / 1e3}, ceilings);
+  EXPECT_NEAR(special.seconds, 1e-3, 1e-9);
+  EXPECT_EQ(special.limiter, "special functions");
+  EXPECT_THAT(impossible_seconds({.issue_slots = 1e12}, theoretical_peaks(h200()), 0).arithmetic,
+              HasSubstr("1000 G instructions at 1.05 T instructions/s"));
+}
+
 TEST(Floor, OfMemoryDependsOnHowMuchIsWritten) {
   const Ceilings ceilings = provisional_ceilings(h200());
   EXPECT_EQ(floor_seconds({.bytes = 1e9}, ceilings).ceiling, "4.57 TB/s");

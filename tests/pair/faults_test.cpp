@@ -78,6 +78,14 @@ TEST(Faults, Lesson) {
               IsEmpty());
 }
 
+TEST(Faults, NotRun) {
+  EXPECT_THAT(faults_with([](Pair& p) { p.optimized.items_[p.lesson == p.optimized[0].name ? 1 : 0].not_run = true; }),
+              IsEmpty());
+  EXPECT_THAT(faults_with([](Pair& p) { p.optimized.items_[p.lesson == p.optimized[0].name ? 0 : 1].not_run = true; }),
+              ElementsAre(HasSubstr("is .not_run; that is for optimized variants other than the lesson")));
+  EXPECT_THAT(faults_with([](Pair& p) { p.baseline.not_run = true; }), ElementsAre(HasSubstr("'plain' is .not_run")));
+}
+
 TEST(Faults, GainsOverWhatIsNoStepBefore) {
   const auto with = [](std::size_t step, std::string_view over) {
     return faults_with([&](Pair& p) { p.optimized.items_[step].gains_over = over; });
@@ -116,6 +124,45 @@ TEST(Faults, CasesThatTheSizesCannotTake) {
   EXPECT_THAT(faults_with([](Pair& p) { p.sweep.items_[1].name = "small"; }), ElementsAre(HasSubstr("are called 'small'")));
 }
 
+TEST(Faults, EdgesThatTheSizesCannotTake) {
+  const auto with_edges = [](const Cases& edges) { return faults_with([&](Pair& p) { p.edges = edges; }); };
+  EXPECT_THAT(with_edges(cases({{"one", "n=64"}, {"two", "n=128"}})), IsEmpty());
+  EXPECT_THAT(with_edges(cases({{"empty", "n=0"}})), ElementsAre(HasSubstr("edge 'empty' of its edges: n 0 is not from 64")));
+  EXPECT_THAT(with_edges(cases({{"one", "n=64"}, {"one", "n=128"}})),
+              ElementsAre(HasSubstr("two of its edges are called 'one'")));
+  EXPECT_THAT(faults_with([](Pair& p) {
+                p.sizes = sizes({{.name = "n", .full = 256, .multiple = 64, .can_be_zero = true}});
+                p.edges = cases({{"empty", "n=0"}});
+              }),
+              IsEmpty());
+}
+
+TEST(Faults, SameBitsAsWhatIsNotThere) {
+  const auto with = [](std::size_t step, std::string_view as) {
+    return faults_with([&](Pair& p) { p.optimized.items_[step].same_bits_as = as; });
+  };
+  EXPECT_THAT(with(1, "plain"), IsEmpty());
+  EXPECT_THAT(with(1, "vectorized"), IsEmpty());
+  for (const auto& [step, as] : {std::pair{0, "vectorized"}, {0, "in_2_steps"}, {1, "gone"}})
+    EXPECT_THAT(with(static_cast<std::size_t>(step), as), ElementsAre(HasSubstr("which is no variant declared before it")));
+  EXPECT_THAT(faults_with([](Pair& p) {
+                p.optimized.items_[0].deterministic = false;
+                p.optimized.items_[1].same_bits_as = "vectorized";
+              }),
+              ElementsAre(HasSubstr("other bits in every run")));
+  EXPECT_THAT(faults_with([](Pair& p) {
+                p.controls = variants({{.name = "half", .run = nothing, .same_bits_as = "plain", .outputs = no_outputs}});
+              }),
+              ElementsAre(HasSubstr("one of them writes no outputs")));
+}
+
+TEST(Faults, LimitsOfKernels) {
+  const auto with = [](KernelLimits limits) { return faults_with([&](Pair& p) { p.baseline.kernels = limits; }); };
+  EXPECT_THAT(with({.registers = 64, .local_bytes = 0}), IsEmpty());
+  EXPECT_THAT(with({.registers = -1}), ElementsAre(HasSubstr(".kernels of 'plain'")));
+  EXPECT_THAT(with({.local_bytes = 0, .local_at_least = 1}), ElementsAre(HasSubstr("more local memory than it allows")));
+}
+
 TEST(Faults, DeviceAndExtension) {
   EXPECT_THAT(faults_with([](Pair&) {}, "chapters/ch07/thing.cpp"), ElementsAre(HasSubstr(".device = Device::host")));
   EXPECT_THAT(faults_with([](Pair& p) { p.device = Device::host; }), ElementsAre(HasSubstr("a .cu file")));
@@ -127,6 +174,14 @@ TEST(Faults, LimitsThatLimitNothing) {
   EXPECT_THAT(limited(within(1e-3, 1e9)), ElementsAre(HasSubstr("single elements to 1e+09")));
   EXPECT_THAT(limited(within(0)), ElementsAre(HasSubstr("use `exact`"), HasSubstr("use `exact`")));
   EXPECT_THAT(limited(within(std::numeric_limits<double>::quiet_NaN(), 1e-3)), ElementsAre(HasSubstr("relative L2 to nan")));
+  EXPECT_THAT(limited(within_steps(1, 0.01)), IsEmpty());
+  EXPECT_THAT(limited(within_steps(0, 0.01)), ElementsAre(HasSubstr("allows 0 steps")));
+  EXPECT_THAT(limited(within_steps(5, 0.01)), ElementsAre(HasSubstr("allows 5 steps")));
+  EXPECT_THAT(limited(within_steps(1, 0)), ElementsAre(HasSubstr("a share of 0 of the elements")));
+  EXPECT_THAT(faults_with([](Pair& p) {
+                p.tolerance = per_output({exact, within(0.5)});
+              }),
+              ElementsAre(HasSubstr("relative L2 to 0.5"), HasSubstr("single elements")));
   EXPECT_THAT(limited(reduction_of(0)), ElementsAre(HasSubstr("a sum of 0 terms")));
   EXPECT_THAT(faults_with([](Pair& p) { p.optimized.items_[0].tolerance = within(0.06, 0.1); }),
               ElementsAre(HasSubstr(".tolerance of 'vectorized'")));

@@ -62,6 +62,49 @@ TEST_F(GpuMemory, FillsHaveTheSameBitsOnCpuAndGpu) {
   same_bits_from<std::uint8_t>(integers(0, 255));
 }
 
+TEST_F(GpuMemory, TablesAndChangesHaveTheSameBitsOnCpuAndGpu) {
+  constexpr Axis rows{1000, 101}, columns{1, 1000};
+  const Pattern outliers = normal(0, 1).times(20, 99.7f, drawn(columns, 8)).set(0, drawn(rows, 3)).times(1.0f / 3, at(rows, 5));
+  const Pattern rising =
+      uniform(-1, 1).times(1, 8, all_of(rows), at(columns, 3, 500)).plus_steps(12.3f, 7, all_of(rows), at(columns, 1));
+  for (const Pattern& pattern :
+       {zipf(1 << 20), zipf(1000, 1.3), power_law(1, 1 << 24, 2.2), log_normal(900, 1, 1, 4096), text(),
+        categorical({{-1, 1}, {0, 5}, {1, 1}}), outliers, rising, normal(3, 2).set(NAN, drawn(rows, 9))}) {
+    same_bits_from<double>(pattern);
+    same_bits_from<float>(pattern);
+    same_bits_from<__half>(pattern);
+    same_bits_from<__nv_bfloat16>(pattern);
+    same_bits_from<__nv_fp8_e4m3>(pattern);
+  }
+  for (const Pattern& pattern : {zipf(1 << 30), text(), integers(0, 200).set(7, drawn(rows, 20)).times(3, at(columns, 9))}) {
+    same_bits_from<std::uint8_t>(pattern);
+    same_bits_from<std::int32_t>(pattern);
+    same_bits_from<std::int64_t>(pattern);
+  }
+}
+
+TEST_F(GpuMemory, ComparisonByGroupsAndInStepsAgrees) {
+  for (const Axis groups : {Axis{}, Axis{64, 16}, Axis{1, 7}, Axis{1000, 71}, Axis{1, 70001}, Axis{5, 100000}}) {
+    Twin<__nv_bfloat16> x{70001}, reference{70001};
+    const Pattern pattern = normal(0, 1).times(1, 100, all_of({64, 16}));
+    fill_pattern(reference.host.data(), ElementType::bf16, reference.host.size(), pattern, 5, -1);
+    x.host = reference.host;
+    for (const std::size_t i : {3ul, 4097ul, 69999ul}) x.host[i] = __float2bfloat16_rn(2 * __bfloat162float(x.host[i]) + 1e-3f);
+    x.upload();
+    reference.upload();
+    const Norms cpu = compare(x.on_host(), reference.on_host(), {.groups = groups, .steps = true});
+    const Norms gpu = compare(x.on_gpu(), reference.on_gpu(), {.groups = groups, .steps = true});
+    EXPECT_EQ(gpu.groups, groups.count);
+    EXPECT_EQ(gpu.group, cpu.group) << groups.stride << " " << groups.count;
+    EXPECT_NEAR(gpu.group_l2, cpu.group_l2, 1e-9 * cpu.group_l2);
+    EXPECT_NEAR(gpu.relative_l2(), cpu.relative_l2(), 1e-12);
+    EXPECT_NEAR(gpu.largest_element_error, cpu.largest_element_error, 1e-9);
+    EXPECT_EQ(gpu.most_steps, cpu.most_steps);
+    EXPECT_EQ(gpu.moved, 3u);
+    EXPECT_EQ(cpu.moved, 3u);
+  }
+}
+
 TEST_F(GpuMemory, ComparisonAgrees) {
   Twin<float> x{70001}, reference{70001};
   fill_pattern(reference.host.data(), ElementType::f32, reference.host.size(), uniform(-1, 1), 5, -1);

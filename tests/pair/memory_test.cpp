@@ -26,6 +26,26 @@ TEST(Compare, NormAndLargestElementError) {
   EXPECT_EQ(norms.mismatches, 1u);
 }
 
+TEST(Compare, EveryGroupByItself) {
+  // [2, 3, 2]: groups of two neighbours, three of them in turn; the last turn is cut.
+  const Axis groups{2, 3};
+  const std::vector<float> reference{3, 4, 100, 100, 0, 5, 3, 4, 100, 100, 0};
+  std::vector<float> x = reference;
+  x[1] = 3;
+  const Norms norms = compare(elements(x), elements(reference), {.groups = groups});
+  EXPECT_EQ(norms.groups, 3u);
+  EXPECT_EQ(norms.group, 0u);
+  EXPECT_NEAR(norms.group_l2, 1 / std::sqrt(50.0), 1e-12);
+  EXPECT_NEAR(norms.largest_element_error, 1 / (4 + std::sqrt(50.0 / 4)), 1e-12);
+  EXPECT_LT(norms.relative_l2(), 0.01);
+  std::size_t sum = 0;
+  for (std::size_t g = 0; g < 3; ++g) {
+    for (std::size_t k = 0; k < group_size(groups, x.size(), g); ++k) EXPECT_EQ(groups.place(group_element(groups, g, k)), g);
+    sum += group_size(groups, x.size(), g);
+  }
+  EXPECT_EQ(sum, x.size());
+}
+
 TEST(Compare, NanAndInfinityNeverPass) {
   const std::vector<float> reference{1, 2};
   const Norms norms = compare(elements(std::vector<float>{1, NAN}), elements(reference));

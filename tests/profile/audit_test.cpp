@@ -29,6 +29,14 @@ TEST(Audit, HonestWorkHasNoFindings) {
   EXPECT_EQ(result.busy_ns, 48000u + 19000u);
 }
 
+TEST(Audit, TellsWhatWasCompiled) {
+  std::vector<Activity> work{kernel("_ZN4aisp4ch083addEPf", 12, 13), kernel("_ZN4aisp4ch083addEPf", 14, 15),
+                             kernel("_Z4busyv", 16, 17)};
+  work[0].shape = work[1].shape = {.registers = 40, .local_bytes = 16};
+  work[2].shape = {.registers = 255};
+  EXPECT_THAT(audit(framed(work), {0}).compiled, ElementsAre(CompiledKernel{"add", 40, 16}, CompiledKernel{"busy", 255, 0}));
+}
+
 TEST(Audit, WorkThatOutlivesTheSampleIsFound) {
   EXPECT_THAT(audit(framed({kernel("hidden", 50, 160, 9)}), {0}).findings,
               ElementsAre(HasSubstr("kernel hidden on stream 9 ended 60 us after")));

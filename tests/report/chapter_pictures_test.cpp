@@ -62,7 +62,7 @@ std::vector<KnownPair> known() {
 }
 
 std::string drawn(const std::string& kind, std::vector<std::string> pairs = {}) {
-  return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), recorded(), place);
+  return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), recorded(), {}, place);
 }
 
 template <class Action>
@@ -125,6 +125,28 @@ TEST(ChapterPictures, IntensitiesStandBesideTheirRidge) {
   EXPECT_THAT(drawn("roofline"), HasSubstr("ch07:gather"));
 }
 
+TEST(ChapterPictures, SweepsAreDrawnFromTheirOwnRecords) {
+  evidence::Sweep sweep{.target = "ch07:transpose", .lesson = "tiled", .bound = "memory", .hardware = "h200"};
+  for (const std::uint64_t n : {64, 128, 256}) {
+    evidence::SweptPoint& point = sweep.points.emplace_back();
+    point.name = "n_" + std::to_string(n);
+    point.sizes = {{"n", n}};
+    for (const char* name : {"strided", "tiled"})
+      point.variants.push_back({.name = name,
+                                .role = point.variants.empty() ? VariantRole::baseline : VariantRole::optimized,
+                                .median_ms = 1,
+                                .speedup = point.variants.empty() ? std::nullopt : std::optional{2.0},
+                                .cost = {.bytes = 1e6 * static_cast<double>(n)}});
+  }
+  const auto picture = [&](const char* kind, std::vector<std::string> pairs) {
+    return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), recorded(), {sweep}, place);
+  };
+  EXPECT_THAT(picture("sweep", {"transpose"}), AllOf(HasSubstr("ch07:transpose"), HasSubstr("GB/s"), HasSubstr(">256<")));
+  EXPECT_THAT(picture("sweep_speedups", {"transpose"}), HasSubstr("speedup over the baseline"));
+  EXPECT_THAT(refusal([&] { picture("sweep", {}); }), HasSubstr("a picture of a sweep is of one pair"));
+  EXPECT_THAT(refusal([&] { picture("sweep", {"gather"}); }), HasSubstr("no sweep of ch07:gather is recorded on h200"));
+}
+
 TEST(ChapterPictures, WhatWasNotRecordedIsRefused) {
   EXPECT_THAT(refusal([] {
                 drawn("speedups", {"transpose", "box"});
@@ -133,7 +155,7 @@ TEST(ChapterPictures, WhatWasNotRecordedIsRefused) {
   EXPECT_THAT(refusal([] { drawn("library", {"gather"}); }), HasSubstr("nothing of this kind is recorded"));
   EXPECT_THAT(refusal([] { drawn("roofline", {"transpose"}); }), HasSubstr("no pair declares FLOPs"));
   EXPECT_THAT(refusal([] {
-                chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), recorded(), place);
+                chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), recorded(), {}, place);
               }),
               HasSubstr("nothing of ch07 is recorded on b200"));
 }

@@ -69,7 +69,7 @@ TEST(Csv, APairWithoutVariantsHasARow) {
   suite.pairs = {sample::ended_pair("early", evidence::Status::crashed, "crashed in setup")};
   suite.pairs[0].variants.clear();
   const std::string text = suite_csv(suite);
-  EXPECT_NE(text.find("\r\nch10:early,,,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup\r\n"),
+  EXPECT_NE(text.find("\r\nch10:early,,,,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup\r\n"),
             std::string::npos)
       << text;
 }

@@ -28,5 +28,19 @@ TEST(ImpossibleCost, NamesTheAmount) {
             "its declared cost has 1 dependent_kernels, but it runs on the host");
 }
 
+TEST(ImpossibleCost, LooksIntoPhasesAndMoreMath) {
+  EXPECT_FALSE(impossible_cost(in_turn({{.bytes = 1e9}, {.issue_slots = 1e9, .special_functions = 1}}), Device::gpu));
+  EXPECT_EQ(impossible_cost(in_turn({{.bytes = 1}, {.l2_bytes = -1}}), Device::gpu),
+            "in a phase its declared cost has -1 l2_bytes");
+  EXPECT_EQ(impossible_cost(in_turn({{.bytes = 1}, {}}), Device::gpu), "in a phase its declared cost is nothing at all");
+  Cost both = in_turn({{.bytes = 1}});
+  both.flops = 1;
+  EXPECT_EQ(impossible_cost(both, Device::gpu), "its declared cost has phases, and amounts beside them");
+  EXPECT_EQ(impossible_cost({.more_math = {{-2, Math::fp8}}, .bytes = 1}, Device::gpu),
+            "its declared cost has -2 flops of more math");
+  EXPECT_EQ(impossible_cost({.shared_wavefronts = 1}, Device::host),
+            "its declared cost has 1 shared_wavefronts, but it runs on the host");
+}
+
 }  // namespace
 }  // namespace aisp::run

@@ -84,6 +84,7 @@ TEST(Configuration, BadValuesNameTheFlagTheValueAndWhatIsRight) {
   expect_rejected("percentiles", {"101"}, "0 to 100");
   expect_rejected("size", {"m"}, "NAME=N");
   expect_rejected("size", {"m=64", "m=128"}, "m twice");
+  expect_rejected("size", {"m=1:100:+1", "n=1,2,3"}, "grid of 300 points, 256 at most");
   expect_rejected("profile", {"some"}, "none, minimal or full");
   expect_rejected("run-id", {"../x"}, "names one folder");
   expect_rejected("iteratons", {"5"}, "aisp.toml: unknown setting 'iteratons'; did you mean 'iterations'?", "aisp.toml");
@@ -109,7 +110,7 @@ TEST(Configuration, EverySettingShowsWhatWasSet) {
       {"tpot-target-ms", {{"5"}, 5.0}},
       {"seed", {{"1"}, 1}},
       {"scale", {{"0.5"}, 0.5}},
-      {"size", {{"m=4096", "k=64,n=4096"}, "k=64,m=4096,n=4096"}},
+      {"size", {{"m=1:4:*2", "k=64,n=4096"}, "k=64,m=1,2,4,n=4096"}},
       {"sweep", {{}, true}},
       {"percentiles", {{"99.9,10"}, {99.9, 10.0}}},
       {"gpus", {{"0,1"}, {"0", "1"}}},

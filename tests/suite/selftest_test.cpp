@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.hpp"
+
 namespace aisp::suite {
 namespace {
 
@@ -137,6 +139,17 @@ TEST(Selftest, ShipsCheatsAndControlsForBothDevices) {
     for (const pair::SelftestEntry* entry : selected) EXPECT_EQ(entry->entry.pair, &entry->subject->pair);
   }
   EXPECT_EQ(select_selftest(true, true).size(), pair::selftest_registry().size());
+}
+
+TEST(Selftest, RunsThePairsAndFamiliesThatAreNamed) {
+  const auto one = select_selftest(true, true, {"gpu_zeros"});
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one.front()->entry.name, "gpu_zeros");
+  EXPECT_TRUE(select_selftest(true, false, {"gpu_zeros"}).empty());
+  const auto family = select_selftest(true, true, {"hangs", "zeros"});
+  EXPECT_GT(family.size(), 3u);
+  for (const pair::SelftestEntry* entry : family) EXPECT_TRUE(entry->family == "hangs" || entry->entry.name == "zeros");
+  EXPECT_THROW(select_selftest(true, true, {"zeroes"}), base::Error);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/files.hpp"
 #include "machine/gpu_lock.hpp"
 #include "suite/made_up_machine.hpp"
+#include "suite/sweep.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -57,6 +58,30 @@ TEST_F(TaskTest, EachCaseOfASweepHasAPlaceOfItsOwn) {
   Configuration configuration;
   configuration.sweep = true;
   EXPECT_THAT(labels(task({&swept}, configuration)), ElementsAre("ch01:swept small", "ch01:swept large"));
+}
+
+TEST_F(TaskTest, EachCombinationOfSizesHasAPlaceOfItsOwn) {
+  Configuration configuration;
+  configuration.sizes = {{"n", {64, 128}}, {"fixed", {7}}};
+  const auto points = points_of(swept, configuration);
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[1].name, "n_128");
+  EXPECT_EQ(points[1].sizes, (pair::SizeMap{{"fixed", 7}, {"n", 128}}));
+  EXPECT_EQ(request_for(swept, configuration, points[1]).sizes, points[1].sizes);
+  EXPECT_EQ(request_for(swept, configuration, points[1]).sweep_case, "n_128");
+  configuration.sizes = {{"fixed", {7}}};
+  ASSERT_EQ(points_of(swept, configuration).size(), 1u);
+  EXPECT_EQ(points_of(swept, configuration)[0].name, "");
+}
+
+TEST_F(TaskTest, CasesAndSizesTogetherMakeAGrid) {
+  Configuration configuration;
+  configuration.sweep = true;
+  configuration.sizes = {{"k", {1, 2}}};
+  std::vector<std::string> names;
+  for (const Point& point : points_of(swept, configuration)) names.push_back(point.name);
+  EXPECT_THAT(names, ElementsAre("small_k_1", "small_k_2", "large_k_1", "large_k_2"));
+  EXPECT_EQ(points_of(swept, configuration)[3].sizes, (pair::SizeMap{{"k", 2}, {"n", 99}}));
 }
 
 TEST_F(TaskTest, LocksWhatItMayRunOnAndNothingElse) {

@@ -71,7 +71,7 @@ class CheckPair(TemporaryTree):
 
     def test_text(self):
         self.found(self.edited("// SPDX-License-Identifier: Apache-2.0\n", "// Mine.\n"), "names no license")
-        self.found(self.edited("namespace {\n", "namespace {\n" + "// words\n" * 250), "250 are the most")
+        self.found(self.edited("namespace {\n", "namespace {\n" + "// words\n" * 400), "400 are the most")
         self.found(self.edited("#include <aisp/pair.hpp>\n", "#include <aisp/pair.hpp>\n\n#include <iostream>\n"), "<iostream>", "a pair prints nothing", line=5)
         self.found(self.edited("  void baseline(Launch&) {", "  void baseline(Launch&)  {"), "not formatted; clang-format 14 has here: void baseline(Launch&) {", line=23)
 

@@ -109,15 +109,19 @@ class HostCode(TemporaryTree):
     .lesson = "wide",
     .baseline = {.name = "plain", .run = call<&Box::plain>},
     .optimized = variants({{.name = "wide", .run = call<&Box::wide>}, {.name = "deep", .run = call<&Box::deep>, .gains_over = "plain"}}),
-    .controls = variants({{.name = "other", .run = call<&Box::other>}}),
+    .controls = variants({{.name = "other", .run = call<&Box::other>, .same_bits_as = "deep"}}),
+    .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),
+    .cache = Cache::hot,
 };
 """
         code = self.code(own=OWN + pair)
         for before, after in (('"what it shows"', '"what"\n        " it shows, in other words"'), ('"wide",\n    .base', '"deep",\n    .base'),
-                              ('    .lesson = "wide",\n', ""), (', .gains_over = "plain"', ""), (".controls =", ".libraries =")):
+                              ('    .lesson = "wide",\n', ""), (', .gains_over = "plain"', ""), (".controls =", ".libraries ="),
+                              (', .same_bits_as = "deep"', ""), ('{"empty", "n=0"}, ', ""),
+                              ('    .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),\n', "")):
             with self.subTest(after):
                 self.assertEqual(code, self.code(own=OWN + changed(pair, before, after)))
-        for before, after in (("Box::deep", "Box::deeper"), ("{{.name = \"wide\", .run = call<&Box::wide>}, ", "{")):
+        for before, after in (("Box::deep", "Box::deeper"), ("Cache::hot", "Cache::cold"), ("{{.name = \"wide\", .run = call<&Box::wide>}, ", "{")):
             with self.subTest(after):
                 self.assertNotEqual(code, self.code(own=OWN + changed(pair, before, after)))
 

@@ -7,6 +7,7 @@ from tree import NVCC, SOURCE, TemporaryTree, run
 
 CODE = {".hpp", ".cuh", ".cpp", ".cu"}
 SCRIPTS = {".sh", ".py", ".cmake"}
+FOLDERS = ("include", "src", "chapters", "selftest", "tests", "scripts", "cmake", "templates", "docs/your-own-kernels")
 
 
 def files(*folders):
@@ -27,13 +28,10 @@ class Sources(unittest.TestCase):
         self.assertGreater(seen, 0)
 
     def test_files_have_at_most_400_lines(self):
-        self.assert_length((p for p in files("include", "src", "chapters", "selftest", "tests", "scripts", "cmake") if p.suffix in CODE | SCRIPTS), 400)
-
-    def test_pairs_have_at_most_250_lines(self):
-        self.assert_length((p for p in files("chapters", "selftest", "tests/pairs", "templates", "docs/your-own-kernels") if p.suffix in {".cu", ".cpp"}), 250)
+        self.assert_length((p for p in files(*FOLDERS) if p.suffix in CODE | SCRIPTS), 400)
 
     def test_every_source_names_its_license(self):
-        for path in files("include", "src", "chapters", "selftest", "tests", "scripts", "cmake", "templates", "docs/your-own-kernels"):
+        for path in files(*FOLDERS):
             if path.suffix in CODE | SCRIPTS:
                 with self.subTest(str(path.relative_to(SOURCE))):
                     self.assertIn("SPDX-License-Identifier: Apache-2.0", "".join(path.read_text(encoding="utf-8").splitlines()[:3]))

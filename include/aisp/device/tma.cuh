@@ -115,8 +115,8 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
 }
 
 // cp.async.bulk.tensor.2d global -> shared: the box whose first element has the coordinates `x` (fastest) and `y`. What lies
-// outside of the tensor arrives as zeros and counts as bytes, too. `shared` is aligned to 128 bytes (1024 with the 128-byte
-// swizzle).
+// outside of the tensor arrives as zeros and counts as bytes, too. `x` must be at a multiple of 16 bytes, otherwise an H200 stops
+// with an illegal instruction. `shared` is aligned to 128 bytes (1024 with the 128-byte swizzle).
 __device__ __forceinline__ void tensor_load_2d(void* shared, const CUtensorMap* map, int x, int y, std::uint64_t* barrier) {
 #if AISP_SM >= 90
   asm volatile(

@@ -7,6 +7,8 @@
 #include <aisp/opened.hpp>
 
 #include <concepts>
+#include <cstddef>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -24,8 +26,9 @@ class Cublas {
  public:
   static constexpr Library library = Library::cublas;
 
-  Cublas() {
+  explicit Cublas(cublasMath_t mode = CUBLAS_DEFAULT_MATH) {
     check(create_(&handle_));
+    check(set_math_mode_(handle_, mode));
     check(cudaMalloc(&workspace_, workspace_bytes));
   }
   ~Cublas() {
@@ -36,12 +39,13 @@ class Cublas {
   Cublas& operator=(const Cublas&) = delete;
 
   cublasHandle_t handle() const { return handle_; }
-  // Setting a stream takes the workspace away, so both are set together.
-  void use(cudaStream_t stream) {
+  // Setting a stream takes the workspace away, so both are set together. Calls that may run at the same time, on several streams,
+  // want a workspace each: one of the caller's own.
+  void use(cudaStream_t stream) { use(stream, {static_cast<std::byte*>(workspace_), workspace_bytes}); }
+  void use(cudaStream_t stream, std::span<std::byte> workspace) {
     check(set_stream_(handle_, stream));
-    check(set_workspace_(handle_, workspace_, workspace_bytes));
+    check(set_workspace_(handle_, workspace.data(), workspace.size()));
   }
-  void math_mode(cublasMath_t mode) { check(set_math_mode_(handle_, mode)); }
 
   // Row-major C[rows][columns] = A[rows][depth] B[depth][columns] with fp32 accumulation; all three of `type`.
   void gemm(cudaStream_t stream, std::integral auto rows, std::integral auto columns, std::integral auto depth, const void* a,

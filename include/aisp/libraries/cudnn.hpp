@@ -39,6 +39,30 @@ class Graph {
     add(Kind::matmul_operation, Attribute::matmul_how,
         {{Attribute::matmul_a, a}, {Attribute::matmul_b, b}, {Attribute::matmul_c, c}});
   }
+  // y = x correlated with w over the last two dimensions, fp32: filters are not turned round, and `zeros` lines of them surround
+  // x.
+  void convolution(int x, int w, int y, std::int64_t zeros) {
+    constexpr std::array<std::int64_t, 2> ones{1, 1};
+    constexpr int correlation = 1;  // cudnnConvolutionMode_t
+    const std::array<std::int64_t, 2> around{zeros, zeros};
+    how_.emplace_back(Kind::convolution)
+        .set(Attribute::convolution_math, Type::data_type, DataType::f32)
+        .set(Attribute::convolution_mode, Type::convolution_mode, correlation)
+        .set(Attribute::convolution_dimensions, Type::int64, std::int64_t{2})
+        .set(Attribute::convolution_dilations, Type::int64, ones.data(), ones.size())
+        .set(Attribute::convolution_strides, Type::int64, ones.data(), ones.size())
+        .set(Attribute::convolution_zeros_before, Type::int64, around.data(), around.size())
+        .set(Attribute::convolution_zeros_behind, Type::int64, around.data(), around.size())
+        .finalize();
+    operations_.emplace_back(Kind::convolution_operation)
+        .set(Attribute::convolution_how, how_.back())
+        .set(Attribute::convolution_x, tensors_[static_cast<std::size_t>(x)])
+        .set(Attribute::convolution_w, tensors_[static_cast<std::size_t>(w)])
+        .set(Attribute::convolution_y, tensors_[static_cast<std::size_t>(y)])
+        .set(Attribute::convolution_alpha, Type::f32, 1.0f)
+        .set(Attribute::convolution_beta, Type::f32, 0.0f)
+        .finalize();
+  }
   void reduce(Reduction reduction, int from, int to) {
     how_.emplace_back(Kind::reduction)
         .set(Attribute::reduction_operator, Type::reduction_operator, reduction)
@@ -71,6 +95,9 @@ class Graph {
         .set(Attribute::attention_scale, tensors_[static_cast<std::size_t>(scale)])
         .finalize();
   }
+
+  // Leaves out engines that round fp32 operands, as those do that use tensor cores (TF32).
+  void keep_precision() { keeps_precision_ = true; }
 
   // After the last operation: takes the first engine of the library's heuristic (mode A) that accepts the graph.
   void plan() {
@@ -166,9 +193,20 @@ class Graph {
     plan.get(Attribute::plan_workspace_bytes, Type::int64, &bytes, 1);
     return bytes;
   }
+  static bool rounds_operands(const Descriptor& configuration) {
+    constexpr int tensor_core = 0, rounded_inputs = 1;  // cudnnBackendNumericalNote_t
+    const Descriptor engine{Kind::engine};
+    RawDescriptor raw = engine.raw();
+    configuration.get(Attribute::configuration_engine, Type::descriptor, &raw, 1);
+    std::array<int, 32> notes{};
+    const std::int64_t count = engine.get(Attribute::engine_notes, Type::numerical_note, notes.data(), notes.size());
+    return std::any_of(notes.begin(), notes.begin() + std::min<std::int64_t>(count, notes.size()),
+                       [](int note) { return note == tensor_core || note == rounded_inputs; });
+  }
   void accept(const Descriptor& configuration, std::string& why_not) {
     Descriptor plan{Kind::plan};
     try {
+      if (keeps_precision_ && rounds_operands(configuration)) throw Unsupported{"its engines round the operands"};
       plan.set(Attribute::plan_handle, Type::handle, handle_).set(Attribute::plan_configuration, configuration).finalize();
       if (workspace_of(plan) > most_workspace_bytes) throw Unsupported{"its engine wants more than a gigabyte of workspace"};
     } catch (const std::exception& refusal) {
@@ -205,6 +243,7 @@ class Graph {
 
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
+  bool keeps_precision_ = false;
   std::vector<Descriptor> tensors_, how_, operations_, plans_, pack_;  // of plans_ one is kept; pack_: one, when it exists
   std::vector<std::int64_t> ids_;                                      // of the tensors
   std::vector<const void*> pointers_;

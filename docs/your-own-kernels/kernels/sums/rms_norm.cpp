@@ -103,7 +103,7 @@ extern constinit const Pair rms_norm{
     .make = make<RmsNorm>,
     .baseline = {.name = "step_by_step", .run = call<&RmsNorm::step_by_step>},
     .optimized = variants({{.name = "fused", .run = call<&RmsNorm::fused>},
-                           {.name = "threads", .run = call<&RmsNorm::threads>, .needs = {.cpus = 2}},
+                           {.name = "threads", .run = call<&RmsNorm::threads>, .needs = {.cpus = 2}, .same_bits_as = "fused"},
                            {.name = "bf16_storage",
                             .run = call<&RmsNorm::bf16_storage>,
                             .prepare = call<&RmsNorm::store_as_bf16>,
@@ -114,6 +114,7 @@ extern constinit const Pair rms_norm{
     .overrides = {.iterations = 10, .measurement_seconds = 30},
     .sizes = sizes({{.name = "rows", .full = 2048}, {.name = "columns", .full = 2048, .multiple = 8}}),
     .sweep = cases({{"short_rows", "rows=8192,columns=512"}, {"long_rows", "rows=512,columns=8192"}}),
+    .edges = cases({{"one_row", "rows=1"}, {"narrow", "rows=3,columns=8"}}),  // verified, not timed
 };
 
 }  // namespace aisp::sums

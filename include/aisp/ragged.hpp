@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Offsets of ragged segments and of a graph's rows, for Setup::input. Sums of what was drawn are made on the host, the contents
+// of the segments can be a Pattern.
+#pragma once
+#include <aisp/generators.hpp>
+
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace aisp {
+namespace detail {
+
+std::vector<std::int64_t> ragged_lengths(const Pattern& lengths, std::size_t segments, std::uint64_t seed);
+void cut_to(std::vector<std::int64_t>& lengths, std::int64_t most_total);
+void plant(std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& always, std::uint64_t seed);
+std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& lengths);
+void stretch_to(std::vector<std::int64_t>& sums, std::int64_t total);
+
+template <class T>
+void copy_offsets(const std::vector<std::int64_t>& sums, std::span<T> to) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(sums[i]);
+}
+
+}  // namespace detail
+
+// For a buffer of segments + 1 elements: 0, then where each segment ends. `lengths` is drawn for each segment, log_normal(...)
+// for example; those in `always` are there in any case, at places that change with the seed. When the sum would pass
+// `most_total`, the last segments are cut, to nothing if need be.
+template <class T>
+HostFill<T> ragged_offsets(Pattern lengths, std::int64_t most_total, std::vector<std::int64_t> always = {}) {
+  return [lengths, most_total, always = std::move(always)](std::span<T> offsets, std::uint64_t seed) {
+    std::vector<std::int64_t> drawn = detail::ragged_lengths(lengths, offsets.size() - 1, seed);
+    detail::cut_to(drawn, most_total - std::accumulate(always.begin(), always.end(), std::int64_t{0}));
+    detail::plant(drawn, always, seed);
+    detail::copy_offsets(detail::sums_of(drawn), offsets);
+  };
+}
+
+// For a buffer of rows + 1 elements: the offsets of a matrix in compressed rows (CSR) with exactly `entries` entries, whose rows
+// are long as `degrees` says, power_law(...) for example, times what makes the sum right. Columns with hubs are zipf(rows).
+template <class T>
+HostFill<T> row_offsets(Pattern degrees, std::int64_t entries) {
+  return [degrees, entries](std::span<T> offsets, std::uint64_t seed) {
+    std::vector<std::int64_t> sums = detail::sums_of(detail::ragged_lengths(degrees, offsets.size() - 1, seed));
+    detail::stretch_to(sums, entries);
+    detail::copy_offsets(sums, offsets);
+  };
+}
+
+}  // namespace aisp

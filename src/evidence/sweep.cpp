@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "evidence/fields.hpp"
+#include "evidence/json.hpp"
+#include "evidence/names.hpp"
+
+namespace aisp::evidence {
+
+namespace fs = std::filesystem;
+
+static constexpr std::size_t largest_file_bytes = std::size_t{16} << 20;
+
+template <class Visitor>
+static void describe(Recorded& r, Visitor& visit) {
+  visit("date_utc", r.date_utc);
+  visit("run_id", r.run_id);
+  visit("aisp_version", r.aisp_version);
+  visit("commit", r.commit);
+  visit("gpu", r.gpu);
+  visit("driver", r.driver);
+  visit("cuda", r.cuda);
+  visit("cpu", r.cpu);
+  visit("power_limit_w", r.power_limit_w);
+}
+
+template <class Visitor>
+static void describe(SweptVariant& v, Visitor& visit) {
+  visit("name", v.name);
+  visit("role", v.role);
+  visit("median_ms", v.median_ms);
+  visit("speedup", v.speedup);
+  visit("floor_ms", v.floor_ms);
+  visit("limiter", v.limiter);
+  visit("cost", v.cost);
+}
+
+template <class Visitor>
+static void describe(SweptPoint& p, Visitor& visit) {
+  visit("case", p.name);
+  visit("sizes", p.sizes);
+  visit("variants", p.variants);
+}
+
+template <class Visitor>
+static void describe(Sweep& s, Visitor& visit) {
+  visit("schema_version", s.schema_version);
+  visit("target", s.target);
+  visit("hardware", s.hardware);
+  visit("lesson", s.lesson);
+  visit("bound", s.bound);
+  visit("source_digest", s.source_digest);
+  visit("recorded", s.recorded);
+  visit("points", s.points);
+}
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& place, const std::string& what) {
+  throw base::Error{base::Exit::usage, fmt::format("{}: {}", place, what)};
+}
+
+bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
+SweptVariant swept(const PairResult& pair, const VariantResult& variant) {
+  SweptVariant result{.name = variant.name,
+                      .role = variant.role,
+                      .median_ms = variant.timing ? variant.timing->summary.median : 0,
+                      .cost = variant.cost};
+  const bool may_be_claimed = pair.status == Status::passed && variant.status == Status::passed && variant.speedup;
+  if (may_be_claimed) result.speedup = variant.speedup->value;
+  if (variant.floor && is_positive(variant.floor->milliseconds)) {
+    result.floor_ms = variant.floor->milliseconds;
+    result.limiter = variant.floor->limiter;
+  }
+  return result;
+}
+
+SweptPoint swept(const PairResult& pair) {
+  SweptPoint point{.name = pair.sweep_case, .sizes = pair.sizes, .variants = {}};
+  if (pair.status == Status::passed)
+    for (const VariantResult& variant : pair.variants) point.variants.push_back(swept(pair, variant));
+  return point;
+}
+
+Recorded recorded_of(const PairResult& pair, const Manifest& manifest) { return expected_of(pair, manifest, nullptr).recorded; }
+
+void check(const Sweep& sweep, const std::string& source) {
+  using Sizes = std::map<std::string, std::uint64_t>;
+  if (sweep.schema_version != sweep_version)
+    refuse(source, fmt::format("schema_version {} is not {}, which this aisp reads; record it again with aisp run --sweep "
+                               "--update-expectations",
+                               sweep.schema_version, sweep_version));
+  if (!is_target(sweep.target)) refuse(source, "its target is none");
+  for (const SweptPoint& point : sweep.points) {
+    const bool same_sizes =
+        point.sizes.size() == sweep.points.front().sizes.size() &&
+        std::ranges::equal(point.sizes, sweep.points.front().sizes, {}, &Sizes::value_type::first, &Sizes::value_type::first);
+    if (!same_sizes) refuse(source, fmt::format("{} has other sizes than {}", point.name, sweep.points.front().name));
+    if (!is_plain(point.name)) refuse(source, fmt::format("'{}' is no case of a sweep", base::one_line(point.name, 40)));
+    for (const SweptVariant& variant : point.variants)
+      if (!std::isfinite(variant.median_ms) || variant.median_ms < 0 || (variant.floor_ms && !is_positive(*variant.floor_ms)) ||
+          (variant.speedup && !is_positive(*variant.speedup)))
+        refuse(source, fmt::format("{} of {} holds what no measurement gives", variant.name, point.name));
+  }
+}
+
+}  // namespace
+
+std::vector<Sweep> sweeps_of(const std::vector<PairResult>& pairs) {
+  std::vector<Sweep> sweeps;
+  for (const PairResult& pair : pairs) {
+    if (pair.sweep_case.empty()) continue;
+    auto found = std::ranges::find(sweeps, pair.target, &Sweep::target);
+    if (found == sweeps.end())
+      found = sweeps.insert(sweeps.end(), Sweep{.target = pair.target, .bound = pair.bound, .source_digest = pair.source_digest});
+    if (found->lesson.empty()) found->lesson = pair.lesson;
+    found->points.push_back(swept(pair));
+  }
+  return sweeps;
+}
+
+fs::path sweep_path(const fs::path& folder, const std::string& hardware, const std::string& target) {
+  std::string name = target;
+  std::ranges::replace(name, ':', '_');
+  return folder / hardware / "sweeps" / (name + ".json");
+}
+
+std::vector<std::string> record_sweeps(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
+  std::vector<std::string> targets;
+  for (Sweep& sweep : sweeps_of(suite.pairs)) {
+    if (std::ranges::any_of(sweep.points, [](const SweptPoint& point) { return point.variants.empty(); })) continue;
+    const PairResult& pair = *std::ranges::find_if(
+        suite.pairs, [&](const PairResult& each) { return each.target == sweep.target && !each.sweep_case.empty(); });
+    sweep.hardware = hardware_key(pair, manifest);
+    if (sweep.hardware.empty()) continue;
+    sweep.recorded = recorded_of(pair, manifest);
+    json document;
+    Writer writer{document};
+    describe(sweep, writer);
+    const fs::path file = sweep_path(folder, sweep.hardware, sweep.target);
+    base::make_directories(file.parent_path());
+    base::write_atomically(file, json_text(document, 2) + '\n');
+    targets.push_back(sweep.target);
+  }
+  return targets;
+}
+
+Sweep parse_sweep(std::string_view text, const std::string& source) {
+  const json document = parse_json(text, source);
+  Sweep sweep;
+  Reader reader{document, source};
+  describe(sweep, reader);
+  check(sweep, source);
+  return sweep;
+}
+
+std::vector<Sweep> read_all_sweeps(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator hardware{folder, error}, end; !error && hardware != end; hardware.increment(error)) {
+    std::error_code none;
+    for (fs::directory_iterator file{hardware->path() / "sweeps", none}; !none && file != end; file.increment(none))
+      if (file->path().extension() == ".json") files.push_back(file->path());
+  }
+  std::ranges::sort(files);
+  std::vector<Sweep> sweeps;
+  for (const fs::path& file : files) {
+    sweeps.push_back(parse_sweep(base::read_file(file, largest_file_bytes), file.string()));
+    if (const Sweep& sweep = sweeps.back(); sweep_path(folder, sweep.hardware, sweep.target) != file)
+      refuse(file.string(), fmt::format("it says that it is of {} on {}; move it to its place", sweep.target, sweep.hardware));
+  }
+  return sweeps;
+}
+
+}  // namespace aisp::evidence
