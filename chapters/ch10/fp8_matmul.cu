@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Y = s X W, 8192 x 8192 x 8192: e4m3 operands with one scale each, bf16 output. Widening both to bf16 first is exact and moves
-// 402 MB, and then the tensor cores do half of what they can (1.75 ms). Fed with e4m3 the same kernel, clusters with multicast as
-// in cluster_multicast, moves half the bytes and multiplies at twice the rate (0.812 ms, 1.35 PFLOP/s, error 2.7e-3; cuBLASLt
-// 0.826 ms). The tensor cores keep about 14 bits of its sums; adding them to fp32 registers after every 128 of K costs less than
-// 1 % and leaves the rounding to bf16 alone (0.818 ms, error 1.7e-3, as cuBLASLt). In the ping-pong each warpgroup has tiles of
-// its own, 128 x 128, and one multiplies while the other stores (0.803 ms; at 4096 x 4096 x 4096 94 us instead of 106).
-#include "fp8_gemm.cuh"
-#include "gemm_workload.hpp"
-#include "tcgen05_gemm.cuh"
-
+// Y = s X W, 8192 x 8192 x 8192: e4m3 operands with one scale each, bf16 output. Widening both to bf16 first is exact, but moves
+// the data once more, and then the tensor cores do half of what they can. Fed with e4m3 the same kernel, clusters with multicast
+// as in cluster_multicast, moves half the bytes and multiplies at twice the rate. The tensor cores keep about 14 bits of its
+// sums; adding them to fp32 registers after every 128 of K leaves the rounding to bf16 alone. In the ping-pong each warpgroup has
+// tiles of its own, 128 x 128, and one multiplies while the other stores.
+#include <aisp/device/wgmma_fp8.cuh>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cutlass.hpp>
 #include <aisp/pair.hpp>
@@ -18,11 +14,102 @@
 
 #include <memory>
 
+#include "blackwell_gemm.cuh"
+#include "gemm_clusters.cuh"
+#include "gemm_workload.hpp"
+
 namespace aisp::ch10 {
 namespace {
 
-using namespace fp8_gemm;
-using multicast_gemm::InTensorCores, multicast_gemm::Scaled;
+using namespace gemm;
+using e4m3 = __nv_fp8_e4m3;
+constexpr int row_bytes = 128;  // of K: a stage's
+// As static quantization leaves them: one number for each operand, known before.
+constexpr float x_scale = 0.0137f, w_scale = 0.00071f;
+
+template <class Element>
+CUtensorMap operand_map(const Element* data, std::size_t rows, std::size_t k, unsigned tile_rows) {
+  constexpr auto type = sizeof(Element) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  return matrix_map(type, sizeof(Element), data, rows, k, tile_rows, row_bytes / sizeof(Element));
+}
+
+// B[n][k], the only way in which FP8 products take it.
+template <class Element_>
+struct AlongK {
+  using Element = Element_;
+  static constexpr int tile_k = row_bytes / sizeof(Element);
+
+  static __device__ __forceinline__ void load_b_multicast(void* to, const CUtensorMap* b, int n, int k, std::uint64_t* full,
+                                                          std::uint16_t blocks) {
+    device::tensor_load_2d_multicast(to, b, k, n, full, blocks);
+  }
+  static __device__ __forceinline__ std::uint64_t b_operand(const Element* b) { return device::operand(b); }
+  static constexpr unsigned b_step_bytes = 32;
+
+  template <int count>
+  static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
+    if constexpr (sizeof(Element) == 2) device::wgmma_m64n256k16(sums, a, b, add);
+    else if constexpr (count == 64) device::wgmma_m64n128k32_e4m3(sums, a, b, add);
+    else device::wgmma_m64n192k32_e4m3(sums, a, b, add);
+  }
+};
+
+// Tiles of 128 x 192 in e4m3: 2752 of them are 20.8 rounds on 132 SMs, of which nearly nothing is idle, where 128 x 256 leaves
+// half of its 16th. And a thread's registers hold 96 sums twice; 256 columns in two halves fit, too, but read A twice. A stage is
+// held until its products are done, so that there are five.
+using WideRing = gemm::Ring<tile_m, 256, 4, AlongK<bf16>>;
+using WideStore = TmaStore<2>;
+using Ring = gemm::Ring<tile_m, 192, 5, AlongK<e4m3>>;
+using Store = TmaStore<1>;
+constexpr int band = 16;  // rows of tiles
+// In the ping-pong a warpgroup has a whole tile to itself: 128 sums a thread, too many for a second set.
+using PingpongRing = gemm::Ring<tile_m, 128, 6, AlongK<e4m3>>;
+using PingpongStore = TmaStore<2>;
+constexpr int pingpong_band = 8;
+
+// Each stage's sums are added to others in fp32. While a warpgroup adds, the other's products keep the tensor cores busy.
+struct Promoted {
+  template <class R, class Free>
+  static __device__ __forceinline__ void multiply(R& ring, Cursor<R>& at, int first_row, int steps, float (&sums)[R::tile_n / 2],
+                                                  const Free& free) {
+#pragma unroll
+    for (float& sum : sums) sum = 0;
+    for (int step = 0; step < steps; ++step) {
+      float stage_sums[R::tile_n / 2];
+      device::barrier_wait(&ring.full[at.stage], at.phase);
+      device::wgmma_touch(stage_sums);
+      device::wgmma_fence();
+      multiply_stage(ring, at.stage, first_row, stage_sums, false);
+      device::wgmma_commit();
+      device::wgmma_wait<0>();
+      device::wgmma_touch(stage_sums);
+      free(at.stage);
+#pragma unroll
+      for (int i = 0; i < R::tile_n / 2; ++i) sums[i] += stage_sums[i];
+      at.next();
+    }
+  }
+};
+
+__device__ __forceinline__ unsigned widen(unsigned pair) {
+  const __half2_raw halves = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);
+  const float2 values = __half22float2(halves);
+  return device::narrow_bf16(values.x, values.y);
+}
+
+// Both operands in one kernel; e4m3 has fewer bits than bf16 in every respect, so nothing is rounded. 16 elements a thread.
+__global__ __launch_bounds__(256) void widen_kernel(const uint4* x, uint4* wide_x, std::size_t x_chunks, const uint4* w,
+                                                    uint4* wide_w, std::size_t w_chunks) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < x_chunks + w_chunks;
+       i += std::size_t{gridDim.x} * blockDim.x) {
+    const bool first = i < x_chunks;
+    const std::size_t chunk = first ? i : i - x_chunks;
+    const uint4 v = first ? x[chunk] : w[chunk];
+    uint4* const to = (first ? wide_x : wide_w) + 2 * chunk;
+    to[0] = make_uint4(widen(v.x & 0xFFFF), widen(v.x >> 16), widen(v.y & 0xFFFF), widen(v.y >> 16));
+    to[1] = make_uint4(widen(v.z & 0xFFFF), widen(v.z >> 16), widen(v.w & 0xFFFF), widen(v.w >> 16));
+  }
+}
 
 class Fp8Matmul final : public Workload {
  public:
@@ -41,7 +128,7 @@ class Fp8Matmul final : public Workload {
         narrow_half_w_map_{operand_map(w_.get(), n_, k_, PingpongRing::tile_n / 2)},
         wide_x_map_{operand_map(wide_x_.get(), m_, k_, WideRing::tile_m)},
         half_wide_w_map_{operand_map(wide_w_.get(), n_, k_, WideRing::tile_n / 2)},
-        y_map_{multicast_gemm::c_map(y_, m_, n_)},
+        y_map_{c_map(y_, m_, n_)},
         cublaslt_promoted_{setup, problem(false)},
         cublaslt_fast_{setup, problem(true)} {}
 
@@ -68,10 +155,10 @@ class Fp8Matmul final : public Workload {
   void fp8_promoted(Launch& launch) { multiply<Ring, Store, Promoted>(launch, x_map_, half_w_map_); }
   void fp8_pingpong(Launch& launch) {
     static_assert(PingpongRing::tile_m == Ring::tile_m);
-    pingpong_gemm::launch_pingpong<PingpongRing, PingpongStore>(
-        launch, {x_map_, narrow_half_w_map_, y_map_, y_, m_, n_, k_, pingpong_band}, Scaled{x_scale * w_scale});
+    launch_pingpong<PingpongRing, PingpongStore>(launch, {x_map_, narrow_half_w_map_, y_map_, y_, m_, n_, k_, pingpong_band},
+                                                 Scaled{x_scale * w_scale});
   }
-  // Not run yet: e4m3 operands by kind::f8f6f4, sums in tensor memory. Both this and the baseline are on tcgen05 there, since
+  // Not run: e4m3 operands by kind::f8f6f4, sums in tensor memory. Both this and the baseline are on tcgen05 there, since
   // wgmma is not.
   void tcgen05_fp8(Launch& launch) { blackwell_.run(launch, band, multiprocessors(), x_scale * w_scale); }
 
@@ -94,8 +181,7 @@ class Fp8Matmul final : public Workload {
   }
   template <class R, class Store, class Products>
   void multiply(Launch& launch, const CUtensorMap& x, const CUtensorMap& half_w) {
-    multicast_gemm::launch_multicast<R, Store, Products>(launch, {x, half_w, y_map_, y_, m_, n_, k_, band},
-                                                         Scaled{x_scale * w_scale});
+    launch_multicast<R, Store, Products>(launch, {x, half_w, y_map_, y_, m_, n_, k_, band}, Scaled{x_scale * w_scale});
   }
 
   std::size_t m_, n_, k_;
@@ -103,9 +189,9 @@ class Fp8Matmul final : public Workload {
   Output<bf16> y_;
   Scratch<bf16> wide_x_, wide_w_;
   CUtensorMap x_map_, half_w_map_, narrow_half_w_map_, wide_x_map_, half_wide_w_map_, y_map_;
-  tcgen05_gemm::Gemm<tcgen05_gemm::KMajorPlan<device::TensorKind::bf16>> blackwell_wide_{
+  blackwell_gemm::Gemm<blackwell_gemm::KMajorPlan<device::TensorKind::bf16>> blackwell_wide_{
       wide_x_.get(), wide_w_.get(), y_, m_, n_, k_};
-  tcgen05_gemm::Gemm<tcgen05_gemm::KMajorPlan<device::TensorKind::e4m3>> blackwell_{x_.get(), w_.get(), y_, m_, n_, k_};
+  blackwell_gemm::Gemm<blackwell_gemm::KMajorPlan<device::TensorKind::e4m3>> blackwell_{x_.get(), w_.get(), y_, m_, n_, k_};
   LibraryMatmul cublaslt_promoted_, cublaslt_fast_;
   std::unique_ptr<CutlassPlan> cutlass_;
 };
@@ -128,19 +214,20 @@ extern constinit const Pair fp8_matmul{
     .lesson = "fp8_fast_accumulate",
     .make = make<Fp8Matmul>,
     .baseline = {.name = "widen_to_bf16", .run = call<&Fp8Matmul::widen_to_bf16>},
-    .optimized = variants({{.name = "fp8_fast_accumulate",
-                            .run = call<&Fp8Matmul::fp8_fast_accumulate>,
-                            .needs = {.max_sm = 90},
-                            .changes_precision = true,
-                            .tolerance = fast_accumulation},
-                           {.name = "fp8_promoted", .run = call<&Fp8Matmul::fp8_promoted>, .needs = {.max_sm = 90}},
-                           {.name = "fp8_pingpong",
-                            .run = call<&Fp8Matmul::fp8_pingpong>,
-                            .needs = {.max_sm = 90},
-                            .changes_precision = true,
-                            .tolerance = fast_accumulation,
-                            .gains_over = "fp8_fast_accumulate"},
-                           {.name = "tcgen05_fp8", .run = call<&Fp8Matmul::tcgen05_fp8>, .needs = tcgen05_gemm::needs}}),
+    .optimized = variants(
+        {{.name = "fp8_fast_accumulate",
+          .run = call<&Fp8Matmul::fp8_fast_accumulate>,
+          .needs = {.max_sm = 90},
+          .changes_precision = true,
+          .tolerance = fast_accumulation},
+         {.name = "fp8_promoted", .run = call<&Fp8Matmul::fp8_promoted>, .needs = {.max_sm = 90}},
+         {.name = "fp8_pingpong",
+          .run = call<&Fp8Matmul::fp8_pingpong>,
+          .needs = {.max_sm = 90},
+          .changes_precision = true,
+          .tolerance = fast_accumulation,
+          .gains_over = "fp8_fast_accumulate"},
+         {.name = "tcgen05_fp8", .run = call<&Fp8Matmul::tcgen05_fp8>, .needs = blackwell_gemm::needs, .not_run = true}}),
     .libraries = variants(
         {cublaslt<call<&Fp8Matmul::cublaslt_promoted>>("cublaslt_promoted", false),
          cublaslt<call<&Fp8Matmul::cublaslt_promoted_tuned>, call<&Fp8Matmul::tune_promoted>>("cublaslt_promoted_tuned", false),
@@ -154,7 +241,7 @@ extern constinit const Pair fp8_matmul{
           .tolerance = fast_accumulation}}),
     .bound = Bound::compute,
     .tolerance = rounded_to_bf16,
-    .needs = {.min_sm = 90, .max_sm = tcgen05_gemm::last_sm},
+    .needs = {.min_sm = 90, .max_sm = blackwell_gemm::last_sm},
     .sizes = gemm_sizes,
     .sweep = gemm_cases,
 };

@@ -10,6 +10,8 @@
 #include <cuda_bf16.h>
 
 #include <memory>
+#include <string_view>
+#include <vector>
 
 namespace aisp::ch10 {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathering 262144 scattered pages of a KV cache (4 KB each: 16 tokens of 128 bf16) into one contiguous piece: 1.07 GB read,
-// 1.07 GB written. Copied one 2-byte element a thread, too few bytes are on their way to fill the memory's latency. A bulk copy
-// moves a whole page for one instruction: one thread sees its page through and ends, or four warps on an SM stay and keep rings
-// of pages moving. The ring needs far fewer blocks at once; the short ones begin in the order of the pages, and are faster.
+// 1.07 GB written. Copied one 2-byte element a thread, too few bytes are on their way to fill the memory's latency; 16 bytes a
+// thread are enough. A bulk copy is no faster, but moves a whole page for one instruction of one thread, without registers: a
+// thread sees its page through and ends, or four warps on an SM stay and keep rings of pages moving. The ring needs far fewer
+// blocks at once; the short ones begin in the order of the pages.
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/device_attribute.hpp>

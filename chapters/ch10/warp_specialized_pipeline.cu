@@ -1,22 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
-// Y = X W, 4096 x 4096, K = 7168, e4m3 with a scale for every 128 elements along K. The consumers do more than multiply: they
-// take the sums of each step out of the tensor cores and scale them, and meanwhile the other warpgroup must multiply. When all
-// meet in every step they end it together: 215 us, tensor cores 67 % busy. Without that barrier, but with a thread of the math
-// that loads: 223 us or more, however far behind it refills. Two sets of sums in tiles of 128 x 128, so that a warpgroup overlaps
-// itself: 214. A producer lets the warpgroups drift apart, but has a third of the registers. The 168 left are too few for 128 +
-// 64 sums, and tiles of 128 x 128 load 1.33 times as much: 210 us. (A ninth warp alone is no cheaper: one quarter of the SM then
-// has three, 168 for each: spills, 456 us.) setmaxnreg gives the consumers 232 and the large tile: 187 us, 81 % busy, 1.14x;
-// cuBLASLt 190 us. In a plain bf16 product of 4096^3 all of these take 187 us: a single role queues two groups of products, and
-// nothing idles.
-#include "block_scaled_gemm.cuh"
-
+// Y = X W, 4096 x 4096, K = 7168, e4m3 with a scale for every 128 elements along K, as DeepSeek-V3 is trained and served (arXiv
+// 2412.19437, section 3.3). The tensor cores cannot apply the scales: after every 128 of K the consumers take the sums out and
+// add them, scaled, to others in fp32, and meanwhile the other warpgroup must multiply. A common barrier in every step keeps both
+// in step; so does a thread of the math that loads for both. A producer lets them drift apart, but has a third of the registers:
+// tiles must be narrower. setmaxnreg gives the registers to the consumers, and these the large tile.
+#include <aisp/device/wgmma_fp8.cuh>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
+
+#include <cuda_fp8.h>
+
+#include "gemm_epilogue.cuh"
 
 namespace aisp::ch10 {
 namespace {
 
-using namespace block_scaled_gemm;
+using gemm::bf16, gemm::warpgroup_threads, gemm::Cursor;
+using e4m3 = __nv_fp8_e4m3;
+// x[m][k] has one scale for each row (x_scales[k / 128][m]), w[n][k] one for each 128 x 128 block (w_scales[n / 128][k / 128]).
+constexpr int block = 128;  // elements with a scale of their own, and bytes of a row of the swizzle
+constexpr int tile_m = 128, consumers = 2;
+
+struct Operands {
+  using Element = e4m3;
+  static constexpr int tile_k = block;
+};
+
+// A stage also holds the scales of its rows of x.
+template <int tile_n, int stages>
+struct Ring : gemm::Ring<tile_m, tile_n, stages, Operands> {
+  static constexpr int parts = tile_n / block;
+  static constexpr unsigned stage_bytes = gemm::Ring<tile_m, tile_n, stages, Operands>::stage_bytes + tile_m * sizeof(float);
+  alignas(16) float x_scales[stages][tile_m];
+};
+
+// What every kernel is given: one tile a block.
+struct Problem {
+  const float *x_scales, *w_scales;
+  bf16* y;
+  int m, n, steps;
+
+  template <class R>
+  __device__ int left() const {
+    return static_cast<int>(blockIdx.x) * R::tile_n;
+  }
+  __device__ int top() const { return static_cast<int>(blockIdx.y) * tile_m; }
+};
+
+// Asks for a step's 128 of K; its stage is free. By one thread.
+template <class R>
+__device__ __forceinline__ void load(R& ring, int stage, int step, const CUtensorMap* x, const CUtensorMap* w,
+                                     const Problem& problem) {
+  std::uint64_t* const full = &ring.full[stage];
+  device::barrier_arrive_expect(full, R::stage_bytes);
+  device::tensor_load_2d(ring.a[stage], x, step * block, problem.top(), full);
+  device::tensor_load_2d(ring.b[stage], w, step * block, problem.left<R>(), full);
+  device::bulk_load(ring.x_scales[stage], problem.x_scales + static_cast<std::size_t>(step) * problem.m + problem.top(),
+                    tile_m * sizeof(float), full);
+}
+
+// One consumer warpgroup's 64 rows of a tile.
+template <class R>
+struct Consumer {
+  R& ring;
+  const Problem& problem;
+  int warpgroup;
+
+  // Queues the products of 128 columns with the 128 of K that a stage holds.
+  __device__ __forceinline__ void multiply(int stage, int part, float (&sums)[block / 2]) const {
+    const std::uint64_t x = device::operand(ring.a[stage] + warpgroup * 64 * block);
+    const std::uint64_t w = device::operand(ring.b[stage] + part * block * block);
+    device::wgmma_touch(sums);
+    device::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < block; i += 32) device::wgmma_m64n128k32_e4m3(sums, device::advance(x, i), device::advance(w, i), i > 0);
+    device::wgmma_commit();
+  }
+
+  // The scales of this thread's two rows.
+  __device__ __forceinline__ float2 row_scales(int stage) const {
+    const int t = threadIdx.x % warpgroup_threads, row = warpgroup * 64 + t / 32 * 16 + t % 32 / 4;
+    return {ring.x_scales[stage][row], ring.x_scales[stage][row + 8]};
+  }
+  __device__ __forceinline__ float block_scale(int step, int part) const {
+    return __ldg(problem.w_scales + (problem.left<R>() / block + part) * problem.steps + step);
+  }
+
+  static __device__ __forceinline__ void promote(const float (&sums)[block / 2], float2 rows, float columns, float* scaled) {
+    const float upper = rows.x * columns, lower = rows.y * columns;
+#pragma unroll
+    for (int i = 0; i < block / 2; i += 4) {
+      scaled[i] = fmaf(sums[i], upper, scaled[i]);
+      scaled[i + 1] = fmaf(sums[i + 1], upper, scaled[i + 1]);
+      scaled[i + 2] = fmaf(sums[i + 2], lower, scaled[i + 2]);
+      scaled[i + 3] = fmaf(sums[i + 3], lower, scaled[i + 3]);
+    }
+  }
+
+  // A whole step. The columns are taken in parts of 128, so that 64 registers hold what the tensor cores sum up. `meanwhile` is
+  // called when the first products are under way, `done` when the stage has been read.
+  template <class Meanwhile, class Done>
+  __device__ __forceinline__ void add_step(int stage, int step, float (&scaled)[R::tile_n / 2], const Meanwhile& meanwhile,
+                                           const Done& done) const {
+    const float2 rows = row_scales(stage);
+#pragma unroll
+    for (int part = 0; part < R::parts; ++part) {
+      float sums[block / 2];
+      multiply(stage, part, sums);
+      if (part == 0) meanwhile();
+      const float columns = block_scale(step, part);
+      device::wgmma_wait<0>();
+      device::wgmma_touch(sums);
+      if (part == R::parts - 1) done();
+      promote(sums, rows, columns, scaled + part * (block / 2));
+    }
+  }
+
+  __device__ __forceinline__ void store(const float (&scaled)[R::tile_n / 2]) const {
+    gemm::store_sectors(scaled, problem.y, problem.n, problem.top() + warpgroup * 64, problem.left<R>());
+  }
+};
+
+// Once a warp, when its products are done and all its threads have read their scales: a wait for products covers the tensor
+// cores' reads of the warpgroup, but no other warp's ordinary ones.
+constexpr unsigned readers = consumers * warpgroup_threads / 32;
+template <class R>
+__device__ __forceinline__ void give_back(R& ring, int stage) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) device::barrier_arrive(&ring.empty[stage]);
+}
+
+template <int count>
+__device__ __forceinline__ void clear(float (&sums)[count]) {
+#pragma unroll
+  for (float& sum : sums) sum = 0;
+}
+
 using WideRing = Ring<256, 4>;
 using NarrowRing = Ring<128, 6>;
 constexpr unsigned one_role_threads = consumers * warpgroup_threads, specialized_threads = one_role_threads + warpgroup_threads;
@@ -59,7 +178,7 @@ __global__ __launch_bounds__(one_role_threads, 1) void self_loading_kernel(const
                                                                            Problem problem) {
   extern __shared__ __align__(1024) unsigned char memory[];
   R& ring = *reinterpret_cast<R*>(memory);
-  if (threadIdx.x == 0) ring.init(consumers);
+  if (threadIdx.x == 0) ring.init(readers);
   __syncthreads();
   Cursor<R> filling, at;
   int loaded = 0;
@@ -73,7 +192,6 @@ __global__ __launch_bounds__(one_role_threads, 1) void self_loading_kernel(const
     while (loaded < R::stages && loaded < problem.steps) load_next();
 
   const Consumer<R> consumer{ring, problem, warpgroup_index()};
-  const bool leader = threadIdx.x % warpgroup_threads == 0;
   float scaled[R::tile_n / 2];
   clear(scaled);
   for (int step = 0; step < problem.steps; ++step) {
@@ -81,9 +199,7 @@ __global__ __launch_bounds__(one_role_threads, 1) void self_loading_kernel(const
     const auto refill = [&] {
       if (threadIdx.x == 0 && step > 0 && loaded < problem.steps) load_next();
     };
-    consumer.add_step(at.stage, step, scaled, refill, [&] {
-      if (leader) device::barrier_arrive(&ring.empty[at.stage]);
-    });
+    consumer.add_step(at.stage, step, scaled, refill, [&] { give_back(ring, at.stage); });
     at.next();
   }
   consumer.store(scaled);
@@ -97,7 +213,7 @@ __global__ __launch_bounds__(specialized_threads, 1) void producer_kernel(const 
   extern __shared__ __align__(1024) unsigned char memory[];
   R& ring = *reinterpret_cast<R*>(memory);
   const int warpgroup = warpgroup_index();
-  if (threadIdx.x == 0) ring.init(consumers);
+  if (threadIdx.x == 0) ring.init(readers);
   __syncthreads();
   Cursor<R> at;
   if (warpgroup == consumers) {
@@ -112,16 +228,12 @@ __global__ __launch_bounds__(specialized_threads, 1) void producer_kernel(const 
   }
   if constexpr (reallocate) device::take_registers<232>();
   const Consumer<R> consumer{ring, problem, warpgroup};
-  const bool leader = threadIdx.x % warpgroup_threads == 0;
   float scaled[R::tile_n / 2];
   clear(scaled);
   for (int step = 0; step < problem.steps; ++step) {
     device::barrier_wait(&ring.full[at.stage], at.phase);
     consumer.add_step(
-        at.stage, step, scaled, [] {},
-        [&] {
-          if (leader) device::barrier_arrive(&ring.empty[at.stage]);
-        });
+        at.stage, step, scaled, [] {}, [&] { give_back(ring, at.stage); });
     at.next();
   }
   consumer.store(scaled);

@@ -16,16 +16,16 @@ namespace aisp::shared {
 
 enum class Mask : std::uint8_t { none, causal };
 
-// O = softmax(Q K^T / sqrt(depth)) V in bf16; with the causal mask a row sees its own key and those before it. Q, K, V and O are
-// dense: [batch][head][row][depth].
+// O = softmax(Q K^T / sqrt(head_size)) V in bf16; with the causal mask a row sees its own key and those before it. Q, K, V and O
+// are dense: [batch][head][row][head_size].
 class CudnnAttention {
  public:
   static constexpr Library library = Library::cudnn;
 
-  CudnnAttention(std::size_t batch, std::size_t heads, std::size_t length, std::size_t depth, Mask mask = Mask::none)
+  CudnnAttention(std::size_t batch, std::size_t heads, std::size_t length, std::size_t head_size, Mask mask = Mask::none)
       : sizes_{static_cast<std::int64_t>(batch), static_cast<std::int64_t>(heads), static_cast<std::int64_t>(length),
-               static_cast<std::int64_t>(depth)},
-        scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(depth)))},
+               static_cast<std::int64_t>(head_size)},
+        scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(head_size)))},
         mask_{mask} {}
 
   // As the library's heuristic chooses: once, before run().
@@ -73,10 +73,11 @@ class CudnnAttention {
     return graph;
   }
   int tensor(cudnn::Graph& graph, bool transposed = false) const {
-    const auto [batch, heads, length, depth] = sizes_;
-    const std::int64_t head = length * depth;
-    if (transposed) return graph.tensor(cudnn::DataType::bf16, {batch, heads, depth, length}, {heads * head, head, 1, depth});
-    return graph.tensor(cudnn::DataType::bf16, sizes_, {heads * head, head, depth, 1});
+    const auto [batch, heads, length, head_size] = sizes_;
+    const std::int64_t head = length * head_size;
+    if (transposed)
+      return graph.tensor(cudnn::DataType::bf16, {batch, heads, head_size, length}, {heads * head, head, 1, head_size});
+    return graph.tensor(cudnn::DataType::bf16, sizes_, {heads * head, head, head_size, 1});
   }
 
   void describe(cudnn::Graph& graph) const {
@@ -88,7 +89,7 @@ class CudnnAttention {
   // expect it.
   void describe_steps(cudnn::Graph& graph) const {
     using cudnn::DataType, cudnn::Pointwise, cudnn::Reduction;
-    const auto [batch, heads, length, depth] = sizes_;
+    const auto [batch, heads, length, head_size] = sizes_;
     const cudnn::Sizes square = {batch, heads, length, length}, column = {batch, heads, length, 1};
     const int q = tensor(graph), k = tensor(graph, true), v = tensor(graph), o = tensor(graph), scale = graph.value();
     const auto scores = [&] { return graph.between(DataType::f32, square); };

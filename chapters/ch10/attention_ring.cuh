@@ -8,14 +8,14 @@
 #include <aisp/device/warpgroup.cuh>
 #include <aisp/device/wgmma_bf16.cuh>
 
-#include "mma_sync_attention.cuh"
+#include "online_softmax.cuh"
 
 namespace aisp::ch10::attention {
 
 using device::Major;
 constexpr int consumers = 2, stages = 2, warpgroup = 128;
 constexpr int query_rows = 64, block_rows = consumers * query_rows, keys = 128;  // of a warpgroup, of a block, of a tile
-constexpr int halves = depth / 64;                                               // boxes are 64 columns wide: 128 bytes
+constexpr int halves = head_size / 64;                                           // boxes are 64 columns wide: 128 bytes
 
 struct Shared {
   alignas(1024) bf16 q[consumers][halves][query_rows * 64], o[consumers][halves][query_rows * 64];
@@ -111,8 +111,8 @@ struct Consumer {
   Shared& shared;
   int index;  // of the warpgroup
   Step step;
-  float scores[keys / 2], sums[depth / 2];
-  unsigned p[keys / 16][4], q[depth / 16][4];
+  float scores[keys / 2], sums[head_size / 2];
+  unsigned p[keys / 16][4], q[head_size / 16][4];
 
   __device__ __forceinline__ static void release(std::uint64_t* empty) {
     if (threadIdx.x % 32 == 0) device::barrier_arrive(empty);
@@ -129,7 +129,7 @@ struct Consumer {
   __device__ __forceinline__ void keep_queries() {
     const int lane = threadIdx.x % 32, row = threadIdx.x % warpgroup / 32 * 16 + lane % 16;
 #pragma unroll
-    for (int i = 0; i < depth / 16; ++i)
+    for (int i = 0; i < head_size / 16; ++i)
       device::load_matrices(
           q[i], device::shared_address(shared.q[index][i / 4]) + row * 128 + ((i % 4 * 2 + lane / 16) ^ row % 8) * 16);
   }
@@ -140,7 +140,7 @@ struct Consumer {
     device::wgmma_touch(scores);
     device::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < depth / 16; ++i) {
+    for (int i = 0; i < head_size / 16; ++i) {
       const std::uint64_t k = device::advance(from_k, i / 4 * keys * 128 + i % 4 * 32);
       if constexpr (kept_queries) device::wgmma_m64n128k16(scores, q[i], k, i > 0);
       else device::wgmma_m64n128k16(scores, device::advance(from_q, i / 4 * query_rows * 128 + i % 4 * 32), k, i > 0);
@@ -173,9 +173,9 @@ struct Consumer {
     rescale(sums, factor);
     if (t == 0) device::wait_stores_read<0>();
     device::named_barrier_sync(3 + index, warpgroup);  // what was stored last has been read
-    unsigned words[depth / 16][4];
+    unsigned words[head_size / 16][4];
 #pragma unroll
-    for (int i = 0; i < depth / 16; ++i) {
+    for (int i = 0; i < head_size / 16; ++i) {
       narrow(words[i], sums, i);
       device::store_matrices(
           device::shared_address(shared.o[index][i / 4]) + lane_row * 128 + ((i % 4 * 2 + lane / 16) ^ lane_row % 8) * 16,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on Blackwell's tensor cores. A block has 256 queries, 128 for each of two warpgroups; a thread has a row, so that its
-// maximum and sum need no other thread. One thread loads by TMA, one starts all products, whose results stay in tensor memory:
-// while one warpgroup exponentiates, the other's products run. It is compiled for sm_100a and sm_103a and has not been run: no
-// such GPU was at hand.
+// NOT RUN: compiled for sm_100a and sm_103a, no such GPU was at hand. Attention on Blackwell's tensor cores. A block has 256
+// queries, 128 for each of two warpgroups; a thread has a row, so that its maximum and sum need no other thread. One thread loads
+// by TMA, one starts all products, whose results stay in tensor memory: while one warpgroup exponentiates, the other's products
+// run.
 #pragma once
 #include <aisp/check.hpp>
 #include <aisp/device/fence.cuh>
@@ -10,16 +10,17 @@
 #include <aisp/device/warpgroup.cuh>
 #include <aisp/needs.hpp>
 
-#include "mma_sync_attention.cuh"
-#include "wgmma_gemm.cuh"
+#include "gemm_pipeline.cuh"
+#include "online_softmax.cuh"
 
-namespace aisp::ch10::tcgen05_attention {
+namespace aisp::ch10::blackwell_attention {
 
-using attention::bf16, attention::depth, attention::score_scale;
+using attention::bf16, attention::head_size, attention::score_scale;
 
 inline constexpr Needs needs{.min_sm = 100, .tcgen05 = true};
 
-constexpr int groups = 2, warpgroup = 128, rows = 128, keys = 128, halves = depth / 64;  // boxes are 64 columns wide: 128 bytes
+constexpr int groups = 2, warpgroup = 128, rows = 128, keys = 128,
+              halves = head_size / 64;  // boxes are 64 columns wide: 128 bytes
 constexpr int block_rows = groups * rows, stages = 3;
 constexpr int loading_warp = 8, multiplying_warp = 9, threads = 32 * 10;
 
@@ -43,13 +44,13 @@ __device__ __forceinline__ std::uint32_t scores_of(std::uint32_t memory, int gro
   return memory + static_cast<std::uint32_t>(group * keys);
 }
 __device__ __forceinline__ std::uint32_t sums_of(std::uint32_t memory, int group) {
-  return memory + static_cast<std::uint32_t>(groups * keys + group * depth);
+  return memory + static_cast<std::uint32_t>(groups * keys + group * head_size);
 }
 
 struct Ring {
-  static constexpr int stages = tcgen05_attention::stages;
+  static constexpr int stages = blackwell_attention::stages;
 };
-using Cursor = wgmma_gemm::Cursor<Ring>;
+using Cursor = gemm::Cursor<Ring>;
 
 __device__ __forceinline__ void initialize(Shared& shared) {
   device::barrier_init(&shared.q_full, 1);
@@ -84,12 +85,12 @@ __device__ __forceinline__ void load(Shared& shared, const Maps& maps, int first
   for (int i = 0; i < stages; ++i, at.next()) device::barrier_wait(&shared.empty[at.stage], at.phase ^ 1);
 }
 
-// scores = Q K^T: both lie along the depth.
+// scores = Q K^T: both lie along the columns of a head.
 __device__ __forceinline__ void multiply_scores(Shared& shared, std::uint32_t memory, int group, int slot) {
   constexpr std::uint32_t instruction = device::tensor_instruction(device::TensorKind::bf16, rows, keys);
   const std::uint64_t q = device::tensor_operand(shared.q[group]), k = device::tensor_operand(shared.ring[slot]);
 #pragma unroll
-  for (int i = 0; i < depth / 16; ++i) {
+  for (int i = 0; i < head_size / 16; ++i) {
     const unsigned to = i / 4 * sizeof(Tile) / halves + i % 4 * 32;
     device::tensor_multiply<device::TensorKind::bf16>(scores_of(memory, group), device::advance(q, to), device::advance(k, to),
                                                       instruction, i > 0);
@@ -98,7 +99,7 @@ __device__ __forceinline__ void multiply_scores(Shared& shared, std::uint32_t me
 
 // sums += weights V. V lies as it came: its keys are rows, this product's K.
 __device__ __forceinline__ void multiply_sums(Shared& shared, std::uint32_t memory, int group, int slot, bool add) {
-  constexpr std::uint32_t instruction = device::tensor_instruction(device::TensorKind::bf16, rows, depth, false, true);
+  constexpr std::uint32_t instruction = device::tensor_instruction(device::TensorKind::bf16, rows, head_size, false, true);
   const std::uint64_t weights = device::tensor_operand(shared.weights[group]),
                       v = device::tensor_operand(shared.ring[slot], 1024, sizeof(Tile) / halves);
 #pragma unroll
@@ -170,7 +171,7 @@ __device__ __forceinline__ void raise(Row& row, float highest, std::uint32_t sum
   row.sum *= factor;
   if (first) return;
 #pragma unroll 1
-  for (std::uint32_t column = 0; column < depth; column += 32) {
+  for (std::uint32_t column = 0; column < head_size; column += 32) {
     float part[32];
     device::tensor_load(part, sums + column);
     device::tensor_wait_loaded(part);
@@ -185,14 +186,14 @@ __device__ __forceinline__ float highest_of(std::uint32_t scores) {
   float highest[2] = {-INFINITY, -INFINITY};
 #pragma unroll
   for (std::uint32_t column = 0; column < keys; column += 64) {
-    float left[32], right[32];
-    device::tensor_load(left, scores + column);
-    device::tensor_load(right, scores + column + 32);
-    device::tensor_wait_loaded(left, right);
+    float first[32], second[32];
+    device::tensor_load(first, scores + column);
+    device::tensor_load(second, scores + column + 32);
+    device::tensor_wait_loaded(first, second);
 #pragma unroll
     for (int j = 0; j < 32; ++j) {
-      highest[0] = fmaxf(highest[0], left[j]);
-      highest[1] = fmaxf(highest[1], right[j]);
+      highest[0] = fmaxf(highest[0], first[j]);
+      highest[1] = fmaxf(highest[1], second[j]);
     }
   }
   return fmaxf(highest[0], highest[1]);
@@ -210,19 +211,19 @@ __device__ __forceinline__ float exponentials(float (&scores)[32], float offset)
 
 // One tile of keys: scores to weights. The scores are fetched twice: tensor memory is nearer than registers are plenty.
 __device__ __forceinline__ void exponentiate(Shared& shared, int group, int row_index, Row& row, std::uint32_t scores,
-                                             std::uint32_t sums, bool first) {
-  raise(row, highest_of(scores), sums, first);
+                                             std::uint32_t sums, bool first_tile) {
+  raise(row, highest_of(scores), sums, first_tile);
   const float offset = row.maximum * score_scale;
 #pragma unroll
   for (int column = 0; column < keys; column += 64) {
-    float left[32], right[32];
-    device::tensor_load(left, scores + static_cast<std::uint32_t>(column));
-    device::tensor_load(right, scores + static_cast<std::uint32_t>(column + 32));
-    device::tensor_wait_loaded(left, right);
-    row.sum += exponentials(left, offset);
-    put(shared.weights[group], row_index, column, left);
-    row.sum += exponentials(right, offset);
-    put(shared.weights[group], row_index, column + 32, right);
+    float first[32], second[32];
+    device::tensor_load(first, scores + static_cast<std::uint32_t>(column));
+    device::tensor_load(second, scores + static_cast<std::uint32_t>(column + 32));
+    device::tensor_wait_loaded(first, second);
+    row.sum += exponentials(first, offset);
+    put(shared.weights[group], row_index, column, first);
+    row.sum += exponentials(second, offset);
+    put(shared.weights[group], row_index, column + 32, second);
   }
 }
 
@@ -245,7 +246,7 @@ __device__ __forceinline__ void attend(Shared& shared, const Maps& maps, std::ui
   device::tensor_fence_after();
   const float factor = 1 / row.sum;
 #pragma unroll
-  for (int column = 0; column < depth; column += 32) {
+  for (int column = 0; column < head_size; column += 32) {
     float part[32];
     device::tensor_load(part, sums + static_cast<std::uint32_t>(column));
     device::tensor_wait_loaded(part);
@@ -289,9 +290,9 @@ static __global__ __launch_bounds__(threads, 1) void attention_kernel(const __gr
 }
 
 inline void run(Launch& launch, const bf16* q, const bf16* k, const bf16* v, bf16* o, std::size_t all_rows, int length) {
-  const auto map = [&](const bf16* data) { return matrix_map_bf16(data, all_rows, depth, rows, 64); };
+  const auto map = [&](const bf16* data) { return matrix_map_bf16(data, all_rows, head_size, rows, 64); };
   const Maps maps{map(q), map(k), map(v), map(o)};
   launch(attention_kernel, {static_cast<unsigned>(all_rows / block_rows), threads, sizeof(Shared)}, maps, length);
 }
 
-}  // namespace aisp::ch10::tcgen05_attention
+}  // namespace aisp::ch10::blackwell_attention

@@ -1,34 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a GEMM on TMA and wgmma that the rungs of this chapter's ladder share: a ring of stages, the loop that fills it,
-// the loop that multiplies, and the plainest epilogue. Each rung puts them together in its own kernel. C[m][n] = A[m][k] B[k][n],
-// row-major, bf16; fp8_matmul's operands both lie along K.
+// What the rungs of this chapter's ladder have in common from TMA on: the order of tiles, a ring of stages in shared memory, the
+// step that fills a stage and the loop that multiplies. Each rung puts them together in its own kernel, in its own file.
+// C[m][n] = A[m][k] B[k][n], row-major, bf16 with fp32 sums; fp8_matmul's operands both lie along K.
 #pragma once
-#include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
+#include <aisp/device/warpgroup.cuh>
 #include <aisp/device/wgmma_bf16.cuh>
 #include <aisp/tensor_map.hpp>
 
 #include <cuda_bf16.h>
 
 #include <cstddef>
-#include <type_traits>
 
-namespace aisp::ch10::wgmma_gemm {
+namespace aisp::ch10::gemm {
 
 using bf16 = __nv_bfloat16;
 constexpr int tile_k = 64;  // 128 bytes: one row of the swizzle
 constexpr int warpgroup_threads = 128;
+// A producer warpgroup, one thread of which asks for the loads, and two consumers of 64 rows each. Every thread of a block of 384
+// starts with 168 registers; the producer gives most of its own to the consumers.
+constexpr int threads = 3 * warpgroup_threads, tile_m = 128;
+constexpr int producer_registers = 40, consumer_registers = 232;
 
-inline CUtensorMap a_map(const bf16* a, std::size_t m, std::size_t k, unsigned tile_m) {
-  return matrix_map_bf16(a, m, k, tile_m, tile_k);
+inline CUtensorMap a_map(const bf16* a, std::size_t m, std::size_t k, unsigned tile_rows) {
+  return matrix_map_bf16(a, m, k, tile_rows, tile_k);
 }
 
-// B seen as n / 64 columns of boxes, so that one copy brings a whole tile: tile_n / 64 boxes of 64 rows (k) by 64 n, one after
+// B seen as n / 64 columns of boxes, so that one copy brings a whole tile: a row of boxes of 64 rows (k) by 64 n, one after
 // the other.
-inline CUtensorMap b_map(const bf16* b, std::size_t k, std::size_t n, unsigned tile_n) {
+inline CUtensorMap b_map(const bf16* b, std::size_t k, std::size_t n, unsigned tile_columns) {
   const std::uint64_t sizes[] = {64, k, n / 64}, strides[] = {n * sizeof(bf16), 64 * sizeof(bf16)};
-  const std::uint32_t box[] = {64, tile_k, tile_n / 64};
+  const std::uint32_t box[] = {64, tile_k, tile_columns / 64};
   return tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, b, sizes, strides, box);
 }
 
@@ -36,7 +39,7 @@ inline CUtensorMap b_map(const bf16* b, std::size_t k, std::size_t n, unsigned t
 // B[k][n] in bf16.
 struct RowMajorB {
   using Element = bf16;
-  static constexpr int tile_k = wgmma_gemm::tile_k;
+  static constexpr int tile_k = gemm::tile_k;
 
   static __device__ __forceinline__ void load_b(void* to, const CUtensorMap* b, int n, int k, std::uint64_t* full) {
     device::tensor_load_3d(to, b, 0, k, n / 64, full);
@@ -93,8 +96,8 @@ struct Cursor {
   }
 };
 
-// Fills the next stage, when its readers have left it, with the boxes at row `m` of A, column `n` of B and depth `k`. By one
-// thread.
+// Fills the next stage, when its readers have left it, with the boxes at row `m` of A, column `n` of B, both from `k` on. By
+// one thread.
 template <class R>
 __device__ __forceinline__ void load_stage(R& ring, Cursor<R>& at, const CUtensorMap* a, const CUtensorMap* b, int m, int n,
                                            int k) {
@@ -146,42 +149,25 @@ __device__ __forceinline__ void multiply_tile(R& ring, Cursor<R>& at, int first_
   });
 }
 
-// Four words in each of four neighbouring lanes, transposed: word i of lane l is exchanged with word l of lane i.
-__device__ __forceinline__ uint4 transpose_quad(uint4 w) {
-  const bool upper = (threadIdx.x & 2) != 0, odd = (threadIdx.x & 1) != 0;
-  const unsigned x = __shfl_xor_sync(~0u, upper ? w.x : w.z, 2), y = __shfl_xor_sync(~0u, upper ? w.y : w.w, 2);
-  w = upper ? make_uint4(x, y, w.z, w.w) : make_uint4(w.x, w.y, x, y);
-  const unsigned left = __shfl_xor_sync(~0u, odd ? w.x : w.y, 1), right = __shfl_xor_sync(~0u, odd ? w.z : w.w, 1);
-  return odd ? make_uint4(left, w.y, right, w.w) : make_uint4(w.x, left, w.z, right);
-}
+// Tiles in bands of `band` rows, each walked column by column; a band of one row is row-major order. The last ones may reach
+// beyond the matrix.
+struct TileOrder {
+  struct Place {
+    int row, column;
+  };
+  int rows, columns, band;
 
-// A warpgroup's 64 x tile_n sums to global memory in whole sectors: the four lanes that share a row exchange their pairs, and
-// then each stores 16 bytes. `finish(j, upper, lower)` changes the sums of two columns, in a row and in the one 8 below it.
-template <int count, class Finish>
-__device__ __forceinline__ void store_sectors(const float (&sums)[count], bf16* c, std::size_t n, std::size_t first_row,
-                                              std::size_t first_column, const Finish& finish) {
-  static_assert(count % 16 == 0);
-  const int t = threadIdx.x % warpgroup_threads;
-  bf16* const to = c + (first_row + t / 32 * 16 + t % 32 / 4) * n + first_column + t % 4 * 8;
-#pragma unroll
-  for (int j = 0; j < count / 4; j += 4) {
-    unsigned upper[4], lower[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* const s = sums + 4 * (j + i);
-      float2 above{s[0], s[1]}, below{s[2], s[3]};
-      finish(j + i, above, below);
-      upper[i] = device::narrow_bf16(above.x, above.y);
-      lower[i] = device::narrow_bf16(below.x, below.y);
-    }
-    *reinterpret_cast<uint4*>(to + j * 8) = transpose_quad(make_uint4(upper[0], upper[1], upper[2], upper[3]));
-    *reinterpret_cast<uint4*>(to + 8 * n + j * 8) = transpose_quad(make_uint4(lower[0], lower[1], lower[2], lower[3]));
+  TileOrder(std::size_t m, std::size_t n, int tile_rows, int tile_columns, int band_rows)
+      : rows{(static_cast<int>(m) + tile_rows - 1) / tile_rows},
+        columns{(static_cast<int>(n) + tile_columns - 1) / tile_columns},
+        band{band_rows} {}
+
+  __host__ __device__ int count() const { return rows * columns; }
+  __device__ Place operator[](int tile) const {
+    const int first_row = tile / (band * columns) * band, height = min(band, rows - first_row),
+              in_band = tile - first_row * columns;
+    return {first_row + in_band % height, in_band / height};
   }
-}
-template <int count>
-__device__ __forceinline__ void store_sectors(const float (&sums)[count], bf16* c, std::size_t n, std::size_t first_row,
-                                              std::size_t first_column) {
-  store_sectors(sums, c, n, first_row, first_column, [](int, float2&, float2&) {});
-}
+};
 
-}  // namespace aisp::ch10::wgmma_gemm
+}  // namespace aisp::ch10::gemm
