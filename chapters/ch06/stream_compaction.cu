@@ -12,17 +12,17 @@
 #include <stdexcept>
 #include <vector>
 
+#include "generated.cuh"
 #include "look_back.cuh"
 
 namespace aisp::ch06 {
 namespace {
 
-constexpr float threshold = 0.5f;
 constexpr int range_warps = 8, ordered_warps = 4;   // of a block; each has consecutive values
 constexpr int range_quads = 4, ordered_quads = 16;  // 16-byte loads that a lane has in flight
 constexpr int range_tile = range_warps * range_quads * 128, ordered_tile = ordered_warps * ordered_quads * 128;
 
-__global__ void shared_counter_kernel(const float* values, unsigned* indices, unsigned* count) {
+__global__ void shared_counter_kernel(const float* values, float threshold, unsigned* indices, unsigned* count) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (values[i] > threshold) indices[atomicAdd(count, 1u)] = i;
 }
@@ -36,7 +36,7 @@ __device__ void load_values(const float* values, unsigned first, float4 (&loaded
 // Puts the indices of a warp's selected values, in order, at the front of `selected` and returns their number. A lane has four
 // neighbours at a time; how many of the others' come before its own follows from four ballots without any exchange of values.
 template <int quads>
-__device__ int select_in_warp(const float4 (&loaded)[quads], unsigned first, unsigned* selected) {
+__device__ int select_in_warp(const float4 (&loaded)[quads], float threshold, unsigned first, unsigned* selected) {
   const unsigned lane = threadIdx.x % 32, lanes_before = (1u << lane) - 1;
   int found = 0;
 #pragma unroll
@@ -76,14 +76,15 @@ __device__ unsigned count_before(unsigned count, unsigned& total) {
   return through - count;
 }
 
-__global__ __launch_bounds__(range_warps * 32) void block_range_kernel(const float* values, unsigned* indices, unsigned* count) {
+__global__ __launch_bounds__(range_warps * 32) void block_range_kernel(const float* values, float threshold, unsigned* indices,
+                                                                       unsigned* count) {
   constexpr int warp_values = range_quads * 128;
   __shared__ unsigned selected[range_warps][warp_values], found_by[range_warps], place_of[range_warps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const unsigned first = blockIdx.x * range_tile + warp * warp_values;
   float4 loaded[range_quads];
   load_values(values, first, loaded);
-  const int found = select_in_warp(loaded, first, selected[warp]);
+  const int found = select_in_warp(loaded, threshold, first, selected[warp]);
   if (lane == 0) found_by[warp] = found;
   __syncthreads();
   if (warp == 0) {
@@ -99,8 +100,8 @@ __global__ __launch_bounds__(range_warps * 32) void block_range_kernel(const flo
 
 // The block's sum is told before its results are ranked: that work hides part of the wait for the sums of the blocks before.
 // Tiles are handed out in the order in which blocks start, so that those a block waits for are finished or in work.
-__global__ __launch_bounds__(ordered_warps * 32) void ordered_kernel(const float* values, unsigned* indices, unsigned* count,
-                                                                     unsigned* ticket, unsigned* states) {
+__global__ __launch_bounds__(ordered_warps * 32) void ordered_kernel(const float* values, float threshold, unsigned* indices,
+                                                                     unsigned* count, unsigned* ticket, unsigned* states) {
   constexpr int warp_values = ordered_quads * 128;
   __shared__ unsigned selected[ordered_warps][warp_values], found_by[ordered_warps], place_of[ordered_warps];
   __shared__ int taken;
@@ -122,7 +123,7 @@ __global__ __launch_bounds__(ordered_warps * 32) void ordered_kernel(const float
     before = count_before(lane < ordered_warps ? found_by[lane] : 0, total);
     if (lane == 0) look_back::tell(states, tile, total);
   }
-  select_in_warp(loaded, first, selected[warp]);
+  select_in_warp(loaded, threshold, first, selected[warp]);
   if (warp == 0) {
     const unsigned earlier = look_back::sum_before(states, tile, total);
     if (lane < ordered_warps) place_of[lane] = earlier + before;
@@ -133,25 +134,20 @@ __global__ __launch_bounds__(ordered_warps * 32) void ordered_kernel(const float
 }
 
 struct Above {
+  float threshold;
   __host__ __device__ bool operator()(float value) const { return value > threshold; }
 };
 // What CUB selects from: 0, 1, 2 ...
-struct Numbers {
-  using iterator_category = std::random_access_iterator_tag;
-  using value_type = unsigned;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const unsigned*;
-  using reference = unsigned;
-  unsigned first = 0;
-  __host__ __device__ unsigned operator*() const { return first; }
-  __host__ __device__ Numbers operator+(std::ptrdiff_t i) const { return {first + static_cast<unsigned>(i)}; }
-  __host__ __device__ unsigned operator[](std::ptrdiff_t i) const { return *(*this + i); }
+struct Number {
+  __host__ __device__ unsigned operator()(std::ptrdiff_t i) const { return static_cast<unsigned>(i); }
 };
 
 class StreamCompaction final : public Workload {
  public:
   explicit StreamCompaction(Setup& setup)
-      : size_{setup.scaled(64 << 20, ordered_tile)},
+      : share_{static_cast<double>(setup.size("percent")) / 100},
+        threshold_{static_cast<float>(1 - share_)},
+        size_{setup.scaled(64 << 20, ordered_tile)},
         values_{setup.input<float>(size_, uniform(0, 1), {.name = "values"})},
         indices_{setup.output<unsigned>(size_, {.name = "indices", .unordered = true})},
         count_{setup.output<unsigned>(1, {.name = "count"})},
@@ -161,15 +157,13 @@ class StreamCompaction final : public Workload {
         team_{setup.threads(setup.cpus(), false)},
         found_(static_cast<std::size_t>(setup.cpus())) {}
 
-  // Half of the values are above the threshold.
-  Cost cost() const override { return {.bytes = 1.5 * static_cast<double>(values_.bytes())}; }
-
+  Cost cost() const override { return {.bytes = (1 + share_) * static_cast<double>(values_.bytes())}; }
   void compute_reference(Launch&) override {
     team_.run([this](int worker) {
       const auto w = static_cast<std::size_t>(worker);
       found_[w].clear();
       for (std::size_t i = size_ * w / found_.size(); i < size_ * (w + 1) / found_.size(); ++i)
-        if (values_.host(i) > threshold) found_[w].push_back(static_cast<unsigned>(i));
+        if (values_.host(i) > static_cast<double>(threshold_)) found_[w].push_back(static_cast<unsigned>(i));
     });
   }
   double expected_output(int output, std::size_t index) const override {
@@ -191,25 +185,22 @@ class StreamCompaction final : public Workload {
 
   void shared_counter(Launch& launch) {
     check(cudaMemsetAsync(count_, 0, count_.bytes(), launch.stream));
-    const auto blocks = static_cast<unsigned>(size_ / 256);
-    shared_counter_kernel<<<blocks, 256, 0, launch.stream>>>(values_, indices_, count_);
-    check(cudaGetLastError());
+    launch(shared_counter_kernel, {.blocks = blocks(256), .threads = 256}, values_, threshold_, indices_, count_);
   }
   void block_range(Launch& launch) {
     check(cudaMemsetAsync(count_, 0, count_.bytes(), launch.stream));
-    const auto tiles = static_cast<unsigned>(size_ / range_tile);
-    block_range_kernel<<<tiles, range_warps * 32, 0, launch.stream>>>(values_, indices_, count_);
-    check(cudaGetLastError());
+    launch(block_range_kernel, {.blocks = blocks(range_tile), .threads = range_warps * 32}, values_, threshold_, indices_,
+           count_);
   }
   void ordered(Launch& launch) {
-    const auto tiles = static_cast<unsigned>(size_ / ordered_tile);
     check(cudaMemsetAsync(states_, 0, states_.bytes(), launch.stream));
-    ordered_kernel<<<tiles, ordered_warps * 32, 0, launch.stream>>>(values_, indices_, count_, states_, states_.get() + 1);
-    check(cudaGetLastError());
+    launch(ordered_kernel, {.blocks = blocks(ordered_tile), .threads = ordered_warps * 32}, values_, threshold_, indices_, count_,
+           states_, states_.get() + 1);
   }
   void cub_device_select(Launch& launch) { cub_select(cub_space_, cub_bytes_, launch.stream); }
 
  private:
+  unsigned blocks(std::size_t values) const { return static_cast<unsigned>(size_ / values); }
   std::size_t counted() const {
     unsigned count = 0;
     check(cudaMemcpy(&count, count_.get(), sizeof count, cudaMemcpyDeviceToHost));
@@ -217,11 +208,13 @@ class StreamCompaction final : public Workload {
   }
   // Returns the workspace that it needs; does nothing else when there is none.
   std::size_t cub_select(void* space, std::size_t bytes, cudaStream_t stream) {
-    check(cub::DeviceSelect::FlaggedIf(space, bytes, Numbers{}, values_.get(), indices_.get(), count_.get(),
-                                       static_cast<int>(size_), Above{}, stream));
+    check(cub::DeviceSelect::FlaggedIf(space, bytes, Generated{Number{}}, values_.get(), indices_.get(), count_.get(),
+                                       static_cast<int>(size_), Above{threshold_}, stream));
     return bytes;
   }
 
+  double share_;  // of the values above the threshold
+  float threshold_;
   std::size_t size_;
   Input<float> values_;
   Output<unsigned> indices_, count_;
@@ -243,6 +236,14 @@ extern constinit const Pair stream_compaction{
     .libraries = variants({{.name = "cub_device_select", .run = call<&StreamCompaction::cub_device_select>}}),
     .bound = Bound::memory,
     .tolerance = exact,
+    .sizes = sizes({{.name = "percent", .full = 50, .most = 99, .scales = false}}),
+    .sweep = cases({{"percent_1", "percent=1"},
+                    {"percent_5", "percent=5"},
+                    {"percent_10", "percent=10"},
+                    {"percent_25", "percent=25"},
+                    {"percent_50", "percent=50"},
+                    {"percent_75", "percent=75"},
+                    {"percent_95", "percent=95"}}),
 };
 
 }  // namespace aisp::ch06
