@@ -67,8 +67,10 @@ struct Step {
 
 class Trainer {
  public:
+  static constexpr Library library = Library::cublas;
+
   // hidden: a multiple of 128.
-  explicit Trainer(int hidden) : hidden_{hidden} { cublas_.math_mode(CUBLAS_TF32_TENSOR_OP_MATH); }
+  explicit Trainer(int hidden) : hidden_{hidden} {}
 
   // weights: of the three layers; changed.
   void queue(cudaStream_t stream, const Step& s, const std::array<float*, 3>& weights) {
@@ -115,7 +117,7 @@ class Trainer {
   }
 
   int hidden_;
-  Cublas cublas_;
+  Cublas cublas_{CUBLAS_TF32_TENSOR_OP_MATH};
   decltype(&cublasSgemm_v2) gemm_ = Cublas::function<decltype(cublasSgemm_v2)>("cublasSgemm_v2");
 };
 

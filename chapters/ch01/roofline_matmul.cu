@@ -7,8 +7,6 @@
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
-#include <memory>
-
 #include "fma_gemm.cuh"
 
 namespace aisp::ch01 {
@@ -35,7 +33,8 @@ class RooflineMatmul final : public Workload {
         c_{setup.output<float>(n_ * n_, {.name = "c"})},
         c_stored_{setup.output<bf16>(n_ * n_, {.name = "c as bf16"})},
         a_stored_{setup.scratch<bf16>(n_ * n_, {.name = "a as bf16"})},
-        b_stored_{setup.scratch<bf16>(n_ * n_, {.name = "b as bf16"})} {}
+        b_stored_{setup.scratch<bf16>(n_ * n_, {.name = "b as bf16"})},
+        cublas_{setup} {}
 
   Cost cost() const override { return cost_of(Math::fp32, 3 * sizeof(float)); }
   Cost variant_cost(std::string_view variant) const override {
@@ -53,17 +52,10 @@ class RooflineMatmul final : public Workload {
     return dot(index, [](double value) { return double{__bfloat162float(__float2bfloat16_rn(static_cast<float>(value)))}; });
   }
 
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
-  }
   // A program that stores bf16 has its operands in that form already: making them is set-up.
   void narrow_operands(Launch& launch) {
     narrow(launch, a_, a_stored_);
     narrow(launch, b_, b_stored_);
-  }
-  void open_cublas_and_narrow(Launch& launch) {
-    open_cublas(launch);
-    narrow_operands(launch);
   }
 
   void fp32(Launch& launch) { multiply(launch, a_, b_, c_, CUDA_R_32F, CUBLAS_COMPUTE_32F); }
@@ -106,7 +98,7 @@ class RooflineMatmul final : public Workload {
   Output<float> c_;
   Output<bf16> c_stored_;
   Scratch<bf16> a_stored_, b_stored_;
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;
 };
 
 constexpr std::uint32_t fp32_output = 1, bf16_output = 2;
@@ -118,20 +110,16 @@ extern constinit const Pair roofline_matmul{
     .teaches = "far over the ridge bytes no longer matter: only the unit that does the math decides how fast a product is",
     .lesson = "tf32",
     .make = make<RooflineMatmul>,
-    .baseline = {.name = "fp32",
-                 .run = call<&RooflineMatmul::fp32>,
-                 .prepare = call<&RooflineMatmul::open_cublas>,
-                 .outputs = fp32_output},
+    .baseline = {.name = "fp32", .run = call<&RooflineMatmul::fp32>, .outputs = fp32_output},
     .optimized = variants({{.name = "tf32",
                             .run = call<&RooflineMatmul::tf32>,
-                            .prepare = call<&RooflineMatmul::open_cublas>,
                             .changes_precision = true,
                             // Rounding both operands makes 3e-4; cutting their bits off instead about twice that.
                             .tolerance = within(1e-3),
                             .outputs = fp32_output},
                            {.name = bf16_variant,
                             .run = call<&RooflineMatmul::bf16_math>,
-                            .prepare = call<&RooflineMatmul::open_cublas_and_narrow>,
+                            .prepare = call<&RooflineMatmul::narrow_operands>,
                             .changes_precision = true,
                             .tolerance = automatic,
                             .outputs = bf16_output}}),

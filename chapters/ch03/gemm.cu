@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
-#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -87,7 +86,8 @@ class Gemm final : public Workload {
         cpus_{usable_cpus()},
         own_cpu_{cpu_near(setup.device_ordinal(0), cpus_)},
         polled_{setup.event()},
-        loaders_{static_cast<int>(cpus_.size())} {
+        loaders_{static_cast<int>(cpus_.size())},
+        cublas_{setup} {
     run_only_on(cpus_);  // changes nothing, but tells at once whether the system lets threads be placed
     check(cudaEventCreateWithFlags(&blocking_, cudaEventBlockingSync | cudaEventDisableTiming));
   }
@@ -103,10 +103,6 @@ class Gemm final : public Workload {
     if (output == 0) return product(steps_ - 1, index);
     if (output == 1) return product(index, probe_of(index));
     return choices_.host(index);
-  }
-
-  void open_cublas(Launch&) {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>();
   }
 
   // Loaders start before the clock does, and the others' have stopped by then.
@@ -187,7 +183,7 @@ class Gemm final : public Workload {
   int own_cpu_;
   cudaEvent_t polled_, blocking_ = nullptr;
   Loaders loaders_;
-  std::unique_ptr<Cublas> cublas_;
+  Opened<Cublas> cublas_;
 };
 
 }  // namespace
@@ -196,22 +192,10 @@ extern constinit const Pair gemm{
     .teaches = "when loaders use every CPU, the launching thread is woken by interrupt and queues for a core; the GPU starves",
     .lesson = "polling_wait",
     .make = make<Gemm>,
-    .baseline = {.name = "shared_cpus",
-                 .run = call<&Gemm::shared_cpus>,
-                 .prepare = call<&Gemm::open_cublas>,
-                 .reset = call<&Gemm::load_all_cpus>},
-    .optimized = variants({{.name = "reserved_cpu",
-                            .run = call<&Gemm::reserved_cpu>,
-                            .prepare = call<&Gemm::open_cublas>,
-                            .reset = call<&Gemm::load_other_cpus>},
-                           {.name = "polling_wait",
-                            .run = call<&Gemm::polling_wait>,
-                            .prepare = call<&Gemm::open_cublas>,
-                            .reset = call<&Gemm::load_other_cpus>}}),
-    .controls = variants({{.name = "plain_gemm",
-                           .run = call<&Gemm::plain_gemm>,
-                           .prepare = call<&Gemm::open_cublas>,
-                           .reset = call<&Gemm::load_nothing>}}),
+    .baseline = {.name = "shared_cpus", .run = call<&Gemm::shared_cpus>, .reset = call<&Gemm::load_all_cpus>},
+    .optimized = variants({{.name = "reserved_cpu", .run = call<&Gemm::reserved_cpu>, .reset = call<&Gemm::load_other_cpus>},
+                           {.name = "polling_wait", .run = call<&Gemm::polling_wait>, .reset = call<&Gemm::load_other_cpus>}}),
+    .controls = variants({{.name = "plain_gemm", .run = call<&Gemm::plain_gemm>, .reset = call<&Gemm::load_nothing>}}),
     .bound = Bound::latency,
     // Results and probes are rounded to bf16 once, which makes 1.6e-3; the probes are stored as fp32.
     .tolerance = within(2.7e-3),

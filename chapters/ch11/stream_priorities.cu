@@ -154,8 +154,10 @@ extern constinit const Pair stream_priorities{
     .lesson = "high_priority",
     .make = make<StreamPriorities>,
     .baseline = {.name = "default_priority", .run = call<&StreamPriorities::default_priority>},
-    .optimized = variants({{.name = "high_priority", .run = call<&StreamPriorities::high_priority>}}),
-    .controls = variants({{.name = "chain_after_bulk", .run = call<&StreamPriorities::chain_after_bulk>}}),
+    .optimized =
+        variants({{.name = "high_priority", .run = call<&StreamPriorities::high_priority>, .same_bits_as = "default_priority"}}),
+    .controls = variants(
+        {{.name = "chain_after_bulk", .run = call<&StreamPriorities::chain_after_bulk>, .same_bits_as = "default_priority"}}),
     .bound = Bound::latency,
     .tolerance = reduction_of(layers * layer_width),
     .start = Start::immediate,
