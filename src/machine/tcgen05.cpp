@@ -69,21 +69,6 @@ std::optional<fs::path> find_assembler(const std::vector<fs::path>& homes) {
   return std::nullopt;
 }
 
-std::string judge_product(const std::vector<float>& c) {
-  using P = Tcgen05Product;
-  if (c.size() != static_cast<std::size_t>(P::m) * P::n) return "the product has " + base::plural(c.size(), "element");
-  for (int row = 0; row < P::m; ++row)
-    for (int column = 0; column < P::n; ++column) {
-      int sum = 0;
-      for (int depth = 0; depth < P::k; ++depth) sum += P::a(row, depth) * P::b(column, depth);
-      const float found = c[static_cast<std::size_t>(row) * P::n + static_cast<std::size_t>(column)];
-      if (found != static_cast<float>(sum))
-        return "row " + std::to_string(row) + ", column " + std::to_string(column) + " is " + base::significant(found) +
-               " instead of " + std::to_string(sum);
-    }
-  return {};
-}
-
 std::optional<std::string> ProductAnswers::of(int ordinal) const {
   if (!error.empty()) return error;
   const auto found = by_ordinal.find(ordinal);

@@ -36,9 +36,6 @@ ProductAnswers probe_tcgen05(const Machine& machine, std::string_view built, dou
                              const std::string& executable = "/proc/self/exe");
 int probe_tcgen05_main(int fd);
 
-// Empty when `c` is the product that tcgen05_launch.hpp describes; otherwise what is wrong first.
-std::string judge_product(const std::vector<float>& c);
-
 // What doctor says of a GPU. `built`: architectures.hpp; `product`: probe_tcgen05's answer for it, when it was asked.
 Answer tcgen05_answer(const Gpu& gpu, std::string_view built, const std::optional<std::string>& product);
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <vector>
 
 namespace aisp::machine {
@@ -15,5 +16,8 @@ struct Tcgen05Product {
 
 // On the present device by tcgen05: m x n sums, row by row.
 cudaError_t multiply_by_tcgen05(std::vector<float>& c);
+
+// Empty when `c` is that product; otherwise what is wrong first.
+std::string judge_product(const std::vector<float>& c);
 
 }  // namespace aisp::machine

@@ -82,7 +82,7 @@ TEST(Tcgen05, AProductIsComparedInEveryElement) {
   EXPECT_EQ(judge_product(c), "");
   c.back() += 1;
   EXPECT_THAT(judge_product(c), testing::StartsWith("row 127, column 63 is "));
-  EXPECT_EQ(judge_product({1}), "the product has 1 element");
+  EXPECT_EQ(judge_product({1}), "the product has 1 of 8192 elements");
 }
 
 TEST(Tcgen05, NoChildIsStartedWhereNoGpuCouldRunIt) {
