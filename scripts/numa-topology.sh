@@ -8,7 +8,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 usage: scripts/numa-topology.sh [--check]
-       scripts/numa-topology.sh [--check | --apply] --gpu GPU [--] COMMAND...
+       scripts/numa-topology.sh [--check | --apply] [--diagnose] --gpu GPU [--] COMMAND...
 
 Without a command: NUMA nodes with their CPUs, memory and distances, and the node and CPUs of every GPU and network card,
 read from /sys. Needs no root and no tools.
@@ -17,9 +17,11 @@ With a command: runs it on the CPUs near a GPU that this process may use, and le
   --gpu GPU   index in the list of this script (PCI order, as nvidia-smi's), PCI address or UUID
   --check     print the command with its binding; run nothing
   --apply     run it (the default with a command)
+  --diagnose  run it twice, free and then bound, and say of each how long it took and how many pages came from another node
 numactl binds CPUs and memory; without it taskset binds CPUs, and memory follows because Linux gives a page to the node that
 touches it first (ch03:numa_unaware). The GPU is chosen by CUDA_VISIBLE_DEVICES, unless that is set already or the driver does
-not tell the UUID. A binding ends with its command, so there is nothing to reset.
+not tell the UUID. A binding ends with its command, so there is nothing to reset. Pages are those that the kernel handed out on
+the whole machine meanwhile (numastat), so --diagnose wants a machine that is otherwise quiet.
 
   scripts/numa-topology.sh --gpu 0 build/release/aisp run --gpus 0 --targets ch03
 
@@ -30,10 +32,12 @@ TEXT
 
 gpu=
 dry_run=0
+diagnose=0
 command=()
-declare -A option_table=([--check]=dry_run=1 [--apply]=dry_run=0 [--gpu]=gpu [--]=command+ [COMMAND]=command+)
+declare -A option_table=([--check]=dry_run=1 [--apply]=dry_run=0 [--diagnose]=diagnose=1 [--gpu]=gpu [--]=command+ [COMMAND]=command+)
 read_options "$@"
 if [[ -n $gpu && ${#command[@]} == 0 ]]; then usage_error "--gpu needs a command"; fi
+if ((dry_run && diagnose)); then usage_error "--check runs nothing that --diagnose could look at"; fi
 if [[ -z $gpu && ${#command[@]} != 0 ]]; then usage_error "'${command[0]}' needs --gpu GPU before it"; fi
 
 # field FILE NAME: what follows "NAME:" in it.
@@ -96,6 +100,22 @@ find_gpu() {
   return 1
 }
 
+# pages KIND: what all nodes handed out so far, "local_node" to programs on their own CPUs, "other_node" to those of other nodes.
+pages() { cat "$system_root"/sys/devices/system/node/node[0-9]*/numastat 2>/dev/null | awk -v kind="$1" '$1 == kind {sum += $2} END {print sum + 0}'; }
+
+# observe WORD COMMAND...: runs it and says how long it took and where its pages came from.
+observe() {
+  local word=$1 local_before other_before start status=0 seconds
+  local_before=$(pages local_node)
+  other_before=$(pages other_node)
+  start=$EPOCHREALTIME
+  shift
+  "$@" || status=$?
+  seconds=$(awk "BEGIN {printf \"%.2f\", ${EPOCHREALTIME/,/.} - ${start/,/.}}")
+  note "$word: $seconds s, pages: $(($(pages local_node) - local_before)) of the node that asked, $(($(pages other_node) - other_before)) of another"
+  return "$status"
+}
+
 run_near() {
   local address near node allowed cpus uuid binding=()
   address=$(find_gpu "$gpu") || fail 4 "no GPU '$gpu' here; $0 without options lists them"
@@ -120,6 +140,10 @@ run_near() {
   if ((dry_run)); then
     printf '%q ' "${binding[@]}" "$@"
     echo
+  elif ((diagnose)); then
+    if [[ $(compgen -G "$system_root/sys/devices/system/node/node[0-9]*" | wc -l) == 1 ]]; then note "this machine has one node"; fi
+    observe free "$@"
+    observe "bound to node $node" "${binding[@]}" "$@"
   else
     note "GPU $gpu ($address) is on node $node: ${binding[*]}"
     exec "${binding[@]}" "$@"

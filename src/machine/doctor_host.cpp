@@ -68,10 +68,34 @@ void processors(const Host& host, Findings& findings) {
   else findings.push_back({"CPUs", Level::ok, what, ""});
 }
 
+// What this process has where the host has more: a container or a job of a batch system is compared with the host by it.
+void control_group(const Host& host, const fs::path& root, Findings& findings) {
+  const GroupEvents events = read_group_events(root);
+  std::vector<std::string> parts;
+  if (host.cpu_quota > 0)
+    parts.push_back(base::significant(host.cpu_quota) + " of " + std::to_string(host.cpus_online) + " CPUs' time");
+  if (const auto granted = read_memory_limit(root); granted && *granted < host.memory_bytes)
+    parts.push_back(base::human_bytes(static_cast<double>(*granted)) + " of " +
+                    base::human_bytes(static_cast<double>(host.memory_bytes)) + " memory");
+  if (events.most_processes > 0) parts.push_back(std::to_string(events.most_processes) + " processes and threads");
+  std::string what = parts.empty() ? "no limit of CPU time, memory or processes" : "at most " + base::join(parts, ", ");
+  if (events.throttled > 0)
+    what += "; the CPU quota was used up in " + std::to_string(events.throttled) + " of " + std::to_string(events.periods) +
+            " periods";
+  if (events.killed > 0) what += "; " + base::plural(events.killed, "program") + " killed for memory";
+  constexpr std::uint64_t few_processes = 1024;
+  const bool few = events.most_processes > 0 && events.most_processes < few_processes;
+  if (events.throttled > 0 || events.killed > 0 || few)
+    findings.push_back({"control group", Level::warning, what,
+                        "raise the limits (docker --cpus, --memory, --pids-limit; Kubernetes limits); ch03:kubernetes and "
+                        "ch03:docker show what they cost, and aisp compare sets a run outside beside one inside"});
+  else findings.push_back({"control group", Level::ok, what, ""});
+}
+
 void numa(const Machine& machine, const fs::path& root, Findings& findings) {
   const std::vector<NumaNode>& nodes = machine.host.numa;
   if (nodes.size() < 2) {
-    findings.push_back({"NUMA", Level::ok, nodes.empty() ? "not told by this kernel" : "one node", ""});
+    findings.push_back({"NUMA", Level::ok, nodes.empty() ? "not reported by this kernel" : "one node", ""});
     return;
   }
   std::vector<std::string> parts;
@@ -87,7 +111,7 @@ void load(const Host& host, const fs::path& root, Findings& findings) {
   const std::string text = read_word(root / "proc/loadavg");
   const auto wanting = base::parse_number<double>(std::string_view{text}.substr(0, text.find(' ')));
   if (!wanting || host.cpus_online <= 0) {
-    findings.push_back({"load", Level::info, "not told by this kernel", ""});
+    findings.push_back({"load", Level::info, "not reported by this kernel", ""});
     return;
   }
   const std::string what = base::significant(*wanting) + " of " +
@@ -111,7 +135,7 @@ void memory(const Host& host, const fs::path& root, Findings& findings) {
   const std::string pages = read_word(root / "sys/kernel/mm/transparent_hugepage/enabled");
   const std::size_t open = pages.find('['), close = pages.find(']');
   if (open == std::string::npos || close == std::string::npos || close < open) {
-    findings.push_back({"transparent huge pages", Level::info, "not told by this kernel", ""});
+    findings.push_back({"transparent huge pages", Level::info, "not reported by this kernel", ""});
     return;
   }
   const std::string mode = pages.substr(open + 1, close - open - 1);
@@ -123,7 +147,7 @@ void memory(const Host& host, const fs::path& root, Findings& findings) {
 
 void governor(const fs::path& root, Findings& findings) {
   const std::string name = read_word(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-  if (name.empty()) findings.push_back({"CPU governor", Level::info, "not told here (virtual machine or container)", ""});
+  if (name.empty()) findings.push_back({"CPU governor", Level::info, "not reported here (virtual machine or container)", ""});
   else if (name == "performance" || name == "schedutil") findings.push_back({"CPU governor", Level::ok, name, ""});
   else
     findings.push_back({"CPU governor", Level::warning, name + "; CPU clocks ramp up during measurements",
@@ -195,6 +219,7 @@ void counters(const Machine& machine, const fs::path& root, Findings& findings) 
 void examine_host(const Machine& machine, const Surroundings& surroundings, Findings& findings) {
   system_facts(machine.host, findings);
   processors(machine.host, findings);
+  control_group(machine.host, surroundings.root, findings);
   numa(machine, surroundings.root, findings);
   load(machine.host, surroundings.root, findings);
   memory(machine.host, surroundings.root, findings);

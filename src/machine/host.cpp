@@ -248,6 +248,25 @@ std::optional<std::uint64_t> read_memory_limit(const fs::path& root) {
   return limit ? std::optional{limit->limit} : std::nullopt;
 }
 
+GroupEvents read_group_events(const fs::path& root) {
+  GroupEvents events;
+  const auto number = [](const std::string& text, const char* key) {
+    return parse<std::uint64_t>(field(text, key, ' ')).value_or(0);
+  };
+  for (const fs::path& folder : group_folders(root, "cpu")) {
+    const std::string cpu = base::try_read_file(folder / "cpu.stat").value_or("");
+    if (const std::uint64_t throttled = number(cpu, "nr_throttled");
+        throttled >= events.throttled && number(cpu, "nr_periods") > 0)
+      events = {.periods = number(cpu, "nr_periods"), .throttled = throttled};
+  }
+  for (const fs::path& folder : group_folders(root, "memory"))
+    events.killed = std::max(events.killed, number(base::try_read_file(folder / "memory.events").value_or(""), "oom_kill"));
+  for (const fs::path& folder : group_folders(root, "pids"))
+    if (const auto most = parse<std::uint64_t>(read_word(folder / "pids.max")); most && *most > 0)
+      events.most_processes = events.most_processes == 0 ? *most : std::min(events.most_processes, *most);
+  return events;
+}
+
 std::optional<CpuTimes> read_cpu_times(const fs::path& root, int pid) {
   // "cpu  user nice system idle iowait irq softirq steal guest guest_nice": the first line, of all CPUs.
   const std::string text = base::try_read_file(root / "proc/stat").value_or("");

@@ -92,6 +92,20 @@ TEST_F(Doctor, SaysWhatAContainerGrants) {
   EXPECT_EQ(finding("memory").what, "12 GiB of 128 GiB available, 16 GiB granted by the container's limit");
 }
 
+TEST_F(Doctor, SaysWhatTheControlGroupDid) {
+  EXPECT_EQ(finding("control group").what, "no limit of CPU time, memory or processes");
+  root_.file("proc/self/cgroup", "0::/pods/aisp\n").file("sys/fs/cgroup/pods/memory.max", "17179869184\n");
+  root_.file("sys/fs/cgroup/pods/aisp/pids.max", "4096\n").file("sys/fs/cgroup/pods/pids.max", "max\n");
+  machine_.host.cpu_quota = 2.5;
+  EXPECT_EQ(finding("control group").what, "at most 2.50 of 16 CPUs' time, 16 GiB of 128 GiB memory, 4096 processes and threads");
+  EXPECT_EQ(finding("control group").level, Level::ok);
+  root_.file("sys/fs/cgroup/pods/aisp/cpu.stat", "usage_usec 1\nnr_periods 400\nnr_throttled 12\nthrottled_usec 5\n");
+  root_.file("sys/fs/cgroup/pods/memory.events", "low 0\noom 1\noom_kill 1\n");
+  EXPECT_THAT(finding("control group").what,
+              testing::EndsWith("; the CPU quota was used up in 12 of 400 periods; 1 program killed for memory"));
+  EXPECT_EQ(finding("control group").level, Level::warning);
+}
+
 TEST_F(Doctor, FindsNothingWrongWithAHealthyMachine) {
   for (const Finding& found : findings())
     EXPECT_LT(found.level, Level::warning) << found.name << ": " << found.what << " -> " << found.advice;

@@ -73,6 +73,26 @@ class Topology(Machine):
         result = self.near("--gpu", "0", "aisp", "run", CUDA_VISIBLE_DEVICES="3")
         self.assertEqual(result.stdout, f"numactl --physcpubind={self.cpu} --preferred=0 aisp run\n")
 
+    def test_diagnose_runs_the_command_free_and_bound(self):
+        self.tool("numactl", "#!/bin/sh\nexit 1\n")
+        for node in range(2):
+            self.write(f"sys/devices/system/node/node{node}/numastat", "numa_hit 9\nlocal_node 100\nother_node 10")
+        # The free run gets pages of the other node, the bound one, which has one CPU, of its own.
+        pages = ('if [ "$(taskset -cp $$ | sed "s/.*: //")" = %d ]; then echo local_node 150; else echo other_node 40; fi >%s' %
+                 (self.cpu, self.root / "sys/devices/system/node/node1/numastat"))
+        result = self.near("--diagnose", "--gpu", "0", "--", "sh", "-c", pages)
+        self.assert_status(result, 0)
+        lines = [line for line in result.stderr.splitlines() if "pages" in line]
+        self.assertRegex(lines[0], r"free: \d+\.\d\d s, pages: ")
+        self.assertRegex(lines[1], r"bound to node 0: \d+\.\d\d s, pages: ")
+        if len(os.sched_getaffinity(0)) > 1:
+            self.assertIn("pages: -100 of the node that asked, 30 of another", lines[0])
+            self.assertIn("pages: 150 of the node that asked, -40 of another", lines[1])
+        failed = self.near("--diagnose", "--gpu", "0", "--", "sh", "-c", "exit 6")
+        self.assert_status(failed, 6)
+        self.assertNotIn("bound", failed.stderr)
+        self.assert_status(self.near("--check", "--diagnose", "--gpu", "0", "true"), 2)
+
     def test_check_prints_the_command_and_runs_nothing(self):
         self.tool("numactl", "#!/bin/sh\nexit 1\n")
         result = self.near("--check", "--gpu", "0", "touch", "a file")
