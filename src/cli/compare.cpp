@@ -27,7 +27,7 @@ struct Options {
   std::vector<std::string> runs;
   std::string artifacts_dir = "artifacts";
   double threshold_percent = 5;
-  bool all = false;
+  bool all = false, raw = false;
   std::string json;
   std::string color = "auto";
 };
@@ -86,6 +86,8 @@ Exit status_of(const std::vector<Comparison>& comparisons) {
 }
 
 Exit compare(const Options& options) {
+  if (options.raw && options.json.empty())
+    throw base::Error{Exit::usage, "--raw adds samples to the JSON: name its file with --json"};
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   const double threshold = threshold_of(options.threshold_percent);
   std::vector<evidence::RunRecord> runs;
@@ -93,7 +95,7 @@ Exit compare(const Options& options) {
   for (const evidence::RunRecord& run : runs)
     for (const std::string& warning : run.warnings) note("aisp: " + warning);
   const std::vector<Comparison> comparisons = comparisons_of(runs, threshold);
-  if (!options.json.empty()) print_to(options.json, report::comparison_json(comparisons, threshold));
+  if (!options.json.empty()) print_to(options.json, report::comparison_json(comparisons, threshold, options.raw));
   if (options.json == "-") return status_of(comparisons);
   std::string text, overall;
   for (const Comparison& comparison : comparisons) {
@@ -117,6 +119,7 @@ void add_compare(CLI::App& app, Action& action) {
   add_number(*command, "--threshold", options->threshold_percent, "change that counts, in percent [5]")->type_name("PERCENT");
   command->add_flag("--all", options->all, "also what did not change");
   command->add_option("--json", options->json, "the comparison as JSON, '-' for the standard output")->type_name("FILE");
+  command->add_flag("--raw", options->raw, "with --json: also the samples of both sides, as they were read");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
   command->footer(
       "Exit status: 0 good, 1 what passed before no longer does, 3 something is worse on the same machine, 5 nothing in "

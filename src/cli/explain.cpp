@@ -3,9 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "cli/command.hpp"
@@ -171,10 +174,23 @@ std::string as_written(std::string_view word) {
   return result;
 }
 
+// Headings of reports that are words, where files have the name of a field.
+std::string field_of(const std::string& word) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> headings{{{"limited_by", "held_back_by"},
+                                                                                   {"lower_bound", "floor"},
+                                                                                   {"of_the_lower_bound", "percent_of_floor"},
+                                                                                   {"of_its_floor", "percent_of_floor"},
+                                                                                   {"of_the_library", "library_share"},
+                                                                                   {"gpu_at_work", "gpu_busy_percent"},
+                                                                                   {"median", "median_ms"}}};
+  const auto found = std::ranges::find(headings, word, [](const auto& heading) { return heading.first; });
+  return found == headings.end() ? word : std::string{found->second};
+}
+
 std::vector<json> meanings(const Options& options) {
   std::vector<json> found;
   for (const Term& term : glossary())
-    if (as_written(term.name) == as_written(options.name))
+    if (as_written(term.name) == field_of(as_written(options.name)))
       found.push_back({{"kind", term.kind}, {"name", term.name}, {"text", term.text}});
   for (const pair::Entry& entry : pair::registry())
     if (entry.name == options.name || entry.target() == options.name || entry.chapter == options.name)

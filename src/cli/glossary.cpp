@@ -112,7 +112,7 @@ constexpr Term terms[] = {
     {"column", "change", "measured against expected speedup, in percent"},
     {"column", "measured", "the speedup of this run with its 95 % interval"},
     {"column", "hardware",
-     "kind of hardware: the GPU's name without its maker's, with the number of GPUs where a pair used several; host for host "
+     "kind of hardware: the GPU's name without its vendor's, with the number of GPUs where a pair used several; host for host "
      "pairs; and of several machines the id of each fingerprint"},
     {"column", "median_ms", "median time of a sample, less the stopwatch's own time"},
     {"column", "percent_of_floor",
@@ -122,7 +122,13 @@ constexpr Term terms[] = {
      "part of the median time in which the GPU ran a kernel or a copy; from another execution, which CUPTI recorded"},
     {"column", "floor",
      "the longest of the times that bytes, operations, transfers and dependent kernels take at the ceilings of this machine"},
-    {"column", "held_back_by", "what kept the variant from its floor: memory, compute, latency, or a power cap with its clock"},
+    {"column", "held_back_by",
+     "limited by: what kept the variant from its lower bound. A power cap or another clock limit with the clock; the ceiling "
+     "that "
+     "it is near (80 % and more); with counters (--profile full) the busiest unit, or latency where none is busy (60 %); "
+     "launches "
+     "and waits where the GPU worked for less than 80 % of the time; else latency or extra work, which counters "
+     "tell apart"},
     {"column", "offset_ms", "the stopwatch's own time, measured in every round with a small kernel and taken out of the summary"},
     {"column", "raw_times_ms", "every sample as read, the offset still in it"},
     {"column", "judged_by", "time, or the metric that speedups of this pair are of"},

@@ -28,7 +28,8 @@ struct Quantity {
   std::string name, unit;
   Direction better = Direction::lower;
   Range range;
-  bool sampled = false;  // the range is an interval; else it is a single reading
+  bool sampled = false;                      // the range is an interval; else it is a single reading
+  const std::vector<double>* raw = nullptr;  // the samples behind it
 };
 
 Range exactly(double value) { return {value, value, value}; }
@@ -40,11 +41,49 @@ void add_inference(const InferenceTiming& timing, std::vector<Quantity>& quantit
     quantities.push_back({"good_requests", "1/s", Direction::higher, exactly(timing.goodput->requests_per_second)});
 }
 
+void add_reading(const char* name, const char* unit, Direction better, const std::optional<double>& value,
+                 std::vector<Quantity>& quantities) {
+  if (value) quantities.push_back({name, unit, better, exactly(*value)});
+}
+
+// Of one counted execution, by the names of the fields in files. How wide accesses are (sectors a request) is neither good nor
+// bad by itself.
+void add_counters(const Counters& counters, std::vector<Quantity>& quantities) {
+  add_reading("counters.dram_read_bytes", "B", Direction::lower, counters.dram_read_bytes, quantities);
+  add_reading("counters.dram_write_bytes", "B", Direction::lower, counters.dram_write_bytes, quantities);
+  add_reading("counters.sm_throughput_percent", "%", Direction::higher, counters.sm_throughput_percent, quantities);
+  add_reading("counters.memory_throughput_percent", "%", Direction::higher, counters.memory_throughput_percent, quantities);
+  add_reading("counters.l2_hit_percent", "%", Direction::higher, counters.l2_hit_percent, quantities);
+  add_reading("counters.occupancy_percent", "%", Direction::higher, counters.occupancy_percent, quantities);
+  add_reading("counters.tensor_pipe_percent", "%", Direction::higher, counters.tensor_pipe_percent, quantities);
+  add_reading("counters.bank_conflicts", "", Direction::lower, counters.bank_conflicts, quantities);
+}
+
+// Of one recorded execution; of a host pair what the system counted.
+void add_profile(const Profile& profile, std::vector<Quantity>& quantities) {
+  if (const std::optional<HostProfile>& host = profile.host) {
+    quantities.push_back({"profile.user_ms", "ms", Direction::lower, exactly(host->user_ms)});
+    quantities.push_back({"profile.system_ms", "ms", Direction::lower, exactly(host->system_ms)});
+    quantities.push_back({"profile.context_switches", "", Direction::lower,
+                          exactly(static_cast<double>(host->voluntary_switches + host->involuntary_switches))});
+    quantities.push_back(
+        {"profile.page_faults", "", Direction::lower, exactly(static_cast<double>(host->minor_faults + host->major_faults))});
+    return;
+  }
+  quantities.push_back({"profile.kernel_ms", "ms", Direction::lower, exactly(profile.kernel_ms)});
+  quantities.push_back({"profile.copy_ms", "ms", Direction::lower, exactly(profile.copy_ms)});
+  quantities.push_back({"profile.launches", "", Direction::lower, exactly(static_cast<double>(profile.launches))});
+  std::size_t waits = 0;
+  for (const CallProfile& kind : profile.synchronizations) waits += kind.count;
+  quantities.push_back({"profile.waits", "", Direction::lower, exactly(static_cast<double>(waits))});
+}
+
 // Everything that was measured of a variant, in the order of the table.
 std::vector<Quantity> quantities_of(const VariantResult& variant) {
   std::vector<Quantity> quantities;
   if (const auto time = time_range(variant))
-    quantities.push_back({"time", "ms", Direction::lower, *time, variant.timing->raw_times_ms.size() >= fewest_samples});
+    quantities.push_back({"time", "ms", Direction::lower, *time, variant.timing->raw_times_ms.size() >= fewest_samples,
+                          &variant.timing->raw_times_ms});
   if (variant.speedup) {
     const Range range{variant.speedup->value, variant.speedup->low, variant.speedup->high};
     quantities.push_back({"speedup", "x", Direction::higher, range, has_interval(range)});
@@ -64,7 +103,9 @@ std::vector<Quantity> quantities_of(const VariantResult& variant) {
   for (const Metric& metric : variant.metrics)
     quantities.push_back({metric.name, metric.unit, metric.better,
                           metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw),
-                          metric.raw.size() >= fewest_samples});
+                          metric.raw.size() >= fewest_samples, &metric.raw});
+  if (variant.profile) add_profile(*variant.profile, quantities);
+  if (variant.counters) add_counters(*variant.counters, quantities);
   return quantities;
 }
 
@@ -115,6 +156,8 @@ Change change_of_samples(const Quantity& before, const Quantity& after, const Te
   return Change::same;
 }
 
+std::vector<double> raw_of(const Quantity& quantity) { return quantity.raw == nullptr ? std::vector<double>{} : *quantity.raw; }
+
 void add_metrics(const PairResult& pair, const VariantResult& before, const VariantResult& after, const Terms& terms,
                  std::vector<MetricChange>& changes) {
   const std::vector<Quantity> later = quantities_of(after);
@@ -135,7 +178,9 @@ void add_metrics(const PairResult& pair, const VariantResult& before, const Vari
                        .change_percent = change_percent(quantity.range.value, found->range.value),
                        .change = change,
                        .is_regression = sampled && terms.one_machine && !terms.host_decides && change == Change::worse,
-                       .detail = detail_of(change, sampled, terms)});
+                       .detail = detail_of(change, sampled, terms),
+                       .before_raw = raw_of(quantity),
+                       .after_raw = raw_of(*found)});
   }
 }
 

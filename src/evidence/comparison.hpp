@@ -13,7 +13,7 @@ namespace aisp::evidence {
 
 struct MetricChange {
   std::string target, variant;
-  std::string metric, unit;  // "time" in ms, "speedup", "device_peak", and what the pair reports
+  std::string metric, unit;  // "time" in ms, "speedup", "device_peak", what the pair reports, "counters.dram_read_bytes"
   Direction better = Direction::lower;
   Range before, after;
   double change_percent = 0;
@@ -21,7 +21,8 @@ struct MetricChange {
   // Worse is a regression: there are intervals on both sides, the change is more than processes of equal code differ by, the
   // host does not decide it, and both were measured where they can be compared.
   bool is_regression = false;
-  std::string detail;  // "median SM clock 1980 MHz, then 1455 MHz"; may be empty
+  std::string detail;                         // "median SM clock 1980 MHz, then 1455 MHz"; may be empty
+  std::vector<double> before_raw, after_raw;  // samples as they were read; empty for single readings
 };
 
 struct StatusChange {

@@ -114,7 +114,7 @@ struct Floor {
   std::string limiter;       // "memory", "compute (bf16)", "host to device", ...
   std::string ceiling;       // "4.25 TB/s"
   std::string source;        // "provisional: recorded on an H200" or "aisp peak DATE"
-  std::string held_back_by;  // "power cap, 1455 MHz", "latency", ...; may be empty
+  std::string held_back_by;  // "power cap, 1455 MHz", "memory", "latency", ...: limits.hpp
 };
 
 // What the machine was taken to give when floors were computed, as far as the pair's variants use it; 0 where nobody measured.

@@ -107,18 +107,29 @@ json causes_json(const std::vector<evidence::Difference>& causes) {
   return array;
 }
 
-json metric_json(const MetricChange& metric) {
-  return {{"target", metric.target},
-          {"variant", metric.variant},
-          {"metric", metric.metric},
-          {"unit", metric.unit},
-          {"better", metric.better == evidence::Direction::higher ? "higher" : "lower"},
-          {"before", range_json(metric.before)},
-          {"after", range_json(metric.after)},
-          {"change_percent", number(metric.change_percent)},
-          {"change", to_string(metric.change)},
-          {"is_regression", metric.is_regression},
-          {"detail", metric.detail}};
+json samples_json(const std::vector<double>& samples) {
+  json array = json::array();
+  for (const double sample : samples) array.push_back(number(sample));
+  return array;
+}
+
+json metric_json(const MetricChange& metric, bool raw) {
+  json object = {{"target", metric.target},
+                 {"variant", metric.variant},
+                 {"metric", metric.metric},
+                 {"unit", metric.unit},
+                 {"better", metric.better == evidence::Direction::higher ? "higher" : "lower"},
+                 {"before", range_json(metric.before)},
+                 {"after", range_json(metric.after)},
+                 {"change_percent", number(metric.change_percent)},
+                 {"change", to_string(metric.change)},
+                 {"is_regression", metric.is_regression},
+                 {"detail", metric.detail}};
+  if (raw) {
+    object["before_raw"] = samples_json(metric.before_raw);
+    object["after_raw"] = samples_json(metric.after_raw);
+  }
+  return object;
 }
 
 }  // namespace
@@ -183,9 +194,9 @@ json overall_json(const evidence::Overall& all) {
           {"most_of", all.most_of}};
 }
 
-json as_json(const evidence::Comparison& comparison, double threshold) {
+json as_json(const evidence::Comparison& comparison, double threshold, bool raw) {
   json metrics = json::array(), statuses = json::array(), sizes = json::array();
-  for (const MetricChange& metric : comparison.metrics) metrics.push_back(metric_json(metric));
+  for (const MetricChange& metric : comparison.metrics) metrics.push_back(metric_json(metric, raw));
   for (const evidence::StatusChange& status : comparison.statuses)
     statuses.push_back({{"target", status.target},
                         {"before", to_string(status.before)},
@@ -214,10 +225,10 @@ json as_json(const evidence::Comparison& comparison, double threshold) {
 
 }  // namespace
 
-std::string comparison_json(const std::vector<evidence::Comparison>& comparisons, double threshold) {
-  if (comparisons.size() == 1) return evidence::json_text(as_json(comparisons.front(), threshold), 2) + '\n';
+std::string comparison_json(const std::vector<evidence::Comparison>& comparisons, double threshold, bool raw) {
+  if (comparisons.size() == 1) return evidence::json_text(as_json(comparisons.front(), threshold, raw), 2) + '\n';
   json list = json::array();
-  for (const evidence::Comparison& comparison : comparisons) list.push_back(as_json(comparison, threshold));
+  for (const evidence::Comparison& comparison : comparisons) list.push_back(as_json(comparison, threshold, raw));
   return evidence::json_text(json{{"schema_version", evidence::schema_version}, {"comparisons", std::move(list)}}, 2) + '\n';
 }
 

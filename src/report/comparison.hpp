@@ -20,8 +20,8 @@ std::string comparison_notes(const evidence::Comparison& comparison);
 std::string comparison_title(const evidence::Comparison& comparison);
 // "b is 1.90x a over 40 kernels of 17 pairs ...", with its newline; empty where no time of both is known.
 std::string overall_text(const evidence::Comparison& comparison);
-// One comparison, or a list of several.
-std::string comparison_json(const std::vector<evidence::Comparison>& comparisons, double threshold);
+// One comparison, or a list of several; `raw`: with the samples behind each value.
+std::string comparison_json(const std::vector<evidence::Comparison>& comparisons, double threshold, bool raw = false);
 
 std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::Series>& history, bool all);
 std::string history_notes(const std::vector<evidence::Series>& history);

@@ -74,7 +74,7 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
   std::vector<std::string> parts;
   if (shown.floor) parts.push_back(floor_text(*shown.floor));
   if (shown.floor && !shown.floor->held_back_by.empty() && shown.floor->held_back_by != shown.floor->limiter)
-    parts.push_back("held back by " + shown.floor->held_back_by);
+    parts.push_back("limited by " + shown.floor->held_back_by);
   if (const std::string share = share_text(pair, shown); !share.empty()) parts.push_back(share);
   if (shown.changes_precision && shown.accuracy) parts.push_back(fmt::format("error {:.1e}", shown.accuracy->unquantized_l2));
   return line + (parts.empty() ? "" : "  " + base::join(parts, ", ")) + beside(pair, shown);

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "evidence/json.hpp"
+#include "evidence/limits.hpp"
 #include "measure/statistics.hpp"
 #include "pair/all_variants.hpp"
 #include "profile/activity.hpp"
@@ -209,6 +210,7 @@ void PairRun::settle() {
   const auto passed = [](const evidence::VariantResult& variant) { return variant.status == evidence::Status::passed; };
   if (result_.status != evidence::Status::passed && outcomes_.empty() && std::ranges::all_of(result_.variants, passed))
     result_.variants.clear();
+  evidence::name_limits(result_);
   note_host_memory();
   result_.watchdog = stages_.records();
   result_.wall_s = stages_.elapsed_s();

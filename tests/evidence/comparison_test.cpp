@@ -178,5 +178,40 @@ TEST(TwoMachines, OfOneGpuAreComparedInWhatWaitsForIt) {
   EXPECT_FALSE(is_red(comparison));
 }
 
+TEST(Profiled, IsComparedUnderItsFieldsNamesAndNeverRed) {
+  const World world;
+  RunRecord before = Process{world, 1}.run(), after = Process{world, 1}.run();
+  for (auto& [run, reads, kernel_ms] : {std::tuple{&before, 1e9, 1.0}, {&after, 2e9, 0.5}}) {
+    VariantResult& variant = run->pairs[0].variants[1];
+    variant.counters = Counters{.dram_read_bytes = reads, .occupancy_percent = 50};
+    variant.profile = Profile{.kernel_ms = kernel_ms, .launches = 96};
+  }
+  const Comparison comparison = compare_runs(before, after, 0.05);
+  const auto of = [&](const std::string& name) {
+    return std::ranges::find_if(comparison.metrics, [&](const MetricChange& m) { return m.metric == name; });
+  };
+  const auto reads = of("counters.dram_read_bytes"), kernels = of("profile.kernel_ms"),
+             occupancy = of("counters.occupancy_percent");
+  ASSERT_NE(reads, comparison.metrics.end());
+  ASSERT_NE(kernels, comparison.metrics.end());
+  ASSERT_NE(occupancy, comparison.metrics.end());
+  EXPECT_EQ(reads->change, Change::worse);
+  EXPECT_FALSE(reads->is_regression);
+  EXPECT_EQ(reads->detail, "single readings");
+  EXPECT_EQ(kernels->change, Change::better);
+  EXPECT_EQ(occupancy->change, Change::same);
+  EXPECT_EQ(of("counters.l2_hit_percent"), comparison.metrics.end()) << "what was not counted is not there";
+}
+
+TEST(Compared, HasTheSamplesOfBothSides) {
+  const World world;
+  const RunRecord before = Process{world, 1}.run(), after = Process{world, 2}.run();
+  const Comparison comparison = compare_runs(before, after, 0.05);
+  const MetricChange& time = comparison.metrics.front();
+  ASSERT_EQ(time.metric, "time");
+  EXPECT_EQ(time.before_raw, before.pairs[0].variants[0].timing->raw_times_ms);
+  EXPECT_EQ(time.after_raw, after.pairs[0].variants[0].timing->raw_times_ms);
+}
+
 }  // namespace
 }  // namespace aisp::evidence
