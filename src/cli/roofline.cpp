@@ -87,6 +87,8 @@ void print_table(const std::vector<Roofline>& all) {
     if (!text.empty()) text += '\n';
     text += base::on_screen(fmt::format("{}: {}", roofline.hardware, roofline.machine)) + '\n';
     text += base::on_screen(fmt::format("ceilings: {}", report::ceilings_text(roofline.ceilings))) + '\n';
+    if (const std::string ridges = report::ridges_text(roofline.ceilings); !ridges.empty())
+      text += "ridge points: " + ridges + '\n';
     text += columns(report::roofline_rows(roofline));
   }
   show(text);

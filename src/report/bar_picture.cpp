@@ -13,6 +13,8 @@ namespace aisp::report {
 namespace {
 
 constexpr double bar_px = 13, gap_px = 7, group_px = 26, axis_px = 22, name_px = 15;
+// Names take more of a picture that is half as wide as a page.
+constexpr double wide_enough_px = 700;
 
 bool usable(double value, bool logarithmic) { return std::isfinite(value) && (logarithmic ? value > 0 : value >= 0); }
 
@@ -34,10 +36,16 @@ class Drawing {
     double widest = 0;
     for (const BarGroup& group : chart_.groups)
       for (const Bar& bar : group.bars) widest = std::max(widest, svg::width_of(label_of(bar)));
-    return std::clamp(widest + 14, 80.0, width_ * 0.48);
+    return std::clamp(widest + 14, 80.0, width_ * (width_ < wide_enough_px ? 0.54 : 0.48));
   }
 
-  double value_room() const { return std::min(chart_.value_px, width_ * 0.4); }
+  // Behind the bars, for their longest text; the longest bar need not be the one with it.
+  double value_room() const {
+    double widest = chart_.value_px;
+    for (const BarGroup& group : chart_.groups)
+      for (const Bar& bar : group.bars) widest = std::max(widest, svg::width_of(bar.text) + 10);
+    return std::min(widest, width_ * 0.4);
+  }
 
   static std::string label_of(const Bar& bar) { return bar.detail.empty() ? bar.name : bar.name + "  " + bar.detail; }
 
@@ -116,7 +124,7 @@ class Drawing {
                 svg::line("whisker", high, middle - 3, high, middle + 3);
       outermost = std::max(outermost, high);
     }
-    return text + svg::text("value", outermost + 6, y_ + bar_px - 2, bar.text);
+    return text + svg::text("value", outermost + 6, y_ + bar_px - 2, svg::shortened(bar.text, width_ - outermost - 8));
   }
 
   const BarChart& chart_;

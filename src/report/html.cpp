@@ -116,12 +116,13 @@ std::string problems_section(const HtmlReport& report) {
     const PairResult& pair = *listed;
     const std::string items = problem_items(pair);
     if (pair.status == Status::passed && items.empty()) continue;
-    blocks += tag("div",
-                  tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(label_in_run(pair)), escaped(label_of(pair))) +
-                                badge(pair.status)) +
-                      (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
-                  fmt::format("class=\"problem {}\"", to_string(pair.status))) +
-              "\n";
+    blocks +=
+        tag("div",
+            tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(label_in_run(pair)), escaped(label_of(pair))) +
+                          (pair.status == Status::passed ? "<span class=\"badge unclear\">warning</span>" : badge(pair.status))) +
+                (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
+            fmt::format("class=\"problem {}\"", to_string(pair.status))) +
+        "\n";
   }
   if (const std::vector<std::string> missing = without_result(report); !missing.empty())
     blocks +=

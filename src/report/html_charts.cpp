@@ -153,16 +153,16 @@ std::string strip(const PairResult& pair, const VariantResult& variant, double s
   }
   drawing += dots(samples, range, clocks);
   if (std::isfinite(median)) drawing += upright("median", range.place(median) * width);
-  const std::string words = interval ? fmt::format("median {}, interval {} to {}", base::display_ms(median),
-                                                   base::display_ms(interval->low), base::display_ms(interval->high))
-                                     : "median " + base::display_ms(median);
+  const std::string words = interval ? fmt::format("median {}, interval {} to {}", time_text(median), time_text(interval->low),
+                                                   time_text(interval->high))
+                                     : "median " + time_text(median);
   const std::string role = variant.name == pair.lesson ? "lesson" : std::string{to_string(variant.role)};
   std::string label = tag("b", escaped(variant.name)) + fmt::format(" <span class=\"role\">{}</span>", role) +
                       fmt::format("<span class=\"words\">{}</span>", words);
-  std::string scale = tag("span", base::display_ms(range.low)) +
+  std::string scale = tag("span", time_text(range.low)) +
                       tag("span", base::plural(samples.times_ms.size(), "sample") +
                                       (samples.undrawable > 0 ? fmt::format(", {} not finite", samples.undrawable) : "")) +
-                      tag("span", base::display_ms(range.high));
+                      tag("span", time_text(range.high));
   return tag("div",
              tag("div", label, "class=\"label\"") +
                  svg("strip", strip_height, fmt::format("samples of {}: {}", variant.name, words), drawing) +

@@ -21,7 +21,7 @@ std::string table_of(const std::string& label, const Rows& cells) {
   std::string rows;
   for (std::size_t i = 1; i < cells.size(); ++i) {
     std::vector<std::string> safe;
-    for (const std::string& content : cells[i]) safe.push_back(escaped(content));
+    for (const std::string& content : cells[i]) safe.push_back(escaped(with_micro_sign(content)));
     rows += row(safe);
   }
   return rows.empty() ? "" : table(label, cells.front(), rows);
@@ -108,7 +108,8 @@ std::string history_section(const HtmlReport& report) {
   std::string text, rest;
   for (const evidence::Series& series : report.history) {
     if (series.values.size() < 2) continue;
-    const std::string picture = tag("h3", escaped(series.target + " " + series.variant)) +
+    const std::string what = series.quantity == "speedup" ? "speedup" : "median time";
+    const std::string picture = tag("h3", escaped(fmt::format("{} {}: {}", series.target, series.variant, what))) +
                                 figure([&](double width) { return line_picture(history_chart(series), width); });
     (series.steps.empty() && !series.recent ? rest : text) += picture;
   }

@@ -61,7 +61,7 @@ std::string statistics_table(const PairResult& pair) {
     const evidence::Summary& s = variant.timing->summary;
     std::vector<std::string> cells{escaped(variant.name), std::to_string(s.count)};
     for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
-      cells.push_back(base::display_ms(value));
+      cells.push_back(time_text(value));
     rows += row(cells);
   }
   return rows.empty()
@@ -77,7 +77,7 @@ std::string usage_table(const PairResult& pair, const char* title, const Rows& a
   std::string rows;
   for (std::size_t i = 1; i < all.size(); ++i) {
     std::vector<std::string> cells;
-    for (const std::string& cell : all[i]) cells.push_back(escaped(cell));
+    for (const std::string& cell : all[i]) cells.push_back(escaped(with_micro_sign(cell)));
     rows += row(cells);
   }
   return rows.empty() ? "" : folded(title, table(std::string{title} + " of " + pair.target, all.front(), rows));

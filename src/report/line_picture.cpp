@@ -47,8 +47,10 @@ class Drawing {
     const double low = logarithmic_y ? ys.low / log_room : chart_.from_zero ? 0 : ys.low - room;
     const double high = logarithmic_y ? ys.high * log_room : ys.high + room;
     const Scale y{logarithmic_y, low, high, top_ + plot_px, top_};
-    std::string body = head + grid(x, y) + marks(x);
+    std::string body = head + grid(x, y);
     for (std::size_t i = 0; i < chart_.series.size(); ++i) body += curve(chart_.series[i], class_of(i), x, y);
+    // On top, so that no curve crosses what they say.
+    body += marks(x);
     return {chart_.title, width_, top_ + plot_px + axis_px, body};
   }
 

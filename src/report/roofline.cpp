@@ -173,6 +173,15 @@ std::string ceilings_text(const Ceilings& ceilings) {
   return fmt::format("{} ({})", base::join(parts, ", "), ceilings.source);
 }
 
+std::string ridges_text(const Ceilings& ceilings) {
+  std::vector<std::string> parts;
+  if (usable(ceilings.memory_bytes_s))
+    for (const auto& [math, flops_s] : ceilings.flops_s)
+      if (usable(flops_s)) parts.push_back(fmt::format("{} {}", math, base::significant(flops_s / ceilings.memory_bytes_s)));
+  if (parts.empty()) return {};
+  return fmt::format("{} FLOP/byte; memory limits below, arithmetic above", base::join(parts, ", "));
+}
+
 std::string left_out_text(const Roofline& roofline) {
   const std::size_t left_out = roofline.pairs.size() - roofline.drawn();
   if (left_out == 0) return {};

@@ -141,7 +141,8 @@ class Drawing {
       const double ridge = bandwidth > 0 ? std::max(flops_s / bandwidth, ranges_.x_low) : ranges_.x_low;
       if (ridge >= ranges_.x_high || flops_s > ranges_.y_high) continue;
       text += roof({x_.at(ridge), y_.at(flops_s), plot_.x + plot_.width, y_.at(flops_s)});
-      roof_label(plot_.x + plot_.width, y_.at(flops_s), fmt::format("{} {}", math, base::human_rate(flops_s, "FLOP")));
+      roof_label(x_.at(ridge), plot_.x + plot_.width, y_.at(flops_s),
+                 fmt::format("{} {}", math, base::human_rate(flops_s, "FLOP")));
     }
     return bandwidth > 0 ? text + memory_roof(bandwidth, top > 0 ? top : ranges_.y_high) : text;
   }
@@ -162,15 +163,25 @@ class Drawing {
     return svg::line("roof", segment.x1, segment.y1, segment.x2, segment.y2);
   }
 
-  // Above the right end of its roof, and further left where another has that place.
-  void roof_label(double right, double y, const std::string& text) {
+  // Above the right end of its roof, and further left, down to `left`, where points or another label have that place.
+  void roof_label(double left, double right, double y, const std::string& text) {
     const double needed = svg::width_of(text) * 1.1;  // bold
-    Box box{right - needed - 6, y - line_px - 2, needed, line_px};
-    const auto taken = [&] {
+    const Box at_the_end{right - needed - 6, y - line_px - 2, needed, line_px};
+    const auto on_label = [&](const Box& box) {
       return std::any_of(roof_labels_.begin(), roof_labels_.end(), [&](const Box& other) { return overlap(box, other); });
     };
-    while (taken() && box.x > plot_.x + needed) box.x -= needed / 4;
-    if (taken()) return;
+    const auto on_point = [&](const Box& box) {
+      return std::any_of(drawn_.begin(), drawn_.end(), [&](const Drawn& d) {
+        return overlap(box, {this->x(d) - point_radius, this->y(d) - point_radius, 2 * point_radius, 2 * point_radius});
+      });
+    };
+    Box box = at_the_end;
+    while ((on_label(box) || on_point(box)) && box.x > std::max(left, plot_.x + 6)) box.x -= needed / 4;
+    if (on_label(box) || on_point(box)) {
+      box = at_the_end;
+      while (on_label(box) && box.x > plot_.x + needed) box.x -= needed / 4;
+    }
+    if (on_label(box)) return;
     roof_labels_.push_back(box);
     places_.keep_free(box);
     roof_texts_ += svg::text("rooflabel", box.x, box.y + text_px, text);
@@ -180,7 +191,7 @@ class Drawing {
   void memory_label(const Segment& roof, const std::string& text) {
     const double dx = roof.x2 - roof.x1, dy = roof.y2 - roof.y1, length = distance(dx, dy);
     if (length < svg::width_of(text) * 1.3)
-      return roof_label(roof.x1 + svg::width_of(text) * 1.1 + 10, roof.y1 + line_px * 2, text);
+      return roof_label(plot_.x, roof.x1 + svg::width_of(text) * 1.1 + 10, roof.y1 + line_px * 2, text);
     const double degrees = std::atan2(dy, dx) * 57.29578;
     roof_texts_ += fmt::format("<g transform=\"translate({:.1f} {:.1f}) rotate({:.1f})\">{}</g>\n", roof.x1 + dx * 0.06,
                                roof.y1 + dy * 0.06, degrees, svg::text("rooflabel", 0, -7, text));
@@ -306,6 +317,7 @@ class Drawing {
   std::string entry_of(const Drawn& d) const {
     const std::string name = fmt::format("{}{}", d.pair->target, d.pair->stale ? " (stale)" : "");
     const std::string share = roof_text(*d.pair, *d.point);
+    if (is_narrow() && !share.empty()) return name + "  " + share;
     return fmt::format("{}  {}{}", name, base::human_rate(d.point->flops_s(), "FLOP"), share.empty() ? "" : ", " + share);
   }
 
@@ -324,6 +336,7 @@ class Drawing {
     if (!roofline_.machine.empty()) lines.push_back(roofline_.machine);
     lines.push_back("Ceilings: " + ceilings_text(roofline_.ceilings) +
                     (roofline_.ceilings_differ ? "; earlier records had others" : ""));
+    if (const std::string ridges = ridges_text(roofline_.ceilings); !ridges.empty()) lines.push_back("Ridge points: " + ridges);
     if (const std::string left_out = left_out_text(roofline_); !left_out.empty()) lines.push_back(left_out);
     return lines;
   }

@@ -71,6 +71,14 @@ TEST(Roofline, CeilingsOfTheLatestRecord) {
   EXPECT_FALSE(of({{"b_new", pair_of(streaming)}}).at(0).ceilings_differ);
 }
 
+TEST(Roofline, RidgesLieWhereTheRoofsMeet) {
+  EXPECT_EQ(ridges_text(of({{"dense", pair_of(dense)}, {"streaming", pair_of(streaming)}}).at(0).ceilings),
+            "bf16 200, fp32 12.5 FLOP/byte; memory limits below, arithmetic above");
+  EXPECT_EQ(ridges_text({.flops_s = {{"bf16", 8e14}}}), "");
+  EXPECT_EQ(ridges_text({.memory_bytes_s = 4e12}), "");
+  EXPECT_THAT(roofline_svg(of({{"dense", pair_of(dense)}}).at(0)), HasSubstr("Ridge points: bf16 200 FLOP/byte"));
+}
+
 TEST(Roofline, ChaptersAndKindsOfHardwareAreKeptApart) {
   const std::vector<Expectations> all{
       {.hardware = "h200", .chapter = "ch01", .pairs = {{"a", pair_of(dense)}}},
