@@ -100,7 +100,7 @@ class PackedTransfers final : public Workload {
 }  // namespace
 
 extern constinit const Pair packed_transfers{
-    .teaches = "each copy has a fixed cost of microseconds, so small arrays belong into one transfer",
+    .teaches = "each copy has a fixed cost of microseconds, so small arrays belong in one transfer",
     .lesson = "packed",
     .make = make<PackedTransfers>,
     .baseline = {.name = "column_copies", .run = call<&PackedTransfers::column_copies>},

@@ -102,7 +102,7 @@ void add_clean(CLI::App& app, Action& action) {
     bool keep_cache = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("clean", "remove the folders of earlier runs, and caches; nothing else in their place");
+  CLI::App* command = app.add_subcommand("clean", "remove the folders of earlier runs and the caches, and nothing else");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   command->add_flag("--dry-run", options->dry_run, "say what would be removed");
   command->add_flag("--keep-cache", options->keep_cache, "leave the cache alone");

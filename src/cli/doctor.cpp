@@ -105,7 +105,7 @@ void add_doctor(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("doctor", "find problems that make benchmarks fail, be skipped or mislead");
   command->add_flag("--json", options->json, "as JSON, with everything known about the machine");
   command->add_flag("--topology", options->topology,
-                    "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA, PCIe, as found");
+                    "what this machine is made of: GPCs, SMs, caches, NVLink, NUMA and PCIe, read from the system");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written [artifacts]")->type_name("DIR");
   command->add_option("--color", options->color, "auto, always or never [auto]")->type_name("WHEN");
   command->callback([options, &action] {

@@ -101,7 +101,7 @@ void add_peak(CLI::App& app, Action& action) {
   auto options = std::make_shared<PeakFlags>();
   CLI::App* command =
       app.add_subcommand("peak", "measure peak rates of memory, arithmetic and links, cached and used as ceilings by aisp run");
-  command->add_flag("--json", options->json, "as JSON, each figure beside the maker's and the recorded one");
+  command->add_flag("--json", options->json, "as JSON, each figure beside the data sheet's and the recorded one");
   add_numbers(*command, "--gpu", options->gpus, "of this GPU only, by number; repeats [all]")->type_name("N");
   command->add_flag("--refresh", options->refresh, "measure again, whatever is known already");
   CLI::Option* quick = command->add_flag("--quick", options->quick, "short bursts only, in seconds instead of a minute");

@@ -136,7 +136,8 @@ void examine_library(Library library, const Surroundings& surroundings, Findings
   const std::string path = surroundings.find_library ? surroundings.find_library(library) : SharedLibrary::locate(library);
   const std::string name = "library " + std::string{name_of(library)};
   if (path.empty())
-    findings.push_back({name, Level::info, file_names(library).front() + " not found; pairs and peers that call it are skipped",
+    findings.push_back({name, Level::info,
+                        file_names(library).front() + " not found; pairs and variants that call it are skipped",
                         "install it (./setup.sh) or set AISP_LIBRARY_PATH to its folder"});
   else if (!path.ends_with(file_names(library).front()))
     findings.push_back({name, Level::info, path + ", of an older major version",

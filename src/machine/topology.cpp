@@ -95,7 +95,7 @@ std::vector<Unknown> unknowns(const Topology& topology) {
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) add_gpu(topology, i, list);
   if (topology.machine.gpus.empty()) list.push_back({"GPUs", topology.machine.cuda_error});
   for (Unknown& unknown : list)
-    if (unknown.why.empty()) unknown.why = "not told";
+    if (unknown.why.empty()) unknown.why = "not reported";
   return list;
 }
 

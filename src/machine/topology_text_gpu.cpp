@@ -17,13 +17,13 @@ namespace {
 std::string bytes(double count) { return base::human_bytes(count); }
 std::string rate(double bytes_s) { return base::human_rate(bytes_s, "B"); }
 std::string mhz(int khz) { return khz > 0 ? base::significant(khz / 1e3, 4) + " MHz" : "unknown (CUDA does not tell)"; }
-std::string unknown(const std::string& why) { return "unknown (" + (why.empty() ? "not told" : why) + ")"; }
+std::string unknown(const std::string& why) { return "unknown (" + (why.empty() ? "not reported" : why) + ")"; }
 std::string yes_no(bool yes) { return yes ? "yes" : "no"; }
 
 std::string gpcs(const Gpu& gpu, const ClusterFindings& clusters) {
   const std::string sms = base::plural(static_cast<std::size_t>(gpu.sm_count), "SM") + " at most " + mhz(gpu.clock_khz);
   if (clusters.cluster_groups.empty())
-    return sms + "; GPCs unknown: " + (clusters.groups_error.empty() ? "not told" : clusters.groups_error);
+    return sms + "; GPCs unknown: " + (clusters.groups_error.empty() ? "not reported" : clusters.groups_error);
   std::map<int, int, std::greater<>> counts;
   for (const int size : clusters.cluster_groups) ++counts[size];
   std::vector<std::string> parts;
@@ -116,7 +116,7 @@ void describe_place(const Gpu& gpu, const GpuTopology& found, Sheet& sheet) {
 
 void describe_nvlink(const GpuTopology& found, Sheet& sheet) {
   if (found.nvlinks.empty())
-    return sheet.add("NVLink", "none: " + (found.nvlink_error.empty() ? "not told" : found.nvlink_error));
+    return sheet.add("NVLink", "none: " + (found.nvlink_error.empty() ? "not reported" : found.nvlink_error));
   std::set<std::string> versions, remotes;
   std::size_t active = 0, timed = 0;
   double bytes_s = 0;

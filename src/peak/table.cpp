@@ -60,7 +60,7 @@ std::vector<std::vector<std::string>> table_rows(const Record& record, const mac
   }
   const bool lasting =
       std::any_of(record.figures.begin(), record.figures.end(), [](const Figure& f) { return f.sustained.has_value(); });
-  rows.insert(rows.begin(), {"", lasting ? "burst" : "measured", "of the maker's", "of the recorded", "sustained", "by"});
+  rows.insert(rows.begin(), {"", lasting ? "burst" : "measured", "of the data sheet", "of the recorded", "sustained", "by"});
   // Columns that say nothing of this machine are left out; from the last, so that the others keep their place.
   for (std::vector<std::string>& row : rows) {
     if (!lasting) row.erase(row.begin() + 4);

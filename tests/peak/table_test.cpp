@@ -31,7 +31,7 @@ Record made_up() {
 TEST(Table, FiguresStandBesideTheMakersAndTheRecorded) {
   const machine::Gpu gpu = gpu_named("NVIDIA H200");
   EXPECT_THAT(table_rows(made_up(), &gpu),
-              ElementsAre(ElementsAre("", "burst", "of the maker's", "of the recorded", "sustained", "by"),
+              ElementsAre(ElementsAre("", "burst", "of the data sheet", "of the recorded", "sustained", "by"),
                           ElementsAre("HBM copy", "4.25 TB/s", "89 % of 4.80 TB/s", "100 % of 4.25 TB/s", "-", "cudaMemcpyAsync"),
                           ElementsAre("BF16", "790 TFLOP/s", "80 % of 990 TFLOP/s", "100 % of 790 TFLOP/s",
                                       "650 TFLOP/s, 1455 MHz, 680 W, software power cap", "cuBLASLt 8192^3"),
@@ -43,7 +43,7 @@ TEST(Table, ColumnsThatSayNothingAreLeftOut) {
   Record record = made_up();
   for (Figure& figure : record.figures) figure.sustained.reset();
   const machine::Gpu gpu = gpu_named("unheard of");
-  EXPECT_THAT(table_rows(record, &gpu).front(), ElementsAre("", "measured", "of the maker's", "by"));
+  EXPECT_THAT(table_rows(record, &gpu).front(), ElementsAre("", "measured", "of the data sheet", "by"));
   EXPECT_THAT(table_rows(record, nullptr).front(), ElementsAre("", "measured", "by"));
 }
 
