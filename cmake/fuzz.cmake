@@ -10,7 +10,7 @@ add_library(aisp_fuzzed OBJECT EXCLUDE_FROM_ALL ${fuzzed} "${page_code}" src/run
             src/suite/configuration_file.cpp tests/fuzz/readers.cpp)
 target_include_directories(aisp_fuzzed PUBLIC src tests)
 target_link_libraries(aisp_fuzzed PUBLIC aisp_api aisp_libraries)
-target_compile_options(aisp_fuzzed PUBLIC -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined
+target_compile_options(aisp_fuzzed PUBLIC -O1 -gline-tables-only -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined
                        -fno-sanitize-recover=undefined)
 add_custom_target(fuzzers)
 set(number 0)
