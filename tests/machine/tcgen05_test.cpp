@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine/tcgen05.hpp"
+#include "machine/doctor/tcgen05.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
 #include "machine/architectures.hpp"
-#include "machine/doctor.hpp"
+#include "machine/doctor/doctor.hpp"
+#include "machine/doctor/tcgen05_launch.hpp"
 #include "machine/fake_root.hpp"
-#include "machine/tcgen05_launch.hpp"
 
 namespace aisp::machine {
 namespace {

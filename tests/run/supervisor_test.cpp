@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The child is a shell script here, so that every way to die can be had in a line.
-#include "run/supervisor.hpp"
+#include "run/parent/supervisor.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::run {
