@@ -139,6 +139,17 @@ note )sh";
   EXPECT_EQ(run(note + "impostor; kill -SEGV $$").result.problems.at(0).variant, "") << "no variant of this pair";
 }
 
+TEST_F(SupervisorTest, TellsWhereItCrashed) {
+  const std::string begin = R"(echo '{"stage":"verify","limit_s":5}' >&3
+echo '{"crash":["/no/such/file+0x1c","/also\u001bnot+0x2"]}' >&3
+)";
+  const auto& problems = run(begin + "kill -SEGV $$").result.problems;
+  const auto stack = std::ranges::find(problems, "stack", &evidence::Problem::check);
+  ASSERT_NE(stack, problems.end());
+  EXPECT_EQ(stack->message, "it crashed in\n#0 /no/such/file+0x1c\n#1 /also?not+0x2");
+  for (const evidence::Problem& problem : run(begin + "exit 3").result.problems) EXPECT_NE(problem.check, "stack");
+}
+
 TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
   const std::string measured = result_line("partial") + "\necho '{\"stage\":\"profiling\",\"limit_s\":0.2}' >&3\n";
   for (const auto& [death, words] : {std::pair{"sleep 60", "profiling took longer than its limit of 0.2 s"},

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/system/crash_trace.hpp"
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
 #include "pair/running_variant.hpp"
@@ -26,6 +27,7 @@ const pair::Entry& find_pair(const std::string& target) {
 }
 
 int child_main(int result_fd) {
+  base::trace_crashes(result_fd);
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   const Request request = nlohmann::json::parse(text).get<Request>();
   if (!request.running_variant_page.empty()) pair::share_running_variant(request.running_variant_page);

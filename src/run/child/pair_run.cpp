@@ -158,7 +158,7 @@ bool PairRun::time_first_runs() {
   for (const Variant* variant : active()) {
     verify::Outcome outcome{.variant = variant->name};
     verify::guarded(outcome, "cold_start", [&] {
-      session_->prepare(*variant);
+      result_of(variant->name).prepare_ms = session_->prepare(*variant);
       session_->reset(*variant);
       const double start_s = base::monotonic_s();
       session_->submit(*variant);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -42,6 +43,7 @@ class PairRun {
   void set_up();
   bool time_first_runs();
   bool verify_all(const std::string& stage, std::uint64_t seed);
+  std::vector<verify::Outcome> verify_from(Start& start, const std::function<std::vector<verify::Outcome>()>& verify);
   void warn_of_loose_limits();
   void verify_small_shape(const verify::Options& options);
   std::vector<verify::Outcome> verify_shapes(const verify::Options& options, bool again);

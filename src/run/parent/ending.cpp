@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/system/crash_trace.hpp"
 #include "evidence/profile/profile_difference.hpp"
 #include "measure/rounds.hpp"
 
@@ -152,6 +153,18 @@ void describe_signal(const Ending& ending, PairResult& result) {
       see_log(ending), ending.variant);
 }
 
+// Of the functions below main() nobody learns anything.
+void describe_stack(const Ending& ending, PairResult& result) {
+  constexpr std::size_t most_frames = 16;
+  std::string frames;
+  for (std::size_t i = 0; i < std::min(ending.crash_places.size(), most_frames); ++i) {
+    const std::string frame = printable_excerpt(base::frame_text(ending.crash_places[i]), 400);
+    frames += fmt::format("\n#{} {}", i, frame);
+    if (frame.starts_with("main + ")) break;
+  }
+  if (!frames.empty()) add_problem(result, last_stage(ending), "stack", "it crashed in" + frames, {}, ending.variant);
+}
+
 void describe_death(const Ending& ending, PairResult& result) {
   result.status = Status::crashed;
   const std::string stage = last_stage(ending);
@@ -160,6 +173,7 @@ void describe_death(const Ending& ending, PairResult& result) {
     add_problem(result, stage, "silent", fmt::format("{}; it was killed", result.reason), see_log(ending), ending.variant);
   } else if (ending.exit.signalled) {
     describe_signal(ending, result);
+    describe_stack(ending, result);
   } else {
     result.reason = fmt::format("ended in {} with exit status {} and no result", with_variant(stage, ending), ending.exit.code);
     add_problem(result, stage, "no_result", result.reason, see_log(ending), ending.variant);

@@ -45,6 +45,7 @@ struct Ending {
   std::vector<base::Leftover> left_behind;
   std::size_t unreadable_lines = 0;
   std::string first_unreadable;
+  std::vector<std::string> crash_places;  // that the child noted when it crashed
   std::string log_tail;
   std::string log_name;
   std::string log_trouble;

@@ -150,6 +150,7 @@ class Supervisor {
     finish_stage(0);
     allow(supervision_.exit_limit_s, Phase::after_result);
   }
+  void handle(const Crash& crash) { ending_.crash_places = crash.places; }
   void handle(const Unreadable& unreadable) {
     if (ending_.unreadable_lines++ == 0) ending_.first_unreadable = unreadable.excerpt;
   }

@@ -21,6 +21,7 @@ Message parse_object(const nlohmann::json& json) {
                          .wanted_percent = progress->value("wanted_percent", 0.0),
                          .spent_s = progress->value("spent_s", 0.0),
                          .budget_s = progress->value("budget_s", 0.0)};
+  if (const auto crash = json.find("crash"); crash != json.end()) return Crash{crash->get<std::vector<std::string>>()};
   if (const auto result = json.find("result"); result != json.end()) return Report{result->get<evidence::PairResult>(), true};
   return Report{json.at("partial").get<evidence::PairResult>(), false};
 }

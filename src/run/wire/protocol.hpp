@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "evidence/result.hpp"
 
@@ -31,11 +32,14 @@ struct Report {  // "result" and "partial"
   evidence::PairResult result;
   bool is_final = false;
 };
+struct Crash {  // the last words of a process that dies
+  std::vector<std::string> places;  // base::frame_text reads them; innermost first
+};
 struct Unreadable {
   std::string excerpt;  // printable, short
 };
 
-using Message = std::variant<StageBegun, StageDone, RoundProgress, Report, Unreadable>;
+using Message = std::variant<StageBegun, StageDone, RoundProgress, Report, Crash, Unreadable>;
 
 // Never throws for what the line holds; empty lines give nothing.
 std::optional<Message> parse_message(std::string_view line);

@@ -76,6 +76,7 @@ std::optional<ProfileLevel> profile_level(std::string_view text);
 //   {"stage_done":"setup","elapsed_s":0.41}
 //   {"progress":{"round":12,"of":20}}         while sampling
 //   {"result":{...}}                          evidence::PairResult, last line; absent when the child died
+//   {"crash":["FILE+0xOFFSET",...]}           written by the handler of a signal that ends the child (base/system/crash_trace.hpp)
 //   {"partial":{...}}                         the same with complete = false, after verification and every second while sampling,
 //   so that
 //                                             what was measured survives a crash or a timeout
