@@ -10,7 +10,7 @@ namespace aisp::peak {
 namespace {
 
 using machine::Fact;
-using machine::Rate;
+using machine::NumberType;
 
 std::optional<Reference> stated(const Fact& fact, double part = 1) {
   if (!fact.known() || fact.value <= 0) return std::nullopt;
@@ -38,14 +38,14 @@ std::optional<Reference> vendor_figure(const machine::Gpu& gpu, std::string_view
   // Sheets count both directions.
   if (begins(id, "peer_") || id == "all_reduce") return stated(spec->link_bytes_s, 0.5);
   for (std::size_t i = 0; i < machine::rate_kinds; ++i)
-    if (machine::name_of(static_cast<Rate>(i)) == id) return stated(spec->rate(static_cast<Rate>(i)));
+    if (machine::name_of(static_cast<NumberType>(i)) == id) return stated(spec->rate(static_cast<NumberType>(i)));
   return std::nullopt;
 }
 
 std::optional<Reference> recorded_figure(const machine::Gpu& gpu, std::string_view id) {
-  const std::optional<machine::Ceilings> recorded = machine::recorded_ceilings(gpu);
-  if (!recorded) return std::nullopt;
-  const std::string source = "recorded on an H200";
+  const machine::RecordedCeilings* const recorded = gpu.mig ? nullptr : machine::recorded_of_reported(gpu.name);
+  if (recorded == nullptr) return std::nullopt;
+  const std::string source = "recorded on " + std::string{recorded->on};
   for (std::size_t i = 0; i < machine::math_kinds; ++i)
     if (machine::name_of(static_cast<Math>(i)) == id) return known(recorded->flops_s[i], source);
   if (id == "hbm_copy") return known(recorded->copy_bytes_s, source);
@@ -53,8 +53,8 @@ std::optional<Reference> recorded_figure(const machine::Gpu& gpu, std::string_vi
   if (id == "host_to_device") return known(recorded->host_to_device_bytes_s, source);
   if (id == "device_to_host") return known(recorded->device_to_host_bytes_s, source);
   if (id == "peer_copy") return known(recorded->peer_bytes_s, source);
-  if (id == "peer_pull") return known(372e9, source);
-  if (id == "all_reduce") return known(325e9, source + " with 2 GPUs, NCCL 2.28");
+  if (id == "peer_pull") return known(recorded->peer_pull_bytes_s, source);
+  if (id == "all_reduce") return known(recorded->all_reduce_bytes_s, source + " with " + std::string{recorded->all_reduce_by});
   if (id == "graph_node") return known(recorded->launch_s, source);
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
@@ -15,12 +16,12 @@ namespace {
 
 using machine::Fact;
 using machine::GpuSpec;
-using machine::Rate;
+using machine::NumberType;
 using nlohmann::json;
 
-std::vector<Rate> all_rates() {
-  std::vector<Rate> rates;
-  for (std::size_t i = 0; i < machine::rate_kinds; ++i) rates.push_back(static_cast<Rate>(i));
+std::vector<NumberType> all_rates() {
+  std::vector<NumberType> rates;
+  for (std::size_t i = 0; i < machine::rate_kinds; ++i) rates.push_back(static_cast<NumberType>(i));
   return rates;
 }
 
@@ -32,7 +33,7 @@ std::vector<std::pair<std::string, const Fact*>> facts_of(const GpuSpec& spec) {
                                                             {"tdp_w", &spec.tdp_w},
                                                             {"sm_count", &spec.sms},
                                                             {"l2_bytes", &spec.l2_bytes}};
-  for (const Rate rate : all_rates()) facts.emplace_back(fmt::format("{}_flop_s", name_of(rate)), &spec.rate(rate));
+  for (const NumberType rate : all_rates()) facts.emplace_back(fmt::format("{}_flop_s", name_of(rate)), &spec.rate(rate));
   return facts;
 }
 
@@ -45,7 +46,7 @@ json as_json(const GpuSpec& spec) {
       sources[name] = {
           {"title", text_of(fact->source).title}, {"url", text_of(fact->source).url}, {"reading", text_of(fact->reading)}};
   }
-  for (const Rate rate : {Rate::bf16, Rate::fp8})
+  for (const NumberType rate : {NumberType::bf16, NumberType::fp8})
     gpu[fmt::format("ridge_{}_flop_per_byte", name_of(rate))] = spec.rate(rate).known() ? json(spec.ridge(rate)) : json(nullptr);
   gpu["sources"] = std::move(sources);
   return gpu;
@@ -55,23 +56,24 @@ std::string scaled(const Fact& fact, double unit) { return fact.known() ? fmt::f
 
 std::vector<std::string> row_of(const GpuSpec& spec) {
   constexpr double giga = 1e9, tera = 1e12, mib = 1 << 20;
-  const auto ridge = [&](Rate rate) {
+  const auto ridge = [&](NumberType rate) {
     return spec.rate(rate).known() ? fmt::format("{:.0f}", spec.ridge(rate)) : std::string{"-"};
   };
   std::vector<std::string> row = {std::string{spec.key}, scaled(spec.sms, 1), scaled(spec.l2_bytes, mib),
                                   scaled(spec.memory_bytes, giga), scaled(spec.memory_bytes_s, giga)};
-  for (const Rate rate : all_rates()) row.push_back(scaled(spec.rate(rate), tera));
+  for (const NumberType rate : all_rates()) row.push_back(scaled(spec.rate(rate), tera));
   row.push_back(spec.link_bytes_s.value > 0 ? scaled(spec.link_bytes_s, giga) : "-");
   row.push_back(scaled(spec.tdp_w, 1));
-  row.push_back(ridge(Rate::bf16));
-  row.push_back(ridge(Rate::fp8));
+  row.push_back(ridge(NumberType::bf16));
+  row.push_back(ridge(NumberType::fp8));
   return row;
 }
 
 std::string table(const std::vector<const GpuSpec*>& specs) {
-  std::vector<std::vector<std::string>> rows = {{"GPU", "SMs", "L2 MiB", "GB", "GB/s", "fp64", "fp64 tensor", "fp32", "tf32",
-                                                 "bf16", "fp16", "fp8", "int8", "fp4", "link GB/s", "W", "ridge bf16",
-                                                 "ridge fp8"}};
+  std::vector<std::string> head = {"GPU", "SMs", "L2 MiB", "GB", "GB/s"};
+  for (const NumberType rate : all_rates()) head.push_back(base::join(base::split(name_of(rate), '_'), " "));
+  for (const char* last : {"link GB/s", "W", "ridge bf16", "ridge fp8"}) head.emplace_back(last);
+  std::vector<std::vector<std::string>> rows = {std::move(head)};
   for (const GpuSpec* spec : specs) rows.push_back(row_of(*spec));
   return columns(rows) +
          "\nSMs: AMD's compute units. fp64 to fp4: dense TFLOP/s (int8: TOP/s). link: NVLink or Infinity Fabric to all peers, "

@@ -46,7 +46,7 @@ Words models() {
 
 Words precisions() {
   Words words;
-  for (const knowledge::Precision type : knowledge::all_precisions()) words.emplace_back(name_of(type));
+  for (const machine::NumberType type : knowledge::all_precisions()) words.emplace_back(name_of(type));
   return words;
 }
 

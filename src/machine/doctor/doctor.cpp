@@ -84,8 +84,8 @@ void examine_assembler(const Surroundings& surroundings, Findings& findings) try
   const auto& assembles = surroundings.assembles_tcgen05;
   if (!assembles) return;
   std::vector<std::string> accepted, refused, without;
-  for (const std::string_view target : tcgen05_targets) (assembles(target) ? accepted : refused).emplace_back(target);
-  for (const std::string_view target : blackwell_targets_without)
+  for (const std::string& target : targets_with(Tcgen05::present)) (assembles(target) ? accepted : refused).emplace_back(target);
+  for (const std::string& target : targets_with(Tcgen05::lacking_on_blackwell))
     if (!accepted.empty()) (assembles(target) ? accepted : without).emplace_back(target);
   std::vector<std::string> parts;
   if (!accepted.empty()) parts.push_back("assembled for " + base::join(accepted, ", "));

@@ -53,6 +53,12 @@ std::string product_on(const Gpu& gpu) try {
 
 }  // namespace
 
+std::vector<std::string> targets_with(Tcgen05 answer) {
+  std::vector<std::string> targets;
+  for (const int sm : chips_with(answer)) targets.push_back(sm_text(sm) + "a");
+  return targets;
+}
+
 bool assembles_tcgen05(const fs::path& ptxas, std::string_view target, double limit_s) {
   const base::ScratchDirectory folder;
   const fs::path program = folder.path() / "probe.ptx";

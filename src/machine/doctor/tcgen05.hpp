@@ -8,14 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "machine/chips.hpp"
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
 
 namespace aisp::machine {
 
-// All targets of the Blackwell generation: the first three have tcgen05, the families 12 do not.
-inline constexpr std::string_view tcgen05_targets[] = {"sm_100a", "sm_103a", "sm_110a"};
-inline constexpr std::string_view blackwell_targets_without[] = {"sm_120a", "sm_121a"};
+// "sm_100a", ... for the chips of the table with that answer.
+std::vector<std::string> targets_with(Tcgen05 answer);
 
 // Has `ptxas` assemble a program of a few instructions, one of which allocates tensor memory, for `target`. Throws
 // base::Error when it cannot be started or does not end.

@@ -2,7 +2,8 @@
 #include "machine/topology/topology.hpp"
 
 #include <algorithm>
-#include <array>
+
+#include "machine/chips.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -30,8 +31,8 @@ void add_gpu(const Topology& topology, std::size_t index, std::vector<Unknown>& 
   const std::string name = "GPU " + std::to_string(gpu.ordinal) + " ";
   if (found.clusters.cluster_groups.empty()) list.push_back({name + "GPCs", found.clusters.groups_error});
   if (found.clusters.max_size == 0) list.push_back({name + "largest cluster", found.clusters.max_size_error});
-  if (!carve_out(gpu.sm))
-    list.push_back({name + "L1 carve-out", "the programming guide's tables have no sm_" + std::to_string(gpu.sm)});
+  if (chip_of(gpu.sm).unified_kib == 0)
+    list.push_back({name + "L1 carve-out", "the programming guide's tables have no " + sm_text(gpu.sm)});
   if (found.nvlinks.empty()) list.push_back({name + "NVLink", found.nvlink_error});
   if (gpu.numa_node < 0) list.push_back({name + "NUMA node", "/sys/bus/pci/devices tells no node for " + gpu.pci});
   if (found.cpus.empty()) list.push_back({name + "CPU affinity", "neither NVML nor /sys tells"});
@@ -65,21 +66,6 @@ std::string path_text(const Topology& topology, std::size_t from, std::size_t to
     case 40: return "NODE";
     case 50: return "SYS";
     default: return "?";
-  }
-}
-
-std::optional<CarveOut> carve_out(int sm) {
-  // CUDA C++ Programming Guide, chapter "Compute Capabilities": shared memory of each architecture.
-  switch (sm) {
-    case 80:
-    case 87: return CarveOut{192, {0, 8, 16, 32, 64, 100, 132, 164}};
-    case 86:
-    case 89: return CarveOut{128, {0, 8, 16, 32, 64, 100}};
-    case 90:
-    case 100:
-    case 103: return CarveOut{256, {0, 8, 16, 32, 64, 100, 132, 164, 196, 228}};
-    case 120: return CarveOut{128, {0, 8, 16, 32, 64, 100}};
-    default: return std::nullopt;
   }
 }
 

@@ -109,14 +109,6 @@ int nvlinks_between(const Topology& topology, std::size_t from, std::size_t to);
 // The matrix's word for a pair of GPUs: "X", "NV18", "PIX", ...; "?" when unknown.
 std::string path_text(const Topology& topology, std::size_t from, std::size_t to);
 
-// The L1 data cache and shared memory of an SM together, and what shared memory can be set to, from the programming guide's
-// tables; nothing for a chip they do not list.
-struct CarveOut {
-  int unified_kib = 0;
-  std::vector<int> shared_kib;
-};
-std::optional<CarveOut> carve_out(int sm);
-
 // A value this machine did not tell, and why.
 struct Unknown {
   std::string what;  // "GPU 0 GPCs"

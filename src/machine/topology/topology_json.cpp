@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "machine/ceilings.hpp"
+#include "machine/chips.hpp"
 #include "machine/needs.hpp"
 #include "machine/topology/topology.hpp"
 
@@ -104,11 +105,10 @@ json host_json(const Topology& topology) {
 }
 
 json chip_json(const Gpu& gpu, const ClusterFindings& clusters) {
-  const auto carve = carve_out(gpu.sm);
+  const Chip chip = chip_of(gpu.sm);
   const json sizes = clusters.cluster_groups.empty() ? json(nullptr) : json(clusters.cluster_groups);
-  json choices = carve ? json::array() : json(nullptr);
-  if (carve)
-    for (const int kib : carve->shared_kib) choices.push_back(kib * 1024);
+  json choices = chip.unified_kib > 0 ? json::array() : json(nullptr);
+  for (const int kib : chip.shared_kib) choices.push_back(kib * 1024);
   const int warp = gpu.attribute(cudaDevAttrWarpSize);
   const int threads = gpu.attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
   return {{"sm_count", gpu.sm_count},
@@ -125,7 +125,7 @@ json chip_json(const Gpu& gpu, const ClusterFindings& clusters) {
           {"shared_per_block_bytes", gpu.attribute(cudaDevAttrMaxSharedMemoryPerBlock)},
           {"shared_per_block_optin_bytes", gpu.shared_memory_optin_bytes},
           {"shared_reserved_per_block_bytes", gpu.attribute(cudaDevAttrReservedSharedMemoryPerBlock)},
-          {"l1_and_shared_bytes", carve ? json(carve->unified_kib * 1024) : json(nullptr)},
+          {"l1_and_shared_bytes", chip.unified_kib > 0 ? json(chip.unified_kib * 1024) : json(nullptr)},
           {"shared_choices_bytes", choices},
           {"max_cluster_size", unless(clusters.max_size, 0)},
           {"dsmem", has_dsmem(gpu)},

@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
+#include "machine/chips.hpp"
 #include "machine/host.hpp"
 #include "machine/needs.hpp"
 #include "machine/topology/topology_parts.hpp"
@@ -52,11 +53,12 @@ void describe_sm(const Gpu& gpu, Sheet& sheet) {
                              " registers, " + size(cudaDevAttrMaxSharedMemoryPerBlock) + " shared memory, " +
                              bytes(static_cast<double>(gpu.shared_memory_optin_bytes)) + " by opt-in; " +
                              bytes(gpu.attribute(cudaDevAttrReservedSharedMemoryPerBlock)) + " more kept by the system");
-  const auto carve = carve_out(gpu.sm);
-  if (!carve) return sheet.add("L1 + shared", unknown("the programming guide's tables have no sm_" + std::to_string(gpu.sm)));
+  const Chip chip = chip_of(gpu.sm);
+  if (chip.unified_kib == 0)
+    return sheet.add("L1 + shared", unknown("the programming guide's tables have no " + sm_text(gpu.sm)));
   std::vector<std::string> choices;
-  for (const int kib : carve->shared_kib) choices.push_back(std::to_string(kib));
-  sheet.add("L1 + shared", std::to_string(carve->unified_kib) + " KiB per SM; of it shared memory " + base::join(choices, ", ") +
+  for (const int kib : chip.shared_kib) choices.push_back(std::to_string(kib));
+  sheet.add("L1 + shared", std::to_string(chip.unified_kib) + " KiB per SM; of it shared memory " + base::join(choices, ", ") +
                                " KiB (programming guide)");
 }
 

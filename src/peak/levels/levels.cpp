@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "machine/chips.hpp"
 #include "machine/gpu_specs.hpp"
 #include "machine/host.hpp"
 #include "machine/topology/topology.hpp"
@@ -89,8 +90,8 @@ LevelsFound found_in(const Levels& levels, std::vector<Stated> stated) {
 
 std::vector<Stated> stated_sizes(const machine::Gpu& gpu) {
   std::vector<Stated> stated;
-  if (const auto carve = machine::carve_out(gpu.sm))
-    stated.push_back({"L1", carve->unified_kib * 1024.0, "programming guide, with shared memory"});
+  if (const int kib = machine::chip_of(gpu.sm).unified_kib; kib > 0)
+    stated.push_back({"L1", kib * 1024.0, "programming guide, with shared memory"});
   const machine::GpuSpec* const spec = gpu.mig ? nullptr : machine::spec_of_reported(gpu.name);
   if (spec != nullptr && spec->l2_bytes.known())
     stated.push_back({"L2", spec->l2_bytes.value, machine::citation(spec->l2_bytes)});
