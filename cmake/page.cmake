@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# src/report/page/* in the executable: what the HTML report and its pictures are made of.
+# src/report/html/page/* in the executable: what the HTML report and its pictures are made of.
 #   aisp_embed_page(OUT_VARIABLE)   the C++ file that holds them
 function(aisp_embed_page out)
-  set(folder "${PROJECT_SOURCE_DIR}/src/report/page")
+  set(folder "${PROJECT_SOURCE_DIR}/src/report/html/page")
   set(code "${PROJECT_BINARY_DIR}/generated/page/page.cpp")
   set(script "${PROJECT_SOURCE_DIR}/cmake/embed.cmake")
   set(files "page_frame=${folder}/report.html page_style=${folder}/report.css page_script=${folder}/report.js picture_style=${folder}/picture.css")

@@ -30,9 +30,9 @@ set(aisp_may_spill
     chapters/ch08/launch_bounds.cu   # its baseline spills: that is the lesson
     chapters/ch08/local_arrays.cu    # its baseline indexes an array at run time: that is the lesson
     chapters/ch08/loop_unrolling.cu  # a control that does the same
-    src/pair/memory_gpu.cu)  # CUB's radix sort: not our code, and not timed
+    src/pair/memory/memory_gpu.cu)  # CUB's radix sort: not our code, and not timed
 if(CMAKE_CUDA_ARCHITECTURES MATCHES "^90a(-real)?$")
-  file(GLOB aisp_kernel_files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "chapters/*/*.cu" "src/*/*.cu")
+  file(GLOB aisp_kernel_files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "chapters/*/*.cu" "src/*/*.cu" "src/*/*/*.cu")
   list(REMOVE_ITEM aisp_kernel_files ${aisp_may_spill})
   set_property(SOURCE ${aisp_kernel_files} APPEND PROPERTY COMPILE_OPTIONS -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
 endif()

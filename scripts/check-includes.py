@@ -8,8 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-# A folder of src may include itself and these; include/aisp where "aisp" is named. Arrows go down only. docs/architecture.md has
-# the same as a table.
+# A folder of src may include itself, the folders in it and these; include/aisp where "aisp" is named. Arrows go down only. A folder
+# in a folder has the row of the whole, unless it has one of its own: then its siblings may include it only where they name it.
+# docs/architecture.md has the same as a table.
 ALLOWED = {
     "base": {"aisp"},
     "libraries": {"aisp"},
@@ -23,7 +24,10 @@ ALLOWED = {
     "measure": {"base", "evidence", "pair", "profile", "aisp"},
     "verify": {"base", "evidence", "measure", "pair", "aisp"},
     "peak": {"base", "evidence", "machine", "measure", "pair", "aisp"},
-    "run": {"base", "evidence", "machine", "measure", "pair", "peak", "profile", "verify", "aisp"},
+    "run/wire": {"base", "evidence", "pair"},
+    "run/results": {"base", "evidence", "machine", "measure", "aisp"},
+    "run/child": {"base", "evidence", "machine", "measure", "pair", "peak", "profile", "run/results", "run/wire", "verify", "aisp"},
+    "run/parent": {"base", "evidence", "measure", "pair", "profile", "run/wire", "aisp"},
     "suite": {"base", "evidence", "machine", "measure", "pair", "peak", "profile", "report", "run", "aisp"},
     "foreign": {"base", "evidence", "machine", "pair", "report", "run", "suite", "aisp"},
     "cli": {"base", "evidence", "knowledge", "machine", "measure", "pair", "peak", "profile", "report", "run", "suite", "aisp"},
@@ -38,6 +42,16 @@ SLOW = re.compile(r"^(thrust/(?!iterator/)|iostream$)")  # CUB's algorithms take
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu"}
 DEVICE = {".cu", ".cuh"}
+
+
+def row_of(folder):
+    """The name in ALLOWED that a folder of src goes by: its own, else that of the whole that it is in."""
+    parts = Path(folder).parts
+    return next((name for name in ("/".join(parts[:n]) for n in (2, 1)) if name in ALLOWED), parts[0])
+
+
+def may_include(row, other):
+    return row == other or other in ALLOWED[row] or other.split("/")[0] in ALLOWED[row]
 
 
 class Tree:
@@ -114,17 +128,16 @@ class Tree:
                                        "in seconds; a pair prints nothing")
 
     def check_source(self, file, number, quote, name, folder):
-        if folder not in ALLOWED:
-            self.problem(file, 1, f"src/{folder} has no place in the order of folders; add it to scripts/check-includes.py")
+        row = row_of(file.relative_to(self.root / "src").parent)
+        if row not in ALLOWED:
+            self.problem(file, 1, f"src/{row} has no place in the order of folders; add it to scripts/check-includes.py")
             return
-        allowed = ALLOWED[folder] | {folder}
         if quote == '"':
-            other = Path(name).parts[0]
             if len(Path(name).parts) < 2:
-                self.problem(file, number, f'"{name}": name the folder too, as in "{folder}/{name}"')
-            elif other not in allowed:
-                self.problem(file, number, f"src/{folder} may not include src/{other}")
-        elif name.startswith("aisp/") and "aisp" not in allowed:
+                self.problem(file, number, f'"{name}": name the folder too, as in "{row}/{name}"')
+            elif not may_include(row, row_of(Path(name).parent)):
+                self.problem(file, number, f"src/{row} may not include src/{row_of(Path(name).parent)}")
+        elif name.startswith("aisp/") and "aisp" not in ALLOWED[row]:
             self.problem(file, number, f"src/{folder} may not include <{name}>: it stays free of CUDA")
         elif folder in PURE and CUDA.match(name):
             self.problem(file, number, f"src/{folder} may not include <{name}>: it stays free of CUDA")
@@ -137,9 +150,11 @@ class Tree:
             self.problem(file, number, f"<{name}>: GoogleTest belongs to tests")
 
     def is_private(self, header):
-        """Whether .cpp files of its own folder include it, or other such headers there, and nothing else does."""
+        """Whether .cpp files of its own folder or of its whole include it, or other such headers there, and nothing else does."""
         includers = [f for f, includes in self.includes.items() for _, quote, name in includes if self.resolve(f, quote, name) == header]
-        return bool(includers) and all(f.parent == header.parent and (f.suffix == ".cpp" or self.is_private(f)) for f in includers)
+        whole = header.relative_to(self.root).parts[:2]
+        return bool(includers) and all(f.relative_to(self.root).parts[:2] == whole and (f.suffix == ".cpp" or self.is_private(f))
+                                       for f in includers)
 
     def check_reached(self, file, top, folder):
         """What a file includes by way of others."""

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "machine/tcgen05_launch.hpp"
+#include "machine/doctor/tcgen05_launch.hpp"
 
 namespace {
 

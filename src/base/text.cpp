@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/screen.hpp"
+#include "base/system/screen.hpp"
 
 namespace aisp::base {
 namespace {

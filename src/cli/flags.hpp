@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/terminal.hpp"
+#include "base/system/terminal.hpp"
 
 namespace CLI {
 class App;

@@ -145,7 +145,7 @@ constexpr Term terms[] = {
     {"column", "tpot_p50_ms", "time between a token and the one before of the same request"},
     {"column", "good_requests_per_second",
      "goodput: requests a second whose time to first token and mean time per further token met the targets"},
-    {"column", "prepare_ms", "one-time work on constant data that the variant declares; not part of its time"},
+    {"column", "prepare_ms", "one-time work on constant data that the variant declares, the first time in the process; not part of its time"},
     {"column", "idle_percent", "with --profile: part of the execution in which no kernel, copy or memset ran"},
     {"column", "overlap_percent", "with --profile: part of the time of copies in which a kernel ran beside them"},
     {"column", "occupancy_percent",

@@ -9,9 +9,9 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
-#include "base/fit.hpp"
-#include "base/screen.hpp"
+#include "base/math/fit.hpp"
+#include "base/system/files.hpp"
+#include "base/system/screen.hpp"
 #include "base/text.hpp"
 
 namespace aisp::cli {

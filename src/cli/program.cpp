@@ -10,17 +10,17 @@
 #include <map>
 #include <string_view>
 
-#include "base/process.hpp"
+#include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
+#include "machine/doctor/tcgen05.hpp"
 #include "machine/machine.hpp"
-#include "machine/tcgen05.hpp"
-#include "machine/topology.hpp"
+#include "machine/topology/topology.hpp"
 #include "peak/child.hpp"
-#include "run/child.hpp"
-#include "run/execution.hpp"
-#include "run/handshake.hpp"
+#include "run/child/child.hpp"
+#include "run/child/execute_command.hpp"
+#include "run/wire/handshake.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/clock.hpp"
-#include "base/fit.hpp"
+#include "base/math/fit.hpp"
+#include "base/system/clock.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "report/console.hpp"

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "base/terminal.hpp"
+#include "base/system/terminal.hpp"
 #include "suite/suite.hpp"
 
 namespace aisp::cli {

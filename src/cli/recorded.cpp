@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
-#include "base/installation.hpp"
+#include "base/system/files.hpp"
+#include "base/system/installation.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "pair/registry.hpp"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "evidence/expectations.hpp"
-#include "report/chapter_table.hpp"
+#include "evidence/expectations/expectations.hpp"
+#include "report/markdown/chapter_table.hpp"
 
 namespace aisp::cli {
 

@@ -6,19 +6,19 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/screen.hpp"
+#include "base/system/screen.hpp"
 #include "base/text.hpp"
-#include "cli/against.hpp"
+#include "cli/commands/against.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/recording.hpp"
+#include "cli/record_expectations.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
-#include "pair/faults.hpp"
+#include "pair/memory/faults.hpp"
 #include "report/console.hpp"
 #include "report/counters.hpp"
-#include "report/sweep.hpp"
+#include "report/markdown/sweep_markdown.hpp"
 
 namespace aisp::cli {
 

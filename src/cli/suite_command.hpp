@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/gate.hpp"
+#include "cli/regression_gate.hpp"
 #include "cli/suite_flags.hpp"
 #include "machine/machine.hpp"
 #include "suite/suite.hpp"

@@ -10,8 +10,8 @@
 #include <set>
 #include <string_view>
 
-#include "evidence/clock.hpp"
-#include "evidence/fingerprint.hpp"
+#include "evidence/expectations/fingerprint.hpp"
+#include "evidence/sm_clock.hpp"
 
 namespace aisp::evidence {
 namespace {

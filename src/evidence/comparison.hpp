@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "evidence/change.hpp"
+#include "evidence/expectations/change.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/range.hpp"
 #include "evidence/run_record.hpp"

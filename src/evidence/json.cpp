@@ -4,10 +4,8 @@
 #include <set>
 
 #include "base/json_integer.hpp"
-#include "evidence/counters_fields.hpp"
-#include "evidence/energy_fields.hpp"
 #include "evidence/fields.hpp"
-#include "evidence/profile_fields.hpp"
+#include "evidence/profile/profile_fields.hpp"
 
 namespace aisp::evidence {
 
@@ -49,6 +47,28 @@ static void describe(GpuState& s, Visitor& visit) {
   visit("power_w", s.power_w);
   visit("temperature_c", s.temperature_c);
   visit("throttle_reasons", s.throttle_reasons);
+}
+
+template <class Visitor>
+static void describe(EnergyRatio& r, Visitor& visit) {
+  visit("value", r.value);
+  visit("low", r.low);
+  visit("high", r.high);
+}
+
+template <class Visitor>
+static void describe(Energy& e, Visitor& visit) {
+  visit("median_j", e.median_j);
+  visit("low_j", e.low_j);
+  visit("high_j", e.high_j);
+  visit("average_w", e.average_w);
+  visit("run_ms", e.run_ms);
+  visit("gflop_per_j", e.gflop_per_j);
+  visit("gb_per_j", e.gb_per_j);
+  visit("ratio", e.ratio);
+  visit("runs", e.runs);
+  visit("raw_j", e.raw_j);
+  visit("counter_step_ms", e.counter_step_ms);
 }
 
 template <class Visitor>

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/median.hpp"
+#include "base/math/median.hpp"
 
 namespace aisp::evidence {
 namespace {

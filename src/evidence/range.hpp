@@ -12,7 +12,7 @@ struct Range {
   double value = 0, low = 0, high = 0;
 };
 
-// Copies of equal code differ by up to this much (measure/statistics.hpp), whatever their intervals say.
+// Copies of equal code differ by up to this much (measure/statistics/statistics.hpp), whatever their intervals say.
 inline constexpr double smallest_change = 0.01;
 
 // Median and its 95 % interval between two order statistics (base::median_ranks), which holds for any distribution of independent

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 #include "evidence/names.hpp"

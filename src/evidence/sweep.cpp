@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/fields.hpp"
 #include "evidence/json.hpp"
 #include "evidence/names.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "evidence/expectations.hpp"
+#include "evidence/expectations/expectations.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 

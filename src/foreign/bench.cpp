@@ -16,8 +16,8 @@
 #include "foreign/declaration.hpp"
 #include "foreign/workload.hpp"
 #include "report/console.hpp"
-#include "suite/ceilings.hpp"
 #include "suite/suite.hpp"
+#include "suite/task.hpp"
 
 namespace aisp {
 

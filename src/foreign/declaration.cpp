@@ -11,8 +11,8 @@
 #include "base/text.hpp"
 #include "foreign/workload.hpp"
 #include "machine/ceilings.hpp"
-#include "pair/faults.hpp"
-#include "run/blank.hpp"
+#include "pair/memory/faults.hpp"
+#include "run/wire/blank.hpp"
 
 namespace aisp::foreign {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "pair/all_variants.hpp"
-#include "pair/memory.hpp"
+#include "pair/memory/memory.hpp"
 
 namespace aisp::foreign {
 

@@ -16,34 +16,20 @@ namespace {
 
 using base::Error;
 using base::Exit;
-using machine::Rate;
-
-// By the enumerators' numbers.
-constexpr std::array<std::string_view, 7> precision_names = {"fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"};
 
 void check_whole(const char* flag, double value, double most) {
   if (!(value >= 1) || value > most || value != std::floor(value))
     throw Error{Exit::usage, fmt::format("{} must be a whole number from 1 to {:.0e}, not {:g}", flag, most, value)};
 }
 
-Rate native_rate(Precision precision) {
-  switch (precision) {
-    case Precision::fp32: return Rate::fp32;
-    case Precision::bf16: return Rate::bf16;
-    case Precision::fp16: return Rate::fp16;
-    case Precision::fp8: return Rate::fp8;
-    case Precision::int8: return Rate::int8;
-    case Precision::fp4: return Rate::fp4;
-    case Precision::int4: break;  // weights alone are kept so; no sheet of today states a rate
-  }
-  return Rate::bf16;
-}
+// Weights alone are kept in int4; no sheet of today states a rate.
+NumberType native_rate(NumberType precision) { return precision == NumberType::int4 ? NumberType::bf16 : precision; }
 
 // Values without units of their own are widened to what the GPU multiplies: FP4 to 8 bits, else to 16.
-Rate math_of(Precision precision, const machine::GpuSpec& gpu) {
-  const Rate native = native_rate(precision);
+NumberType math_of(NumberType precision, const machine::GpuSpec& gpu) {
+  const NumberType native = native_rate(precision);
   if (gpu.rate(native).known()) return native;
-  return precision == Precision::fp4 && gpu.rate(Rate::fp8).known() ? Rate::fp8 : Rate::bf16;
+  return precision == NumberType::fp4 && gpu.rate(NumberType::fp8).known() ? NumberType::fp8 : NumberType::bf16;
 }
 
 Pass pass_of(double flops, double bytes, const Estimate& machine, double gpus) {
@@ -80,29 +66,24 @@ void find_ridge_batches(const Question& q, Estimate& e) {
 
 }  // namespace
 
-std::string_view name_of(Precision precision) { return precision_names.at(static_cast<std::size_t>(precision)); }
-
-const std::vector<Precision>& all_precisions() {
-  static const std::vector<Precision> all = [] {
-    std::vector<Precision> precisions;
-    for (std::size_t i = 0; i < precision_names.size(); ++i) precisions.push_back(static_cast<Precision>(i));
-    return precisions;
-  }();
+const std::vector<NumberType>& all_precisions() {
+  static const std::vector<NumberType> all = {NumberType::fp32, NumberType::bf16, NumberType::fp16, NumberType::fp8,
+                                              NumberType::int8, NumberType::fp4,  NumberType::int4};
   return all;
 }
 
-Precision parse_precision(std::string_view word) {
+NumberType parse_precision(std::string_view word) {
   std::vector<std::string> names;
-  for (const Precision precision : all_precisions()) {
+  for (const NumberType precision : all_precisions()) {
     if (name_of(precision) == base::lower(word)) return precision;
     names.emplace_back(name_of(precision));
   }
   throw Error{Exit::usage, fmt::format("unknown data type '{}'; known are {}", word, base::join(names, ", "))};
 }
 
-double bytes_per_element(Precision precision) {
-  constexpr std::array<double, precision_names.size()> bytes = {4, 2, 2, 1, 1, 0.5625, 0.5};
-  return bytes.at(static_cast<std::size_t>(precision));
+double bytes_per_element(NumberType precision) {
+  constexpr double nvfp4_scale = 1.0 / 16;
+  return machine::traits_of(precision).bytes + (precision == NumberType::fp4 ? nvfp4_scale : 0);
 }
 
 double Gemm::rounded_intensity() const {
@@ -113,7 +94,7 @@ double Gemm::rounded_intensity() const {
   return rounded(flops()) / rounded(bytes());
 }
 
-Precision usual_cache(Precision weights) { return bytes_per_element(weights) < 2 ? Precision::bf16 : weights; }
+NumberType usual_cache(NumberType weights) { return bytes_per_element(weights) < 2 ? NumberType::bf16 : weights; }
 
 void check_question(const Question& q) {
   check_model(q.model);
@@ -129,7 +110,7 @@ void check_question(const Question& q) {
     throw Error{Exit::usage, fmt::format("--tokens-per-second must be above 0 and at most 1e12, not {:g}", *q.tokens_per_second)};
 }
 
-Fit fit_of(const Question& q, Precision weights, Precision cache) {
+Fit fit_of(const Question& q, NumberType weights, NumberType cache) {
   Fit fit{.weights = weights, .cache = cache};
   fit.weights_bytes = q.model.parameters * bytes_per_element(weights);
   fit.cache_bytes = q.batch * q.context * q.model.kv_elements_per_token() * bytes_per_element(cache);
@@ -142,14 +123,14 @@ Estimate estimate(const Question& q) {
   check_question(q);
   Estimate e;
   e.math = math_of(q.weights, *q.gpu);
-  e.math_replaced = q.weights == Precision::int4 || e.math != native_rate(q.weights);
+  e.math_replaced = q.weights == NumberType::int4 || e.math != native_rate(q.weights);
   e.flops_s = q.gpu->rate(e.math).value;
   e.bytes_s = q.gpu->memory_bytes_s.value;
   e.ridge = q.gpu->ridge(e.math);
   e.memory_bytes = q.gpus * q.gpu->memory_bytes.value;
   e.cache_bytes_per_token = q.model.kv_elements_per_token() * bytes_per_element(q.cache);
   e.fit = fit_of(q, q.weights, q.cache);
-  for (const Precision precision : all_precisions()) e.by_precision.push_back(fit_of(q, precision, usual_cache(precision)));
+  for (const NumberType precision : all_precisions()) e.by_precision.push_back(fit_of(q, precision, usual_cache(precision)));
   e.largest_batch = std::max(0.0, std::floor((e.memory_bytes - e.fit.weights_bytes) / (q.context * e.cache_bytes_per_token)));
   e.prefill = prefill_of(q, e);
   e.decode = decode_of(q, e, q.context);

@@ -14,20 +14,20 @@
 
 namespace aisp::knowledge {
 
-enum class Precision : std::uint8_t { fp32, bf16, fp16, fp8, int8, fp4, int4 };
-const std::vector<Precision>& all_precisions();
-std::string_view name_of(Precision precision);
-Precision parse_precision(std::string_view word);  // throws base::Error
+using machine::NumberType;
+// Of weights and caches.
+const std::vector<NumberType>& all_precisions();
+NumberType parse_precision(std::string_view word);  // throws base::Error
 // 4, 2, 2, 1, 1; fp4: 0.5625, a scale byte for each 16 values (NVFP4) included; int4: 0.5, the scales of its groups are not
 // counted (2 bytes for 128 values are 3 %).
-double bytes_per_element(Precision precision);
+double bytes_per_element(NumberType precision);
 
 struct Question {
   Model model;
   const machine::GpuSpec* gpu = nullptr;
   double gpus = 1;
-  Precision weights = Precision::bf16;  // and of the arithmetic, where the GPU has it
-  Precision cache = Precision::bf16;
+  NumberType weights = NumberType::bf16;  // and of the arithmetic, where the GPU has it
+  NumberType cache = NumberType::bf16;
   double batch = 1;                           // sequences at once
   double context = 1;                         // positions of each in the cache
   double prompt = 1;                          // tokens of each that prefill handles
@@ -40,15 +40,15 @@ void check_question(const Question& question);
 // weights_bytes = parameters x bytes per element; cache_bytes = batch x context x KV elements a token x bytes per element;
 // gpus_needed = (weights + cache) / memory of one GPU, rounded up.
 struct Fit {
-  Precision weights{}, cache{};
+  NumberType weights{}, cache{};
   double weights_bytes = 0, cache_bytes = 0;
   bool fits = false;
   double gpus_needed = 0;
   double total_bytes() const { return weights_bytes + cache_bytes; }
 };
-Fit fit_of(const Question& question, Precision weights, Precision cache);
+Fit fit_of(const Question& question, NumberType weights, NumberType cache);
 // Engines keep the cache of narrower weights in 16 bits unless told otherwise.
-Precision usual_cache(Precision weights);
+NumberType usual_cache(NumberType weights);
 
 // One pass. Arithmetic intensity is FLOP / bytes; memory is the bound below the ridge point (rate / bandwidth), arithmetic above;
 // seconds = the longer of FLOP / (gpus x rate) and bytes / (gpus x bandwidth).
@@ -68,7 +68,7 @@ struct Gemm {
 };
 
 struct Estimate {
-  machine::Rate math{};             // that the arithmetic runs at
+  NumberType math{};                // that the arithmetic runs at
   bool math_replaced = false;       // the GPU has no rate for the weights' precision, whose values are widened first
   double flops_s = 0, bytes_s = 0;  // of one GPU
   double ridge = 0;                 // FLOP per byte

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::knowledge {

@@ -6,34 +6,12 @@
 
 #include "base/text.hpp"
 #include "machine/cost.hpp"
+#include "machine/gpu_specs.hpp"
 
 namespace aisp::machine {
 namespace {
 
 constexpr std::size_t index(Math math) { return static_cast<std::size_t>(math); }
-
-// Recorded on one H200 (driver 580.159, CUDA 13.0, 700 W cap) by `aisp peak`, as bursts, before the power cap lowers the clock;
-// the peer copy over NVLink by another program.
-Ceilings recorded_on_h200() {
-  Ceilings c;
-  c.copy_bytes_s = 4.25e12;
-  c.read_bytes_s = 4.57e12;
-  c.flops_s[index(Math::fp64)] = 33.4e12;
-  c.flops_s[index(Math::fp64_tensor)] = 62.9e12;
-  c.flops_s[index(Math::fp32)] = 65.8e12;
-  c.flops_s[index(Math::tf32)] = 413e12;
-  c.flops_s[index(Math::fp16)] = 790e12;
-  c.flops_s[index(Math::bf16)] = 790e12;
-  c.flops_s[index(Math::fp8)] = 1480e12;
-  c.flops_s[index(Math::int8)] = 1690e12;
-  c.host_to_device_bytes_s = 55.5e9;
-  c.device_to_host_bytes_s = 55.4e9;
-  c.peer_bytes_s = 396e9;
-  c.launch_s = 0.685e-6;  // a node of a graph that follows another
-  c.l2_bytes_s = 9.1e12;
-  c.source = "provisional: recorded on an H200";
-  return c;
-}
 
 // What was recorded on the H200 as parts of its theoretical peaks: 4.25 of 4.8 TB/s, 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s
 // in FP8, 55 of 63 GB/s, 396 of 450 GB/s, 4.57 of 4.8 TB/s read. Other chips are given the same parts until they are measured.
@@ -41,14 +19,12 @@ Ceilings recorded_on_h200() {
 constexpr double l2_part = 0.54;
 constexpr double copy_part = 0.885, read_part = 0.95, plain_part = 0.98, tensor_part = 0.69, link_part = 0.87;
 
-bool on_tensor_cores(Math math) { return math != Math::fp32 && math != Math::fp64; }
-
 Ceilings parts_of(const Peaks& peaks) {
   Ceilings c;
   c.copy_bytes_s = peaks.memory_bytes_s * copy_part;
   c.read_bytes_s = peaks.memory_bytes_s * read_part;
   for (std::size_t i = 0; i < math_kinds; ++i)
-    c.flops_s[i] = peaks.flops_s[i] * (on_tensor_cores(static_cast<Math>(i)) ? tensor_part : plain_part);
+    c.flops_s[i] = peaks.flops_s[i] * (number_traits[i].on_tensor_cores ? tensor_part : plain_part);
   c.host_to_device_bytes_s = c.device_to_host_bytes_s = peaks.pcie_bytes_s * link_part;
   c.peer_bytes_s = peaks.peer_bytes_s * link_part;
   c.l2_bytes_s = peaks.l2_bytes_s * l2_part;
@@ -77,7 +53,7 @@ class Longest {
       const double per_second = ceilings.flops_s[index(each.math)];
       if (per_second <= 0) continue;
       const std::string type{name_of(each.math)};
-      if (!on_tensor_cores(each.math)) {
+      if (!traits_of(each.math).on_tensor_cores) {
         consider(each.flops, per_second, "FLOP", "compute (" + type + ")");
         continue;
       }
@@ -100,15 +76,20 @@ std::string decimal_bytes(double bytes) {
 
 }  // namespace
 
-std::string_view name_of(Math math) {
-  constexpr std::array<std::string_view, math_kinds> names = {"fp64", "fp64_tensor", "fp32", "tf32",
-                                                              "fp16", "bf16",        "fp8",  "int8"};
-  return names.at(index(math));
-}
-
 std::optional<Ceilings> recorded_ceilings(const Gpu& gpu) {
-  if (gpu.mig || gpu.name != "NVIDIA H200") return std::nullopt;
-  return recorded_on_h200();
+  const RecordedCeilings* const recorded = gpu.mig ? nullptr : recorded_of_reported(gpu.name);
+  if (recorded == nullptr) return std::nullopt;
+  Ceilings c;
+  c.copy_bytes_s = recorded->copy_bytes_s;
+  c.read_bytes_s = recorded->read_bytes_s;
+  c.flops_s = recorded->flops_s;
+  c.host_to_device_bytes_s = recorded->host_to_device_bytes_s;
+  c.device_to_host_bytes_s = recorded->device_to_host_bytes_s;
+  c.peer_bytes_s = recorded->peer_bytes_s;
+  c.launch_s = recorded->launch_s;
+  c.l2_bytes_s = recorded->l2_bytes_s;
+  c.source = "provisional: recorded on " + std::string{recorded->on};
+  return c;
 }
 
 Ceilings provisional_ceilings(const Gpu& gpu) {

@@ -10,11 +10,9 @@
 #include <string_view>
 
 #include "machine/machine.hpp"
+#include "machine/number_types.hpp"
 
 namespace aisp::machine {
-
-inline constexpr std::size_t math_kinds = 8;
-std::string_view name_of(Math math);  // "bf16"
 
 // That a wavefront of shared memory moves at most: 32 banks of four bytes.
 inline constexpr double wavefront_bytes = 128;

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 
 namespace aisp::machine {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "base/lock.hpp"
+#include "base/system/lock.hpp"
 
 namespace aisp::machine {
 

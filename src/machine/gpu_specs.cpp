@@ -29,12 +29,6 @@ std::string plain(std::string_view word) {
 
 }  // namespace
 
-std::string_view name_of(Rate rate) {
-  constexpr std::array<std::string_view, rate_kinds> names = {"fp64", "fp64_tensor", "fp32", "tf32", "bf16",
-                                                              "fp16", "fp8",         "int8", "fp4"};
-  return names.at(static_cast<std::size_t>(rate));
-}
-
 SourceText text_of(Source source) {
   switch (source) {
     case Source::none: break;
@@ -124,6 +118,11 @@ const GpuSpec* spec_of_reported(std::string_view name) {
   const auto* const found = std::find_if(gpu_table.begin(), gpu_table.end(),
                                          [&](const GpuSpec& spec) { return name.find(spec.reported) != std::string_view::npos; });
   return found == gpu_table.end() ? nullptr : &*found;
+}
+
+const RecordedCeilings* recorded_of_reported(std::string_view name) {
+  const GpuSpec* const spec = spec_of_reported(name);
+  return spec != nullptr && spec->recorded != nullptr && spec->recorded->gpu == name ? spec->recorded : nullptr;
 }
 
 }  // namespace aisp::machine

@@ -8,11 +8,9 @@
 #include <string_view>
 #include <vector>
 
-namespace aisp::machine {
+#include "machine/number_types.hpp"
 
-enum class Rate : std::uint8_t { fp64, fp64_tensor, fp32, tf32, bf16, fp16, fp8, int8, fp4 };
-inline constexpr std::size_t rate_kinds = 9;
-std::string_view name_of(Rate rate);  // "bf16", as in name_of(Math)
+namespace aisp::machine {
 
 enum class Source : std::uint8_t {
   none,  // the sheets do not say
@@ -56,6 +54,18 @@ struct Fact {
 };
 std::string citation(const Fact& fact);  // "NVIDIA H200 datasheet (half of the rate with sparsity)"
 
+// Recorded by `aisp peak` as bursts, before a power cap lowers the clock; 0 where nobody measured.
+struct RecordedCeilings {
+  std::string_view gpu;  // as the driver names it
+  std::string_view on;   // "an H200"
+  double copy_bytes_s = 0, read_bytes_s = 0, l2_bytes_s = 0;
+  std::array<double, math_kinds> flops_s{};  // by Math
+  double host_to_device_bytes_s = 0, device_to_host_bytes_s = 0;
+  double peer_bytes_s = 0, peer_pull_bytes_s = 0, all_reduce_bytes_s = 0;
+  std::string_view all_reduce_by;  // the library, and of how many GPUs
+  double launch_s = 0;             // a node of a graph that follows another
+};
+
 struct GpuSpec {
   std::string_view key;     // "h200", as users type it; empty: only the bandwidth limit is known, and `aisp specs` leaves it out
   std::string_view family;  // "h100": the first of the table is meant by it
@@ -65,15 +75,20 @@ struct GpuSpec {
   double memory_limit_bytes_s = 0;
   Fact memory_bytes{};                     // the sheet's GB as 10^9; drivers show some 6 % more and need part of it themselves
   Fact memory_bytes_s{};                   // bandwidth
-  std::array<Fact, rate_kinds> flops_s{};  // by Rate; int8: operations
-  Fact link_bytes_s{};  // NVLink (AMD: Infinity Fabric) to all peers together, both directions; 0: there is none
+  std::array<Fact, rate_kinds> flops_s{};  // by NumberType; int8: operations
+  Fact link_bytes_s{};          // NVLink (AMD: Infinity Fabric) to all peers together, both directions; 0: there is none
+  double cpu_link_bytes_s = 0;  // NVLink-C2C of a superchip, one direction; 0: PCIe
   Fact tdp_w{};
   Fact sms{};       // streaming multiprocessors that a program can use; AMD: compute units
   Fact l2_bytes{};  // the sheet's MB as 2^20
+  const RecordedCeilings* recorded = nullptr;
 
-  const Fact& rate(Rate rate) const { return flops_s[static_cast<std::size_t>(rate)]; }
+  const Fact& rate(NumberType type) const {
+    static constexpr Fact unstated{};
+    return static_cast<std::size_t>(type) < rate_kinds ? flops_s[static_cast<std::size_t>(type)] : unstated;
+  }
   // FLOP per byte from which on arithmetic, not memory, is the limit: rate over bandwidth. 0 without the rate.
-  double ridge(Rate rate) const { return memory_bytes_s.value > 0 ? this->rate(rate).value / memory_bytes_s.value : 0; }
+  double ridge(NumberType type) const { return memory_bytes_s.value > 0 ? rate(type).value / memory_bytes_s.value : 0; }
 };
 
 // The GPUs of which all is known, oldest family first.
@@ -84,5 +99,7 @@ const GpuSpec& find_spec(std::string_view word);
 std::vector<const GpuSpec*> select_specs(const std::vector<std::string>& words);
 // Of a GPU as the driver names it; null for an unknown one. Its bandwidth limit is known, the rest may not be.
 const GpuSpec* spec_of_reported(std::string_view name);
+// What was recorded on the very product; null where nobody did.
+const RecordedCeilings* recorded_of_reported(std::string_view name);
 
 }  // namespace aisp::machine

@@ -16,6 +16,7 @@ struct Sheet {
 };
 
 inline constexpr double tera = 1e12, giga = 1e9, mib = 1 << 20;
+inline constexpr double c2c = 450e9;  // NVLink-C2C
 inline constexpr Sheet a100{Source::a100_sheet}, ampere{Source::a100_whitepaper}, a10g{Source::a10g_sheet},
     h100{Source::h100_sheet}, hopper{Source::h100_whitepaper}, h200{Source::h200_sheet}, h200_device{Source::h200_device},
     hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet}, blackwell_tuning{Source::blackwell_tuning},
@@ -27,7 +28,24 @@ inline constexpr std::array<Fact, rate_kinds> a100_rates = {a100(9.7 * tera), a1
                                                             a100(156 * tera), a100(312 * tera),  a100(312 * tera),
                                                             unstated,         a100(624 * tera),  unstated};
 
-// Rates in the order of Rate: fp64, fp64_tensor, fp32, tf32, bf16, fp16, fp8, int8, fp4.
+// One H200: driver 580.159, CUDA 13.0, 700 W cap; the peer copy over NVLink by another program, the reduction over two of them.
+inline constexpr RecordedCeilings recorded_h200{
+    .gpu = "NVIDIA H200",
+    .on = "an H200",
+    .copy_bytes_s = 4.25 * tera,
+    .read_bytes_s = 4.57 * tera,
+    .l2_bytes_s = 9.1 * tera,
+    .flops_s = {33.4 * tera, 62.9 * tera, 65.8 * tera, 413 * tera, 790 * tera, 790 * tera, 1480 * tera, 1690 * tera},
+    .host_to_device_bytes_s = 55.5 * giga,
+    .device_to_host_bytes_s = 55.4 * giga,
+    .peer_bytes_s = 396 * giga,
+    .peer_pull_bytes_s = 372 * giga,
+    .all_reduce_bytes_s = 325 * giga,
+    .all_reduce_by = "2 GPUs, NCCL 2.28",
+    .launch_s = 0.685e-6,
+};
+
+// Rates in the order of NumberType: fp64, fp64_tensor, fp32, tf32, fp16, bf16, fp8, int8, fp4.
 // Rows without a key are products of which aisp needs the bandwidth limit alone.
 inline constexpr std::array gpu_table = {
     GpuSpec{.key = "a100-80gb",
@@ -91,8 +109,9 @@ inline constexpr std::array gpu_table = {
             .tdp_w = h100(350),
             .sms = hopper(114),
             .l2_bytes = hopper(50 * mib)},
-    GpuSpec{.reported = "GH200 144G", .memory_limit_bytes_s = 4.9 * tera},
-    GpuSpec{.reported = "GH200 480GB", .memory_limit_bytes_s = 4.0 * tera},
+    GpuSpec{.reported = "GH200 144G", .memory_limit_bytes_s = 4.9 * tera, .cpu_link_bytes_s = c2c},
+    GpuSpec{.reported = "GH200 480GB", .memory_limit_bytes_s = 4.0 * tera, .cpu_link_bytes_s = c2c},
+    GpuSpec{.reported = "GH200", .memory_limit_bytes_s = 4.9 * tera, .cpu_link_bytes_s = c2c},
     GpuSpec{.key = "h200",
             .family = "h200",
             .name = "NVIDIA H200 SXM",
@@ -105,7 +124,8 @@ inline constexpr std::array gpu_table = {
             .link_bytes_s = h200(900 * giga),
             .tdp_w = h200(700),
             .sms = h200_device(132),
-            .l2_bytes = h200_device(60 * mib)},
+            .l2_bytes = h200_device(60 * mib),
+            .recorded = &recorded_h200},
     GpuSpec{.key = "gb200",
             .family = "gb200",
             .name = "NVIDIA GB200 (one of two GPUs)",
@@ -118,6 +138,7 @@ inline constexpr std::array gpu_table = {
                         gb200.sparse_total(360'000 * tera, 72), gb200.sparse_total(720'000 * tera, 72),
                         gb200.sparse_total(720'000 * tera, 72), gb200.sparse_total(1'440'000 * tera, 72)},
             .link_bytes_s = gb200.total(3'600 * giga, 2),
+            .cpu_link_bytes_s = c2c,
             .tdp_w = blackwell(1'200),
             .l2_bytes = blackwell_tuning(126 * mib)},
     GpuSpec{.key = "gb300",
@@ -131,6 +152,7 @@ inline constexpr std::array gpu_table = {
                         blackwell.sparse(5'000 * tera), blackwell.sparse(10'000 * tera), blackwell.sparse(330 * tera),
                         blackwell(15'000 * tera)},
             .link_bytes_s = blackwell(1'800 * giga),
+            .cpu_link_bytes_s = c2c,
             .tdp_w = blackwell(1'400)},
     GpuSpec{
         .key = "b300",
@@ -169,6 +191,7 @@ inline constexpr std::array gpu_table = {
             .flops_s = {unstated, unstated, gb10(31 * tera), unstated, spark.derived(125 * tera), spark.derived(125 * tera),
                         spark.derived(250 * tera), unstated, spark.sparse(1'000 * tera)},
             .link_bytes_s = spark(0),
+            .cpu_link_bytes_s = c2c,
             .tdp_w = spark(140),
             .sms = gb10(48),
             .l2_bytes = gb10(24 * mib)},

@@ -13,8 +13,8 @@
 #include <map>
 #include <numeric>
 
-#include "base/files.hpp"
 #include "base/parse_number.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 
 namespace aisp::machine {

@@ -8,13 +8,13 @@
 
 #include "base/text.hpp"
 #include "machine/architectures.hpp"
+#include "machine/chips.hpp"
 
 namespace aisp::machine {
 namespace {
 
 using Reason = std::optional<std::string>;
 
-std::string sm_text(int sm) { return "sm_" + std::to_string(sm); }
 std::string this_gpu(const Gpu& gpu) { return "this GPU (" + gpu.name + ") is " + sm_text(gpu.sm); }
 std::string gigabytes(double bytes) { return base::significant(bytes / 1e9) + " GB"; }
 std::string cuda_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
@@ -117,22 +117,30 @@ Reason no_peer_access(const std::vector<const Gpu*>& used) {
 }  // namespace
 
 bool has_dsmem(const Gpu& gpu) {
-  if (gpu.sm < 90 || gpu.sm == 121 || gpu.name.find("GB10") != std::string::npos) return false;
+  if (!chip_of(gpu.sm).dsmem || gpu.name.find("GB10") != std::string::npos) return false;
   return gpu.attributes.empty() || gpu.attribute(cudaDevAttrClusterLaunch) != 0;
 }
 
-bool has_tma(const Gpu& gpu) { return gpu.sm >= 90; }
+bool has_tma(const Gpu& gpu) { return chip_of(gpu.sm).tma; }
 
 Answer tcgen05_support(const Gpu& gpu) {
-  if (gpu.sm == 100 || gpu.sm == 103 || gpu.sm == 110) return {true, sm_text(gpu.sm) + " has tcgen05 and tensor memory"};
-  if (gpu.sm == 120 || gpu.sm == 121)
-    return {
-        false,
-        sm_text(gpu.sm) + " (" + gpu.name +
-            ") is of the Blackwell generation but has neither tcgen05 nor tensor memory: the "
-            "assembler refuses them for this target, and its tensor cores are driven by mma.sync; use sm_100, sm_103 or sm_110"};
-  if (gpu.sm < 100) return {false, sm_text(gpu.sm) + " (" + gpu.name + ") is older than Blackwell; use sm_100, sm_103 or sm_110"};
-  return {false, "nothing is known of tcgen05 on " + sm_text(gpu.sm) + " (" + gpu.name + "); use sm_100, sm_103 or sm_110"};
+  const std::string chip = sm_text(gpu.sm), which = chip + " (" + gpu.name + ")";
+  std::vector<std::string> names;
+  for (const int sm : chips_with(Tcgen05::present)) names.push_back(sm_text(sm));
+  const std::string last = names.back();
+  names.pop_back();
+  const std::string use = "; use " + base::join(names, ", ") + " or " + last;
+  switch (chip_of(gpu.sm).tcgen05) {
+    case Tcgen05::present: return {true, chip + " has tcgen05 and tensor memory"};
+    case Tcgen05::lacking_on_blackwell:
+      return {false, which +
+                         " is of the Blackwell generation but has neither tcgen05 nor tensor memory: the assembler refuses them "
+                         "for this target, and its tensor cores are driven by mma.sync" +
+                         use};
+    case Tcgen05::none: return {false, which + " is older than Blackwell" + use};
+    case Tcgen05::unknown: break;
+  }
+  return {false, "nothing is known of tcgen05 on " + which + use};
 }
 
 double memory_scale(std::uint64_t bytes) {

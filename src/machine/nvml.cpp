@@ -9,7 +9,7 @@
 #include <exception>
 #include <utility>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "machine/nvml_functions.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "machine/machine.hpp"
-#include "machine/topology.hpp"
+#include "machine/topology/topology.hpp"
 
 namespace aisp::machine {
 

@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
-#include "base/installation.hpp"
-#include "base/process.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
+#include "base/system/installation.hpp"
+#include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "machine/host.hpp"
 #include "machine/json.hpp"

@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "base/entropy.hpp"
+#include "base/system/entropy.hpp"
 #include "measure/cold_cache.hpp"
 #include "measure/device_limits.hpp"
 #include "measure/gate.hpp"
 #include "measure/host_settings.hpp"
 #include "measure/output_digests.hpp"
+#include "pair/memory/snapshot.hpp"
 #include "pair/session.hpp"
-#include "pair/snapshot.hpp"
 
 namespace aisp::measure {
 

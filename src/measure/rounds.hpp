@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "measure/ratio.hpp"
 #include "measure/sample.hpp"
+#include "measure/statistics/ratio.hpp"
 
 namespace aisp::measure {
 

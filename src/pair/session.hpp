@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "pair/allocation.hpp"
 #include "pair/launch_state.hpp"
-#include "pair/memory.hpp"
+#include "pair/memory/allocation.hpp"
+#include "pair/memory/memory.hpp"
 #include "pair/sizes.hpp"
 
 namespace aisp::pair {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "base/clock.hpp"
-#include "measure/statistics.hpp"
+#include "base/system/clock.hpp"
+#include "measure/statistics/statistics.hpp"
 
 namespace aisp::peak {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::peak {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "peak/figures.hpp"
-#include "peak/levels.hpp"
+#include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
 

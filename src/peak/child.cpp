@@ -12,11 +12,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
-#include "base/interrupt.hpp"
-#include "base/process.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
+#include "base/system/interrupt.hpp"
+#include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 #include "peak/parts.hpp"

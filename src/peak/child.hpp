@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "peak/figures.hpp"
-#include "peak/levels.hpp"
+#include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
 

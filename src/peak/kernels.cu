@@ -7,8 +7,12 @@
 #include <aisp/check.hpp>
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace aisp::peak {
+
+using machine::NumberType;
+
 namespace {
 
 // One 16-byte element a thread, in blocks small enough that an SM never waits for the last warp of a large one: on an H200 blocks
@@ -125,26 +129,15 @@ __global__ void empty_kernel() {}
 
 }  // namespace
 
-std::size_t bytes_of(Element element) {
+void launch_fill(void* data, NumberType element, std::size_t count, std::uint32_t seed, cudaStream_t stream) {
   switch (element) {
-    case Element::fp64: return 8;
-    case Element::fp32: return 4;
-    case Element::bf16:
-    case Element::fp16: return 2;
-    case Element::fp8:
-    case Element::int8: return 1;
-  }
-  return 0;
-}
-
-void launch_fill(void* data, Element element, std::size_t count, std::uint32_t seed, cudaStream_t stream) {
-  switch (element) {
-    case Element::fp64: fill<double>(data, count, seed, stream); break;
-    case Element::fp32: fill<float>(data, count, seed, stream); break;
-    case Element::bf16: fill<__nv_bfloat16>(data, count, seed, stream); break;
-    case Element::fp16: fill<__half>(data, count, seed, stream); break;
-    case Element::fp8: fill<__nv_fp8_e4m3>(data, count, seed, stream); break;
-    case Element::int8: fill<std::int8_t>(data, count, seed, stream); break;
+    case NumberType::fp64: fill<double>(data, count, seed, stream); break;
+    case NumberType::fp32: fill<float>(data, count, seed, stream); break;
+    case NumberType::bf16: fill<__nv_bfloat16>(data, count, seed, stream); break;
+    case NumberType::fp16: fill<__half>(data, count, seed, stream); break;
+    case NumberType::fp8: fill<__nv_fp8_e4m3>(data, count, seed, stream); break;
+    case NumberType::int8: fill<std::int8_t>(data, count, seed, stream); break;
+    default: throw std::logic_error{"nothing is filled with such numbers"};
   }
   check(cudaGetLastError());
 }

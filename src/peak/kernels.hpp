@@ -6,12 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "machine/number_types.hpp"
+
 namespace aisp::peak {
 
 // Uniform in [-1, 1), int8: all bits. What a chip draws, and with it its clock, depends on the data.
-enum class Element : std::uint8_t { fp64, fp32, bf16, fp16, fp8, int8 };
-std::size_t bytes_of(Element element);
-void launch_fill(void* data, Element element, std::size_t count, std::uint32_t seed, cudaStream_t stream);
+// Throws for tf32 and what is narrower than a byte.
+void launch_fill(void* data, machine::NumberType element, std::size_t count, std::uint32_t seed, cudaStream_t stream);
 
 void launch_read(const void* from, std::size_t bytes, std::uint32_t* sink, cudaStream_t stream);
 void launch_write(void* to, std::size_t bytes, cudaStream_t stream);

@@ -2,8 +2,8 @@
 // What small work costs. Calls are timed on the host's clock, in blocks that the clock's own time vanishes in.
 #include <aisp/graph.hpp>
 
-#include "base/clock.hpp"
-#include "measure/statistics.hpp"
+#include "base/system/clock.hpp"
+#include "measure/statistics/statistics.hpp"
 #include "peak/kernels.hpp"
 #include "peak/parts.hpp"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "base/clock.hpp"
-#include "measure/statistics.hpp"
+#include "base/system/clock.hpp"
+#include "measure/statistics/statistics.hpp"
 #include "peak/kernels.hpp"
 #include "peak/parts.hpp"
 

@@ -12,25 +12,27 @@
 namespace aisp::peak {
 namespace {
 
+using machine::NumberType;
+
 constexpr std::array sizes = {8192, 4096};
 constexpr int most = sizes.front();
 
 struct Kind {
   const char* id;
-  Element element;
+  NumberType element;
   cudaDataType_t operands, result;
   cublasComputeType_t compute;
   bool only_transposed;  // the library takes B stored as [n][k] alone
 };
 
 constexpr std::array kinds = {
-    Kind{"tf32", Element::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, false},
-    Kind{"bf16", Element::bf16, CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, false},
-    Kind{"fp16", Element::fp16, CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, false},
-    Kind{"fp8", Element::fp8, CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_COMPUTE_32F, true},
-    Kind{"int8", Element::int8, CUDA_R_8I, CUDA_R_8I, CUBLAS_COMPUTE_32I, true},
+    Kind{"tf32", NumberType::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, false},
+    Kind{"bf16", NumberType::bf16, CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, false},
+    Kind{"fp16", NumberType::fp16, CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, false},
+    Kind{"fp8", NumberType::fp8, CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_COMPUTE_32F, true},
+    Kind{"int8", NumberType::int8, CUDA_R_8I, CUDA_R_8I, CUBLAS_COMPUTE_32I, true},
 };
-constexpr Kind fp32{"fp32", Element::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, false};
+constexpr Kind fp32{"fp32", NumberType::fp32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, false};
 
 double operations(int n) { return 2.0 * n * n * n; }
 
@@ -40,11 +42,12 @@ std::string title(const char* library, int n, bool transposed) {
 
 // Operands of one type, large enough for the largest product.
 struct Operands {
-  Operands(Element element, std::size_t result_bytes, cudaStream_t stream)
-      : a{count * bytes_of(element)}, b{count * bytes_of(element)}, c{count * result_bytes} {
+  Operands(NumberType element, std::size_t result_bytes, cudaStream_t stream)
+      : a{bytes_of(element)}, b{bytes_of(element)}, c{count * result_bytes} {
     launch_fill(a.data(), element, count, 1, stream);
     launch_fill(b.data(), element, count, 2, stream);
   }
+  static std::size_t bytes_of(NumberType element) { return count * static_cast<std::size_t>(machine::traits_of(element).bytes); }
   static constexpr std::size_t count = std::size_t{most} * most;
   DeviceMemory a, b, c;
 };
@@ -67,7 +70,7 @@ Loads products(Bench& bench, const CublasLt& library, const Operands& operands, 
                                     .result = kind.result,
                                     .compute = kind.compute,
                                     .b_is_transposed = transposed,
-                                    .fast_accumulation = kind.element == Element::fp8};
+                                    .fast_accumulation = kind.element == NumberType::fp8};
         const auto plan = std::make_shared<MatmulPlan>(library, problem);
         if (bench.tunes()) plan->tune(bench.stream(), operands.a.data(), operands.b.data(), operands.c.data());
         return Load{title("cuBLASLt", n, transposed) + (bench.tunes() ? ", tuned" : ""), operations(n),
@@ -80,7 +83,7 @@ Loads products(Bench& bench, const CublasLt& library, const Operands& operands, 
 }
 
 Figure measure_product(Bench& bench, const Kind& kind, Loads own = {}) {
-  if (kind.element == Element::fp8 && bench.gpu().sm < 89) throw Unsupported{"this GPU has no FP8"};
+  if (kind.element == NumberType::fp8 && bench.gpu().sm < 89) throw Unsupported{"this GPU has no FP8"};
   const CublasLt library;
   const std::size_t result_bytes = kind.result == CUDA_R_32F ? 4 : kind.result == CUDA_R_8I ? 1 : 2;
   const Operands operands{kind.element, result_bytes, bench.stream()};
@@ -91,7 +94,7 @@ Figure measure_product(Bench& bench, const Kind& kind, Loads own = {}) {
 
 Figure measure_fp64_tensor(Bench& bench) {
   Cublas library;
-  const Operands operands{Element::fp64, sizeof(double), bench.stream()};
+  const Operands operands{NumberType::fp64, sizeof(double), bench.stream()};
   const auto gemm = Cublas::function<decltype(cublasDgemm_v2)>("cublasDgemm_v2");
   Loads loads;
   for (const int n : sizes)

@@ -19,7 +19,8 @@ std::size_t stream_bytes(const machine::Gpu& gpu) {
 void measure_streams(Bench& bench, const Teller& teller) {
   const std::size_t bytes = stream_bytes(bench.gpu());
   const DeviceMemory a{bytes}, b{bytes}, c{bytes}, sink{sizeof(std::uint32_t)};
-  for (const DeviceMemory* memory : {&a, &b, &c}) launch_fill(memory->data(), Element::fp32, bytes / 4, 1, bench.stream());
+  for (const DeviceMemory* memory : {&a, &b, &c})
+    launch_fill(memory->data(), machine::NumberType::fp32, bytes / 4, 1, bench.stream());
   const auto amount = static_cast<double>(bytes);
   const auto kernel = [](double bytes_moved, Work work) { return [=] { return Load{"16 bytes a thread", bytes_moved, work}; }; };
   // Lines that a read finds in L2 were not read from memory. Lines that a write leaves there are written by the next sample
@@ -57,7 +58,7 @@ void measure_on_chip(Bench& bench, const Teller& teller) {
     // A third of L2 at most: the rest is for whatever else lives there.
     const std::size_t bytes = std::bit_floor(std::max<std::size_t>(bench.gpu().l2_bytes / 3, std::size_t{1} << 20));
     const DeviceMemory data{bytes};
-    launch_fill(data.data(), Element::fp32, bytes / 4, 1, bench.stream());
+    launch_fill(data.data(), machine::NumberType::fp32, bytes / 4, 1, bench.stream());
     constexpr int passes = 512;
     const double amount = launch_l2_read(data.data(), bytes, sms, passes, word, bench.stream());
     return bench.best_rate("l2_read", {[&] {

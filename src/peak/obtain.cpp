@@ -11,9 +11,9 @@
 #include <set>
 #include <string_view>
 
-#include "base/cache.hpp"
-#include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/system/cache_folder.hpp"
+#include "base/system/clock.hpp"
 #include "machine/gpu_lock.hpp"
 #include "peak/child.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "peak/bench.hpp"
-#include "peak/levels.hpp"
+#include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
 

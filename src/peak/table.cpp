@@ -8,7 +8,7 @@
 
 #include "base/text.hpp"
 #include "machine/nvml.hpp"
-#include "peak/reference.hpp"
+#include "peak/expected.hpp"
 
 namespace aisp::peak {
 namespace {

@@ -29,8 +29,7 @@ std::vector<CompiledKernel> compiled_of(const std::vector<Activity>& work) {
     if (activity.kind == Activity::Kind::kernel)
       kernels.push_back({short_name(demangled(activity.name)), activity.shape.registers, activity.shape.local_bytes});
   std::ranges::sort(kernels, {}, [](const CompiledKernel& kernel) { return std::tie(kernel.name, kernel.registers, kernel.local_bytes); });
-  const auto repeated = std::ranges::unique(kernels);
-  kernels.erase(repeated.begin(), repeated.end());
+  kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
   return kernels;
 }
 

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "profile/refusal.hpp"
+#include "profile/tools.hpp"
 
 namespace aisp::profile {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <map>
 
-#include "evidence/profile.hpp"
+#include "evidence/profile/profile.hpp"
 #include "profile/occupancy.hpp"
 #include "profile/recording.hpp"
 

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <system_error>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
-#include "base/process.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
+#include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "profile/ncu_csv.hpp"
-#include "profile/refusal.hpp"
 
 namespace aisp::profile {
 namespace {

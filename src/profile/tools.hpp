@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "evidence/counters.hpp"
-#include "profile/metrics.hpp"
+#include "evidence/profile/profile.hpp"
+#include "profile/hardware_metrics.hpp"
 
 namespace aisp::profile {
+
+// What the driver says as ERR_NVGPUCTRPERM and CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, and the way round it.
+inline constexpr const char* counters_refused =
+    "the driver lets only root read hardware counters (NVreg_RestrictProfilingToAdminUsers=0 changes that)";
 
 struct ToolRun {
   std::vector<std::string> program;   // executes the variant between cudaProfilerStart and cudaProfilerStop, and ends

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An analysis (evidence/analysis.hpp) in every form that people and CI services read.
+// An analysis (evidence/expectations/analysis.hpp) in every form that people and CI services read.
 #pragma once
 #include <string>
 #include <vector>
 
-#include "base/terminal.hpp"
-#include "evidence/analysis.hpp"
+#include "base/system/terminal.hpp"
+#include "evidence/expectations/analysis.hpp"
 
 namespace aisp::report {
 

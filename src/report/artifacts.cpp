@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/json.hpp"
 #include "report/csv.hpp"
-#include "report/markdown.hpp"
-#include "report/profile_tables.hpp"
+#include "report/markdown/markdown.hpp"
+#include "report/markdown/profile_tables.hpp"
 
 namespace aisp::report {
 

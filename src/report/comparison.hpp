@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "base/terminal.hpp"
+#include "base/system/terminal.hpp"
 #include "evidence/comparison.hpp"
-#include "evidence/history.hpp"
+#include "evidence/expectations/history.hpp"
 
 namespace aisp::report {
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/screen.hpp"
+#include "base/system/screen.hpp"
 #include "base/text.hpp"
-#include "evidence/profile_difference.hpp"
+#include "evidence/profile/profile_difference.hpp"
 #include "report/numbers.hpp"
 #include "report/run_end.hpp"
 #include "report/usage.hpp"

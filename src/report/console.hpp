@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/terminal.hpp"
+#include "base/system/terminal.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::report {

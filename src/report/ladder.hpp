@@ -2,7 +2,7 @@
 // What each step of a pair brings, as a picture. Private to report.
 #pragma once
 #include "evidence/result.hpp"
-#include "report/bar_picture.hpp"
+#include "report/pictures/bar_picture.hpp"
 
 namespace aisp::report {
 

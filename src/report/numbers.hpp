@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "evidence/expectations.hpp"
+#include "evidence/expectations/expectations.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::report {

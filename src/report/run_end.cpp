@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "base/screen.hpp"
+#include "base/system/screen.hpp"
 #include "base/text.hpp"
 #include "report/numbers.hpp"
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "base/terminal.hpp"
+#include "base/system/terminal.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::report {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "base/entropy.hpp"
 #include "base/error.hpp"
+#include "base/system/entropy.hpp"
 #include "base/text.hpp"
 #include "measure/energy.hpp"
 #include "pair/all_variants.hpp"

@@ -12,7 +12,7 @@
 
 #include "pair/registry.hpp"
 #include "pair/size_lists.hpp"
-#include "run/request.hpp"
+#include "run/wire/request.hpp"
 
 namespace aisp::suite {
 
@@ -75,7 +75,7 @@ std::uint64_t drawn_seed();
 // Where nobody set a seed: 42 for a reproducible run, a drawn one for every other.
 void settle_seed(Configuration& configuration);
 
-// One of the results that a run has of a pair (suite/sweep.hpp).
+// One of the results that a run has of a pair (suite/sweep_cases.hpp).
 struct Point {
   std::string name;     // what tells it from the pair's others; empty: it is the only one
   pair::SizeMap sizes;  // set by --size or by a case

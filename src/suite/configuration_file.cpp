@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 
 namespace aisp::suite {

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/system/clock.hpp"
 #include "evidence/json.hpp"
 #include "report/artifacts.hpp"
 #include "suite/manifest.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 #include "evidence/results_log.hpp"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 #include "machine/needs.hpp"

@@ -10,7 +10,7 @@
 #include "evidence/result.hpp"
 #include "evidence/results_log.hpp"
 #include "machine/machine.hpp"
-#include "run/request.hpp"
+#include "run/wire/request.hpp"
 #include "suite/configuration.hpp"
 #include "suite/placement.hpp"
 

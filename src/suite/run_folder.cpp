@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/results_log.hpp"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/lock.hpp"
+#include "base/system/lock.hpp"
 
 namespace aisp::suite {
 

@@ -12,15 +12,15 @@
 #include <set>
 #include <thread>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
-#include "base/interrupt.hpp"
-#include "base/lock.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
+#include "base/system/interrupt.hpp"
+#include "base/system/lock.hpp"
 #include "base/text.hpp"
 #include "machine/gpu_lock.hpp"
-#include "run/blank.hpp"
-#include "run/supervisor.hpp"
+#include "run/parent/supervisor.hpp"
+#include "run/wire/blank.hpp"
 #include "suite/configuration.hpp"
 #include "suite/placement.hpp"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/interrupt.hpp"
+#include "base/system/interrupt.hpp"
 #include "evidence/json.hpp"
 #include "evidence/results_log.hpp"
 #include "evidence/run_record.hpp"

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <string>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
-#include "run/handshake.hpp"
+#include "run/wire/handshake.hpp"
 
 namespace aisp::suite {
 

@@ -7,16 +7,16 @@
 #include <mutex>
 #include <thread>
 
-#include "base/clock.hpp"
-#include "base/files.hpp"
-#include "base/interrupt.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
+#include "base/system/interrupt.hpp"
 #include "base/text.hpp"
 #include "evidence/cost_check.hpp"
 #include "machine/host.hpp"
 #include "profile/ranges.hpp"
-#include "run/blank.hpp"
-#include "run/child.hpp"
-#include "run/tool_profiles.hpp"
+#include "run/child/child.hpp"
+#include "run/parent/tool_profiles.hpp"
+#include "run/wire/blank.hpp"
 #include "suite/environment.hpp"
 #include "suite/records.hpp"
 #include "suite/resume.hpp"

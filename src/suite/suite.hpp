@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
-#include "run/supervisor.hpp"
+#include "run/parent/supervisor.hpp"
 #include "suite/run_folder.hpp"
 #include "suite/task.hpp"
 

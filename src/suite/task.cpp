@@ -4,8 +4,10 @@
 #include <set>
 #include <utility>
 
+#include "base/embedded.hpp"
 #include "base/text.hpp"
 #include "machine/gpu_lock.hpp"
+#include "peak/obtain.hpp"
 
 namespace aisp::suite {
 
@@ -31,6 +33,12 @@ std::vector<base::FileLock> lock_gpus(const Task& task) {
   std::vector<base::FileLock> locks;
   for (const std::string& uuid : uuids) locks.push_back(machine::lock_gpu(uuid, base::join(task.command_line, " ")));
   return locks;
+}
+
+void measure_missing_ceilings(const Task& task, const std::function<void(const std::string&)>& note) {
+  const std::vector<int> used = gpus_in_use(task);
+  peak::ensure(task.machine, used,
+               {.purpose = base::join(task.command_line, " "), .locked = used, .note = note, .executable = base::program()});
 }
 
 }  // namespace aisp::suite

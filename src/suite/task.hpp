@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/lock.hpp"
+#include "base/system/lock.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
-#include "run/handshake.hpp"
+#include "run/wire/handshake.hpp"
 #include "suite/configuration.hpp"
 #include "suite/placement.hpp"
 
@@ -34,5 +35,9 @@ Task make_task(std::vector<const pair::Entry*> selected, Configuration configura
 std::vector<int> gpus_in_use(const Task& task);
 // Of these, for as long as anything of the task runs. Throws base::Error (unfit) that names the holder of one that is taken.
 std::vector<base::FileLock> lock_gpus(const Task& task);
+
+// Measures the ceilings of the GPUs that the task will use where nobody has yet, so that its results say percent of this
+// machine's own. The caller holds lock_gpus(task).
+void measure_missing_ceilings(const Task& task, const std::function<void(const std::string&)>& note);
 
 }  // namespace aisp::suite

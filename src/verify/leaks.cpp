@@ -12,7 +12,7 @@
 
 #include "base/text.hpp"
 #include "measure/gpu_kernels.hpp"
-#include "pair/pools.hpp"
+#include "pair/memory/pools.hpp"
 
 // Only there in a build under the address sanitizer, of whose heap the C library knows nothing.
 // NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizer chose the name.

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "pair/memory/snapshot.hpp"
 #include "pair/session.hpp"
-#include "pair/snapshot.hpp"
 
 namespace aisp::verify {
 

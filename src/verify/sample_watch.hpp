@@ -8,8 +8,8 @@
 
 #include "measure/execution.hpp"
 #include "measure/sample.hpp"
+#include "pair/memory/snapshot.hpp"
 #include "pair/session.hpp"
-#include "pair/snapshot.hpp"
 #include "verify/verifier.hpp"
 
 namespace aisp::verify {

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "measure/idle_watch.hpp"
-#include "pair/pools.hpp"
+#include "pair/memory/pools.hpp"
 #include "verify/leaks.hpp"
 #include "verify/reference.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/clock.hpp"
+#include "base/system/clock.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/entropy.hpp"
+#include "base/system/entropy.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/fit.hpp"
+#include "base/math/fit.hpp"
 
 #include <gtest/gtest.h>
 
-#include "base/terminal.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 
 namespace aisp::base {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/installation.hpp"
+#include "base/system/installation.hpp"
 
 #include <gtest/gtest.h>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp::base {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/interrupt.hpp"
+#include "base/system/interrupt.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "base/clock.hpp"
+#include "base/system/clock.hpp"
 
 namespace aisp::base {
 namespace {

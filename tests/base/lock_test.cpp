@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/lock.hpp"
+#include "base/system/lock.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp::base {
 namespace {

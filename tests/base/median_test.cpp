@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/median.hpp"
+#include "base/math/median.hpp"
 
 #include <gtest/gtest.h>
 

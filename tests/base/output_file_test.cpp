@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp::base {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/process.hpp"
+#include "base/system/process.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -14,9 +14,9 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 
 namespace aisp::base {

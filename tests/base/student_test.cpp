@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/student.hpp"
+#include "base/math/student.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/terminal.hpp"
+#include "base/system/terminal.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/screen.hpp"
+#include "base/system/screen.hpp"
 
 namespace aisp::base {
 namespace {

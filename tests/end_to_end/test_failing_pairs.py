@@ -75,9 +75,14 @@ class Deaths(PairGoesWrong):
         pair = self.bad("ch92:segfault", "crashed", "SIGSEGV", "crashed in verify, in 'doubled'")
         self.assertFalse(pair["complete"])
         self.assertEqual(pair["errors"][0]["variant"], "doubled")
+        stack = next(error for error in pair["errors"] if error["check"] == "stack")
+        self.assertEqual(stack["variant"], "doubled")
+        self.assertRegex(stack["message"], r"^it crashed in\n#0 .*ch92.*doubled.* \+ 0x[0-9a-f]+\n#1 ")
 
     def test_abort(self):
-        self.bad("ch92:abort_call", "crashed", "SIGABRT")
+        pair = self.bad("ch92:abort_call", "crashed", "SIGABRT")
+        stack = next(error for error in pair["errors"] if error["check"] == "stack")
+        self.assertRegex(stack["message"], r"\n#\d+ .*ch92.* \+ 0x")
 
     def test_exception_in_a_thread(self):
         self.bad("ch92:throw_in_thread", "crashed", "SIGABRT", "lost in a thread")
@@ -129,7 +134,8 @@ class Deaths(PairGoesWrong):
         self.assertIn("doubled", [problem["variant"] for problem in pair["errors"]])
 
     def test_stack_overflow(self):
-        self.bad("ch92:stack_overflow", "crashed", "SIGSEGV")
+        pair = self.bad("ch92:stack_overflow", "crashed", "SIGSEGV")
+        self.assertIn("stack", [error["check"] for error in pair["errors"]])
 
 
 class Nuisances(PairGoesWrong):

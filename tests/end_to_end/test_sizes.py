@@ -366,5 +366,17 @@ class Lists(EndToEnd):
         self.assert_one_error_line(finished, "ch89_sized.json", "what no measurement gives")
 
 
+class OfShippedPairs(EndToEnd):
+    def test_what_is_no_multiple_or_out_of_range_is_refused(self):
+        for target in json.loads(self.call("list-targets", "--json", program=AISP).out):
+            for size in target["sizes"]:
+                wrong = {size["most"] + size["multiple"]} | ({size["least"] + 1} if size["multiple"] > 1 else set())
+                for value in sorted(wrong):
+                    with self.subTest(target=target["target"], size=size["name"], value=value):
+                        finished = self.call("verify", "--targets", target["target"], "--size", f"{size['name']}={value}", program=AISP)
+                        self.assert_code(finished, 2)
+                        self.assert_one_error_line(finished, size["name"], str(value))
+
+
 if __name__ == "__main__":
     unittest.main()

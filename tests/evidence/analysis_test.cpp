@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/analysis.hpp"
+#include "evidence/expectations/analysis.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <random>
 
-#include "base/files.hpp"
-#include "measure/ratio.hpp"
-#include "measure/statistics.hpp"
+#include "base/system/files.hpp"
+#include "measure/statistics/ratio.hpp"
+#include "measure/statistics/statistics.hpp"
 
 namespace aisp::evidence {
 namespace {

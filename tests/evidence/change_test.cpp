@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule that decides what a regression is, and by simulation what it can see and how often it is wrong.
-#include "evidence/change.hpp"
+#include "evidence/expectations/change.hpp"
 
 #include <gtest/gtest.h>
 

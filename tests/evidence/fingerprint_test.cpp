@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/fingerprint.hpp"
+#include "evidence/expectations/fingerprint.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/history.hpp"
+#include "evidence/expectations/history.hpp"
 
 #include <gtest/gtest.h>
 

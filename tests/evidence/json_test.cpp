@@ -9,7 +9,7 @@
 
 #include "../report/sample_suite.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/results_log.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/profile_difference.hpp"
+#include "evidence/profile/profile_difference.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,15 +8,15 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "evidence/analysis.hpp"
-#include "evidence/expectations.hpp"
+#include "evidence/expectations/analysis.hpp"
+#include "evidence/expectations/expectations.hpp"
 #include "evidence/json.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/results_log.hpp"
 #include "evidence/run_record.hpp"
 #include "knowledge/model_config.hpp"
 #include "report/analysis.hpp"
-#include "run/protocol.hpp"
+#include "run/wire/protocol.hpp"
 #include "suite/configuration_file.hpp"
 
 namespace aisp::fuzz {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "fuzz/readers.hpp"
 
 namespace aisp::fuzz {

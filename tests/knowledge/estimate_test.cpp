@@ -14,7 +14,6 @@ namespace aisp::knowledge {
 namespace {
 
 using machine::find_spec;
-using machine::Rate;
 using testing::HasSubstr;
 
 Question about(const char* model, const char* gpu, double gpus = 1) {
@@ -31,7 +30,7 @@ std::string refusal(const Question& question) {
   return "accepted";
 }
 
-TEST(WorkedExample, RidgeOfTheH100Is295) { EXPECT_NEAR(find_spec("h100").ridge(Rate::bf16), 295, 0.5); }
+TEST(WorkedExample, RidgeOfTheH100Is295) { EXPECT_NEAR(find_spec("h100").ridge(NumberType::bf16), 295, 0.5); }
 
 TEST(WorkedExample, DecodeOf8BillionTakesFourPointEightMilliseconds) {
   const Estimate e = estimate(about("llama-3-8b", "h100"));
@@ -123,32 +122,32 @@ TEST(Estimate, MoreGpusAreFasterInProportion) {
 
 TEST(Estimate, WidensWhatTheGpuCannotMultiply) {
   Question q = about("llama-3-8b", "a100");
-  q.weights = Precision::fp8;
+  q.weights = NumberType::fp8;
   const Estimate e = estimate(q);
-  EXPECT_EQ(e.math, Rate::bf16);
+  EXPECT_EQ(e.math, NumberType::bf16);
   EXPECT_TRUE(e.math_replaced);
   EXPECT_NEAR(e.fit.weights_bytes, 8.03e9, 0.01e9);
   q.gpu = &find_spec("h100");
-  EXPECT_EQ(estimate(q).math, Rate::fp8);
-  q.weights = Precision::fp4;
-  EXPECT_EQ(estimate(q).math, Rate::fp8);
+  EXPECT_EQ(estimate(q).math, NumberType::fp8);
+  q.weights = NumberType::fp4;
+  EXPECT_EQ(estimate(q).math, NumberType::fp8);
   q.gpu = &find_spec("b200");
-  EXPECT_EQ(estimate(q).math, Rate::fp4);
+  EXPECT_EQ(estimate(q).math, NumberType::fp4);
 }
 
 TEST(WorkedExample, Int4TakesHalfAByteAndIsMultipliedIn16Bits) {
   Question q = about("llama-3-70b", "a100");
-  q.weights = Precision::int4;
+  q.weights = NumberType::int4;
   const Estimate e = estimate(q);
   EXPECT_NEAR(e.fit.weights_bytes, 35e9, 0.4e9);
   EXPECT_TRUE(e.fit.fits);
-  EXPECT_EQ(e.math, Rate::bf16);
+  EXPECT_EQ(e.math, NumberType::bf16);
   EXPECT_TRUE(e.math_replaced);
   Question large = about("llama-3-405b", "a100", 4);
-  large.weights = Precision::int4;
+  large.weights = NumberType::int4;
   EXPECT_NEAR(estimate(large).fit.weights_bytes, 202e9, 1e9);
   EXPECT_TRUE(estimate(large).fit.fits);
-  EXPECT_EQ(usual_cache(Precision::int4), Precision::bf16);
+  EXPECT_EQ(usual_cache(NumberType::int4), NumberType::bf16);
 }
 
 TEST(Estimate, TrainingCountsTheBackwardPass) {
@@ -234,7 +233,7 @@ TEST(BadQuestions, SayWhatIsWrong) {
 }
 
 TEST(Precision, IsReadFromItsName) {
-  EXPECT_EQ(parse_precision("BF16"), Precision::bf16);
+  EXPECT_EQ(parse_precision("BF16"), NumberType::bf16);
   EXPECT_EQ(bytes_per_element(parse_precision("fp4")), 0.5 + 1.0 / 16);
   EXPECT_THROW(parse_precision("bf17"), base::Error);
   EXPECT_THROW(parse_precision(""), base::Error);

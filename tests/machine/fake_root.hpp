@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "machine/machine.hpp"
 
 namespace aisp::machine {

@@ -30,15 +30,16 @@ TEST(Specs, EveryValueHasASourceAndIsPlausible) {
       EXPECT_TRUE(fact->known()) << spec->key;
     for (const Fact& fact : spec->flops_s) EXPECT_EQ(fact.known(), fact.value > 0) << spec->key;
     for (const Fact* fact : {&spec->sms, &spec->l2_bytes}) EXPECT_EQ(fact->known(), fact->value > 0) << spec->key;
-    for (const Rate rate : {Rate::fp32, Rate::bf16, Rate::fp16}) EXPECT_TRUE(spec->rate(rate).known()) << spec->key;
+    for (const NumberType rate : {NumberType::fp32, NumberType::bf16, NumberType::fp16})
+      EXPECT_TRUE(spec->rate(rate).known()) << spec->key;
     // Dense rates: a mistaken sparse one would be twice its neighbours.
-    const double bf16 = spec->rate(Rate::bf16).value;
-    EXPECT_EQ(spec->rate(Rate::fp16).value, bf16) << spec->key;
-    if (spec->rate(Rate::fp8).known()) {
-      EXPECT_NEAR(spec->rate(Rate::fp8).value / bf16, 2, 0.03) << spec->key;
+    const double bf16 = spec->rate(NumberType::bf16).value;
+    EXPECT_EQ(spec->rate(NumberType::fp16).value, bf16) << spec->key;
+    if (spec->rate(NumberType::fp8).known()) {
+      EXPECT_NEAR(spec->rate(NumberType::fp8).value / bf16, 2, 0.03) << spec->key;
     }
-    if (spec->rate(Rate::tf32).known()) {
-      EXPECT_NEAR(bf16 / spec->rate(Rate::tf32).value, 2, 0.03) << spec->key;
+    if (spec->rate(NumberType::tf32).known()) {
+      EXPECT_NEAR(bf16 / spec->rate(NumberType::tf32).value, 2, 0.03) << spec->key;
     }
     EXPECT_LE(spec->memory_bytes_s.value, spec->memory_limit_bytes_s) << spec->key;
     EXPECT_LT(spec->memory_limit_bytes_s, spec->memory_bytes_s.value * 1.11) << spec->key;
@@ -53,7 +54,7 @@ TEST(Specs, EverySourceHasATitleAndAPlace) {
       EXPECT_FALSE(text_of(fact.source).title.empty()) << spec->key;
       EXPECT_THAT(std::string{text_of(fact.source).url}, HasSubstr("https://")) << spec->key;
     }
-  EXPECT_EQ(citation(find_spec("h200").rate(Rate::bf16)), "NVIDIA H200 datasheet (half of the rate with sparsity)");
+  EXPECT_EQ(citation(find_spec("h200").rate(NumberType::bf16)), "NVIDIA H200 datasheet (half of the rate with sparsity)");
   EXPECT_EQ(citation(find_spec("h200").memory_bytes), "NVIDIA H200 datasheet");
 }
 
@@ -98,7 +99,7 @@ TEST(Specs, LieBelowTheTheoreticalPeaks) {
   const GpuSpec& spec = find_spec("h200");
   for (std::size_t i = 0; i < math_kinds; ++i) {
     for (std::size_t rate = 0; rate < rate_kinds; ++rate)
-      if (name_of(static_cast<Rate>(rate)) == name_of(static_cast<Math>(i))) {
+      if (name_of(static_cast<NumberType>(rate)) == name_of(static_cast<Math>(i))) {
         EXPECT_LE(spec.flops_s[rate].value, peaks.flops_s[i] * 1.02) << name_of(static_cast<Math>(i));
       }
   }

@@ -10,7 +10,7 @@
 #include <map>
 
 #include "machine/fake_root.hpp"
-#include "machine/library_search.hpp"
+#include "machine/library/library_search.hpp"
 
 namespace aisp::machine {
 namespace {

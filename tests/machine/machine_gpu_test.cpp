@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "aisp_path.hpp"
-#include "base/clock.hpp"
+#include "base/system/clock.hpp"
 #include "machine/ceilings.hpp"
-#include "machine/doctor.hpp"
+#include "machine/doctor/doctor.hpp"
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
-#include "machine/topology.hpp"
+#include "machine/topology/topology.hpp"
 
 namespace aisp::machine {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "aisp_path.hpp"
-#include "base/clock.hpp"
+#include "base/system/clock.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/json.hpp"
 #include "machine/machine.hpp"

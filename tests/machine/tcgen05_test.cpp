@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine/tcgen05.hpp"
+#include "machine/doctor/tcgen05.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
 #include "machine/architectures.hpp"
-#include "machine/doctor.hpp"
+#include "machine/doctor/doctor.hpp"
+#include "machine/doctor/tcgen05_launch.hpp"
 #include "machine/fake_root.hpp"
-#include "machine/tcgen05_launch.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -66,8 +66,9 @@ TEST(Tcgen05, AnAssemblerThatCannotAnswerIsNoRefusal) {
 TEST(Tcgen05, TheToolkitKnowsItForTheFirstFamiliesOnly) {
   const auto ptxas = find_assembler(toolkit_homes());
   if (!ptxas) GTEST_SKIP() << "no CUDA toolkit";
-  for (const std::string_view target : tcgen05_targets) EXPECT_TRUE(assembles_tcgen05(*ptxas, target)) << target;
-  for (const std::string_view target : blackwell_targets_without) EXPECT_FALSE(assembles_tcgen05(*ptxas, target)) << target;
+  for (const std::string& target : targets_with(Tcgen05::present)) EXPECT_TRUE(assembles_tcgen05(*ptxas, target)) << target;
+  for (const std::string& target : targets_with(Tcgen05::lacking_on_blackwell))
+    EXPECT_FALSE(assembles_tcgen05(*ptxas, target)) << target;
 }
 
 TEST(Tcgen05, AProductIsComparedInEveryElement) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine/topology.hpp"
+#include "machine/topology/topology.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
-#include "machine/clusters.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/host.hpp"
 #include "machine/json.hpp"
+#include "machine/topology/clusters.hpp"
 
 namespace aisp::machine {
 namespace {

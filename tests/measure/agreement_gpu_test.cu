@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "measure/gpu_kernels.hpp"
-#include "measure/statistics.hpp"
+#include "measure/statistics/statistics.hpp"
 #include "measure/stopwatch.hpp"
 #include "profile/activity.hpp"
 #include "profile/audit.hpp"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/clock_step.hpp"
+#include "measure/statistics/clock_step.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "measure/statistics.hpp"
+#include "measure/statistics/statistics.hpp"
 
 namespace aisp::measure {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/correlation.hpp"
+#include "measure/statistics/correlation.hpp"
 
 #include <gtest/gtest.h>
 

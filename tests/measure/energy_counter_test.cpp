@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "base/clock.hpp"
+#include "base/system/clock.hpp"
 
 namespace aisp::measure {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/ratio.hpp"
+#include "measure/statistics/ratio.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <cmath>
 #include <random>
 
-#include "measure/clock_step.hpp"
 #include "measure/noise.hpp"
-#include "measure/statistics.hpp"
+#include "measure/statistics/clock_step.hpp"
+#include "measure/statistics/statistics.hpp"
 
 namespace aisp::measure {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "measure/statistics.hpp"
+#include "measure/statistics/statistics.hpp"
 
 namespace aisp::measure {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/faults.hpp"
+#include "pair/memory/faults.hpp"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "pair/memory.hpp"
+#include "pair/memory/memory.hpp"
 
 namespace aisp::pair {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/memory.hpp"
+#include "pair/memory/memory.hpp"
 
 #include <aisp/tolerance.hpp>
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/process.hpp"
+#include "base/system/process.hpp"
 
 namespace aisp::pair {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp::peak {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/ceilings.hpp"
+#include "peak/measured_ceilings.hpp"
 
 #include <gmock/gmock.h>
 
 #include <cstdlib>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "peak/cache.hpp"
 
 namespace aisp::peak {

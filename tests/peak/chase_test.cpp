@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/chase.hpp"
+#include "peak/levels/chase.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/levels.hpp"
+#include "peak/levels/levels.hpp"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "peak/cache.hpp"
 
 namespace aisp::peak {

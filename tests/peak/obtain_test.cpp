@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "machine/gpu_lock.hpp"
 
 namespace aisp::peak {

@@ -5,7 +5,7 @@
 #include "aisp_path.hpp"
 #include "machine/machine.hpp"
 #include "peak/child.hpp"
-#include "peak/reference.hpp"
+#include "peak/expected.hpp"
 
 namespace aisp::peak {
 namespace {

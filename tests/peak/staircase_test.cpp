@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak/staircase.hpp"
+#include "peak/levels/staircase.hpp"
 
 #include <gmock/gmock.h>
 

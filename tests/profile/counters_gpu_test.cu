@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "measure/gpu_kernels.hpp"
-#include "profile/metrics.hpp"
+#include "profile/hardware_metrics.hpp"
 #include "profile/range_profiler.hpp"
 
 namespace aisp::profile {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "profile/metrics.hpp"
+#include "profile/hardware_metrics.hpp"
 #include "profile/range_profiler.hpp"
 #include "sanitized.hpp"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "base/clock.hpp"
+#include "base/system/clock.hpp"
 
 namespace aisp::profile {
 namespace {

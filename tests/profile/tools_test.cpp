@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/clock.hpp"
-#include "base/files.hpp"
+#include "base/system/clock.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp::profile {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/chapter_pictures.hpp"
+#include "report/pictures/chapter_pictures.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

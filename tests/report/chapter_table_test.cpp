@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/chapter_table.hpp"
+#include "report/markdown/chapter_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/json.hpp"
 #include "report/console.hpp"
 #include "report/csv.hpp"
-#include "report/markdown.hpp"
+#include "report/markdown/markdown.hpp"
 #include "report/run_end.hpp"
 #include "sample_suite.hpp"
 

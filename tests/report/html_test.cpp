@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/html.hpp"
+#include "report/html/html.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,12 +7,12 @@
 #include <cmath>
 #include <regex>
 
-#include "report/bar_picture.hpp"
-#include "report/code_parts.hpp"
-#include "report/code_tokens.hpp"
-#include "report/html_text.hpp"
-#include "report/machines.hpp"
-#include "report/page_frame.hpp"
+#include "report/html/code_parts.hpp"
+#include "report/html/code_tokens.hpp"
+#include "report/html/page_frame.hpp"
+#include "report/html/text.hpp"
+#include "report/markdown/machines.hpp"
+#include "report/pictures/bar_picture.hpp"
 #include "report/public_run.hpp"
 #include "sample_suite.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/quoted_figures.hpp"
+#include "report/markdown/quoted_figures.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/roofline.hpp"
+#include "report/pictures/roofline.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "report/label_places.hpp"
+#include "report/pictures/label_places.hpp"
 
 namespace aisp::report {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/sweep.hpp"
+#include "report/markdown/sweep_markdown.hpp"
 
 #include <gmock/gmock.h>
 
-#include "report/sweep_picture.hpp"
+#include "report/pictures/sweep_picture.hpp"
 #include "sample_suite.hpp"
 
 namespace aisp::report {

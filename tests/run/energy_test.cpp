@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/energy.hpp"
+#include "run/results/energy_result.hpp"
 
 #include <gtest/gtest.h>
 
-#include "run/memory_account.hpp"
+#include "run/child/memory_account.hpp"
 
 namespace aisp::run {
 namespace {

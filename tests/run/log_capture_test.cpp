@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/log_capture.hpp"
+#include "run/parent/log_capture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp::run {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/loose_limit.hpp"
+#include "run/results/loose_limit.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/protocol.hpp"
+#include "run/wire/protocol.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,9 +40,16 @@ TEST(ParseMessage, KnowsEveryKind) {
   EXPECT_FALSE(parse_message(""));
 }
 
+TEST(ParseMessage, LastWordsOfACrash) {
+  const auto message = parse_message(R"({"crash":["/usr/bin/aisp+0x1c","/lib/libc.so.6+0x2f"]})");
+  ASSERT_TRUE(std::holds_alternative<Crash>(*message));
+  EXPECT_EQ(std::get<Crash>(*message).places.front(), "/usr/bin/aisp+0x1c");
+}
+
 TEST(ParseMessage, NothingIsFatal) {
-  for (const char* line : {"x", "{", "[1]", "3", "null", "{}", R"({"stage":1})", R"({"stage":"a"})", R"({"result":{"target":5}})",
-                           R"({"progress":[]})", R"({"progress":{"round":1,"of":2,"spent_s":"x"}})", "\xff\xfe"})
+  for (const char* line :
+       {R"({"crash":5})", R"({"crash":[5]})", "x", "{", "[1]", "3", "null", "{}", R"({"stage":1})", R"({"stage":"a"})",
+        R"({"result":{"target":5}})", R"({"progress":[]})", R"({"progress":{"round":1,"of":2,"spent_s":"x"}})", "\xff\xfe"})
     EXPECT_TRUE(std::holds_alternative<Unreadable>(*parse_message(line))) << line;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/reproducible.hpp"
+#include "run/child/ground.hpp"
 
 #include <gtest/gtest.h>
 

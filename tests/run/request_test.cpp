@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/request.hpp"
+#include "run/wire/request.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The child is a shell script here, so that every way to die can be had in a line.
-#include "run/supervisor.hpp"
+#include "run/parent/supervisor.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::run {
@@ -137,6 +137,17 @@ note )sh";
   EXPECT_THAT(late.result.reason, HasSubstr(", in 'slow'"));
   EXPECT_EQ(late.result.problems.at(0).variant, "slow");
   EXPECT_EQ(run(note + "impostor; kill -SEGV $$").result.problems.at(0).variant, "") << "no variant of this pair";
+}
+
+TEST_F(SupervisorTest, TellsWhereItCrashed) {
+  const std::string begin = R"(echo '{"stage":"verify","limit_s":5}' >&3
+echo '{"crash":["/no/such/file+0x1c","/also\u001bnot+0x2"]}' >&3
+)";
+  const auto& problems = run(begin + "kill -SEGV $$").result.problems;
+  const auto stack = std::ranges::find(problems, "stack", &evidence::Problem::check);
+  ASSERT_NE(stack, problems.end());
+  EXPECT_EQ(stack->message, "it crashed in\n#0 /no/such/file+0x1c\n#1 /also?not+0x2");
+  for (const evidence::Problem& problem : run(begin + "exit 3").result.problems) EXPECT_NE(problem.check, "stack");
 }
 
 TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ncu as a script that notes for which variant it was started.
-#include "run/tool_profiles.hpp"
+#include "run/parent/tool_profiles.hpp"
 
 #include <gmock/gmock.h>
 
@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
-#include "profile/refusal.hpp"
+#include "profile/tools.hpp"
 
 namespace aisp::run {
 namespace {

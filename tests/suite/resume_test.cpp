@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "pair/code.hpp"
 #include "suite/records.hpp"
 #include "suite/select.hpp"

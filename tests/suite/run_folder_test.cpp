@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/results_log.hpp"
 

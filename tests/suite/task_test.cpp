@@ -7,10 +7,10 @@
 #include <cstdlib>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "machine/gpu_lock.hpp"
 #include "suite/made_up_machine.hpp"
-#include "suite/sweep.hpp"
+#include "suite/sweep_cases.hpp"
 
 namespace aisp::suite {
 namespace {

@@ -25,7 +25,7 @@ class RealTree(unittest.TestCase):
         page = (SOURCE / "docs/architecture.md").read_text()
         table = page[page.index("| folder | what is in it | may include |"):].split("\n\n")[0]
         shown = {folder: {name.removeprefix("include/") for name in re.findall(r"`([\w/]+)`", others)}
-                 for folder, others in re.findall(r"(?m)^\| `(\w+)` \|[^|]*\| (.*) \|$", table)}
+                 for folder, others in re.findall(r"(?m)^\| `([\w/]+)` \|[^|]*\| (.*) \|$", table)}
         self.assertEqual(shown, allowed())
 
 
@@ -70,6 +70,17 @@ class Checker(TemporaryTree):
         self.wrong("src/machine/a.cpp", '#include "evidence/result.hpp"\n', "may not include src/evidence")
         self.wrong("src/pair/a.cpp", '#include "run/child.hpp"\n', "may not include src/run")
         self.wrong("src/measure/a.cpp", '#include "verify/verifier.hpp"\n', "may not include src/verify")
+
+    def test_folders_in_folders(self):
+        self.write("src/run/wire/request.hpp", "")
+        self.write("src/run/child/child.hpp", '#include "run/wire/request.hpp"\n')
+        self.write("src/report/html/page.hpp", '#include "evidence/result.hpp"\n')
+        self.write("src/report/text.cpp", '#include "report/html/page.hpp"\n')
+        self.write("src/suite/suite.cpp", '#include "run/child/child.hpp"\n')
+        self.assertEqual(self.check().returncode, 0)
+        self.wrong("src/run/parent/a.cpp", '#include "run/child/child.hpp"\n', "src/run/parent may not include src/run/child")
+        self.wrong("src/run/wire/a.hpp", '#include "run/child/child.hpp"\n', "src/run/wire may not include src/run/child")
+        self.wrong("src/report/html/a.cpp", '#include "machine/gpu.hpp"\n', "src/report may not include src/machine")
 
     def test_pure_folders_never_see_cuda(self):
         self.wrong("src/report/a.cpp", "#include <cuda_runtime.h>\n", "stays free of CUDA")

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "pair/memory.hpp"
+#include "pair/memory/memory.hpp"
 
 namespace aisp {
 namespace {

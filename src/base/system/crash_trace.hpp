@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a process crashed: noted by the process that dies, without memory or locks, and told by another one that reads the
+// symbols.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aisp::base {
+
+// From here on a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) writes one line to `descriptor`, {"crash":["FILE+0xOFFSET",
+// ...]} with the innermost frame first, and then ends the process as it would have ended. Overflows of the calling thread's stack
+// too.
+void trace_crashes(int descriptor);
+
+// "aisp::ch07::(anonymous namespace)::Transpose::naive(aisp::Launch&) + 0x1c" for "FILE+0xOFFSET", an offset in the file;
+// "libcudart.so.13 + 0x4d0e2" where the file tells no function.
+std::string frame_text(std::string_view place);
+
+}  // namespace aisp::base

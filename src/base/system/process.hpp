@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/system/leftovers.hpp"
+
+namespace aisp::base {
+
+struct Command {
+  std::vector<std::string> argv;                                 // argv[0] with a slash is a path, otherwise searched in PATH
+  std::vector<std::pair<std::string, std::string>> environment;  // added to, or instead of, the parent's
+  std::vector<std::string> without;                              // names of environment variables that the child must not see
+  std::string input;                                             // its stdin; the end of file follows
+  std::filesystem::path output;                                  // file for stdout and stderr; empty: /dev/null
+  std::uint64_t output_limit_bytes =
+      0;                     // 0: none; beyond it the child's writes fail (RLIMIT_FSIZE, so all its files have this limit)
+  bool output_pipe = false;  // stdout and stderr are a pipe to the parent instead
+  bool result_pipe = false;  // a pipe to the parent as descriptor 3 of the child
+};
+
+struct ExitState {
+  bool signalled = false;
+  int code = 0;  // exit status, or the signal's number
+  bool core_dumped = false;
+  std::uint64_t peak_rss_bytes = 0;
+  double user_s = 0;
+  double system_s = 0;
+
+  bool good() const { return !signalled && code == 0; }
+  std::string text() const;  // "exit status 1", "killed by SIGSEGV"
+};
+
+// A child in a process group of its own that dies with the thread that started it. No descriptor of the parent but 0 to 3 reaches
+// it.
+class Child {
+ public:
+  static constexpr int result_fd_in_child = 3;
+
+  // Throws base::Error (Exit::unfit) when the program cannot be started.
+  explicit Child(const Command& command);
+  ~Child();  // terminates what still runs
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  int result_fd() const { return result_fd_; }  // read end, non-blocking; -1 without a result pipe or when it was closed
+  int output_fd() const { return output_fd_; }  // likewise
+  void close_result_fd();
+  void close_output_fd();
+
+  bool kill_group(int signal) const;  // false when the group is gone
+  std::optional<ExitState> try_wait();
+  std::optional<ExitState> wait(double timeout_s);  // nothing when it still runs then
+  ExitState wait();
+
+  // SIGTERM to the group, SIGKILL after `grace_s`, then the same to descendants that left the group.
+  ExitState terminate(double grace_s = 2.0);
+  // Kills what the child started and left behind; returns what was found.
+  std::vector<Leftover> kill_leftovers();
+  // For a child that does not even die of SIGKILL (stuck in a driver): it is not waited for any more.
+  void abandon();
+
+ private:
+  pid_t pid_ = -1;
+  int result_fd_ = -1;
+  int output_fd_ = -1;
+  std::string mark_;  // NAME=value in the environment of all that the child starts
+  std::optional<ExitState> state_;
+  bool cleaned_up_ = false;
+};
+
+// "SIGSEGV"; "signal 64" for those without a name.
+std::string signal_name(int signal);
+
+// Where a program is on PATH.
+std::optional<std::filesystem::path> find_program(const std::string& name);
+
+}  // namespace aisp::base

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/html_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "base/system/files.hpp"
+#include "base/text.hpp"
+#include "cli/output.hpp"
+#include "evidence/expectations/expectations.hpp"
+#include "evidence/expectations/history.hpp"
+#include "machine/nvml.hpp"
+#include "pair/code.hpp"
+#include "pair/registry.hpp"
+#include "report/html/html.hpp"
+#include "report/public_run.hpp"
+#include "suite/run_folder.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using base::Error;
+using base::Exit;
+
+// Only code that was measured is shown beside its measurement.
+report::PairSource source_of(const evidence::PairResult& pair) {
+  for (const pair::Entry& entry : pair::registry()) {
+    if (entry.target() != pair.target) continue;
+    const pair::Code code = pair::code_of(entry);
+    if (!pair::has_digest(code, pair.source_digest))
+      return {.missing =
+                  "This aisp holds another version of the pair's code than the one that was measured, so none is shown; "
+                  "aisp report of the commit in the manifest shows it."};
+    report::PairSource source;
+    for (const pair::SourceFile& file : code.files) source.files.push_back({std::string{file.path}, std::string{file.text()}});
+    return source;
+  }
+  return {.missing = "This aisp does not have this pair, so its code is not shown."};
+}
+
+std::size_t without_source(const report::HtmlReport& report) {
+  std::size_t count = 0;
+  for (const auto& [target, source] : report.sources) count += source.missing.empty() ? 0 : 1;
+  return count;
+}
+
+std::vector<report::Roofline> rooflines_by_chapter(const evidence::RunRecord& run) {
+  const std::vector<evidence::Expectations> all = evidence::as_expectations(run.pairs, run.manifest);
+  std::set<std::string> chapters;
+  for (const evidence::PairResult& pair : run.pairs) chapters.insert(pair.chapter);
+  std::vector<report::Roofline> rooflines;
+  for (const std::string& chapter : chapters)
+    for (report::Roofline& roofline : report::rooflines(all, {}, {chapter})) rooflines.push_back(std::move(roofline));
+  return rooflines;
+}
+
+evidence::RunRecord named_run(const std::filesystem::path& folder) {
+  evidence::RunRecord run = evidence::read_run(folder);
+  if (run.manifest.run_id.empty()) run.manifest.run_id = folder.filename().string();
+  return run;
+}
+
+// Of the pairs of this run, on its machine.
+std::vector<evidence::Series> history_of(const evidence::RunRecord& run, const std::string& artifacts) {
+  std::vector<evidence::RunRecord> runs;
+  for (const std::filesystem::path& folder : evidence::timed_runs(artifacts)) {
+    evidence::RunRecord other = named_run(folder);
+    if (other.manifest.hostname == run.manifest.hostname) runs.push_back(std::move(other));
+  }
+  std::vector<evidence::Series> history = evidence::history(runs);
+  std::erase_if(history, [&](const evidence::Series& series) {
+    return std::none_of(run.pairs.begin(), run.pairs.end(), [&](const auto& pair) { return pair.target == series.target; });
+  });
+  return history;
+}
+
+std::vector<std::string> user_names() {
+  std::vector<std::string> names;
+  for (const char* variable : {"USER", "LOGNAME", "SUDO_USER"})
+    if (const char* name = std::getenv(variable); name != nullptr && std::string{name} != "root") names.emplace_back(name);
+  if (const char* home = std::getenv("HOME"); home != nullptr)
+    if (const std::string name = std::filesystem::path{home}.filename().string(); name != "root") names.push_back(name);
+  return names;
+}
+
+void make_public(report::HtmlReport& report) {
+  const std::vector<std::string> users = user_names();
+  const report::Redactor redact = report::redactor_for(report.run, users);
+  report.run = report::public_copy(report.run, redact);
+  if (report.against) report.against = report::public_copy(*report.against, report::redactor_for(*report.against, users));
+  for (report::Roofline& roofline : report.rooflines) roofline.machine = redact(roofline.machine);
+  report.is_public = true;
+}
+
+}  // namespace
+
+Exit write_html_report(const HtmlOptions& options) {
+  if (options.run.empty()) throw Error{Exit::usage, "name a run, as in aisp report latest --html"};
+  const std::filesystem::path folder = suite::find_run(options.artifacts_dir, options.run);
+  report::HtmlReport report;
+  report.run = named_run(folder);
+  for (const std::string& warning : report.run.warnings) note("aisp: " + warning);
+  report.rooflines = rooflines_by_chapter(report.run);
+  for (const evidence::PairResult& pair : report.run.pairs) report.sources[pair.target] = source_of(pair);
+  report.throttle_text = machine::throttle_text;
+  if (!options.against.empty()) report.against = named_run(suite::find_run(options.artifacts_dir, options.against));
+  if (options.history) report.history = history_of(report.run, options.artifacts_dir);
+  if (options.is_public) make_public(report);
+
+  const std::string where = options.file.empty() ? (folder / "report.html").string() : options.file;
+  if (options.file.empty()) base::write_atomically(where, report::html_report(report));
+  else print_to(where, report::html_report(report));
+  if (const std::size_t missing = without_source(report); missing > 0)
+    note(fmt::format("aisp: {} measured with other code than this aisp holds; shown without source",
+                     missing == 1 ? "1 pair was" : fmt::format("{} pairs were", missing)));
+  if (where != "-") note(fmt::format("aisp: {} in {}", base::plural(report.run.pairs.size(), "pair"), where));
+  return Exit::good;
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/list.hpp"
+#include "cli/output.hpp"
+#include "cli/suite_flags.hpp"
+#include "evidence/json.hpp"
+#include "pair/all_variants.hpp"
+#include "run/wire/blank.hpp"
+#include "suite/select.hpp"
+
+namespace aisp::cli {
+namespace {
+
+nlohmann::json names(const std::optional<Variants>& variants) {
+  nlohmann::json list = nlohmann::json::array();
+  if (variants)
+    for (const Variant& variant : *variants) list.push_back(variant.name);
+  return list;
+}
+
+std::vector<std::string> not_run(const Pair& pair) {
+  std::vector<std::string> list;
+  for (const Variant* variant : pair::all_variants(pair))
+    if (variant->not_run) list.emplace_back(variant->name);
+  return list;
+}
+
+std::string line_of(const Pair& pair) {
+  const std::vector<std::string> untried = not_run(pair);
+  return std::string{pair.teaches} + (untried.empty() ? "" : " (not run: " + base::join(untried, ", ") + ")");
+}
+
+nlohmann::json as_json(const pair::Entry& entry) {
+  const Pair& pair = *entry.pair;
+  const bool host = pair.device == Device::host;
+  return {{"target", entry.target()},
+          {"chapter", entry.chapter},
+          {"name", entry.name},
+          {"teaches", pair.teaches},
+          {"device", run::to_string(pair.device)},
+          {"gpus", host ? 0 : pair.needs.gpus},
+          {"min_sm", host ? 0 : pair.needs.min_sm},
+          {"bound", run::to_string(pair.bound)},
+          {"baseline", pair.baseline.name},
+          {"lesson", pair::lesson_of(pair)},
+          {"optimized", names(pair.optimized)},
+          {"controls", names(pair.controls)},
+          {"libraries", names(pair.libraries)},
+          {"not_run", not_run(pair)},
+          {"sizes", sizes_json(pair)},
+          {"sweep", cases_json(pair.sweep)},
+          {"source", entry.source}};
+}
+
+}  // namespace
+
+nlohmann::json sizes_json(const Pair& pair) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Size& size : pair.sizes)
+    list.push_back({{"name", size.name},
+                    {"full", size.full},
+                    {"multiple", size.multiple},
+                    {"least", least(size)},
+                    {"most", size.most},
+                    {"scales", size.scales}});
+  return list;
+}
+
+nlohmann::json cases_json(const Cases& cases) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Case& each : cases) list.push_back({{"name", each.name}, {"sizes", each.sizes}});
+  return list;
+}
+
+void print_targets(const std::vector<const pair::Entry*>& entries, const std::string& json) {
+  if (!json.empty()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const pair::Entry* entry : entries) list.push_back(as_json(*entry));
+    print_to(json, evidence::json_text(list, 2) + '\n');
+  }
+  if (json == "-") return;
+  std::vector<std::vector<std::string>> rows;
+  for (const pair::Entry* entry : entries) rows.push_back({entry->target(), line_of(*entry->pair)});
+  show(columns(rows));
+}
+
+void add_list_targets(CLI::App& app, Action& action) {
+  struct Options : TargetFlags {
+    std::vector<std::string> chapters;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("list-targets", "list the pairs and what each teaches");
+  add_target_flags(*command, *options);
+  command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
+      ->type_name("chNN")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_flag("--json", options->json, "as a JSON array");
+  command->callback([options, &action] {
+    action = [options] {
+      std::vector<std::string> targets = target_list(*options);
+      targets.insert(targets.end(), options->chapters.begin(), options->chapters.end());
+      print_targets(suite::select(pair::registry(), targets), options->json ? "-" : "");
+      return base::Exit::good;
+    };
+  });
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <regex>
+
+#include "base/system/files.hpp"
+#include "base/system/screen.hpp"
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/output.hpp"
+#include "cli/templates.hpp"
+
+namespace aisp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Error;
+using base::Exit;
+
+struct Options {
+  std::string name;
+  std::string chapter;
+  bool host = false, multi_gpu = false, library = false, python = false;
+
+  std::string_view kind() const {
+    return host ? "host" : multi_gpu ? "multi_gpu" : library ? "library" : python ? "python" : "gpu";
+  }
+};
+
+// What cmake/registry.cmake takes for the name of a pair or of its folder.
+bool good_name(const std::string& name) {
+  static const std::regex form{"[a-z][a-z0-9_]*"};
+  return std::regex_match(name, form);
+}
+
+// Whatever cannot be read holds no pairs.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it{folder, error}; !error && it != fs::directory_iterator{}; it.increment(error))
+    entries.push_back(it->path());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool holds_sources(const fs::path& folder) {
+  const std::vector<fs::path> entries = entries_of(folder);
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const fs::path& path) { return path.extension() == ".cu" || path.extension() == ".cpp"; });
+}
+
+// A pair beside the folders of pairs, or beside the project's CMakeLists.txt, would not be built.
+void refuse_place_above_pairs(const fs::path& here) {
+  std::error_code ignored;
+  const bool is_project = fs::exists(here / "CMakeLists.txt", ignored);
+  std::string example = "kernels/sums";
+  bool above = is_project;
+  for (const fs::path& path : entries_of(here))
+    if (!is_project && is_folder(path) && holds_sources(path)) {
+      example = path.filename().string();
+      above = true;
+    }
+  if (!above) return;
+  throw Error{Exit::usage,
+              fmt::format("{} is no folder of pairs; call aisp new in one, as in {}, or in the source tree of aisp with "
+                          "--chapter",
+                          here.string(), example)};
+}
+
+fs::path folder_for(const Options& options) {
+  if (options.chapter.empty()) {
+    const fs::path here = fs::current_path();
+    refuse_place_above_pairs(here);
+    if (!good_name(here.filename().string()))
+      throw Error{Exit::usage,
+                  fmt::format("the folder '{}' is a namespace too, so its name must match [a-z][a-z0-9_]*; rename it",
+                              here.filename().string())};
+    return here;
+  }
+  static const std::regex chapter{"ch[0-9]{2}"};
+  if (!std::regex_match(options.chapter, chapter))
+    throw Error{Exit::usage, fmt::format("--chapter takes ch and two digits, as ch07, not '{}'", options.chapter)};
+  if (!is_folder("chapters"))
+    throw Error{Exit::usage,
+                "there is no folder chapters here; --chapter is for the source tree of aisp, elsewhere call aisp new in a "
+                "folder of pairs"};
+  return fs::path{"chapters"} / options.chapter;
+}
+
+// Names are unique over all folders of pairs that lie side by side.
+void refuse_taken_name(const fs::path& folder, const std::string& name) {
+  const fs::path parent = folder.parent_path();
+  std::vector<fs::path> folders = entries_of(parent.empty() ? "." : parent);
+  for (const fs::path& each : folders)
+    for (const char* extension : {".cu", ".cpp"}) {
+      const fs::path path = each / (name + extension);
+      std::error_code ignored;
+      if (fs::exists(fs::symlink_status(path, ignored)))
+        throw Error{Exit::usage, fmt::format("there is {} already; names of pairs are unique, so choose another", path.string())};
+    }
+}
+
+const Template& template_of(std::string_view kind) {
+  const auto all = templates();
+  return *std::find_if(all.begin(), all.end(), [&](const Template& each) { return each.kind == kind; });
+}
+
+void replace_all(std::string& text, const std::string& before, const std::string& after) {
+  for (std::size_t at = 0; (at = text.find(before, at)) != std::string::npos; at += after.size())
+    text.replace(at, before.size(), after);
+}
+
+// A script is no part of any build, so it may lie anywhere.
+Exit write_script(const Options& options) {
+  const Template& model = template_of(options.kind());
+  const fs::path path = options.name + std::string{model.extension};
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(path, ignored)))
+    throw Error{Exit::usage, fmt::format("there is {} already; choose another name", path.string())};
+  std::string text{model.text};
+  replace_all(text, "\"starter\"", fmt::format("\"{}\"", options.name));
+  base::write_atomically(path, text);
+  print(base::on_screen(fmt::format("{}: a script that measures and passes; put your own functions into it\n", path.string())) +
+        fmt::format("Next: python {}\n", path.string()));
+  return Exit::good;
+}
+
+Exit act(const Options& options) {
+  if (!good_name(options.name))
+    throw Error{Exit::usage,
+                fmt::format("bad name '{}'; the file's name is the target's and the symbol's, so it must match [a-z][a-z0-9_]*",
+                            options.name)};
+  if (options.python) return write_script(options);
+  const fs::path folder = folder_for(options);
+  refuse_taken_name(folder, options.name);
+  const Template& model = template_of(options.kind());
+  const std::string chapter = folder.filename().string();
+  std::string text{model.text};
+  replace_all(text, "aisp::starter", "aisp::" + chapter);
+  replace_all(text, fmt::format("Pair {}{{", model.kind), fmt::format("Pair {}{{", options.name));
+  const fs::path path = folder / (options.name + std::string{model.extension});
+  base::write_atomically(path, text);
+  print(base::on_screen(fmt::format("{}: a pair that builds and passes; put your own into it\n", path.string())) +
+        fmt::format("Next: build, then aisp verify --targets {0}:{1}, then aisp run --targets {0}:{1}\n", chapter, options.name));
+  return Exit::good;
+}
+
+}  // namespace
+
+void add_new(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("new", "write a pair that builds and passes into the present folder of pairs");
+  command->add_option("name", options->name, "its name: lower case, digits, underscores")->type_name("NAME")->required();
+  CLI::Option* host = command->add_flag("--host", options->host, "a host pair");
+  CLI::Option* several = command->add_flag("--multi-gpu", options->multi_gpu, "a pair on two GPUs");
+  CLI::Option* library = command->add_flag("--library", options->library, "a pair with a library's call");
+  CLI::Option* python = command->add_flag("--python", options->python, "a script for the module aisp of Python");
+  host->excludes(several)->excludes(library)->excludes(python);
+  several->excludes(library)->excludes(python);
+  library->excludes(python);
+  command->add_option("--chapter", options->chapter, "into this chapter of aisp's source tree, as ch07")
+      ->type_name("chNN")
+      ->excludes(python);
+  command->callback([options, &action] { action = [options] { return act(*options); }; });
+}
+
+}  // namespace aisp::cli

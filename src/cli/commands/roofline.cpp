@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/pictures/roofline.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/system/files.hpp"
+#include "base/system/screen.hpp"
+#include "base/text.hpp"
+#include "cli/command.hpp"
+#include "cli/output.hpp"
+#include "cli/recorded.hpp"
+#include "evidence/json.hpp"
+#include "evidence/results_log.hpp"
+#include "suite/records.hpp"
+#include "suite/run_folder.hpp"
+#include "suite/select.hpp"
+
+namespace aisp::cli {
+namespace {
+
+using base::Error;
+using base::Exit;
+using report::Roofline;
+
+struct Options {
+  std::string run;
+  std::string artifacts_dir = "artifacts";
+  std::string expectations_dir;
+  std::vector<std::string> chapters;
+  std::string hardware;
+  std::string svg;
+};
+
+std::vector<evidence::Expectations> read_run(const std::string& artifacts, const std::string& run) {
+  const std::filesystem::path folder = suite::find_run(artifacts, run);
+  const evidence::ResultsLog log = evidence::read_results_log(folder / evidence::results_log_file);
+  for (const std::string& warning : log.warnings) note("aisp: " + warning);
+  const evidence::Manifest manifest = evidence::read_manifest(folder / suite::manifest_file);
+  std::vector<evidence::Expectations> all = evidence::as_expectations(log.results, manifest);
+  std::size_t kept = 0, reduced = 0;
+  for (const evidence::Expectations& file : all) kept += file.pairs.size();
+  for (const evidence::PairResult& pair : log.results)
+    reduced += evidence::best_variant(pair) != nullptr && (pair.scale != 1 || pair.sizes_set) && pair.sweep_case.empty() ? 1 : 0;
+  if (kept < log.results.size())
+    note(fmt::format("aisp: {} of {} did not pass or {} not timed; left out", log.results.size() - kept,
+                     base::plural(log.results.size(), "pair"), log.results.size() - kept == 1 ? "was" : "were"));
+  if (reduced > 0) note(fmt::format("aisp: {} did not run at full size", base::plural(reduced, "pair")));
+  return all;
+}
+
+// Throws for a chapter that does not exist, with the nearest that does.
+std::vector<std::string> chapters_of(const std::vector<std::string>& given) {
+  std::vector<std::string> chapters;
+  if (given.empty()) return chapters;
+  for (const pair::Entry* entry : suite::select(pair::registry(), given)) chapters.emplace_back(entry->chapter);
+  return chapters;
+}
+
+std::vector<Roofline> gather(const Options& options) {
+  if (options.run.empty() == options.expectations_dir.empty())
+    throw Error{Exit::usage, "name a run, as in aisp roofline latest, or recorded expectations with --expectations-dir"};
+  const std::vector<std::string> chapters = chapters_of(options.chapters);
+  const bool recorded = options.run.empty();
+  std::vector<Roofline> all =
+      report::rooflines(recorded ? read_recorded(options.expectations_dir) : read_run(options.artifacts_dir, options.run),
+                        recorded ? known_pairs() : std::vector<report::KnownPair>{}, chapters);
+  std::vector<std::string> names;
+  for (const Roofline& roofline : all) names.push_back(roofline.hardware);
+  if (!options.hardware.empty()) {
+    std::erase_if(all, [&](const Roofline& roofline) { return roofline.hardware != options.hardware; });
+    if (all.empty() && !names.empty())
+      throw Error{Exit::nothing,
+                  fmt::format("nothing is known of hardware '{}'; there is {}", options.hardware, base::join(names, ", "))};
+  }
+  if (all.empty()) throw Error{Exit::nothing, "no pair that passed and was timed is there"};
+  return all;
+}
+
+void print_table(const std::vector<Roofline>& all) {
+  std::string text;
+  for (const Roofline& roofline : all) {
+    if (!text.empty()) text += '\n';
+    text += base::on_screen(fmt::format("{}: {}", roofline.hardware, roofline.machine)) + '\n';
+    text += base::on_screen(fmt::format("ceilings: {}", report::ceilings_text(roofline.ceilings))) + '\n';
+    if (const std::string ridges = report::ridges_text(roofline.ceilings); !ridges.empty())
+      text += "ridge points: " + ridges + '\n';
+    text += columns(report::roofline_rows(roofline));
+  }
+  show(text);
+}
+
+// A picture shows one machine: the one with the most pairs to draw.
+void write_picture(const std::vector<Roofline>& all, const std::string& file) {
+  const auto most =
+      std::max_element(all.begin(), all.end(), [](const Roofline& a, const Roofline& b) { return a.drawn() < b.drawn(); });
+  if (most->drawn() == 0)
+    throw Error{Exit::nothing,
+                "no pair declares FLOPs and bytes of memory, so there is nothing to draw; without --svg there is a table"};
+  for (const Roofline& other : all)
+    if (&other != &*most && other.drawn() > 0)
+      note(fmt::format("aisp: the picture is of {}; --hardware {} draws the other", most->hardware, other.hardware));
+  print_to(file, report::roofline_svg(*most));
+  if (const std::string left_out = report::left_out_text(*most); !left_out.empty()) note("aisp: " + left_out);
+  if (file != "-") note(fmt::format("aisp: {} of {} drawn in {}", base::plural(most->drawn(), "pair"), most->hardware, file));
+}
+
+}  // namespace
+
+void add_roofline(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("roofline", "show where variants stand below the machine's ceilings");
+  command->add_option("run", options->run, "a run: its name, its folder, or latest")->type_name("RUN");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written")
+      ->type_name("DIR")
+      ->capture_default_str();
+  command->add_option("--expectations-dir", options->expectations_dir, "recorded expectations instead of a run")
+      ->type_name("DIR");
+  command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
+      ->type_name("chNN")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("--hardware", options->hardware, "of this kind of machine only, as in h200 or host")->type_name("KEY");
+  command->add_option("--svg", options->svg, "write a picture to this file instead of a table; - is the standard output")
+      ->type_name("FILE");
+  command->callback([options, &action] {
+    action = [options] {
+      const std::vector<Roofline> all = gather(*options);
+      if (options->svg.empty()) print_table(all);
+      else write_picture(all, options->svg);
+      return Exit::good;
+    };
+  });
+}
+
+}  // namespace aisp::cli

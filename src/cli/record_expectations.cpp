@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/record_expectations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "cli/output.hpp"
+#include "evidence/expectations/expectations.hpp"
+#include "evidence/sweep.hpp"
+
+namespace aisp::cli {
+
+void record_expectations(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder) {
+  const evidence::Recording recording = evidence::record(folder, suite, manifest);
+  const std::vector<std::string> sweeps = evidence::record_sweeps(folder, suite, manifest);
+  std::size_t skipped = 0;
+  for (const auto& [label, why] : recording.left_out) {
+    const auto of_label = [&name = label](const evidence::PairResult& pair) { return label_in_run(pair) == name; };
+    const auto pair = std::find_if(suite.pairs.begin(), suite.pairs.end(), of_label);
+    if (pair != suite.pairs.end() && !pair->sweep_case.empty() && std::ranges::find(sweeps, pair->target) != sweeps.end())
+      continue;
+    if (pair != suite.pairs.end() && pair->status == evidence::Status::skipped) ++skipped;
+    else note(fmt::format("aisp: {} is not recorded: {}", label, why));
+  }
+  if (!sweeps.empty())
+    note(fmt::format("aisp: recorded {} in {}, for pictures (aisp report --pictures); their points are no expectations: {}",
+                     base::plural(sweeps.size(), "sweep"), folder, base::join(sweeps, ", ")));
+  note(fmt::format("aisp: recorded {} in {}{}", base::plural(recording.recorded.size(), "expectation"), folder,
+                   skipped == 0 ? "" : fmt::format(" ({} skipped)", skipped)));
+}
+
+}  // namespace aisp::cli

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/expectations/change.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+namespace aisp::evidence {
+namespace {
+
+// Half of a 95 % interval in standard deviations.
+constexpr double half_interval = 1.96;
+
+bool is_usable(const Range& range) {
+  return std::isfinite(range.value) && std::isfinite(range.low) && std::isfinite(range.high) && range.low >= 0;
+}
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double variance_within(const Range& run) { return std::pow(std::log(run.high / run.low) / 2 / half_interval, 2); }
+
+}  // namespace
+
+std::string_view to_string(Change change) {
+  static constexpr std::array<std::string_view, 5> words{"same", "slightly_worse", "worse", "slightly_better", "better"};
+  return words[static_cast<std::size_t>(change)];
+}
+
+bool has_interval(const Range& range) { return range.low < range.high; }
+
+bool is_ratio(const Range& range) {
+  return std::isfinite(range.value) && std::isfinite(range.high) && range.low > 0 && range.low <= range.value &&
+         range.value <= range.high;
+}
+
+Range expected_of_runs(std::span<const Range> runs, const ProcessSpread& assumed) {
+  if (runs.empty()) return {};
+  if (!std::all_of(runs.begin(), runs.end(), is_ratio)) return runs.back();
+  std::vector<double> logs, within;
+  double sum = 0;
+  for (const Range& run : runs) {
+    logs.push_back(std::log(run.value));
+    within.push_back(variance_within(run));
+    sum += logs.back();
+  }
+  const auto count = static_cast<double>(runs.size());
+  double squares = 0;
+  for (const double value : logs) squares += std::pow(value - sum / count, 2);
+  const double degrees = assumed.degrees + count - 1;
+  const double assumed_variance = assumed.deviation * assumed.deviation + median_of(within);
+  const double variance = (assumed.degrees * assumed_variance + squares) / degrees;
+  // Of one more run around the centre of these.
+  const double half = assumed.student_t(degrees) * std::sqrt(variance * (1 + 1 / count));
+  const double centre = median_of(logs);
+  return {std::exp(centre), std::exp(centre - half), std::exp(centre + half)};
+}
+
+Change change_of(const Range& expected, const Range& measured, Direction better, double threshold) {
+  if (!is_usable(expected) || !is_usable(measured)) return Change::same;
+  const bool higher = better == Direction::higher;
+  const bool less = measured.value < expected.low && measured.high < expected.value;
+  const bool more = measured.value > expected.high && measured.low > expected.value;
+  const double gain = higher ? measured.value / expected.value : expected.value / measured.value;
+  const double least = higher ? measured.low / expected.value : expected.value / measured.high;
+  const double most = higher ? measured.high / expected.value : expected.value / measured.low;
+  // Copies of equal code differ by what no interval knows.
+  const double at_stake = (1 + smallest_change) / (1 + threshold);
+  if ((higher ? less : more) && gain * (1 + smallest_change) <= 1)
+    return least <= at_stake ? Change::worse : Change::slightly_worse;
+  if ((higher ? more : less) && gain >= 1 + smallest_change)
+    return most * at_stake >= 1 ? Change::better : Change::slightly_better;
+  return Change::same;
+}
+
+double change_percent(double before, double after) { return (after / before - 1) * 100; }
+
+}  // namespace aisp::evidence

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What changed between two measured numbers, and what another process that runs the same code is expected to measure.
+// docs/method.md says how and why; tests/evidence/change_test.cpp simulates both.
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "base/math/student.hpp"
+#include "evidence/range.hpp"
+
+namespace aisp::evidence {
+
+enum class Change { same, slightly_worse, worse, slightly_better, better };
+std::string_view to_string(Change change);
+
+// How processes that run equal code on one machine are taken to differ until recorded runs say otherwise: the standard deviation
+// as a part of the value, the degrees of freedom that this assumption counts as, and Student's t for the expected interval.
+struct ProcessSpread {
+  double deviation;
+  double degrees;
+  double (*student_t)(double degrees);
+};
+// Of pairs that wait for the GPU alone, ratios: 0.02 to 0.25 % were measured, so much is known.
+inline constexpr ProcessSpread process_spread_of_gpu{0.005, 4, base::student_t_975};
+// Of what the host decides: 0.2 % for one pair and 25 % for another were measured, so recorded runs soon outweigh it, and 99 % of
+// further runs are to be expected: on one machine they are not independent, which a second measurement then confirms.
+inline constexpr ProcessSpread process_spread_of_host{0.02, 2, base::student_t_995};
+// Of times and joules of the GPU: what the temperature of a chip under its power cap makes of them in addition.
+inline constexpr ProcessSpread process_spread_of_absolutes{0.02, 4, base::student_t_975};
+
+bool has_interval(const Range& range);
+// Finite, above 0, low <= value <= high: anything else is no ratio.
+bool is_ratio(const Range& range);
+
+// The median of runs of equal code in processes of their own, and the interval that further runs fall into, by their
+// spread (Student's t, on a logarithmic scale). Few runs say little of their spread, so `assumed`, with the runs' own intervals,
+// counts beside it. Values that are no ratios are kept as they are.
+Range expected_of_runs(std::span<const Range> runs, const ProcessSpread& assumed);
+
+// Worse: the value is beyond the expected interval, its whole interval beyond the expected value, the values differ by
+// smallest_change at least, and a loss of `threshold` (0.05) cannot be excluded. Slightly worse: the same, but the loss is surely
+// smaller than `threshold`. Better likewise.
+Change change_of(const Range& expected, const Range& measured, Direction better, double threshold);
+
+// (2, 2.1) 5; infinite or NaN where `before` is 0.
+double change_percent(double before, double after);
+
+}  // namespace aisp::evidence

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/expectations/expectations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "evidence/expectations/change.hpp"
+
+namespace aisp::evidence {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Runs = std::vector<const RecordedRun*>;
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+Recorded recorded_by(const Runs& runs) {
+  const RecordedRun& latest = *runs.back();
+  return {.date_utc = latest.date_utc,
+          .run_id = latest.run_id,
+          .aisp_version = latest.aisp_version,
+          .commit = latest.commit,
+          .gpu = latest.fingerprint.gpu,
+          .driver = latest.fingerprint.driver,
+          .cuda = latest.fingerprint.cuda,
+          .cpu = latest.fingerprint.cpu,
+          .power_limit_w = latest.fingerprint.power_limit_w,
+          .runs = static_cast<int>(runs.size())};
+}
+
+ExpectedVariant expected_variant(const std::string& name, const Runs& runs, const ProcessSpread& assumed) {
+  std::vector<Range> speedups;
+  std::vector<double> medians, percents;
+  for (const RecordedRun* run : runs) {
+    const auto found = run->variants.find(name);
+    if (found == run->variants.end()) continue;
+    speedups.push_back({found->second.speedup, found->second.speedup_low, found->second.speedup_high});
+    medians.push_back(found->second.median_ms);
+    if (found->second.percent_of_floor) percents.push_back(*found->second.percent_of_floor);
+  }
+  const Range speedup = expected_of_runs(speedups, assumed);
+  ExpectedVariant variant{.speedup = speedup.value,
+                          .speedup_low = speedup.low,
+                          .speedup_high = speedup.high,
+                          .median_ms = median_of(std::move(medians))};
+  if (!percents.empty()) variant.percent_of_floor = median_of(std::move(percents));
+  return variant;
+}
+
+// `pair` with what follows from these of its runs.
+ExpectedPair expect(const ExpectedPair& pair, const Runs& runs) {
+  ExpectedPair expected = pair;
+  expected.source_digest = runs.back()->source_digest;
+  expected.recorded = recorded_by(runs);
+  std::vector<double> baselines;
+  for (const RecordedRun* run : runs) baselines.push_back(run->baseline_median_ms);
+  expected.baseline_median_ms = median_of(std::move(baselines));
+  expected.variants.clear();
+  for (const RecordedRun* run : runs)
+    for (const auto& [name, values] : run->variants) {
+      if (expected.variants.contains(name)) continue;
+      ExpectedVariant& variant = expected.variants[name];
+      variant = expected_variant(name, runs, pair.host_decides ? process_spread_of_host : process_spread_of_gpu);
+      if (const auto known = pair.variants.find(name); known != pair.variants.end()) {
+        variant.role = known->second.role;
+        variant.cost = known->second.cost;
+      }
+    }
+  return expected;
+}
+
+Runs of_code(const Runs& runs, const std::string& source_digest) {
+  Runs same;
+  for (const RecordedRun* run : runs)
+    if (run->source_digest == source_digest) same.push_back(run);
+  return same;
+}
+
+Runs of_host(const Runs& runs, const Fingerprint& host) {
+  Runs same;
+  for (const RecordedRun* run : runs)
+    if (run->fingerprint == host || host_differences(run->fingerprint, host).empty()) same.push_back(run);
+  return same;
+}
+
+RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
+  RecordedRun run{.date_utc = pair.started_utc,
+                  .run_id = manifest.run_id,
+                  .aisp_version = manifest.aisp_version,
+                  .commit = manifest.commit + (manifest.dirty ? "+changes" : ""),
+                  .source_digest = pair.source_digest,
+                  .machine = {},
+                  .fingerprint = fingerprint_of(pair, manifest),
+                  .variants = {}};
+  run.machine = id_of(run.fingerprint);
+  for (const VariantResult& variant : pair.variants) {
+    if (!variant.timing) continue;
+    if (variant.role == VariantRole::baseline) run.baseline_median_ms = variant.timing->summary.median;
+    if (!variant.speedup) continue;
+    RecordedVariant& into = run.variants[variant.name];
+    into = {.speedup = variant.speedup->value,
+            .speedup_low = variant.speedup->low,
+            .speedup_high = variant.speedup->high,
+            .median_ms = variant.timing->summary.median};
+    if (variant.floor) into.percent_of_floor = variant.floor->percent;
+  }
+  return run;
+}
+
+// Whether an earlier run still says something beside a later one.
+bool is_kept(const RecordedRun& earlier, const RecordedRun& later, bool host_decides) {
+  if (earlier.run_id == later.run_id && earlier.date_utc == later.date_utc) return false;
+  if (earlier.source_digest == later.source_digest) return true;
+  return host_decides && earlier.fingerprint != later.fingerprint &&
+         !host_differences(earlier.fingerprint, later.fingerprint).empty();
+}
+
+}  // namespace
+
+Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here) {
+  Applicable result;
+  Runs runs;
+  for (const RecordedRun& run : recorded.runs) runs.push_back(&run);
+  if (recorded.host_decides) {
+    const Fingerprint& latest = runs.back()->fingerprint;
+    Runs same = of_host(runs, here);
+    if (same.empty()) {
+      result.machine_differences = host_differences(latest, here);
+      same = of_host(runs, latest);
+    }
+    runs = std::move(same);
+  }
+  Runs same = of_code(runs, source_digest);
+  result.same_code = !same.empty();
+  if (same.empty()) same = of_code(runs, runs.back()->source_digest);
+  result.expected = expect(recorded, same);
+  return result;
+}
+
+fs::path expectations_path(const fs::path& folder, const std::string& hardware, const std::string& chapter) {
+  return folder / hardware / (chapter + ".json");
+}
+
+std::string variant_without_number(const PairResult& pair) {
+  for (const VariantResult& variant : pair.variants)
+    if (variant.speedup && !is_ratio({variant.speedup->value, variant.speedup->low, variant.speedup->high})) return variant.name;
+  return {};
+}
+
+std::optional<std::string> not_recordable(const PairResult& pair) {
+  if (pair.status != Status::passed) return "it did not pass";
+  if (!pair.complete) return "its process ended early";
+  if (pair.lesson.empty()) return "an aisp wrote it that knew no lessons";
+  if (pair.scale != 1) return fmt::format("it ran at scale {}", pair.scale);
+  if (pair.sizes_set) return fmt::format("it ran with sizes set: {}", sizes_text(pair));
+  if (pair.timing_mode == "timer" || pair.timing_mode == "do_bench" || pair.timing_mode == "kernel")
+    return "it was timed in mode " + pair.timing_mode;
+  if (best_variant(pair) == nullptr) return "no optimized variant was timed";
+  return std::nullopt;
+}
+
+ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier) {
+  const RecordedRun latest = run_of(pair, manifest);
+  ExpectedPair expected{.bound = pair.bound,
+                        .judged_by = pair.judged_by,
+                        .lesson = pair.lesson,
+                        .host_decides = pair.host_dependent,
+                        .ceilings = pair.ceilings};
+  if (earlier != nullptr && earlier->judged_by == pair.judged_by)
+    std::copy_if(earlier->runs.begin(), earlier->runs.end(), std::back_inserter(expected.runs),
+                 [&](const RecordedRun& run) { return is_kept(run, latest, expected.host_decides); });
+  for (const VariantResult& variant : pair.variants) {
+    if (!variant.timing) continue;
+    if (variant.role == VariantRole::baseline) {
+      expected.baseline = variant.name;
+      expected.baseline_cost = variant.cost;
+    }
+    if (variant.speedup) expected.variants[variant.name] = {.role = variant.role, .cost = variant.cost};
+  }
+  expected.runs.push_back(latest);
+  return applicable(expected, latest.source_digest, latest.fingerprint).expected;
+}
+
+std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other) {
+  const auto speed = [&](const std::string& name) -> std::optional<double> {
+    if (name == pair.baseline) return 1;
+    const auto found = pair.variants.find(name);
+    return found == pair.variants.end() ? std::nullopt : std::optional{found->second.speedup};
+  };
+  const auto own = speed(variant), others = speed(other);
+  return own && others ? std::optional{*own / *others} : std::nullopt;
+}
+
+Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
+  Recording recording;
+  std::map<fs::path, Expectations> files;
+  const auto why_not = [&](const PairResult& pair) -> std::optional<std::string> {
+    if (auto why = not_recordable(pair)) return why;
+    if (hardware_key(pair, manifest).empty()) return "the run's manifest does not know its GPU";
+    const std::string variant = variant_without_number(pair);
+    return variant.empty() ? std::nullopt : std::optional{fmt::format("the speedup of {} is no number", variant)};
+  };
+  for (const PairResult& pair : suite.pairs) {
+    if (const auto why = why_not(pair)) {
+      recording.left_out.emplace_back(label_in_run(pair), *why);
+      continue;
+    }
+    const std::string hardware = hardware_key(pair, manifest);
+    const fs::path path = expectations_path(folder, hardware, pair.chapter);
+    auto found = files.find(path);
+    if (found == files.end()) {
+      found = files.emplace(path, read_expectations(path).value_or(Expectations{})).first;
+      found->second.hardware = hardware;
+      found->second.chapter = pair.chapter;
+    }
+    auto& pairs = found->second.pairs;
+    const auto earlier = pairs.find(pair.name);
+    pairs[pair.name] = expected_of(pair, manifest, earlier == pairs.end() ? nullptr : &earlier->second);
+    recording.recorded.push_back(pair.target);
+  }
+  for (const auto& [path, expectations] : files) {
+    write_expectations(path, expectations);
+    recording.files.push_back(path);
+  }
+  return recording;
+}
+
+}  // namespace aisp::evidence

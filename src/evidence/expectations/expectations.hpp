@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// What pairs are expected to reach, from recorded runs: expectations/<hardware>/<chapter>.json.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evidence/expectations/fingerprint.hpp"
+#include "evidence/manifest.hpp"
+#include "evidence/result.hpp"
+
+namespace aisp::evidence {
+
+// Of the files of expectations, apart from that of results.
+inline constexpr int expectations_version = 3;
+
+struct RecordedVariant {
+  double speedup = 0, speedup_low = 0, speedup_high = 0;  // of this run
+  double median_ms = 0;
+  std::optional<double> percent_of_floor;
+};
+
+// One run of one pair, in a process of its own.
+struct RecordedRun {
+  std::string date_utc, run_id;
+  std::string aisp_version, commit;  // the commit ends in "+changes" where the tree was not clean
+  std::string source_digest;         // of the code that was measured
+  std::string machine;               // id_of() of the next
+  Fingerprint fingerprint;           // files hold it once, by that id
+  double baseline_median_ms = 0;
+  std::map<std::string, RecordedVariant> variants;
+};
+
+struct ExpectedVariant {
+  VariantRole role = VariantRole::optimized;
+  double speedup = 0, speedup_low = 0,
+         speedup_high = 0;  // evidence/expectations/change.hpp: median of runs, and where further ones fall
+  double median_ms = 0;
+  std::optional<double> percent_of_floor;
+  DeclaredCost cost;
+};
+
+// The latest of the runs behind an expectation, and their number.
+struct Recorded {
+  std::string date_utc, run_id;
+  std::string aisp_version, commit;
+  std::string gpu, driver, cuda, cpu;
+  double power_limit_w = 0;
+  int runs = 0;
+};
+
+// Marked with *: follows from the runs of the latest run's code, and of its machine where the host decides; no file holds it.
+// Controls are recorded to be shown; no result is held against them.
+struct ExpectedPair {
+  std::string source_digest;  // * of the code that was measured
+  Recorded recorded;          // *
+  std::string bound;          // as in PairResult
+  std::string judged_by = "time";
+  std::string lesson;         // as in PairResult
+  bool host_decides = false;  // PairResult::host_dependent: its runs are compared with runs of the same kind of host alone
+  std::optional<Ceilings> ceilings;
+  std::string baseline;           // name
+  double baseline_median_ms = 0;  // *
+  DeclaredCost baseline_cost;
+  std::map<std::string, ExpectedVariant> variants;  // * but role and cost
+  std::vector<RecordedRun> runs;                    // as they were recorded, the latest last; at least one in a file
+};
+
+struct Expectations {
+  int schema_version = expectations_version;
+  std::string hardware;  // h200, 2x_h200, host
+  std::string chapter;
+  std::map<std::string, ExpectedPair> pairs;  // by name, without the chapter
+};
+
+// What the recorded runs say of code and machine: those of the same code and, where the host decides, the same kind of host.
+// Where there are none, what the latest say that come nearest, and why they are others.
+struct Applicable {
+  ExpectedPair expected;
+  bool same_code = true;
+  std::vector<std::string> machine_differences;  // host_differences(); empty: the same, or it does not matter
+};
+Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here);
+
+std::filesystem::path expectations_path(const std::filesystem::path& folder, const std::string& hardware,
+                                        const std::string& chapter);
+
+// Nothing where there is no file; throws base::Error (Exit::usage) naming file and place where it cannot be read, holds a speedup
+// that is none, or says that it is of another place.
+std::optional<Expectations> read_expectations(const std::filesystem::path& file);
+Expectations parse_expectations(std::string_view text, const std::string& source);
+// Every file of the folder, by hardware, then chapter; none when the folder is missing. Throws as above.
+std::vector<Expectations> read_all_expectations(const std::filesystem::path& folder);
+// In whole or not at all; throws base::Error (Exit::unfit).
+void write_expectations(const std::filesystem::path& file, const Expectations& expectations);
+
+// Why a result cannot become an expectation ("it did not pass", "--scale 0.1", ...); nothing when it can.
+std::optional<std::string> not_recordable(const PairResult& pair);
+// Name of the first variant whose speedup is no number that a speedup can be; empty when there is none.
+std::string variant_without_number(const PairResult& pair);
+// The speed of one over that of another, the baseline or a variant; nothing where one of them was not recorded.
+std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other);
+
+// Adds a result that can be recorded to those of `earlier`, which may be null. Runs of other code that it replaces are left out:
+// those of its own machine, or all where the host does not decide. The same run recorded twice counts once.
+ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier);
+
+// A run's passed pairs in the form of expectations, whether they could be recorded or not: one for each kind of hardware and
+// chapter.
+std::vector<Expectations> as_expectations(const std::vector<PairResult>& pairs, const Manifest& manifest);
+
+struct Recording {
+  std::vector<std::filesystem::path> files;                   // written
+  std::vector<std::string> recorded;                          // targets
+  std::vector<std::pair<std::string, std::string>> left_out;  // label_in_run(), why
+};
+// Puts a run's results into the files below `folder`; whatever they hold of other pairs and machines stays.
+Recording record(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
+
+}  // namespace aisp::evidence

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of expectations: what they hold and what they must not.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/system/files.hpp"
+#include "evidence/expectations/change.hpp"
+#include "evidence/expectations/expectations.hpp"
+#include "evidence/fields.hpp"
+#include "evidence/json.hpp"
+
+namespace aisp::evidence {
+
+namespace fs = std::filesystem;
+
+static constexpr std::size_t largest_file_bytes = std::size_t{16} << 20;
+
+// As the file holds it: fingerprints apart, because many runs share one.
+struct ExpectationsFile {
+  int schema_version = 0;
+  std::string hardware, chapter;
+  std::map<std::string, Fingerprint> machines;
+  std::map<std::string, ExpectedPair> pairs;
+};
+
+template <class Visitor>
+static void describe(Fingerprint& f, Visitor& visit) {
+  visit("hardware", f.hardware);
+  visit("cpu", f.cpu);
+  visit("cpus_usable", f.cpus_usable);
+  visit("numa_nodes", f.numa_nodes);
+  visit("hypervisor", f.hypervisor);
+  visit("memory_bytes", f.memory_bytes);
+  visit("gpu", f.gpu);
+  visit("driver", f.driver);
+  visit("cuda", f.cuda);
+  visit("power_limit_w", f.power_limit_w);
+  visit("libraries", f.libraries);
+}
+
+template <class Visitor>
+static void describe(RecordedVariant& v, Visitor& visit) {
+  visit("speedup", v.speedup);
+  visit("speedup_low", v.speedup_low);
+  visit("speedup_high", v.speedup_high);
+  visit("median_ms", v.median_ms);
+  visit("percent_of_floor", v.percent_of_floor);
+}
+
+template <class Visitor>
+static void describe(RecordedRun& r, Visitor& visit) {
+  visit("date_utc", r.date_utc);
+  visit("run_id", r.run_id);
+  visit("aisp_version", r.aisp_version);
+  visit("commit", r.commit);
+  visit("source_digest", r.source_digest);
+  visit("machine", r.machine);
+  visit("baseline_median_ms", r.baseline_median_ms);
+  visit("variants", r.variants);
+}
+
+// The rest follows from the runs.
+template <class Visitor>
+static void describe(ExpectedVariant& v, Visitor& visit) {
+  visit("role", v.role);
+  visit("cost", v.cost);
+}
+
+template <class Visitor>
+static void describe(ExpectedPair& p, Visitor& visit) {
+  visit("bound", p.bound);
+  visit("judged_by", p.judged_by);
+  visit("lesson", p.lesson);
+  visit("host_decides", p.host_decides);
+  visit("ceilings", p.ceilings);
+  visit("baseline", p.baseline);
+  visit("baseline_cost", p.baseline_cost);
+  visit("variants", p.variants);
+  visit("runs", p.runs);
+}
+
+template <class Visitor>
+static void describe(ExpectationsFile& f, Visitor& visit) {
+  visit("schema_version", f.schema_version);
+  visit("hardware", f.hardware);
+  visit("chapter", f.chapter);
+  visit("machines", f.machines);
+  visit("pairs", f.pairs);
+}
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& place, const std::string& what) {
+  throw base::Error{base::Exit::usage, fmt::format("{}: {}", place, what)};
+}
+
+void check_version(const json& document, const std::string& source, int version) {
+  const char* again = "record it again with aisp run --update-expectations";
+  if (!document.contains("schema_version")) refuse(source, fmt::format("there is no schema_version; {}", again));
+  if (version != expectations_version)
+    refuse(source, fmt::format("schema_version {} is not {}, which this aisp reads; {}", version, expectations_version, again));
+}
+
+bool is_time(double milliseconds) { return std::isfinite(milliseconds) && milliseconds >= 0; }
+
+void check_run(const RecordedRun& run, const std::string& place) {
+  if (!is_time(run.baseline_median_ms)) refuse(place + ".baseline_median_ms", "no time of the baseline");
+  for (const auto& [name, variant] : run.variants) {
+    const std::string inside = place + ".variants." + name;
+    if (!is_ratio({variant.speedup, variant.speedup_low, variant.speedup_high}))
+      refuse(inside, fmt::format("the speedup {} [{}, {}] is none: its interval must be above 0 and hold it", variant.speedup,
+                                 variant.speedup_low, variant.speedup_high));
+    if (!is_time(variant.median_ms)) refuse(inside + ".median_ms", "no time");
+  }
+}
+
+void check_place(const fs::path& file, const Expectations& found) {
+  const std::string hardware = file.parent_path().filename().string(), chapter = file.stem().string();
+  if (found.hardware == hardware && found.chapter == chapter) return;
+  refuse(file.string(), fmt::format("it says that it is of {} {}; move it to its place or record it again with "
+                                    "aisp run --update-expectations",
+                                    found.hardware, found.chapter));
+}
+
+}  // namespace
+
+Expectations parse_expectations(std::string_view text, const std::string& source) {
+  const json document = parse_json(text, source);
+  ExpectationsFile file;
+  Reader reader{document, source};
+  describe(file, reader);
+  check_version(document, source, file.schema_version);
+  for (auto& [name, pair] : file.pairs) {
+    const std::string place = source + ".pairs." + name;
+    if (pair.runs.empty()) refuse(place, "it has no runs");
+    if (pair.lesson.empty()) refuse(place, "it names no lesson");
+    for (std::size_t i = 0; i < pair.runs.size(); ++i) {
+      RecordedRun& run = pair.runs[i];
+      const std::string of_run = fmt::format("{}.runs[{}]", place, i);
+      const auto machine = file.machines.find(run.machine);
+      if (machine == file.machines.end()) refuse(of_run, "its machine is not among the file's");
+      run.fingerprint = machine->second;
+      check_run(run, of_run);
+    }
+    pair = applicable(pair, pair.runs.back().source_digest, pair.runs.back().fingerprint).expected;
+  }
+  return {file.schema_version, file.hardware, file.chapter, std::move(file.pairs)};
+}
+
+std::optional<Expectations> read_expectations(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return std::nullopt;
+  Expectations found = parse_expectations(base::read_file(file, largest_file_bytes), file.string());
+  check_place(file, found);
+  return found;
+}
+
+void write_expectations(const fs::path& path, const Expectations& expectations) {
+  ExpectationsFile file{expectations.schema_version, expectations.hardware, expectations.chapter, {}, expectations.pairs};
+  for (const auto& [name, pair] : file.pairs)
+    for (const RecordedRun& run : pair.runs) file.machines.emplace(run.machine, run.fingerprint);
+  json document;
+  Writer writer{document};
+  describe(file, writer);
+  base::make_directories(path.parent_path());
+  base::write_atomically(path, json_text(document, 2) + '\n');
+}
+
+}  // namespace aisp::evidence

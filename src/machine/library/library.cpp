@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <aisp/check.hpp>
+#include <aisp/library.hpp>
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/system/files.hpp"
+#include "base/text.hpp"
+#include "machine/library/library_search.hpp"
+
+namespace aisp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t library_count = static_cast<std::size_t>(last_opened_library) + 1;
+
+// What must be in the process first, from the same folder where it lies there: wheels do not find each other by themselves.
+std::vector<Library> dependencies(Library library) {
+  switch (library) {
+    case Library::cublas: return {Library::cublaslt};
+    case Library::cudnn: return {Library::cublaslt, Library::cublas, Library::nvrtc};
+    case Library::cusparse: return {Library::nvjitlink};
+    case Library::cusparselt: return {Library::nvjitlink, Library::cusparse};
+    case Library::cusolver: return {Library::nvjitlink, Library::cublaslt, Library::cublas, Library::cusparse};
+    default: return {};
+  }
+}
+
+std::string remedy(Library library) {
+  constexpr std::array<const char*, library_count> wheels = {"",
+                                                             "nvidia-cublas",
+                                                             "nvidia-cublas",
+                                                             "nvidia-cudnn-cu13",
+                                                             "nvidia-nccl-cu13",
+                                                             "nvidia-cuda-nvrtc",
+                                                             "nvidia-nvjitlink",
+                                                             "nvidia-cufft",
+                                                             "nvidia-cusparse",
+                                                             "nvidia-cusparselt-cu13",
+                                                             "nvidia-cusolver",
+                                                             "nvidia-cufile",
+                                                             "nvidia-cuda-cupti",
+                                                             ""};
+  if (library == Library::nvml) return "install the NVIDIA driver";
+  const std::string wheel = wheels[static_cast<std::size_t>(library)];
+  return "install " + std::string{name_of(library)} + " (for example: pip install " + wheel +
+         ") or set AISP_LIBRARY_PATH to the folder that holds it";
+}
+
+std::vector<std::string> stated_folders() {
+  const char* value = std::getenv("AISP_LIBRARY_PATH");
+  std::vector<std::string> folders;
+  for (std::string& folder : base::split(value == nullptr ? "" : value, ':'))
+    if (!folder.empty()) folders.push_back(std::move(folder));
+  return folders;
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+void* load(const std::string& name, std::string& trouble) {
+  void* handle = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr)
+    if (const char* text = ::dlerror(); text != nullptr) trouble = text;
+  return handle;
+}
+
+void* load_from(const fs::path& folder, Library library, const std::string& file_name, std::string& trouble) {
+  if (!is_file(folder / file_name)) return nullptr;
+  for (const Library dependency : dependencies(library)) {
+    bool loaded = false;
+    std::string unimportant;
+    for (const std::string& name : file_names(dependency))
+      loaded = loaded || load_from(folder, dependency, name, unimportant) != nullptr;
+    if (loaded) continue;
+    try {
+      SharedLibrary::open(dependency);
+    } catch (const Unsupported&) {  // the loader will say so if it is really needed
+    }
+  }
+  return load((folder / file_name).string(), trouble);
+}
+
+struct Found {
+  void* handle = nullptr;
+  std::string file_name;
+};
+
+Found find_and_load(Library library, std::string& trouble) {
+  for (const std::string& name : file_names(library)) {
+    for (const std::string& folder : stated_folders())
+      if (void* handle = load_from(folder, library, name, trouble)) return {handle, name};
+    std::string not_in_loader_path;
+    if (void* handle = load(name, not_in_loader_path)) return {handle, name};
+    for (const std::string& folder : library_folders())
+      if (void* handle = load_from(folder, library, name, trouble)) return {handle, name};
+  }
+  return {};
+}
+
+std::string search(Library library) {
+  const machine::SearchPlaces places = machine::places_here();
+  const std::string cache = base::try_read_file("/etc/ld.so.cache", std::size_t{16} << 20).value_or("");
+  for (const std::string& name : file_names(library)) {
+    const auto first_in = [&](const std::vector<std::string>& folders) {
+      for (const std::string& folder : folders)
+        if (is_file(fs::path{folder} / name)) return (fs::path{folder} / name).string();
+      return std::string{};
+    };
+    if (std::string path = first_in(stated_folders()); !path.empty()) return path;
+    if (std::string path = machine::find_in_loader_cache(cache, name); !path.empty() && is_file(path)) return path;
+    if (std::string path = first_in(machine::loader_folders(places)); !path.empty()) return path;
+    if (std::string path = first_in(library_folders()); !path.empty()) return path;
+  }
+  return {};
+}
+
+std::string path_of(void* handle, const std::string& otherwise) {
+  link_map* map = nullptr;
+  if (::dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || map->l_name == nullptr) return otherwise;
+  return *map->l_name == '\0' ? otherwise : map->l_name;
+}
+
+std::recursive_mutex& opening() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
+}  // namespace
+
+std::vector<std::string> file_names(Library library) {
+  // Other major versions only where what is used of them is the same; CUPTI's records and nvJitLink's names change with the
+  // version.
+  switch (library) {
+    case Library::cublas: return {"libcublas.so.13", "libcublas.so.12"};
+    case Library::cublaslt: return {"libcublasLt.so.13", "libcublasLt.so.12"};
+    case Library::cudnn: return {"libcudnn.so.9"};
+    case Library::nccl: return {"libnccl.so.2"};
+    case Library::nvrtc: return {"libnvrtc.so.13", "libnvrtc.so.12"};
+    case Library::nvjitlink: return {"libnvJitLink.so.13"};
+    case Library::cufft: return {"libcufft.so.12", "libcufft.so.11"};
+    case Library::cusparse: return {"libcusparse.so.12"};
+    case Library::cusparselt: return {"libcusparseLt.so.0"};
+    case Library::cusolver: return {"libcusolver.so.12", "libcusolver.so.11"};
+    case Library::cufile: return {"libcufile.so.0"};
+    case Library::cupti: return {"libcupti.so.13"};
+    case Library::nvml: return {"libnvidia-ml.so.1"};
+    case Library::cutlass:
+    case Library::none: break;
+  }
+  return {};
+}
+
+std::vector<std::string> library_folders() {
+  static const std::vector<std::string> folders = machine::search_folders(machine::places_here());
+  return folders;
+}
+
+std::string SharedLibrary::locate(Library library) noexcept try {
+  // Asked for every variant of every pair, hence remembered.
+  static std::map<std::pair<Library, std::vector<std::string>>, std::string> known;
+  const std::scoped_lock lock{opening()};
+  const auto [entry, is_new] = known.try_emplace({library, stated_folders()});
+  if (is_new) entry->second = search(library);
+  return entry->second;
+} catch (...) {
+  return {};
+}
+
+const SharedLibrary& SharedLibrary::open(Library library) {
+  static std::array<const SharedLibrary*, library_count>
+      opened{};  // kept to the end: libraries with threads do not survive dlclose
+  const std::scoped_lock lock{opening()};
+  const std::vector<std::string> names = file_names(library);
+  if (names.empty()) throw Unsupported{std::string{name_of(library)} + " is no library to open"};
+  const SharedLibrary*& slot = opened.at(static_cast<std::size_t>(library));
+  if (slot != nullptr) return *slot;
+  std::string trouble;
+  const Found found = find_and_load(library, trouble);
+  if (found.handle == nullptr) {
+    const std::string what =
+        trouble.empty() ? names.front() + " not found" : names.front() + " cannot be loaded (" + trouble + ")";
+    throw Unsupported{what + "; " + remedy(library)};
+  }
+  slot = new SharedLibrary{library, found.handle, found.file_name};
+  return *slot;
+}
+
+SharedLibrary::SharedLibrary(Library library, void* handle, std::string file_name)
+    : library_{library}, handle_{handle}, file_name_{std::move(file_name)}, path_{path_of(handle, file_name_)} {}
+
+bool SharedLibrary::has(const char* name) const noexcept { return ::dlsym(handle_, name) != nullptr; }
+
+void* SharedLibrary::symbol(const char* name) const {
+  if (void* address = ::dlsym(handle_, name)) return address;
+  throw Unsupported{path_ + " has no " + name + "; a newer " + std::string{name_of(library_)} + " is needed"};
+}
+
+}  // namespace aisp

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this machine is made of and how the parts hang together, as found: nothing here is guessed from a model's name.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/system/terminal.hpp"
+#include "machine/machine.hpp"
+
+namespace aisp::machine {
+
+// What thread block clusters tell: all blocks of a cluster run in one GPC, so SMs that ever shared a cluster share a GPC. A GPC
+// may be cut into several such groups: of an H200's 132 SMs, 16 were seen in groups of 8 and of 2.
+struct ClusterFindings {
+  int max_size = 0;                 // blocks, of a kernel that allows more than the portable 8; 0: unknown
+  std::vector<int> cluster_groups;  // largest first; empty: unknown
+  int unplaced_sms = 0;             // that no cluster of the probe ran on
+  std::string max_size_error;       // why max_size is unknown, one clause
+  std::string groups_error;         // why cluster_groups is unknown, one clause
+};
+
+struct NvLink {
+  int link = 0;
+  bool active = false;
+  std::string version;                   // "4.0"; empty: unknown
+  std::optional<std::uint64_t> bytes_s;  // one direction, the link's raw rate
+  std::string remote;                    // "GPU", "NVSwitch", "NPU"; empty: unknown
+  std::string remote_pci;                // "0000:04:00.0"; empty: unknown
+};
+
+// From one GPU to another.
+struct PeerPath {
+  std::optional<int> ancestor;  // nvmlGpuTopologyLevel_t: 0 same board, 10 PIX, 20 PXB, 30 PHB, 40 NODE, 50 SYS
+  bool access = false;
+  bool atomics = false;
+  std::optional<int> performance_rank;  // CUDA's; smaller is better
+};
+
+struct GpuTopology {
+  ClusterFindings clusters;
+  std::vector<NvLink> nvlinks;
+  std::string nvlink_error;     // why the links are unknown or none, one clause
+  std::vector<int> cpus;        // nearest; empty: unknown
+  std::vector<PeerPath> peers;  // by ordinal, itself included
+};
+
+struct CpuCache {
+  int level = 0;
+  std::string type;  // "Data", "Instruction", "Unified"
+  std::uint64_t bytes = 0;
+  std::optional<int> line_bytes, ways;
+  std::vector<std::vector<int>> shared_by;  // CPUs of each instance
+};
+
+struct HugePages {
+  std::uint64_t page_bytes = 0;
+  int total = 0, free = 0;
+};
+
+struct Nic {
+  std::string name;
+  std::string kind;         // "ethernet", "infiniband"; empty: unknown
+  std::string rdma_device;  // "mlx5_0"; empty: none
+  std::string driver;
+  std::string state;  // "up", "down", "ACTIVE"
+  std::string pci;    // empty: not a PCI device
+  int numa_node = -1;
+  std::optional<double> bits_s;
+  std::vector<std::string> gpu_paths;  // by ordinal: "PIX", "PXB", "PHB", "NODE", "SYS"; empty: unknown
+};
+
+struct HostTopology {
+  std::optional<int> sockets, cores;
+  std::uint64_t page_bytes = 0;
+  std::string transparent_huge_pages;  // "always", "madvise", "never"; empty: unknown
+  std::vector<HugePages> huge_pages;
+  std::vector<std::vector<int>> numa_distances;  // in the order of Host::numa; an empty row: unknown
+  std::vector<CpuCache> caches;
+  std::vector<Nic> nics;
+};
+
+struct Topology {
+  Machine machine;
+  std::vector<GpuTopology> gpus;  // in the order of machine.gpus
+  HostTopology host;
+};
+
+// All instances of the caches of the last level; 0 where the system does not tell.
+std::uint64_t last_level_cache_bytes(const std::filesystem::path& root = "/");
+
+HostTopology read_host_topology(const Host& host, const std::vector<Gpu>& gpus, const std::filesystem::path& root = "/");
+
+// How two PCI devices reach each other, in nvidia-smi's words: "PIX" one switch, "PXB" several, "PHB" the host bridge, "NODE"
+// another bridge of the node, "SYS" another node; empty when /sys does not tell.
+std::string pci_path(const std::filesystem::path& root, const std::string& a, const std::string& b);
+
+// In a child, as probe(): when the clusters of thread blocks cannot be tried there, all the rest is known and this is said.
+Topology probe_topology(double limit_s = 120, const std::string& executable = "/proc/self/exe");
+
+// The hidden command `aisp __probe_topology`.
+int probe_topology_main(int fd);
+
+// NVLinks that lead from one GPU to another: its own to that GPU, or through switches as many as both have.
+int nvlinks_between(const Topology& topology, std::size_t from, std::size_t to);
+// The matrix's word for a pair of GPUs: "X", "NV18", "PIX", ...; "?" when unknown.
+std::string path_text(const Topology& topology, std::size_t from, std::size_t to);
+
+// A value this machine did not tell, and why.
+struct Unknown {
+  std::string what;  // "GPU 0 GPCs"
+  std::string why;
+};
+std::vector<Unknown> unknowns(const Topology& topology);
+
+std::string topology_text(const Topology& topology, const base::Painter& paint = base::Painter{}, std::size_t width = 100);
+nlohmann::json topology_json(const Topology& topology);
+
+void to_json(nlohmann::json& json, const GpuTopology& gpu);
+void from_json(const nlohmann::json& json, GpuTopology& gpu);
+
+}  // namespace aisp::machine

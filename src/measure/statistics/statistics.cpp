@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/statistics/statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace aisp::measure {
+
+double median_in_place(std::span<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+double percentile(std::span<const double> sorted, double percent) {
+  const double rank = percent / 100 * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(std::floor(rank));
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  const double fraction = rank - static_cast<double>(below);
+  return sorted[below] + (sorted[above] - sorted[below]) * fraction;
+}
+
+double median(std::span<const double> values) {
+  std::vector<double> copy(values.begin(), values.end());
+  return copy.empty() ? 0 : median_in_place(copy);
+}
+
+evidence::Summary summarize(std::span<const double> values, std::span<const double> custom_percentiles) {
+  evidence::Summary summary;
+  summary.count = values.size();
+  if (values.empty()) return summary;
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double count = static_cast<double>(sorted.size());
+  summary.mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : sorted) squares += (value - summary.mean) * (value - summary.mean);
+  summary.std = sorted.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  summary.min = sorted.front();
+  summary.max = sorted.back();
+  summary.p25 = percentile(sorted, 25);
+  summary.median = summary.p50 = percentile(sorted, 50);
+  summary.p75 = percentile(sorted, 75);
+  summary.p90 = percentile(sorted, 90);
+  summary.p95 = percentile(sorted, 95);
+  summary.p99 = percentile(sorted, 99);
+  for (const double percent : custom_percentiles) summary.custom.push_back({percent, percentile(sorted, percent)});
+  return summary;
+}
+
+}  // namespace aisp::measure

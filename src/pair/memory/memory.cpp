@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pair/memory/memory.hpp"
+
+#include <aisp/check.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "pair/memory/elements.cuh"
+#include "pair/memory/memory_gpu.hpp"
+
+namespace aisp::pair {
+namespace {
+
+void select(int gpu) { check(cudaSetDevice(gpu)); }
+
+// Calls work(first, last) on slices of [0, count) from a few threads and adds the results.
+template <class Result, class Work>
+Result in_slices(std::size_t count, Work work) {
+  const std::size_t threads = std::clamp<std::size_t>(count / (1u << 20), 1, std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<Result> results(threads);
+  std::vector<std::thread> workers;
+  for (std::size_t t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] { results[t] = work(count * t / threads, count * (t + 1) / threads); });
+  for (auto& worker : workers) worker.join();
+  return std::accumulate(results.begin(), results.end(), Result{});
+}
+
+struct ByGroup {
+  std::vector<Norms> norms;
+  ByGroup operator+(const ByGroup& other) const {
+    if (norms.empty()) return other;
+    ByGroup sum = *this;
+    for (std::size_t g = 0; g < other.norms.size(); ++g) sum.norms[g] = sum.norms[g] + other.norms[g];
+    return sum;
+  }
+};
+
+// `rms`: of the reference in each group.
+ByGroup compare_on_host(const Elements& x, const Elements& reference, const Comparison& how, const std::vector<double>& rms) {
+  const bool bitwise = x.type == reference.type;
+  return in_slices<ByGroup>(x.count, [&](std::size_t first, std::size_t last) {
+    ByGroup result{std::vector<Norms>(rms.size())};
+    for (std::size_t i = first; i < last; ++i) {
+      const std::size_t group = how.groups.place(i);
+      Norms& norms = result.norms[group];
+      const double value = load_value(x.data, x.type, i), expected = load_value(reference.data, reference.type, i);
+      const ElementError error = element_error(value, expected, rms[group]);
+      norms.difference_squared += error.difference_squared;
+      norms.reference_squared += error.reference_squared;
+      norms.largest_element_error = std::max(norms.largest_element_error, error.element_error);
+      norms.mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
+      norms.not_finite += error.not_finite;
+      if (!how.steps) continue;
+      const double steps = element_steps(value, expected, x.type);
+      norms.most_steps = std::max(norms.most_steps, steps);
+      norms.moved += steps != 0;
+    }
+    return result;
+  });
+}
+
+template <class T>
+void sort_as(void* data, std::size_t count) {
+  std::sort(static_cast<T*>(data), static_cast<T*>(data) + count);
+}
+
+void sort_records(void* data, std::size_t element_bytes, std::size_t count) {
+  std::vector<unsigned char> copy(static_cast<unsigned char*>(data), static_cast<unsigned char*>(data) + count * element_bytes);
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::memcmp(&copy[a * element_bytes], &copy[b * element_bytes], element_bytes) < 0;
+  });
+  for (std::size_t i = 0; i < count; ++i)
+    std::memcpy(static_cast<unsigned char*>(data) + i * element_bytes, &copy[order[i] * element_bytes], element_bytes);
+}
+
+void sort_on_host(void* data, ElementType type, std::size_t element_bytes, std::size_t count) {
+  switch (type) {
+    case ElementType::f64: return sort_as<double>(data, count);
+    case ElementType::f32: return sort_as<float>(data, count);
+    case ElementType::i8: return sort_as<std::int8_t>(data, count);
+    case ElementType::u8: return sort_as<std::uint8_t>(data, count);
+    case ElementType::i16: return sort_as<std::int16_t>(data, count);
+    case ElementType::u16: return sort_as<std::uint16_t>(data, count);
+    case ElementType::i32: return sort_as<std::int32_t>(data, count);
+    case ElementType::u32: return sort_as<std::uint32_t>(data, count);
+    case ElementType::i64: return sort_as<std::int64_t>(data, count);
+    case ElementType::u64: return sort_as<std::uint64_t>(data, count);
+    default: return sort_records(data, element_bytes, count);
+  }
+}
+
+}  // namespace
+
+double Norms::relative_l2() const {
+  if (difference_squared == 0) return 0;
+  return reference_squared > 0 ? std::sqrt(difference_squared / reference_squared) : INFINITY;
+}
+
+Norms Norms::operator+(const Norms& other) const {
+  return {difference_squared + other.difference_squared,
+          reference_squared + other.reference_squared,
+          std::max(largest_element_error, other.largest_element_error),
+          mismatches + other.mismatches,
+          not_finite + other.not_finite,
+          std::max(most_steps, other.most_steps),
+          moved + other.moved};
+}
+
+Norms whole_of(const std::vector<Norms>& of_groups) {
+  Norms all;
+  std::size_t worst = 0;
+  double worst_l2 = -1;
+  for (std::size_t g = 0; g < of_groups.size(); ++g) {
+    all = all + of_groups[g];
+    const double l2 = of_groups[g].relative_l2();
+    if (l2 > worst_l2) {
+      worst = g;
+      worst_l2 = l2;
+    }
+  }
+  all.groups = of_groups.size();
+  all.group = worst;
+  all.group_l2 = std::max(worst_l2, 0.0);
+  return all;
+}
+
+double steps_between(double value, double reference, ElementType type) { return element_steps(value, reference, type); }
+
+void fill_pattern(void* data, ElementType type, std::size_t count, const Pattern& pattern, std::uint64_t seed, int gpu) {
+  if (gpu >= 0) {
+    select(gpu);
+    return gpu::fill_pattern(data, type, count, pattern, seed);
+  }
+  in_slices<int>(count, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) store_pattern(data, type, i, pattern, seed);
+    return 0;
+  });
+}
+
+void set_bytes(void* data, int value, std::size_t bytes, int gpu) {
+  if (bytes == 0) return;
+  if (gpu < 0) {
+    std::memset(data, value, bytes);
+    return;
+  }
+  select(gpu);
+  check(cudaMemset(data, value, bytes));
+  check(cudaDeviceSynchronize());
+}
+
+std::uint64_t digest(const void* data, std::size_t bytes, int gpu) {
+  if (bytes == 0) return 0;
+  if (gpu >= 0) {
+    select(gpu);
+    return gpu::digest(data, bytes);
+  }
+  return in_slices<std::uint64_t>((bytes + 7) / 8, [&](std::size_t first, std::size_t last) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = first; i < last; ++i) sum += digest_part(data, bytes, i);
+    return sum;
+  });
+}
+
+void queue_digest(const void* data, std::size_t bytes, int gpu, std::uint64_t* sum, cudaStream_t stream) {
+  if (bytes == 0) return;
+  select(gpu);
+  gpu::queue_digest(data, bytes, sum, stream);
+}
+
+void queue_clear(std::uint64_t* sums, std::size_t count, int gpu, cudaStream_t stream) {
+  select(gpu);
+  gpu::queue_copy(nullptr, sums, count, stream);
+}
+
+void queue_publish(const std::uint64_t* sums, std::uint64_t* to, std::size_t count, int gpu, cudaStream_t stream) {
+  select(gpu);
+  gpu::queue_copy(sums, to, count, stream);
+}
+
+void queue_bytes(void* data, int value, std::size_t bytes, int gpu, cudaStream_t stream) {
+  if (bytes == 0) return;
+  select(gpu);
+  gpu::queue_bytes(data, value, bytes, stream);
+}
+
+void queue_move(const void* from, void* to, std::size_t bytes, int gpu, cudaStream_t stream) {
+  if (bytes == 0) return;
+  select(gpu);
+  gpu::queue_move(from, to, bytes, stream);
+}
+
+std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes, int gpu) {
+  if (bytes == 0) return 0;
+  if (gpu >= 0) {
+    select(gpu);
+    return gpu::count_byte_mismatches(data, value, bytes);
+  }
+  const auto* x = static_cast<const unsigned char*>(data);
+  return static_cast<std::size_t>(std::count_if(x, x + bytes, [&](unsigned char byte) { return byte != value; }));
+}
+
+Norms compare(const Elements& x, const Elements& reference, const Comparison& how) {
+  if (x.count == 0) return {};
+  if (x.gpu >= 0) {
+    select(x.gpu);
+    return gpu::compare(x, reference, how);
+  }
+  std::vector<double> rms(how.groups.count);
+  if (is_floating(x.type) || is_floating(reference.type)) {
+    const ByGroup squares = compare_on_host(x, reference, {.groups = how.groups}, rms);
+    for (std::size_t g = 0; g < rms.size(); ++g)
+      if (const std::size_t size = group_size(how.groups, x.count, g); size > 0)
+        rms[g] = std::sqrt(squares.norms[g].reference_squared / static_cast<double>(size));
+  }
+  return whole_of(compare_on_host(x, reference, how, rms).norms);
+}
+
+void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to) {
+  if (indices.empty()) return;
+  if (from.gpu >= 0) {
+    select(from.gpu);
+    return gpu::gather(from, indices, to);
+  }
+  const std::size_t width = from.element_bytes;
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    std::memcpy(static_cast<char*>(to) + i * width, static_cast<const char*>(from.data) + indices[i] * width, width);
+}
+
+std::size_t count_not_finite(const Elements& x) {
+  if (x.count == 0 || !is_floating(x.type)) return 0;
+  if (x.gpu >= 0) {
+    select(x.gpu);
+    return gpu::count_not_finite(x);
+  }
+  return in_slices<std::size_t>(x.count, [&](std::size_t first, std::size_t last) {
+    std::size_t wrong = 0;
+    for (std::size_t i = first; i < last; ++i) wrong += !is_finite(load_value(x.data, x.type, i));
+    return wrong;
+  });
+}
+
+std::size_t count_unwritten(const Elements& first, int first_poison, const Elements& second, int second_poison) {
+  if (first.count == 0) return 0;
+  if (first.gpu >= 0) {
+    select(first.gpu);
+    return gpu::count_unwritten(first, first_poison, second, second_poison);
+  }
+  std::size_t unwritten = 0;
+  for (std::size_t i = 0; i < first.count; ++i)
+    unwritten += holds_byte(first.data, first.element_bytes, i, first_poison) &&
+                 holds_byte(second.data, second.element_bytes, i, second_poison);
+  return unwritten;
+}
+
+void sort_elements(void* data, ElementType type, std::size_t element_bytes, std::size_t count, int gpu) {
+  if (count < 2) return;
+  if (gpu < 0) return sort_on_host(data, type, element_bytes, count);
+  select(gpu);
+  if (gpu::sort_elements(data, type, count)) return;
+  std::vector<unsigned char> host(count * element_bytes);
+  check(cudaMemcpy(host.data(), data, host.size(), cudaMemcpyDeviceToHost));
+  sort_on_host(host.data(), type, element_bytes, count);
+  check(cudaMemcpy(data, host.data(), host.size(), cudaMemcpyHostToDevice));
+}
+
+double element_value(const void* host_data, ElementType type, std::size_t index) { return load_value(host_data, type, index); }
+
+}  // namespace aisp::pair

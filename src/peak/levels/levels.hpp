@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `aisp peak --levels` finds out of one GPU or of the host: latency over the working set, and what follows from it.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machine/machine.hpp"
+#include "peak/figures.hpp"
+#include "peak/levels/staircase.hpp"
+
+namespace aisp::peak {
+
+// Measured; no more than that is kept.
+struct Levels {
+  Key key;
+  std::string measured_utc;
+  std::vector<ChasePoint> lines;  // every line of the working set, in random order
+  std::vector<ChasePoint> pages;  // one line of each page: `bytes` is what the pages span
+  double page_bytes = 0;
+  std::optional<ChasePoint> registers;  // of an SM: `bytes` is what it has
+  std::optional<ChasePoint> shared;
+  std::optional<TwoKinds> l2;  // cycles of a load from either half; absent where all lines are alike, and on the host
+};
+
+// What follows, with what the makers say beside it.
+struct LevelsFound {
+  std::vector<Level> memory;       // of the lines, named
+  std::vector<Level> translation;  // of the pages: what they span is what the address caches reach
+  std::vector<Stated> stated;
+};
+LevelsFound found_in(const Levels& levels, std::vector<Stated> stated);
+
+// Sizes by data sheets and the driver, or by the system for the host.
+std::vector<Stated> stated_sizes(const machine::Gpu& gpu);
+std::vector<Stated> stated_sizes_of_host();
+
+void to_json(nlohmann::json& json, const ChasePoint& point);
+void from_json(const nlohmann::json& json, ChasePoint& point);
+void to_json(nlohmann::json& json, const Levels& levels);
+void from_json(const nlohmann::json& json, Levels& levels);  // throws std::exception for what no measurement gives
+
+// For people, the heading first, and what the steps alone do not say.
+std::vector<std::vector<std::string>> level_rows(const Levels& levels, const LevelsFound& found);
+std::vector<std::string> level_notes(const Levels& levels, const LevelsFound& found);
+// The record with the levels that were found in it.
+nlohmann::json with_levels(const Levels& levels, const LevelsFound& found);
+
+}  // namespace aisp::peak

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The staircase of a GPU: one thread chases through growing working sets, then all SMs read through them.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+
+#include "base/system/clock.hpp"
+#include "measure/statistics/statistics.hpp"
+#include "peak/kernels.hpp"
+#include "peak/levels/chase.hpp"
+#include "peak/levels/level_kernels.hpp"
+#include "peak/parts.hpp"
+
+namespace aisp::peak {
+namespace {
+
+constexpr std::size_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
+constexpr std::size_t line_bytes = 128;
+constexpr std::size_t page_bytes = 2 * mib;  // that the driver maps device memory in
+constexpr std::size_t longest_warm_up = 16384, least_steps = 8192;
+constexpr int repetitions = 3;
+
+struct Area {
+  std::size_t bytes = 0;
+  std::unique_ptr<DeviceMemory> memory;
+};
+
+Area as_much_as_possible(std::size_t most) {
+  for (std::size_t bytes = std::bit_floor(most);; bytes /= 2) try {
+      return {bytes, std::make_unique<DeviceMemory>(bytes)};
+    } catch (const CudaError&) {
+      cudaGetLastError();
+      if (bytes <= gib) throw;
+    }
+}
+
+// What the pages may span: as far as address caches are known to reach, and half of what is free.
+std::size_t span_bytes() {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total));
+  return std::min(free / 2, 64 * gib);
+}
+
+class Staircase {
+ public:
+  explicit Staircase(Bench& bench) : bench_{bench}, area_{as_much_as_possible(span_bytes())}, order_{order_bytes()} {}
+
+  std::vector<ChasePoint> lines() {
+    std::vector<ChasePoint> points;
+    for (const std::size_t bytes : chase_sizes(level_chunk_bytes, most_lines_bytes(), 8, level_chunk_bytes)) {
+      ChasePoint point = chase(chase_of_lines(bytes, line_bytes, page_bytes, bytes), true);
+      point.bytes = static_cast<double>(bytes);
+      point.bytes_s = read_rate(bytes);
+      points.push_back(point);
+    }
+    return points;
+  }
+
+  // Past L1, whose own reach would be a step among those of the address caches.
+  std::vector<ChasePoint> pages() {
+    std::vector<ChasePoint> points;
+    for (const std::size_t bytes : chase_sizes(4 * page_bytes, area_.bytes, 8, page_bytes)) {
+      ChasePoint point = chase(chase_of_pages(bytes, line_bytes, page_bytes, bytes), false);
+      point.bytes = static_cast<double>(bytes);
+      points.push_back(point);
+    }
+    return points;
+  }
+
+  std::optional<TwoKinds> halves_of_l2() {
+    constexpr std::size_t count = 4096;
+    std::vector<std::uint64_t> order = chase_of_lines(16 * count * line_bytes, line_bytes, page_bytes, 1);
+    order.resize(count);
+    put_order(order, Links::self);
+    const DeviceMemory cycles{count * sizeof(float)};
+    launch_line_latencies(area_.memory->data(), order_.as<std::uint64_t>(), count, cycles.as<float>(), bench_.stream());
+    std::vector<float> values(count);
+    fetch(values.data(), cycles.data(), count * sizeof(float));
+    return two_kinds({values.begin(), values.end()});
+  }
+
+  std::pair<ChasePoint, ChasePoint> on_chip() {
+    launch_on_chip_chase(time_.as<ChaseTime>(), time_.as<ChaseTime>() + 1, sink_.as<std::uint32_t>(), bench_.stream());
+    std::array<ChaseTime, 2> times;
+    fetch(times.data(), time_.data(), sizeof times);
+    return {point_of(times[0], on_chip_steps), point_of(times[1], on_chip_steps)};
+  }
+
+ private:
+  std::size_t most_lines_bytes() const {
+    return std::min(area_.bytes, std::clamp<std::size_t>(std::bit_ceil(bench_.gpu().l2_bytes) * 8, 256 * mib, gib));
+  }
+  std::size_t order_bytes() const {
+    return sizeof(std::uint64_t) * std::max(most_lines_bytes() / line_bytes, area_.bytes / page_bytes);
+  }
+  static ChasePoint point_of(const ChaseTime& time, std::size_t steps) {
+    const auto count = static_cast<double>(steps);
+    return {.ns = static_cast<double>(time.ns) / count, .cycles = static_cast<double>(time.cycles) / count};
+  }
+
+  void fetch(void* to, const void* from, std::size_t bytes) {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, bench_.stream()));
+    check(cudaStreamSynchronize(bench_.stream()));
+  }
+
+  void put_order(const std::vector<std::uint64_t>& order, Links links) {
+    check(cudaMemcpyAsync(order_.data(), order.data(), order.size() * sizeof order[0], cudaMemcpyHostToDevice, bench_.stream()));
+    launch_link(area_.memory->data(), order_.as<std::uint64_t>(), order.size(), links, bench_.stream());
+    check(cudaStreamSynchronize(bench_.stream()));
+  }
+
+  ChasePoint chase(const std::vector<std::uint64_t>& order, bool through_l1) {
+    put_order(order, Links::cycle);
+    // What a chase cannot warm up in time, all SMs do in its order.
+    const bool warms_up = order.size() <= 2 * longest_warm_up;
+    const std::size_t wanted = std::clamp(order.size(), least_steps, 2 * longest_warm_up);
+    const std::size_t steps = (wanted + chase_unroll - 1) / chase_unroll * chase_unroll;
+    const char* const first = area_.memory->as<char>() + order.front();
+    std::vector<double> ns, cycles;
+    for (int i = 0; i < repetitions; ++i) {
+      if (!warms_up)
+        launch_touch(area_.memory->data(), order_.as<std::uint64_t>(), order.size(), sink_.as<std::uint32_t>(), bench_.stream());
+      launch_chase(first, warms_up ? order.size() : 0, steps, through_l1, time_.as<ChaseTime>(), bench_.stream());
+      ChaseTime time;
+      fetch(&time, time_.data(), sizeof time);
+      const ChasePoint point = point_of(time, steps);
+      ns.push_back(point.ns);
+      cycles.push_back(point.cycles);
+    }
+    return {.ns = measure::median(ns), .cycles = measure::median(cycles)};
+  }
+
+  double read_rate(std::size_t bytes) {
+    double amount = 0;
+    const double seconds = bench_.seconds([&](Launch& launch) {
+      amount = launch_level_read(area_.memory->data(), bytes, bench_.gpu().sm_count, bench_.gpu().l2_bytes,
+                                 sink_.as<std::uint32_t>(), launch.stream);
+    });
+    return amount / seconds;
+  }
+
+  Bench& bench_;
+  Area area_;
+  DeviceMemory order_;
+  DeviceMemory time_{2 * sizeof(ChaseTime)}, sink_{sizeof(std::uint32_t)};
+};
+
+// Bytes that registers give to multiply-adds: three operands of four bytes each.
+double register_bytes_s(Bench& bench) {
+  constexpr int rounds = 256;
+  constexpr double bytes_of_an_operation = 6;  // a multiply-add counts as two
+  const DeviceMemory sink{sizeof(std::uint64_t)};
+  double operations = 0;
+  const double seconds = bench.seconds(
+      [&](Launch& launch) { operations = launch_fma_fp32(bench.gpu().sm_count, rounds, sink.data(), launch.stream); });
+  return operations * bytes_of_an_operation / seconds;
+}
+
+double shared_bytes_s(Bench& bench) {
+  constexpr int rounds = 2048;
+  const DeviceMemory sink{sizeof(std::uint32_t)};
+  double bytes = 0;
+  const double seconds = bench.seconds(
+      [&](Launch& launch) { bytes = launch_shared_read(bench.gpu().sm_count, rounds, sink.as<std::uint32_t>(), launch.stream); });
+  return bytes / seconds;
+}
+
+}  // namespace
+
+Levels measure_gpu_levels(Bench& bench) {
+  const machine::Gpu& gpu = bench.gpu();
+  Levels levels{.measured_utc = base::utc_now(), .page_bytes = page_bytes};
+  Staircase staircase{bench};
+  // First, and long enough for the clock to rise.
+  const double registers_bytes_s = register_bytes_s(bench), shared_rate = shared_bytes_s(bench);
+  auto [registers, shared] = staircase.on_chip();
+  registers.bytes = 4.0 * gpu.attribute(cudaDevAttrMaxRegistersPerMultiprocessor);
+  registers.bytes_s = registers_bytes_s;
+  shared.bytes = gpu.attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  shared.bytes_s = shared_rate;
+  levels.registers = registers;
+  levels.shared = shared;
+  levels.lines = staircase.lines();
+  levels.pages = staircase.pages();
+  levels.l2 = staircase.halves_of_l2();
+  return levels;
+}
+
+}  // namespace aisp::peak

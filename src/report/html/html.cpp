@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/html/html.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/digest.hpp"
+#include "base/text.hpp"
+#include "report/html/page_frame.hpp"
+#include "report/html/parts.hpp"
+#include "report/html/text.hpp"
+
+namespace aisp::report {
+namespace html {
+namespace {
+
+using evidence::PairResult;
+using evidence::Status;
+
+std::string machine_line(const evidence::Manifest& m) {
+  std::map<std::string, int> gpus;
+  for (const evidence::ManifestGpu& gpu : m.gpus) ++gpus[gpu.name];
+  std::string text;
+  for (const auto& [name, number] : gpus)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", number > 1 ? fmt::format("{} x ", number) : "", name);
+  if (text.empty()) text = m.cuda_error.empty() ? "no GPU" : "no GPU (" + m.cuda_error + ")";
+  else text += ", driver " + m.driver_version;
+  return fmt::format("{}; {}, {} usable", text, m.cpu, base::plural(static_cast<std::size_t>(std::max(m.cpus_usable, 0)), "CPU"));
+}
+
+std::vector<std::string> without_result(const HtmlReport& report) {
+  std::set<std::string> ended;
+  for (const PairResult& pair : report.run.pairs) ended.insert(pair.target);
+  std::vector<std::string> missing;
+  for (const std::string& target : report.run.manifest.targets)
+    if (!ended.contains(target)) missing.push_back(target);
+  return missing;
+}
+
+std::string problem_items(const PairResult& pair) {
+  std::string items;
+  for (const evidence::Problem& problem : pair.problems) {
+    const std::string where = problem.stage + (problem.variant.empty() ? "" : ", " + problem.variant) +
+                              (problem.check.empty() ? "" : ", " + problem.check);
+    items += tag(
+        "li", tag("b", escaped(where)) + ": " + escaped(problem.message) +
+                  (problem.advice.empty() ? "" : fmt::format("<br><span class=\"advice\">{}</span>", escaped(problem.advice))));
+  }
+  if (!pair.timeout_stage.empty())
+    items += tag("li", escaped(fmt::format("stage {} ran {} of {} allowed", pair.timeout_stage,
+                                           base::human_duration(pair.timeout_duration_seconds),
+                                           base::human_duration(pair.timeout_limit_seconds))));
+  for (const evidence::VariantResult& variant : pair.variants)
+    if (variant.status != Status::passed && !variant.reason.empty() && pair.status != Status::skipped)
+      items += tag("li", tag("b", escaped(variant.name)) + " " + badge(variant.status) + " " + escaped(variant.reason));
+  for (const std::string& warning : pair.warnings) items += tag("li", "Warning: " + escaped(warning));
+  return items;
+}
+
+std::string base64(const std::string& hex) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string result;
+  unsigned bits = 0, count = 0;
+  for (const char c : hex) {
+    bits = bits << 4 | static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
+    if (count += 4; count < 6) continue;
+    count -= 6;
+    result += digits[bits >> count & 63];
+  }
+  if (count > 0) result += digits[bits << (6 - count) & 63];
+  while (result.size() % 4 != 0) result += '=';
+  return result;
+}
+
+struct Section {
+  const char *id, *title;
+  std::string content;  // empty: left out
+};
+
+std::string allowed(const std::string& content) { return "'sha256-" + base64(base::sha256_hex(content)) + "'"; }
+
+}  // namespace
+
+std::string summary_part(const HtmlReport& report) {
+  const evidence::Manifest& m = report.run.manifest;
+  double pairs_s = 0;
+  for (const PairResult& pair : report.run.pairs) pairs_s += pair.wall_s;
+  std::string lines = tag("p", escaped(machine_line(m)));
+  lines += tag("p",
+               escaped(fmt::format("Started {}, {} in pairs; aisp {} ({}{})", m.started_utc, base::human_duration(pairs_s),
+                                   m.aisp_version, m.commit.substr(0, 12), m.dirty ? ", modified" : "")),
+               "class=\"note\"");
+  if (report.is_public)
+    lines += tag("p", "Host names, users, paths, environment and serial numbers were left out of this report.", "class=\"note\"");
+  for (const std::string& warning : report.run.warnings) lines += tag("p", escaped(warning), "class=\"reason\"");
+  return lines + overview_part(report);
+}
+
+std::vector<const PairResult*> by_chapter(const HtmlReport& report) {
+  std::vector<const PairResult*> pairs;
+  for (const PairResult& pair : report.run.pairs) pairs.push_back(&pair);
+  std::ranges::stable_sort(pairs, {}, [](const PairResult* pair) {
+    return std::pair{pair->chapter, pair->status == Status::skipped};
+  });
+  return pairs;
+}
+
+// What went wrong comes before warnings.
+std::string problems_section(const HtmlReport& report) {
+  std::string blocks;
+  std::vector<const PairResult*> pairs = by_chapter(report);
+  std::stable_partition(pairs.begin(), pairs.end(), [](const PairResult* pair) { return pair->status != Status::passed; });
+  for (const PairResult* listed : pairs) {
+    const PairResult& pair = *listed;
+    const std::string items = problem_items(pair);
+    if (pair.status == Status::passed && items.empty()) continue;
+    blocks +=
+        tag("div",
+            tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(label_in_run(pair)), escaped(label_of(pair))) +
+                          (pair.status == Status::passed ? "<span class=\"badge unclear\">warning</span>" : badge(pair.status))) +
+                (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
+            fmt::format("class=\"problem {}\"", to_string(pair.status))) +
+        "\n";
+  }
+  if (const std::vector<std::string> missing = without_result(report); !missing.empty())
+    blocks +=
+        tag("p",
+            fmt::format("Selected but without a result: {}. The run was interrupted or goes on; aisp run --resume continues it.",
+                        escaped(base::join(missing, ", "))),
+            "class=\"reason\"");
+  if (blocks.empty()) blocks = tag("p", "None: every pair passed without a warning.", "class=\"note\"");
+  return tag("section", tag("h2", "Errors, warnings and skips") + blocks, "id=\"problems\"") + "\n";
+}
+
+}  // namespace html
+
+std::string html_report(const HtmlReport& report) {
+  using namespace html;
+  const std::vector<Section> sections = {
+      {"results", "Results", results_section(report)},     {"sweeps", "Sweeps", sweep_section(report)},
+      {"roofline", "Rooflines", roofline_section(report)}, {"against", "Against", against_section(report)},
+      {"history", "History", history_section(report)},     {"pairs", "Pairs", pairs_section(report)},
+      {"problems", "Problems", problems_section(report)},  {"manifest", "Manifest", manifest_section(report)}};
+  std::string navigation = "<a href=\"#summary\">Summary</a>", body;
+  for (const Section& section : sections) {
+    if (section.content.empty()) continue;
+    navigation += fmt::format("<a href=\"#{}\">{}</a>", section.id, section.title);
+    body += section.content;
+  }
+  return filled(page_frame, {{"style-digest", allowed(page_style)},
+                             {"picture-style-digest", allowed(picture_style)},
+                             {"script-digest", allowed(page_script)},
+                             {"run", escaped(report.run.manifest.run_id)},
+                             {"style", page_style},
+                             {"picture-style", picture_style},
+                             {"script", page_script},
+                             {"navigation", navigation},
+                             {"summary", summary_part(report)},
+                             {"sections", body}});
+}
+
+}  // namespace aisp::report

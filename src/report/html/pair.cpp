@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "evidence/profile/profile_difference.hpp"
+#include "report/counters.hpp"
+#include "report/html/charts.hpp"
+#include "report/html/parts.hpp"
+#include "report/html/text.hpp"
+#include "report/markdown/profile_tables.hpp"
+#include "report/numbers.hpp"
+#include "report/usage.hpp"
+
+namespace aisp::report::html {
+namespace {
+
+using evidence::PairResult;
+using evidence::VariantResult;
+
+std::string error_text(double value) { return value > 0 ? fmt::format("{:.2e}", value) : "0"; }
+
+std::string accuracy_text(const VariantResult& variant) {
+  if (!variant.accuracy) return {};
+  const evidence::Accuracy& a = *variant.accuracy;
+  std::string text = fmt::format("{} (limit {})", error_text(a.relative_l2), error_text(a.limit_relative_l2));
+  if (variant.changes_precision) text += fmt::format(", unquantized {}", error_text(a.unquantized_l2));
+  return text;
+}
+
+// Where a variant has no time, why not takes the place of its figures.
+std::string variant_row(const PairResult& pair, const VariantResult& variant) {
+  const auto unbroken = [](const std::string& content) { return tag("td", content, "class=\"number\""); };
+  std::string name = tag("b", breakable(variant.name));
+  if (const std::string_view role = role_text(variant.role); !role.empty()) name += " " + tag("small", role);
+  if (variant.not_run) name += " " + tag("small", not_run_text(variant));
+  std::string cells = tag("td", name);
+  if (!variant.timing && !variant.reason.empty())
+    return tag("tr", cells + tag("td", badge(variant.status) + " " + escaped(variant.reason), "colspan=\"7\"")) + "\n";
+  const evidence::Speedup* speedup = claimable(pair, variant);
+  cells += unbroken(variant.timing ? time_text(variant.timing->summary.median) : "-");
+  cells += unbroken(speedup != nullptr ? escaped(speedup_text(*speedup)) : "");
+  cells += tag("td", speedup != nullptr ? badge(speedup->verdict)
+                                        : badge(variant.status) + (variant.reason.empty() ? "" : " " + escaped(variant.reason)));
+  cells += tag("td", variant.floor ? escaped(floor_text(*variant.floor)) : "");
+  cells += tag("td", variant.floor ? escaped(variant.floor->held_back_by) : "");
+  cells += unbroken(variant.prepare_ms > 0 ? time_text(variant.prepare_ms) : "");
+  return tag("tr", cells + tag("td", accuracy_text(variant))) + "\n";
+}
+
+std::string variants_table(const PairResult& pair) {
+  std::string rows;
+  for (const VariantResult& variant : pair.variants) rows += variant_row(pair, variant);
+  return table(
+      "variants of " + pair.target,
+      {"variant", "median", "speedup, 95% interval", "verdict", "of the lower bound", "limited by", "prepare", "relative error"},
+      rows);
+}
+
+std::string statistics_table(const PairResult& pair) {
+  std::string rows;
+  for (const VariantResult& variant : pair.variants) {
+    if (!variant.timing) continue;
+    const evidence::Summary& s = variant.timing->summary;
+    std::vector<std::string> cells{escaped(variant.name), std::to_string(s.count)};
+    for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
+      cells.push_back(time_text(value));
+    rows += row(cells);
+  }
+  return rows.empty()
+             ? ""
+             : folded(
+                   "Statistics",
+                   table("statistics of " + pair.target,
+                         {"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max"}, rows));
+}
+
+// Folded away; nothing without a result of that kind.
+std::string usage_table(const PairResult& pair, const char* title, const Rows& all) {
+  std::string rows;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    std::vector<std::string> cells;
+    for (const std::string& cell : all[i]) cells.push_back(escaped(with_micro_sign(cell)));
+    rows += row(cells);
+  }
+  return rows.empty() ? "" : folded(title, table(std::string{title} + " of " + pair.target, all.front(), rows));
+}
+
+std::string metrics_table(const PairResult& pair) {
+  std::string rows;
+  for (const VariantResult& variant : pair.variants) {
+    for (const evidence::Metric& metric : variant.metrics)
+      rows += row({escaped(variant.name), escaped(metric.name),
+                   escaped(base::significant(metric.summary.median, 4) + " " + metric.unit),
+                   metric.better == evidence::Direction::lower ? "lower" : "higher"});
+  }
+  return rows.empty() ? ""
+                      : folded("Metrics", table("metrics of " + pair.target, {"variant", "metric", "median", "better"}, rows));
+}
+
+std::string counters_part(const PairResult& pair) {
+  const std::vector<std::vector<std::string>> cells = counters_table(pair);
+  if (cells.empty()) return {};
+  std::string rows;
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    std::vector<std::string> safe;
+    for (const std::string& cell : cells[i]) safe.push_back(escaped(cell));
+    rows += row(safe);
+  }
+  return folded("Hardware counters", table("hardware counters of " + pair.target, cells.front(), rows));
+}
+
+std::string stages_table(const PairResult& pair) {
+  std::string rows;
+  for (const evidence::StageRecord& stage : pair.watchdog)
+    rows += row({escaped(stage.name), base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s),
+                 stage.finished ? "yes" : "no"});
+  return rows.empty() ? "" : folded("Stages", table("stages of " + pair.target, {"stage", "took", "limit", "finished"}, rows));
+}
+
+std::string how(const PairResult& pair) {
+  if (pair.stopped_because.empty()) return {};
+  const std::string clock = pair.device == "host"
+                                ? "the host's clock"
+                                : fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
+  return tag("p",
+             escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", clock, pair.judged_by,
+                                 pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))),
+             "class=\"note\"");
+}
+
+// Best speedup, or how it ended, in a few words beside the name.
+std::string result_in_short(const PairResult& pair) {
+  if (pair.status != evidence::Status::passed) return badge(pair.status);
+  const VariantResult* best = headline(pair);
+  if (best == nullptr) return badge(pair.status);
+  return badge(best->speedup->verdict) +
+         fmt::format(" <span class=\"figure\">{}x</span>", base::significant(best->speedup->value));
+}
+
+std::string notes(const PairResult& pair) {
+  std::string items;
+  for (const evidence::Problem& problem : pair.problems)
+    items += tag("li", tag("b", escaped(problem.stage + (problem.variant.empty() ? "" : ", " + problem.variant))) + ": " +
+                           escaped(problem.message) + (problem.advice.empty() ? "" : "; " + escaped(problem.advice)));
+  for (const std::string& warning : pair.warnings) items += tag("li", "Warning: " + escaped(warning));
+  for (const std::string& lost : pair.lost) items += tag("li", "Not available here: " + escaped(lost));
+  return items.empty() ? "" : tag("ul", items, "class=\"notes\"");
+}
+
+std::string pair_block(const PairResult& pair, const HtmlReport& report) {
+  std::string body = tag("p", escaped(pair.teaches), "class=\"teaches\"");
+  if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
+  if (!pair.variants.empty()) body += variants_table(pair);
+  body += profile_sentence_part(pair) + how(pair) + notes(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
+  const auto source = report.sources.find(pair.target);
+  if (source != report.sources.end()) body += source_part(pair, source->second);
+  const std::string more = profile_part(pair) + statistics_table(pair) + usage_table(pair, "Inference", inference_rows(pair)) +
+                           usage_table(pair, "Energy", energy_rows(pair)) + usage_table(pair, "Memory", memory_rows(pair)) +
+                           usage_table(pair, "Compiled kernels", kernel_rows(pair)) + metrics_table(pair) + counters_part(pair) +
+                           stages_table(pair);
+  if (!more.empty()) body += tag("h4", "More") + more;
+  return fmt::format(
+      "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "
+      "class=\"lesson\">{}</span></summary>\n{}</details>\n",
+      id_of(label_in_run(pair)), breakable(label_of(pair)), result_in_short(pair), escaped(pair.teaches),
+      tag("div", body, "class=\"body\""));
+}
+
+}  // namespace
+
+std::string pairs_section(const HtmlReport& report) {
+  std::string blocks;
+  for (const PairResult* pair : by_chapter(report)) blocks += pair_block(*pair, report);
+  return tag("section",
+             tag("h2", "Pairs") + tag("p", "Open a pair for its samples, its clocks and its source.", "class=\"note\"") + blocks,
+             "id=\"pairs\"") +
+         "\n";
+}
+
+std::string profile_sentence_part(const evidence::PairResult& pair) {
+  const std::string sentence = evidence::profile_sentence(pair);
+  return sentence.empty() ? "" : tag("p", tag("b", "Profile: ") + escaped(sentence) + ".", "class=\"profile\"");
+}
+
+std::string profile_part(const evidence::PairResult& pair) {
+  std::string text;
+  for (const ProfileTable& each : profile_tables(pair)) {
+    std::string rows;
+    for (std::vector<std::string> cells : each.rows) {
+      for (std::string& cell : cells) cell = escaped(cell);
+      rows += row(cells);
+    }
+    text += tag("h5", escaped(each.title)) + table(each.title + " of " + pair.target, each.columns, rows);
+  }
+  return text.empty() ? "" : folded("Profile", text);
+}
+
+}  // namespace aisp::report::html

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/html/text.hpp"
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "report/quote.hpp"
+
+namespace aisp::report::html {
+namespace {
+
+bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  const std::string valid = valid_utf8(text);
+  std::string result;
+  result.reserve(valid.size() + valid.size() / 8);
+  for (const char c : valid) {
+    if (c == '&') result += "&amp;";
+    else if (c == '<') result += "&lt;";
+    else if (c == '>') result += "&gt;";
+    else if (c == '"') result += "&quot;";
+    else if (c == '\'') result += "&#39;";
+    else if (is_control(static_cast<unsigned char>(c))) result += "\xEF\xBF\xBD";
+    else result += c;
+  }
+  return result;
+}
+
+std::string breakable(std::string_view name) {
+  std::string text;
+  for (const char c : escaped(name)) text += c == '_' ? std::string{"_<wbr>"} : std::string(1, c);
+  return text;
+}
+
+std::string id_of(std::string_view text) {
+  std::string id = "p-";
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+    id += plain ? std::string(1, c) : fmt::format("_{:02x}", static_cast<unsigned char>(c));
+  }
+  return id;
+}
+
+std::string tag(std::string_view name, std::string_view content, std::string_view attributes) {
+  return fmt::format("<{0}{1}{2}>{3}</{0}>", name, attributes.empty() ? "" : " ", attributes, content);
+}
+
+std::string row(const std::vector<std::string>& cells) {
+  std::string text = "<tr>";
+  for (const std::string& cell : cells) text += tag("td", cell);
+  return text + "</tr>\n";
+}
+
+std::string table(std::string_view label, const std::vector<std::string>& heading, const std::string& rows) {
+  std::string head;
+  for (const std::string& cell : heading) head += tag("th", escaped(cell), "scope=\"col\"");
+  const std::string name = escaped(label);
+  return fmt::format(
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>{}<tbody>\n{}</tbody></table></div>\n", name,
+      heading.empty() ? "" : "<thead><tr>" + head + "</tr></thead>", rows);
+}
+
+std::string folded(std::string_view summary, std::string_view content) {
+  return fmt::format("<details class=\"more\"><summary>{}</summary>\n{}</details>\n", summary, content);
+}
+
+std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px) {
+  return tag("div", svg::in_page(draw(wide_px), "wide") + svg::in_page(draw(svg::narrow_px), "narrow"), "class=\"figure\"") +
+         "\n";
+}
+
+std::string with_micro_sign(std::string text) {
+  if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "\u00b5s");
+  return text;
+}
+
+std::string time_text(double milliseconds) { return with_micro_sign(base::display_ms(milliseconds)); }
+
+std::string_view role_text(evidence::VariantRole role) { return role == evidence::VariantRole::optimized ? "" : to_string(role); }
+
+std::string badge(evidence::Status status) {
+  const std::string_view word = to_string(status);
+  return fmt::format("<span class=\"badge {0}\">{1}</span>", word, status == evidence::Status::timeout ? "timed out" : word);
+}
+
+std::string badge(evidence::Verdict verdict) {
+  const bool open = verdict == evidence::Verdict::cannot_tell;
+  const std::string_view word = to_string(verdict);
+  return fmt::format("<span class=\"badge {}\">{}</span>", open ? std::string_view{"unclear"} : word,
+                     open ? "cannot tell" : word);
+}
+
+}  // namespace aisp::report::html

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measured table of a chapter's README, from recorded expectations.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evidence/expectations/expectations.hpp"
+
+namespace aisp::report {
+
+inline constexpr std::string_view table_begin = "<!-- measured: begin -->";
+inline constexpr std::string_view table_end = "<!-- measured: end -->";
+
+// A pair as this executable has it.
+struct KnownPair {
+  struct Step {
+    std::string name, gains_over;  // never empty
+  };
+  std::string chapter, name, teaches, lesson;
+  std::vector<Step> steps;                  // the optimized variants, in their order
+  std::vector<std::string> libraries;       // that the lesson may be held against: as precise as it is, or more
+  std::vector<std::string> source_digests;  // for each architecture it was built for
+};
+
+// Markdown: a row for each pair and kind of hardware it was recorded on, "not measured yet" for the others, then what the
+// hardware was. `chapter_pairs` are those of `chapter`; `all` may hold other chapters too.
+std::string chapter_table(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
+                          const std::vector<evidence::Expectations>& all);
+
+// The README with `table` between its two markers, each on a line of its own; throws base::Error (usage) naming `place` when
+// they are not there once each, in order.
+std::string with_table(const std::string& readme, const std::string& table, const std::string& place);
+
+// Recorded, but of code that is not this executable's any more.
+bool is_stale(const KnownPair& known, const evidence::ExpectedPair& expected);
+
+}  // namespace aisp::report

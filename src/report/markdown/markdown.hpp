@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+#include <vector>
+
+#include "evidence/manifest.hpp"
+#include "evidence/result.hpp"
+
+namespace aisp::report {
+
+// A Markdown table; cells are text (quote.hpp), in which only emphasis means something.
+class MarkdownTable {
+ public:
+  explicit MarkdownTable(std::vector<std::string> columns);
+  void add(std::vector<std::string> cells);
+  bool empty() const { return rows_ == 0; }
+  const std::string& text() const { return text_; }
+
+ private:
+  void line(const std::vector<std::string>& cells);
+  std::size_t columns_;
+  std::size_t rows_ = 0;
+  std::string text_;
+};
+
+std::string suite_markdown(const evidence::SuiteResult& suite, const evidence::Manifest& manifest);
+std::string pair_markdown(const evidence::PairResult& pair);
+
+}  // namespace aisp::report

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "evidence/profile/profile_difference.hpp"
+#include "report/counters.hpp"
+#include "report/markdown/markdown.hpp"
+#include "report/numbers.hpp"
+#include "report/quote.hpp"
+#include "report/usage.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::PairResult;
+using evidence::VariantResult;
+
+std::string gpu_busy_text(const VariantResult& variant) {
+  const auto percent = evidence::gpu_busy_percent(variant);
+  return percent ? fmt::format("{:.0f} %", *percent) : std::string{};
+}
+
+std::string role_text(const PairResult& pair, const VariantResult& variant) {
+  const std::string standing = standing_text(pair, variant);
+  return standing.empty() ? std::string{to_string(variant.role)} : standing;
+}
+
+std::string results(const PairResult& pair) {
+  MarkdownTable table{{"variant", "role", "median", "speedup, 95 % interval", "verdict", "gain", "of the library", "of its floor",
+                       "limited by", "GPU at work", "prepare"}};
+  for (const VariantResult& variant : pair.variants) {
+    const evidence::Speedup* speedup = claimable(pair, variant);
+    table.add({variant.name, role_text(pair, variant), median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",
+               speedup != nullptr
+                   ? std::string{to_string(speedup->verdict)}
+                   : std::string{to_string(variant.status)} + (variant.reason.empty() ? "" : ": " + variant.reason),
+               gain_text(pair, variant), share_text(pair, variant), variant.floor ? floor_text(*variant.floor) : "",
+               variant.floor ? variant.floor->held_back_by : "", gpu_busy_text(variant),
+               variant.prepare_ms > 0 ? base::display_ms(variant.prepare_ms) : ""});
+  }
+  return table.text();
+}
+
+std::string timing(const PairResult& pair) {
+  MarkdownTable table{
+      {"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max", "autocorrelation"}};
+  for (const VariantResult& variant : pair.variants) {
+    if (!variant.timing) continue;
+    const evidence::Summary& s = variant.timing->summary;
+    std::vector<std::string> cells{variant.name, std::to_string(s.count)};
+    for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
+      cells.push_back(base::display_ms(value));
+    const auto& correlation = variant.timing->autocorrelation;
+    cells.push_back(correlation ? fmt::format("{:.2f}", *correlation) : "");
+    table.add(std::move(cells));
+  }
+  return table.empty() ? "" : "\n## Timing\n" + table.text();
+}
+
+std::string accuracy(const PairResult& pair) {
+  MarkdownTable table{{"variant", "relative L2", "limit", "largest element error", "limit", "against the baseline", "unquantized",
+                       "samples", "same bits twice"}};
+  const auto text = [](double value) { return value > 0 ? fmt::format("{:.2e}", value) : std::string{"0"}; };
+  for (const VariantResult& variant : pair.variants) {
+    if (!variant.accuracy) continue;
+    const evidence::Accuracy& a = *variant.accuracy;
+    table.add({variant.name, text(a.relative_l2), text(a.limit_relative_l2), text(a.max_error), text(a.limit_max_error),
+               text(a.versus_baseline_l2), variant.changes_precision ? text(a.unquantized_l2) : "", std::to_string(a.samples),
+               a.bitwise_repeatable ? "yes" : "no"});
+  }
+  return table.empty() ? "" : "\n## Accuracy\n" + table.text();
+}
+
+// The table of some of the results, nothing without any.
+std::string section(const char* title, const Rows& rows) {
+  if (rows.size() < 2) return {};
+  MarkdownTable table{rows.front()};
+  for (std::size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);
+  return fmt::format("\n## {}\n{}", title, table.text());
+}
+
+std::string metrics(const PairResult& pair) {
+  MarkdownTable table{{"variant", "metric", "median", "unit", "better"}};
+  for (const VariantResult& variant : pair.variants)
+    for (const evidence::Metric& metric : variant.metrics)
+      table.add({variant.name, metric.name, base::significant(metric.summary.median, 4), metric.unit,
+                 metric.better == evidence::Direction::lower ? "lower" : "higher"});
+  return table.empty() ? "" : "\n## Metrics\n" + table.text();
+}
+
+// The tables are in profiles/profile.md.
+std::string profile(const PairResult& pair) {
+  const std::string sentence = evidence::profile_sentence(pair);
+  if (sentence.empty()) return {};
+  const bool has_tables = std::any_of(pair.variants.begin(), pair.variants.end(),
+                                      [](const VariantResult& variant) { return variant.profile.has_value(); });
+  return fmt::format("\n## Profile\n{}.{}\n", markdown_text(sentence), has_tables ? " All of it: ../profiles/profile.md" : "");
+}
+
+std::string counters(const PairResult& pair) {
+  const std::vector<std::vector<std::string>> rows = counters_table(pair);
+  if (rows.empty()) return {};
+  MarkdownTable table{rows.front()};
+  std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
+  return "\n## Hardware counters\n" + table.text();
+}
+
+// For those who go on in Nsight's own windows.
+std::string tool_reports(const PairResult& pair) {
+  std::vector<std::string> files;
+  for (const VariantResult& variant : pair.variants) {
+    if (variant.counters && !variant.counters->report.empty()) files.push_back(variant.counters->report);
+    if (variant.nsys_report) files.push_back(*variant.nsys_report);
+  }
+  return files.empty() ? "" : fmt::format("\nReports of Nsight: {}\n", markdown_text(base::join(files, ", ")));
+}
+
+std::string stages(const PairResult& pair) {
+  MarkdownTable table{{"stage", "took", "limit", "finished"}};
+  for (const evidence::StageRecord& stage : pair.watchdog)
+    table.add(
+        {stage.name, base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s), stage.finished ? "yes" : "no"});
+  return table.empty() ? "" : "\n## Stages\n" + table.text();
+}
+
+std::string notes(const PairResult& pair) {
+  std::string text;
+  const auto add = [&](const std::string& line) { text += fmt::format("- {}\n", markdown_text(line)); };
+  for (const evidence::Problem& problem : pair.problems)
+    add(fmt::format("{}{}: {}{}", problem.stage, problem.variant.empty() ? "" : ", " + problem.variant, problem.message,
+                    problem.advice.empty() ? "" : "; " + problem.advice));
+  for (const std::string& warning : pair.warnings) add("warning: " + warning);
+  for (const std::string& lost : pair.lost) add("not available here: " + lost);
+  return text.empty() ? "" : "\n## Notes\n" + text;
+}
+
+std::string stopwatch(const PairResult& pair) {
+  if (pair.device == "host") return "the host's clock";
+  return fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
+}
+
+}  // namespace
+
+std::string pair_markdown(const PairResult& pair) {
+  std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", markdown_text(label_of(pair)), markdown_text(pair.teaches),
+                                 to_string(pair.status), pair.reason.empty() ? "" : ": " + markdown_text(pair.reason));
+  if (!pair.stopped_because.empty())
+    head += markdown_text(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", stopwatch(pair), pair.judged_by,
+                                      pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))) +
+            '\n';
+  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
+         section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) +
+         section("Compiled kernels", kernel_rows(pair)) + metrics(pair) + profile(pair) + counters(pair) + tool_reports(pair) +
+         stages(pair) + notes(pair);
+}
+
+}  // namespace aisp::report

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pictures of a chapter's README, from recorded expectations. A comment right behind a link to a picture says what it shows:
+//   ![Each step](speedups.svg)<!-- picture: speedups h200 -->
+//   [the machine](machine.svg)<!-- picture: drawn by hand: where parts lie is not recorded -->
+// KIND HARDWARE, then the pairs that it shows, in their order; all of the chapter unless it names some. Kinds: speedups of each
+// variant; library, the speed of each in percent of the library's; roofline; intensity, FLOPs a byte; sweep, the rate of each
+// variant of one pair (or its time where it declares no work) over a size; sweep_speedups, the same of speedups. In a picture
+// that is drawn by hand, figures may have comments as in prose (quoted_figures.hpp).
+#pragma once
+#include <string>
+#include <vector>
+
+#include "evidence/sweep.hpp"
+#include "report/markdown/chapter_table.hpp"
+
+namespace aisp::report {
+
+struct PictureMark {
+  std::string file;            // as the page links to it
+  std::string kind, hardware;  // both empty: drawn by hand
+  std::vector<std::string> pairs;
+};
+
+// Throws base::Error (usage) naming `place` for a link to an SVG of the page's folder without such a comment, or with one that
+// cannot be read.
+std::vector<PictureMark> picture_marks(const std::string& page, const std::string& place);
+
+// The picture as SVG. `chapter_pairs` are those of `chapter`. Throws base::Error (usage) naming `place` where the mark asks for
+// what was not recorded.
+std::string chapter_picture(const PictureMark& mark, const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
+                            const std::vector<evidence::Expectations>& all, const std::vector<evidence::Sweep>& sweeps,
+                            const std::string& place);
+
+}  // namespace aisp::report

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/pictures/line_picture.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/text.hpp"
+#include "report/pictures/scale.hpp"
+
+namespace aisp::report {
+namespace {
+
+constexpr double left_px = 62, right_px = 14, plot_px = 210, row_px = 18, axis_px = 40;
+constexpr std::size_t colours = 8;
+constexpr double log_room = 1.25;
+
+struct Extent {
+  double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
+  void take(double value) {
+    if (!std::isfinite(value)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  bool empty() const { return low > high; }
+};
+
+class Drawing {
+ public:
+  Drawing(const LineChart& chart, double width) : chart_{chart}, width_{width} {}
+
+  svg::Picture picture() {
+    Extent xs, ys;
+    for (const LineSeries& series : chart_.series)
+      for (const LinePoint& point : series.points) {
+        xs.take(point.x);
+        ys.take(point.y);
+      }
+    if (xs.empty()) return {chart_.title, width_, 0, ""};
+    const double room = ys.high > ys.low ? (ys.high - ys.low) * 0.08 : std::abs(ys.high) * 0.05;
+    std::string head = legend();
+    top_ = y_ + (chart_.series.size() < 2 ? row_px : 1.5 * row_px);
+    const Scale x{chart_.logarithmic_x && xs.low > 0, xs.low, xs.high, left_px + 8, width_ - right_px - 8};
+    const bool logarithmic_y = chart_.logarithmic_y && ys.low > 0;
+    const double low = logarithmic_y ? ys.low / log_room : chart_.from_zero ? 0 : ys.low - room;
+    const double high = logarithmic_y ? ys.high * log_room : ys.high + room;
+    const Scale y{logarithmic_y, low, high, top_ + plot_px, top_};
+    std::string body = head + grid(x, y);
+    for (std::size_t i = 0; i < chart_.series.size(); ++i) body += curve(chart_.series[i], class_of(i), x, y);
+    // On top, so that no curve crosses what they say.
+    body += marks(x);
+    return {chart_.title, width_, top_ + plot_px + axis_px, body};
+  }
+
+ private:
+  // Of its line and dots. A ceiling takes no colour from the others.
+  std::string class_of(std::size_t series) const {
+    if (chart_.series[series].is_ceiling) return "ceiling";
+    const auto begin = chart_.series.begin();
+    const auto before =
+        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(series), [](const LineSeries& s) { return !s.is_ceiling; });
+    return fmt::format("s{}", static_cast<std::size_t>(before) % colours);
+  }
+
+  std::string legend() {
+    double x = 4;
+    y_ = row_px - 4;
+    std::string text;
+    if (chart_.series.size() < 2) {
+      y_ = 4;
+      return text;
+    }
+    for (std::size_t i = 0; i < chart_.series.size(); ++i) {
+      const std::string name = svg::shortened(chart_.series[i].name, width_ - 24);
+      const double needed = svg::width_of(name) + 30;
+      if (x > 4 && x + needed > width_) {
+        x = 4;
+        y_ += row_px;
+      }
+      text += chart_.series[i].is_ceiling ? svg::line("ceiling", x, y_ - 4, x + 11, y_ - 4)
+                                          : svg::circle(class_of(i), x + 5, y_ - 4, 4.5);
+      text += svg::text("small", x + 14, y_, name);
+      x += needed;
+    }
+    return text;
+  }
+
+  std::string grid(const Scale& x, const Scale& y) const {
+    const double bottom = top_ + plot_px, right = width_ - right_px;
+    std::string text = svg::text("axis", 4, top_ - 8, chart_.y_title);
+    for (const double tick : y.ticks(6)) {
+      text += svg::line("grid", left_px, y.at(tick), right, y.at(tick));
+      text += svg::text("tick", left_px - 6, y.at(tick) + 4, fmt::format("{:.6g}{}", tick, chart_.y_unit), "end");
+    }
+    return text + upright(x, bottom) + svg::text("axis", (left_px + right) / 2, bottom + 34, chart_.x_title, "middle");
+  }
+
+  std::string upright(const Scale& x, double bottom) const {
+    std::string text;
+    const std::size_t most = width_ < 600 ? 4 : 9;
+    if (!chart_.x_ticks.empty()) return whole_ticks(x, bottom);
+    if (chart_.x_names.empty()) {
+      for (const double tick : x.ticks(most))
+        text += svg::line("grid", x.at(tick), top_, x.at(tick), bottom) +
+                svg::text("tick", x.at(tick), bottom + 16, fmt::format("{:.6g}", tick), "middle");
+      return text;
+    }
+    const std::size_t every = (chart_.x_names.size() + most - 1) / most;
+    for (std::size_t i = 0; i < chart_.x_names.size(); i += every) {
+      const double place = x.at(static_cast<double>(i));
+      text += svg::line("grid", place, top_, place, bottom);
+      text +=
+          svg::text("tick", place, bottom + 16, svg::shortened(chart_.x_names[i], (width_ - left_px) / static_cast<double>(most)),
+                    i == 0                               ? "start"
+                    : i + every >= chart_.x_names.size() ? "end"
+                                                         : "middle");
+    }
+    return text;
+  }
+
+  // As many as do not touch each other, and the ends of the axis before all others.
+  std::string whole_ticks(const Scale& x, double bottom) const {
+    std::string text;
+    std::vector<std::pair<double, double>> taken;
+    const auto add = [&](double tick) {
+      const std::string name = chart_.x_ticks_are_bytes ? base::human_bytes(tick) : fmt::format("{:.0f}", tick);
+      const double place = x.at(tick), half = svg::width_of(name) / 2 + 4;
+      if (std::ranges::any_of(taken,
+                              [&](const auto& other) { return place + half > other.first && place - half < other.second; }))
+        return;
+      taken.emplace_back(place - half, place + half);
+      text += svg::line("grid", place, top_, place, bottom);
+      // Inside of the picture, whatever its length.
+      const char* const anchor = place + half > width_ ? "end" : "middle";
+      text += svg::text("tick", anchor == std::string_view{"end"} ? width_ - 2 : place, bottom + 16, name, anchor);
+    };
+    add(chart_.x_ticks.front());
+    add(chart_.x_ticks.back());
+    for (const double tick : chart_.x_ticks) add(tick);
+    return text;
+  }
+
+  std::string marks(const Scale& x) const {
+    std::string lines, text;
+    // A label goes below those that it would touch.
+    std::vector<std::pair<double, double>> taken;
+    for (const LineMark& mark : chart_.marks) {
+      const double place = x.at(mark.x), length = svg::width_of(mark.text) + 12;
+      const bool is_right = place > width_ * 0.6;
+      const double from = is_right ? place - length : place;
+      const auto touched =
+          std::ranges::count_if(taken, [&](const auto& other) { return from < other.second && from + length > other.first; });
+      taken.emplace_back(from, from + length);
+      lines += svg::line("step", place, top_, place, top_ + plot_px);
+      text += svg::text("label", place + (is_right ? -6 : 6), top_ + 14 + 15 * static_cast<double>(touched), mark.text,
+                        is_right ? "end" : "start");
+    }
+    return lines + text;
+  }
+
+  static std::string curve(const LineSeries& series, const std::string& css_class, const Scale& x, const Scale& y) {
+    std::string path, dots;
+    for (const LinePoint& point : series.points) {
+      if (!std::isfinite(point.x) || !std::isfinite(point.y)) continue;
+      path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", x.at(point.x), y.at(point.y));
+      if (!series.is_ceiling) dots += svg::circle(css_class, x.at(point.x), y.at(point.y), 3.5, point.tip);
+    }
+    return (series.is_joined ? fmt::format("<polyline class=\"series {}\" points=\"{}\"/>\n", css_class, path) : "") + dots;
+  }
+
+  const LineChart& chart_;
+  double width_, y_ = 0, top_ = 0;
+};
+
+}  // namespace
+
+svg::Picture line_picture(const LineChart& chart, double width) { return Drawing{chart, width}.picture(); }
+
+svg::Picture stacked(const std::string& heading, const std::vector<LineChart>& charts, double width) {
+  svg::Picture all{.title = charts.empty() ? heading : charts.front().title, .width = width, .height = 36, .body = {}};
+  all.body = svg::text("name", 4, 20, svg::shortened(heading, width - 8));
+  for (const LineChart& chart : charts) {
+    const svg::Picture picture = line_picture(chart, width);
+    all.body += fmt::format("<g transform=\"translate(0 {:.0f})\">\n{}</g>\n", all.height, picture.body);
+    all.height += picture.height;
+  }
+  return all;
+}
+
+}  // namespace aisp::report

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/pictures/roofline.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/text.hpp"
+#include "report/numbers.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::Ceilings;
+using evidence::Expectations;
+using evidence::ExpectedPair;
+
+bool usable(double value) { return std::isfinite(value) && value > 0; }
+
+RooflinePair pair_of(const std::string& chapter, const std::string& name, const ExpectedPair& expected) {
+  RooflinePair pair{.target = chapter + ":" + name, .recorded = expected.recorded};
+  if (expected.ceilings) pair.ceilings = *expected.ceilings;
+  pair.points.push_back({.variant = expected.baseline,
+                         .role = evidence::VariantRole::baseline,
+                         .median_ms = expected.baseline_median_ms,
+                         .cost = expected.baseline_cost});
+  for (const auto& [variant, values] : expected.variants)
+    pair.points.push_back({.variant = variant,
+                           .role = values.role,
+                           .lesson = variant == expected.lesson,
+                           .median_ms = values.median_ms,
+                           .cost = values.cost});
+  return pair;
+}
+
+bool is_stale(const std::vector<KnownPair>& known, const std::string& chapter, const std::string& name,
+              const ExpectedPair& expected) {
+  return std::any_of(known.begin(), known.end(),
+                     [&](const KnownPair& k) { return k.chapter == chapter && k.name == name && report::is_stale(k, expected); });
+}
+
+// The roofs of the latest record, and of earlier ones where it has none.
+void gather_ceilings(Roofline& roofline) {
+  std::vector<const RooflinePair*> latest_first;
+  for (const RooflinePair& pair : roofline.pairs) latest_first.push_back(&pair);
+  std::stable_sort(latest_first.begin(), latest_first.end(),
+                   [](const auto* a, const auto* b) { return a->recorded.date_utc > b->recorded.date_utc; });
+  if (!latest_first.empty()) roofline.machine = machine_text(latest_first.front()->recorded);
+  Ceilings& all = roofline.ceilings;
+  for (const RooflinePair* pair : latest_first) {
+    const Ceilings& own = pair->ceilings;
+    if (all.source.empty()) all.source = own.source;
+    if (usable(own.memory_bytes_s)) {
+      if (all.memory_bytes_s == 0) all.memory_bytes_s = own.memory_bytes_s;
+      roofline.ceilings_differ = roofline.ceilings_differ || all.memory_bytes_s != own.memory_bytes_s;
+    }
+    for (const auto& [math, flops_s] : own.flops_s) {
+      if (!usable(flops_s)) continue;
+      const double drawn = all.flops_s.emplace(math, flops_s).first->second;
+      roofline.ceilings_differ = roofline.ceilings_differ || drawn != flops_s;
+    }
+  }
+}
+
+struct Roof {
+  double percent = 0;  // 0: not known
+  std::string bound;
+};
+
+Roof roof_of(const RooflinePoint& point, const Ceilings& ceilings) {
+  const auto math = ceilings.flops_s.find(point.cost.math);
+  const bool has_roof = math != ceilings.flops_s.end() && usable(math->second);
+  const double compute = has_roof && point.cost.flops > 0 ? point.flops_s() / math->second * 100 : 0;
+  const double memory =
+      point.crosses_memory() && usable(ceilings.memory_bytes_s) ? point.bytes_s() / ceilings.memory_bytes_s * 100 : 0;
+  // The nearer roof is the lower one at this intensity.
+  if (compute >= memory) return {compute, compute > 0 ? fmt::format("compute ({})", point.cost.math) : ""};
+  return {memory, "memory"};
+}
+
+std::string or_dash(double value, const std::string& text) { return usable(value) ? text : "-"; }
+
+std::vector<std::string> row_of(const RooflinePair& pair, const RooflinePoint& point) {
+  const Roof roof = roof_of(point, pair.ceilings);
+  std::string name = point.variant;
+  if (point.role == evidence::VariantRole::baseline) name += " (baseline)";
+  else if (point.role != evidence::VariantRole::optimized) name += fmt::format(" ({})", to_string(point.role));
+  else if (point.lesson) name += " (lesson)";
+  const std::string bytes = or_dash(point.bytes_s(), base::human_rate(point.bytes_s(), "B"));
+  return {pair.target + (pair.stale ? " (stale)" : ""),
+          name,
+          base::display_ms(point.median_ms),
+          point.has_place() ? base::significant(point.intensity()) : "-",
+          or_dash(point.flops_s(), base::human_rate(point.flops_s(), "FLOP")),
+          bytes == "-" || point.crosses_memory() ? bytes : fmt::format("{} ({})", bytes, point.cost.bytes_of),
+          or_dash(roof.percent, base::significant(roof.percent) + " %"),
+          roof.bound.empty() ? "-" : roof.bound};
+}
+
+}  // namespace
+
+bool RooflinePoint::crosses_memory() const { return cost.bytes_of == "device memory" || cost.bytes_of == "host memory"; }
+bool RooflinePoint::has_place() const {
+  return crosses_memory() && usable(cost.flops) && usable(cost.bytes) && usable(intensity()) && usable(flops_s());
+}
+double RooflinePoint::intensity() const { return cost.flops / cost.bytes; }
+double RooflinePoint::flops_s() const { return cost.flops / median_ms * 1e3; }
+double RooflinePoint::bytes_s() const { return cost.bytes / median_ms * 1e3; }
+
+std::string RooflinePair::swept_target() const {
+  const std::size_t space = target.find(' ');
+  return space == std::string::npos ? std::string{} : target.substr(0, space);
+}
+
+bool RooflinePair::is_drawn() const {
+  const auto lesson = std::find_if(points.begin(), points.end(), [](const RooflinePoint& point) { return point.lesson; });
+  return lesson != points.end() && lesson->has_place() && points.front().has_place();
+}
+
+std::size_t Roofline::drawn() const {
+  return static_cast<std::size_t>(std::count_if(pairs.begin(), pairs.end(), [](const auto& pair) { return pair.is_drawn(); }));
+}
+
+std::string Roofline::title() const {
+  const std::string chapter = pairs.empty() ? "" : pairs.front().target.substr(0, pairs.front().target.find(':'));
+  const bool is_one = !chapter.empty() && std::all_of(pairs.begin(), pairs.end(), [&](const RooflinePair& pair) {
+    return pair.target.starts_with(chapter + ":");
+  });
+  return is_one ? chapter_title(chapter) + " on " + hardware : hardware;
+}
+
+std::string roof_text(const RooflinePair& pair, const RooflinePoint& point) {
+  const Roof roof = roof_of(point, pair.ceilings);
+  return usable(roof.percent) ? fmt::format("{:.0f}% of {}", roof.percent, roof.bound) : "";
+}
+
+std::vector<Roofline> rooflines(const std::vector<Expectations>& all, const std::vector<KnownPair>& known,
+                                const std::vector<std::string>& chapters) {
+  std::map<std::string, Roofline> by_hardware;
+  for (const Expectations& file : all) {
+    if (!chapters.empty() && std::find(chapters.begin(), chapters.end(), file.chapter) == chapters.end()) continue;
+    for (const auto& [name, expected] : file.pairs) {
+      RooflinePair pair = pair_of(file.chapter, name, expected);
+      pair.stale = is_stale(known, file.chapter, name, expected);
+      by_hardware[file.hardware].pairs.push_back(std::move(pair));
+    }
+  }
+  std::vector<Roofline> result;
+  for (auto& [hardware, roofline] : by_hardware) {
+    roofline.hardware = hardware;
+    gather_ceilings(roofline);
+    result.push_back(std::move(roofline));
+  }
+  return result;
+}
+
+std::vector<std::vector<std::string>> roofline_rows(const Roofline& roofline) {
+  std::vector<std::vector<std::string>> rows{
+      {"pair", "variant", "median", "FLOP/byte", "compute rate", "bandwidth", "of its roof", "nearest roof"}};
+  for (const RooflinePair& pair : roofline.pairs)
+    for (const RooflinePoint& point : pair.points) rows.push_back(row_of(pair, point));
+  return rows;
+}
+
+std::string ceilings_text(const Ceilings& ceilings) {
+  std::vector<std::string> parts;
+  if (usable(ceilings.memory_bytes_s)) parts.push_back("memory " + base::human_rate(ceilings.memory_bytes_s, "B"));
+  for (const auto& [math, flops_s] : ceilings.flops_s)
+    if (usable(flops_s)) parts.push_back(math + " " + base::human_rate(flops_s, "FLOP"));
+  if (parts.empty()) return "no ceilings of this machine are known";
+  return fmt::format("{} ({})", base::join(parts, ", "), ceilings.source);
+}
+
+std::string ridges_text(const Ceilings& ceilings) {
+  std::vector<std::string> parts;
+  if (usable(ceilings.memory_bytes_s))
+    for (const auto& [math, flops_s] : ceilings.flops_s)
+      if (usable(flops_s)) parts.push_back(fmt::format("{} {}", math, base::significant(flops_s / ceilings.memory_bytes_s)));
+  if (parts.empty()) return {};
+  return fmt::format("{} FLOP/byte; memory limits below, arithmetic above", base::join(parts, ", "));
+}
+
+std::string left_out_text(const Roofline& roofline) {
+  const std::size_t left_out = roofline.pairs.size() - roofline.drawn();
+  if (left_out == 0) return {};
+  return fmt::format("{} without FLOPs per byte of memory {} left out of the picture", base::plural(left_out, "pair"),
+                     left_out == 1 ? "is" : "are");
+}
+
+}  // namespace aisp::report

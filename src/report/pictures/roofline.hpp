@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where pairs stand below what their machine gives: FLOPs a byte against FLOPs a second.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "evidence/expectations/expectations.hpp"
+#include "report/markdown/chapter_table.hpp"
+#include "report/pictures/svg.hpp"
+
+namespace aisp::report {
+
+struct RooflinePoint {
+  std::string variant;
+  evidence::VariantRole role = evidence::VariantRole::optimized;
+  bool lesson = false;
+  double median_ms = 0;
+  evidence::DeclaredCost cost;
+
+  bool crosses_memory() const;  // its bytes are of device or host memory, not of a link
+  bool has_place() const;       // FLOPs, bytes of memory and a time, all finite: it can be drawn
+  double intensity() const;     // FLOP/byte
+  double flops_s() const;
+  double bytes_s() const;
+};
+
+struct RooflinePair {
+  std::string target;
+  bool stale = false;
+  evidence::Recorded recorded;
+  evidence::Ceilings ceilings;        // nothing in it where none is known
+  std::vector<RooflinePoint> points;  // baseline first
+
+  std::string swept_target() const;  // of a case of a sweep, without the case; empty otherwise
+  bool is_drawn() const;             // baseline and lesson have a place
+};
+
+// The pairs of one kind of machine.
+struct Roofline {
+  std::string hardware;
+  std::string machine;          // of the latest record
+  evidence::Ceilings ceilings;  // those of its pairs, the latest where they differ
+  bool ceilings_differ = false;
+  std::vector<RooflinePair> pairs;
+
+  std::size_t drawn() const;
+  std::string title() const;  // "Chapter 7 on h200"; of several chapters "h200"
+};
+
+// One for each kind of hardware. `known`: to tell stale pairs; `chapters`: none means all.
+std::vector<Roofline> rooflines(const std::vector<evidence::Expectations>& all, const std::vector<KnownPair>& known,
+                                const std::vector<std::string>& chapters);
+
+// Cells of a table, the heading first. A pair without FLOPs has its bandwidth only.
+std::vector<std::vector<std::string>> roofline_rows(const Roofline& roofline);
+std::string ceilings_text(const evidence::Ceilings& ceilings);  // "memory 4.25 TB/s, bf16 790 TFLOP/s (SOURCE)"
+// Where the roofs meet: "bf16 172, fp32 14.3 FLOP/byte; memory limits below, arithmetic above"; empty where no two are known.
+std::string ridges_text(const evidence::Ceilings& ceilings);
+// "2 pairs without FLOPs per byte of memory are in the table only"; empty when all are drawn.
+std::string left_out_text(const Roofline& roofline);
+
+// "92.0 % of memory": the variant's share of its nearer roof; empty where none is known.
+std::string roof_text(const RooflinePair& pair, const RooflinePoint& point);
+
+// Its pairs are numbered, and named below.
+svg::Picture roofline_picture(const Roofline& roofline, double width);
+std::string roofline_svg(const Roofline& roofline);  // alone in a file
+
+}  // namespace aisp::report

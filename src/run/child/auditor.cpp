@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/child/auditor.hpp"
+
+#include <aisp/check.hpp>
+
+#include <vector>
+
+#include "measure/gpu_kernels.hpp"
+#include "measure/statistics/statistics.hpp"
+#include "measure/stopwatch.hpp"
+
+namespace aisp::run {
+
+AuditedRun Auditor::run(const Variant& variant, std::uint64_t inputs) {
+  std::uint64_t ready_ns = 0;
+  measure::Capture capture{.digest = false, .inputs = inputs};
+  recorder_.start(profile::Detail::memory);
+  executor_.make_ready(variant, capture);
+  // What runs on from here on, or begins before the frame, was not begun by the run. The reset's work is done.
+  ready_ns = profile::ActivityRecorder::now_ns();
+  const measure::Executed executed =
+      executor_.perform(variant, capture, {.begin = measure::launch_sample_begin, .end = measure::launch_sample_end});
+  AuditedRun result{.run_ms = executed.run_ms, .host_ms = executed.host_ms};
+  std::vector<profile::Activity> activities = recorder_.stop();
+  result.host_functions = recorder_.host_functions();
+  result.most_allocated_bytes = profile::most_allocated_bytes(activities);
+  std::erase_if(activities, [](const profile::Activity& activity) { return activity.kind == profile::Activity::Kind::memory; });
+  result.audit = profile::audit(activities, session_.gpu_ordinals(), ready_ns);
+  return result;
+}
+
+int Auditor::host_functions_of_prepare(const Variant& variant) {
+  if (variant.prepare == nullptr) return 0;
+  recorder_.start();
+  session_.prepare(variant);
+  recorder_.stop();
+  return recorder_.host_functions();
+}
+
+double Auditor::probe_ms(measure::Stopwatch& stopwatch) {
+  constexpr int samples = 20;
+  recorder_.start();
+  for (int i = 0; i < samples; ++i) stopwatch.time_probe();
+  std::vector<double> durations_ms;
+  for (const profile::Activity& activity : recorder_.stop())
+    if (activity.name.find("aisp_probe") != std::string::npos)
+      durations_ms.push_back(static_cast<double>(activity.end_ns - activity.start_ns) / 1e6);
+  return measure::median(durations_ms);
+}
+
+}  // namespace aisp::run

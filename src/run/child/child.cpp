@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/child/child.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/system/crash_trace.hpp"
+#include "base/system/files.hpp"
+#include "evidence/json.hpp"
+#include "pair/running_variant.hpp"
+#include "pair/selftest.hpp"
+#include "run/child/pair_run.hpp"
+
+namespace aisp::run {
+
+const pair::Entry& find_pair(const std::string& target) {
+  for (const pair::Entry& entry : pair::registry())
+    if (entry.target() == target) return entry;
+  for (const pair::SelftestEntry& hidden : pair::selftest_registry())
+    if (hidden.entry.target() == target) return hidden.entry;
+  throw base::Error{base::Exit::usage, "no pair '" + target + "' in this executable"};
+}
+
+int child_main(int result_fd) {
+  base::trace_crashes(result_fd);
+  const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
+  const Request request = nlohmann::json::parse(text).get<Request>();
+  if (!request.running_variant_page.empty()) pair::share_running_variant(request.running_variant_page);
+  // It fails where the parent is gone, who will be the one to say so.
+  const Reporter reporter{[&](const std::string& line) { base::write_all(result_fd, line + "\n"); }};
+  const evidence::PairResult result = run_pair(find_pair(request.target), request, reporter);
+  reporter.send(evidence::json_text(nlohmann::json{{"result", result}}));
+  std::cout.flush();
+  // After a CUDA error the runtime's own exit handlers may hang; nothing of value is left in this process.
+  _exit(static_cast<int>(base::Exit::good));
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "evidence/result.hpp"
+#include "measure/execution.hpp"
+#include "pair/session.hpp"
+#include "profile/hardware_metrics.hpp"
+#include "profile/range_profiler.hpp"
+
+namespace aisp::run {
+
+// Reads hardware counters of variants in this process, on the session's first GPU. Each pass is an execution from a cold L2, and
+// what the execution leaves in L2 unwritten is pushed out and counted with it. Only after timed samples: a process that was
+// profiled once may be slower.
+class Counting {
+ public:
+  // Throws Unsupported when counters cannot be read here.
+  Counting(pair::Session& session, profile::MetricSet set);
+  evidence::Counters count(const Variant& variant);
+
+ private:
+  pair::Session& session_;
+  measure::Executor executor_;
+  profile::RangeProfiler profiler_;
+  double l2_bytes_ = 0;
+};
+
+// Counters of all `variants`, for as long as `limit_s` allows; the reasons for what is missing go to `lost`.
+void profile_counters(pair::Session& session, const std::vector<const Variant*>& variants, profile::MetricSet set, double limit_s,
+                      const std::function<evidence::VariantResult&(std::string_view)>& result_of, std::vector<std::string>& lost);
+
+}  // namespace aisp::run

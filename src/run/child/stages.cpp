@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/child/stages.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "pair/running_variant.hpp"
+#include "profile/ranges.hpp"
+
+namespace aisp::run {
+
+double Stages::elapsed_s() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+double Stages::left_s() const { return records_.back().started_s + records_.back().limit_s - elapsed_s(); }
+
+void Stages::begin(const std::string& name, double limit_s) {
+  end();
+  current_ = name;
+  pair::note_running_variant({});
+  profile::push_range(name.c_str());
+  records_.push_back({.name = name, .started_s = elapsed_s(), .limit_s = limit_s});
+  reporter_.send(nlohmann::json{{"stage", name}, {"limit_s", limit_s}}.dump());
+}
+
+void Stages::end() {
+  if (current_.empty()) return;
+  profile::pop_range();
+  evidence::StageRecord& record = records_.back();
+  record.elapsed_s = elapsed_s() - record.started_s;
+  record.finished = true;
+  reporter_.send(nlohmann::json{{"stage_done", current_}, {"elapsed_s", record.elapsed_s}}.dump());
+  current_.clear();
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "evidence/result.hpp"
+#include "run/child/child.hpp"
+
+namespace aisp::run {
+
+// Tells the parent which stage runs and keeps the watchdog's record. One stage at a time.
+class Stages {
+ public:
+  explicit Stages(const Reporter& reporter) : reporter_{reporter} {}
+
+  void begin(const std::string& name, double limit_s);
+  void end();
+  const std::string& current() const { return current_; }
+  const std::vector<evidence::StageRecord>& records() const { return records_; }
+  double elapsed_s() const;  // since the child started
+  double left_s() const;     // of the current stage's limit
+
+ private:
+  const Reporter& reporter_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::string current_;
+  std::vector<evidence::StageRecord> records_;
+};
+
+}  // namespace aisp::run

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a child ended, and what its result says about it.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/system/process.hpp"
+#include "evidence/result.hpp"
+#include "run/wire/protocol.hpp"
+
+namespace aisp::run {
+
+enum class KilledFor {
+  nothing,
+  stage_limit,
+  suite_deadline,
+  interrupt,
+  slow_exit,  // had sent its result, then did not end
+  silence,    // closed its result pipe without a result and lived on
+};
+
+struct Ending {
+  evidence::PairResult result;   // blank, with the pair's identity
+  std::optional<Report> report;  // the last one that arrived
+  std::vector<evidence::StageRecord> stages;
+  base::ExitState exit;
+  bool stuck = false;              // killed, yet still there
+  bool killed_for_memory = false;  // the kernel killed a process of this machine for want of memory meanwhile
+  KilledFor killed_for = KilledFor::nothing;
+  std::string late_stage;
+  std::string variant;  // that it was running when it ended; empty: none
+  struct Rounds {
+    int count = 0;
+    double took_s = 0;
+  };
+  std::map<std::string, Rounds> rounds;  // by stage
+  double timeout_multiplier = 1;         // that was in the limits
+  double limit_s = 0;
+  double grace_s = 0;  // it had beyond the limit
+  double elapsed_s = 0;
+  bool pipe_closed = false;
+  std::vector<base::Leftover> left_behind;
+  std::size_t unreadable_lines = 0;
+  std::string first_unreadable;
+  std::vector<std::string> crash_places;  // that the child noted when it crashed
+  std::string log_tail;
+  std::string log_name;
+  std::string log_trouble;
+  std::size_t log_dropped_bytes = 0;
+  double wall_s = 0;
+};
+
+evidence::PairResult describe(Ending ending);
+
+}  // namespace aisp::run

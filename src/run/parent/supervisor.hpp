@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "evidence/result.hpp"
+#include "pair/registry.hpp"
+#include "run/wire/protocol.hpp"
+#include "run/wire/request.hpp"
+
+namespace aisp::run {
+
+struct Progress {
+  std::string stage;
+  RoundProgress rounds{};  // while sampling
+};
+
+struct Supervision {
+  std::filesystem::path log;  // the child's stdout and stderr; no file when empty
+  std::string log_name;       // what the result calls it: relative to the run folder
+  std::size_t log_limit_bytes = std::size_t{16} << 20;
+  double grace_s = 2;           // beyond each limit below and each stage's, for a message that is late on a busy machine
+  double startup_limit_s = 30;  // until the first stage begins, and between stages
+  double exit_limit_s = 5;      // from the result, or the closed pipe, to the end of the process
+  std::string executable = "/proc/self/exe";
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // of the whole suite
+  std::function<bool()> interrupted;
+  std::function<void(const Progress&)> on_progress;
+};
+
+struct Outcome {
+  evidence::PairResult result;
+  bool interrupted = false;  // the result is what there was when the user stopped it
+};
+
+// Runs one pair in a child process of its own process group, enforces every stage's limit and says truthfully how it ended.
+// Leaves no process behind. Safe to call from several threads at once; never throws for what a child does.
+Outcome supervise(const pair::Entry& entry, const Request& request, const Supervision& supervision);
+
+}  // namespace aisp::run

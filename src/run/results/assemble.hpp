@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// From samples to results: offsets taken out, summaries, speedups and metrics.
+#pragma once
+#include <aisp/workload.hpp>
+
+#include <vector>
+
+#include "evidence/result.hpp"
+#include "measure/sample.hpp"
+#include "measure/statistics/ratio.hpp"
+
+namespace aisp::run {
+
+evidence::DeclaredCost declared(const Cost& cost);
+
+std::vector<double> raw_times_of(const std::vector<measure::Sample>& samples);
+evidence::Timing timing_of(const std::vector<measure::Sample>& samples, const measure::Correction& correction,
+                           const std::vector<double>& percentiles);
+
+// The value that decides between variants, one a sample: the time, or a metric, which no stopwatch read.
+struct Judge {
+  std::string metric;  // empty: the time
+  std::uint64_t seed = 0;
+};
+// Baseline against variant, so that above 1 is better in either direction.
+measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,
+                                   const Judge& judge, const measure::RatioOptions& options);
+evidence::Speedup speedup_of(const measure::Interval& interval);
+// What nobody may say any more of a variant that failed, or whose pair did.
+void clear_claims(evidence::VariantResult& variant);
+std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles);
+
+}  // namespace aisp::run

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/wire/blank.hpp"
+
+#include "base/system/clock.hpp"
+#include "pair/all_variants.hpp"
+#include "pair/code.hpp"
+#include "pair/host_dependent.hpp"
+#include "pair/sizes.hpp"
+
+namespace aisp::run {
+
+std::string_view to_string(Bound bound) {
+  switch (bound) {
+    case Bound::memory: return "memory";
+    case Bound::compute: return "compute";
+    case Bound::latency: return "latency";
+    case Bound::transfer: return "transfer";
+    case Bound::host: return "host";
+  }
+  return "memory";
+}
+
+std::string_view to_string(Device device) { return device == Device::host ? "host" : "gpu"; }
+
+evidence::PairResult blank_result(const pair::Entry& entry, const Request& request) {
+  evidence::PairResult result;
+  result.target = entry.target();
+  result.chapter = entry.chapter;
+  result.name = entry.name;
+  result.teaches = entry.pair->teaches;
+  result.lesson = pair::lesson_of(*entry.pair);
+  result.source_digest = pair::digest_on(pair::code_of(entry), request.sm);
+  result.bound = to_string(entry.pair->bound);
+  result.device = to_string(entry.pair->device);
+  result.host_dependent = pair::host_dependent(*entry.pair) || request.mode == TimingMode::timer;
+  const bool host = entry.pair->device == Device::host;
+  if (!host) result.gpus = request.gpus;
+  // What a stream and an L2 are asked for; the host has neither.
+  result.start = host ? "none" : entry.pair->start == Start::released ? "released" : "immediate";
+  result.cache = host ? "none" : entry.pair->cache == Cache::cold ? "cold" : "hot";
+  result.timing_mode = to_string(request.mode);
+  result.judged_by = entry.pair->judged_by.empty() ? "time" : std::string{entry.pair->judged_by};
+  result.scale = request.scale;
+  result.sizes = pair::sizes_in_effect(*entry.pair, request.sizes, request.scale);
+  result.sizes_set = !request.sizes.empty();
+  result.sweep_case = request.sweep_case;
+  result.seed = request.seed;
+  result.reproducible = request.reproducible;
+  result.alternated = request.alternate;
+  result.started_utc = base::utc_now();
+  return result;
+}
+
+evidence::PairResult skipped_result(const pair::Entry& entry, const Request& request, std::string reason, std::string advice) {
+  evidence::PairResult result = blank_result(entry, request);
+  result.status = evidence::Status::skipped;
+  result.reason = std::move(reason);
+  if (!advice.empty()) result.problems.push_back({"selection", "", "needs", result.reason, std::move(advice)});
+  return result;
+}
+
+}  // namespace aisp::run

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string_view>
+
+#include "evidence/result.hpp"
+#include "pair/registry.hpp"
+#include "run/wire/request.hpp"
+
+namespace aisp::run {
+
+std::string_view to_string(Bound bound);
+std::string_view to_string(Device device);
+
+// A result with the entry's identity and nothing measured; `started_utc` is now.
+evidence::PairResult blank_result(const pair::Entry& entry, const Request& request);
+
+// The same, skipped: `reason` is one plain clause, `advice` the way round it.
+evidence::PairResult skipped_result(const pair::Entry& entry, const Request& request, std::string reason,
+                                    std::string advice = {});
+
+}  // namespace aisp::run

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/wire/protocol.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/json_integer.hpp"
+#include "evidence/json.hpp"
+
+namespace aisp::run {
+namespace {
+
+Message parse_object(const nlohmann::json& json) {
+  if (const auto stage = json.find("stage"); stage != json.end())
+    return StageBegun{stage->get<std::string>(), json.at("limit_s").get<double>()};
+  if (const auto done = json.find("stage_done"); done != json.end())
+    return StageDone{done->get<std::string>(), json.at("elapsed_s").get<double>()};
+  if (const auto progress = json.find("progress"); progress != json.end())
+    return RoundProgress{.round = base::json_integer<int>(progress->at("round"), "round"),
+                         .of = base::json_integer<int>(progress->at("of"), "of"),
+                         .interval_percent = progress->value("interval_percent", 0.0),
+                         .wanted_percent = progress->value("wanted_percent", 0.0),
+                         .spent_s = progress->value("spent_s", 0.0),
+                         .budget_s = progress->value("budget_s", 0.0)};
+  if (const auto crash = json.find("crash"); crash != json.end()) return Crash{crash->get<std::vector<std::string>>()};
+  if (const auto result = json.find("result"); result != json.end()) return Report{result->get<evidence::PairResult>(), true};
+  return Report{json.at("partial").get<evidence::PairResult>(), false};
+}
+
+}  // namespace
+
+std::string printable_excerpt(std::string_view text, std::size_t limit) {
+  std::string result{text.substr(0, limit)};
+  for (char& c : result)
+    if (c < ' ' || c > '~') c = '?';
+  if (text.size() > limit) result += "...";
+  return result;
+}
+
+std::optional<Message> parse_message(std::string_view line) {
+  if (line.empty()) return std::nullopt;
+  try {
+    const nlohmann::json json = evidence::parse_json(line, "the result pipe");
+    if (json.is_object()) return parse_object(json);
+  } catch (const std::exception&) {
+    // Reported as unreadable below: the pair may have scribbled on the pipe, which costs the pair nothing but a warning.
+  }
+  return Unreadable{printable_excerpt(line)};
+}
+
+void LineSplitter::feed(std::string_view bytes, const std::function<void(std::string_view line)>& on_line) {
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    const std::string_view piece = bytes.substr(0, end);
+    if (!discarding_ && pending_.size() + piece.size() > cap_bytes_) {
+      discarding_ = true;
+      ++overlong_lines_;
+      pending_ = {};
+    }
+    if (!discarding_) pending_ += piece;
+    if (end == std::string_view::npos) return;
+    if (!discarding_) on_line(pending_);
+    pending_.clear();
+    discarding_ = false;
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace aisp::run

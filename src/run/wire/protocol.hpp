@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parent's end of the result pipe: bytes to lines, lines to messages. Nothing a child writes is fatal here.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "evidence/result.hpp"
+
+namespace aisp::run {
+
+struct StageBegun {
+  std::string name;
+  double limit_s = 0;
+};
+struct StageDone {
+  std::string name;
+  double elapsed_s = 0;
+};
+struct RoundProgress {
+  int round = 0;
+  int of = 0;
+  double interval_percent = 0;  // width of the widest interval that was looked at last; 0: none was yet
+  double wanted_percent = 0;    // sampling ends when every interval is as narrow; 0: it does not depend on them
+  double spent_s = 0, budget_s = 0;
+};
+struct Report {  // "result" and "partial"
+  evidence::PairResult result;
+  bool is_final = false;
+};
+struct Crash {  // the last words of a process that dies
+  std::vector<std::string> places;  // base::frame_text reads them; innermost first
+};
+struct Unreadable {
+  std::string excerpt;  // printable, short
+};
+
+using Message = std::variant<StageBegun, StageDone, RoundProgress, Report, Crash, Unreadable>;
+
+// Never throws for what the line holds; empty lines give nothing.
+std::optional<Message> parse_message(std::string_view line);
+
+// `text` with everything unprintable shown as '?', at most `limit` characters.
+std::string printable_excerpt(std::string_view text, std::size_t limit = 80);
+
+// Cuts a byte stream into lines. A line longer than the cap is dropped to its end and counted, so that a runaway child cannot
+// fill the parent's memory.
+class LineSplitter {
+ public:
+  explicit LineSplitter(std::size_t cap_bytes = std::size_t{64} << 20) : cap_bytes_{cap_bytes} {}
+  void feed(std::string_view bytes, const std::function<void(std::string_view line)>& on_line);
+  std::size_t overlong_lines() const { return overlong_lines_; }
+
+ private:
+  std::size_t cap_bytes_;
+  std::string pending_;
+  bool discarding_ = false;
+  std::size_t overlong_lines_ = 0;
+};
+
+}  // namespace aisp::run
