@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# aisp_libraries: what src is built on. Header-only all of them, so that the executable needs nothing but glibc and the driver.
+# aisp_libraries: what src is built on. No shared library is among them, so that the executable needs nothing but glibc and the driver.
 add_library(aisp_libraries INTERFACE)
 
 # aisp_header_library(PACKAGE HEADER TARGET...): links the first of the targets that the package defines; a plain header on the include path
@@ -19,13 +19,22 @@ function(aisp_header_library package header)
   target_include_directories(aisp_libraries SYSTEM INTERFACE "${AISP_${package}_INCLUDE}")
 endfunction()
 
-aisp_header_library(fmt fmt/format.h fmt::fmt-header-only)
+# src/base/fmt.cpp compiles fmt's functions, whose list is that of fmt 9 (Debian 12, Ubuntu 24.04); of others each file has its own.
+find_path(AISP_fmt_INCLUDE fmt/format.h)
+if(NOT AISP_fmt_INCLUDE)
+  message(FATAL_ERROR "fmt/format.h was not found; run ./setup.sh, which installs it")
+endif()
+file(STRINGS "${AISP_fmt_INCLUDE}/fmt/core.h" fmt_version REGEX "^#define FMT_VERSION 9[0-9][0-9][0-9][0-9]$")
+if(NOT fmt_version)
+  target_compile_definitions(aisp_libraries INTERFACE FMT_HEADER_ONLY=1)
+endif()
+target_include_directories(aisp_libraries SYSTEM INTERFACE "${AISP_fmt_INCLUDE}")
 aisp_header_library(CLI11 CLI/CLI.hpp CLI11::CLI11)
 aisp_header_library(nlohmann_json nlohmann/json.hpp nlohmann_json::nlohmann_json)
 # The targets of these two may bring compiled libraries, so only their headers are used.
 find_path(AISP_spdlog_INCLUDE spdlog/spdlog.h REQUIRED)
 find_path(AISP_toml_INCLUDE toml++/toml.h REQUIRED)
-target_compile_definitions(aisp_libraries INTERFACE FMT_HEADER_ONLY=1 SPDLOG_FMT_EXTERNAL)
+target_compile_definitions(aisp_libraries INTERFACE SPDLOG_FMT_EXTERNAL)
 
 find_package(Threads REQUIRED)
 target_link_libraries(aisp_libraries INTERFACE Threads::Threads ${CMAKE_DL_LIBS} rt)

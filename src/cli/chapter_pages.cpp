@@ -121,13 +121,30 @@ class Pages {
     return pairs;
   }
 
+  struct Difference {
+    std::size_t line;
+    std::string is, should_be;  // from shortly before they part: tables are wide
+  };
+
+  static Difference first_difference(const std::string& before, const std::string& after) {
+    constexpr std::size_t context = 20, most = 100;
+    const std::vector<std::string> is = base::split(before, '\n'), wanted = base::split(after, '\n');
+    std::size_t line = 0;
+    while (line < std::min(is.size(), wanted.size()) && is[line] == wanted[line]) ++line;
+    const std::string has = line < is.size() ? is[line] : "", should = line < wanted.size() ? wanted[line] : "";
+    const auto parting = static_cast<std::size_t>(std::ranges::mismatch(has, should).in1 - has.begin());
+    const std::size_t from = parting > context ? parting - context : 0;
+    return {line + 1, base::one_line(has.substr(from), most), base::one_line(should.substr(from), most)};
+  }
+
   // Writes what has changed or, with --check, says so.
   void settle(const fs::path& file, const std::string& before, const std::string& after, const char* what, const char* flag) {
     if (after == before) return;
     if (options_.check) {
       ++wrong_;
-      show(fmt::format("{}: {} not what {} says; aisp report {} writes it\n", file.string(), what,
-                       expectations_to_read(options_.expectations_dir), flag));
+      const Difference first = first_difference(before, after);
+      show(fmt::format("{}:{}: {} not what {} says; aisp report {} writes it\n  is         {}\n  should be  {}\n", file.string(),
+                       first.line, what, expectations_to_read(options_.expectations_dir), flag, first.is, first.should_be));
       return;
     }
     base::write_atomically(file, after);
