@@ -24,7 +24,7 @@ constexpr float epsilon = 1e-6f;         // what is added to a sum of squares: r
 
 __device__ __forceinline__ float reciprocal_length(float sum_of_squares) { return rsqrtf(sum_of_squares + epsilon); }
 
-// The sum of a row by a tree in shared memory; what `values` gives of an element is squared.
+// The sum of a row's squares by a tree in shared memory.
 __device__ __forceinline__ float tree_sum_of_squares(const bf16* row, unsigned columns) {
   __shared__ float sums[row_threads];
   float sum = 0;
@@ -78,6 +78,8 @@ __global__ __launch_bounds__(most_threads) void block_vec16_kernel(const uint4* 
   if (is_mine) out[i] = shared::pack(x);
 }
 
+// A barrier for the compiler: elements stay as they came until they are needed again. Unpacked, they take twice the registers.
+__device__ __forceinline__ void keep_packed(unsigned& pair) { asm volatile("" : "+r"(pair)); }
 __device__ __forceinline__ float low(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high(unsigned pair) { return __uint_as_float(pair & 0xFFFF0000u); }
 
@@ -116,7 +118,7 @@ __global__ __launch_bounds__(threads) void lanes_per_row_kernel(const unsigned* 
         Words scaled;
 #pragma unroll
         for (int w = 0; w < words; ++w) {
-          shared::keep_packed(x[k][j][w]);
+          keep_packed(x[k][j][w]);
           scaled[w] = device::narrow_bf16(low(x[k][j][w]) * factor, high(x[k][j][w]) * factor);
         }
         *reinterpret_cast<Words*>(out + place(k, j)) = scaled;

@@ -115,18 +115,20 @@ __device__ __forceinline__ void multiply(const Slices<Tile>& from, float (&sums)
 
 template <class Tile>
 __device__ __forceinline__ void store(float* c, const float (&sums)[Tile::rows][Tile::columns]) {
-  constexpr int group = Tile::columns < 4 ? Tile::columns : 4;
-  using Group = device::Vector<float, group>;
   const std::size_t top = blockIdx.y * Tile::height, left = blockIdx.x * Tile::width;
 #pragma unroll
-  for (int i = 0; i < Tile::rows; ++i)
+  for (int i = 0; i < Tile::rows; ++i) {
+    float* const row = c + (top + Tile::row(i)) * columns + left;
+    if constexpr (Tile::columns % 4 == 0) {
 #pragma unroll
-    for (int j = 0; j < Tile::columns; j += group) {
-      Group stored;
+      for (int j = 0; j < Tile::columns; j += 4)  // an assignment would be cut into four stores
+        __stwb(reinterpret_cast<float4*>(row + Tile::column(j)),
+               make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]));
+    } else {
 #pragma unroll
-      for (int k = 0; k < group; ++k) stored[k] = sums[i][j + k];
-      *reinterpret_cast<Group*>(c + (top + Tile::row(i)) * columns + left + Tile::column(j)) = stored;
+      for (int j = 0; j < Tile::columns; ++j) row[Tile::column(j)] = sums[i][j];
     }
+  }
 }
 
 // Deals the numbers below `count` out to the threads of a block.

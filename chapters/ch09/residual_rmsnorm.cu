@@ -71,13 +71,10 @@ __device__ __forceinline__ Row sum_of(const Row& a, const Row& b) {
   for (unsigned k = 0; k < mine; ++k) sum.at[k] = add(a.at[k], b.at[k]);
   return sum;
 }
-__device__ __forceinline__ Row scaled(Row& h, float factor, const Row& gains) {
+__device__ __forceinline__ Row scaled(const Row& h, float factor, const Row& gains) {
   Row result;
 #pragma unroll
-  for (unsigned k = 0; k < mine; ++k) {
-    shared::keep_packed(h.at[k]);
-    result.at[k] = scale(h.at[k], factor, gains.at[k]);
-  }
+  for (unsigned k = 0; k < mine; ++k) result.at[k] = scale(h.at[k], factor, gains.at[k]);
   return result;
 }
 
@@ -101,7 +98,7 @@ __global__ __launch_bounds__(threads) void norm_kernel(const uint4* __restrict__
                                                        uint4* __restrict__ y) {
   __shared__ float sums[threads / 32];
   const std::size_t row = std::size_t{blockIdx.x} * row_packets;
-  Row own = load_row(h + row);
+  const Row own = load_row(h + row);
   const float factor = factor_of(device::block_sum(sum_of_squares(own), sums));
   store_row(y + row, scaled(own, factor, load_row(gains)));
 }
@@ -111,7 +108,7 @@ __global__ __launch_bounds__(threads) void add_and_norm_kernel(const uint4* __re
                                                                uint4* __restrict__ y) {
   __shared__ float sums[threads / 32];
   const std::size_t row = std::size_t{blockIdx.x} * row_packets;
-  Row own = sum_of(load_row(x + row), load_row(residual + row));
+  const Row own = sum_of(load_row(x + row), load_row(residual + row));
   store_row(h + row, own);
   const float factor = factor_of(device::block_sum(sum_of_squares(own), sums));
   store_row(y + row, scaled(own, factor, load_row(gains)));
@@ -129,7 +126,7 @@ __global__ __launch_bounds__(threads, 2) void add_and_norm_rows_kernel(const uin
   if (row >= end) return;
   Row next_x = load_row(x + row), next_residual = load_row(residual + row);
   for (; row < end; row += step) {
-    Row own = sum_of(next_x, next_residual);
+    const Row own = sum_of(next_x, next_residual);
     if (row + step < end) {
       next_x = load_row(x + row + step);
       next_residual = load_row(residual + row + step);

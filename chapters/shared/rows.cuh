@@ -25,12 +25,6 @@ __device__ __forceinline__ uint4 pack(const float (&x)[packet]) {
                     device::narrow_bf16(x[6], x[7]));
 }
 
-// A barrier for the compiler: elements stay as they came until they are needed again. Unpacked, they take twice the registers.
-__device__ __forceinline__ void keep_packed(unsigned& pair) { asm volatile("" : "+r"(pair)); }
-__device__ __forceinline__ void keep_packed(uint4& eight) {
-  asm volatile("" : "+r"(eight.x), "+r"(eight.y), "+r"(eight.z), "+r"(eight.w));
-}
-
 // In two chains, each half as long.
 __device__ __forceinline__ float sum_of_squares(const float (&x)[packet]) {
   float sums[2] = {x[0] * x[0], x[1] * x[1]};
