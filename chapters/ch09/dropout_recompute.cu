@@ -181,7 +181,7 @@ class DropoutRecompute final : public Workload {
         masks_{setup.scratch<std::uint8_t>(count_, {.name = "mask"})} {}
 
   Cost cost() const override {
-    return {.flops = 3 * static_cast<double>(count_),
+    return {.flops = 3 * double{kept_share} * static_cast<double>(count_),
             .bytes = static_cast<double>(x_.bytes() + residual_.bytes() + dy_.bytes() + y_.bytes() + dx_.bytes())};
   }
   double expected_output(int output, std::size_t i) const override {

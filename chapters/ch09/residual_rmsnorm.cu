@@ -147,7 +147,8 @@ class ResidualRmsnorm final : public Workload {
         gains_{setup.input<bf16>(columns, normal(1, 0.1f), {.name = "gains"})},
         h_{setup.output<bf16>(rows_ * columns, {.name = "sum"})},
         y_{setup.output<bf16>(rows_ * columns, {.name = "normalized sum"})},
-        cudnn_{setup, rows_, std::size_t{columns}, double{epsilon}} {}
+        cudnn_{setup, rows_, std::size_t{columns}, double{epsilon}},
+        reproducible_{setup.reproducible()} {}
 
   Cost cost() const override {
     return {.flops = 5 * static_cast<double>(h_.size()),
@@ -184,7 +185,10 @@ class ResidualRmsnorm final : public Workload {
     launch(add_and_norm_rows_kernel, {blocks, threads}, packets(x_.get()), packets(residual_.get()), packets(gains_.get()),
            packets(h_.get()), packets(y_.get()), rows_);
   }
-  void tune(Launch& launch) { cudnn_->tune(launch.stream, h_.get(), gains_.get(), y_.get()); }
+  void tune(Launch& launch) {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    cudnn_->tune(launch.stream, h_.get(), gains_.get(), y_.get());
+  }
   void add_cudnn_rms_norm(Launch& launch) {
     add(launch);
     cudnn_->run(launch.stream, h_.get(), gains_.get(), y_.get());
@@ -208,6 +212,7 @@ class ResidualRmsnorm final : public Workload {
   Input<bf16> x_, residual_, gains_;
   Output<bf16> h_, y_;
   Opened<CudnnRmsNorm> cudnn_;
+  bool reproducible_;
   RowCache<double> mean_squares_;
 };
 
