@@ -3,6 +3,7 @@
 // log-probabilities go to memory in fp32 and come back: four times the bytes of the gradient. Fused, a row is read once for its
 // sum and once for its gradient, and the second time costs nothing if the rows under way fit into L2 together: 33 MB for one row
 // an SM, 271 MB for eight.
+#include <aisp/device/async_copy.cuh>
 #include <aisp/device/vector.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
@@ -23,6 +24,7 @@ using shared::bf16, shared::packet;
 constexpr unsigned most_threads = 1024, threads = 256;  // threads: of the kernel that has no row for each block
 constexpr unsigned in_flight = 4;                       // loads of 16 bytes of a thread
 constexpr unsigned blocks_of_small_rows = 8;            // of an SM, where each has an eighth of the threads
+constexpr unsigned most_in_shared = 12800;              // packets: 200 KiB
 
 // Calls use(index, elements) for the packets of a row that are this thread's, four loads at a time: a store of `use` may be where
 // the next load is, as far as the compiler knows.
@@ -122,6 +124,50 @@ __global__ __launch_bounds__(most_threads) void fused_kernel(uint4* logits, cons
   }
 }
 
+// A row is read once, all of it requested at the beginning: what fits comes into shared memory, the rest into registers. Threads
+// read only what they have copied themselves.
+__global__ __launch_bounds__(most_threads) void on_chip_kernel(uint4* logits, const int* labels, float* losses, unsigned rows,
+                                                               unsigned row_packets, unsigned in_shared) {
+  extern __shared__ uint4 kept[];
+  __shared__ shared::MaxSum parts[device::largest_block_in_warps];
+  const float weight = 1 / static_cast<float>(rows);
+  for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+    uint4* const own = logits + std::size_t{row} * row_packets;
+    const int label = labels[row];
+    const float of_label = __bfloat162float(reinterpret_cast<const bf16*>(own)[label]);
+    shared::MaxSum seen = shared::nothing_seen();
+    for (unsigned i = threadIdx.x; i < in_shared; i += most_threads) device::copy_async_16(kept + i, own + i);
+    device::commit_copies();
+    uint4 held[in_flight];
+#pragma unroll
+    for (unsigned k = 0; k < in_flight; ++k)
+      if (in_shared + threadIdx.x + k * most_threads < row_packets) held[k] = own[in_shared + threadIdx.x + k * most_threads];
+    const auto for_row = [&](auto use) {
+      float x[packet];
+      for (unsigned i = threadIdx.x; i < in_shared; i += most_threads) {
+        shared::unpack(kept[i], x);
+        use(i, x);
+      }
+#pragma unroll
+      for (unsigned k = 0; k < in_flight; ++k)
+        if (in_shared + threadIdx.x + k * most_threads < row_packets) {
+          shared::unpack(held[k], x);
+          use(in_shared + threadIdx.x + k * most_threads, x);
+        }
+    };
+    device::wait_copies<0>();
+    for_row([&](unsigned, float(&x)[packet]) { shared::add(seen, x); });
+    seen = shared::block_merge(seen, parts);
+    const float offset = shared::level(seen.maximum) * shared::log2_e, factor = weight / seen.sum;
+    for_row([&](unsigned i, float(&x)[packet]) {
+#pragma unroll
+      for (float& value : x) value = shared::exponential(value, offset) * factor;
+      own[i] = gradient(x, label - static_cast<int>(i) * packet, weight);
+    });
+    if (threadIdx.x == 0) losses[row] = log_sum(seen) - of_label;
+  }
+}
+
 class FusedCrossEntropy final : public Workload {
  public:
   explicit FusedCrossEntropy(Setup& setup)
@@ -188,6 +234,14 @@ class FusedCrossEntropy final : public Workload {
   void fused_two_pass(Launch& launch) { fused<false>(launch, rows(), block_of(blocks_of_small_rows)); }
   void fused_l2_resident(Launch& launch) { fused<false>(launch, multiprocessors(), block_of(1)); }
   void evict_first(Launch& launch) { fused<true>(launch, multiprocessors(), block_of(1)); }
+  void row_on_chip(Launch& launch) {
+    if (row_packets() > most_in_shared + in_flight * most_threads)
+      throw Unsupported{"a row of more than 135168 elements does not fit into the shared memory and registers of a block"};
+    const unsigned in_shared = std::min(row_packets(), most_in_shared);
+    launch(on_chip_kernel, {std::min(multiprocessors(), rows()), most_threads, in_shared * sizeof(uint4)}, packed(), labels_,
+           losses_, rows_, row_packets(), in_shared);
+    mean(launch);
+  }
   void live_rows(Launch& launch) {
     if (blocks_an_sm_ == 0 || blocks_of_small_rows % blocks_an_sm_ != 0)
       throw Unsupported{"an SM has 1, 2, 4 or 8 blocks, which share its threads"};
@@ -246,6 +300,10 @@ extern constinit const Pair fused_cross_entropy{
                            {.name = "evict_first",
                             .run = call<&FusedCrossEntropy::evict_first>,
                             .same_bits_as = "fused_l2_resident",
+                            .kernels = {.registers = 64, .local_bytes = 0}},
+                           {.name = "row_on_chip",
+                            .run = call<&FusedCrossEntropy::row_on_chip>,
+                            .gains_over = "fused_l2_resident",
                             .kernels = {.registers = 64, .local_bytes = 0}}}),
     // Persistent blocks, as many an SM as the size says; they share 1024 threads.
     .controls = variants({{.name = "live_rows", .run = call<&FusedCrossEntropy::live_rows>}}),

@@ -118,7 +118,8 @@ struct Stream {
   static constexpr int margin = (steps + cells - 1) / cells * cells;  // of columns at each side of a warp's strip
   static constexpr int inner = warp_columns - 2 * margin;             // of the strip
   static constexpr int ahead = steps < most_steps ? 4 : 2;            // rows that are requested before they are needed
-  static constexpr int least_blocks = steps < 4 ? 6 : steps < 8 ? 5 : steps < most_steps ? 4 : 2;  // of an SM
+  // Of an SM: fewer registers would spill.
+  static constexpr int least_blocks = steps < 4 ? 6 : steps == most_steps ? 2 : steps == 8 && AISP_SM < 90 ? 3 : 4;
 };
 
 // A warp's strip of 128 columns streams by. When a row arrives, each step can do the row before the one that the step in front

@@ -47,7 +47,7 @@ KERNELS = {
                           ("backward_kernel NoMask", "IMAD.WIDE.U32 LDG.E.128 STG.E.128", "LDG.E.U8"),
                           ("backward_kernel BitMask", "LDG.E.U8 LDG.E.128 STG.E.128", "LDG.E.64")],
     "fused_cross_entropy": [("fused_kernelILb0E", "LDG.E.128 STG.E.128 MUFU.EX2", "STG.E.EF"), ("fused_kernelILb1E", "LDG.E.128 STG.E.EF.128", "STG.E.128"),
-                            ("log_softmax_kernel", "LDG.E.128 STG.E.128", "")],
+                            ("log_softmax_kernel", "LDG.E.128 STG.E.128", ""), ("on_chip_kernel", "LDGSTS LDS.128 STG.E.128", "")],
     "fused_l2norm": [("lengths_kernel", "LDS BAR", "SHFL"), ("lanes_per_row_kernelILi4ELi16ELi1ELi1ELb1E", "LDG.E.128 SHFL STG.E.128", "LDS BAR"),
                      ("lanes_per_row_kernelILi4ELi16ELi1ELi4ELb1E", "LDG.E.128 SHFL STG.E.128", "LDS BAR")],
     "micro_tiling_matmul": [("register_tile_kernel Li8ELi8E", "LDS.128 STG.E.128", "LDGSTS"), ("async_copy_kernel", "LDGSTS LDS.128 STG.E.128", "")],
