@@ -25,9 +25,10 @@ class CudnnRmsNorm {
   void tune(cudaStream_t stream, const void* x, const void* scale, void* y) {
     if (graph_) return;
     auto graph = std::make_unique<cudnn::Graph>();
-    const auto rows = [&] { return graph->tensor(cudnn::DataType::bf16, {rows_, columns_, 1, 1}, {columns_, 1, 1, 1}); };
-    const int in = rows(), factors = graph->tensor(cudnn::DataType::bf16, {1, columns_, 1, 1}, {columns_, 1, 1, 1}),
-              epsilon = graph->value(), out = rows();
+    // Channels are neighbours, as the library's engines for norms expect it.
+    const cudnn::Sizes strides{columns_, 1, columns_, columns_};
+    const auto tensor = [&](std::int64_t rows) { return graph->tensor(cudnn::DataType::bf16, {rows, columns_, 1, 1}, strides); };
+    const int in = tensor(rows_), factors = tensor(1), epsilon = graph->value(), out = tensor(rows_);
     graph->rms_norm(in, factors, epsilon, out);
     graph->plan_fastest(stream, pointers(x, scale, y));
     graph_ = std::move(graph);
