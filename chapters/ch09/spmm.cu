@@ -228,15 +228,8 @@ class Spmm final : public Workload {
     with_features([](auto) {});
   }
 
-  // Of the gathered rows, what may lie in an SM's L1 need not pass through L2.
-  Cost cost() const override {
-    constexpr double l1_bytes = 256 << 10;
-    const auto x_bytes = static_cast<double>(x_.bytes()), gathered = static_cast<double>(messages_.bytes());
-    const double bytes = x_bytes + static_cast<double>(y_.bytes() + offsets_.bytes() + sources_.bytes() + weights_.bytes());
-    return {.flops = 2.0 * static_cast<double>(messages_.size()),
-            .bytes = bytes,
-            .l2_bytes = bytes + gathered * std::max(0.0, 1 - l1_bytes / x_bytes) - x_bytes};
-  }
+  Cost cost() const override { return cost_of(x_.bytes()); }
+  Cost variant_cost(std::string_view variant) const override { return cost_of(variant == "one_row_of_x" ? 0 : x_.bytes()); }
   double expected(std::size_t i) const override {
     const std::size_t node = i / features_, feature = i % features_;
     double sum = 0;
@@ -304,6 +297,14 @@ class Spmm final : public Workload {
  private:
   // A row of more than `longest` edges has less than twice as many parts as would be full.
   std::size_t most_parts() const { return 2 * edges_ / longest + 1; }
+  // Of the gathered rows, what may lie in an SM's L1 need not pass through L2.
+  Cost cost_of(std::size_t x_bytes) const {
+    const double l1_bytes = 256 << 10, x = static_cast<double>(x_bytes), gathered = static_cast<double>(messages_.bytes());
+    const auto others = static_cast<double>(y_.bytes() + offsets_.bytes() + sources_.bytes() + weights_.bytes());
+    return {.flops = 2.0 * static_cast<double>(messages_.size()),
+            .bytes = x + others,
+            .l2_bytes = others + (x > l1_bytes ? gathered * (1 - l1_bytes / x) : x)};
+  }
   static unsigned blocks(std::size_t count, int in_a_block) {
     return static_cast<unsigned>((count + static_cast<std::size_t>(in_a_block) - 1) / static_cast<std::size_t>(in_a_block));
   }

@@ -4,7 +4,6 @@
 // bits of a value: cut in two parts, fp32 passes as three products, and memory alone is the limit. They drop bits as they add, so
 // that sums move to fp32 registers every 64 rows.
 #include <aisp/device/async_copy.cuh>
-#include <aisp/device/vector.cuh>
 #include <aisp/device/warpgroup.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
