@@ -53,25 +53,25 @@ __device__ __forceinline__ unsigned narrow_relu(float low, float high) {
 // lane / 4 + 8, words 2 and 3 the same eight neurons further on. Rows that are not there are zero and are not stored.
 using Rows = unsigned[4][4];
 
-__device__ __forceinline__ void load_rows(Rows& a, const bf16* x, long long first, long long samples) {
+__device__ __forceinline__ void load_rows(Rows& a, const bf16* x, int first, int samples) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
-      const long long row = first + half * 8 + lane / 4;
+      const int row = first + half * 8 + lane / 4;
       uint4 v{};
       if (row < samples) v = *reinterpret_cast<const uint4*>(x + row * width + part * 32 + lane % 4 * 8);
       a[2 * part][half] = v.x, a[2 * part][half + 2] = v.y, a[2 * part + 1][half] = v.z, a[2 * part + 1][half + 2] = v.w;
     }
 }
-__device__ __forceinline__ void store_rows(const Rows& a, bf16* y, long long first, long long samples) {
+__device__ __forceinline__ void store_rows(const Rows& a, bf16* y, int first, int samples) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
-      const long long row = first + half * 8 + lane / 4;
+      const int row = first + half * 8 + lane / 4;
       if (row < samples)
         *reinterpret_cast<uint4*>(y + row * width + part * 32 + lane % 4 * 8) =
             make_uint4(a[2 * part][half], a[2 * part][half + 2], a[2 * part + 1][half], a[2 * part + 1][half + 2]);
@@ -79,8 +79,7 @@ __device__ __forceinline__ void store_rows(const Rows& a, bf16* y, long long fir
 }
 
 // A warp has 32 rows, so that a fragment of weights that it reads from shared memory serves two products.
-__global__ __launch_bounds__(threads, 2) void fused_mma_kernel(const bf16* x, const bf16* w, bf16* y, long long samples,
-                                                               int layers) {
+__global__ __launch_bounds__(threads, 2) void fused_mma_kernel(const bf16* x, const bf16* w, bf16* y, int samples, int layers) {
   constexpr int rows = 32;
   extern __shared__ __align__(1024) unsigned char memory[];
   load_weights<true>(w, memory, layers);
@@ -88,20 +87,21 @@ __global__ __launch_bounds__(threads, 2) void fused_mma_kernel(const bf16* x, co
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   // Lane l addresses row l % 16 of a fragment, chunk l / 16. The chunk of other columns differs in bits that XOR can flip.
   const std::uint32_t w_lane = device::shared_address(memory) + lane % 16 * row_bytes + (lane / 16 ^ lane % 8) * 16;
-  const long long apart = static_cast<long long>(gridDim.x) * (threads / 32) * rows;
-  for (long long first = (static_cast<long long>(blockIdx.x) * (threads / 32) + warp) * rows; first < samples; first += apart) {
+  const int apart = static_cast<int>(gridDim.x) * (threads / 32) * rows;
+  for (int first = (static_cast<int>(blockIdx.x) * (threads / 32) + warp) * rows; first < samples; first += apart) {
     Rows a[2];
 #pragma unroll
     for (int m = 0; m < 2; ++m) load_rows(a[m], x, first + m * 16, samples);
+    std::uint32_t at = w_lane;
 #pragma unroll 1
-    for (int layer = 0; layer < layers; ++layer) {
+    for (int layer = 0; layer < layers; ++layer, at += layer_bytes) {
       float sums[2][8][4] = {};
 #pragma unroll
       for (int s = 0; s < 4; ++s)
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
           unsigned b[4];
-          device::load_matrices_transposed(b, (w_lane ^ n * 32) + layer * layer_bytes + s * 16 * row_bytes);
+          device::load_matrices_transposed(b, (at ^ n * 32) + s * 16 * row_bytes);
 #pragma unroll
           for (int m = 0; m < 2; ++m) {
             device::mma_bf16(sums[m][2 * n], a[m][s], b[0], b[1]);
@@ -143,16 +143,15 @@ __device__ __forceinline__ void chain_wgmma(Rows& a, const unsigned char* weight
 }
 
 // The warpgroups of an SM take turns by themselves: while one narrows its sums, another one's products run.
-__global__ __launch_bounds__(threads, 3) void fused_wgmma_kernel(const bf16* x, const bf16* w, bf16* y, long long samples,
-                                                                 int layers) {
+__global__ __launch_bounds__(threads, 3) void fused_wgmma_kernel(const bf16* x, const bf16* w, bf16* y, int samples, int layers) {
   extern __shared__ __align__(1024) unsigned char memory[];
   load_weights<true>(w, memory, layers);
   device::fence_proxy_async_shared();
   __syncthreads();
   // A warp's 16 rows; all four of a warpgroup begin and end together.
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
-  const long long apart = static_cast<long long>(gridDim.x) * threads / 2;
-  for (long long tile = (static_cast<long long>(blockIdx.x) * 2 + warp / 4) * 64; tile < samples; tile += apart) {
+  const int apart = static_cast<int>(gridDim.x) * threads / 2;
+  for (int tile = (static_cast<int>(blockIdx.x) * 2 + warp / 4) * 64; tile < samples; tile += apart) {
     Rows a;
     load_rows(a, x, tile + warp % 4 * 16, samples);
     chain_wgmma(a, memory, layers);

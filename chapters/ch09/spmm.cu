@@ -41,29 +41,28 @@ __device__ void atomic_add(float4* to, float4 x) {
 
 // A thread of these has one chunk of one edge.
 template <int features>
-__global__ void gather_kernel(const float4* x, const int* sources, float4* messages, int edges) {
+__global__ void gather_kernel(const float4* x, const int* sources, float4* messages, std::size_t edges) {
   constexpr int chunks = Row<features>::chunks;
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x, edge = i / chunks;
-  if (edge < static_cast<std::size_t>(edges)) messages[i] = x[static_cast<std::size_t>(sources[edge]) * chunks + i % chunks];
+  if (edge < edges) messages[i] = x[static_cast<std::size_t>(sources[edge]) * chunks + i % chunks];
 }
 template <int features>
-__global__ void scale_kernel(const float* weights, float4* messages, int edges) {
+__global__ void scale_kernel(const float* weights, float4* messages, std::size_t edges) {
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x, edge = i / Row<features>::chunks;
-  if (edge < static_cast<std::size_t>(edges)) messages[i] = scaled(weights[edge], messages[i]);
+  if (edge < edges) messages[i] = scaled(weights[edge], messages[i]);
 }
 template <int features>
-__global__ void scatter_kernel(const float4* messages, const int* targets, float4* y, int edges) {
+__global__ void scatter_kernel(const float4* messages, const int* targets, float4* y, std::size_t edges) {
   constexpr int chunks = Row<features>::chunks;
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x, edge = i / chunks;
-  if (edge < static_cast<std::size_t>(edges))
-    atomic_add(y + static_cast<std::size_t>(targets[edge]) * chunks + i % chunks, messages[i]);
+  if (edge < edges) atomic_add(y + static_cast<std::size_t>(targets[edge]) * chunks + i % chunks, messages[i]);
 }
 template <int features>
 __global__ void fused_atomics_kernel(const float4* x, const int* sources, const int* targets, const float* weights, float4* y,
-                                     int edges) {
+                                     std::size_t edges) {
   constexpr int chunks = Row<features>::chunks;
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x, edge = i / chunks;
-  if (edge >= static_cast<std::size_t>(edges)) return;
+  if (edge >= edges) return;
   const float4 neighbour = x[static_cast<std::size_t>(sources[edge]) * chunks + i % chunks];
   atomic_add(y + static_cast<std::size_t>(targets[edge]) * chunks + i % chunks, scaled(weights[edge], neighbour));
 }
@@ -78,16 +77,15 @@ __device__ void sum_edges(const float4* __restrict__ x, const int* __restrict__ 
 #pragma unroll 4
   for (int edge = begin; edge < end; ++edge) {
     const float4* const from = x + static_cast<std::size_t>(sources[edge]) * R::chunks + lane;
-    const float weight = weights[edge];
 #pragma unroll
-    for (int v = 0; v < R::vectors; ++v) add_scaled(sums[v], weight, from[v * R::lanes]);
+    for (int v = 0; v < R::vectors; ++v) add_scaled(sums[v], weights[edge], from[v * R::lanes]);
   }
 #pragma unroll
   for (int v = 0; v < R::vectors; ++v) to[v * R::lanes + lane] = sums[v];
 }
 
 template <int features>
-__global__ __launch_bounds__(threads, 6) void tile_per_row_kernel(const float4* x, const int* offsets, const int* sources,
+__global__ __launch_bounds__(threads, 4) void tile_per_row_kernel(const float4* x, const int* offsets, const int* sources,
                                                                   const float* weights, float4* y, int nodes) {
   using R = Row<features>;
   const int node = static_cast<int>(blockIdx.x * R::tiles + threadIdx.x / R::lanes);
@@ -110,7 +108,7 @@ __device__ float4* place_of(const Piece& piece, float4* y, float4* parts) {
 }
 
 template <int features>
-__global__ __launch_bounds__(threads, 6) void pieces_kernel(const float4* x, const int* sources, const float* weights,
+__global__ __launch_bounds__(threads, 4) void pieces_kernel(const float4* x, const int* sources, const float* weights,
                                                             const Piece* pieces, int count, float4* y, float4* parts) {
   using R = Row<features>;
   const int i = static_cast<int>(blockIdx.x * R::tiles + threadIdx.x / R::lanes);
@@ -233,8 +231,8 @@ class Spmm final : public Workload {
   double expected(std::size_t i) const override {
     const std::size_t node = i / features_, feature = i % features_;
     double sum = 0;
-    for (auto edge = static_cast<std::size_t>(offsets_.host(node)); edge < static_cast<std::size_t>(offsets_.host(node + 1));
-         ++edge)
+    for (auto edge = static_cast<std::size_t>(offsets_.host(node)), end = static_cast<std::size_t>(offsets_.host(node + 1));
+         edge < end; ++edge)
       sum += weights_.host(edge) * x_.host(static_cast<std::size_t>(sources_.host(edge)) * features_ + feature);
     return sum;
   }
@@ -275,7 +273,6 @@ class Spmm final : public Workload {
       for (int edge = begin; edge < end; edge += longest) cut_.push_back({r, edge, std::min(edge + longest, end), part++});
     }
     check(cudaMemcpyAsync(pieces_, cut_.data(), cut_.size() * sizeof(Piece), cudaMemcpyHostToDevice, launch.stream));
-    if (hubs_of_.empty()) return;
     check(cudaMemcpyAsync(hubs_, hubs_of_.data(), hubs_of_.size() * sizeof(Hub), cudaMemcpyHostToDevice, launch.stream));
   }
   void hubs_split(Launch& launch) {
@@ -368,7 +365,11 @@ extern constinit const Pair spmm{
         {{.name = "fused_atomics", .run = call<&Spmm::fused_atomics>, .prepare = call<&Spmm::expand>, .deterministic = false},
          {.name = "tile_per_row", .run = call<&Spmm::tile_per_row>, .kernels = no_spills},
          {.name = "hubs_split", .run = call<&Spmm::hubs_split>, .prepare = call<&Spmm::cut_rows>, .kernels = no_spills},
-         {.name = "rows_in_flight", .run = call<&Spmm::rows_in_flight>, .prepare = call<&Spmm::cut_rows>, .kernels = no_spills}}),
+         {.name = "rows_in_flight",
+          .run = call<&Spmm::rows_in_flight>,
+          .prepare = call<&Spmm::cut_rows>,
+          .same_bits_as = "hubs_split",
+          .kernels = no_spills}}),
     // All gathers read the same row, which L1 holds: what is left is not the gather through L2. Its sums are wrong.
     .controls = variants({{.name = "one_row_of_x",
                            .run = call<&Spmm::one_row_of_x>,
