@@ -19,6 +19,7 @@ ALLOWED = {
     "report": {"base", "evidence"},
     "knowledge": {"base", "evidence", "machine", "aisp"},
     "pair": {"base", "aisp"},
+    "compile": {"base", "pair", "aisp"},
     "profile": {"base", "evidence", "aisp"},
     # The timing mode `kernel` reads the profiler's durations.
     "measure": {"base", "evidence", "pair", "profile", "aisp"},
@@ -81,7 +82,9 @@ class Tree:
             return target if name.startswith("aisp/") else None
         places = [file.parent, self.root / "src"]
         if file.is_relative_to(self.root / "chapters"):
-            places = [file.parent, self.root / "chapters" / "shared"]
+            # Kernels to link at run time lie one folder deeper.
+            own = file.parent.parent if file.parent.name == "lto" else file.parent
+            places = [own, self.root / "chapters" / "shared"]
         return next((place / name for place in places if (place / name).is_file()), Path(name))
 
     def check(self):

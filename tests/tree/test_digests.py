@@ -125,6 +125,22 @@ class HostCode(TemporaryTree):
             with self.subTest(after):
                 self.assertNotEqual(code, self.code(own=OWN + changed(pair, before, after)))
 
+    def test_what_is_compiled_at_run_time_counts_in_full(self):
+        self.write("include/aisp/device/part.cuh", "__device__ int part() { return 1; }\n")
+        later = self.write("chapters/ch07/later.cuh", "#include <aisp/device/part.cuh>\n__device__ int later() { return part(); }\n")
+        kernels = self.write("chapters/ch07/lto/kernels.cu", "__global__ void kernel() {}\n")
+        for own, file in ((OWN + 'const char* text = "#include \\"ch07/later.cuh\\"\\n";', later), (OWN + 'const char* name = "ch07/lto/kernels.cu";', kernels),
+                          (OWN + 'const char* text = R"(#include "ch07/later.cuh")";', self.root / "include/aisp/device/part.cuh")):
+            with self.subTest(file):
+                before, text = self.code(own), file.read_text()
+                file.write_text("// words\n" + text)
+                self.assertEqual(before, self.code(own))
+                file.write_text(text.replace("{", "{ int more = 1; "))
+                self.assertNotEqual(before, self.code(own))
+                file.write_text(text)
+                shown = Sources(self.root, self.root / "include", self.root / "chapters/shared").shown(self.root / "chapters/ch07/box.cu")
+                self.assertEqual(file.resolve() in shown, file in (later, kernels), "of the chapters' files, not of the API's")
+
     def test_a_header_may_move(self):
         self.assertEqual(self.code(), self.code(place="chapters/shared/engine.cuh"))
         self.assertEqual(self.code(), self.code(own=changed(OWN, '"engine.cuh"', '"deep/engine.cuh"'), place="chapters/shared/deep/engine.cuh"))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the samples of a PairRun are worth: the stopwatch's offset, speedups, and the checks that can void them.
 #include <fmt/format.h>
+#include <aisp/compiled.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -103,6 +104,7 @@ void PairRun::judge() {
   for (const Timed& timed : timed_) {
     tell_gain(timed, judge);
     tell_share(timed, judge);
+    tell_compile_time(timed);
   }
   warn_of_drift();
   check_floors();
@@ -120,6 +122,22 @@ void PairRun::tell_gain(const Timed& timed, const Judge& judge) {
   if (over == nullptr) return;
   timed.result->gain = {over->result->name,
                         speedup_of(speedup_interval(over->samples, timed.samples, judge, {.correction = correction()}))};
+}
+
+// After how many calls a variant whose kernels are compiled at run time has gained that time back.
+void PairRun::tell_compile_time(const Timed& timed) {
+  std::vector<evidence::Metric>& metrics = timed.result->metrics;
+  const auto compile = std::ranges::find(metrics, std::string{compile_time}, &evidence::Metric::name);
+  const evidence::VariantResult& baseline = *timed_.front().result;
+  if (compile == metrics.end() || !timed.result->timing || !baseline.timing) return;
+  compile->raw.resize(1);  // one reading, which every sample repeats, is no distribution
+  const std::optional<double> calls =
+      calls_to_repay(compile->summary.median, baseline.timing->summary.median, timed.result->timing->summary.median);
+  if (!calls) return;
+  evidence::Metric metric{
+      .name = "calls_to_repay_compile", .unit = "calls", .better = evidence::Direction::lower, .raw = {*calls}};
+  metric.summary = measure::summarize(metric.raw);
+  metrics.push_back(std::move(metric));
 }
 
 void PairRun::tell_share(const Timed& timed, const Judge& judge) {

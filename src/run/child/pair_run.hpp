@@ -60,6 +60,7 @@ class PairRun {
   void judge();
   void tell_gain(const Timed& timed, const Judge& judge);
   void tell_share(const Timed& timed, const Judge& judge);
+  void tell_compile_time(const Timed& timed);
   void check_samples();
   void check_first_on_inputs(const Timed& timed);
   bool by_host_memory() const;
