@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "evidence/expectations/fingerprint.hpp"
+#include "evidence/quantities.hpp"
 #include "evidence/sm_clock.hpp"
 
 namespace aisp::evidence {
@@ -19,53 +20,31 @@ namespace {
 // Clocks jitter by less than this between two equal runs under a power cap.
 constexpr double telling_clock_change = 0.02;
 
-// Below this a variant's preparation is noise of the clock.
-constexpr double telling_prepare_ms = 0.01;
-// Of fewer samples nothing is known about how they spread.
-constexpr std::size_t fewest_samples = 6;
-
-struct Quantity {
+struct Figure {
   std::string name, unit;
   Direction better = Direction::lower;
   Range range;
   bool sampled = false;  // the range is an interval; else it is a single reading
 };
 
-Range exactly(double value) { return {value, value, value}; }
-
-void add_inference(const InferenceTiming& timing, std::vector<Quantity>& quantities) {
-  quantities.push_back({"ttft", "ms", Direction::lower, exactly(timing.ttft_ms.median)});
-  quantities.push_back({"tpot", "ms", Direction::lower, exactly(timing.tpot_ms.median)});
-  if (timing.goodput)
-    quantities.push_back({"good_requests", "1/s", Direction::higher, exactly(timing.goodput->requests_per_second)});
-}
-
 // Everything that was measured of a variant, in the order of the table.
-std::vector<Quantity> quantities_of(const VariantResult& variant) {
-  std::vector<Quantity> quantities;
-  if (const auto time = time_range(variant))
-    quantities.push_back({"time", "ms", Direction::lower, *time, variant.timing->raw_times_ms.size() >= fewest_samples});
-  if (variant.speedup) {
-    const Range range{variant.speedup->value, variant.speedup->low, variant.speedup->high};
-    quantities.push_back({"speedup", "x", Direction::higher, range, has_interval(range)});
+std::vector<Figure> figures_of(const PairResult& pair, const VariantResult& variant) {
+  std::vector<Figure> figures;
+  for (const Quantity& quantity : quantities()) {
+    const Quantity::Compared& how = quantity.compared;
+    if (how.name.empty()) continue;
+    const std::optional<Range> range = how.get != nullptr ? how.get(variant) : quantity.get(pair, variant);
+    if (!range) continue;
+    figures.push_back(
+        {std::string{how.name}, std::string{how.unit}, how.better, *range, how.sampled != nullptr && how.sampled(variant)});
   }
-  if (variant.floor) quantities.push_back({"percent_of_floor", "%", Direction::higher, exactly(variant.floor->percent)});
-  if (const auto busy = gpu_busy_percent(variant)) quantities.push_back({"gpu_busy", "%", Direction::higher, exactly(*busy)});
-  if (variant.prepare_ms >= telling_prepare_ms)
-    quantities.push_back({"prepare", "ms", Direction::lower, exactly(variant.prepare_ms)});
-  if (variant.memory.device_peak_bytes > 0)
-    quantities.push_back({"device_peak", "B", Direction::lower, exactly(static_cast<double>(variant.memory.device_peak_bytes))});
-  if (variant.memory.host_peak_rss_bytes > 0)
-    quantities.push_back(
-        {"host_peak_rss", "B", Direction::lower, exactly(static_cast<double>(variant.memory.host_peak_rss_bytes))});
-  if (variant.inference) add_inference(*variant.inference, quantities);
-  if (const auto& energy = variant.energy)
-    quantities.push_back({"energy", "J", Direction::lower, {energy->median_j, energy->low_j, energy->high_j}, true});
-  for (const Metric& metric : variant.metrics)
-    quantities.push_back({metric.name, metric.unit, metric.better,
-                          metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw),
-                          metric.raw.size() >= fewest_samples});
-  return quantities;
+  for (const Metric& metric : variant.metrics) {
+    const double median = metric.summary.median;
+    figures.push_back({metric.name, metric.unit, metric.better,
+                       metric.raw.empty() ? Range{median, median, median} : median_range(metric.raw),
+                       metric.raw.size() >= fewest_samples});
+  }
+  return figures;
 }
 
 std::string clock_detail(const PairResult& before, const PairResult& after) {
@@ -91,14 +70,14 @@ std::string detail_of(Change change, bool sampled, const Terms& terms) {
 }
 
 // A single reading has no interval; what is within the threshold of it is no news.
-Change change_of_readings(const Quantity& before, const Quantity& after, double threshold) {
+Change change_of_readings(const Figure& before, const Figure& after, double threshold) {
   const Change change = change_of(before.range, after.range, before.better, 0);
   const double ratio = after.range.value / before.range.value;
   return ratio < 1 + threshold && ratio * (1 + threshold) > 1 ? Change::same : change;
 }
 
 // What the intervals of two processes show may be what processes differ by: then it is told as slight.
-Change change_of_samples(const Quantity& before, const Quantity& after, const Terms& terms) {
+Change change_of_samples(const Figure& before, const Figure& after, const Terms& terms) {
   const Change by_intervals = change_of(before.range, after.range, before.better, terms.threshold);
   if (terms.one_process) return by_intervals;
   const ProcessSpread& of_gpu = before.name == "speedup" ? process_spread_of_gpu : process_spread_of_absolutes;
@@ -117,22 +96,22 @@ Change change_of_samples(const Quantity& before, const Quantity& after, const Te
 
 void add_metrics(const PairResult& pair, const VariantResult& before, const VariantResult& after, const Terms& terms,
                  std::vector<MetricChange>& changes) {
-  const std::vector<Quantity> later = quantities_of(after);
-  for (const Quantity& quantity : quantities_of(before)) {
-    const auto same_name = [&](const Quantity& other) { return other.name == quantity.name && other.unit == quantity.unit; };
+  const std::vector<Figure> later = figures_of(pair, after);
+  for (const Figure& figure : figures_of(pair, before)) {
+    const auto same_name = [&](const Figure& other) { return other.name == figure.name && other.unit == figure.unit; };
     const auto found = std::find_if(later.begin(), later.end(), same_name);
     if (found == later.end()) continue;
-    const bool sampled = quantity.sampled && found->sampled;
+    const bool sampled = figure.sampled && found->sampled;
     const Change change =
-        sampled ? change_of_samples(quantity, *found, terms) : change_of_readings(quantity, *found, terms.threshold);
+        sampled ? change_of_samples(figure, *found, terms) : change_of_readings(figure, *found, terms.threshold);
     changes.push_back({.target = label_in_run(pair),
                        .variant = after.name,
-                       .metric = quantity.name,
-                       .unit = quantity.unit,
-                       .better = quantity.better,
-                       .before = quantity.range,
+                       .metric = figure.name,
+                       .unit = figure.unit,
+                       .better = figure.better,
+                       .before = figure.range,
                        .after = found->range,
-                       .change_percent = change_percent(quantity.range.value, found->range.value),
+                       .change_percent = change_percent(figure.range.value, found->range.value),
                        .change = change,
                        .is_regression = sampled && terms.one_machine && !terms.host_decides && change == Change::worse,
                        .detail = detail_of(change, sampled, terms)});
