@@ -148,16 +148,14 @@ class Tree:
             self.problem(file, number, f"<{name}>: CLI11 belongs to src/cli")
         elif name.startswith("nlohmann/") and name != "nlohmann/json_fwd.hpp" and file.suffix in {".hpp", ".cuh"} and not self.is_private(file):
             self.problem(file, number, f"<{name}>: headers include <nlohmann/json_fwd.hpp>; the whole of it costs every includer seconds (a "
-                                       "header that only .cpp files of its own folder include may)")
+                                       "header that only .cpp files include may)")
         elif re.match(r"^(gtest|gmock)/", name):
             self.problem(file, number, f"<{name}>: GoogleTest belongs to tests")
 
     def is_private(self, header):
-        """Whether .cpp files of its own folder or of its whole include it, or other such headers there, and nothing else does."""
+        """Whether .cpp files alone include it, or other such headers, and anybody does."""
         includers = [f for f, includes in self.includes.items() for _, quote, name in includes if self.resolve(f, quote, name) == header]
-        whole = header.relative_to(self.root).parts[:2]
-        return bool(includers) and all(f.relative_to(self.root).parts[:2] == whole and (f.suffix == ".cpp" or self.is_private(f))
-                                       for f in includers)
+        return bool(includers) and all(f.suffix == ".cpp" or self.is_private(f) for f in includers)
 
     def check_reached(self, file, top, folder):
         """What a file includes by way of others."""

@@ -86,9 +86,9 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   for (const machine::Gpu& gpu : machine_->facts.gpus)
     if (const auto device = nvml.device(gpu.uuid)) machine_->nvml_devices.push_back(*device);
   if (!machine_->nvml)
-    lost_.push_back("no clock, power and temperature readings: " +
-                    (nvml.available() ? "NVML does not know this GPU" : nvml.error()));
-  lost_.push_back("no clock lock: clocks are left as they are");
+    lost_.push_back({evidence::LostKind::other, "no clock, power and temperature readings: " +
+                                                    (nvml.available() ? "NVML does not know this GPU" : nvml.error())});
+  lost_.push_back({evidence::LostKind::other, "no clock lock: clocks are left as they are"});
 }
 
 Ground::~Ground() = default;

@@ -42,7 +42,7 @@ class PairRun {
   bool skip_unmet();
   void set_up();
   bool time_first_runs();
-  bool verify_all(const std::string& stage, std::uint64_t seed);
+  bool verify_all(bool again, std::uint64_t seed);
   std::vector<verify::Outcome> verify_from(Start& start, const std::function<std::vector<verify::Outcome>()>& verify);
   void warn_of_loose_limits();
   void verify_small_shape(const verify::Options& options);
@@ -50,7 +50,7 @@ class PairRun {
   bool verify_edges();
   void verify_edge(const Case& edge);
   void absorb_failures(const verify::Outcome& outcome);
-  void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
+  void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference, bool again = false);
   void warm_up();
   void measure_rounds();
   void sample(measure::SamplingOptions options);
