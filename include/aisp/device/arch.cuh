@@ -1,8 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all wrappers share: the architecture that is being compiled for, and addresses in shared memory.
 #pragma once
+#ifdef __CUDACC_RTC__
+// NVRTC has no standard library, and cuda.h needs one.
+namespace std {
+using size_t = decltype(sizeof(0));
+using int8_t = signed char;
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned int;
+using uint64_t = unsigned long;
+}  // namespace std
+struct alignas(64) CUtensorMap {
+  std::uint64_t opaque[16];
+};
+#else
 #include <cuda_runtime.h>
 #include <cstdint>
+#endif
 
 // Compute capability times ten of the present device pass; 0 in the host pass.
 #ifdef __CUDA_ARCH__

@@ -3,8 +3,10 @@
 // complete on an mbarrier that expects their bytes; stores complete by groups of the thread that started them. Data written to
 // shared memory by ordinary stores must pass fence_proxy_async before a store reads it.
 #pragma once
-#include <cuda.h>
 #include <aisp/device/arch.cuh>
+#ifndef __CUDACC_RTC__
+#include <cuda.h>
+#endif
 
 // On families 12 the assembler takes multicast with a warning that it is slow: kernels that need it are not meant for them.
 #define AISP_MULTICAST (AISP_SM >= 90 && AISP_SM < 120)
@@ -176,6 +178,19 @@ __device__ __forceinline__ void tensor_load_3d_multicast(void* shared, const CUt
 __device__ __forceinline__ void tensor_store_2d(const CUtensorMap* map, int x, int y, const void* shared) {
 #if AISP_SM >= 90
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
+                   reinterpret_cast<std::uint64_t>(map)),
+               "r"(shared_address(shared)), "r"(x), "r"(y)
+               : "memory");
+#else
+  unsupported_architecture();
+#endif
+}
+
+// cp.reduce.async.bulk.tensor.2d shared -> global: adds a box of fp32 to what lies there, in L2; else as tensor_store_2d. Where
+// each element gets one addend the result is always the same.
+__device__ __forceinline__ void tensor_add_2d(const CUtensorMap* map, int x, int y, const void* shared) {
+#if AISP_SM >= 90
+  asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
                "r"(shared_address(shared)), "r"(x), "r"(y)
                : "memory");
