@@ -71,8 +71,9 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, T value) {
 
 }  // namespace detail
 
-// By TMA, box by box through `buffers` boxes of 16 rows of staging. A box is waited for when its place is needed again; that of
-// the tile's last boxes is one tile later. A warp is on its own here: it fences and meets no other. `add`: to what C holds, fp32.
+// By TMA, box by box through up to `buffers` boxes of 16 rows of staging. A box is waited for when its place is needed again;
+// that of the tile's last boxes is one tile later. A warp is on its own here: it fences and meets no other. `add`: to what C
+// holds, fp32.
 template <class Element_ = bf16, int buffers = 2, bool add = false>
 struct TmaStore {
   using Element = Element_;
@@ -84,20 +85,22 @@ struct TmaStore {
   static constexpr int box_columns = columns * sizeof(Element) % 128 == 0  ? 128 / sizeof(Element)
                                      : columns * sizeof(Element) % 64 == 0 ? 64 / sizeof(Element)
                                                                            : 32 / sizeof(Element);
+  // So many that a tile begins with the place that was filled first.
   template <int columns>
-  static constexpr unsigned staging_bytes = buffers* box_rows* box_columns<columns> * sizeof(Element);
+  static constexpr int places = columns / box_columns<columns> % buffers == 0 ? buffers : 1;
+  template <int columns>
+  static constexpr unsigned staging_bytes = sizeof(Element[box_rows][places<columns>][box_columns<columns>]);
 
   template <int count>
   __device__ __forceinline__ void put(const float (&sums)[count], const Fragment& at, unsigned char* staging,
                                       const CUtensorMap& c) const {
     constexpr int columns = count * 2, width = box_columns<columns>, boxes = columns / width;
     static_assert(columns % width == 0, "a tile must be whole boxes of at least 32 bytes; otherwise RowsStore");
-    static_assert(boxes % buffers == 0, "so that a tile begins with the place that was filled first");
     const bool leader = device::lane_index() == 0;
 #pragma unroll
     for (int box = 0; box < boxes; ++box) {
-      unsigned char* const to = staging + box % buffers * (box_rows * width * sizeof(Element));
-      if (leader) device::wait_stores_read<buffers - 1>();
+      unsigned char* const to = staging + box % places<columns> * (box_rows * width * sizeof(Element));
+      if (leader) device::wait_stores_read<places<columns> - 1>();
       __syncwarp();
       stage<width>(sums, box * (width / 2), device::shared_address(to));
       device::fence_proxy_async_shared();
