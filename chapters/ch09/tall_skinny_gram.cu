@@ -132,11 +132,12 @@ struct Sums {
     }
   }
   __device__ void leave_units() {
-    if constexpr (units != Units::fma)
+    if constexpr (units != Units::fma) {
 #pragma unroll
       for (int n = 0; n < count; ++n)
 #pragma unroll
         for (int k = 0; k < 4; ++k) t[n][k] += in_units[n][k], in_units[n][k] = 0;
+    }
   }
   // In the order [tile][row][column], in shared memory.
   __device__ void store(float* to) const {

@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::string_view standard = "standard.cuh";
 // Headers of others, of which standard.cuh has what is used.
-constexpr std::array<std::string_view, 7> substituted{"cstddef",     "cstdint",        "type_traits",       "cuda.h",
-                                                      "cuda_bf16.h", "cuda_runtime.h", "cuda_runtime_api.h"};
+constexpr std::array<std::string_view, 9> substituted{"cstddef",    "cstdint",        "type_traits",
+                                                      "cuda.h",     "cuda_bf16.h",    "cuda_fp16.h",
+                                                      "cuda_fp8.h", "cuda_runtime.h", "cuda_runtime_api.h"};
 
 struct Found {
   std::string path;  // where it lies, for what it includes beside itself

@@ -106,6 +106,7 @@ Nvrtc::Nvrtc(int sm, const std::filesystem::path& cache)
 CompiledCode Nvrtc::cubin(const KernelSource& source) const { return code(source, Form::cubin); }
 CompiledCode Nvrtc::relocatable(const KernelSource& source) const { return code(source, Form::relocatable); }
 CompiledCode Nvrtc::lto_ir(const KernelSource& source) const { return code(source, Form::lto_ir); }
+CompiledCode Nvrtc::ptx(const KernelSource& source) const { return code(source, Form::ptx); }
 
 CompiledCode Nvrtc::code(const KernelSource& source, Form form) const {
   std::vector<std::string> options{"-arch=" + architecture_, "-std=c++20", "-default-device"};
@@ -118,8 +119,8 @@ CompiledCode Nvrtc::code(const KernelSource& source, Form form) const {
   for (const NamedText& header : headers) all_headers += compile::key_of({header.name, header.text});
   // Updates of one version differ in the library's size.
   const std::string stamp = compile::stamp_of(SharedLibrary::open(Library::nvrtc));
-  const std::string key = compile::key_of({"NVRTC", std::to_string(version_), stamp, base::join(options, "\n"), source.name,
-                                           source.kernel, source.text, all_headers});
+  const std::string key = compile::key_of({"NVRTC", std::to_string(static_cast<int>(form)), std::to_string(version_), stamp,
+                                           base::join(options, "\n"), source.name, source.kernel, source.text, all_headers});
   return store_->get(key, [&] {
     Program program{source, headers};
     const nvrtcResult status = program.compile(options);
@@ -128,6 +129,7 @@ CompiledCode Nvrtc::code(const KernelSource& source, Form form) const {
       throw std::runtime_error{compile::failure_text("NVRTC cannot compile " + source.name + " for " + architecture_, made.log)};
     check(status, "nvrtcCompileProgram");
     made.bytes = form == Form::lto_ir ? program.bytes("nvrtcGetLTOIRSize", "nvrtcGetLTOIR")
+                 : form == Form::ptx  ? program.bytes("nvrtcGetPTXSize", "nvrtcGetPTX")
                                       : program.bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN");
     if (!source.kernel.empty()) made.symbol = program.lowered(source.kernel);
     return made;

@@ -44,6 +44,17 @@ struct alignas(128) CUtensorMap {
   uint64_t opaque[16];
 };
 
+// Of cuda_fp16.h and cuda_fp8.h: what buffers are made of.
+struct alignas(2) __half {
+  uint16_t bits;
+};
+struct __nv_fp8_e4m3 {
+  uint8_t bits;
+};
+struct __nv_fp8_e5m2 {
+  uint8_t bits;
+};
+
 // Of cuda_bf16.h: two bytes, and two of them rounded from fp32.
 struct alignas(2) __nv_bfloat16 {
   uint16_t bits;

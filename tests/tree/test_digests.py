@@ -185,8 +185,10 @@ class Build(TemporaryTree):
         self.write("CMakeLists.txt", PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)})
         self.write("rest.cpp", REST)
         self.write("list.cpp", LIST)
-        box = self.write("chapters/ch07/box.cpp", '#include "part.hpp"\n' + pair("box"))
+        box = self.write("chapters/ch07/box.cpp", '#include "engine/ring.hpp"\n#include "part.hpp"\n' + pair("box"))
         part = self.write("chapters/ch07/part.hpp", "inline int of_header() { return 1; }\n")
+        self.write("chapters/shared/engine/ring.hpp", '#include "stage.hpp"\ninline int of_ring() { return of_stage(); }\n')
+        stage = self.write("chapters/shared/engine/stage.hpp", "inline int of_stage() { return 1; }\n")
         configured = run(CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.root / "build", f"-DCMAKE_CXX_COMPILER={CXX}")
         self.assertEqual(configured.returncode, 0, configured.stderr)
 
@@ -194,7 +196,8 @@ class Build(TemporaryTree):
             built = run(CMAKE, "--build", self.root / "build")
             self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
             digest, listed = run(self.root / "build/list").stdout.split("\n", 1)
-            self.assertEqual(listed, f"chapters/ch07/box.cpp {box.read_text()}chapters/ch07/part.hpp {part.read_text()}")
+            shown = [box, part, self.root / "chapters/shared/engine/ring.hpp", stage]
+            self.assertEqual(listed, "".join(f"{file.relative_to(self.root)} {file.read_text()}" for file in shown))
             return digest
 
         first = digest()
@@ -207,7 +210,14 @@ class Build(TemporaryTree):
         second = digest()
         self.assertNotEqual(second, first, "of other code in the pair")
         part.write_text(part.read_text().replace("return 1", "return 2"))
-        self.assertNotEqual(digest(), second, "of other code in a header")
+        third = digest()
+        self.assertNotEqual(third, second, "of other code in a header")
+        stage.write_text(stage.read_text().replace("return 1", "return 2"))
+        self.assertEqual(digest(), third, "of code of an engine that the pair does not reach")
+        box.write_text(box.read_text().replace("of_header()", "of_ring()"))
+        fourth = digest()
+        stage.write_text(stage.read_text().replace("return 2", "return 3"))
+        self.assertNotEqual(digest(), fourth, "of other code in an engine, in a folder of those that chapters share")
 
 
 if __name__ == "__main__":

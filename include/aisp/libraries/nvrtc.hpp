@@ -49,6 +49,7 @@ class Nvrtc {
   // With its calls to other code open, for NvJitLink.
   CompiledCode relocatable(const KernelSource& source) const;
   CompiledCode lto_ir(const KernelSource& source) const;
+  CompiledCode ptx(const KernelSource& source) const;  // to be read: what the compiler has made of it
 
   template <class F>
   CompiledKernel<F> kernel(const KernelSource& source) const {
@@ -59,7 +60,7 @@ class Nvrtc {
   int version() const { return version_; }                           // as 13000 for 13.0
 
  private:
-  enum class Form : std::uint8_t { cubin, relocatable, lto_ir };
+  enum class Form : std::uint8_t { cubin, relocatable, lto_ir, ptx };
   CompiledCode code(const KernelSource& source, Form form) const;
 
   std::string architecture_;
