@@ -184,7 +184,7 @@ TEST(Profiled, IsComparedUnderItsFieldsNamesAndNeverRed) {
   for (auto& [run, reads, kernel_ms] : {std::tuple{&before, 1e9, 1.0}, {&after, 2e9, 0.5}}) {
     VariantResult& variant = run->pairs[0].variants[1];
     variant.counters = Counters{.dram_read_bytes = reads, .occupancy_percent = 50};
-    variant.profile = Profile{.kernel_ms = kernel_ms, .launches = 96};
+    variant.profile = Profile{.launches = 96, .kernel_ms = kernel_ms};
   }
   const Comparison comparison = compare_runs(before, after, 0.05);
   const auto of = [&](const std::string& name) {
