@@ -94,7 +94,8 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
 Ground::~Ground() = default;
 
 std::optional<std::string> Ground::unmet(const Needs& needs, Device device) const {
-  return machine::unmet(needs, device, machine_->facts, ordinals_, {}, base::build_info().cuda_architectures);
+  const auto unmet = machine::unmet(needs, device, machine_->facts, ordinals_, {}, base::build_info().cuda_architectures);
+  return unmet ? std::optional{unmet->text()} : std::nullopt;
 }
 
 double Ground::memory_scale() const { return machine::memory_scale(machine_->facts, ordinals_); }

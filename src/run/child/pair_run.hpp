@@ -15,6 +15,7 @@
 #include "run/child/child.hpp"
 #include "run/child/ground.hpp"
 #include "run/child/stages.hpp"
+#include "run/results/speedups.hpp"
 #include "run/wire/protocol.hpp"
 #include "verify/sample_watch.hpp"
 #include "verify/verifier.hpp"
@@ -22,7 +23,6 @@
 namespace aisp::run {
 
 class Profiler;
-struct Judge;
 
 // One pair, stage by stage, in this process.
 class PairRun {
@@ -32,12 +32,6 @@ class PairRun {
   evidence::PairResult run();
 
  private:
-  struct Timed {  // a variant that takes part in the rounds
-    const Variant* variant;
-    evidence::VariantResult* result;
-    std::vector<measure::Sample> samples;
-  };
-
   void run_stages();
   bool skip_unmet();
   void set_up();
@@ -58,9 +52,6 @@ class PairRun {
   measure::Correction correction() const;
   void take_offset();
   void judge();
-  void tell_gain(const Timed& timed, const Judge& judge);
-  void tell_share(const Timed& timed, const Judge& judge);
-  void tell_compile_time(const Timed& timed);
   void check_samples();
   void check_first_on_inputs(const Timed& timed);
   bool by_host_memory() const;
