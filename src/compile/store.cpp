@@ -8,11 +8,11 @@
 #include <optional>
 #include <utility>
 
-#include "base/cache.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/parse_number.hpp"
+#include "base/system/cache_folder.hpp"
+#include "base/system/files.hpp"
 #include "base/text.hpp"
 
 namespace aisp::compile {

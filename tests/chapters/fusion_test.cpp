@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "ch14/fusion_code.hpp"
 
 namespace aisp::ch14 {

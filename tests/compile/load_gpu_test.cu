@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "device/on_gpu.hpp"
 
 namespace aisp {

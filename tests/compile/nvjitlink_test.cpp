@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 
 namespace aisp {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/files.hpp"
+#include "base/system/files.hpp"
 #include "compile/headers.hpp"
 #include "compile/store.hpp"
 
