@@ -85,6 +85,36 @@ function(aisp_build_pairs name kind sources)
   endif()
 endfunction()
 
+# aisp_build_linkable(OUT FOLDER...): builds the kernels of FOLDER/chapter/lto/*.cu to be linked at run time, and lists SOURCE=FATBIN for
+# index.py. The fatbins hold what every architecture is made of, whatever this build's are: LTO IR and, for links without it, PTX.
+function(aisp_build_linkable out)
+  set(listed)
+  set(host "$<$<BOOL:${CMAKE_CUDA_HOST_COMPILER}>:-ccbin=${CMAKE_CUDA_HOST_COMPILER}>")
+  foreach(folder IN LISTS ARGN)
+    file(GLOB sources CONFIGURE_DEPENDS "${folder}/*/lto/*.cu")
+    foreach(source IN LISTS sources)
+      file(RELATIVE_PATH name "${folder}" "${source}")
+      set(fatbin "${CMAKE_CURRENT_BINARY_DIR}/generated/linkable/${name}.fatbin")
+      get_filename_component(place "${fatbin}" DIRECTORY)
+      get_filename_component(chapter "${source}" DIRECTORY)
+      get_filename_component(chapter "${chapter}" DIRECTORY)
+      file(MAKE_DIRECTORY "${place}")
+      add_custom_command(
+        OUTPUT "${fatbin}"
+        COMMAND "${CMAKE_CUDA_COMPILER}" ${host} -std=c++20 -O3 --expt-relaxed-constexpr -rdc=true -fatbin
+                --generate-code=arch=compute_80,code=lto_80 --generate-code=arch=compute_80,code=compute_80 -MD -MF "${fatbin}.d" -MT "${fatbin}"
+                "-I${AISP_API_INCLUDE}" "-I${chapter}" "-I${folder}/shared" "${source}" -o "${fatbin}"
+        DEPENDS "${source}"
+        DEPFILE "${fatbin}.d"
+        COMMAND_EXPAND_LISTS
+        COMMENT "Kernels to link at run time: ${name}"
+        VERBATIM)
+      list(APPEND listed "${name}=${fatbin}")
+    endforeach()
+  endforeach()
+  set(${out} "${listed}" PARENT_SCOPE)
+endfunction()
+
 # aisp_add_pairs(NAME FOLDER... [NUMBERED]): the pairs below the folders and their registry, as two targets: NAME_pairs, objects, so that
 # the linker cannot drop any, and NAME_registry. Those of the folder selftest are in the registry too, but built for everybody.
 # NUMBERED: chapters are called ch and two digits.
@@ -120,15 +150,17 @@ function(aisp_add_pairs name)
   list(TRANSFORM folders APPEND "/*.cuh" OUTPUT_VARIABLE device_headers)
   list(TRANSFORM folders APPEND "/*.hpp" OUTPUT_VARIABLE host_headers)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${device_headers} ${host_headers})
+  aisp_build_linkable(linkable ${built})
+  list(TRANSFORM linkable REPLACE "^[^=]*=" "" OUTPUT_VARIABLE fatbins)
   set(index "${CMAKE_CURRENT_BINARY_DIR}/generated/${name}_code.cpp")
   add_custom_command(
     OUTPUT "${index}"
-    COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/index.py" "${AISP_SOURCE_ROOT}" "${index}" ${digests}
+    COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/index.py" "${AISP_SOURCE_ROOT}" "${index}" ${digests} ${linkable}
     DEPENDS ${digests} "${AISP_CODE_SCRIPTS}/index.py"
     COMMENT "Table of the pairs' code"
     VERBATIM)
   # It brings in the files' text, of which the compiler does not know.
-  set_source_files_properties("${index}" PROPERTIES OBJECT_DEPENDS "${listed};${headers}")
+  set_source_files_properties("${index}" PROPERTIES OBJECT_DEPENDS "${listed};${headers};${fatbins}")
   add_library(${name}_registry OBJECT "${table}" "${index}")
   target_include_directories(${name}_registry PRIVATE "${AISP_REGISTRY_INCLUDE}")
   aisp_compile_as_pairs(${name}_registry)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the C++ file with the digests of all pairs and the text of their files (src/pair/code.hpp).
 
-usage: index.py ROOT OUT DIGESTS...   (what digest.py wrote, in the order of the registry)"""
+usage: index.py ROOT OUT DIGESTS... [SOURCE=FATBIN...]   (what digest.py wrote, in the order of the registry; kernels to link at run time)"""
 import sys
 from pathlib import Path
 
@@ -26,9 +26,12 @@ constexpr std::array<SourceFile, %(file_count)d> files{{
 %(files)s}};
 constexpr std::array<Code, %(pair_count)d> table{{
 %(pairs)s}};
+constexpr std::array<SourceFile, %(kernel_count)d> kernels{{
+%(kernels)s}};
 }  // namespace
 
 std::span<const Code> linked_code() { return table; }
+std::span<const SourceFile> linked_kernels() { return kernels; }
 
 }  // namespace aisp::pair
 """
@@ -44,7 +47,7 @@ def read(path):
     return digests, [rest for word, rest in lines if word == "file"]
 
 
-def cpp(root, digest_files):
+def cpp(root, digest_files, fatbins):
     texts = {}
     digests, files, pairs = [], [], []
     for of_pair, shown in map(read, digest_files):
@@ -56,17 +59,23 @@ def cpp(root, digest_files):
         for path in shown:
             number = texts.setdefault(path, len(texts))
             files.append(f"    SourceFile{{{quoted(path)}, aisp_file_{number}, aisp_file_{number}_end}},\n")
+    kernels = []
+    for source, fatbin in fatbins:
+        number = texts.setdefault(fatbin, len(texts))
+        kernels.append(f"    SourceFile{{{quoted(source)}, aisp_file_{number}, aisp_file_{number}_end}},\n")
     return TEXT % {
-        "texts": "".join(f"aisp_file_{number}:\n.incbin {quoted(Path(root) / path)}\naisp_file_{number}_end:\n.byte 0\n"
+        "texts": "".join(f".balign 16\naisp_file_{number}:\n.incbin {quoted(Path(root) / path)}\naisp_file_{number}_end:\n.byte 0\n"
                          for path, number in texts.items()),
         "symbols": "".join(f"extern const char aisp_file_{number}[], aisp_file_{number}_end[];\n" for number in texts.values()),
         "digests": "".join(digests), "digest_count": len(digests),
         "files": "".join(files), "file_count": len(files),
-        "pairs": "".join(pairs), "pair_count": len(pairs)}
+        "pairs": "".join(pairs), "pair_count": len(pairs),
+        "kernels": "".join(kernels), "kernel_count": len(kernels)}
 
 
-def main(root, out, *digest_files):
-    text, place = cpp(root, digest_files), Path(out)
+def main(root, out, *inputs):
+    fatbins = [given.split("=", 1) for given in inputs if "=" in given]
+    text, place = cpp(root, [given for given in inputs if "=" not in given], fatbins), Path(out)
     if not place.exists() or place.read_text() != text:
         place.write_text(text)
 

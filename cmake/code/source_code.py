@@ -15,6 +15,9 @@ TOKEN = re.compile(r"""
 """, re.X | re.S | re.M)
 OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(?:"([^"]+)"|<(aisp/(?:libraries/[^>]+|graph\.hpp))>)""", re.M)
+# Files that a pair names in its text and its strings, to have them compiled or linked at run time.
+NAMED = re.compile(r"[\w/]+\.(?:cuh|hpp|cu)\b")
+ANY_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*["<]([^">]+)[">]""", re.M)
 GPU_ONLY = {"__device__", "__global__", "__constant__"}
 # Of a pair, its variants and its outputs: words, which of them is what, and what is checked beside the measurement.
 SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels"}
@@ -220,9 +223,25 @@ class Sources:
                     open_files.append(header)
         return sorted(found)
 
+    def named(self, source):
+        """Files that are compiled at run time: those that strings of the pair and of its headers name, and what these include."""
+        source = Path(source).resolve()
+        chapters, found = source.parent.parent, set()
+        waiting = [(source, name) for file in [source, *self.headers(source)] for token in tokens(file.read_text()) if '"' in token
+                   for name in NAMED.findall(token)]
+        while waiting:
+            includer, name = waiting.pop()
+            places = [includer.parent / name, includer.parent.parent / name, chapters / name, self.shared / name, self.api / name]
+            file = next((place.resolve() for place in places if place.is_file()), None)
+            if file and file != source and file not in found:
+                found.add(file)
+                waiting += [(file, included) for included in ANY_INCLUDE.findall(file.read_text())]
+        return sorted(found)
+
     def shown(self, source):
         """What a reader is shown: the pair's file and the chapters' headers, not the API's."""
-        return [Path(source).resolve()] + [header for header in self.headers(source) if self.api not in header.parents]
+        return [Path(source).resolve()] + [file for file in sorted({*self.headers(source), *self.named(source)})
+                                           if self.api not in file.parents]
 
     def host_code(self, source):
         """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""
@@ -238,4 +257,6 @@ class Sources:
             waiting = [(names, part) for names, part in waiting if names and not names & known]
             known.update(token for part in new for token in part if is_word(token))
             reached += new
-        return "\n".join([" ".join(own), *sorted(" ".join(part) for part in reached)])
+        # No object file holds what is compiled at run time: all of its text counts.
+        later = [" ".join(tokens(file.read_text())) for file in self.named(source)]
+        return "\n".join([" ".join(own), *sorted(" ".join(part) for part in reached), *sorted(later)])

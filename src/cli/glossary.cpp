@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/glossary.hpp"
 
+#include <iterator>
+#include <vector>
+
+#include "evidence/quantities.hpp"
+
 namespace aisp::cli {
 namespace {
 
@@ -87,10 +92,6 @@ constexpr Term terms[] = {
      "shows what does not explain the gain; timed in the same rounds, never ranked; one that computes no valid output is not "
      "verified, and every report says so"},
     {"role", "library", "a call that a user would make instead, timed in the same rounds and never counted as ours"},
-    {"column", "speedup",
-     "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval; that of the best, where "
-     "it is not the lesson, holds for all optimized variants at once"},
-    {"column", "gain", "what a step brings: as the speedup, but over the step before it, or the one named"},
     {"column", "library_share",
      "the variant's speed in percent of the fastest library's that is as precise, with its 95 % interval: \"91 % of cublas\""},
     {"column", "computes_output", "false for a control that computes nothing valid, so that nothing of it was verified"},
@@ -99,9 +100,6 @@ constexpr Term terms[] = {
      "declaration is to be changed"},
     {"column", "effective_rounds",
      "independent rounds that would tell as much as those taken: fewer where a variant drifts, and its interval is wider for it"},
-    {"column", "autocorrelation",
-     "of a variant's consecutive samples, by ranks: about 0 when they are independent; above 0.2 something changed slowly "
-     "meanwhile"},
     {"column", "duty_percent",
      "part of the sampling's time that lay inside samples; a chip at its power cap slows down as it rises"},
     {"column", "sm_clock_mhz", "median SM clock over the rounds"},
@@ -114,12 +112,6 @@ constexpr Term terms[] = {
     {"column", "hardware",
      "kind of hardware: the GPU's name without its vendor's, with the number of GPUs where a pair used several; host for host "
      "pairs; and of several machines the id of each fingerprint"},
-    {"column", "median_ms", "median time of a sample, less the stopwatch's own time"},
-    {"column", "percent_of_floor",
-     "the floor over the median time: how near the variant comes to the least time its declared cost allows; none where a metric "
-     "judges instead of the time"},
-    {"column", "gpu_busy_percent",
-     "part of the median time in which the GPU ran a kernel or a copy; from another execution, which CUPTI recorded"},
     {"column", "floor",
      "the longest of the times that bytes, operations, transfers and dependent kernels take at the ceilings of this machine"},
     {"column", "held_back_by",
@@ -135,17 +127,6 @@ constexpr Term terms[] = {
     {"column", "source_digest",
      "SHA-256 of the pair's code: its instructions for the GPU's architecture and the source of its host code; when it changes "
      "the expectation is stale"},
-    {"column", "energy_j",
-     "joules a run, back to back, of the whole board with its idle power: median over six windows of NVML's energy counter"},
-    {"column", "energy_ratio",
-     "joules of the baseline over those of the variant, above 1 is less; its interval holds all six rounds"},
-    {"column", "device_peak_bytes", "device memory: the workload's buffers, and what cudaMallocAsync's pools handed out at most"},
-    {"column", "device_reserved_bytes", "device memory: the workload's buffers, and what the pools held from the driver at most"},
-    {"column", "ttft_p50_ms", "time from the start of the sample to a request's first token, by marks on the device"},
-    {"column", "tpot_p50_ms", "time between a token and the one before of the same request"},
-    {"column", "good_requests_per_second",
-     "goodput: requests a second whose time to first token and mean time per further token met the targets"},
-    {"column", "prepare_ms", "one-time work on constant data that the variant declares, the first time in the process; not part of its time"},
     {"column", "idle_percent", "with --profile: part of the execution in which no kernel, copy or memset ran"},
     {"column", "overlap_percent", "with --profile: part of the time of copies in which a kernel ran beside them"},
     {"column", "occupancy_percent",
@@ -154,6 +135,14 @@ constexpr Term terms[] = {
 
 }  // namespace
 
-std::span<const Term> glossary() { return terms; }
+std::span<const Term> glossary() {
+  static const std::vector<Term> all = [] {
+    std::vector<Term> found{std::begin(terms), std::end(terms)};
+    for (const evidence::Quantity& quantity : evidence::quantities())
+      if (!quantity.meaning.empty()) found.push_back({"column", quantity.id, quantity.meaning});
+    return found;
+  }();
+  return all;
+}
 
 }  // namespace aisp::cli

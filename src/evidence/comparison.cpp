@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "evidence/expectations/fingerprint.hpp"
+#include "evidence/quantities.hpp"
 #include "evidence/sm_clock.hpp"
 
 namespace aisp::evidence {
@@ -19,12 +20,7 @@ namespace {
 // Clocks jitter by less than this between two equal runs under a power cap.
 constexpr double telling_clock_change = 0.02;
 
-// Below this a variant's preparation is noise of the clock.
-constexpr double telling_prepare_ms = 0.01;
-// Of fewer samples nothing is known about how they spread.
-constexpr std::size_t fewest_samples = 6;
-
-struct Quantity {
+struct Figure {
   std::string name, unit;
   Direction better = Direction::lower;
   Range range;
@@ -34,79 +30,63 @@ struct Quantity {
 
 Range exactly(double value) { return {value, value, value}; }
 
-void add_inference(const InferenceTiming& timing, std::vector<Quantity>& quantities) {
-  quantities.push_back({"ttft", "ms", Direction::lower, exactly(timing.ttft_ms.median)});
-  quantities.push_back({"tpot", "ms", Direction::lower, exactly(timing.tpot_ms.median)});
-  if (timing.goodput)
-    quantities.push_back({"good_requests", "1/s", Direction::higher, exactly(timing.goodput->requests_per_second)});
-}
-
 void add_reading(const char* name, const char* unit, Direction better, const std::optional<double>& value,
-                 std::vector<Quantity>& quantities) {
-  if (value) quantities.push_back({name, unit, better, exactly(*value)});
+                 std::vector<Figure>& figures) {
+  if (value) figures.push_back({name, unit, better, exactly(*value)});
 }
 
 // Of one counted execution, by the names of the fields in files. How wide accesses are (sectors a request) is neither good nor
 // bad by itself.
-void add_counters(const Counters& counters, std::vector<Quantity>& quantities) {
-  add_reading("counters.dram_read_bytes", "B", Direction::lower, counters.dram_read_bytes, quantities);
-  add_reading("counters.dram_write_bytes", "B", Direction::lower, counters.dram_write_bytes, quantities);
-  add_reading("counters.sm_throughput_percent", "%", Direction::higher, counters.sm_throughput_percent, quantities);
-  add_reading("counters.memory_throughput_percent", "%", Direction::higher, counters.memory_throughput_percent, quantities);
-  add_reading("counters.l2_hit_percent", "%", Direction::higher, counters.l2_hit_percent, quantities);
-  add_reading("counters.occupancy_percent", "%", Direction::higher, counters.occupancy_percent, quantities);
-  add_reading("counters.tensor_pipe_percent", "%", Direction::higher, counters.tensor_pipe_percent, quantities);
-  add_reading("counters.bank_conflicts", "", Direction::lower, counters.bank_conflicts, quantities);
+void add_counters(const Counters& counters, std::vector<Figure>& figures) {
+  add_reading("counters.dram_read_bytes", "B", Direction::lower, counters.dram_read_bytes, figures);
+  add_reading("counters.dram_write_bytes", "B", Direction::lower, counters.dram_write_bytes, figures);
+  add_reading("counters.sm_throughput_percent", "%", Direction::higher, counters.sm_throughput_percent, figures);
+  add_reading("counters.memory_throughput_percent", "%", Direction::higher, counters.memory_throughput_percent, figures);
+  add_reading("counters.l2_hit_percent", "%", Direction::higher, counters.l2_hit_percent, figures);
+  add_reading("counters.occupancy_percent", "%", Direction::higher, counters.occupancy_percent, figures);
+  add_reading("counters.tensor_pipe_percent", "%", Direction::higher, counters.tensor_pipe_percent, figures);
+  add_reading("counters.bank_conflicts", "", Direction::lower, counters.bank_conflicts, figures);
 }
 
 // Of one recorded execution; of a host pair what the system counted.
-void add_profile(const Profile& profile, std::vector<Quantity>& quantities) {
+void add_profile(const Profile& profile, std::vector<Figure>& figures) {
   if (const std::optional<HostProfile>& host = profile.host) {
-    quantities.push_back({"profile.user_ms", "ms", Direction::lower, exactly(host->user_ms)});
-    quantities.push_back({"profile.system_ms", "ms", Direction::lower, exactly(host->system_ms)});
-    quantities.push_back({"profile.context_switches", "", Direction::lower,
-                          exactly(static_cast<double>(host->voluntary_switches + host->involuntary_switches))});
-    quantities.push_back(
+    figures.push_back({"profile.user_ms", "ms", Direction::lower, exactly(host->user_ms)});
+    figures.push_back({"profile.system_ms", "ms", Direction::lower, exactly(host->system_ms)});
+    figures.push_back({"profile.context_switches", "", Direction::lower,
+                       exactly(static_cast<double>(host->voluntary_switches + host->involuntary_switches))});
+    figures.push_back(
         {"profile.page_faults", "", Direction::lower, exactly(static_cast<double>(host->minor_faults + host->major_faults))});
     return;
   }
-  quantities.push_back({"profile.kernel_ms", "ms", Direction::lower, exactly(profile.kernel_ms)});
-  quantities.push_back({"profile.copy_ms", "ms", Direction::lower, exactly(profile.copy_ms)});
-  quantities.push_back({"profile.launches", "", Direction::lower, exactly(static_cast<double>(profile.launches))});
+  figures.push_back({"profile.kernel_ms", "ms", Direction::lower, exactly(profile.kernel_ms)});
+  figures.push_back({"profile.copy_ms", "ms", Direction::lower, exactly(profile.copy_ms)});
+  figures.push_back({"profile.launches", "", Direction::lower, exactly(static_cast<double>(profile.launches))});
   std::size_t waits = 0;
   for (const CallProfile& kind : profile.synchronizations) waits += kind.count;
-  quantities.push_back({"profile.waits", "", Direction::lower, exactly(static_cast<double>(waits))});
+  figures.push_back({"profile.waits", "", Direction::lower, exactly(static_cast<double>(waits))});
 }
 
 // Everything that was measured of a variant, in the order of the table.
-std::vector<Quantity> quantities_of(const VariantResult& variant) {
-  std::vector<Quantity> quantities;
-  if (const auto time = time_range(variant))
-    quantities.push_back({"time", "ms", Direction::lower, *time, variant.timing->raw_times_ms.size() >= fewest_samples,
-                          &variant.timing->raw_times_ms});
-  if (variant.speedup) {
-    const Range range{variant.speedup->value, variant.speedup->low, variant.speedup->high};
-    quantities.push_back({"speedup", "x", Direction::higher, range, has_interval(range)});
+std::vector<Figure> figures_of(const PairResult& pair, const VariantResult& variant) {
+  std::vector<Figure> figures;
+  for (const Quantity& quantity : quantities()) {
+    const Quantity::Compared& how = quantity.compared;
+    if (how.name.empty()) continue;
+    const std::optional<Range> range = how.get != nullptr ? how.get(variant) : quantity.get(pair, variant);
+    if (!range) continue;
+    const bool is_time = quantity.id == "median_ms";
+    figures.push_back({std::string{how.name}, std::string{how.unit}, how.better, *range,
+                       how.sampled != nullptr && how.sampled(variant), is_time ? &variant.timing->raw_times_ms : nullptr});
   }
-  if (variant.floor) quantities.push_back({"percent_of_floor", "%", Direction::higher, exactly(variant.floor->percent)});
-  if (const auto busy = gpu_busy_percent(variant)) quantities.push_back({"gpu_busy", "%", Direction::higher, exactly(*busy)});
-  if (variant.prepare_ms >= telling_prepare_ms)
-    quantities.push_back({"prepare", "ms", Direction::lower, exactly(variant.prepare_ms)});
-  if (variant.memory.device_peak_bytes > 0)
-    quantities.push_back({"device_peak", "B", Direction::lower, exactly(static_cast<double>(variant.memory.device_peak_bytes))});
-  if (variant.memory.host_peak_rss_bytes > 0)
-    quantities.push_back(
-        {"host_peak_rss", "B", Direction::lower, exactly(static_cast<double>(variant.memory.host_peak_rss_bytes))});
-  if (variant.inference) add_inference(*variant.inference, quantities);
-  if (const auto& energy = variant.energy)
-    quantities.push_back({"energy", "J", Direction::lower, {energy->median_j, energy->low_j, energy->high_j}, true});
-  for (const Metric& metric : variant.metrics)
-    quantities.push_back({metric.name, metric.unit, metric.better,
-                          metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw),
-                          metric.raw.size() >= fewest_samples, &metric.raw});
-  if (variant.profile) add_profile(*variant.profile, quantities);
-  if (variant.counters) add_counters(*variant.counters, quantities);
-  return quantities;
+  for (const Metric& metric : variant.metrics) {
+    figures.push_back({metric.name, metric.unit, metric.better,
+                       metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw),
+                       metric.raw.size() >= fewest_samples, &metric.raw});
+  }
+  if (variant.profile) add_profile(*variant.profile, figures);
+  if (variant.counters) add_counters(*variant.counters, figures);
+  return figures;
 }
 
 std::string clock_detail(const PairResult& before, const PairResult& after) {
@@ -132,14 +112,14 @@ std::string detail_of(Change change, bool sampled, const Terms& terms) {
 }
 
 // A single reading has no interval; what is within the threshold of it is no news.
-Change change_of_readings(const Quantity& before, const Quantity& after, double threshold) {
+Change change_of_readings(const Figure& before, const Figure& after, double threshold) {
   const Change change = change_of(before.range, after.range, before.better, 0);
   const double ratio = after.range.value / before.range.value;
   return ratio < 1 + threshold && ratio * (1 + threshold) > 1 ? Change::same : change;
 }
 
 // What the intervals of two processes show may be what processes differ by: then it is told as slight.
-Change change_of_samples(const Quantity& before, const Quantity& after, const Terms& terms) {
+Change change_of_samples(const Figure& before, const Figure& after, const Terms& terms) {
   const Change by_intervals = change_of(before.range, after.range, before.better, terms.threshold);
   if (terms.one_process) return by_intervals;
   const ProcessSpread& of_gpu = before.name == "speedup" ? process_spread_of_gpu : process_spread_of_absolutes;
@@ -156,30 +136,30 @@ Change change_of_samples(const Quantity& before, const Quantity& after, const Te
   return Change::same;
 }
 
-std::vector<double> raw_of(const Quantity& quantity) { return quantity.raw == nullptr ? std::vector<double>{} : *quantity.raw; }
+std::vector<double> raw_of(const Figure& figure) { return figure.raw == nullptr ? std::vector<double>{} : *figure.raw; }
 
 void add_metrics(const PairResult& pair, const VariantResult& before, const VariantResult& after, const Terms& terms,
                  std::vector<MetricChange>& changes) {
-  const std::vector<Quantity> later = quantities_of(after);
-  for (const Quantity& quantity : quantities_of(before)) {
-    const auto same_name = [&](const Quantity& other) { return other.name == quantity.name && other.unit == quantity.unit; };
+  const std::vector<Figure> later = figures_of(pair, after);
+  for (const Figure& figure : figures_of(pair, before)) {
+    const auto same_name = [&](const Figure& other) { return other.name == figure.name && other.unit == figure.unit; };
     const auto found = std::find_if(later.begin(), later.end(), same_name);
     if (found == later.end()) continue;
-    const bool sampled = quantity.sampled && found->sampled;
+    const bool sampled = figure.sampled && found->sampled;
     const Change change =
-        sampled ? change_of_samples(quantity, *found, terms) : change_of_readings(quantity, *found, terms.threshold);
+        sampled ? change_of_samples(figure, *found, terms) : change_of_readings(figure, *found, terms.threshold);
     changes.push_back({.target = label_in_run(pair),
                        .variant = after.name,
-                       .metric = quantity.name,
-                       .unit = quantity.unit,
-                       .better = quantity.better,
-                       .before = quantity.range,
+                       .metric = figure.name,
+                       .unit = figure.unit,
+                       .better = figure.better,
+                       .before = figure.range,
                        .after = found->range,
-                       .change_percent = change_percent(quantity.range.value, found->range.value),
+                       .change_percent = change_percent(figure.range.value, found->range.value),
                        .change = change,
                        .is_regression = sampled && terms.one_machine && !terms.host_decides && change == Change::worse,
                        .detail = detail_of(change, sampled, terms),
-                       .before_raw = raw_of(quantity),
+                       .before_raw = raw_of(figure),
                        .after_raw = raw_of(*found)});
   }
 }

@@ -102,8 +102,9 @@ CostCheck check_cost(const PairResult& pair) {
   const auto counted =
       std::ranges::find_if(pair.variants, [](const VariantResult& variant) { return variant.counters.has_value(); });
   if (counted == pair.variants.end()) {
-    const auto why = std::ranges::find_if(pair.lost, [](const std::string& line) { return line.starts_with("no counters"); });
-    check.not_compared = why == pair.lost.end() ? "no counters" : *why;
+    const auto why = std::ranges::find_if(
+        pair.lost, [](const Lost& lost) { return lost.kind == LostKind::counters || lost.kind == LostKind::counters_refused; });
+    check.not_compared = why == pair.lost.end() ? "no counters" : why->text;
     return check;
   }
   check.bytes = least(pair, bytes_of);

@@ -60,6 +60,18 @@ static bool may_be_claimed(const PairResult& pair, const VariantResult& variant)
          variant.speedup;
 }
 
+static bool both_passed(const PairResult& pair, const VariantResult& variant) {
+  return pair.status == Status::passed && variant.status == Status::passed;
+}
+
+const Speedup* claimable(const PairResult& pair, const VariantResult& variant) {
+  return both_passed(pair, variant) && variant.speedup ? &*variant.speedup : nullptr;
+}
+
+const LibraryShare* claimable_share(const PairResult& pair, const VariantResult& variant) {
+  return both_passed(pair, variant) && variant.library_share ? &*variant.library_share : nullptr;
+}
+
 const VariantResult* lesson_variant(const PairResult& pair) {
   const auto found = std::ranges::find(pair.variants, pair.lesson, &VariantResult::name);
   return found != pair.variants.end() && may_be_claimed(pair, *found) ? &*found : nullptr;

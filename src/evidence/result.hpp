@@ -34,6 +34,13 @@ enum class Status { passed, failed, timeout, crashed, skipped };
 enum class Verdict { faster, slower, cannot_tell };
 enum class Direction { lower, higher };
 
+// What this environment could not give: the kind is for programs, the text for readers.
+enum class LostKind { other, cupti, counters, counters_refused, profile, tool_profile, energy };
+struct Lost {
+  LostKind kind = LostKind::other;
+  std::string text;  // "no clock lock: clocks are left as they are"
+};
+
 // Where something went wrong, in words for the reader. `check` names the verification or stage check ("inputs_unchanged").
 struct Problem {
   std::string stage;
@@ -258,8 +265,8 @@ struct PairResult {
   std::vector<GpuState> gpu_states;  // one a round
   double sampling_s = 0;             // from the first timed round to the end of the last
   double duty_percent = 0;           // part of it that lay inside samples
-  std::vector<std::string> lost;     // what this environment could not give: "no clock lock", "no CUPTI: ..."
-  std::vector<Problem> problems;     // errors and warnings with context
+  std::vector<Lost> lost;
+  std::vector<Problem> problems;  // errors and warnings with context
   std::vector<std::string> warnings;
   std::vector<StageRecord> watchdog;
   std::string timeout_stage;
@@ -298,6 +305,12 @@ std::string folder_of(const PairResult& pair);
 std::string_view to_string(Status status);
 std::string_view to_string(Verdict verdict);  // as in every file; only a terminal shows "cannot tell"
 std::string_view to_string(VariantRole role);
+
+// The speedup that may be claimed: only of a pair that passed, of a variant that passed. Null otherwise, whatever the struct
+// holds.
+const Speedup* claimable(const PairResult& pair, const VariantResult& variant);
+// The same of its share of a library's speed.
+const LibraryShare* claimable_share(const PairResult& pair, const VariantResult& variant);
 
 // The variant that shows what the pair teaches; null when the pair did not pass or it was not timed.
 const VariantResult* lesson_variant(const PairResult& pair);

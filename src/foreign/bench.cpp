@@ -150,6 +150,7 @@ json answer_to(const char* declaration, const aisp_calls& calls) {
 
 std::span<const pair::Entry> pair::registry() { return foreign::entries(); }
 std::span<const pair::Code> pair::linked_code() { return foreign::codes(); }
+std::span<const pair::SourceFile> pair::linked_kernels() { return {}; }
 
 }  // namespace aisp
 

@@ -13,6 +13,7 @@ namespace {
 }  // namespace
 
 std::unique_ptr<CutlassPlan> plan_cutlass_bf16(const CutlassProblem&) { refuse(); }
+std::unique_ptr<CutlassPlan> plan_cutlass_multistage(const CutlassProblem&) { refuse(); }
 std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem&) { refuse(); }
 std::string_view cutlass_version() { return {}; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product by the kernel that CUTLASS's builder makes for sm_90: operands by TMA, warp-specialized, one block per SM that walks
-// over its tiles. Only the two .cu files of this folder include it: each takes 42 s of a CPU.
+// A product by the kernel that CUTLASS's builder makes: operands by TMA, warp-specialized, one block per SM (or pair of blocks,
+// on sm_100) that walks over its tiles. Only .cu files of this folder include it: each takes 42 s of a CPU.
 #pragma once
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
@@ -35,18 +35,19 @@ Stride packed(int leading_dimension) {
 
 // bf16 C[m][n] = scale * A[m][k] B, with fp32 sums. Operand: the type of A and B. LayoutB: RowMajor for B[k][n], ColumnMajor for
 // B[n][k].
-template <class Operand, class LayoutB, class Tile, class Cluster, class Schedule, class EpilogueSchedule>
+template <class Operand, class LayoutB, class Tile, class Cluster, class Schedule, class EpilogueSchedule,
+          class Arch = tl::arch::Sm90>
 class Plan final : public CutlassPlan {
   using Result = tl::bfloat16_t;
   static constexpr int operand_alignment = 16 / sizeof(Operand), result_alignment = 16 / sizeof(Result);
 
   // No source matrix, so its type is void: its share of shared memory goes to the ring of operands.
   using Epilogue = typename tl::epilogue::collective::CollectiveBuilder<
-      tl::arch::Sm90, tl::arch::OpClassTensorOp, Tile, Cluster, tl::epilogue::collective::EpilogueTileAuto, float, float, void,
+      Arch, tl::arch::OpClassTensorOp, Tile, Cluster, tl::epilogue::collective::EpilogueTileAuto, float, float, void,
       tl::layout::RowMajor, result_alignment, Result, tl::layout::RowMajor, result_alignment, EpilogueSchedule>::CollectiveOp;
   using Mainloop = typename tl::gemm::collective::CollectiveBuilder<
-      tl::arch::Sm90, tl::arch::OpClassTensorOp, Operand, tl::layout::RowMajor, operand_alignment, Operand, LayoutB,
-      operand_alignment, float, Tile, Cluster,
+      Arch, tl::arch::OpClassTensorOp, Operand, tl::layout::RowMajor, operand_alignment, Operand, LayoutB, operand_alignment,
+      float, Tile, Cluster,
       tl::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(typename Epilogue::SharedStorage))>,
       Schedule>::CollectiveOp;
   using Kernel =

@@ -65,10 +65,10 @@ bool has_specific_code(std::string_view built, int sm) {
                                  [sm](const Entry& entry) { return entry.kind != ' ' && runs_on(entry, sm); });
 }
 
-std::string lacking_code(std::string_view built, int sm) {
+Obstacle lacking_code(std::string_view built, int sm) {
   const std::string architecture = std::to_string(sm) + (sm >= 90 ? "a" : "");
-  return "this executable has no code for sm_" + architecture + " (it has " + std::string{built} +
-         "); build one with cmake --preset all-architectures, or with -DAISP_CUDA_ARCHITECTURES=" + architecture + "-real";
+  return {"this executable has no code for sm_" + architecture + " (it has " + std::string{built} + ")",
+          "build one with cmake --preset all-architectures, or with -DAISP_CUDA_ARCHITECTURES=" + architecture + "-real"};
 }
 
 }  // namespace aisp::machine

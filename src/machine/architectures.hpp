@@ -7,12 +7,18 @@
 
 namespace aisp::machine {
 
+// Why something cannot be, one plain clause, and the way round it.
+struct Obstacle {
+  std::string reason, advice;
+  std::string text() const { return advice.empty() ? reason : reason + "; " + advice; }
+};
+
 // Any code: of the same major version and no newer, or PTX that the driver translates.
 bool has_code(std::string_view built, int sm);
 // Code with the instructions of this architecture (100a) or its family (100f) alone.
 bool has_specific_code(std::string_view built, int sm);
 
 // "this executable has no code for sm_100a (it has 90a-real)", and how to build one that has.
-std::string lacking_code(std::string_view built, int sm);
+Obstacle lacking_code(std::string_view built, int sm);
 
 }  // namespace aisp::machine

@@ -14,10 +14,4 @@ std::string hardware_key(const Machine& machine, const std::vector<int>& gpus) {
   return names.empty() ? "host" : base::hardware_key(names);
 }
 
-const Gpu* find_gpu(const Machine& machine, const std::string& uuid) {
-  for (const Gpu& gpu : machine.gpus)
-    if (gpu.uuid == uuid) return &gpu;
-  return nullptr;
-}
-
 }  // namespace aisp::machine

@@ -101,6 +101,4 @@ int probe_main(int fd);
 // Of the GPUs given, by ordinal (base/hardware_key.hpp); "host" for none.
 std::string hardware_key(const Machine& machine, const std::vector<int>& gpus);
 
-const Gpu* find_gpu(const Machine& machine, const std::string& uuid);
-
 }  // namespace aisp::machine

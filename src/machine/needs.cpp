@@ -13,7 +13,7 @@
 namespace aisp::machine {
 namespace {
 
-using Reason = std::optional<std::string>;
+using Reason = std::optional<Obstacle>;
 
 std::string this_gpu(const Gpu& gpu) { return "this GPU (" + gpu.name + ") is " + sm_text(gpu.sm); }
 std::string gigabytes(double bytes) { return base::significant(bytes / 1e9) + " GB"; }
@@ -44,50 +44,61 @@ bool is_here(Library library) {
 
 Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<bool(Library)>& has_library) {
   if (needs.cpus > host.cpus_usable)
-    return "needs " + base::plural(static_cast<std::size_t>(needs.cpus), "CPU") + ", this process may use " +
-           std::to_string(host.cpus_usable) + "; widen its CPU affinity or use a larger machine";
+    return Obstacle{"needs " + base::plural(static_cast<std::size_t>(needs.cpus), "CPU") + ", this process may use " +
+                        std::to_string(host.cpus_usable),
+                    "widen its CPU affinity or use a larger machine"};
   if (needs.host_memory > host.memory_available_bytes)
-    return "needs " + gigabytes(static_cast<double>(needs.host_memory)) + " of host memory, " +
-           gigabytes(static_cast<double>(host.memory_available_bytes)) +
-           " are available; free some or raise the container's limit";
+    return Obstacle{"needs " + gigabytes(static_cast<double>(needs.host_memory)) + " of host memory, " +
+                        gigabytes(static_cast<double>(host.memory_available_bytes)) + " are available",
+                    "free some or raise the container's limit"};
   for (const Library library : needs.libraries) {
     if (library == Library::none || (has_library ? has_library(library) : is_here(library))) continue;
-    if (library == Library::cutlass) return "needs CUTLASS, which this executable was built without; " + std::string{get_cutlass};
-    return "needs " + std::string{name_of(library)} + ": " + file_names(library).front() +
-           " not found; install it or set AISP_LIBRARY_PATH to its folder";
+    if (library == Library::cutlass)
+      return Obstacle{"needs CUTLASS, which this executable was built without", std::string{get_cutlass}};
+    return Obstacle{"needs " + std::string{name_of(library)} + ": " + file_names(library).front() + " not found",
+                    "install it or set AISP_LIBRARY_PATH to its folder"};
   }
   return std::nullopt;
 }
 
+Obstacle behind(const char* words, Obstacle obstacle) {
+  obstacle.reason = words + obstacle.reason;
+  return obstacle;
+}
+
 Reason unmet_tcgen05(const Gpu& gpu, std::string_view built) {
-  if (const Answer answer = tcgen05_support(gpu); !answer.yes) return "needs tcgen05: " + answer.why;
-  if (!has_specific_code(built, gpu.sm)) return "needs tcgen05: " + lacking_code(built, gpu.sm);
+  if (const Answer answer = tcgen05_support(gpu); !answer.yes) return Obstacle{"needs tcgen05: " + answer.why, answer.advice};
+  if (!has_specific_code(built, gpu.sm)) return behind("needs tcgen05: ", lacking_code(built, gpu.sm));
   return std::nullopt;
 }
 
 Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::string_view built) {
   if (needs.tcgen05)
     if (Reason reason = unmet_tcgen05(gpu, built)) return reason;
-  if (gpu.sm < needs.min_sm) return "needs " + sm_text(needs.min_sm) + " or newer, " + this_gpu(gpu) + "; run it on a newer GPU";
+  if (gpu.sm < needs.min_sm)
+    return Obstacle{"needs " + sm_text(needs.min_sm) + " or newer, " + this_gpu(gpu), "run it on a newer GPU"};
   if (needs.max_sm != 0 && gpu.sm > needs.max_sm)
-    return "is written for " +
-           (needs.min_sm == needs.max_sm ? sm_text(needs.max_sm) : sm_text(needs.min_sm) + " to " + sm_text(needs.max_sm)) +
-           " alone, " + this_gpu(gpu) + "; its instructions do not exist on other families";
+    return Obstacle{
+        "is written for " +
+            (needs.min_sm == needs.max_sm ? sm_text(needs.max_sm) : sm_text(needs.min_sm) + " to " + sm_text(needs.max_sm)) +
+            " alone, " + this_gpu(gpu),
+        "its instructions do not exist on other families"};
   if (needs.dsmem && !has_dsmem(gpu))
-    return "needs distributed shared memory (thread block clusters), " + this_gpu(gpu) +
-           "; run it on sm_90 or newer other than sm_121 (ch10:cluster_group_no_dsmem shows the way without it)";
-  if (!has_code(built, gpu.sm)) return "cannot start: " + lacking_code(built, gpu.sm);
+    return Obstacle{"needs distributed shared memory (thread block clusters), " + this_gpu(gpu),
+                    "run it on sm_90 or newer other than sm_121 (ch10:cluster_group_no_dsmem shows the way without it)"};
+  if (!has_code(built, gpu.sm)) return behind("cannot start: ", lacking_code(built, gpu.sm));
   // Code for one family has instructions that only its own target knows: sm_90a, not sm_90.
   if (needs.max_sm != 0 && gpu.sm >= 90 && !has_specific_code(built, gpu.sm))
-    return "cannot start: " + lacking_code(built, gpu.sm);
+    return behind("cannot start: ", lacking_code(built, gpu.sm));
   const double memory_bytes = static_cast<double>(needs.device_memory) * memory_scale(gpu.memory_bytes);
   if (memory_bytes > static_cast<double>(gpu.memory_bytes))
-    return "needs " + gigabytes(memory_bytes) + " of GPU memory, " + gpu.name + " has " +
-           gigabytes(static_cast<double>(gpu.memory_bytes)) + "; run it with a smaller --scale or on a larger GPU";
+    return Obstacle{"needs " + gigabytes(memory_bytes) + " of GPU memory, " + gpu.name + " has " +
+                        gigabytes(static_cast<double>(gpu.memory_bytes)),
+                    "run it with a smaller --scale or on a larger GPU"};
   for (const cudaDeviceAttr attribute : needs.attributes)
     if (attribute != cudaDeviceAttr{} && gpu.attribute(attribute) == 0)
-      return "needs " + attribute_text(attribute) + ", which " + gpu.name +
-             " does not have here; run it on another GPU or driver";
+      return Obstacle{"needs " + attribute_text(attribute) + ", which " + gpu.name + " does not have here",
+                      "run it on another GPU or driver"};
   return std::nullopt;
 }
 
@@ -96,9 +107,9 @@ Reason too_few_gpus(const Needs& needs, const Machine& machine, std::size_t give
   if (given >= wanted) return std::nullopt;
   std::string text = "needs " + base::plural(wanted, "GPU") + (needs.peer_access ? " with peer access" : "");
   if (machine.gpus.size() >= wanted)
-    return text + ", " + std::to_string(given) + " of " + std::to_string(machine.gpus.size()) +
-           " may be used; give it more with --gpus";
-  return text + ", found " + std::to_string(machine.gpus.size()) + "; run it on a machine with more GPUs";
+    return Obstacle{text + ", " + std::to_string(given) + " of " + std::to_string(machine.gpus.size()) + " may be used",
+                    "give it more with --gpus"};
+  return Obstacle{text + ", found " + std::to_string(machine.gpus.size()), "run it on a machine with more GPUs"};
 }
 
 Reason no_peer_access(const std::vector<const Gpu*>& used) {
@@ -107,9 +118,9 @@ Reason no_peer_access(const std::vector<const Gpu*>& used) {
       if (from == to) continue;
       const auto index = static_cast<std::size_t>(to->ordinal);
       if (index < from->peers.size() && from->peers[index]) continue;
-      return "needs peer access between its GPUs, GPU " + std::to_string(from->ordinal) + " cannot reach GPU " +
-             std::to_string(to->ordinal) +
-             "; choose GPUs that are linked (nvidia-smi topo -m), or allow peer access in this container";
+      return Obstacle{"needs peer access between its GPUs, GPU " + std::to_string(from->ordinal) + " cannot reach GPU " +
+                          std::to_string(to->ordinal),
+                      "choose GPUs that are linked (nvidia-smi topo -m), or allow peer access in this container"};
     }
   return std::nullopt;
 }
@@ -129,18 +140,19 @@ Answer tcgen05_support(const Gpu& gpu) {
   for (const int sm : chips_with(Tcgen05::present)) names.push_back(sm_text(sm));
   const std::string last = names.back();
   names.pop_back();
-  const std::string use = "; use " + base::join(names, ", ") + " or " + last;
+  const std::string use = "use " + base::join(names, ", ") + " or " + last;
   switch (chip_of(gpu.sm).tcgen05) {
     case Tcgen05::present: return {true, chip + " has tcgen05 and tensor memory"};
     case Tcgen05::lacking_on_blackwell:
-      return {false, which +
-                         " is of the Blackwell generation but has neither tcgen05 nor tensor memory: the assembler refuses them "
-                         "for this target, and its tensor cores are driven by mma.sync" +
-                         use};
-    case Tcgen05::none: return {false, which + " is older than Blackwell" + use};
+      return {false,
+              which +
+                  " is of the Blackwell generation but has neither tcgen05 nor tensor memory: the assembler refuses them for "
+                  "this target, and its tensor cores are driven by mma.sync",
+              use};
+    case Tcgen05::none: return {false, which + " is older than Blackwell", use};
     case Tcgen05::unknown: break;
   }
-  return {false, "nothing is known of tcgen05 on " + which + use};
+  return {false, "nothing is known of tcgen05 on " + which, use};
 }
 
 double memory_scale(std::uint64_t bytes) {
@@ -160,10 +172,7 @@ Reason unmet(const Needs& needs, Device device, const Machine& machine, const st
              const std::function<bool(Library)>& has_library, std::string_view built) {
   if (device == Device::host) return unmet_by_host(needs, machine.host, has_library);
   if (machine.gpus.empty()) {
-    std::string text = "no CUDA device";
-    if (!machine.cuda_error.empty()) text += ": " + machine.cuda_error;
-    if (!machine.cuda_advice.empty()) text += "; " + machine.cuda_advice;
-    return text;
+    return Obstacle{"no CUDA device" + (machine.cuda_error.empty() ? "" : ": " + machine.cuda_error), machine.cuda_advice};
   }
   std::vector<const Gpu*> used;
   for (const int ordinal : gpus)
@@ -176,8 +185,9 @@ Reason unmet(const Needs& needs, Device device, const Machine& machine, const st
   if (needs.peer_access)
     if (Reason reason = no_peer_access(used)) return reason;
   if (needs.driver > machine.driver_cuda_version)
-    return "needs a driver for CUDA " + cuda_text(needs.driver) + ", this one supports " +
-           cuda_text(machine.driver_cuda_version) + "; update the NVIDIA driver";
+    return Obstacle{
+        "needs a driver for CUDA " + cuda_text(needs.driver) + ", this one supports " + cuda_text(machine.driver_cuda_version),
+        "update the NVIDIA driver"};
   return unmet_by_host(needs, machine.host, has_library);
 }
 

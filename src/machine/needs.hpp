@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "machine/architectures.hpp"
 #include "machine/machine.hpp"
 
 namespace aisp::machine {
@@ -17,8 +18,8 @@ namespace aisp::machine {
 // Why `needs` are not met on these GPUs (ordinals; the first needs.gpus of them would be used) and the way round it, one line;
 // nothing when they are met. `has_library` is for tests; `built` are the architectures that this executable has code for
 // (architectures.hpp), empty where that is not asked.
-std::optional<std::string> unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
-                                 const std::function<bool(Library)>& has_library = {}, std::string_view built = {});
+std::optional<Obstacle> unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
+                              const std::function<bool(Library)>& has_library = {}, std::string_view built = {});
 
 // The part of a workload's full size that fits this much device memory: 1 from 16 GB up, 0.5 from 8, 0.25 from 4, else 0.1.
 double memory_scale(std::uint64_t device_memory_bytes);
@@ -33,6 +34,7 @@ bool has_tma(const Gpu& gpu);
 struct Answer {
   bool yes = false;
   std::string why;
+  std::string advice{};  // what to use instead; may be empty
 };
 // The fifth-generation tensor core's instructions (tcgen05), tensor memory included.
 Answer tcgen05_support(const Gpu& gpu);

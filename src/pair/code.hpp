@@ -31,6 +31,8 @@ struct Code {
 
 // In the order of the registry; generated.
 std::span<const Code> linked_code();
+// The fatbins of kernels that are linked at run time, by the paths of their sources below the folder of chapters; generated.
+std::span<const SourceFile> linked_kernels();
 // Of one entry; empty for an entry that is not of the registry.
 Code code_of(const Entry& entry);
 

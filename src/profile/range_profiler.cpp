@@ -71,7 +71,7 @@ Params sized(std::size_t bytes) {
 
 void must(CUptiResult status, const char* what) {
   if (status == CUPTI_SUCCESS) return;
-  if (status == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) throw Unsupported{counters_refused};
+  if (status == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) throw CountersRefused{};
   throw Unsupported{"CUPTI cannot read counters here (error " + std::to_string(static_cast<int>(status)) + " when it was to " +
                     what + ")"};
 }

@@ -23,6 +23,7 @@ constexpr std::uint64_t output_limit_bytes = std::uint64_t{1} << 30;  // of each
 
 struct Ended {
   std::string failure;
+  bool is_refusal = false;
   std::string output;  // stdout and stderr
 };
 
@@ -53,13 +54,15 @@ Ended run(const std::string& tool, std::vector<std::string> argv, const ToolRun&
   child.kill_leftovers();
   ended.output = base::read_file(log);
   if (!ended.failure.empty()) return ended;
-  if (refused(ended.output)) ended.failure = counters_refused;
+  ended.is_refusal = refused(ended.output);
+  if (ended.is_refusal) ended.failure = counters_refused;
   else if (!state->good()) ended.failure = fmt::format("{} ended with {}: {}", tool, state->text(), last_line(ended.output));
   return ended;
 }
 
 ToolOutcome absent(const char* tool, const char* package) {
-  return {.failure = fmt::format("{} is not on PATH; it comes with {}", tool, package), .report = {}, .counters = {}};
+  return {
+      .failure = fmt::format("{} is not on PATH; it comes with {}", tool, package), .of_all = true, .report = {}, .counters = {}};
 }
 
 fs::path existing(fs::path path) {
@@ -96,13 +99,15 @@ ToolOutcome run_ncu(const ToolRun& wish, MetricSet set) {
                                   "--metrics",   fmt::format("{}", fmt::join(names, ","))};
     argv.insert(argv.end(), wish.program.begin(), wish.program.end());
     Ended ended = run("ncu", std::move(argv), wish);
-    if (!ended.failure.empty()) return {.failure = ended.failure, .report = existing(report), .counters = {}};
+    if (!ended.failure.empty())
+      return {.failure = ended.failure, .of_all = ended.is_refusal, .report = existing(report), .counters = {}};
     if (existing(report).empty())
       return {.failure = "ncu wrote no report: " + last_line(ended.output), .report = {}, .counters = {}};
     ended = print_report(*ncu, report, wish);
     const NcuReport parsed = parse_ncu_csv(ended.output);
     if (ended.failure.empty() && parsed.kernels.empty()) ended.failure = "ncu printed no metrics of its report";
-    ToolOutcome outcome{.failure = ended.failure, .report = report, .counters = counters_from(combined(parsed))};
+    ToolOutcome outcome{
+        .failure = ended.failure, .of_all = ended.is_refusal, .report = report, .counters = counters_from(combined(parsed))};
     outcome.counters.source = "ncu";
     outcome.counters.passes = 1;
     return outcome;

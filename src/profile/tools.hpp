@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nsight Compute and Nsight Systems, started around one execution of a variant where they are installed.
 #pragma once
+#include <aisp/check.hpp>
+
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -14,6 +16,9 @@ namespace aisp::profile {
 // What the driver says as ERR_NVGPUCTRPERM and CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, and the way round it.
 inline constexpr const char* counters_refused =
     "the driver lets only root read hardware counters (NVreg_RestrictProfilingToAdminUsers=0 changes that)";
+struct CountersRefused : Unsupported {
+  CountersRefused() : Unsupported{counters_refused} {}
+};
 
 struct ToolRun {
   std::vector<std::string> program;   // executes the variant between cudaProfilerStart and cudaProfilerStop, and ends
@@ -24,6 +29,7 @@ struct ToolRun {
 
 struct ToolOutcome {
   std::string failure;           // one clause; empty: it worked
+  bool of_all = false;           // it fails in the same way whatever it is put around
   std::filesystem::path report;  // the file; empty when there is none
   evidence::Counters counters;   // of ncu
 };

@@ -11,6 +11,7 @@
 #include "base/system/screen.hpp"
 #include "base/text.hpp"
 #include "evidence/profile/profile_difference.hpp"
+#include "evidence/quantities.hpp"
 #include "report/numbers.hpp"
 #include "report/run_end.hpp"
 #include "report/usage.hpp"
@@ -140,11 +141,12 @@ std::string pair_details(const evidence::PairResult& result) {
 
 std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
   // What was lost without having been asked for by name is in the reports only.
-  constexpr std::array<std::string_view, 5> wishes{"no counters", "no ncu profile", "no nsys profile", "no joules", "joules: "};
+  using Kind = evidence::LostKind;
+  constexpr std::array wishes{Kind::counters, Kind::counters_refused, Kind::tool_profile, Kind::energy};
   ByText lacking;
   for (const evidence::PairResult& pair : suite.pairs)
-    for (const std::string& line : pair.lost)
-      if (std::ranges::any_of(wishes, [&](std::string_view wish) { return line.starts_with(wish); })) lacking.add(line, pair);
+    for (const evidence::Lost& lost : pair.lost)
+      if (std::ranges::find(wishes, lost.kind) != wishes.end()) lacking.add(lost.text, pair);
   std::vector<std::string> lines;
   for (const auto& [line, labels] : lacking.entries()) lines.push_back(fmt::format("{} ({})", line, short_list(labels)));
   return lines;

@@ -9,11 +9,6 @@
 
 namespace aisp::report {
 
-const evidence::Speedup* claimable(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
-  const bool passed = pair.status == evidence::Status::passed && variant.status == evidence::Status::passed;
-  return passed && variant.speedup ? &*variant.speedup : nullptr;
-}
-
 std::string chapter_title(std::string_view chapter) {
   const bool is_number = chapter.size() == 4 && chapter.starts_with("ch") && chapter[2] >= '0' && chapter[2] <= '9' &&
                          chapter[3] >= '0' && chapter[3] <= '9';
@@ -28,11 +23,6 @@ std::string speedup_text(const evidence::Speedup& speedup) {
 std::string gain_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
   if (claimable(pair, variant) == nullptr || !variant.gain) return {};
   return fmt::format("{}x over {}", base::significant(variant.gain->ratio.value), variant.gain->over);
-}
-
-const evidence::LibraryShare* claimable_share(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
-  const bool passed = pair.status == evidence::Status::passed && variant.status == evidence::Status::passed;
-  return passed && variant.library_share ? &*variant.library_share : nullptr;
 }
 
 std::string share_text(const evidence::PairResult& pair, const evidence::VariantResult& variant) {

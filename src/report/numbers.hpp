@@ -9,13 +9,6 @@
 
 namespace aisp::report {
 
-// The speedup that may be claimed: only of a pair that passed, of a variant that passed. Null otherwise, whatever the struct
-// holds.
-const evidence::Speedup* claimable(const evidence::PairResult& pair, const evidence::VariantResult& variant);
-
-// The same of its share of a library's speed.
-const evidence::LibraryShare* claimable_share(const evidence::PairResult& pair, const evidence::VariantResult& variant);
-
 // "scale 1.00", with the pair's sizes where it declares some: "scale 1.00, sizes m=4096, n=4096 (set)".
 std::string workload_text(const evidence::PairResult& pair);
 

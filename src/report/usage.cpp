@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.hpp"
+#include "evidence/quantities.hpp"
 
 namespace aisp::report {
 namespace {
@@ -12,14 +15,6 @@ using base::display_ms;
 using evidence::VariantResult;
 
 std::string bytes_text(std::uint64_t bytes) { return bytes == 0 ? "-" : base::human_bytes(static_cast<double>(bytes)); }
-
-std::string per_joule(double value, const char* unit) {
-  return value > 0 ? fmt::format("{} {}", base::significant(value), unit) : std::string{"-"};
-}
-
-std::string rate(double amount, double run_ms, const char* unit) {
-  return amount > 0 && run_ms > 0 ? base::human_rate(amount * 1e3 / run_ms, unit) : std::string{"-"};
-}
 
 }  // namespace
 
@@ -35,35 +30,47 @@ std::string energy_ratio_text(const evidence::Energy& energy) {
                      base::significant(energy.ratio->high));
 }
 
-std::string goodput_text(const evidence::LatencyGoodput& goodput) {
-  std::vector<std::string> targets;
-  if (goodput.ttft_target_ms > 0) targets.push_back("TTFT " + display_ms(goodput.ttft_target_ms));
-  if (goodput.tpot_target_ms > 0) targets.push_back("TPOT " + display_ms(goodput.tpot_target_ms));
-  return fmt::format("{:.0f} %, {} requests/s ({})", goodput.percent, base::significant(goodput.requests_per_second),
-                     base::join(targets, ", "));
-}
+namespace {
 
-Rows energy_rows(const evidence::PairResult& pair) {
-  Rows rows{{"variant", "energy a run", "95 % interval", "less than the baseline", "power", "a run, back to back", "arithmetic",
-             "bytes", "GFLOP/J", "GB/J"}};
-  for (const VariantResult& variant : pair.variants) {
-    if (!variant.energy) continue;
-    const evidence::Energy& e = *variant.energy;
-    rows.push_back({variant.name, joules_text(e.median_j), fmt::format("{} to {}", joules_text(e.low_j), joules_text(e.high_j)),
-                    energy_ratio_text(e), fmt::format("{:.0f} W", e.average_w), display_ms(e.run_ms),
-                    rate(variant.cost.flops, e.run_ms, "FLOP"), rate(variant.cost.bytes, e.run_ms, "B"),
-                    per_joule(e.gflop_per_j, "GFLOP/J"), per_joule(e.gb_per_j, "GB/J")});
+std::string number_text(evidence::Format format, double value) {
+  using evidence::Format;
+  switch (format) {
+    case Format::count: return fmt::format("{:.0f}", value);
+    case Format::milliseconds: return display_ms(value);
+    case Format::bytes: return base::human_bytes(value);
+    case Format::joules: return joules_text(value);
+    case Format::watts: return fmt::format("{:.0f} W", value);
+    case Format::percent: return fmt::format("{:.0f} %", value);
+    case Format::ratio: return base::significant(value) + "x";
+    case Format::error: return value > 0 ? fmt::format("{:.2e}", value) : "0";
+    case Format::flop_rate: return base::human_rate(value, "FLOP");
+    case Format::byte_rate: return base::human_rate(value, "B");
+    case Format::number: break;
   }
-  return rows;
+  return base::significant(value);
 }
 
-Rows memory_rows(const evidence::PairResult& pair) {
-  Rows rows{{"variant", "buffers", "peak", "reserved", "by the driver's account", "host peak"}};
+std::string cell_text(const evidence::Quantity& quantity, const evidence::PairResult& pair, const VariantResult& variant) {
+  if (quantity.words != nullptr) return quantity.words(pair, variant);
+  const std::optional<evidence::Range> range = quantity.get(pair, variant);
+  if (!range) return {};
+  const std::string text = number_text(quantity.format, range->value);
+  if (!(range->low < range->high)) return text;
+  return fmt::format("{} [{}, {}]", text, number_text(quantity.format, range->low), number_text(quantity.format, range->high));
+}
+
+}  // namespace
+
+Rows quantity_rows(const evidence::PairResult& pair, std::string_view group) {
+  Rows rows{{"variant"}};
+  for (const evidence::Quantity& quantity : evidence::quantities())
+    if (quantity.group == group) rows.front().emplace_back(quantity.title);
   for (const VariantResult& variant : pair.variants) {
-    const evidence::MemoryUse& m = variant.memory;
-    if (m.device_driver_bytes == 0 && m.host_peak_rss_bytes == 0) continue;
-    rows.push_back({variant.name, bytes_text(m.device_allocated_bytes), bytes_text(m.device_peak_bytes),
-                    bytes_text(m.device_reserved_bytes), bytes_text(m.device_driver_bytes), bytes_text(m.host_peak_rss_bytes)});
+    std::vector<std::string> cells{variant.name};
+    for (const evidence::Quantity& quantity : evidence::quantities())
+      if (quantity.group == group) cells.push_back(cell_text(quantity, pair, variant));
+    if (std::any_of(cells.begin() + 1, cells.end(), [](const std::string& cell) { return !cell.empty(); }))
+      rows.push_back(std::move(cells));
   }
   return rows;
 }
@@ -73,20 +80,6 @@ Rows kernel_rows(const evidence::PairResult& pair) {
   for (const VariantResult& variant : pair.variants)
     for (const evidence::CompiledKernel& kernel : variant.kernels)
       rows.push_back({variant.name, kernel.name, std::to_string(kernel.registers), bytes_text(kernel.local_bytes)});
-  return rows;
-}
-
-Rows inference_rows(const evidence::PairResult& pair) {
-  Rows rows{{"variant", "requests", "tokens", "TTFT mean", "TTFT p50", "TTFT p99", "TPOT mean", "TPOT p50", "TPOT p99",
-             "TPOT of requests p50", "TPOT of requests p99", "tokens/s", "goodput"}};
-  for (const VariantResult& variant : pair.variants) {
-    if (!variant.inference) continue;
-    const evidence::InferenceTiming& i = *variant.inference;
-    rows.push_back({variant.name, std::to_string(i.requests), std::to_string(i.tokens), display_ms(i.ttft_ms.mean),
-                    display_ms(i.ttft_ms.p50), display_ms(i.ttft_ms.p99), display_ms(i.tpot_ms.mean), display_ms(i.tpot_ms.p50),
-                    display_ms(i.tpot_ms.p99), display_ms(i.request_tpot_ms.p50), display_ms(i.request_tpot_ms.p99),
-                    base::significant(i.tokens_per_second), i.goodput ? goodput_text(*i.goodput) : "-"});
-  }
   return rows;
 }
 

@@ -88,28 +88,14 @@ void settle_seed(Configuration& configuration) {
 run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Point& point) {
   const Overrides& own = entry.pair->overrides;
   run::Request request;
+  static_cast<run::Settings&>(request) = configuration;
   request.target = entry.target();
-  request.mode = configuration.mode;
-  request.iterations = own.iterations > 0 && untouched(configuration, "iterations") ? own.iterations : configuration.iterations;
-  request.warmup = own.warmup > 0 && untouched(configuration, "warmup") ? own.warmup : configuration.warmup;
-  request.fixed_iterations = configuration.fixed_iterations;
-  request.budget_s = configuration.budget_s;
-  request.alternate = configuration.alternate;
-  request.cold_start = configuration.cold_start;
-  request.reproducible = configuration.reproducible;
-  request.energy = configuration.energy;
-  request.energy_window_s = configuration.energy_window_s;
-  request.ttft_target_ms = configuration.ttft_target_ms;
-  request.tpot_target_ms = configuration.tpot_target_ms;
-  request.verify_only = configuration.verify_only;
+  if (own.iterations > 0 && untouched(configuration, "iterations")) request.iterations = own.iterations;
+  if (own.warmup > 0 && untouched(configuration, "warmup")) request.warmup = own.warmup;
   if (configuration.deep) request.counters = run::CounterLevel::deep;
   else if (configuration.profile == run::ProfileLevel::full) request.counters = run::CounterLevel::full;
-  request.seed = configuration.seed;
-  request.scale = configuration.scale;
   request.sizes = point.sizes;
   request.sweep_case = point.name;
-  request.profile = configuration.profile;
-  request.percentiles = configuration.percentiles;
   run::StageLimits& limits = request.limits;
   if (own.setup_seconds > 0) limits.setup = own.setup_seconds;
   if (own.warmup_seconds > 0) limits.warmup = own.warmup_seconds;
@@ -120,7 +106,6 @@ run::Request request_for(const pair::Entry& entry, const Configuration& configur
   for (double* limit : {&limits.setup, &limits.verify, &limits.warmup, &limits.measurement, &limits.audit, &limits.counters,
                         &limits.energy, &limits.profiling, &limits.teardown})
     *limit *= configuration.timeout_multiplier;
-  request.timeout_multiplier = configuration.timeout_multiplier;
   return request;
 }
 

@@ -16,36 +16,17 @@
 
 namespace aisp::suite {
 
-struct Configuration {
-  run::TimingMode mode = run::TimingMode::events;
-  int iterations = 20;
-  int warmup = 5;
-  bool fixed_iterations = false;
-  double timeout_multiplier = 1;
+struct Configuration : run::Settings {
   double suite_timeout_s = 4 * 3600;
-  double budget_s = 3;
-  bool reproducible = false;
-  bool cold_start = false;
-  bool alternate = true;
-  bool energy = false;
-  double energy_window_s = 1;
-  double ttft_target_ms = 0;  // 0: none
-  double tpot_target_ms = 0;
-  run::ProfileLevel profile = run::ProfileLevel::none;
-  std::uint64_t seed = 0;  // drawn for each run unless it is set (draw_seed)
-  double scale = 1;
   pair::SizeLists sizes;  // of every selected pair; several values are measured one after the other
   bool sweep = false;
-  std::vector<double> percentiles;
   std::vector<std::string> gpus;  // indices or UUIDs; empty: all visible
   int jobs = 0;                   // children at once; 0: one per GPU
   bool in_process = false;
   std::string artifacts_dir = "artifacts";
   std::string run_id;  // empty: a time stamp
 
-  // Set by `aisp verify` and its --deep; not settings of the user's.
-  bool verify_only = false;
-  bool deep = false;
+  bool deep = false;  // by `aisp verify --deep`
 
   std::map<std::string, std::string, std::less<>> origins;  // setting -> where it came from; absent: "default"
 };

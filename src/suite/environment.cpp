@@ -46,7 +46,10 @@ std::vector<std::string> environment_warnings(const machine::Machine& machine, c
 
 void add_environment(evidence::PairResult& result, const machine::Machine& machine, const std::vector<int>& gpus) {
   for (const std::string& line : foreign_processes(machine, gpus)) add_once(result.warnings, line);
-  if (!gpus.empty() && !machine.nvml_error.empty()) add_once(result.lost, fmt::format("no NVML: {}", machine.nvml_error));
+  const std::string nvml = fmt::format("no NVML: {}", machine.nvml_error);
+  if (!gpus.empty() && !machine.nvml_error.empty() &&
+      std::ranges::find(result.lost, nvml, &evidence::Lost::text) == result.lost.end())
+    result.lost.push_back({evidence::LostKind::other, nvml});
 }
 
 void add_time_of_others(evidence::PairResult& result, const std::optional<machine::CpuTimes>& before,

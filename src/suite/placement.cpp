@@ -63,18 +63,17 @@ Placement place_one(const pair::Entry& entry, const machine::Machine& machine, c
                     const std::function<bool(Library)>& has_library) {
   const Pair& pair = *entry.pair;
   Placement placement{.entry = &entry, .variants = pair::all_variants(pair).size()};
-  std::optional<std::string> obstacle;
+  std::optional<machine::Obstacle> obstacle;
   for (std::vector<int>& set : candidates(pair, machine, gpus)) {
-    const std::optional<std::string> unmet = machine::unmet(pair.needs, pair.device, machine, set, has_library);
+    const std::optional<machine::Obstacle> unmet = machine::unmet(pair.needs, pair.device, machine, set, has_library);
     if (!unmet) placement.choices.push_back(std::move(set));
     else if (!obstacle) obstacle = unmet;
   }
   if (!placement.choices.empty()) return placement;
   if (!obstacle) obstacle = machine::unmet(pair.needs, pair.device, machine, gpus, has_library);
-  const std::string text = obstacle.value_or(fmt::format("needs {} GPUs of one kind", pair.needs.gpus));
-  const std::size_t end = text.find("; ");
-  placement.obstacle = text.substr(0, end);
-  if (end != std::string::npos) placement.advice = text.substr(end + 2);
+  if (!obstacle) obstacle = {fmt::format("needs {} GPUs of one kind", pair.needs.gpus), {}};
+  placement.obstacle = obstacle->reason;
+  placement.advice = obstacle->advice;
   return placement;
 }
 

@@ -9,7 +9,7 @@
 #include "base/system/clock.hpp"
 #include "evidence/json.hpp"
 #include "report/artifacts.hpp"
-#include "suite/manifest.hpp"
+#include "suite/manifest_of_run.hpp"
 #include "suite/resume.hpp"
 
 namespace aisp::suite {

@@ -2,7 +2,6 @@
 #include "base/system/interrupt.hpp"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,17 +26,12 @@ int status_of(Action action) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool readable(int descriptor) {
-  pollfd ready{descriptor, POLLIN, 0};
-  return ::poll(&ready, 1, 0) == 1;
-}
-
-TEST(Interrupt, SetsAFlagAndWakesPollers) {
+TEST(Interrupt, SetsAFlag) {
   EXPECT_EQ(status_of([] {
               install_interrupt_handlers();
-              if (interrupted() || readable(interrupt_fd())) ::_exit(1);
+              if (interrupted()) ::_exit(1);
               ::raise(SIGINT);
-              ::_exit(interrupted() && readable(interrupt_fd()) && interrupt_signal() == SIGINT ? 0 : 2);
+              ::_exit(interrupted() ? 0 : 2);
             }),
             0);
 }
@@ -54,8 +48,8 @@ TEST(Interrupt, TheSecondControlCEndsAtOnce) {
 TEST(Interrupt, RepeatedSigtermStaysPolite) {
   EXPECT_EQ(status_of([] {
               install_interrupt_handlers();
-              for (int i = 0; i < 100'000; ++i) ::raise(SIGTERM);  // more than the pipe holds
-              ::_exit(interrupt_signal() == SIGTERM ? 0 : 1);
+              for (int i = 0; i < 1000; ++i) ::raise(SIGTERM);
+              ::_exit(interrupted() ? 0 : 1);
             }),
             0);
 }
@@ -122,7 +116,7 @@ TEST(Interrupt, CanBeReset) {
               install_interrupt_handlers();
               ::raise(SIGINT);
               reset_interrupt();
-              if (interrupted() || readable(interrupt_fd())) ::_exit(1);
+              if (interrupted()) ::_exit(1);
               ::raise(SIGINT);
               ::_exit(interrupted() ? 0 : 2);
             }),

@@ -34,13 +34,16 @@ class Cutlass : public GpuTest<9, 9> {
     GpuTest::SetUp();
   }
 
+  using Make = std::unique_ptr<CutlassPlan>(const CutlassProblem&);
+
   template <class T>
-  static void multiply(int m, int n, int k, bool b_along_k, float scale) {
+  static void multiply(int m, int n, int k, Make* make_plan, float scale) {
+    const bool b_along_k = make_plan == plan_cutlass_fp8;
     const std::vector<T> a = integers<T>(m * k, 1), b = integers<T>(n * k, 2);
     const OnGpu<T> a_there{a}, b_there{b};
     const OnGpu<bf16> c{std::vector<bf16>(static_cast<std::size_t>(m) * static_cast<std::size_t>(n), bf16{-1000.0f})};
     const CutlassProblem problem{.m = m, .n = n, .k = k, .a = a_there.get(), .b = b_there.get(), .c = c.get(), .scale = scale};
-    const auto plan = b_along_k ? plan_cutlass_fp8(problem) : plan_cutlass_bf16(problem);
+    const auto plan = make_plan(problem);
     plan->run(nullptr);
     plan->run(nullptr);
     check(cudaDeviceSynchronize());
@@ -59,20 +62,22 @@ class Cutlass : public GpuTest<9, 9> {
 };
 
 TEST_F(Cutlass, MultipliesBf16AlsoWhereTilesAreCutOff) {
-  multiply<bf16>(256, 512, 128, false, 1);
-  multiply<bf16>(272, 528, 144, false, 0.5f);
-  multiply<bf16>(16, 16, 16, false, 1);
+  for (Make* const make_plan : {plan_cutlass_bf16, plan_cutlass_multistage}) {
+    multiply<bf16>(256, 512, 128, make_plan, 1);
+    multiply<bf16>(272, 528, 144, make_plan, 0.5f);
+    multiply<bf16>(16, 16, 16, make_plan, 1);
+  }
 }
 
 TEST_F(Cutlass, MultipliesE4m3AlsoWhereTilesAreCutOff) {
-  multiply<e4m3>(256, 512, 256, true, 1);
-  multiply<e4m3>(272, 528, 144, true, 0.5f);
+  multiply<e4m3>(256, 512, 256, plan_cutlass_fp8, 1);
+  multiply<e4m3>(272, 528, 144, plan_cutlass_fp8, 0.5f);
 }
 
 TEST_F(Cutlass, RefusesWhatItCannotRead) {
   const OnGpu<bf16> memory{std::vector<bf16>(4096)};
-  EXPECT_THROW(plan_cutlass_bf16({.m = 16, .n = 16, .k = 17, .a = memory.get(), .b = memory.get(), .c = memory.get()}),
-               Unsupported);
+  for (Make* const make_plan : {plan_cutlass_bf16, plan_cutlass_multistage})
+    EXPECT_THROW(make_plan({.m = 16, .n = 16, .k = 17, .a = memory.get(), .b = memory.get(), .c = memory.get()}), Unsupported);
 }
 
 }  // namespace

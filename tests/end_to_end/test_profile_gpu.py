@@ -43,7 +43,7 @@ class GpuProfile(EndToEnd):
         self.assert_code(finished, 0)
         pair = finished.pair("ch07:transpose")
         self.assertGreater(variant(pair, pair["best"])["speedup"]["value"], 1)
-        self.assertEqual(len([line for line in pair["warnings"] if line.startswith("no profile")]), 1, pair["warnings"])
+        self.assertEqual(len([lost for lost in pair["lost"] if lost["kind"] == "profile"]), 1, pair["lost"])
         self.assertEqual(len([line for line in finished.out.splitlines() if "no profile" in line]), 1, finished.out)
 
 

@@ -100,7 +100,8 @@ TEST(CostCheck, SaysWhyNothingIsCompared) {
   transfer.variants.front().cost.bytes_of = "host to device";
   EXPECT_THAT(check_cost(transfer).not_compared, HasSubstr("host to device"));
   PairResult refused = pair({VariantResult{}});
-  refused.lost = {"no clock lock", "no counters: the driver lets only root read hardware counters"};
+  refused.lost = {{LostKind::other, "no clock lock"},
+                  {LostKind::counters_refused, "no counters: the driver lets only root read hardware counters"}};
   EXPECT_THAT(check_cost(refused).not_compared, HasSubstr("only root"));
   PairResult host = pair({VariantResult{}});
   host.device = "host";

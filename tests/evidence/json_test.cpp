@@ -215,5 +215,19 @@ TEST(Manifests, NameTargetsAndNothingElse) {
   }
 }
 
+TEST(Lost, HasAKindForPrograms) {
+  PairResult pair;
+  pair.lost = {{LostKind::counters_refused, "no counters: the driver refuses"}};
+  const nlohmann::json written = pair;
+  EXPECT_EQ(written["lost"][0], (nlohmann::json{{"kind", "counters_refused"}, {"text", "no counters: the driver refuses"}}));
+  EXPECT_EQ(written.get<PairResult>().lost[0].kind, LostKind::counters_refused);
+  // As it was written before November 2026.
+  nlohmann::json older = written;
+  older["lost"] = {"no clock lock"};
+  EXPECT_EQ(older.get<PairResult>().lost[0].text, "no clock lock");
+  older["lost"] = {5};
+  EXPECT_THROW(older.get<PairResult>(), base::Error);
+}
+
 }  // namespace
 }  // namespace aisp::evidence

@@ -162,7 +162,7 @@ TEST(ProfileSentence, IsSilentOfIdleTimeThatTheRecorderMade) {
 TEST(ProfileSentence, SaysWhyThereIsNone) {
   PairResult pair;
   EXPECT_EQ(profile_sentence(pair), "");
-  pair.warnings = {"something else", "no profile: CUPTI was not found"};
+  pair.lost = {{LostKind::other, "something else"}, {LostKind::profile, "no profile: CUPTI was not found"}};
   EXPECT_EQ(profile_sentence(pair), "no profile: CUPTI was not found");
 }
 

@@ -18,7 +18,7 @@ bool everything(Library) { return true; }
 bool nothing(Library) { return false; }
 
 std::string why(const Needs& needs, const Machine& machine, const std::vector<int>& gpus = {0}) {
-  return unmet(needs, Device::gpu, machine, gpus, everything).value_or("");
+  return unmet(needs, Device::gpu, machine, gpus, everything).value_or(Obstacle{}).text();
 }
 
 TEST(Needs, OfAnOrdinaryPairAreMetByAnH200) { EXPECT_EQ(why({}, machine_with({h200()})), ""); }
@@ -29,10 +29,10 @@ TEST(Needs, SayPlainlyThatThereIsNoGpu) {
 
 TEST(Needs, OfHostPairsHaveNothingToDoWithGpus) {
   const Machine machine = machine_without_gpu();
-  EXPECT_EQ(unmet({}, Device::host, machine, {}, everything), std::nullopt);
-  EXPECT_THAT(unmet({.cpus = 64}, Device::host, machine, {}, everything).value(),
+  EXPECT_FALSE(unmet({}, Device::host, machine, {}, everything));
+  EXPECT_THAT(unmet({.cpus = 64}, Device::host, machine, {}, everything).value().text(),
               StartsWith("needs 64 CPUs, this process may use 16"));
-  EXPECT_THAT(unmet({.host_memory = std::size_t{200} << 30}, Device::host, machine, {}, everything).value(),
+  EXPECT_THAT(unmet({.host_memory = std::size_t{200} << 30}, Device::host, machine, {}, everything).value().text(),
               HasSubstr("needs 215 GB of host memory, 107 GB are available"));
 }
 
@@ -84,7 +84,7 @@ TEST(Needs, ExplainTheGapOfTcgen05) {
 
 TEST(Needs, KnowWhichCodeTheExecutableHas) {
   const auto why_built = [](const Needs& needs, const Gpu& gpu, std::string_view built) {
-    return unmet(needs, Device::gpu, machine_with({gpu}), {0}, everything, built).value_or("");
+    return unmet(needs, Device::gpu, machine_with({gpu}), {0}, everything, built).value_or(Obstacle{}).text();
   };
   const Gpu b200 = other_gpu("NVIDIA B200", 100), b300 = other_gpu("NVIDIA B300", 103);
   constexpr Needs tcgen05{.min_sm = 100, .tcgen05 = true};
@@ -117,14 +117,14 @@ TEST(Needs, NameAttributesLibrariesAndDrivers) {
   EXPECT_THAT(why({.driver = 13010}, machine_with({h200()})), HasSubstr("needs a driver for CUDA 13.1, this one supports 13.0"));
   const Needs cudnn{.libraries = {Library::cudnn}};
   EXPECT_EQ(why(cudnn, machine_with({h200()})), "");
-  EXPECT_THAT(unmet(cudnn, Device::gpu, machine_with({h200()}), {0}, nothing).value(),
+  EXPECT_THAT(unmet(cudnn, Device::gpu, machine_with({h200()}), {0}, nothing).value().text(),
               AllOf(HasSubstr("needs cuDNN: libcudnn.so.9 not found"), HasSubstr("AISP_LIBRARY_PATH")));
 }
 
 TEST(Needs, SayHowToGetCutlassWhereTheExecutableWasBuiltWithout) {
   const Needs cutlass{.libraries = {Library::cutlass}};
   EXPECT_EQ(why(cutlass, machine_with({h200()})), "");
-  EXPECT_THAT(unmet(cutlass, Device::gpu, machine_with({h200()}), {0}, nothing).value(),
+  EXPECT_THAT(unmet(cutlass, Device::gpu, machine_with({h200()}), {0}, nothing).value().text(),
               AllOf(StartsWith("needs CUTLASS, which this executable was built without; ./setup.sh"), HasSubstr("CUTLASS_HOME")));
   EXPECT_EQ(unmet(cutlass, Device::gpu, machine_with({h200()}), {0}).has_value(), cutlass_version().empty());
 }

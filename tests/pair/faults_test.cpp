@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "pair/selftest.hpp"
+#include "pair/selftest_registry.hpp"
 
 namespace aisp::pair {
 namespace {

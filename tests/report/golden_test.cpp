@@ -98,7 +98,8 @@ TEST(Markdown, OfOthersCannotBecomeMarkup) {
                  sample::ended_pair("other", evidence::Status::skipped, evil)};
   evidence::PairResult& pair = suite.pairs[0];
   pair.teaches = pair.stopped_because = evil;
-  pair.warnings = pair.lost = {evil};
+  pair.warnings = {evil};
+  pair.lost = {{evidence::LostKind::other, evil}};
   pair.problems = {{"verify", "", "reference", evil, evil}};
   for (evidence::VariantResult& variant : pair.variants) variant.reason = evil;
   evidence::Manifest manifest = sample::manifest();

@@ -151,7 +151,8 @@ TEST(Html, HostileTextStaysText) {
   for (evidence::PairResult& pair : report.run.pairs) {
     pair.target += evil;
     pair.chapter = pair.name = pair.teaches = pair.reason = pair.stopped_because = pair.best = evil;
-    pair.lost = pair.warnings = {evil};
+    pair.warnings = {evil};
+    pair.lost = {{evidence::LostKind::other, evil}};
     pair.problems = {{evil, evil, evil, evil, evil}};
     for (evidence::VariantResult& variant : pair.variants) {
       variant.name = variant.reason = evil;

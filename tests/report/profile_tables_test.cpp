@@ -87,7 +87,7 @@ TEST(ProfileTables, TheSentenceStandsBelowThePairsLineAndInItsPages) {
 
 TEST(ProfileTables, ALostProfileIsSaidOnce) {
   evidence::PairResult pair = sample::passed_pair();
-  pair.warnings = {"no profile: CUPTI is missing"};
+  pair.lost = {{evidence::LostKind::profile, "no profile: CUPTI is missing"}};
   EXPECT_THAT(pair_line(pair, base::Painter{}), testing::EndsWith("\n  no profile: CUPTI is missing"));
 }
 

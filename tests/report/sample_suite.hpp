@@ -126,7 +126,7 @@ inline evidence::PairResult passed_pair() {
   metric.summary.median = 571;
   pair.variants[1].metrics = {metric};
   pair.gpu_states = {{1980, 3201, 512.5, 45, 4}};
-  pair.lost = {"no CUPTI: library absent"};
+  pair.lost = {{evidence::LostKind::cupti, "no CUPTI: library absent"}};
   pair.watchdog = {{"setup", 0, 0.3, 30, true}, {"verify", 0.3, 0.5, 60, true}};
   pair.wall_s = 1.5;
   return pair;

@@ -72,5 +72,13 @@ TEST(DeclaredCost, IsThatOfAllPhases) {
   EXPECT_EQ(declared({.host_bytes = 8}).bytes_of, "host memory");
 }
 
+TEST(CallsToRepay, AreThoseThatSaveWhatCompilingTook) {
+  EXPECT_EQ(calls_to_repay(500, 1.5, 1), 1000);
+  EXPECT_EQ(calls_to_repay(501, 2, 1), 501);
+  EXPECT_EQ(calls_to_repay(0.5, 2, 1), 1) << "a call is made or not";
+  EXPECT_FALSE(calls_to_repay(500, 1, 1));
+  EXPECT_FALSE(calls_to_repay(500, 1, 2));
+}
+
 }  // namespace
 }  // namespace aisp::run

@@ -161,16 +161,19 @@ TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
     EXPECT_EQ(outcome.result.stopped_because, "fixed iterations") << death;
     EXPECT_EQ(outcome.result.timeout_stage, "") << death;
     EXPECT_THAT(outcome.result.problems, testing::IsEmpty()) << death;
-    EXPECT_THAT(outcome.result.warnings,
-                testing::ElementsAre(testing::StartsWith(std::string{"no profile of every variant: "} + words)));
+    ASSERT_EQ(outcome.result.lost.size(), 1u) << death;
+    EXPECT_EQ(outcome.result.lost[0].kind, evidence::LostKind::profile);
+    EXPECT_THAT(outcome.result.lost[0].text, testing::StartsWith(std::string{"no profile of every variant: "} + words));
   }
 }
 
 TEST_F(SupervisorTest, CountersThatHangCostNoResult) {
   const Outcome outcome = run(result_line("partial") + "\necho '{\"stage\":\"counters\",\"limit_s\":0.2}' >&3\nsleep 60");
   EXPECT_EQ(outcome.result.status, Status::passed);
-  EXPECT_THAT(outcome.result.warnings,
-              testing::ElementsAre(testing::StartsWith("no counters of every variant: counters took longer than its limit")));
+  ASSERT_EQ(outcome.result.lost.size(), 1u);
+  EXPECT_EQ(outcome.result.lost[0].kind, evidence::LostKind::counters);
+  EXPECT_THAT(outcome.result.lost[0].text,
+              testing::StartsWith("no counters of every variant: counters took longer than its limit"));
 }
 
 TEST_F(SupervisorTest, ADeathBeforeProfilingStillCountsAsOne) {

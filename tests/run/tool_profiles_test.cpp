@@ -56,7 +56,7 @@ TEST_F(ToolProfiles, WhatCuptiCouldNotCountIsNotGivenToNcu) {
 }
 
 TEST_F(ToolProfiles, WhatTheDriverRefusedToCuptiIsNotAskedForAgain) {
-  result_.lost = {std::string{"no counters: "} + profile::counters_refused};
+  result_.lost = {{evidence::LostKind::counters_refused, std::string{"no counters: "} + profile::counters_refused}};
   EXPECT_EQ(profiled(), "");
   EXPECT_THAT(result_.lost, testing::SizeIs(1)) << "said once";
 }
@@ -64,7 +64,8 @@ TEST_F(ToolProfiles, WhatTheDriverRefusedToCuptiIsNotAskedForAgain) {
 TEST_F(ToolProfiles, ARefusalIsOneLineAndOneAttempt) {
   install("ncu", "echo $last >> " + noted() + "\necho '==ERROR== ERR_NVGPUCTRPERM'\nexit 1\n");
   EXPECT_EQ(profiled(), "slow\n");
-  EXPECT_THAT(result_.lost, testing::ElementsAre(std::string{"no ncu profile: "} + profile::counters_refused));
+  ASSERT_EQ(result_.lost.size(), 1u);
+  EXPECT_EQ(result_.lost[0].text, std::string{"no ncu profile: "} + profile::counters_refused);
 }
 
 TEST_F(ToolProfiles, ReportsOfNsysAreNamedInTheResult) {
@@ -81,7 +82,9 @@ TEST_F(ToolProfiles, WithoutNsysThereIsOneLineAndEverythingElse) {
   result_.variants[0].counters.emplace();
   request_.counters = CounterLevel::full;
   profiled();
-  EXPECT_THAT(result_.lost, testing::ElementsAre("no nsys profile: nsys is not on PATH; it comes with Nsight Systems"));
+  ASSERT_EQ(result_.lost.size(), 1u);
+  EXPECT_EQ(result_.lost[0].kind, evidence::LostKind::tool_profile);
+  EXPECT_EQ(result_.lost[0].text, "no nsys profile: nsys is not on PATH; it comes with Nsight Systems");
   EXPECT_EQ(result_.status, evidence::Status::passed);
   EXPECT_TRUE(result_.variants[0].counters);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine code of chapters 6, 7, 8 and 10 in the built executable: each kernel has the instructions that its pair is about, and none uses
+"""The machine code of chapters 6 to 10 in the built executable: each kernel has the instructions that its pair is about, and none uses
 local memory but those that are about it. Needs cuobjdump and nvdisasm, of the toolkit or of the wheels nvidia-cuda-cuobjdump and
 nvidia-cuda-nvdisasm, on PATH."""
 import os
@@ -40,6 +40,28 @@ KERNELS = {
     "thresholdtma": [("vector_kernel", "LDG.E.128 STG.E.128", ""), ("ring_kernel", "UBLKCP.S.G UBLKCP.G.S", "LDG")],
     "work_per_thread": [("fir_kernelILi4ELi1E", "LDS", "LDS.128"), ("fir_kernelILi4ELi4E", "LDS.128 STG.E.128", ""),
                         ("fir_kernelILi8ELi4E", "LDS.128 STG.E.128", "")],
+    # Chapter 9.
+    "compute_bound": [("body_per_thread_kernel ReciprocalRoot", "MUFU.RSQ LDG.E.128", "CALL MUFU.RCP"),
+                      ("four_bodies_kernel", "MUFU.RSQ LDS.128", "CALL MUFU.RCP")],
+    "dropout_recompute": [("forward_kernel NoMask", "IMAD.WIDE.U32 LDG.E.128 STG.E.128", "STG.E.U8 STG.E.64"),
+                          ("backward_kernel NoMask", "IMAD.WIDE.U32 LDG.E.128 STG.E.128", "LDG.E.U8"),
+                          ("backward_kernel BitMask", "LDG.E.U8 LDG.E.128 STG.E.128", "LDG.E.64")],
+    "fused_cross_entropy": [("fused_kernelILb0E", "LDG.E.128 STG.E.128 MUFU.EX2", "STG.E.EF"), ("fused_kernelILb1E", "LDG.E.128 STG.E.EF.128", "STG.E.128"),
+                            ("log_softmax_kernel", "LDG.E.128 STG.E.128", ""), ("on_chip_kernel", "LDGSTS LDS.128 STG.E.128", "")],
+    "fused_l2norm": [("lengths_kernel", "LDS BAR", "SHFL"), ("lanes_per_row_kernelILi4ELi16ELi1ELi1ELb1E", "LDG.E.128 SHFL STG.E.128", "LDS BAR"),
+                     ("lanes_per_row_kernelILi4ELi16ELi1ELi4ELb1E", "LDG.E.128 SHFL STG.E.128", "LDS BAR")],
+    "micro_tiling_matmul": [("register_tile_kernel Li8ELi8E", "LDS.128 STG.E.128", "LDGSTS"), ("async_copy_kernel", "LDGSTS LDS.128 STG.E.128", "")],
+    "online_softmax": [("pass_kernel", "LDG.E.128 STG.E.128 MUFU.EX2", ""), ("registers_kernel", "LDG.E.128 STG.E.128 MUFU.EX2", "")],
+    "residual_rmsnorm": [("norm_kernel", "LDG.E.128 STG.E.128 SHFL", ""), ("add_and_norm", "LDG.E.128 STG.E.128 SHFL", "")],
+    "temporal_blocking": [("tile_kernel", "LDS.128 STS.128 SHFL BAR", ""), ("stream_kernel", "LDG.E.128 STG.E.128 SHFL", "LDS BAR")],
+    "cutlass_gemm": [("11wmma_kernel", "HMMA", "LDSM LDGSTS"), ("async_stages_kernel", "HMMA LDGSTS", "LDSM"),
+                     ("multistage_kernelILi1E", "HMMA LDSM LDGSTS", "HGMMA"), ("multistage_kernelILi4E", "HMMA LDSM LDGSTS", "HGMMA")],
+    "fused_mlp": [("fused_mma_kernel", "HMMA LDSM F2FP.RELU LDG.E.128", "HGMMA"), ("fused_wgmma_kernel", "HGMMA F2FP.RELU LDG.E.128", "HMMA LDSM"),
+                  ("fused_wgmma_tma_kernel", "HGMMA F2FP.RELU LDSM STSM UTMALDG UTMASTG", "HMMA")],
+    "spmm": [("14scatter_kernel", "REDG.E.ADD.F32", ""), ("fused_atomics_kernel", "REDG.E.ADD.F32 LDG.E.128", ""),
+             ("tile_per_row_kernel", "LDG.E.128 STG.E.128", "REDG"), ("rows_in_flight_kernel", "SHFL LDG.E.128 STG.E.128", "REDG")],
+    "tall_skinny_gram": [("gram_kernelILi64E UnitsE0", "FFMA LDS.128 LDGSTS", "HMMA"), ("gram_kernelILi64E UnitsE1", "HMMA LDS.128 LDGSTS", "FFMA"),
+                         ("gram_kernelILi64E UnitsE2", "HMMA LDS.128 LDGSTS", "FFMA")],
     # Chapter 10.
     "cluster": [("cluster_dsmem_kernel", "UBLKCP.S.G STAS", "")],
     "cluster_multicast": [("multicast_kernel", "HGMMA UTMALDG.3D.MULTICAST USETMAXREG", ""),

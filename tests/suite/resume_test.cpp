@@ -148,7 +148,9 @@ TEST_F(TakenOver, WhatPassedAndNothingElse) {
   const auto part = [&] {
     evidence::ResultsLog log;
     log.results = {earlier_};
-    return take_over(log, {placement_}, {.seed = wish_.seed}, machine_);
+    Configuration configuration;
+    configuration.seed = wish_.seed;
+    return take_over(log, {placement_}, configuration, machine_);
   };
   using testing::ElementsAre;
   EXPECT_EQ(part().kept.size(), 1u);

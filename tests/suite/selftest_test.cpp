@@ -85,7 +85,7 @@ TEST(Selftest, HonestPairs) {
 TEST(Selftest, WhatOnlyAProfilerSeesIsSkippedWithoutOne) {
   PairResult unseen = ended(Status::passed, {});
   EXPECT_EQ(verdict("gpu_short_late_work", unseen), SelftestVerdict::slipped);
-  unseen.lost = {"no CUPTI, so hidden work is sought by its effects only: not there"};
+  unseen.lost = {{evidence::LostKind::cupti, "no CUPTI, so hidden work is sought by its effects only: not there"}};
   EXPECT_EQ(verdict("gpu_short_late_work", unseen), SelftestVerdict::skipped);
   EXPECT_EQ(verdict("gpu_zeros", unseen), SelftestVerdict::slipped);
 }

@@ -125,6 +125,22 @@ class HostCode(TemporaryTree):
             with self.subTest(after):
                 self.assertNotEqual(code, self.code(own=OWN + changed(pair, before, after)))
 
+    def test_what_is_compiled_at_run_time_counts_in_full(self):
+        self.write("include/aisp/device/part.cuh", "__device__ int part() { return 1; }\n")
+        later = self.write("chapters/ch07/later.cuh", "#include <aisp/device/part.cuh>\n__device__ int later() { return part(); }\n")
+        kernels = self.write("chapters/ch07/lto/kernels.cu", "__global__ void kernel() {}\n")
+        for own, file in ((OWN + 'const char* text = "#include \\"ch07/later.cuh\\"\\n";', later), (OWN + 'const char* name = "ch07/lto/kernels.cu";', kernels),
+                          (OWN + 'const char* text = R"(#include "ch07/later.cuh")";', self.root / "include/aisp/device/part.cuh")):
+            with self.subTest(file):
+                before, text = self.code(own), file.read_text()
+                file.write_text("// words\n" + text)
+                self.assertEqual(before, self.code(own))
+                file.write_text(text.replace("{", "{ int more = 1; "))
+                self.assertNotEqual(before, self.code(own))
+                file.write_text(text)
+                shown = Sources(self.root, self.root / "include", self.root / "chapters/shared").shown(self.root / "chapters/ch07/box.cu")
+                self.assertEqual(file.resolve() in shown, file in (later, kernels), "of the chapters' files, not of the API's")
+
     def test_a_header_may_move(self):
         self.assertEqual(self.code(), self.code(place="chapters/shared/engine.cuh"))
         self.assertEqual(self.code(), self.code(own=changed(OWN, '"engine.cuh"', '"deep/engine.cuh"'), place="chapters/shared/deep/engine.cuh"))
@@ -169,8 +185,10 @@ class Build(TemporaryTree):
         self.write("CMakeLists.txt", PROJECT % {"source": SOURCE, "cuda": " ".join(CUDA_INCLUDES)})
         self.write("rest.cpp", REST)
         self.write("list.cpp", LIST)
-        box = self.write("chapters/ch07/box.cpp", '#include "part.hpp"\n' + pair("box"))
+        box = self.write("chapters/ch07/box.cpp", '#include "engine/ring.hpp"\n#include "part.hpp"\n' + pair("box"))
         part = self.write("chapters/ch07/part.hpp", "inline int of_header() { return 1; }\n")
+        self.write("chapters/shared/engine/ring.hpp", '#include "stage.hpp"\ninline int of_ring() { return of_stage(); }\n')
+        stage = self.write("chapters/shared/engine/stage.hpp", "inline int of_stage() { return 1; }\n")
         configured = run(CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.root / "build", f"-DCMAKE_CXX_COMPILER={CXX}")
         self.assertEqual(configured.returncode, 0, configured.stderr)
 
@@ -178,7 +196,8 @@ class Build(TemporaryTree):
             built = run(CMAKE, "--build", self.root / "build")
             self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
             digest, listed = run(self.root / "build/list").stdout.split("\n", 1)
-            self.assertEqual(listed, f"chapters/ch07/box.cpp {box.read_text()}chapters/ch07/part.hpp {part.read_text()}")
+            shown = [box, part, self.root / "chapters/shared/engine/ring.hpp", stage]
+            self.assertEqual(listed, "".join(f"{file.relative_to(self.root)} {file.read_text()}" for file in shown))
             return digest
 
         first = digest()
@@ -191,7 +210,14 @@ class Build(TemporaryTree):
         second = digest()
         self.assertNotEqual(second, first, "of other code in the pair")
         part.write_text(part.read_text().replace("return 1", "return 2"))
-        self.assertNotEqual(digest(), second, "of other code in a header")
+        third = digest()
+        self.assertNotEqual(third, second, "of other code in a header")
+        stage.write_text(stage.read_text().replace("return 1", "return 2"))
+        self.assertEqual(digest(), third, "of code of an engine that the pair does not reach")
+        box.write_text(box.read_text().replace("of_header()", "of_ring()"))
+        fourth = digest()
+        stage.write_text(stage.read_text().replace("return 2", "return 3"))
+        self.assertNotEqual(digest(), fourth, "of other code in an engine, in a folder of those that chapters share")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ struct MatmulProblem {
   std::size_t m = 0, n = 0, k = 0;
   cudaDataType_t operands = CUDA_R_16BF, result = CUDA_R_16BF;
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;  // 64F: operands and result fp64; 32I: int8, with a result in int32 or int8
+  bool a_is_transposed = false;                      // A is stored as [k][m]
   bool b_is_transposed = false;                      // B is stored as [n][k], as FP8 wants it
+  std::size_t c_pitch = 0;                           // elements from one row of C to the next; 0: n, C is packed
   // FP8: sums never leave the tensor cores, which keep fewer bits of them. Without it they are added up in fp32 registers.
   bool fast_accumulation = false;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
@@ -78,11 +80,19 @@ class MatmulPlan {
   // Takes the fastest of the algorithms that the heuristic proposes instead of its first. Once in a process for each kind of
   // product: belongs into `prepare`, with the buffers of the runs; C is overwritten.
   void tune(cudaStream_t stream, const void* a, const void* b, void* c) {
+    tune(stream, [&](auto one_product) { one_product(a, b, c); });
+  }
+  // The same where one product alone would find its operands in the cache: `queue(one_product)` calls one_product(a, b, c) for
+  // all that are to be timed together.
+  template <class Queue>
+  void tune(cudaStream_t stream, const Queue& queue) {
     static std::map<Kind, Algorithm> chosen;
     const auto [entry, is_new] = chosen.try_emplace(kind(), algorithm_);
     if (is_new) {
       const std::vector<Algorithm> proposed = proposals(most_proposals);
-      const auto run_one = [&](std::size_t i) { multiply(stream, proposed[i], a, b, c, 1, 0); };
+      const auto run_one = [&](std::size_t i) {
+        queue([&](const void* a, const void* b, void* c) { multiply(stream, proposed[i], a, b, c, 1, 0); });
+      };
       if (const auto best = fastest(stream, proposed.size(), run_one)) entry->second = proposed[*best];
     }
     algorithm_ = entry->second;
@@ -102,7 +112,7 @@ class MatmulPlan {
   };
   static constexpr int most_proposals = 32;
   // What an algorithm is chosen for, the GPU included.
-  using Kind = std::array<std::uint64_t, 11>;
+  using Kind = std::array<std::uint64_t, 13>;
   // One factor in the type that the product's factors have.
   union Factor {
     float f32;
@@ -114,10 +124,10 @@ class MatmulPlan {
   static Owned<Handle> own(Handle handle, const char* destroy) {
     return {handle, CublasLt::function<cublasStatus_t(Handle)>(destroy)};
   }
-  static Layout layout(cudaDataType_t type, std::size_t rows, std::size_t columns) {
+  static Layout layout(cudaDataType_t type, std::size_t rows, std::size_t columns, std::size_t pitch = 0) {
     const auto create = CublasLt::function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
     cublasLtMatrixLayout_t handle = nullptr;
-    check(create(&handle, type, rows, columns, static_cast<std::int64_t>(rows)));
+    check(create(&handle, type, rows, columns, static_cast<std::int64_t>(pitch != 0 ? pitch : rows)));
     return own(handle, "cublasLtMatrixLayoutDestroy");
   }
 
@@ -133,7 +143,9 @@ class MatmulPlan {
             number(p.operands),
             number(p.result),
             number(p.compute),
+            number(p.a_is_transposed),
             number(p.b_is_transposed),
+            p.c_pitch,
             number(p.epilogue),
             number(p.fast_accumulation),
             number(p.a_scales != nullptr)};
@@ -165,13 +177,14 @@ class MatmulPlan {
     check(create(&handle, p.compute, factor_type()));
     operation_ = own(handle, "cublasLtMatmulDescDestroy");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
     if (p.fast_accumulation) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
     if (p.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (p.a_scales != nullptr) scale_blocks();
-    layout_a_ = layout(p.operands, p.k, p.m);
+    layout_a_ = p.a_is_transposed ? layout(p.operands, p.m, p.k) : layout(p.operands, p.k, p.m);
     layout_b_ = p.b_is_transposed ? layout(p.operands, p.k, p.n) : layout(p.operands, p.n, p.k);
-    layout_c_ = layout(p.result, p.n, p.m);
+    layout_c_ = layout(p.result, p.n, p.m, p.c_pitch);
   }
   // cuBLASLt's A is our B, and the other way round.
   void scale_blocks() {

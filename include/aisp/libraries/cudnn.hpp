@@ -82,6 +82,19 @@ class Graph {
     add_pointwise(x, y, none, none);
   }
 
+  // y = x / sqrt(mean of x^2 + epsilon) * scale, over all dimensions but the first; `epsilon` is a value().
+  void rms_norm(int x, int scale, int epsilon, int y) {
+    constexpr int root_mean_square = 4, inference = 0;  // cudnnBackendNormMode_t, cudnnBackendNormFwdPhase_t
+    operations_.emplace_back(Kind::norm_operation)
+        .set(Attribute::norm_mode, Type::norm_mode, root_mean_square)
+        .set(Attribute::norm_phase, Type::norm_phase, inference)
+        .set(Attribute::norm_x, tensors_[static_cast<std::size_t>(x)])
+        .set(Attribute::norm_scale, tensors_[static_cast<std::size_t>(scale)])
+        .set(Attribute::norm_epsilon, tensors_[static_cast<std::size_t>(epsilon)])
+        .set(Attribute::norm_y, tensors_[static_cast<std::size_t>(y)])
+        .finalize();
+  }
+
   // O = softmax(scale Q K^T) V over the last two dimensions (rows, columns of a head).
   void attention(int q, int k, int v, int o, int scale) {
     constexpr std::size_t first_version = 91301;  // 9.13.1

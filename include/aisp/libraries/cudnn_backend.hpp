@@ -29,6 +29,7 @@ enum class Kind : int {
   matmul_operation = 19,
   reduction = 21,
   reduction_operation = 22,
+  norm_operation = 29,
   attention_operation = 41
 };
 
@@ -45,7 +46,9 @@ enum class Type : int {
   numerical_note = 11,
   pointwise_mode = 14,
   descriptor = 15,
-  reduction_operator = 18
+  reduction_operator = 18,
+  norm_mode = 27,
+  norm_phase = 28
 };
 
 // cudnnBackendAttributeName_t
@@ -101,6 +104,12 @@ enum class Attribute : int {
   reduction_x = 1610,
   reduction_y = 1611,
   reduction_how = 1612,
+  norm_mode = 2000,
+  norm_phase = 2001,
+  norm_x = 2002,
+  norm_scale = 2005,
+  norm_epsilon = 2007,
+  norm_y = 2013,
   attention_q = 2800,
   attention_k = 2801,
   attention_v = 2802,

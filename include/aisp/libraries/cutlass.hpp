@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUTLASS: templates, compiled into the executable where their headers are, in two files of their own (src/libraries), because
-// each takes as long as many pairs. Nothing of CUTLASS is seen here. A variant that uses it says
+// CUTLASS: templates, compiled into the executable where their headers are, in files of their own (src/libraries), because each
+// takes as long as many pairs. Nothing of CUTLASS is seen here. A variant that uses it says
 // `.needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}`.
 #pragma once
 #include <cuda_runtime_api.h>
@@ -26,8 +26,11 @@ class CutlassPlan {
   virtual void run(cudaStream_t stream) = 0;
 };
 
-// bf16 A[m][k], B[k][n] and C. Both throw Unsupported where the executable was built without CUTLASS.
+// bf16 A[m][k], B[k][n] and C: by wgmma; by the kernel for sm_80, which runs on later GPUs as well; by tcgen05 (sm_100, not run).
+// All throw Unsupported where the executable was built without CUTLASS, or without their architecture.
 std::unique_ptr<CutlassPlan> plan_cutlass_bf16(const CutlassProblem& problem);
+std::unique_ptr<CutlassPlan> plan_cutlass_multistage(const CutlassProblem& problem);
+std::unique_ptr<CutlassPlan> plan_cutlass_sm100(const CutlassProblem& problem);
 // e4m3 A[m][k] and B[n][k], bf16 C; sums never leave the tensor cores ("fast accumulation").
 std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem& problem);
 

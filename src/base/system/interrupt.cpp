@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/system/interrupt.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <initializer_list>
 #include <utility>
 
@@ -18,7 +16,6 @@ namespace {
 
 volatile sig_atomic_t first_signal = 0;
 volatile sig_atomic_t keyboard_signals = 0;
-int pipe_ends[2] = {-1, -1};
 std::atomic<const std::string*> parting_words{nullptr};
 static_assert(decltype(parting_words)::is_always_lock_free, "a signal handler reads it");
 
@@ -28,23 +25,17 @@ void end_at_once(const std::string& last_words) {
 }
 
 extern "C" void on_interrupt(int signal) {
-  const int saved = errno;
   if (first_signal == 0) first_signal = signal;
   if (const std::string* words = parting_words.load()) end_at_once(*words);
   if (signal == SIGINT) {
     keyboard_signals = keyboard_signals + 1;
     if (keyboard_signals >= 2) ::_exit(static_cast<int>(Exit::interrupted));
   }
-  const char byte = 0;
-  if (::write(pipe_ends[1], &byte, 1) < 0) errno = 0;  // a full pipe is readable already
-  errno = saved;
 }
 
 }  // namespace
 
 void install_interrupt_handlers() {
-  if (pipe_ends[0] < 0 && ::pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0)
-    throw Error{Exit::unfit, "cannot make a pipe for signals; close some files (ulimit -n)"};
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);  // no SA_RESTART: blocking calls end, and their loops look at interrupted()
@@ -57,8 +48,6 @@ void install_interrupt_handlers() {
 }
 
 bool interrupted() { return first_signal != 0; }
-int interrupt_fd() { return pipe_ends[0]; }
-int interrupt_signal() { return first_signal; }
 
 InterruptEndsAtOnce::InterruptEndsAtOnce(std::string last_words) : last_words_{std::move(last_words)} {
   parting_words.store(&last_words_);
@@ -70,9 +59,6 @@ InterruptEndsAtOnce::~InterruptEndsAtOnce() { parting_words.store(nullptr); }
 void reset_interrupt() {
   first_signal = 0;
   keyboard_signals = 0;
-  char byte = 0;
-  while (pipe_ends[0] >= 0 && ::read(pipe_ends[0], &byte, 1) > 0) {
-  }
 }
 
 }  // namespace aisp::base

@@ -8,8 +8,6 @@ namespace aisp::base {
 // ends the process at once with status 130.
 void install_interrupt_handlers();
 bool interrupted();
-int interrupt_fd();      // becomes readable with the first signal; -1 before the handlers are installed
-int interrupt_signal();  // the first one; 0 when there was none
 void reset_interrupt();  // for tests
 
 // While this lives, the first signal too ends the process at once, with status 130 and `last_words` on the standard error: for

@@ -213,8 +213,8 @@ std::string profile_difference(const Profile& before, const Profile& after, bool
 }
 
 std::string profile_sentence(const PairResult& pair) {
-  for (const std::string& warning : pair.warnings)
-    if (warning.starts_with(no_profile)) return warning;
+  for (const Lost& lost : pair.lost)
+    if (lost.kind == LostKind::profile) return lost.text;
   if (pair.variants.empty() || !pair.variants.front().profile) return {};
   const VariantResult* after = compared_with_baseline(pair);
   if (after == nullptr) return {};

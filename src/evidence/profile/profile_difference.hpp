@@ -6,9 +6,6 @@
 
 namespace aisp::evidence {
 
-// Warnings that say why a pair has no profile, or only a part of one, begin like this.
-inline constexpr std::string_view no_profile = "no profile";
-
 // In plain words what changed from one profile to the other, what explains most time first: "40 launches became 1; idle fell from
 // 61 % to 3 %". Without a full stop.
 std::string profile_difference(const Profile& before, const Profile& after, bool with_idle = true);

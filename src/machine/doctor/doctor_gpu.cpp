@@ -38,9 +38,8 @@ void identity(const Gpu& gpu, GpuReport& report) {
 
 void code(const Gpu& gpu, const Surroundings& surroundings, GpuReport& report) {
   if (has_code(surroundings.built, gpu.sm)) return;
-  const std::string text = lacking_code(surroundings.built, gpu.sm);
-  const std::size_t end = text.find("; ");
-  report.add("code", Level::problem, text.substr(0, end), text.substr(end + 2) + "; until then its pairs are skipped");
+  const Obstacle lacking = lacking_code(surroundings.built, gpu.sm);
+  report.add("code", Level::problem, lacking.reason, lacking.advice + "; until then its pairs are skipped");
 }
 
 void tcgen05(const Gpu& gpu, const Surroundings& surroundings, GpuReport& report) {
@@ -49,7 +48,7 @@ void tcgen05(const Gpu& gpu, const Surroundings& surroundings, GpuReport& report
   const Answer answer = tcgen05_answer(gpu, surroundings.built, product);
   if (product && !product->empty())
     report.add("tcgen05", Level::problem, answer.why, "look at nvidia-smi and dmesg; build aisp anew with this toolkit");
-  else report.add("tcgen05", Level::info, (answer.yes ? "" : "no: ") + answer.why);
+  else report.add("tcgen05", Level::info, (answer.yes ? "" : "no: ") + answer.why, answer.advice);
 }
 
 void features(const Gpu& gpu, const Surroundings& surroundings, GpuReport& report) {

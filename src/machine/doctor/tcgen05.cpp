@@ -104,7 +104,10 @@ int probe_tcgen05_main(int fd) {
 Answer tcgen05_answer(const Gpu& gpu, std::string_view built, const std::optional<std::string>& product) {
   Answer answer = tcgen05_support(gpu);
   if (!answer.yes) return answer;
-  if (!has_specific_code(built, gpu.sm)) return {false, answer.why + ", but " + lacking_code(built, gpu.sm)};
+  if (!has_specific_code(built, gpu.sm)) {
+    const Obstacle lacking = lacking_code(built, gpu.sm);
+    return {false, answer.why + ", but " + lacking.reason, lacking.advice};
+  }
   if (!product) return answer;
   if (!product->empty()) return {false, answer.why + ", but a product on it failed: " + *product};
   return {true, answer.why + "; a product on it is right"};

@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "evidence/profile/profile_difference.hpp"
+#include "evidence/quantities.hpp"
 #include "report/counters.hpp"
 #include "report/html/charts.hpp"
 #include "report/html/parts.hpp"
@@ -56,33 +57,15 @@ std::string variants_table(const PairResult& pair) {
       rows);
 }
 
-std::string statistics_table(const PairResult& pair) {
-  std::string rows;
-  for (const VariantResult& variant : pair.variants) {
-    if (!variant.timing) continue;
-    const evidence::Summary& s = variant.timing->summary;
-    std::vector<std::string> cells{escaped(variant.name), std::to_string(s.count)};
-    for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
-      cells.push_back(time_text(value));
-    rows += row(cells);
-  }
-  return rows.empty()
-             ? ""
-             : folded(
-                   "Statistics",
-                   table("statistics of " + pair.target,
-                         {"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max"}, rows));
-}
-
 // Folded away; nothing without a result of that kind.
-std::string usage_table(const PairResult& pair, const char* title, const Rows& all) {
+std::string folded_table(const PairResult& pair, std::string_view title, const Rows& all) {
   std::string rows;
   for (std::size_t i = 1; i < all.size(); ++i) {
     std::vector<std::string> cells;
     for (const std::string& cell : all[i]) cells.push_back(escaped(with_micro_sign(cell)));
     rows += row(cells);
   }
-  return rows.empty() ? "" : folded(title, table(std::string{title} + " of " + pair.target, all.front(), rows));
+  return rows.empty() ? "" : folded(std::string{title}, table(std::string{title} + " of " + pair.target, all.front(), rows));
 }
 
 std::string metrics_table(const PairResult& pair) {
@@ -143,7 +126,7 @@ std::string notes(const PairResult& pair) {
     items += tag("li", tag("b", escaped(problem.stage + (problem.variant.empty() ? "" : ", " + problem.variant))) + ": " +
                            escaped(problem.message) + (problem.advice.empty() ? "" : "; " + escaped(problem.advice)));
   for (const std::string& warning : pair.warnings) items += tag("li", "Warning: " + escaped(warning));
-  for (const std::string& lost : pair.lost) items += tag("li", "Not available here: " + escaped(lost));
+  for (const evidence::Lost& lost : pair.lost) items += tag("li", "Not available here: " + escaped(lost.text));
   return items.empty() ? "" : tag("ul", items, "class=\"notes\"");
 }
 
@@ -154,10 +137,10 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   body += profile_sentence_part(pair) + how(pair) + notes(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
   const auto source = report.sources.find(pair.target);
   if (source != report.sources.end()) body += source_part(pair, source->second);
-  const std::string more = profile_part(pair) + statistics_table(pair) + usage_table(pair, "Inference", inference_rows(pair)) +
-                           usage_table(pair, "Energy", energy_rows(pair)) + usage_table(pair, "Memory", memory_rows(pair)) +
-                           usage_table(pair, "Compiled kernels", kernel_rows(pair)) + metrics_table(pair) + counters_part(pair) +
-                           stages_table(pair);
+  std::string groups;
+  for (const std::string_view group : evidence::quantity_groups) groups += folded_table(pair, group, quantity_rows(pair, group));
+  const std::string more = profile_part(pair) + groups + folded_table(pair, "Compiled kernels", kernel_rows(pair)) +
+                           metrics_table(pair) + counters_part(pair) + stages_table(pair);
   if (!more.empty()) body += tag("h4", "More") + more;
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "

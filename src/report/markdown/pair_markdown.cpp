@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "evidence/profile/profile_difference.hpp"
+#include "evidence/quantities.hpp"
 #include "report/counters.hpp"
 #include "report/markdown/markdown.hpp"
 #include "report/numbers.hpp"
@@ -43,38 +44,8 @@ std::string results(const PairResult& pair) {
   return table.text();
 }
 
-std::string timing(const PairResult& pair) {
-  MarkdownTable table{
-      {"variant", "samples", "mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max", "autocorrelation"}};
-  for (const VariantResult& variant : pair.variants) {
-    if (!variant.timing) continue;
-    const evidence::Summary& s = variant.timing->summary;
-    std::vector<std::string> cells{variant.name, std::to_string(s.count)};
-    for (const double value : {s.mean, s.median, s.std, s.min, s.p25, s.p75, s.p90, s.p95, s.p99, s.max})
-      cells.push_back(base::display_ms(value));
-    const auto& correlation = variant.timing->autocorrelation;
-    cells.push_back(correlation ? fmt::format("{:.2f}", *correlation) : "");
-    table.add(std::move(cells));
-  }
-  return table.empty() ? "" : "\n## Timing\n" + table.text();
-}
-
-std::string accuracy(const PairResult& pair) {
-  MarkdownTable table{{"variant", "relative L2", "limit", "largest element error", "limit", "against the baseline", "unquantized",
-                       "samples", "same bits twice"}};
-  const auto text = [](double value) { return value > 0 ? fmt::format("{:.2e}", value) : std::string{"0"}; };
-  for (const VariantResult& variant : pair.variants) {
-    if (!variant.accuracy) continue;
-    const evidence::Accuracy& a = *variant.accuracy;
-    table.add({variant.name, text(a.relative_l2), text(a.limit_relative_l2), text(a.max_error), text(a.limit_max_error),
-               text(a.versus_baseline_l2), variant.changes_precision ? text(a.unquantized_l2) : "", std::to_string(a.samples),
-               a.bitwise_repeatable ? "yes" : "no"});
-  }
-  return table.empty() ? "" : "\n## Accuracy\n" + table.text();
-}
-
 // The table of some of the results, nothing without any.
-std::string section(const char* title, const Rows& rows) {
+std::string section(std::string_view title, const Rows& rows) {
   if (rows.size() < 2) return {};
   MarkdownTable table{rows.front()};
   for (std::size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);
@@ -132,7 +103,7 @@ std::string notes(const PairResult& pair) {
     add(fmt::format("{}{}: {}{}", problem.stage, problem.variant.empty() ? "" : ", " + problem.variant, problem.message,
                     problem.advice.empty() ? "" : "; " + problem.advice));
   for (const std::string& warning : pair.warnings) add("warning: " + warning);
-  for (const std::string& lost : pair.lost) add("not available here: " + lost);
+  for (const evidence::Lost& lost : pair.lost) add("not available here: " + lost.text);
   return text.empty() ? "" : "\n## Notes\n" + text;
 }
 
@@ -150,10 +121,10 @@ std::string pair_markdown(const PairResult& pair) {
     head += markdown_text(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", stopwatch(pair), pair.judged_by,
                                       pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))) +
             '\n';
-  return head + "\n" + results(pair) + timing(pair) + accuracy(pair) + section("Inference", inference_rows(pair)) +
-         section("Energy", energy_rows(pair)) + section("Memory", memory_rows(pair)) +
-         section("Compiled kernels", kernel_rows(pair)) + metrics(pair) + profile(pair) + counters(pair) + tool_reports(pair) +
-         stages(pair) + notes(pair);
+  std::string groups;
+  for (const std::string_view group : evidence::quantity_groups) groups += section(group, quantity_rows(pair, group));
+  return head + "\n" + results(pair) + groups + section("Compiled kernels", kernel_rows(pair)) + metrics(pair) + profile(pair) +
+         counters(pair) + tool_reports(pair) + stages(pair) + notes(pair);
 }
 
 }  // namespace aisp::report

@@ -103,7 +103,8 @@ std::string skips(const SuiteResult& suite) {
 
 std::string losses(const SuiteResult& suite) {
   std::set<std::string> lost;
-  for (const PairResult& pair : suite.pairs) lost.insert(pair.lost.begin(), pair.lost.end());
+  for (const PairResult& pair : suite.pairs)
+    for (const evidence::Lost& each : pair.lost) lost.insert(each.text);
   std::string text;
   for (const std::string& what : lost) text += fmt::format("- {}\n", markdown_text(what));
   return text.empty() ? "" : "\n## What this environment did not give\n" + text;

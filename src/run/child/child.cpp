@@ -13,7 +13,7 @@
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
 #include "pair/running_variant.hpp"
-#include "pair/selftest.hpp"
+#include "pair/selftest_registry.hpp"
 #include "run/child/pair_run.hpp"
 
 namespace aisp::run {

@@ -8,6 +8,7 @@
 
 #include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
+#include "profile/tools.hpp"
 
 namespace aisp::run {
 
@@ -46,7 +47,7 @@ evidence::Counters Counting::count(const Variant& variant) {
 
 void profile_counters(pair::Session& session, const std::vector<const Variant*>& variants, profile::MetricSet set, double limit_s,
                       const std::function<evidence::VariantResult&(std::string_view)>& result_of,
-                      std::vector<std::string>& lost) {
+                      std::vector<evidence::Lost>& lost) {
   const double began_s = base::monotonic_s();
   try {
     Counting counting{session, set};
@@ -56,7 +57,7 @@ void profile_counters(pair::Session& session, const std::vector<const Variant*>&
       const double start_s = base::monotonic_s();
       // A stage that runs out of time would cost the pair its result.
       if (start_s - began_s + 2 * longest_s > limit_s) {
-        lost.push_back(fmt::format("no counters of {}: the stage's time was up", variant->name));
+        lost.push_back({evidence::LostKind::counters, fmt::format("no counters of {}: the stage's time was up", variant->name)});
         continue;
       }
       try {
@@ -64,15 +65,20 @@ void profile_counters(pair::Session& session, const std::vector<const Variant*>&
         result_of(variant->name).counters = counting.count(*variant);
       } catch (const CudaError&) {
         throw;
+      } catch (const profile::CountersRefused&) {
+        throw;
       } catch (const std::exception& reason) {
         // A kernel that waits for the host does not get to run under a profiler. The pass was not ended, so nothing follows it.
-        lost.push_back(fmt::format("no counters of {} and what follows it: {}", variant->name, reason.what()));
+        lost.push_back({evidence::LostKind::counters,
+                        fmt::format("no counters of {} and what follows it: {}", variant->name, reason.what())});
         return;
       }
       longest_s = std::max(longest_s, base::monotonic_s() - start_s);
     }
+  } catch (const profile::CountersRefused& reason) {
+    lost.push_back({evidence::LostKind::counters_refused, fmt::format("no counters: {}", reason.what())});
   } catch (const Unsupported& reason) {
-    lost.push_back(fmt::format("no counters: {}", reason.what()));
+    lost.push_back({evidence::LostKind::counters, fmt::format("no counters: {}", reason.what())});
   }
 }
 

@@ -30,6 +30,7 @@ class Counting {
 
 // Counters of all `variants`, for as long as `limit_s` allows; the reasons for what is missing go to `lost`.
 void profile_counters(pair::Session& session, const std::vector<const Variant*>& variants, profile::MetricSet set, double limit_s,
-                      const std::function<evidence::VariantResult&(std::string_view)>& result_of, std::vector<std::string>& lost);
+                      const std::function<evidence::VariantResult&(std::string_view)>& result_of,
+                      std::vector<evidence::Lost>& lost);
 
 }  // namespace aisp::run

@@ -86,15 +86,16 @@ Ground::Ground(const std::vector<std::string>& uuids) : machine_{std::make_uniqu
   for (const machine::Gpu& gpu : machine_->facts.gpus)
     if (const auto device = nvml.device(gpu.uuid)) machine_->nvml_devices.push_back(*device);
   if (!machine_->nvml)
-    lost_.push_back("no clock, power and temperature readings: " +
-                    (nvml.available() ? "NVML does not know this GPU" : nvml.error()));
-  lost_.push_back("no clock lock: clocks are left as they are");
+    lost_.push_back({evidence::LostKind::other, "no clock, power and temperature readings: " +
+                                                    (nvml.available() ? "NVML does not know this GPU" : nvml.error())});
+  lost_.push_back({evidence::LostKind::other, "no clock lock: clocks are left as they are"});
 }
 
 Ground::~Ground() = default;
 
 std::optional<std::string> Ground::unmet(const Needs& needs, Device device) const {
-  return machine::unmet(needs, device, machine_->facts, ordinals_, {}, base::build_info().cuda_architectures);
+  const auto unmet = machine::unmet(needs, device, machine_->facts, ordinals_, {}, base::build_info().cuda_architectures);
+  return unmet ? std::optional{unmet->text()} : std::nullopt;
 }
 
 double Ground::memory_scale() const { return machine::memory_scale(machine_->facts, ordinals_); }

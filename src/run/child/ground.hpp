@@ -35,13 +35,13 @@ class Ground {
   // A time so far below what the cost takes at the ceilings that the cost is too high: "1694 % of host memory (10.6 GB/s,
   // SOURCE)". What caches may hold does not count.
   std::optional<std::string> above_ceiling(const Cost& cost, double bytes_written, double median_ms) const;
-  const std::vector<std::string>& lost() const { return lost_; }  // what this environment does not give
+  const std::vector<evidence::Lost>& lost() const { return lost_; }  // what this environment does not give
 
  private:
   struct Machine;
   std::unique_ptr<Machine> machine_;
   std::vector<int> ordinals_;
-  std::vector<std::string> lost_;
+  std::vector<evidence::Lost> lost_;
 };
 
 // Before the first use of a library: those that choose between algorithms keep to the ones that give the same bits every time.

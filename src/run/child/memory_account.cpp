@@ -89,7 +89,8 @@ void PairRun::account_memory() {
     evidence::VariantResult& result = result_of(variant->name);
     result.memory = memory_of(*session_, *variant, start_, free_before_bytes_, host_peak_is_own);
     if (!host_peak_is_own && variant == &pair_.baseline)
-      result_.lost.push_back("no peak of host memory per variant, only of all: this kernel does not reset it");
+      result_.lost.push_back(
+          {evidence::LostKind::other, "no peak of host memory per variant, only of all: this kernel does not reset it"});
     // What one variant loads stays for the next, so the last says it all.
     if (session_->on_gpu()) apart = disagreement(result.memory, session_->buffers().size());
   }

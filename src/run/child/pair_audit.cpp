@@ -170,7 +170,7 @@ void PairRun::check_remembered(const Timed& timed, std::vector<double> first_ms,
 void PairRun::audit() {
   if (!session_->on_gpu()) return;
   if (const auto& reason = profile::ActivityRecorder::unavailable()) {
-    result_.lost.push_back("no CUPTI, so hidden work is sought by its effects only: " + *reason);
+    result_.lost.push_back({evidence::LostKind::cupti, "no CUPTI, so hidden work is sought by its effects only: " + *reason});
     return;
   }
   if (request_.mode == TimingMode::kernel) stopwatch_.reset();  // it records, and there is one recorder

@@ -58,7 +58,8 @@ std::string obstacle(const pair::Session& session, const Ground& ground) {
 
 void PairRun::measure_energy() {
   if (!request_.energy) return;
-  if (std::string why = obstacle(*session_, *ground_); !why.empty()) return void(result_.lost.push_back(std::move(why)));
+  if (std::string why = obstacle(*session_, *ground_); !why.empty())
+    return void(result_.lost.push_back({evidence::LostKind::energy, std::move(why)}));
   // The times are known: whatever happens to the joules must not lose them.
   send_partial();
   stages_.begin("energy", request_.limits.energy);
@@ -66,7 +67,8 @@ void PairRun::measure_energy() {
   std::vector<double> run_s;
   for (const Timed& timed : timed_) {
     if (timed.variant->reset != nullptr) {
-      result_.lost.push_back(fmt::format("no joules of {}: it must be reset before every run", timed.variant->name));
+      result_.lost.push_back(
+          {evidence::LostKind::energy, fmt::format("no joules of {}: it must be reset before every run", timed.variant->name)});
       continue;
     }
     metered.push_back(&timed);
@@ -87,7 +89,7 @@ void PairRun::measure_energy() {
   const measure::EnergyReadings readings = measure::read_energy(
       run_s, {.window_s = request_.energy_window_s, .deadline_s = 0.6 * request_.limits.energy, .seed = request_.seed},
       callbacks);
-  if (!readings.obstacle.empty()) result_.lost.push_back("joules: " + readings.obstacle);
+  if (!readings.obstacle.empty()) result_.lost.push_back({evidence::LostKind::energy, "joules: " + readings.obstacle});
   const bool with_baseline = !metered.empty() && metered.front() == &timed_.front();
   for (std::size_t i = 0; i < metered.size(); ++i) {
     metered[i]->result->energy = energy_of(readings.windows[i], metered[i]->result->cost, readings.steps_s);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <span>
 
 #include "base/text.hpp"
@@ -37,15 +38,6 @@ std::span<const evidence::GpuState> states_of(std::span<const evidence::GpuState
   return states.subspan(variant * rounds, rounds);
 }
 
-std::string too_short_text(const evidence::VariantResult* baseline, const evidence::VariantResult& variant,
-                           const measure::Correction& correction) {
-  const double least_ms = measure::measurable_times * correction.accuracy;
-  const bool is_baseline = baseline->timing->summary.median < least_ms;
-  return fmt::format("no verdict for {}: {} takes less than {}, and the stopwatch is accurate to {}", variant.name,
-                     is_baseline ? baseline->name : variant.name, base::display_ms(least_ms),
-                     base::display_ms(correction.accuracy));
-}
-
 }  // namespace
 
 measure::Correction PairRun::correction() const {
@@ -70,10 +62,6 @@ void PairRun::take_offset() {
 
 void PairRun::judge() {
   const Judge judge{std::string{pair_.judged_by}, request_.seed};
-  const measure::Correction known = correction();
-  const Timed* best = nullptr;
-  measure::Interval best_interval;
-  int claims = 0;
   for (Timed& timed : timed_) {
     evidence::VariantResult& variant = *timed.result;
     for (evidence::Metric& metric : metrics_of(timed.samples, request_.percentiles)) variant.metrics.push_back(std::move(metric));
@@ -83,58 +71,12 @@ void PairRun::judge() {
     if (judge.metric.empty())
       variant.floor = ground_->floor(session_->workload().variant_cost(variant.name), session_->bytes_written(*timed.variant),
                                      variant.timing->summary.median, result_.gpu_states);
-    if (variant.role == evidence::VariantRole::baseline || variant.status != evidence::Status::passed) continue;
-    const measure::Interval interval = speedup_interval(timed_.front().samples, timed.samples, judge, {.correction = known});
-    variant.speedup = speedup_of(interval);
-    if (!interval.measurable) result_.warnings.push_back(too_short_text(timed_.front().result, variant, known));
-    if (variant.role != evidence::VariantRole::optimized) continue;
-    ++claims;
-    // What is too short to be measured is not the best, however large its ratio looks.
-    const auto rank = [](const measure::Interval& of) { return std::pair{of.measurable, of.value}; };
-    if (best != nullptr && rank(interval) <= rank(best_interval)) continue;
-    best = &timed;
-    best_interval = interval;
   }
-  if (best != nullptr) result_.best = best->result->name;
-  // The lesson was named before anything was measured; any other best was chosen for its number.
-  if (claims > 1 && result_.best != result_.lesson)
-    best->result->speedup =
-        speedup_of(speedup_interval(timed_.front().samples, best->samples, judge, {.claims = claims, .correction = known}));
-  for (const Timed& timed : timed_) {
-    tell_gain(timed, judge);
-    tell_share(timed, judge);
-  }
+  Claims claims = claim_speedups(timed_, judge, correction(), result_.lesson);
+  std::ranges::move(claims.warnings, std::back_inserter(result_.warnings));
+  if (!claims.best.empty()) result_.best = std::move(claims.best);
   warn_of_drift();
   check_floors();
-}
-
-void PairRun::tell_gain(const Timed& timed, const Judge& judge) {
-  if (timed.result->role != evidence::VariantRole::optimized) return;
-  const std::string_view named = timed.variant->gains_over;
-  const Timed* over = named.empty() ? &timed_.front() : nullptr;
-  for (const Timed& earlier : timed_) {
-    if (&earlier == &timed) break;
-    // Steps that this machine cannot take are left out.
-    if (named.empty() || earlier.result->name == named) over = &earlier;
-  }
-  if (over == nullptr) return;
-  timed.result->gain = {over->result->name,
-                        speedup_of(speedup_interval(over->samples, timed.samples, judge, {.correction = correction()}))};
-}
-
-void PairRun::tell_share(const Timed& timed, const Judge& judge) {
-  const evidence::VariantResult& own = *timed.result;
-  if (own.role != evidence::VariantRole::baseline && own.role != evidence::VariantRole::optimized) return;
-  const Timed* fastest = nullptr;
-  for (const Timed& other : timed_) {
-    if (other.result->role != evidence::VariantRole::library || !other.result->speedup) continue;
-    // One that rounds more is another result.
-    if (other.result->changes_precision && !own.changes_precision) continue;
-    if (fastest == nullptr || other.result->speedup->value > fastest->result->speedup->value) fastest = &other;
-  }
-  if (fastest == nullptr) return;
-  const measure::Interval share = speedup_interval(fastest->samples, timed.samples, judge, {.correction = correction()});
-  timed.result->library_share = {fastest->result->name, 100 * share.value, 100 * share.low, 100 * share.high};
 }
 
 void PairRun::warn_of_drift() {

@@ -33,7 +33,7 @@ void PairRun::count() {
   try {
     profile_counters(*session_, active(), set, request_.limits.counters, place, result_.lost);
   } catch (const std::exception& error) {
-    result_.lost.push_back(fmt::format("no counters: {}", error.what()));
+    result_.lost.push_back({evidence::LostKind::counters, fmt::format("no counters: {}", error.what())});
     abandon_session();
   }
 }
@@ -86,8 +86,8 @@ void PairRun::profile_variant(const Variant& variant, Profiler* profiler) {
 }
 
 void PairRun::no_profile(const std::string& variant, const std::string& reason) {
-  result_.warnings.push_back(
-      fmt::format("{}{}: {}", evidence::no_profile, variant.empty() ? "" : fmt::format(" of {}", variant), reason));
+  result_.lost.push_back({evidence::LostKind::profile,
+                          fmt::format("no profile{}: {}", variant.empty() ? "" : fmt::format(" of {}", variant), reason)});
 }
 
 }  // namespace aisp::run

@@ -86,7 +86,7 @@ void PairRun::run_stages() {
   if (!costs_are_possible()) return;
   if (request_.cold_start && !time_first_runs()) return;
   stages_.begin("verify", request_.limits.verify);
-  if (!verify_all("verify", result_.seed)) return;
+  if (!verify_all(false, result_.seed)) return;
   account_memory();
   if (request_.verify_only) {
     if (!verify_edges()) return;
@@ -105,7 +105,7 @@ void PairRun::run_stages() {
   judge();
   measure_energy();
   stages_.begin("reverify", request_.limits.verify);
-  if (!verify_all("reverify", random_bits(result_.seed, 0x5EED))) return;
+  if (!verify_all(true, random_bits(result_.seed, 0x5EED))) return;
   look_inside();
   tear_down();
 }

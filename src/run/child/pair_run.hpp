@@ -15,6 +15,7 @@
 #include "run/child/child.hpp"
 #include "run/child/ground.hpp"
 #include "run/child/stages.hpp"
+#include "run/results/speedups.hpp"
 #include "run/wire/protocol.hpp"
 #include "verify/sample_watch.hpp"
 #include "verify/verifier.hpp"
@@ -22,7 +23,6 @@
 namespace aisp::run {
 
 class Profiler;
-struct Judge;
 
 // One pair, stage by stage, in this process.
 class PairRun {
@@ -32,17 +32,11 @@ class PairRun {
   evidence::PairResult run();
 
  private:
-  struct Timed {  // a variant that takes part in the rounds
-    const Variant* variant;
-    evidence::VariantResult* result;
-    std::vector<measure::Sample> samples;
-  };
-
   void run_stages();
   bool skip_unmet();
   void set_up();
   bool time_first_runs();
-  bool verify_all(const std::string& stage, std::uint64_t seed);
+  bool verify_all(bool again, std::uint64_t seed);
   std::vector<verify::Outcome> verify_from(Start& start, const std::function<std::vector<verify::Outcome>()>& verify);
   void warn_of_loose_limits();
   void verify_small_shape(const verify::Options& options);
@@ -50,7 +44,7 @@ class PairRun {
   bool verify_edges();
   void verify_edge(const Case& edge);
   void absorb_failures(const verify::Outcome& outcome);
-  void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference);
+  void absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference, bool again = false);
   void warm_up();
   void measure_rounds();
   void sample(measure::SamplingOptions options);
@@ -58,8 +52,6 @@ class PairRun {
   measure::Correction correction() const;
   void take_offset();
   void judge();
-  void tell_gain(const Timed& timed, const Judge& judge);
-  void tell_share(const Timed& timed, const Judge& judge);
   void check_samples();
   void check_first_on_inputs(const Timed& timed);
   bool by_host_memory() const;

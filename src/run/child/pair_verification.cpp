@@ -15,15 +15,14 @@ constexpr std::uint64_t stream_of_edges = 0xED6E;
 
 }  // namespace
 
-bool PairRun::verify_all(const std::string& stage, std::uint64_t seed) {
+bool PairRun::verify_all(bool again, std::uint64_t seed) {
   const bool small = pair_.verification == Verification::small_shape;
-  const bool again = stage == "reverify";
   verify::Options options{.seed = seed, .require_repeatable = request_.reproducible, .check_memory = !again};
   options.own_device_bytes = [this] { return ground_->own_device_bytes(); };
   std::vector<verify::Outcome> outcomes = verify_from(start_, [&] { return verify_shapes(options, again); });
   for (verify::Outcome& outcome : outcomes)
-    for (evidence::Problem& found : outcome.problems) found.stage = stage;
-  absorb(outcomes, !small);
+    for (evidence::Problem& found : outcome.problems) found.stage = stages_.current();
+  absorb(outcomes, !small, again);
   if (!again) {
     warn_of_loose_limits();
     outcomes_ = std::move(outcomes);
@@ -113,7 +112,7 @@ void PairRun::verify_edge(const Case& edge) {
   }
 }
 
-void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference) {
+void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_reference, bool again) {
   for (const verify::Outcome& outcome : outcomes) {
     absorb_failures(outcome);
     evidence::VariantResult& variant = result_of(outcome.variant);
@@ -132,7 +131,7 @@ void PairRun::absorb(const std::vector<verify::Outcome>& outcomes, bool with_ref
     const bool small_shape = with_reference && pair_.verification == Verification::small_shape;
     if (variant.prepare_ms == 0 && !small_shape) variant.prepare_ms = outcome.prepare_ms;
     // Of the timed shape where there are two, and of the run's own seed.
-    if (stages_.current() == "verify")
+    if (!again)
       for (const auto& [name, digest] : outcome.digests) variant.output_digests[name] = fmt::format("{:016x}", digest);
   }
 }

@@ -10,7 +10,6 @@
 #include <cmath>
 
 #include "base/system/crash_trace.hpp"
-#include "evidence/profile/profile_difference.hpp"
 #include "measure/rounds.hpp"
 
 namespace aisp::run {
@@ -210,8 +209,9 @@ void describe_lost_profile(const Ending& ending, PairResult& result) {
     describe_timeout(ending, death);
   else describe_death(ending, death);
   result.complete = true;
-  const std::string_view what = last_stage(ending) == "counters" ? "no counters" : evidence::no_profile;
-  result.warnings.push_back(fmt::format("{} of every variant: {}", what, death.reason));
+  const bool counting = last_stage(ending) == "counters";
+  result.lost.push_back({counting ? evidence::LostKind::counters : evidence::LostKind::profile,
+                         fmt::format("no {} of every variant: {}", counting ? "counters" : "profile", death.reason)});
 }
 
 void describe_surroundings(const Ending& ending, PairResult& result) {

@@ -31,7 +31,7 @@ class ToolProfiles {
  private:
   static bool has_counters(const VariantResult& variant) { return variant.counters.has_value(); }
 
-  static bool is_refusal(const std::string& line) { return line.ends_with(profile::counters_refused); }
+  static bool is_refusal(const evidence::Lost& lost) { return lost.kind == evidence::LostKind::counters_refused; }
 
   // One line for all variants where the same is wrong with all of them, and no minutes for each of them.
   template <class Body>
@@ -39,11 +39,13 @@ class ToolProfiles {
     std::string said;
     for (VariantResult& variant : result_.variants) {
       if (variant.status != Status::passed || (settings_.interrupted && settings_.interrupted())) continue;
-      const std::string failure = body(variant);
+      const profile::ToolOutcome outcome = body(variant);
+      const std::string& failure = outcome.failure;
       if (failure.empty() || failure == said) continue;
-      if (is_refusal(failure) || failure.find("not on PATH") != std::string::npos)
-        return void(result_.lost.push_back(fmt::format("no {} profile: {}", tool, failure)));
-      result_.lost.push_back(fmt::format("no {} profile of {}: {}", tool, variant.name, failure));
+      const bool of_all = outcome.of_all;
+      const std::string whose = of_all ? std::string{} : fmt::format(" of {}", variant.name);
+      result_.lost.push_back({evidence::LostKind::tool_profile, fmt::format("no {} profile{}: {}", tool, whose, failure)});
+      if (of_all) return;
       said = failure;
     }
   }
@@ -57,20 +59,20 @@ class ToolProfiles {
             .interrupted = settings_.interrupted};
   }
 
-  std::string ncu(VariantResult& variant) {
+  profile::ToolOutcome ncu(VariantResult& variant) {
     const auto set = request_.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
     profile::ToolOutcome outcome = profile::run_ncu(tool_run(variant, settings_.ncu_limit_s), set);
-    if (!outcome.failure.empty()) return outcome.failure;
-    variant.counters = std::move(outcome.counters);
+    if (!outcome.failure.empty()) return outcome;
+    variant.counters = outcome.counters;
     variant.counters->report = fmt::format("{}/profiles/{}", settings_.pair_folder, outcome.report.filename().string());
-    return {};
+    return outcome;
   }
 
-  std::string nsys(VariantResult& variant) {
+  profile::ToolOutcome nsys(VariantResult& variant) {
     profile::ToolOutcome outcome = profile::run_nsys(tool_run(variant, settings_.nsys_limit_s));
     if (outcome.failure.empty())
       variant.nsys_report = fmt::format("{}/profiles/{}", settings_.pair_folder, outcome.report.filename().string());
-    return std::move(outcome.failure);
+    return outcome;
   }
 
   evidence::PairResult& result_;

@@ -2,6 +2,7 @@
 #include "run/results/assemble.hpp"
 
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -109,6 +110,12 @@ void clear_claims(evidence::VariantResult& variant) {
   variant.speedup.reset();
   variant.gain.reset();
   variant.library_share.reset();
+}
+
+std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, double variant_ms) {
+  const double saved_ms = baseline_ms - variant_ms;
+  if (!(saved_ms > 0)) return std::nullopt;
+  return std::ceil(compile_ms / saved_ms);
 }
 
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles) {

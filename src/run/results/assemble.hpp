@@ -3,6 +3,7 @@
 #pragma once
 #include <aisp/workload.hpp>
 
+#include <optional>
 #include <vector>
 
 #include "evidence/result.hpp"
@@ -28,6 +29,8 @@ measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline,
 evidence::Speedup speedup_of(const measure::Interval& interval);
 // What nobody may say any more of a variant that failed, or whose pair did.
 void clear_claims(evidence::VariantResult& variant);
+// How many calls it takes until what each of them saves is worth the time of compiling; nothing where none is saved.
+std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, double variant_ms);
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles);
 
 }  // namespace aisp::run

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+// G = X^T X of a matrix with millions of rows and 64 columns, in fp32: 32 FLOP for a byte, which is where FMA units and memory
+// take as long as each other. Half of G is enough, since it is symmetric. Tensor cores take more than the FMA units, but only 11
+// bits of a value: cut in two parts, fp32 passes as three products, and memory alone is the limit. They drop bits as they add, so
+// that sums move to fp32 registers every 64 rows.
+#include <aisp/device/async_copy.cuh>
+#include <aisp/device/warpgroup.cuh>
+#include <aisp/device_attribute.hpp>
+#include <aisp/libraries/cublaslt.hpp>
+#include <aisp/pair.hpp>
+
+#include <type_traits>
+
+#include "gram_reference.cuh"
+
+namespace aisp::ch09 {
+namespace {
+
+constexpr int threads = 256, stages = 3;
+constexpr int chunk_bytes = 32 << 10;  // rows that a block copies at a time
+constexpr int shared_bytes = stages * chunk_bytes;
+constexpr int step = 8;                // rows of one tensor core instruction
+constexpr int rows_between_sums = 64;  // that the tensor cores add up before fp32 registers take over
+constexpr int tile_size = 16 * 8;      // sums of one tensor core instruction
+constexpr int whole_block = 15;        // a barrier behind those of the groups
+
+enum class Units { fma, tf32, tf32_three_times };
+
+// G is cut in tiles of 16 x 8, of which those below the diagonal and on it are computed. A warp has sums of all tiles for rows of
+// its own; with 128 columns, whose sums are too many for that, four warps have the same rows and two of the eight rows of tiles
+// each.
+template <int columns>
+struct Shape {
+  static constexpr int tile_rows = columns / 16, tile_columns = columns / 8, tiles = tile_rows * (tile_rows + 1);
+  static constexpr int warps = columns > 64 ? 4 : 1;  // with the same rows: a group
+  static constexpr int groups = threads / 32 / warps;
+  static constexpr int row_bytes = columns * 4, row_chunks = columns / 4;  // chunks of 16 bytes
+  static constexpr int group_bytes = chunk_bytes / groups, chunk_rows = group_bytes / row_bytes;
+  static constexpr int chunks_between_sums = rows_between_sums / chunk_rows;
+  static constexpr int sums = tiles * tile_size;  // of one group
+
+  static constexpr bool has(int warp, int tile_row) { return warps == 1 || tile_row == warp || tile_row == tile_rows - 1 - warp; }
+  static constexpr int tiles_of(int warp) {
+    int count = 0;
+    for (int i = 0; i < tile_rows; ++i)
+      if (has(warp, i)) count += 2 * i + 2;
+    return count;
+  }
+};
+
+// Element e of the columns' tile j is this column of X: one load of 16 bytes then is element e of four tiles.
+__host__ __device__ constexpr int column_of(int tile, int element) { return tile / 4 * 32 + element * 4 + tile % 4; }
+__host__ __device__ constexpr int tile_number(int i, int j) { return i * (i + 1) + j; }
+
+// The nearest value with 11 bits, as cvt.rna.tf32 gives it, which is four instructions instead of two. Tensor cores ignore the
+// other 13 bits, so that what is left of x needs no rounding: its sign is anything.
+__device__ unsigned rounded_to_tf32(float x) { return (__float_as_uint(x) + 0x1000) & 0xFFFFE000; }
+
+// mma.m16n8k8, sum += A B in TF32. Lane l holds, of A, column l % 4 of the rows l / 4 (a0) and l / 4 + 8 (a1), and column l % 4 +
+// 4 of both (a2, a3); of B, column l / 4 of the rows l % 4 (b0) and l % 4 + 4 (b1); sums as mma_bf16 has them.
+__device__ void mma_tf32(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Row r of a chunk has its 16-byte chunk c at c ^ r % 4 * 2, so that four rows' chunks 2 c and 2 c + 1 lie in different banks.
+template <int columns>
+__device__ float4 load(const unsigned char* chunk, int row, int c) {
+  return *reinterpret_cast<const float4*>(chunk + row * Shape<columns>::row_bytes + (c ^ row % 4 * 2) * 16);
+}
+
+// The sums of one warp. On tensor cores X^T and X are the same fragment: what A wants of two neighbouring tiles of columns is
+// what B wants of them. `t`: sums that have left the tensor cores.
+template <int columns, int warp, Units units>
+struct Sums {
+  using S = Shape<columns>;
+  static constexpr int count = S::tiles_of(warp);
+  float in_units[count][4] = {}, t[units == Units::fma ? 1 : count][4] = {};
+
+  __device__ void add_chunk(const unsigned char* chunk) {
+    if constexpr (units == Units::fma) {
+#pragma unroll 2
+      for (int row = 0; row < S::chunk_rows; ++row) add_row(chunk, row);
+    } else {
+#pragma unroll 1
+      for (int first = 0; first < S::chunk_rows; first += step) add_step(chunk, first);
+    }
+  }
+  // A thread's sums of a tile: rows 2 l and 2 l + 1 of both halves of the tile, column m, of the lane 8 l + m.
+  __device__ void add_row(const unsigned char* chunk, int row) {
+    const int l = threadIdx.x % 32 / 8, m = threadIdx.x % 8;
+    float of_rows[S::tile_columns][2], of_columns[S::tile_columns];
+#pragma unroll
+    for (int q = 0; q < S::tile_columns / 4; ++q) {
+      spread(load<columns>(chunk, row, q * 8 + m), [&](int k, float x) { of_columns[q * 4 + k] = x; });
+      spread(load<columns>(chunk, row, q * 8 + 2 * l), [&](int k, float x) { of_rows[q * 4 + k][0] = x; });
+      spread(load<columns>(chunk, row, q * 8 + 2 * l + 1), [&](int k, float x) { of_rows[q * 4 + k][1] = x; });
+    }
+    int n = 0;
+#pragma unroll
+    for (int i = 0; i < S::tile_rows; ++i)
+      if (S::has(warp, i))
+#pragma unroll
+        for (int j = 0; j < 2 * i + 2; ++j, ++n)
+#pragma unroll
+          for (int k = 0; k < 4; ++k) in_units[n][k] = fmaf(of_rows[2 * i + k / 2][k % 2], of_columns[j], in_units[n][k]);
+  }
+  __device__ void add_step(const unsigned char* chunk, int first) {
+    const int lane = threadIdx.x % 32;
+    unsigned high[S::tile_columns][2], low[S::tile_columns][2];
+#pragma unroll
+    for (int q = 0; q < S::tile_columns / 4; ++q)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        spread(load<columns>(chunk, first + half * 4 + lane % 4, q * 8 + lane / 4), [&](int k, float x) {
+          high[q * 4 + k][half] = rounded_to_tf32(x);
+          if constexpr (units == Units::tf32_three_times)
+            low[q * 4 + k][half] = __float_as_uint(x - __uint_as_float(high[q * 4 + k][half]));
+        });
+    // The small products first; one after the other for all tiles, so that no instruction waits for the sums of the one before
+    // it.
+    constexpr int products = units == Units::tf32_three_times ? 3 : 1;
+#pragma unroll
+    for (int p = products; p > 0; --p) {
+      int n = 0;
+#pragma unroll
+      for (int i = 0; i < S::tile_rows; ++i)
+        if (S::has(warp, i))
+#pragma unroll
+          for (int j = 0; j < 2 * i + 2; ++j, ++n) multiply(in_units[n], p == 3 ? low : high, i, p == 2 ? low[j] : high[j]);
+    }
+  }
+  __device__ void leave_units() {
+    if constexpr (units != Units::fma) {
+#pragma unroll
+      for (int n = 0; n < count; ++n)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) t[n][k] += in_units[n][k], in_units[n][k] = 0;
+    }
+  }
+  // In the order [tile][row][column], in shared memory.
+  __device__ void store(float* to) const {
+    const int lane = threadIdx.x % 32;
+    int n = 0;
+#pragma unroll
+    for (int i = 0; i < S::tile_rows; ++i)
+      if (S::has(warp, i))
+#pragma unroll
+        for (int j = 0; j < 2 * i + 2; ++j, ++n)
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            const int row = k / 2 * 8 + (units == Units::fma ? lane / 8 * 2 + k % 2 : lane / 4);
+            const int column = units == Units::fma ? lane % 8 : lane % 4 * 2 + k % 2;
+            to[tile_number(i, j) * tile_size + row * 8 + column] = units == Units::fma ? in_units[n][k] : t[n][k];
+          }
+  }
+
+ private:
+  template <class Use>
+  static __device__ void spread(float4 x, const Use& use) {
+    use(0, x.x), use(1, x.y), use(2, x.z), use(3, x.w);
+  }
+  static __device__ void multiply(float (&sum)[4], const unsigned (&a)[S::tile_columns][2], int i, const unsigned (&b)[2]) {
+    mma_tf32(sum, a[2 * i][0], a[2 * i + 1][0], a[2 * i][1], a[2 * i + 1][1], b[0], b[1]);
+  }
+};
+
+template <int columns>
+__device__ void wait_for_group(int group) {
+  if constexpr (Shape<columns>::warps == 1) __syncwarp();
+  else device::named_barrier_sync(group + 1, Shape<columns>::warps * 32);
+}
+
+// Groups of all blocks take 64 rows in turn; a ring of their own in shared memory hides the way to memory, and no group waits for
+// another.
+template <int columns, int warp, Units units>
+__device__ void stream_rows(const float* x, long long rows, unsigned char* memory) {
+  using S = Shape<columns>;
+  const int group = threadIdx.x / 32 / S::warps, thread = threadIdx.x % (S::warps * 32);
+  unsigned char* const ring = memory + group * S::group_bytes;
+  const long long apart = static_cast<long long>(gridDim.x) * S::groups * rows_between_sums;
+  const auto row_of = [&](int chunk) {  // the first of the group's chunk
+    return (static_cast<long long>(blockIdx.x) * S::groups + group) * rows_between_sums + chunk / S::chunks_between_sums * apart +
+           chunk % S::chunks_between_sums * S::chunk_rows;
+  };
+  const auto copy = [&](int chunk) {
+    const long long first = row_of(chunk);
+    unsigned char* const to = ring + chunk % stages * chunk_bytes;
+#pragma unroll
+    for (int i = thread; i < S::group_bytes / 16; i += S::warps * 32) {
+      const int row = i / S::row_chunks, c = i % S::row_chunks;
+      const bool valid = first + row < rows;  // what is not there adds nothing
+      device::copy_async_16_or_zero(to + row * S::row_bytes + (c ^ row % 4 * 2) * 16,
+                                    x + (valid ? (first + row) * columns + c * 4 : 0), valid);
+    }
+  };
+
+  Sums<columns, warp, units> sums;
+#pragma unroll
+  for (int chunk = 0; chunk < stages - 1; ++chunk) {
+    copy(chunk);
+    device::commit_copies();
+  }
+  for (int chunk = 0; row_of(chunk) < rows; ++chunk) {
+    device::wait_copies<stages - 2>();
+    wait_for_group<columns>(group);  // this chunk has come, and all are done with the one before it
+    copy(chunk + stages - 1);
+    device::commit_copies();
+    sums.add_chunk(ring + chunk % stages * chunk_bytes);
+    if (chunk % S::chunks_between_sums == S::chunks_between_sums - 1) sums.leave_units();
+  }
+  sums.leave_units();
+  device::wait_copies<0>();
+  device::named_barrier_sync(whole_block, threads);  // the ring is free
+  sums.store(reinterpret_cast<float*>(memory) + group * S::sums);
+}
+
+template <int columns, Units units>
+__global__ __launch_bounds__(threads, 1) void gram_kernel(const float* x, float* partial, long long rows) {
+  using S = Shape<columns>;
+  static_assert(S::groups * S::sums * 4 <= shared_bytes);
+  extern __shared__ __align__(128) unsigned char memory[];
+  if constexpr (S::warps == 1) stream_rows<columns, 0, units>(x, rows, memory);
+  else switch (threadIdx.x / 32 % 4) {  // which sums a warp has must be known to the compiler
+      case 0: stream_rows<columns, 0, units>(x, rows, memory); break;
+      case 1: stream_rows<columns, 1, units>(x, rows, memory); break;
+      case 2: stream_rows<columns, 2, units>(x, rows, memory); break;
+      default: stream_rows<columns, 3, units>(x, rows, memory); break;
+    }
+  __syncthreads();
+  for (int i = threadIdx.x; i < S::sums; i += threads) {
+    float sum = 0;
+    for (int group = 0; group < S::groups; ++group) sum += reinterpret_cast<const float*>(memory)[group * S::sums + i];
+    partial[static_cast<std::size_t>(blockIdx.x) * S::sums + i] = sum;
+  }
+}
+
+__device__ void store_sum(float sum, int row, int column, float* diagonal, float* triangle) {
+  if (row == column) diagonal[row] = sum;
+  else triangle[max(row, column) * (max(row, column) - 1) / 2 + min(row, column)] = sum;
+}
+
+// 32 sums a block; eight threads share the partial sums of one.
+template <int columns>
+__global__ __launch_bounds__(threads) void add_partial_kernel(const float* partial, int parts, float* diagonal, float* triangle) {
+  using S = Shape<columns>;
+  __shared__ float shared[8][32];
+  const int lane = threadIdx.x % 32, slice = threadIdx.x / 32, at = static_cast<int>(blockIdx.x) * 32 + lane;
+  float sum = 0;
+#pragma unroll 4
+  for (int part = slice; part < parts; part += 8) sum += partial[static_cast<std::size_t>(part) * S::sums + at];
+  shared[slice][lane] = sum;
+  __syncthreads();
+  if (slice > 0) return;
+  for (int other = 1; other < 8; ++other) sum += shared[other][lane];
+  int i = 0;
+  while (tile_number(i + 1, 0) <= at / tile_size) ++i;
+  const int j = at / tile_size - tile_number(i, 0), row = at % tile_size / 8, column = at % 8;
+  if (i * 16 + row < j * 8 + column) return;  // above the diagonal
+  store_sum(sum, column_of(2 * i + row / 8, row % 8), column_of(j, column), diagonal, triangle);
+}
+
+// The lower half of what a library wrote, column by column.
+__global__ void take_apart_kernel(const float* g, int columns, float* diagonal, float* triangle) {
+  const int row = threadIdx.x, column = blockIdx.x;
+  if (row >= column) store_sum(g[column * columns + row], row, column, diagonal, triangle);
+}
+
+class TallSkinnyGram final : public Workload {
+ public:
+  explicit TallSkinnyGram(Setup& setup)
+      : rows_{setup.size("rows")},
+        columns_{setup.size("columns")},
+        x_{setup.input<float>(rows_ * columns_, normal(0, 1), {.name = "x"})},
+        g_{setup.scratch<float>(columns_ * columns_, {.name = "g"})},
+        partial_{setup.scratch<float>(multiprocessors() * sums(), {.name = "partial sums"})},
+        reference_{setup, columns_},
+        // In one output the diagonal, thousands of times as large, would hide errors of the rest.
+        diagonal_{setup.output<float>(columns_, {.name = "diagonal"})},
+        triangle_{setup.output<float>(columns_ * (columns_ - 1) / 2, {.name = "triangle"})},
+        cublas_{setup},
+        lt_{setup,
+            {.m = columns_, .n = columns_, .k = rows_, .operands = CUDA_R_32F, .result = CUDA_R_32F, .a_is_transposed = true}} {
+    with_columns([](auto) {});
+  }
+
+  Cost cost() const override { return cost_of(1, Math::fp32); }
+  Cost variant_cost(std::string_view variant) const override {
+    if (variant == "tf32x3_symmetric") return cost_of(3, Math::tf32);
+    return variant == "tf32x1_symmetric" ? cost_of(1, Math::tf32) : cost();
+  }
+  double expected_output(int output, std::size_t i) const override { return reference_.of(output, i).x; }
+  double expected_quantized(std::string_view, int output, std::size_t i) const override { return reference_.of(output, i).y; }
+  void compute_reference(Launch& launch) override { reference_.compute(launch, x_, rows_); }
+
+  // Column-major, as cuBLAS sees it, X has `columns` rows.
+  void sgemm(Launch& launch) {
+    const auto gemm = Cublas::function<decltype(cublasSgemm_v2)>("cublasSgemm_v2");
+    const int n = static_cast<int>(columns_);
+    cublas_->use(launch.stream);
+    check(gemm(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_T, n, n, static_cast<int>(rows_), &one, x_, n, x_, n, &zero, g_, n));
+    take_apart(launch);
+  }
+  void ssyrk(Launch& launch) {
+    const auto syrk = Cublas::function<decltype(cublasSsyrk_v2)>("cublasSsyrk_v2");
+    const int n = static_cast<int>(columns_);
+    cublas_->use(launch.stream);
+    check(syrk(cublas_->handle(), CUBLAS_FILL_MODE_LOWER, CUBLAS_OP_N, n, static_cast<int>(rows_), &one, x_, n, &zero, g_, n));
+    take_apart(launch);
+  }
+  void tune(Launch& launch) { lt_.tune(launch, x_, x_, g_); }
+  void cublaslt_tuned(Launch& launch) {
+    lt_.run_tuned(launch, x_, x_, g_);
+    take_apart(launch);
+  }
+
+  template <Units units>
+  void symmetric(Launch& launch) {
+    with_columns([&](auto c) {
+      const unsigned blocks = multiprocessors();
+      launch(gram_kernel<c, units>, {blocks, threads, shared_bytes}, x_, partial_, rows_);
+      launch(add_partial_kernel<c>, {Shape<c>::sums / 32, threads}, partial_, blocks, diagonal_, triangle_);
+    });
+  }
+
+ private:
+  static constexpr float one = 1, zero = 0;
+
+  template <class Use>
+  void with_columns(const Use& use) const {
+    switch (columns_) {
+      case 32: return use(std::integral_constant<int, 32>{});
+      case 64: return use(std::integral_constant<int, 64>{});
+      case 128: return use(std::integral_constant<int, 128>{});
+      default: throw Unsupported{"the kernels are compiled for 32, 64 and 128 columns"};
+    }
+  }
+  std::size_t sums() const { return columns_ / 16 * (columns_ / 16 + 1) * tile_size; }
+  // Of the half of G that is not the mirror of the other.
+  Cost cost_of(double times, Math math) const {
+    return {.flops = times * static_cast<double>(rows_ * columns_) * static_cast<double>(columns_ + 1),
+            .math = math,
+            .bytes = static_cast<double>(x_.bytes() + diagonal_.bytes() + triangle_.bytes())};
+  }
+  void take_apart(Launch& launch) const {
+    const auto n = static_cast<unsigned>(columns_);
+    launch(take_apart_kernel, {n, n}, g_, columns_, diagonal_, triangle_);
+  }
+
+  std::size_t rows_, columns_;
+  Input<float> x_;
+  Scratch<float> g_, partial_;
+  gram::Reference reference_;
+  Output<float> diagonal_, triangle_;
+  Opened<Cublas> cublas_;
+  LibraryMatmul lt_;
+};
+
+constexpr KernelLimits no_spills{.local_bytes = 0};
+
+}  // namespace
+
+extern constinit const Pair tall_skinny_gram{
+    .teaches =
+        "tensor cores raise the roof over an fp32 product until memory is the limit, and three TF32 products keep its accuracy",
+    .lesson = "tf32x3_symmetric",
+    .make = make<TallSkinnyGram>,
+    .baseline = {.name = "sgemm", .run = call<&TallSkinnyGram::sgemm>, .needs = {.libraries = {Library::cublas}}},
+    .optimized = variants(
+        {{.name = "ffma_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::fma>>, .kernels = no_spills},
+         {.name = "tf32x3_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::tf32_three_times>>, .kernels = no_spills}}),
+    // Where it is no faster, memory is the limit, and accuracy costs nothing; its error is what the further products take away.
+    .controls = variants({{.name = "tf32x1_symmetric",
+                           .run = call<&TallSkinnyGram::symmetric<Units::tf32>>,
+                           .changes_precision = true,
+                           .kernels = no_spills}}),
+    .libraries = variants({{.name = "ssyrk", .run = call<&TallSkinnyGram::ssyrk>, .needs = {.libraries = {Library::cublas}}},
+                           {.name = "cublaslt_tuned",
+                            .run = call<&TallSkinnyGram::cublaslt_tuned>,
+                            .prepare = call<&TallSkinnyGram::tune>,
+                            .needs = {.libraries = {Library::cublaslt}}}}),
+    // fp32 over chains of 8 Ki to 128 Ki rows is off by 4e-6, plain TF32 by 4e-4 of the triangle.
+    .tolerance = per_output({within(5e-6), within(2e-5)}),
+    .sizes = sizes({{.name = "rows", .full = 8388608, .most = 1 << 25},
+                    {.name = "columns", .full = 64, .multiple = 32, .most = 128, .scales = false}}),
+    .sweep = cases({{"columns_32", "rows=16777216,columns=32"},
+                    {"columns_64", "rows=8388608,columns=64"},
+                    {"columns_128", "rows=4194304,columns=128"}}),
+    .edges = cases({{"one_row", "rows=1"},
+                    {"part_of_a_chunk", "rows=63,columns=128"},
+                    {"odd_rows", "rows=100003"},
+                    {"odd_rows_of_32", "rows=100003,columns=32"}}),
+    .reference_samples = 8192,  // all of G
+};
+
+}  // namespace aisp::ch09

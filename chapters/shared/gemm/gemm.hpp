@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's side of the engine: a Gemm is made once for its matrices, and run as often as wanted. README.md shows how.
+#pragma once
+#include <aisp/device_attribute.hpp>
+#include <aisp/launch.hpp>
+#include <aisp/needs.hpp>
+#include <aisp/tensor_map.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernel.cuh"
+
+namespace aisp::gemm {
+
+namespace detail {
+
+inline constexpr std::size_t most_shared_bytes = 227 * 1024;  // of a block on sm_90
+
+template <class Element>
+constexpr CUtensorMapDataType map_type() {
+  if constexpr (std::is_same_v<Element, bf16>) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  else if constexpr (std::is_same_v<Element, __half>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  else if constexpr (std::is_same_v<Element, float>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  else return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+}
+
+inline int narrow(std::size_t extent) {
+  if (!std::in_range<int>(extent)) throw std::logic_error{"an extent of a GEMM does not fit into an int"};
+  return static_cast<int>(extent);
+}
+
+inline void require(bool holds, const std::string& otherwise) {
+  if (!holds) throw std::logic_error{"GEMM: " + otherwise};
+}
+
+// Boxes of `box` rows of M or N by 128 bytes of K.
+template <class Operand>
+CUtensorMap operand_map(const char* name, const typename Operand::Element* data, std::size_t extent, std::size_t k,
+                        unsigned box) {
+  using Element = typename Operand::Element;
+  if constexpr (Operand::major == Major::k) {
+    require(k * sizeof(Element) % 16 == 0,
+            std::string{"rows of "} + name + " must be multiples of 16 bytes, k is " + std::to_string(k));
+    return matrix_map(map_type<Element>(), sizeof(Element), data, extent, k, box, Operand::tile_k);
+  } else {
+    // As columns of boxes of 64 by k, so that one copy brings a whole tile.
+    require(extent % 64 == 0, std::string{"the extent of "} + name + " that does not lie along K must be a multiple of 64, not " +
+                                  std::to_string(extent));
+    const std::uint64_t sizes[] = {64, k, extent / 64}, strides[] = {extent * sizeof(Element), 64 * sizeof(Element)};
+    const std::uint32_t boxes[] = {64, Operand::tile_k, box / 64};
+    return tensor_map(map_type<Element>(), data, sizes, strides, boxes);
+  }
+}
+
+template <int row_bytes>
+constexpr CUtensorMapSwizzle store_swizzle() {
+  return row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_32B;
+}
+
+}  // namespace detail
+
+template <class C, class Schedule = Bands, class Epilogue = Identity, class Store = TmaStore<>>
+class Gemm {
+ public:
+  using A = typename C::A::Element;
+  using B = typename C::B::Element;
+  using Out = typename Store::Element;
+  static constexpr unsigned shared_bytes = gemm::shared_bytes<C, Epilogue, Store>;
+  static_assert(shared_bytes <= detail::most_shared_bytes, "the ring and the staging do not fit into a block's shared memory");
+
+  // c[m][n / narrowing] = a(m, k) b(group, k, n), in the orders that C's operands say. m: of all groups together.
+  struct Problem {
+    const A* a = nullptr;
+    const B* b = nullptr;
+    Out* c = nullptr;
+    std::size_t m = 0, n = 0, k = 0, groups = 1;
+    // Of BlockScaled: [k / 128][a_scales_stride], by default m wide; [group][n / 128][k / 128]. Divisions are rounded up.
+    const float *a_scales = nullptr, *b_scales = nullptr;
+    std::size_t a_scales_stride = 0;
+  };
+
+  explicit Gemm(const Problem& problem, const Schedule& schedule = {}) : schedule_{schedule} {
+    const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride] = problem;
+    detail::require(k > 0, "k is 0");
+    detail::require(n % (8 * Epilogue::narrowing) == 0,
+                    "n must be a multiple of " + std::to_string(8 * Epilogue::narrowing) + ", not " + std::to_string(n));
+    const std::size_t columns = n / Epilogue::narrowing;
+    detail::require(columns * sizeof(Out) % 16 == 0, "rows of c must be multiples of 16 bytes");
+    detail::require(groups == 1 || C::B::major == Major::k || k % C::tile_k == 0,
+                    "k must be a multiple of " + std::to_string(C::tile_k) + " for groups of a B along N");
+    schedule_.template fit<C>({detail::narrow(m), detail::narrow(n), detail::narrow(k)});
+    detail::narrow(groups * std::max(n, k));
+    detail::narrow(static_cast<std::size_t>(schedule_.most_tiles()));
+    if (m == 0 || n == 0) return;
+
+    const bool b_along_k = C::B::major == Major::k;
+    maps_.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
+    maps_.b = detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k,
+                                                 C::tile_n / C::cluster);
+    constexpr int tile_columns = C::tile_n / Epilogue::narrowing, box = Store::template box_columns<tile_columns>;
+    if constexpr (box > 0)
+      maps_.c = matrix_map(detail::map_type<Out>(), sizeof(Out), c, m, columns, Store::box_rows, box,
+                           detail::store_swizzle<box * sizeof(Out)>());
+    if constexpr (C::Mainloop::scaled) {
+      const std::size_t stride = a_scales_stride == 0 ? m : a_scales_stride;
+      detail::require(stride % 4 == 0, "rows of a_scales must be multiples of 4, set a_scales_stride");
+      const std::uint64_t sizes[] = {m, (k + 127) / 128}, strides[] = {stride * sizeof(float)};
+      const std::uint32_t boxes[] = {Ring<C>::scale_box, 1};
+      maps_.a_scales = tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, a_scales, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
+      mainloop_ = {b_scales, detail::narrow((n + 127) / 128), detail::narrow((k + 127) / 128)};
+    }
+    if constexpr (Store::predicated) store_.c = c;
+    const auto most = static_cast<unsigned>(schedule_.most_tiles());
+    blocks_ = std::min(most, std::max(1u, multiprocessors() / C::cluster)) * C::cluster;
+  }
+
+  void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
+    if (blocks_ == 0) return;
+    const Grid grid{.blocks = blocks_,
+                    .threads = C::threads,
+                    .shared_bytes = shared_bytes,
+                    .cluster = C::cluster == 1 ? dim3{} : dim3{C::cluster}};
+    launch_kernel(stream, gemm_kernel<C, Schedule, Epilogue, Store>, grid, maps_, schedule_, mainloop_, epilogue, store_);
+  }
+
+  static constexpr Needs needs() { return {.min_sm = 90, .max_sm = 90, .dsmem = C::cluster > 1}; }
+
+ private:
+  Maps maps_{};
+  Schedule schedule_;
+  typename C::Mainloop mainloop_{};
+  Store store_{};
+  unsigned blocks_ = 0;
+};
+
+}  // namespace aisp::gemm

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel: one warpgroup loads, one to three multiply and store, and a block goes on from tile to tile. What it multiplies, in
+// what order, and what becomes of the results is left to the types that it is given.
+#pragma once
+#include "mainloop.cuh"
+#include "store.cuh"
+
+namespace aisp::gemm {
+
+// In dynamic shared memory: the ring, and behind it what each warp of the consumers stages its results in.
+template <class C, class Epilogue, class Store>
+constexpr unsigned staging_bytes = Store::template staging_bytes<C::tile_n / Epilogue::narrowing>;
+template <class C, class Epilogue, class Store>
+constexpr unsigned shared_bytes = sizeof(Ring<C>) + C::consumers * 4 * staging_bytes<C, Epilogue, Store>;
+
+namespace detail {
+
+// Barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on.
+__device__ __forceinline__ void wait_for_turn(int warpgroup) { device::named_barrier_sync(1 + warpgroup, 2 * warpgroup_threads); }
+__device__ __forceinline__ void give_turn_to(int warpgroup) {
+  device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
+}
+
+// The tiles of a cluster: first, first + stride, ... until the schedule has no more.
+struct Walk {
+  int first, stride;
+};
+
+// What a consumer needs, and what it does with a tile's sums.
+template <class C, class Schedule, class Epilogue, class Store>
+struct Consumer {
+  Ring<C>& ring;
+  const Maps& maps;
+  const Schedule& schedule;
+  const typename C::Mainloop& mainloop;
+  const Epilogue& epilogue;
+  const Store& store;
+  unsigned char* staging;
+  int warpgroup, warp_row;
+
+  using Sums = float[C::parts][C::tile_n / 2];
+
+  // `tile` is this block's, `first_row` where in it this consumer's rows begin.
+  __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) {
+      const Fragment at{tile.m + first_row + part * 64 + warp_row, tile.n, tile.m_end, schedule.extent.n, tile.group};
+      epilogue(sums[part], at);
+      store.put(narrowed<Epilogue::narrowing>(sums[part]), at.narrowed(Epilogue::narrowing), staging, maps.c);
+    }
+  }
+
+  // All consumers on one tile.
+  __device__ __forceinline__ void share_tiles(const Walk& walk, int block_row) const {
+    Cursor<C> at;
+    Sums sums;
+    Tile tile;
+    const int first_row = warpgroup * C::rows;
+    for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
+      tile.m += block_row;
+      mainloop.multiply(ring, at, tile, first_row, sums, [] {});
+      finish(sums, tile, first_row);
+    }
+  }
+
+  // Warpgroup 0 computes the first, third, fifth ... tile of the walk, warpgroup 1 the others. The ring's stages come in the
+  // order of the tiles. Every tile but the walk's first waits for a turn, and every tile but its last gives one.
+  __device__ __forceinline__ void take_turns(const Walk& walk, int block_row) const {
+    Cursor<C> at;
+    Sums sums;
+    Tile tile, other;
+    if (warpgroup == 1 && schedule.template at<C>(walk.first, other)) at.skip(C::steps(other));
+    for (int index = walk.first + warpgroup * walk.stride; schedule.template at<C>(index, tile); index += 2 * walk.stride) {
+      if (index >= walk.stride) wait_for_turn(warpgroup);
+      const bool more = schedule.template at<C>(index + walk.stride, other);
+      tile.m += block_row;
+      mainloop.multiply(ring, at, tile, 0, sums, [more, this] {
+        if (more) give_turn_to(1 - warpgroup);
+      });
+      if (more) at.skip(C::steps(other));
+      finish(sums, tile, 0);
+    }
+  }
+};
+
+}  // namespace detail
+
+template <class C, class Schedule, class Epilogue, class Store>
+__global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_constant__ Maps maps, const Schedule schedule,
+                                                             const typename C::Mainloop mainloop, const Epilogue epilogue,
+                                                             const Store store) {
+  static_assert(Store::predicated || !Schedule::ragged, "a tile's last rows may be another group's: RowsStore leaves them alone");
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
+  if (threadIdx.x == 0) {
+    device::prefetch_tensor_map(&maps.a);
+    device::prefetch_tensor_map(&maps.b);
+    if constexpr (!Store::predicated) device::prefetch_tensor_map(&maps.c);
+    ring.init();
+  }
+  unsigned rank = 0;
+  if constexpr (C::cluster == 1) __syncthreads();
+  else {
+    device::cluster_arrive_relaxed();  // initialising has released the barriers
+    device::cluster_wait();
+    rank = device::cluster_rank();
+  }
+
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0), warpgroup = warp / 4;
+  const detail::Walk walk{static_cast<int>(blockIdx.x / C::cluster), static_cast<int>(gridDim.x / C::cluster)};
+  const int block_row = static_cast<int>(rank) * C::tile_m;
+  if (warpgroup == C::consumers) {
+    if constexpr (C::consumers > 1) device::give_up_registers<C::producer_registers>();
+    if (threadIdx.x % warpgroup_threads == 0) {
+      Cursor<C> at;
+      Tile tile;
+      for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
+        tile.m += block_row;
+        for (int k = tile.k; k < tile.k_end; k += C::tile_k) load_stage(ring, at, maps, schedule.extent, tile, k, rank);
+      }
+    }
+  } else {
+    if constexpr (C::consumers > 1) device::take_registers<C::consumer_registers>();
+    unsigned char* const staging = memory + sizeof(Ring<C>) + warp * staging_bytes<C, Epilogue, Store>;
+    const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,     epilogue,
+                                                                  store, staging, warpgroup, warp % 4 * 16};
+    if constexpr (C::pingpong) consumer.take_turns(walk, block_row);
+    else consumer.share_tiles(walk, block_row);
+    Store::finish();
+  }
+  if constexpr (C::cluster > 1) device::cluster_sync();  // the other block's loads and arrivals still come here
+}
+
+}  // namespace aisp::gemm

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ring of stages between the warpgroup that loads and those that multiply, and everything that is known when the kernel is
+// compiled.
+#pragma once
+#include <aisp/device/cluster.cuh>
+#include <aisp/device/mbarrier.cuh>
+#include <aisp/device/warpgroup.cuh>
+
+#include "operands.cuh"
+
+namespace aisp::gemm {
+
+constexpr int warpgroup_threads = 128;
+
+struct Shape {
+  int tile_m = 128, tile_n = 128;  // of C: what a block computes at a time; in the ping-pong, what a warpgroup does
+  int stages = 4;
+  int consumers = 2;      // warpgroups that multiply
+  bool pingpong = false;  // each consumer has a tile of its own, and multiplies while the other stores; otherwise they share one
+  int cluster = 1;        // blocks that compute tiles one above the other and share their part of B
+};
+
+// A consumer's sums are `parts` times 64 rows with all columns of the tile.
+template <class A_, class B_, class Mainloop_, Shape shape>
+struct Config {
+  using A = A_;
+  using B = B_;
+  using Mainloop = Mainloop_;
+  static constexpr device::Operands operands = Product<typename A::Element, typename B::Element>::operands;
+  static constexpr int tile_m = shape.tile_m, tile_n = shape.tile_n, tile_k = A::tile_k, stages = shape.stages;
+  static constexpr int consumers = shape.consumers, cluster = shape.cluster;
+  static constexpr bool pingpong = shape.pingpong;
+  static constexpr int rows = pingpong ? tile_m : tile_m / consumers, parts = rows / 64;
+  static constexpr int threads = (consumers + 1) * warpgroup_threads;
+  // Every thread of a block starts with an equal share of the registers; the producer gives most of its own to the consumers.
+  // With one consumer the share is as much as a thread can have.
+  static constexpr int producer_registers = consumers == 3 ? 32 : 40, consumer_registers = consumers == 3 ? 160 : 232;
+
+  static_assert(sizeof(typename A::Element) == sizeof(typename B::Element));
+  static_assert(consumers >= 1 && consumers <= 3 && (!pingpong || consumers == 2), "two warpgroups take turns");
+  static_assert(parts >= 1 && tile_m == parts * 64 * (pingpong ? 1 : consumers), "each consumer has a multiple of 64 rows");
+  static_assert(tile_m <= 256 && tile_n <= 256 && tile_n % 8 == 0, "a box of TMA has at most 256 rows, wgmma as many columns");
+  static_assert(cluster == 1 || (cluster == 2 && tile_n % (B::major == Major::k ? 16 : 128) == 0), "each block loads half of B");
+  static_assert(parts * tile_n / 2 + Mainloop::template extra_sums<tile_n> <= (consumers == 3 ? 128 : 200),
+                "the sums of a thread do not fit into its registers");
+
+  // What K takes in steps of tile_k.
+  template <class Tile>
+  static __device__ __forceinline__ int steps(const Tile& tile) {
+    return (tile.k_end - tile.k + tile_k - 1) / tile_k;
+  }
+};
+
+// Made on the host (gemm.hpp).
+struct Maps {
+  CUtensorMap a, b, c, a_scales;  // c: boxes of stores by TMA; a_scales: of BlockScaled
+};
+
+// At the beginning of dynamic shared memory, aligned to 1024 bytes. full[s]: the bytes of stage s have come; empty[s]: its
+// readers are done with it.
+template <class C>
+struct Ring {
+  using A = typename C::A;
+  using B = typename C::B;
+  static constexpr bool scaled = C::Mainloop::scaled;
+  // A box with the scales of the tile's rows begins at a multiple of four rows, so it has four more; rounded to what TMA aligns
+  // to.
+  static constexpr int scale_box = C::tile_m + 4, scale_rows = scaled ? C::tile_m + 32 : 1;
+  static constexpr unsigned stage_bytes = (C::tile_m + C::tile_n) * 128 + (scaled ? scale_box * sizeof(float) : 0);
+  static_assert(!scaled || scale_box <= 256, "a box of TMA has at most 256 elements along a row");
+
+  alignas(1024) typename A::Element a[C::stages][C::tile_m * C::tile_k];
+  alignas(1024) typename B::Element b[C::stages][C::tile_n * C::tile_k];
+  alignas(128) float a_scales[scaled ? C::stages : 1][scale_rows];
+  std::uint64_t full[C::stages], empty[C::stages];
+
+  // By one thread, before a __syncthreads or cluster barrier.
+  __device__ void init() {
+    // In the ping-pong one consumer of each block reads a stage. A stage that multicast fills is written by both blocks.
+    constexpr int readers = (C::pingpong ? 1 : C::consumers) * C::Mainloop::arrivals * C::cluster;
+    for (int stage = 0; stage < C::stages; ++stage) {
+      device::barrier_init(&full[stage], 1);
+      device::barrier_init(&empty[stage], readers);
+    }
+    device::fence_barrier_init();
+  }
+
+  // By all threads of a consumer. A wait for products covers the tensor cores' reads of the whole warpgroup, so one arrival does,
+  // and it has nothing to release. It covers no other warp's ordinary reads: with scales in the stage each warp arrives.
+  __device__ __forceinline__ void give_back(int stage) {
+    static_assert(C::Mainloop::arrivals == 1 || C::Mainloop::arrivals == 4);
+    if constexpr (C::Mainloop::arrivals == 4) __syncwarp();
+    const unsigned t = threadIdx.x % (warpgroup_threads / C::Mainloop::arrivals);
+    if constexpr (C::cluster == 1) {
+      if (t == 0) device::barrier_arrive(&empty[stage]);
+    } else if constexpr (!scaled) {
+      if (t < C::cluster) device::barrier_arrive_remote_relaxed(&empty[stage], t);
+    } else if (t < C::cluster) {
+      // Scales come from the own block's producer alone, which must not overtake their reads.
+      if (t == device::cluster_rank()) device::barrier_arrive(&empty[stage]);
+      else device::barrier_arrive_remote_relaxed(&empty[stage], t);
+    }
+  }
+};
+
+// Where in the ring a producer or a consumer is; runs on from tile to tile.
+template <class C>
+struct Cursor {
+  int stage = 0;
+  unsigned phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage < C::stages) return;
+    stage = 0;
+    phase ^= 1;
+  }
+  // Past the stages of a tile that the other consumer of a ping-pong reads.
+  __device__ __forceinline__ void skip(int steps) {
+    const int end = stage + steps;
+    phase ^= end / C::stages & 1;
+    stage = end % C::stages;
+  }
+};
+
+// Fills the next stage, when its readers have left it, with 128 bytes of K from `k` on. By one thread. Groups of B lie one behind
+// the other: rows of B[group][n][k], or columns of B[group][k][n]. In a cluster each block asks for its own A and for half of B,
+// for both.
+template <class C, class Tile, class Extent>
+__device__ __forceinline__ void load_stage(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Extent& extent, const Tile& tile,
+                                           int k, unsigned rank) {
+  using A = typename C::A;
+  using B = typename C::B;
+  device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);
+  std::uint64_t* const full = &ring.full[at.stage];
+  device::barrier_arrive_expect(full, Ring<C>::stage_bytes);
+  A::template load<C::tile_m>(ring.a[at.stage], &maps.a, tile.m, k, full);
+  int n = tile.n, b_k = k;
+  if constexpr (B::major == Major::k) n += tile.group * extent.n;
+  else b_k += tile.group * extent.k;
+  if constexpr (C::cluster == 1) B::template load<C::tile_n>(ring.b[at.stage], &maps.b, n, b_k, full);
+  else {
+    constexpr int half = C::tile_n / 2;
+    B::template load<half>(ring.b[at.stage] + rank * (half * C::tile_k), &maps.b, n + static_cast<int>(rank) * half, b_k, full,
+                           0b11);
+  }
+  if constexpr (Ring<C>::scaled)
+    device::tensor_load_2d(ring.a_scales[at.stage], &maps.a_scales, tile.m & ~3, k / C::tile_k, full);
+  at.next();
+}
+
+}  // namespace aisp::gemm

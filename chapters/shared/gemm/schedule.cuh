@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tile of C comes when. A schedule numbers the tiles of the clusters (a cluster's tiles lie one above the other), and every
+// cluster computes each gridDim-th. Producer and consumers ask it independently and get the same answers.
+#pragma once
+#include <aisp/device/arch.cuh>
+
+namespace aisp::gemm {
+
+struct Extent {
+  int m, n, k;  // of C and the factors; of one group's B where there are several
+};
+
+struct Tile {
+  int m, n;      // its first row and column
+  int k, k_end;  // what it sums over; k is a multiple of a stage's K
+  int group;     // of B
+  int m_end;     // rows from here on are not its own: they lie outside of C or belong to another group
+};
+
+namespace detail {
+
+// The `index`th tile when bands of `band` rows of tiles are walked column by column, so that the tiles under way share both A and
+// B; a band of one row is row-major order. The last band may be lower.
+struct Place {
+  int row, column;
+};
+__device__ __forceinline__ Place in_bands(int index, int rows, int columns, int band) {
+  const int first_row = index / (band * columns) * band, height = min(band, rows - first_row);
+  const int in_band = index - first_row * columns;
+  return {first_row + in_band % height, in_band / height};
+}
+
+__host__ __device__ constexpr int tiles_of(int extent, int tile) { return (extent + tile - 1) / tile; }
+
+}  // namespace detail
+
+// The tiles of one product.
+struct Bands {
+  static constexpr bool ragged = false;
+  int band = 8;  // rows of clusters
+  Extent extent{};
+  int rows = 0, columns = 0;
+
+  template <class C>
+  __host__ __device__ void fit(const Extent& whole) {
+    extent = whole;
+    rows = detail::tiles_of(extent.m, C::tile_m * C::cluster);
+    columns = detail::tiles_of(extent.n, C::tile_n);
+  }
+  __host__ __device__ int most_tiles() const { return rows * columns; }
+
+  template <class C>
+  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+    if (index >= rows * columns) return false;
+    const detail::Place place = detail::in_bands(index, rows, columns, band);
+    tile = {place.row * (C::tile_m * C::cluster), place.column * C::tile_n, 0, extent.k, 0, extent.m};
+    return true;
+  }
+};
+
+// Rows of A and C in groups of any length, each multiplied by a B of its own, as the tokens of experts are. Where groups begin is
+// known on the GPU alone: list_row_tiles_kernel makes a list of row tiles there, and a tile's last rows may be another group's,
+// so that stores must be predicated (RowsStore).
+struct RowTile {
+  int m, m_end, group;
+};
+struct GroupedRows {
+  static constexpr bool ragged = true;
+  const RowTile* tiles = nullptr;  // most_row_tiles of them
+  const int* count = nullptr;      // how many there are
+  int groups = 1;
+  int band = 8;
+  Extent extent{};
+  int columns = 0, most_rows = 0;
+
+  // Groups begin with a tile of their own, so each but one may add one that is not full.
+  template <class C>
+  static __host__ __device__ constexpr int most_row_tiles(int rows, int groups) {
+    return rows / (C::tile_m * C::cluster) + (groups < rows ? groups : rows);
+  }
+
+  template <class C>
+  __host__ __device__ void fit(const Extent& whole) {
+    extent = whole;
+    columns = detail::tiles_of(extent.n, C::tile_n);
+    most_rows = most_row_tiles<C>(extent.m, groups);
+  }
+  __host__ __device__ int most_tiles() const { return most_rows * columns; }
+
+  template <class C>
+  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+    const int rows = *count;
+    if (index >= rows * columns) return false;
+    const detail::Place place = detail::in_bands(index, rows, columns, band);
+    const RowTile& listed = tiles[place.row];
+    tile = {listed.m, place.column * C::tile_n, 0, extent.k, listed.group, listed.m_end};
+    return true;
+  }
+};
+
+// By one warp. Group g has the rows from offsets[g] to offsets[g + 1]; tile_rows is tile_m * cluster of the Config.
+template <class Offset>
+__global__ __launch_bounds__(32) void list_row_tiles_kernel(const Offset* offsets, int groups, int tile_rows, RowTile* tiles,
+                                                            int* count) {
+  const int lane = static_cast<int>(threadIdx.x);
+  int before = 0;  // tiles of the groups in front of these 32
+  for (int first = 0; first < groups; first += 32) {
+    const int group = first + lane;
+    const int begin = group < groups ? static_cast<int>(offsets[group]) : 0;
+    const int end = group < groups ? static_cast<int>(offsets[group + 1]) : 0;
+    const int own = (end - begin + tile_rows - 1) / tile_rows;
+    int up_to = own;  // with this lane's
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int other = __shfl_up_sync(~0u, up_to, distance);
+      if (lane >= distance) up_to += other;
+    }
+    for (int i = 0; i < own; ++i) tiles[before + up_to - own + i] = {begin + i * tile_rows, end, group};
+    before += __shfl_sync(~0u, up_to, 31);
+  }
+  if (lane == 0) *count = before;
+}
+
+}  // namespace aisp::gemm

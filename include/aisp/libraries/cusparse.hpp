@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuSPARSE, opened at run time: nothing of it is linked, and none of its headers is needed. Types and numbers are those of
+// NVIDIA's cuSPARSE API reference, version 12, as far as they are used. A variant that uses it says `.needs = {.libraries =
+// {Library::cusparse}}`.
+#pragma once
+#include <library_types.h>
+#include <aisp/check.hpp>
+#include <aisp/libraries/fastest.hpp>
+#include <aisp/library.hpp>
+#include <aisp/opened.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aisp {
+
+namespace cusparse {
+
+enum class Status : int { success = 0 };                              // cusparseStatus_t
+enum class Operation : int { plain = 0 };                             // cusparseOperation_t
+enum class Index : int { int32 = 2 };                                 // cusparseIndexType_t
+enum class Base : int { zero = 0 };                                   // cusparseIndexBase_t
+enum class Order : int { row_major = 2 };                             // cusparseOrder_t
+enum class SpmmAlgorithm : int { csr_1 = 4, csr_2 = 6, csr_3 = 12 };  // cusparseSpMMAlg_t
+using Handle = void*;
+using Sparse = void*;
+using Dense = void*;
+
+using Create = Status(Handle*);
+using Destroy = Status(void*);  // also of matrices
+using SetStream = Status(Handle, cudaStream_t);
+using CreateCsr = Status(Sparse*, std::int64_t rows, std::int64_t columns, std::int64_t entries, const void* offsets,
+                         const void* indices, const void* values, Index of_offsets, Index of_indices, Base, cudaDataType);
+using CreateDense = Status(Dense*, std::int64_t rows, std::int64_t columns, std::int64_t pitch, const void* values, cudaDataType,
+                           Order);
+// cusparseSpMM, cusparseSpMM_preprocess with a workspace; cusparseSpMM_bufferSize with where its size goes.
+template <class Last>
+using Spmm = Status(Handle, Operation, Operation, const void* alpha, Sparse, Dense, const void* beta, Dense, cudaDataType,
+                    SpmmAlgorithm, Last);
+
+}  // namespace cusparse
+
+inline void check(cusparse::Status status, const std::source_location& where = std::source_location::current()) {
+  if (status != cusparse::Status::success)
+    throw std::runtime_error{"cuSPARSE status " + std::to_string(static_cast<int>(status)) + " at line " +
+                             std::to_string(where.line()) + " of " + where.file_name()};
+}
+
+class Cusparse {
+ public:
+  static constexpr Library library = Library::cusparse;
+
+  Cusparse() { check(function<cusparse::Create>("cusparseCreate")(&handle_)); }
+  ~Cusparse() { destroy_(handle_); }
+  Cusparse(const Cusparse&) = delete;
+  Cusparse& operator=(const Cusparse&) = delete;
+
+  cusparse::Handle handle() const { return handle_; }
+  void use(cudaStream_t stream) const { check(set_stream_(handle_, stream)); }
+
+  // The library's own calls, by name: function<cusparse::Create>("cusparseCreate").
+  template <class F>
+  static F* function(const char* name) {
+    return SharedLibrary::open(Library::cusparse).function<F>(name);
+  }
+
+ private:
+  cusparse::Handle handle_ = nullptr;
+  cusparse::Destroy* destroy_ = function<cusparse::Destroy>("cusparseDestroy");
+  cusparse::SetStream* set_stream_ = function<cusparse::SetStream>("cusparseSetStream");
+};
+
+// Row-major C[rows][width] = A B in fp32: A[rows][columns] in compressed rows with 32-bit indices, B[columns][width] row-major.
+struct SpmmProblem {
+  std::int64_t rows = 0, columns = 0, entries = 0, width = 0;
+  const int* offsets = nullptr;  // rows + 1
+  const int* indices = nullptr;  // of columns
+  const float* values = nullptr;
+  const float* b = nullptr;
+  float* c = nullptr;
+};
+
+// That product by the fastest of the library's algorithms for compressed rows. choose() times them, and belongs into `prepare`:
+// what the library finds out about the matrix there holds as long as the matrix stays as it is. run() only launches.
+class SpmmPlan {
+ public:
+  static constexpr Library library = Library::cusparse;
+
+  SpmmPlan(const Cusparse& sparse, const SpmmProblem& problem) : sparse_{sparse}, problem_{problem} {}
+
+  void choose(cudaStream_t stream) {
+    chosen_.reset();
+    sparse_.use(stream);
+    std::vector<std::unique_ptr<Product>> products;
+    using Algorithm = cusparse::SpmmAlgorithm;
+    for (const Algorithm algorithm : {Algorithm::csr_1, Algorithm::csr_2, Algorithm::csr_3}) try {
+        products.push_back(std::make_unique<Product>(sparse_, problem_, algorithm));
+      } catch (const CudaError&) {
+        throw;
+      } catch (const std::exception&) {  // the library has it for other layouts
+      }
+    const auto best = fastest(stream, products.size(), [&](std::size_t i) { products[i]->run(); });
+    if (!best) throw Unsupported{"cuSPARSE has no algorithm for this product"};
+    check(cudaStreamSynchronize(stream));
+    chosen_ = std::move(products[*best]);
+  }
+  void run(cudaStream_t stream) const {
+    if (!chosen_) throw std::logic_error{"SpmmPlan::run before choose"};
+    sparse_.use(stream);
+    chosen_->run();
+  }
+
+ private:
+  // One algorithm with descriptors and memory of its own: what it prepares belongs to them.
+  class Product {
+   public:
+    Product(const Cusparse& sparse, const SpmmProblem& p, cusparse::SpmmAlgorithm algorithm)
+        : sparse_{sparse}, algorithm_{algorithm} {
+      using cusparse::Index, cusparse::Order;
+      const auto csr = Cusparse::function<cusparse::CreateCsr>("cusparseCreateConstCsr");
+      const auto dense = Cusparse::function<cusparse::CreateDense>("cusparseCreateDnMat");
+      const auto const_dense = Cusparse::function<cusparse::CreateDense>("cusparseCreateConstDnMat");
+      const auto size = Cusparse::function<cusparse::Spmm<std::size_t*>>("cusparseSpMM_bufferSize");
+      const auto preprocess = Cusparse::function<cusparse::Spmm<void*>>("cusparseSpMM_preprocess");
+      try {
+        check(csr(&a_, p.rows, p.columns, p.entries, p.offsets, p.indices, p.values, Index::int32, Index::int32,
+                  cusparse::Base::zero, CUDA_R_32F));
+        check(const_dense(&b_, p.columns, p.width, p.width, p.b, CUDA_R_32F, Order::row_major));
+        check(dense(&c_, p.rows, p.width, p.width, p.c, CUDA_R_32F, Order::row_major));
+        std::size_t bytes = 0;
+        check(call(size, &bytes));
+        if (bytes > 0) check(cudaMalloc(&buffer_, bytes));
+        check(call(preprocess, buffer_));
+      } catch (...) {
+        release();
+        throw;
+      }
+    }
+    ~Product() { release(); }
+    Product(const Product&) = delete;
+    Product& operator=(const Product&) = delete;
+
+    void run() const { check(call(multiply_, buffer_)); }
+
+   private:
+    template <class Last>
+    cusparse::Status call(cusparse::Spmm<Last>* function, Last last) const {
+      using cusparse::Operation;
+      const float one = 1, zero = 0;
+      return function(sparse_.handle(), Operation::plain, Operation::plain, &one, a_, b_, &zero, c_, CUDA_R_32F, algorithm_,
+                      last);
+    }
+    void release() {
+      if (a_ != nullptr) Cusparse::function<cusparse::Destroy>("cusparseDestroySpMat")(a_);
+      for (const cusparse::Dense matrix : {b_, c_})
+        if (matrix != nullptr) Cusparse::function<cusparse::Destroy>("cusparseDestroyDnMat")(matrix);
+      cudaFree(buffer_);
+    }
+
+    const Cusparse& sparse_;
+    cusparse::SpmmAlgorithm algorithm_;
+    cusparse::Sparse a_ = nullptr;
+    cusparse::Dense b_ = nullptr, c_ = nullptr;
+    void* buffer_ = nullptr;
+    cusparse::Spmm<void*>* multiply_ = Cusparse::function<cusparse::Spmm<void*>>("cusparseSpMM");
+  };
+
+  const Cusparse& sparse_;
+  SpmmProblem problem_;
+  std::unique_ptr<Product> chosen_;
+};
+
+}  // namespace aisp

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structs as JSON, both directions from one list of their members:
+//   template <class Visitor>
+//   void describe(Thing& thing, Visitor& visit) { visit("name", thing.name); }
+// in the struct's namespace, and for an enum words_of(E) with the words in the order of its enumerators. Reading names the place
+// of what is wrong; a member that the file lacks keeps its value. A type with another form has write_field and read_field.
+#pragma once
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/json_integer.hpp"
+#include "base/text.hpp"
+
+namespace aisp::base {
+
+template <std::size_t n>
+struct Words {
+  std::array<std::string_view, n> words;
+};
+
+template <class T>
+concept WritesItself = requires(nlohmann::json& to, T& value) {
+  write_field(to, value);
+};
+template <class T>
+concept ReadsItself = requires(const nlohmann::json& from, T& value, const std::string& place) {
+  read_field(from, value, place);
+};
+
+class JsonWriter {
+ public:
+  explicit JsonWriter(nlohmann::json& to) : to_{to} { to_ = nlohmann::json::object(); }
+  template <class T>
+  void operator()(const std::string& name, T& value) {
+    to_[name] = written(value);
+  }
+  // Nothing is left out.
+  template <class T>
+  void operator()(const std::string& name, std::optional<T>& value) {
+    if (value) to_[name] = written(*value);
+  }
+
+ private:
+  template <class T>
+  static nlohmann::json written(T& value) {
+    using nlohmann::json;
+    if constexpr (WritesItself<T>) {
+      json own;
+      write_field(own, value);
+      return own;
+    } else if constexpr (std::is_enum_v<T>) return words_of(value).words[static_cast<std::size_t>(value)];
+    else if constexpr (std::is_same_v<T, double>) return std::isfinite(value) ? json(value) : json(nullptr);
+    else if constexpr (std::is_class_v<T> && !std::is_convertible_v<T, json>) {
+      json object;
+      JsonWriter writer{object};
+      describe(value, writer);
+      return object;
+    } else return value;
+  }
+  template <class T>
+  static nlohmann::json written(std::vector<T>& values) {
+    nlohmann::json array = nlohmann::json::array();
+    if constexpr (WritesItself<std::vector<T>>) write_field(array, values);
+    else
+      for (T& value : values) array.push_back(written(value));
+    return array;
+  }
+  template <class T>
+  static nlohmann::json written(std::map<std::string, T>& values) {
+    nlohmann::json object = nlohmann::json::object();
+    for (auto& [name, value] : values) object[name] = written(value);
+    return object;
+  }
+  static nlohmann::json written(std::string& value) { return value; }
+
+  nlohmann::json& to_;
+};
+
+class JsonReader {
+ public:
+  JsonReader(const nlohmann::json& from, std::string place) : from_{from}, place_{std::move(place)} {
+    if (!from.is_object()) wrong(place_, "an object", from);
+  }
+  template <class T>
+  void operator()(const std::string& name, T& value) {
+    if (const auto found = from_.find(name); found != from_.end()) read(*found, value, place_ + "." + name);
+  }
+
+  template <class T>
+  static void read(const nlohmann::json& from, T& value, const std::string& place) {
+    if constexpr (ReadsItself<T>) read_field(from, value, place);
+    else read_plainly(from, value, place);
+  }
+  // Whatever read_field says: for read_field itself, which may know another form too.
+  template <class T>
+  static void read_plainly(const nlohmann::json& from, T& value, const std::string& place) {
+    if constexpr (std::is_enum_v<T>) {
+      const auto& words = words_of(value).words;
+      const auto word =
+          from.is_string() ? std::find(words.begin(), words.end(), from.get_ref<const std::string&>()) : words.end();
+      if (word == words.end())
+        throw Error{Exit::usage, fmt::format("{}: {} is none of {}", place, quoted(from), fmt::join(words, ", "))};
+      value = static_cast<T>(word - words.begin());
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (!from.is_boolean()) wrong(place, "true or false", from);
+      value = from.get<bool>();
+    } else if constexpr (std::is_same_v<T, double>) {
+      if (!from.is_number() && !from.is_null()) wrong(place, "a number", from);
+      value = from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.get<double>();
+    } else if constexpr (std::is_integral_v<T>) {
+      value = json_integer<T>(from, place);
+    } else {
+      JsonReader reader{from, place};
+      describe(value, reader);
+    }
+  }
+  static void read_plainly(const nlohmann::json& from, std::string& value, const std::string& place) {
+    if (!from.is_string()) wrong(place, "text", from);
+    value = from.get<std::string>();
+  }
+  template <class T>
+  static void read_plainly(const nlohmann::json& from, std::optional<T>& value, const std::string& place) {
+    if (!from.is_null()) read(from, value.emplace(), place);
+  }
+  template <class T>
+  static void read_plainly(const nlohmann::json& from, std::vector<T>& values, const std::string& place) {
+    if (!from.is_array()) wrong(place, "an array", from);
+    values.clear();
+    for (const nlohmann::json& element : from) {
+      const std::string element_place = fmt::format("{}[{}]", place, values.size());
+      read(element, values.emplace_back(), element_place);
+    }
+  }
+  template <class T>
+  static void read_plainly(const nlohmann::json& from, std::map<std::string, T>& values, const std::string& place) {
+    if (!from.is_object()) wrong(place, "an object", from);
+    values.clear();
+    for (const auto& [name, value] : from.items()) read(value, values[name], place + "." + name);
+  }
+  [[noreturn]] static void wrong(const std::string& place, std::string_view expected, const nlohmann::json& found) {
+    throw Error{Exit::usage, fmt::format("{}: expected {}, found {}", place, expected, found.type_name())};
+  }
+
+ private:
+  // A value in a message: short, whatever a file holds.
+  static std::string quoted(const nlohmann::json& value) {
+    return one_line(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), 80);
+  }
+  const nlohmann::json& from_;
+  std::string place_;
+};
+
+template <class T>
+nlohmann::json json_of(const T& thing) {
+  T copy = thing;
+  nlohmann::json object;
+  JsonWriter writer{object};
+  describe(copy, writer);
+  return object;
+}
+
+}  // namespace aisp::base

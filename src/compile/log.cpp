@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compile/log.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/text.hpp"
+
+namespace aisp::compile {
+
+std::string failure_text(std::string_view what, std::string_view log) {
+  std::string first;
+  for (const std::string& line : base::split(log, '\n')) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const bool is_error = line.find("error") != std::string::npos || line.find("fatal") != std::string::npos;
+    if (first.empty() || is_error) first = line;
+    if (is_error) break;
+  }
+  if (first.empty()) return fmt::format("{}, and gives no reason", what);
+  return fmt::format("{}: {}\n{}", what, first, log);
+}
+
+std::string stamp_of(const SharedLibrary& library) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(library.path(), error);
+  return fmt::format("{} {}", library.file_name(), error ? 0 : bytes);
+}
+
+}  // namespace aisp::compile

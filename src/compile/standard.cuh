@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What device headers use of CUDA's and the standard library's headers, for NVRTC, which has none of them (headers.cpp).
+#pragma once
+
+namespace std {
+
+using size_t = decltype(sizeof(0));
+using ptrdiff_t = decltype(static_cast<char*>(nullptr) - static_cast<char*>(nullptr));
+using int8_t = signed char;
+using uint8_t = unsigned char;
+using int16_t = short;
+using uint16_t = unsigned short;
+using int32_t = int;
+using uint32_t = unsigned;
+using int64_t = long;
+using uint64_t = unsigned long;
+using intptr_t = long;
+using uintptr_t = unsigned long;
+
+template <class T>
+struct type_identity {
+  using type = T;
+};
+template <bool condition, class T, class U>
+struct conditional : type_identity<T> {};
+template <class T, class U>
+struct conditional<false, T, U> : type_identity<U> {};
+template <bool condition, class T, class U>
+using conditional_t = typename conditional<condition, T, U>::type;
+template <class T, class U>
+inline constexpr bool is_same_v = false;
+template <class T>
+inline constexpr bool is_same_v<T, T> = true;
+template <class T>
+inline constexpr bool is_trivially_copyable_v = __is_trivially_copyable(T);
+
+}  // namespace std
+
+using std::int16_t, std::int32_t, std::int64_t, std::int8_t, std::intptr_t, std::ptrdiff_t, std::size_t, std::uint16_t,
+    std::uint32_t, std::uint64_t, std::uint8_t, std::uintptr_t;
+
+// Of cuda.h: an argument of kernels that is only passed on.
+struct alignas(128) CUtensorMap {
+  uint64_t opaque[16];
+};
+
+// Of cuda_fp16.h and cuda_fp8.h: what buffers are made of.
+struct alignas(2) __half {
+  uint16_t bits;
+};
+struct __nv_fp8_e4m3 {
+  uint8_t bits;
+};
+struct __nv_fp8_e5m2 {
+  uint8_t bits;
+};
+
+// Of cuda_bf16.h: two bytes, and two of them rounded from fp32.
+struct alignas(2) __nv_bfloat16 {
+  uint16_t bits;
+};
+struct alignas(4) __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
+__device__ inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+  unsigned bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
+  return reinterpret_cast<const __nv_bfloat162&>(bits);
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What has been compiled, in memory and on disk, so that the same text is compiled once.
+#pragma once
+#include <aisp/compiled.hpp>
+
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace aisp::compile {
+
+// A hash of all that decides what a compiler makes, each part set off from the next.
+std::string key_of(std::initializer_list<std::string_view> parts);
+
+class Store {
+ public:
+  // An empty folder: only in memory.
+  explicit Store(std::filesystem::path folder) : folder_{std::move(folder)} {}
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // What is kept under the key; else what `make` makes, which is kept, and whose time is taken. A file that is not what was
+  // written is as good as none. Several threads may make different things at once.
+  CompiledCode get(const std::string& key, const std::function<CompiledCode()>& make);
+
+  std::filesystem::path file(const std::string& key) const { return folder_ / (key + ".code"); }
+
+ private:
+  std::filesystem::path folder_;
+  std::mutex mutex_;
+  std::map<std::string, CompiledCode> kept_;
+};
+
+// That of this process, in aisp's cache.
+std::shared_ptr<Store> common_store();
+
+// "sm_90a" of 90: with the features of that architecture alone, where there are such.
+std::string architecture_name(int sm);
+int current_sm();  // compute capability of the current GPU, times ten
+
+}  // namespace aisp::compile

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/quantities.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/text.hpp"
+
+namespace aisp::evidence {
+namespace {
+
+using Reading = std::optional<Range>;
+using P = PairResult;
+using V = VariantResult;
+
+// Below this a variant's preparation is noise of the clock.
+constexpr double telling_prepare_ms = 0.01;
+
+constexpr Range exactly(double value) { return {value, value, value}; }
+Reading unless_zero(double value) { return value != 0 ? Reading{exactly(value)} : std::nullopt; }
+Reading unless_zero(std::uint64_t value) { return unless_zero(static_cast<double>(value)); }
+
+// Getters of a member of a part that a variant may have.
+template <double Summary::*Figure>
+Reading timing(const P&, const V& v) {
+  return v.timing ? Reading{exactly(v.timing->summary.*Figure)} : std::nullopt;
+}
+template <double Accuracy::*Figure>
+Reading accuracy(const P&, const V& v) {
+  return v.accuracy ? Reading{exactly((*v.accuracy).*Figure)} : std::nullopt;
+}
+template <Summary InferenceTiming::*Part, double Summary::*Figure>
+Reading latency(const P&, const V& v) {
+  return v.inference ? Reading{exactly((*v.inference).*Part.*Figure)} : std::nullopt;
+}
+template <double Energy::*Figure>
+Reading energy(const P&, const V& v) {
+  return v.energy ? unless_zero((*v.energy).*Figure) : std::nullopt;
+}
+template <std::uint64_t MemoryUse::*Figure>
+Reading memory(const P&, const V& v) {
+  return unless_zero(v.memory.*Figure);
+}
+
+Range range_of(const Speedup& ratio) { return {ratio.value, ratio.low, ratio.high}; }
+
+Reading speedup(const P& pair, const V& v) {
+  const Speedup* const claimed = claimable(pair, v);
+  return claimed != nullptr ? Reading{range_of(*claimed)} : std::nullopt;
+}
+const Gain* claimed_gain(const P& pair, const V& v) { return claimable(pair, v) != nullptr && v.gain ? &*v.gain : nullptr; }
+
+// Of the declared work, a second.
+Reading rate(const V& v, double amount) {
+  return v.energy && amount > 0 && v.energy->run_ms > 0 ? Reading{exactly(amount * 1e3 / v.energy->run_ms)} : std::nullopt;
+}
+
+bool median_ms_is_sampled(const V& v) { return v.timing->raw_times_ms.size() >= fewest_samples; }
+
+Reading iterations_of(const P&, const V& v) {
+  return v.timing ? Reading{exactly(static_cast<double>(v.timing->summary.count))} : std::nullopt;
+}
+
+Reading autocorrelation_of(const P&, const V& v) {
+  return v.timing && v.timing->autocorrelation ? Reading{exactly(*v.timing->autocorrelation)} : std::nullopt;
+}
+
+bool speedup_is_sampled(const V& v) { return v.speedup->low < v.speedup->value || v.speedup->high > v.speedup->value; }
+
+Reading speedup_of_any(const V& v) { return v.speedup ? Reading{range_of(*v.speedup)} : std::nullopt; }
+
+std::string verdict_words(const P& pair, const V& v) {
+  const Speedup* const claimed = claimable(pair, v);
+  return claimed != nullptr ? std::string{to_string(claimed->verdict)} : std::string{};
+}
+
+std::string gain_over_words(const P& pair, const V& v) {
+  const Gain* const gain = claimed_gain(pair, v);
+  return gain != nullptr ? gain->over : std::string{};
+}
+
+Reading gain_of(const P& pair, const V& v) {
+  const Gain* const gain = claimed_gain(pair, v);
+  return gain != nullptr ? Reading{range_of(gain->ratio)} : std::nullopt;
+}
+
+std::string library_words(const P& pair, const V& v) {
+  const LibraryShare* const share = claimable_share(pair, v);
+  return share != nullptr ? share->library : std::string{};
+}
+
+Reading percent_of_library_of(const P& pair, const V& v) {
+  const LibraryShare* const share = claimable_share(pair, v);
+  return share != nullptr ? Reading{Range{share->percent, share->low, share->high}} : std::nullopt;
+}
+
+Reading percent_of_floor_of(const P&, const V& v) { return v.floor ? Reading{exactly(v.floor->percent)} : std::nullopt; }
+
+std::string limiter_words(const P&, const V& v) { return v.floor ? v.floor->limiter : std::string{}; }
+
+Reading gpu_busy_percent_of(const P&, const V& v) {
+  const auto percent = gpu_busy_percent(v);
+  return percent ? Reading{exactly(*percent)} : std::nullopt;
+}
+
+Reading prepare_ms_of(const P&, const V& v) {
+  return v.prepare_ms >= telling_prepare_ms ? unless_zero(v.prepare_ms) : std::nullopt;
+}
+
+Reading unquantized_l2_of(const P&, const V& v) {
+  return v.accuracy && v.changes_precision ? Reading{exactly(v.accuracy->unquantized_l2)} : std::nullopt;
+}
+
+Reading samples_of(const P&, const V& v) {
+  return v.accuracy ? Reading{exactly(static_cast<double>(v.accuracy->samples))} : std::nullopt;
+}
+
+std::string bitwise_repeatable_words(const P&, const V& v) {
+  return std::string{!v.accuracy ? "" : v.accuracy->bitwise_repeatable ? "yes" : "no"};
+}
+
+Reading energy_j_of(const P&, const V& v) {
+  return v.energy ? Reading{Range{v.energy->median_j, v.energy->low_j, v.energy->high_j}} : std::nullopt;
+}
+
+bool energy_j_is_sampled(const V&) { return true; }
+
+Reading energy_ratio_of(const P&, const V& v) {
+  return v.energy && v.energy->ratio ? Reading{Range{v.energy->ratio->value, v.energy->ratio->low, v.energy->ratio->high}}
+                                     : std::nullopt;
+}
+
+Reading flop_s_of(const P&, const V& v) { return rate(v, v.cost.flops); }
+
+Reading bytes_s_of(const P&, const V& v) { return rate(v, v.cost.bytes); }
+
+Reading requests_of(const P&, const V& v) {
+  return v.inference ? Reading{exactly(static_cast<double>(v.inference->requests))} : std::nullopt;
+}
+
+Reading tokens_of(const P&, const V& v) {
+  return v.inference ? Reading{exactly(static_cast<double>(v.inference->tokens))} : std::nullopt;
+}
+
+Reading tokens_per_second_of(const P&, const V& v) {
+  return v.inference ? Reading{exactly(v.inference->tokens_per_second)} : std::nullopt;
+}
+
+std::string goodput_words(const P&, const V& v) {
+  return v.inference && v.inference->goodput ? goodput_text(*v.inference->goodput) : std::string{};
+}
+
+Reading good_requests_per_second_of(const P&, const V& v) {
+  return v.inference && v.inference->goodput ? Reading{exactly(v.inference->goodput->requests_per_second)} : std::nullopt;
+}
+
+using F = Format;
+constexpr auto lower = Direction::lower, higher = Direction::higher;
+
+constexpr Quantity row(std::string_view group, Format format, std::string_view id, std::string_view title,
+                       std::optional<Range> (*get)(const P&, const V&), bool in_csv = false) {
+  return {.id = id, .group = group, .title = title, .format = format, .in_csv = in_csv, .get = get};
+}
+
+// Columns of CSV in this order, and so those of each group's table.
+constexpr Quantity table[] = {
+    {.id = "median_ms",
+     .group = "Timing",
+     .title = "median",
+     .format = F::milliseconds,
+     .in_csv = true,
+     .meaning = "median time of a sample, less the stopwatch's own time",
+     .get = timing<&Summary::median>,
+     .compared = {"time", "ms", lower, median_ms_is_sampled, time_range}},
+    row("Timing", F::milliseconds, "mean_ms", "mean", timing<&Summary::mean>, true),
+    row("Timing", F::milliseconds, "std_ms", "std", timing<&Summary::std>, true),
+    row("Timing", F::milliseconds, "min_ms", "min", timing<&Summary::min>, true),
+    row("Timing", F::milliseconds, "max_ms", "max", timing<&Summary::max>, true),
+    row("Timing", F::milliseconds, "p25_ms", "p25", timing<&Summary::p25>),
+    row("Timing", F::milliseconds, "p75_ms", "p75", timing<&Summary::p75>),
+    row("Timing", F::milliseconds, "p90_ms", "p90", timing<&Summary::p90>),
+    row("Timing", F::milliseconds, "p95_ms", "p95", timing<&Summary::p95>, true),
+    row("Timing", F::milliseconds, "p99_ms", "p99", timing<&Summary::p99>, true),
+    row("Timing", F::count, "iterations", "samples", iterations_of, true),
+    {.id = "autocorrelation",
+     .group = "Timing",
+     .title = "autocorrelation",
+     .meaning =
+         "of a variant's consecutive samples, by ranks: about 0 when they are independent; above 0.2 something changed slowly "
+         "meanwhile",
+     .get = autocorrelation_of},
+    {.id = "speedup",
+     .format = F::ratio,
+     .in_csv = true,
+     .interval_in_csv = true,
+     .meaning =
+         "median time of the baseline over that of the variant, above 1 is better, with its 95 % interval; that of the best, "
+         "where it is not the lesson, holds for all optimized variants at once",
+     .get = speedup,
+     .compared = {"speedup", "x", higher, speedup_is_sampled, speedup_of_any}},
+    {.id = "verdict", .in_csv = true, .words = verdict_words},
+    {.id = "gain_over", .in_csv = true, .words = gain_over_words},
+    {.id = "gain",
+     .format = F::ratio,
+     .in_csv = true,
+     .interval_in_csv = true,
+     .meaning = "what a step brings: as the speedup, but over the step before it, or the one named",
+     .get = gain_of},
+    {.id = "library", .in_csv = true, .words = library_words},
+    {.id = "percent_of_library", .format = F::percent, .in_csv = true, .interval_in_csv = true, .get = percent_of_library_of},
+    {.id = "percent_of_floor",
+     .format = F::percent,
+     .in_csv = true,
+     .meaning =
+         "the floor over the median time: how near the variant comes to the least time its declared cost allows; none where "
+         "a metric judges instead of the time",
+     .get = percent_of_floor_of,
+     .compared = {"percent_of_floor", "%", higher}},
+    {.id = "limiter", .in_csv = true, .words = limiter_words},
+    {.id = "gpu_busy_percent",
+     .format = F::percent,
+     .meaning = "part of the median time in which the GPU ran a kernel or a copy; from another execution, which CUPTI recorded",
+     .get = gpu_busy_percent_of,
+     .compared = {"gpu_busy", "%", higher}},
+    {.id = "prepare_ms",
+     .format = F::milliseconds,
+     .meaning = "one-time work on constant data that the variant declares, the first time in the process; not part of its time",
+     .get = prepare_ms_of,
+     .compared = {"prepare", "ms", lower}},
+    row("Accuracy", F::error, "relative_l2", "relative L2", accuracy<&Accuracy::relative_l2>, true),
+    row("Accuracy", F::error, "limit_relative_l2", "limit", accuracy<&Accuracy::limit_relative_l2>),
+    row("Accuracy", F::error, "max_error", "largest element error", accuracy<&Accuracy::max_error>),
+    row("Accuracy", F::error, "limit_max_error", "limit", accuracy<&Accuracy::limit_max_error>),
+    row("Accuracy", F::error, "versus_baseline_l2", "against the baseline", accuracy<&Accuracy::versus_baseline_l2>),
+    row("Accuracy", F::error, "unquantized_l2", "unquantized", unquantized_l2_of),
+    row("Accuracy", F::count, "samples", "samples", samples_of),
+    {.id = "bitwise_repeatable", .group = "Accuracy", .title = "same bits twice", .words = bitwise_repeatable_words},
+    {.id = "energy_j",
+     .group = "Energy",
+     .title = "energy a run",
+     .format = F::joules,
+     .in_csv = true,
+     .interval_in_csv = true,
+     .meaning =
+         "joules a run, back to back, of the whole board with its idle power: median over six windows of NVML's energy counter",
+     .get = energy_j_of,
+     .compared = {"energy", "J", lower, energy_j_is_sampled}},
+    {.id = "energy_ratio",
+     .group = "Energy",
+     .title = "less than the baseline",
+     .format = F::ratio,
+     .in_csv = true,
+     .meaning = "joules of the baseline over those of the variant, above 1 is less; its interval holds all six rounds",
+     .get = energy_ratio_of},
+    row("Energy", F::watts, "average_w", "power", energy<&Energy::average_w>, true),
+    row("Energy", F::milliseconds, "run_ms", "a run, back to back", energy<&Energy::run_ms>),
+    row("Energy", F::flop_rate, "flop_s", "arithmetic", flop_s_of),
+    row("Energy", F::byte_rate, "bytes_s", "bytes", bytes_s_of),
+    row("Energy", F::number, "gflop_per_j", "GFLOP/J", energy<&Energy::gflop_per_j>),
+    row("Energy", F::number, "gb_per_j", "GB/J", energy<&Energy::gb_per_j>),
+    row("Memory", F::bytes, "device_allocated_bytes", "buffers", memory<&MemoryUse::device_allocated_bytes>),
+    {.id = "device_peak_bytes",
+     .group = "Memory",
+     .title = "peak",
+     .format = F::bytes,
+     .in_csv = true,
+     .meaning = "device memory: the workload's buffers, and what cudaMallocAsync's pools handed out at most",
+     .get = memory<&MemoryUse::device_peak_bytes>,
+     .compared = {"device_peak", "B", lower}},
+    {.id = "device_reserved_bytes",
+     .group = "Memory",
+     .title = "reserved",
+     .format = F::bytes,
+     .in_csv = true,
+     .meaning = "device memory: the workload's buffers, and what the pools held from the driver at most",
+     .get = memory<&MemoryUse::device_reserved_bytes>},
+    row("Memory", F::bytes, "device_driver_bytes", "by the driver's account", memory<&MemoryUse::device_driver_bytes>),
+    {.id = "host_peak_rss_bytes",
+     .group = "Memory",
+     .title = "host peak",
+     .format = F::bytes,
+     .in_csv = true,
+     .get = memory<&MemoryUse::host_peak_rss_bytes>,
+     .compared = {"host_peak_rss", "B", lower}},
+    row("Inference", F::count, "requests", "requests", requests_of),
+    row("Inference", F::count, "tokens", "tokens", tokens_of),
+    row("Inference", F::milliseconds, "ttft_mean_ms", "TTFT mean", latency<&InferenceTiming::ttft_ms, &Summary::mean>),
+    {.id = "ttft_p50_ms",
+     .group = "Inference",
+     .title = "TTFT p50",
+     .format = F::milliseconds,
+     .in_csv = true,
+     .meaning = "time from the start of the sample to a request's first token, by marks on the device",
+     .get = latency<&InferenceTiming::ttft_ms, &Summary::p50>,
+     .compared = {"ttft", "ms", lower}},
+    row("Inference", F::milliseconds, "ttft_p99_ms", "TTFT p99", latency<&InferenceTiming::ttft_ms, &Summary::p99>, true),
+    row("Inference", F::milliseconds, "tpot_mean_ms", "TPOT mean", latency<&InferenceTiming::tpot_ms, &Summary::mean>),
+    {.id = "tpot_p50_ms",
+     .group = "Inference",
+     .title = "TPOT p50",
+     .format = F::milliseconds,
+     .in_csv = true,
+     .meaning = "time between a token and the one before of the same request",
+     .get = latency<&InferenceTiming::tpot_ms, &Summary::p50>,
+     .compared = {"tpot", "ms", lower}},
+    row("Inference", F::milliseconds, "tpot_p99_ms", "TPOT p99", latency<&InferenceTiming::tpot_ms, &Summary::p99>, true),
+    row("Inference", F::milliseconds, "request_tpot_p50_ms", "TPOT of requests p50",
+        latency<&InferenceTiming::request_tpot_ms, &Summary::p50>),
+    row("Inference", F::milliseconds, "request_tpot_p99_ms", "TPOT of requests p99",
+        latency<&InferenceTiming::request_tpot_ms, &Summary::p99>),
+    row("Inference", F::number, "tokens_per_second", "tokens/s", tokens_per_second_of),
+    {.id = "goodput", .group = "Inference", .title = "goodput", .words = goodput_words},
+    {.id = "good_requests_per_second",
+     .in_csv = true,
+     .meaning = "goodput: requests a second whose time to first token and mean time per further token met the targets",
+     .get = good_requests_per_second_of,
+     .compared = {"good_requests", "1/s", higher}},
+};
+
+}  // namespace
+
+std::span<const Quantity> quantities() { return table; }
+
+std::string goodput_text(const LatencyGoodput& goodput) {
+  std::vector<std::string> targets;
+  if (goodput.ttft_target_ms > 0) targets.push_back("TTFT " + base::display_ms(goodput.ttft_target_ms));
+  if (goodput.tpot_target_ms > 0) targets.push_back("TPOT " + base::display_ms(goodput.tpot_target_ms));
+  return fmt::format("{:.0f} %, {} requests/s ({})", goodput.percent, base::significant(goodput.requests_per_second),
+                     base::join(targets, ", "));
+}
+
+}  // namespace aisp::evidence

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures of a variant that reports show. A new one is a field of the result, with its line in json.cpp, and a row of the
+// table in quantities.cpp: CSV, the tables of Markdown and HTML, compare and the glossary iterate over it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "evidence/range.hpp"
+#include "evidence/result.hpp"
+
+namespace aisp::evidence {
+
+enum class Format : std::uint8_t {
+  number,
+  count,
+  milliseconds,
+  bytes,
+  joules,
+  watts,
+  percent,
+  ratio,
+  error,
+  flop_rate,
+  byte_rate
+};
+
+struct Quantity {
+  std::string_view id;     // CSV's column and the glossary's term
+  std::string_view group;  // the table that shows it; empty: none does, or one that is made by hand
+  std::string_view title;  // its heading there
+  Format format = Format::number;
+  bool in_csv = false, interval_in_csv = false;  // the latter in columns of their own, behind it
+  std::string_view meaning{};                    // for the glossary; empty: its name says it
+  // Nothing where the variant has no such figure, or may not claim it. Without an interval low and high are the value.
+  std::optional<Range> (*get)(const PairResult& pair, const VariantResult& variant) = nullptr;
+  std::string (*words)(const PairResult& pair,
+                       const VariantResult& variant) = nullptr;  // instead of `get`, for what is no number
+
+  // What `compare` does with it; nothing without a name.
+  struct Compared {
+    std::string_view name{}, unit{};
+    Direction better = Direction::lower;
+    // Whether its interval is one of samples; empty: it never is, and a single reading makes nothing red.
+    bool (*sampled)(const VariantResult& variant) = nullptr;
+    std::optional<Range> (*get)(const VariantResult& variant) = nullptr;  // empty: what `get` above gives
+  };
+  Compared compared{};
+};
+
+std::span<const Quantity> quantities();
+// Of fewer samples nothing is known about how they spread.
+inline constexpr std::size_t fewest_samples = 6;
+
+inline constexpr std::string_view quantity_groups[] = {"Timing", "Accuracy", "Inference", "Energy", "Memory"};
+
+// "98 %, 1180 requests/s (TTFT 5.0 ms, TPOT 0.20 ms)"
+std::string goodput_text(const LatencyGoodput& goodput);
+
+}  // namespace aisp::evidence

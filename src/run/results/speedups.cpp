@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/results/speedups.hpp"
+
+#include <fmt/format.h>
+#include <aisp/compiled.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/text.hpp"
+#include "measure/statistics/ratio.hpp"
+#include "measure/statistics/statistics.hpp"
+
+namespace aisp::run {
+namespace {
+
+std::string too_short_text(const evidence::VariantResult* baseline, const evidence::VariantResult& variant,
+                           const measure::Correction& correction) {
+  const double least_ms = measure::measurable_times * correction.accuracy;
+  const bool is_baseline = baseline->timing->summary.median < least_ms;
+  return fmt::format("no verdict for {}: {} takes less than {}, and the stopwatch is accurate to {}", variant.name,
+                     is_baseline ? baseline->name : variant.name, base::display_ms(least_ms),
+                     base::display_ms(correction.accuracy));
+}
+
+void tell_gain(const std::vector<Timed>& all, const Timed& timed, const Judge& judge, const measure::Correction& correction) {
+  if (timed.result->role != evidence::VariantRole::optimized) return;
+  const std::string_view named = timed.variant->gains_over;
+  const Timed* over = named.empty() ? &all.front() : nullptr;
+  for (const Timed& earlier : all) {
+    if (&earlier == &timed) break;
+    // Steps that this machine cannot take are left out.
+    if (named.empty() || earlier.result->name == named) over = &earlier;
+  }
+  if (over == nullptr) return;
+  timed.result->gain = {over->result->name,
+                        speedup_of(speedup_interval(over->samples, timed.samples, judge, {.correction = correction}))};
+}
+
+void tell_share(const std::vector<Timed>& all, const Timed& timed, const Judge& judge, const measure::Correction& correction) {
+  const evidence::VariantResult& own = *timed.result;
+  if (own.role != evidence::VariantRole::baseline && own.role != evidence::VariantRole::optimized) return;
+  const Timed* fastest = nullptr;
+  for (const Timed& other : all) {
+    if (other.result->role != evidence::VariantRole::library || !other.result->speedup) continue;
+    // One that rounds more is another result.
+    if (other.result->changes_precision && !own.changes_precision) continue;
+    if (fastest == nullptr || other.result->speedup->value > fastest->result->speedup->value) fastest = &other;
+  }
+  if (fastest == nullptr) return;
+  const measure::Interval share = speedup_interval(fastest->samples, timed.samples, judge, {.correction = correction});
+  timed.result->library_share = {fastest->result->name, 100 * share.value, 100 * share.low, 100 * share.high};
+}
+
+// After how many calls a variant whose kernels are compiled at run time has gained that time back.
+void tell_compile_time(const std::vector<Timed>& all, const Timed& timed) {
+  std::vector<evidence::Metric>& metrics = timed.result->metrics;
+  const auto compile = std::ranges::find(metrics, std::string{compile_time}, &evidence::Metric::name);
+  const evidence::VariantResult& baseline = *all.front().result;
+  if (compile == metrics.end() || !timed.result->timing || !baseline.timing) return;
+  compile->raw.resize(1);  // one reading, which every sample repeats, is no distribution
+  const std::optional<double> calls =
+      calls_to_repay(compile->summary.median, baseline.timing->summary.median, timed.result->timing->summary.median);
+  if (!calls) return;
+  evidence::Metric metric{
+      .name = "calls_to_repay_compile", .unit = "calls", .better = evidence::Direction::lower, .raw = {*calls}};
+  metric.summary = measure::summarize(metric.raw);
+  metrics.push_back(std::move(metric));
+}
+
+}  // namespace
+
+Claims claim_speedups(const std::vector<Timed>& timed, const Judge& judge, const measure::Correction& correction,
+                      std::string_view lesson) {
+  Claims claims;
+  const Timed* best = nullptr;
+  measure::Interval best_interval;
+  int claimants = 0;
+  for (const Timed& each : timed) {
+    evidence::VariantResult& variant = *each.result;
+    if (variant.role == evidence::VariantRole::baseline || variant.status != evidence::Status::passed) continue;
+    const measure::Interval interval = speedup_interval(timed.front().samples, each.samples, judge, {.correction = correction});
+    variant.speedup = speedup_of(interval);
+    if (!interval.measurable) claims.warnings.push_back(too_short_text(timed.front().result, variant, correction));
+    if (variant.role != evidence::VariantRole::optimized) continue;
+    ++claimants;
+    // What is too short to be measured is not the best, however large its ratio looks.
+    const auto rank = [](const measure::Interval& of) { return std::pair{of.measurable, of.value}; };
+    if (best != nullptr && rank(interval) <= rank(best_interval)) continue;
+    best = &each;
+    best_interval = interval;
+  }
+  if (best != nullptr) claims.best = best->result->name;
+  // The lesson was named before anything was measured; any other best was chosen for its number.
+  if (claimants > 1 && claims.best != lesson)
+    best->result->speedup = speedup_of(
+        speedup_interval(timed.front().samples, best->samples, judge, {.claims = claimants, .correction = correction}));
+  for (const Timed& each : timed) {
+    tell_gain(timed, each, judge, correction);
+    tell_share(timed, each, judge, correction);
+    tell_compile_time(timed, each);
+  }
+  return claims;
+}
+
+}  // namespace aisp::run

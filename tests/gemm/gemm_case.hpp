@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// A product of small integers, which every type of operands and sums holds exactly, so that what a GEMM gives is right to the
+// last bit or wrong; and its reference in float64.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "device/gpu_test.hpp"
+#include "device/on_gpu.hpp"
+#include "gemm/gemm.hpp"
+
+namespace aisp::gemm {
+
+using HopperTest = GpuTest<9, 9>;
+
+constexpr float untouched = 96;  // what C holds before, in any type
+
+template <class T>
+std::vector<T> integers(std::size_t count, unsigned seed, int most = 3) {
+  std::mt19937 random{seed};
+  std::uniform_int_distribution<int> draw{-most, most};
+  std::vector<T> values(count);
+  for (T& value : values) value = T{static_cast<float>(draw(random))};
+  return values;
+}
+
+// Powers of two from 1/4 to 4: scales that change no digit.
+inline std::vector<float> powers_of_two(std::size_t count, unsigned seed) {
+  std::vector<float> values(count);
+  std::mt19937 random{seed};
+  for (float& value : values) value = std::ldexp(1.0f, static_cast<int>(random() % 5) - 2);
+  return values;
+}
+
+template <class T>
+std::vector<float> as_floats(const std::vector<T>& values) {
+  return {values.begin(), values.end()};
+}
+
+struct Sizes3 {
+  std::size_t m, n, k, groups = 1;
+};
+
+// C = A B of the engine's Config C, with the matrices that it wants.
+template <class C>
+class Case {
+ public:
+  explicit Case(const Sizes3& of)
+      : sizes{of},
+        a_host_{integers<typename C::A::Element>(sizes.m * sizes.k, 1)},
+        b_host_{integers<typename C::B::Element>(sizes.groups * sizes.n * sizes.k, 2)},
+        a_{a_host_},
+        b_{b_host_} {}
+
+  // The sum for row i and column j, by the definition.
+  double product(std::size_t i, std::size_t j, std::size_t group = 0) const { return product(i, j, group, 0, sizes.k); }
+  double product(std::size_t i, std::size_t j, std::size_t group, std::size_t k_begin, std::size_t k_end) const {
+    double sum = 0;
+    for (std::size_t k = k_begin; k < k_end; ++k) {
+      const std::size_t of_a = C::A::major == Major::k ? i * sizes.k + k : k * sizes.m + i;
+      const std::size_t of_b =
+          C::B::major == Major::k ? (group * sizes.n + j) * sizes.k + k : (group * sizes.k + k) * sizes.n + j;
+      sum += static_cast<double>(static_cast<float>(a_host_[of_a])) * static_cast<double>(static_cast<float>(b_host_[of_b]));
+    }
+    return sum;
+  }
+
+  // What the engine makes of it, and 64 elements behind it that it must leave alone.
+  template <class Schedule = Bands, class Epilogue = Identity, class Store = TmaStore<>>
+  std::vector<float> run(const Epilogue& epilogue = {}, const Schedule& schedule = {}, const float* a_scales = nullptr,
+                         const float* b_scales = nullptr, std::size_t a_scales_stride = 0) const {
+    using Engine = Gemm<C, Schedule, Epilogue, Store>;
+    using Out = typename Store::Element;
+    const std::size_t count = sizes.m * (sizes.n / Epilogue::narrowing);
+    const OnGpu<Out> c{std::vector<Out>(count + 64, Out{untouched})};
+    const typename Engine::Problem problem{.a = a_.get(),
+                                           .b = b_.get(),
+                                           .c = c.get(),
+                                           .m = sizes.m,
+                                           .n = sizes.n,
+                                           .k = sizes.k,
+                                           .groups = sizes.groups,
+                                           .a_scales = a_scales,
+                                           .b_scales = b_scales,
+                                           .a_scales_stride = a_scales_stride};
+    const Engine gemm{problem, schedule};
+    gemm.run(nullptr, epilogue);
+    check(cudaDeviceSynchronize());
+    std::vector<float> results = as_floats(c.host());
+    for (std::size_t i = count; i < results.size(); ++i) EXPECT_EQ(results[i], untouched) << i - count << " elements behind C";
+    results.resize(count);
+    return results;
+  }
+
+  const Sizes3 sizes;
+
+ private:
+  std::vector<typename C::A::Element> a_host_;
+  std::vector<typename C::B::Element> b_host_;
+  OnGpu<typename C::A::Element> a_;
+  OnGpu<typename C::B::Element> b_;
+};
+
+// Whether the results are what expected(row, column) says: exactly, after rounding to Out once, or within `relative`.
+template <class Out = bf16, class Expected>
+testing::AssertionResult right(const std::vector<float>& results, std::size_t columns, const Expected& expected,
+                               double relative = 0) {
+  std::size_t wrong = 0, first = 0;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const double exact = expected(i / columns, i % columns), rounded = static_cast<float>(Out{static_cast<float>(exact)});
+    const double most = relative * (std::abs(exact) + 0.01);
+    if (relative == 0 ? results[i] == rounded : std::abs(results[i] - exact) <= most) continue;
+    if (wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << wrong << " of " << results.size() << " are wrong, the first in row " << first / columns
+                                     << ", column " << first % columns << ": " << results[first] << ", not "
+                                     << expected(first / columns, first % columns);
+}
+
+}  // namespace aisp::gemm

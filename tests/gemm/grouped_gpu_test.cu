@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in ragged groups, each with a B of its own, of which only the GPU knows how long they are.
+#include "gemm_case.hpp"
+
+namespace aisp::gemm {
+namespace {
+
+using Groups = HopperTest;
+
+// Eight experts: empty ones at the ends and in between, one row, a whole tile, one more and one less, several tiles.
+const std::vector<int> ragged = {0, 0, 1, 129, 257, 257, 640, 767, 767};
+
+struct DeviceList {
+  DeviceList(const std::vector<int>& offsets_of, int tile_rows, int most)
+      : groups{static_cast<int>(offsets_of.size()) - 1},
+        offsets{offsets_of},
+        tiles{std::vector<RowTile>(static_cast<std::size_t>(most) + 1, RowTile{-1, -1, -1})},
+        count{{-1}} {
+    launch_kernel(nullptr, list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets.get(), groups, tile_rows,
+                  tiles.get(), count.get());
+    check(cudaDeviceSynchronize());
+  }
+  int groups;
+  OnGpu<int> offsets;
+  OnGpu<RowTile> tiles;
+  OnGpu<int> count;
+};
+
+int group_of(std::size_t row, const std::vector<int>& offsets) {
+  int group = 0;
+  while (static_cast<int>(row) >= offsets[static_cast<std::size_t>(group) + 1]) ++group;
+  return group;
+}
+
+template <class C>
+DeviceList list_for(const std::vector<int>& offsets) {
+  return {offsets, C::tile_m * C::cluster, GroupedRows::most_row_tiles<C>(offsets.back(), static_cast<int>(offsets.size()) - 1)};
+}
+
+template <class C>
+void expect_groups(const std::vector<int>& offsets, std::size_t n, std::size_t k) {
+  const DeviceList list = list_for<C>(offsets);
+  const Case<C> product{{static_cast<std::size_t>(offsets.back()), n, k, offsets.size() - 1}};
+  for (const int band : {1, 4}) {
+    const GroupedRows schedule{.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups, .band = band};
+    const auto results = product.template run<GroupedRows, Identity, RowsStore<bf16>>({}, schedule);
+    EXPECT_TRUE(right(results, n, [&](std::size_t i, std::size_t j) {
+      return product.product(i, j, static_cast<std::size_t>(group_of(i, offsets)));
+    }));
+  }
+}
+
+using AlongK = Operand<bf16>;
+using RowMajorB = Operand<bf16, Major::mn>;
+using Fp8 = Operand<e4m3>;
+using Cooperative = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 128, .stages = 4}>;
+using Pingpong = Config<AlongK, RowMajorB, InTensorCores, Shape{.tile_m = 64, .tile_n = 128, .pingpong = true, .cluster = 2}>;
+using Scales = Config<Fp8, Fp8, BlockScaled, Shape{.tile_n = 128, .stages = 4, .pingpong = true}>;
+
+TEST_F(Groups, ListHoldsEveryRowOnce) {
+  using Small = Config<AlongK, AlongK, InTensorCores, Shape{.tile_m = 64, .tile_n = 128, .stages = 4, .consumers = 1}>;
+  std::vector<int> many = {0};  // more groups than a warp has lanes
+  for (int group = 0; group < 70; ++group) many.push_back(many.back() + group * 37 % 101);
+  for (const std::vector<int>& offsets : {ragged, many, std::vector<int>{0, 0}}) {
+    const int most = GroupedRows::most_row_tiles<Small>(offsets.back(), static_cast<int>(offsets.size()) - 1);
+    const DeviceList list{offsets, 64, most};
+    const std::vector<RowTile> tiles = list.tiles.host();
+    const int count = list.count.host()[0];
+    ASSERT_LE(count, most);
+    int row = 0;
+    for (int i = 0; i < count; ++i) {
+      const RowTile& tile = tiles[static_cast<std::size_t>(i)];
+      EXPECT_EQ(tile.m, row);
+      EXPECT_EQ(tile.group, group_of(static_cast<std::size_t>(tile.m), offsets));
+      EXPECT_EQ(tile.m_end, offsets[static_cast<std::size_t>(tile.group) + 1]);
+      row = std::min(tile.m + 64, tile.m_end);
+    }
+    EXPECT_EQ(row, offsets.back());
+    EXPECT_EQ(tiles[static_cast<std::size_t>(count)].m, -1);
+  }
+}
+
+TEST_F(Groups, EightExperts) {
+  expect_groups<Cooperative>(ragged, 200, 136);
+  expect_groups<Pingpong>(ragged, 192, 128);
+}
+TEST_F(Groups, OneExpertHasAllOrNone) {
+  expect_groups<Cooperative>({0, 0, 300, 300}, 72, 64);
+  expect_groups<Pingpong>({0, 5}, 64, 64);
+}
+
+// Rows of groups begin anywhere, so scales are fetched from a multiple of four rows on.
+TEST_F(Groups, BlockScaled) {
+  const std::size_t n = 200, k = 272, groups = ragged.size() - 1, m = static_cast<std::size_t>(ragged.back());
+  const std::size_t k_blocks = 3, n_blocks = 2, stride = (m + 3) / 4 * 4;
+  const DeviceList list = list_for<Scales>(ragged);
+  const Case<Scales> product{{m, n, k, groups}};
+  const std::vector<float> a_scales = powers_of_two(k_blocks * stride, 4),
+                           b_scales = powers_of_two(groups * n_blocks * k_blocks, 5);
+  const OnGpu<float> a{a_scales}, b{b_scales};
+  const GroupedRows schedule{.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups};
+  const auto results = product.run<GroupedRows, Identity, RowsStore<bf16>>({}, schedule, a.get(), b.get(), stride);
+  EXPECT_TRUE(right(results, n, [&](std::size_t i, std::size_t j) {
+    const auto group = static_cast<std::size_t>(group_of(i, ragged));
+    double sum = 0;
+    for (std::size_t block = 0; block < k_blocks; ++block)
+      sum += product.product(i, j, group, block * 128, std::min(k, block * 128 + 128)) * a_scales[block * stride + i] *
+             b_scales[(group * n_blocks + j / 128) * k_blocks + block];
+    return sum;
+  }));
+}
+
+}  // namespace
+}  // namespace aisp::gemm
