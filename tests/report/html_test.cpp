@@ -215,6 +215,7 @@ TEST(Html, WhatIsPublicNamesNoPlaceAndNobody) {
     EXPECT_THAT(page, Not(HasSubstr(secret)));
   EXPECT_THAT(page, HasSubstr("libcublas.so.13"));
   EXPECT_THAT(page, HasSubstr("at 3 GB/s, a / b"));
+  EXPECT_THAT(page, Not(HasSubstr("; , "))) << "no places for what was left out";
   EXPECT_THAT(page, HasSubstr("7.72x"));
 }
 

@@ -21,10 +21,12 @@ class Rows {
 std::string version(int cuda) { return cuda > 0 ? fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10) : ""; }
 
 std::string gpu_text(const evidence::ManifestGpu& gpu) {
-  return fmt::format("{}, sm_{}, {}, {} SMs, L2 {}, up to {} MHz, memory {} MHz, power limit {} W{}; {}, {}", gpu.name, gpu.sm,
+  // A public report has neither.
+  const std::string which = gpu.uuid.empty() ? "" : fmt::format("; {}, {}", gpu.uuid, gpu.pci);
+  return fmt::format("{}, sm_{}, {}, {} SMs, L2 {}, up to {} MHz, memory {} MHz, power limit {} W{}{}", gpu.name, gpu.sm,
                      base::human_bytes(static_cast<double>(gpu.memory_bytes)), gpu.sm_count,
                      base::human_bytes(static_cast<double>(gpu.l2_bytes)), gpu.sm_clock_max_mhz, gpu.memory_clock_max_mhz,
-                     base::significant(gpu.power_limit_w), gpu.mig ? ", MIG" : "", gpu.uuid, gpu.pci);
+                     base::significant(gpu.power_limit_w), gpu.mig ? ", MIG" : "", which);
 }
 
 std::string program(const Manifest& m) {
