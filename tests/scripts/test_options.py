@@ -19,7 +19,8 @@ SCRIPTS = {
 }
 
 # Scripts that go to the root of their tree, below it.
-AT_HOME = ("setup.sh", ".ci/run", "scripts/check-arm64", "scripts/check-format", "scripts/lint", "scripts/nightly.sh", "scripts/package", "scripts/sanitize.sh", "tests/fuzz/run")
+AT_HOME = ("setup.sh", ".ci/run", "scripts/check-arm64", "scripts/check-format", "scripts/lint", "scripts/nightly.sh", "scripts/package", "scripts/sanitize.sh", "scripts/tcgen05-probe",
+           "tests/fuzz/run")
 
 
 class Options(Machine):
