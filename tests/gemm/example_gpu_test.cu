@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example of chapters/shared/gemm/README.md, which readme_test holds against this file.
+// The example of chapters/shared/gemm/README.md.
 #include "gemm_case.hpp"
 
 namespace aisp {
@@ -17,11 +17,7 @@ TEST_F(GemmExample, GeluOfAProjection) {
       y_of{std::vector<bf16>(m * n)}, bias_of{ones_of_bf16};
   bf16 *const x = x_of.get(), *const w = w_of.get(), *const y = y_of.get(), *const bias = bias_of.get();
 
-  using Projection = gemm::Config<gemm::Operand<bf16>, gemm::Operand<bf16, gemm::Major::mn>, gemm::InTensorCores,
-                                  gemm::Shape{.tile_m = 128, .tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}>;
-  const gemm::Gemm<Projection, gemm::Bands, gemm::BiasGelu> projection{{.a = x, .b = w, .c = y, .m = m, .n = n, .k = k},
-                                                                       {.band = 8}};
-  projection.run(stream, {{bias}, {}});
+#include "gemm_example.cuh"
 
   check(cudaDeviceSynchronize());
   for (const bf16 result : y_of.host()) ASSERT_EQ(static_cast<float>(result), 3.25f);  // of 72 / 32 + 1 GELU takes 0.2 %
