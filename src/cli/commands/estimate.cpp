@@ -78,7 +78,7 @@ Question question_of(const Options& options) {
                     .gpu = options.gpu == every_gpu ? machine::all_specs().front() : &machine::find_spec(options.gpu)};
   question.gpus = options.gpus;
   question.weights = knowledge::parse_precision(options.dtype);
-  question.cache = options.cache.empty() ? usual_cache(question.weights) : knowledge::parse_precision(options.cache);
+  question.cache = options.cache.empty() ? knowledge::usual_cache(question.weights) : knowledge::parse_precision(options.cache);
   question.batch = options.batch;
   question.context = options.context;
   question.prompt = options.prompt.value_or(options.context);
