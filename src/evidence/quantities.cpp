@@ -186,6 +186,7 @@ constexpr Quantity table[] = {
     {.id = "autocorrelation",
      .group = "Timing",
      .title = "autocorrelation",
+     .format = F::coefficient,
      .meaning =
          "of a variant's consecutive samples, by ranks: about 0 when they are independent; above 0.2 something changed slowly "
          "meanwhile",

@@ -16,6 +16,7 @@ namespace aisp::evidence {
 
 enum class Format : std::uint8_t {
   number,
+  coefficient,
   count,
   milliseconds,
   bytes,

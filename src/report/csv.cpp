@@ -18,6 +18,11 @@ using evidence::VariantResult;
 
 std::string number(double value) { return fmt::format("{:.9g}", value); }
 
+std::string number(const Quantity& quantity, double value) {
+  const bool whole = quantity.format == evidence::Format::bytes || quantity.format == evidence::Format::count;
+  return whole ? fmt::format("{:.0f}", value) : number(value);
+}
+
 // The name of a column, and what stands in it; there is no variant where a pair ended without any.
 struct Column {
   std::string_view name;
@@ -56,10 +61,10 @@ void add_figure(const Quantity& quantity, const PairResult& pair, const VariantR
     return;
   }
   const std::optional<evidence::Range> range = variant != nullptr ? quantity.get(pair, *variant) : std::nullopt;
-  fields.push_back(range ? number(range->value) : "");
+  fields.push_back(range ? number(quantity, range->value) : "");
   if (!quantity.interval_in_csv) return;
-  fields.push_back(range ? number(range->low) : "");
-  fields.push_back(range ? number(range->high) : "");
+  fields.push_back(range ? number(quantity, range->low) : "");
+  fields.push_back(range ? number(quantity, range->high) : "");
 }
 
 // "speedup_low", "energy_low_j": a unit stays at the end.

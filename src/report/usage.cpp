@@ -35,6 +35,7 @@ namespace {
 std::string number_text(evidence::Format format, double value) {
   using evidence::Format;
   switch (format) {
+    case Format::coefficient: return fmt::format("{:.2f}", value);
     case Format::count: return fmt::format("{:.0f}", value);
     case Format::milliseconds: return display_ms(value);
     case Format::bytes: return base::human_bytes(value);

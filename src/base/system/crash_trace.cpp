@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/system/files.hpp"
+
 namespace aisp::base {
 namespace {
 
@@ -126,17 +128,6 @@ bool put_place(std::uintptr_t address) {
   return found;
 }
 
-void write_line() {
-  const char* text = line.data();
-  while (length > 0) {
-    const ssize_t written = write(report_to, text, length);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text += written;
-    length -= static_cast<std::size_t>(written);
-  }
-}
-
 void report(int number, siginfo_t*, void* context) {
   // By another thread, or in here: it ends by that one.
   if (reporting == 0) {
@@ -157,7 +148,7 @@ void report(int number, siginfo_t*, void* context) {
       else length = before;
     }
     put("]}\n");
-    write_line();
+    write_all(report_to, {line.data(), length});
   }
   // The handler was taken away when it was called, so this ends the process, now or when the handler returns.
   raise(number);
