@@ -68,12 +68,13 @@ struct RowColumnScaled {
     const float upper = at.row(0) < at.row_end ? rows[at.row(0)] : 0, lower = at.row(2) < at.row_end ? rows[at.row(2)] : 0;
 #pragma unroll
     for (int i = 0; i < count; i += 4) {
-      if (at.column(i) >= at.column_end) continue;
-      const float2 scale = *reinterpret_cast<const float2*>(columns + at.element(i));
-      sums[i] *= upper * scale.x;
-      sums[i + 1] *= upper * scale.y;
-      sums[i + 2] *= lower * scale.x;
-      sums[i + 3] *= lower * scale.y;
+      // With a transposed store the number of columns may be odd.
+      const float left = at.column(i) < at.column_end ? columns[at.element(i)] : 0;
+      const float right = at.column(i + 1) < at.column_end ? columns[at.element(i + 1)] : 0;
+      sums[i] *= upper * left;
+      sums[i + 1] *= upper * right;
+      sums[i + 2] *= lower * left;
+      sums[i + 3] *= lower * right;
     }
   }
 };

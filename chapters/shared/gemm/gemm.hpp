@@ -86,10 +86,13 @@ class Gemm {
   explicit Gemm(const Problem& problem, const Schedule& schedule = {}) : schedule_{schedule} {
     const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride] = problem;
     detail::require(k > 0, "k is 0");
-    detail::require(n % (8 * Epilogue::narrowing) == 0,
-                    "n must be a multiple of " + std::to_string(8 * Epilogue::narrowing) + ", not " + std::to_string(n));
     const std::size_t columns = n / Epilogue::narrowing;
-    detail::require(columns * sizeof(Out) % 16 == 0, "rows of c must be multiples of 16 bytes");
+    if constexpr (Store::transposed) detail::require(m % 2 == 0 && Epilogue::narrowing == 1, "m must be even for a transposed c");
+    else {
+      constexpr int step = 8 * Epilogue::narrowing;
+      detail::require(n % step == 0, "n must be a multiple of " + std::to_string(step) + ", not " + std::to_string(n));
+      detail::require(columns * sizeof(Out) % 16 == 0, "rows of c must be multiples of 16 bytes");
+    }
     detail::require(groups == 1 || C::B::major == Major::k || k % C::tile_k == 0,
                     "k must be a multiple of " + std::to_string(C::tile_k) + " for groups of a B along N");
     schedule_.template fit<C>({detail::narrow(m), detail::narrow(n), detail::narrow(k)});

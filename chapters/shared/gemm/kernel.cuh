@@ -89,7 +89,8 @@ template <class C, class Schedule, class Epilogue, class Store>
 __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_constant__ Maps maps, const Schedule schedule,
                                                              const typename C::Mainloop mainloop, const Epilogue epilogue,
                                                              const Store store) {
-  static_assert(Store::predicated || !Schedule::ragged, "a tile's last rows may be another group's: RowsStore leaves them alone");
+  static_assert(!Schedule::ragged || (Store::predicated && !Store::transposed),
+                "a tile's last rows may be another group's: RowsStore leaves them alone");
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
   if (threadIdx.x == 0) {
