@@ -2,7 +2,7 @@
 // How a warp's results leave its registers. A store is an object with
 //   using Element;                          // of C
 //   static constexpr bool predicated;       // leaves rows alone that are not the tile's
-//   static constexpr bool transposed;       // C is c[n][m]
+//   static constexpr bool any_width;        // n may be any number; all rows are one group's
 //   static constexpr unsigned staging_bytes<columns>;  // of shared memory for each consumer warp, where a tile has so many
 //   columns static constexpr int box_columns<columns>;         // of its boxes, 0 without TMA template <int count> void put(const
 //   float (&sums)[count], const Fragment& at, unsigned char* staging, const CUtensorMap& c) const; static void finish(); //
@@ -79,7 +79,7 @@ template <class Element_ = bf16, int buffers = 2, bool add = false>
 struct TmaStore {
   using Element = Element_;
   static_assert(!add || sizeof(Element) == 4, "only fp32 is added to");
-  static constexpr bool predicated = false, transposed = false;
+  static constexpr bool predicated = false, any_width = false;
   static constexpr int box_rows = 16;
   // The widest that divides the tile, at most 128 bytes.
   template <int columns>
@@ -162,7 +162,7 @@ template <class Element_ = bf16, bool add = false>
 struct RowsStore {
   using Element = Element_;
   static_assert(!add || sizeof(Element) == 4, "only fp32 is added to");
-  static constexpr bool predicated = true, transposed = false;
+  static constexpr bool predicated = true, any_width = false;
   template <int columns>
   static constexpr int box_columns = 0;
   template <int columns>
@@ -215,7 +215,7 @@ template <class Element_ = bf16>
 struct ColumnsStore {
   using Element = Element_;
   static_assert(sizeof(Element) >= 2, "of bf16 or fp32");
-  static constexpr bool predicated = true, transposed = true;
+  static constexpr bool predicated = true, any_width = true;
   template <int columns>
   static constexpr int box_columns = 0;
   template <int columns>
@@ -247,6 +247,28 @@ struct ColumnsStore {
   __device__ __forceinline__ Element* place(const Fragment& at, int row, int column) const {
     return c + static_cast<std::size_t>(column) * at.row_end + row;
   }
+};
+
+// The partial sums of KSlices, to a workspace [slice][m][n].
+struct SlicesStore {
+  using Element = float;
+  static constexpr bool predicated = true, any_width = true;
+  template <int columns>
+  static constexpr int box_columns = 0;
+  template <int columns>
+  static constexpr unsigned staging_bytes = 0;
+
+  float* c = nullptr;
+
+  template <int count>
+  __device__ __forceinline__ void put(const float (&sums)[count], const Fragment& at, unsigned char*, const CUtensorMap&) const {
+    float* const part = c + static_cast<std::size_t>(at.slice) * at.row_end * at.column_end;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (at.exists(i)) part[static_cast<std::size_t>(at.row(i)) * at.column_end + at.column(i)] = sums[i];
+    }
+  }
+  static __device__ __forceinline__ void finish() {}
 };
 
 }  // namespace aisp::gemm
