@@ -81,6 +81,27 @@ TEST_F(Stores, TilesOfAnyHeight) {
       stored<Config<AlongK, AlongK, InTensorCores, Shape{.tile_m = 128, .tile_n = 64, .consumers = 1}>, RowsStore<bf16>>(tails)));
 }
 
+// A few tokens as B, weights as A: c[token][feature], with a scale for each feature and each token.
+template <class C, class Out>
+testing::AssertionResult stored_transposed(const Sizes3& sizes) {
+  const Case<C> product{sizes};
+  const std::vector<float> of_features = powers_of_two(sizes.m, 4), of_tokens = powers_of_two(sizes.n, 5);
+  const OnGpu<float> rows{of_features}, columns{of_tokens};
+  const auto results = product.template run<Bands, RowColumnScaled, ColumnsStore<Out>>({rows.get(), columns.get()});
+  return right<Out>(results, sizes.m, [&](std::size_t token, std::size_t feature) {
+    return product.product(feature, token) * of_features[feature] * of_tokens[token];
+  });
+}
+TEST_F(Stores, Transposed) {
+  using Eight = Config<Operand<e4m3>, Operand<e4m3>, Promoted, Shape{.tile_n = 8, .stages = 6}>;
+  using Forty = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 40, .pingpong = true}>;
+  for (const std::size_t tokens : {1, 7, 8, 21}) {
+    EXPECT_TRUE((stored_transposed<Eight, bf16>({330, tokens, 272}))) << tokens;
+    EXPECT_TRUE((stored_transposed<Eight, float>({330, tokens, 272}))) << tokens;
+    EXPECT_TRUE((stored_transposed<Forty, bf16>({330, tokens, 136}))) << tokens;
+  }
+}
+
 TEST_F(Stores, WhatCannotBeMultipliedIsRefused) {
   using C = Config<AlongK, AlongMn, InTensorCores, Shape{.tile_n = 128}>;
   EXPECT_THROW((Case<C>{{64, 64, 12}}.run()), std::logic_error);  // rows of A of 24 bytes

@@ -15,6 +15,7 @@ struct Fragment {
   int first_row, first_column;  // of the warp's 16 rows, of the tile
   int row_end, column_end;      // what lies behind does not exist, or belongs to others; column_end is the width of C
   int group;
+  int slice = 0;
 
   __device__ __forceinline__ int row(int i) const {
     return first_row + static_cast<int>(device::lane_index()) / 4 + i % 4 / 2 * 8;
@@ -27,7 +28,7 @@ struct Fragment {
   __device__ __forceinline__ int element(int i) const { return group * column_end + column(i); }
 
   __device__ __forceinline__ Fragment narrowed(int by) const {
-    return {first_row, first_column / by, row_end, column_end / by, group};
+    return {first_row, first_column / by, row_end, column_end / by, group, slice};
   }
 };
 
@@ -69,12 +70,13 @@ struct RowColumnScaled {
     const float upper = at.row(0) < at.row_end ? rows[at.row(0)] : 0, lower = at.row(2) < at.row_end ? rows[at.row(2)] : 0;
 #pragma unroll
     for (int i = 0; i < count; i += 4) {
-      if (at.column(i) >= at.column_end) continue;
-      const float2 scale = *reinterpret_cast<const float2*>(columns + at.element(i));
-      sums[i] *= upper * scale.x;
-      sums[i + 1] *= upper * scale.y;
-      sums[i + 2] *= lower * scale.x;
-      sums[i + 3] *= lower * scale.y;
+      // There are stores for any number of columns.
+      const float left = at.column(i) < at.column_end ? columns[at.element(i)] : 0;
+      const float right = at.column(i + 1) < at.column_end ? columns[at.element(i + 1)] : 0;
+      sums[i] *= upper * left;
+      sums[i + 1] *= upper * right;
+      sums[i + 2] *= lower * left;
+      sums[i + 3] *= lower * right;
     }
   }
 };

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "kernel.cuh"
@@ -86,10 +87,13 @@ class Gemm {
   explicit Gemm(const Problem& problem, const Schedule& schedule = {}) : schedule_{schedule} {
     const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride] = problem;
     detail::require(k > 0, "k is 0");
-    detail::require(n % (8 * Epilogue::narrowing) == 0,
-                    "n must be a multiple of " + std::to_string(8 * Epilogue::narrowing) + ", not " + std::to_string(n));
     const std::size_t columns = n / Epilogue::narrowing;
-    detail::require(columns * sizeof(Out) % 16 == 0, "rows of c must be multiples of 16 bytes");
+    if constexpr (Store::any_width) detail::require(m % 2 == 0, "m must be even for this store");
+    else {
+      constexpr int step = 8 * Epilogue::narrowing;
+      detail::require(n % step == 0, "n must be a multiple of " + std::to_string(step) + ", not " + std::to_string(n));
+      detail::require(columns * sizeof(Out) % 16 == 0, "rows of c must be multiples of 16 bytes");
+    }
     detail::require(groups == 1 || C::B::major == Major::k || k % C::tile_k == 0,
                     "k must be a multiple of " + std::to_string(C::tile_k) + " for groups of a B along N");
     schedule_.template fit<C>({detail::narrow(m), detail::narrow(n), detail::narrow(k)});
@@ -127,6 +131,7 @@ class Gemm {
     launch_kernel(stream, gemm_kernel<C, Schedule, Epilogue, Store>, grid, maps_, schedule_, mainloop_, epilogue, store_);
   }
 
+  const Schedule& schedule() const { return schedule_; }
   static constexpr Needs needs() { return {.min_sm = 90, .max_sm = 90, .dsmem = C::cluster > 1}; }
 
  private:
@@ -136,5 +141,15 @@ class Gemm {
   Store store_{};
   unsigned blocks_ = 0;
 };
+
+// What KSlices have left in `workspace`, added up, with epilogue and store as a Gemm has them.
+template <int tile_n = 32, class Epilogue, class Store>
+void sum_slices(cudaStream_t stream, const float* workspace, const KSlices& of, const Epilogue& epilogue, const Store& store) {
+  const dim3 blocks(static_cast<unsigned>(detail::tiles_of(of.extent.n, tile_n)),
+                    static_cast<unsigned>(detail::tiles_of(of.extent.m, 64)));
+  if (blocks.x * blocks.y == 0) return;
+  launch_kernel(stream, sum_slices_kernel<tile_n, Epilogue, Store>, {.blocks = blocks, .threads = warpgroup_threads}, workspace,
+                of.slices, of.extent.m, of.extent.n, epilogue, store);
+}
 
 }  // namespace aisp::gemm

@@ -44,7 +44,7 @@ struct Consumer {
   __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
-      const Fragment at{tile.m + first_row + part * 64 + warp_row, tile.n, tile.m_end, schedule.extent.n, tile.group};
+      const Fragment at{tile.m + first_row + part * 64 + warp_row, tile.n, tile.m_end, schedule.extent.n, tile.group, tile.slice};
       epilogue(sums[part], at);
       store.put(narrowed<Epilogue::narrowing>(sums[part]), at.narrowed(Epilogue::narrowing), staging, maps.c);
     }
@@ -89,7 +89,8 @@ template <class C, class Schedule, class Epilogue, class Store>
 __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_constant__ Maps maps, const Schedule schedule,
                                                              const typename C::Mainloop mainloop, const Epilogue epilogue,
                                                              const Store store) {
-  static_assert(Store::predicated || !Schedule::ragged, "a tile's last rows may be another group's: RowsStore leaves them alone");
+  static_assert(!Schedule::ragged || (Store::predicated && !Store::any_width),
+                "a tile's last rows may be another group's: RowsStore leaves them alone");
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
   if (threadIdx.x == 0) {
@@ -129,6 +130,28 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
     Store::finish();
   }
   if constexpr (C::cluster > 1) device::cluster_sync();  // the other block's loads and arrivals still come here
+}
+
+// Adds the slices of a workspace [slice][m][n], from the first to the last, and goes on as gemm_kernel does with its sums: 64
+// rows and tile_n columns a block.
+template <int tile_n, class Epilogue, class Store>
+__global__ __launch_bounds__(warpgroup_threads) void sum_slices_kernel(const float* workspace, int slices, int m, int n,
+                                                                       const Epilogue epilogue, const Store store) {
+  static_assert(Store::predicated, "there is no staging for TMA here");
+  const Fragment at{static_cast<int>(blockIdx.y) * 64 + static_cast<int>(threadIdx.x) / 32 * 16,
+                    static_cast<int>(blockIdx.x) * tile_n, m, n, 0};
+  float sums[tile_n / 2];
+#pragma unroll
+  for (int i = 0; i < tile_n / 2; ++i) sums[i] = 0;
+  for (int slice = 0; slice < slices; ++slice) {
+    const float* const part = workspace + static_cast<std::size_t>(slice) * m * n;
+#pragma unroll
+    for (int i = 0; i < tile_n / 2; ++i) {
+      if (at.exists(i)) sums[i] += part[static_cast<std::size_t>(at.row(i)) * n + at.column(i)];
+    }
+  }
+  epilogue(sums, at);
+  store.put(narrowed<Epilogue::narrowing>(sums), at.narrowed(Epilogue::narrowing), nullptr, CUtensorMap{});
 }
 
 }  // namespace aisp::gemm

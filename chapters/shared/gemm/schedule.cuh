@@ -15,6 +15,7 @@ struct Tile {
   int k, k_end;  // what it sums over; k is a multiple of a stage's K
   int group;     // of B
   int m_end;     // rows from here on are not its own: they lie outside of C or belong to another group
+  int slice;     // of K, for partial sums
 };
 
 namespace detail {
@@ -53,7 +54,35 @@ struct Bands {
   __device__ __forceinline__ bool at(int index, Tile& tile) const {
     if (index >= rows * columns) return false;
     const detail::Place place = detail::in_bands(index, rows, columns, band);
-    tile = {place.row * (C::tile_m * C::cluster), place.column * C::tile_n, 0, extent.k, 0, extent.m};
+    tile = {place.row * (C::tile_m * C::cluster), place.column * C::tile_n, 0, extent.k, 0, extent.m, 0};
+    return true;
+  }
+};
+
+// The tiles of one product, each in parts along K: for products with fewer tiles than the GPU has multiprocessors. SlicesStore
+// keeps the parts apart, and sum_slices_kernel adds them, always in the same order.
+struct KSlices {
+  static constexpr bool ragged = false;
+  int slices = 1;  // at most; each has work
+  Extent extent{};
+  int rows = 0, columns = 0, slice_k = 0;
+
+  template <class C>
+  __host__ __device__ void fit(const Extent& whole) {
+    extent = whole;
+    rows = detail::tiles_of(extent.m, C::tile_m * C::cluster);
+    columns = detail::tiles_of(extent.n, C::tile_n);
+    slice_k = detail::tiles_of(detail::tiles_of(extent.k, slices), C::tile_k) * C::tile_k;
+    slices = detail::tiles_of(extent.k, slice_k);
+  }
+  __host__ __device__ int most_tiles() const { return rows * columns * slices; }
+
+  template <class C>
+  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+    const int slice = index / (rows * columns), place = index - slice * rows * columns, row = place % rows;
+    if (slice >= slices) return false;
+    const int k = slice * slice_k;
+    tile = {row * (C::tile_m * C::cluster), place / rows * C::tile_n, k, min(k + slice_k, extent.k), 0, extent.m, slice};
     return true;
   }
 };
@@ -93,7 +122,7 @@ struct GroupedRows {
     if (index >= rows * columns) return false;
     const detail::Place place = detail::in_bands(index, rows, columns, band);
     const RowTile& listed = tiles[place.row];
-    tile = {listed.m, place.column * C::tile_n, 0, extent.k, listed.group, listed.m_end};
+    tile = {listed.m, place.column * C::tile_n, 0, extent.k, listed.group, listed.m_end, 0};
     return true;
   }
 };

@@ -4,6 +4,8 @@
 //     of C
 //   static constexpr bool predicated;
 //     whether it leaves rows alone that are not the tile's
+//   static constexpr bool any_width;
+//     whether n may be any number; all rows are one group's
 //   template <int columns> static constexpr unsigned staging_bytes;
 //     of shared memory for each consumer warp, where a tile has so many columns
 //   template <int columns> static constexpr int box_columns;
@@ -85,7 +87,7 @@ template <class Element_ = bf16, int buffers = 2, bool add = false>
 struct TmaStore {
   using Element = Element_;
   static_assert(!add || sizeof(Element) == 4, "only fp32 is added to");
-  static constexpr bool predicated = false;
+  static constexpr bool predicated = false, any_width = false;
   static constexpr int box_rows = 16;
   // The widest that divides the tile, at most 128 bytes.
   template <int columns>
@@ -168,7 +170,7 @@ template <class Element_ = bf16, bool add = false>
 struct RowsStore {
   using Element = Element_;
   static_assert(!add || sizeof(Element) == 4, "only fp32 is added to");
-  static constexpr bool predicated = true;
+  static constexpr bool predicated = true, any_width = false;
   template <int columns>
   static constexpr int box_columns = 0;
   template <int columns>
@@ -213,6 +215,68 @@ struct RowsStore {
       *reinterpret_cast<float2*>(to) = v;
     }
   }
+};
+
+// C transposed, c[n][m]: for few rows of activations, which as B make narrow tiles (tile_n of 8, 16, ...), where as A they would
+// fill a small part of the 64 rows that wgmma takes; the weights are A. m is even, n any number.
+template <class Element_ = bf16>
+struct ColumnsStore {
+  using Element = Element_;
+  static_assert(sizeof(Element) >= 2, "of bf16 or fp32");
+  static constexpr bool predicated = true, any_width = true;
+  template <int columns>
+  static constexpr int box_columns = 0;
+  template <int columns>
+  static constexpr unsigned staging_bytes = 0;
+
+  Element* c = nullptr;
+
+  template <int count>
+  __device__ __forceinline__ void put(const float (&sums)[count], const Fragment& at, unsigned char*, const CUtensorMap&) const {
+    const int lane = static_cast<int>(device::lane_index());
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+      if constexpr (sizeof(Element) == 2) {
+        // Eight columns of eight rows: afterwards a lane has two rows of one column, so that four lanes have 16 bytes.
+        const unsigned pair = device::transpose_matrix(device::narrow_bf16(sums[i], sums[i + 1]));
+        const int column = at.first_column + i / 4 * 8 + lane / 4, row = at.first_row + i % 4 / 2 * 8 + lane % 4 * 2;
+        if (row < at.row_end && column < at.column_end) *reinterpret_cast<unsigned*>(place(at, row, column)) = pair;
+      } else {
+        // Eight lanes have a sector.
+        if (at.exists(i)) *place(at, at.row(i), at.column(i)) = sums[i];
+        if (at.exists(i + 1)) *place(at, at.row(i), at.column(i + 1)) = sums[i + 1];
+      }
+    }
+  }
+  static __device__ __forceinline__ void finish() {}
+
+ private:
+  // All rows are one group's, which end where C's columns do.
+  __device__ __forceinline__ Element* place(const Fragment& at, int row, int column) const {
+    return c + static_cast<std::size_t>(column) * at.row_end + row;
+  }
+};
+
+// The partial sums of KSlices, to a workspace [slice][m][n].
+struct SlicesStore {
+  using Element = float;
+  static constexpr bool predicated = true, any_width = true;
+  template <int columns>
+  static constexpr int box_columns = 0;
+  template <int columns>
+  static constexpr unsigned staging_bytes = 0;
+
+  float* c = nullptr;
+
+  template <int count>
+  __device__ __forceinline__ void put(const float (&sums)[count], const Fragment& at, unsigned char*, const CUtensorMap&) const {
+    float* const part = c + static_cast<std::size_t>(at.slice) * at.row_end * at.column_end;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (at.exists(i)) part[static_cast<std::size_t>(at.row(i)) * at.column_end + at.column(i)] = sums[i];
+    }
+  }
+  static __device__ __forceinline__ void finish() {}
 };
 
 }  // namespace aisp::gemm

@@ -35,6 +35,13 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, unsigned m
 #endif
 }
 
+// movmatrix.trans (sm_75): one matrix transposed between the lanes' registers.
+__device__ __forceinline__ unsigned transpose_matrix(unsigned m) {
+  unsigned transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(m));
+  return transposed;
+}
+
 // mma.m16n8k16, by one warp: sum += A B with A of 16 x 16 and B of 16 x 8 in bf16, sums in fp32. Lane l holds, of A, the two
 // words at column l % 4 * 2 of the rows l / 4 (a[0]) and l / 4 + 8 (a[1]), and the same eight columns to the right (a[2], a[3]):
 // what load_matrices gives for a row-major A; of B, in column l / 4, the pair from row l % 4 * 2 on (b0) and the pair eight rows
