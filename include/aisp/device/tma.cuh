@@ -171,6 +171,19 @@ __device__ __forceinline__ void tensor_load_3d_multicast(void* shared, const CUt
 #endif
 }
 
+__device__ __forceinline__ void tensor_load_4d(void* shared, const CUtensorMap* map, int x, int y, int z, int w,
+                                               std::uint64_t* barrier) {
+#if AISP_SM >= 90
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
+          "r"(shared_address(shared)),
+      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+#else
+  unsupported_architecture();
+#endif
+}
+
 // cp.async.bulk.tensor.2d shared -> global, in the calling thread's present group. What lies outside of the tensor is not
 // written.
 __device__ __forceinline__ void tensor_store_2d(const CUtensorMap* map, int x, int y, const void* shared) {
@@ -178,6 +191,17 @@ __device__ __forceinline__ void tensor_store_2d(const CUtensorMap* map, int x, i
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
                "r"(shared_address(shared)), "r"(x), "r"(y)
+               : "memory");
+#else
+  unsupported_architecture();
+#endif
+}
+
+__device__ __forceinline__ void tensor_store_4d(const CUtensorMap* map, int x, int y, int z, int w, const void* shared) {
+#if AISP_SM >= 90
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+                   reinterpret_cast<std::uint64_t>(map)),
+               "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 #else
   unsupported_architecture();

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward kernel on dense keys: masks, tails, groups of heads, log-sum-exp, against float64, head by head.
+#include "bench.hpp"
+
+namespace aisp::attention::test {
+namespace {
+
+class AttentionForward : public GpuTest<9, 9> {};
+
+constexpr auto heads_first_order = Rows4::Order::heads_first, rows_first_order = Rows4::Order::rows_first;
+
+Placing as_it_stands() {
+  return [](int sequence, int row) { return Place{row, sequence}; };
+}
+Buffers dense(const Problem& p, Rows4::Order order = heads_first_order) {
+  return {p, {p.sequences(), p.queries[0]}, {p.sequences(), p.keys[0]}, as_it_stands(), as_it_stands(), order};
+}
+Problem problem(int sequences, int heads, int kv_heads, int queries, int keys, int head_size = 128, int value_size = 128) {
+  Problem p;
+  p.heads = heads, p.kv_heads = kv_heads, p.head_size = head_size, p.value_size = value_size;
+  p.queries.assign(sequences, queries), p.keys.assign(sequences, keys);
+  p.scale = 1 / std::sqrt(head_size);
+  return p;
+}
+std::string sizes(const Problem& p) {
+  return std::to_string(p.heads) + " heads of " + std::to_string(p.head_size) + ", " + std::to_string(p.queries[0]) +
+         " queries, " + std::to_string(p.keys[0]) + " keys";
+}
+
+TEST_F(AttentionForward, WithoutMaskTakesAnyLengths) {
+  for (const auto& [queries, keys] : {std::pair{128, 128}, {1, 1}, {127, 129}, {129, 127}, {300, 513}, {64, 640}}) {
+    const Problem p = problem(2, 4, 4, queries, keys);
+    Buffers b = dense(p);
+    run_forward<128, 128, true>(b, NoMask{}, Dense{queries, keys}, scaled(p), in_order(queries, 4, 2));
+    EXPECT_LE(b.worst(p, true), allowed) << sizes(p);
+  }
+}
+
+// The last key stands below the row's own, so that a row may see none.
+TEST_F(AttentionForward, CausalEndsWithTheLastKey) {
+  const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
+  for (const auto& [queries, keys] : {std::pair{256, 256}, {1, 130}, {130, 1}, {200, 413}, {413, 200}, {128, 1}}) {
+    Problem p = problem(2, 4, 4, queries, keys);
+    p.visible = causal(p);
+    Buffers b = dense(p, rows_first_order);
+    run_forward<128, 128, true>(b, Causal{}, Dense{queries, keys}, scaled(p),
+                                longest_first(queries, keys, 256, 4, 1, 2, taken.get()));
+    EXPECT_LE(b.worst(p, true), allowed) << sizes(p);
+    EXPECT_EQ(taken.host()[0], 0u);
+  }
+}
+
+TEST_F(AttentionForward, HeadsShareKeys) {
+  const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
+  for (const int kv_heads : {1, 2, 4, 8}) {
+    Problem p = problem(1, 8, kv_heads, 140, 270);
+    p.visible = causal(p);
+    Buffers b = dense(p);
+    run_forward<128, 128, true>(b, Causal{}, Dense{140, 270}, scaled(p),
+                                longest_first(140, 270, 256, 8, 8 / kv_heads, 1, taken.get()));
+    EXPECT_LE(b.worst(p, true), allowed) << kv_heads << " heads of keys";
+  }
+}
+
+TEST_F(AttentionForward, WindowsMoveWithTheRow) {
+  for (const auto& [before, behind] : {std::pair{0, 0}, {5, 3}, {127, 0}, {128, 0}, {200, 130}, {5000, 5000}})
+    for (const auto& [queries, keys] : {std::pair{300, 300}, {150, 520}, {400, 200}}) {
+      Problem p = problem(1, 4, 2, queries, keys, 64, 64);
+      p.visible = [keys = keys, queries = queries, before = before, behind = behind](int, int, int row, int key) {
+        const int own = row + keys - queries;
+        return key >= own - before && key <= own + behind;
+      };
+      Buffers b = dense(p);
+      run_forward<64, 64, true>(b, Window{before, behind}, Dense{queries, keys}, scaled(p), in_order(queries, 4, 1));
+      EXPECT_LE(b.worst(p, true), allowed) << sizes(p) << ", window " << before << " and " << behind;
+    }
+}
+
+TEST_F(AttentionForward, AlibiAddsASlopeInBothDirections) {
+  const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
+  const std::vector<float> slopes{0.5f, 0.0625f, -0.25f, 0};
+  const OnGpu<float> on_gpu{slopes};
+  for (const bool ascending : {false, true}) {
+    Problem p = problem(1, 4, 4, 200, 413);
+    p.visible = causal(p);
+    p.score = [&](double scaled, int head, int distance) { return scaled + static_cast<double>(slopes[head]) * distance; };
+    Buffers b = dense(p);
+    const Alibi score{scaled(p).scale_log2, on_gpu.get()};
+    const auto order = longest_first(200, 413, 256, 4, 1, 1, taken.get());
+    if (ascending) run_forward<128, 128, true>(b, Ascending<Causal>{}, Dense{200, 413}, score, order);
+    else run_forward<128, 128, true>(b, Causal{}, Dense{200, 413}, score, order);
+    EXPECT_LE(b.worst(p, true), allowed) << (ascending ? "upwards" : "downwards");
+  }
+}
+
+// Documents of these lengths; a row sees its own up to itself.
+struct SameDocument {
+  const int* document;
+  __device__ bool operator()(int, int, int row, int key) const { return key <= row && document[key] == document[row]; }
+};
+
+TEST_F(AttentionForward, ListsSayWhichTilesExist) {
+  constexpr int length = 512 + 40, tiles = (length + 127) / 128;
+  std::vector<int> document;
+  for (const int of : {40, 300, 100, 112}) document.insert(document.end(), of, static_cast<int>(document.size()));
+  std::vector<int> begins{0}, entries;
+  for (int block = 0; block < tiles; ++block) {
+    for (int tile = tiles - 1; tile >= 0; --tile) {
+      bool any = false, all = true;
+      for (int row = block * 128; row < std::min(length, block * 128 + 128); ++row)
+        for (int key = tile * 128; key < std::min(length, tile * 128 + 128); ++key) {
+          const bool visible = key <= row && document[key] == document[row];
+          any = any || visible, all = all && visible;
+        }
+      if (any) entries.push_back(tile * 2 + (all ? 0 : 1));
+    }
+    begins.push_back(static_cast<int>(entries.size()));
+  }
+  const OnGpu<int> on_gpu{document}, begins_on_gpu{begins}, entries_on_gpu{entries};
+  constexpr float cap = 3;
+  Problem p = problem(1, 4, 2, length, length);
+  p.visible = [&](int, int, int row, int key) { return key <= row && document[key] == document[row]; };
+  p.score = [](double scaled, int, int) { return cap * std::tanh(scaled / cap); };
+  Buffers b = dense(p);
+  run_forward<128, 128, false>(b, TileList<SameDocument>{begins_on_gpu.get(), entries_on_gpu.get(), 0, 0, {on_gpu.get()}},
+                               Dense{length, length}, Softcap{static_cast<float>(p.scale) / cap, cap * log2_e},
+                               in_order(length, 4, 1));
+  EXPECT_LE(b.worst(p, false), allowed);
+}
+
+// What the comparison would say of kernels with these faults.
+TEST_F(AttentionForward, FaultsAreSeen) {
+  const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
+  Problem p = problem(1, 8, 4, 300, 333);
+  p.visible = causal(p);
+  Buffers b = dense(p);
+  run_forward<128, 128, true>(b, Causal{}, Dense{300, 333}, scaled(p), longest_first(300, 333, 256, 8, 2, 1, taken.get()));
+  ASSERT_LE(b.worst(p, true), allowed);
+  const auto seen = [&](const char* fault, const std::function<void(Problem&)>& change) {
+    Problem wrong = b.problem;
+    change(wrong);
+    EXPECT_GT(b.worst(wrong, false), allowed) << fault;
+    EXPECT_GT(b.worst(wrong, true), 1) << fault << ", in the log-sum-exp";
+  };
+  seen("one key more", [&](Problem& w) { w.visible = causal(p, 1); });
+  seen("one key less", [&](Problem& w) { w.visible = causal(p, -1); });
+  seen("aligned at the beginning", [](Problem& w) { w.visible = [](int, int, int row, int key) { return key <= row; }; });
+  seen("a tile lost", [&](Problem& w) {
+    w.visible = [c = causal(p)](int s, int h, int row, int key) { return c(s, h, row, key) && key / 128 != 1; };
+  });
+  seen("another group's keys", [](Problem& w) { w.other_kv_head = [](int head) { return head % 4; }; });
+  seen("another scale", [](Problem& w) { w.scale *= 1.01; });
+  const std::vector<bf16> right = b.o.data;
+  b.o.data[b.o.index({299, 0}, 7, 3)] = Buffers::nan();
+  EXPECT_GT(b.worst(p, false), 1) << "one NaN";
+  b.o.data = right;
+  for (int i = 0; i < 128; ++i) std::swap(b.o.data[b.o.index({17, 0}, 5, i)], b.o.data[b.o.index({18, 0}, 5, i)]);
+  EXPECT_GT(b.worst(p, false), allowed) << "two rows exchanged";
+}
+
+}  // namespace
+}  // namespace aisp::attention::test
