@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// States of attention over parts of the keys, each a normalised result and its log-sum-exp, are merged into that over all, always
+// in the same order.
+#pragma once
+#include "decode.cuh"
+
+namespace aisp::attention {
+
+constexpr int merge_threads = 128;
+
+// A warp a row: `rows` of them in a state, [state][row][head_size] and [state][row]. The states of a sequence are those from
+// splits.first_state(sequence) to that of the next; blockIdx.y is the sequence.
+template <int head_size, class Splits, class In, class Out>
+__global__ __launch_bounds__(merge_threads) void merge_states(Splits splits, const In* parts, const float* part_log_sums,
+                                                              int rows, Out* o, float* log_sums) {
+  const int sequence = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = static_cast<int>(blockIdx.x * (merge_threads / 32) + threadIdx.x / 32);
+  if (row >= rows) return;
+  const int first = splits.first_state(sequence), last = splits.first_state(sequence + 1);
+  const auto at = [&](int state) { return static_cast<std::size_t>(state) * rows + row; };
+  float maximum = -infinity, sum = 0, values[head_size / 32] = {};
+  for (int state = first; state < last; ++state) maximum = fmaxf(maximum, part_log_sums[at(state)]);
+  for (int state = first; state < last; ++state) {
+    const float weight = exp2_approximate((part_log_sums[at(state)] - base_of(maximum)) * log2_e);
+    const In* from = parts + at(state) * head_size + lane * (head_size / 32);
+    sum += weight;
+#pragma unroll
+    for (int i = 0; i < head_size / 32; ++i) values[i] += weight * widened(from[i]);
+  }
+  store_row(o + at(sequence) * head_size + lane * (head_size / 32), values, reciprocal(sum));
+  if (log_sums != nullptr && lane == 0) log_sums[at(sequence)] = log_sum_exp(maximum * log2_e, sum, 1);
+}
+
+}  // namespace aisp::attention
