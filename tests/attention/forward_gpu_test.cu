@@ -28,7 +28,7 @@ std::string sizes(const Problem& p) {
 }
 
 TEST_F(AttentionForward, WithoutMaskTakesAnyLengths) {
-  for (const auto [queries, keys] : {std::pair{128, 128}, {1, 1}, {127, 129}, {129, 127}, {300, 513}, {64, 640}}) {
+  for (const auto& [queries, keys] : {std::pair{128, 128}, {1, 1}, {127, 129}, {129, 127}, {300, 513}, {64, 640}}) {
     const Problem p = problem(2, 4, 4, queries, keys);
     Buffers b = dense(p);
     run_forward<128, 128, true>(b, NoMask{}, Dense{queries, keys}, scaled(p), in_order(queries, 4, 2));
@@ -39,7 +39,7 @@ TEST_F(AttentionForward, WithoutMaskTakesAnyLengths) {
 // The last key stands below the row's own, so that a row may see none.
 TEST_F(AttentionForward, CausalEndsWithTheLastKey) {
   const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
-  for (const auto [queries, keys] : {std::pair{256, 256}, {1, 130}, {130, 1}, {200, 413}, {413, 200}, {128, 1}}) {
+  for (const auto& [queries, keys] : {std::pair{256, 256}, {1, 130}, {130, 1}, {200, 413}, {413, 200}, {128, 1}}) {
     Problem p = problem(2, 4, 4, queries, keys);
     p.visible = causal(p);
     Buffers b = dense(p, rows_first_order);
