@@ -54,7 +54,7 @@ struct Operands {
   const uint4* columns[column_names.size()];
 };
 
-enum class From : unsigned char { newest, tensor, column, slot };
+enum class From : unsigned char { nowhere, newest, tensor, column, slot };
 struct Step {
   Op op;
   From from_a, from_b;
@@ -72,11 +72,12 @@ __global__ __launch_bounds__(threads) void interpreted_kernel(const __grid_const
   extern __shared__ float4 slots[];
   const unsigned i = blockIdx.x * threads + threadIdx.x;
   if (i >= packets) return;
+  const unsigned column = i % row_packets;
   float newest[packet] = {}, second[packet] = {};
   const auto half = [&](unsigned slot, unsigned which) -> float4& { return slots[(2 * slot + which) * threads + threadIdx.x]; };
   const auto fetch = [&](float(&to)[packet], From from, unsigned which) {
     if (from == From::tensor) unpack(operands.tensors[which][i], to);
-    else if (from == From::column) unpack(operands.columns[which][i % row_packets], to);
+    else if (from == From::column) unpack(operands.columns[which][column], to);
     else if (from == From::slot) {
       const float4 low = half(which, 0), high = half(which, 1);
       to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
@@ -152,7 +153,7 @@ Program program_of(const Expression& nodes, const Slots& slots) {
   };
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (is_leaf(nodes[i].op)) continue;
-    Step step{.op = nodes[i].op, .from_a = From::newest, .from_b = From::newest, .a = 0, .b = 0, .keep = 0};
+    Step step{.op = nodes[i].op, .from_a = From::nowhere, .from_b = From::nowhere, .a = 0, .b = 0, .keep = 0};
     operand(nodes[i].a, step.from_a, step.a);
     if (is_binary(nodes[i].op)) operand(nodes[i].b, step.from_b, step.b);
     step_of[i] = static_cast<int>(program.count);
