@@ -3,6 +3,7 @@
 // it, and the results. A sum can be taken relative to the maximum so far, and lowered when that is outgrown: two passes. A row
 // that fits into the registers of a block is read once. Exponentials are to base 2 in all variants, so that passes are all that
 // changes.
+#include <aisp/opened.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cudnn_rows.hpp"
+#include "cudnn_softmax.hpp"
 #include "row_cache.hpp"
 #include "rows.cuh"
 
@@ -116,7 +117,7 @@ class OnlineSoftmax final : public Workload {
         rows_{std::max<std::size_t>(setup.size("elements") / columns_, 1)},
         in_{setup.input<bf16>(rows_ * columns_, scores(), {.name = "scores"})},
         out_{setup.output<bf16>(rows_ * columns_, {.name = "probabilities", .groups = Axis{columns_, rows_}})},
-        cudnn_{setup, rows_, columns_} {}
+        cudnn_{setup} {}
 
   Cost cost() const override {
     const auto elements = static_cast<double>(in_.size());
@@ -153,7 +154,7 @@ class OnlineSoftmax final : public Workload {
       throw Unsupported{"a row of more than 32768 elements does not fit into the registers of a block"};
     row_each(launch, registers_kernel);
   }
-  void cudnn_softmax(Launch& launch) { cudnn_->run(launch.stream, in_.get(), out_.get()); }
+  void cudnn_softmax(Launch& launch) { cudnn_->run(launch.stream, rows_, columns_, in_.get(), out_.get()); }
 
  private:
   static constexpr std::size_t looked_at = 64;  // rows that are added up
@@ -183,7 +184,7 @@ class OnlineSoftmax final : public Workload {
   std::size_t columns_, rows_;
   Input<bf16> in_;
   Output<bf16> out_;
-  Opened<CudnnSoftmax> cudnn_;
+  Opened<shared::CudnnSoftmax> cudnn_;
   RowCache<Row> reference_;
 };
 

@@ -225,7 +225,7 @@ class ShapeSpecialization final : public Workload {
 
   std::vector<Tensor> tensors_;
   Opened<Nvrtc> nvrtc_;
-  Opened<CudnnSoftmax> cudnn_;
+  Opened<shared::CudnnSoftmax> cudnn_;
 };
 
 }  // namespace

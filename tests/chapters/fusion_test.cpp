@@ -125,12 +125,13 @@ TEST(FusionCode, ReadsWhatItUses) {
 TEST(FusionCode, Compiles) {
   if (!SharedLibrary::available(Library::nvrtc)) GTEST_SKIP() << "NVRTC is not installed";
   const Nvrtc nvrtc{90, {}};
-  const std::string header = base::read_file(std::filesystem::path{AISP_SOURCE_DIR} / "chapters/ch14/elementwise.cuh");
+  const std::filesystem::path chapters = std::filesystem::path{AISP_SOURCE_DIR} / "chapters";
+  const std::vector<NamedText> headers{{"ch14/elementwise.cuh", base::read_file(chapters / "ch14/elementwise.cuh")},
+                                       {"rows.cuh", base::read_file(chapters / "shared/rows.cuh")}};
   const auto compile = [&](const Expression& nodes) {
     const std::string text = fusion_code(nodes, 125);
     SCOPED_TRACE(text);
-    EXPECT_NO_THROW(
-        nvrtc.cubin({.name = "fused.cu", .text = text, .kernel = "fused_kernel", .headers = {{"ch14/elementwise.cuh", header}}}));
+    EXPECT_NO_THROW(nvrtc.cubin({.name = "fused.cu", .text = text, .kernel = "fused_kernel", .headers = headers}));
   };
   for (const int operations : {1, 5, 64}) compile(chain(operations));
   for (std::uint32_t seed = 1; seed <= graphs; ++seed) compile(random_expression(seed));

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace aisp::ch14 {
+namespace aisp::shared {
 
 class CudnnSoftmax {
  public:
@@ -40,4 +40,4 @@ class CudnnSoftmax {
   Forward* forward_ = cudnn::function<Forward>("cudnnSoftmaxForward");
 };
 
-}  // namespace aisp::ch14
+}  // namespace aisp::shared
