@@ -9,7 +9,7 @@ from schemas import NAMES, PAGE, SCHEMAS, Draft202012Validator, load, mistakes, 
 
 UNIT = re.compile(r"(_(ms|us|ns|s|cycles|seconds|bytes|bits|mhz|khz|w|j|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
 # Counts, ratios, identities and what has its unit beside it.
-NO_UNIT = {"schema_version", "inputs_drawn", "inputs_checked", "compared", "first_on_inputs", "watched", "wrong",
+NO_UNIT = {"schema_version", "before_raw", "after_raw", "inputs_drawn", "inputs_checked", "compared", "first_on_inputs", "watched", "wrong",
            "full", "multiple", "least", "most", "seed", "scale", "iterations", "rounds", "requests", "tokens", "good_requests", "all_requests", "outputs_equal", "samples", "mean", "median", "std", "min", "max",
            "exit_status", "measurements", "autocorrelation", "effective_rounds", "days", "before", "after", "p_value",
            "passes", "bank_conflicts", "sectors_per_load", "sectors_per_store", "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high",
