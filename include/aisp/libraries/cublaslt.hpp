@@ -61,6 +61,10 @@ struct MatmulProblem {
   bool fast_accumulation = false;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;  // n values on the device, for epilogues with a bias
+  // For epilogues that go backward: [m][n] on the device, what the activation was applied to, in the result's type; and n values
+  // that the gradient of the bias, the result's sums along M, is written to.
+  const void* before_activation = nullptr;
+  void* bias_gradient = nullptr;
   // FP8 with a scale for every 128 elements along K, on the device: a_scales[k / 128][m], one for each row of A, and
   // b_scales[n / 128][k / 128], one for each 128 x 128 block of B. Both or neither; k is a multiple of 512.
   const float *a_scales = nullptr, *b_scales = nullptr;
@@ -181,6 +185,11 @@ class MatmulPlan {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
     if (p.fast_accumulation) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
     if (p.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (p.bias_gradient != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias_gradient);
+    if (p.before_activation != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before_activation);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(p.n));
+    }
     if (p.a_scales != nullptr) scale_blocks();
     layout_a_ = p.a_is_transposed ? layout(p.operands, p.m, p.k) : layout(p.operands, p.k, p.m);
     layout_b_ = p.b_is_transposed ? layout(p.operands, p.k, p.n) : layout(p.operands, p.n, p.k);
