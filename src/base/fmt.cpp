@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fmt's functions, compiled once and part of the executable: header-only, every file would compile them again, which takes half of
-// what most files need, and as a shared library they would have to be on every machine that runs aisp. cmake/libraries.cmake says
-// for which versions of fmt; with others this file is empty.
+// fmt's functions, compiled once and part of the executable: header-only, every file would compile them again, which takes half
+// of what most files need, and as a shared library they would have to be on every machine that runs aisp. cmake/libraries.cmake
+// says for which versions of fmt; with others this file is empty.
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 

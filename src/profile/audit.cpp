@@ -28,7 +28,8 @@ std::vector<CompiledKernel> compiled_of(const std::vector<Activity>& work) {
   for (const Activity& activity : work)
     if (activity.kind == Activity::Kind::kernel)
       kernels.push_back({short_name(demangled(activity.name)), activity.shape.registers, activity.shape.local_bytes});
-  std::ranges::sort(kernels, {}, [](const CompiledKernel& kernel) { return std::tie(kernel.name, kernel.registers, kernel.local_bytes); });
+  std::ranges::sort(kernels, {},
+                    [](const CompiledKernel& kernel) { return std::tie(kernel.name, kernel.registers, kernel.local_bytes); });
   kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
   return kernels;
 }

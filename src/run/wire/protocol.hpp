@@ -32,7 +32,7 @@ struct Report {  // "result" and "partial"
   evidence::PairResult result;
   bool is_final = false;
 };
-struct Crash {  // the last words of a process that dies
+struct Crash {                      // the last words of a process that dies
   std::vector<std::string> places;  // base::frame_text reads them; innermost first
 };
 struct Unreadable {
