@@ -51,6 +51,43 @@ TEST_F(LibraryProducts, CublasLtReadsTransposedOperandsAndLeavesWhatIsBetweenRow
     }
 }
 
+// Far from zero GELU has a slope of exactly 0 or 1, at zero of 1/2: results are exact, and so are their sums in each column.
+TEST_F(LibraryProducts, CublasLtGoesBackThroughGeluAndAddsUpColumns) {
+  if (!SharedLibrary::available(Library::cublaslt)) GTEST_SKIP() << "no cuBLASLt";
+  using bf16 = __nv_bfloat16;
+  constexpr std::size_t m = 64, n = 128, k = 32;
+  const auto narrow = [](const std::vector<float>& values) { return std::vector<bf16>(values.begin(), values.end()); };
+  const auto slope = [](std::size_t i) { return i % 5 == 0 ? 0.0f : i % 3 == 0 ? 0.5f : 1.0f; };
+  const std::vector<float> a = integers(m * k, 5), b = integers(n * k, 6);
+  std::vector<float> before(m * n);
+  for (std::size_t i = 0; i < before.size(); ++i) before[i] = (slope(i) - 0.5f) * 64;
+  const OnGpu<bf16> a_there{narrow(a)}, b_there{narrow(b)}, before_there{narrow(before)}, c{std::vector<bf16>(m * n)};
+  const OnGpu<bf16> sums{std::vector<bf16>(n)};
+  const CublasLt lt;
+  const MatmulPlan plan{lt,
+                        {.m = m,
+                         .n = n,
+                         .k = k,
+                         .b_is_transposed = true,
+                         .epilogue = CUBLASLT_EPILOGUE_DGELU_BGRAD,
+                         .before_activation = before_there.get(),
+                         .bias_gradient = sums.get()}};
+  plan.run(nullptr, a_there.get(), b_there.get(), c.get());
+  check(cudaDeviceSynchronize());
+  const std::vector<bf16> result = c.host(), column_sums = sums.host();
+  for (std::size_t column = 0; column < n; ++column) {
+    float of_column = 0;
+    for (std::size_t row = 0; row < m; ++row) {
+      float sum = 0;
+      for (std::size_t i = 0; i < k; ++i) sum += a[row * k + i] * b[column * k + i];
+      sum *= slope(row * n + column);
+      of_column += sum;
+      ASSERT_EQ(static_cast<float>(result[row * n + column]), sum) << "row " << row << ", column " << column;
+    }
+    ASSERT_EQ(static_cast<float>(column_sums[column]), static_cast<float>(bf16{of_column})) << "column " << column;
+  }
+}
+
 TEST_F(LibraryProducts, CusparseMultipliesCompressedRowsAlsoWhereOneIsEmpty) {
   if (!SharedLibrary::available(Library::cusparse)) GTEST_SKIP() << "no cuSPARSE";
   constexpr std::size_t width = 16;
