@@ -22,12 +22,15 @@ class Pictures(EndToEnd):
     def pictures(self, *flags):
         return self.call("report", "--pictures", *flags)
 
+    def differing(self, finished):
+        return [line.split(":")[0] for line in finished.out.splitlines() if not line.startswith(" ")]
+
     def test_every_kind_is_drawn_and_checked(self):
         kinds = ("speedups", "library", "roofline", "intensity")
         self.readme(*(f"![{kind}]({kind}.svg)<!-- picture: {kind} host -->" for kind in kinds))
         finished = self.pictures("--check")
         self.assert_code(finished, 1)
-        self.assertEqual(len([line for line in finished.out.splitlines() if not line.startswith(" ")]), 4, finished.out)
+        self.assertEqual(len(self.differing(finished)), 4, finished.out)
         self.assertEqual(list(self.chapter.glob("*.svg")), [], "--check writes nothing")
         self.assert_code(self.pictures(), 0)
         for kind in kinds:
@@ -43,7 +46,7 @@ class Pictures(EndToEnd):
         file.write_text(json.dumps(content))
         finished = self.pictures("--check")
         self.assert_code(finished, 1)
-        self.assertEqual([line.split(":")[0] for line in finished.out.splitlines()],
+        self.assertEqual(self.differing(finished),
                          ["chapters/ch90/speedups.svg", "chapters/ch90/library.svg"])
         self.assert_code(self.pictures(), 0)
         self.assertIn("77.0x", (self.chapter / "speedups.svg").read_text())
