@@ -184,7 +184,7 @@ class OnlineSoftmax final : public Workload {
   Input<bf16> in_;
   Output<bf16> out_;
   Opened<CudnnSoftmax> cudnn_;
-  RowCache<Row> reference_;
+  shared::RowCache<Row> reference_;
 };
 
 }  // namespace

@@ -14,15 +14,33 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "gemm/gemm.hpp"
 #include "gemm_candidates.hpp"
 
 namespace aisp::ch14 {
 namespace {
 
 using bf16 = __nv_bfloat16;
+using Operand = gemm::Operand<bf16>;
+// A type of its own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+template <int tile_n, bool pingpong, int cluster>
+struct TunedConfig : gemm::Config<Operand, Operand, gemm::InTensorCores, tuned_shape(tile_n, pingpong, cluster)> {
+  static_assert(8 * gemm::TmaStore<>::staging_bytes<tile_n> == staging_bytes(tile_n));
+};
+using UsualConfig = TunedConfig<128, false, 1>;
 using ByRows = gemm::Gemm<UsualConfig, gemm::Bands, gemm::Identity, gemm::RowsStore<>>;
+using TunedGemm = gemm::Gemm<UsualConfig>::Prepared;  // the same type for all of them
+using TunedProblem = gemm::Problem<bf16, bf16, bf16>;
+
+// What each of the candidates launches for one problem, in their order.
+template <std::size_t... i>
+std::array<TunedGemm, candidates.size()> prepare_candidates(const TunedProblem& problem, std::index_sequence<i...>) {
+  return {gemm::Gemm<TunedConfig<candidates[i].tile_n, candidates[i].pingpong, candidates[i].cluster>>{problem}.prepared()...};
+}
+
 // Which of the candidates UsualConfig is.
 constexpr auto usual = static_cast<std::size_t>(std::ranges::find_if(candidates,
                                                                      [](const gemm::Shape& shape) {
@@ -81,7 +99,7 @@ class AutotunedGemm final : public Workload {
   }
   void persistent(Launch& launch) {
     for (const Product& product : products_)
-      product.candidates[usual].run(launch.stream, gemm::gemm_kernel<UsualConfig, gemm::Bands, gemm::Identity, gemm::TmaStore<>>);
+      product.prepared[usual].run(launch.stream, gemm::gemm_kernel<UsualConfig, gemm::Bands, gemm::Identity, gemm::TmaStore<>>);
   }
   void choose_for_all(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -124,7 +142,7 @@ class AutotunedGemm final : public Workload {
     Input<bf16> x, w;  // x[tokens][k], w[n][k]
     Output<bf16> y;
     LibraryMatmul library;
-    std::array<TunedGemm, ch14::candidates.size()> candidates;
+    std::array<TunedGemm, candidates.size()> prepared;
     ByRows::Prepared block_per_tile;
     std::optional<std::size_t> fastest{};  // of the candidates
 
@@ -152,7 +170,7 @@ class AutotunedGemm final : public Workload {
       ByRows::Prepared all_at_once = ByRows{problem}.prepared();
       all_at_once.grid.blocks = static_cast<unsigned>(all_at_once.schedule.most_tiles());
       all.push_back({tile_metric, n, k, x, w, y, LibraryMatmul{setup, {.m = tokens_, .n = n, .k = k, .b_is_transposed = true}},
-                     prepare_candidates(problem), all_at_once});
+                     prepare_candidates(problem, std::make_index_sequence<candidates.size()>{}), all_at_once});
     };
     if (setup.size("one_product") == 0) {
       add("tile_n_of_qkv", 3 * hidden, hidden);
@@ -181,7 +199,7 @@ class AutotunedGemm final : public Workload {
     return considered_[*best];
   }
   void run(Launch& launch, const Product& product, std::size_t candidate) const {
-    product.candidates[candidate].run(launch.stream, kernels_[candidate].entry);
+    product.prepared[candidate].run(launch.stream, kernels_[candidate].entry);
   }
 
   std::size_t tokens_;

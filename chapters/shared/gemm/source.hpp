@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "pipeline.cuh"
+#include "shape.cuh"
 
 namespace aisp::gemm {
 
