@@ -246,6 +246,7 @@ extern constinit const Pair autotuned_gemm{
     .bound = Bound::compute,
     .tolerance = rounded_to_bf16,
     .needs = {.min_sm = 90, .max_sm = 90},
+    .overrides = {.setup_seconds = 120},  // the 24, where one CPU compiles them
     // tile_n: 0, or the only width that is considered. one_product: hidden x hidden alone, the attention's output.
     .sizes = sizes({{.name = "tokens", .full = 1024},
                     {.name = "hidden", .full = 5120, .multiple = 8},

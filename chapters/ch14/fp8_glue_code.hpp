@@ -72,22 +72,25 @@ inline KernelSource spliced_gemm_source(const std::string& expression, const std
       spliced_code(expression));
 }
 
-inline constexpr unsigned most_prologue_threads = 256;
+// Packets of eight columns that each thread of a prologue has, of at most 256 threads; and as few threads as then do.
+inline std::size_t prologue_packets(std::size_t columns) { return (columns / 8 + 255) / 256; }
 inline unsigned prologue_threads(std::size_t columns) {
-  return std::min(most_prologue_threads, static_cast<unsigned>((columns / 8 + 31) / 32 * 32));
+  const std::size_t each = prologue_packets(columns), busy = (columns / 8 + each - 1) / each;
+  return static_cast<unsigned>((busy + 31) / 32 * 32);
 }
 
 // A block has a row, and each thread its part of it in registers. `expression`: of x, its gain and the row's inverse_rms.
 inline KernelSource prologue_source(std::size_t columns, const std::string& expression) {
-  const std::size_t packets = columns / 8, threads = prologue_threads(columns), each = (packets + threads - 1) / threads;
   const std::string constants = "constexpr unsigned columns = " + std::to_string(columns) +
-                                ", packets = " + std::to_string(packets) + ", threads = " + std::to_string(threads) +
-                                ", each = " + std::to_string(each) + ";\n";
+                                ", packets = " + std::to_string(columns / 8) +
+                                ", threads = " + std::to_string(prologue_threads(columns)) +
+                                ", each = " + std::to_string(prologue_packets(columns)) + ";\n";
   return {.name = "fp8_prologue.cu",
           .text = "#include \"ch14/fp8_glue.cuh\"\nusing namespace aisp::ch14;\nusing namespace aisp::shared;\n" + constants +
                   R"(
-__global__ __launch_bounds__(threads) void prologue_kernel(const uint4* __restrict__ x_in, const uint4* __restrict__ gains,
-                                                           uint2* __restrict__ quantized, float* __restrict__ scales) {
+// With its 1 the compiler spills nothing for the sake of more blocks on an SM.
+__global__ __launch_bounds__(threads, 1) void prologue_kernel(const uint4* __restrict__ x_in, const uint4* __restrict__ gains,
+                                                              uint2* __restrict__ quantized, float* __restrict__ scales) {
   __shared__ float shared[aisp::device::largest_block_in_warps];
   const std::size_t row = std::size_t{blockIdx.x} * packets;
   float values[each][packet];

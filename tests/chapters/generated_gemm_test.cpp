@@ -86,6 +86,9 @@ TEST_F(GeneratedGemm, TheEpilogueMultipliesInTheTensorCoresToo) {
 }
 
 TEST_F(GeneratedGemm, ProloguesOfAnyWidthCompile) {
+  EXPECT_EQ(prologue_threads(4096), 256u);
+  EXPECT_EQ(prologue_threads(5120), 224u) << "three packets each";
+  EXPECT_EQ(prologue_threads(16), 32u);
   for (const std::size_t columns : {16, 4096, 5136, 16384})
     EXPECT_THAT(clean(prologue_source(columns, "x * inverse_rms * gain"),
                       {{"ch14/fp8_glue.cuh", chapters("ch14/fp8_glue.cuh")}, {"rows.cuh", chapters("shared/rows.cuh")}}),
