@@ -185,7 +185,7 @@ class OnlineSoftmax final : public Workload {
   Input<bf16> in_;
   Output<bf16> out_;
   Opened<shared::CudnnSoftmax> cudnn_;
-  RowCache<Row> reference_;
+  shared::RowCache<Row> reference_;
 };
 
 }  // namespace

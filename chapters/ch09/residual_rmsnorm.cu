@@ -213,7 +213,7 @@ class ResidualRmsnorm final : public Workload {
   Output<bf16> h_, y_;
   Opened<CudnnRmsNorm> cudnn_;
   bool reproducible_;
-  RowCache<double> mean_squares_;
+  shared::RowCache<double> mean_squares_;
 };
 
 }  // namespace

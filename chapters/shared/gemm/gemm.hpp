@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's side of the engine: a Gemm is made once for its matrices, and run as often as wanted. README.md shows how.
+// The host's side of the engine: a Gemm is made once for its matrices, and run as often as wanted. README.md shows how. Its
+// kernel is compiled here, or at run time (source.hpp).
 #pragma once
 #include <aisp/device_attribute.hpp>
 #include <aisp/launch.hpp>
@@ -64,6 +65,34 @@ constexpr CUtensorMapSwizzle store_swizzle() {
 
 }  // namespace detail
 
+// c[m][n / narrowing] = a(m, k) b(group, k, n), in the orders that the Config's operands say. m: of all groups together.
+template <class A, class B, class Out>
+struct Problem {
+  const A* a = nullptr;
+  const B* b = nullptr;
+  Out* c = nullptr;
+  std::size_t m = 0, n = 0, k = 0, groups = 1;
+  // Of BlockScaled: [k / 128][a_scales_stride], by default m wide; [group][n / 128][k / 128]. Divisions are rounded up.
+  const float *a_scales = nullptr, *b_scales = nullptr;
+  std::size_t a_scales_stride = 0;
+};
+
+// A launch of the kernel for one problem but for the kernel itself, which knows its Config; this type does not.
+template <class Schedule, class Mainloop, class Epilogue, class Store>
+struct Prepared {
+  using Kernel = void(Maps, Schedule, Mainloop, Epilogue, Store);
+
+  Maps maps{};
+  Schedule schedule{};
+  Mainloop mainloop{};
+  Store store{};
+  Grid grid{.blocks = dim3{0}, .threads = dim3{0}};  // no blocks: c has no elements
+
+  void run(cudaStream_t stream, Kernel* kernel, const Epilogue& epilogue = {}) const {
+    if (grid.blocks.x > 0) launch_kernel(stream, kernel, grid, maps, schedule, mainloop, epilogue, store);
+  }
+};
+
 template <class C, class Schedule = Bands, class Epilogue = Identity, class Store = TmaStore<>>
 class Gemm {
  public:
@@ -73,18 +102,11 @@ class Gemm {
   static constexpr unsigned shared_bytes = gemm::shared_bytes<C, Epilogue, Store>;
   static_assert(shared_bytes <= detail::most_shared_bytes, "the ring and the staging do not fit into a block's shared memory");
 
-  // c[m][n / narrowing] = a(m, k) b(group, k, n), in the orders that C's operands say. m: of all groups together.
-  struct Problem {
-    const A* a = nullptr;
-    const B* b = nullptr;
-    Out* c = nullptr;
-    std::size_t m = 0, n = 0, k = 0, groups = 1;
-    // Of BlockScaled: [k / 128][a_scales_stride], by default m wide; [group][n / 128][k / 128]. Divisions are rounded up.
-    const float *a_scales = nullptr, *b_scales = nullptr;
-    std::size_t a_scales_stride = 0;
-  };
+  using Problem = gemm::Problem<A, B, Out>;
+  using Prepared = gemm::Prepared<Schedule, typename C::Mainloop, Epilogue, Store>;
 
-  explicit Gemm(const Problem& problem, const Schedule& schedule = {}) : schedule_{schedule} {
+  explicit Gemm(const Problem& problem, const Schedule& schedule = {}) {
+    auto& [maps, tiles, mainloop, store, grid] = prepared_;
     const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride] = problem;
     detail::require(k > 0, "k is 0");
     const std::size_t columns = n / Epilogue::narrowing;
@@ -96,50 +118,47 @@ class Gemm {
     }
     detail::require(groups == 1 || C::B::major == Major::k || k % C::tile_k == 0,
                     "k must be a multiple of " + std::to_string(C::tile_k) + " for groups of a B along N");
-    schedule_.template fit<C>({detail::narrow(m), detail::narrow(n), detail::narrow(k)});
+    tiles = schedule;
+    tiles.template fit<C>({detail::narrow(m), detail::narrow(n), detail::narrow(k)});
     detail::narrow(groups * std::max(n, k));
-    detail::narrow(static_cast<std::size_t>(schedule_.most_tiles()));
+    detail::narrow(static_cast<std::size_t>(tiles.most_tiles()));
     if (m == 0 || n == 0) return;
 
     const bool b_along_k = C::B::major == Major::k;
-    maps_.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
-    maps_.b = detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k,
-                                                 C::tile_n / C::cluster);
+    maps.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
+    maps.b = detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k,
+                                                C::tile_n / C::cluster);
     constexpr int tile_columns = C::tile_n / Epilogue::narrowing, box = Store::template box_columns<tile_columns>;
     if constexpr (box > 0)
-      maps_.c = matrix_map(detail::map_type<Out>(), sizeof(Out), c, m, columns, Store::box_rows, box,
-                           detail::store_swizzle<box * sizeof(Out)>());
+      maps.c = matrix_map(detail::map_type<Out>(), sizeof(Out), c, m, columns, Store::box_rows, box,
+                          detail::store_swizzle<box * sizeof(Out)>());
     if constexpr (C::Mainloop::scaled) {
       const std::size_t stride = a_scales_stride == 0 ? m : a_scales_stride;
       detail::require(stride % 4 == 0, "rows of a_scales must be multiples of 4, set a_scales_stride");
       const std::uint64_t sizes[] = {m, (k + 127) / 128}, strides[] = {stride * sizeof(float)};
       const std::uint32_t boxes[] = {Ring<C>::scale_box, 1};
-      maps_.a_scales = tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, a_scales, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
-      mainloop_ = {b_scales, detail::narrow((n + 127) / 128), detail::narrow((k + 127) / 128)};
+      maps.a_scales = tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, a_scales, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
+      mainloop = {b_scales, detail::narrow((n + 127) / 128), detail::narrow((k + 127) / 128)};
     }
-    if constexpr (Store::predicated) store_.c = c;
-    const auto most = static_cast<unsigned>(schedule_.most_tiles());
-    blocks_ = std::min(most, std::max(1u, multiprocessors() / C::cluster)) * C::cluster;
+    if constexpr (Store::predicated) store.c = c;
+    const auto most = static_cast<unsigned>(tiles.most_tiles());
+    grid = {.blocks = std::min(most, std::max(1u, multiprocessors() / C::cluster)) * C::cluster,
+            .threads = C::threads,
+            .shared_bytes = shared_bytes,
+            .cluster = C::cluster == 1 ? dim3{} : dim3{C::cluster}};
   }
 
   void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
-    if (blocks_ == 0) return;
-    const Grid grid{.blocks = blocks_,
-                    .threads = C::threads,
-                    .shared_bytes = shared_bytes,
-                    .cluster = C::cluster == 1 ? dim3{} : dim3{C::cluster}};
-    launch_kernel(stream, gemm_kernel<C, Schedule, Epilogue, Store>, grid, maps_, schedule_, mainloop_, epilogue, store_);
+    prepared_.run(stream, gemm_kernel<C, Schedule, Epilogue, Store>, epilogue);
   }
+  // For a kernel of the same types that was compiled elsewhere.
+  const Prepared& prepared() const { return prepared_; }
 
   const Schedule& schedule() const { return schedule_; }
   static constexpr Needs needs() { return {.min_sm = 90, .max_sm = 90, .dsmem = C::cluster > 1}; }
 
  private:
-  Maps maps_{};
-  Schedule schedule_;
-  typename C::Mainloop mainloop_{};
-  Store store_{};
-  unsigned blocks_ = 0;
+  Prepared prepared_;
 };
 
 // What KSlices have left in `workspace`, added up, with epilogue and store as a Gemm has them.

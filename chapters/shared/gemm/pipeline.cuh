@@ -7,18 +7,11 @@
 #include <aisp/device/warpgroup.cuh>
 
 #include "operands.cuh"
+#include "shape.cuh"
 
 namespace aisp::gemm {
 
 constexpr int warpgroup_threads = 128;
-
-struct Shape {
-  int tile_m = 128, tile_n = 128;  // of C: what a block computes at a time; in the ping-pong, what a warpgroup does
-  int stages = 4;
-  int consumers = 2;      // warpgroups that multiply
-  bool pingpong = false;  // each consumer has a tile of its own, and multiplies while the other stores; otherwise they share one
-  int cluster = 1;        // blocks that compute tiles one above the other and share their part of B
-};
 
 // A consumer's sums are `parts` times 64 rows with all columns of the tile.
 template <class A_, class B_, class Mainloop_, Shape shape>

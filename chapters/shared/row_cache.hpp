@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-namespace aisp::ch09 {
+namespace aisp::shared {
 
 template <class T>
 class RowCache {
@@ -28,4 +28,4 @@ class RowCache {
   mutable std::vector<T> values_;
 };
 
-}  // namespace aisp::ch09
+}  // namespace aisp::shared
