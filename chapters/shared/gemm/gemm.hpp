@@ -154,7 +154,7 @@ class Gemm {
   // For a kernel of the same types that was compiled elsewhere.
   const Prepared& prepared() const { return prepared_; }
 
-  const Schedule& schedule() const { return schedule_; }
+  const Schedule& schedule() const { return prepared_.schedule; }
   static constexpr Needs needs() { return {.min_sm = 90, .max_sm = 90, .dsmem = C::cluster > 1}; }
 
  private:
