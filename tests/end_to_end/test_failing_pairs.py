@@ -55,7 +55,9 @@ class Hangs(PairGoesWrong):
         self.hang("hang_in_warmup", "warmup", ("--warmup", "200"))
 
     def test_measurement_keeps_what_was_verified(self):
-        pair = self.hang("hang_in_measurement", "measurement", ("--warmup", "1", "--iterations", "100", "--budget", "60s"))
+        # Time enough for 30 executions on a busy machine.
+        pair = self.hang("hang_in_measurement", "measurement",
+                         ("--warmup", "1", "--iterations", "100", "--budget", "2s", "--timeout-multiplier", "0.2"))
         self.assertIn("killed after", pair["reason"])
         self.assertIn("in 'doubled'", pair["reason"])
         self.assertTrue([variant for variant in pair["variants"] if variant.get("accuracy")])
