@@ -52,10 +52,11 @@ class Hangs(PairGoesWrong):
         self.hang("hang_ignoring_signals", "verify")
 
     def test_warmup(self):
-        self.hang("hang_in_warmup", "warmup", ("--warmup", "200"))
+        # Time enough for 40 executions on a busy machine.
+        self.hang("hang_in_warmup", "warmup", ("--warmup", "200", "--timeout-multiplier", "0.2"))
 
     def test_measurement_keeps_what_was_verified(self):
-        # Time enough for 30 executions on a busy machine.
+        # And for 30 here.
         pair = self.hang("hang_in_measurement", "measurement",
                          ("--warmup", "1", "--iterations", "100", "--budget", "2s", "--timeout-multiplier", "0.2"))
         self.assertIn("killed after", pair["reason"])
