@@ -75,9 +75,8 @@ std::vector<Figure> figures_of(const PairResult& pair, const VariantResult& vari
     if (how.name.empty()) continue;
     const std::optional<Range> range = how.get != nullptr ? how.get(variant) : quantity.get(pair, variant);
     if (!range) continue;
-    const bool is_time = quantity.id == "median_ms";
     figures.push_back({std::string{how.name}, std::string{how.unit}, how.better, *range,
-                       how.sampled != nullptr && how.sampled(variant), is_time ? &variant.timing->raw_times_ms : nullptr});
+                       how.sampled != nullptr && how.sampled(variant), how.raw != nullptr ? &how.raw(variant) : nullptr});
   }
   for (const Metric& metric : variant.metrics) {
     figures.push_back({metric.name, metric.unit, metric.better,

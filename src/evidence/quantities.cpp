@@ -56,6 +56,7 @@ Reading rate(const V& v, double amount) {
   return v.energy && amount > 0 && v.energy->run_ms > 0 ? Reading{exactly(amount * 1e3 / v.energy->run_ms)} : std::nullopt;
 }
 
+const std::vector<double>& raw_times_ms(const V& v) { return v.timing->raw_times_ms; }
 bool median_ms_is_sampled(const V& v) { return v.timing->raw_times_ms.size() >= fewest_samples; }
 
 Reading iterations_of(const P&, const V& v) {
@@ -172,7 +173,7 @@ constexpr Quantity table[] = {
      .in_csv = true,
      .meaning = "median time of a sample, less the stopwatch's own time",
      .get = timing<&Summary::median>,
-     .compared = {"time", "ms", lower, median_ms_is_sampled, time_range}},
+     .compared = {"time", "ms", lower, median_ms_is_sampled, time_range, raw_times_ms}},
     row("Timing", F::milliseconds, "mean_ms", "mean", timing<&Summary::mean>, true),
     row("Timing", F::milliseconds, "std_ms", "std", timing<&Summary::std>, true),
     row("Timing", F::milliseconds, "min_ms", "min", timing<&Summary::min>, true),

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "evidence/range.hpp"
 #include "evidence/result.hpp"
@@ -47,7 +48,8 @@ struct Quantity {
     Direction better = Direction::lower;
     // Whether its interval is one of samples; empty: it never is, and a single reading makes nothing red.
     bool (*sampled)(const VariantResult& variant) = nullptr;
-    std::optional<Range> (*get)(const VariantResult& variant) = nullptr;  // empty: what `get` above gives
+    std::optional<Range> (*get)(const VariantResult& variant) = nullptr;        // empty: what `get` above gives
+    const std::vector<double>& (*raw)(const VariantResult& variant) = nullptr;  // the samples behind it, where they are kept
   };
   Compared compared{};
 };
