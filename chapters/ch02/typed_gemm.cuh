@@ -40,7 +40,14 @@ class TypedProduct {
         a_{scratch(setup)},
         b_transposed_{scratch(setup)},
         lt_{setup},
-        plan_{setup, lt_, MatmulProblem{size(), size(), size(), types.operands, types.result, types.compute, true}} {}
+        plan_{setup, lt_,
+              MatmulProblem{.m = size(),
+                            .n = size(),
+                            .k = size(),
+                            .operands = types.operands,
+                            .result = types.result,
+                            .compute = types.compute,
+                            .b_is_transposed = true}} {}
 
   void prepare(Launch& launch, const double* a, const double* b) {
     launch(round_kernel<T>, {static_cast<unsigned>(a_.size() / rounding_threads), rounding_threads}, a, b, a_.get(),

@@ -381,8 +381,9 @@ extern constinit const Pair spmm{
                             .prepare = call<&Spmm::choose>,
                             .needs = {.libraries = {Library::cusparse}},
                             .deterministic = false}}),
-    // Sums of up to 64 Ki products of either sign, one after the other, are off by 5e-6 of their size; most are much shorter.
-    .tolerance = within(1e-5),
+    // Sums of up to 64 Ki products of either sign, one after the other, are off by 5e-6 of their size; most are much shorter. Of
+    // the root mean square of all sums, which is that of 64 products, a hub's error has a deviation of 3e-4.
+    .tolerance = within(1e-5, 1e-3),
     .sizes = sizes({{.name = "nodes", .full = 131072, .most = 1 << 20},
                     {.name = "degree", .full = 64, .most = 1024, .scales = false},
                     {.name = "features", .full = 64, .multiple = 16, .most = 256, .scales = false},

@@ -308,8 +308,9 @@ extern constinit const Pair nvrtc_fusion{
                             .kernels = {.local_bytes = 0}}}),
     .controls = variants({{.name = "hand_fused", .run = call<&NvrtcFusion::hand_fused>, .tolerance = rounded_once}}),
     .bound = Bound::memory,
-    // The baseline rounds every intermediate result to bf16.
-    .tolerance = within(1e-2),
+    // The baseline rounds every intermediate result to bf16: 1.2e-3 each, which 64 independent ones make 1e-2; what is multiplied
+    // later grows with its error.
+    .tolerance = within(2e-2),
     .sizes = sizes({{.name = "rows", .full = 16384},
                     {.name = "columns", .full = 8192, .multiple = packet},
                     {.name = "operations", .full = block_operations, .most = most_operations, .scales = false},

@@ -249,7 +249,10 @@ extern constinit const Pair shape_specialization{
                           // What a library with an instance for each power of two would ship.
                           {.name = "next_power_of_two", .run = call<&ShapeSpecialization::next_power_of_two>}}),
     .libraries = variants(
-        {{.name = "cudnn_softmax", .run = call<&ShapeSpecialization::cudnn_softmax>, .needs = {.libraries = {Library::cudnn}}}}),
+        {{.name = "cudnn_softmax",
+          .run = call<&ShapeSpecialization::cudnn_softmax>,
+          .needs = {.libraries = {Library::cudnn}},
+          .tolerance = shared::cudnn_softmax_rows}}),
     .bound = Bound::memory,
     // Of each row by itself, or of every 16384th: one rounding to bf16, which is 2e-3 where a row has one large element.
     .tolerance = within(5e-3),

@@ -3,10 +3,14 @@
 // version 9, as far as they are used.
 #pragma once
 #include <aisp/libraries/cudnn_backend.hpp>
+#include <aisp/tolerance.hpp>
 
 #include <cstddef>
 
 namespace aisp::shared {
+
+// Of each row by itself. cuDNN rounds to bf16 more than once on the way: four times 2^-9 where a row has one large element.
+inline constexpr Tolerance cudnn_softmax_rows = within(8e-3);
 
 class CudnnSoftmax {
  public:

@@ -57,7 +57,10 @@ const void* detail::load_kernel(const CompiledCode& code, std::initializer_list<
   static std::map<std::pair<std::string, std::string>, cudaKernel_t> loaded;
   const std::scoped_lock lock{mutex};
   const std::pair name{base::sha256_hex(code.bytes), code.symbol};
-  if (const auto known = loaded.find(name); known != loaded.end()) return known->second;
+  if (const auto known = loaded.find(name); known != loaded.end()) {
+    check_parameters(known->second, code.symbol, parameter_bytes);
+    return known->second;
+  }
   cudaLibrary_t library = nullptr;
   cudaKernel_t kernel = nullptr;
   check(cudaLibraryLoadData(&library, code.bytes.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
