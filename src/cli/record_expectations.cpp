@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "cli/output.hpp"
+#include "evidence/counted.hpp"
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/sweep.hpp"
 
@@ -15,6 +16,7 @@ namespace aisp::cli {
 void record_expectations(const evidence::SuiteResult& suite, const evidence::Manifest& manifest, const std::string& folder) {
   const evidence::Recording recording = evidence::record(folder, suite, manifest);
   const std::vector<std::string> sweeps = evidence::record_sweeps(folder, suite, manifest);
+  const std::vector<std::string> counted = evidence::record_counters(folder, suite, manifest);
   std::size_t skipped = 0;
   for (const auto& [label, why] : recording.left_out) {
     const auto of_label = [&name = label](const evidence::PairResult& pair) { return label_in_run(pair) == name; };
@@ -27,6 +29,9 @@ void record_expectations(const evidence::SuiteResult& suite, const evidence::Man
   if (!sweeps.empty())
     note(fmt::format("aisp: recorded {} in {}, for pictures (aisp report --pictures); their points are no expectations: {}",
                      base::plural(sweeps.size(), "sweep"), folder, base::join(sweeps, ", ")));
+  if (!counted.empty())
+    note(fmt::format("aisp: recorded the counters of {} in {}, for the chapters' READMEs (aisp report --chapter-tables)",
+                     base::plural(counted.size(), "pair"), folder));
   note(fmt::format("aisp: recorded {} in {}{}", base::plural(recording.recorded.size(), "expectation"), folder,
                    skipped == 0 ? "" : fmt::format(" ({} skipped)", skipped)));
 }

@@ -6,30 +6,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.hpp"
-#include "base/system/files.hpp"
-#include "evidence/fields.hpp"
-#include "evidence/json.hpp"
+#include "base/text.hpp"
 #include "evidence/names.hpp"
+#include "evidence/recorded_files.hpp"
 
 namespace aisp::evidence {
 
 namespace fs = std::filesystem;
 
-static constexpr std::size_t largest_file_bytes = std::size_t{16} << 20;
-
-template <class Visitor>
-static void describe(Recorded& r, Visitor& visit) {
-  visit("date_utc", r.date_utc);
-  visit("run_id", r.run_id);
-  visit("aisp_version", r.aisp_version);
-  visit("commit", r.commit);
-  visit("gpu", r.gpu);
-  visit("driver", r.driver);
-  visit("cuda", r.cuda);
-  visit("cpu", r.cpu);
-  visit("power_limit_w", r.power_limit_w);
-}
+static constexpr std::string_view kind = "sweeps";
 
 template <class Visitor>
 static void describe(SweptVariant& v, Visitor& visit) {
@@ -90,8 +75,6 @@ SweptPoint swept(const PairResult& pair) {
   return point;
 }
 
-Recorded recorded_of(const PairResult& pair, const Manifest& manifest) { return expected_of(pair, manifest, nullptr).recorded; }
-
 void check(const Sweep& sweep, const std::string& source) {
   using Sizes = std::map<std::string, std::uint64_t>;
   if (sweep.schema_version != sweep_version)
@@ -127,12 +110,6 @@ std::vector<Sweep> sweeps_of(const std::vector<PairResult>& pairs) {
   return sweeps;
 }
 
-fs::path sweep_path(const fs::path& folder, const std::string& hardware, const std::string& target) {
-  std::string name = target;
-  std::ranges::replace(name, ':', '_');
-  return folder / hardware / "sweeps" / (name + ".json");
-}
-
 std::vector<std::string> record_sweeps(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
   std::vector<std::string> targets;
   for (Sweep& sweep : sweeps_of(suite.pairs)) {
@@ -142,12 +119,7 @@ std::vector<std::string> record_sweeps(const fs::path& folder, const SuiteResult
     sweep.hardware = hardware_key(pair, manifest);
     if (sweep.hardware.empty()) continue;
     sweep.recorded = recorded_of(pair, manifest);
-    json document;
-    Writer writer{document};
-    describe(sweep, writer);
-    const fs::path file = sweep_path(folder, sweep.hardware, sweep.target);
-    base::make_directories(file.parent_path());
-    base::write_atomically(file, json_text(document, 2) + '\n');
+    write_record(folder, kind, sweep);
     targets.push_back(sweep.target);
   }
   return targets;
@@ -162,22 +134,6 @@ Sweep parse_sweep(std::string_view text, const std::string& source) {
   return sweep;
 }
 
-std::vector<Sweep> read_all_sweeps(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator hardware{folder, error}, end; !error && hardware != end; hardware.increment(error)) {
-    std::error_code none;
-    for (fs::directory_iterator file{hardware->path() / "sweeps", none}; !none && file != end; file.increment(none))
-      if (file->path().extension() == ".json") files.push_back(file->path());
-  }
-  std::ranges::sort(files);
-  std::vector<Sweep> sweeps;
-  for (const fs::path& file : files) {
-    sweeps.push_back(parse_sweep(base::read_file(file, largest_file_bytes), file.string()));
-    if (const Sweep& sweep = sweeps.back(); sweep_path(folder, sweep.hardware, sweep.target) != file)
-      refuse(file.string(), fmt::format("it says that it is of {} on {}; move it to its place", sweep.target, sweep.hardware));
-  }
-  return sweeps;
-}
+std::vector<Sweep> read_all_sweeps(const fs::path& folder) { return read_records(folder, kind, parse_sweep); }
 
 }  // namespace aisp::evidence

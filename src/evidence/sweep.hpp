@@ -59,7 +59,6 @@ std::vector<Curve> curves_of(const std::vector<SweptPoint>& points);
 // One for each pair that was swept, in the order of the run.
 std::vector<Sweep> sweeps_of(const std::vector<PairResult>& pairs);
 
-std::filesystem::path sweep_path(const std::filesystem::path& folder, const std::string& hardware, const std::string& target);
 // Those sweeps of a run of which every point passed, each in place of an earlier one; the names of their targets.
 std::vector<std::string> record_sweeps(const std::filesystem::path& folder, const SuiteResult& suite, const Manifest& manifest);
 // Those below the folder, by hardware, then target; none where it is missing. Throws base::Error (Exit::usage) naming file and

@@ -4,7 +4,7 @@ import json
 import re
 import unittest
 
-from harness import EndToEnd
+from harness import SOURCE, EndToEnd
 from schemas import NAMES, PAGE, SCHEMAS, Draft202012Validator, load, mistakes, section
 
 UNIT = re.compile(r"(_(ms|us|ns|s|cycles|seconds|bytes|bits|mhz|khz|w|j|c|percent|l2|flop_per_byte|per_second)|^(milliseconds|percent|bytes|flops))$")
@@ -88,6 +88,14 @@ class Schemas(unittest.TestCase):
                         self.assertTrue(UNIT.search(field) or field in NO_UNIT or re.sub("_ms$", "", field) in NO_UNIT)
         self.assertGreater(len(seen), 40)
         self.assertIn("median_ms", seen)
+
+
+class Shipped(unittest.TestCase):
+    def test_records_follow_their_schemas(self):
+        for pattern, name in (("*/*.json", "expectations"), ("*/sweeps/*.json", "sweep"), ("*/counters/*.json", "counted")):
+            for file in sorted((SOURCE / "expectations").glob(pattern)):
+                with self.subTest(str(file.relative_to(SOURCE))):
+                    self.assertEqual(mistakes(json.loads(file.read_text()), name), [])
 
 
 class Page(EndToEnd):

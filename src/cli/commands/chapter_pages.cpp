@@ -13,6 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "report/markdown/chapter_table.hpp"
+#include "report/markdown/counted_table.hpp"
 #include "report/markdown/quoted_figures.hpp"
 #include "report/pictures/chapter_pictures.hpp"
 
@@ -77,6 +78,7 @@ class Pages {
       : options_{options},
         all_{read_recorded(options.expectations_dir)},
         sweeps_{evidence::read_all_sweeps(expectations_to_read(options.expectations_dir))},
+        counted_{evidence::read_all_counted(expectations_to_read(options.expectations_dir))},
         known_{known_pairs()} {
     note_unknown_pairs(all_, known_);
   }
@@ -87,8 +89,11 @@ class Pages {
     guarded([&] {
       const std::string place = readme.path.string(), before = base::read_file(readme.path);
       std::string after = report::with_quoted_figures(before, all_, place);
-      if (!readme.chapter.empty())
-        after = report::with_table(after, report::chapter_table(readme.chapter, pairs_of(readme.chapter), all_), place);
+      if (!readme.chapter.empty()) {
+        const std::vector<KnownPair> pairs = pairs_of(readme.chapter);
+        after = report::with_table(after, report::chapter_table(readme.chapter, pairs, all_), place);
+        after = report::with_counted_tables(after, readme.chapter, pairs, counted_, place);
+      }
       settle(readme.path, before, after, "its table or figures are", "--chapter-tables");
     });
   }
@@ -166,6 +171,7 @@ class Pages {
   const ChapterPages& options_;
   std::vector<evidence::Expectations> all_;
   std::vector<evidence::Sweep> sweeps_;
+  std::vector<evidence::Counted> counted_;
   std::vector<KnownPair> known_;
   std::size_t wrong_ = 0;
 };

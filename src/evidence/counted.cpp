@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence/counted.hpp"
+
+#include "evidence/names.hpp"
+#include "evidence/profile/profile_fields.hpp"
+#include "evidence/recorded_files.hpp"
+
+namespace aisp::evidence {
+
+static constexpr std::string_view kind = "counters";
+
+template <class Visitor>
+static void describe(CountedVariant& v, Visitor& visit) {
+  visit("name", v.name);
+  visit("role", v.role);
+  visit("counters", v.counters);
+}
+
+template <class Visitor>
+static void describe(Counted& c, Visitor& visit) {
+  visit("schema_version", c.schema_version);
+  visit("target", c.target);
+  visit("hardware", c.hardware);
+  visit("lesson", c.lesson);
+  visit("source_digest", c.source_digest);
+  visit("recorded", c.recorded);
+  visit("variants", c.variants);
+}
+
+std::vector<std::string> record_counters(const std::filesystem::path& folder, const SuiteResult& suite,
+                                         const Manifest& manifest) {
+  std::vector<std::string> targets;
+  for (const PairResult& pair : suite.pairs) {
+    if (not_recordable(pair)) continue;
+    Counted counted{.target = pair.target,
+                    .lesson = pair.lesson,
+                    .hardware = hardware_key(pair, manifest),
+                    .source_digest = pair.source_digest};
+    for (const VariantResult& variant : pair.variants) {
+      if (!variant.counters) continue;
+      counted.variants.push_back({variant.name, variant.role, *variant.counters});
+      counted.variants.back().counters.report.clear();  // it stays in the run's folder
+    }
+    if (counted.variants.empty() || counted.hardware.empty()) continue;
+    counted.recorded = recorded_of(pair, manifest);
+    write_record(folder, kind, counted);
+    targets.push_back(pair.target);
+  }
+  return targets;
+}
+
+Counted parse_counted(std::string_view text, const std::string& source) {
+  const json document = parse_json(text, source);
+  Counted counted;
+  Reader reader{document, source};
+  describe(counted, reader);
+  const auto refuse = [&](const std::string& what) { throw base::Error{base::Exit::usage, fmt::format("{}: {}", source, what)}; };
+  if (counted.schema_version != counted_version)
+    refuse(
+        fmt::format("schema_version {} is not {}, which this aisp reads; record it again with aisp run --profile full "
+                    "--update-expectations",
+                    counted.schema_version, counted_version));
+  if (!is_target(counted.target)) refuse("its target is none");
+  return counted;
+}
+
+std::vector<Counted> read_all_counted(const std::filesystem::path& folder) { return read_records(folder, kind, parse_counted); }
+
+}  // namespace aisp::evidence

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/markdown/counted_table.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "base/system/files.hpp"
+#include "evidence/counted.hpp"
+#include "report/sample_suite.hpp"
+
+namespace aisp::report {
+namespace {
+
+using evidence::Counted;
+using evidence::VariantRole;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<KnownPair> chapter{{.chapter = "ch07", .name = "transpose", .lesson = "tiled", .source_digests = {"abc"}},
+                                     {.chapter = "ch07", .name = "scan", .lesson = "single_pass", .source_digests = {"fed"}}};
+
+Counted transposed() {
+  Counted counted{.target = "ch07:transpose", .lesson = "tiled", .hardware = "h200", .source_digest = "abc"};
+  counted.recorded = {.date_utc = "2026-01-02T03:04:05Z", .commit = "0123456789abcdef"};
+  const auto add = [&](const char* name, VariantRole role, double sectors) {
+    counted.variants.push_back({name, role, {.source = "CUPTI", .passes = 22, .sectors_per_store = sectors}});
+  };
+  add("direct", VariantRole::baseline, 32);
+  add("tiled", VariantRole::optimized, 4);
+  add("wide", VariantRole::optimized, 16);
+  return counted;
+}
+
+std::string page_of(const std::string& words, const std::vector<Counted>& all) {
+  return with_counted_tables("a\n<!-- counted: " + words + " -->\nold\n<!-- counted: end -->\nz\n", "ch07", chapter, all,
+                             "README");
+}
+
+TEST(CountedTable, RowsOfBaselineAndLesson) {
+  EXPECT_EQ(page_of("h200 transpose", {transposed()}),
+            "a\n<!-- counted: h200 transpose -->\n\n"
+            "| pair: variant | sectors/store |\n| --- | --- |\n| transpose: direct | 32.0 |\n| transpose: tiled | 4.00 |\n\n"
+            "Counted on h200 on 2026-01-02 at 012345678. Of each pair the baseline comes first.\n\n"
+            "<!-- counted: end -->\nz\n");
+}
+
+TEST(CountedTable, FurtherVariantsAreNamed) {
+  EXPECT_THAT(page_of("h200 transpose/wide", {transposed()}), HasSubstr("| transpose: wide | 16.0 |"));
+}
+
+TEST(CountedTable, WritesThePageAgainUnchanged) {
+  const std::string page = page_of("h200 transpose", {transposed()});
+  EXPECT_EQ(with_counted_tables(page, "ch07", chapter, {transposed()}, "README"), page);
+}
+
+TEST(CountedTable, SaysWhatIsStaleAndWhatIsMissing) {
+  Counted counted = transposed();
+  counted.source_digest = "other";
+  const std::string page = page_of("h200 transpose scan", {counted});
+  EXPECT_THAT(page, HasSubstr("Stale, since the code changed after the counting: transpose.\n"));
+  EXPECT_THAT(page, HasSubstr("Not counted on h200 yet: scan.\n"));
+  EXPECT_THAT(page_of("h100 transpose", {transposed()}), Not(HasSubstr("|")));
+}
+
+TEST(CountedTable, RefusesWhatItCannotPlace) {
+  EXPECT_THROW(page_of("h200 transposed", {}), base::Error);
+  EXPECT_THROW(page_of("h200", {}), base::Error);
+  EXPECT_THROW(with_counted_tables("<!-- counted: h200 scan -->\n", "ch07", chapter, {}, "README"), base::Error);
+  EXPECT_THROW(with_counted_tables("<!-- counted: end -->\n", "ch07", chapter, {}, "README"), base::Error);
+}
+
+TEST(CountedTable, WhatARunCountedIsRecorded) {
+  evidence::SuiteResult suite{.run_id = "r", .pairs = {sample::passed_pair()}};
+  evidence::PairResult& pair = suite.pairs.front();
+  const base::ScratchDirectory folder;
+  EXPECT_TRUE(evidence::record_counters(folder.path(), suite, sample::manifest()).empty()) << "nothing was counted";
+  pair.variants.front().counters = {.source = "ncu", .passes = 3, .l2_hit_percent = 50, .report = "of_the_run.ncu-rep"};
+  EXPECT_EQ(evidence::record_counters(folder.path(), suite, sample::manifest()), std::vector{pair.target});
+  const std::vector<Counted> read = evidence::read_all_counted(folder.path());
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].target, pair.target);
+  ASSERT_EQ(read[0].variants.size(), 1u);
+  EXPECT_EQ(read[0].variants[0].counters.l2_hit_percent, 50);
+  EXPECT_EQ(read[0].variants[0].counters.report, "");
+  pair.scale = 0.5;
+  EXPECT_TRUE(evidence::record_counters(folder.path(), suite, sample::manifest()).empty()) << "not at full size";
+}
+
+TEST(CountedTable, RefusesFilesOfAnotherPlaceOrVersion) {
+  const base::ScratchDirectory folder;
+  evidence::SuiteResult suite{.run_id = "r", .pairs = {sample::passed_pair()}};
+  suite.pairs.front().variants.front().counters = {.source = "CUPTI", .passes = 3};
+  evidence::record_counters(folder.path(), suite, sample::manifest());
+  const std::filesystem::path counters = folder.path() / "h200/counters";
+  const std::filesystem::path file = std::filesystem::directory_iterator { counters } -> path();
+  EXPECT_THROW(evidence::parse_counted("{}", "x"), base::Error);
+  std::filesystem::rename(file, counters / "ch07_other.json");
+  EXPECT_THROW(evidence::read_all_counted(folder.path()), base::Error);
+}
+
+}  // namespace
+}  // namespace aisp::report
