@@ -3,6 +3,7 @@
 // it, and the results. A sum can be taken relative to the maximum so far, and lowered when that is outgrown: two passes. A row
 // that fits into the registers of a block is read once. Exponentials are to base 2 in all variants, so that passes are all that
 // changes.
+#include <aisp/device/cluster.cuh>
 #include <aisp/opened.hpp>
 #include <aisp/pair.hpp>
 
@@ -78,15 +79,27 @@ __global__ __launch_bounds__(most_threads) void two_pass_kernel(const uint4* __r
                      1 / seen.sum);
 }
 
-// A thread takes exponentials relative to the maximum of its own elements; what they are off by is one factor in the end.
+// What the blocks of a cluster have seen, each with a slice of the row.
+__device__ __forceinline__ shared::MaxSum cluster_merge(const shared::MaxSum& own, shared::MaxSum* shared) {
+  if (threadIdx.x == 0) *shared = own;
+  device::cluster_sync();
+  const unsigned lane = threadIdx.x % warp, ranks = device::cluster_size();
+  const shared::MaxSum all = shared::warp_merge(lane < ranks ? *device::remote_pointer(shared, lane) : shared::nothing_seen());
+  device::cluster_sync();  // nobody ends whose sums others may still read
+  return all;
+}
+
+// A block has slice_packets of a row, or all of it. A thread takes exponentials relative to the maximum of its own elements; what
+// they are off by is one factor in the end.
+template <bool in_cluster>
 __global__ __launch_bounds__(most_threads) void registers_kernel(const uint4* __restrict__ in, uint4* __restrict__ out,
-                                                                 unsigned row_packets) {
-  __shared__ shared::MaxSum parts[device::largest_block_in_warps];
-  const std::size_t row = std::size_t{blockIdx.x} * row_packets;
+                                                                 unsigned slice_packets) {
+  __shared__ shared::MaxSum parts[device::largest_block_in_warps], of_block;
+  const std::size_t slice = std::size_t{blockIdx.x} * slice_packets;
   uint4 loaded[held];
 #pragma unroll
   for (unsigned k = 0; k < held; ++k)
-    if (threadIdx.x + k * blockDim.x < row_packets) loaded[k] = in[row + threadIdx.x + k * blockDim.x];
+    if (threadIdx.x + k * blockDim.x < slice_packets) loaded[k] = in[slice + threadIdx.x + k * blockDim.x];
     else loaded[k] = make_uint4(0xFF80FF80u, 0xFF80FF80u, 0xFF80FF80u, 0xFF80FF80u);  // -infinity
   float x[held][packet];
   shared::MaxSum own = shared::nothing_seen();
@@ -100,13 +113,14 @@ __global__ __launch_bounds__(most_threads) void registers_kernel(const uint4* __
   for (unsigned k = 0; k < held; ++k)
 #pragma unroll
     for (float& value : x[k]) own.sum += value = shared::exponential(value, offset);
-  const shared::MaxSum all = shared::block_merge(own, parts);
+  shared::MaxSum all = shared::block_merge(own, parts);
+  if constexpr (in_cluster) all = cluster_merge(all, &of_block);
   const float factor = shared::sum_at({own.maximum, 1}, all.maximum) / all.sum;
 #pragma unroll
   for (unsigned k = 0; k < held; ++k) {
 #pragma unroll
     for (float& value : x[k]) value *= factor;
-    if (threadIdx.x + k * blockDim.x < row_packets) out[row + threadIdx.x + k * blockDim.x] = shared::pack(x[k]);
+    if (threadIdx.x + k * blockDim.x < slice_packets) out[slice + threadIdx.x + k * blockDim.x] = shared::pack(x[k]);
   }
 }
 
@@ -147,12 +161,19 @@ class OnlineSoftmax final : public Workload {
     }
   }
 
-  void three_passes(Launch& launch) { row_each(launch, three_pass_kernel); }
-  void online_two_pass(Launch& launch) { row_each(launch, two_pass_kernel); }
+  void three_passes(Launch& launch) { launch_blocks(launch, three_pass_kernel, columns_, {}); }
+  void online_two_pass(Launch& launch) { launch_blocks(launch, two_pass_kernel, columns_, {}); }
+  // Small blocks, so that an SM has several rows or slices in different stages: a block for a row of up to 8192 elements, and for
+  // a longer one as many as a cluster may have.
   void row_in_registers(Launch& launch) {
-    if (columns_ > std::size_t{most_threads} * held * packet)
-      throw Unsupported{"a row of more than 32768 elements does not fit into the registers of a block"};
-    row_each(launch, registers_kernel);
+    constexpr std::size_t slice = 8192, most_ranks = 8;
+    std::size_t ranks = 1;
+    while (ranks < most_ranks && columns_ > ranks * slice && columns_ % (2 * ranks * packet) == 0) ranks *= 2;
+    if (columns_ > ranks * most_threads * held * packet)
+      throw Unsupported{"a row of " + std::to_string(columns_) + " elements does not fit into the registers of " +
+                        std::to_string(ranks) + " blocks"};
+    if (ranks == 1) launch_blocks(launch, registers_kernel<false>, columns_, {});
+    else launch_blocks(launch, registers_kernel<true>, columns_ / ranks, dim3{static_cast<unsigned>(ranks)});
   }
   void cudnn_softmax(Launch& launch) { cudnn_->run(launch.stream, rows_, columns_, in_.get(), out_.get()); }
 
@@ -173,12 +194,13 @@ class OnlineSoftmax final : public Workload {
         .set(60, at(columns, columns_ - 3), some())
         .set(-std::numeric_limits<float>::infinity(), at(columns, 0, columns_ / 2), some());
   }
+  // A block for each `elements`: a row, or the slice of a row that a block of a cluster has.
   template <class Kernel>
-  void row_each(Launch& launch, Kernel kernel) {
-    const auto row_packets = static_cast<unsigned>(columns_ / packet);
-    const unsigned threads = std::min((row_packets + held * warp - 1) / (held * warp) * warp, most_threads);
-    launch(kernel, {static_cast<unsigned>(rows_), threads}, reinterpret_cast<const uint4*>(in_.get()),
-           reinterpret_cast<uint4*>(out_.get()), row_packets);
+  void launch_blocks(Launch& launch, Kernel kernel, std::size_t elements, dim3 cluster) {
+    const auto packets = static_cast<unsigned>(elements / packet);
+    const unsigned threads = std::min((packets + held * warp - 1) / (held * warp) * warp, most_threads);
+    launch(kernel, {.blocks = static_cast<unsigned>(in_.size() / elements), .threads = threads, .cluster = cluster},
+           reinterpret_cast<const uint4*>(in_.get()), reinterpret_cast<uint4*>(out_.get()), packets);
   }
 
   std::size_t columns_, rows_;
@@ -198,8 +220,10 @@ extern constinit const Pair online_softmax{
     .optimized =
         variants({{.name = "online_two_pass", .run = call<&OnlineSoftmax::online_two_pass>, .kernels = {.local_bytes = 0}},
                   {.name = "row_in_registers", .run = call<&OnlineSoftmax::row_in_registers>, .kernels = {.local_bytes = 0}}}),
-    .libraries = variants(
-        {{.name = "cudnn_softmax", .run = call<&OnlineSoftmax::cudnn_softmax>, .needs = {.libraries = {Library::cudnn}}}}),
+    .libraries = variants({{.name = "cudnn_softmax",
+                            .run = call<&OnlineSoftmax::cudnn_softmax>,
+                            .needs = {.libraries = {Library::cudnn}},
+                            .tolerance = shared::cudnn_softmax_rows}}),
     .bound = Bound::memory,
     // Of each row by itself: one rounding to bf16, which is 2e-3 where a row has one large element.
     .tolerance = within(4e-3),
@@ -208,11 +232,14 @@ extern constinit const Pair online_softmax{
     .sweep = cases({{"columns_1024", "columns=1024"},
                     {"columns_8192", "columns=8192"},
                     {"columns_32768", "columns=32768"},
+                    {"columns_65536", "columns=65536"},
                     {"columns_131072", "columns=131072"},
                     {"columns_1048576", "columns=1048576"}}),
     .edges = cases({{"one_packet", "elements=8,columns=8"},
                     {"odd_columns", "elements=37000,columns=1000"},
                     {"last_packet_alone", "elements=6168,columns=2056"},
+                    {"two_slices", "elements=81600,columns=16320"},
+                    {"large_slices", "elements=393408,columns=131136"},
                     {"longer_than_registers", "elements=98328,columns=32776"}}),
     .reference_samples = 1024,
 };
