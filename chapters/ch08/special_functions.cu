@@ -3,6 +3,7 @@
 // take 16 exponentials a cycle and SM, FMA units 128 operations, and a pair has only three of those: the FMA units idle. An
 // exponential as a polynomial costs eight of their slots and none of the special-function units'. With every fourth one both are
 // full, and a pair takes six issue slots (counted in the compiled loop): that is the lower bound.
+#include <aisp/device/exponential.cuh>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
 
@@ -11,7 +12,6 @@
 #include <optional>
 #include <vector>
 
-#include "exponential.cuh"
 #include "residency.hpp"
 
 namespace aisp::ch08 {
@@ -59,7 +59,7 @@ __global__ __launch_bounds__(threads) void density_kernel(const float* queries, 
   __syncthreads();
   const auto weigh = [&](int pair, float distance) {
     if (how == Exponential::intrinsic) return __expf(-0.6931472f * distance * distance);
-    return chosen(pair, share) ? exp2_polynomial(-distance * distance) : exp2_approximate(-distance * distance);
+    return chosen(pair, share) ? exp2_polynomial(-distance * distance) : device::exp2_approximate(-distance * distance);
   };
   for (unsigned i = 0; i < slice / 2; i += round_of / queries_per_thread / 2) {
 #pragma unroll

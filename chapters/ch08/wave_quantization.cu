@@ -4,13 +4,13 @@
 // share out the rest better; cutting each block's centres into eleven slices gives every SM the same number of blocks, for a
 // second kernel that adds the slices' sums in a fixed order. A pair of points takes nine issue slots: that is the lower bound.
 #include <aisp/device/async_copy.cuh>
+#include <aisp/device/exponential.cuh>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "exponential.cuh"
 #include "residency.hpp"
 
 namespace aisp::ch08 {
@@ -47,7 +47,7 @@ __global__ __launch_bounds__(threads) void density_kernel(const float4* queries,
     for (unsigned i = 0; i < tile; ++i) {
       const float4 c = points[i];
       const float dx = q.x - c.x, dy = q.y - c.y, dz = q.z - c.z;
-      part = fmaf(c.w, exp2_approximate(-fmaf(dx, dx, fmaf(dy, dy, dz * dz))), part);
+      part = fmaf(c.w, device::exp2_approximate(-fmaf(dx, dx, fmaf(dy, dy, dz * dz))), part);
     }
     sum += part;
     __syncthreads();

@@ -7,7 +7,7 @@
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
-#include <aisp/device/wgmma_bf16.cuh>
+#include <aisp/device/wgmma_products.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -131,7 +131,8 @@ __device__ __forceinline__ void chain_wgmma(Rows& a, const unsigned char* weight
     device::wgmma_fence();
 #pragma unroll
     for (int s = 0; s < 4; ++s)
-      device::wgmma_m64n64k16<device::Major::mn>(sums, a[s], device::advance(w, layer * layer_bytes + s * 16 * row_bytes), s > 0);
+      device::wgmma<device::Operands::bf16, device::Major::mn>(
+          sums, a[s], device::advance(w, layer * layer_bytes + s * 16 * row_bytes), s > 0);
     device::wgmma_commit();
     device::wgmma_wait<0>();
     device::wgmma_touch(sums);

@@ -6,7 +6,7 @@
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/device/warpgroup.cuh>
-#include <aisp/device/wgmma_bf16.cuh>
+#include <aisp/device/wgmma_products.cuh>
 
 #include "online_softmax.cuh"
 
@@ -142,8 +142,9 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < head_size / 16; ++i) {
       const std::uint64_t k = device::advance(from_k, i / 4 * keys * 128 + i % 4 * 32);
-      if constexpr (kept_queries) device::wgmma_m64n128k16(scores, q[i], k, i > 0);
-      else device::wgmma_m64n128k16(scores, device::advance(from_q, i / 4 * query_rows * 128 + i % 4 * 32), k, i > 0);
+      if constexpr (kept_queries) device::wgmma<device::Operands::bf16>(scores, q[i], k, i > 0);
+      else
+        device::wgmma<device::Operands::bf16>(scores, device::advance(from_q, i / 4 * query_rows * 128 + i % 4 * 32), k, i > 0);
     }
     device::wgmma_commit();
   }
@@ -153,7 +154,8 @@ struct Consumer {
     device::wgmma_touch(sums);
     device::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < keys / 16; ++i) device::wgmma_m64n128k16<Major::mn>(sums, p[i], device::advance(v, i * 2048));
+    for (int i = 0; i < keys / 16; ++i)
+      device::wgmma<device::Operands::bf16, Major::mn>(sums, p[i], device::advance(v, i * 2048));
     device::wgmma_commit();
   }
   // Of the first tile, whose first key is the block's first row.

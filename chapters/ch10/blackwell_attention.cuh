@@ -5,6 +5,7 @@
 // run.
 #pragma once
 #include <aisp/check.hpp>
+#include <aisp/device/exponential.cuh>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/tcgen05.cuh>
 #include <aisp/device/warpgroup.cuh>
@@ -166,7 +167,7 @@ __device__ __forceinline__ void raise(Row& row, float highest, std::uint32_t sum
   constexpr float slack = 8 / score_scale;
   if (!__any_sync(~0u, highest > row.maximum + slack)) return;
   const float raised = fmaxf(row.maximum, highest);
-  const float factor = attention::exp2_approximate((row.maximum - raised) * score_scale);
+  const float factor = device::exp2_approximate((row.maximum - raised) * score_scale);
   row.maximum = raised;
   row.sum *= factor;
   if (first) return;
@@ -203,7 +204,7 @@ __device__ __forceinline__ float exponentials(float (&scores)[32], float offset)
   float sum = 0;
 #pragma unroll
   for (float& x : scores) {
-    x = attention::exp2_approximate(fmaf(x, score_scale, -offset));
+    x = device::exp2_approximate(fmaf(x, score_scale, -offset));
     sum += x;
   }
   return sum;

@@ -4,7 +4,7 @@
 // as in cluster_multicast, moves half the bytes and multiplies at twice the rate. The tensor cores keep about 14 bits of its
 // sums; adding them to fp32 registers after every 128 of K leaves the rounding to bf16 alone. In the ping-pong each warpgroup has
 // tiles of its own, 128 x 128, and one multiplies while the other stores.
-#include <aisp/device/wgmma_fp8.cuh>
+#include <aisp/device/wgmma_products.cuh>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cutlass.hpp>
 #include <aisp/pair.hpp>
@@ -48,9 +48,7 @@ struct AlongK {
 
   template <int count>
   static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
-    if constexpr (sizeof(Element) == 2) device::wgmma_m64n256k16(sums, a, b, add);
-    else if constexpr (count == 64) device::wgmma_m64n128k32_e4m3(sums, a, b, add);
-    else device::wgmma_m64n192k32_e4m3(sums, a, b, add);
+    device::wgmma<sizeof(Element) == 2 ? device::Operands::bf16 : device::Operands::e4m3>(sums, a, b, add);
   }
 };
 

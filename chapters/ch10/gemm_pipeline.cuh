@@ -6,7 +6,7 @@
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/device/warpgroup.cuh>
-#include <aisp/device/wgmma_bf16.cuh>
+#include <aisp/device/wgmma_products.cuh>
 #include <aisp/tensor_map.hpp>
 
 #include <cuda_bf16.h>
@@ -53,12 +53,7 @@ struct RowMajorB {
 
   template <int count>
   static __device__ __forceinline__ void multiply(float (&sums)[count], std::uint64_t a, std::uint64_t b, bool add) {
-    static_assert(count == 32 || count == 64 || count == 96 || count == 128);
-    using device::Major;
-    if constexpr (count == 32) device::wgmma_m64n64k16<Major::k, Major::mn>(sums, a, b, add);
-    if constexpr (count == 64) device::wgmma_m64n128k16<Major::k, Major::mn>(sums, a, b, add);
-    if constexpr (count == 96) device::wgmma_m64n192k16<Major::k, Major::mn>(sums, a, b, add);
-    if constexpr (count == 128) device::wgmma_m64n256k16<Major::k, Major::mn>(sums, a, b, add);
+    device::wgmma<device::Operands::bf16, device::Major::k, device::Major::mn>(sums, a, b, add);
   }
 };
 

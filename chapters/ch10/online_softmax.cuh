@@ -2,6 +2,7 @@
 // The arithmetic of attention's softmax, kept online while keys go by, and the order in which blocks of rows are taken. Heads of
 // 128 columns lie one after the other, each with `length` rows, a multiple of 128.
 #pragma once
+#include <aisp/device/exponential.cuh>
 #include <aisp/device/matrix.cuh>
 
 #include <cuda_bf16.h>
@@ -14,12 +15,6 @@ using bf16 = __nv_bfloat16;
 constexpr int head_size = 128;  // columns
 // Exponents are taken to base 2; a score is a product of two rows over sqrt(head_size).
 constexpr float score_scale = 0.088388347648318440f * 1.4426950408889634f;
-
-__device__ __forceinline__ float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // What a thread knows of the two rows of a fragment that it has elements of: the rows l / 4 and l / 4 + 8. The maximum is the
 // row's, the sum is of the thread's own elements.
@@ -48,7 +43,7 @@ __device__ __forceinline__ void raise(Rows& rows, const float (&maximum)[2], flo
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float raised = fmaxf(rows.maximum[half], maximum[half]);
-    factor[half] = exp2_approximate((rows.maximum[half] - raised) * score_scale);
+    factor[half] = device::exp2_approximate((rows.maximum[half] - raised) * score_scale);
     rows.maximum[half] = raised;
     rows.sum[half] *= factor[half];
   }
@@ -63,7 +58,7 @@ __device__ __forceinline__ void exponentials(float (&scores)[count], Rows& rows)
     for (int j = 2 * half; j < count; j += 4)
 #pragma unroll
       for (int i = j; i < j + 2; ++i) {
-        scores[i] = exp2_approximate(fmaf(scores[i], score_scale, -offset));
+        scores[i] = device::exp2_approximate(fmaf(scores[i], score_scale, -offset));
         rows.sum[half] += scores[i];
       }
   }

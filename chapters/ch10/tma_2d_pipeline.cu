@@ -62,7 +62,7 @@ __global__ __launch_bounds__(threads, 1) void cp_async_kernel(const bf16* a, con
     device::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < tile_k / 16; ++step)
-      device::wgmma_m64n256k16<device::Major::k, device::Major::mn>(
+      device::wgmma<device::Operands::bf16, device::Major::k, device::Major::mn>(
           sums, device::advance(a_first, slot * stage_bytes + step * 32),
           device::advance(b_first, slot * stage_bytes + step * 16 * row_bytes), tile > 0 || step > 0);
     device::wgmma_commit();

@@ -4,7 +4,7 @@
 // add them, scaled, to others in fp32, and meanwhile the other warpgroup must multiply. A common barrier in every step keeps both
 // in step; so does a thread of the math that loads for both. A producer lets them drift apart, but has a third of the registers:
 // tiles must be narrower. setmaxnreg gives the registers to the consumers, and these the large tile.
-#include <aisp/device/wgmma_fp8.cuh>
+#include <aisp/device/wgmma_products.cuh>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
@@ -73,7 +73,8 @@ struct Consumer {
     device::wgmma_touch(sums);
     device::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < block; i += 32) device::wgmma_m64n128k32_e4m3(sums, device::advance(x, i), device::advance(w, i), i > 0);
+    for (int i = 0; i < block; i += 32)
+      device::wgmma<device::Operands::e4m3>(sums, device::advance(x, i), device::advance(w, i), i > 0);
     device::wgmma_commit();
   }
 

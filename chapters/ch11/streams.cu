@@ -2,6 +2,7 @@
 // Video frames go up, through a filter and down again. One stream uses one unit at a time: a copy engine, the SMs, the other copy
 // engine. Three streams joined by events keep all three busy, and the link in its slower direction becomes the only limit; frames
 // cut into bands with halo rows shorten the time to fill and drain that pipeline.
+#include <aisp/device/exponential.cuh>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -17,13 +18,6 @@ constexpr int frame_bytes = width * height * 4;
 constexpr int slots = 3;
 // Weight of a neighbour: 2^-(distance^2 * spatial_falloff + luma difference^2 * range_falloff).
 constexpr float spatial_falloff = 0.06f, range_falloff = 1.0f / 1500;
-
-// 2^x by the special function unit alone: weights need no denormals.
-__device__ float exp2_fast(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
 
 __device__ float4 unpack(uchar4 p) {
   // The fourth component carries the luma (sum of the channels): alpha is not filtered.
@@ -64,8 +58,8 @@ __global__ __launch_bounds__(tile_width / outputs_per_thread * tile_height) void
         const int dx = column - radius - k;
         if (dx < -radius || dx > radius) continue;
         const float difference = p.w - center[k];
-        const float weight =
-            exp2_fast(fmaf(difference * -range_falloff, difference, -spatial_falloff * static_cast<float>(dx * dx + dy * dy)));
+        const float weight = device::exp2_approximate(
+            fmaf(difference * -range_falloff, difference, -spatial_falloff * static_cast<float>(dx * dx + dy * dy)));
         sum[k].x = fmaf(weight, p.x, sum[k].x);
         sum[k].y = fmaf(weight, p.y, sum[k].y);
         sum[k].z = fmaf(weight, p.z, sum[k].z);

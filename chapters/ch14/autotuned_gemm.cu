@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four projections of a layer of Llama 13B for 1024 tokens: C[m][n] = X[m][k] W[n][k] in bf16. With the usual tile of
-// 128 x 128 the last wave of tiles is ragged, and SMs are idle under it. A generator can make tiles of any width, and the clock
-// says which one a shape wants: 24 configurations of one template are compiled at run time, once, and timed.
+// The four projections of a layer of Llama 13B for four batches of tokens: C[m][n] = X[m][k] W[n][k] in bf16. With the usual tile
+// of 128 x 128 the last wave of tiles is ragged, and SMs are idle under it. A generator can make tiles of any width, and the
+// clock says which one a shape wants: 24 configurations of one template are compiled at run time, once, and timed.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/fastest.hpp>
@@ -41,6 +41,9 @@ std::array<TunedGemm, candidates.size()> prepare_candidates(const TunedProblem& 
   return {gemm::Gemm<TunedConfig<candidates[i].tile_n, candidates[i].pingpong, candidates[i].cluster>>{problem}.prepared()...};
 }
 
+// Of which no one width fills the last wave of all. Tokens that a server multiplies at a time come in any number.
+constexpr std::array<std::size_t, 4> several_batches{384, 1024, 1664, 2560};
+
 // Which of the candidates UsualConfig is.
 constexpr auto usual = static_cast<std::size_t>(std::ranges::find_if(candidates,
                                                                      [](const gemm::Shape& shape) {
@@ -52,8 +55,7 @@ constexpr auto usual = static_cast<std::size_t>(std::ranges::find_if(candidates,
 class AutotunedGemm final : public Workload {
  public:
   explicit AutotunedGemm(Setup& setup)
-      : tokens_{setup.size("tokens")},
-        considered_{considered(setup.size("tile_n"))},
+      : considered_{considered(setup.size("tile_n"))},
         products_{products(setup)},
         team_{setup.threads(std::min(setup.cpus(), static_cast<int>(candidates.size())))},
         nvrtc_{setup},
@@ -62,7 +64,7 @@ class AutotunedGemm final : public Workload {
   Cost cost() const override {
     Cost cost{.math = Math::bf16};
     for (const Product& product : products_) {
-      cost.flops += product.flops(tokens_);
+      cost.flops += product.flops();
       cost.bytes += static_cast<double>(product.x.bytes() + product.w.bytes() + product.y.bytes());
     }
     return cost;
@@ -81,9 +83,9 @@ class AutotunedGemm final : public Workload {
     const auto chosen = [&](const Product& product) { return is_tuned ? *product.fastest : is_fixed ? *best_fixed_ : usual; };
     double flops = 0, slots = 0, compile_ms = 0;
     for (const Product& product : products_) {
-      flops += product.flops(tokens_);
-      slots += product.flops(tokens_) / wave_efficiency(candidates[chosen(product)], tokens_, product.n, multiprocessors());
-      if (is_tuned) metrics.report(product.tile_metric, candidates[chosen(product)].tile_n, "columns", Metrics::Better::higher);
+      flops += product.flops();
+      slots += product.flops() / wave_efficiency(candidates[chosen(product)], product.m, product.n, multiprocessors());
+      if (is_tuned) metrics.report(product.tile_metric.c_str(), candidates[chosen(product)].tile_n, "columns", Metrics::Better::higher);
     }
     metrics.report("wave_efficiency", 100 * flops / slots, "%", Metrics::Better::higher);
     if (is_tuned)
@@ -137,18 +139,16 @@ class AutotunedGemm final : public Workload {
 
  private:
   struct Product {
-    const char* tile_metric;
-    std::size_t n, k;
-    Input<bf16> x, w;  // x[tokens][k], w[n][k]
+    std::string tile_metric;
+    std::size_t m, n, k;
+    Input<bf16> x, w;  // x[m][k], w[n][k]
     Output<bf16> y;
     LibraryMatmul library;
     std::array<TunedGemm, candidates.size()> prepared;
     ByRows::Prepared block_per_tile;
     std::optional<std::size_t> fastest{};  // of the candidates
 
-    double flops(std::size_t tokens) const {
-      return 2.0 * static_cast<double>(tokens) * static_cast<double>(n) * static_cast<double>(k);
-    }
+    double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
   };
   using Indices = std::vector<std::size_t>;
 
@@ -160,24 +160,30 @@ class AutotunedGemm final : public Workload {
     if (all.empty()) throw Unsupported{"tiles are 96 to 256 columns wide, not " + std::to_string(tile_n)};
     return all;
   }
-  std::vector<Product> products(Setup& setup) const {
-    const std::size_t hidden = setup.size("hidden"), ffn = setup.size("ffn");
+  static std::vector<Product> products(Setup& setup) {
+    const std::size_t hidden = setup.size("hidden"), ffn = setup.size("ffn"), tokens = setup.size("tokens");
+    const std::vector<std::size_t> batches =
+        tokens == 0 ? std::vector<std::size_t>{several_batches.begin(), several_batches.end()} : std::vector{tokens};
     std::vector<Product> all;
-    const auto add = [&](const char* tile_metric, std::size_t n, std::size_t k) {
-      const auto x = setup.input<bf16>(tokens_ * k, uniform(-1, 1)), w = setup.input<bf16>(n * k, uniform(-1, 1));
-      const auto y = setup.output<bf16>(tokens_ * n);
-      const TunedProblem problem{.a = x, .b = w, .c = y, .m = tokens_, .n = n, .k = k};
-      ByRows::Prepared all_at_once = ByRows{problem}.prepared();
-      all_at_once.grid.blocks = static_cast<unsigned>(all_at_once.schedule.most_tiles());
-      all.push_back({tile_metric, n, k, x, w, y, LibraryMatmul{setup, {.m = tokens_, .n = n, .k = k, .b_is_transposed = true}},
-                     prepare_candidates(problem, std::make_index_sequence<candidates.size()>{}), all_at_once});
+    const auto add = [&](const std::string& name, std::size_t n, std::size_t k) {
+      const auto w = setup.input<bf16>(n * k, uniform(-1, 1));
+      for (const std::size_t m : batches) {
+        const auto x = setup.input<bf16>(m * k, uniform(-1, 1));
+        const auto y = setup.output<bf16>(m * n);
+        const TunedProblem problem{.a = x, .b = w, .c = y, .m = m, .n = n, .k = k};
+        ByRows::Prepared all_at_once = ByRows{problem}.prepared();
+        all_at_once.grid.blocks = static_cast<unsigned>(all_at_once.schedule.most_tiles());
+        all.push_back({"tile_n_of_" + name + "_" + std::to_string(m), m, n, k, x, w, y,
+                       LibraryMatmul{setup, {.m = m, .n = n, .k = k, .b_is_transposed = true}},
+                       prepare_candidates(problem, std::make_index_sequence<candidates.size()>{}), all_at_once});
+      }
     };
     if (setup.size("one_product") == 0) {
-      add("tile_n_of_qkv", 3 * hidden, hidden);
-      add("tile_n_of_gate_and_up", 2 * ffn, hidden);
-      add("tile_n_of_down", hidden, ffn);
+      add("qkv", 3 * hidden, hidden);
+      add("gate_and_up", 2 * ffn, hidden);
+      add("down", hidden, ffn);
     }
-    add("tile_n_of_output", hidden, hidden);
+    add("output", hidden, hidden);
     return all;
   }
 
@@ -202,7 +208,6 @@ class AutotunedGemm final : public Workload {
     product.prepared[candidate].run(launch.stream, kernels_[candidate].entry);
   }
 
-  std::size_t tokens_;
   Indices considered_;
   std::vector<Product> products_;
   ThreadTeam& team_;
@@ -247,23 +252,24 @@ extern constinit const Pair autotuned_gemm{
     .tolerance = rounded_to_bf16,
     .needs = {.min_sm = 90, .max_sm = 90},
     .overrides = {.setup_seconds = 120},  // the 24, where one CPU compiles them
-    // tile_n: 0, or the only width that is considered. one_product: hidden x hidden alone, the attention's output.
-    .sizes = sizes({{.name = "tokens", .full = 1024},
+    // tokens: 0, the four batches, or one of so many. tile_n: 0, or the only width that is considered. one_product: hidden x
+    // hidden alone, the attention's output.
+    .sizes = sizes({{.name = "tokens", .full = 0, .most = 65536, .scales = false},
                     {.name = "hidden", .full = 5120, .multiple = 8},
                     {.name = "ffn", .full = 13824, .multiple = 8},
                     {.name = "tile_n", .full = 0, .multiple = tile_step, .most = widest_tile, .scales = false},
                     option("one_product")}),
-    .sweep = cases({{"tile_96", "one_product=1,tile_n=96"},
-                    {"tile_112", "one_product=1,tile_n=112"},
-                    {"tile_128", "one_product=1,tile_n=128"},
-                    {"tile_144", "one_product=1,tile_n=144"},
-                    {"tile_160", "one_product=1,tile_n=160"},
-                    {"tile_176", "one_product=1,tile_n=176"},
-                    {"tile_192", "one_product=1,tile_n=192"},
-                    {"tile_208", "one_product=1,tile_n=208"},
-                    {"tile_224", "one_product=1,tile_n=224"},
-                    {"tile_240", "one_product=1,tile_n=240"},
-                    {"tile_256", "one_product=1,tile_n=256"}}),
+    .sweep = cases({{"tile_96", "tokens=1024,one_product=1,tile_n=96"},
+                    {"tile_112", "tokens=1024,one_product=1,tile_n=112"},
+                    {"tile_128", "tokens=1024,one_product=1,tile_n=128"},
+                    {"tile_144", "tokens=1024,one_product=1,tile_n=144"},
+                    {"tile_160", "tokens=1024,one_product=1,tile_n=160"},
+                    {"tile_176", "tokens=1024,one_product=1,tile_n=176"},
+                    {"tile_192", "tokens=1024,one_product=1,tile_n=192"},
+                    {"tile_208", "tokens=1024,one_product=1,tile_n=208"},
+                    {"tile_224", "tokens=1024,one_product=1,tile_n=224"},
+                    {"tile_240", "tokens=1024,one_product=1,tile_n=240"},
+                    {"tile_256", "tokens=1024,one_product=1,tile_n=256"}}),
     .edges = cases({{"one_token", "tokens=1,hidden=64,ffn=192"},
                     {"tails", "tokens=130,hidden=328,ffn=424"},
                     {"tail_of_a_wide_tile", "tokens=1000,hidden=1272,ffn=8,tile_n=240"},

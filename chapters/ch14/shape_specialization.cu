@@ -44,13 +44,13 @@ __global__ __launch_bounds__(any_width_threads) void any_width_kernel(const uint
   for (unsigned i = threadIdx.x; i < packets; i += blockDim.x) {
     unpack(in[row + i], x);
 #pragma unroll
-    for (const float value : x) sum += exp2_approximate(fmaf(value, log2_e, -offset));
+    for (const float value : x) sum += device::exp2_approximate(fmaf(value, log2_e, -offset));
   }
   const float factor = 1 / device::block_sum(sum, parts);
   for (unsigned i = threadIdx.x; i < packets; i += blockDim.x) {
     unpack(in[row + i], x);
 #pragma unroll
-    for (float& value : x) value = exp2_approximate(fmaf(value, log2_e, -offset)) * factor;
+    for (float& value : x) value = device::exp2_approximate(fmaf(value, log2_e, -offset)) * factor;
     out[row + i] = pack(x);
   }
 }
@@ -248,11 +248,10 @@ extern constinit const Pair shape_specialization{
                            .needs = {.libraries = {Library::nvrtc}}},
                           // What a library with an instance for each power of two would ship.
                           {.name = "next_power_of_two", .run = call<&ShapeSpecialization::next_power_of_two>}}),
-    .libraries = variants(
-        {{.name = "cudnn_softmax",
-          .run = call<&ShapeSpecialization::cudnn_softmax>,
-          .needs = {.libraries = {Library::cudnn}},
-          .tolerance = shared::cudnn_softmax_rows}}),
+    .libraries = variants({{.name = "cudnn_softmax",
+                            .run = call<&ShapeSpecialization::cudnn_softmax>,
+                            .needs = {.libraries = {Library::cudnn}},
+                            .tolerance = shared::cudnn_softmax_rows}}),
     .bound = Bound::memory,
     // Of each row by itself, or of every 16384th: one rounding to bf16, which is 2e-3 where a row has one large element.
     .tolerance = within(5e-3),

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(block_warps* warp)
 #pragma unroll
   for (unsigned k = 0; k < each; ++k)
 #pragma unroll
-    for (int i = 0; i < packet; ++i) sum += x[k][i] = exp2_approximate(fmaf(x[k][i], log2_e, -offset));
+    for (int i = 0; i < packet; ++i) sum += x[k][i] = device::exp2_approximate(fmaf(x[k][i], log2_e, -offset));
   sum = row_reduce<row_threads>(sum, 0.0f, [](float a, float b) { return a + b; });
   const float factor = 1.0f / sum;
 #pragma unroll

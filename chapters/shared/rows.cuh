@@ -3,6 +3,7 @@
 // sum of a softmax.
 #pragma once
 #include <cuda_bf16.h>
+#include <aisp/device/exponential.cuh>
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/reduce.cuh>
 
@@ -36,13 +37,6 @@ __device__ __forceinline__ float sum_of_squares(const float (&x)[packet]) {
 // Exponentials are taken to base 2, and the factor that makes it e goes into the multiply-add in front of them.
 inline constexpr float log2_e = 1.4426950408889634f;
 
-// ex2.approx.ftz: one instruction of the special-function units. 2^x within 2 units of the last place; 0 below -126.
-__device__ __forceinline__ float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xFF800000u); }
 
 // Of the elements seen so far: their maximum, and the sum of their exponentials relative to it.
@@ -56,11 +50,11 @@ __device__ __forceinline__ MaxSum nothing_seen() { return {minus_infinity(), 0};
 __device__ __forceinline__ float level(float maximum) { return maximum == minus_infinity() ? 0 : maximum; }
 
 // e^(x - maximum), with `offset` = level(maximum) * log2_e.
-__device__ __forceinline__ float exponential(float x, float offset) { return exp2_approximate(fmaf(x, log2_e, -offset)); }
+__device__ __forceinline__ float exponential(float x, float offset) { return device::exp2_approximate(fmaf(x, log2_e, -offset)); }
 
 // The sum relative to a maximum that is not below its own. Where both are equal the factor is exactly 1.
 __device__ __forceinline__ float sum_at(const MaxSum& from, float maximum) {
-  return from.sum * exp2_approximate((from.maximum - level(maximum)) * log2_e);
+  return from.sum * device::exp2_approximate((from.maximum - level(maximum)) * log2_e);
 }
 
 template <int count>

@@ -3,8 +3,7 @@
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
-#include <aisp/device/wgmma_bf16.cuh>
-#include <aisp/device/wgmma_fp8.cuh>
+#include <aisp/device/wgmma_products.cuh>
 #include <aisp/tensor_map.hpp>
 
 #include <cuda_bf16.h>
@@ -73,15 +72,10 @@ __global__ void product(const __grid_constant__ CUtensorMap a, const __grid_cons
   for (int step = 0; step < k / 16; ++step) {
     const std::uint64_t b_step = device::advance(right, step * (b_major == Major::k ? 32 : 2048));
     if constexpr (a_from == A::registers) {
-      if constexpr (n == 64) device::wgmma_m64n64k16<b_major>(d, fragments[step], b_step, step > 0);
-      if constexpr (n == 128) device::wgmma_m64n128k16<b_major>(d, fragments[step], b_step, step > 0);
-      if constexpr (n == 256) device::wgmma_m64n256k16<b_major>(d, fragments[step], b_step, step > 0);
+      device::wgmma<device::Operands::bf16, b_major>(d, fragments[step], b_step, step > 0);
     } else {
       const std::uint64_t a_step = device::advance(left, step * (a_major == Major::k ? 32 : 2048));
-      if constexpr (n == 64) device::wgmma_m64n64k16<a_major, b_major>(d, a_step, b_step, step > 0);
-      if constexpr (n == 128) device::wgmma_m64n128k16<a_major, b_major>(d, a_step, b_step, step > 0);
-      if constexpr (n == 192) device::wgmma_m64n192k16<a_major, b_major>(d, a_step, b_step, step > 0);
-      if constexpr (n == 256) device::wgmma_m64n256k16<a_major, b_major>(d, a_step, b_step, step > 0);
+      device::wgmma<device::Operands::bf16, a_major, b_major>(d, a_step, b_step, step > 0);
     }
   }
   device::wgmma_commit();
@@ -102,8 +96,7 @@ __global__ void product_e4m3(const __grid_constant__ CUtensorMap a, const __grid
   for (int step = 0; step < 4; ++step) {
     const std::uint64_t left = device::advance(device::operand(shared.a), step * 32);
     const std::uint64_t right = device::advance(device::operand(shared.b), step * 32);
-    if constexpr (n == 128) device::wgmma_m64n128k32_e4m3(d, left, right, step > 0);
-    if constexpr (n == 192) device::wgmma_m64n192k32_e4m3(d, left, right, step > 0);
+    device::wgmma<device::Operands::e4m3>(d, left, right, step > 0);
   }
   device::wgmma_commit();
   device::wgmma_wait<0>();

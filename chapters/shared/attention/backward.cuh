@@ -58,7 +58,8 @@ struct KeyConsumer {
     device::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < (S::by_columns ? tile_keys : 64) / 16; ++i)
-      device::wgmma_m64n64k16<Major::mn, Major::mn>(d, device::advance(a, i * 2048), device::advance(b, i * 2048), i > 0);
+      device::wgmma<device::Operands::bf16, Major::mn, Major::mn>(d, device::advance(a, i * 2048), device::advance(b, i * 2048),
+                                                                  i > 0);
     device::wgmma_commit();
   }
   // The weights, transposed, from the scores.
@@ -71,7 +72,7 @@ struct KeyConsumer {
       const float2 log_sum = *reinterpret_cast<const float2*>(&log_sums[j / 4 * 8 + column()]);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        scores[j + i] = exp2_approximate(fmaf(scores[j + i], scale, -(i % 2 == 0 ? log_sum.x : log_sum.y)));
+        scores[j + i] = device::exp2_approximate(fmaf(scores[j + i], scale, -(i % 2 == 0 ? log_sum.x : log_sum.y)));
     }
     if (!tested) return;
     const Lengths lengths = work.lengths.lengths(block.sequence);

@@ -113,7 +113,7 @@ __device__ __forceinline__ void join(const DecodePartial<S> (&parts)[decode_warp
                                      float (&values)[S::head_size / 32], float& maximum, float& sum) {
   for (const DecodePartial<S>& part : parts) maximum = fmaxf(maximum, part.maximum[row]);
   for (const DecodePartial<S>& part : parts) {
-    const float weight = exp2_approximate(part.maximum[row] - base_of(maximum));
+    const float weight = device::exp2_approximate(part.maximum[row] - base_of(maximum));
     sum += weight * part.sum[row];
 #pragma unroll
     for (int i = 0; i < S::head_size / 32; ++i) values[i] += weight * part.values[row][lane * (S::head_size / 32) + i];

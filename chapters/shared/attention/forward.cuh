@@ -3,7 +3,7 @@
 // under way while it exponentiates; a warp keeps a ring of tiles of K and V full. It is chapter 10's query_in_registers with
 // masks, layouts of keys, scores and tails.
 #pragma once
-#include <aisp/device/wgmma_bf16.cuh>
+#include <aisp/device/wgmma_products.cuh>
 
 #include "forward_shared.cuh"
 
@@ -11,13 +11,11 @@ namespace aisp::attention {
 
 using device::Major;
 
-// A product's columns as a template argument.
+// A from registers has no direction.
 template <Major b_major, int count, class A>
 __device__ __forceinline__ void multiply(float (&d)[count], const A& a, std::uint64_t b, bool add) {
-  if constexpr (count == 32 && sizeof(A) == 16) device::wgmma_m64n64k16<b_major>(d, a, b, add);
-  else if constexpr (count == 64 && sizeof(A) == 16) device::wgmma_m64n128k16<b_major>(d, a, b, add);
-  else if constexpr (count == 32) device::wgmma_m64n64k16<Major::k, b_major>(d, a, b, add);
-  else device::wgmma_m64n128k16<Major::k, b_major>(d, a, b, add);
+  if constexpr (sizeof(A) == 16) device::wgmma<device::Operands::bf16, b_major>(d, a, b, add);
+  else device::wgmma<device::Operands::bf16, Major::k, b_major>(d, a, b, add);
 }
 
 // A consumer warpgroup's view of the block's shared memory, and its registers.

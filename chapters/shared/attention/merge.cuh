@@ -21,7 +21,7 @@ __global__ __launch_bounds__(merge_threads) void merge_states(Splits splits, con
   float maximum = -infinity, sum = 0, values[head_size / 32] = {};
   for (int state = first; state < last; ++state) maximum = fmaxf(maximum, part_log_sums[at(state)]);
   for (int state = first; state < last; ++state) {
-    const float weight = exp2_approximate((part_log_sums[at(state)] - base_of(maximum)) * log2_e);
+    const float weight = device::exp2_approximate((part_log_sums[at(state)] - base_of(maximum)) * log2_e);
     const In* from = parts + at(state) * head_size + lane * (head_size / 32);
     sum += weight;
 #pragma unroll

@@ -45,7 +45,7 @@ struct Softcap {
   __device__ __forceinline__ Softcap of_head(int, int) const { return *this; }
   // tanh(x) = 1 - 2 / (exp(2 x) + 1), which saturates without NaN; tanh.approx has 10 bits, too few for a cap of 50.
   __device__ __forceinline__ float operator()(float product, const At&) const {
-    return 1 - __fdividef(2, exp2_approximate(product * (2 * log2_e * scale_by_cap)) + 1);
+    return 1 - __fdividef(2, device::exp2_approximate(product * (2 * log2_e * scale_by_cap)) + 1);
   }
 };
 

@@ -3,6 +3,7 @@
 // Scores may be -inf, even all of a row: what a mask hides counts nothing, and a row that saw nothing has the sum 0 and the
 // maximum -inf.
 #pragma once
+#include <aisp/device/exponential.cuh>
 #include <aisp/device/matrix.cuh>
 
 #include <cuda_bf16.h>
@@ -13,12 +14,6 @@ using bf16 = __nv_bfloat16;
 
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.69314718055994531f;
 constexpr float infinity = __builtin_bit_cast(float, 0x7F800000);
-
-__device__ __forceinline__ float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 __device__ __forceinline__ float widened(float x) { return x; }
 __device__ __forceinline__ float widened(bf16 x) {
@@ -55,7 +50,7 @@ __device__ __forceinline__ void raise(Rows& rows, const float (&maximum)[2], flo
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float raised = fmaxf(rows.maximum[half], maximum[half]);
-    factor[half] = exp2_approximate((rows.maximum[half] - base_of(raised)) * scale);
+    factor[half] = device::exp2_approximate((rows.maximum[half] - base_of(raised)) * scale);
     rows.maximum[half] = raised;
     rows.sum[half] *= factor[half];
   }
@@ -70,7 +65,7 @@ __device__ __forceinline__ void exponentials(float (&scores)[count], Rows& rows,
     for (int j = 2 * half; j < count; j += 4)
 #pragma unroll
       for (int i = j; i < j + 2; ++i) {
-        scores[i] = exp2_approximate(fmaf(scores[i], scale, -offset));
+        scores[i] = device::exp2_approximate(fmaf(scores[i], scale, -offset));
         rows.sum[half] += scores[i];
       }
   }

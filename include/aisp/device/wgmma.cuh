@@ -3,7 +3,7 @@
 // from shared memory, asynchronously. PTX ISA, "Asynchronous warpgroup level matrix instructions".
 //
 // Here is what surrounds the products: operands in shared memory, and the order of things. The products themselves are in
-// wgmma_bf16.cuh and wgmma_fp8.cuh.
+// wgmma_products.cuh.
 //
 // Order: wgmma_fence() after ordinary accesses to D's registers; the products; wgmma_commit(); wgmma_wait<n>() before D is read.
 // Operands that ordinary stores or cp.async wrote pass fence_proxy_async_shared() first; those that TMA wrote do not need it.

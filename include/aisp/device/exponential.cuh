@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <aisp/device/arch.cuh>
 
-namespace aisp::ch08 {
+namespace aisp::device {
 
 // ex2.approx.ftz: one instruction of the special-function units. 2^x within 2 units of the last place; 0 below -126.
 __device__ __forceinline__ float exp2_approximate(float x) {
@@ -10,4 +11,4 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   return y;
 }
 
-}  // namespace aisp::ch08
+}  // namespace aisp::device
