@@ -224,8 +224,9 @@ std::string sample_strips(const PairResult& pair) {
   return tag("h4", "Samples") +
          tag("p",
              fmt::format(
-                 "Each dot is one sample; the first round is on top. All strips have one scale, {:.2g}% to both sides of each "
-                 "variant's median, and what lies beyond stands at the edge. The line is the median, the shade its 95% "
+                 "Each dot is one sample; the first round is on top. All strips have one scale, {:.2g}\u00a0% to both sides of "
+                 "each "
+                 "variant's median, and what lies beyond stands at the edge. The line is the median, the shade its 95\u00a0% "
                  "interval. The stopwatch's own time is taken out.",
                  100 * spread),
              "class=\"note\"") +

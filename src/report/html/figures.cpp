@@ -51,7 +51,8 @@ LineChart history_chart(const evidence::Series& series) {
                            fmt::format("{}: {}{}", series.run_ids[i], base::significant(series.values[i], 4), chart.y_unit)});
   chart.series.push_back(std::move(line));
   const auto mark = [&](const evidence::SeriesStep& step) {
-    chart.marks.push_back({static_cast<double>(step.at) - 0.5, fmt::format("{:+.1f}%", (step.after / step.before - 1) * 100)});
+    chart.marks.push_back(
+        {static_cast<double>(step.at) - 0.5, fmt::format("{:+.1f}\u00a0%", (step.after / step.before - 1) * 100)});
   };
   for (const evidence::SeriesStep& step : series.steps) mark(step);
   if (series.recent) mark(*series.recent);

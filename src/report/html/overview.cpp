@@ -64,7 +64,8 @@ std::string share_tiles(const std::vector<Shown>& all) {
     return 100 * std::count_if(all.begin(), all.end(), [&](const Shown& b) { return b.speedup >= speedup; }) /
            static_cast<std::ptrdiff_t>(all.size());
   };
-  std::string text = tile(fmt::format("{}%", percent_above(2)), fmt::format("at least 2x; {}% at least 10x", percent_above(10)));
+  std::string text =
+      tile(fmt::format("{}\u00a0%", percent_above(2)), fmt::format("at least 2x; {}\u00a0% at least 10x", percent_above(10)));
   std::size_t bounded = 0, near_bound = 0, beside = 0, level = 0;
   for (const Shown& best : all) {
     bounded += best.variant->floor ? 1 : 0;
@@ -75,7 +76,7 @@ std::string share_tiles(const std::vector<Shown>& all) {
   }
   if (bounded > 0)
     text += tile(fmt::format("{} of {}", near_bound, bounded),
-                 fmt::format("reach {:.0f}% of the machine's limit", near_the_bound_percent));
+                 fmt::format("reach {:.0f}\u00a0% of the machine's limit", near_the_bound_percent));
   if (beside > 0) text += tile(fmt::format("{} of {}", level, beside), "level with the library or faster");
   return text;
 }
@@ -148,7 +149,7 @@ BarChart library_chart(const std::vector<Shown>& all) {
       group.bars.push_back({.name = label_of(*best.pair),
                             .detail = share->library,
                             .value = share->percent,
-                            .text = fmt::format("{:.0f}%", share->percent),
+                            .text = fmt::format("{:.0f}\u00a0%", share->percent),
                             .css_class = share->percent >= level_percent ? "best" : "optimized",
                             .href = "#" + id_of(label_in_run(*best.pair))});
   std::stable_sort(group.bars.begin(), group.bars.end(), [](const Bar& a, const Bar& b) { return a.value > b.value; });

@@ -51,10 +51,10 @@ std::string variant_row(const PairResult& pair, const VariantResult& variant) {
 std::string variants_table(const PairResult& pair) {
   std::string rows;
   for (const VariantResult& variant : pair.variants) rows += variant_row(pair, variant);
-  return table(
-      "variants of " + pair.target,
-      {"variant", "median", "speedup, 95% interval", "verdict", "of the lower bound", "limited by", "prepare", "relative error"},
-      rows);
+  return table("variants of " + pair.target,
+               {"variant", "median", "speedup, 95\u00a0% interval", "verdict", "of the lower bound", "limited by", "prepare",
+                "relative error"},
+               rows);
 }
 
 // Folded away; nothing without a result of that kind.

@@ -71,16 +71,17 @@ std::string speedup_cell(const evidence::Speedup* speedup, const Scales& scales)
 std::string floor_cell(const VariantResult& variant) {
   if (!variant.floor) return cell(5, "");
   const evidence::Floor& floor = *variant.floor;
-  return cell(5, bar("floor", floor.percent) + fmt::format("{:.0f}% <small>{}</small>", floor.percent, escaped(floor.limiter)),
+  return cell(5,
+              bar("floor", floor.percent) + fmt::format("{:.0f}\u00a0% <small>{}</small>", floor.percent, escaped(floor.limiter)),
               floor.percent);
 }
 
 std::string library_cell(const PairResult& pair, const VariantResult& variant) {
   const std::optional<evidence::LibraryShare>& share = variant.library_share;
   if (!share || pair.status != evidence::Status::passed) return cell(6, "");
-  return cell(6,
-              bar("library", share->percent) + fmt::format("{:.0f}% <small>{}</small>", share->percent, escaped(share->library)),
-              share->percent);
+  return cell(
+      6, bar("library", share->percent) + fmt::format("{:.0f}\u00a0% <small>{}</small>", share->percent, escaped(share->library)),
+      share->percent);
 }
 
 std::string link_to(const PairResult& pair) {
@@ -203,9 +204,10 @@ std::string results_section(const HtmlReport& report) {
                              head, bodies) +
                  "<p id=\"none\" class=\"note\" hidden>Nothing matches; clear the filter to see all.</p>" +
                  tag("p",
-                     "A speedup is the ratio of medians with its 95% interval within this run; its bar is logarithmic. The lower "
-                     "bound is the time that the declared work takes at the measured ceilings of this machine: above 98% a "
-                     "variant is at its ceiling, and a little more than 100% is the tolerance of the two measurements. The "
+                     "A speedup is the ratio of medians with its 95\u00a0% interval within this run; its bar is logarithmic. The "
+                     "lower "
+                     "bound is the time that the declared work takes at the measured ceilings of this machine: above 98\u00a0% a "
+                     "variant is at its ceiling, and a little more than 100\u00a0% is the tolerance of the two measurements. The "
                      "library was timed in the same rounds. The variant shown is the one that teaches the pair's lesson.",
                      "class=\"note\""),
              "id=\"results\"") +

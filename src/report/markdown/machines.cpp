@@ -79,7 +79,7 @@ std::string machine_of(const evidence::RunRecord& run) {
   return m.gpus.empty() ? m.cpu : m.gpus.front().name;
 }
 
-std::string percent_text(std::optional<double> percent) { return percent ? fmt::format("{:.0f}%", *percent) : "-"; }
+std::string percent_text(std::optional<double> percent) { return percent ? fmt::format("{:.0f} %", *percent) : "-"; }
 
 }  // namespace
 

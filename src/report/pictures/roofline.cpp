@@ -133,7 +133,7 @@ std::string Roofline::title() const {
 
 std::string roof_text(const RooflinePair& pair, const RooflinePoint& point) {
   const Roof roof = roof_of(point, pair.ceilings);
-  return usable(roof.percent) ? fmt::format("{:.0f}% of {}", roof.percent, roof.bound) : "";
+  return usable(roof.percent) ? fmt::format("{:.0f} % of {}", roof.percent, roof.bound) : "";
 }
 
 std::vector<Roofline> rooflines(const std::vector<Expectations>& all, const std::vector<KnownPair>& known,
