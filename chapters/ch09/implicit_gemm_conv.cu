@@ -145,10 +145,12 @@ __global__ __launch_bounds__(ByMma<tile_n>::threads,
   const int top = first_pixel<tile_n>(channels_out), left = first_column<tile_n>(channels_out);
   Gather<tile_n, ByMma<tile_n>::threads> gather{x, w, images, top, left};
 
-  // Lane l addresses row l % 16 of a fragment, chunk l / 16. The chunk of another step differs in bits that XOR can flip.
-  const std::uint32_t base = device::shared_address(memory), in_fragment = lane % 16 * row_bytes + (lane / 16 ^ lane % 8) * 16;
-  const std::uint32_t a_lane = base + warp_m * 64 * row_bytes + in_fragment;
-  const std::uint32_t b_lane = base + a_bytes + warp_n * 64 * row_bytes + in_fragment;
+  // Of A lane l addresses row l % 16 of a fragment, chunk l / 16; of B, which lies along K as well, row l / 16 * 8 + l % 8, chunk
+  // l / 8 % 2, so that both words of a column are neighbours. The chunk of another step differs in bits that XOR can flip.
+  const std::uint32_t base = device::shared_address(memory);
+  const std::uint32_t a_lane = base + (warp_m * 64 + lane % 16) * row_bytes + (lane / 16 ^ lane % 8) * 16;
+  const std::uint32_t b_lane =
+      base + a_bytes + (warp_n * 64 + lane / 16 * 8 + lane % 8) * row_bytes + (lane / 8 % 2 ^ lane % 8) * 16;
   unsigned a[2][4][4], b[2][4][4];  // fragments of this step and of the next
   const auto load_fragments = [&](int set, int slot, int step) {
 #pragma unroll
@@ -156,14 +158,13 @@ __global__ __launch_bounds__(ByMma<tile_n>::threads,
 #pragma unroll
     for (int i = 0; i < 4; ++i) device::load_matrices(b[set][i], (b_lane ^ step * 32) + slot * bytes + i * 16 * row_bytes);
   };
-  // The filter's rows are output channels: not transposed they are what mma.sync wants as columns. Of 16 of them the first eight
-  // come in the words 0 and 2.
   float sums[4][32] = {};
   const auto multiply = [&](int set) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int j = 0; j < 8; ++j) device::mma_bf16(sums[i] + j * 4, a[set][i], b[set][j / 2][j % 2], b[set][j / 2][j % 2 + 2]);
+      for (int j = 0; j < 8; ++j)
+        device::mma_bf16(sums[i] + j * 4, a[set][i], b[set][j / 2][j % 2 * 2], b[set][j / 2][j % 2 * 2 + 1]);
   };
 
   const int tiles = taps * images.channels / step_channels;
@@ -298,7 +299,9 @@ class ImplicitGemmConv final : public Workload {
     return sum;
   }
 
+  // On values like those of the runs: what a product takes depends on them, too.
   void tune_gemm(Launch& launch) {
+    unfold(launch);
     if (!reproducible_) cublaslt_.tune(launch, unfolded_, w_, y_);
   }
   void im2col_then_gemm(Launch& launch) {

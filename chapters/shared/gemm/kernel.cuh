@@ -21,6 +21,27 @@ __device__ __forceinline__ void give_turn_to(int warpgroup) {
   device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
 }
 
+// All stages of a tile.
+template <class C, class Schedule>
+__device__ __forceinline__ void load_tile(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Schedule& schedule,
+                                          const Tile& tile, unsigned rank) {
+  using A = typename C::A;
+  if constexpr (Schedule::windows) {
+    auto window = schedule.first_window(tile);
+    for (int k = tile.k; k < tile.k_end; k += C::tile_k) {
+      load_stage(ring, at, maps, schedule.extent, tile, k, rank, [&](typename A::Element* to, std::uint64_t* full) {
+        device::tensor_load_4d(to, &maps.a, window.channel, window.x, window.y, window.image, full);
+      });
+      schedule.template move<C>(window);
+    }
+  } else {
+    for (int k = tile.k; k < tile.k_end; k += C::tile_k)
+      load_stage(ring, at, maps, schedule.extent, tile, k, rank, [&](typename A::Element* to, std::uint64_t* full) {
+        A::template load<C::tile_m>(to, &maps.a, tile.m, k, full);
+      });
+  }
+}
+
 // The tiles of a cluster: first, first + stride, ... until the schedule has no more.
 struct Walk {
   int first, stride;
@@ -127,7 +148,7 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
       Tile tile;
       for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
         tile.m += block_row;
-        for (int k = tile.k; k < tile.k_end; k += C::tile_k) load_stage(ring, at, maps, schedule, tile, k, rank);
+        detail::load_tile<C>(ring, at, maps, schedule, tile, rank);
       }
     }
   } else {

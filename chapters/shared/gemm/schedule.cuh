@@ -131,14 +131,27 @@ struct Windows {
     return true;
   }
 
-  struct Box {
+  // Where a box begins, in the order of the map's dimensions, and how many taps of its line are in front of it.
+  struct Window {
     int channel, x, y, image;
+    int in_line;
   };
-  // What a stage loads: the tile's box, moved by the tap that `k` belongs to.
-  __device__ __forceinline__ Box window(const Tile& tile, int k) const {
-    const Box of_tile = box(tile.m);
-    const int tap = k / channels, line = tap / filter, before = filter / 2;
-    return {k - tap * channels, of_tile.x + tap - line * filter - before, of_tile.y + line - before, of_tile.image};
+  // What a tile's first stage loads: its box, moved by the filter's first tap.
+  __device__ __forceinline__ Window first_window(const Tile& tile) const {
+    const Box at = box(tile.m);
+    return {0, at.x - filter / 2, at.y - filter / 2, at.image, 0};
+  }
+  // To what the next stage loads: a thread that divides for each would be late.
+  template <class C>
+  __device__ __forceinline__ void move(Window& window) const {
+    window.channel += C::tile_k;
+    if (window.channel < channels) return;
+    window.channel = 0;
+    ++window.x;
+    if (++window.in_line < filter) return;
+    window.in_line = 0;
+    window.x -= filter;
+    ++window.y;
   }
 
   // Of C, from where on the 16 rows of a warp lie that begin in `row` of the tile, and where those end that exist.
@@ -147,17 +160,20 @@ struct Windows {
   };
   __device__ __forceinline__ Rows rows_of(const Tile& tile, int row) const {
     const Box of_tile = box(tile.m);
-    const int x = of_tile.x + row % box_width, y = of_tile.y + row / box_width;
+    const int down = row / box_width, x = of_tile.x + row - down * box_width, y = of_tile.y + down;
     const int line = (of_tile.image * height + y) * width;
     return {line + x, y < height && of_tile.image < images ? line + width : 0};
   }
 
  private:
+  struct Box {
+    int x, y, image;
+  };
   // Boxes are numbered line by line through an image, and on in the next.
   __device__ __forceinline__ Box box(int m) const {
     const int number = m / (box_height * box_width), image = number / (down * across), in_image = number - image * down * across;
     const int line = in_image / across;
-    return {0, (in_image - line * across) * box_width, line * box_height, image};
+    return {(in_image - line * across) * box_width, line * box_height, image};
   }
 };
 
