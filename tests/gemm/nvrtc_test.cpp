@@ -67,6 +67,17 @@ TEST_F(GemmUnderNvrtc, PromotedWithBiasGeluInFp8) {
   EXPECT_EQ(count(ptx, "cvt.rn.satfinite.e4m3x2.f32"), 32u);
 }
 
+// Windows of images come by a map of four dimensions, and nothing else changes.
+TEST_F(GemmUnderNvrtc, WindowsOfImages) {
+  const std::string ptx =
+      clean("Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 256, .stages = 4, .cluster = 2}>",
+            "Windows, Identity, RowsStore<bf16>");
+  EXPECT_EQ(count(ptx, "cp.async.bulk.tensor.4d.shared::cluster.global"), 1u);
+  EXPECT_EQ(count(ptx, "cp.async.bulk.tensor.2d.shared::cluster.global"), 1u);
+  EXPECT_EQ(count(ptx, "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16"), 4u);
+  EXPECT_EQ(count(ptx, "st.global.v4"), 256u / 32 * 2);
+}
+
 TEST_F(GemmUnderNvrtc, NarrowTilesAddToFp32) {
   const std::string ptx =
       clean("Config<Operand<bf16, Major::mn>, Operand<bf16>, InTensorCores, Shape{.tile_m = 64, .tile_n = 24, .consumers = 1}>",

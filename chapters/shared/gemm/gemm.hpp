@@ -58,6 +58,33 @@ CUtensorMap operand_map(const char* name, const typename Operand::Element* data,
   }
 }
 
+// Boxes of as many pixels of an image as a tile has rows, by 128 bytes of channels.
+template <class Operand>
+CUtensorMap windows_map(const typename Operand::Element* images, const Windows& windows) {
+  using Element = typename Operand::Element;
+  const auto channels = static_cast<std::uint64_t>(windows.channels), width = static_cast<std::uint64_t>(windows.width),
+             height = static_cast<std::uint64_t>(windows.height);
+  const std::uint64_t sizes[] = {channels, width, height, static_cast<std::uint64_t>(windows.images)};
+  const std::uint64_t strides[] = {channels * sizeof(Element), width * channels * sizeof(Element),
+                                   height * width * channels * sizeof(Element)};
+  const std::uint32_t boxes[] = {Operand::tile_k, static_cast<std::uint32_t>(windows.box_width),
+                                 static_cast<std::uint32_t>(windows.box_height), 1};
+  return tensor_map(map_type<Element>(), images, sizes, strides, boxes);
+}
+
+// Whether the windows' own numbers are those of a product with these extents.
+template <class C>
+void require_windows(const Windows& windows, std::size_t m, std::size_t k) {
+  const auto size = [](int extent) { return static_cast<std::size_t>(extent); };
+  require(windows.height > 0 && windows.width > 0 && windows.filter > 0 && windows.filter % 2 == 1,
+          "images have pixels, and a filter has an odd number of taps in a line");
+  require(windows.channels > 0 && windows.channels % C::tile_k == 0,
+          "channels of windows must be a multiple of " + std::to_string(C::tile_k) + ", not " + std::to_string(windows.channels));
+  require(m % (size(windows.height) * size(windows.width)) == 0, "m must be the pixels of whole images");
+  require(k == size(windows.filter) * size(windows.filter) * size(windows.channels),
+          "k must be the filter's taps times channels");
+}
+
 template <int row_bytes>
 constexpr CUtensorMapSwizzle store_swizzle() {
   return row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_32B;
@@ -119,13 +146,17 @@ class Gemm {
     detail::require(groups == 1 || C::B::major == Major::k || k % C::tile_k == 0,
                     "k must be a multiple of " + std::to_string(C::tile_k) + " for groups of a B along N");
     tiles = schedule;
+    if constexpr (Schedule::windows) detail::require_windows<C>(tiles, m, k);
     tiles.template fit<C>({detail::narrow(m), detail::narrow(n), detail::narrow(k)});
     detail::narrow(groups * std::max(n, k));
     detail::narrow(static_cast<std::size_t>(tiles.most_tiles()));
     if (m == 0 || n == 0) return;
 
     const bool b_along_k = C::B::major == Major::k;
-    maps.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
+    if constexpr (Schedule::windows) {
+      detail::narrow(static_cast<std::size_t>(tiles.rows) * C::cluster * C::tile_m);  // boxes reach beyond their images
+      maps.a = detail::windows_map<typename C::A>(a, tiles);
+    } else maps.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
     maps.b = detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k,
                                                 C::tile_n / C::cluster);
     constexpr int tile_columns = C::tile_n / Epilogue::narrowing, box = Store::template box_columns<tile_columns>;

@@ -21,6 +21,27 @@ __device__ __forceinline__ void give_turn_to(int warpgroup) {
   device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
 }
 
+// All stages of a tile.
+template <class C, class Schedule>
+__device__ __forceinline__ void load_tile(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Schedule& schedule,
+                                          const Tile& tile, unsigned rank) {
+  using A = typename C::A;
+  if constexpr (Schedule::windows) {
+    auto window = schedule.first_window(tile);
+    for (int k = tile.k; k < tile.k_end; k += C::tile_k) {
+      load_stage(ring, at, maps, schedule.extent, tile, k, rank, [&](typename A::Element* to, std::uint64_t* full) {
+        device::tensor_load_4d(to, &maps.a, window.channel, window.x, window.y, window.image, full);
+      });
+      schedule.template move<C>(window);
+    }
+  } else {
+    for (int k = tile.k; k < tile.k_end; k += C::tile_k)
+      load_stage(ring, at, maps, schedule.extent, tile, k, rank, [&](typename A::Element* to, std::uint64_t* full) {
+        A::template load<C::tile_m>(to, &maps.a, tile.m, k, full);
+      });
+  }
+}
+
 // The tiles of a cluster: first, first + stride, ... until the schedule has no more.
 struct Walk {
   int first, stride;
@@ -40,11 +61,19 @@ struct Consumer {
 
   using Sums = float[C::parts][C::tile_n / 2];
 
+  // Of 64 rows of the tile from `first_row` on, those of this warp.
+  __device__ __forceinline__ Fragment fragment(const Tile& tile, int first_row) const {
+    if constexpr (Schedule::windows) {
+      const auto rows = schedule.rows_of(tile, first_row + warp_row);
+      return {rows.first, tile.n, rows.end, schedule.extent.n, tile.group, tile.slice};
+    } else return {tile.m + first_row + warp_row, tile.n, tile.m_end, schedule.extent.n, tile.group, tile.slice};
+  }
+
   // `tile` is this block's, `first_row` where in it this consumer's rows begin.
   __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
-      const Fragment at{tile.m + first_row + part * 64 + warp_row, tile.n, tile.m_end, schedule.extent.n, tile.group, tile.slice};
+      const Fragment at = fragment(tile, first_row + part * 64);
       epilogue(sums[part], at);
       store.put(narrowed<Epilogue::narrowing>(sums[part]), at.narrowed(Epilogue::narrowing), staging, maps.c);
     }
@@ -91,6 +120,8 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                                                              const Store store) {
   static_assert(!Schedule::ragged || (Store::predicated && !Store::any_width),
                 "a tile's last rows may be another group's: RowsStore leaves them alone");
+  static_assert(!Schedule::windows || (C::A::major == Major::k && C::B::major == Major::k && !C::Mainloop::scaled),
+                "windows lie along K, and so does the filter");
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
   if (threadIdx.x == 0) {
@@ -117,7 +148,7 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
       Tile tile;
       for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
         tile.m += block_row;
-        for (int k = tile.k; k < tile.k_end; k += C::tile_k) load_stage(ring, at, maps, schedule.extent, tile, k, rank);
+        detail::load_tile<C>(ring, at, maps, schedule, tile, rank);
       }
     }
   } else {

@@ -114,18 +114,17 @@ struct Cursor {
   }
 };
 
-// Fills the next stage, when its readers have left it, with 128 bytes of K from `k` on. By one thread. Groups of B lie one behind
-// the other: rows of B[group][n][k], or columns of B[group][k][n]. In a cluster each block asks for its own A and for half of B,
-// for both.
-template <class C, class Tile, class Extent>
+// Fills the next stage, when its readers have left it, with 128 bytes of K from `k` on. By one thread. load_a(to, full) starts
+// the copy of A. Groups of B lie one behind the other: rows of B[group][n][k], or columns of B[group][k][n]. In a cluster each
+// block asks for its own A and for half of B, for both.
+template <class C, class Tile, class Extent, class LoadA>
 __device__ __forceinline__ void load_stage(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Extent& extent, const Tile& tile,
-                                           int k, unsigned rank) {
-  using A = typename C::A;
+                                           int k, unsigned rank, const LoadA& load_a) {
   using B = typename C::B;
   device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);
   std::uint64_t* const full = &ring.full[at.stage];
   device::barrier_arrive_expect(full, Ring<C>::stage_bytes);
-  A::template load<C::tile_m>(ring.a[at.stage], &maps.a, tile.m, k, full);
+  load_a(ring.a[at.stage], full);
   int n = tile.n, b_k = k;
   if constexpr (B::major == Major::k) n += tile.group * extent.n;
   else b_k += tile.group * extent.k;

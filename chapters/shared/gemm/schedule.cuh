@@ -37,7 +37,7 @@ __host__ __device__ constexpr int tiles_of(int extent, int tile) { return (exten
 
 // The tiles of one product.
 struct Bands {
-  static constexpr bool ragged = false;
+  static constexpr bool ragged = false, windows = false;
   int band = 8;  // rows of clusters
   Extent extent{};
   int rows = 0, columns = 0;
@@ -62,7 +62,7 @@ struct Bands {
 // The tiles of one product, each in parts along K: for products with fewer tiles than the GPU has multiprocessors. SlicesStore
 // keeps the parts apart, and sum_slices_kernel adds them, always in the same order.
 struct KSlices {
-  static constexpr bool ragged = false;
+  static constexpr bool ragged = false, windows = false;
   int slices = 1;  // at most; each has work
   Extent extent{};
   int rows = 0, columns = 0, slice_k = 0;
@@ -87,6 +87,96 @@ struct KSlices {
   }
 };
 
+// The tiles of a convolution, of stride 1 and with as many pixels as it is given, as a product whose A nobody writes down: row m
+// of A is what a square filter sees around pixel m of images [image][y][x][channel], tap after tap, with zeros outside of the
+// image. The rows of a tile are a box of lines of one image, so that what they have for one tap and a stage of channels is one
+// box of a tensor map of four dimensions. It may begin in front of the image and end behind it, where TMA fills in zeros. B lies
+// along K, taps outermost. A box's lines may reach beyond the image, so that stores must be predicated (RowsStore).
+struct Windows {
+  static constexpr bool ragged = true, windows = true;
+  static constexpr int least_width = 16;  // of a box: the rows of a consumer warp lie in one line
+  int height = 1, width = 1, channels = 1;
+  int filter = 3;  // taps in a line and in a column, an odd number
+  int band = 8;
+  Extent extent{};
+  int images = 0, rows = 0, columns = 0;                    // rows and columns of clusters' tiles
+  int box_height = 0, box_width = 0, down = 0, across = 0;  // of a tile in pixels, of an image in boxes
+
+  // The box of a tile that wastes the fewest rows, and of those the widest.
+  template <class C>
+  __host__ __device__ void fit(const Extent& whole) {
+    extent = whole;
+    images = extent.m / (height * width);
+    box_width = 0;
+    for (int wide = least_width; wide <= C::tile_m; wide *= 2) {
+      if (C::tile_m % wide != 0) continue;
+      const int high = C::tile_m / wide, down_so = detail::tiles_of(height, high), across_so = detail::tiles_of(width, wide);
+      if (box_width != 0 && down_so * across_so > down * across) continue;
+      box_height = high;
+      box_width = wide;
+      down = down_so;
+      across = across_so;
+    }
+    rows = detail::tiles_of(images * down * across, C::cluster);
+    columns = detail::tiles_of(extent.n, C::tile_n);
+  }
+  __host__ __device__ int most_tiles() const { return rows * columns; }
+
+  // A tile's m counts the rows of all boxes.
+  template <class C>
+  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+    if (index >= rows * columns) return false;
+    const detail::Place place = detail::in_bands(index, rows, columns, band);
+    tile = {place.row * (C::tile_m * C::cluster), place.column * C::tile_n, 0, extent.k, 0, extent.m, 0};
+    return true;
+  }
+
+  // Where a box begins, in the order of the map's dimensions, and how many taps of its line are in front of it.
+  struct Window {
+    int channel, x, y, image;
+    int in_line;
+  };
+  // What a tile's first stage loads: its box, moved by the filter's first tap.
+  __device__ __forceinline__ Window first_window(const Tile& tile) const {
+    const Box at = box(tile.m);
+    return {0, at.x - filter / 2, at.y - filter / 2, at.image, 0};
+  }
+  // To what the next stage loads: a thread that divides for each would be late.
+  template <class C>
+  __device__ __forceinline__ void move(Window& window) const {
+    window.channel += C::tile_k;
+    if (window.channel < channels) return;
+    window.channel = 0;
+    ++window.x;
+    if (++window.in_line < filter) return;
+    window.in_line = 0;
+    window.x -= filter;
+    ++window.y;
+  }
+
+  // Of C, from where on the 16 rows of a warp lie that begin in `row` of the tile, and where those end that exist.
+  struct Rows {
+    int first, end;
+  };
+  __device__ __forceinline__ Rows rows_of(const Tile& tile, int row) const {
+    const Box of_tile = box(tile.m);
+    const int down = row / box_width, x = of_tile.x + row - down * box_width, y = of_tile.y + down;
+    const int line = (of_tile.image * height + y) * width;
+    return {line + x, y < height && of_tile.image < images ? line + width : 0};
+  }
+
+ private:
+  struct Box {
+    int x, y, image;
+  };
+  // Boxes are numbered line by line through an image, and on in the next.
+  __device__ __forceinline__ Box box(int m) const {
+    const int number = m / (box_height * box_width), image = number / (down * across), in_image = number - image * down * across;
+    const int line = in_image / across;
+    return {(in_image - line * across) * box_width, line * box_height, image};
+  }
+};
+
 // Rows of A and C in groups of any length, each multiplied by a B of its own, as the tokens of experts are. Where groups begin is
 // known on the GPU alone: list_row_tiles_kernel makes a list of row tiles there, and a tile's last rows may be another group's,
 // so that stores must be predicated (RowsStore).
@@ -94,7 +184,7 @@ struct RowTile {
   int m, m_end, group;
 };
 struct GroupedRows {
-  static constexpr bool ragged = true;
+  static constexpr bool ragged = true, windows = false;
   const RowTile* tiles = nullptr;  // most_row_tiles of them
   const int* count = nullptr;      // how many there are
   int groups = 1;
