@@ -2,20 +2,26 @@
 // The kernel: one warpgroup loads, one to three multiply and store, and a block goes on from tile to tile. What it multiplies, in
 // what order, and what becomes of the results is left to the types that it is given.
 #pragma once
+#include "exchange.cuh"
 #include "mainloop.cuh"
-#include "store.cuh"
 
 namespace aisp::gemm {
 
-// In dynamic shared memory: the ring, and behind it what each warp of the consumers stages its results in.
+// In dynamic shared memory: the ring, behind it what each warp of the consumers stages its results in, and behind that a barrier
+// for each of these warps where they wait for another matrix.
 template <class C, class Epilogue, class Store>
-constexpr unsigned staging_bytes = Store::template staging_bytes<C::tile_n / Epilogue::narrowing>;
+constexpr unsigned staging_bytes = Store::template staging_bytes<C::tile_n / Epilogue::narrowing>*(exchanges<Store> ? C::parts
+                                                                                                                    : 1);
 template <class C, class Epilogue, class Store>
-constexpr unsigned shared_bytes = sizeof(Ring<C>) + C::consumers * 4 * staging_bytes<C, Epilogue, Store>;
+constexpr unsigned shared_bytes = sizeof(Ring<C>) + C::consumers * 4 *
+                                                        (staging_bytes<C, Epilogue, Store> +
+                                                         (exchanges<Store> ? sizeof(std::uint64_t) : 0));
 
 namespace detail {
 
-// Barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on.
+// Barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on; barrier 4 + w by the warps of
+// warpgroup w, at the end of a tile.
+constexpr int meeting_barrier = 4;
 __device__ __forceinline__ void wait_for_turn(int warpgroup) { device::named_barrier_sync(1 + warpgroup, 2 * warpgroup_threads); }
 __device__ __forceinline__ void give_turn_to(int warpgroup) {
   device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
@@ -37,16 +43,50 @@ struct Consumer {
   const Store& store;
   unsigned char* staging;
   int warpgroup, warp_row;
+  std::uint64_t* other_came;  // this warp's boxes of the other matrix, where there is one
 
   using Sums = float[C::parts][C::tile_n / 2];
+
+  __device__ __forceinline__ Fragment fragment(const Tile& tile, int row) const {
+    return {row, tile.n, tile.m_end, schedule.extent.n, tile.group, tile.slice};
+  }
 
   // `tile` is this block's, `first_row` where in it this consumer's rows begin.
   __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
-      const Fragment at{tile.m + first_row + part * 64 + warp_row, tile.n, tile.m_end, schedule.extent.n, tile.group, tile.slice};
+      const Fragment at = fragment(tile, tile.m + first_row + part * 64 + warp_row);
       epilogue(sums[part], at);
       store.put(narrowed<Epilogue::narrowing>(sums[part]), at.narrowed(Epilogue::narrowing), staging, maps.c);
+    }
+  }
+
+  // The same with another matrix, which fetch_other has asked for before the tile was multiplied.
+  static constexpr unsigned part_bytes = staging_bytes<C, Epilogue, Store> / C::parts;
+  __device__ __forceinline__ void fetch_other(const Tile& tile, int first_row) const {
+    if (device::lane_index() != 0) return;
+    Store::template expect<C::tile_n, C::parts>(other_came);
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part)
+      Store::template fetch<C::tile_n>(fragment(tile, tile.m + first_row + part * 64 + warp_row), staging + part * part_bytes,
+                                       maps.extra, other_came);
+  }
+  __device__ __forceinline__ void finish_with_other(Sums& sums, const Tile& tile, int first_row, unsigned phase) const {
+    static_assert(Epilogue::narrowing == 1, "results take the place of the other matrix");
+    typename Epilogue::template Kept<C::tile_n> kept;
+    device::barrier_wait(other_came, phase);
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) {
+      const Fragment at = fragment(tile, tile.m + first_row + part * 64 + warp_row);
+      unsigned char* const boxes = staging + part * part_bytes;
+      epilogue(sums[part], at, OtherRows<C::tile_n>{device::shared_address(boxes)}, kept);
+      if (part + 1 == C::parts) {
+        unsigned char* const of_first = boxes - warp_row / 16 * staging_bytes<C, Epilogue, Store>;
+        epilogue.template end_tile<C::tile_n>(
+            kept, fragment(tile, tile.m + first_row),
+            {reinterpret_cast<float*>(of_first), staging_bytes<C, Epilogue, Store> / sizeof(float), meeting_barrier + warpgroup});
+      }
+      store.put(sums[part], at, boxes, maps.c);
     }
   }
 
@@ -55,11 +95,16 @@ struct Consumer {
     Cursor<C> at;
     Sums sums;
     Tile tile;
+    [[maybe_unused]] unsigned phase = 0;
     const int first_row = warpgroup * C::rows;
     for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
       tile.m += block_row;
+      if constexpr (exchanges<Store>) fetch_other(tile, first_row);
       mainloop.multiply(ring, at, tile, first_row, sums, [] {});
-      finish(sums, tile, first_row);
+      if constexpr (exchanges<Store>) {
+        finish_with_other(sums, tile, first_row, phase);
+        phase ^= 1;
+      } else finish(sums, tile, first_row);
     }
   }
 
@@ -69,8 +114,14 @@ struct Consumer {
     Cursor<C> at;
     Sums sums;
     Tile tile, other;
+    [[maybe_unused]] unsigned phase = 0;
     if (warpgroup == 1 && schedule.template at<C>(walk.first, other)) at.skip(C::steps(other));
     for (int index = walk.first + warpgroup * walk.stride; schedule.template at<C>(index, tile); index += 2 * walk.stride) {
+      if constexpr (exchanges<Store>) {
+        Tile own = tile;
+        own.m += block_row;
+        fetch_other(own, 0);
+      }
       if (index >= walk.stride) wait_for_turn(warpgroup);
       const bool more = schedule.template at<C>(index + walk.stride, other);
       tile.m += block_row;
@@ -78,7 +129,10 @@ struct Consumer {
         if (more) give_turn_to(1 - warpgroup);
       });
       if (more) at.skip(C::steps(other));
-      finish(sums, tile, 0);
+      if constexpr (exchanges<Store>) {
+        finish_with_other(sums, tile, 0, phase);
+        phase ^= 1;
+      } else finish(sums, tile, 0);
     }
   }
 };
@@ -93,10 +147,16 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                 "a tile's last rows may be another group's: RowsStore leaves them alone");
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
+  constexpr unsigned staging_bytes_of_all = C::consumers * 4 * staging_bytes<C, Epilogue, Store>;
+  [[maybe_unused]] auto* const others_came = reinterpret_cast<std::uint64_t*>(memory + sizeof(Ring<C>) + staging_bytes_of_all);
   if (threadIdx.x == 0) {
     device::prefetch_tensor_map(&maps.a);
     device::prefetch_tensor_map(&maps.b);
     if constexpr (!Store::predicated) device::prefetch_tensor_map(&maps.c);
+    if constexpr (exchanges<Store>) {
+      device::prefetch_tensor_map(&maps.extra);
+      for (int warp = 0; warp < C::consumers * 4; ++warp) device::barrier_init(others_came + warp, 1);
+    }
     ring.init();
   }
   unsigned rank = 0;
@@ -123,8 +183,8 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
   } else {
     if constexpr (C::consumers > 1) device::take_registers<C::consumer_registers>();
     unsigned char* const staging = memory + sizeof(Ring<C>) + warp * staging_bytes<C, Epilogue, Store>;
-    const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,     epilogue,
-                                                                  store, staging, warpgroup, warp % 4 * 16};
+    const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,      epilogue,
+                                                                  store, staging, warpgroup, warp % 4 * 16, others_came + warp};
     if constexpr (C::pingpong) consumer.take_turns(walk, block_row);
     else consumer.share_tiles(walk, block_row);
     Store::finish();

@@ -46,7 +46,7 @@ struct Config {
 
 // Made on the host (gemm.hpp).
 struct Maps {
-  CUtensorMap a, b, c, a_scales;  // c: boxes of stores by TMA; a_scales: of BlockScaled
+  CUtensorMap a, b, c, extra;  // c: boxes of stores by TMA; extra: the scales of A for BlockScaled, or the other matrix
 };
 
 // At the beginning of dynamic shared memory, aligned to 1024 bytes. full[s]: the bytes of stage s have come; empty[s]: its
@@ -135,8 +135,7 @@ __device__ __forceinline__ void load_stage(Ring<C>& ring, Cursor<C>& at, const M
     B::template load<half>(ring.b[at.stage] + rank * (half * C::tile_k), &maps.b, n + static_cast<int>(rank) * half, b_k, full,
                            0b11);
   }
-  if constexpr (Ring<C>::scaled)
-    device::tensor_load_2d(ring.a_scales[at.stage], &maps.a_scales, tile.m & ~3, k / C::tile_k, full);
+  if constexpr (Ring<C>::scaled) device::tensor_load_2d(ring.a_scales[at.stage], &maps.extra, tile.m & ~3, k / C::tile_k, full);
   at.next();
 }
 
