@@ -20,8 +20,8 @@ namespace {
 using shared::bf16, shared::packet;
 
 constexpr unsigned threads = 256, warps = threads / 32;
-constexpr unsigned chunk_rows = 128;  // that a block of a pass over the columns adds up
-constexpr unsigned slab_rows = 16;    // that a warp of the engine has of a tile
+constexpr unsigned chunk_rows = 128;        // that a block of a pass over the columns adds up
+constexpr unsigned fewest_rows_added = 64;  // that a row of partial sums stands for
 
 // Of GELU in the approximation by tanh: t = tanh(u), and half of x (1 - t^2) u' comes to half of 1 + t.
 __device__ __forceinline__ float gelu_slope(float x) {
@@ -105,82 +105,51 @@ __global__ __launch_bounds__(adding_threads) void add_partials_kernel(const floa
   db[column] = make_uint2(device::narrow_bf16(sum.x, sum.y), device::narrow_bf16(sum.z, sum.w));
 }
 
-// Lanes that `distance` separates add their values up, and each keeps half of the sums: the upper lane the second half.
-template <int distance, int count>
-__device__ __forceinline__ void fold(float (&values)[count]) {
-  const bool upper = (device::lane_index() & distance) != 0;
-#pragma unroll
-  for (int i = 0; i < count / 2; ++i) {
-    const float kept = upper ? values[i + count / 2] : values[i], sent = upper ? values[i] : values[i + count / 2];
-    values[i] = kept + __shfl_xor_sync(~0u, sent, distance);
-  }
-}
-
-// The engine's epilogue: sums times GELU'(P), and what each warp's 16 rows come to in each column. These are added up behind it,
-// by add_partials_kernel, always in the same order; atomics would need no second kernel, and give other bits every time.
+// The engine's epilogue: sums times GELU'(P), and what each tile comes to in each column. These are added up behind it, by
+// add_partials_kernel, always in the same order; atomics would need no second kernel, and give other bits every time.
+template <int rows>  // of a tile that one warpgroup has
 struct SlopeAndColumnSums {
   static constexpr int narrowing = 1;
-  const bf16* p = nullptr;
-  float* partial = nullptr;  // [row / slab_rows][column]
+  template <int columns>
+  using Kept = gemm::ColumnSums<columns>;
 
-  template <int count>
-  __device__ __forceinline__ void operator()(float (&sums)[count], const gemm::Fragment& at) const {
-    static_assert(count % 64 == 0, "a lane is left with whole pairs of columns");
-    scale(sums, at);
-    // Rows and columns that do not exist are zero in dY and W2, as TMA brings them.
-    float columns[count / 2];
+  float* partial = nullptr;  // [row / rows][column]
+
+  // Rows and columns that do not exist are zero in dY and W2, as TMA brings them.
+  template <int count, class Other>
+  __device__ __forceinline__ void operator()(float (&sums)[count], const gemm::Fragment&, const Other& p,
+                                             gemm::ColumnSums<count * 2>& kept) const {
 #pragma unroll
-    for (int i = 0; i < count / 2; ++i) columns[i] = sums[i / 2 * 4 + i % 2] + sums[i / 2 * 4 + i % 2 + 2];
-    fold<16>(columns);
-    fold<8>(gemm::narrowed<2>(columns));
-    fold<4>(gemm::narrowed<4>(columns));
-    if (at.first_row >= at.row_end) return;
-    constexpr int groups = count / 32;  // of eight columns, of which four lanes are left with the sums
-    const int lane = static_cast<int>(device::lane_index());
-    float* const to = partial + static_cast<std::size_t>(at.first_row) / slab_rows * at.column_end;
+    for (int i = 0; i < count; i += packet) {
+      float x[packet];
+      p.load(i, x);
 #pragma unroll
-    for (int group = 0; group < groups; ++group) {
-      const int column = at.first_column + (lane / 4 * groups + group) * 8 + lane % 4 * 2;
-      if (column < at.column_end)
-        *reinterpret_cast<float2*>(to + column) = make_float2(columns[2 * group], columns[2 * group + 1]);
+      for (int j = 0; j < packet; ++j) sums[i + j] *= gelu_slope(x[j]);
     }
+    kept.add(sums);
   }
-
- private:
-  // P comes as C is stored: the four lanes of a row load 16 bytes each of 32 columns and exchange words. All loads of the 64 rows
-  // are under way before the first is needed.
-  template <int count>
-  __device__ __forceinline__ void scale(float (&sums)[count], const gemm::Fragment& at) const {
-    constexpr int quads = count / 16;
-    uint4 loaded[2][quads];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = at.row(2 * half);
-      const bf16* const from = p + static_cast<std::size_t>(row) * at.column_end;
-#pragma unroll
-      for (int quad = 0; quad < quads; ++quad) {
-        const int column = at.first_column + quad * 32 + static_cast<int>(device::lane_index()) % 4 * packet;
-        loaded[half][quad] =
-            row < at.row_end && column < at.column_end ? __ldcs(reinterpret_cast<const uint4*>(from + column)) : uint4{};
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int quad = 0; quad < quads; ++quad) {
-        float x[packet];
-        shared::unpack(gemm::detail::transpose_quad(loaded[half][quad]), x);
-#pragma unroll
-        for (int i = 0; i < packet; ++i) sums[quad * 16 + i / 2 * 4 + half * 2 + i % 2] *= gelu_slope(x[i]);
-      }
+  template <int columns>
+  __device__ __forceinline__ void end_tile(const gemm::ColumnSums<columns>& kept, const gemm::Fragment& at,
+                                           const gemm::Meeting& meeting) const {
+    float* const row =
+        at.first_row < at.row_end ? partial + static_cast<std::size_t>(at.first_row / rows) * at.column_end : nullptr;
+    kept.store(row, at, meeting);
   }
 };
 
-// In the ping-pong P is read, and columns are added, while the other warpgroup multiplies.
+// The product with that epilogue. TMA brings P into the boxes from which dP is stored; they are for a whole tile, and take the
+// place of stages.
+template <class Config>
+using Fused = gemm::Gemm<Config, gemm::Bands, SlopeAndColumnSums<Config::rows>, gemm::TmaExchange>;
 using Along = gemm::Operand<bf16>;
+// While one warpgroup is in its epilogue, the other multiplies: as square tiles, or as tiles that are one warpgroup's 64 rows
+// high.
 using Pingpong =
-    gemm::Config<Along, Along, gemm::InTensorCores, gemm::Shape{.tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}>;
-using Fused = gemm::Gemm<Pingpong, gemm::Bands, SlopeAndColumnSums>;
+    gemm::Config<Along, Along, gemm::InTensorCores, gemm::Shape{.tile_n = 128, .stages = 5, .pingpong = true, .cluster = 2}>;
+using WidePingpong = gemm::Config<Along, Along, gemm::InTensorCores,
+                                  gemm::Shape{.tile_m = 64, .tile_n = 256, .stages = 4, .pingpong = true, .cluster = 2}>;
+// Larger tiles, and both warpgroups in their epilogues at the same time.
+using Cooperative = gemm::Config<Along, Along, gemm::InTensorCores, gemm::Shape{.tile_n = 256, .stages = 3, .cluster = 2}>;
 
 class GemmBackwardEpilogue final : public Workload {
  public:
@@ -194,7 +163,7 @@ class GemmBackwardEpilogue final : public Workload {
         // [n][k], as the forward product H W2 has them.
         w2_{setup.input<bf16>(n_ * k_, uniform(-largest_weight(), largest_weight()), {.name = "weights"})},
         p_{setup.input<bf16>(m_ * n_, normal(0, 1), {.name = "p"})},
-        partial_{setup.scratch<float>((m_ + slab_rows - 1) / slab_rows * n_, {.name = "parts of column sums"})},
+        partial_{setup.scratch<float>((m_ + fewest_rows_added - 1) / fewest_rows_added * n_, {.name = "parts of column sums"})},
         dp_{setup.output<bf16>(m_ * n_, {.name = "dp"})},
         db_{setup.output<bf16>(n_, {.name = "gradient of the bias"})},
         reference_{setup, m_, n_, k_},
@@ -236,13 +205,12 @@ class GemmBackwardEpilogue final : public Workload {
   }
   void tune_dgelu_bgrad(Launch& launch) { tune(launch, gemm_dgelu_bgrad_); }
   void dgelu_bgrad_epilogue(Launch& launch) { gemm_dgelu_bgrad_.run_tuned(launch, dy_, w2_, dp_); }
-  void describe_fused(Launch&) {
-    if (!fused_) fused_.emplace(Fused::Problem{.a = dy_, .b = w2_, .c = dp_, .m = m_, .n = n_, .k = k_});
-  }
-  void wgmma_dgelu_bgrad(Launch& launch) {
-    fused_->run(launch.stream, {p_, partial_});
-    add_partials(launch, slab_rows);
-  }
+  void describe_pingpong(Launch&) { describe(pingpong_); }
+  void wgmma_dgelu_bgrad(Launch& launch) { fused<Pingpong>(launch, *pingpong_); }
+  void describe_wide_pingpong(Launch&) { describe(wide_pingpong_); }
+  void wgmma_wide_pingpong(Launch& launch) { fused<WidePingpong>(launch, *wide_pingpong_); }
+  void describe_cooperative(Launch&) { describe(cooperative_); }
+  void wgmma_cooperative(Launch& launch) { fused<Cooperative>(launch, *cooperative_); }
 
  private:
   float largest_weight() const { return 3 / std::sqrt(static_cast<float>(k_)); }
@@ -266,6 +234,15 @@ class GemmBackwardEpilogue final : public Workload {
            partial_.get(), m_, n_ / packet);
     add_partials(launch, chunk_rows);
   }
+  template <class Engine>
+  void describe(std::optional<Engine>& engine) const {
+    if (!engine) engine.emplace(typename Engine::Problem{.a = dy_, .b = w2_, .c = dp_, .m = m_, .n = n_, .k = k_, .other = p_});
+  }
+  template <class Config>
+  void fused(Launch& launch, const Fused<Config>& engine) const {
+    engine.run(launch.stream, {partial_});
+    add_partials(launch, Config::rows);
+  }
   void add_partials(Launch& launch, unsigned rows_of_part) const {
     launch(add_partials_kernel, {blocks(n_, 32), adding_threads}, reinterpret_cast<const float4*>(partial_.get()),
            reinterpret_cast<uint2*>(db_.get()), blocks(m_, rows_of_part), n_ / 4);
@@ -278,10 +255,13 @@ class GemmBackwardEpilogue final : public Workload {
   backward::Reference reference_;
   LibraryMatmul gemm_, gemm_dgelu_, gemm_dgelu_bgrad_;
   bool reproducible_;
-  std::optional<Fused> fused_;
+  std::optional<Fused<Pingpong>> pingpong_;
+  std::optional<Fused<WidePingpong>> wide_pingpong_;
+  std::optional<Fused<Cooperative>> cooperative_;
 };
 
-constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}};
+constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}}, by_the_engine = Fused<Pingpong>::needs();
+constexpr KernelLimits no_spills{.local_bytes = 0};
 
 }  // namespace
 
@@ -307,9 +287,19 @@ extern constinit const Pair gemm_backward_epilogue{
                             .needs = by_cublaslt},
                            {.name = "wgmma_dgelu_bgrad",
                             .run = call<&GemmBackwardEpilogue::wgmma_dgelu_bgrad>,
-                            .prepare = call<&GemmBackwardEpilogue::describe_fused>,
-                            .needs = Fused::needs(),
-                            .kernels = {.local_bytes = 0}}}),
+                            .prepare = call<&GemmBackwardEpilogue::describe_pingpong>,
+                            .needs = by_the_engine,
+                            .kernels = no_spills},
+                           {.name = "wgmma_wide_pingpong",
+                            .run = call<&GemmBackwardEpilogue::wgmma_wide_pingpong>,
+                            .prepare = call<&GemmBackwardEpilogue::describe_wide_pingpong>,
+                            .needs = by_the_engine,
+                            .kernels = no_spills},
+                           {.name = "wgmma_cooperative",
+                            .run = call<&GemmBackwardEpilogue::wgmma_cooperative>,
+                            .prepare = call<&GemmBackwardEpilogue::describe_cooperative>,
+                            .needs = by_the_engine,
+                            .kernels = no_spills}}),
     // The library's product with nothing behind it: what an epilogue takes beyond that is the reading of P.
     .controls = variants({{.name = "gemm_alone",
                            .run = call<&GemmBackwardEpilogue::gemm_alone>,

@@ -2,6 +2,7 @@
 // What kernels around an FP8 product share, those that are built beforehand and those that are written at run time: rows of bf16
 // become e4m3 with a scale of each row.
 #pragma once
+#include <aisp/device/matrix.cuh>
 #include <aisp/device/reduce.cuh>
 
 #include "rows.cuh"
@@ -11,14 +12,9 @@ namespace aisp::ch14 {
 using shared::bf16, shared::packet;
 constexpr float largest_e4m3 = 448, norm_epsilon = 1e-6f;
 
-__device__ __forceinline__ unsigned narrow_e4m3(float low, float high) {
-  unsigned short both;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));
-  return both;
-}
 __device__ __forceinline__ uint2 pack_e4m3(const float (&x)[packet], float by) {
-  return make_uint2(narrow_e4m3(x[0] * by, x[1] * by) | narrow_e4m3(x[2] * by, x[3] * by) << 16,
-                    narrow_e4m3(x[4] * by, x[5] * by) | narrow_e4m3(x[6] * by, x[7] * by) << 16);
+  return make_uint2(device::narrow_e4m3(x[0] * by, x[1] * by) | device::narrow_e4m3(x[2] * by, x[3] * by) << 16,
+                    device::narrow_e4m3(x[4] * by, x[5] * by) | device::narrow_e4m3(x[6] * by, x[7] * by) << 16);
 }
 __device__ __forceinline__ float inverse_rms(float sum_of_squares, unsigned columns) {
   return rsqrtf(sum_of_squares / static_cast<float>(columns) + norm_epsilon);

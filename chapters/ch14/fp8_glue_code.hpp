@@ -28,7 +28,17 @@ inline constexpr std::array<Activation, 5> activations{
      {"fmaxf(x, 0.0f) * fmaxf(x, 0.0f)", [](double x) { return x > 0 ? x * x : 0; }},
      {"x", [](double x) { return x; }}}};
 
+// What the product is tried with. Those that hand over do the epilogue beside the next tile's products, and have fewer stages for
+// it; in the others the products wait for it, or one warpgroup's do for the other's.
 inline constexpr gemm::Shape fp8_shape{.tile_m = 128, .tile_n = 192, .stages = 5, .cluster = 2};
+inline constexpr std::array<gemm::Shape, 6> fp8_shapes{
+    {{.tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 2, .handover = true},
+     {.tile_m = 128, .tile_n = 256, .stages = 3, .cluster = 2, .handover = true},
+     {.tile_m = 128, .tile_n = 128, .stages = 5, .cluster = 2, .handover = true},
+     fp8_shape,
+     {.tile_m = 192, .tile_n = 128, .stages = 5, .consumers = 3, .cluster = 2},
+     {.tile_m = 128, .tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}}};
+
 // The generated epilogue, as the host fills it in; its operator is in the text alone.
 struct Spliced {
   static constexpr int narrowing = 1;
@@ -47,27 +57,32 @@ inline std::string spliced_code(const std::string& expression) {
 
   template <int count>
   __device__ __forceinline__ void operator()(float (&sums)[count], const Fragment& at) const {
-    const float upper = at.row(0) < at.row_end ? rows[at.row(0)] : 0, lower = at.row(2) < at.row_end ? rows[at.row(2)] : 0;
+    // What lies outside of the result takes the scales of its last row and columns, so that no load stands behind a branch.
+    const int last_row = at.row_end - 1, last_pair = at.column_end - 2;
+    const float upper = rows[min(at.row(0), last_row)], lower = rows[min(at.row(2), last_row)];
+    float2 scales[count / 4], biases[count / 4];
 #pragma unroll
-    for (int i = 0; i < count; i += 4) {
-      if (at.column(i) >= at.column_end) continue;
-      const float2 scale = *reinterpret_cast<const float2*>(columns + at.column(i)), biases = load_pair(bias + at.column(i));
+    for (int i = 0; i < count / 4; ++i) {
+      const int column = min(at.column(4 * i), last_pair);
+      scales[i] = *reinterpret_cast<const float2*>(columns + column);
+      biases[i] = load_pair(bias + column);
+    }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float x = fmaf(sums[i + j], (j < 2 ? upper : lower) * (j % 2 == 0 ? scale.x : scale.y),
-                             j % 2 == 0 ? biases.x : biases.y);
-        sums[i + j] = ()" +
+    for (int i = 0; i < count; ++i) {
+      const float2 scale = scales[i / 4], pair = biases[i / 4];
+      const float x = fmaf(sums[i] * (i % 4 < 2 ? upper : lower), i % 2 == 0 ? scale.x : scale.y,
+                           i % 2 == 0 ? pair.x : pair.y);
+      sums[i] = ()" +
          expression + R"() * inverse_scale;
-      }
     }
   }
 };
 )";
 }
 
-inline KernelSource spliced_gemm_source(const std::string& expression, const std::string& mainloop) {
+inline KernelSource spliced_gemm_source(const std::string& expression, const std::string& mainloop, const gemm::Shape& shape) {
   return gemm::kernel_source(
-      "fp8_gemm.cu", fp8_shape,
+      "fp8_gemm.cu", shape,
       {.a = "Operand<e4m3>", .b = "Operand<e4m3>", .mainloop = mainloop, .epilogue = "Spliced", .store = "TmaStore<e4m3, 1>"},
       spliced_code(expression));
 }

@@ -3,6 +3,7 @@
 // multiplies; what stands around it are six passes over memory, kernel by kernel. A generator is given the expressions before and
 // behind the product: the first becomes one kernel with a row in registers, the second goes into the GEMM's epilogue.
 #include <aisp/libraries/cublaslt.hpp>
+#include <aisp/libraries/fastest.hpp>
 #include <aisp/libraries/nvrtc.hpp>
 #include <aisp/pair.hpp>
 
@@ -10,7 +11,11 @@
 #include <cuda_fp8.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "fp8_glue.cuh"
@@ -29,9 +34,28 @@ constexpr int band = 16;                 // rows of clusters
 
 using Operand = gemm::Operand<e4m3>;
 // Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
-struct PromotedConfig : gemm::Config<Operand, Operand, gemm::Promoted, fp8_shape> {};
-struct FastConfig : gemm::Config<Operand, Operand, gemm::InTensorCores, fp8_shape> {};
-using Store = gemm::TmaStore<e4m3, 1>;
+struct PlainConfig : gemm::Config<Operand, Operand, gemm::Promoted, fp8_shape> {};
+template <class Mainloop, std::size_t i>
+struct TriedConfig : gemm::Config<Operand, Operand, Mainloop, fp8_shapes[i]> {};
+template <class Mainloop, std::size_t i = 0>
+using Tried = gemm::Gemm<TriedConfig<Mainloop, i>, gemm::Bands, Spliced, gemm::TmaStore<e4m3, 1>>;
+
+// The product with the generated epilogue: one type for all shapes, and which of them was fastest.
+template <class Mainloop>
+struct Generated {
+  using Prepared = typename Tried<Mainloop>::Prepared;
+  std::array<Prepared, fp8_shapes.size()> prepared{};
+  std::array<CompiledKernel<typename Prepared::Kernel>, fp8_shapes.size()> kernels{};
+  std::optional<std::size_t> chosen{};
+
+  template <std::size_t... i>
+  void describe(const gemm::Problem<e4m3, e4m3, e4m3>& problem, std::index_sequence<i...>) {
+    prepared = {Tried<Mainloop, i>{problem, {.band = band}}.prepared()...};
+  }
+  void run(Launch& launch, std::size_t shape, const Spliced& epilogue) const {
+    prepared[shape].run(launch.stream, kernels[shape].entry, epilogue);
+  }
+};
 
 // The operators of a framework, each in a kernel of its own; a block has a row, or 256 packets of one.
 __global__ __launch_bounds__(threads) void norm_kernel(const uint4* __restrict__ x, const uint4* __restrict__ gains,
@@ -146,9 +170,17 @@ class Fp8QuantizeGemm final : public Workload {
         activated_{setup.scratch<bf16>(m_ * n_, {.name = "activated"})},
         cublaslt_{setup, {.m = m_, .n = n_, .k = k_, .operands = CUDA_R_8F_E4M3, .b_is_transposed = true}},
         nvrtc_{setup},
-        plain_{Plain::Problem{.a = quantized_, .b = w_, .c = product_, .m = m_, .n = n_, .k = k_}, {.band = band}},
-        promoted_{Promoted{problem(), {.band = band}}.prepared()},
-        fast_{Fast{problem(), {.band = band}}.prepared()} {}
+        team_{setup.threads(std::min(setup.cpus(), static_cast<int>(fp8_shapes.size())))},
+        plain_{Plain::Problem{.a = quantized_, .b = w_, .c = product_, .m = m_, .n = n_, .k = k_}, {.band = band}} {
+    // 0: all are tried, but for the first one where the clock must not choose.
+    if (const std::size_t shape = setup.size("shape"); shape > 0) shapes_ = {shape - 1};
+    else if (setup.reproducible()) shapes_ = {0};
+    else
+      for (std::size_t i = 0; i < fp8_shapes.size(); ++i) shapes_.push_back(i);
+    const gemm::Problem<e4m3, e4m3, e4m3> problem{.a = quantized_, .b = w_, .c = y_, .m = m_, .n = n_, .k = k_};
+    promoted_.describe(problem, std::make_index_sequence<fp8_shapes.size()>{});
+    fast_.describe(problem, std::make_index_sequence<fp8_shapes.size()>{});
+  }
 
   Cost cost() const override {
     return {
@@ -170,8 +202,13 @@ class Fp8QuantizeGemm final : public Workload {
   void metrics(std::string_view variant, Metrics& metrics) override {
     double compile_ms = 0;
     if (variant != "separate_kernels" && variant != "cublaslt_alone") compile_ms += prologue_.compile_ms;
-    if (variant == "generated") compile_ms += promoted_kernel_.compile_ms;
-    if (variant == "generated_fast_accumulation") compile_ms += fast_kernel_.compile_ms;
+    const auto add = [&](const auto& product) {
+      for (const auto& kernel : product.kernels) compile_ms += kernel.compile_ms;
+      metrics.report("tile_m", fp8_shapes[*product.chosen].tile_m, "rows", Metrics::Better::higher);
+      metrics.report("tile_n", fp8_shapes[*product.chosen].tile_n, "columns", Metrics::Better::higher);
+    };
+    if (variant == "generated") add(promoted_);
+    if (variant == "generated_fast_accumulation") add(fast_);
     if (compile_ms > 0) metrics.report(compile_time, compile_ms, "ms", Metrics::Better::lower);
   }
 
@@ -192,11 +229,11 @@ class Fp8QuantizeGemm final : public Workload {
   }
   void generated(Launch& launch) {
     prologue(launch);
-    promoted_.run(launch.stream, promoted_kernel_.entry, epilogue());
+    promoted_.run(launch, *promoted_.chosen, epilogue());
   }
   void generated_fast_accumulation(Launch& launch) {
     prologue(launch);
-    fast_.run(launch.stream, fast_kernel_.entry, epilogue());
+    fast_.run(launch, *fast_.chosen, epilogue());
   }
   void plain_epilogue(Launch& launch) {
     prologue(launch);
@@ -210,26 +247,38 @@ class Fp8QuantizeGemm final : public Workload {
            row_scales_.get());
   }
   void compile_prologue(Launch&) { prologue_ = nvrtc_->kernel<Prologue>(prologue_source(k_, "x * inverse_rms * gain")); }
-  void compile_promoted(Launch& launch) {
-    compile_prologue(launch);
-    promoted_kernel_ = nvrtc_->kernel<Promoted::Prepared::Kernel>(spliced_gemm_source(activations[activation_].text, "Promoted"));
-  }
-  void compile_fast(Launch& launch) {
-    compile_prologue(launch);
-    fast_kernel_ = nvrtc_->kernel<Fast::Prepared::Kernel>(spliced_gemm_source(activations[activation_].text, "InTensorCores"));
-  }
+  void compile_promoted(Launch& launch) { compile(launch, promoted_, "Promoted"); }
+  void compile_fast(Launch& launch) { compile(launch, fast_, "InTensorCores"); }
 
  private:
-  using Plain = gemm::Gemm<PromotedConfig>;
-  using Promoted = gemm::Gemm<PromotedConfig, gemm::Bands, Spliced, Store>;
-  using Fast = gemm::Gemm<FastConfig, gemm::Bands, Spliced, Store>;
+  using Plain = gemm::Gemm<PlainConfig>;
   using Prologue = void(const uint4*, const uint4*, uint2*, float*);
   struct Row {
     std::vector<float> values;
     double scale = 1;
   };
 
-  Promoted::Problem problem() const { return {.a = quantized_, .b = w_, .c = y_, .m = m_, .n = n_, .k = k_}; }
+  // All shapes by all threads, and then the fastest of them on operands as they will be.
+  template <class Mainloop>
+  void compile(Launch& launch, Generated<Mainloop>& product, const char* mainloop) {
+    compile_prologue(launch);
+    if (product.chosen) return;
+    std::array<CompiledCode, fp8_shapes.size()> made;
+    std::atomic<std::size_t> next{0};
+    team_.run([&](int) {
+      for (std::size_t i = next++; i < shapes_.size(); i = next++)
+        made[shapes_[i]] = nvrtc_->cubin(spliced_gemm_source(activations[activation_].text, mainloop, fp8_shapes[shapes_[i]]));
+    });
+    for (const std::size_t i : shapes_) product.kernels[i] = load<typename Generated<Mainloop>::Prepared::Kernel>(made[i]);
+    if (shapes_.size() == 1) product.chosen = shapes_.front();
+    else {
+      prologue(launch);
+      const auto best =
+          fastest(launch.stream, shapes_.size(), [&](std::size_t i) { product.run(launch, shapes_[i], epilogue()); });
+      if (!best) throw Unsupported{"none of the shapes runs on this GPU"};
+      product.chosen = shapes_[*best];
+    }
+  }
   Spliced epilogue() const { return {row_scales_, w_scales_, bias_, inverse_out_scale}; }
   unsigned rows() const { return static_cast<unsigned>(m_); }
   Grid parts_of_rows() const {
@@ -281,12 +330,12 @@ class Fp8QuantizeGemm final : public Workload {
   Scratch<bf16> product_, activated_;
   LibraryMatmul cublaslt_;
   Opened<Nvrtc> nvrtc_;
-  gemm::Gemm<PromotedConfig> plain_;
-  Promoted::Prepared promoted_;
-  Fast::Prepared fast_;
+  ThreadTeam& team_;
+  Plain plain_;
+  std::vector<std::size_t> shapes_;  // that are tried
+  Generated<gemm::Promoted> promoted_;
+  Generated<gemm::InTensorCores> fast_;
   CompiledKernel<Prologue> prologue_;
-  CompiledKernel<Promoted::Prepared::Kernel> promoted_kernel_;
-  CompiledKernel<Fast::Prepared::Kernel> fast_kernel_;
   shared::RowCache<Row> rows_;
 };
 
@@ -329,21 +378,32 @@ extern constinit const Pair fp8_quantize_gemm{
                            .outputs = no_outputs}}),
     .bound = Bound::compute,
     // One rounding to e4m3 is 0.025. Values of the type that lie between two codes of quantized x may be rounded to either, and
-    // the
-    // baseline rounds to bf16 in between, which moves more of them.
+    // the baseline rounds to bf16 in between, as the shapes do that hand sums over, which moves more of them.
     .tolerance = within(0.04),
     .needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cublaslt, Library::nvrtc}},
-    // activation: GELU, or one of four others in the order of `activations`.
+    .overrides = {.setup_seconds = 90},  // twelve kernels, where one CPU compiles them
+    // activation: GELU, or one of four others in the order of `activations`. shape: 0, or the only one of fp8_shapes that is
+    // tried.
     .sizes = sizes({{.name = "m", .full = 8192, .multiple = 16},
                     {.name = "n", .full = 14336, .multiple = 16},
                     {.name = "k", .full = 4096, .multiple = 16, .most = 16384},
-                    {.name = "activation", .full = 0, .most = activations.size() - 1, .scales = false}}),
+                    {.name = "activation", .full = 0, .most = activations.size() - 1, .scales = false},
+                    {.name = "shape", .full = 0, .most = fp8_shapes.size(), .scales = false}}),
+    .sweep = cases({{"shape_1", "shape=1"},
+                    {"shape_2", "shape=2"},
+                    {"shape_3", "shape=3"},
+                    {"shape_4", "shape=4"},
+                    {"shape_5", "shape=5"},
+                    {"shape_6", "shape=6"}}),
+    // Each shape with several tiles a block, and tails.
     .edges = cases({{"smallest", "m=16,n=16,k=16"},
                     {"tails", "m=144,n=208,k=144"},
-                    {"relu", "m=272,n=400,k=528,activation=1"},
-                    {"silu", "m=272,n=400,k=528,activation=2"},
-                    {"squared_relu", "m=272,n=400,k=528,activation=3"},
-                    {"bias_alone", "m=272,n=400,k=528,activation=4"},
+                    {"relu", "m=4000,n=5008,k=272,activation=1,shape=1"},
+                    {"silu", "m=4000,n=5008,k=272,activation=2,shape=2"},
+                    {"squared_relu", "m=4000,n=5008,k=272,activation=3,shape=3"},
+                    {"bias_alone", "m=4000,n=5008,k=272,activation=4,shape=4"},
+                    {"three_consumers", "m=4000,n=5008,k=272,shape=5"},
+                    {"pingpong", "m=4000,n=5008,k=272,shape=6"},
                     {"several_packets_a_thread", "m=32,n=64,k=16384"}}),
     .reference_samples = 2048,
 };

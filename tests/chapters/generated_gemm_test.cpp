@@ -38,6 +38,9 @@ TEST(Candidates, AreAllDifferentAndFitIntoSharedMemory) {
 TEST(Candidates, AreWrittenAsCppHasThem) {
   EXPECT_EQ(gemm::text_of(candidate(240, false, 2)),
             "Shape{.tile_m = 128, .tile_n = 240, .stages = 4, .consumers = 2, .pingpong = false, .cluster = 2}");
+  EXPECT_EQ(
+      gemm::text_of(fp8_shapes[0]),
+      "Shape{.tile_m = 128, .tile_n = 192, .stages = 4, .consumers = 2, .pingpong = false, .cluster = 2, .handover = true}");
 }
 
 // 1024 x 5120 in tiles of 128 x 160 is 256 tiles, in tiles of 128 x 128 320 tiles, each two or three waves of 132.
@@ -77,12 +80,14 @@ TEST_F(GeneratedGemm, CandidatesCompile) {
 
 TEST_F(GeneratedGemm, EveryActivationGoesIntoTheEpilogue) {
   for (const Activation& activation : activations)
-    EXPECT_THAT(clean(spliced_gemm_source(activation.text, "Promoted"), engine_headers("gemm")),
+    EXPECT_THAT(clean(spliced_gemm_source(activation.text, "Promoted", fp8_shapes[0]), engine_headers("gemm")),
                 HasSubstr("cvt.rn.satfinite.e4m3x2.f32"));
 }
 
-TEST_F(GeneratedGemm, TheEpilogueMultipliesInTheTensorCoresToo) {
-  clean(spliced_gemm_source(activations[0].text, "InTensorCores"), engine_headers("gemm"));
+TEST_F(GeneratedGemm, TheEpilogueGoesIntoEveryShape) {
+  for (const gemm::Shape& shape : fp8_shapes)
+    for (const char* mainloop : {"Promoted", "InTensorCores"})
+      clean(spliced_gemm_source(activations[0].text, mainloop, shape), engine_headers("gemm"));
 }
 
 TEST_F(GeneratedGemm, ProloguesOfAnyWidthCompile) {

@@ -72,7 +72,8 @@ class Case {
   // What the engine makes of it, and 64 elements behind it that it must leave alone.
   template <class Schedule = Bands, class Epilogue = Identity, class Store = TmaStore<>>
   std::vector<float> run(const Epilogue& epilogue = {}, const Schedule& schedule = {}, const float* a_scales = nullptr,
-                         const float* b_scales = nullptr, std::size_t a_scales_stride = 0) const {
+                         const float* b_scales = nullptr, std::size_t a_scales_stride = 0,
+                         const typename Store::Element* other = nullptr) const {
     using Engine = Gemm<C, Schedule, Epilogue, Store>;
     using Out = typename Store::Element;
     const std::size_t count = sizes.m * (sizes.n / Epilogue::narrowing);
@@ -86,7 +87,8 @@ class Case {
                                            .groups = sizes.groups,
                                            .a_scales = a_scales,
                                            .b_scales = b_scales,
-                                           .a_scales_stride = a_scales_stride};
+                                           .a_scales_stride = a_scales_stride,
+                                           .other = other};
     const Engine gemm{problem, schedule};
     gemm.run(nullptr, epilogue);
     check(cudaDeviceSynchronize());

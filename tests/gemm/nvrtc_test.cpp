@@ -16,12 +16,13 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 // PTX of gemm_kernel with such a Config, schedule, epilogue and store, of which machine code can be made without a warning.
-std::string clean(const std::string& config, const std::string& others) {
-  const KernelSource source{.name = "engine.cu",
-                            .text = "#include \"gemm/kernel.cuh\"\nusing namespace aisp::gemm;\nusing C = " + config + ";\n",
-                            .kernel = "gemm_kernel<C, " + others + ">",
-                            .options = {"--ptxas-options=--warn-on-spills"},
-                            .headers = engine_headers("gemm")};
+std::string clean(const std::string& config, const std::string& others, const std::string& declarations = {}) {
+  const KernelSource source{
+      .name = "engine.cu",
+      .text = "#include \"gemm/kernel.cuh\"\nusing namespace aisp::gemm;\n" + declarations + "using C = " + config + ";\n",
+      .kernel = "gemm_kernel<C, " + others + ">",
+      .options = {"--ptxas-options=--warn-on-spills"},
+      .headers = engine_headers("gemm")};
   const Nvrtc nvrtc{90, {}};
   const CompiledCode code = nvrtc.cubin(source);
   EXPECT_THAT(code.symbol, HasSubstr("gemm_kernel"));
@@ -84,6 +85,38 @@ TEST_F(GemmUnderNvrtc, NarrowTilesAddToFp32) {
             "Bands, Identity, RowsStore<float, true>");
   EXPECT_EQ(count(ptx, "wgmma.mma_async.sync.aligned.m64n24k16"), 4u);
   EXPECT_EQ(count(ptx, "st.global.v2"), 6u);
+}
+
+// Boxes of 64 columns: two for each 64 rows, brought and stored.
+TEST_F(GemmUnderNvrtc, ExchangesAnotherMatrixForResults) {
+  const std::string ptx = clean(
+      "Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 128, .stages = 5, .pingpong = true, .cluster = 2}>",
+      "Bands, TimesOther, TmaExchange", R"(struct TimesOther {
+  static constexpr int narrowing = 1;
+  float* partial;
+  template <int columns>
+  using Kept = ColumnSums<columns>;
+  template <int count, class Other>
+  __device__ void operator()(float (&sums)[count], const Fragment&, const Other& other, ColumnSums<count * 2>& kept) const {
+#pragma unroll
+    for (int i = 0; i < count; i += 8) {
+      float values[8];
+      other.load(i, values);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sums[i + j] *= values[j];
+    }
+    kept.add(sums);
+  }
+  template <int columns>
+  __device__ void end_tile(const ColumnSums<columns>& kept, const Fragment& at, const Meeting& meeting) const {
+    kept.store(partial, at, meeting);
+  }
+};
+)");
+  EXPECT_EQ(count(ptx, "ldmatrix.sync.aligned.m8n8.x4"), 16u);
+  EXPECT_EQ(count(ptx, "stmatrix.sync.aligned.m8n8.x4"), 16u);
+  EXPECT_EQ(count(ptx, "cp.async.bulk.tensor.2d.global.shared::cta"), 4u);
+  EXPECT_EQ(count(ptx, "shfl"), 1u) << "the number of the warp alone";
 }
 
 }  // namespace

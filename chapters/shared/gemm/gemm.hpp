@@ -102,6 +102,7 @@ struct Problem {
   // Of BlockScaled: [k / 128][a_scales_stride], by default m wide; [group][n / 128][k / 128]. Divisions are rounded up.
   const float *a_scales = nullptr, *b_scales = nullptr;
   std::size_t a_scales_stride = 0;
+  const Out* other = nullptr;  // of TmaExchange, as C is
 };
 
 // A launch of the kernel for one problem but for the kernel itself, which knows its Config; this type does not.
@@ -134,7 +135,7 @@ class Gemm {
 
   explicit Gemm(const Problem& problem, const Schedule& schedule = {}) {
     auto& [maps, tiles, mainloop, store, grid] = prepared_;
-    const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride] = problem;
+    const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride, other] = problem;
     detail::require(k > 0, "k is 0");
     const std::size_t columns = n / Epilogue::narrowing;
     if constexpr (Store::any_width) detail::require(m % 2 == 0, "m must be even for this store");
@@ -159,16 +160,22 @@ class Gemm {
     } else maps.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
     maps.b = detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k,
                                                 C::tile_n / C::cluster);
-    constexpr int tile_columns = C::tile_n / Epilogue::narrowing, box = Store::template box_columns<tile_columns>;
+    constexpr int tile_columns = stored_columns<C, Epilogue>, box = Store::template box_columns<tile_columns>;
     if constexpr (box > 0)
       maps.c = matrix_map(detail::map_type<Out>(), sizeof(Out), c, m, columns, Store::box_rows, box,
                           detail::store_swizzle<box * sizeof(Out)>());
+    if constexpr (exchanges<Store>) {
+      static_assert(!C::Mainloop::scaled, "both need the same place for their map");
+      detail::require(other != nullptr, "there is no other matrix");
+      maps.extra = matrix_map(detail::map_type<Out>(), sizeof(Out), other, m, columns, Store::box_rows, box,
+                              detail::store_swizzle<box * sizeof(Out)>());
+    }
     if constexpr (C::Mainloop::scaled) {
       const std::size_t stride = a_scales_stride == 0 ? m : a_scales_stride;
       detail::require(stride % 4 == 0, "rows of a_scales must be multiples of 4, set a_scales_stride");
       const std::uint64_t sizes[] = {m, (k + 127) / 128}, strides[] = {stride * sizeof(float)};
       const std::uint32_t boxes[] = {Ring<C>::scale_box, 1};
-      maps.a_scales = tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, a_scales, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
+      maps.extra = tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, a_scales, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
       mainloop = {b_scales, detail::narrow((n + 127) / 128), detail::narrow((k + 127) / 128)};
     }
     if constexpr (Store::predicated) store.c = c;

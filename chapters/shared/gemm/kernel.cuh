@@ -2,20 +2,40 @@
 // The kernel: one warpgroup loads, one to three multiply and store, and a block goes on from tile to tile. What it multiplies, in
 // what order, and what becomes of the results is left to the types that it is given.
 #pragma once
+#include "exchange.cuh"
 #include "mainloop.cuh"
-#include "store.cuh"
 
 namespace aisp::gemm {
 
-// In dynamic shared memory: the ring, and behind it what each warp of the consumers stages its results in.
+// The columns of 64 rows that become results at a time.
+template <class C, class Epilogue>
+constexpr int stored_columns = C::handover ? 64 : C::tile_n / Epilogue::narrowing;
+
+// In dynamic shared memory: the ring; what each warp of the consumers stages its results in, or hands its sums over in; what the
+// three warps that take them stage results in; and barriers.
 template <class C, class Epilogue, class Store>
-constexpr unsigned staging_bytes = Store::template staging_bytes<C::tile_n / Epilogue::narrowing>;
+constexpr unsigned staging_bytes = C::handover
+                                       ? sizeof(bf16[16][C::tile_n])
+                                       : Store::template staging_bytes<stored_columns<C, Epilogue>>*(exchanges<Store> ? C::parts
+                                                                                                                      : 1);
+constexpr int taking_warps = 3;
 template <class C, class Epilogue, class Store>
-constexpr unsigned shared_bytes = sizeof(Ring<C>) + C::consumers * 4 * staging_bytes<C, Epilogue, Store>;
+constexpr unsigned all_staging_bytes = C::consumers * 4 * staging_bytes<C, Epilogue, Store> +
+                                       (C::handover ? taking_warps * Store::template staging_bytes<stored_columns<C, Epilogue>>
+                                                    : 0);
+template <class C, class Store>
+constexpr int barriers_of_warp = C::handover        ? 2
+                                 : exchanges<Store> ? 1
+                                                    : 0;  // of each of the consumers
+template <class C, class Epilogue, class Store>
+constexpr unsigned shared_bytes = sizeof(Ring<C>) + all_staging_bytes<C, Epilogue, Store> +
+                                  C::consumers * 4 * barriers_of_warp<C, Store> * sizeof(std::uint64_t);
 
 namespace detail {
 
-// Barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on.
+// Barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on; barrier 4 + w by the warps of
+// warpgroup w, at the end of a tile.
+constexpr int meeting_barrier = 4;
 __device__ __forceinline__ void wait_for_turn(int warpgroup) { device::named_barrier_sync(1 + warpgroup, 2 * warpgroup_threads); }
 __device__ __forceinline__ void give_turn_to(int warpgroup) {
   device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
@@ -47,6 +67,11 @@ struct Walk {
   int first, stride;
 };
 
+// Between a consumer's warp and those that take its sums: sums have come, and the place is free again.
+struct Handed {
+  std::uint64_t come, taken;
+};
+
 // What a consumer needs, and what it does with a tile's sums.
 template <class C, class Schedule, class Epilogue, class Store>
 struct Consumer {
@@ -58,25 +83,67 @@ struct Consumer {
   const Store& store;
   unsigned char* staging;
   int warpgroup, warp_row;
+  std::uint64_t* other_came;  // this warp's boxes of the other matrix, where there is one
+  Handed* handed;             // this warp's, where sums are handed over
 
   using Sums = float[C::parts][C::tile_n / 2];
 
-  // Of 64 rows of the tile from `first_row` on, those of this warp.
-  __device__ __forceinline__ Fragment fragment(const Tile& tile, int first_row) const {
+  // Of the tile's rows from `row` on, those of this warp.
+  __device__ __forceinline__ Fragment fragment(const Tile& tile, int row) const {
     if constexpr (Schedule::windows) {
-      const auto rows = schedule.rows_of(tile, first_row + warp_row);
+      const auto rows = schedule.rows_of(tile, row);
       return {rows.first, tile.n, rows.end, schedule.extent.n, tile.group, tile.slice};
-    } else return {tile.m + first_row + warp_row, tile.n, tile.m_end, schedule.extent.n, tile.group, tile.slice};
+    } else return {tile.m + row, tile.n, tile.m_end, schedule.extent.n, tile.group, tile.slice};
   }
 
   // `tile` is this block's, `first_row` where in it this consumer's rows begin.
   __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
-      const Fragment at = fragment(tile, first_row + part * 64);
+      const Fragment at = fragment(tile, first_row + part * 64 + warp_row);
       epilogue(sums[part], at);
       store.put(narrowed<Epilogue::narrowing>(sums[part]), at.narrowed(Epilogue::narrowing), staging, maps.c);
     }
+  }
+
+  // The same with another matrix, which fetch_other has asked for before the tile was multiplied.
+  static constexpr unsigned part_bytes = staging_bytes<C, Epilogue, Store> / C::parts;
+  __device__ __forceinline__ void fetch_other(const Tile& tile, int first_row) const {
+    if (device::lane_index() != 0) return;
+    Store::template expect<C::tile_n, C::parts>(other_came);
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part)
+      Store::template fetch<C::tile_n>(fragment(tile, first_row + part * 64 + warp_row), staging + part * part_bytes,
+                                       maps.extra, other_came);
+  }
+  __device__ __forceinline__ void finish_with_other(Sums& sums, const Tile& tile, int first_row, unsigned phase) const {
+    static_assert(Epilogue::narrowing == 1, "results take the place of the other matrix");
+    typename Epilogue::template Kept<C::tile_n> kept;
+    device::barrier_wait(other_came, phase);
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) {
+      const Fragment at = fragment(tile, first_row + part * 64 + warp_row);
+      unsigned char* const boxes = staging + part * part_bytes;
+      epilogue(sums[part], at, OtherRows<C::tile_n>{device::shared_address(boxes)}, kept);
+      if (part + 1 == C::parts) {
+        unsigned char* const of_first = boxes - warp_row / 16 * staging_bytes<C, Epilogue, Store>;
+        epilogue.template end_tile<C::tile_n>(
+            kept, fragment(tile, first_row),
+            {reinterpret_cast<float*>(of_first), staging_bytes<C, Epilogue, Store> / sizeof(float), meeting_barrier + warpgroup});
+      }
+      store.put(sums[part], at, boxes, maps.c);
+    }
+  }
+
+  // The same where others do it.
+  __device__ __forceinline__ void hand_over(const Sums& sums, unsigned phase) const {
+    constexpr int width = 64;
+    device::barrier_wait(&handed->taken, phase ^ 1);
+#pragma unroll
+    for (int box = 0; box < C::tile_n / width; ++box)
+      stage_box<bf16, width>(sums[0], box * (width / 2), device::shared_address(staging) + box * sizeof(bf16[16][width]));
+    __syncwarp();
+    if (device::lane_index() == 0) device::barrier_arrive(&handed->come);
   }
 
   // All consumers on one tile.
@@ -84,11 +151,16 @@ struct Consumer {
     Cursor<C> at;
     Sums sums;
     Tile tile;
+    [[maybe_unused]] unsigned phase = 0;
     const int first_row = warpgroup * C::rows;
     for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
       tile.m += block_row;
+      if constexpr (exchanges<Store>) fetch_other(tile, first_row);
       mainloop.multiply(ring, at, tile, first_row, sums, [] {});
-      finish(sums, tile, first_row);
+      if constexpr (C::handover) hand_over(sums, phase);
+      else if constexpr (exchanges<Store>) finish_with_other(sums, tile, first_row, phase);
+      else finish(sums, tile, first_row);
+      if constexpr (C::handover || exchanges<Store>) phase ^= 1;
     }
   }
 
@@ -98,8 +170,14 @@ struct Consumer {
     Cursor<C> at;
     Sums sums;
     Tile tile, other;
+    [[maybe_unused]] unsigned phase = 0;
     if (warpgroup == 1 && schedule.template at<C>(walk.first, other)) at.skip(C::steps(other));
     for (int index = walk.first + warpgroup * walk.stride; schedule.template at<C>(index, tile); index += 2 * walk.stride) {
+      if constexpr (exchanges<Store>) {
+        Tile own = tile;
+        own.m += block_row;
+        fetch_other(own, 0);
+      }
       if (index >= walk.stride) wait_for_turn(warpgroup);
       const bool more = schedule.template at<C>(index + walk.stride, other);
       tile.m += block_row;
@@ -107,8 +185,59 @@ struct Consumer {
         if (more) give_turn_to(1 - warpgroup);
       });
       if (more) at.skip(C::steps(other));
-      finish(sums, tile, 0);
+      if constexpr (exchanges<Store>) {
+        finish_with_other(sums, tile, 0, phase);
+        phase ^= 1;
+      } else finish(sums, tile, 0);
     }
+  }
+};
+
+// One of the warps that take what the consumers hand over: 16 rows at a time, in turn.
+template <class C, class Schedule, class Epilogue, class Store>
+struct Taker {
+  const Maps& maps;
+  const Schedule& schedule;
+  const Epilogue& epilogue;
+  const Store& store;
+  unsigned char *handed_over, *staging;
+  Handed* handed;
+
+  __device__ __forceinline__ void take(int warp, const Tile& tile, unsigned phase) const {
+    constexpr int columns = stored_columns<C, Epilogue>;
+    static_assert(Epilogue::narrowing == 1 && !exchanges<Store>, "sums are handed over column by column");
+    device::barrier_wait(&handed[warp].come, phase);
+    std::uint32_t from = device::shared_address(handed_over + warp * staging_bytes<C, Epilogue, Store>);
+#pragma unroll 1
+    for (int column = 0; column < C::tile_n; column += columns, from += sizeof(bf16[16][columns])) {
+      float sums[columns / 2];
+#pragma unroll
+      for (int i = 0; i < columns / 2; i += 8) {
+        float values[8];
+        OtherRows<columns>{from}.load(i, values);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[i + j] = values[j];
+      }
+      if (column + columns == C::tile_n) {
+        __syncwarp();
+        if (device::lane_index() == 0) device::barrier_arrive(&handed[warp].taken);
+      }
+      const Fragment at{tile.m + warp * 16, tile.n + column, tile.m_end, schedule.extent.n, tile.group, tile.slice};
+      epilogue(sums, at);
+      store.put(sums, at, staging, maps.c);
+    }
+  }
+
+  __device__ __forceinline__ void take_turns(int warp, const Walk& walk, int block_row) const {
+    Tile tile;
+    unsigned phase = 0;
+    for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
+      tile.m += block_row;
+      for (; warp < C::consumers * 4; warp += taking_warps) take(warp, tile, phase);
+      warp -= C::consumers * 4;
+      phase ^= 1;
+    }
+    Store::finish();
   }
 };
 
@@ -124,10 +253,17 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                 "windows lie along K, and so does the filter");
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
+  unsigned char* const barriers = memory + sizeof(Ring<C>) + all_staging_bytes<C, Epilogue, Store>;
+  auto* const others_came = reinterpret_cast<std::uint64_t*>(barriers);
+  auto* const handed = reinterpret_cast<detail::Handed*>(barriers);
   if (threadIdx.x == 0) {
     device::prefetch_tensor_map(&maps.a);
     device::prefetch_tensor_map(&maps.b);
     if constexpr (!Store::predicated) device::prefetch_tensor_map(&maps.c);
+    if constexpr (exchanges<Store>) {
+      device::prefetch_tensor_map(&maps.extra);
+    }
+    for (int i = 0; i < C::consumers * 4 * barriers_of_warp<C, Store>; ++i) device::barrier_init(others_came + i, 1);
     ring.init();
   }
   unsigned rank = 0;
@@ -151,14 +287,23 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
         detail::load_tile<C>(ring, at, maps, schedule, tile, rank);
       }
     }
+    if constexpr (C::handover) {
+      if (const int taker = warp % 4 - 1; taker >= 0) {
+        unsigned char* const handed_over = memory + sizeof(Ring<C>);
+        unsigned char* const staging = handed_over + C::consumers * 4 * staging_bytes<C, Epilogue, Store> +
+                                       taker * Store::template staging_bytes<stored_columns<C, Epilogue>>;
+        detail::Taker<C, Schedule, Epilogue, Store>{maps, schedule, epilogue, store, handed_over, staging, handed}.take_turns(
+            taker, walk, block_row);
+      }
+    }
   } else {
     if constexpr (C::consumers > 1) device::take_registers<C::consumer_registers>();
     unsigned char* const staging = memory + sizeof(Ring<C>) + warp * staging_bytes<C, Epilogue, Store>;
-    const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,     epilogue,
-                                                                  store, staging, warpgroup, warp % 4 * 16};
+    const detail::Consumer<C, Schedule, Epilogue, Store> consumer{
+        ring, maps, schedule, mainloop, epilogue, store, staging, warpgroup, warp % 4 * 16, others_came + warp, handed + warp};
     if constexpr (C::pingpong) consumer.take_turns(walk, block_row);
     else consumer.share_tiles(walk, block_row);
-    Store::finish();
+    if constexpr (!C::handover) Store::finish();
   }
   if constexpr (C::cluster > 1) device::cluster_sync();  // the other block's loads and arrivals still come here
 }

@@ -23,13 +23,6 @@ namespace aisp::gemm {
 
 namespace detail {
 
-// Two results in two bytes; what is too large becomes 448.
-__device__ __forceinline__ unsigned narrow_e4m3(float low, float high) {
-  std::uint16_t both;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));
-  return both;
-}
-
 // Four words in each of four neighbouring lanes, transposed: word i of lane l is exchanged with word l of lane i.
 __device__ __forceinline__ uint4 transpose_quad(uint4 w) {
   const bool upper = (threadIdx.x & 2) != 0, odd = (threadIdx.x & 1) != 0;
@@ -52,7 +45,7 @@ __device__ __forceinline__ uint4 row_of_quad(const float* sums, int lower) {
       w[i] = device::narrow_bf16(s[0], s[1]);
     } else {
       const float* const s = sums + 8 * i + lower;
-      w[i] = narrow_e4m3(s[0], s[1]) | narrow_e4m3(s[4], s[5]) << 16;
+      w[i] = device::narrow_e4m3(s[0], s[1]) | device::narrow_e4m3(s[4], s[5]) << 16;
     }
   }
   const uint4 v = transpose_quad(make_uint4(w[0], w[1], w[2], w[3]));
@@ -76,6 +69,44 @@ __device__ __forceinline__ unsigned swizzle(unsigned row) {
 template <class T>
 __device__ __forceinline__ void store_shared(std::uint32_t address, T value) {
   *static_cast<T*>(__cvta_shared_to_generic(address)) = value;
+}
+
+// The warp's results of `width` columns, beginning with sums[first], to `box`.
+template <class Element, int width, int count>
+__device__ __forceinline__ void stage_box(const float (&sums)[count], int first, std::uint32_t box) {
+  constexpr int row_bytes = width * sizeof(Element);
+  const unsigned lane = device::lane_index();
+  if constexpr (sizeof(Element) == 2) {
+    const unsigned row = lane % 16, chunk = lane / 16 ^ swizzle<row_bytes>(row);
+#pragma unroll
+    for (int pair = 0; pair < width / 16; ++pair) {
+      const float* const s = sums + first + pair * 8;
+      device::store_matrices(box + row * row_bytes + (chunk ^ static_cast<unsigned>(2 * pair)) * 16,
+                             device::narrow_bf16(s[0], s[1]), device::narrow_bf16(s[2], s[3]), device::narrow_bf16(s[4], s[5]),
+                             device::narrow_bf16(s[6], s[7]));
+    }
+  } else if constexpr (sizeof(Element) == 1) {
+    static_assert(width % 64 == 0, "four lanes exchange 64 columns; otherwise RowsStore");
+#pragma unroll
+    for (int half = 0; half < width / 64; ++half) {
+#pragma unroll
+      for (unsigned lower = 0; lower < 2; ++lower) {
+        const unsigned row = lane / 4 + lower * 8, chunk = half * 4 + lane % 4;
+        store_shared(box + row * row_bytes + (chunk ^ swizzle<row_bytes>(row)) * 16,
+                     row_of_quad<Element>(sums + first + half * 32, 2 * lower));
+      }
+    }
+  } else {
+#pragma unroll
+    for (unsigned group = 0; group < width / 8; ++group) {
+#pragma unroll
+      for (unsigned lower = 0; lower < 2; ++lower) {
+        const unsigned row = lane / 4 + lower * 8, chunk = group * 2 + lane % 4 / 2;
+        const float* const s = sums + first + group * 4 + lower * 2;
+        store_shared(box + row * row_bytes + (chunk ^ swizzle<row_bytes>(row)) * 16 + lane % 2 * 8, make_float2(s[0], s[1]));
+      }
+    }
+  }
 }
 
 }  // namespace detail
@@ -111,7 +142,7 @@ struct TmaStore {
       unsigned char* const to = staging + box % places<columns> * (box_rows * width * sizeof(Element));
       if (leader) device::wait_stores_read<places<columns> - 1>();
       __syncwarp();
-      stage<width>(sums, box * (width / 2), device::shared_address(to));
+      detail::stage_box<Element, width>(sums, box * (width / 2), device::shared_address(to));
       device::fence_proxy_async_shared();
       __syncwarp();
       if (leader) {
@@ -122,46 +153,6 @@ struct TmaStore {
     }
   }
   static __device__ __forceinline__ void finish() { device::wait_stores_read<0>(); }  // they still read shared memory
-
- private:
-  // The warp's results of `width` columns, beginning with sums[first], to `box`.
-  template <int width, int count>
-  static __device__ __forceinline__ void stage(const float (&sums)[count], int first, std::uint32_t box) {
-    constexpr int row_bytes = width * sizeof(Element);
-    const unsigned lane = device::lane_index();
-    if constexpr (sizeof(Element) == 2) {
-      const unsigned row = lane % 16, chunk = lane / 16 ^ detail::swizzle<row_bytes>(row);
-#pragma unroll
-      for (int pair = 0; pair < width / 16; ++pair) {
-        const float* const s = sums + first + pair * 8;
-        device::store_matrices(box + row * row_bytes + (chunk ^ static_cast<unsigned>(2 * pair)) * 16,
-                               device::narrow_bf16(s[0], s[1]), device::narrow_bf16(s[2], s[3]), device::narrow_bf16(s[4], s[5]),
-                               device::narrow_bf16(s[6], s[7]));
-      }
-    } else if constexpr (sizeof(Element) == 1) {
-      static_assert(width % 64 == 0, "four lanes exchange 64 columns; otherwise RowsStore");
-#pragma unroll
-      for (int half = 0; half < width / 64; ++half) {
-#pragma unroll
-        for (unsigned lower = 0; lower < 2; ++lower) {
-          const unsigned row = lane / 4 + lower * 8, chunk = half * 4 + lane % 4;
-          detail::store_shared(box + row * row_bytes + (chunk ^ detail::swizzle<row_bytes>(row)) * 16,
-                               detail::row_of_quad<Element>(sums + first + half * 32, 2 * lower));
-        }
-      }
-    } else {
-#pragma unroll
-      for (unsigned group = 0; group < width / 8; ++group) {
-#pragma unroll
-        for (unsigned lower = 0; lower < 2; ++lower) {
-          const unsigned row = lane / 4 + lower * 8, chunk = group * 2 + lane % 4 / 2;
-          const float* const s = sums + first + group * 4 + lower * 2;
-          detail::store_shared(box + row * row_bytes + (chunk ^ detail::swizzle<row_bytes>(row)) * 16 + lane % 2 * 8,
-                               make_float2(s[0], s[1]));
-        }
-      }
-    }
-  }
 };
 
 // By the threads, in whole sectors, only rows and columns that exist: for tiles with tails. `add`: to what C holds, fp32, which
@@ -205,7 +196,7 @@ struct RowsStore {
  private:
   static __device__ __forceinline__ void put_pair(Element* to, float x, float y) {
     if constexpr (sizeof(Element) == 2) *reinterpret_cast<unsigned*>(to) = device::narrow_bf16(x, y);
-    else if constexpr (sizeof(Element) == 1) *reinterpret_cast<unsigned short*>(to) = detail::narrow_e4m3(x, y);
+    else if constexpr (sizeof(Element) == 1) *reinterpret_cast<unsigned short*>(to) = device::narrow_e4m3(x, y);
     else {
       float2 v = make_float2(x, y);
       if constexpr (add) {

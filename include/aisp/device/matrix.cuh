@@ -59,4 +59,16 @@ __device__ __forceinline__ unsigned narrow_bf16(float low, float high) {
   return reinterpret_cast<const unsigned&>(pair);
 }
 
+// cvt.e4m3x2 (sm_89): two fp32 as e4m3 in the lower two bytes of a word, the first in the lowest; what is too large becomes 448.
+__device__ __forceinline__ unsigned narrow_e4m3(float low, float high) {
+#if AISP_SM >= 89
+  std::uint16_t both;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  unsupported_architecture();
+  return 0;
+#endif
+}
+
 }  // namespace aisp::device
