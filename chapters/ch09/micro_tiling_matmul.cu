@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // C = A B in fp32 from tiles in shared memory. With one output a thread, every FMA needs two values from there, and shared memory
 // delivers 32 a cycle where 128 FMAs want 256. A register tile of r x c outputs needs r + c values for r * c FMAs: 16 for 64,
-// fetched 16 bytes at a time. Then FMA units are the limit, as long as copies are hidden and no two lanes meet in a bank.
+// fetched 16 bytes at a time. Then FMA units are the limit, as long as copies are hidden, no two lanes meet in a bank of shared
+// memory, and no two operands of an FMA in a bank of the registers.
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/vector.cuh>
 #include <aisp/libraries/cublaslt.hpp>
@@ -16,8 +17,9 @@ constexpr int columns = 4096, depth = 2048;
 constexpr int square = 32;                               // tile of the kernel with one output a thread
 constexpr int stack = 8, stacked = 64, short_slice = 8;  // of the kernel with a column of eight outputs
 constexpr int stack_threads = stacked * stacked / stack;
-constexpr int lines = 16, threads = lines * lines, slice = 8;  // of the kernels with register tiles
-constexpr int padding = 4;                                     // floats behind a line of A's slice
+constexpr int lines = 16, threads = lines * lines;  // of the kernels with register tiles
+constexpr int slice = 16, part = 8;                 // depth of their slices; what eight lanes read of a row of A
+constexpr int padding = 4;                          // floats behind a line of A's slice, so that transposing hits all banks
 
 __global__ __launch_bounds__(square* square) void one_output_kernel(const float* a, const float* b, float* c) {
   __shared__ float a_tile[square][square], b_tile[square][square];
@@ -57,16 +59,21 @@ __global__ __launch_bounds__(stack_threads) void column_of_8_kernel(const float*
   for (int i = 0; i < stack; ++i) c[(top + row + i) * columns + left + column] = sums[i];
 }
 
-// Which outputs of the block's tile a thread has, in groups of neighbours that one access moves. Here they are a rectangle, and
-// the rectangles of threads follow one another along the rows.
+// Which outputs of the block's tile a thread has, in groups of neighbours that one access moves. Here they are some rows of up to
+// four columns, and the groups of threads follow one another along the rows; eight columns are two groups, half a tile apart.
+// Eight lanes, which are served together, then read neighbouring groups of B, from different banks.
 template <int rows_, int columns_>
 struct Rectangle {
   static constexpr int rows = rows_, columns = columns_, height = lines * rows, width = lines * columns;
+  static constexpr int group = columns < 4 ? columns : 4;
   static __device__ int row(int i) { return static_cast<int>(threadIdx.x) / lines * rows + i; }
-  static __device__ int column(int j) { return static_cast<int>(threadIdx.x) % lines * columns + j; }
+  static __device__ int column(int j) {
+    return j / group * lines * group + static_cast<int>(threadIdx.x) % lines * group + j % group;
+  }
 };
-// Here a warp has 64 x 32 outputs, and a thread four groups of 4 x 4, half of the warp's height and width apart. Eight lanes that
-// are served together then read four neighbouring groups of A and two of B, from different banks.
+// Here a warp has 64 x 32 outputs, and a thread four groups of 4 x 4, half of the warp's height and width apart. For A and for B
+// a lane wants the same as a neighbour (the next lane, or the one behind it), and shared memory serves such pairs at once: two
+// cycles for 16 bytes a lane instead of four.
 struct WarpTile {
   static constexpr int rows = 8, columns = 8, height = lines * rows, width = lines * columns;
   static __device__ int row(int i) {
@@ -97,7 +104,11 @@ __device__ __forceinline__ void load(const float* from, Place place, float (&val
   }
 }
 
-template <class Tile>
+// An FMA reads three registers. They lie in two banks, each of which delivers one a cycle, and a cycle is all that an FMA has.
+// But what it has in common with the one before it is not read again: in the order of a snake that is one operand every time.
+enum class Order { rows, snake };
+
+template <class Tile, Order order>
 __device__ __forceinline__ void multiply(const Slices<Tile>& from, float (&sums)[Tile::rows][Tile::columns]) {
 #pragma unroll
   for (int k = 0; k < slice; ++k) {
@@ -109,11 +120,16 @@ __device__ __forceinline__ void multiply(const Slices<Tile>& from, float (&sums)
 #pragma unroll
     for (int i = 0; i < Tile::rows; ++i)
 #pragma unroll
-      for (int j = 0; j < Tile::columns; ++j) sums[i][j] = fmaf(of_a[i], of_b[j], sums[i][j]);
+      for (int step = 0; step < Tile::columns; ++step) {
+        const int j = order == Order::snake && i % 2 == 1 ? Tile::columns - 1 - step : step;
+        sums[i][j] = fmaf(of_a[i], of_b[j], sums[i][j]);
+      }
   }
 }
 
-template <class Tile>
+// free_registers: a store of 16 bytes takes four neighbouring registers, and sums that live in them are in the banks that the
+// values of B are in, which are loaded four at a time. An addition of zero, behind the loop, lets the sums live elsewhere.
+template <class Tile, bool free_registers = false>
 __device__ __forceinline__ void store(float* c, const float (&sums)[Tile::rows][Tile::columns]) {
   const std::size_t top = blockIdx.y * Tile::height, left = blockIdx.x * Tile::width;
 #pragma unroll
@@ -121,9 +137,11 @@ __device__ __forceinline__ void store(float* c, const float (&sums)[Tile::rows][
     float* const row = c + (top + Tile::row(i)) * columns + left;
     if constexpr (Tile::columns % 4 == 0) {
 #pragma unroll
-      for (int j = 0; j < Tile::columns; j += 4)  // an assignment would be cut into four stores
-        __stwb(reinterpret_cast<float4*>(row + Tile::column(j)),
-               make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]));
+      for (int j = 0; j < Tile::columns; j += 4) {  // an assignment would be cut into four stores
+        float4 four = make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+        if constexpr (free_registers) four.x += 0.0f, four.y += 0.0f, four.z += 0.0f, four.w += 0.0f;
+        __stwb(reinterpret_cast<float4*>(row + Tile::column(j)), four);
+      }
     } else {
 #pragma unroll
       for (int j = 0; j < Tile::columns; ++j) row[Tile::column(j)] = sums[i][j];
@@ -144,14 +162,14 @@ __device__ __forceinline__ void for_each(Use use) {
 template <class Tile>
 constexpr int blocks_an_sm = Tile::rows* Tile::columns > 16 ? 2 : 4;
 
-template <class Tile>
+template <class Tile, Order order = Order::rows>
 __global__ __launch_bounds__(threads, blocks_an_sm<Tile>) void register_tile_kernel(const float* a, const float* b, float* c) {
   __shared__ Slices<Tile> slices;
   const std::size_t top = blockIdx.y * Tile::height, left = blockIdx.x * Tile::width;
   float sums[Tile::rows][Tile::columns] = {};
   for (int first = 0; first < depth; first += slice) {
     for_each<Tile::height * slice / 4>([&](int i) {
-      const int row = i / (slice / 4), k = i % (slice / 4) * 4;
+      const int row = i % (Tile::height * 2) / 2, k = i / (Tile::height * 2) * part + i % 2 * 4;
       const float4 loaded = *reinterpret_cast<const float4*>(a + (top + row) * depth + first + k);
       slices.a[k][row] = loaded.x, slices.a[k + 1][row] = loaded.y;
       slices.a[k + 2][row] = loaded.z, slices.a[k + 3][row] = loaded.w;
@@ -162,39 +180,47 @@ __global__ __launch_bounds__(threads, blocks_an_sm<Tile>) void register_tile_ker
           *reinterpret_cast<const float4*>(b + (std::size_t(first) + k) * columns + left + column);
     });
     __syncthreads();
-    multiply<Tile>(slices, sums);
+    multiply<Tile, order>(slices, sums);
     __syncthreads();
   }
   store<Tile>(c, sums);
 }
 
 // Two slices: one is copied while the other is multiplied. A copy that transposes moves 4 bytes at a time.
-template <class Tile>
+template <class Tile, Order order = Order::rows, bool free_registers = false>
 __global__ __launch_bounds__(threads, 2) void async_copy_kernel(const float* a, const float* b, float* c) {
   __shared__ Slices<Tile> slices[2];
+  static_assert(depth % (2 * slice) == 0);
   const std::size_t top = blockIdx.y * Tile::height, left = blockIdx.x * Tile::width;
-  constexpr int rows_at_once = threads / slice, lines_at_once = threads * 4 / Tile::width;
-  const int k_of_a = threadIdx.x % slice, row = threadIdx.x / slice;
+  constexpr int rows_at_once = threads / part, lines_at_once = threads * 4 / Tile::width;
+  const int k_of_a = threadIdx.x % part, row = threadIdx.x / part;
   const int k_of_b = threadIdx.x / (Tile::width / 4), column = threadIdx.x % (Tile::width / 4) * 4;
   const float* from_a = a + (top + row) * depth + k_of_a;
   const float* from_b = b + std::size_t(k_of_b) * columns + left + column;
   const auto copy = [&](Slices<Tile>& to) {
 #pragma unroll
-    for (int i = 0; i < Tile::height; i += rows_at_once) device::copy_async<4>(&to.a[k_of_a][row + i], from_a + i * depth);
+    for (int k = 0; k < slice; k += part)
 #pragma unroll
-    for (int i = 0; i < slice; i += lines_at_once) device::copy_async_16(&to.b[k_of_b + i][column], from_b + i * columns);
+      for (int i = 0; i < Tile::height; i += rows_at_once)
+        device::copy_async<4>(&to.a[k_of_a + k][row + i], from_a + i * depth + k);
+#pragma unroll
+    for (int k = 0; k < slice; k += lines_at_once) device::copy_async_16(&to.b[k_of_b + k][column], from_b + k * columns);
     device::commit_copies();
     from_a += slice, from_b += slice * columns;
   };
   float sums[Tile::rows][Tile::columns] = {};
   copy(slices[0]);
-  for (int first = 0, stage = 0; first < depth; first += slice, stage ^= 1) {
-    device::wait_copies<0>();
-    __syncthreads();  // this slice is here for all threads, and nobody reads the other one any more
-    if (first + slice < depth) copy(slices[stage ^ 1]);
-    multiply<Tile>(slices[stage], sums);
+#pragma unroll 1
+  for (int first = 0; first < depth; first += 2 * slice) {
+#pragma unroll
+    for (int stage = 0; stage < 2; ++stage) {  // whose addresses are constants then
+      device::wait_copies<0>();
+      __syncthreads();  // this slice is here for all threads, and nobody reads the other one any more
+      if (stage == 0 || first + 2 * slice < depth) copy(slices[stage ^ 1]);
+      multiply<Tile, order>(slices[stage], sums);
+    }
   }
-  store<Tile>(c, sums);
+  store<Tile, free_registers>(c, sums);
 }
 
 class MicroTilingMatmul final : public Workload {
@@ -233,14 +259,14 @@ class MicroTilingMatmul final : public Workload {
 
   void one_output(Launch& launch) { launch(one_output_kernel, {grid(square, square), dim3{square, square}}, a_, b_, c_); }
   void column_of_8(Launch& launch) { launch(column_of_8_kernel, {grid(stacked, stacked), stack_threads}, a_, b_, c_); }
-  template <int tile_rows, int tile_columns>
+  template <int tile_rows, int tile_columns, Order order = Order::rows>
   void rectangle(Launch& launch) {
     using Tile = Rectangle<tile_rows, tile_columns>;
-    launch(register_tile_kernel<Tile>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
+    launch(register_tile_kernel<Tile, order>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
   }
-  template <class Tile>
+  template <class Tile, Order order = Order::rows, bool free_registers = false>
   void async_copies(Launch& launch) {
-    launch(async_copy_kernel<Tile>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
+    launch(async_copy_kernel<Tile, order, free_registers>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
   }
   void chosen_outputs(Launch& launch) {
     switch (outputs_) {
@@ -284,12 +310,28 @@ extern constinit const Pair micro_tiling_matmul{
                             .run = call<&MicroTilingMatmul::rectangle<8, 8>>,
                             .same_bits_as = "one_output",
                             .kernels = {.registers = 128, .local_bytes = 0}},
+                           {.name = "register_8x8_a",
+                            .run = call<&MicroTilingMatmul::rectangle<8, 8, Order::snake>>,
+                            .same_bits_as = "one_output",
+                            .kernels = {.registers = 128, .local_bytes = 0}},
                            {.name = "register_8x8_async",
                             .run = call<&MicroTilingMatmul::async_copies<Rectangle<8, 8>>>,
                             .same_bits_as = "one_output",
                             .kernels = {.registers = 128, .local_bytes = 0}},
+                           {.name = "register_8x8_async_a",
+                            .run = call<&MicroTilingMatmul::async_copies<Rectangle<8, 8>, Order::snake>>,
+                            .same_bits_as = "one_output",
+                            .kernels = {.registers = 128, .local_bytes = 0}},
                            {.name = "warp_tiled",
                             .run = call<&MicroTilingMatmul::async_copies<WarpTile>>,
+                            .same_bits_as = "one_output",
+                            .kernels = {.registers = 128, .local_bytes = 0}},
+                           {.name = "operand_reuse_a",
+                            .run = call<&MicroTilingMatmul::async_copies<WarpTile, Order::snake>>,
+                            .same_bits_as = "one_output",
+                            .kernels = {.registers = 128, .local_bytes = 0}},
+                           {.name = "operand_reuse_b",
+                            .run = call<&MicroTilingMatmul::async_copies<WarpTile, Order::snake, true>>,
                             .same_bits_as = "one_output",
                             .kernels = {.registers = 128, .local_bytes = 0}}}),
     // The kernel of register_8x8 with as many outputs a thread as the size says.

@@ -42,7 +42,7 @@ KERNELS = {
                         ("fir_kernelILi8ELi4E", "LDS.128 STG.E.128", "")],
     # Chapter 9.
     "compute_bound": [("body_per_thread_kernel ReciprocalRoot", "MUFU.RSQ LDG.E.128", "CALL MUFU.RCP"),
-                      ("four_bodies_kernel", "MUFU.RSQ LDS.128", "CALL MUFU.RCP")],
+                      ("several_bodies_kernel", "MUFU.RSQ LDS.128", "CALL MUFU.RCP")],
     "dropout_recompute": [("forward_kernel NoMask", "IMAD.WIDE.U32 LDG.E.128 STG.E.128", "STG.E.U8 STG.E.64"),
                           ("backward_kernel NoMask", "IMAD.WIDE.U32 LDG.E.128 STG.E.128", "LDG.E.U8"),
                           ("backward_kernel BitMask", "LDG.E.U8 LDG.E.128 STG.E.128", "LDG.E.64")],
