@@ -46,8 +46,7 @@ class GemmGrouped final : public Workload {
         a_{setup.input<bf16>(rows_ * k_, uniform(-1, 1), {.name = "a"})},
         b_{setup.input<bf16>(experts * n_ * k_, uniform(-1, 1), {.name = "b"})},
         offsets_on_gpu_{setup.input<int>(
-            offsets_.size(),
-            [offsets = offsets_](std::span<int> to, std::uint64_t) { std::ranges::copy(offsets, to.begin()); },
+            offsets_.size(), [offsets = offsets_](std::span<int> to, std::uint64_t) { std::ranges::copy(offsets, to.begin()); },
             {.name = "offsets", .constant = true})},
         c_{setup.output<bf16>(rows_ * n_, {.name = "c"})},
         tiles_{setup.scratch<gemm::RowTile>(rows_ / lowest_tile + experts, {.name = "row tiles"})},
@@ -113,8 +112,7 @@ class GemmGrouped final : public Workload {
   template <class C>
   void add() {
     static_assert(C::tile_m * C::cluster >= static_cast<int>(lowest_tile), "there would be more row tiles");
-    const gemm::Problem<bf16, bf16, bf16> problem{
-        .a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts};
+    const gemm::Problem<bf16, bf16, bf16> problem{.a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts};
     for (const int band : {8, 4, 16}) {
       const gemm::Gemm<C, gemm::GroupedRows, gemm::Identity, Store> product{
           problem, {.tiles = tiles_, .count = count_, .groups = experts, .band = band}};
@@ -148,13 +146,13 @@ extern constinit const Pair gemm_grouped{
     .lesson = "engine_tuned",
     .make = make<GemmGrouped>,
     .baseline = {.name = "cublaslt", .run = call<&GemmGrouped::cublaslt>, .needs = {.libraries = {Library::cublaslt}}},
-    .optimized = variants(
-        {{.name = "engine", .run = call<&GemmGrouped::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
-         {.name = "engine_tuned",
-          .run = call<&GemmGrouped::engine_tuned>,
-          .prepare = call<&GemmGrouped::choose>,
-          .needs = {.dsmem = true},
-          .kernels = nothing_spilled}}),
+    .optimized =
+        variants({{.name = "engine", .run = call<&GemmGrouped::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
+                  {.name = "engine_tuned",
+                   .run = call<&GemmGrouped::engine_tuned>,
+                   .prepare = call<&GemmGrouped::choose>,
+                   .needs = {.dsmem = true},
+                   .kernels = nothing_spilled}}),
     .libraries = variants({{.name = "cublaslt_tuned",
                             .run = call<&GemmGrouped::cublaslt_tuned>,
                             .prepare = call<&GemmGrouped::tune>,
@@ -172,7 +170,8 @@ extern constinit const Pair gemm_grouped{
                     {"mixtral_down", "rows=8192,n=4096,k=14336"},
                     {"equal_groups", "rows=8192,n=14336,k=4096,equal=1"},
                     {"few_tokens", "rows=512,n=14336,k=4096"}}),
-    .edges = cases({{"one_row", "rows=1,n=128,k=128"}, {"tails", "rows=767,n=384,k=256"}, {"equal_tails", "rows=1001,n=128,k=384,equal=1"}}),
+    .edges = cases(
+        {{"one_row", "rows=1,n=128,k=128"}, {"tails", "rows=767,n=384,k=256"}, {"equal_tails", "rows=1001,n=128,k=384,equal=1"}}),
     .reference_samples = 512,
 };
 

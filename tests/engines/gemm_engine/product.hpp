@@ -57,12 +57,12 @@ inline constexpr Variants library_tuned = variants({{.name = "cublaslt_tuned",
                                                      .run = call<&ProductWorkload::cublaslt_tuned>,
                                                      .prepare = call<&ProductWorkload::tune>,
                                                      .needs = {.libraries = {Library::cublaslt}}}});
-inline constexpr Variants engine_variants = variants(
-    {{.name = "engine", .run = call<&ProductWorkload::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
-     {.name = "engine_tuned",
-      .run = call<&ProductWorkload::engine_tuned>,
-      .prepare = call<&ProductWorkload::choose>,
-      .needs = {.dsmem = true},
-      .kernels = nothing_spilled}});
+inline constexpr Variants engine_variants =
+    variants({{.name = "engine", .run = call<&ProductWorkload::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
+              {.name = "engine_tuned",
+               .run = call<&ProductWorkload::engine_tuned>,
+               .prepare = call<&ProductWorkload::choose>,
+               .needs = {.dsmem = true},
+               .kernels = nothing_spilled}});
 
 }  // namespace aisp::gemm_engine
