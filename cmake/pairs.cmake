@@ -38,13 +38,17 @@ function(aisp_add_digests name root sources)
     get_filename_component(folder "${source}" DIRECTORY)
     get_filename_component(chapter "${folder}" NAME)
     get_filename_component(folder "${folder}" DIRECTORY)
+    set(shared "${folder}/shared")
+    if(AISP_SHARED)
+      set(shared "${AISP_SHARED}")
+    endif()
     string(REPLACE "." "[.]" pattern "/${chapter}/${file}.o")
     set(object "$<FILTER:$<TARGET_OBJECTS:${name}>,INCLUDE,${pattern}(bj)?$>")
     get_filename_component(written "${digest}" DIRECTORY)
     file(MAKE_DIRECTORY "${written}")
     add_custom_command(
       OUTPUT "${digest}"
-      COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/digest.py" --root "${root}" --api "${AISP_API_INCLUDE}" --shared "${folder}/shared"
+      COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/digest.py" --root "${root}" --api "${AISP_API_INCLUDE}" --shared "${shared}"
               "${source}" "${object}" "${digest}"
       DEPENDS "${source}" "${object}" "${AISP_CODE_SCRIPTS}/digest.py" ${scripts}
       COMMENT "Digest of ${chapter}/${file}"
@@ -75,6 +79,9 @@ function(aisp_build_pairs name kind sources)
   aisp_add_digests(${name} "${root}" "${sources}")
   # A pair sees the public headers, the folder shared beside its own and its own, nothing of src.
   list(TRANSFORM ARGN APPEND "/shared" OUTPUT_VARIABLE shared)
+  if(AISP_SHARED)
+    set(shared "${AISP_SHARED}")
+  endif()
   target_include_directories(${name} PRIVATE ${shared})
   aisp_compile_as_pairs(${name})
   # Profilers and compute-sanitizer point at source lines with it; it costs space, so only pairs have it. Digests are of the
@@ -115,11 +122,11 @@ function(aisp_build_linkable out)
   set(${out} "${listed}" PARENT_SCOPE)
 endfunction()
 
-# aisp_add_pairs(NAME FOLDER... [NUMBERED]): the pairs below the folders and their registry, as two targets: NAME_pairs, objects, so that
+# aisp_add_pairs(NAME FOLDER... [NUMBERED] [SHARED PLACE]): the pairs below the folders and their registry, as two targets: NAME_pairs, objects, so that
 # the linker cannot drop any, and NAME_registry. Those of the folder selftest are in the registry too, but built for everybody.
-# NUMBERED: chapters are called ch and two digits.
+# NUMBERED: chapters are called ch and two digits. SHARED: the folder of their common headers, where it is not FOLDER/shared.
 function(aisp_add_pairs name)
-  cmake_parse_arguments(PARSE_ARGV 1 given "NUMBERED" "" "")
+  cmake_parse_arguments(PARSE_ARGV 1 given "NUMBERED" "SHARED" "")
   set(folders)
   foreach(folder IN LISTS given_UNPARSED_ARGUMENTS)
     get_filename_component(folder "${folder}" ABSOLUTE)
@@ -132,6 +139,7 @@ function(aisp_add_pairs name)
     message(FATAL_ERROR "aisp_add_pairs(${name}): name the folder of the pairs, as in aisp_add_pairs(${name} kernels)")
   endif()
   set(AISP_NUMBERED ${given_NUMBERED})
+  set(AISP_SHARED ${given_SHARED})
   set(built ${folders})
   list(FILTER built EXCLUDE REGEX "/selftest$")
   aisp_find_pairs(sources ${built})

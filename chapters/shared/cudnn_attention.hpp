@@ -16,16 +16,27 @@ namespace aisp::shared {
 
 enum class Mask : std::uint8_t { none, causal };
 
-// O = softmax(Q K^T / sqrt(head_size)) V in bf16; with the causal mask a row sees its own key and those before it. Q, K, V and O
-// are dense: [batch][head][row][head_size].
+struct AttentionSizes {
+  std::size_t batch, heads, kv_heads;  // heads / kv_heads of them share their keys and values
+  std::size_t queries, keys, head_size;
+};
+
+// O = softmax(Q K^T / sqrt(head_size)) V in bf16; with the causal mask, for as many queries as keys, a row sees its own key and
+// those before it. Q, K, V and O are dense: [batch][head][row][head_size].
 class CudnnAttention {
  public:
   static constexpr Library library = Library::cudnn;
 
   CudnnAttention(std::size_t batch, std::size_t heads, std::size_t length, std::size_t head_size, Mask mask = Mask::none)
-      : sizes_{static_cast<std::int64_t>(batch), static_cast<std::int64_t>(heads), static_cast<std::int64_t>(length),
-               static_cast<std::int64_t>(head_size)},
-        scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(head_size)))},
+      : CudnnAttention{AttentionSizes{batch, heads, heads, length, length, head_size}, mask} {}
+  explicit CudnnAttention(const AttentionSizes& sizes, Mask mask = Mask::none)
+      : batch_{number(sizes.batch)},
+        heads_{number(sizes.heads)},
+        kv_heads_{number(sizes.kv_heads)},
+        queries_{number(sizes.queries)},
+        keys_{number(sizes.keys)},
+        head_size_{number(sizes.head_size)},
+        scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(sizes.head_size)))},
         mask_{mask} {}
 
   // As the library's heuristic chooses: once, before run().
@@ -61,6 +72,7 @@ class CudnnAttention {
   }
 
  private:
+  static std::int64_t number(std::size_t size) { return static_cast<std::int64_t>(size); }
   std::vector<const void*> pointers(const void* q, const void* k, const void* v, void* o) const {
     if (mask_ == Mask::none) return {q, k, v, o, &scale_};
     return {q, k, v, o, &scale_, &hidden_};
@@ -72,16 +84,20 @@ class CudnnAttention {
     else describe(*graph);
     return graph;
   }
-  int tensor(cudnn::Graph& graph, bool transposed = false) const {
-    const auto [batch, heads, length, head_size] = sizes_;
-    const std::int64_t head = length * head_size;
-    if (transposed)
-      return graph.tensor(cudnn::DataType::bf16, {batch, heads, head_size, length}, {heads * head, head, 1, head_size});
-    return graph.tensor(cudnn::DataType::bf16, sizes_, {heads * head, head, head_size, 1});
+  // Of Q and O; of K and V.
+  int of_queries(cudnn::Graph& graph) const { return tensor(graph, heads_, queries_); }
+  int of_keys(cudnn::Graph& graph) const { return tensor(graph, kv_heads_, keys_); }
+  int of_keys_transposed(cudnn::Graph& graph) const {
+    const std::int64_t head = keys_ * head_size_;
+    return graph.tensor(cudnn::DataType::bf16, {batch_, kv_heads_, head_size_, keys_}, {kv_heads_ * head, head, 1, head_size_});
+  }
+  int tensor(cudnn::Graph& graph, std::int64_t heads, std::int64_t rows) const {
+    const std::int64_t head = rows * head_size_;
+    return graph.tensor(cudnn::DataType::bf16, {batch_, heads, rows, head_size_}, {heads * head, head, head_size_, 1});
   }
 
   void describe(cudnn::Graph& graph) const {
-    const int q = tensor(graph), k = tensor(graph), v = tensor(graph), o = tensor(graph);
+    const int q = of_queries(graph), k = of_keys(graph), v = of_keys(graph), o = of_queries(graph);
     graph.attention(q, k, v, o, graph.value());
   }
 
@@ -89,9 +105,9 @@ class CudnnAttention {
   // expect it.
   void describe_steps(cudnn::Graph& graph) const {
     using cudnn::DataType, cudnn::Pointwise, cudnn::Reduction;
-    const auto [batch, heads, length, head_size] = sizes_;
-    const cudnn::Sizes square = {batch, heads, length, length}, column = {batch, heads, length, 1};
-    const int q = tensor(graph), k = tensor(graph, true), v = tensor(graph), o = tensor(graph), scale = graph.value();
+    const cudnn::Sizes square = {batch_, heads_, queries_, keys_}, column = {batch_, heads_, queries_, 1};
+    const int q = of_queries(graph), k = of_keys_transposed(graph), v = of_keys(graph), o = of_queries(graph),
+              scale = graph.value();
     const auto scores = [&] { return graph.between(DataType::f32, square); };
     const int products = scores();
     int masked = scores();
@@ -122,7 +138,7 @@ class CudnnAttention {
     return masked;
   }
 
-  cudnn::Sizes sizes_;
+  std::int64_t batch_, heads_, kv_heads_, queries_, keys_, head_size_;
   float scale_, hidden_ = std::numeric_limits<float>::lowest();
   Mask mask_;
   std::unique_ptr<cudnn::Graph> graph_;

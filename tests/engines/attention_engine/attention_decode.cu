@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// One decoding step over a bf16 cache of keys and values, 4 or 8 query heads to each of eight KV heads of 128: limited by reading
+// the cache. A block for each sequence and KV head leaves multiprocessors idle where sequences are few and long; cut into pieces,
+// whose states are merged in a fixed order, the keys keep all of them reading.
+#include <aisp/device_attribute.hpp>
+#include <aisp/libraries/fastest.hpp>
+#include <aisp/pair.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "attention/decode.hpp"
+#include "cudnn_attention.hpp"
+
+namespace aisp::attention_engine {
+namespace {
+
+using attention::bf16;
+
+constexpr int head_size = 128, kv_heads = 8;
+constexpr std::array all_splits{1, 2, 4, 8, 16, 32, 64};
+
+class AttentionDecode final : public Workload {
+ public:
+  explicit AttentionDecode(Setup& setup)
+      : batch_{setup.size("batch")},
+        heads_{setup.size("heads")},
+        context_{setup.size("context")},
+        q_{setup.input<bf16>(batch_ * heads_ * head_size, normal(0, 1), {.name = "q"})},
+        k_{setup.input<bf16>(batch_ * kv_heads * context_ * head_size, normal(0, 1), {.name = "k"})},
+        v_{setup.input<bf16>(batch_ * kv_heads * context_ * head_size, normal(0, 1), {.name = "v"})},
+        lengths_{setup.input<int>(batch_, integers(static_cast<std::int64_t>(context_), static_cast<std::int64_t>(context_)),
+                                  {.name = "lengths", .constant = true})},
+        o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size, batch_ * heads_}})},
+        parts_{setup.scratch<float>(all_splits.back() * q_.size(), {.name = "results of pieces"})},
+        part_log_sums_{setup.scratch<float>(all_splits.back() * batch_ * heads_, {.name = "log-sum-exps of pieces"})},
+        reproducible_{setup.reproducible()},
+        cudnn_{setup, sizes()},
+        tuned_cudnn_{setup, sizes()} {}
+
+  Cost cost() const override {
+    return {.flops = 4 * static_cast<double>(batch_ * heads_) * static_cast<double>(context_) * head_size,
+            .math = Math::bf16,
+            .bytes = static_cast<double>(q_.bytes() + k_.bytes() + v_.bytes() + o_.bytes())};
+  }
+  double expected(std::size_t i) const override {
+    const std::size_t row = i / head_size, kv_row = row / (heads_ / kv_heads) * context_;
+    std::array<double, head_size> q{};
+    for (std::size_t d = 0; d < head_size; ++d) q[d] = q_.host(row * head_size + d) / std::sqrt(static_cast<double>(head_size));
+    double sum = 0, weights = 0;  // float64 reaches to exp(709): no maximum need be taken off
+    for (std::size_t key = kv_row; key < kv_row + context_; ++key) {
+      double score = 0;
+      for (std::size_t d = 0; d < head_size; ++d) score += q[d] * k_.host(key * head_size + d);
+      const double weight = std::exp(score);
+      weights += weight;
+      sum += weight * v_.host(key * head_size + i % head_size);
+    }
+    return sum / weights;
+  }
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    const int used = variant == "split_kv" ? splits() : variant == "split_kv_tuned" ? chosen_.value_or(1) : 0;
+    if (used > 0) metrics.report("splits", used, "", Metrics::Better::higher);
+  }
+
+  void whole_sequences(Launch& launch) { run(launch, 1); }
+  void split_kv(Launch& launch) { run(launch, splits()); }
+  void choose(Launch& launch) {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    if (chosen_) return;
+    const auto best = fastest(launch.stream, all_splits.size(), [&](std::size_t i) { run(launch, all_splits.at(i)); });
+    if (!best) throw Unsupported{"decoding runs with no number of pieces on this GPU"};
+    chosen_ = all_splits.at(*best);
+  }
+  void split_kv_tuned(Launch& launch) { run(launch, *chosen_); }
+
+  void plan_cudnn(Launch&) { cudnn_->plan(); }
+  void cudnn(Launch& launch) { cudnn_->run(launch.stream, q_, k_, v_, o_); }
+  void tune_cudnn(Launch& launch) {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    tuned_cudnn_->tune(launch.stream, q_, k_, v_, o_);
+  }
+  void cudnn_tuned(Launch& launch) { tuned_cudnn_->run(launch.stream, q_, k_, v_, o_); }
+
+ private:
+  shared::AttentionSizes sizes() const { return {batch_, heads_, kv_heads, 1, context_, head_size}; }
+  // Eight blocks for each multiprocessor, so that the last of them leave little idle.
+  int splits() const {
+    const std::size_t blocks = std::size_t{8} * multiprocessors(), whole = batch_ * kv_heads;
+    return static_cast<int>(std::min<std::size_t>(std::bit_ceil((blocks + whole - 1) / whole), all_splits.back()));
+  }
+  void run(Launch& launch, int pieces) const {
+    if (heads_ == 8 * kv_heads) decode<8>(launch, pieces);
+    else decode<4>(launch, pieces);
+  }
+  template <int group>
+  void decode(Launch& launch, int pieces) const {
+    const attention::FixedSplits splits{lengths_, pieces};
+    if (pieces == 1) return decode<group>(launch, splits, o_.get(), nullptr);
+    decode<group>(launch, splits, parts_.get(), part_log_sums_.get());
+    float* const no_log_sums = nullptr;
+    launch(attention::merge_states<head_size, attention::FixedSplits, float, bf16>,
+           attention::merge_grid(static_cast<int>(heads_), static_cast<int>(batch_)), splits, parts_.get(), part_log_sums_.get(),
+           heads_, o_.get(), no_log_sums);
+  }
+  template <int group, class Out>
+  void decode(Launch& launch, const attention::FixedSplits& splits, Out* o, float* log_sums) const {
+    const attention::ContiguousCache cache{k_, v_, head_size, context_ * head_size, kv_heads * context_ * head_size};
+    const float scale = attention::log2_e / std::sqrt(static_cast<float>(head_size));
+    launch(attention::decode_kernel<head_size, group, 1, attention::ContiguousCache, attention::FixedSplits, Out>,
+           attention::decode_grid<head_size, group>(kv_heads, static_cast<int>(batch_) * splits.splits),
+           attention::Decode<attention::ContiguousCache, attention::FixedSplits, Out>{q_, cache, splits, static_cast<int>(heads_),
+                                                                                      scale, o, log_sums});
+  }
+
+  std::size_t batch_, heads_, context_;
+  Input<bf16> q_, k_, v_;  // q[sequence][head], k and v[sequence][kv_head][row]
+  Input<int> lengths_;
+  Output<bf16> o_;
+  Scratch<float> parts_, part_log_sums_;
+  bool reproducible_;
+  Opened<shared::CudnnAttention> cudnn_, tuned_cudnn_;
+  std::optional<int> chosen_;
+};
+
+constexpr KernelLimits nothing_spilled{.local_bytes = 0};
+
+}  // namespace
+
+extern constinit const Pair attention_decode{
+    .teaches = "the attention engine's decoding, its keys cut into pieces, beside cuDNN and the rate of reading",
+    .lesson = "split_kv_tuned",
+    .make = make<AttentionDecode>,
+    .baseline = {.name = "whole_sequences", .run = call<&AttentionDecode::whole_sequences>, .kernels = nothing_spilled},
+    .optimized = variants({{.name = "split_kv", .run = call<&AttentionDecode::split_kv>, .kernels = nothing_spilled},
+                           {.name = "split_kv_tuned",
+                            .run = call<&AttentionDecode::split_kv_tuned>,
+                            .prepare = call<&AttentionDecode::choose>,
+                            .kernels = nothing_spilled}}),
+    .libraries = variants({{.name = "cudnn",
+                            .run = call<&AttentionDecode::cudnn>,
+                            .prepare = call<&AttentionDecode::plan_cudnn>,
+                            .needs = {.libraries = {Library::cudnn}}},
+                           {.name = "cudnn_tuned",
+                            .run = call<&AttentionDecode::cudnn_tuned>,
+                            .prepare = call<&AttentionDecode::tune_cudnn>,
+                            .needs = {.libraries = {Library::cudnn}}}}),
+    .bound = Bound::memory,
+    // Weights and results are rounded to bf16 once each: 1.6e-3 twice, 2.3e-3 together; half as much again is allowed.
+    .tolerance = within(3.5e-3),
+    .sizes = sizes({{.name = "batch", .full = 64},
+                    {.name = "heads", .full = 32, .multiple = 32, .most = 64, .scales = false},
+                    {.name = "context", .full = 8192, .scales = false}}),
+    .sweep = cases({{"many_sequences", "batch=64,context=8192"},
+                    {"longer", "batch=32,context=16384"},
+                    {"few_long_sequences", "batch=8,context=65536"},
+                    {"few_sequences", "batch=8,context=8192"},
+                    {"groups_of_eight", "batch=32,heads=64,context=8192"}}),
+    .edges = cases({{"one_key", "batch=1,context=1"},
+                    {"pieces_without_keys", "batch=3,context=65"},
+                    {"tails_in_groups_of_eight", "batch=2,heads=64,context=1021"}}),
+    .reference_samples = 128,
+};
+
+}  // namespace aisp::attention_engine

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of eight experts, of unequal number and one of them with none, each expert with weights of its own, in bf16. A loop of
+// the library's products knows the groups' lengths on the host and leaves multiprocessors idle at the end of each; the engine
+// lists row tiles on the GPU, where the lengths are, and does all groups in one kernel.
+#include <aisp/libraries/cublaslt.hpp>
+#include <aisp/pair.hpp>
+
+#include <array>
+
+#include "choice.hpp"
+
+namespace aisp::gemm_engine {
+namespace {
+
+constexpr std::size_t experts = 8;
+constexpr std::array<std::size_t, experts> ragged_shares{27, 20, 15, 0, 12, 10, 8, 5}, equal_shares{1, 1, 1, 1, 1, 1, 1, 1};
+using Offsets = std::array<int, experts + 1>;
+
+// Where each expert's rows begin, and behind the last one's.
+Offsets offsets_of(std::size_t rows, const std::array<std::size_t, experts>& shares) {
+  std::size_t whole = 0, before = 0;
+  for (const std::size_t share : shares) whole += share;
+  Offsets offsets{};
+  for (std::size_t i = 0; i < experts; ++i) {
+    before += shares[i];
+    offsets[i + 1] = static_cast<int>(rows * before / whole);
+  }
+  return offsets;
+}
+
+// Tiles may end where another expert's rows begin.
+using Store = gemm::RowsStore<bf16>;
+template <int tile_m, int tile_n, int cluster>
+using Cooperative = Tile<bf16, gemm::InTensorCores, Store, tile_m, tile_n, 2, false, cluster>;
+template <int tile_m, int tile_n, int cluster>
+using Pingpong = Tile<bf16, gemm::InTensorCores, Store, tile_m, tile_n, 2, true, cluster>;
+constexpr std::size_t lowest_tile = 64;
+
+class GemmGrouped final : public Workload {
+ public:
+  explicit GemmGrouped(Setup& setup)
+      : rows_{setup.size("rows")},
+        n_{setup.size("n")},
+        k_{setup.size("k")},
+        offsets_{offsets_of(rows_, setup.size("equal") == 1 ? equal_shares : ragged_shares)},
+        a_{setup.input<bf16>(rows_ * k_, uniform(-1, 1), {.name = "a"})},
+        b_{setup.input<bf16>(experts * n_ * k_, uniform(-1, 1), {.name = "b"})},
+        offsets_on_gpu_{setup.input<int>(
+            offsets_.size(), [offsets = offsets_](std::span<int> to, std::uint64_t) { std::ranges::copy(offsets, to.begin()); },
+            {.name = "offsets", .constant = true})},
+        c_{setup.output<bf16>(rows_ * n_, {.name = "c"})},
+        tiles_{setup.scratch<gemm::RowTile>(rows_ / lowest_tile + experts, {.name = "row tiles"})},
+        count_{setup.scratch<int>(1, {.name = "number of row tiles"})},
+        choice_{setup} {
+    for (std::size_t i = 0; i < experts; ++i)
+      if (rows_of(i) > 0)
+        groups_.push_back({i, LibraryMatmul{setup, {.m = rows_of(i), .n = n_, .k = k_, .b_is_transposed = true}}});
+    add<Cooperative<128, 256, 1>>();
+    add<Cooperative<128, 256, 2>>();
+    add<Cooperative<256, 128, 1>>();
+    add<Cooperative<128, 128, 1>>();
+    add<Pingpong<128, 128, 1>>();
+    add<Pingpong<128, 128, 2>>();
+    add<Pingpong<64, 256, 1>>();
+  }
+
+  Cost cost() const override {
+    // Of the experts without rows nothing need be read.
+    const double weights = static_cast<double>(b_.bytes()) * static_cast<double>(groups_.size()) / experts;
+    return {.flops = 2.0 * static_cast<double>(rows_) * static_cast<double>(n_) * static_cast<double>(k_),
+            .math = Math::bf16,
+            .bytes = weights + static_cast<double>(a_.bytes() + offsets_on_gpu_.bytes() + c_.bytes())};
+  }
+  double expected(std::size_t i) const override {
+    const std::size_t row = i / n_, column = i % n_;
+    std::size_t expert = 0;
+    while (static_cast<int>(row) >= offsets_[expert + 1]) ++expert;
+    double sum = 0;
+    for (std::size_t k = 0; k < k_; ++k) sum += a_.host(row * k_ + k) * b_.host((expert * n_ + column) * k_ + k);
+    return sum;
+  }
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    if (variant.starts_with("engine")) choice_.report(variant == "engine_tuned", "band", metrics);
+  }
+
+  void cublaslt(Launch& launch) {
+    for (const Group& group : groups_) group.library.run(launch, a_of(group), b_of(group), c_of(group));
+  }
+  void tune(Launch& launch) {
+    for (const Group& group : groups_) group.library.tune(launch, a_of(group), b_of(group), c_of(group));
+  }
+  void cublaslt_tuned(Launch& launch) {
+    for (const Group& group : groups_) group.library.run_tuned(launch, a_of(group), b_of(group), c_of(group));
+  }
+  void engine(Launch& launch) { choice_.run_usual(launch); }
+  void choose(Launch& launch) { choice_.choose(launch); }
+  void engine_tuned(Launch& launch) { choice_.run_chosen(launch); }
+
+ private:
+  struct Group {
+    std::size_t expert;
+    LibraryMatmul library;
+  };
+  std::size_t rows_of(std::size_t expert) const {
+    return static_cast<std::size_t>(offsets_[expert + 1]) - static_cast<std::size_t>(offsets_[expert]);
+  }
+  std::size_t first_row(const Group& group) const { return static_cast<std::size_t>(offsets_[group.expert]); }
+  const bf16* a_of(const Group& group) const { return a_ + first_row(group) * k_; }
+  const bf16* b_of(const Group& group) const { return b_ + group.expert * n_ * k_; }
+  bf16* c_of(const Group& group) const { return c_ + first_row(group) * n_; }
+
+  template <class C>
+  void add() {
+    static_assert(C::tile_m * C::cluster >= static_cast<int>(lowest_tile), "there would be more row tiles");
+    const gemm::Problem<bf16, bf16, bf16> problem{.a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts};
+    for (const int band : {8, 4, 16}) {
+      const gemm::Gemm<C, gemm::GroupedRows, gemm::Identity, Store> product{
+          problem, {.tiles = tiles_, .count = count_, .groups = experts, .band = band}};
+      choice_.add({shape_of<C>(), band,
+                   [product, offsets = offsets_on_gpu_.get(), tiles = tiles_.get(), count = count_.get()](cudaStream_t stream) {
+                     constexpr int tile_rows = C::tile_m * C::cluster;
+                     launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts,
+                                   tile_rows, tiles, count);
+                     product.run(stream);
+                   }});
+    }
+  }
+
+  std::size_t rows_, n_, k_;
+  Offsets offsets_;
+  Input<bf16> a_, b_;
+  Input<int> offsets_on_gpu_;
+  Output<bf16> c_;
+  Scratch<gemm::RowTile> tiles_;
+  Scratch<int> count_;
+  std::vector<Group> groups_;
+  Choice choice_;
+};
+
+constexpr KernelLimits nothing_spilled{.local_bytes = 0};
+
+}  // namespace
+
+extern constinit const Pair gemm_grouped{
+    .teaches = "the GEMM engine's grouped product beside a loop of cuBLASLt over eight experts",
+    .lesson = "engine_tuned",
+    .make = make<GemmGrouped>,
+    .baseline = {.name = "cublaslt", .run = call<&GemmGrouped::cublaslt>, .needs = {.libraries = {Library::cublaslt}}},
+    .optimized =
+        variants({{.name = "engine", .run = call<&GemmGrouped::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
+                  {.name = "engine_tuned",
+                   .run = call<&GemmGrouped::engine_tuned>,
+                   .prepare = call<&GemmGrouped::choose>,
+                   .needs = {.dsmem = true},
+                   .kernels = nothing_spilled}}),
+    .libraries = variants({{.name = "cublaslt_tuned",
+                            .run = call<&GemmGrouped::cublaslt_tuned>,
+                            .prepare = call<&GemmGrouped::tune>,
+                            .needs = {.libraries = {Library::cublaslt}}}}),
+    .bound = Bound::compute,
+    .tolerance = rounded_to_bf16,
+    .needs = {.min_sm = 90, .max_sm = 90},
+    // The library wants each group's matrices at multiples of 256 bytes.
+    .sizes = sizes({{.name = "rows", .full = 8192},
+                    {.name = "n", .full = 14336, .multiple = 128},
+                    {.name = "k", .full = 4096, .multiple = 128},
+                    option("equal")}),
+    // Mixtral's experts, up and down, for 4096 tokens with two experts each; as many rows for each; few tokens.
+    .sweep = cases({{"mixtral_up", "rows=8192,n=14336,k=4096"},
+                    {"mixtral_down", "rows=8192,n=4096,k=14336"},
+                    {"equal_groups", "rows=8192,n=14336,k=4096,equal=1"},
+                    {"few_tokens", "rows=512,n=14336,k=4096"}}),
+    .edges = cases(
+        {{"one_row", "rows=1,n=128,k=128"}, {"tails", "rows=767,n=384,k=256"}, {"equal_tails", "rows=1001,n=128,k=384,equal=1"}}),
+    .reference_samples = 512,
+};
+
+}  // namespace aisp::gemm_engine
