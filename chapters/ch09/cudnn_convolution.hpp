@@ -29,7 +29,7 @@ class CudnnConvolution {
               by = tensor(*graph, channels_out, filter, filter, channels_in),
               to = tensor(*graph, images, height, width, channels_out);
     graph->convolution(from, by, to, static_cast<std::int64_t>(filter / 2));
-    graph->plan_fastest(stream, {x, w, y});
+    graph->plan_fastest(stream, {x, w, y}, images * height * width * channels_in);
     graph_ = std::move(graph);
   }
   void run(cudaStream_t stream, const void* x, const void* w, void* y) { graph_->run(stream, {x, w, y}); }

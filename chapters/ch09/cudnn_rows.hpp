@@ -20,8 +20,7 @@ class CudnnRmsNorm {
         columns_{static_cast<std::int64_t>(columns)},
         epsilon_{static_cast<float>(epsilon)} {}
 
-  // Takes the fastest of the library's engines, once; `y` is overwritten. Each is compiled for the shape, which takes seconds: of
-  // a shape too small to be timed, the library's own choice.
+  // Takes the fastest of the library's engines, once; `y` is overwritten.
   void tune(cudaStream_t stream, const void* x, const void* scale, void* y) {
     if (graph_) return;
     auto graph = std::make_unique<cudnn::Graph>();
@@ -30,9 +29,7 @@ class CudnnRmsNorm {
     const auto tensor = [&](std::int64_t rows) { return graph->tensor(cudnn::DataType::bf16, {rows, columns_, 1, 1}, strides); };
     const int in = tensor(rows_), factors = tensor(1), epsilon = graph->value(), out = tensor(rows_);
     graph->rms_norm(in, factors, epsilon, out);
-    constexpr std::int64_t worth_timing = 16 << 20;  // elements
-    if (rows_ * columns_ < worth_timing) graph->plan();
-    else graph->plan_fastest(stream, pointers(x, scale, y));
+    graph->plan_fastest(stream, pointers(x, scale, y), static_cast<std::size_t>(rows_ * columns_));
     graph_ = std::move(graph);
   }
   void run(cudaStream_t stream, const void* x, const void* scale, void* y) { graph_->run(stream, pointers(x, scale, y)); }
