@@ -48,30 +48,43 @@ struct Shape {
   }
 };
 
-// Element e of the columns' tile j is this column of X: one load of 16 bytes then is element e of four tiles.
-__host__ __device__ constexpr int column_of(int tile, int element) { return tile / 4 * 32 + element * 4 + tile % 4; }
+// Element e of the columns' tile j is this column of X. What a thread loads at once is, for FMA units, one element of four tiles,
+// and for tensor cores one of two: with the same of another row these are the four registers of a left fragment.
+template <Units units>
+__host__ __device__ constexpr int column_of(int tile, int element) {
+  return units == Units::fma ? tile / 4 * 32 + element * 4 + tile % 4 : tile / 2 * 16 + element * 2 + tile % 2;
+}
 __host__ __device__ constexpr int tile_number(int i, int j) { return i * (i + 1) + j; }
 
-// The nearest value with 11 bits, as cvt.rna.tf32 gives it, which is four instructions instead of two. Tensor cores ignore the
-// other 13 bits, so that what is left of x needs no rounding: its sign is anything.
-__device__ unsigned rounded_to_tf32(float x) { return (__float_as_uint(x) + 0x1000) & 0xFFFFE000; }
+// Tensor cores ignore the last 13 bits of a value, which cuts it off. Half a unit of what is left makes them round it, to the
+// nearest as cvt.rna.tf32 does, which is four instructions.
+constexpr unsigned half_unit = 0x1000, kept_bits = 0xFFFFE000;
+
+// A register of its own: the compiler would make this difference once and move it to wherever an instruction wants it.
+__device__ unsigned rest_of(unsigned x, unsigned high) {
+  unsigned rest;
+  asm volatile("sub.f32 %0, %1, %2;" : "=r"(rest) : "r"(x), "r"(high));
+  return rest;
+}
 
 // mma.m16n8k8, sum += A B in TF32. Lane l holds, of A, column l % 4 of the rows l / 4 (a0) and l / 4 + 8 (a1), and column l % 4 +
 // 4 of both (a2, a3); of B, column l / 4 of the rows l % 4 (b0) and l % 4 + 4 (b1); sums as mma_bf16 has them.
-__device__ void mma_tf32(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+__device__ void mma_tf32(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // Row r of a chunk has its 16-byte chunk c at c ^ r % 4 * 2, so that four rows' chunks 2 c and 2 c + 1 lie in different banks.
-template <int columns>
-__device__ float4 load(const unsigned char* chunk, int row, int c) {
-  return *reinterpret_cast<const float4*>(chunk + row * Shape<columns>::row_bytes + (c ^ row % 4 * 2) * 16);
+__device__ constexpr int place(int row, int c) { return c ^ row % 4 * 2; }
+
+template <class T>
+__device__ T load(const unsigned char* from) {
+  return *reinterpret_cast<const T*>(from);
 }
 
-// The sums of one warp. On tensor cores X^T and X are the same fragment: what A wants of two neighbouring tiles of columns is
-// what B wants of them. `t`: sums that have left the tensor cores.
+// The sums of one warp. On tensor cores X^T and X are fragments of the same values: what A wants of two neighbouring tiles of
+// columns is what B wants of them. `t`: sums that have left the tensor cores.
 template <int columns, int warp, Units units>
 struct Sums {
   using S = Shape<columns>;
@@ -80,22 +93,28 @@ struct Sums {
 
   __device__ void add_chunk(const unsigned char* chunk) {
     if constexpr (units == Units::fma) {
-#pragma unroll 2
-      for (int row = 0; row < S::chunk_rows; ++row) add_row(chunk, row);
-    } else {
 #pragma unroll 1
-      for (int first = 0; first < S::chunk_rows; first += step) add_step(chunk, first);
+      for (int first = 0; first < S::chunk_rows; first += 4)
+#pragma unroll
+        for (int row = 0; row < 4; ++row) add_row(chunk + (first + row) * S::row_bytes, row);
+    } else {
+#pragma unroll 2
+      for (int first = 0; first < S::chunk_rows; first += step) add_step(chunk + first * S::row_bytes);
     }
   }
-  // A thread's sums of a tile: rows 2 l and 2 l + 1 of both halves of the tile, column m, of the lane 8 l + m.
+  // A thread's sums of a tile: rows 2 l and 2 l + 1 of both halves of the tile, column m, of the lane with these numbers. They
+  // are dealt out so that pairs of lanes read the same, the next lane or the one behind it, whom shared memory serves at once.
+  static __device__ int l() { return threadIdx.x % 2 + threadIdx.x / 16 % 2 * 2; }
+  static __device__ int m() { return threadIdx.x / 2 % 8; }
   __device__ void add_row(const unsigned char* chunk, int row) {
-    const int l = threadIdx.x % 32 / 8, m = threadIdx.x % 8;
+    const unsigned char* const of_columns_at = chunk + place(row, m()) * 16;
+    const unsigned char* const of_rows_at = chunk + place(row, 2 * l()) * 16;
     float of_rows[S::tile_columns][2], of_columns[S::tile_columns];
 #pragma unroll
     for (int q = 0; q < S::tile_columns / 4; ++q) {
-      spread(load<columns>(chunk, row, q * 8 + m), [&](int k, float x) { of_columns[q * 4 + k] = x; });
-      spread(load<columns>(chunk, row, q * 8 + 2 * l), [&](int k, float x) { of_rows[q * 4 + k][0] = x; });
-      spread(load<columns>(chunk, row, q * 8 + 2 * l + 1), [&](int k, float x) { of_rows[q * 4 + k][1] = x; });
+      spread(load<float4>(of_columns_at + q * 128), [&](int k, float x) { of_columns[q * 4 + k] = x; });
+      spread(load<float4>(of_rows_at + q * 128), [&](int k, float x) { of_rows[q * 4 + k][0] = x; });
+      spread(load<float4>(of_rows_at + q * 128 + 16), [&](int k, float x) { of_rows[q * 4 + k][1] = x; });
     }
     int n = 0;
 #pragma unroll
@@ -104,20 +123,34 @@ struct Sums {
 #pragma unroll
         for (int j = 0; j < 2 * i + 2; ++j, ++n)
 #pragma unroll
-          for (int k = 0; k < 4; ++k) in_units[n][k] = fmaf(of_rows[2 * i + k / 2][k % 2], of_columns[j], in_units[n][k]);
+          for (int turn = 0; turn < 4; ++turn) {
+            const int k = j % 2 == 0 ? turn : 3 - turn;  // one operand is that of the FMA before, which saves reading it
+            in_units[n][k] = fmaf(of_rows[2 * i + k / 2][k % 2], of_columns[j], in_units[n][k]);
+          }
   }
-  __device__ void add_step(const unsigned char* chunk, int first) {
-    const int lane = threadIdx.x % 32;
-    unsigned high[S::tile_columns][2], low[S::tile_columns][2];
+  // Of the rows of a step. `high` of A still has the bits that tensor cores ignore; B's do without them, since what is left of a
+  // value is to be told. A and B want their registers in different orders, which is why all have their own.
+  __device__ void add_step(const unsigned char* chunk) {
+    const int lane = threadIdx.x % 32, row = lane % 4, element = lane / 4;
+    unsigned a_high[S::tile_rows][4], a_low[S::tile_rows][4], b_high[S::tile_columns][2], b_low[S::tile_columns][2];
+    const unsigned char* const at = chunk + row * S::row_bytes + element % 2 * 8;
+    const unsigned char* const pair_at[2] = {at + place(row, element / 2) * 16, at + place(row, 4 + element / 2) * 16};
 #pragma unroll
-    for (int q = 0; q < S::tile_columns / 4; ++q)
+    for (int i = 0; i < S::tile_rows; ++i)
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        spread(load<columns>(chunk, first + half * 4 + lane % 4, q * 8 + lane / 4), [&](int k, float x) {
-          high[q * 4 + k][half] = rounded_to_tf32(x);
-          if constexpr (units == Units::tf32_three_times)
-            low[q * 4 + k][half] = __float_as_uint(x - __uint_as_float(high[q * 4 + k][half]));
-        });
+      for (int k = 0; k < 4; ++k) {  // of tile 2 i + k % 2, and of the first or the last four rows
+        if (k % 2 == 0) {
+          const uint2 two = load<uint2>(pair_at[i % 2] + i / 2 * 128 + k / 2 * 4 * S::row_bytes);
+          a_high[i][k] = two.x, a_high[i][k + 1] = two.y;
+        }
+        if constexpr (units == Units::tf32) a_high[i][k] += half_unit;
+        unsigned& high = b_high[2 * i + k % 2][k / 2];
+        high = a_high[i][k] & kept_bits;
+        if constexpr (units == Units::tf32_three_times) {
+          if (S::has(warp, i)) a_low[i][k] = rest_of(a_high[i][k], high);
+          b_low[2 * i + k % 2][k / 2] = rest_of(a_high[i][k], high);
+        }
+      }
     // The small products first; one after the other for all tiles, so that no instruction waits for the sums of the one before
     // it.
     constexpr int products = units == Units::tf32_three_times ? 3 : 1;
@@ -128,7 +161,8 @@ struct Sums {
       for (int i = 0; i < S::tile_rows; ++i)
         if (S::has(warp, i))
 #pragma unroll
-          for (int j = 0; j < 2 * i + 2; ++j, ++n) multiply(in_units[n], p == 3 ? low : high, i, p == 2 ? low[j] : high[j]);
+          for (int j = 0; j < 2 * i + 2; ++j, ++n)
+            mma_tf32(in_units[n], p == 3 ? a_low[i] : a_high[i], p == 2 ? b_low[j] : b_high[j]);
     }
   }
   __device__ void leave_units() {
@@ -150,8 +184,8 @@ struct Sums {
         for (int j = 0; j < 2 * i + 2; ++j, ++n)
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
-            const int row = k / 2 * 8 + (units == Units::fma ? lane / 8 * 2 + k % 2 : lane / 4);
-            const int column = units == Units::fma ? lane % 8 : lane % 4 * 2 + k % 2;
+            const int row = k / 2 * 8 + (units == Units::fma ? l() * 2 + k % 2 : lane / 4);
+            const int column = units == Units::fma ? m() : lane % 4 * 2 + k % 2;
             to[tile_number(i, j) * tile_size + row * 8 + column] = units == Units::fma ? in_units[n][k] : t[n][k];
           }
   }
@@ -160,9 +194,6 @@ struct Sums {
   template <class Use>
   static __device__ void spread(float4 x, const Use& use) {
     use(0, x.x), use(1, x.y), use(2, x.z), use(3, x.w);
-  }
-  static __device__ void multiply(float (&sum)[4], const unsigned (&a)[S::tile_columns][2], int i, const unsigned (&b)[2]) {
-    mma_tf32(sum, a[2 * i][0], a[2 * i + 1][0], a[2 * i][1], a[2 * i + 1][1], b[0], b[1]);
   }
 };
 
@@ -180,37 +211,50 @@ __device__ void stream_rows(const float* x, long long rows, unsigned char* memor
   const int group = threadIdx.x / 32 / S::warps, thread = threadIdx.x % (S::warps * 32);
   unsigned char* const ring = memory + group * S::group_bytes;
   const long long apart = static_cast<long long>(gridDim.x) * S::groups * rows_between_sums;
-  const auto row_of = [&](int chunk) {  // the first of the group's chunk
-    return (static_cast<long long>(blockIdx.x) * S::groups + group) * rows_between_sums + chunk / S::chunks_between_sums * apart +
-           chunk % S::chunks_between_sums * S::chunk_rows;
-  };
-  const auto copy = [&](int chunk) {
-    const long long first = row_of(chunk);
-    unsigned char* const to = ring + chunk % stages * chunk_bytes;
+  const long long begin = (static_cast<long long>(blockIdx.x) * S::groups + group) * rows_between_sums;
+  // A chunk is contiguous in memory. `next`: its first row; `left`: chunks until the group's rows go on elsewhere.
+  constexpr int lanes = S::warps * 32, rows_at_once = lanes / S::row_chunks;
+  static_assert(lanes % S::row_chunks == 0 && 2 * rows_at_once % 4 == 0);
+  const int row = thread / S::row_chunks, c = thread % S::row_chunks;
+  unsigned char* const even = ring + row * S::row_bytes + place(row, c) * 16;
+  unsigned char* const odd = ring + (row + rows_at_once) * S::row_bytes + place(row + rows_at_once, c) * 16;
+  long long next = begin;
+  int left = S::chunks_between_sums, stage = 0;
+  const auto copy = [&] {
+    const float* const from = x + next * columns + thread * 4;
+    if (next + S::chunk_rows <= rows) {
 #pragma unroll
-    for (int i = thread; i < S::group_bytes / 16; i += S::warps * 32) {
-      const int row = i / S::row_chunks, c = i % S::row_chunks;
-      const bool valid = first + row < rows;  // what is not there adds nothing
-      device::copy_async_16_or_zero(to + row * S::row_bytes + (c ^ row % 4 * 2) * 16,
-                                    x + (valid ? (first + row) * columns + c * 4 : 0), valid);
+      for (int i = 0; i < S::chunk_rows / rows_at_once; ++i)
+        device::copy_async_16((i % 2 == 0 ? even : odd) + stage + i / 2 * 2 * rows_at_once * S::row_bytes, from + i * lanes * 4);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < S::chunk_rows / rows_at_once; ++i) {
+        const bool valid = next + row + i * rows_at_once < rows;  // what is not there adds nothing
+        device::copy_async_16_or_zero((i % 2 == 0 ? even : odd) + stage + i / 2 * 2 * rows_at_once * S::row_bytes,
+                                      valid ? from + i * lanes * 4 : x, valid);
+      }
     }
+    device::commit_copies();
+    next += S::chunk_rows;
+    if (--left == 0) next += apart - rows_between_sums, left = S::chunks_between_sums;
+    stage = stage == (stages - 1) * chunk_bytes ? 0 : stage + chunk_bytes;
   };
 
   Sums<columns, warp, units> sums;
 #pragma unroll
-  for (int chunk = 0; chunk < stages - 1; ++chunk) {
-    copy(chunk);
-    device::commit_copies();
+  for (int chunk = 0; chunk < stages - 1; ++chunk) copy();
+  int current = 0;
+  for (long long first = begin; first < rows; first += apart) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < S::chunks_between_sums; ++chunk) {
+      device::wait_copies<stages - 2>();
+      wait_for_group<columns>(group);  // this chunk has come, and all are done with the one before it
+      copy();
+      sums.add_chunk(ring + current);
+      current = current == (stages - 1) * chunk_bytes ? 0 : current + chunk_bytes;
+    }
+    sums.leave_units();
   }
-  for (int chunk = 0; row_of(chunk) < rows; ++chunk) {
-    device::wait_copies<stages - 2>();
-    wait_for_group<columns>(group);  // this chunk has come, and all are done with the one before it
-    copy(chunk + stages - 1);
-    device::commit_copies();
-    sums.add_chunk(ring + chunk % stages * chunk_bytes);
-    if (chunk % S::chunks_between_sums == S::chunks_between_sums - 1) sums.leave_units();
-  }
-  sums.leave_units();
   device::wait_copies<0>();
   device::named_barrier_sync(whole_block, threads);  // the ring is free
   sums.store(reinterpret_cast<float*>(memory) + group * S::sums);
@@ -242,7 +286,7 @@ __device__ void store_sum(float sum, int row, int column, float* diagonal, float
 }
 
 // 32 sums a block; eight threads share the partial sums of one.
-template <int columns>
+template <int columns, Units units>
 __global__ __launch_bounds__(threads) void add_partial_kernel(const float* partial, int parts, float* diagonal, float* triangle) {
   using S = Shape<columns>;
   __shared__ float shared[8][32];
@@ -258,7 +302,7 @@ __global__ __launch_bounds__(threads) void add_partial_kernel(const float* parti
   while (tile_number(i + 1, 0) <= at / tile_size) ++i;
   const int j = at / tile_size - tile_number(i, 0), row = at % tile_size / 8, column = at % 8;
   if (i * 16 + row < j * 8 + column) return;  // above the diagonal
-  store_sum(sum, column_of(2 * i + row / 8, row % 8), column_of(j, column), diagonal, triangle);
+  store_sum(sum, column_of<units>(2 * i + row / 8, row % 8), column_of<units>(j, column), diagonal, triangle);
 }
 
 // The lower half of what a library wrote, column by column.
@@ -320,7 +364,7 @@ class TallSkinnyGram final : public Workload {
     with_columns([&](auto c) {
       const unsigned blocks = multiprocessors();
       launch(gram_kernel<c, units>, {blocks, threads, shared_bytes}, x_, partial_, rows_);
-      launch(add_partial_kernel<c>, {Shape<c>::sums / 32, threads}, partial_, blocks, diagonal_, triangle_);
+      launch(add_partial_kernel<c, units>, {Shape<c>::sums / 32, threads}, partial_, blocks, diagonal_, triangle_);
     });
   }
 
