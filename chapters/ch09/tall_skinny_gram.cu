@@ -58,14 +58,12 @@ __host__ __device__ constexpr int tile_number(int i, int j) { return i * (i + 1)
 
 // Tensor cores ignore the last 13 bits of a value, which cuts it off. Half a unit of what is left makes them round it, to the
 // nearest as cvt.rna.tf32 does, which is four instructions.
-constexpr unsigned half_unit = 0x1000, kept_bits = 0xFFFFE000;
+constexpr unsigned half_unit = 0x1000;
 
-// A register of its own: the compiler would make this difference once and move it to wherever an instruction wants it.
-__device__ unsigned rest_of(unsigned x, unsigned high) {
-  unsigned rest;
-  asm volatile("sub.f32 %0, %1, %2;" : "=r"(rest) : "r"(x), "r"(high));
-  return rest;
-}
+// The compiler must not know these. It would see that two registers hold the same, as far as tensor cores look at them, keep one,
+// and move it to where the next instruction wants it, time and again.
+__constant__ unsigned kept_bits = 0xFFFFE000;
+__constant__ float minus_one = -1;
 
 // mma.m16n8k8, sum += A B in TF32. Lane l holds, of A, column l % 4 of the rows l / 4 (a0) and l / 4 + 8 (a1), and column l % 4 +
 // 4 of both (a2, a3); of B, column l / 4 of the rows l % 4 (b0) and l % 4 + 4 (b1); sums as mma_bf16 has them.
@@ -147,8 +145,9 @@ struct Sums {
         unsigned& high = b_high[2 * i + k % 2][k / 2];
         high = a_high[i][k] & kept_bits;
         if constexpr (units == Units::tf32_three_times) {
-          if (S::has(warp, i)) a_low[i][k] = rest_of(a_high[i][k], high);
-          b_low[2 * i + k % 2][k / 2] = rest_of(a_high[i][k], high);
+          const float value = __uint_as_float(a_high[i][k]);
+          if (S::has(warp, i)) a_low[i][k] = __float_as_uint(value - __uint_as_float(high));
+          b_low[2 * i + k % 2][k / 2] = __float_as_uint(fmaf(__uint_as_float(high), minus_one, value));
         }
       }
     // The small products first; one after the other for all tiles, so that no instruction waits for the sums of the one before
