@@ -57,7 +57,7 @@ __host__ __device__ constexpr int column_of(int tile, int element) {
 __host__ __device__ constexpr int tile_number(int i, int j) { return i * (i + 1) + j; }
 
 // Tensor cores ignore the last 13 bits of a value, which cuts it off. Half a unit of what is left makes them round it, to the
-// nearest as cvt.rna.tf32 does, which is four instructions.
+// nearest as cvt.rna.tf32 does, which is four instructions. In two parts a value needs no rounding: the second part has the rest.
 constexpr unsigned half_unit = 0x1000;
 
 // The compiler must not know these. It would see that two registers hold the same, as far as tensor cores look at them, keep one,
