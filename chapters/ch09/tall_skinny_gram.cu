@@ -24,7 +24,10 @@ constexpr int rows_between_sums = 64;  // that the tensor cores add up before fp
 constexpr int tile_size = 16 * 8;      // sums of one tensor core instruction
 constexpr int whole_block = 15;        // a barrier behind those of the groups
 
-enum class Units { fma, tf32, tf32_three_times };
+// tf32_two_on_diagonal: in a tile on the diagonal the two small products are each other's mirror, so that one, taken twice, does
+// for both, once the tile and its mirror have been averaged.
+enum class Units { fma, tf32, tf32_three_times, tf32_two_on_diagonal };
+constexpr bool in_two_parts(Units units) { return units == Units::tf32_three_times || units == Units::tf32_two_on_diagonal; }
 
 // G is cut in tiles of 16 x 8, of which those below the diagonal and on it are computed. A warp has sums of all tiles for rows of
 // its own; with 128 columns, whose sums are too many for that, four warps have the same rows and two of the eight rows of tiles
@@ -57,15 +60,13 @@ __host__ __device__ constexpr int column_of(int tile, int element) {
 __host__ __device__ constexpr int tile_number(int i, int j) { return i * (i + 1) + j; }
 
 // Tensor cores ignore the last 13 bits of a value, which cuts it off. Half a unit of what is left makes them round it, to the
-// nearest as cvt.rna.tf32 does, which is four instructions.
-constexpr unsigned half_unit = 0x1000, kept_bits = 0xFFFFE000;
+// nearest as cvt.rna.tf32 does, which is four instructions. In two parts a value needs no rounding: the second part has the rest.
+constexpr unsigned half_unit = 0x1000;
 
-// A register of its own: the compiler would make this difference once and move it to wherever an instruction wants it.
-__device__ unsigned rest_of(unsigned x, unsigned high) {
-  unsigned rest;
-  asm volatile("sub.f32 %0, %1, %2;" : "=r"(rest) : "r"(x), "r"(high));
-  return rest;
-}
+// The compiler must not know these. It would see that two registers hold the same, as far as tensor cores look at them, keep one,
+// and move it to where the next instruction wants it, time and again.
+__constant__ unsigned kept_bits = 0xFFFFE000;
+__constant__ float minus_one = -1;
 
 // mma.m16n8k8, sum += A B in TF32. Lane l holds, of A, column l % 4 of the rows l / 4 (a0) and l / 4 + 8 (a1), and column l % 4 +
 // 4 of both (a2, a3); of B, column l / 4 of the rows l % 4 (b0) and l % 4 + 4 (b1); sums as mma_bf16 has them.
@@ -132,7 +133,8 @@ struct Sums {
   // value is to be told. A and B want their registers in different orders, which is why all have their own.
   __device__ void add_step(const unsigned char* chunk) {
     const int lane = threadIdx.x % 32, row = lane % 4, element = lane / 4;
-    unsigned a_high[S::tile_rows][4], a_low[S::tile_rows][4], b_high[S::tile_columns][2], b_low[S::tile_columns][2];
+    unsigned a_high[S::tile_rows][4], a_low[S::tile_rows][4], b_high[S::tile_columns][2], b_low[S::tile_columns][2],
+        twice_b_low[S::tile_columns][2];
     const unsigned char* const at = chunk + row * S::row_bytes + element % 2 * 8;
     const unsigned char* const pair_at[2] = {at + place(row, element / 2) * 16, at + place(row, 4 + element / 2) * 16};
 #pragma unroll
@@ -146,14 +148,16 @@ struct Sums {
         if constexpr (units == Units::tf32) a_high[i][k] += half_unit;
         unsigned& high = b_high[2 * i + k % 2][k / 2];
         high = a_high[i][k] & kept_bits;
-        if constexpr (units == Units::tf32_three_times) {
-          if (S::has(warp, i)) a_low[i][k] = rest_of(a_high[i][k], high);
-          b_low[2 * i + k % 2][k / 2] = rest_of(a_high[i][k], high);
+        if constexpr (in_two_parts(units)) {
+          const float value = __uint_as_float(a_high[i][k]);
+          if (S::has(warp, i)) a_low[i][k] = __float_as_uint(value - __uint_as_float(high));
+          b_low[2 * i + k % 2][k / 2] = __float_as_uint(fmaf(__uint_as_float(high), minus_one, value));
+          twice_b_low[2 * i + k % 2][k / 2] = __float_as_uint(2 * (value - __uint_as_float(high)));
         }
       }
     // The small products first; one after the other for all tiles, so that no instruction waits for the sums of the one before
     // it.
-    constexpr int products = units == Units::tf32_three_times ? 3 : 1;
+    constexpr int products = in_two_parts(units) ? 3 : 1;
 #pragma unroll
     for (int p = products; p > 0; --p) {
       int n = 0;
@@ -161,8 +165,11 @@ struct Sums {
       for (int i = 0; i < S::tile_rows; ++i)
         if (S::has(warp, i))
 #pragma unroll
-          for (int j = 0; j < 2 * i + 2; ++j, ++n)
-            mma_tf32(in_units[n], p == 3 ? a_low[i] : a_high[i], p == 2 ? b_low[j] : b_high[j]);
+          for (int j = 0; j < 2 * i + 2; ++j, ++n) {
+            const bool mirrored = units == Units::tf32_two_on_diagonal && j / 2 == i;
+            if (p == 3 && mirrored) continue;
+            mma_tf32(in_units[n], p == 3 ? a_low[i] : a_high[i], p != 2 ? b_high[j] : mirrored ? twice_b_low[j] : b_low[j]);
+          }
     }
   }
   __device__ void leave_units() {
@@ -260,6 +267,14 @@ __device__ void stream_rows(const float* x, long long rows, unsigned char* memor
   sums.store(reinterpret_cast<float*>(memory) + group * S::sums);
 }
 
+// Where the mirror of a sum is, which is in the same or the other tile of a pair on the diagonal. Others have none.
+__device__ int mirror_of(int at) {
+  int i = 0;
+  while (tile_number(i + 1, 0) <= at / tile_size) ++i;
+  const int j = at / tile_size - tile_number(i, 0), row = at % tile_size / 8, column = at % 8;
+  return j / 2 == i ? tile_number(i, 2 * i + row / 8) * tile_size + (j % 2 * 8 + column) * 8 + row % 8 : at;
+}
+
 template <int columns, Units units>
 __global__ __launch_bounds__(threads, 1) void gram_kernel(const float* x, float* partial, long long rows) {
   using S = Shape<columns>;
@@ -275,7 +290,11 @@ __global__ __launch_bounds__(threads, 1) void gram_kernel(const float* x, float*
   __syncthreads();
   for (int i = threadIdx.x; i < S::sums; i += threads) {
     float sum = 0;
-    for (int group = 0; group < S::groups; ++group) sum += reinterpret_cast<const float*>(memory)[group * S::sums + i];
+    for (int group = 0; group < S::groups; ++group) {
+      const float* const of_group = reinterpret_cast<const float*>(memory) + group * S::sums;
+      if constexpr (units == Units::tf32_two_on_diagonal) sum += 0.5f * (of_group[i] + of_group[mirror_of(i)]);
+      else sum += of_group[i];
+    }
     partial[static_cast<std::size_t>(blockIdx.x) * S::sums + i] = sum;
   }
 }
@@ -331,7 +350,7 @@ class TallSkinnyGram final : public Workload {
 
   Cost cost() const override { return cost_of(1, Math::fp32); }
   Cost variant_cost(std::string_view variant) const override {
-    if (variant == "tf32x3_symmetric") return cost_of(3, Math::tf32);
+    if (variant.starts_with("tf32x3_symmetric")) return cost_of(3, Math::tf32);
     return variant == "tf32x1_symmetric" ? cost_of(1, Math::tf32) : cost();
   }
   double expected_output(int output, std::size_t i) const override { return reference_.of(output, i).x; }
@@ -413,7 +432,10 @@ extern constinit const Pair tall_skinny_gram{
     .baseline = {.name = "sgemm", .run = call<&TallSkinnyGram::sgemm>, .needs = {.libraries = {Library::cublas}}},
     .optimized = variants(
         {{.name = "ffma_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::fma>>, .kernels = no_spills},
-         {.name = "tf32x3_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::tf32_three_times>>, .kernels = no_spills}}),
+         {.name = "tf32x3_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::tf32_three_times>>, .kernels = no_spills},
+         {.name = "tf32x3_symmetric_b",
+          .run = call<&TallSkinnyGram::symmetric<Units::tf32_two_on_diagonal>>,
+          .kernels = no_spills}}),
     // Where it is no faster, memory is the limit, and accuracy costs nothing; its error is what the further products take away.
     .controls = variants({{.name = "tf32x1_symmetric",
                            .run = call<&TallSkinnyGram::symmetric<Units::tf32>>,
