@@ -20,6 +20,7 @@
 
 #include "fp8_glue.cuh"
 #include "fp8_glue_code.hpp"
+#include "fp8_products.hpp"
 #include "gemm/gemm.hpp"
 #include "row_cache.hpp"
 
@@ -33,29 +34,8 @@ constexpr float inverse_out_scale = 32;  // static quantization of the result: k
 constexpr int band = 16;                 // rows of clusters
 
 using Operand = gemm::Operand<e4m3>;
-// Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+// A type of its own, because nvcc cannot name types to the host's compiler whose parameters are objects.
 struct PlainConfig : gemm::Config<Operand, Operand, gemm::Promoted, fp8_shape> {};
-template <class Mainloop, std::size_t i>
-struct TriedConfig : gemm::Config<Operand, Operand, Mainloop, fp8_shapes[i]> {};
-template <class Mainloop, std::size_t i = 0>
-using Tried = gemm::Gemm<TriedConfig<Mainloop, i>, gemm::Bands, Spliced, gemm::TmaStore<e4m3, 1>>;
-
-// The product with the generated epilogue: one type for all shapes, and which of them was fastest.
-template <class Mainloop>
-struct Generated {
-  using Prepared = typename Tried<Mainloop>::Prepared;
-  std::array<Prepared, fp8_shapes.size()> prepared{};
-  std::array<CompiledKernel<typename Prepared::Kernel>, fp8_shapes.size()> kernels{};
-  std::optional<std::size_t> chosen{};
-
-  template <std::size_t... i>
-  void describe(const gemm::Problem<e4m3, e4m3, e4m3>& problem, std::index_sequence<i...>) {
-    prepared = {Tried<Mainloop, i>{problem, {.band = band}}.prepared()...};
-  }
-  void run(Launch& launch, std::size_t shape, const Spliced& epilogue) const {
-    prepared[shape].run(launch.stream, kernels[shape].entry, epilogue);
-  }
-};
 
 // The operators of a framework, each in a kernel of its own; a block has a row, or 256 packets of one.
 __global__ __launch_bounds__(threads) void norm_kernel(const uint4* __restrict__ x, const uint4* __restrict__ gains,
@@ -178,8 +158,8 @@ class Fp8QuantizeGemm final : public Workload {
     else
       for (std::size_t i = 0; i < fp8_shapes.size(); ++i) shapes_.push_back(i);
     const gemm::Problem<e4m3, e4m3, e4m3> problem{.a = quantized_, .b = w_, .c = y_, .m = m_, .n = n_, .k = k_};
-    promoted_.describe(problem, std::make_index_sequence<fp8_shapes.size()>{});
-    fast_.describe(problem, std::make_index_sequence<fp8_shapes.size()>{});
+    promoted_.describe(problem, band, std::make_index_sequence<fp8_shapes.size()>{});
+    fast_.describe(problem, band, std::make_index_sequence<fp8_shapes.size()>{});
   }
 
   Cost cost() const override {
