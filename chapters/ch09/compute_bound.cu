@@ -14,7 +14,8 @@ namespace {
 constexpr unsigned threads = 256, block_threads = 128;  // block_threads: of the kernel with several bodies a thread
 constexpr unsigned tile = 256;                          // bodies in shared memory at a time
 constexpr unsigned unrolled = 8;                        // interactions of a thread's body in a row; divides a tile
-// Of the other bodies, so that 65,536 bodies, four or eight a thread, make 32 or 16 blocks for each of 132 SMs.
+constexpr unsigned bodies_per_thread = 4;
+// Of the other bodies, so that 65,536 bodies make 32 blocks for each of 132 SMs.
 constexpr unsigned slices = 33;
 constexpr float softening = 1e-3f;  // squared; bounds the force between near bodies, and makes that of a body on itself zero
 constexpr double slots_per_interaction = 13, flops_per_interaction = 18;
@@ -45,28 +46,6 @@ __device__ __forceinline__ void interact(const Vector3& at, const float4& other,
   const float squared = fmaf(x, x, fmaf(y, y, fmaf(z, z, softening)));
   const float weight = Inverse::weight(other.w, squared);
   sum.x = fmaf(weight, x, sum.x), sum.y = fmaf(weight, y, sum.y), sum.z = fmaf(weight, z, sum.z);
-}
-
-// The same for several bodies, each step for all of them: neighbouring instructions then share an operand, which registers
-// deliver once. Registers are the next limit, since an instruction with three operands wants more of them in a cycle than there
-// are banks.
-template <unsigned count>
-__device__ __forceinline__ void interact(const Vector3 (&at)[count], const float4& other, Vector3 (&sums)[count]) {
-  float x[count], y[count], z[count], weight[count];
-#pragma unroll
-  for (unsigned k = 0; k < count; ++k) z[k] = other.z - at[k].z;
-#pragma unroll
-  for (unsigned k = 0; k < count; ++k) y[k] = other.y - at[k].y;
-#pragma unroll
-  for (unsigned k = 0; k < count; ++k) x[k] = other.x - at[k].x;
-#pragma unroll
-  for (unsigned k = 0; k < count; ++k)
-    weight[k] = ReciprocalRoot::weight(other.w, fmaf(x[k], x[k], fmaf(y[k], y[k], fmaf(z[k], z[k], softening))));
-#pragma unroll
-  for (unsigned k = 0; k < count; ++k) {
-    sums[k].x = fmaf(weight[k], x[k], sums[k].x), sums[k].y = fmaf(weight[k], y[k], sums[k].y);
-    sums[k].z = fmaf(weight[k], z[k], sums[k].z);
-  }
 }
 
 __device__ __forceinline__ Vector3 place_of(const float4& body) { return {body.x, body.y, body.z}; }
@@ -114,22 +93,17 @@ __global__ __launch_bounds__(threads) void tiled_kernel(const float4* __restrict
   if (body < count) store(accelerations, body, count, sum);
 }
 
-// What the bodies of slice blockIdx.y do to those of the block, of which a thread has several.
-template <unsigned bodies_per_thread, bool in_steps, int blocks_an_sm>
-__global__ __launch_bounds__(block_threads, blocks_an_sm) void several_bodies_kernel(const float4* __restrict__ bodies,
-                                                                                     float* __restrict__ parts, unsigned count) {
+// What the bodies of slice blockIdx.y do to the block's 512 bodies, of which a thread has four.
+__global__ __launch_bounds__(block_threads) void four_bodies_kernel(const float4* __restrict__ bodies, float* __restrict__ parts,
+                                                                    unsigned count) {
   const unsigned body = blockIdx.x * block_threads * bodies_per_thread + threadIdx.x;
   const auto begin = [&](unsigned slice) { return static_cast<unsigned>(std::size_t{count} * slice / slices); };
   Vector3 at[bodies_per_thread], sums[bodies_per_thread];
 #pragma unroll
   for (unsigned k = 0; k < bodies_per_thread; ++k) at[k] = place_of(bodies[min(body + k * block_threads, count - 1)]);
   for_staged<block_threads>(bodies, begin(blockIdx.y), begin(blockIdx.y + 1), [&](const float4& other) {
-    if constexpr (in_steps) {
-      interact(at, other, sums);
-    } else {
 #pragma unroll
-      for (unsigned k = 0; k < bodies_per_thread; ++k) interact<ReciprocalRoot>(at[k], other, sums[k]);
-    }
+    for (unsigned k = 0; k < bodies_per_thread; ++k) interact<ReciprocalRoot>(at[k], other, sums[k]);
   });
 #pragma unroll
   for (unsigned k = 0; k < bodies_per_thread; ++k)
@@ -186,10 +160,9 @@ class ComputeBound final : public Workload {
   void rsqrt(Launch& launch) { launch(body_per_thread_kernel<ReciprocalRoot>, grid(), bodies(), accelerations_, count_); }
   void rsqrt_tiled(Launch& launch) { launch(tiled_kernel<ReciprocalRoot>, grid(), bodies(), accelerations_, count_); }
   void tiled_ieee(Launch& launch) { launch(tiled_kernel<RootAndDivision>, grid(), bodies(), accelerations_, count_); }
-  template <unsigned bodies_per_thread, bool in_steps, int blocks_an_sm>
   void register_blocked(Launch& launch) {
-    launch(several_bodies_kernel<bodies_per_thread, in_steps, blocks_an_sm>,
-           {dim3{blocks_of(count_, block_threads * bodies_per_thread), slices}, block_threads}, bodies(), parts_, count_);
+    launch(four_bodies_kernel, {dim3{blocks_of(count_, block_threads * bodies_per_thread), slices}, block_threads}, bodies(),
+           parts_, count_);
     launch(add_slices_kernel, {blocks_of(3 * count_, threads), threads}, parts_, accelerations_, 3 * count_);
   }
 
@@ -212,16 +185,10 @@ extern constinit const Pair compute_bound{
     .lesson = "rsqrt",
     .make = make<ComputeBound>,
     .baseline = {.name = "root_and_division", .run = call<&ComputeBound::root_and_division>},
-    .optimized = variants(
-        {{.name = "rsqrt", .run = call<&ComputeBound::rsqrt>, .kernels = {.local_bytes = 0}},
-         {.name = "rsqrt_tiled", .run = call<&ComputeBound::rsqrt_tiled>, .kernels = {.local_bytes = 0}},
-         {.name = "register_blocked", .run = call<&ComputeBound::register_blocked<4, false, 1>>, .kernels = {.local_bytes = 0}},
-         {.name = "register_blocked_a", .run = call<&ComputeBound::register_blocked<4, false, 7>>, .kernels = {.local_bytes = 0}},
-         {.name = "register_blocked_b", .run = call<&ComputeBound::register_blocked<4, true, 7>>, .kernels = {.local_bytes = 0}},
-         {.name = "register_blocked_c", .run = call<&ComputeBound::register_blocked<8, false, 4>>, .kernels = {.local_bytes = 0}},
-         {.name = "register_blocked_d",
-          .run = call<&ComputeBound::register_blocked<8, true, 4>>,
-          .kernels = {.local_bytes = 0}}}),
+    .optimized =
+        variants({{.name = "rsqrt", .run = call<&ComputeBound::rsqrt>, .kernels = {.local_bytes = 0}},
+                  {.name = "rsqrt_tiled", .run = call<&ComputeBound::rsqrt_tiled>, .kernels = {.local_bytes = 0}},
+                  {.name = "register_blocked", .run = call<&ComputeBound::register_blocked>, .kernels = {.local_bytes = 0}}}),
     // The memory tuning that everybody tries first, with the baseline's arithmetic.
     .controls = variants({{.name = "tiled_ieee", .run = call<&ComputeBound::tiled_ieee>}}),
     .bound = Bound::compute,

@@ -20,8 +20,7 @@ namespace {
 using shared::bf16, shared::packet;
 
 constexpr unsigned threads = 256, warps = threads / 32;
-constexpr unsigned chunk_rows = 128;        // that a block of a pass over the columns adds up
-constexpr unsigned fewest_rows_added = 64;  // that a row of partial sums stands for
+constexpr unsigned chunk_rows = 128;  // that a block of a pass over the columns, or a tile of the product, adds up
 
 // Of GELU in the approximation by tanh: t = tanh(u), and half of x (1 - t^2) u' comes to half of 1 + t.
 __device__ __forceinline__ float gelu_slope(float x) {
@@ -107,13 +106,12 @@ __global__ __launch_bounds__(adding_threads) void add_partials_kernel(const floa
 
 // The engine's epilogue: sums times GELU'(P), and what each tile comes to in each column. These are added up behind it, by
 // add_partials_kernel, always in the same order; atomics would need no second kernel, and give other bits every time.
-template <int rows>  // of a tile that one warpgroup has
 struct SlopeAndColumnSums {
   static constexpr int narrowing = 1;
   template <int columns>
   using Kept = gemm::ColumnSums<columns>;
 
-  float* partial = nullptr;  // [row / rows][column]
+  float* partial = nullptr;  // [row / chunk_rows][column]
 
   // Rows and columns that do not exist are zero in dY and W2, as TMA brings them.
   template <int count, class Other>
@@ -131,25 +129,21 @@ struct SlopeAndColumnSums {
   template <int columns>
   __device__ __forceinline__ void end_tile(const gemm::ColumnSums<columns>& kept, const gemm::Fragment& at,
                                            const gemm::Meeting& meeting) const {
-    float* const row =
-        at.first_row < at.row_end ? partial + static_cast<std::size_t>(at.first_row / rows) * at.column_end : nullptr;
+    float* const row = at.first_row < at.row_end
+                           ? partial + static_cast<std::size_t>(at.first_row / static_cast<int>(chunk_rows)) * at.column_end
+                           : nullptr;
     kept.store(row, at, meeting);
   }
 };
 
 // The product with that epilogue. TMA brings P into the boxes from which dP is stored; they are for a whole tile, and take the
 // place of stages.
-template <class Config>
-using Fused = gemm::Gemm<Config, gemm::Bands, SlopeAndColumnSums<Config::rows>, gemm::TmaExchange>;
 using Along = gemm::Operand<bf16>;
-// While one warpgroup is in its epilogue, the other multiplies: as square tiles, or as tiles that are one warpgroup's 64 rows
-// high.
+// While one warpgroup is in its epilogue, the other multiplies.
 using Pingpong =
     gemm::Config<Along, Along, gemm::InTensorCores, gemm::Shape{.tile_n = 128, .stages = 5, .pingpong = true, .cluster = 2}>;
-using WidePingpong = gemm::Config<Along, Along, gemm::InTensorCores,
-                                  gemm::Shape{.tile_m = 64, .tile_n = 256, .stages = 4, .pingpong = true, .cluster = 2}>;
-// Larger tiles, and both warpgroups in their epilogues at the same time.
-using Cooperative = gemm::Config<Along, Along, gemm::InTensorCores, gemm::Shape{.tile_n = 256, .stages = 3, .cluster = 2}>;
+static_assert(Pingpong::rows == static_cast<int>(chunk_rows), "a warpgroup has a tile of its own");
+using FusedPingpong = gemm::Gemm<Pingpong, gemm::Bands, SlopeAndColumnSums, gemm::TmaExchange>;
 
 class GemmBackwardEpilogue final : public Workload {
  public:
@@ -163,7 +157,7 @@ class GemmBackwardEpilogue final : public Workload {
         // [n][k], as the forward product H W2 has them.
         w2_{setup.input<bf16>(n_ * k_, uniform(-largest_weight(), largest_weight()), {.name = "weights"})},
         p_{setup.input<bf16>(m_ * n_, normal(0, 1), {.name = "p"})},
-        partial_{setup.scratch<float>((m_ + fewest_rows_added - 1) / fewest_rows_added * n_, {.name = "parts of column sums"})},
+        partial_{setup.scratch<float>((m_ + chunk_rows - 1) / chunk_rows * n_, {.name = "parts of column sums"})},
         dp_{setup.output<bf16>(m_ * n_, {.name = "dp"})},
         db_{setup.output<bf16>(n_, {.name = "gradient of the bias"})},
         reference_{setup, m_, n_, k_},
@@ -204,13 +198,14 @@ class GemmBackwardEpilogue final : public Workload {
     column_pass(launch, column_pass_kernel<false>);
   }
   void tune_dgelu_bgrad(Launch& launch) { tune(launch, gemm_dgelu_bgrad_); }
-  void dgelu_bgrad_epilogue(Launch& launch) { gemm_dgelu_bgrad_.run_tuned(launch, dy_, w2_, dp_); }
-  void describe_pingpong(Launch&) { describe(pingpong_); }
-  void wgmma_dgelu_bgrad(Launch& launch) { fused<Pingpong>(launch, *pingpong_); }
-  void describe_wide_pingpong(Launch&) { describe(wide_pingpong_); }
-  void wgmma_wide_pingpong(Launch& launch) { fused<WidePingpong>(launch, *wide_pingpong_); }
-  void describe_cooperative(Launch&) { describe(cooperative_); }
-  void wgmma_cooperative(Launch& launch) { fused<Cooperative>(launch, *cooperative_); }
+  void cublaslt_dgelu_bgrad(Launch& launch) { gemm_dgelu_bgrad_.run_tuned(launch, dy_, w2_, dp_); }
+  void describe_fused(Launch&) {
+    if (!fused_) fused_.emplace(FusedPingpong::Problem{.a = dy_, .b = w2_, .c = dp_, .m = m_, .n = n_, .k = k_, .other = p_});
+  }
+  void wgmma_dgelu_bgrad(Launch& launch) {
+    fused_->run(launch.stream, {partial_});
+    add_partials(launch);
+  }
 
  private:
   float largest_weight() const { return 3 / std::sqrt(static_cast<float>(k_)); }
@@ -232,20 +227,11 @@ class GemmBackwardEpilogue final : public Workload {
   void column_pass(Launch& launch, Kernel* kernel) const {
     launch(kernel, {dim3{blocks(n_, threads), blocks(m_, chunk_rows)}, threads}, as_packets(dp_.get()), as_packets(p_.get()),
            partial_.get(), m_, n_ / packet);
-    add_partials(launch, chunk_rows);
+    add_partials(launch);
   }
-  template <class Engine>
-  void describe(std::optional<Engine>& engine) const {
-    if (!engine) engine.emplace(typename Engine::Problem{.a = dy_, .b = w2_, .c = dp_, .m = m_, .n = n_, .k = k_, .other = p_});
-  }
-  template <class Config>
-  void fused(Launch& launch, const Fused<Config>& engine) const {
-    engine.run(launch.stream, {partial_});
-    add_partials(launch, Config::rows);
-  }
-  void add_partials(Launch& launch, unsigned rows_of_part) const {
+  void add_partials(Launch& launch) const {
     launch(add_partials_kernel, {blocks(n_, 32), adding_threads}, reinterpret_cast<const float4*>(partial_.get()),
-           reinterpret_cast<uint2*>(db_.get()), blocks(m_, rows_of_part), n_ / 4);
+           reinterpret_cast<uint2*>(db_.get()), blocks(m_, chunk_rows), n_ / 4);
   }
 
   std::size_t m_, n_, k_;
@@ -255,19 +241,17 @@ class GemmBackwardEpilogue final : public Workload {
   backward::Reference reference_;
   LibraryMatmul gemm_, gemm_dgelu_, gemm_dgelu_bgrad_;
   bool reproducible_;
-  std::optional<Fused<Pingpong>> pingpong_;
-  std::optional<Fused<WidePingpong>> wide_pingpong_;
-  std::optional<Fused<Cooperative>> cooperative_;
+  std::optional<FusedPingpong> fused_;
 };
 
-constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}}, by_the_engine = Fused<Pingpong>::needs();
+constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}}, by_the_engine = FusedPingpong::needs();
 constexpr KernelLimits no_spills{.local_bytes = 0};
 
 }  // namespace
 
 extern constinit const Pair gemm_backward_epilogue{
     .teaches = "an epilogue can also read a second matrix and add up columns: dGELU and the bias gradient need no passes",
-    .lesson = "dgelu_bgrad_epilogue",
+    .lesson = "wgmma_dgelu_bgrad",
     .make = make<GemmBackwardEpilogue>,
     .baseline = {.name = "gemm_then_kernels",
                  .run = call<&GemmBackwardEpilogue::gemm_then_kernels>,
@@ -281,23 +265,9 @@ extern constinit const Pair gemm_backward_epilogue{
                             .run = call<&GemmBackwardEpilogue::dgelu_epilogue>,
                             .prepare = call<&GemmBackwardEpilogue::tune_dgelu>,
                             .needs = by_cublaslt},
-                           {.name = "dgelu_bgrad_epilogue",
-                            .run = call<&GemmBackwardEpilogue::dgelu_bgrad_epilogue>,
-                            .prepare = call<&GemmBackwardEpilogue::tune_dgelu_bgrad>,
-                            .needs = by_cublaslt},
                            {.name = "wgmma_dgelu_bgrad",
                             .run = call<&GemmBackwardEpilogue::wgmma_dgelu_bgrad>,
-                            .prepare = call<&GemmBackwardEpilogue::describe_pingpong>,
-                            .needs = by_the_engine,
-                            .kernels = no_spills},
-                           {.name = "wgmma_wide_pingpong",
-                            .run = call<&GemmBackwardEpilogue::wgmma_wide_pingpong>,
-                            .prepare = call<&GemmBackwardEpilogue::describe_wide_pingpong>,
-                            .needs = by_the_engine,
-                            .kernels = no_spills},
-                           {.name = "wgmma_cooperative",
-                            .run = call<&GemmBackwardEpilogue::wgmma_cooperative>,
-                            .prepare = call<&GemmBackwardEpilogue::describe_cooperative>,
+                            .prepare = call<&GemmBackwardEpilogue::describe_fused>,
                             .needs = by_the_engine,
                             .kernels = no_spills}}),
     // The library's product with nothing behind it: what an epilogue takes beyond that is the reading of P.
@@ -306,6 +276,11 @@ extern constinit const Pair gemm_backward_epilogue{
                            .prepare = call<&GemmBackwardEpilogue::tune_gemm>,
                            .needs = by_cublaslt,
                            .outputs = no_outputs}}),
+    // All of it in one call of the library.
+    .libraries = variants({{.name = "cublaslt_dgelu_bgrad",
+                            .run = call<&GemmBackwardEpilogue::cublaslt_dgelu_bgrad>,
+                            .prepare = call<&GemmBackwardEpilogue::tune_dgelu_bgrad>,
+                            .needs = by_cublaslt}}),
     .bound = Bound::compute,
     // A rounding to bf16 is 1.6e-3, and separate kernels have two before the columns are added up: 2.3e-3. Sums of independent
     // terms keep their relative error, and their own rounding makes it 2.8e-3; one row of 32768 that is left out makes 5.5e-3.

@@ -106,9 +106,7 @@ __device__ __forceinline__ void load(const float* from, Place place, float (&val
 
 // An FMA reads three registers. They lie in two banks, each of which delivers one a cycle, and a cycle is all that an FMA has.
 // But what it has in common with the one before it is not read again: in the order of a snake that is one operand every time.
-enum class Order { rows, snake };
-
-template <class Tile, Order order>
+template <class Tile, bool in_a_snake>
 __device__ __forceinline__ void multiply(const Slices<Tile>& from, float (&sums)[Tile::rows][Tile::columns]) {
 #pragma unroll
   for (int k = 0; k < slice; ++k) {
@@ -121,7 +119,7 @@ __device__ __forceinline__ void multiply(const Slices<Tile>& from, float (&sums)
     for (int i = 0; i < Tile::rows; ++i)
 #pragma unroll
       for (int step = 0; step < Tile::columns; ++step) {
-        const int j = order == Order::snake && i % 2 == 1 ? Tile::columns - 1 - step : step;
+        const int j = in_a_snake && i % 2 == 1 ? Tile::columns - 1 - step : step;
         sums[i][j] = fmaf(of_a[i], of_b[j], sums[i][j]);
       }
   }
@@ -162,7 +160,7 @@ __device__ __forceinline__ void for_each(Use use) {
 template <class Tile>
 constexpr int blocks_an_sm = Tile::rows* Tile::columns > 16 ? 2 : 4;
 
-template <class Tile, Order order = Order::rows>
+template <class Tile>
 __global__ __launch_bounds__(threads, blocks_an_sm<Tile>) void register_tile_kernel(const float* a, const float* b, float* c) {
   __shared__ Slices<Tile> slices;
   const std::size_t top = blockIdx.y * Tile::height, left = blockIdx.x * Tile::width;
@@ -180,14 +178,15 @@ __global__ __launch_bounds__(threads, blocks_an_sm<Tile>) void register_tile_ker
           *reinterpret_cast<const float4*>(b + (std::size_t(first) + k) * columns + left + column);
     });
     __syncthreads();
-    multiply<Tile, order>(slices, sums);
+    multiply<Tile, false>(slices, sums);
     __syncthreads();
   }
   store<Tile>(c, sums);
 }
 
 // Two slices: one is copied while the other is multiplied. A copy that transposes moves 4 bytes at a time.
-template <class Tile, Order order = Order::rows, bool free_registers = false>
+// operands_reused: by the order of the FMAs, and by registers for the sums that leave those of the operands their banks.
+template <class Tile, bool operands_reused = false>
 __global__ __launch_bounds__(threads, 2) void async_copy_kernel(const float* a, const float* b, float* c) {
   __shared__ Slices<Tile> slices[2];
   static_assert(depth % (2 * slice) == 0);
@@ -217,10 +216,10 @@ __global__ __launch_bounds__(threads, 2) void async_copy_kernel(const float* a, 
       device::wait_copies<0>();
       __syncthreads();  // this slice is here for all threads, and nobody reads the other one any more
       if (stage == 0 || first + 2 * slice < depth) copy(slices[stage ^ 1]);
-      multiply<Tile, order>(slices[stage], sums);
+      multiply<Tile, operands_reused>(slices[stage], sums);
     }
   }
-  store<Tile, free_registers>(c, sums);
+  store<Tile, operands_reused>(c, sums);
 }
 
 class MicroTilingMatmul final : public Workload {
@@ -259,14 +258,14 @@ class MicroTilingMatmul final : public Workload {
 
   void one_output(Launch& launch) { launch(one_output_kernel, {grid(square, square), dim3{square, square}}, a_, b_, c_); }
   void column_of_8(Launch& launch) { launch(column_of_8_kernel, {grid(stacked, stacked), stack_threads}, a_, b_, c_); }
-  template <int tile_rows, int tile_columns, Order order = Order::rows>
+  template <int tile_rows, int tile_columns>
   void rectangle(Launch& launch) {
     using Tile = Rectangle<tile_rows, tile_columns>;
-    launch(register_tile_kernel<Tile, order>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
+    launch(register_tile_kernel<Tile>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
   }
-  template <class Tile, Order order = Order::rows, bool free_registers = false>
+  template <class Tile, bool operands_reused = false>
   void async_copies(Launch& launch) {
-    launch(async_copy_kernel<Tile, order, free_registers>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
+    launch(async_copy_kernel<Tile, operands_reused>, {grid(Tile::height, Tile::width), threads}, a_, b_, c_);
   }
   void chosen_outputs(Launch& launch) {
     switch (outputs_) {
@@ -310,28 +309,16 @@ extern constinit const Pair micro_tiling_matmul{
                             .run = call<&MicroTilingMatmul::rectangle<8, 8>>,
                             .same_bits_as = "one_output",
                             .kernels = {.registers = 128, .local_bytes = 0}},
-                           {.name = "register_8x8_a",
-                            .run = call<&MicroTilingMatmul::rectangle<8, 8, Order::snake>>,
-                            .same_bits_as = "one_output",
-                            .kernels = {.registers = 128, .local_bytes = 0}},
                            {.name = "register_8x8_async",
                             .run = call<&MicroTilingMatmul::async_copies<Rectangle<8, 8>>>,
-                            .same_bits_as = "one_output",
-                            .kernels = {.registers = 128, .local_bytes = 0}},
-                           {.name = "register_8x8_async_a",
-                            .run = call<&MicroTilingMatmul::async_copies<Rectangle<8, 8>, Order::snake>>,
                             .same_bits_as = "one_output",
                             .kernels = {.registers = 128, .local_bytes = 0}},
                            {.name = "warp_tiled",
                             .run = call<&MicroTilingMatmul::async_copies<WarpTile>>,
                             .same_bits_as = "one_output",
                             .kernels = {.registers = 128, .local_bytes = 0}},
-                           {.name = "operand_reuse_a",
-                            .run = call<&MicroTilingMatmul::async_copies<WarpTile, Order::snake>>,
-                            .same_bits_as = "one_output",
-                            .kernels = {.registers = 128, .local_bytes = 0}},
-                           {.name = "operand_reuse_b",
-                            .run = call<&MicroTilingMatmul::async_copies<WarpTile, Order::snake, true>>,
+                           {.name = "operand_reuse",
+                            .run = call<&MicroTilingMatmul::async_copies<WarpTile, true>>,
                             .same_bits_as = "one_output",
                             .kernels = {.registers = 128, .local_bytes = 0}}}),
     // The kernel of register_8x8 with as many outputs a thread as the size says.
