@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of rows of 8192 bf16. The definition takes three passes over a row: its maximum, the sum of exponentials relative to
+// Softmax of rows of 65,536 bf16. The definition takes three passes over a row: its maximum, the sum of exponentials relative to
 // it, and the results. A sum can be taken relative to the maximum so far, and lowered when that is outgrown: two passes. A row
 // that fits into the registers of a block is read once. Exponentials are to base 2 in all variants, so that passes are all that
 // changes.
@@ -165,8 +165,9 @@ class OnlineSoftmax final : public Workload {
   void online_two_pass(Launch& launch) { launch_blocks(launch, two_pass_kernel, columns_, {}); }
   // Small blocks, so that an SM has several rows or slices in different stages: a block for a row of up to 8192 elements, and for
   // a longer one as many as a cluster may have.
+  template <std::size_t slice>
   void row_in_registers(Launch& launch) {
-    constexpr std::size_t slice = 8192, most_ranks = 8;
+    constexpr std::size_t most_ranks = 8;
     std::size_t ranks = 1;
     while (ranks < most_ranks && columns_ > ranks * slice && columns_ % (2 * ranks * packet) == 0) ranks *= 2;
     if (columns_ > ranks * most_threads * held * packet)
@@ -217,9 +218,11 @@ extern constinit const Pair online_softmax{
     .lesson = "online_two_pass",
     .make = make<OnlineSoftmax>,
     .baseline = {.name = "three_passes", .run = call<&OnlineSoftmax::three_passes>},
-    .optimized =
-        variants({{.name = "online_two_pass", .run = call<&OnlineSoftmax::online_two_pass>, .kernels = {.local_bytes = 0}},
-                  {.name = "row_in_registers", .run = call<&OnlineSoftmax::row_in_registers>, .kernels = {.local_bytes = 0}}}),
+    .optimized = variants(
+        {{.name = "online_two_pass", .run = call<&OnlineSoftmax::online_two_pass>, .kernels = {.local_bytes = 0}},
+         {.name = "row_in_registers", .run = call<&OnlineSoftmax::row_in_registers<8192>>, .kernels = {.local_bytes = 0}},
+         {.name = "row_in_registers_b", .run = call<&OnlineSoftmax::row_in_registers<16384>>, .kernels = {.local_bytes = 0}},
+         {.name = "row_in_registers_c", .run = call<&OnlineSoftmax::row_in_registers<32768>>, .kernels = {.local_bytes = 0}}}),
     .libraries = variants({{.name = "cudnn_softmax",
                             .run = call<&OnlineSoftmax::cudnn_softmax>,
                             .needs = {.libraries = {Library::cudnn}},
@@ -228,7 +231,7 @@ extern constinit const Pair online_softmax{
     // Of each row by itself: one rounding to bf16, which is 2e-3 where a row has one large element.
     .tolerance = within(4e-3),
     .sizes = sizes({{.name = "elements", .full = 16384 * 8192, .multiple = packet, .most = 1u << 30},
-                    {.name = "columns", .full = 8192, .multiple = packet, .most = 1 << 20, .scales = false}}),
+                    {.name = "columns", .full = 65536, .multiple = packet, .most = 1 << 20, .scales = false}}),
     .sweep = cases({{"columns_1024", "columns=1024"},
                     {"columns_8192", "columns=8192"},
                     {"columns_32768", "columns=32768"},

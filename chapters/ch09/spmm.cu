@@ -3,7 +3,6 @@
 // every edge has a row of its own in memory, written, scaled and read again, and its sum goes through atomics. That is a product
 // of a sparse with a dense matrix: with the edges in compressed rows, a tile of lanes walks over a node's edges, sums stay in
 // registers, and what is left is the gather through L2. A few nodes have most of the edges: their rows are cut.
-#include <aisp/device/reduce.cuh>
 #include <aisp/libraries/cusparse.hpp>
 #include <aisp/pair.hpp>
 #include <aisp/ragged.hpp>
@@ -67,16 +66,16 @@ __global__ void fused_atomics_kernel(const float4* x, const int* sources, const 
   atomic_add(y + static_cast<std::size_t>(targets[edge]) * chunks + i % chunks, scaled(weights[edge], neighbour));
 }
 
-// The sum over the edges from `begin` to `end`, by one tile.
+// The sum over the edges from `begin` to `end`, by one tile. `pitch`: chunks from one row of x to the next.
 template <int features>
 __device__ void sum_edges(const float4* __restrict__ x, const int* __restrict__ sources, const float* __restrict__ weights,
-                          int begin, int end, float4* to) {
+                          int begin, int end, float4* to, int pitch = Row<features>::chunks) {
   using R = Row<features>;
   const int lane = threadIdx.x % R::lanes;
   float4 sums[R::vectors] = {};
 #pragma unroll 4
   for (int edge = begin; edge < end; ++edge) {
-    const float4* const from = x + static_cast<std::size_t>(sources[edge]) * R::chunks + lane;
+    const float4* const from = x + static_cast<std::size_t>(sources[edge]) * static_cast<std::size_t>(pitch) + lane;
 #pragma unroll
     for (int v = 0; v < R::vectors; ++v) add_scaled(sums[v], weights[edge], from[v * R::lanes]);
   }
@@ -109,12 +108,12 @@ __device__ float4* place_of(const Piece& piece, float4* y, float4* parts) {
 
 template <int features>
 __global__ __launch_bounds__(threads, 4) void pieces_kernel(const float4* x, const int* sources, const float* weights,
-                                                            const Piece* pieces, int count, float4* y, float4* parts) {
+                                                            const Piece* pieces, int count, float4* y, float4* parts, int pitch) {
   using R = Row<features>;
   const int i = static_cast<int>(blockIdx.x * R::tiles + threadIdx.x / R::lanes);
   if (i >= count) return;
   const Piece piece = pieces[i];
-  sum_edges<features>(x, sources, weights, piece.begin, piece.end, place_of<features>(piece, y, parts));
+  sum_edges<features>(x, sources, weights, piece.begin, piece.end, place_of<features>(piece, y, parts), pitch);
 }
 
 // A block for each row that was cut; the order of the additions does not depend on which part was done first.
@@ -136,53 +135,6 @@ __global__ __launch_bounds__(threads) void add_parts_kernel(const Hub* hubs, con
   float4 sum{};
   for (int each = 0; each < R::tiles; ++each) add(sum, sums[each][threadIdx.x]);
   y[static_cast<std::size_t>(hub.row) * R::chunks + threadIdx.x] = sum;
-}
-
-// Ids and weights come 32 at a time, some to each lane of the tile, and eight rows are asked for before the first is used. The
-// tiles of a warp go through the loops together, as long as the longest of them has edges. `pitch`: chunks from one row of x to
-// the next.
-template <int features>
-__global__ __launch_bounds__(threads) void rows_in_flight_kernel(const float4* __restrict__ x, const int* __restrict__ sources,
-                                                                 const float* __restrict__ weights, const Piece* pieces,
-                                                                 int count, float4* y, float4* parts, int pitch) {
-  using R = Row<features>;
-  constexpr int batch = 32, each = batch / R::lanes, ahead = 8;
-  const int i = static_cast<int>(blockIdx.x * R::tiles + threadIdx.x / R::lanes), lane = threadIdx.x % R::lanes;
-  const Piece piece = i < count ? pieces[i] : Piece{0, 0, 0, -1};
-  const int most = device::warp_max(piece.end - piece.begin);
-  float4 sums[R::vectors] = {};
-  for (int first = 0; first < most; first += batch) {
-    int ids[each];
-    float ws[each];
-#pragma unroll
-    for (int k = 0; k < each; ++k) {
-      const int edge = piece.begin + first + k * R::lanes + lane;
-      ids[k] = edge < piece.end ? sources[edge] : -1;
-      ws[k] = edge < piece.end ? weights[edge] : 0;
-    }
-#pragma unroll
-    for (int group = 0; group < batch; group += ahead) {
-      if (first + group >= most) break;
-      float4 rows[ahead][R::vectors];
-#pragma unroll
-      for (int k = 0; k < ahead; ++k) {
-        const int id = __shfl_sync(device::whole_warp, ids[(group + k) / R::lanes], (group + k) % R::lanes, R::lanes);
-        const float4* const from = x + static_cast<std::size_t>(max(id, 0)) * static_cast<std::size_t>(pitch) + lane;
-#pragma unroll
-        for (int v = 0; v < R::vectors; ++v) rows[k][v] = id >= 0 ? from[v * R::lanes] : float4{};
-      }
-#pragma unroll
-      for (int k = 0; k < ahead; ++k) {
-        const float weight = __shfl_sync(device::whole_warp, ws[(group + k) / R::lanes], (group + k) % R::lanes, R::lanes);
-#pragma unroll
-        for (int v = 0; v < R::vectors; ++v) add_scaled(sums[v], weight, rows[k][v]);
-      }
-    }
-  }
-  if (i >= count) return;
-  float4* const to = place_of<features>(piece, y, parts);
-#pragma unroll
-  for (int v = 0; v < R::vectors; ++v) to[v * R::lanes + lane] = sums[v];
 }
 
 // The target of each edge, from the compressed rows.
@@ -275,14 +227,7 @@ class Spmm final : public Workload {
     check(cudaMemcpyAsync(pieces_, cut_.data(), cut_.size() * sizeof(Piece), cudaMemcpyHostToDevice, launch.stream));
     check(cudaMemcpyAsync(hubs_, hubs_of_.data(), hubs_of_.size() * sizeof(Hub), cudaMemcpyHostToDevice, launch.stream));
   }
-  void hubs_split(Launch& launch) {
-    with_features([&](auto f) {
-      launch(pieces_kernel<f>, {blocks(cut_.size(), Row<f>::tiles), threads}, x(), sources_, weights_, pieces_, cut_.size(), y(),
-             parts());
-      add_parts<f>(launch);
-    });
-  }
-  void rows_in_flight(Launch& launch) { walk(launch, true); }
+  void hubs_split(Launch& launch) { walk(launch, true); }
   void one_row_of_x(Launch& launch) { walk(launch, false); }
 
   void choose(Launch& launch) {
@@ -321,8 +266,8 @@ class Spmm final : public Workload {
   }
   void walk(Launch& launch, bool all_rows) {
     with_features([&](auto f) {
-      launch(rows_in_flight_kernel<f>, {blocks(cut_.size(), Row<f>::tiles), threads}, x(), sources_, weights_, pieces_,
-             cut_.size(), y(), parts(), all_rows ? Row<f>::chunks : 0);
+      launch(pieces_kernel<f>, {blocks(cut_.size(), Row<f>::tiles), threads}, x(), sources_, weights_, pieces_, cut_.size(), y(),
+             parts(), all_rows ? Row<f>::chunks : 0);
       add_parts<f>(launch);
     });
   }
@@ -355,7 +300,7 @@ constexpr KernelLimits no_spills{.local_bytes = 0};
 
 extern constinit const Pair spmm{
     .teaches = "messages along the edges of a graph are a sparse-dense product, which needs no row in memory for an edge",
-    .lesson = "hubs_split",
+    .lesson = "tile_per_row",
     .make = make<Spmm>,
     .baseline = {.name = "gather_scale_scatter",
                  .run = call<&Spmm::gather_scale_scatter>,
@@ -364,12 +309,7 @@ extern constinit const Pair spmm{
     .optimized = variants(
         {{.name = "fused_atomics", .run = call<&Spmm::fused_atomics>, .prepare = call<&Spmm::expand>, .deterministic = false},
          {.name = "tile_per_row", .run = call<&Spmm::tile_per_row>, .kernels = no_spills},
-         {.name = "hubs_split", .run = call<&Spmm::hubs_split>, .prepare = call<&Spmm::cut_rows>, .kernels = no_spills},
-         {.name = "rows_in_flight",
-          .run = call<&Spmm::rows_in_flight>,
-          .prepare = call<&Spmm::cut_rows>,
-          .same_bits_as = "hubs_split",
-          .kernels = no_spills}}),
+         {.name = "hubs_split", .run = call<&Spmm::hubs_split>, .prepare = call<&Spmm::cut_rows>, .kernels = no_spills}}),
     // All gathers read the same row, which L1 holds: what is left is not the gather through L2. Its sums are wrong.
     .controls = variants({{.name = "one_row_of_x",
                            .run = call<&Spmm::one_row_of_x>,
@@ -387,11 +327,14 @@ extern constinit const Pair spmm{
     .sizes = sizes({{.name = "nodes", .full = 131072, .most = 1 << 20},
                     {.name = "degree", .full = 64, .most = 1024, .scales = false},
                     {.name = "features", .full = 64, .multiple = 16, .most = 256, .scales = false},
-                    {.name = "hub", .full = 65536, .most = 1 << 20, .scales = false}}),
+                    {.name = "hub", .full = 4096, .most = 1 << 20, .scales = false}}),
     .sweep = cases({{"features_16", "features=16"},
                     {"features_64", "features=64"},
                     {"features_256", "features=256"},
-                    {"hubs_of_1024", "hub=1024"}}),
+                    {"hubs_of_1024", "hub=1024"},
+                    {"hubs_of_4096", "hub=4096"},
+                    {"hubs_of_16384", "hub=16384"},
+                    {"hubs_of_65536", "hub=65536"}}),
     .edges = cases({{"one_node", "nodes=1"},
                     {"odd_nodes", "nodes=777,features=16"},
                     {"wide_rows", "nodes=1001,features=256"},

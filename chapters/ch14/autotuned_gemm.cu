@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four projections of a layer of Llama 13B for four batches of tokens: C[m][n] = X[m][k] W[n][k] in bf16. With the usual tile
-// of 128 x 128 the last wave of tiles is ragged, and SMs are idle under it. A generator can make tiles of any width, and the
+// The four projections of a layer of Llama 13B for seven batches of tokens: C[m][n] = X[m][k] W[n][k] in bf16. With the usual
+// tile of 128 x 128 the last wave of tiles is ragged, and SMs are idle under it. A generator can make tiles of any width, and the
 // clock says which one a shape wants: 24 configurations of one template are compiled at run time, once, and timed.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
@@ -41,8 +41,8 @@ std::array<TunedGemm, candidates.size()> prepare_candidates(const TunedProblem& 
   return {gemm::Gemm<TunedConfig<candidates[i].tile_n, candidates[i].pingpong, candidates[i].cluster>>{problem}.prepared()...};
 }
 
-// Of which no one width fills the last wave of all. Tokens that a server multiplies at a time come in any number.
-constexpr std::array<std::size_t, 4> several_batches{384, 1024, 1664, 2560};
+// Tokens that a server multiplies at a time come in any number, and no one width fills the last wave of all.
+constexpr std::array<std::size_t, 7> several_batches{256, 384, 512, 640, 768, 896, 1024};
 
 // Which of the candidates UsualConfig is.
 constexpr auto usual = static_cast<std::size_t>(std::ranges::find_if(candidates,
@@ -85,7 +85,8 @@ class AutotunedGemm final : public Workload {
     for (const Product& product : products_) {
       flops += product.flops();
       slots += product.flops() / wave_efficiency(candidates[chosen(product)], product.m, product.n, multiprocessors());
-      if (is_tuned) metrics.report(product.tile_metric.c_str(), candidates[chosen(product)].tile_n, "columns", Metrics::Better::higher);
+      if (is_tuned)
+        metrics.report(product.tile_metric.c_str(), candidates[chosen(product)].tile_n, "columns", Metrics::Better::higher);
     }
     metrics.report("wave_efficiency", 100 * flops / slots, "%", Metrics::Better::higher);
     if (is_tuned)
@@ -252,7 +253,7 @@ extern constinit const Pair autotuned_gemm{
     .tolerance = rounded_to_bf16,
     .needs = {.min_sm = 90, .max_sm = 90},
     .overrides = {.setup_seconds = 120},  // the 24, where one CPU compiles them
-    // tokens: 0, the four batches, or one of so many. tile_n: 0, or the only width that is considered. one_product: hidden x
+    // tokens: 0, the seven batches, or one of so many. tile_n: 0, or the only width that is considered. one_product: hidden x
     // hidden alone, the attention's output.
     .sizes = sizes({{.name = "tokens", .full = 0, .most = 65536, .scales = false},
                     {.name = "hidden", .full = 5120, .multiple = 8},

@@ -6,10 +6,10 @@
 #include <aisp/check.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "base/system/memory_checker.hpp"
 #include "base/text.hpp"
 #include "measure/gpu_kernels.hpp"
 #include "pair/memory/pools.hpp"
@@ -39,12 +39,6 @@ std::string as_large_as(const pair::Session& session, std::int64_t bytes, std::i
   return names.empty() ? std::string{} : fmt::format(", as much as {} takes", base::join(names, " or "));
 }
 
-// A memory checker keeps books of its own in this process's heap and on the GPU, which others that run beside it share.
-bool memory_is_ours() {
-  static const bool ours = std::getenv("AISP_MEMORY_CHECKER") == nullptr;
-  return ours;
-}
-
 std::int64_t heap_bytes() {
   if (__sanitizer_get_current_allocated_bytes != nullptr)
     return static_cast<std::int64_t>(__sanitizer_get_current_allocated_bytes());
@@ -56,13 +50,13 @@ std::int64_t heap_bytes() {
 
 LeakWatch::Use LeakWatch::measure() const {
   Use use;
-  if (memory_is_ours()) use.host_bytes = heap_bytes();
+  if (!base::under_memory_checker()) use.host_bytes = heap_bytes();
   if (session_.on_gpu()) {
     for (const int gpu : session_.gpu_ordinals()) {
       std::size_t free_bytes = 0, total_bytes = 0;
       check(cudaSetDevice(gpu));
       check(cudaMemGetInfo(&free_bytes, &total_bytes));
-      if (memory_is_ours()) use.device_bytes += static_cast<std::int64_t>(total_bytes - free_bytes);
+      if (!base::under_memory_checker()) use.device_bytes += static_cast<std::int64_t>(total_bytes - free_bytes);
     }
     check(cudaSetDevice(session_.gpu_ordinals().front()));
     if (own_device_bytes_ && session_.gpu_ordinals().size() == 1) use.own_device_bytes = own_device_bytes_();
@@ -104,7 +98,7 @@ bool LeakWatch::grew() const {
 std::string LeakWatch::text_of_each(std::size_t runs) {
   // What drivers take for themselves in a while.
   constexpr std::int64_t drivers_own_bytes = std::int64_t{64} << 20, harness_own_bytes = std::int64_t{256} << 10;
-  if (runs == 0 || !memory_is_ours()) return {};
+  if (runs == 0 || base::under_memory_checker()) return {};
   const auto each = static_cast<std::int64_t>(runs);
   const auto kept_bytes = drivers_own_bytes + static_cast<std::int64_t>(session_.kept_by_makers_of_inputs());
   growth_ = {.device_bytes = growth_.device_bytes > kept_bytes ? growth_.device_bytes / each : 0,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/system/clock.hpp"
+#include "base/system/memory_checker.hpp"
 #include "evidence/json.hpp"
 #include "evidence/limits.hpp"
 #include "measure/statistics/statistics.hpp"
@@ -182,7 +183,7 @@ pair::SessionOptions PairRun::session_options(bool small_shape) const {
           .sizes = request_.sizes,
           .small_shape = small_shape,
           .reproducible = request_.reproducible,
-          .red_zones = std::getenv("AISP_MEMORY_CHECKER") == nullptr,
+          .red_zones = !base::under_memory_checker(),
           .scratch_parent = request_.scratch_parent};
 }
 

@@ -35,7 +35,7 @@ class AttentionDecode final : public Workload {
         v_{setup.input<bf16>(batch_ * kv_heads * context_ * head_size, normal(0, 1), {.name = "v"})},
         lengths_{setup.input<int>(batch_, integers(static_cast<std::int64_t>(context_), static_cast<std::int64_t>(context_)),
                                   {.name = "lengths", .constant = true})},
-        o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size, batch_ * heads_}})},
+        o_{setup.output<bf16>(q_.size(), {.name = "o"})},
         parts_{setup.scratch<float>(all_splits.back() * q_.size(), {.name = "results of pieces"})},
         part_log_sums_{setup.scratch<float>(all_splits.back() * batch_ * heads_, {.name = "log-sum-exps of pieces"})},
         reproducible_{setup.reproducible()},

@@ -166,8 +166,10 @@ extern constinit const Pair attention_forward{
                             .prepare = call<&AttentionForward::tune_cudnn>,
                             .needs = {.libraries = {Library::cudnn}}}}),
     .bound = Bound::compute,
-    // Weights and results are rounded to bf16 once each: 1.6e-3 twice, 2.3e-3 together; half as much again is allowed.
-    .tolerance = within(3.5e-3),
+    // Weights and results are rounded to bf16 once each: 1.6e-3 twice, 2.3e-3 together, and the 64 elements or so that are looked
+    // at of a head scatter to twice that. Where a mask leaves a row few keys, their values may cancel and their roundings do not:
+    // a hundredth of a value of V, beside a root mean square of a tenth.
+    .tolerance = within(5e-3, 0.1),
     .needs = {.min_sm = 90, .max_sm = 90},
     .sizes = sizes({{.name = "batch", .full = 2, .most = 256, .scales = false},
                     {.name = "heads", .full = 16, .most = 256, .scales = false},
@@ -195,7 +197,7 @@ extern constinit const Pair attention_forward{
                     {"grouped", "batch=2,heads=8,kv_heads=2,tokens=512"},
                     {"rising", "batch=1,heads=2,kv_heads=2,tokens=1024,rising=1"},
                     {"rising_small_causal", "batch=1,heads=2,kv_heads=2,tokens=1024,head_size=64,causal=1,rising=1"}}),
-    .reference_samples = 512,
+    .reference_samples = 4096,
 };
 
 }  // namespace aisp::attention_engine

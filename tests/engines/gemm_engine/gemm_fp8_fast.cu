@@ -39,7 +39,8 @@ extern constinit const Pair gemm_fp8_fast{
     .optimized = engine_variants,
     .libraries = library_tuned,
     .bound = Bound::compute,
-    .tolerance = fast_accumulation,
+    // Sums of up to 28672 products lose more bits than those of a few thousand: cuBLASLt's, 5e-3.
+    .tolerance = within(8e-3),
     .needs = {.min_sm = 90, .max_sm = 90},
     .sizes = fp8_sizes,
     .sweep = fp8_cases,
