@@ -43,7 +43,7 @@ __global__ __launch_bounds__(256) void im2col_kernel(const uint4* __restrict__ x
 // Warps of 64 x 64; as many blocks on a multiprocessor as leave a thread 255 registers.
 template <int tile_n>
 struct ByMma {
-  static constexpr int threads = tile_n, stages = tile_n == 256 ? 4 : 3, blocks = tile_n == 256 ? 1 : tile_n == 128 ? 2 : 3;
+  static constexpr int threads = tile_n, stages = 3, blocks = tile_n == 128 ? 2 : 3;
   static constexpr std::size_t shared_bytes = stages * stage_bytes<tile_n>;
 };
 
@@ -164,8 +164,6 @@ using Cooperative =
     gemm::Config<Operand, Operand, gemm::InTensorCores,
                  gemm::Shape{
                      .tile_m = tile_n == 256 ? 128 : 256, .tile_n = tile_n, .stages = tile_n == 64 ? 5 : 4, .cluster = 2}>;
-using Pingpong =
-    gemm::Config<Operand, Operand, gemm::InTensorCores, gemm::Shape{.tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}>;
 template <class Config, class Schedule>
 using Engine = gemm::Gemm<Config, Schedule, gemm::Identity, gemm::RowsStore<bf16>>;
 
@@ -225,10 +223,6 @@ class ImplicitGemmConv final : public Workload {
     if (narrow) gather<ByMma<64>, 64>(launch, implicit_mma_kernel<64>);
     else gather<ByMma<128>, 128>(launch, implicit_mma_kernel<128>);
   }
-  void implicit_mma_wide(Launch& launch) {
-    if (shape_.channels_out % 256 != 0) throw Unsupported{needs_channels(256)};
-    gather<ByMma<256>, 256>(launch, implicit_mma_kernel<256>);
-  }
   void implicit_wgmma(Launch& launch) {
     with_tile([&](auto tile_n) { gather<ByWgmma<tile_n>, tile_n>(launch, implicit_wgmma_kernel<tile_n>); });
   }
@@ -236,11 +230,6 @@ class ImplicitGemmConv final : public Workload {
     with_tile([&](auto tile_n) { windows_ = engine<Cooperative<tile_n>>(x_, windows()); });
   }
   void implicit_wgmma_tma(Launch& launch) { windows_(launch.stream); }
-  void describe_pingpong(Launch&) {
-    if (shape_.channels_out % 128 != 0) throw Unsupported{needs_channels(128)};
-    pingpong_ = engine<Pingpong>(x_, windows());
-  }
-  void implicit_wgmma_pingpong(Launch& launch) { pingpong_(launch.stream); }
 
   void describe_unfolded(Launch&) {
     with_tile([&](auto tile_n) { of_unfolded_ = engine<Cooperative<tile_n>>(unfolded_, gemm::Bands{}); });
@@ -267,9 +256,6 @@ class ImplicitGemmConv final : public Workload {
       throw Unsupported{std::to_string(pixels) + " pixels are more than the " + std::to_string(most_pixels) +
                         " that the kernels count; take fewer or smaller images"};
     return pixels;
-  }
-  static std::string needs_channels(int multiple) {
-    return "its tiles need channels_out to be a multiple of " + std::to_string(multiple);
   }
   float largest_weight() const { return 3 / std::sqrt(static_cast<float>(k_)); }
   Images images() const {
@@ -315,7 +301,7 @@ class ImplicitGemmConv final : public Workload {
   LibraryMatmul cublaslt_;
   Opened<CudnnConvolution> cudnn_;
   bool reproducible_;
-  Run windows_, pingpong_, of_unfolded_;
+  Run windows_, of_unfolded_;
 };
 
 constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}};
@@ -334,10 +320,6 @@ extern constinit const Pair implicit_gemm_conv{
                  .prepare = call<&ImplicitGemmConv::tune_gemm>,
                  .needs = by_cublaslt},
     .optimized = variants({{.name = "implicit_mma", .run = call<&ImplicitGemmConv::implicit_mma>, .kernels = no_spills},
-                           {.name = "implicit_mma_wide",
-                            .run = call<&ImplicitGemmConv::implicit_mma_wide>,
-                            .same_bits_as = "implicit_mma",
-                            .kernels = no_spills},
                            {.name = "implicit_wgmma",
                             .run = call<&ImplicitGemmConv::implicit_wgmma>,
                             .needs = {.min_sm = 90, .max_sm = 90},
@@ -347,11 +329,6 @@ extern constinit const Pair implicit_gemm_conv{
                             .prepare = call<&ImplicitGemmConv::describe_windows>,
                             .needs = by_engine,
                             .same_bits_as = "implicit_wgmma",
-                            .kernels = no_spills},
-                           {.name = "implicit_wgmma_pingpong",
-                            .run = call<&ImplicitGemmConv::implicit_wgmma_pingpong>,
-                            .prepare = call<&ImplicitGemmConv::describe_pingpong>,
-                            .needs = by_engine,
                             .kernels = no_spills}}),
     // The engine behind the same unfolding as the baseline: our product beside the library's, apart from what this pair is about.
     // And the library's product with nothing in front of it.

@@ -165,9 +165,8 @@ class OnlineSoftmax final : public Workload {
   void online_two_pass(Launch& launch) { launch_blocks(launch, two_pass_kernel, columns_, {}); }
   // Small blocks, so that an SM has several rows or slices in different stages: a block for a row of up to 8192 elements, and for
   // a longer one as many as a cluster may have.
-  template <std::size_t slice>
   void row_in_registers(Launch& launch) {
-    constexpr std::size_t most_ranks = 8;
+    constexpr std::size_t slice = 8192, most_ranks = 8;
     std::size_t ranks = 1;
     while (ranks < most_ranks && columns_ > ranks * slice && columns_ % (2 * ranks * packet) == 0) ranks *= 2;
     if (columns_ > ranks * most_threads * held * packet)
@@ -218,11 +217,9 @@ extern constinit const Pair online_softmax{
     .lesson = "online_two_pass",
     .make = make<OnlineSoftmax>,
     .baseline = {.name = "three_passes", .run = call<&OnlineSoftmax::three_passes>},
-    .optimized = variants(
-        {{.name = "online_two_pass", .run = call<&OnlineSoftmax::online_two_pass>, .kernels = {.local_bytes = 0}},
-         {.name = "row_in_registers", .run = call<&OnlineSoftmax::row_in_registers<8192>>, .kernels = {.local_bytes = 0}},
-         {.name = "row_in_registers_b", .run = call<&OnlineSoftmax::row_in_registers<16384>>, .kernels = {.local_bytes = 0}},
-         {.name = "row_in_registers_c", .run = call<&OnlineSoftmax::row_in_registers<32768>>, .kernels = {.local_bytes = 0}}}),
+    .optimized =
+        variants({{.name = "online_two_pass", .run = call<&OnlineSoftmax::online_two_pass>, .kernels = {.local_bytes = 0}},
+                  {.name = "row_in_registers", .run = call<&OnlineSoftmax::row_in_registers>, .kernels = {.local_bytes = 0}}}),
     .libraries = variants({{.name = "cudnn_softmax",
                             .run = call<&OnlineSoftmax::cudnn_softmax>,
                             .needs = {.libraries = {Library::cudnn}},

@@ -24,10 +24,7 @@ constexpr int rows_between_sums = 64;  // that the tensor cores add up before fp
 constexpr int tile_size = 16 * 8;      // sums of one tensor core instruction
 constexpr int whole_block = 15;        // a barrier behind those of the groups
 
-// tf32_two_on_diagonal: in a tile on the diagonal the two small products are each other's mirror, so that one, taken twice, does
-// for both, once the tile and its mirror have been averaged.
-enum class Units { fma, tf32, tf32_three_times, tf32_two_on_diagonal };
-constexpr bool in_two_parts(Units units) { return units == Units::tf32_three_times || units == Units::tf32_two_on_diagonal; }
+enum class Units { fma, tf32, tf32_three_times };
 
 // G is cut in tiles of 16 x 8, of which those below the diagonal and on it are computed. A warp has sums of all tiles for rows of
 // its own; with 128 columns, whose sums are too many for that, four warps have the same rows and two of the eight rows of tiles
@@ -133,8 +130,7 @@ struct Sums {
   // value is to be told. A and B want their registers in different orders, which is why all have their own.
   __device__ void add_step(const unsigned char* chunk) {
     const int lane = threadIdx.x % 32, row = lane % 4, element = lane / 4;
-    unsigned a_high[S::tile_rows][4], a_low[S::tile_rows][4], b_high[S::tile_columns][2], b_low[S::tile_columns][2],
-        twice_b_low[S::tile_columns][2];
+    unsigned a_high[S::tile_rows][4], a_low[S::tile_rows][4], b_high[S::tile_columns][2], b_low[S::tile_columns][2];
     const unsigned char* const at = chunk + row * S::row_bytes + element % 2 * 8;
     const unsigned char* const pair_at[2] = {at + place(row, element / 2) * 16, at + place(row, 4 + element / 2) * 16};
 #pragma unroll
@@ -148,16 +144,15 @@ struct Sums {
         if constexpr (units == Units::tf32) a_high[i][k] += half_unit;
         unsigned& high = b_high[2 * i + k % 2][k / 2];
         high = a_high[i][k] & kept_bits;
-        if constexpr (in_two_parts(units)) {
+        if constexpr (units == Units::tf32_three_times) {
           const float value = __uint_as_float(a_high[i][k]);
           if (S::has(warp, i)) a_low[i][k] = __float_as_uint(value - __uint_as_float(high));
           b_low[2 * i + k % 2][k / 2] = __float_as_uint(fmaf(__uint_as_float(high), minus_one, value));
-          twice_b_low[2 * i + k % 2][k / 2] = __float_as_uint(2 * (value - __uint_as_float(high)));
         }
       }
     // The small products first; one after the other for all tiles, so that no instruction waits for the sums of the one before
     // it.
-    constexpr int products = in_two_parts(units) ? 3 : 1;
+    constexpr int products = units == Units::tf32_three_times ? 3 : 1;
 #pragma unroll
     for (int p = products; p > 0; --p) {
       int n = 0;
@@ -166,9 +161,7 @@ struct Sums {
         if (S::has(warp, i))
 #pragma unroll
           for (int j = 0; j < 2 * i + 2; ++j, ++n) {
-            const bool mirrored = units == Units::tf32_two_on_diagonal && j / 2 == i;
-            if (p == 3 && mirrored) continue;
-            mma_tf32(in_units[n], p == 3 ? a_low[i] : a_high[i], p != 2 ? b_high[j] : mirrored ? twice_b_low[j] : b_low[j]);
+            mma_tf32(in_units[n], p == 3 ? a_low[i] : a_high[i], p != 2 ? b_high[j] : b_low[j]);
           }
     }
   }
@@ -267,14 +260,6 @@ __device__ void stream_rows(const float* x, long long rows, unsigned char* memor
   sums.store(reinterpret_cast<float*>(memory) + group * S::sums);
 }
 
-// Where the mirror of a sum is, which is in the same or the other tile of a pair on the diagonal. Others have none.
-__device__ int mirror_of(int at) {
-  int i = 0;
-  while (tile_number(i + 1, 0) <= at / tile_size) ++i;
-  const int j = at / tile_size - tile_number(i, 0), row = at % tile_size / 8, column = at % 8;
-  return j / 2 == i ? tile_number(i, 2 * i + row / 8) * tile_size + (j % 2 * 8 + column) * 8 + row % 8 : at;
-}
-
 template <int columns, Units units>
 __global__ __launch_bounds__(threads, 1) void gram_kernel(const float* x, float* partial, long long rows) {
   using S = Shape<columns>;
@@ -292,8 +277,7 @@ __global__ __launch_bounds__(threads, 1) void gram_kernel(const float* x, float*
     float sum = 0;
     for (int group = 0; group < S::groups; ++group) {
       const float* const of_group = reinterpret_cast<const float*>(memory) + group * S::sums;
-      if constexpr (units == Units::tf32_two_on_diagonal) sum += 0.5f * (of_group[i] + of_group[mirror_of(i)]);
-      else sum += of_group[i];
+      sum += of_group[i];
     }
     partial[static_cast<std::size_t>(blockIdx.x) * S::sums + i] = sum;
   }
@@ -365,13 +349,6 @@ class TallSkinnyGram final : public Workload {
     check(gemm(cublas_->handle(), CUBLAS_OP_N, CUBLAS_OP_T, n, n, static_cast<int>(rows_), &one, x_, n, x_, n, &zero, g_, n));
     take_apart(launch);
   }
-  void ssyrk(Launch& launch) {
-    const auto syrk = Cublas::function<decltype(cublasSsyrk_v2)>("cublasSsyrk_v2");
-    const int n = static_cast<int>(columns_);
-    cublas_->use(launch.stream);
-    check(syrk(cublas_->handle(), CUBLAS_FILL_MODE_LOWER, CUBLAS_OP_N, n, static_cast<int>(rows_), &one, x_, n, &zero, g_, n));
-    take_apart(launch);
-  }
   void tune(Launch& launch) { lt_.tune(launch, x_, x_, g_); }
   void cublaslt_tuned(Launch& launch) {
     lt_.run_tuned(launch, x_, x_, g_);
@@ -432,17 +409,13 @@ extern constinit const Pair tall_skinny_gram{
     .baseline = {.name = "sgemm", .run = call<&TallSkinnyGram::sgemm>, .needs = {.libraries = {Library::cublas}}},
     .optimized = variants(
         {{.name = "ffma_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::fma>>, .kernels = no_spills},
-         {.name = "tf32x3_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::tf32_three_times>>, .kernels = no_spills},
-         {.name = "tf32x3_symmetric_b",
-          .run = call<&TallSkinnyGram::symmetric<Units::tf32_two_on_diagonal>>,
-          .kernels = no_spills}}),
+         {.name = "tf32x3_symmetric", .run = call<&TallSkinnyGram::symmetric<Units::tf32_three_times>>, .kernels = no_spills}}),
     // Where it is no faster, memory is the limit, and accuracy costs nothing; its error is what the further products take away.
     .controls = variants({{.name = "tf32x1_symmetric",
                            .run = call<&TallSkinnyGram::symmetric<Units::tf32>>,
                            .changes_precision = true,
                            .kernels = no_spills}}),
-    .libraries = variants({{.name = "ssyrk", .run = call<&TallSkinnyGram::ssyrk>, .needs = {.libraries = {Library::cublas}}},
-                           {.name = "cublaslt_tuned",
+    .libraries = variants({{.name = "cublaslt_tuned",
                             .run = call<&TallSkinnyGram::cublaslt_tuned>,
                             .prepare = call<&TallSkinnyGram::tune>,
                             .needs = {.libraries = {Library::cublaslt}}}}),

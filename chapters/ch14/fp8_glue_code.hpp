@@ -28,16 +28,11 @@ inline constexpr std::array<Activation, 5> activations{
      {"fmaxf(x, 0.0f) * fmaxf(x, 0.0f)", [](double x) { return x > 0 ? x * x : 0; }},
      {"x", [](double x) { return x; }}}};
 
-// What the product is tried with. Those that hand over do the epilogue beside the next tile's products, and have fewer stages for
-// it; in the others the products wait for it, or one warpgroup's do for the other's.
+// What the product is tried with: both warpgroups on one tile, whose products wait for its epilogue, or each on a tile of its
+// own, one in its epilogue while the other multiplies.
 inline constexpr gemm::Shape fp8_shape{.tile_m = 128, .tile_n = 192, .stages = 5, .cluster = 2};
-inline constexpr std::array<gemm::Shape, 6> fp8_shapes{
-    {{.tile_m = 128, .tile_n = 192, .stages = 4, .cluster = 2, .handover = true},
-     {.tile_m = 128, .tile_n = 256, .stages = 3, .cluster = 2, .handover = true},
-     {.tile_m = 128, .tile_n = 128, .stages = 5, .cluster = 2, .handover = true},
-     fp8_shape,
-     {.tile_m = 192, .tile_n = 128, .stages = 5, .consumers = 3, .cluster = 2},
-     {.tile_m = 128, .tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}}};
+inline constexpr std::array<gemm::Shape, 2> fp8_shapes{
+    {fp8_shape, {.tile_m = 128, .tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}}};
 
 // The generated epilogue, as the host fills it in; its operator is in the text alone.
 struct Spliced {

@@ -13,8 +13,6 @@ using Pingpong = Config<AlongK, RowMajorB, InTensorCores, Shape{.tile_n = 128, .
 using Cooperative = Config<AlongK, RowMajorB, InTensorCores, Shape{.tile_n = 256, .stages = 4, .cluster = 2}>;
 using Fp8Promoted = Config<Fp8, Fp8, Promoted, Shape{.tile_n = 192, .stages = 5, .cluster = 2}>;
 using Fp8Fast = Config<Fp8, Fp8, InTensorCores, Shape{.tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}>;
-using HandedOver = Config<AlongK, RowMajorB, InTensorCores, Shape{.tile_n = 128, .cluster = 2, .handover = true}>;
-using Fp8HandedOver = Config<Fp8, Fp8, Promoted, Shape{.tile_n = 192, .cluster = 2, .handover = true}>;
 using Square = Config<AlongK, AlongK, InTensorCores, Shape{.tile_m = 192, .tile_n = 192, .stages = 4, .consumers = 3}>;
 
 constexpr Sizes3 with_tails[] = {{1, 64, 8}, {130, 192, 72}, {257, 320, 200}, {900, 448, 64}};
@@ -35,16 +33,6 @@ TEST_F(GemmUsers, PersistentCooperative) { expect_product<Cooperative>(); }
 TEST_F(GemmUsers, Fp8Promoted) { expect_product<Fp8Promoted>(); }
 TEST_F(GemmUsers, Fp8InTensorCores) { expect_product<Fp8Fast>(); }
 TEST_F(GemmUsers, SquareTiles) { expect_product<Square>(); }
-
-TEST_F(GemmUsers, HandedOver) { expect_product<HandedOver>(); }
-TEST_F(GemmUsers, Fp8HandedOver) { expect_product<Fp8HandedOver>(); }
-// Each block hands over several tiles.
-TEST_F(GemmUsers, HandedOverAgainAndAgain) {
-  const Case<HandedOver> product{{5000, 1024, 8}};
-  const auto expected = [&](std::size_t i, std::size_t j) { return product.product(i, j); };
-  EXPECT_TRUE(right(product.run<Bands, Identity, TmaStore<bf16, 1>>(), product.sizes.n, expected));
-  EXPECT_TRUE(right((product.run<Bands, Identity, RowsStore<bf16>>()), product.sizes.n, expected));
-}
 
 TEST_F(GemmUsers, SteeperBandsGiveTheSame) {
   const Case<Pingpong> product{{1100, 320, 136}};

@@ -160,7 +160,7 @@ class Gemm {
     } else maps.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
     maps.b = detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k,
                                                 C::tile_n / C::cluster);
-    constexpr int tile_columns = stored_columns<C, Epilogue>, box = Store::template box_columns<tile_columns>;
+    constexpr int tile_columns = C::tile_n / Epilogue::narrowing, box = Store::template box_columns<tile_columns>;
     if constexpr (box > 0)
       maps.c = matrix_map(detail::map_type<Out>(), sizeof(Out), c, m, columns, Store::box_rows, box,
                           detail::store_swizzle<box * sizeof(Out)>());

@@ -7,29 +7,15 @@
 
 namespace aisp::gemm {
 
-// The columns of 64 rows that become results at a time.
-template <class C, class Epilogue>
-constexpr int stored_columns = C::handover ? 64 : C::tile_n / Epilogue::narrowing;
-
-// In dynamic shared memory: the ring; what each warp of the consumers stages its results in, or hands its sums over in; what the
-// three warps that take them stage results in; and barriers.
+// In dynamic shared memory: the ring, behind it what each warp of the consumers stages its results in, and behind that a barrier
+// for each of these warps where they wait for another matrix.
 template <class C, class Epilogue, class Store>
-constexpr unsigned staging_bytes = C::handover
-                                       ? sizeof(bf16[16][C::tile_n])
-                                       : Store::template staging_bytes<stored_columns<C, Epilogue>>*(exchanges<Store> ? C::parts
-                                                                                                                      : 1);
-constexpr int taking_warps = 3;
+constexpr unsigned staging_bytes = Store::template staging_bytes<C::tile_n / Epilogue::narrowing>*(exchanges<Store> ? C::parts
+                                                                                                                    : 1);
 template <class C, class Epilogue, class Store>
-constexpr unsigned all_staging_bytes = C::consumers * 4 * staging_bytes<C, Epilogue, Store> +
-                                       (C::handover ? taking_warps * Store::template staging_bytes<stored_columns<C, Epilogue>>
-                                                    : 0);
-template <class C, class Store>
-constexpr int barriers_of_warp = C::handover        ? 2
-                                 : exchanges<Store> ? 1
-                                                    : 0;  // of each of the consumers
-template <class C, class Epilogue, class Store>
-constexpr unsigned shared_bytes = sizeof(Ring<C>) + all_staging_bytes<C, Epilogue, Store> +
-                                  C::consumers * 4 * barriers_of_warp<C, Store> * sizeof(std::uint64_t);
+constexpr unsigned shared_bytes = sizeof(Ring<C>) + C::consumers * 4 *
+                                                        (staging_bytes<C, Epilogue, Store> +
+                                                         (exchanges<Store> ? sizeof(std::uint64_t) : 0));
 
 namespace detail {
 
@@ -67,11 +53,6 @@ struct Walk {
   int first, stride;
 };
 
-// Between a consumer's warp and those that take its sums: sums have come, and the place is free again.
-struct Handed {
-  std::uint64_t come, taken;
-};
-
 // What a consumer needs, and what it does with a tile's sums.
 template <class C, class Schedule, class Epilogue, class Store>
 struct Consumer {
@@ -84,7 +65,6 @@ struct Consumer {
   unsigned char* staging;
   int warpgroup, warp_row;
   std::uint64_t* other_came;  // this warp's boxes of the other matrix, where there is one
-  Handed* handed;             // this warp's, where sums are handed over
 
   using Sums = float[C::parts][C::tile_n / 2];
 
@@ -135,17 +115,6 @@ struct Consumer {
     }
   }
 
-  // The same where others do it.
-  __device__ __forceinline__ void hand_over(const Sums& sums, unsigned phase) const {
-    constexpr int width = 64;
-    device::barrier_wait(&handed->taken, phase ^ 1);
-#pragma unroll
-    for (int box = 0; box < C::tile_n / width; ++box)
-      stage_box<bf16, width>(sums[0], box * (width / 2), device::shared_address(staging) + box * sizeof(bf16[16][width]));
-    __syncwarp();
-    if (device::lane_index() == 0) device::barrier_arrive(&handed->come);
-  }
-
   // All consumers on one tile.
   __device__ __forceinline__ void share_tiles(const Walk& walk, int block_row) const {
     Cursor<C> at;
@@ -157,10 +126,10 @@ struct Consumer {
       tile.m += block_row;
       if constexpr (exchanges<Store>) fetch_other(tile, first_row);
       mainloop.multiply(ring, at, tile, first_row, sums, [] {});
-      if constexpr (C::handover) hand_over(sums, phase);
-      else if constexpr (exchanges<Store>) finish_with_other(sums, tile, first_row, phase);
-      else finish(sums, tile, first_row);
-      if constexpr (C::handover || exchanges<Store>) phase ^= 1;
+      if constexpr (exchanges<Store>) {
+        finish_with_other(sums, tile, first_row, phase);
+        phase ^= 1;
+      } else finish(sums, tile, first_row);
     }
   }
 
@@ -193,54 +162,6 @@ struct Consumer {
   }
 };
 
-// One of the warps that take what the consumers hand over: 16 rows at a time, in turn.
-template <class C, class Schedule, class Epilogue, class Store>
-struct Taker {
-  const Maps& maps;
-  const Schedule& schedule;
-  const Epilogue& epilogue;
-  const Store& store;
-  unsigned char *handed_over, *staging;
-  Handed* handed;
-
-  __device__ __forceinline__ void take(int warp, const Tile& tile, unsigned phase) const {
-    constexpr int columns = stored_columns<C, Epilogue>;
-    static_assert(Epilogue::narrowing == 1 && !exchanges<Store>, "sums are handed over column by column");
-    device::barrier_wait(&handed[warp].come, phase);
-    std::uint32_t from = device::shared_address(handed_over + warp * staging_bytes<C, Epilogue, Store>);
-#pragma unroll 1
-    for (int column = 0; column < C::tile_n; column += columns, from += sizeof(bf16[16][columns])) {
-      float sums[columns / 2];
-#pragma unroll
-      for (int i = 0; i < columns / 2; i += 8) {
-        float values[8];
-        OtherRows<columns>{from}.load(i, values);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) sums[i + j] = values[j];
-      }
-      if (column + columns == C::tile_n) {
-        __syncwarp();
-        if (device::lane_index() == 0) device::barrier_arrive(&handed[warp].taken);
-      }
-      const Fragment at{tile.m + warp * 16, tile.n + column, tile.m_end, schedule.extent.n, tile.group, tile.slice};
-      epilogue(sums, at);
-      store.put(sums, at, staging, maps.c);
-    }
-  }
-
-  __device__ __forceinline__ void take_turns(int warp, const Walk& walk, int block_row) const {
-    Tile tile;
-    unsigned phase = 0;
-    for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
-      tile.m += block_row;
-      for (; warp < C::consumers * 4; warp += taking_warps) take(warp, tile, phase);
-      warp -= C::consumers * 4;
-      phase ^= 1;
-    }
-    Store::finish();
-  }
-};
-
 }  // namespace detail
 
 template <class C, class Schedule, class Epilogue, class Store>
@@ -253,17 +174,16 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                 "windows lie along K, and so does the filter");
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
-  unsigned char* const barriers = memory + sizeof(Ring<C>) + all_staging_bytes<C, Epilogue, Store>;
-  auto* const others_came = reinterpret_cast<std::uint64_t*>(barriers);
-  auto* const handed = reinterpret_cast<detail::Handed*>(barriers);
+  constexpr unsigned staging_bytes_of_all = C::consumers * 4 * staging_bytes<C, Epilogue, Store>;
+  [[maybe_unused]] auto* const others_came = reinterpret_cast<std::uint64_t*>(memory + sizeof(Ring<C>) + staging_bytes_of_all);
   if (threadIdx.x == 0) {
     device::prefetch_tensor_map(&maps.a);
     device::prefetch_tensor_map(&maps.b);
     if constexpr (!Store::predicated) device::prefetch_tensor_map(&maps.c);
     if constexpr (exchanges<Store>) {
       device::prefetch_tensor_map(&maps.extra);
+      for (int warp = 0; warp < C::consumers * 4; ++warp) device::barrier_init(others_came + warp, 1);
     }
-    for (int i = 0; i < C::consumers * 4 * barriers_of_warp<C, Store>; ++i) device::barrier_init(others_came + i, 1);
     ring.init();
   }
   unsigned rank = 0;
@@ -287,23 +207,14 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
         detail::load_tile<C>(ring, at, maps, schedule, tile, rank);
       }
     }
-    if constexpr (C::handover) {
-      if (const int taker = warp % 4 - 1; taker >= 0) {
-        unsigned char* const handed_over = memory + sizeof(Ring<C>);
-        unsigned char* const staging = handed_over + C::consumers * 4 * staging_bytes<C, Epilogue, Store> +
-                                       taker * Store::template staging_bytes<stored_columns<C, Epilogue>>;
-        detail::Taker<C, Schedule, Epilogue, Store>{maps, schedule, epilogue, store, handed_over, staging, handed}.take_turns(
-            taker, walk, block_row);
-      }
-    }
   } else {
     if constexpr (C::consumers > 1) device::take_registers<C::consumer_registers>();
     unsigned char* const staging = memory + sizeof(Ring<C>) + warp * staging_bytes<C, Epilogue, Store>;
-    const detail::Consumer<C, Schedule, Epilogue, Store> consumer{
-        ring, maps, schedule, mainloop, epilogue, store, staging, warpgroup, warp % 4 * 16, others_came + warp, handed + warp};
+    const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,      epilogue,
+                                                                  store, staging, warpgroup, warp % 4 * 16, others_came + warp};
     if constexpr (C::pingpong) consumer.take_turns(walk, block_row);
     else consumer.share_tiles(walk, block_row);
-    if constexpr (!C::handover) Store::finish();
+    Store::finish();
   }
   if constexpr (C::cluster > 1) device::cluster_sync();  // the other block's loads and arrivals still come here
 }

@@ -22,29 +22,20 @@ struct Config {
   static constexpr device::Operands operands = Product<typename A::Element, typename B::Element>::operands;
   static constexpr int tile_m = shape.tile_m, tile_n = shape.tile_n, tile_k = A::tile_k, stages = shape.stages;
   static constexpr int consumers = shape.consumers, cluster = shape.cluster;
-  static constexpr bool pingpong = shape.pingpong, handover = shape.handover;
+  static constexpr bool pingpong = shape.pingpong;
   static constexpr int rows = pingpong ? tile_m : tile_m / consumers, parts = rows / 64;
   static constexpr int threads = (consumers + 1) * warpgroup_threads;
   // Every thread of a block starts with an equal share of the registers; the producer gives most of its own to the consumers.
   // With one consumer the share is as much as a thread can have.
-  static constexpr int producer_registers = handover         ? 88
-                                            : consumers == 3 ? 32
-                                                             : 40,
-                       consumer_registers = handover         ? 208
-                                            : consumers == 3 ? 160
-                                                             : 232;
+  static constexpr int producer_registers = consumers == 3 ? 32 : 40, consumer_registers = consumers == 3 ? 160 : 232;
 
   static_assert(sizeof(typename A::Element) == sizeof(typename B::Element));
   static_assert(consumers >= 1 && consumers <= 3 && (!pingpong || consumers == 2), "two warpgroups take turns");
   static_assert(parts >= 1 && tile_m == parts * 64 * (pingpong ? 1 : consumers), "each consumer has a multiple of 64 rows");
   static_assert(tile_m <= 256 && tile_n <= 256 && tile_n % 8 == 0, "a box of TMA has at most 256 rows, wgmma as many columns");
   static_assert(cluster == 1 || (cluster == 2 && tile_n % (B::major == Major::k ? 16 : 128) == 0), "each block loads half of B");
-  static_assert(parts * tile_n / 2 + Mainloop::template extra_sums<tile_n> <= (consumers == 3 ? 128
-                                                                               : handover     ? 192
-                                                                                              : 200),
+  static_assert(parts * tile_n / 2 + Mainloop::template extra_sums<tile_n> <= (consumers == 3 ? 128 : 200),
                 "the sums of a thread do not fit into its registers");
-  static_assert(!handover || (consumers == 2 && !pingpong && parts == 1 && tile_n % 64 == 0),
-                "two consumers hand over 64 rows each, 64 columns at a time");
 
   // What K takes in steps of tile_k.
   template <class Tile>

@@ -10,9 +10,6 @@ struct Shape {
   int consumers = 2;      // warpgroups that multiply
   bool pingpong = false;  // each consumer has a tile of its own, and multiplies while the other stores; otherwise they share one
   int cluster = 1;        // blocks that compute tiles one above the other and share their part of B
-  // Consumers hand their sums, rounded to bf16, to three warps beside the one that loads, and go on with the next tile while
-  // these do epilogue and store.
-  bool handover = false;
 };
 
 }  // namespace aisp::gemm

@@ -19,7 +19,7 @@ inline std::string text_of(const Shape& shape) {
   const auto number = [](const char* name, int value) { return std::string{"."} + name + " = " + std::to_string(value) + ", "; };
   return "Shape{" + number("tile_m", shape.tile_m) + number("tile_n", shape.tile_n) + number("stages", shape.stages) +
          number("consumers", shape.consumers) + ".pingpong = " + (shape.pingpong ? "true, " : "false, ") +
-         ".cluster = " + std::to_string(shape.cluster) + (shape.handover ? ", .handover = true}" : "}");
+         ".cluster = " + std::to_string(shape.cluster) + "}";
 }
 
 // `declarations`: of types of the pair's own, in the engine's namespace.
