@@ -208,6 +208,9 @@ class ImplicitGemmConv final : public Workload {
     return sum;
   }
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("images_per_second", static_cast<double>(shape_.images), "images/s");
+  }
   // On values like those of the runs: what a product takes depends on them, too.
   void tune_gemm(Launch& launch) {
     unfold(launch);

@@ -51,6 +51,8 @@ class Metrics {
  public:
   enum class Better : std::uint8_t { lower, higher };
   virtual void report(const char* name, double value, const char* unit, Better better) = 0;
+  // So many of what a user of the subject counts, in the sample: the metric is how many a second, `unit` "images/s".
+  virtual void report_rate(const char* name, double count, const char* unit) = 0;
 
  protected:
   ~Metrics() = default;

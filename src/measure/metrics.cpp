@@ -9,6 +9,9 @@ class Collector final : public Metrics {
   void report(const char* name, double value, const char* unit, Better better) override {
     values.push_back({name, value, unit, better});
   }
+  void report_rate(const char* name, double count, const char* unit) override {
+    values.push_back({name, count, unit, Better::higher, true});
+  }
   std::vector<MetricValue> values;
 };
 

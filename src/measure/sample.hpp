@@ -14,6 +14,7 @@ struct MetricValue {
   double value = 0;
   std::string unit;
   Metrics::Better better = Metrics::Better::lower;
+  bool is_rate = false;  // the value is a count, and what is told is the count over the sample's time
 };
 
 // One timed execution.

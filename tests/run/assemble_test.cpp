@@ -52,6 +52,18 @@ TEST(Speedup, OfTimesIsCorrectedAndThatOfMetricsIsNot) {
   EXPECT_THROW(speedup_interval(baseline, variant, {"absent", 1}, {}), std::runtime_error);
 }
 
+TEST(Metrics, RatesAreOfTheTimeWithoutTheOffset) {
+  auto samples = samples_of(std::vector<double>(20, 0.012));
+  for (measure::Sample& sample : samples)
+    sample.metrics = {{.name = "images", .value = 5, .unit = "images/s", .better = Metrics::Better::higher, .is_rate = true}};
+  const std::vector<evidence::Metric> metrics = metrics_of(samples, 0.002, {});
+  ASSERT_EQ(metrics.size(), 1u);
+  EXPECT_EQ(metrics[0].unit, "images/s");
+  EXPECT_EQ(metrics[0].better, evidence::Direction::higher);
+  EXPECT_NEAR(metrics[0].summary.median, 5e5, 1e-3);
+  EXPECT_NEAR(metrics_of(samples, 0.012, {})[0].summary.median, 5 / 12e-6, 1e-3) << "nothing is left of the time";
+}
+
 TEST(Speedup, ShortTimesHaveNoVerdict) {
   const auto baseline = samples_of(std::vector<double>(20, 0.012)), variant = samples_of(std::vector<double>(20, 0.0025));
   const evidence::Speedup speedup = speedup_of(speedup_interval(baseline, variant, {"", 1}, {.correction = correction}));

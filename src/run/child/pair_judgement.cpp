@@ -64,7 +64,8 @@ void PairRun::judge() {
   const Judge judge{std::string{pair_.judged_by}, request_.seed};
   for (Timed& timed : timed_) {
     evidence::VariantResult& variant = *timed.result;
-    for (evidence::Metric& metric : metrics_of(timed.samples, request_.percentiles)) variant.metrics.push_back(std::move(metric));
+    for (evidence::Metric& metric : metrics_of(timed.samples, offset_ms_, request_.percentiles))
+      variant.metrics.push_back(std::move(metric));
     variant.inference =
         inference_of(timed.samples, offset_ms_, {request_.ttft_target_ms, request_.tpot_target_ms}, request_.percentiles);
     // A floor is of the whole run's time: beside a speedup of another figure it would be read as that figure's.

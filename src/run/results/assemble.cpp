@@ -21,9 +21,15 @@ evidence::Direction direction(Metrics::Better better) {
   return better == Metrics::Better::higher ? evidence::Direction::higher : evidence::Direction::lower;
 }
 
+double value_of(const measure::MetricValue& value, const measure::Sample& sample, double offset_ms) {
+  if (!value.is_rate) return value.value;
+  // Where the offset is all that the stopwatch has read, there is nothing else to divide by.
+  return value.value * 1e3 / (sample.raw_ms > offset_ms ? sample.raw_ms - offset_ms : sample.raw_ms);
+}
+
 double metric_of(const measure::Sample& sample, const std::string& metric) {
   for (const auto& value : sample.metrics)
-    if (value.name == metric) return value.value;
+    if (value.name == metric) return value_of(value, sample, 0);
   for (const auto& mark : sample.marks)
     if (mark.name == metric) return mark.at_ms * 1e3;
   throw std::runtime_error{"the pair is judged by the metric '" + metric + "', which a variant did not report"};
@@ -118,7 +124,8 @@ std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, doub
   return std::ceil(compile_ms / saved_ms);
 }
 
-std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles) {
+std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, double offset_ms,
+                                         const std::vector<double>& percentiles) {
   std::map<std::string, evidence::Metric> metrics;
   for (const measure::Sample& sample : samples) {
     for (const auto& value : sample.metrics) {
@@ -126,7 +133,7 @@ std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& sam
       metric.name = value.name;
       metric.unit = value.unit;
       metric.better = direction(value.better);
-      metric.raw.push_back(value.value);
+      metric.raw.push_back(value_of(value, sample, offset_ms));
     }
     for (const auto& mark : sample.marks) {
       if (mark.name.empty()) continue;

@@ -31,6 +31,7 @@ evidence::Speedup speedup_of(const measure::Interval& interval);
 void clear_claims(evidence::VariantResult& variant);
 // How many calls it takes until what each of them saves is worth the time of compiling; nothing where none is saved.
 std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, double variant_ms);
-std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, const std::vector<double>& percentiles);
+std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, double offset_ms,
+                                         const std::vector<double>& percentiles);
 
 }  // namespace aisp::run
