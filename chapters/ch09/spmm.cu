@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer of a graph network: each node's new features are the weighted sum of its neighbours'. As gather, scale and scatter-add
-// every edge has a row of its own in memory, written, scaled and read again, and its sum goes through atomics. That is a product
-// of a sparse with a dense matrix: with the edges in compressed rows, a tile of lanes walks over a node's edges, sums stay in
-// registers, and what is left is the gather through L2. A few nodes have most of the edges: their rows are cut.
+// over a list of edges, every edge has a row of its own in memory, and its sum goes through atomics. That is a product of a sparse
+// with a dense matrix: with the edges in compressed rows, a tile of lanes walks over a node's edges, sums stay in registers, and
+// what is left is the gather through L2. A few nodes have very many edges: their rows are cut.
 #include <aisp/libraries/cusparse.hpp>
 #include <aisp/pair.hpp>
 #include <aisp/ragged.hpp>
 
 #include <algorithm>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -137,11 +138,20 @@ __global__ __launch_bounds__(threads) void add_parts_kernel(const Hub* hubs, con
   y[static_cast<std::size_t>(hub.row) * R::chunks + threadIdx.x] = sum;
 }
 
-// The target of each edge, from the compressed rows.
-__global__ void expand_kernel(const int* offsets, int* targets, int nodes) {
+// A list of edges in no order, as a data set has them, from the compressed rows: edge i of the rows is edge i * stride of the
+// list, modulo their number, which has no divisor in common with the stride.
+struct EdgeList {
+  int *sources, *targets;
+  float* weights;
+};
+__global__ void list_edges_kernel(const int* offsets, const int* sources, const float* weights, EdgeList list, int nodes,
+                                  std::size_t edges, std::size_t stride) {
   const int node = static_cast<int>(blockIdx.x * (threads / 32) + threadIdx.x / 32);
   if (node >= nodes) return;
-  for (int edge = offsets[node] + static_cast<int>(threadIdx.x % 32); edge < offsets[node + 1]; edge += 32) targets[edge] = node;
+  for (int edge = offsets[node] + static_cast<int>(threadIdx.x % 32); edge < offsets[node + 1]; edge += 32) {
+    const std::size_t place = static_cast<std::size_t>(edge) * stride % edges;
+    list.sources[place] = sources[edge], list.targets[place] = node, list.weights[place] = weights[edge];
+  }
 }
 
 // Few nodes have very many edges, the number of the others falls with the square, and one in 64 has none.
@@ -164,7 +174,9 @@ class Spmm final : public Workload {
                                   {.name = "offsets", .constant = true})},
         sources_{setup.input<int>(edges_, integers(0, static_cast<int>(nodes_) - 1), {.name = "sources", .constant = true})},
         weights_{setup.input<float>(edges_, uniform(-1, 1), {.name = "weights", .constant = true})},
-        targets_{setup.scratch<int>(edges_, {.name = "targets"})},
+        list_sources_{setup.scratch<int>(edges_, {.name = "sources of the list"})},
+        list_targets_{setup.scratch<int>(edges_, {.name = "targets of the list"})},
+        list_weights_{setup.scratch<float>(edges_, {.name = "weights of the list"})},
         messages_{setup.scratch<float>(edges_ * features_, {.name = "messages"})},
         pieces_{setup.scratch<Piece>(nodes_ + most_parts(), {.name = "pieces of rows"})},
         hubs_{setup.scratch<Hub>(most_parts(), {.name = "rows that are cut"})},
@@ -189,21 +201,26 @@ class Spmm final : public Workload {
     return sum;
   }
 
-  void expand(Launch& launch) { launch(expand_kernel, {blocks(nodes_, threads / 32), threads}, offsets_, targets_, nodes_); }
+  void list_edges(Launch& launch) {
+    std::size_t stride = edges_ * 5 / 8 + 1;  // far from one row to the next
+    while (std::gcd(stride, edges_) != 1) ++stride;
+    launch(list_edges_kernel, {blocks(nodes_, threads / 32), threads}, offsets_, sources_, weights_,
+           EdgeList{list_sources_, list_targets_, list_weights_}, nodes_, edges_, stride);
+  }
   void gather_scale_scatter(Launch& launch) {
     with_features([&](auto f) {
       const Grid grid{blocks(edges_ * Row<f>::chunks, threads), threads};
       check(cudaMemsetAsync(y_, 0, y_.bytes(), launch.stream));
-      launch(gather_kernel<f>, grid, x(), sources_, messages(), edges_);
-      launch(scale_kernel<f>, grid, weights_, messages(), edges_);
-      launch(scatter_kernel<f>, grid, messages(), targets_, y(), edges_);
+      launch(gather_kernel<f>, grid, x(), list_sources_, messages(), edges_);
+      launch(scale_kernel<f>, grid, list_weights_, messages(), edges_);
+      launch(scatter_kernel<f>, grid, messages(), list_targets_, y(), edges_);
     });
   }
   void fused_atomics(Launch& launch) {
     with_features([&](auto f) {
       check(cudaMemsetAsync(y_, 0, y_.bytes(), launch.stream));
-      launch(fused_atomics_kernel<f>, {blocks(edges_ * Row<f>::chunks, threads), threads}, x(), sources_, targets_, weights_, y(),
-             edges_);
+      launch(fused_atomics_kernel<f>, {blocks(edges_ * Row<f>::chunks, threads), threads}, x(), list_sources_, list_targets_,
+             list_weights_, y(), edges_);
     });
   }
   void tile_per_row(Launch& launch) {
@@ -281,7 +298,8 @@ class Spmm final : public Workload {
   Input<float> x_;
   Input<int> offsets_, sources_;
   Input<float> weights_;
-  Scratch<int> targets_;
+  Scratch<int> list_sources_, list_targets_;
+  Scratch<float> list_weights_;
   Scratch<float> messages_;
   Scratch<Piece> pieces_;
   Scratch<Hub> hubs_;
@@ -304,10 +322,10 @@ extern constinit const Pair spmm{
     .make = make<Spmm>,
     .baseline = {.name = "gather_scale_scatter",
                  .run = call<&Spmm::gather_scale_scatter>,
-                 .prepare = call<&Spmm::expand>,
+                 .prepare = call<&Spmm::list_edges>,
                  .deterministic = false},
     .optimized = variants(
-        {{.name = "fused_atomics", .run = call<&Spmm::fused_atomics>, .prepare = call<&Spmm::expand>, .deterministic = false},
+        {{.name = "fused_atomics", .run = call<&Spmm::fused_atomics>, .prepare = call<&Spmm::list_edges>, .deterministic = false},
          {.name = "tile_per_row", .run = call<&Spmm::tile_per_row>, .kernels = no_spills},
          {.name = "hubs_split", .run = call<&Spmm::hubs_split>, .prepare = call<&Spmm::cut_rows>, .kernels = no_spills}}),
     // All gathers read the same row, which L1 holds: what is left is not the gather through L2. Its sums are wrong.
