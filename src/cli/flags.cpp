@@ -48,6 +48,7 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& flag, std::vector<int
           },
           help)
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 

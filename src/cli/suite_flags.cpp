@@ -42,6 +42,7 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
   app.add_option(flag, flags.values[name], std::string{setting.help} + standard_value(setting))
       ->type_name(std::string{setting.value})
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Settings");
 }
@@ -54,6 +55,7 @@ void add_target_flags(CLI::App& app, TargetFlags& flags) {
   app.add_option("-t,--targets", flags.targets, "the same as TARGET; may be repeated")
       ->type_name("TARGET,...")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 

@@ -42,6 +42,15 @@ class Usage(EndToEnd):
             with self.subTest(arguments):
                 self.usage_error("run", "-t", "ch90:good", *arguments, words=(word,))
 
+    def test_a_setting_takes_one_word_and_leaves_the_pairs_behind_it(self):
+        for words in (("--seed", "3", "ch90:good"), ("--jobs=1", "ch90:good", "ch90:equal"), ("--gpus", "0", "--jobs", "1", "ch90:good"),
+                      ("--size", "rows=64", "ch89:sized"), ("--percentiles", "10,20", "ch90:good")):
+            with self.subTest(" ".join(words)):
+                pairs = [word for word in words if ":" in word]
+                finished = self.call("run", "--list", "--json", "-", *words)
+                self.assert_code(finished, 0)
+                self.assertEqual([pair["target"] for pair in json.loads(finished.out)], pairs)
+
     def test_glob_without_match_selects_nothing(self):
         finished = self.call("run", "--targets", "ch90:*zzz*")
         self.assert_code(finished, 5)

@@ -193,6 +193,7 @@ void add_analyze(CLI::App& app, Action& action) {
                    "show rows of these findings only, as in regressed,failed; files and exit status are of all")
       ->type_name("FINDING,...")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   CLI::Option* update =
       command->add_flag("--update-expectations", options->update_expectations,

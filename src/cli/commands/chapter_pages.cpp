@@ -13,7 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "report/markdown/chapter_table.hpp"
-#include "report/markdown/counted_table.hpp"
+#include "report/markdown/marked_tables.hpp"
 #include "report/markdown/quoted_figures.hpp"
 #include "report/pictures/chapter_pictures.hpp"
 
@@ -93,6 +93,7 @@ class Pages {
         const std::vector<KnownPair> pairs = pairs_of(readme.chapter);
         after = report::with_table(after, report::chapter_table(readme.chapter, pairs, all_), place);
         after = report::with_counted_tables(after, readme.chapter, pairs, counted_, place);
+        after = report::with_swept_tables(after, readme.chapter, pairs, sweeps_, place);
       }
       settle(readme.path, before, after, "its table or figures are", "--chapter-tables");
     });

@@ -102,6 +102,7 @@ void add_list_targets(CLI::App& app, Action& action) {
   command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
       ->type_name("chNN")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_flag("--json", options->json, "as a JSON array");
   command->callback([options, &action] {

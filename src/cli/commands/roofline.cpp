@@ -123,6 +123,7 @@ void add_roofline(CLI::App& app, Action& action) {
   command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
       ->type_name("chNN")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--hardware", options->hardware, "of this kind of machine only, as in h200 or host")->type_name("KEY");
   command->add_option("--svg", options->svg, "write a picture to this file instead of a table; - is the standard output")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/markdown/counted_table.hpp"
+#include "report/markdown/marked_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,6 @@ namespace {
 using evidence::Counted;
 using evidence::CountedVariant;
 using Row = std::vector<std::string>;
-
-constexpr std::string_view mark_begin = "<!-- counted: ", mark_close = " -->", mark_end = "<!-- counted: end -->";
 
 // "transpose/tiled" of a mark.
 struct Wanted {
@@ -103,31 +101,13 @@ class Table {
 
 std::string with_counted_tables(const std::string& page, const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                                 const std::vector<Counted>& all, const std::string& place) {
-  std::string written;
-  bool inside = false;
-  const std::vector<std::string> lines = base::split(page, '\n');
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const std::string& line = lines[i];
-    const auto refuse = [&](const std::string& what) {
-      throw base::Error{base::Exit::usage, fmt::format("{}:{}: {}", place, i + 1, what)};
-    };
-    const bool ends = line == mark_end, begins = !ends && line.starts_with(mark_begin) && line.ends_with(mark_close);
-    if (ends && !inside) refuse("a table of counters ends that has not begun");
-    if (begins && inside) refuse(fmt::format("a table of counters begins before {} of the one above", mark_end));
-    if (ends) inside = false;
-    if (!inside) written += line + (i + 1 < lines.size() ? "\n" : "");
-    if (!begins) continue;
-    inside = true;
-    std::vector<std::string> words =
-        base::split(line.substr(mark_begin.size(), line.size() - mark_begin.size() - mark_close.size()), ' ');
-    if (words.size() < 2) refuse("it names no pair: <!-- counted: HARDWARE PAIR... -->");
-    Table table{words.front(), chapter, chapter_pairs, all};
-    for (std::size_t w = 1; w < words.size(); ++w)
-      if (!table.add(wanted(words[w]))) refuse(fmt::format("{} has no pair {}", chapter, wanted(words[w]).pair));
-    written += "\n" + table.text() + "\n";
-  }
-  if (inside) throw base::Error{base::Exit::usage, fmt::format("{}: a table of counters has no line {}", place, mark_end)};
-  return written;
+  return with_marked_tables(page, "counted", place, [&](const std::string& hardware, const std::vector<std::string>& words) {
+    Table table{hardware, chapter, chapter_pairs, all};
+    for (const std::string& word : words)
+      if (!table.add(wanted(word)))
+        throw base::Error{base::Exit::usage, fmt::format("{} has no pair {}", chapter, wanted(word).pair)};
+    return table.text();
+  });
 }
 
 }  // namespace aisp::report

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/markdown/counted_table.hpp"
+#include "report/markdown/marked_tables.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,6 +68,29 @@ TEST(CountedTable, RefusesWhatItCannotPlace) {
   EXPECT_THROW(page_of("h200", {}), base::Error);
   EXPECT_THROW(with_counted_tables("<!-- counted: h200 scan -->\n", "ch07", chapter, {}, "README"), base::Error);
   EXPECT_THROW(with_counted_tables("<!-- counted: end -->\n", "ch07", chapter, {}, "README"), base::Error);
+}
+
+TEST(SweptTable, ARowForEachPoint) {
+  evidence::Sweep sweep{.target = "ch07:transpose", .lesson = "tiled", .hardware = "h200", .source_digest = "abc"};
+  sweep.recorded = {.date_utc = "2026-01-02T03:04:05Z", .commit = "0123456789abcdef"};
+  for (const std::uint64_t rows : {64, 128})
+    sweep.points.push_back(
+        {.name = "rows_" + std::to_string(rows),
+         .sizes = {{"rows", rows}},
+         .variants = {{.name = "direct", .role = VariantRole::baseline, .median_ms = 0.002 * static_cast<double>(rows)},
+                      {.name = "tiled", .median_ms = 0.001 * static_cast<double>(rows), .speedup = 2}}});
+  const auto page = [&](const std::string& words) {
+    return with_swept_tables("<!-- swept: " + words + " -->\n<!-- swept: end -->", "ch07", chapter, {sweep}, "README");
+  };
+  const std::string written = page("h200 transpose");
+  EXPECT_THAT(written, HasSubstr("| 64 | 128 us | 64.0 us | 2.00x |"));
+  EXPECT_THAT(written, HasSubstr("| 128 | 256 us | 128 us | 2.00x |"));
+  EXPECT_THAT(written, HasSubstr("transpose on h200, 2026-01-02 at 012345678.\n"));
+  EXPECT_EQ(with_swept_tables(written, "ch07", chapter, {sweep}, "README"), written);
+  EXPECT_THAT(page("h200 scan"), HasSubstr("The sweep of scan was not recorded on h200 yet."));
+  sweep.source_digest = "other";
+  EXPECT_THAT(page("h200 transpose"), HasSubstr("stale"));
+  EXPECT_THROW(page("h200 transposed"), base::Error);
 }
 
 TEST(CountedTable, WhatARunCountedIsRecorded) {
