@@ -21,6 +21,11 @@ using Row = std::vector<std::string>;
 std::string percent(const std::optional<double>& value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
 std::string bytes(const std::optional<double>& value) { return value ? base::human_bytes(*value) : "-"; }
 std::string plain(const std::optional<double>& value) { return value ? base::significant(*value) : "-"; }
+std::string count(const std::optional<double>& value) {
+  if (!value) return "-";
+  if (*value >= 1e6) return base::significant(*value / 1e6) + " M";
+  return *value >= 1e4 ? base::significant(*value / 1e3) + " k" : base::significant(*value);
+}
 
 std::string operations(double value) {
   const std::string rate = base::human_rate(value, "FLOP");
@@ -81,7 +86,7 @@ Row cells(const std::string& name, const Counters& c) {
           percent(c.l2_hit_percent),
           percent(c.occupancy_percent),
           percent(c.tensor_pipe_percent),
-          plain(c.bank_conflicts),
+          count(c.bank_conflicts),
           plain(c.sectors_per_load),
           plain(c.sectors_per_store),
           flops(c),

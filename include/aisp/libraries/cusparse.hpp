@@ -26,7 +26,7 @@ enum class Operation : int { plain = 0 };                             // cuspars
 enum class Index : int { int32 = 2 };                                 // cusparseIndexType_t
 enum class Base : int { zero = 0 };                                   // cusparseIndexBase_t
 enum class Order : int { row_major = 2 };                             // cusparseOrder_t
-enum class SpmmAlgorithm : int { csr_1 = 4, csr_2 = 6, csr_3 = 12 };  // cusparseSpMMAlg_t
+enum class SpmmAlgorithm : int { csr_1 = 4, csr_2 = 6 };  // cusparseSpMMAlg_t
 using Handle = void*;
 using Sparse = void*;
 using Dense = void*;
@@ -38,7 +38,7 @@ using CreateCsr = Status(Sparse*, std::int64_t rows, std::int64_t columns, std::
                          const void* indices, const void* values, Index of_offsets, Index of_indices, Base, cudaDataType);
 using CreateDense = Status(Dense*, std::int64_t rows, std::int64_t columns, std::int64_t pitch, const void* values, cudaDataType,
                            Order);
-// cusparseSpMM, cusparseSpMM_preprocess with a workspace; cusparseSpMM_bufferSize with where its size goes.
+// cusparseSpMM with a workspace; cusparseSpMM_bufferSize with where its size goes.
 template <class Last>
 using Spmm = Status(Handle, Operation, Operation, const void* alpha, Sparse, Dense, const void* beta, Dense, cudaDataType,
                     SpmmAlgorithm, Last);
