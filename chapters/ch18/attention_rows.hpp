@@ -4,6 +4,7 @@
 #pragma once
 #include <aisp/buffers.hpp>
 #include <aisp/check.hpp>
+#include <aisp/tolerance.hpp>
 
 #include <cuda_bf16.h>
 
@@ -141,6 +142,12 @@ class RowReference {
 // The limit for a row of 128 elements: its weights are rounded to bf16, which is up to 2^-8 of each, and so is the result, which
 // is 1.6e-3 on average: 4.2e-3 together. Elements may cancel, whole rows do not.
 constexpr double row_limit = 5e-3;
+
+// Limits for outputs in which rows see from one key on. Weights and results are rounded to bf16 once each: 1.6e-3 twice, 2.3e-3
+// together; in the few elements of a head that are sampled, twice that. In rows of few keys an element may cancel, and then keeps
+// its summands' rounding, up to 2^-8 of values of up to 4.9: 1.9e-2. Beside a head's root mean square, which is 0.045 where rows
+// see 16384 keys on average, that is 0.4. Such rows are compared whole, with row_limit.
+inline constexpr Tolerance with_short_rows = within(5e-3, 0.4);
 
 // Rows that elements drawn at random seldom meet, compared whole: those at the borders of sequences, tiles and masks.
 class CheckedRows {

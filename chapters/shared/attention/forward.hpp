@@ -76,8 +76,13 @@ class ForwardPass {
   // Launch: of a pair, or what takes the same arguments.
   template <class Launch>
   void run(const Launch& launch) const {
-    launch(forward_kernel<head_size, value_size, Mask, Keys, Score, log_sum, Order>,
-           Grid{blocks(work.order), forward_threads, sizeof(Block)}, maps_, work);
+    run(launch, blocks(work.order));
+  }
+  // With another number of blocks of threads than there are SMs: one for each turn, for example.
+  template <class Launch>
+  void run(const Launch& launch, unsigned blocks) const {
+    launch(forward_kernel<head_size, value_size, Mask, Keys, Score, log_sum, Order>, Grid{blocks, forward_threads, sizeof(Block)},
+           maps_, work);
   }
 
   Work work;
