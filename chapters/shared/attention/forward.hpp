@@ -85,6 +85,8 @@ class ForwardPass {
            maps_, work);
   }
 
+  const Maps& maps() const { return maps_; }
+
   Work work;
 
  private:
