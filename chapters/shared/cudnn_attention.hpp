@@ -21,15 +21,22 @@ struct AttentionSizes {
   std::size_t queries, keys, head_size;
 };
 
+// What else becomes of a score, after the scale.
+struct AttentionScores {
+  std::size_t bias_pitch = 0;  // a bias in bf16, [head][row][bias_pitch], the same for the whole batch, is added
+  bool alibi = false;          // a slope for each head in fp32, times the distance of the key behind the row, is added
+  std::size_t window = 0;      // of the keys that a causal mask leaves, a row sees the last so many
+};
+
 // O = softmax(Q K^T / sqrt(head_size)) V in bf16; with the causal mask, for as many queries as keys, a row sees its own key and
-// those before it. Q, K, V and O are dense: [batch][head][row][head_size].
+// those before it. Q, K, V and O are dense: [batch][head][row][head_size]. `more`: the bias or the slopes, where scores have one.
 class CudnnAttention {
  public:
   static constexpr Library library = Library::cudnn;
 
   CudnnAttention(std::size_t batch, std::size_t heads, std::size_t length, std::size_t head_size, Mask mask = Mask::none)
       : CudnnAttention{AttentionSizes{batch, heads, heads, length, length, head_size}, mask} {}
-  explicit CudnnAttention(const AttentionSizes& sizes, Mask mask = Mask::none)
+  explicit CudnnAttention(const AttentionSizes& sizes, Mask mask = Mask::none, const AttentionScores& scores = {})
       : batch_{number(sizes.batch)},
         heads_{number(sizes.heads)},
         kv_heads_{number(sizes.kv_heads)},
@@ -37,45 +44,52 @@ class CudnnAttention {
         keys_{number(sizes.keys)},
         head_size_{number(sizes.head_size)},
         scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(sizes.head_size)))},
-        mask_{mask} {}
+        window_{static_cast<std::int32_t>(scores.window)},
+        mask_{mask},
+        scores_{scores} {}
 
   // As the library's heuristic chooses: once, before run().
   void plan() {
     if (graph_) return;
-    auto graph = described(mask_ == Mask::causal);
+    auto graph = described(needs_steps());
     graph->plan();
     graph_ = std::move(graph);
   }
   // Or the fastest that the library has: once; O is overwritten. Without a mask there are two ways to say what is wanted, and the
   // engines behind them are others.
-  void tune(cudaStream_t stream, const void* q, const void* k, const void* v, void* o) {
+  void tune(cudaStream_t stream, const void* q, const void* k, const void* v, void* o, const void* more = nullptr) {
     if (graph_) return;
     std::vector<std::unique_ptr<cudnn::Graph>> graphs;
     std::string why_not;
     for (const bool in_steps : {false, true}) try {
-        if (mask_ == Mask::causal && !in_steps) continue;
+        if (needs_steps() && !in_steps) continue;
         auto graph = described(in_steps);
-        graph->plan_fastest(stream, pointers(q, k, v, o));
+        graph->plan_fastest(stream, pointers(q, k, v, o, more));
         graphs.push_back(std::move(graph));
       } catch (const CudaError&) {
         throw;
       } catch (const std::exception& reason) {
         why_not = reason.what();  // the other way may be known to the library
       }
-    const auto best = fastest(stream, graphs.size(), [&](std::size_t i) { graphs[i]->run(stream, pointers(q, k, v, o)); });
+    const auto best = fastest(stream, graphs.size(), [&](std::size_t i) { graphs[i]->run(stream, pointers(q, k, v, o, more)); });
     if (!best) throw Unsupported{why_not};
     graph_ = std::move(graphs[*best]);
   }
 
-  void run(cudaStream_t stream, const void* q, const void* k, const void* v, void* o) {
-    graph_->run(stream, pointers(q, k, v, o));
+  void run(cudaStream_t stream, const void* q, const void* k, const void* v, void* o, const void* more = nullptr) {
+    graph_->run(stream, pointers(q, k, v, o, more));
   }
 
  private:
   static std::int64_t number(std::size_t size) { return static_cast<std::int64_t>(size); }
-  std::vector<const void*> pointers(const void* q, const void* k, const void* v, void* o) const {
-    if (mask_ == Mask::none) return {q, k, v, o, &scale_};
-    return {q, k, v, o, &scale_, &hidden_};
+  bool needs_steps() const { return mask_ == Mask::causal || scores_.bias_pitch > 0 || scores_.alibi; }
+  // In the order in which describe_steps() declares them.
+  std::vector<const void*> pointers(const void* q, const void* k, const void* v, const void* o, const void* more) const {
+    std::vector<const void*> all{q, k, v, o, &scale_};
+    if (scores_.bias_pitch > 0 || scores_.alibi) all.push_back(more);
+    if (mask_ == Mask::causal) all.push_back(&hidden_);
+    if (scores_.window > 0) all.insert(all.end(), {&hidden_, &window_});
+    return all;
   }
 
   std::unique_ptr<cudnn::Graph> described(bool in_steps) const {
@@ -113,7 +127,10 @@ class CudnnAttention {
     int masked = scores();
     graph.matmul(q, k, products);
     graph.pointwise(Pointwise::multiply, products, masked, scale);
+    if (scores_.bias_pitch > 0) masked = add_bias(graph, masked, square);
+    if (scores_.alibi) masked = add_slope(graph, masked, square);
     if (mask_ == Mask::causal) masked = hide_later_keys(graph, masked, square);
+    if (scores_.window > 0) masked = hide_early_keys(graph, masked, square);
     const int maximum = graph.between(DataType::f32, column), sum = graph.between(DataType::f32, column), below = scores(),
               exponentials = scores(), weights = graph.between(DataType::bf16, square);
     graph.reduce(Reduction::max, masked, maximum);
@@ -138,9 +155,45 @@ class CudnnAttention {
     return masked;
   }
 
+  int add_bias(cudnn::Graph& graph, int scaled, const cudnn::Sizes& square) const {
+    const std::int64_t pitch = number(scores_.bias_pitch), head = queries_ * pitch;
+    const int bias = graph.tensor(cudnn::DataType::bf16, {1, heads_, queries_, keys_}, {heads_ * head, head, pitch, 1});
+    const int sum = graph.between(cudnn::DataType::f32, square);
+    graph.pointwise(cudnn::Pointwise::add, scaled, sum, bias);
+    return sum;
+  }
+  int add_slope(cudnn::Graph& graph, int scaled, const cudnn::Sizes& square) const {
+    using cudnn::DataType, cudnn::Pointwise;
+    const int slopes = graph.tensor(DataType::f32, {1, heads_, 1, 1}, {heads_, 1, 1, 1});
+    const int row = graph.between(DataType::i32, square), key = graph.between(DataType::i32, square),
+              distance = graph.between(DataType::i32, square), bias = graph.between(DataType::f32, square),
+              sum = graph.between(DataType::f32, square);
+    graph.index(scaled, row, 2);
+    graph.index(scaled, key, 3);
+    graph.pointwise_i32(Pointwise::subtract, key, distance, row);
+    graph.pointwise(Pointwise::multiply, distance, bias, slopes);
+    graph.pointwise(Pointwise::add, scaled, sum, bias);
+    return sum;
+  }
+  static int hide_early_keys(cudnn::Graph& graph, int scaled, const cudnn::Sizes& square) {
+    using cudnn::DataType, cudnn::Pointwise;
+    const int hidden = graph.value(), window = graph.value(DataType::i32);
+    const int row = graph.between(DataType::i32, square), key = graph.between(DataType::i32, square),
+              end = graph.between(DataType::i32, square), visible = graph.between(DataType::boolean, square),
+              masked = graph.between(DataType::f32, square);
+    graph.index(scaled, row, 2);
+    graph.index(scaled, key, 3);
+    graph.pointwise_i32(Pointwise::add, key, end, window);
+    graph.pointwise(Pointwise::greater, end, visible, row);
+    graph.pointwise(Pointwise::select, scaled, masked, hidden, visible);
+    return masked;
+  }
+
   std::int64_t batch_, heads_, kv_heads_, queries_, keys_, head_size_;
   float scale_, hidden_ = std::numeric_limits<float>::lowest();
+  std::int32_t window_;
   Mask mask_;
+  AttentionScores scores_;
   std::unique_ptr<cudnn::Graph> graph_;
 };
 

@@ -76,9 +76,17 @@ class ForwardPass {
   // Launch: of a pair, or what takes the same arguments.
   template <class Launch>
   void run(const Launch& launch) const {
-    launch(forward_kernel<head_size, value_size, Mask, Keys, Score, log_sum, Order>,
-           Grid{blocks(work.order), forward_threads, sizeof(Block)}, maps_, work);
+    run(launch, grid().blocks.x);
   }
+  // With another number of blocks of threads than there are SMs: one for each turn, for example.
+  template <class Launch>
+  void run(const Launch& launch, unsigned blocks) const {
+    launch(forward_kernel<head_size, value_size, Mask, Keys, Score, log_sum, Order>, Grid{blocks, forward_threads, sizeof(Block)},
+           maps_, work);
+  }
+  // For a kernel with these parameters that was compiled at run time: launch(kernel, pass.grid(), pass.maps(), pass.work).
+  Grid grid() const { return {blocks(work.order), forward_threads, sizeof(Block)}; }
+  const Maps& maps() const { return maps_; }
 
   Work work;
 

@@ -27,8 +27,8 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   int tensor(DataType type, const Sizes& sizes, const Sizes& strides) { return add_tensor(type, sizes, strides, Where::device); }
-  // One fp32 in host memory, read when the graph is run.
-  int value() { return add_tensor(DataType::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, Where::host); }
+  // One number in host memory, read when the graph is run.
+  int value(DataType type = DataType::f32) { return add_tensor(type, {1, 1, 1, 1}, {1, 1, 1, 1}, Where::host); }
   // Between two operations, nowhere in memory.
   int between(DataType type, const Sizes& sizes) {
     return add_tensor(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}, Where::nowhere);
@@ -72,9 +72,14 @@ class Graph {
   }
   // y = mode(x), mode(x, b), or of select: t ? x : b.
   void pointwise(Pointwise mode, int x, int y, int b = none, int t = none) {
-    const DataType math = mode == Pointwise::greater_equal ? DataType::boolean : DataType::f32;
-    begin_pointwise(mode, math).finalize();
+    const bool compares = mode == Pointwise::greater_equal || mode == Pointwise::greater;
+    begin_pointwise(mode, compares ? DataType::boolean : DataType::f32).finalize();
     add_pointwise(x, y, b, t);
+  }
+  // y = mode(x, b) of integers.
+  void pointwise_i32(Pointwise mode, int x, int y, int b) {
+    begin_pointwise(mode, DataType::i32).finalize();
+    add_pointwise(x, y, b, none);
   }
   // y: where along `axis` each element of x stands.
   void index(int x, int y, std::int64_t axis) {

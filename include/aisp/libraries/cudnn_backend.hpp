@@ -124,6 +124,7 @@ enum class Pointwise : int {
   subtract = 9,
   exp = 13,
   log = 15,
+  greater = 302,
   greater_equal = 303,
   index = 501,
   select = 601
