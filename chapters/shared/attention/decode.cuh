@@ -134,11 +134,19 @@ __device__ __forceinline__ void store_row(bf16* to, const float (&values)[4], fl
                                         device::narrow_bf16(values[2] * factor, values[3] * factor)};
 }
 
+// How a warp's tile of keys becomes scores: the rows from `first` on. Another one may change the keys or the queries before.
+struct ScoreAsTheyAre {
+  template <class S>
+  __device__ __forceinline__ void operator()(DecodeWarp<S>& own, float (&scores)[8], int) const {
+    own.score(scores);
+  }
+};
+
 // What a block does for a KV head and a piece; `memory` has decode_shared_bytes. Of a kernel that does it more than once the
 // caller puts a __syncthreads in between.
-template <int head_size, int group, int queries, class Cache, class Splits, class Out>
+template <int head_size, int group, int queries, class Cache, class Splits, class Out, class Score = ScoreAsTheyAre>
 __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& work, int kv_head, const Piece& piece,
-                                             unsigned char* memory) {
+                                             unsigned char* memory, const Score& score = {}) {
   using S = DecodeShape<head_size, group, queries>;
   DecodePartial<S>(&parts)[decode_warps] = *reinterpret_cast<DecodePartial<S>(*)[decode_warps]>(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = DecodeWarp<S>::lane();
@@ -172,7 +180,7 @@ __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& w
   for (; first < piece.end; first += decode_warps * decode_tile) {
     const int following = first + decode_warps * decode_tile;
     float scores[8] = {}, factor[2];
-    own.score(scores);
+    score(own, scores, first);
     own.request_keys(work.cache, piece, kv_head, following);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
