@@ -262,7 +262,7 @@ class AttentionSinks final : public Workload {
     if (reproducible_) throw Unsupported{not_reproducible};
     cudnn_->tune(launch.stream, q_, k_, v_, o_);
   }
-  void cudnn_reads(Launch& launch) {
+  void cudnn_reading(Launch& launch) {
     for (int step = 0; step < steps; ++step) {
       const std::size_t first = static_cast<std::size_t>(step) * batch_ * heads * head_size;
       cudnn_->run(launch.stream, q_.get() + first, k_, v_, o_.get() + first);
@@ -342,11 +342,11 @@ extern constinit const Pair attention_sinks{
                             .reset = call<&AttentionSinks::begin<Kept::in_ring>>,
                             .kernels = nothing_spilled}}),
     // What reading alone takes: another rotation for the sinks is nothing that the library knows.
-    .libraries = variants({{.name = "cudnn_reads",
-                            .run = call<&AttentionSinks::cudnn_reads>,
-                            .prepare = call<&AttentionSinks::tune_cudnn>,
-                            .needs = {.libraries = {Library::cudnn}},
-                            .outputs = no_outputs}}),
+    .controls = variants({{.name = "cudnn_reading",
+                           .run = call<&AttentionSinks::cudnn_reading>,
+                           .prepare = call<&AttentionSinks::tune_cudnn>,
+                           .needs = {.libraries = {Library::cudnn}},
+                           .outputs = no_outputs}}),
     .bound = Bound::memory,
     // Weights, results, queries and keys are rounded to bf16, 1.6e-3 each, the baseline's keys once more in each of four
     // steps: 4.5e-3 together, and half as much again for groups of 128 elements, which scatter.
