@@ -134,15 +134,22 @@ __device__ __forceinline__ void store_row(bf16* to, const float (&values)[4], fl
                                         device::narrow_bf16(values[2] * factor, values[3] * factor)};
 }
 
-// blockIdx.x: the KV head; blockIdx.y: the piece.
-template <int head_size, int group, int queries, class Cache, class Splits, class Out>
-__global__ __launch_bounds__(decode_threads, 2) void decode_kernel(const __grid_constant__ Decode<Cache, Splits, Out> work) {
+// How a warp's tile of keys becomes scores: the rows from `first` on. Another one may change the keys or the queries before.
+struct ScoreAsTheyAre {
+  template <class S>
+  __device__ __forceinline__ void operator()(DecodeWarp<S>& own, float (&scores)[8], int) const {
+    own.score(scores);
+  }
+};
+
+// What a block does for a KV head and a piece; `memory` has decode_shared_bytes. Of a kernel that does it more than once the
+// caller puts a __syncthreads in between.
+template <int head_size, int group, int queries, class Cache, class Splits, class Out, class Score = ScoreAsTheyAre>
+__device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& work, int kv_head, const Piece& piece,
+                                             unsigned char* memory, const Score& score = {}) {
   using S = DecodeShape<head_size, group, queries>;
-  extern __shared__ __align__(1024) unsigned char memory[];
   DecodePartial<S>(&parts)[decode_warps] = *reinterpret_cast<DecodePartial<S>(*)[decode_warps]>(memory);
-  const int kv_head = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / 32, lane = DecodeWarp<S>::lane();
-  Piece piece;
-  if (!work.splits.piece(static_cast<int>(blockIdx.y), piece)) return;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = DecodeWarp<S>::lane();
 
   DecodeWarp<S> own;
   int first = piece.begin + warp * decode_tile;
@@ -173,7 +180,7 @@ __global__ __launch_bounds__(decode_threads, 2) void decode_kernel(const __grid_
   for (; first < piece.end; first += decode_warps * decode_tile) {
     const int following = first + decode_warps * decode_tile;
     float scores[8] = {}, factor[2];
-    own.score(scores);
+    score(own, scores, first);
     own.request_keys(work.cache, piece, kv_head, following);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -204,6 +211,15 @@ __global__ __launch_bounds__(decode_threads, 2) void decode_kernel(const __grid_
     store_row(work.o + to * head_size + lane * (head_size / 32), values, reciprocal(sum));
     if (work.log_sums != nullptr && lane == 0) work.log_sums[to] = log_sum_exp(maximum, sum, 1);
   }
+}
+
+// blockIdx.x: the KV head; blockIdx.y: the piece.
+template <int head_size, int group, int queries, class Cache, class Splits, class Out>
+__global__ __launch_bounds__(decode_threads, 2) void decode_kernel(const __grid_constant__ Decode<Cache, Splits, Out> work) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Piece piece;
+  if (!work.splits.piece(static_cast<int>(blockIdx.y), piece)) return;
+  decode_block<head_size, group, queries>(work, static_cast<int>(blockIdx.x), piece, memory);
 }
 
 template <int head_size, int group, int queries>

@@ -8,15 +8,11 @@ namespace aisp::attention {
 
 constexpr int merge_threads = 128;
 
-// A warp a row: `rows` of them in a state, [state][row][head_size] and [state][row]. The states of a sequence are those from
-// splits.first_state(sequence) to that of the next; blockIdx.y is the sequence.
-template <int head_size, class Splits, class In, class Out>
-__global__ __launch_bounds__(merge_threads) void merge_states(Splits splits, const In* parts, const float* part_log_sums,
-                                                              int rows, Out* o, float* log_sums) {
-  const int sequence = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = static_cast<int>(blockIdx.x * (merge_threads / 32) + threadIdx.x / 32);
-  if (row >= rows) return;
-  const int first = splits.first_state(sequence), last = splits.first_state(sequence + 1);
+// A row, by a warp: of the states from `first` to `last` - 1, [state][row][head_size] and [state][row], `rows` of them in each.
+template <int head_size, class In, class Out>
+__device__ __forceinline__ void merge_row(const In* parts, const float* part_log_sums, int rows, int row, int first, int last,
+                                          Out* to, float* log_sum) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto at = [&](int state) { return static_cast<std::size_t>(state) * rows + row; };
   float maximum = -infinity, sum = 0, values[head_size / 32] = {};
   for (int state = first; state < last; ++state) maximum = fmaxf(maximum, part_log_sums[at(state)]);
@@ -27,8 +23,21 @@ __global__ __launch_bounds__(merge_threads) void merge_states(Splits splits, con
 #pragma unroll
     for (int i = 0; i < head_size / 32; ++i) values[i] += weight * widened(from[i]);
   }
-  store_row(o + at(sequence) * head_size + lane * (head_size / 32), values, reciprocal(sum));
-  if (log_sums != nullptr && lane == 0) log_sums[at(sequence)] = log_sum_exp(maximum * log2_e, sum, 1);
+  store_row(to + lane * (head_size / 32), values, reciprocal(sum));
+  if (log_sum != nullptr && lane == 0) *log_sum = log_sum_exp(maximum * log2_e, sum, 1);
+}
+
+// A warp a row, `rows` of them in a state. The states of a sequence are those from splits.first_state(sequence) to that of the
+// next; blockIdx.y is the sequence.
+template <int head_size, class Splits, class In, class Out>
+__global__ __launch_bounds__(merge_threads) void merge_states(Splits splits, const In* parts, const float* part_log_sums,
+                                                              int rows, Out* o, float* log_sums) {
+  const int sequence = static_cast<int>(blockIdx.y);
+  const int row = static_cast<int>(blockIdx.x * (merge_threads / 32) + threadIdx.x / 32);
+  if (row >= rows) return;
+  const std::size_t to = static_cast<std::size_t>(sequence) * rows + row;
+  merge_row<head_size>(parts, part_log_sums, rows, row, splits.first_state(sequence), splits.first_state(sequence + 1),
+                       o + to * head_size, log_sums == nullptr ? nullptr : log_sums + to);
 }
 
 }  // namespace aisp::attention

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -100,18 +101,25 @@ class Graph {
         .finalize();
   }
 
+  // K and V in pages, [page][head][row][column]: tables of page numbers, [sequence][1][entry][1], and how many rows of queries and
+  // of keys each sequence has, [sequence][1][1][1].
+  struct Paging {
+    int k_table, v_table, query_lengths, key_lengths;
+  };
   // O = softmax(scale Q K^T) V over the last two dimensions (rows, columns of a head).
-  void attention(int q, int k, int v, int o, int scale) {
+  void attention(int q, int k, int v, int o, int scale, const std::optional<Paging>& paging = {}) {
     constexpr std::size_t first_version = 91301;  // 9.13.1
     if (function<std::size_t()>("cudnnGetVersion")() < first_version)
       throw Unsupported{"attention as one operation needs cuDNN 9.13.1 or later; install a newer one"};
-    operations_.emplace_back(Kind::attention_operation)
-        .set(Attribute::attention_q, tensors_[static_cast<std::size_t>(q)])
-        .set(Attribute::attention_k, tensors_[static_cast<std::size_t>(k)])
-        .set(Attribute::attention_v, tensors_[static_cast<std::size_t>(v)])
-        .set(Attribute::attention_o, tensors_[static_cast<std::size_t>(o)])
-        .set(Attribute::attention_scale, tensors_[static_cast<std::size_t>(scale)])
-        .finalize();
+    Descriptor& operation = operations_.emplace_back(Kind::attention_operation);
+    const auto set = [&](Attribute name, int tensor) { operation.set(name, tensors_[static_cast<std::size_t>(tensor)]); };
+    set(Attribute::attention_q, q), set(Attribute::attention_k, k), set(Attribute::attention_v, v);
+    set(Attribute::attention_o, o), set(Attribute::attention_scale, scale);
+    if (paging) {
+      set(Attribute::attention_k_table, paging->k_table), set(Attribute::attention_v_table, paging->v_table);
+      set(Attribute::attention_query_lengths, paging->query_lengths), set(Attribute::attention_key_lengths, paging->key_lengths);
+    }
+    operation.finalize();
   }
 
   // Leaves out engines that round fp32 operands, as those do that use tensor cores (TF32).

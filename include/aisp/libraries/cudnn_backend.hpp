@@ -114,7 +114,11 @@ enum class Attribute : int {
   attention_k = 2801,
   attention_v = 2802,
   attention_o = 2803,
-  attention_scale = 2805
+  attention_scale = 2805,
+  attention_k_table = 2807,
+  attention_v_table = 2808,
+  attention_query_lengths = 2809,
+  attention_key_lengths = 2810
 };
 
 enum class Pointwise : int {
