@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// A matrix in MXFP8 for the forward pass, and its transpose for the backward one. With a scale for each 32 elements of a row the
+// second is no transpose of the first: its blocks lie along columns and have scales of their own. By a quantizer of rows alone
+// that is a transposed bf16 copy, written and read once more. A tile in registers, 8 x 8 values a thread, knows the maxima of
+// both directions after a few shuffles; only the transposed codes go through shared memory, a byte each.
+#include <aisp/device/mbarrier.cuh>
+#include <aisp/device/tma.cuh>
+#include <aisp/device_attribute.hpp>
+#include <aisp/pair.hpp>
+#include <aisp/tensor_map.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "quantized_rows.cuh"
+
+namespace aisp::ch19 {
+namespace {
+
+using shared::bf16, shared::packet;
+constexpr unsigned threads = 256, block = 32;  // elements that share a scale
+constexpr unsigned block_lanes = block / packet;
+constexpr unsigned tile = 128, stages = 2;
+constexpr unsigned no_number = 255;  // the scale of a block with an infinity or a NaN, all of whose codes are NaN
+
+// OCP MX 1.0: the scale is the power of two at the largest magnitude over that of e4m3, 2^8, and at least 2^-127. Exponents of
+// bf16 and E8M0 have the same bias. What is beyond 448 saturates, as maxima between 1.75 and 2 times a power of two do.
+__host__ __device__ constexpr unsigned scale_of(unsigned largest) {  // bits of a bf16
+  const unsigned exponent = largest >> 7;
+  return exponent == 255 ? no_number : exponent < 8 ? 0 : exponent - 8;
+}
+__device__ __forceinline__ float factor_of(unsigned scale) { return __uint_as_float((254 - scale) << 23); }  // of 2^(127 - scale)
+
+// The larger magnitudes of two pairs.
+__device__ __forceinline__ unsigned larger(unsigned a, unsigned b) { return __vmaxu2(a, b); }
+__device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7FFF7FFFu; }
+
+__device__ __forceinline__ unsigned four_codes(float a, float b, float c, float d, float by) {
+  return device::narrow_e4m3(a * by, b * by) | device::narrow_e4m3(c * by, d * by) << 16;
+}
+__device__ __forceinline__ uint2 or_no_number(const uint2& codes, unsigned scale) {
+  return scale == no_number ? make_uint2(0x7F7F7F7Fu, 0x7F7F7F7Fu) : codes;
+}
+__device__ __forceinline__ float low(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high(unsigned pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+
+// Two packets a thread; four lanes have a block.
+__global__ __launch_bounds__(threads) void rows_kernel(const uint4* __restrict__ x, uint2* __restrict__ codes,
+                                                       unsigned char* __restrict__ scales, unsigned packets) {
+  const unsigned first = blockIdx.x * 2 * threads + threadIdx.x;
+  uint4 loaded[2] = {};
+#pragma unroll
+  for (unsigned p = 0; p < 2; ++p)
+    if (first + p * threads < packets) loaded[p] = x[first + p * threads];
+#pragma unroll
+  for (unsigned p = 0; p < 2; ++p) {
+    const unsigned i = first + p * threads;
+    unsigned pairs = larger(larger(magnitudes(loaded[p].x), magnitudes(loaded[p].y)),
+                            larger(magnitudes(loaded[p].z), magnitudes(loaded[p].w)));
+    pairs = device::warp_reduce<block_lanes>(pairs, larger);
+    const unsigned scale = scale_of(max(pairs & 0xFFFF, pairs >> 16));
+    if (i >= packets) continue;
+    float values[packet];
+    shared::unpack(loaded[p], values);
+    codes[i] = or_no_number(pack_e4m3(values, factor_of(scale)), scale);
+    if (i % block_lanes == 0) scales[i / block_lanes] = static_cast<unsigned char>(scale);
+  }
+}
+
+// A thread has 8 x 8 elements of a tile; 8 x 4 threads are a warp, so that both directions' blocks lie within one.
+struct Place {
+  unsigned across = threadIdx.x % 8 + threadIdx.x / 32 % 2 * 8, down = threadIdx.x % 32 / 8 + threadIdx.x / 64 * 4;
+};
+
+// Transposed bf16 for the baseline: column c of a tile has its 16 packets in an order that depends on c / 8, so that neither the
+// writes, whose lanes differ in it, nor the reads, whose lanes differ in the packet, meet in a bank.
+__global__ __launch_bounds__(threads) void transpose_kernel(const uint4* __restrict__ x, uint4* __restrict__ transposed,
+                                                            unsigned rows, unsigned columns) {
+  __shared__ uint4 columns_of_tile[tile][tile / packet];
+  const Place at;
+  const unsigned top = blockIdx.y * tile, left = blockIdx.x * tile;
+  const unsigned row = top + at.down * packet, column = left + at.across * packet;
+  unsigned words[packet][4] = {};
+#pragma unroll
+  for (unsigned r = 0; r < packet; ++r)
+    if (row < rows && column < columns) {
+      const uint4 loaded = x[(std::size_t{row + r} * columns + column) / packet];
+      words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
+    }
+#pragma unroll
+  for (unsigned c = 0; c < packet; ++c) {
+    const unsigned select = c % 2 == 0 ? 0x5410 : 0x7632;
+    columns_of_tile[at.across * packet + c][at.down ^ at.across] =
+        make_uint4(__byte_perm(words[0][c / 2], words[1][c / 2], select), __byte_perm(words[2][c / 2], words[3][c / 2], select),
+                   __byte_perm(words[4][c / 2], words[5][c / 2], select), __byte_perm(words[6][c / 2], words[7][c / 2], select));
+  }
+  __syncthreads();
+#pragma unroll
+  for (unsigned k = 0; k < packet; ++k) {
+    const unsigned c = k * (tile / packet) + threadIdx.x / (tile / packet), of_rows = threadIdx.x % (tile / packet);
+    if (left + c < columns && top + of_rows * packet < rows)
+      transposed[(std::size_t{left + c} * rows + top) / packet + of_rows] = columns_of_tile[c][of_rows ^ c / packet];
+  }
+}
+
+struct Copies {
+  unsigned char *codes, *scales;                        // along rows
+  unsigned char *transposed_codes, *transposed_scales;  // along columns
+};
+struct Shape {
+  unsigned rows, columns;
+  __host__ __device__ unsigned across() const { return (columns + tile - 1) / tile; }
+  __host__ __device__ unsigned tiles() const { return across() * ((rows + tile - 1) / tile); }
+};
+// Of transposed codes: 16 bytes of column c lie at their number ^ (c / 8) % 8.
+using TransposedTile = uint2[tile][tile / packet];
+
+__device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], unsigned row, unsigned column,
+                                              const Shape& shape, const Copies& to) {
+#pragma unroll
+  for (unsigned r = 0; r < packet; r += 2) {
+    // The maxima of two rows in a word.
+    unsigned of_row[2];
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const unsigned(&w)[4] = words[r + k];
+      of_row[k] = larger(larger(magnitudes(w[0]), magnitudes(w[1])), larger(magnitudes(w[2]), magnitudes(w[3])));
+    }
+    const unsigned maxima = device::warp_reduce<block_lanes>(
+        larger(__byte_perm(of_row[0], of_row[1], 0x5410), __byte_perm(of_row[0], of_row[1], 0x7632)), larger);
+    if (row >= shape.rows || column >= shape.columns) continue;
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const unsigned(&w)[4] = words[r + k];
+      const unsigned scale = scale_of(k == 0 ? maxima & 0xFFFF : maxima >> 16);
+      const float by = factor_of(scale);
+      const uint2 codes = make_uint2(four_codes(low(w[0]), high(w[0]), low(w[1]), high(w[1]), by),
+                                     four_codes(low(w[2]), high(w[2]), low(w[3]), high(w[3]), by));
+      const std::size_t at = std::size_t{row + r + k} * shape.columns + column;
+      *reinterpret_cast<uint2*>(to.codes + at) = or_no_number(codes, scale);
+      if (column % block == 0) to.scales[at / block] = static_cast<unsigned char>(scale);
+    }
+  }
+}
+
+__device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet][4], const Place& at, unsigned row,
+                                                 unsigned column, const Shape& shape, const Copies& to,
+                                                 TransposedTile& transposed) {
+#pragma unroll
+  for (unsigned pair = 0; pair < 4; ++pair) {
+    unsigned maxima = magnitudes(words[0][pair]);
+#pragma unroll
+    for (unsigned r = 1; r < packet; ++r) maxima = larger(maxima, magnitudes(words[r][pair]));
+    maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 8));
+    maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 16));
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const unsigned scale = scale_of(k == 0 ? maxima & 0xFFFF : maxima >> 16);
+      const auto value = [&](unsigned r) { return k == 0 ? low(words[r][pair]) : high(words[r][pair]); };
+      const uint2 codes = make_uint2(four_codes(value(0), value(1), value(2), value(3), factor_of(scale)),
+                                     four_codes(value(4), value(5), value(6), value(7), factor_of(scale)));
+      const unsigned c = 2 * pair + k;
+      transposed[at.across * packet + c][at.down ^ at.across % 8 * 2] = or_no_number(codes, scale);
+      if (row % block == 0 && row < shape.rows && column < shape.columns)
+        to.transposed_scales[std::size_t{column + c} * (shape.rows / block) + row / block] = static_cast<unsigned char>(scale);
+    }
+  }
+}
+
+__device__ __forceinline__ void store_transposed(const TransposedTile& transposed, unsigned top, unsigned left,
+                                                 const Shape& shape, const Copies& to) {
+#pragma unroll
+  for (unsigned k = 0; k < tile / 32; ++k) {
+    const unsigned c = k * 32 + threadIdx.x / 8, of_rows = threadIdx.x % 8;  // in 16 bytes
+    if (left + c < shape.columns && top + of_rows * 16 < shape.rows)
+      *reinterpret_cast<uint4*>(to.transposed_codes + std::size_t{left + c} * shape.rows + top + of_rows * 16) =
+          reinterpret_cast<const uint4*>(transposed[c])[of_rows ^ c / packet % 8];
+  }
+}
+
+// Along columns alone, or along both.
+template <bool with_rows>
+__global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restrict__ x, Copies to, Shape shape) {
+  __shared__ __align__(16) TransposedTile transposed;
+  const Place at;
+  const unsigned top = blockIdx.x / shape.across() * tile, left = blockIdx.x % shape.across() * tile;
+  const unsigned row = top + at.down * packet, column = left + at.across * packet;
+  unsigned words[packet][4] = {};
+#pragma unroll
+  for (unsigned r = 0; r < packet; ++r)
+    if (row < shape.rows && column < shape.columns) {
+      const uint4 loaded = x[(std::size_t{row + r} * shape.columns + column) / packet];
+      words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
+    }
+  if constexpr (with_rows) quantize_rows(words, row, column, shape, to);
+  quantize_columns(words, at, row, column, shape, to, transposed);
+  __syncthreads();
+  store_transposed(transposed, top, left, shape, to);
+}
+
+struct Ring {
+  uint4 x[stages][tile][tile / packet];
+  TransposedTile transposed[2];
+  std::uint64_t full[stages];
+};
+
+// Blocks stay, and TMA has the next tile under way; what lies outside of the matrix arrives as zeros.
+__global__ __launch_bounds__(threads, 2) void tile_tma_kernel(const __grid_constant__ CUtensorMap x, Copies to, Shape shape) {
+  extern __shared__ __align__(128) unsigned char space[];
+  Ring& ring = *reinterpret_cast<Ring*>(space);
+  if (threadIdx.x < stages) device::barrier_init(&ring.full[threadIdx.x], 1);
+  device::fence_barrier_init();
+  __syncthreads();
+  const auto request = [&](unsigned number, unsigned stage) {
+    device::barrier_arrive_expect(&ring.full[stage], sizeof ring.x[stage]);
+    device::tensor_load_2d(ring.x[stage], &x, static_cast<int>(number % shape.across() * tile),
+                           static_cast<int>(number / shape.across() * tile), &ring.full[stage]);
+  };
+  if (threadIdx.x == 0)
+    for (unsigned s = 0; s < stages; ++s)
+      if (const unsigned number = blockIdx.x + s * gridDim.x; number < shape.tiles()) request(number, s);
+
+  const Place at;
+  unsigned turn = 0;
+  for (unsigned number = blockIdx.x; number < shape.tiles(); number += gridDim.x, ++turn) {
+    const unsigned stage = turn % stages;
+    const unsigned top = number / shape.across() * tile, left = number % shape.across() * tile;
+    const unsigned row = top + at.down * packet, column = left + at.across * packet;
+    device::barrier_wait(&ring.full[stage], turn / stages % 2);
+    unsigned words[packet][4];
+#pragma unroll
+    for (unsigned r = 0; r < packet; ++r) {
+      const uint4 loaded = ring.x[stage][at.down * packet + r][at.across];
+      words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
+    }
+    quantize_rows(words, row, column, shape, to);
+    quantize_columns(words, at, row, column, shape, to, ring.transposed[turn % 2]);
+    __syncthreads();  // the stage has been read; the other transposed tile is written behind the next one of these
+    if (const unsigned next = number + stages * gridDim.x; threadIdx.x == 0 && next < shape.tiles()) request(next, stage);
+    store_transposed(ring.transposed[turn % 2], top, left, shape, to);
+  }
+}
+
+class Mxfp8DualQuantize final : public Workload {
+ public:
+  explicit Mxfp8DualQuantize(Setup& setup)
+      : rows_{setup.size("rows")},
+        columns_{setup.size("columns")},
+        x_{setup.input<bf16>(rows_ * columns_, values(), {.name = "x"})},
+        codes_{setup.output<std::uint8_t>(rows_ * columns_, {.name = "codes along rows"})},
+        scales_{setup.output<std::uint8_t>(rows_ * columns_ / block, {.name = "scales along rows"})},
+        transposed_codes_{setup.output<std::uint8_t>(rows_ * columns_, {.name = "codes along columns"})},
+        transposed_scales_{setup.output<std::uint8_t>(rows_ * columns_ / block, {.name = "scales along columns"})},
+        transposed_{setup.scratch<bf16>(rows_ * columns_, {.name = "transposed x"})} {}
+
+  Cost cost() const override { return {.bytes = static_cast<double>(x_.bytes() + 2 * (codes_.bytes() + scales_.bytes()))}; }
+  double expected_output(int output, std::size_t i) const override {
+    const bool along_columns = output >= 2, is_scale = output % 2 == 1;
+    const std::size_t length = along_columns ? rows_ : columns_, element = is_scale ? i * block : i;
+    const std::size_t line = element / length, place = element % length;
+    const auto value = [&](std::size_t at) {
+      return static_cast<float>(x_.host(along_columns ? at * columns_ + line : line * columns_ + at));
+    };
+    unsigned largest = 0;
+    for (std::size_t k = 0; k < block; ++k) largest = std::max(largest, magnitude(value(place / block * block + k)));
+    const unsigned scale = scale_of(largest);
+    if (is_scale) return scale;
+    if (scale == no_number) return 0x7F;
+    return __nv_fp8_e4m3{std::ldexp(value(place), 127 - static_cast<int>(scale))}.__x;
+  }
+
+  void transpose_between(Launch& launch) {
+    quantize_by_rows(launch, x_.get(), codes_, scales_);
+    launch(transpose_kernel, {.blocks = {shape().across(), shape().tiles() / shape().across()}, .threads = threads},
+           packets(x_.get()), reinterpret_cast<uint4*>(transposed_.get()), rows_, columns_);
+    quantize_by_rows(launch, transposed_.get(), transposed_codes_, transposed_scales_);
+  }
+  void column_kernel(Launch& launch) {
+    quantize_by_rows(launch, x_.get(), codes_, scales_);
+    launch(tile_kernel<false>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
+  }
+  void tile_dual(Launch& launch) { launch(tile_kernel<true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape()); }
+  void tile_dual_tma(Launch& launch) {
+    constexpr unsigned blocks_per_sm = 2;
+    const CUtensorMap map = matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), x_.get(), rows_, columns_, tile, tile,
+                                       CU_TENSOR_MAP_SWIZZLE_NONE);
+    launch(tile_tma_kernel,
+           {.blocks = std::min(multiprocessors() * blocks_per_sm, shape().tiles()),
+            .threads = threads,
+            .shared_bytes = sizeof(Ring)},
+           map, copies(), shape());
+  }
+
+ private:
+  // Outlier channels, a row 2^6 times as large as the others, blocks of zeros and of bf16's subnormals, an infinity and a NaN.
+  // Maxima beyond 1.75 times a power of two are among them by themselves.
+  Pattern values() const {
+    const Axis channels{1, columns_}, lines{columns_, rows_}, blocks{block, rows_ * columns_ / block},
+        elements{1, rows_ * columns_};
+    const Pattern pattern = normal(0, 1).times(20, 100, drawn(channels, 8)).times(64, drawn(lines, 1));
+    if (blocks.count < 64) return pattern;
+    return pattern.set(-0.0f, drawn(blocks, blocks.count / 64))
+        .times(1e-39f, drawn(blocks, blocks.count / 64))
+        .set(std::numeric_limits<float>::infinity(), drawn(elements, 4))
+        .set(std::numeric_limits<float>::quiet_NaN(), drawn(elements, 4));
+  }
+  static unsigned magnitude(float x) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits >> 16 & 0x7FFF;
+  }
+  Shape shape() const { return {static_cast<unsigned>(rows_), static_cast<unsigned>(columns_)}; }
+  Copies copies() const { return {codes_, scales_, transposed_codes_, transposed_scales_}; }
+  static const uint4* packets(const bf16* of) { return reinterpret_cast<const uint4*>(of); }
+  void quantize_by_rows(Launch& launch, const bf16* x, std::uint8_t* codes, std::uint8_t* scales) {
+    const std::size_t count = rows_ * columns_ / packet;
+    launch(rows_kernel, {static_cast<unsigned>((count + 2 * threads - 1) / (2 * threads)), threads}, packets(x),
+           reinterpret_cast<uint2*>(codes), scales, count);
+  }
+
+  std::size_t rows_, columns_;
+  Input<bf16> x_;
+  Output<std::uint8_t> codes_, scales_;                        // [rows][columns], [rows][columns / 32]
+  Output<std::uint8_t> transposed_codes_, transposed_scales_;  // [columns][rows], [columns][rows / 32]
+  Scratch<bf16> transposed_;
+};
+
+}  // namespace
+
+extern constinit const Pair mxfp8_dual_quantize{
+    .teaches = "block scales along columns are no transpose of those along rows, but one tile in registers gives both",
+    .lesson = "tile_dual",
+    .make = make<Mxfp8DualQuantize>,
+    .baseline = {.name = "transpose_between", .run = call<&Mxfp8DualQuantize::transpose_between>},
+    .optimized =
+        variants({{.name = "column_kernel", .run = call<&Mxfp8DualQuantize::column_kernel>, .kernels = {.local_bytes = 0}},
+                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}},
+                  {.name = "tile_dual_tma",
+                   .run = call<&Mxfp8DualQuantize::tile_dual_tma>,
+                   .needs = {.min_sm = 90},
+                   .kernels = {.local_bytes = 0}}}),
+    .bound = Bound::memory,
+    .tolerance = exact,
+    .needs = {.min_sm = 89},
+    .sizes = sizes({{.name = "rows", .full = 16384, .multiple = block, .most = 1u << 18},
+                    {.name = "columns", .full = 8192, .multiple = block, .most = 1u << 15, .scales = false}}),
+    .sweep = cases({{"columns_1024", "rows=131072,columns=1024"},
+                    {"columns_4096", "rows=32768,columns=4096"},
+                    {"columns_8192", "rows=16384,columns=8192"},
+                    {"columns_16384", "rows=8192,columns=16384"},
+                    {"fits_l2", "rows=2048,columns=4096"}}),
+    .edges = cases({{"one_block", "rows=32,columns=32"},
+                    {"half_a_tile", "rows=64,columns=32"},
+                    {"tails", "rows=1056,columns=1120"},
+                    {"one_tile_row", "rows=96,columns=8192"}}),
+    .reference_samples = 4096,
+};
+
+}  // namespace aisp::ch19
