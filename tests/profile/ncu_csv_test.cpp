@@ -73,6 +73,13 @@ TEST(NcuCsv, CombinesKernelsByTheirDuration) {
   EXPECT_DOUBLE_EQ(values.at("sm__warps_active.avg.pct_of_peak_sustained_active"), 12.5);
 }
 
+TEST(Metrics, NoCacheHitsMoreOftenThanItIsAsked) {
+  const auto hits = [](double percent) { return counters_from({{"lts__t_sector_hit_rate.pct", percent}}).l2_hit_percent; };
+  EXPECT_EQ(hits(50), 50);
+  EXPECT_EQ(hits(101), 100) << "counted in different executions";
+  EXPECT_EQ(hits(268), std::nullopt) << "a variant that hardly uses L2";
+}
+
 TEST(Metrics, BecomeFieldsInTheReadersUnits) {
   const evidence::Counters counters = counters_from({{"gpu__time_duration.sum", 146304},
                                                      {"dram__bytes_read.sum", 268457000},
