@@ -105,6 +105,10 @@ class VarlenAttention final : public Workload {
             .math = Math::bf16,
             .bytes = 4 * static_cast<double>(real_elements() * sizeof(bf16))};
   }
+  Cost variant_cost(std::string_view variant) const override {
+    if (variant == "copies_alone") return {.bytes = 8 * static_cast<double>(real_elements() * sizeof(bf16))};
+    return cost();
+  }
   std::size_t output_length(int) const override { return real_elements(); }
   void compute_reference(Launch&) override {
     reference_.keep(k_, v_, cpus_);
