@@ -33,14 +33,22 @@ constexpr Adam third_step{.learning_rate = 1e-3f,
                           .inverse_bias_1 = 1 / (1 - 0.9f * 0.9f * 0.9f),
                           .inverse_bias_2 = 1 / (1 - 0.95f * 0.95f * 0.95f)};
 
-// Weight and moments after a step. In fp32 on the GPU, and in float64 for the reference.
-template <class Real>
-__host__ __device__ inline void step(const Adam& adam, Real gradient, Real& weight, Real& m, Real& v) {
-  const auto of = [](float x) { return static_cast<Real>(x); };
-  m = of(adam.beta_1) * m + of(1 - adam.beta_1) * gradient;
-  v = of(adam.beta_2) * v + of(1 - adam.beta_2) * gradient * gradient;
-  const Real direction = of(adam.inverse_bias_1) * m / (sqrt(of(adam.inverse_bias_2) * v) + of(adam.epsilon));
-  weight -= of(adam.learning_rate) * (of(adam.decay) * weight + direction);
+// Weight and moments after a step. Root and quotient are approximate, a few parts in ten million of the update: exact ones would
+// be most of the instructions.
+__device__ __forceinline__ void step(const Adam& adam, float gradient, float& weight, float& m, float& v) {
+  m = adam.beta_1 * m + (1 - adam.beta_1) * gradient;
+  v = adam.beta_2 * v + (1 - adam.beta_2) * gradient * gradient;
+  float root;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(adam.inverse_bias_2 * v));
+  const float direction = __fdividef(adam.inverse_bias_1 * m, root + adam.epsilon);
+  weight -= adam.learning_rate * (adam.decay * weight + direction);
+}
+// The reference's, of the same constants.
+void step_on_host(const Adam& adam, double gradient, double& weight, double& m, double& v) {
+  m = double{adam.beta_1} * m + double{1 - adam.beta_1} * gradient;
+  v = double{adam.beta_2} * v + double{1 - adam.beta_2} * gradient * gradient;
+  const double direction = double{adam.inverse_bias_1} * m / (std::sqrt(double{adam.inverse_bias_2} * v) + double{adam.epsilon});
+  weight -= double{adam.learning_rate} * (double{adam.decay} * weight + direction);
 }
 
 // Philox4x32 (Salmon and others: Parallel random numbers: as easy as 1, 2, 3, SC 2011), which is specified with ten rounds; seven
@@ -275,7 +283,7 @@ class StochasticRounding final : public Workload {
       return narrow_moments ? static_cast<double>(__bfloat162float(__float2bfloat16(static_cast<float>(x)))) : x;
     };
     double weight = weights_.host(i), m = stored(m_.host(i)), v = stored(v_.host(i));
-    step(third_step, static_cast<double>(gradients_.host(i)), weight, m, v);
+    step_on_host(third_step, gradients_.host(i), weight, m, v);
     return {weight, m, v};
   }
 
