@@ -252,8 +252,7 @@ extern constinit const Pair flash_attention_forward{
                    .run = call<&FlashAttentionForward::flash_wgmma>,
                    .needs = {.min_sm = 90, .max_sm = 90},
                    .kernels = {.local_bytes = 0}}}),
-    .controls = variants(
-        {{.name = "two_pass_tiles", .run = call<&FlashAttentionForward::two_pass_tiles>, .kernels = {.local_bytes = 0}}}),
+    .controls = variants({{.name = "two_pass_tiles", .run = call<&FlashAttentionForward::two_pass_tiles>}}),
     .libraries = variants({{.name = "cudnn",
                             .run = call<&FlashAttentionForward::cudnn>,
                             .prepare = call<&FlashAttentionForward::plan_cudnn>,
