@@ -101,8 +101,8 @@ class Graph {
         .finalize();
   }
 
-  // K and V in pages, [page][head][row][column]: tables of page numbers, [sequence][1][entry][1], and how many rows of queries and
-  // of keys each sequence has, [sequence][1][1][1].
+  // K and V in pages, [page][head][row][column]: tables of page numbers, [sequence][1][entry][1], and how many rows of queries
+  // and of keys each sequence has, [sequence][1][1][1].
   struct Paging {
     int k_table, v_table, query_lengths, key_lengths;
   };
