@@ -21,7 +21,7 @@ COMMENT = re.compile(r"(^|\s)#.*$", re.M)
 # Up to what ends a command: a pipe, a list, a redirection.
 COMMAND = re.compile(r"(?:^|[\s(])(?:\S*/)?aisp[ \t]+([^\s|;&>][^\n|;&>]*)")
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-GENERATED = re.compile(r"^<!-- measured: begin -->$.*?^<!-- measured: end -->$", re.M | re.S)
+GENERATED = re.compile(r"^<!-- (measured|counted|swept): [^\n]*-->$.*?^<!-- \1: end -->$", re.M | re.S)
 # Tables, headings, pictures and references of links cannot be wrapped.
 # A figure that somebody measured, and the comment behind it that says where: aisp report --chapter-tables fills the first kind, and
 # --pictures those in pictures that are drawn by hand. Numbers in words count where they compare or have a unit.
