@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer of a graph network: each node's new features are the weighted sum of its neighbours'. As gather, scale and scatter-add
-// over a list of edges, every edge has a row of its own in memory, and its sum goes through atomics. That is a product of a sparse
-// with a dense matrix: with the edges in compressed rows, a tile of lanes walks over a node's edges, sums stay in registers, and
-// what is left is the gather through L2. A few nodes have very many edges: their rows are cut.
+// over a list of edges, every edge has a row of its own in memory, and its sum goes through atomics. That is a product of a
+// sparse with a dense matrix: with the edges in compressed rows, a tile of lanes walks over a node's edges, sums stay in
+// registers, and what is left is the gather through L2. A few nodes have very many edges: their rows are cut.
 #include <aisp/libraries/cusparse.hpp>
 #include <aisp/pair.hpp>
 #include <aisp/ragged.hpp>

@@ -93,8 +93,8 @@ struct Consumer {
     Store::template expect<C::tile_n, C::parts>(other_came);
 #pragma unroll
     for (int part = 0; part < C::parts; ++part)
-      Store::template fetch<C::tile_n>(fragment(tile, first_row + part * 64 + warp_row), staging + part * part_bytes,
-                                       maps.extra, other_came);
+      Store::template fetch<C::tile_n>(fragment(tile, first_row + part * 64 + warp_row), staging + part * part_bytes, maps.extra,
+                                       other_came);
   }
   __device__ __forceinline__ void finish_with_other(Sums& sums, const Tile& tile, int first_row, unsigned phase) const {
     static_assert(Epilogue::narrowing == 1, "results take the place of the other matrix");

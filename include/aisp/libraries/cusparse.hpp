@@ -21,11 +21,11 @@ namespace aisp {
 
 namespace cusparse {
 
-enum class Status : int { success = 0 };                              // cusparseStatus_t
-enum class Operation : int { plain = 0 };                             // cusparseOperation_t
-enum class Index : int { int32 = 2 };                                 // cusparseIndexType_t
-enum class Base : int { zero = 0 };                                   // cusparseIndexBase_t
-enum class Order : int { row_major = 2 };                             // cusparseOrder_t
+enum class Status : int { success = 0 };                  // cusparseStatus_t
+enum class Operation : int { plain = 0 };                 // cusparseOperation_t
+enum class Index : int { int32 = 2 };                     // cusparseIndexType_t
+enum class Base : int { zero = 0 };                       // cusparseIndexBase_t
+enum class Order : int { row_major = 2 };                 // cusparseOrder_t
 enum class SpmmAlgorithm : int { csr_1 = 4, csr_2 = 6 };  // cusparseSpMMAlg_t
 using Handle = void*;
 using Sparse = void*;
@@ -98,8 +98,8 @@ class SpmmPlan {
     sparse_.use(stream);
     std::vector<std::unique_ptr<Product>> products;
     using Algorithm = cusparse::SpmmAlgorithm;
-    // Without csr_3, and without cusparseSpMM_preprocess for the others: counting the edges of rows, cuSPARSE 12.6.3 writes in front
-    // of the buffer that it is given, and for matrices of a few hundred rows further away (compute-sanitizer, memcheck).
+    // Without csr_3, and without cusparseSpMM_preprocess for the others: counting the edges of rows, cuSPARSE 12.6.3 writes in
+    // front of the buffer that it is given, and for matrices of a few hundred rows further away (compute-sanitizer, memcheck).
     for (const Algorithm algorithm : {Algorithm::csr_1, Algorithm::csr_2}) try {
         products.push_back(std::make_unique<Product>(sparse_, problem_, algorithm));
       } catch (const CudaError&) {
