@@ -62,7 +62,7 @@ std::vector<KnownPair> known() {
 }
 
 std::string drawn(const std::string& kind, std::vector<std::string> pairs = {}) {
-  return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), recorded(), {}, place);
+  return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), {recorded(), {}, {}}, place);
 }
 
 template <class Action>
@@ -125,6 +125,21 @@ TEST(ChapterPictures, IntensitiesStandBesideTheirRidge) {
   EXPECT_THAT(drawn("roofline"), HasSubstr("ch07:gather"));
 }
 
+TEST(ChapterPictures, CountedBytesMoveAPairAlongTheAxis) {
+  const auto picture = [](double bytes_of_baseline) {
+    const auto counters = [](double bytes) {
+      return evidence::Counters{.dram_read_bytes = bytes / 2, .dram_write_bytes = bytes / 2};
+    };
+    const evidence::Counted counted{.target = "ch07:gather",
+                                    .hardware = "h200",
+                                    .variants = {{"random", VariantRole::baseline, counters(bytes_of_baseline)},
+                                                 {"sorted", VariantRole::optimized, counters(1e9)}}};
+    return chapter_picture({"a.svg", "intensity", "h200", {}}, "ch07", known(), {recorded(), {}, {counted}}, place);
+  };
+  EXPECT_THAT(picture(4e9), AllOf(HasSubstr("counted: 0.50 FLOP/byte before, 2.0 after"), HasSubstr("Arrows: ")));
+  EXPECT_THAT(picture(1.01e9), AllOf(Not(HasSubstr("counted:")), Not(HasSubstr("Arrows")))) << "alike";
+}
+
 TEST(ChapterPictures, SweepsAreDrawnFromTheirOwnRecords) {
   evidence::Sweep sweep{.target = "ch07:transpose", .lesson = "tiled", .bound = "memory", .hardware = "h200"};
   for (const std::uint64_t n : {64, 128, 256}) {
@@ -139,7 +154,7 @@ TEST(ChapterPictures, SweepsAreDrawnFromTheirOwnRecords) {
                                 .cost = {.bytes = 1e6 * static_cast<double>(n)}});
   }
   const auto picture = [&](const char* kind, std::vector<std::string> pairs) {
-    return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), recorded(), {sweep}, place);
+    return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), {recorded(), {sweep}, {}}, place);
   };
   EXPECT_THAT(picture("sweep", {"transpose"}), AllOf(HasSubstr("ch07:transpose"), HasSubstr("GB/s"), HasSubstr(">256<")));
   EXPECT_THAT(picture("sweep_speedups", {"transpose"}), HasSubstr("speedup over the baseline"));
@@ -155,7 +170,7 @@ TEST(ChapterPictures, WhatWasNotRecordedIsRefused) {
   EXPECT_THAT(refusal([] { drawn("library", {"gather"}); }), HasSubstr("nothing of this kind is recorded"));
   EXPECT_THAT(refusal([] { drawn("roofline", {"transpose"}); }), HasSubstr("no pair declares FLOPs"));
   EXPECT_THAT(refusal([] {
-                chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), recorded(), {}, place);
+                chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), {recorded(), {}, {}}, place);
               }),
               HasSubstr("nothing of ch07 is recorded on b200"));
 }

@@ -116,8 +116,8 @@ class Pages {
     if (mark.kind.empty() && !is_there(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
     const std::string before = is_there(file) ? base::read_file(file) : "";
     const std::string after = mark.kind.empty() ? report::with_quoted_figures(before, all_, file.string())
-                                                : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter), all_,
-                                                                          sweeps_, readme.path.string());
+                                                : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter),
+                                                                          {all_, sweeps_, counted_}, readme.path.string());
     settle(file, before, after, "it is", "--pictures");
   }
 

@@ -161,6 +161,18 @@ Roofline roofline_of(const PictureMark& mark, const std::string& chapter, const 
   return found;
 }
 
+void add_counted_bytes(Roofline& roofline, const std::vector<evidence::Counted>& all) {
+  for (RooflinePair& pair : roofline.pairs) {
+    const auto counted = std::ranges::find_if(
+        all, [&](const evidence::Counted& each) { return each.hardware == roofline.hardware && each.target == pair.target; });
+    if (counted == all.end()) continue;
+    for (RooflinePoint& point : pair.points) {
+      const auto variant = std::ranges::find(counted->variants, point.variant, &evidence::CountedVariant::name);
+      if (variant != counted->variants.end()) point.counted_bytes = evidence::dram_bytes(variant->counters).value_or(0);
+    }
+  }
+}
+
 std::string drawn(const BarChart& chart, const PictureMark& mark, const std::string& place) {
   if (chart.empty()) refuse(place, fmt::format("{}: nothing of this kind is recorded on {}", mark.file, mark.hardware));
   return svg::alone(bar_picture(chart, picture_px));
@@ -208,9 +220,9 @@ std::vector<PictureMark> picture_marks(const std::string& page, const std::strin
 }
 
 std::string chapter_picture(const PictureMark& mark, const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
-                            const std::vector<Expectations>& all, const std::vector<evidence::Sweep>& sweeps,
-                            const std::string& place) {
-  if (mark.kind.starts_with("sweep")) return picture_of_sweep(mark, chapter, sweeps, place);
+                            const Records& records, const std::string& place) {
+  if (mark.kind.starts_with("sweep")) return picture_of_sweep(mark, chapter, records.sweeps, place);
+  const std::vector<Expectations>& all = records.expectations;
   const auto recorded = std::ranges::find_if(all, [&](const Expectations& expectations) {
     return expectations.hardware == mark.hardware && expectations.chapter == chapter;
   });
@@ -219,7 +231,8 @@ std::string chapter_picture(const PictureMark& mark, const std::string& chapter,
   const std::string title = fmt::format("{} on {}", chapter_title(chapter), mark.hardware);
   if (mark.kind == "speedups") return drawn(speedups_chart(title, shown), mark, place);
   if (mark.kind == "library") return drawn(library_chart(title, shown), mark, place);
-  const Roofline roofline = roofline_of(mark, chapter, chapter_pairs, all);
+  Roofline roofline = roofline_of(mark, chapter, chapter_pairs, all);
+  add_counted_bytes(roofline, records.counted);
   if (roofline.drawn() == 0) refuse(place, fmt::format("{}: no pair declares FLOPs and bytes of memory", mark.file));
   return mark.kind == "roofline" ? roofline_svg(roofline) : intensity_svg(roofline);
 }

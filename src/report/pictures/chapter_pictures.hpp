@@ -10,10 +10,18 @@
 #include <string>
 #include <vector>
 
+#include "evidence/counted.hpp"
 #include "evidence/sweep.hpp"
 #include "report/markdown/chapter_table.hpp"
 
 namespace aisp::report {
+
+// All that pictures are drawn from, of whatever hardware.
+struct Records {
+  const std::vector<evidence::Expectations>& expectations;
+  const std::vector<evidence::Sweep>& sweeps;
+  const std::vector<evidence::Counted>& counted;
+};
 
 struct PictureMark {
   std::string file;            // as the page links to it
@@ -28,7 +36,6 @@ std::vector<PictureMark> picture_marks(const std::string& page, const std::strin
 // The picture as SVG. `chapter_pairs` are those of `chapter`. Throws base::Error (usage) naming `place` where the mark asks for
 // what was not recorded.
 std::string chapter_picture(const PictureMark& mark, const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
-                            const std::vector<evidence::Expectations>& all, const std::vector<evidence::Sweep>& sweeps,
-                            const std::string& place);
+                            const Records& records, const std::string& place);
 
 }  // namespace aisp::report

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -15,6 +16,7 @@ namespace aisp::report {
 namespace {
 
 constexpr double width_px = 1000, left_px = 210, right_px = 190, row_px = 28, head_px = 62, ridge_px = 17, dot_px = 5.5;
+constexpr double alike = 0.05;  // counted intensities that differ by less are not told apart
 
 // Intensities with their type of math and the variants that have them.
 using Dots = std::map<std::pair<double, std::string>, std::vector<std::string>>;
@@ -22,9 +24,11 @@ using Dots = std::map<std::pair<double, std::string>, std::vector<std::string>>;
 struct Row {
   std::string name;
   Dots dots;
+  // By the bytes that counters saw: of the baseline and of the lesson. 0 where one was not counted, or both are alike.
+  double before = 0, after = 0;
 
-  double least() const { return dots.begin()->first.first; }
-  double most() const { return dots.rbegin()->first.first; }
+  double least() const { return before > 0 ? std::min({dots.begin()->first.first, before, after}) : dots.begin()->first.first; }
+  double most() const { return before > 0 ? std::max({dots.rbegin()->first.first, before, after}) : dots.rbegin()->first.first; }
 };
 
 std::vector<Row> rows_of(const Roofline& roofline) {
@@ -34,9 +38,15 @@ std::vector<Row> rows_of(const Roofline& roofline) {
     Row row{.name = pair.target.substr(pair.target.find(':') + 1), .dots = {}};
     for (const RooflinePoint& point : pair.points)
       if (point.has_place()) row.dots[{point.intensity(), point.cost.math}].push_back(point.variant);
+    const auto lesson = std::ranges::find_if(pair.points, &RooflinePoint::lesson);
+    if (lesson != pair.points.end() && pair.points.front().counted_intensity() > 0 && lesson->counted_intensity() > 0 &&
+        std::abs(lesson->counted_intensity() / pair.points.front().counted_intensity() - 1) > alike) {
+      row.before = pair.points.front().counted_intensity();
+      row.after = lesson->counted_intensity();
+    }
     rows.push_back(std::move(row));
   }
-  std::ranges::stable_sort(rows, {}, &Row::most);
+  std::ranges::stable_sort(rows, {}, [](const Row& row) { return row.dots.rbegin()->first.first; });
   return rows;
 }
 
@@ -63,10 +73,16 @@ class Drawing {
         svg::text("small", 4, bottom() + 44,
                   "Left of its ridge (dashed, measured math rate over memory bandwidth) bytes set the time, right of it math.");
     body += svg::text("small", 4, bottom() + 62, "Ceilings: " + ceilings_text(roofline_.ceilings));
-    return {title(), width_px, bottom() + 72, body};
+    if (!counts()) return {title(), width_px, bottom() + 72, body};
+    body += svg::text("small", 4, bottom() + 80,
+                      "Arrows: by the bytes that counters saw in device memory, from the baseline to the lesson.");
+    return {title(), width_px, bottom() + 90, body};
   }
 
  private:
+  bool counts() const {
+    return std::ranges::any_of(rows_, [](const Row& row) { return row.before > 0; });
+  }
   std::string title() const { return "Arithmetic intensity, " + roofline_.title(); }
   double top() const { return head_px + ridge_px * static_cast<double>(ridges_.size()); }
   double bottom() const { return top() + row_px * static_cast<double>(rows_.size()) + 4; }
@@ -108,9 +124,20 @@ class Drawing {
     return text;
   }
 
+  std::string arrow(const Row& row, double y) const {
+    const double from = scale_.at(row.before), to = scale_.at(row.after), head = to > from ? -6 : 6, below = y + 9;
+    return svg::line("arrow", from, below, to, below) +
+           fmt::format("<path class=\"arrow\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}L{:.1f} {:.1f}\"/>\n", to + head, below - 3, to,
+                       below, to + head, below + 3) +
+           svg::circle("arrow", from, below, 2,
+                       fmt::format("counted: {} FLOP/byte before, {} after", base::significant(row.before, 2),
+                                   base::significant(row.after, 2)));
+  }
+
   std::string drawn(const Row& row, double y) const {
     std::string text = svg::text("name", left_px - 12, y + 4, svg::shortened(row.name, left_px - 20), "end");
-    text += svg::line("leader", scale_.at(row.least()), y, scale_.at(row.most()), y);
+    text += svg::line("leader", scale_.at(row.dots.begin()->first.first), y, scale_.at(row.dots.rbegin()->first.first), y);
+    if (row.before > 0) text += arrow(row, y);
     std::vector<std::string> values;
     for (const auto& [intensity, variants] : row.dots) {
       const std::string value = base::significant(intensity.first, 2);

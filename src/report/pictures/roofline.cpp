@@ -105,6 +105,8 @@ bool RooflinePoint::crosses_memory() const { return cost.bytes_of == "device mem
 bool RooflinePoint::has_place() const {
   return crosses_memory() && usable(cost.flops) && usable(cost.bytes) && usable(intensity()) && usable(flops_s());
 }
+double RooflinePoint::counted_intensity() const { return counted_bytes > 0 ? cost.flops / counted_bytes : 0; }
+
 double RooflinePoint::intensity() const { return cost.flops / cost.bytes; }
 double RooflinePoint::flops_s() const { return cost.flops / median_ms * 1e3; }
 double RooflinePoint::bytes_s() const { return cost.bytes / median_ms * 1e3; }

@@ -16,10 +16,12 @@ struct RooflinePoint {
   bool lesson = false;
   double median_ms = 0;
   evidence::DeclaredCost cost;
+  double counted_bytes = 0;  // of device memory, by hardware counters; 0: not counted
 
-  bool crosses_memory() const;  // its bytes are of device or host memory, not of a link
-  bool has_place() const;       // FLOPs, bytes of memory and a time, all finite: it can be drawn
-  double intensity() const;     // FLOP/byte
+  bool crosses_memory() const;       // its bytes are of device or host memory, not of a link
+  bool has_place() const;            // FLOPs, bytes of memory and a time, all finite: it can be drawn
+  double intensity() const;          // FLOP/byte
+  double counted_intensity() const;  // FLOP/byte that was counted; 0 where none was
   double flops_s() const;
   double bytes_s() const;
 };
