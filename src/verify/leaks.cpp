@@ -15,7 +15,7 @@
 #include "pair/memory/pools.hpp"
 
 // Only there in a build under the address sanitizer, of whose heap the C library knows nothing.
-// NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizer chose the name.
+// NOLINTNEXTLINE(clang-diagnostic-reserved-identifier): the sanitizer chose the name.
 extern "C" __attribute__((weak)) std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace aisp::verify {
