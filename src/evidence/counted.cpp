@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/counted.hpp"
 
-#include "evidence/names.hpp"
 #include "evidence/profile/profile_fields.hpp"
 #include "evidence/recorded_files.hpp"
 
@@ -50,18 +49,7 @@ std::vector<std::string> record_counters(const std::filesystem::path& folder, co
 }
 
 Counted parse_counted(std::string_view text, const std::string& source) {
-  const json document = parse_json(text, source);
-  Counted counted;
-  Reader reader{document, source};
-  describe(counted, reader);
-  const auto refuse = [&](const std::string& what) { throw base::Error{base::Exit::usage, fmt::format("{}: {}", source, what)}; };
-  if (counted.schema_version != counted_version)
-    refuse(
-        fmt::format("schema_version {} is not {}, which this aisp reads; record it again with aisp run --profile full "
-                    "--update-expectations",
-                    counted.schema_version, counted_version));
-  if (!is_target(counted.target)) refuse("its target is none");
-  return counted;
+  return parse_record<Counted>(text, source, counted_version, "aisp run --profile full");
 }
 
 std::vector<Counted> read_all_counted(const std::filesystem::path& folder) { return read_records(folder, kind, parse_counted); }

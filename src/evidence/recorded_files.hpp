@@ -14,6 +14,7 @@
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/fields.hpp"
 #include "evidence/json.hpp"
+#include "evidence/names.hpp"
 
 namespace aisp::evidence {
 
@@ -46,6 +47,23 @@ void write_record(const std::filesystem::path& folder, std::string_view kind, Re
   const std::filesystem::path file = record_path(folder, record.hardware, kind, record.target);
   base::make_directories(file.parent_path());
   base::write_atomically(file, json_text(document, 2) + '\n');
+}
+
+// A record as its file holds it; `how` is the run that records it. Throws base::Error (Exit::usage) naming `source` where it is
+// none, or of another version.
+template <class Record>
+Record parse_record(std::string_view text, const std::string& source, int version, std::string_view how) {
+  const json document = parse_json(text, source);
+  Record record;
+  Reader reader{document, source};
+  describe(record, reader);
+  if (record.schema_version != version)
+    throw base::Error{base::Exit::usage,
+                      fmt::format("{}: schema_version {} is not {}, which this aisp reads; record it again with {} "
+                                  "--update-expectations",
+                                  source, record.schema_version, version, how)};
+  if (!is_target(record.target)) throw base::Error{base::Exit::usage, fmt::format("{}: its target is none", source)};
+  return record;
 }
 
 // All of one kind, each by parse(text, source). Throws base::Error (Exit::usage) naming the file that cannot be read or lies
