@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Y = X W, 4096 tokens x 7168, K = 16384, as DeepSeek-V3's largest projection: e4m3 with a scale for each row of X and 128 of K,
+// and for each 128 x 128 of W. Every 128 of K sums leave the tensor cores, are scaled and added to others in fp32, which takes a
+// quarter of the time of the products. Where all warps do that between the same barriers, the tensor cores wait. A warp that
+// loads lets the warpgroups drift apart; turns keep them apart: one queues its products, and the other one scales meanwhile.
+#include <aisp/libraries/cublaslt.hpp>
+#include <aisp/pair.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+#include "gemm/gemm.hpp"
+
+namespace aisp::ch19 {
+namespace {
+
+using gemm::bf16, gemm::e4m3, gemm::BlockScaled, gemm::warpgroup_threads;
+constexpr int block = BlockScaled::block;
+constexpr int both_warpgroups = 2 * warpgroup_threads;
+using Store = gemm::TmaStore<>;
+using OneBufferStore = gemm::TmaStore<bf16, 1>;
+
+// What the engine's loops add with: scaled, or as the control has it without scales.
+template <class C>
+__device__ __forceinline__ auto adder(const BlockScaled& loop, const gemm::Ring<C>& ring, const gemm::Tile& tile, int first_row) {
+  const int warp_row = static_cast<int>(threadIdx.x) % warpgroup_threads / 32 * 16, n_block = tile.n / block;
+  return BlockScaled::Add<C>{ring, loop.b_scales + n_block * loop.k_blocks + tile.k / block,
+                             first_row + warp_row + static_cast<int>(device::lane_index()) / 4 + tile.m % 4,
+                             loop.n_blocks - 1 - n_block, loop.k_blocks};
+}
+template <class C>
+__device__ __forceinline__ auto adder(const gemm::Promoted&, const gemm::Ring<C>&, const gemm::Tile&, int) {
+  return gemm::Promoted::Add{};
+}
+
+template <int parts, int count>
+__device__ __forceinline__ void clear(float (&sums)[parts][count]) {
+#pragma unroll
+  for (auto& part : sums) {
+#pragma unroll
+    for (float& sum : part) sum = 0;
+  }
+}
+
+// The products of a stage for 64 rows and as many columns as `products` has.
+template <class C, int count>
+__device__ __forceinline__ void queue(const gemm::Ring<C>& ring, int stage, int row, int column, float (&products)[count]) {
+  device::wgmma_touch(products);
+  device::wgmma_fence();
+  gemm::multiply_stage(ring, stage, row, column, products, false);
+  device::wgmma_commit();
+}
+
+// The engine's loop with turns: the warpgroups meet when one has queued its products, and the other may then queue its own behind
+// them. So the tensor cores always have the products of one, while the other waits for its own and adds them.
+template <class Base>
+struct InTurns : Base {
+  template <class C, class Queued>
+  __device__ __forceinline__ void multiply(gemm::Ring<C>& ring, gemm::Cursor<C>& at, const gemm::Tile& tile, int first_row,
+                                           float (&sums)[C::parts][C::tile_n / 2], const Queued&) const {
+    constexpr int width = std::min(C::tile_n, block), chunks = C::tile_n / width;
+    const auto add = adder<C>(*this, ring, tile, first_row);
+    const bool second = first_row >= C::rows;
+    const auto meet = [] { device::named_barrier_sync(1, both_warpgroups); };
+    clear(sums);
+    const int steps = C::steps(tile);
+    for (int step = 0; step < steps; ++step) {
+      device::barrier_wait(&ring.full[at.stage], at.phase);
+#pragma unroll
+      for (int i = 0; i < C::parts * chunks; ++i) {
+        const int part = i / chunks, chunk = i % chunks;
+        float products[width / 2];
+        if (second) meet();  // the first one has queued
+        queue(ring, at.stage, first_row + part * 64, chunk * width, products);
+        const auto scale = add.scale(at.stage, step, part, chunk);
+        meet();  // of the first: it has queued; of the second, too
+        device::wgmma_wait<0>();
+        device::wgmma_touch(products);
+        if (i + 1 == C::parts * chunks) ring.give_back(at.stage);
+        add(products, sums[part] + chunk * (width / 2), scale);
+        if (!second) meet();  // the second one has queued
+      }
+      at.next();
+    }
+  }
+};
+
+// A warpgroup by itself: the products of the next stage are under way in a second set of registers while those of the last are
+// added. There are enough of them where a tile has 128 columns.
+struct TwoSets : BlockScaled {
+  template <int tile_n>
+  static constexpr int extra_sums = tile_n;
+
+  template <class C, class Queued>
+  __device__ __forceinline__ void multiply(gemm::Ring<C>& ring, gemm::Cursor<C>& at, const gemm::Tile& tile, int first_row,
+                                           float (&sums)[C::parts][C::tile_n / 2], const Queued&) const {
+    static_assert(C::parts == 1 && C::tile_n <= block);
+    const auto add = adder<C>(*this, ring, tile, first_row);
+    clear(sums);
+    const int steps = C::steps(tile);
+    struct Set {
+      float products[C::tile_n / 2];
+      float2 scale;
+      int stage;
+    };
+    Set even, odd;
+    const auto begin = [&](Set& set, int step) {
+      device::barrier_wait(&ring.full[at.stage], at.phase);
+      set.stage = at.stage;
+      queue(ring, at.stage, first_row, 0, set.products);
+      set.scale = add.scale(at.stage, step, 0, 0);
+      at.next();
+    };
+    const auto end = [&](Set& set) {
+      device::wgmma_touch(set.products);
+      ring.give_back(set.stage);
+      add(set.products, sums[0], set.scale);
+    };
+    begin(even, 0);
+    int step = 1;
+    for (; step + 1 < steps; step += 2) {
+      begin(odd, step);
+      device::wgmma_wait<1>();
+      end(even);
+      begin(even, step + 1);
+      device::wgmma_wait<1>();
+      end(odd);
+    }
+    if (step < steps) {
+      begin(odd, step);
+      device::wgmma_wait<1>();
+      end(even);
+      device::wgmma_wait<0>();
+      end(odd);
+    } else {
+      device::wgmma_wait<0>();
+      end(even);
+    }
+  }
+};
+
+// Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+using Operand = gemm::Operand<e4m3>;
+template <class Loop, int cluster>
+struct Wide : gemm::Config<Operand, Operand, Loop, gemm::Shape{.tile_n = 256, .stages = 4, .cluster = cluster}> {};
+template <class Loop, int cluster>
+struct Narrow : gemm::Config<Operand, Operand, Loop, gemm::Shape{.tile_n = 128, .stages = 6, .cluster = cluster}> {};
+struct Tall : gemm::Config<Operand, Operand, BlockScaled, gemm::Shape{.tile_m = 192, .stages = 4, .consumers = 3}> {};
+struct Pingpong : gemm::Config<Operand, Operand, BlockScaled, gemm::Shape{.stages = 6, .pingpong = true}> {};
+using BaselineTile = Wide<BlockScaled, 1>;
+
+// No roles and no second tile, as compilers of block programs make it: behind the barrier all are done with the stage of the step
+// before, and thread 0 fills it again.
+template <class C>
+__global__ __launch_bounds__(both_warpgroups, 1) void barrier_kernel(const __grid_constant__ gemm::Maps maps,
+                                                                     const gemm::Bands schedule, const BlockScaled loop) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  gemm::Ring<C>& ring = *reinterpret_cast<gemm::Ring<C>*>(memory);
+  gemm::Tile tile;
+  if (!schedule.at<C>(static_cast<int>(blockIdx.x), tile)) return;
+  const int steps = C::steps(tile);
+  const auto load = [&](int step) {
+    const int stage = step % C::stages, k = step * C::tile_k;
+    std::uint64_t* const full = &ring.full[stage];
+    device::barrier_arrive_expect(full, gemm::Ring<C>::stage_bytes);
+    C::A::template load<C::tile_m>(ring.a[stage], &maps.a, tile.m, k, full);
+    C::B::template load<C::tile_n>(ring.b[stage], &maps.b, tile.n, k, full);
+    device::tensor_load_2d(ring.a_scales[stage], &maps.extra, tile.m, step, full);
+  };
+  if (threadIdx.x == 0) {
+    ring.init();
+    for (int step = 0; step < C::stages - 1 && step < steps; ++step) load(step);
+  }
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0), first_row = warp / 4 * C::rows;
+  const auto add = adder<C>(loop, ring, tile, first_row);
+  float sums[1][C::tile_n / 2];
+  clear(sums);
+  gemm::Cursor<C> at;
+  for (int step = 0; step < steps; ++step) {
+    __syncthreads();
+    device::barrier_wait(&ring.full[at.stage], at.phase);
+#pragma unroll
+    for (int chunk = 0; chunk < C::tile_n / block; ++chunk) {
+      float products[block / 2];
+      queue(ring, at.stage, first_row, chunk * block, products);
+      if (chunk == 0 && threadIdx.x == 0 && step + C::stages - 1 < steps) load(step + C::stages - 1);
+      const float2 scale = add.scale(at.stage, step, 0, chunk);
+      device::wgmma_wait<0>();
+      device::wgmma_touch(products);
+      add(products, sums[0] + chunk * (block / 2), scale);
+    }
+    at.next();
+  }
+  unsigned char* const staging = memory + sizeof ring + warp * gemm::staging_bytes<C, gemm::Identity, Store>;
+  const gemm::Fragment of_warp{tile.m + first_row + warp % 4 * 16, tile.n, tile.m_end, schedule.extent.n, 0};
+  Store{}.put(sums[0], of_warp, staging, maps.c);
+  Store::finish();
+}
+
+// Of the scales of x, one 128 of K after the other; of w's, with the other sign.
+constexpr int exponents[] = {0, 10, -10, 3, -7, 8, -2, 5, -9, 1, -5, 9, -1, 6, -4, 2, -8, 7, -3, 4, -6};
+float exponent_of(std::size_t k_block) {
+  // The first two are to be equal.
+  return static_cast<float>(k_block < 2 ? 0 : exponents[k_block % std::size(exponents)]);
+}
+
+class Fp8BlockScaling final : public Workload {
+ public:
+  explicit Fp8BlockScaling(Setup& setup)
+      : m_{setup.size("m")},
+        n_{setup.size("n")},
+        k_{setup.size("k")},
+        x_{setup.input<e4m3>(m_ * k_, x_values(), {.name = "x"})},
+        w_{setup.input<e4m3>(n_ * k_, w_values(), {.name = "w"})},
+        x_scales_{setup.input<float>(k_blocks() * m_,
+                                     [this](std::span<float> to, std::uint64_t seed) { fill_x_scales(to, seed); },
+                                     {.name = "scales of x"})},
+        w_scales_{setup.input<float>(n_blocks() * k_blocks(),
+                                     [this](std::span<float> to, std::uint64_t seed) { fill_w_scales(to, seed); },
+                                     {.name = "scales of w"})},
+        y_{setup.output<bf16>(m_ * n_, {.name = "y"})},
+        cublaslt_{setup,
+                  {.m = m_,
+                   .n = n_,
+                   .k = k_,
+                   .operands = CUDA_R_8F_E4M3,
+                   .b_is_transposed = true,
+                   .a_scales = x_scales_,
+                   .b_scales = w_scales_}} {}
+
+  Cost cost() const override {
+    return {.flops = 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_),
+            .math = Math::fp8,
+            .bytes = static_cast<double>(x_.bytes() + w_.bytes() + x_scales_.bytes() + w_scales_.bytes() + y_.bytes())};
+  }
+  double expected(std::size_t index) const override {
+    const std::size_t row = index / n_, column = index % n_;
+    double sum = 0;
+    for (std::size_t at = 0; at < k_blocks(); ++at) {
+      double products = 0;
+      for (std::size_t k = at * block; k < (at + 1) * block; ++k) products += x_.host(row * k_ + k) * w_.host(column * k_ + k);
+      sum += products * x_scales_.host(at * m_ + row) * w_scales_.host(column / block * k_blocks() + at);
+    }
+    return sum;
+  }
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(m_), "tokens/s");
+  }
+
+  void block_barrier(Launch& launch) {
+    const auto& prepared = wide_.prepared();
+    launch(barrier_kernel<BaselineTile>,
+           {.blocks = tiles(), .threads = both_warpgroups, .shared_bytes = decltype(wide_)::shared_bytes}, prepared.maps,
+           prepared.schedule, prepared.mainloop);
+  }
+  // The engine's kernel with as many blocks as tiles, so that each has one.
+  void producer(Launch& launch) {
+    auto prepared = wide_.prepared();
+    prepared.grid.blocks = tiles();
+    prepared.run(launch.stream, gemm::gemm_kernel<BaselineTile, gemm::Bands, gemm::Identity, Store>);
+  }
+  void persistent(Launch& launch) { wide_.run(launch.stream); }
+  void alternating_promotion(Launch& launch) { turns_.run(launch.stream); }
+  void two_accumulators(Launch& launch) { two_sets_.run(launch.stream); }
+  void multicast(Launch& launch) { turns_pair_.run(launch.stream); }
+  void unscaled(Launch& launch) { unscaled_.run(launch.stream); }
+  void never_promoted(Launch& launch) { never_promoted_.run(launch.stream); }
+
+  void cand_persistent_pair(Launch& launch) { wide_pair_.run(launch.stream); }
+  void cand_two_sets_pair(Launch& launch) { two_sets_pair_.run(launch.stream); }
+  void cand_narrow_turns_pair(Launch& launch) { narrow_turns_pair_.run(launch.stream); }
+  void cand_narrow_pair(Launch& launch) { narrow_pair_.run(launch.stream); }
+  void cand_tall(Launch& launch) { tall_.run(launch.stream); }
+  void turns_by_tile(Launch& launch) { pingpong_.run(launch.stream); }
+  void cand_band16(Launch& launch) { band16_.run(launch.stream); }
+  void cand_band4(Launch& launch) { band4_.run(launch.stream); }
+
+  void cublaslt(Launch& launch) { cublaslt_.run(launch, x_, w_, y_); }
+  void tune(Launch& launch) { cublaslt_.tune(launch, x_, w_, y_); }
+  void cublaslt_tuned(Launch& launch) { cublaslt_.run_tuned(launch, x_, w_, y_); }
+
+ private:
+  template <class C, class S = Store>
+  using Product = gemm::Gemm<C, gemm::Bands, gemm::Identity, S>;
+
+  std::size_t k_blocks() const { return k_ / block; }
+  std::size_t n_blocks() const { return (n_ + block - 1) / block; }
+  unsigned tiles() const { return static_cast<unsigned>(wide_.schedule().most_tiles()); }
+  gemm::Problem<e4m3, e4m3, bf16> problem() const {
+    return {.a = x_, .b = w_, .c = y_, .m = m_, .n = n_, .k = k_, .a_scales = x_scales_, .b_scales = w_scales_};
+  }
+
+  // Outlier channels, some beyond 448; a row of zeros; groups with a scale of their own that hold subnormals alone; zeros of both
+  // signs. What four channels of the first 128 of K add, those of the next 128 take away: more than all the others come to.
+  Pattern x_values() const {
+    const Axis channels{1, k_}, rows{k_, m_}, groups{block, m_ * k_ / block}, elements{1, m_ * k_};
+    return normal(0, 60)
+        .times(2, 9, drawn(channels, 8))
+        .times(1.0f / 8192, drawn(groups, groups.count / 64))
+        .set(-0.0f, drawn(elements, elements.count / 4096))
+        .set(448, at(channels, 8, 4))
+        .set(-448, at(channels, block + 8, 4))
+        .set(0, at(rows, 0));
+  }
+  // And a block of zeros, whose scale is zero.
+  Pattern w_values() const {
+    const Axis channels{1, k_}, columns{k_, n_};
+    return normal(0, 60)
+        .set(448, at(channels, 8, 4))
+        .set(448, at(channels, block + 8, 4))
+        .set(0, at(columns, 0, block), at(channels, 2 * block, block));
+  }
+  // Scales of x and w are large where the other's are small, from 2^-10 to 2^10, so that all blocks of K weigh about the same and
+  // the wrong scale shows. Those of the first two blocks are equal.
+  static float mantissa(std::uint64_t seed, std::size_t index) {
+    return 1 + static_cast<float>(random_bits(seed, index) >> 40) * 0x1p-24f;
+  }
+  void fill_x_scales(std::span<float> to, std::uint64_t seed) const {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      const std::size_t at = i / m_;
+      to[i] = std::ldexp(mantissa(seed, at < 2 ? i % m_ : i), exponent_of(at));
+    }
+  }
+  void fill_w_scales(std::span<float> to, std::uint64_t seed) const {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      const std::size_t at = i % k_blocks();
+      to[i] = i == 2 ? 0 : std::ldexp(mantissa(seed, at < 2 ? i - at : i), -exponent_of(at));
+    }
+  }
+
+  std::size_t m_, n_, k_;
+  Input<e4m3> x_, w_;                 // x[m][k], w[n][k]
+  Input<float> x_scales_, w_scales_;  // [k / 128][m], [n / 128][k / 128]
+  Output<bf16> y_;
+  Product<BaselineTile> wide_{problem()};
+  Product<Wide<InTurns<BlockScaled>, 1>> turns_{problem()};
+  Product<Wide<InTurns<BlockScaled>, 2>> turns_pair_{problem()};
+  Product<Narrow<TwoSets, 1>, OneBufferStore> two_sets_{problem()};
+  Product<Wide<InTurns<gemm::Promoted>, 1>> unscaled_{problem()};
+  Product<Wide<gemm::InTensorCores, 1>> never_promoted_{problem()};
+
+  Product<Wide<BlockScaled, 2>> wide_pair_{problem()};
+  Product<Narrow<TwoSets, 2>, OneBufferStore> two_sets_pair_{problem()};
+  Product<Narrow<InTurns<BlockScaled>, 2>, OneBufferStore> narrow_turns_pair_{problem()};
+  Product<Narrow<BlockScaled, 2>, OneBufferStore> narrow_pair_{problem()};
+  Product<Tall, OneBufferStore> tall_{problem()};
+  Product<Pingpong, OneBufferStore> pingpong_{problem()};
+  Product<Wide<InTurns<BlockScaled>, 2>> band16_{problem(), {.band = 16}}, band4_{problem(), {.band = 4}};
+  LibraryMatmul cublaslt_;
+};
+
+constexpr KernelLimits no_spills{.local_bytes = 0};
+constexpr Needs in_pairs{.dsmem = true};
+template <Method run>
+constexpr Variant scaled(std::string_view name, const Needs& needs = {}) {
+  return {.name = name, .run = run, .needs = needs, .same_bits_as = "block_barrier", .kernels = no_spills};
+}
+template <Method run>
+constexpr Variant control(std::string_view name) {
+  return {.name = name, .run = run, .outputs = no_outputs, .kernels = no_spills};
+}
+
+}  // namespace
+
+extern constinit const Pair fp8_block_scaling{
+    .teaches = "scales inside the K loop cost arithmetic that must hide under another warpgroup's products: turns see to it",
+    .lesson = "alternating_promotion",
+    .make = make<Fp8BlockScaling>,
+    .baseline = {.name = "block_barrier", .run = call<&Fp8BlockScaling::block_barrier>, .kernels = no_spills},
+    .optimized =
+        variants({scaled<call<&Fp8BlockScaling::producer>>("producer"), scaled<call<&Fp8BlockScaling::persistent>>("persistent"),
+                  scaled<call<&Fp8BlockScaling::alternating_promotion>>("alternating_promotion"),
+                  scaled<call<&Fp8BlockScaling::two_accumulators>>("two_accumulators"),
+                  scaled<call<&Fp8BlockScaling::multicast>>("multicast", in_pairs),
+                  scaled<call<&Fp8BlockScaling::cand_persistent_pair>>("cand_persistent_pair", in_pairs),
+                  scaled<call<&Fp8BlockScaling::cand_two_sets_pair>>("cand_two_sets_pair", in_pairs),
+                  scaled<call<&Fp8BlockScaling::cand_narrow_turns_pair>>("cand_narrow_turns_pair", in_pairs)}),
+    // The same loop without scales, and the product whose sums never leave the tensor cores.
+    .controls = variants(
+        {control<call<&Fp8BlockScaling::unscaled>>("unscaled"), control<call<&Fp8BlockScaling::never_promoted>>("never_promoted"),
+         scaled<call<&Fp8BlockScaling::cand_narrow_pair>>("cand_narrow_pair", in_pairs),
+         scaled<call<&Fp8BlockScaling::cand_tall>>("cand_tall"), scaled<call<&Fp8BlockScaling::turns_by_tile>>("turns_by_tile"),
+         scaled<call<&Fp8BlockScaling::cand_band16>>("cand_band16", in_pairs),
+         scaled<call<&Fp8BlockScaling::cand_band4>>("cand_band4", in_pairs)}),
+    .libraries =
+        variants({{.name = "cublaslt", .run = call<&Fp8BlockScaling::cublaslt>, .needs = {.libraries = {Library::cublaslt}}},
+                  {.name = "cublaslt_tuned",
+                   .run = call<&Fp8BlockScaling::cublaslt_tuned>,
+                   .prepare = call<&Fp8BlockScaling::tune>,
+                   .needs = {.libraries = {Library::cublaslt}}}}),
+    .bound = Bound::compute,
+    // The tensor cores keep about 14 bits of a sum. Of those that cancel each other, 0.8 million, that is 6e-4 of the results for
+    // the shortest K, beside which the rounding to bf16 is 1.6e-3.
+    .tolerance = rounded_to_bf16,
+    .needs = {.min_sm = 90, .max_sm = 90},
+    // The library wants groups of four scales along K, and the engine rows of them that TMA can begin at.
+    .sizes = sizes({{.name = "m", .full = 4096, .multiple = 16},
+                    {.name = "n", .full = 7168, .multiple = 16, .most = 1u << 15, .scales = false},
+                    {.name = "k", .full = 16384, .multiple = 512, .most = 1u << 15, .scales = false}}),
+    .sweep = cases({{"k_2048", "k=2048"},
+                    {"k_4096", "k=4096"},
+                    {"k_8192", "k=8192"},
+                    {"k_16384", "k=16384"},
+                    {"m_64", "m=64"},
+                    {"m_512", "m=512"},
+                    {"m_2048", "m=2048"},
+                    {"m_8192", "m=8192"}}),
+    .edges = cases({{"least", "m=16,n=16,k=512"}, {"tails", "m=272,n=336,k=1024"}, {"odd_tiles", "m=1296,n=2112,k=1536"}}),
+};
+
+}  // namespace aisp::ch19
