@@ -202,6 +202,18 @@ struct Amax {
   }
 };
 
+// Of KRanges: parts of sums wait for the others.
+template <class Epilogue>
+struct WhenWhole {
+  static constexpr int narrowing = 1;
+  static_assert(Epilogue::narrowing == 1, "parts are stored as they are");
+  Epilogue epilogue{};
+  template <int count>
+  __device__ __forceinline__ void operator()(float (&sums)[count], const Fragment& at) const {
+    if (at.slice < 0) epilogue(sums, at);
+  }
+};
+
 template <class First, class Second>
 struct Chain {
   static constexpr int narrowing = First::narrowing * Second::narrowing;
