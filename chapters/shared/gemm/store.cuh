@@ -270,4 +270,20 @@ struct SlicesStore {
   static __device__ __forceinline__ void finish() {}
 };
 
+// Nothing: of a product whose epilogue is all that is wanted.
+struct NoStore {
+  using Element = bf16;
+  static constexpr bool predicated = true, any_width = false;
+  template <int columns>
+  static constexpr int box_columns = 0;
+  template <int columns>
+  static constexpr unsigned staging_bytes = 0;
+
+  Element* c = nullptr;
+
+  template <int count>
+  __device__ __forceinline__ void put(const float (&)[count], const Fragment&, unsigned char*, const CUtensorMap&) const {}
+  static __device__ __forceinline__ void finish() {}
+};
+
 }  // namespace aisp::gemm

@@ -68,6 +68,12 @@ struct MatmulProblem {
   // FP8 with a scale for every 128 elements along K, on the device: a_scales[k / 128][m], one for each row of A, and
   // b_scales[n / 128][k / 128], one for each 128 x 128 block of B. Both or neither; k is a multiple of 512.
   const float *a_scales = nullptr, *b_scales = nullptr;
+  // FP8 with a scale for each row of A, [m], and one for each column of B, [n], on the device. Both or neither.
+  const float *row_scales = nullptr, *column_scales = nullptr;
+  // For a result in FP8, on the device: what the result is multiplied by before it is rounded, and where the largest magnitude
+  // goes that it had before.
+  const float* result_scale = nullptr;
+  float* result_amax = nullptr;
 };
 
 // One product, planned once: the constructor describes the matrices and lets the library's heuristic choose the algorithm; run()
@@ -116,7 +122,7 @@ class MatmulPlan {
   };
   static constexpr int most_proposals = 32;
   // What an algorithm is chosen for, the GPU included.
-  using Kind = std::array<std::uint64_t, 13>;
+  using Kind = std::array<std::uint64_t, 16>;
   // One factor in the type that the product's factors have.
   union Factor {
     float f32;
@@ -152,7 +158,10 @@ class MatmulPlan {
             p.c_pitch,
             number(p.epilogue),
             number(p.fast_accumulation),
-            number(p.a_scales != nullptr)};
+            number(p.a_scales != nullptr),
+            number(p.row_scales != nullptr),
+            number(p.result_scale != nullptr),
+            number(p.result_amax != nullptr)};
   }
   cudaDataType_t factor_type() const {
     if (problem_.compute == CUBLAS_COMPUTE_64F) return CUDA_R_64F;
@@ -170,7 +179,7 @@ class MatmulPlan {
                 float beta) const {
     const Factor product = factor(alpha), before = factor(beta);
     check(matmul_(lt_.handle(), operation_.get(), &product, b, layout_b_.get(), a, layout_a_.get(), &before, c, layout_c_.get(),
-                  c, layout_c_.get(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
+                  c, result_layout(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
   }
 
   // The library is column-major and sees each row-major matrix transposed: it computes C^T = B^T A^T.
@@ -190,17 +199,30 @@ class MatmulPlan {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before_activation);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(p.n));
     }
+    if (p.result_scale != nullptr) set(CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, p.result_scale);
+    if (p.result_amax != nullptr) set(CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, p.result_amax);
     if (p.a_scales != nullptr) scale_blocks();
+    if (p.row_scales != nullptr) scale_rows_and_columns();
     layout_a_ = p.a_is_transposed ? layout(p.operands, p.m, p.k) : layout(p.operands, p.k, p.m);
     layout_b_ = p.b_is_transposed ? layout(p.operands, p.k, p.n) : layout(p.operands, p.n, p.k);
-    layout_c_ = layout(p.result, p.n, p.m, p.c_pitch);
+    // What would be added to a result in FP8 has to be wider.
+    const bool is_fp8 = p.result == CUDA_R_8F_E4M3 || p.result == CUDA_R_8F_E5M2;
+    layout_c_ = layout(is_fp8 ? CUDA_R_16BF : p.result, p.n, p.m, p.c_pitch);
+    if (is_fp8) layout_fp8_ = layout(p.result, p.n, p.m, p.c_pitch);
   }
+  cublasLtMatrixLayout_t result_layout() const { return layout_fp8_ ? layout_fp8_.get() : layout_c_.get(); }
   // cuBLASLt's A is our B, and the other way round.
   void scale_blocks() {
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem_.b_scales);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem_.a_scales);
+  }
+  void scale_rows_and_columns() {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem_.column_scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem_.row_scales);
   }
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
@@ -221,7 +243,7 @@ class MatmulPlan {
     std::array<cublasLtMatmulHeuristicResult_t, most_proposals> found{};
     int count = 0;
     const cublasStatus_t status = ask(lt_.handle(), operation_.get(), layout_b_.get(), layout_a_.get(), layout_c_.get(),
-                                      layout_c_.get(), handle, most, found.data(), &count);
+                                      result_layout(), handle, most, found.data(), &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0)
       throw Unsupported{"cuBLASLt has no algorithm for this " + std::to_string(problem_.m) + " x " + std::to_string(problem_.n) +
@@ -235,7 +257,7 @@ class MatmulPlan {
   const CublasLt& lt_;
   MatmulProblem problem_;
   Owned<cublasLtMatmulDesc_t> operation_{nullptr, nullptr};
-  Layout layout_a_{nullptr, nullptr}, layout_b_{nullptr, nullptr}, layout_c_{nullptr, nullptr};
+  Layout layout_a_{nullptr, nullptr}, layout_b_{nullptr, nullptr}, layout_c_{nullptr, nullptr}, layout_fp8_{nullptr, nullptr};
   Algorithm algorithm_;
   decltype(&cublasLtMatmul) matmul_ = CublasLt::function<decltype(cublasLtMatmul)>("cublasLtMatmul");
 };
