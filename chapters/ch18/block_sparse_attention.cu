@@ -145,7 +145,7 @@ class BlockSparseAttention final : public Workload {
 
   Cost cost() const override { return cost_of(std::min(kept_ * page_keys, context_), 2 * pages_); }
   Cost variant_cost(std::string_view variant) const override {
-    return variant == "dense" || variant == "cudnn_dense" ? cost_of(context_, 0) : cost();
+    return variant == "dense" || variant == "dense_4" || variant == "cudnn_dense" ? cost_of(context_, 0) : cost();
   }
   void compute_reference(Launch& launch) override {
     rows_.forget(all_ * group);
@@ -222,10 +222,24 @@ class BlockSparseAttention final : public Workload {
     launch(dependent_merge_kernel, {.blocks = static_cast<unsigned>(all_), .threads = merge_threads, .overlapping = true},
            FixedSplits{counts(), pieces_}, parts_.get(), part_log_sums_.get(), o_.get());
   }
+  template <int pieces>
+  void pdl_with(Launch& launch) {
+    fused(launch);
+    Grid grid = pages_grid(pieces);
+    grid.overlapping = true;
+    launch(pages_kernel<FromLists, true>, grid, work({counts(), pieces}), from_lists());
+    launch(dependent_merge_kernel, {.blocks = static_cast<unsigned>(all_), .threads = merge_threads, .overlapping = true},
+           FixedSplits{counts(), pieces}, parts_.get(), part_log_sums_.get(), o_.get());
+  }
   void dense(Launch& launch) {
     launch(decode_kernel<head_size, group, 1, ContiguousCache, FixedSplits, float>,
            decode_grid<head_size, group>(1, all() * dense_pieces), dense_work());
     merge(launch, lengths_, dense_pieces);
+  }
+  void dense_4(Launch& launch) {
+    launch(decode_kernel<head_size, group, 1, ContiguousCache, FixedSplits, float>,
+           decode_grid<head_size, group>(1, all() * 4), work({lengths_, 4}));
+    merge(launch, lengths_, 4);
   }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -236,7 +250,7 @@ class BlockSparseAttention final : public Workload {
  private:
   std::size_t capacity() const { return pages_ * page_keys; }
   std::size_t words() const { return (pages_ + 31) / 32; }
-  std::size_t most_pieces() const { return static_cast<std::size_t>(std::max(pieces_, dense_pieces)); }
+  std::size_t most_pieces() const { return static_cast<std::size_t>(std::max(pieces_, 8)); }
   int all() const { return static_cast<int>(all_); }
   int* counts() const { return lists_.get() + all_ * kept_; }
   dim3 page_grid(std::size_t blocks) const { return {static_cast<unsigned>(blocks), static_cast<unsigned>(all_)}; }
@@ -360,6 +374,18 @@ extern constinit const Pair block_sparse_attention{
                             .prepare = call<&BlockSparseAttention::make_bounds>,
                             .needs = {.min_sm = 90},
                             .same_bits_as = "page_list",
+                            .kernels = nothing_spilled},
+                           {.name = "pdl_4",
+                            .run = call<&BlockSparseAttention::pdl_with<4>>,
+                            .prepare = call<&BlockSparseAttention::make_bounds>,
+                            .needs = {.min_sm = 90},
+                            
+                            .kernels = nothing_spilled},
+                           {.name = "pdl_8",
+                            .run = call<&BlockSparseAttention::pdl_with<8>>,
+                            .prepare = call<&BlockSparseAttention::make_bounds>,
+                            .needs = {.min_sm = 90},
+                            
                             .kernels = nothing_spilled}}),
     // What selecting must beat: all keys, and no scores of pages.
     .controls =
