@@ -389,7 +389,8 @@ extern constinit const Pair block_sparse_attention{
                             .kernels = nothing_spilled}}),
     // What selecting must beat: all keys, and no scores of pages.
     .controls =
-        variants({{.name = "dense", .run = call<&BlockSparseAttention::dense>, .outputs = no_outputs, .kernels = nothing_spilled},
+        variants({{.name = "dense_4", .run = call<&BlockSparseAttention::dense_4>, .outputs = no_outputs},
+         {.name = "dense", .run = call<&BlockSparseAttention::dense>, .outputs = no_outputs, .kernels = nothing_spilled},
                   {.name = "cudnn_dense",
                    .run = call<&BlockSparseAttention::cudnn_dense>,
                    .prepare = call<&BlockSparseAttention::tune_cudnn>,
