@@ -185,7 +185,8 @@ class FlexAttention final : public Workload {
   static constexpr double cap = 20;
 
   std::size_t pitch() const { return tiles_ * tile_keys; }
-  // Of very different lengths, the second one shorter than a tile. What is behind the last token belongs to none.
+  // Of very different lengths, the second one shorter than a tile. What is behind the last token belongs to the last document,
+  // so that rows there see whole tiles: when a warp rescales its sums, they have a say.
   HostFill<int> document_of_tokens() const {
     return [length = length_, documents = documents_](std::span<int> of, std::uint64_t) {
       constexpr double shorter_than_a_tile = 0.025;  // of an average document of 2048 tokens
@@ -199,7 +200,7 @@ class FlexAttention final : public Workload {
       for (std::size_t token = 0, document = 0; token < of.size(); ++token) {
         while (document + 1 < documents && static_cast<double>(token) >= ends[document] / sum * static_cast<double>(length))
           ++document;
-        of[token] = token < length ? static_cast<int>(document) : -1;
+        of[token] = static_cast<int>(document);
       }
     };
   }
