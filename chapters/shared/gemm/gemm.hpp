@@ -44,7 +44,14 @@ template <class Operand>
 CUtensorMap operand_map(const char* name, const typename Operand::Element* data, std::size_t extent, std::size_t k,
                         unsigned box) {
   using Element = typename Operand::Element;
-  if constexpr (Operand::major == Major::k) {
+  if constexpr (Operand::packed) {
+    require(k % Operand::tile_k == 0, std::string{"k of a packed "} + name + " must be a multiple of " +
+                                          std::to_string(Operand::tile_k) + ", not " + std::to_string(k));
+    const std::uint64_t lines = k / Operand::tile_k * Operand::lines;
+    const std::uint64_t sizes[] = {32, lines, (extent + 63) / 64}, strides[] = {128, lines * 128};
+    const std::uint32_t boxes[] = {32, Operand::lines, box / 64};
+    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT32, data, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
+  } else if constexpr (Operand::major == Major::k) {
     require(k * sizeof(Element) % 16 == 0,
             std::string{"rows of "} + name + " must be multiples of 16 bytes, k is " + std::to_string(k));
     return matrix_map(map_type<Element>(), sizeof(Element), data, extent, k, box, Operand::tile_k);

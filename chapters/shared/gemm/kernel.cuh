@@ -6,6 +6,8 @@
 
 #include "exchange.cuh"
 #include "mainloop.cuh"
+#include "packed.cuh"
+#include "shares.cuh"
 
 namespace aisp::gemm {
 
@@ -107,6 +109,9 @@ struct Consumer {
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
       const Fragment at = fragment(tile, first_row + part * 64 + warp_row);
+      if constexpr (joins<Schedule>) {
+        if (!schedule.template join<C>(sums[part], tile, at.first_row)) continue;
+      }
       epilogue(sums[part], at);
       store.put(narrowed<Epilogue::narrowing>(sums[part]), at.narrowed(Epilogue::narrowing), staging, maps.c);
     }
@@ -196,6 +201,7 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                                                              const Store store) {
   static_assert(!Schedule::ragged || (Store::predicated && !Store::any_width),
                 "a tile's last rows may be another group's: RowsStore leaves them alone");
+  static_assert(!joins<Schedule> || !exchanges<Store>, "a tile's parts are joined before its epilogue");
   static_assert(!Schedule::windows || (C::A::major == Major::k && C::B::major == Major::k && !C::Mainloop::scaled),
                 "windows lie along K, and so does the filter");
   extern __shared__ __align__(1024) unsigned char memory[];

@@ -20,8 +20,15 @@ using device::Major;
 template <class Element_, Major major_ = Major::k>
 struct Operand {
   using Element = Element_;
+  using Factor = Element;  // what wgmma multiplies
   static constexpr Major major = major_;
+  static constexpr bool packed = false;  // packed.cuh has others
   static constexpr int tile_k = 128 / sizeof(Element);
+  // Of a tile with `extent` rows of M or N: what it takes of a stage, and what of that is loaded.
+  template <int extent>
+  static constexpr int tile_elements = extent* tile_k;
+  template <int extent>
+  static constexpr unsigned tile_bytes = extent * 128;
   static_assert(major == Major::k || sizeof(Element) == 2, "one-byte operands lie along K");
 
   // Fills `tile` with `extent` rows of M or N from `first` on, at `k`; `blocks`: 0, or the blocks of the cluster that get it.

@@ -19,7 +19,7 @@ struct Config {
   using A = A_;
   using B = B_;
   using Mainloop = Mainloop_;
-  static constexpr device::Operands operands = Product<typename A::Element, typename B::Element>::operands;
+  static constexpr device::Operands operands = Product<typename A::Factor, typename B::Factor>::operands;
   static constexpr int tile_m = shape.tile_m, tile_n = shape.tile_n, tile_k = A::tile_k, stages = shape.stages;
   static constexpr int consumers = shape.consumers, cluster = shape.cluster;
   static constexpr bool pingpong = shape.pingpong;
@@ -31,7 +31,7 @@ struct Config {
   // With one consumer the share is as much as a thread can have.
   static constexpr int producer_registers = consumers == 3 ? 32 : 40, consumer_registers = consumers == 3 ? 160 : 232;
 
-  static_assert(sizeof(typename A::Element) == sizeof(typename B::Element));
+  static_assert(sizeof(typename A::Factor) == sizeof(typename B::Factor));
   static_assert(consumers >= 1 && consumers <= 3 && (!pingpong || consumers == 2), "two warpgroups take turns");
   static_assert(parts >= 1 && tile_m == parts * 64 * (pingpong ? 1 : consumers), "each consumer has a multiple of 64 rows");
   static_assert(tile_m <= 256 && tile_n <= 256 && tile_n % 8 == 0, "a box of TMA has at most 256 rows, wgmma as many columns");
@@ -61,10 +61,11 @@ struct Ring {
   // A box with the scales of the tile's rows begins at a multiple of four rows, so it has four more; rounded to what TMA aligns
   // to.
   static constexpr int scale_box = C::tile_m + 4, scale_rows = scaled ? C::tile_m + 32 : 1;
-  static constexpr unsigned stage_bytes = (C::tile_m + C::tile_n) * 128 + (scaled ? scale_box * sizeof(float) : 0);
+  static constexpr unsigned stage_bytes =
+      A::template tile_bytes<C::tile_m> + C::tile_n * 128 + (scaled ? scale_box * sizeof(float) : 0);
   static_assert(!scaled || scale_box <= 256, "a box of TMA has at most 256 elements along a row");
 
-  alignas(1024) typename A::Element a[C::stages][C::tile_m * C::tile_k];
+  alignas(1024) typename A::Element a[C::stages][A::template tile_elements<C::tile_m>];
   alignas(1024) typename B::Element b[C::stages][C::tile_n * C::tile_k];
   alignas(128) float a_scales[scaled ? C::stages : 1][scale_rows];
   std::uint64_t full[C::stages], empty[C::stages];
@@ -81,17 +82,18 @@ struct Ring {
   }
 
   // By all threads of a consumer. A wait for products covers the tensor cores' reads of the whole warpgroup, so one arrival does,
-  // and it has nothing to release. It covers no other warp's ordinary reads: with scales in the stage each warp arrives.
+  // and it has nothing to release. It covers no other warp's ordinary reads: with scales or packed codes in the stage each warp
+  // arrives.
   __device__ __forceinline__ void give_back(int stage) {
     static_assert(C::Mainloop::arrivals == 1 || C::Mainloop::arrivals == 4);
     if constexpr (C::Mainloop::arrivals == 4) __syncwarp();
     const unsigned t = threadIdx.x % (warpgroup_threads / C::Mainloop::arrivals);
     if constexpr (C::cluster == 1) {
       if (t == 0) device::barrier_arrive(&empty[stage]);
-    } else if constexpr (!scaled) {
+    } else if constexpr (C::Mainloop::arrivals == 1) {
       if (t < C::cluster) device::barrier_arrive_remote_relaxed(&empty[stage], t);
     } else if (t < C::cluster) {
-      // Scales come from the own block's producer alone, which must not overtake their reads.
+      // What is read so comes from the own block's producer alone, which must not overtake the reads.
       if (t == device::cluster_rank()) device::barrier_arrive(&empty[stage]);
       else device::barrier_arrive_remote_relaxed(&empty[stage], t);
     }

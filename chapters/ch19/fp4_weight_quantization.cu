@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+// A feed-forward layer's weights in NVFP4, four bits each and an E4M3 scale for every 16, times 64 tokens in bf16. Widened to
+// bf16 in memory first, weights are written and read again, at nine times the bytes. Widened where they are multiplied, they are
+// read once, and tensor cores and issue slots are the limit. The bits of E2M1 are those of a bf16 subnormal, so that a shift, a
+// mask and the product with the scale make two weights, and wgmma takes them from the registers where they come out: weights as
+// its A, tokens as its N.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include <aisp/device/async_copy.cuh>
+#include <aisp/device/matrix.cuh>
+#include <aisp/device_attribute.hpp>
+#include <aisp/libraries/cublaslt.hpp>
+#include <aisp/pair.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <type_traits>
+
+#include "gemm/gemm.hpp"
+
+namespace aisp::ch19 {
+namespace {
+
+using bf16 = __nv_bfloat16;
+using e4m3 = __nv_fp8_e4m3;
+constexpr unsigned group = 16;              // weights with one scale
+constexpr float tensor_scale = 0x1.a6p-8f;  // one for all of them, as a checkpoint has it
+// Of what E2M1's bits, read as bf16, are too small by, a scale of 448 leaves so much room; the rest is the sums'.
+constexpr float too_small = 0x1p126f, room = 0x1p118f;
+
+__device__ __forceinline__ unsigned scaled(unsigned pair, __nv_bfloat162 scale) {
+  const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair), scale);
+  return reinterpret_cast<const unsigned&>(product);
+}
+__device__ __forceinline__ __nv_bfloat162 widened(unsigned e4m3_bits, float times) {
+  const __half_raw half = __nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(e4m3_bits), __NV_E4M3);
+  return __float2bfloat162_rn(__half2float(half) * times);
+}
+// Two codes, neighbours in a byte, as bf16.
+__device__ __forceinline__ unsigned placed(unsigned byte) {
+  return (byte << 6 & 0x1C0) | (byte << 12 & 0x8000) | (byte << 18 & 0x1C00000) | (byte << 24 & 0x80000000);
+}
+
+constexpr unsigned threads = 256;
+constexpr unsigned blocks_of(std::size_t items, std::size_t of_block = threads) {
+  return static_cast<unsigned>((items + of_block - 1) / of_block);
+}
+
+// Eight weights a thread.
+__global__ __launch_bounds__(threads) void dequantize_kernel(const unsigned* __restrict__ codes,
+                                                             const unsigned char* __restrict__ scales, uint4* __restrict__ wide,
+                                                             std::size_t words) {
+  const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
+  if (i >= words) return;
+  const unsigned word = codes[i];
+  const __nv_bfloat162 scale = widened(scales[i / 2], 1), normal = __float2bfloat162_rn(too_small);
+  unsigned pairs[4];
+#pragma unroll
+  for (unsigned j = 0; j < 4; ++j) pairs[j] = scaled(scaled(placed(word >> 8 * j & 0xFF), normal), scale);
+  wide[i] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+// By mma.sync: a warp has 16 rows of weights and 64 tokens, a block eight warps.
+constexpr unsigned tile_rows = 128, tile_tokens = 64, tile_k = 64, mma_stages = 4;
+struct Stage {
+  uint4 x[tile_tokens * tile_k / 8];   // the 16-byte chunk c of a token lies at c ^ token % 8
+  unsigned char codes[tile_rows][48];  // 32 of each row, so far apart that eight rows lie in different banks
+  unsigned char scales[tile_rows][tile_k / group];
+};
+struct MmaShared {
+  Stage stages[mma_stages];
+  unsigned table[256];
+};
+
+// Both weights of a byte from a table in shared memory.
+struct Table {
+  static constexpr float times = 1, left = 1;
+  static __device__ __forceinline__ void fill(unsigned* table) {
+    table[threadIdx.x] = scaled(placed(threadIdx.x), __float2bfloat162_rn(too_small));
+  }
+  static __device__ __forceinline__ unsigned pair(const unsigned* table, unsigned byte) { return table[byte]; }
+};
+struct Shifts {
+  static constexpr float times = room, left = too_small / room;
+  static __device__ __forceinline__ void fill(unsigned*) {}
+  static __device__ __forceinline__ unsigned pair(const unsigned*, unsigned byte) { return placed(byte); }
+};
+
+template <class Expansion>
+__global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __restrict__ codes,
+                                                         const unsigned char* __restrict__ scales, const bf16* __restrict__ x,
+                                                         bf16* __restrict__ y, unsigned rows, unsigned tokens, unsigned k) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  MmaShared& shared = *reinterpret_cast<MmaShared*>(memory);
+  const unsigned t = threadIdx.x, lane = t % 32, warp_row = t / 32 * 16, first_row = blockIdx.x * tile_rows,
+                 first_token = blockIdx.y * tile_tokens, steps = k / tile_k;
+  Expansion::fill(shared.table);
+
+  const auto fetch = [&](unsigned step) {
+    Stage& stage = shared.stages[step % mma_stages];
+    if (step < steps) {
+      const std::size_t row = min(first_row + t / 2, rows - 1), scale_row = min(first_row + t % tile_rows, rows - 1);
+      device::copy_async_16(&stage.codes[t / 2][t % 2 * 16], codes + (row * k + step * tile_k) / 2 + t % 2 * 16);
+      if (t < tile_rows) device::copy_async<4>(stage.scales[t], scales + (scale_row * k + step * tile_k) / group);
+#pragma unroll
+      for (unsigned i = t; i < tile_tokens * 8; i += threads) {
+        const unsigned token = first_token + i / 8;
+        const bool exists = token < tokens;
+        device::copy_async_16_or_zero(&stage.x[i / 8 * 8 + (i % 8 ^ i / 8 % 8)],
+                                      x + std::size_t{exists ? token : 0} * k + step * tile_k + i % 8 * 8, exists);
+      }
+    }
+    device::commit_copies();
+  };
+
+  float sums[tile_tokens / 8][4] = {};
+  for (unsigned step = 0; step + 1 < mma_stages; ++step) fetch(step);
+  for (unsigned step = 0; step < steps; ++step) {
+    device::wait_copies<mma_stages - 2>();
+    __syncthreads();
+    fetch(step + mma_stages - 1);
+    const Stage& stage = shared.stages[step % mma_stages];
+    const unsigned char* const upper = stage.codes[warp_row + lane / 4] + lane % 4;
+    const unsigned char* const lower = upper + 8 * sizeof stage.codes[0];
+#pragma unroll
+    for (unsigned i = 0; i < tile_k / 16; ++i) {
+      const __nv_bfloat162 upper_scale = widened(stage.scales[warp_row + lane / 4][i], Expansion::times),
+                           lower_scale = widened(stage.scales[warp_row + lane / 4 + 8][i], Expansion::times);
+      const unsigned a[4] = {scaled(Expansion::pair(shared.table, upper[i * 8]), upper_scale),
+                             scaled(Expansion::pair(shared.table, lower[i * 8]), lower_scale),
+                             scaled(Expansion::pair(shared.table, upper[i * 8 + 4]), upper_scale),
+                             scaled(Expansion::pair(shared.table, lower[i * 8 + 4]), lower_scale)};
+#pragma unroll
+      for (unsigned j = 0; j < tile_tokens / 16; ++j) {
+        const unsigned token = j * 16 + lane / 16 * 8 + lane % 8, chunk = i * 2 + lane / 8 % 2;
+        unsigned b[4];
+        device::load_matrices(b, device::shared_address(&stage.x[token * 8 + (chunk ^ token % 8)]));
+        device::mma_bf16(sums[2 * j], a, b[0], b[1]);
+        device::mma_bf16(sums[2 * j + 1], a, b[2], b[3]);
+      }
+    }
+  }
+#pragma unroll
+  for (unsigned j = 0; j < tile_tokens / 8; ++j) {
+#pragma unroll
+    for (unsigned i = 0; i < 4; i += 2) {
+      // Turned around, a lane has two neighbouring rows of one token.
+      constexpr float scale = tensor_scale * Expansion::left;
+      const unsigned pair = device::transpose_matrix(device::narrow_bf16(sums[j][i] * scale, sums[j][i + 1] * scale));
+      const unsigned token = first_token + j * 8 + lane / 4, row = first_row + warp_row + i * 4 + lane % 4 * 2;
+      if (token < tokens && row < rows) *reinterpret_cast<unsigned*>(y + std::size_t{token} * rows + row) = pair;
+    }
+  }
+}
+
+// For wgmma: 64 rows by 64 along K as the threads of a warpgroup want them, who each have 16 bytes of codes for four products.
+// A word is for one product: pair j goes where A's register j has it, of the thread's upper row for an even j, by shifts that
+// leave gaps for one another. Scales are as bf16 has them, five bits of exponent and three of mantissa.
+struct Nvfp4 {
+  using Factor = bf16;
+  static constexpr int codes_bytes = 64 * 64 / 2, block_bytes = codes_bytes + 64 * 64 / static_cast<int>(group);
+  static constexpr int least_exponent = -10;  // below that of any scale: 0 is none but of zero
+  // Of pair j in the lower half of a word; bf16 wants them at 6 and 15.
+  static __host__ __device__ constexpr unsigned magnitude_at(unsigned j) { return j == 3 ? 9 : 6 - 3 * j; }
+  static __host__ __device__ constexpr unsigned sign_at(unsigned j) { return j == 0 ? 15 : 11 + j; }
+
+  static __host__ __device__ constexpr unsigned pack(unsigned code, unsigned j, unsigned upper_half) {
+    return ((code & 7) << magnitude_at(j) | (code >> 3 & 1) << sign_at(j)) << 16 * upper_half;
+  }
+  static __host__ __device__ constexpr unsigned pack_scale(unsigned e4m3_bits) {
+    int exponent = static_cast<int>(e4m3_bits >> 3 & 15) - 7;
+    unsigned significand = (e4m3_bits & 7) + (exponent == -7 ? 0 : 8);
+    if (exponent == -7) ++exponent;
+    if (significand == 0) return 0;  // its codes are zeros then
+    for (; significand < 8; significand *= 2) --exponent;
+    return static_cast<unsigned>(exponent - least_exponent) << 3 | (significand & 7);
+  }
+
+  template <unsigned j>
+  static __device__ __forceinline__ unsigned pair(unsigned word) {
+    constexpr unsigned at = magnitude_at(j), left_by = at < 6 ? 6 - at : 0, right_by = at > 6 ? at - 6 : 0;
+    return (word << left_by >> right_by & 0x01C001C0) | (word << (15 - sign_at(j)) & 0x80008000);
+  }
+  template <unsigned i>
+  static __device__ __forceinline__ __nv_bfloat162 scale(unsigned word) {
+    // The exponent of the smallest scale times `room`, in either half.
+    constexpr unsigned least = (127 + 118 + least_exponent) << 7, both = least | least << 16;
+    const unsigned bits = __byte_perm(word, 0, 0x4040 | i | i << 8) * 16 + both;
+    return reinterpret_cast<const __nv_bfloat162&>(bits);
+  }
+  template <unsigned step>
+  static __device__ __forceinline__ void expand(unsigned word, uint2 scales, unsigned (&a)[4]) {
+    const __nv_bfloat162 upper = scale<step>(scales.x), lower = scale<step>(scales.y);
+    a[0] = scaled(pair<0>(word), upper);
+    a[1] = scaled(pair<1>(word), lower);
+    a[2] = scaled(pair<2>(word), upper);
+    a[3] = scaled(pair<3>(word), lower);
+  }
+  static __device__ __forceinline__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) {
+    const unsigned thread = threadIdx.x % 128;
+    const uint4 words = *reinterpret_cast<const uint4*>(block + thread * 16);
+    const uint2 scales = *reinterpret_cast<const uint2*>(block + codes_bytes + thread / 4 * 8);
+    expand<0>(words.x, scales, a[0]);
+    expand<1>(words.y, scales, a[1]);
+    expand<2>(words.z, scales, a[2]);
+    expand<3>(words.w, scales, a[3]);
+  }
+};
+
+// Once, when a model is loaded. A block has 64 rows by 64 along K; rows that do not exist are zeros.
+__global__ __launch_bounds__(128) void pack_kernel(const unsigned char* codes, const unsigned char* scales, std::uint8_t* packed,
+                                                   unsigned rows, unsigned k) {
+  const unsigned lane = threadIdx.x % 32, row = blockIdx.y * 64 + threadIdx.x / 32 * 16 + lane / 4, first = blockIdx.x * 64;
+  std::uint8_t* const block = packed + (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * Nvfp4::block_bytes;
+  const auto scale_of = [&](unsigned r, unsigned column) {
+    return r < rows ? Nvfp4::pack_scale(scales[(std::size_t{r} * k + column) / group]) : 0u;
+  };
+  for (unsigned step = 0; step < 4; ++step) {
+    unsigned word = 0;
+    for (unsigned i = 0; i < 8; ++i) {
+      const unsigned j = i / 2, r = row + j % 2 * 8, column = first + step * 16 + j / 2 * 8 + lane % 4 * 2 + i % 2;
+      if (scale_of(r, column) == 0) continue;
+      word |= Nvfp4::pack(codes[(std::size_t{r} * k + column) / 2] >> column % 2 * 4 & 15, j, i % 2);
+    }
+    reinterpret_cast<unsigned*>(block)[threadIdx.x * 4 + step] = word;
+    if (lane % 4 < 2)
+      block[Nvfp4::codes_bytes + threadIdx.x / 4 * 8 + lane % 4 * 4 + step] =
+          static_cast<std::uint8_t>(scale_of(row + lane % 4 * 8, first + step * 16));
+  }
+}
+
+// What fits: one-byte weights of a tile take little of a stage, but its tokens may not.
+template <int tile_m, int tile_n, int consumers, int cluster>
+constexpr gemm::Shape shape_of() {
+  constexpr int stage_bytes = tile_m / 64 * Nvfp4::block_bytes + tile_n * 128;
+  return {.tile_m = tile_m,
+          .tile_n = tile_n,
+          .stages = std::min(16, 220 * 1024 / stage_bytes),
+          .consumers = consumers,
+          .cluster = cluster};
+}
+template <int tile_m, int tile_n, int consumers, int cluster>
+struct Config
+    : gemm::Config<gemm::Packed<Nvfp4>, gemm::Operand<bf16>, gemm::InRegisters, shape_of<tile_m, tile_n, consumers, cluster>()> {
+};
+
+// A product for any number of tokens: as wide as it has to be.
+template <class Schedule>
+struct Product {
+  using Prepared = gemm::Prepared<Schedule, gemm::InRegisters, gemm::Scaled, gemm::ColumnsStore<bf16>>;
+  Prepared prepared{};
+  typename Prepared::Kernel* kernel = nullptr;
+
+  void run(cudaStream_t stream) const { prepared.run(stream, kernel, gemm::Scaled{tensor_scale * (too_small / room)}); }
+};
+template <class C, class Schedule>
+Product<Schedule> product(const gemm::Problem<std::uint8_t, bf16, bf16>& problem, const Schedule& schedule) {
+  const gemm::Gemm<C, Schedule, gemm::Scaled, gemm::ColumnsStore<bf16>> gemm{problem, schedule};
+  return {gemm.prepared(), gemm::gemm_kernel<C, Schedule, gemm::Scaled, gemm::ColumnsStore<bf16>>};
+}
+template <class Visit>
+auto with_width(std::size_t tokens, const Visit& visit) {
+  if (tokens <= 8) return visit(Config<256, 8, 2, 1>{});
+  if (tokens <= 16) return visit(Config<256, 16, 2, 1>{});
+  if (tokens <= 32) return visit(Config<256, 32, 2, 1>{});
+  if (tokens <= 64) return visit(Config<256, 64, 2, 1>{});
+  return visit(Config<128, 128, 2, 1>{});
+}
+
+class Fp4WeightQuantization final : public Workload {
+ public:
+  explicit Fp4WeightQuantization(Setup& setup)
+      : rows_{setup.size("rows")},
+        tokens_{setup.size("tokens")},
+        k_{setup.size("k")},
+        reproducible_{setup.reproducible()},
+        // All codes at all places. In rows of the third kind neighbouring groups cancel for the second token.
+        codes_{setup.input<std::uint8_t>(rows_ * k_ / 2, integers(0, 255).set(0x77, at(Axis{k_ / 2, kinds}, 2)),
+                                         {.name = "codes", .constant = true})},
+        scales_{setup.input<e4m3>(rows_ * k_ / group,
+                                  uniform(0.5f, 2)
+                                      .set(1, at(Axis{k_ / group, kinds}, 2))
+                                      .times(0x1p-8f, at(Axis{k_ / group, kinds}, 5))
+                                      .set(448, at(Axis{k_ / group, kinds}, 6), at(Axis{1, 61}, 5))
+                                      .set(0x1p-9f, at(Axis{1, 13}, 2))
+                                      .set(0, at(Axis{1, 17}, 4)),
+                                  {.name = "scales", .constant = true})},
+        x_{setup.input<bf16>(tokens_ * k_,
+                             normal(0, 1)
+                                 .times(20, 100, drawn(Axis{1, k_}, 8))
+                                 .set(-0.0f, drawn(Axis{1, k_}, 8))
+                                 .set(1, at(Axis{k_, tokens_}, 1))
+                                 .times(-1, at(Axis{group, 2}, 1), at(Axis{k_, tokens_}, 1))
+                                 .set(0, at(Axis{k_, tokens_}, 2)),
+                             {.name = "x"})},
+        // Rows of very different scale are limited each by their own.
+        y_{setup.output<bf16>(tokens_ * rows_, {.name = "y", .groups = {1, kinds}})},
+        wide_{setup.scratch<bf16>(rows_ * k_, {.name = "weights as bf16"})},
+        packed_{setup.scratch<std::uint8_t>(blocks_of(rows_, 64) * (k_ / 64) * Nvfp4::block_bytes, {.name = "packed weights"})},
+        partials_{setup.scratch<float4>(partials(), {.name = "parts of sums"})},
+        arrived_{setup.scratch<unsigned>(counters(), {.name = "counters"})},
+        cublaslt_{setup, {.m = tokens_, .n = rows_, .k = k_, .b_is_transposed = true}} {
+    const gemm::Problem<std::uint8_t, bf16, bf16> problem{.a = packed_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_};
+    whole_tiles_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, gemm::Bands{}); });
+    const gemm::KShares shares{.partials = partials_, .arrived = arrived_};
+    shared_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, shares); });
+    candidates_ = {product<Config<256, 64, 2, 2>>(problem, shares), product<Config<192, 64, 3, 1>>(problem, shares),
+                   product<Config<192, 64, 3, 2>>(problem, shares), product<Config<128, 64, 2, 2>>(problem, shares)};
+  }
+
+  Cost cost() const override { return {.flops = flops(), .math = Math::bf16, .bytes = narrow_bytes() + io_bytes()}; }
+  Cost variant_cost(std::string_view variant) const override {
+    const auto wide_bytes = static_cast<double>(wide_.bytes());
+    const Cost multiply{.flops = flops(), .math = Math::bf16, .bytes = wide_bytes + io_bytes()};
+    if (variant == "bf16_weights") return multiply;
+    return variant == "dequantize_first" ? in_turn({{.bytes = narrow_bytes() + wide_bytes}, multiply}) : cost();
+  }
+  double expected(std::size_t i) const override {
+    const std::size_t row = i % rows_, token = i / rows_;
+    double sum = 0;
+    for (std::size_t k = 0; k < k_; ++k) {
+      const std::size_t at = row * k_ + k;
+      sum += value_of(codes_.host(at / 2) >> at % 2 * 4) * scales_.host(at / group) * x_.host(token * k_ + k);
+    }
+    return sum * double{tensor_scale};
+  }
+
+  void tune(Launch& launch) {
+    dequantize(launch);
+    if (!reproducible_) cublaslt_.tune(launch, x_, wide_, y_);
+  }
+  void dequantize_first(Launch& launch) {
+    dequantize(launch);
+    bf16_weights(launch);
+  }
+  void bf16_weights(Launch& launch) {
+    if (reproducible_) cublaslt_.run(launch, x_, wide_, y_, tensor_scale);
+    else cublaslt_.run_tuned(launch, x_, wide_, y_, tensor_scale);
+  }
+  template <class Expansion>
+  void by_mma(Launch& launch) {
+    launch(mma_kernel<Expansion>,
+           {.blocks = dim3{blocks_of(rows_, tile_rows), blocks_of(tokens_, tile_tokens)},
+            .threads = threads,
+            .shared_bytes = sizeof(MmaShared)},
+           codes_, scale_bits(), x_, y_, rows_, tokens_, k_);
+  }
+  void pack(Launch& launch) {
+    launch(pack_kernel, {dim3{static_cast<unsigned>(k_ / 64), blocks_of(rows_, 64)}, 128}, codes_, scale_bits(), packed_, rows_,
+           k_);
+    check(cudaMemsetAsync(arrived_, 0, arrived_.bytes(), launch.stream));
+  }
+  void fused_wgmma(Launch& launch) { whole_tiles_.run(launch.stream); }
+  void wgmma_split_k(Launch& launch) { shared_.run(launch.stream); }
+  template <int i>
+  void candidate(Launch& launch) {
+    candidates_[i].run(launch.stream);
+  }
+
+ private:
+  static constexpr std::size_t kinds = 8;  // of rows
+
+  static double value_of(unsigned code) {
+    const unsigned exponent = code >> 1 & 3, mantissa = code & 1;
+    const double magnitude = exponent == 0 ? mantissa * 0.5 : std::ldexp(1 + mantissa * 0.5, static_cast<int>(exponent) - 1);
+    return (code & 8) != 0 ? -magnitude : magnitude;
+  }
+  double flops() const { return 2.0 * static_cast<double>(rows_) * static_cast<double>(tokens_) * static_cast<double>(k_); }
+  double narrow_bytes() const { return static_cast<double>(codes_.bytes() + scales_.bytes()); }
+  double io_bytes() const { return static_cast<double>(x_.bytes() + y_.bytes()); }
+  const unsigned char* scale_bits() const { return reinterpret_cast<const unsigned char*>(scales_.get()); }
+  std::size_t partials() const {
+    const auto of = [&]<class C>(C) { return gemm::KShares::partials_of<C>(rows_, tokens_, multiprocessors()); };
+    return std::max({with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<192, 64, 3, 2>{})});
+  }
+  std::size_t counters() const {
+    const auto of = [&]<class C>(C) { return gemm::KShares::counters_of<C>(rows_, tokens_); };
+    return std::max({with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<192, 64, 3, 2>{})});
+  }
+  void dequantize(Launch& launch) {
+    const std::size_t words = codes_.size() / 4;
+    launch(dequantize_kernel, {blocks_of(words), threads}, reinterpret_cast<const unsigned*>(codes_.get()), scale_bits(),
+           reinterpret_cast<uint4*>(wide_.get()), words);
+  }
+
+  std::size_t rows_, tokens_, k_;
+  bool reproducible_;
+  Input<std::uint8_t> codes_;
+  Input<e4m3> scales_;
+  Input<bf16> x_;
+  Output<bf16> y_;
+  Scratch<bf16> wide_;
+  Scratch<std::uint8_t> packed_;
+  Scratch<float4> partials_;
+  Scratch<unsigned> arrived_;
+  LibraryMatmul cublaslt_;
+  Product<gemm::Bands> whole_tiles_;
+  Product<gemm::KShares> shared_;
+  std::array<Product<gemm::KShares>, 4> candidates_;
+};
+
+constexpr Needs hopper{.min_sm = 90, .max_sm = 90}, hopper_clusters{.min_sm = 90, .max_sm = 90, .dsmem = true};
+constexpr KernelLimits nothing_spilled{.local_bytes = 0};
+
+}  // namespace
+
+extern constinit const Pair fp4_weight_quantization{
+    .teaches =
+        "weights of four bits that are widened in memory are slower than bf16; widened in the registers that wgmma "
+        "multiplies from they are read once, and nothing else is written",
+    .lesson = "fused_wgmma",
+    .make = make<Fp4WeightQuantization>,
+    .baseline = {.name = "dequantize_first",
+                 .run = call<&Fp4WeightQuantization::dequantize_first>,
+                 .prepare = call<&Fp4WeightQuantization::tune>},
+    .optimized =
+        variants({{.name = "fused_mma", .run = call<&Fp4WeightQuantization::by_mma<Table>>, .kernels = nothing_spilled},
+                  {.name = "bit_expansion", .run = call<&Fp4WeightQuantization::by_mma<Shifts>>, .kernels = nothing_spilled},
+                  {.name = "fused_wgmma",
+                   .run = call<&Fp4WeightQuantization::fused_wgmma>,
+                   .prepare = call<&Fp4WeightQuantization::pack>,
+                   .needs = hopper,
+                   .kernels = nothing_spilled},
+                  {.name = "wgmma_split_k",
+                   .run = call<&Fp4WeightQuantization::wgmma_split_k>,
+                   .prepare = call<&Fp4WeightQuantization::pack>,
+                   .needs = hopper,
+                   .kernels = nothing_spilled},
+                  {.name = "split_k_256_pairs",
+                   .run = call<&Fp4WeightQuantization::candidate<0>>,
+                   .prepare = call<&Fp4WeightQuantization::pack>,
+                   .needs = hopper_clusters},
+                  {.name = "split_k_192",
+                   .run = call<&Fp4WeightQuantization::candidate<1>>,
+                   .prepare = call<&Fp4WeightQuantization::pack>,
+                   .needs = hopper},
+                  {.name = "split_k_192_pairs",
+                   .run = call<&Fp4WeightQuantization::candidate<2>>,
+                   .prepare = call<&Fp4WeightQuantization::pack>,
+                   .needs = hopper_clusters},
+                  {.name = "split_k_128_pairs",
+                   .run = call<&Fp4WeightQuantization::candidate<3>>,
+                   .prepare = call<&Fp4WeightQuantization::pack>,
+                   .needs = hopper_clusters}}),
+    // The product on weights that stay bf16: to beat the baseline is not enough.
+    .controls = variants({{.name = "bf16_weights",
+                           .run = call<&Fp4WeightQuantization::bf16_weights>,
+                           .prepare = call<&Fp4WeightQuantization::tune>}}),
+    .bound = Bound::memory,
+    // A code times its scale has six bits, which bf16 holds: what is left is the rounding of y.
+    .tolerance = rounded_to_bf16,
+    .needs = {.libraries = {Library::cublaslt}},
+    .sizes = sizes({{.name = "rows", .full = 28672, .multiple = 8, .most = 1u << 18},
+                    {.name = "tokens", .full = 64, .most = 4096, .scales = false},
+                    {.name = "k", .full = 8192, .multiple = 64, .most = 1u << 15, .scales = false}}),
+    .sweep = cases({{"tokens_1", "tokens=1"},
+                    {"tokens_8", "tokens=8"},
+                    {"tokens_16", "tokens=16"},
+                    {"tokens_32", "tokens=32"},
+                    {"tokens_64", "tokens=64"},
+                    {"tokens_128", "tokens=128"},
+                    {"tokens_256", "tokens=256"}}),
+    .edges = cases({{"smallest", "rows=8,tokens=1,k=64"},
+                    {"tails", "rows=1000,tokens=13,k=448"},
+                    {"two_tiles_of_tokens", "rows=520,tokens=300,k=1088"},
+                    {"many_rows", "rows=40008,tokens=33,k=320"}}),
+};
+
+}  // namespace aisp::ch19
