@@ -10,7 +10,7 @@
 namespace aisp::gemm {
 
 struct KShares {
-  static constexpr bool ragged = false, windows = false;
+  static constexpr bool ragged = false, windows = false, partial = false;
   float4* partials = nullptr;   // `partials_of` of them: what the warps hold of tiles that they have a part of
   unsigned* arrived = nullptr;  // `counters_of` of them, one for each 16 rows of a tile: 0 before the first run, and after each
   Extent extent{};
