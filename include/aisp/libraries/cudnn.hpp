@@ -32,13 +32,23 @@ class Graph {
   int value(DataType type = DataType::f32) { return add_tensor(type, {1, 1, 1, 1}, {1, 1, 1, 1}, Where::host); }
   // Between two operations, nowhere in memory.
   int between(DataType type, const Sizes& sizes) {
-    return add_tensor(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}, Where::nowhere);
+    return between(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1});
+  }
+  int between(DataType type, const Sizes& sizes, const Sizes& strides) {
+    return add_tensor(type, sizes, strides, Where::nowhere);
   }
 
   void matmul(int a, int b, int c) {
     how_.emplace_back(Kind::matmul).set(Attribute::matmul_math, Type::data_type, DataType::f32).finalize();
     add(Kind::matmul_operation, Attribute::matmul_how,
         {{Attribute::matmul_a, a}, {Attribute::matmul_b, b}, {Attribute::matmul_c, c}});
+  }
+  // y: x with other sizes, strides or another type, as its tensor says.
+  void reshape(int x, int y) {
+    operations_.emplace_back(Kind::reshape_operation)
+        .set(Attribute::reshape_x, tensors_[static_cast<std::size_t>(x)])
+        .set(Attribute::reshape_y, tensors_[static_cast<std::size_t>(y)])
+        .finalize();
   }
   // y = x correlated with w over the last two dimensions, fp32: filters are not turned round, and `zeros` lines of them surround
   // x.
@@ -124,6 +134,9 @@ class Graph {
 
   // Leaves out engines that round fp32 operands, as those do that use tensor cores (TF32).
   void keep_precision() { keeps_precision_ = true; }
+
+  // Instead of a gigabyte, for graphs that cannot be computed without.
+  void allow_workspace(std::int64_t bytes) { most_workspace_bytes_ = bytes; }
 
   // After the last operation: takes the first engine of the library's heuristic (mode A) that accepts the graph.
   void plan() {
@@ -237,7 +250,7 @@ class Graph {
     try {
       if (keeps_precision_ && rounds_operands(configuration)) throw Unsupported{"its engines round the operands"};
       plan.set(Attribute::plan_handle, Type::handle, handle_).set(Attribute::plan_configuration, configuration).finalize();
-      if (workspace_of(plan) > most_workspace_bytes) throw Unsupported{"its engine wants more than a gigabyte of workspace"};
+      if (workspace_of(plan) > most_workspace_bytes_) throw Unsupported{"its engine wants more workspace than is allowed"};
     } catch (const std::exception& refusal) {
       why_not = refusal.what();
       return;  // the next engine may accept what this one does not
@@ -267,12 +280,12 @@ class Graph {
   // cudnnBackendHeurMode_t
   static constexpr int heuristic_b = 1, heuristic_fallback = 2, heuristic_a = 3;
   static constexpr std::size_t all = static_cast<std::size_t>(-1);
-  // An engine that writes out whole intermediate tensors is nobody's choice, and need not fit.
-  static constexpr std::int64_t most_workspace_bytes = std::int64_t{1} << 30;
 
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
   bool keeps_precision_ = false;
+  // An engine that writes out whole intermediate tensors is nobody's choice, and need not fit.
+  std::int64_t most_workspace_bytes_ = std::int64_t{1} << 30;
   std::vector<Descriptor> tensors_, how_, operations_, plans_, pack_;  // of plans_ one is kept; pack_: one, when it exists
   std::vector<std::int64_t> ids_;                                      // of the tensors
   std::vector<const void*> pointers_;

@@ -30,6 +30,7 @@ enum class Kind : int {
   reduction = 21,
   reduction_operation = 22,
   norm_operation = 29,
+  reshape_operation = 31,
   attention_operation = 41
 };
 
@@ -110,6 +111,8 @@ enum class Attribute : int {
   norm_scale = 2005,
   norm_epsilon = 2007,
   norm_y = 2013,
+  reshape_x = 2200,
+  reshape_y = 2201,
   attention_q = 2800,
   attention_k = 2801,
   attention_v = 2802,
@@ -128,6 +131,7 @@ enum class Pointwise : int {
   subtract = 9,
   exp = 13,
   log = 15,
+  identity = 21,
   greater = 302,
   greater_equal = 303,
   index = 501,
