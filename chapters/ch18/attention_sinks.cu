@@ -350,10 +350,10 @@ extern constinit const Pair attention_sinks{
                            .needs = {.libraries = {Library::cudnn}},
                            .outputs = no_outputs}}),
     .bound = Bound::memory,
-    // Queries and keys are rounded to bf16 once they are rotated, 1.6e-3 each: a score is off by 2.3e-3, that of a sink, whose key
-    // is longer, by 3.4e-3. Over many keys that averages to 3.4e-3 with the roundings of weights and results. Where two keys have
-    // all the weight, a row is off by half of the difference of their scores' errors, which is 2.4e-3, and in one row of 10^5 five
-    // times that. A row with the sinks' second rotation left out is off by 0.15.
+    // Queries and keys are rounded to bf16 once they are rotated, 1.6e-3 each: a score is off by 2.3e-3, that of a sink, whose
+    // key is longer, by 3.4e-3. Over many keys that averages to 3.4e-3 with the roundings of weights and results. Where two keys
+    // have all the weight, a row is off by half of the difference of their scores' errors, which is 2.4e-3, and in one row of
+    // 10^5 five times that. A row with the sinks' second rotation left out is off by 0.15.
     .tolerance = within(1.2e-2),
     .sizes = sizes({{.name = "batch", .full = 64, .most = 4096},
                     {.name = "window", .full = 4092, .most = 65532, .scales = false},

@@ -31,6 +31,7 @@ enum class Kind : int {
   reduction_operation = 22,
   norm_operation = 29,
   reshape_operation = 31,
+  load_pages_operation = 35,
   attention_operation = 41
 };
 
@@ -100,11 +101,18 @@ enum class Attribute : int {
   matmul_b = 1521,
   matmul_c = 1522,
   matmul_how = 1523,
+  matmul_rows = 1525,
+  matmul_columns = 1526,
+  matmul_depth = 1527,
   reduction_operator = 1600,
   reduction_math = 1601,
   reduction_x = 1610,
   reduction_y = 1611,
   reduction_how = 1612,
+  load_pages_container = 1950,
+  load_pages_y = 1951,
+  load_pages_lengths = 1952,
+  load_pages_table = 1953,
   norm_mode = 2000,
   norm_phase = 2001,
   norm_x = 2002,
@@ -134,6 +142,8 @@ enum class Pointwise : int {
   identity = 21,
   greater = 302,
   greater_equal = 303,
+  less = 304,
+  logical_and = 400,
   index = 501,
   select = 601
 };
