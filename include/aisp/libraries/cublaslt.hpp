@@ -94,7 +94,8 @@ class MatmulPlan {
   // Takes the fastest of the algorithms that the heuristic proposes instead of its first. Once in a process for each kind of
   // product: belongs into `prepare`, with the buffers of the runs; C is overwritten.
   void tune(cudaStream_t stream, const void* a, const void* b, void* c, float beta = 0) {
-    tune(stream, [&](auto one_product) { one_product(a, b, c); }, beta);
+    tune(
+        stream, [&](auto one_product) { one_product(a, b, c); }, beta);
   }
   // The same where one product alone would find its operands in the cache: `queue(one_product)` calls one_product(a, b, c) for
   // all that are to be timed together.
