@@ -398,7 +398,11 @@ extern constinit const Pair fp8_block_scaling{
                   {.name = "cublaslt_tuned",
                    .run = call<&Fp8BlockScaling::cublaslt_tuned>,
                    .prepare = call<&Fp8BlockScaling::tune>,
-                   .needs = {.libraries = {Library::cublaslt}}}}),
+                   .needs = {.libraries = {Library::cublaslt}}},
+                  {.name = "cutlass",
+                   .run = call<&Fp8BlockScaling::cutlass>,
+                   .prepare = call<&Fp8BlockScaling::plan_cutlass>,
+                   .needs = {.libraries = {Library::cutlass}}}}),
     .bound = Bound::compute,
     // The tensor cores keep about 14 bits of a sum. Of those that cancel each other, 0.8 million, that is 6e-4 of the results for
     // the shortest K, beside which the rounding to bf16 is 1.6e-3.
