@@ -4,11 +4,13 @@
 // quarter of the time of the products. Where all warps do that between the same barriers, the tensor cores wait. A warp that
 // loads lets the warpgroups drift apart; turns keep them apart: one queues its products, and the other one scales meanwhile.
 #include <aisp/libraries/cublaslt.hpp>
+#include <aisp/libraries/cutlass.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <span>
 
 #include "gemm/gemm.hpp"
@@ -280,6 +282,12 @@ class Fp8BlockScaling final : public Workload {
   void cublaslt(Launch& launch) { cublaslt_.run(launch, x_, w_, y_); }
   void tune(Launch& launch) { cublaslt_.tune(launch, x_, w_, y_); }
   void cublaslt_tuned(Launch& launch) { cublaslt_.run_tuned(launch, x_, w_, y_); }
+  void plan_cutlass(Launch&) {
+    if (!cutlass_)
+      cutlass_ = plan_cutlass_block_scaled(
+          {static_cast<int>(m_), static_cast<int>(n_), static_cast<int>(k_), x_.get(), w_.get(), y_.get()}, x_scales_, w_scales_);
+  }
+  void cutlass(Launch& launch) { cutlass_->run(launch.stream); }
 
  private:
   template <class C, class S = Store>
@@ -349,6 +357,7 @@ class Fp8BlockScaling final : public Workload {
   Product<Pingpong, OneBufferStore> pingpong_{problem()};
   Product<Wide<InTurns<BlockScaled>, 2>> band16_{problem(), {.band = 16}}, band4_{problem(), {.band = 4}};
   LibraryMatmul cublaslt_;
+  std::unique_ptr<CutlassPlan> cutlass_;
 };
 
 constexpr KernelLimits no_spills{.local_bytes = 0};
@@ -389,7 +398,11 @@ extern constinit const Pair fp8_block_scaling{
                   {.name = "cublaslt_tuned",
                    .run = call<&Fp8BlockScaling::cublaslt_tuned>,
                    .prepare = call<&Fp8BlockScaling::tune>,
-                   .needs = {.libraries = {Library::cublaslt}}}}),
+                   .needs = {.libraries = {Library::cublaslt}}},
+                  {.name = "cutlass",
+                   .run = call<&Fp8BlockScaling::cutlass>,
+                   .prepare = call<&Fp8BlockScaling::plan_cutlass>,
+                   .needs = {.libraries = {Library::cutlass}}}}),
     .bound = Bound::compute,
     // The tensor cores keep about 14 bits of a sum. Of those that cancel each other, 0.8 million, that is 6e-4 of the results for
     // the shortest K, beside which the rounding to bf16 is 1.6e-3.

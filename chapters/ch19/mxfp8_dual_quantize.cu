@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "quantized_rows.cuh"
+#include "transposed_codes.cuh"
 
 namespace aisp::ch19 {
 namespace {
@@ -22,7 +23,8 @@ namespace {
 using shared::bf16, shared::packet;
 constexpr unsigned threads = 256, block = 32;  // elements that share a scale
 constexpr unsigned block_lanes = block / packet;
-constexpr unsigned tile = 128, stages = 2;
+constexpr unsigned tile = transposed_tile, stages = 2;
+static_assert(threads == transposing_threads);
 constexpr unsigned no_number = 255;  // the scale of a block with an infinity or a NaN, all of whose codes are NaN
 
 // OCP MX 1.0: the scale is the power of two at the largest magnitude over that of e4m3, 2^8, and at least 2^-127. Exponents of
@@ -69,10 +71,8 @@ __global__ __launch_bounds__(threads) void rows_kernel(const uint4* __restrict__
   }
 }
 
-// A thread has 8 x 8 elements of a tile; 8 x 4 threads are a warp, so that both directions' blocks lie within one.
-struct Place {
-  unsigned across = threadIdx.x % 8 + threadIdx.x / 32 % 2 * 8, down = threadIdx.x % 32 / 8 + threadIdx.x / 64 * 4;
-};
+// 8 x 4 threads are a warp, so that both directions' blocks lie within one.
+using Place = TilePlace;
 
 // Transposed bf16 for the baseline: column c of a tile has its 16 packets in an order that depends on c / 8, so that neither the
 // writes, whose lanes differ in it, nor the reads, whose lanes differ in the packet, meet in a bank.
@@ -113,9 +113,8 @@ struct Shape {
   unsigned rows, columns;
   __host__ __device__ unsigned across() const { return (columns + tile - 1) / tile; }
   __host__ __device__ unsigned tiles() const { return across() * ((rows + tile - 1) / tile); }
+  __device__ __forceinline__ TransposedShape transposed() const { return {rows, columns, rows}; }
 };
-// Of transposed codes: 16 bytes of column c lie at their number ^ (c / 8) % 8.
-using TransposedTile = uint2[tile][tile / packet];
 
 __device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], unsigned row, unsigned column,
                                               const Shape& shape, const Copies& to) {
@@ -162,21 +161,10 @@ __device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet]
       const uint2 codes = make_uint2(four_codes(value(0), value(1), value(2), value(3), factor_of(scale)),
                                      four_codes(value(4), value(5), value(6), value(7), factor_of(scale)));
       const unsigned c = 2 * pair + k;
-      transposed[at.across * packet + c][at.down ^ at.across % 8 * 2] = or_no_number(codes, scale);
+      put_column(transposed, at, c, or_no_number(codes, scale));
       if (row % block == 0 && row < shape.rows && column < shape.columns)
         to.transposed_scales[std::size_t{column + c} * (shape.rows / block) + row / block] = static_cast<unsigned char>(scale);
     }
-  }
-}
-
-__device__ __forceinline__ void store_transposed(const TransposedTile& transposed, unsigned top, unsigned left,
-                                                 const Shape& shape, const Copies& to) {
-#pragma unroll
-  for (unsigned k = 0; k < tile / 32; ++k) {
-    const unsigned c = k * 32 + threadIdx.x / 8, of_rows = threadIdx.x % 8;  // in 16 bytes
-    if (left + c < shape.columns && top + of_rows * 16 < shape.rows)
-      *reinterpret_cast<uint4*>(to.transposed_codes + std::size_t{left + c} * shape.rows + top + of_rows * 16) =
-          reinterpret_cast<const uint4*>(transposed[c])[of_rows ^ c / packet % 8];
   }
 }
 
@@ -197,7 +185,7 @@ __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restric
   if constexpr (with_rows) quantize_rows(words, row, column, shape, to);
   quantize_columns(words, at, row, column, shape, to, transposed);
   __syncthreads();
-  store_transposed(transposed, top, left, shape, to);
+  store_transposed(transposed, top, left, shape.transposed(), to.transposed_codes);
 }
 
 struct Ring {
@@ -239,7 +227,7 @@ __global__ __launch_bounds__(threads, 2) void tile_tma_kernel(const __grid_const
     quantize_columns(words, at, row, column, shape, to, ring.transposed[turn % 2]);
     __syncthreads();  // the stage has been read; the other transposed tile is written behind the next one of these
     if (const unsigned next = number + stages * gridDim.x; threadIdx.x == 0 && next < shape.tiles()) request(next, stage);
-    store_transposed(ring.transposed[turn % 2], top, left, shape, to);
+    store_transposed(ring.transposed[turn % 2], top, left, shape.transposed(), to.transposed_codes);
   }
 }
 
