@@ -159,6 +159,7 @@ __global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __
 // leave gaps for one another. Scales are as bf16 has them, five bits of exponent and three of mantissa.
 struct Nvfp4 {
   using Factor = bf16;
+  static constexpr bool in_registers = true;
   static constexpr int codes_bytes = 64 * 64 / 2, block_bytes = codes_bytes + 64 * 64 / static_cast<int>(group);
   static constexpr int least_exponent = -10;  // below that of any scale: 0 is none but of zero
   // Of pair j in the lower half of a word; bf16 wants them at 6 and 15.
@@ -197,7 +198,7 @@ struct Nvfp4 {
     a[2] = scaled(pair<2>(word), upper);
     a[3] = scaled(pair<3>(word), lower);
   }
-  static __device__ __forceinline__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) {
+  __device__ __forceinline__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) const {
     const unsigned thread = threadIdx.x % 128;
     const uint4 words = *reinterpret_cast<const uint4*>(block + thread * 16);
     const uint2 scales = *reinterpret_cast<const uint2*>(block + codes_bytes + thread / 4 * 8);
@@ -241,14 +242,13 @@ constexpr gemm::Shape shape_of() {
           .cluster = cluster};
 }
 template <int tile_m, int tile_n, int consumers, int cluster>
-struct Config
-    : gemm::Config<gemm::Packed<Nvfp4>, gemm::Operand<bf16>, gemm::InRegisters, shape_of<tile_m, tile_n, consumers, cluster>()> {
-};
+struct Config : gemm::Config<gemm::Packed<Nvfp4>, gemm::Operand<bf16>, gemm::ExpandedInTensorCores,
+                             shape_of<tile_m, tile_n, consumers, cluster>()> {};
 
 // A product for any number of tokens: as wide as it has to be.
 template <class Schedule>
 struct Product {
-  using Prepared = gemm::Prepared<Schedule, gemm::InRegisters, gemm::Scaled, gemm::ColumnsStore<bf16>>;
+  using Prepared = gemm::Prepared<Schedule, gemm::ExpandedInTensorCores, gemm::Scaled, gemm::ColumnsStore<bf16>>;
   Prepared prepared{};
   typename Prepared::Kernel* kernel = nullptr;
 
