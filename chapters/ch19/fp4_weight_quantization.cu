@@ -15,24 +15,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <type_traits>
+#include <functional>
 
 #include "gemm/gemm.hpp"
+#include "nvfp4.cuh"
 
 namespace aisp::ch19 {
 namespace {
 
+using namespace nvfp4;
 using bf16 = __nv_bfloat16;
 using e4m3 = __nv_fp8_e4m3;
-constexpr unsigned group = 16;              // weights with one scale
-constexpr float tensor_scale = 0x1.a6p-8f;  // one for all of them, as a checkpoint has it
-// Of what E2M1's bits, read as bf16, are too small by, a scale of 448 leaves so much room; the rest is the sums'.
-constexpr float too_small = 0x1p126f, room = 0x1p118f;
+constexpr float tensor_scale = 0x1.a6p-8f;  // one for all weights, as a checkpoint has it
 
-__device__ __forceinline__ unsigned scaled(unsigned pair, __nv_bfloat162 scale) {
-  const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair), scale);
-  return reinterpret_cast<const unsigned&>(product);
-}
 __device__ __forceinline__ __nv_bfloat162 widened(unsigned e4m3_bits, float times) {
   const __half_raw half = __nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(e4m3_bits), __NV_E4M3);
   return __float2bfloat162_rn(__half2float(half) * times);
@@ -154,86 +149,10 @@ __global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __
   }
 }
 
-// For wgmma: 64 rows by 64 along K as the threads of a warpgroup want them, who each have 16 bytes of codes for four products.
-// A word is for one product: pair j goes where A's register j has it, of the thread's upper row for an even j, by shifts that
-// leave gaps for one another. Scales are as bf16 has them, five bits of exponent and three of mantissa.
-struct Nvfp4 {
-  using Factor = bf16;
-  static constexpr int codes_bytes = 64 * 64 / 2, block_bytes = codes_bytes + 64 * 64 / static_cast<int>(group);
-  static constexpr int least_exponent = -10;  // below that of any scale: 0 is none but of zero
-  // Of pair j in the lower half of a word; bf16 wants them at 6 and 15.
-  static __host__ __device__ constexpr unsigned magnitude_at(unsigned j) { return j == 3 ? 9 : 6 - 3 * j; }
-  static __host__ __device__ constexpr unsigned sign_at(unsigned j) { return j == 0 ? 15 : 11 + j; }
-
-  static __host__ __device__ constexpr unsigned pack(unsigned code, unsigned j, unsigned upper_half) {
-    return ((code & 7) << magnitude_at(j) | (code >> 3 & 1) << sign_at(j)) << 16 * upper_half;
-  }
-  static __host__ __device__ constexpr unsigned pack_scale(unsigned e4m3_bits) {
-    int exponent = static_cast<int>(e4m3_bits >> 3 & 15) - 7;
-    unsigned significand = (e4m3_bits & 7) + (exponent == -7 ? 0 : 8);
-    if (exponent == -7) ++exponent;
-    if (significand == 0) return 0;  // its codes are zeros then
-    for (; significand < 8; significand *= 2) --exponent;
-    return static_cast<unsigned>(exponent - least_exponent) << 3 | (significand & 7);
-  }
-
-  template <unsigned j>
-  static __device__ __forceinline__ unsigned pair(unsigned word) {
-    constexpr unsigned at = magnitude_at(j), left_by = at < 6 ? 6 - at : 0, right_by = at > 6 ? at - 6 : 0;
-    return (word << left_by >> right_by & 0x01C001C0) | (word << (15 - sign_at(j)) & 0x80008000);
-  }
-  template <unsigned i>
-  static __device__ __forceinline__ __nv_bfloat162 scale(unsigned word) {
-    // The exponent of the smallest scale times `room`, in either half.
-    constexpr unsigned least = (127 + 118 + least_exponent) << 7, both = least | least << 16;
-    const unsigned bits = __byte_perm(word, 0, 0x4040 | i | i << 8) * 16 + both;
-    return reinterpret_cast<const __nv_bfloat162&>(bits);
-  }
-  template <unsigned step>
-  static __device__ __forceinline__ void expand(unsigned word, uint2 scales, unsigned (&a)[4]) {
-    const __nv_bfloat162 upper = scale<step>(scales.x), lower = scale<step>(scales.y);
-    a[0] = scaled(pair<0>(word), upper);
-    a[1] = scaled(pair<1>(word), lower);
-    a[2] = scaled(pair<2>(word), upper);
-    a[3] = scaled(pair<3>(word), lower);
-  }
-  static __device__ __forceinline__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) {
-    const unsigned thread = threadIdx.x % 128;
-    const uint4 words = *reinterpret_cast<const uint4*>(block + thread * 16);
-    const uint2 scales = *reinterpret_cast<const uint2*>(block + codes_bytes + thread / 4 * 8);
-    expand<0>(words.x, scales, a[0]);
-    expand<1>(words.y, scales, a[1]);
-    expand<2>(words.z, scales, a[2]);
-    expand<3>(words.w, scales, a[3]);
-  }
-};
-
-// Once, when a model is loaded. A block has 64 rows by 64 along K; rows that do not exist are zeros.
-__global__ __launch_bounds__(128) void pack_kernel(const unsigned char* codes, const unsigned char* scales, std::uint8_t* packed,
-                                                   unsigned rows, unsigned k) {
-  const unsigned lane = threadIdx.x % 32, row = blockIdx.y * 64 + threadIdx.x / 32 * 16 + lane / 4, first = blockIdx.x * 64;
-  std::uint8_t* const block = packed + (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * Nvfp4::block_bytes;
-  const auto scale_of = [&](unsigned r, unsigned column) {
-    return r < rows ? Nvfp4::pack_scale(scales[(std::size_t{r} * k + column) / group]) : 0u;
-  };
-  for (unsigned step = 0; step < 4; ++step) {
-    unsigned word = 0;
-    for (unsigned i = 0; i < 8; ++i) {
-      const unsigned j = i / 2, r = row + j % 2 * 8, column = first + step * 16 + j / 2 * 8 + lane % 4 * 2 + i % 2;
-      if (scale_of(r, column) == 0) continue;
-      word |= Nvfp4::pack(codes[(std::size_t{r} * k + column) / 2] >> column % 2 * 4 & 15, j, i % 2);
-    }
-    reinterpret_cast<unsigned*>(block)[threadIdx.x * 4 + step] = word;
-    if (lane % 4 < 2)
-      block[Nvfp4::codes_bytes + threadIdx.x / 4 * 8 + lane % 4 * 4 + step] =
-          static_cast<std::uint8_t>(scale_of(row + lane % 4 * 8, first + step * 16));
-  }
-}
-
 // What fits: one-byte weights of a tile take little of a stage, but its tokens may not.
 template <int tile_m, int tile_n, int consumers, int cluster>
 constexpr gemm::Shape shape_of() {
-  constexpr int stage_bytes = tile_m / 64 * Nvfp4::block_bytes + tile_n * 128;
+  constexpr int stage_bytes = tile_m / 64 * Codes::block_bytes + tile_n * 128;
   return {.tile_m = tile_m,
           .tile_n = tile_n,
           .stages = std::min(16, 220 * 1024 / stage_bytes),
@@ -241,24 +160,17 @@ constexpr gemm::Shape shape_of() {
           .cluster = cluster};
 }
 template <int tile_m, int tile_n, int consumers, int cluster>
-struct Config
-    : gemm::Config<gemm::Packed<Nvfp4>, gemm::Operand<bf16>, gemm::InRegisters, shape_of<tile_m, tile_n, consumers, cluster>()> {
-};
+struct Config : gemm::Config<gemm::Packed<Codes>, gemm::Operand<bf16>, gemm::ExpandedInTensorCores,
+                             shape_of<tile_m, tile_n, consumers, cluster>()> {};
 
-// A product for any number of tokens: as wide as it has to be.
-template <class Schedule>
-struct Product {
-  using Prepared = gemm::Prepared<Schedule, gemm::InRegisters, gemm::Scaled, gemm::ColumnsStore<bf16>>;
-  Prepared prepared{};
-  typename Prepared::Kernel* kernel = nullptr;
-
-  void run(cudaStream_t stream) const { prepared.run(stream, kernel, gemm::Scaled{tensor_scale * (too_small / room)}); }
-};
+using Run = std::function<void(cudaStream_t)>;
 template <class C, class Schedule>
-Product<Schedule> product(const gemm::Problem<std::uint8_t, bf16, bf16>& problem, const Schedule& schedule) {
-  const gemm::Gemm<C, Schedule, gemm::Scaled, gemm::ColumnsStore<bf16>> gemm{problem, schedule};
-  return {gemm.prepared(), gemm::gemm_kernel<C, Schedule, gemm::Scaled, gemm::ColumnsStore<bf16>>};
+Run product(const gemm::Problem<std::uint8_t, bf16, bf16>& problem, const Schedule& schedule) {
+  return [gemm = gemm::Gemm<C, Schedule, gemm::Scaled, gemm::ColumnsStore<bf16>>{problem, schedule}](cudaStream_t stream) {
+    gemm.run(stream, gemm::Scaled{tensor_scale * (too_small / room)});
+  };
 }
+// As wide as the tokens are many, up to 128.
 template <class Visit>
 auto with_width(std::size_t tokens, const Visit& visit) {
   if (tokens <= 8) return visit(Config<256, 8, 2, 1>{});
@@ -297,14 +209,14 @@ class Fp4WeightQuantization final : public Workload {
         // Rows of very different scale are limited each by their own.
         y_{setup.output<bf16>(tokens_ * rows_, {.name = "y", .groups = {1, kinds}})},
         wide_{setup.scratch<bf16>(rows_ * k_, {.name = "weights as bf16"})},
-        packed_{setup.scratch<std::uint8_t>(blocks_of(rows_, 64) * (k_ / 64) * Nvfp4::block_bytes, {.name = "packed weights"})},
+        packed_{setup.scratch<std::uint8_t>(blocks_of(rows_, 64) * (k_ / 64) * Codes::block_bytes, {.name = "packed weights"})},
         partials_{setup.scratch<float4>(partials(), {.name = "parts of sums"})},
         arrived_{setup.scratch<unsigned>(counters(), {.name = "counters"})},
         cublaslt_{setup, {.m = tokens_, .n = rows_, .k = k_, .b_is_transposed = true}} {
     const gemm::Problem<std::uint8_t, bf16, bf16> problem{.a = packed_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_};
     whole_tiles_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, gemm::Bands{}); });
     const gemm::KShares shares{.partials = partials_, .arrived = arrived_};
-    shared_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, shares); });
+    shares_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, shares); });
     candidates_ = {product<Config<256, 64, 2, 2>>(problem, shares), product<Config<192, 64, 3, 1>>(problem, shares),
                    product<Config<192, 64, 3, 2>>(problem, shares), product<Config<128, 64, 2, 2>>(problem, shares)};
   }
@@ -351,11 +263,11 @@ class Fp4WeightQuantization final : public Workload {
            k_);
     check(cudaMemsetAsync(arrived_, 0, arrived_.bytes(), launch.stream));
   }
-  void fused_wgmma(Launch& launch) { whole_tiles_.run(launch.stream); }
-  void wgmma_split_k(Launch& launch) { shared_.run(launch.stream); }
+  void fused_wgmma(Launch& launch) { whole_tiles_(launch.stream); }
+  void wgmma_split_k(Launch& launch) { shares_(launch.stream); }
   template <int i>
   void candidate(Launch& launch) {
-    candidates_[i].run(launch.stream);
+    candidates_[i](launch.stream);
   }
 
  private:
@@ -395,9 +307,8 @@ class Fp4WeightQuantization final : public Workload {
   Scratch<float4> partials_;
   Scratch<unsigned> arrived_;
   LibraryMatmul cublaslt_;
-  Product<gemm::Bands> whole_tiles_;
-  Product<gemm::KShares> shared_;
-  std::array<Product<gemm::KShares>, 4> candidates_;
+  Run whole_tiles_, shares_;
+  std::array<Run, 4> candidates_;
 };
 
 constexpr Needs hopper{.min_sm = 90, .max_sm = 90}, hopper_clusters{.min_sm = 90, .max_sm = 90, .dsmem = true};

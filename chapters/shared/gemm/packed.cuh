@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // A in a narrower type than wgmma multiplies, as weights of four bits are: the ring brings its codes, and each consumer expands
-// them in registers, which wgmma takes as A, while its products before are under way. `Codes` says how:
+// its rows while its products before are under way; to registers, which wgmma takes as A, or to shared memory. An object of
+// `Codes`, made before the first stage, says how:
 //   using Factor;
 //     what the codes become, bf16 or e4m3
 //   static constexpr int block_bytes;
 //     of 64 rows by 128 bytes of Factor along K, codes and scales, in an order that was made once, before: a multiple of 128
-//   static __device__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]);
-//     what this thread of a warpgroup gives to the four products of a block
-//   static __device__ float2 scales(const std::uint8_t* block);
-//     for ScaledInRegisters: of the thread's upper row and of its lower one
+//   static constexpr bool in_registers;
+//   __device__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) const;
+//     in registers: what this thread of a warpgroup gives to the four products of a block
+//   __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const;
+//     otherwise this thread's part of 64 rows of 128 bytes, swizzled as device::operand() wants them
+//   __device__ float2 scales(const std::uint8_t* block) const;
+//     for ScaledExpanded: of the thread's upper row and of its lower one
 // Blocks of A lie as [m / 64][k / tile_k], rows that do not exist included.
 #pragma once
+#include <aisp/device/fence.cuh>
+
 #include "mainloop.cuh"
 
 namespace aisp::gemm {
@@ -26,8 +32,11 @@ struct Packed {
   static_assert(block_bytes % 128 == 0, "TMA brings lines of 128 bytes");
   template <int extent>
   static constexpr unsigned tile_bytes = extent / 64 * block_bytes;
+  // Expanded rows, if they are not in registers, have room behind the codes.
   template <int extent>
-  static constexpr int tile_elements = tile_bytes<extent>;
+  static constexpr int rows_at = (tile_bytes<extent> + 1023) / 1024 * 1024;
+  template <int extent>
+  static constexpr int tile_elements = Codes::in_registers ? tile_bytes<extent> : rows_at<extent> + extent * 128;
 
   template <int extent>
   static __device__ __forceinline__ void load(Element* tile, const CUtensorMap* map, int first, int k, std::uint64_t* full,
@@ -39,33 +48,57 @@ struct Packed {
 
 namespace detail {
 
-// The operands of a stage's products: A's of every 64 rows, for four steps along K.
+// A's operands of a stage, of every 64 rows for four steps along K; in shared memory they are where they were expanded to.
+template <class C, bool in_registers = C::A::Codes::in_registers>
+struct Expanded {
+  unsigned words[C::parts][4][4];
+};
 template <class C>
-using Expanded = unsigned[C::parts][4][4];
+struct Expanded<C, false> {};
 
 template <class C>
-__device__ __forceinline__ void expand_stage(const Ring<C>& ring, int stage, int first_row, Expanded<C>& a) {
+__device__ __forceinline__ std::uint8_t* expanded_rows(Ring<C>& ring, int stage, int first_row) {
+  return ring.a[stage] + C::A::template rows_at<C::tile_m> + first_row * 128;
+}
+
+template <class C>
+__device__ __forceinline__ void expand_stage(Ring<C>& ring, int stage, int first_row, const typename C::A::Codes& codes,
+                                             Expanded<C>& a) {
   using Codes = typename C::A::Codes;
 #pragma unroll
   for (int part = 0; part < C::parts; ++part) {
-    Codes::expand(ring.a[stage] + (first_row / 64 + part) * Codes::block_bytes, a[part]);
-    // They are ready before wgmma_fence.
+    const std::uint8_t* const block = ring.a[stage] + (first_row / 64 + part) * Codes::block_bytes;
+    if constexpr (Codes::in_registers) {
+      codes.expand(block, a.words[part]);
+      // They are ready before wgmma_fence.
 #pragma unroll
-    for (auto& step : a[part]) {
+      for (auto& step : a.words[part]) {
 #pragma unroll
-      for (unsigned& word : step) asm volatile("" : "+r"(word)::"memory");
-    }
+        for (unsigned& word : step) asm volatile("" : "+r"(word)::"memory");
+      }
+    } else codes.expand(block, expanded_rows(ring, stage, first_row + part * 64));
+  }
+  if constexpr (!Codes::in_registers) {
+    device::fence_proxy_async_shared();
+    device::named_barrier_sync(1 + first_row / C::rows, warpgroup_threads);
   }
 }
 
 template <class C, int count>
-__device__ __forceinline__ void multiply_expanded(const Ring<C>& ring, int stage, const unsigned (&a)[4][4], float (&sums)[count],
-                                                  bool add) {
+__device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int first_row, int part, const Expanded<C>& a,
+                                                  float (&sums)[count], bool add) {
   using B = typename C::B;
   const std::uint64_t b = B::descriptor(ring.b[stage], 0);
 #pragma unroll
-  for (unsigned step = 0; step < 4; ++step)
-    device::wgmma<C::operands, B::major>(sums, a[step], device::advance(b, step * B::step_bytes), add || step > 0);
+  for (unsigned step = 0; step < 4; ++step) {
+    const std::uint64_t b_step = device::advance(b, step * B::step_bytes);
+    if constexpr (C::A::Codes::in_registers)
+      device::wgmma<C::operands, B::major>(sums, a.words[part][step], b_step, add || step > 0);
+    else
+      device::wgmma<C::operands, Major::k, B::major>(
+          sums, device::advance(device::operand(expanded_rows(ring, stage, first_row + part * 64)), step * 32), b_step,
+          add || step > 0);
+  }
 }
 
 // Calls `visit(now, before, step)` for each stage with one of two sets of registers, in turns, because wgmma still reads and
@@ -90,7 +123,7 @@ __device__ __forceinline__ void in_turns(int steps, const Visit& visit, const Fi
 }  // namespace detail
 
 // Sums stay in the tensor cores, as with InTensorCores.
-struct InRegisters {
+struct ExpandedInTensorCores {
   static constexpr bool scaled = false;
   static constexpr int arrivals = 4;
   template <int tile_n>
@@ -104,15 +137,17 @@ struct InRegisters {
   template <class C, class Queued>
   __device__ __forceinline__ void multiply(Ring<C>& ring, Cursor<C>& at, const Tile& tile, int first_row,
                                            float (&sums)[C::parts][C::tile_n / 2], const Queued& queued) const {
+    const typename C::A::Codes codes;
     int previous = -1;
     const auto visit = [&](Registers<C>& now, Registers<C>&, int step) {
       device::barrier_wait(&ring.full[at.stage], at.phase);
-      detail::expand_stage(ring, at.stage, first_row, now.a);
+      detail::expand_stage(ring, at.stage, first_row, codes, now.a);
 #pragma unroll
       for (auto& part : sums) device::wgmma_touch(part);
       device::wgmma_fence();
 #pragma unroll
-      for (int part = 0; part < C::parts; ++part) detail::multiply_expanded(ring, at.stage, now.a[part], sums[part], step > 0);
+      for (int part = 0; part < C::parts; ++part)
+        detail::multiply_expanded(ring, at.stage, first_row, part, now.a, sums[part], step > 0);
       device::wgmma_commit();
       device::wgmma_wait<1>();
       if (previous >= 0) ring.give_back(previous);
@@ -130,7 +165,7 @@ struct InRegisters {
 
 // The sums of each stage are multiplied by a scale of each row, which its block of codes holds, and added to others in fp32,
 // while the tensor cores multiply the next stage.
-struct ScaledInRegisters {
+struct ScaledExpanded {
   static constexpr bool scaled = false;
   static constexpr int arrivals = 4;
   template <int tile_n>
@@ -146,12 +181,12 @@ struct ScaledInRegisters {
   template <class C, class Queued>
   __device__ __forceinline__ void multiply(Ring<C>& ring, Cursor<C>& at, const Tile& tile, int first_row,
                                            float (&sums)[C::parts][C::tile_n / 2], const Queued& queued) const {
-    using Codes = typename C::A::Codes;
 #pragma unroll
     for (auto& part : sums) {
 #pragma unroll
       for (float& sum : part) sum = 0;
     }
+    const typename C::A::Codes codes;
     int previous = -1;
     const auto add = [&](Registers<C>& done) {
 #pragma unroll
@@ -164,14 +199,14 @@ struct ScaledInRegisters {
     };
     const auto visit = [&](Registers<C>& now, Registers<C>& before, int step) {
       device::barrier_wait(&ring.full[at.stage], at.phase);
-      detail::expand_stage(ring, at.stage, first_row, now.a);
+      detail::expand_stage(ring, at.stage, first_row, codes, now.a);
 #pragma unroll
       for (auto& part : now.products) device::wgmma_touch(part);
       device::wgmma_fence();
 #pragma unroll
       for (int part = 0; part < C::parts; ++part) {
-        detail::multiply_expanded(ring, at.stage, now.a[part], now.products[part], false);
-        now.scales[part] = Codes::scales(ring.a[at.stage] + (first_row / 64 + part) * Codes::block_bytes);
+        detail::multiply_expanded(ring, at.stage, first_row, part, now.a, now.products[part], false);
+        now.scales[part] = codes.scales(ring.a[at.stage] + (first_row / 64 + part) * C::A::block_bytes);
       }
       device::wgmma_commit();
       device::wgmma_wait<1>();

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// A in codes that are expanded in the main loop, to registers and through shared memory; and K in equal shares of all blocks.
+#include <aisp/device_attribute.hpp>
+
+#include <cstdint>
+
+#include "gemm_case.hpp"
+
+namespace aisp::gemm {
+namespace {
+
+using GemmShares = HopperTest;
+using GemmPacked = HopperTest;
+
+// Workspace and counters for a schedule of shares; the counters must be zero again behind each run.
+template <class C>
+struct Workspace {
+  explicit Workspace(const Sizes3& sizes)
+      : partials{std::vector<float4>(KShares::partials_of<C>(sizes.m, sizes.n, multiprocessors()))},
+        arrived{std::vector<unsigned>(KShares::counters_of<C>(sizes.m, sizes.n))} {}
+  KShares shares() const { return {.partials = partials.get(), .arrived = arrived.get()}; }
+  bool used_up() const {
+    const std::vector<unsigned> counters = arrived.host();
+    return std::all_of(counters.begin(), counters.end(), [](unsigned counter) { return counter == 0; });
+  }
+  OnGpu<float4> partials;
+  OnGpu<unsigned> arrived;
+};
+
+template <class C, class Store>
+void expect_shared(const Sizes3& sizes) {
+  constexpr bool transposed = Store::any_width;
+  const Case<C> product{sizes};
+  const Workspace<C> workspace{sizes};
+  for (int run = 0; run < 2; ++run) {
+    const auto results = product.template run<KShares, Scaled, Store>(Scaled{0.5f}, workspace.shares());
+    EXPECT_TRUE(
+        right(results, transposed ? sizes.m : sizes.n,
+              [&](std::size_t i, std::size_t j) { return 0.5 * (transposed ? product.product(j, i) : product.product(i, j)); }))
+        << sizes.m << " rows, run " << run;
+    EXPECT_TRUE(workspace.used_up());
+  }
+}
+
+TEST_F(GemmShares, AddUp) {
+  using Cooperative = Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 64}>;
+  using Pairs = Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 64, .stages = 3, .cluster = 2}>;
+  using Pingpong = Config<Operand<e4m3>, Operand<e4m3>, Promoted, Shape{.tile_n = 32, .pingpong = true}>;
+  expect_shared<Cooperative, RowsStore<bf16>>({130, 72, 64});       // one step a tile: nothing to join
+  expect_shared<Cooperative, RowsStore<bf16>>({130, 72, 1000});     // fewer steps than blocks
+  expect_shared<Cooperative, TmaStore<bf16, 1>>({2600, 192, 328});  // a tile in one, two or three parts
+  expect_shared<Pairs, RowsStore<bf16>>({2600, 200, 328});
+  expect_shared<Pingpong, ColumnsStore<bf16>>({3000, 33, 656});
+}
+
+// Codes are whole numbers of a byte; registers have them in the order of wgmma's fragments, shared memory by rows. Each row of a
+// block has a scale.
+template <class Factor_, bool in_registers_>
+struct Bytes {
+  using Factor = Factor_;
+  static constexpr bool in_registers = in_registers_;
+  static constexpr int columns = 128 / sizeof(Factor), codes_bytes = 64 * columns, block_bytes = codes_bytes + 64 * sizeof(float);
+  static constexpr int in_word = 4 / sizeof(Factor);
+
+  static __device__ unsigned word_of(const std::uint8_t* codes) {
+    union {
+      Factor factors[in_word];
+      unsigned word;
+    } both;
+    for (int i = 0; i < in_word; ++i) both.factors[i] = Factor{static_cast<float>(static_cast<signed char>(codes[i]))};
+    return both.word;
+  }
+  __device__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) const {
+    const std::uint8_t* const own = block + threadIdx.x % 128 * (16 * in_word);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) a[i / 4][i % 4] = word_of(own + i * in_word);
+  }
+  __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const {
+    for (int i = threadIdx.x % 128; i < codes_bytes / in_word; i += 128) {
+      const int row = i / 32, word = i % 32;
+      reinterpret_cast<unsigned*>(rows)[row * 32 + (word / 4 ^ row % 8) * 4 + word % 4] = word_of(block + i * in_word);
+    }
+  }
+  __device__ float2 scales(const std::uint8_t* block) const {
+    const float* const of_rows =
+        reinterpret_cast<const float*>(block + codes_bytes) + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    return make_float2(of_rows[0], of_rows[8]);
+  }
+
+  // Where in a block the code of a row and a column is.
+  static std::size_t place(std::size_t row, std::size_t column) {
+    if (!in_registers) return row * columns + column;
+    const std::size_t word = column / in_word, step = word / 8, in_step = word % 8;
+    const std::size_t thread = row / 16 * 32 + row % 8 * 4 + in_step % 4, reg = in_step / 4 * 2 + row % 16 / 8;
+    return (thread * 16 + step * 4 + reg) * in_word + column % in_word;
+  }
+};
+
+template <class C, class Schedule>
+void expect_packed(const Sizes3& sizes, const Schedule& schedule) {
+  using Codes = typename C::A::Codes;
+  const std::size_t across = sizes.k / C::tile_k, down = (sizes.m + 63) / 64;
+  const std::vector<float> a = integers<float>(sizes.m * sizes.k, 1), b = integers<float>(sizes.n * sizes.k, 2);
+  const std::vector<float> scales = powers_of_two(sizes.m * across, 3);
+  std::vector<std::uint8_t> packed(down * across * Codes::block_bytes);
+  for (std::size_t row = 0; row < sizes.m; ++row)
+    for (std::size_t k = 0; k < sizes.k; ++k) {
+      std::uint8_t* const block = packed.data() + (row / 64 * across + k / C::tile_k) * Codes::block_bytes;
+      block[Codes::place(row % 64, k % C::tile_k)] = static_cast<std::uint8_t>(static_cast<signed char>(a[row * sizes.k + k]));
+      reinterpret_cast<float*>(block + Codes::codes_bytes)[row % 64] = scales[row * across + k / C::tile_k];
+    }
+  const OnGpu<std::uint8_t> a_gpu{packed};
+  const OnGpu<typename C::B::Element> b_gpu{std::vector<typename C::B::Element>(b.begin(), b.end())};
+  const OnGpu<float> c{std::vector<float>(sizes.m * sizes.n, untouched)};
+  const Gemm<C, Schedule, Identity, ColumnsStore<float>> gemm{
+      {.a = a_gpu.get(), .b = b_gpu.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}, schedule};
+  gemm.run(nullptr);
+  check(cudaDeviceSynchronize());
+  constexpr bool scaled = std::is_same_v<typename C::Mainloop, ScaledExpanded>;
+  EXPECT_TRUE(right<float>(c.host(), sizes.m,
+                           [&](std::size_t j, std::size_t i) {
+                             double sum = 0;
+                             for (std::size_t k = 0; k < sizes.k; ++k)
+                               sum += double{a[i * sizes.k + k]} * double{b[j * sizes.k + k]} *
+                                      (scaled ? double{scales[i * across + k / C::tile_k]} : 1);
+                             return sum;
+                           }))
+      << sizes.m << " x " << sizes.n << " x " << sizes.k;
+}
+
+template <class C>
+void expect_packed() {
+  for (const Sizes3& sizes : {Sizes3{2, 1, 128}, Sizes3{200, 13, 1152}, Sizes3{2000, 40, 640}}) {
+    expect_packed<C>(sizes, Bands{});
+    const Workspace<C> workspace{sizes};
+    expect_packed<C>(sizes, workspace.shares());
+    EXPECT_TRUE(workspace.used_up());
+  }
+}
+
+TEST_F(GemmPacked, ToRegisters) {
+  expect_packed<Config<Packed<Bytes<bf16, true>>, Operand<bf16>, ExpandedInTensorCores, Shape{.tile_n = 16}>>();
+  expect_packed<Config<Packed<Bytes<bf16, true>>, Operand<bf16>, ExpandedInTensorCores,
+                       Shape{.tile_m = 256, .tile_n = 32, .stages = 3, .cluster = 2}>>();
+}
+TEST_F(GemmPacked, ToRegistersWithScales) {
+  expect_packed<Config<Packed<Bytes<e4m3, true>>, Operand<e4m3>, ScaledExpanded,
+                       Shape{.tile_m = 192, .tile_n = 32, .consumers = 3, .cluster = 2}>>();
+}
+TEST_F(GemmPacked, ThroughSharedMemory) {
+  expect_packed<Config<Packed<Bytes<bf16, false>>, Operand<bf16>, ExpandedInTensorCores, Shape{.tile_n = 16}>>();
+  expect_packed<Config<Packed<Bytes<e4m3, false>>, Operand<e4m3>, ScaledExpanded,
+                       Shape{.tile_m = 256, .tile_n = 32, .stages = 3, .cluster = 2}>>();
+}
+
+}  // namespace
+}  // namespace aisp::gemm
