@@ -27,6 +27,7 @@ __global__ __launch_bounds__(threads_of_a_row) void sums_of_rows_kernel(const __
   double maximum = -1e300, sum = 0, of_gradients = 0;
   for (unsigned key = t; key <= last; key += threads_of_a_row) {
     double score = 0, gradient = 0;
+#pragma unroll 4
     for (unsigned i = 0; i < head_size; i += 2) {
       const std::size_t at = head + key * std::size_t{head_size} + i;
       const float2 x = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(k + at));
