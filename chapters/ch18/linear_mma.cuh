@@ -9,6 +9,7 @@
 #include "row_tiles.cuh"
 
 namespace aisp::ch18::linear_mma {
+namespace {
 
 using bf16 = __nv_bfloat16;
 
@@ -343,4 +344,5 @@ __global__ __launch_bounds__(threads, 2) void chunks_kernel(const __grid_constan
   store(memory.tile.q, of.o + at.token * head_size, at.valid);
 }
 
+}  // namespace
 }  // namespace aisp::ch18::linear_mma

@@ -17,6 +17,7 @@
 #include "linear_decays.cuh"
 
 namespace aisp::ch18::linear_wgmma {
+namespace {
 
 using bf16 = __nv_bfloat16;
 
@@ -237,4 +238,5 @@ __global__ __launch_bounds__(threads, 1) void wgmma_kernel(const __grid_constant
   }
 }
 
+}  // namespace
 }  // namespace aisp::ch18::linear_wgmma
