@@ -25,8 +25,16 @@ __global__ __launch_bounds__(threads_of_a_row) void sums_of_rows_kernel(const __
   of_row[1][t] = static_cast<double>(__bfloat162float(d_o[row + t]));
   __syncthreads();
   double maximum = -1e300, sum = 0, of_gradients = 0;
+  const auto add = [&](double of_other, double other_sum, double other_gradients) {  // relative to that maximum
+    const double smaller = exp(-fabs(of_other - maximum)), own = of_other > maximum ? smaller : 1;
+    const double other = of_other > maximum ? 1 : smaller;
+    maximum = fmax(maximum, of_other);
+    sum = sum * own + other_sum * other;
+    of_gradients = of_gradients * own + other_gradients * other;
+  };
   for (unsigned key = t; key <= last; key += threads_of_a_row) {
     double score = 0, gradient = 0;
+#pragma unroll 4
     for (unsigned i = 0; i < head_size; i += 2) {
       const std::size_t at = head + key * std::size_t{head_size} + i;
       const float2 x = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(k + at));
@@ -34,20 +42,13 @@ __global__ __launch_bounds__(threads_of_a_row) void sums_of_rows_kernel(const __
       score += of_row[0][i] * x.x + of_row[0][i + 1] * x.y;
       gradient += of_row[1][i] * y.x + of_row[1][i + 1] * y.y;
     }
-    const double raised = fmax(maximum, score), factor = exp(maximum - raised), weight = exp(score - raised);
-    maximum = raised;
-    sum = sum * factor + weight;
-    of_gradients = of_gradients * factor + weight * gradient;
+    add(score, 1, gradient);
   }
   maxima[t] = maximum, sums[0][t] = sum, sums[1][t] = of_gradients;
   __syncthreads();
   if (t != 0) return;
-  for (int i = 1; i < threads_of_a_row; ++i) {
-    const double raised = fmax(maximum, maxima[i]), factor = exp(maximum - raised), other = exp(maxima[i] - raised);
-    maximum = raised;
-    sum = sum * factor + sums[0][i] * other;
-    of_gradients = of_gradients * factor + sums[1][i] * other;
-  }
+#pragma unroll 1
+  for (int i = 1; i < threads_of_a_row; ++i) add(maxima[i], sums[0][i], sums[1][i]);
   log_sums[blockIdx.x] = maximum + log(sum);
   deltas[blockIdx.x] = of_gradients / sum;
 }

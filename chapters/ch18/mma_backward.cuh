@@ -3,20 +3,20 @@
 // values and takes tile after tile of 64 query rows, which arrive by cp.async one tile ahead. Scores are transposed, keys as
 // rows. A warp has 32 keys times 32 rows of them, 32 keys times 64 columns of dK and dV, and 32 rows times 32 columns of a tile's
 // dQ. Heads of 128 columns; any number of rows.
-//
-// The 16-byte chunk c of a row lies at c ^ (row % 8), so that ldmatrix meets no bank twice.
 #pragma once
-#include <aisp/device/async_copy.cuh>
 #include <aisp/device/vector.cuh>
 
 #include "attention/backward_shared.cuh"
+#include "row_tiles.cuh"
 
 namespace aisp::ch18::mma_backward {
 
 using attention::bf16, attention::Causal, attention::KeyBlock;
 
-constexpr int head_size = 128, threads = 256, keys = attention::tile_keys, rows = 64;
-constexpr int pitch = head_size * 2, row_chunks = pitch / 16, score_pitch = rows * 2;  // bytes and 16-byte chunks of a row
+using row_tiles::pitch;
+
+constexpr int head_size = row_tiles::columns, threads = 256, keys = attention::tile_keys, rows = 64;
+constexpr int score_pitch = rows * 2;  // bytes
 
 struct alignas(1024) Memory {
   unsigned char k[keys * pitch], v[keys * pitch], q[2][rows * pitch], d_o[2][rows * pitch];
@@ -29,26 +29,11 @@ struct Operands {
   bf16 *d_k, *d_v;
 };
 
-// `count` rows, each thread a chunk of every 16th; those from `valid` on are not of this head and become zeros.
-template <int count>
-__device__ __forceinline__ void copy_rows(unsigned char* shared, const bf16* from, int valid) {
-  const int t = static_cast<int>(threadIdx.x), row = t / row_chunks, chunk = t % row_chunks;
-#pragma unroll
-  for (int i = 0; i < count; i += threads / row_chunks) {
-    const bool is_valid = row + i < valid;
-    device::copy_async_16_or_zero(shared + (row + i) * pitch + (chunk ^ row % 8) * 16,
-                                  from + (is_valid ? (row + i) * head_size + chunk * 8 : 0), is_valid);
-  }
-}
-
-// Where a lane of ldmatrix reads: 16 rows times two chunks; two groups of eight rows times two chunks, for operands that lie
-// along their columns; and of dS^T, which is transposed on the way, two groups of eight keys.
+// Where a lane of ldmatrix reads; of dS^T, which is transposed on the way, two groups of eight keys.
 struct Lanes {
-  unsigned by_rows, by_columns, of_d_s;
+  unsigned by_rows = row_tiles::lanes_by_rows(), by_columns = row_tiles::lanes_by_columns(), of_d_s;
   __device__ __forceinline__ Lanes() {
     const unsigned lane = threadIdx.x % 32;
-    by_rows = lane % 16 * pitch + (lane / 16 ^ lane % 8) * 16;
-    by_columns = (lane / 16 * 8 + lane % 8) * pitch + (lane / 8 % 2 ^ lane % 8) * 16;
     of_d_s = (lane / 16 * 8 + lane % 8) * score_pitch + (lane / 8 % 2 ^ lane % 8) * 16;
   }
 };
@@ -132,8 +117,10 @@ __global__ __launch_bounds__(threads, 1) void backward_kernel(const __grid_const
   const Lanes lanes;
 
   const auto copy_tile = [&](int tile, int slot) {
-    copy_rows<rows>(memory.q[slot], of.q + of_head + static_cast<std::size_t>(tile) * rows * head_size, length - tile * rows);
-    copy_rows<rows>(memory.d_o[slot], of.d_o + of_head + static_cast<std::size_t>(tile) * rows * head_size, length - tile * rows);
+    row_tiles::copy<rows, threads>(memory.q[slot], of.q + of_head + static_cast<std::size_t>(tile) * rows * head_size,
+                                   length - tile * rows);
+    row_tiles::copy<rows, threads>(memory.d_o[slot], of.d_o + of_head + static_cast<std::size_t>(tile) * rows * head_size,
+                                   length - tile * rows);
     const int t = static_cast<int>(threadIdx.x);
     if (t < rows / 2) {
       const float* const from = t < rows / 4 ? work.padded_log_sums : work.deltas;
@@ -143,8 +130,8 @@ __global__ __launch_bounds__(threads, 1) void backward_kernel(const __grid_const
     }
     device::commit_copies();
   };
-  copy_rows<keys>(memory.k, of.k + of_keys, length - block.first_key);
-  copy_rows<keys>(memory.v, of.v + of_keys, length - block.first_key);
+  row_tiles::copy<keys, threads>(memory.k, of.k + of_keys, length - block.first_key);
+  row_tiles::copy<keys, threads>(memory.v, of.v + of_keys, length - block.first_key);
   int tile = skips_hidden ? block.first_key / rows : 0, slot = 0;
   copy_tile(tile, slot);
 

@@ -54,6 +54,7 @@ class Graph {
          {Attribute::matmul_columns, extents.columns},
          {Attribute::matmul_depth, extents.depth}});
   }
+  void matmul(int a, int b, int c) { matmul(a, b, c, {}); }
   // y: x with other sizes, strides or another type, as its tensor says.
   void reshape(int x, int y) {
     operations_.emplace_back(Kind::reshape_operation)
@@ -61,7 +62,6 @@ class Graph {
         .set(Attribute::reshape_y, tensors_[static_cast<std::size_t>(y)])
         .finalize();
   }
-  void matmul(int a, int b, int c) { matmul(a, b, c, {}); }
   // y = x correlated with w over the last two dimensions, fp32: filters are not turned round, and `zeros` lines of them surround
   // x.
   void convolution(int x, int w, int y, std::int64_t zeros) {
