@@ -138,23 +138,6 @@ struct Singly {
   }
   __device__ __forceinline__ void finish(unsigned*) {}
 };
-// The first of equal codes is counted for all of them.
-struct Paired {
-  __device__ __forceinline__ void count(const unsigned (&codes)[packet], unsigned* counters) {
-#pragma unroll
-    for (int k = 0; k < packet; ++k) {
-      unsigned equal = 1;
-      bool is_first = true;
-#pragma unroll
-      for (int j = 0; j < packet; ++j) {
-        if (j > k) equal += codes[j] == codes[k] ? 1 : 0;
-        if (j < k) is_first = is_first && codes[j] != codes[k];
-      }
-      if (is_first) atomicAdd(&counters[codes[k]], equal);
-    }
-  }
-  __device__ __forceinline__ void finish(unsigned*) {}
-};
 // Zeros, which activations have most of, never leave their thread.
 struct ZerosApart {
   unsigned zeros = 0;
@@ -334,11 +317,7 @@ extern constinit const Pair calibration_search{
     .optimized = variants(
         {{.name = "multi_candidate", .run = call<&CalibrationSearch::multi_candidate>, .kernels = {.local_bytes = 0}},
          {.name = "code_histogram", .run = call<&CalibrationSearch::code_histogram<Singly>>},
-         {.name = "paired_counts", .run = call<&CalibrationSearch::code_histogram<Paired>>, .same_bits_as = "code_histogram"},
-         {.name = "zeros_apart",
-          .run = call<&CalibrationSearch::code_histogram<ZerosApart>>,
-          .same_bits_as = "code_histogram",
-          .gains_over = "code_histogram"}}),
+         {.name = "zeros_apart", .run = call<&CalibrationSearch::code_histogram<ZerosApart>>, .same_bits_as = "code_histogram"}}),
     // The idea without its kernel.
     .controls = variants({{.name = "global_histogram", .run = call<&CalibrationSearch::global_histogram>}}),
     .libraries = variants({{.name = "cub_histogram_even", .run = call<&CalibrationSearch::cub_histogram_even>}}),

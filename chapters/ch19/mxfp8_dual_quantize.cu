@@ -3,11 +3,7 @@
 // second is no transpose of the first: its blocks lie along columns and have scales of their own. By a quantizer of rows alone
 // that is a transposed bf16 copy, written and read once more. A tile in registers, 8 x 8 values a thread, knows the maxima of
 // both directions after a few shuffles; only the transposed codes go through shared memory, a byte each.
-#include <aisp/device/mbarrier.cuh>
-#include <aisp/device/tma.cuh>
-#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
-#include <aisp/tensor_map.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +11,6 @@
 #include <limits>
 
 #include "quantized_rows.cuh"
-#include "transposed_codes.cuh"
 
 namespace aisp::ch19 {
 namespace {
@@ -23,8 +18,7 @@ namespace {
 using shared::bf16, shared::packet;
 constexpr unsigned threads = 256, block = 32;  // elements that share a scale
 constexpr unsigned block_lanes = block / packet;
-constexpr unsigned tile = transposed_tile, stages = 2;
-static_assert(threads == transposing_threads);
+constexpr unsigned tile = 128;
 constexpr unsigned no_number = 255;  // the scale of a block with an infinity or a NaN, all of whose codes are NaN
 
 // OCP MX 1.0: the scale is the power of two at the largest magnitude over that of e4m3, 2^8, and at least 2^-127. Exponents of
@@ -71,15 +65,23 @@ __global__ __launch_bounds__(threads) void rows_kernel(const uint4* __restrict__
   }
 }
 
-// 8 x 4 threads are a warp, so that both directions' blocks lie within one.
-using Place = TilePlace;
+// A thread has 8 x 8 elements of a tile of `width` columns; 8 x 4 threads are a warp, so that both directions' blocks lie within
+// one.
+template <unsigned width>
+struct Place {
+  static constexpr unsigned warps_across = width / 64;
+  unsigned across = threadIdx.x % 8 + threadIdx.x / 32 % warps_across * 8,
+           down = threadIdx.x % 32 / 8 + threadIdx.x / 32 / warps_across * 4;
+};
+template <unsigned width>
+constexpr unsigned threads_of = width / packet*(tile / packet);
 
 // Transposed bf16 for the baseline: column c of a tile has its 16 packets in an order that depends on c / 8, so that neither the
 // writes, whose lanes differ in it, nor the reads, whose lanes differ in the packet, meet in a bank.
 __global__ __launch_bounds__(threads) void transpose_kernel(const uint4* __restrict__ x, uint4* __restrict__ transposed,
                                                             unsigned rows, unsigned columns) {
   __shared__ uint4 columns_of_tile[tile][tile / packet];
-  const Place at;
+  const Place<tile> at;
   const unsigned top = blockIdx.y * tile, left = blockIdx.x * tile;
   const unsigned row = top + at.down * packet, column = left + at.across * packet;
   unsigned words[packet][4] = {};
@@ -111,10 +113,12 @@ struct Copies {
 };
 struct Shape {
   unsigned rows, columns;
-  __host__ __device__ unsigned across() const { return (columns + tile - 1) / tile; }
-  __host__ __device__ unsigned tiles() const { return across() * ((rows + tile - 1) / tile); }
-  __device__ __forceinline__ TransposedShape transposed() const { return {rows, columns, rows}; }
+  __host__ __device__ unsigned across(unsigned width) const { return (columns + width - 1) / width; }
+  __host__ __device__ unsigned tiles(unsigned width) const { return across(width) * ((rows + tile - 1) / tile); }
 };
+// Of transposed codes: 16 bytes of column c lie at their number ^ (c / 8) % 8.
+template <unsigned width>
+using TransposedTile = uint2[width][tile / packet];
 
 __device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], unsigned row, unsigned column,
                                               const Shape& shape, const Copies& to) {
@@ -144,9 +148,10 @@ __device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4]
   }
 }
 
-__device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet][4], const Place& at, unsigned row,
+template <unsigned width>
+__device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet][4], const Place<width>& at, unsigned row,
                                                  unsigned column, const Shape& shape, const Copies& to,
-                                                 TransposedTile& transposed) {
+                                                 TransposedTile<width>& transposed) {
 #pragma unroll
   for (unsigned pair = 0; pair < 4; ++pair) {
     unsigned maxima = magnitudes(words[0][pair]);
@@ -161,19 +166,33 @@ __device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet]
       const uint2 codes = make_uint2(four_codes(value(0), value(1), value(2), value(3), factor_of(scale)),
                                      four_codes(value(4), value(5), value(6), value(7), factor_of(scale)));
       const unsigned c = 2 * pair + k;
-      put_column(transposed, at, c, or_no_number(codes, scale));
+      transposed[at.across * packet + c][at.down ^ at.across % 8 * 2] = or_no_number(codes, scale);
       if (row % block == 0 && row < shape.rows && column < shape.columns)
         to.transposed_scales[std::size_t{column + c} * (shape.rows / block) + row / block] = static_cast<unsigned char>(scale);
     }
   }
 }
 
+template <unsigned width>
+__device__ __forceinline__ void store_transposed(const TransposedTile<width>& transposed, unsigned top, unsigned left,
+                                                 const Shape& shape, const Copies& to) {
+  constexpr unsigned at_once = threads_of<width> / 8;
+#pragma unroll
+  for (unsigned k = 0; k < width / at_once; ++k) {
+    const unsigned c = k * at_once + threadIdx.x / 8, of_rows = threadIdx.x % 8;  // in 16 bytes
+    if (left + c < shape.columns && top + of_rows * 16 < shape.rows)
+      *reinterpret_cast<uint4*>(to.transposed_codes + std::size_t{left + c} * shape.rows + top + of_rows * 16) =
+          reinterpret_cast<const uint4*>(transposed[c])[of_rows ^ c / packet % 8];
+  }
+}
+
 // Along columns alone, or along both.
-template <bool with_rows>
-__global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restrict__ x, Copies to, Shape shape) {
-  __shared__ __align__(16) TransposedTile transposed;
-  const Place at;
-  const unsigned top = blockIdx.x / shape.across() * tile, left = blockIdx.x % shape.across() * tile;
+template <bool with_rows, unsigned width, unsigned blocks_per_sm>
+__global__ __launch_bounds__(threads_of<width>, blocks_per_sm) void tile_kernel(const uint4* __restrict__ x, Copies to,
+                                                                                Shape shape) {
+  __shared__ __align__(16) TransposedTile<width> transposed;
+  const Place<width> at;
+  const unsigned across = shape.across(width), top = blockIdx.x / across * tile, left = blockIdx.x % across * width;
   const unsigned row = top + at.down * packet, column = left + at.across * packet;
   unsigned words[packet][4] = {};
 #pragma unroll
@@ -183,52 +202,9 @@ __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restric
       words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
     }
   if constexpr (with_rows) quantize_rows(words, row, column, shape, to);
-  quantize_columns(words, at, row, column, shape, to, transposed);
+  quantize_columns<width>(words, at, row, column, shape, to, transposed);
   __syncthreads();
-  store_transposed(transposed, top, left, shape.transposed(), to.transposed_codes);
-}
-
-struct Ring {
-  uint4 x[stages][tile][tile / packet];
-  TransposedTile transposed[2];
-  std::uint64_t full[stages];
-};
-
-// Blocks stay, and TMA has the next tile under way; what lies outside of the matrix arrives as zeros.
-__global__ __launch_bounds__(threads, 2) void tile_tma_kernel(const __grid_constant__ CUtensorMap x, Copies to, Shape shape) {
-  extern __shared__ __align__(128) unsigned char space[];
-  Ring& ring = *reinterpret_cast<Ring*>(space);
-  if (threadIdx.x < stages) device::barrier_init(&ring.full[threadIdx.x], 1);
-  device::fence_barrier_init();
-  __syncthreads();
-  const auto request = [&](unsigned number, unsigned stage) {
-    device::barrier_arrive_expect(&ring.full[stage], sizeof ring.x[stage]);
-    device::tensor_load_2d(ring.x[stage], &x, static_cast<int>(number % shape.across() * tile),
-                           static_cast<int>(number / shape.across() * tile), &ring.full[stage]);
-  };
-  if (threadIdx.x == 0)
-    for (unsigned s = 0; s < stages; ++s)
-      if (const unsigned number = blockIdx.x + s * gridDim.x; number < shape.tiles()) request(number, s);
-
-  const Place at;
-  unsigned turn = 0;
-  for (unsigned number = blockIdx.x; number < shape.tiles(); number += gridDim.x, ++turn) {
-    const unsigned stage = turn % stages;
-    const unsigned top = number / shape.across() * tile, left = number % shape.across() * tile;
-    const unsigned row = top + at.down * packet, column = left + at.across * packet;
-    device::barrier_wait(&ring.full[stage], turn / stages % 2);
-    unsigned words[packet][4];
-#pragma unroll
-    for (unsigned r = 0; r < packet; ++r) {
-      const uint4 loaded = ring.x[stage][at.down * packet + r][at.across];
-      words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
-    }
-    quantize_rows(words, row, column, shape, to);
-    quantize_columns(words, at, row, column, shape, to, ring.transposed[turn % 2]);
-    __syncthreads();  // the stage has been read; the other transposed tile is written behind the next one of these
-    if (const unsigned next = number + stages * gridDim.x; threadIdx.x == 0 && next < shape.tiles()) request(next, stage);
-    store_transposed(ring.transposed[turn % 2], top, left, shape.transposed(), to.transposed_codes);
-  }
+  store_transposed<width>(transposed, top, left, shape, to);
 }
 
 class Mxfp8DualQuantize final : public Workload {
@@ -261,24 +237,19 @@ class Mxfp8DualQuantize final : public Workload {
 
   void transpose_between(Launch& launch) {
     quantize_by_rows(launch, x_.get(), codes_, scales_);
-    launch(transpose_kernel, {.blocks = {shape().across(), shape().tiles() / shape().across()}, .threads = threads},
+    launch(transpose_kernel,
+           {.blocks = {shape().across(tile), shape().tiles(tile) / shape().across(tile)}, .threads = threads_of<tile>},
            packets(x_.get()), reinterpret_cast<uint4*>(transposed_.get()), rows_, columns_);
     quantize_by_rows(launch, transposed_.get(), transposed_codes_, transposed_scales_);
   }
   void column_kernel(Launch& launch) {
     quantize_by_rows(launch, x_.get(), codes_, scales_);
-    launch(tile_kernel<false>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
+    launch(tile_kernel<false, 128, 3>, {shape().tiles(128), threads_of<128>}, packets(x_.get()), copies(), shape());
   }
-  void tile_dual(Launch& launch) { launch(tile_kernel<true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape()); }
-  void tile_dual_tma(Launch& launch) {
-    constexpr unsigned blocks_per_sm = 2;
-    const CUtensorMap map = matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), x_.get(), rows_, columns_, tile, tile,
-                                       CU_TENSOR_MAP_SWIZZLE_NONE);
-    launch(tile_tma_kernel,
-           {.blocks = std::min(multiprocessors() * blocks_per_sm, shape().tiles()),
-            .threads = threads,
-            .shared_bytes = sizeof(Ring)},
-           map, copies(), shape());
+  template <unsigned width, unsigned blocks_per_sm>
+  void tile_dual(Launch& launch) {
+    launch(tile_kernel<true, width, blocks_per_sm>, {shape().tiles(width), threads_of<width>}, packets(x_.get()), copies(),
+           shape());
   }
 
  private:
@@ -324,11 +295,9 @@ extern constinit const Pair mxfp8_dual_quantize{
     .baseline = {.name = "transpose_between", .run = call<&Mxfp8DualQuantize::transpose_between>},
     .optimized =
         variants({{.name = "column_kernel", .run = call<&Mxfp8DualQuantize::column_kernel>, .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual_tma",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_tma>,
-                   .needs = {.min_sm = 90},
-                   .kernels = {.local_bytes = 0}}}),
+                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual<128, 3>>, .kernels = {.local_bytes = 0}},
+                  {.name = "narrow_6", .run = call<&Mxfp8DualQuantize::tile_dual<64, 6>>, .kernels = {.local_bytes = 0}},
+                  {.name = "narrow_7", .run = call<&Mxfp8DualQuantize::tile_dual<64, 7>>, .kernels = {.local_bytes = 0}}}),
     .bound = Bound::memory,
     .tolerance = exact,
     .needs = {.min_sm = 89},
