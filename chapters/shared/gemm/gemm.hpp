@@ -44,7 +44,12 @@ template <class Operand>
 CUtensorMap operand_map(const char* name, const typename Operand::Element* data, std::size_t extent, std::size_t k,
                         unsigned box) {
   using Element = typename Operand::Element;
-  if constexpr (Operand::major == Major::k) {
+  if constexpr (in_panels<Operand>) {
+    const std::uint64_t sizes[] = {Operand::tile_k, extent, (k + Operand::tile_k - 1) / Operand::tile_k};
+    const std::uint64_t strides[] = {128, extent * 128};
+    const std::uint32_t boxes[] = {Operand::tile_k, box, 1};
+    return tensor_map(map_type<Element>(), data, sizes, strides, boxes);
+  } else if constexpr (Operand::major == Major::k) {
     require(k * sizeof(Element) % 16 == 0,
             std::string{"rows of "} + name + " must be multiples of 16 bytes, k is " + std::to_string(k));
     return matrix_map(map_type<Element>(), sizeof(Element), data, extent, k, box, Operand::tile_k);
