@@ -50,20 +50,29 @@ __global__ __launch_bounds__(threads) void quantize_rows_kernel(const uint4* __r
   if (threadIdx.x == 0) scales[blockIdx.x] = row_scale(largest);
 }
 
+// Rows of codes as panels of 128 of K, with zeros behind the last.
+constexpr unsigned panel = 128, panel_packets = panel / packet;
+__global__ __launch_bounds__(threads) void lay_panels_kernel(const uint2* __restrict__ codes, uint2* __restrict__ panels,
+                                                             unsigned packets, unsigned padded_packets) {
+  for (unsigned i = threadIdx.x; i < padded_packets; i += threads)
+    panels[(std::size_t{i / panel_packets} * gridDim.x + blockIdx.x) * panel_packets + i % panel_packets] =
+        i < packets ? codes[std::size_t{blockIdx.x} * packets + i] : make_uint2(0, 0);
+}
+
 // As many stages as fit.
 constexpr int stages_of(int tile_m, int tile_n) { return 224 * 1024 / ((tile_m + tile_n) * 128); }
 
 struct TokensOnM : gemm::Config<gemm::Operand<e4m3>, gemm::Operand<e4m3>, gemm::Promoted,
                                 gemm::Shape{.tile_m = 64, .tile_n = 256, .stages = 5, .consumers = 1}> {};
-template <class Element, class Mainloop, int tile_m, int tile_n, int cluster_blocks = 1, bool early = false>
+template <class Weights, class Mainloop, int tile_m, int tile_n, int cluster_blocks = 1, bool early = false>
 struct Swapped
-    : gemm::Config<gemm::Operand<Element>, gemm::Operand<Element>, Mainloop,
+    : gemm::Config<Weights, gemm::Operand<typename Weights::Element>, Mainloop,
                    gemm::Shape{
                        .tile_m = tile_m, .tile_n = tile_n, .stages = stages_of(tile_m, tile_n), .cluster = cluster_blocks}> {
   static constexpr bool begins_early = early;
 };
 template <int tile_m, int tile_n, int cluster = 1, bool early = false>
-using Fp8 = Swapped<e4m3, gemm::Promoted, tile_m, tile_n, cluster, early>;
+using Fp8 = Swapped<gemm::Operand<e4m3>, gemm::Promoted, tile_m, tile_n, cluster, early>;
 using Columns = gemm::ColumnsStore<bf16>;
 using Scales = gemm::RowColumnScaled;
 
@@ -71,7 +80,7 @@ using Scales = gemm::RowColumnScaled;
 using Product = std::function<void(cudaStream_t)>;
 // All with weights as rows and tiles of the same width.
 struct Products {
-  Product swapped, swapped_tall, ranges, ranges_tall, ranges_in_clusters, slices, early, early_tall, in_bf16;
+  Product swapped, swapped_tall, ranges, ranges_tall, ranges_in_clusters, slices, early, early_tall, panels, panels_tall, in_bf16;
 };
 
 class Fp8DecodeGemm final : public Workload {
@@ -82,9 +91,10 @@ class Fp8DecodeGemm final : public Workload {
         k_{setup.size("k")},
         x_{setup.input<bf16>(tokens_ * k_, of_tokens(), {.name = "x"})},
         w_{setup.input<bf16>(n_ * k_, of_weights(), {.name = "weights", .constant = true})},
-        y_{setup.output<bf16>(tokens_ * n_, {.name = "y", .groups = {n_ / channel_groups, channel_groups}})},
+        y_{setup.output<bf16>(tokens_ * n_, {.name = "y", .groups = groups()})},
         quantized_x_{setup.scratch<e4m3>(tokens_ * k_, {.name = "quantized x"})},
         quantized_w_{setup.scratch<e4m3>(n_ * k_, {.name = "quantized weights"})},
+        panels_{setup.scratch<e4m3>(n_ * padded_k(), {.name = "panels of weights"})},
         token_scales_{setup.scratch<float>(tokens_, {.name = "scales of tokens"})},
         channel_scales_{setup.scratch<float>(n_, {.name = "scales of channels"})},
         parts_{setup.scratch<float>(std::max(std::size_t{2} * 256 * multiprocessors() * tile_n(), 2 * n_ * tokens_),
@@ -160,6 +170,11 @@ class Fp8DecodeGemm final : public Workload {
     quantize_tokens<true>(launch);
     (products_.*product)(launch.stream);
   }
+  void describe_panels(Launch& launch) {
+    describe(launch);
+    launch(lay_panels_kernel, {static_cast<unsigned>(n_), threads}, reinterpret_cast<const uint2*>(quantized_w_.get()),
+           reinterpret_cast<uint2*>(panels_.get()), k_ / packet, padded_k() / packet);
+  }
   void bf16_swap_ab(Launch& launch) { products_.in_bf16(launch.stream); }
 
   void tune_cublaslt(Launch& launch) {
@@ -188,6 +203,9 @@ class Fp8DecodeGemm final : public Workload {
     float scale = 1;
   };
 
+  std::size_t padded_k() const { return (k_ + panel - 1) / panel * panel; }
+  // Limits hold for small channels by themselves, where a group has enough of them.
+  Axis groups() const { return n_ < 4096 ? Axis{} : Axis{n_ / channel_groups, channel_groups}; }
   int tile_n() const { return tokens_ <= 32 ? 32 : tokens_ <= 64 ? 64 : tokens_ <= 128 ? 128 : 256; }
   // Outlier channels, zeros of both signs and a token that is nothing else, where there are others.
   Pattern of_tokens() const {
@@ -244,14 +262,15 @@ class Fp8DecodeGemm final : public Workload {
   }
   template <class Config>
   Product product_in_ranges() const {
-    return [product = gemm::GemmInRanges<Config, Scales, Columns>{problem<e4m3, bf16>(quantized_w_, quantized_x_, y_), parts_},
+    const e4m3* const weights = gemm::in_panels<typename Config::A> ? panels_.get() : quantized_w_.get();
+    return [product = gemm::GemmInRanges<Config, Scales, Columns>{problem<e4m3, bf16>(weights, quantized_x_, y_), parts_},
             scales = scales()](cudaStream_t stream) { product.run(stream, scales); };
   }
   template <int tile_n>
   Products described() const {
     constexpr int tall = tile_n <= 128 ? 256 : 128;
     using InSlices = gemm::Gemm<Fp8<128, tile_n>, gemm::KSlices, gemm::Identity, gemm::SlicesStore>;
-    using InBf16 = gemm::GemmInRanges<Swapped<bf16, gemm::InTensorCores, 128, tile_n>, gemm::Identity, Columns>;
+    using InBf16 = gemm::GemmInRanges<Swapped<gemm::Operand<bf16>, gemm::InTensorCores, 128, tile_n>, gemm::Identity, Columns>;
     return {.swapped = swapped_product<Fp8<128, tile_n>>(),
             .swapped_tall = swapped_product<Fp8<tall, tile_n>>(),
             .ranges = product_in_ranges<Fp8<128, tile_n>>(),
@@ -265,13 +284,15 @@ class Fp8DecodeGemm final : public Workload {
                 },
             .early = product_in_ranges<Fp8<128, tile_n, 1, true>>(),
             .early_tall = product_in_ranges<Fp8<tall, tile_n, 1, true>>(),
+            .panels = product_in_ranges<Swapped<gemm::Panels<e4m3>, gemm::Promoted, 128, tile_n, 1, true>>(),
+            .panels_tall = product_in_ranges<Swapped<gemm::Panels<e4m3>, gemm::Promoted, tall, tile_n, 1, true>>(),
             .in_bf16 = [product = InBf16{problem<bf16, bf16>(w_, x_, y_), parts_}](cudaStream_t stream) { product.run(stream); }};
   }
 
   std::size_t tokens_, n_, k_;
   Input<bf16> x_, w_;  // x[token][k], w[channel][k]
   Output<bf16> y_;     // [token][channel]
-  Scratch<e4m3> quantized_x_, quantized_w_;
+  Scratch<e4m3> quantized_x_, quantized_w_, panels_;
   Scratch<float> token_scales_, channel_scales_, parts_;
   LibraryMatmul cublaslt_bf16_, cublaslt_, cublaslt_fast_;
   bool reproducible_;
@@ -284,9 +305,10 @@ constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}}, fp8_by_cublaslt{.
 constexpr Needs on_wgmma{.min_sm = 90, .max_sm = 90}, on_clusters{.min_sm = 90, .max_sm = 90, .dsmem = true};
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 
-// The result in bf16 is off by 1.6e-3. The tensor cores keep 14 bits of a sum, those of its largest product: beside outliers of
-// 100 that is 1e-3 where each 128 of K go to fp32, and grows with K where they do not.
-constexpr Tolerance promoted_sums = within(5e-3), fast_sums = within(1e-2);
+// Rounding to bf16 is 1.6e-3, and 4e-3 of a value at most, of which a group of few samples may consist. The tensor cores keep 14
+// bits of a sum, those of its largest product: beside outliers of 100 that is 1e-3 where each 128 of K go to fp32, and grows with
+// K where they do not.
+constexpr Tolerance rounded = within(4e-3), promoted_sums = within(5e-3), fast_sums = within(1e-2);
 
 template <Method run, Method prepare = call<&Fp8DecodeGemm::describe>>
 constexpr Variant ours(std::string_view name, const Needs& needs = on_wgmma) {
@@ -324,7 +346,9 @@ extern constinit const Pair fp8_decode_gemm{
                            .prepare = call<&Fp8DecodeGemm::describe>,
                            .needs = on_wgmma,
                            .kernels = nothing_spilled},
-                          ours<overlapped<&Products::early_tall>>("quantize_pdl_tall")}),
+                          ours<overlapped<&Products::early_tall>>("quantize_pdl_tall"),
+                          ours<overlapped<&Products::panels>, call<&Fp8DecodeGemm::describe_panels>>("panels"),
+                          ours<overlapped<&Products::panels_tall>, call<&Fp8DecodeGemm::describe_panels>>("panels_tall")}),
     .libraries = variants({{.name = "cublaslt",
                             .run = call<&Fp8DecodeGemm::cublaslt>,
                             .prepare = call<&Fp8DecodeGemm::tune_cublaslt>,
@@ -338,7 +362,7 @@ extern constinit const Pair fp8_decode_gemm{
                             .changes_precision = true,
                             .tolerance = fast_sums}}),
     .bound = Bound::memory,
-    .tolerance = rounded_to_bf16,
+    .tolerance = rounded,
     .needs = {.min_sm = 80},
     .sizes = sizes({{.name = "tokens", .full = 32, .most = 256, .scales = false},
                     {.name = "n", .full = 57344, .multiple = channel_groups, .most = 1u << 18},

@@ -51,6 +51,11 @@ CUtensorMap operand_map(const char* name, const typename Operand::Element* data,
     const std::uint64_t sizes[] = {32, lines, (extent + 63) / 64}, strides[] = {128, lines * 128};
     const std::uint32_t boxes[] = {32, Operand::lines, box / 64};
     return tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT32, data, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
+  } else if constexpr (in_panels<Operand>) {
+    const std::uint64_t sizes[] = {Operand::tile_k, extent, (k + Operand::tile_k - 1) / Operand::tile_k};
+    const std::uint64_t strides[] = {128, extent * 128};
+    const std::uint32_t boxes[] = {Operand::tile_k, box, 1};
+    return tensor_map(map_type<Element>(), data, sizes, strides, boxes);
   } else if constexpr (Operand::major == Major::k) {
     require(k * sizeof(Element) % 16 == 0,
             std::string{"rows of "} + name + " must be multiples of 16 bytes, k is " + std::to_string(k));

@@ -108,7 +108,12 @@ class MatmulPlan {
       const auto run_one = [&](std::size_t i) {
         queue([&](const void* a, const void* b, void* c) { multiply(stream, proposed[i], a, b, c, 1, beta); });
       };
-      if (const auto best = fastest(stream, proposed.size(), run_one)) entry->second = proposed[*best];
+      const auto best = fastest(stream, proposed.size(), run_one);
+      if (!best) {
+        chosen.erase(entry);
+        throw Unsupported{"cuBLASLt proposes algorithms for this product and refuses them all"};
+      }
+      entry->second = proposed[*best];
     }
     algorithm_ = entry->second;
   }
@@ -185,8 +190,9 @@ class MatmulPlan {
   void multiply(cudaStream_t stream, const Algorithm& algorithm, const void* a, const void* b, void* c, float alpha,
                 float beta) const {
     const Factor product = factor(alpha), before = factor(beta);
-    check(matmul_(lt_.handle(), operation_.get(), &product, b, layout_b_.get(), a, layout_a_.get(), &before, c, layout_c_.get(),
-                  c, result_layout(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
+    const void* const added = layout_fp8_ ? nullptr : c;  // in place is of one type
+    check(matmul_(lt_.handle(), operation_.get(), &product, b, layout_b_.get(), a, layout_a_.get(), &before, added,
+                  layout_c_.get(), c, result_layout(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
   }
 
   // The library is column-major and sees each row-major matrix transposed: it computes C^T = B^T A^T.
