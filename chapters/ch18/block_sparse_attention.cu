@@ -144,9 +144,7 @@ class BlockSparseAttention final : public Workload {
         cudnn_{setup, shared::AttentionSizes{all_ / kv_heads, heads, kv_heads, 1, capacity(), head_size}} {}
 
   Cost cost() const override { return cost_of(std::min(kept_ * page_keys, context_), 2 * pages_); }
-  Cost variant_cost(std::string_view variant) const override {
-    return variant == "dense" || variant == "dense_4" || variant == "cudnn_dense" ? cost_of(context_, 0) : cost();
-  }
+  Cost variant_cost(std::string_view variant) const override { return reads_all(variant) ? cost_of(context_, 0) : cost(); }
   void compute_reference(Launch& launch) override {
     rows_.forget(all_ * group);
     std::vector<double> scores(all_ * pages_);
@@ -185,8 +183,8 @@ class BlockSparseAttention final : public Workload {
           [&](std::size_t key, std::size_t d) { return v_.host(at(key, d)); });
     })[i % head_size];
   }
-  void metrics(std::string_view, Metrics& metrics) override {
-    metrics.report("captured_mass", 100 * captured_, "% of all weights", Metrics::Better::higher);
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    if (!reads_all(variant)) metrics.report("captured_mass", 100 * captured_, "% of all weights", Metrics::Better::higher);
   }
 
   // What whoever appends keys keeps up to date.
@@ -222,24 +220,10 @@ class BlockSparseAttention final : public Workload {
     launch(dependent_merge_kernel, {.blocks = static_cast<unsigned>(all_), .threads = merge_threads, .overlapping = true},
            FixedSplits{counts(), pieces_}, parts_.get(), part_log_sums_.get(), o_.get());
   }
-  template <int pieces>
-  void pdl_with(Launch& launch) {
-    fused(launch);
-    Grid grid = pages_grid(pieces);
-    grid.overlapping = true;
-    launch(pages_kernel<FromLists, true>, grid, work({counts(), pieces}), from_lists());
-    launch(dependent_merge_kernel, {.blocks = static_cast<unsigned>(all_), .threads = merge_threads, .overlapping = true},
-           FixedSplits{counts(), pieces}, parts_.get(), part_log_sums_.get(), o_.get());
-  }
   void dense(Launch& launch) {
     launch(decode_kernel<head_size, group, 1, ContiguousCache, FixedSplits, float>,
            decode_grid<head_size, group>(1, all() * dense_pieces), dense_work());
     merge(launch, lengths_, dense_pieces);
-  }
-  void dense_4(Launch& launch) {
-    launch(decode_kernel<head_size, group, 1, ContiguousCache, FixedSplits, float>,
-           decode_grid<head_size, group>(1, all() * 4), work({lengths_, 4}));
-    merge(launch, lengths_, 4);
   }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -248,9 +232,10 @@ class BlockSparseAttention final : public Workload {
   void cudnn_dense(Launch& launch) { cudnn_->run(launch.stream, q_, k_, v_, o_); }
 
  private:
+  static bool reads_all(std::string_view variant) { return variant == "dense" || variant == "cudnn_dense"; }
   std::size_t capacity() const { return pages_ * page_keys; }
   std::size_t words() const { return (pages_ + 31) / 32; }
-  std::size_t most_pieces() const { return static_cast<std::size_t>(std::max(pieces_, 8)); }
+  std::size_t most_pieces() const { return static_cast<std::size_t>(std::max(pieces_, dense_pieces)); }
   int all() const { return static_cast<int>(all_); }
   int* counts() const { return lists_.get() + all_ * kept_; }
   dim3 page_grid(std::size_t blocks) const { return {static_cast<unsigned>(blocks), static_cast<unsigned>(all_)}; }
@@ -374,23 +359,10 @@ extern constinit const Pair block_sparse_attention{
                             .prepare = call<&BlockSparseAttention::make_bounds>,
                             .needs = {.min_sm = 90},
                             .same_bits_as = "page_list",
-                            .kernels = nothing_spilled},
-                           {.name = "pdl_4",
-                            .run = call<&BlockSparseAttention::pdl_with<4>>,
-                            .prepare = call<&BlockSparseAttention::make_bounds>,
-                            .needs = {.min_sm = 90},
-                            
-                            .kernels = nothing_spilled},
-                           {.name = "pdl_8",
-                            .run = call<&BlockSparseAttention::pdl_with<8>>,
-                            .prepare = call<&BlockSparseAttention::make_bounds>,
-                            .needs = {.min_sm = 90},
-                            
                             .kernels = nothing_spilled}}),
     // What selecting must beat: all keys, and no scores of pages.
     .controls =
-        variants({{.name = "dense_4", .run = call<&BlockSparseAttention::dense_4>, .outputs = no_outputs},
-         {.name = "dense", .run = call<&BlockSparseAttention::dense>, .outputs = no_outputs, .kernels = nothing_spilled},
+        variants({{.name = "dense", .run = call<&BlockSparseAttention::dense>, .outputs = no_outputs, .kernels = nothing_spilled},
                   {.name = "cudnn_dense",
                    .run = call<&BlockSparseAttention::cudnn_dense>,
                    .prepare = call<&BlockSparseAttention::tune_cudnn>,
