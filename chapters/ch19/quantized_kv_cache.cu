@@ -36,7 +36,7 @@ class QuantizedKvCache final : public Workload {
         new_v_{setup.input<bf16>(heads() * head_size, normal(0, 1), {.name = "new values"})},
         k_{setup.input<bf16>(heads() * context_ * head_size, keys(), {.name = "k", .constant = true})},
         v_{setup.input<bf16>(k_.size(), values(), {.name = "v", .constant = true})},
-        scales_{setup.input<float>(2 * kv_heads, uniform(0.8f, 1.2f), {.name = "scales of e4m3", .constant = true})},
+        scales_{setup.input<float>(2 * kv_heads, uniform(1.1f, 1.3f), {.name = "scales of e4m3", .constant = true})},
         lengths_{setup.input<int>(2 * batch_, HostFill<int>{[this](std::span<int> lengths, std::uint64_t) {
                                     for (std::size_t i = 0; i < batch_; ++i) {
                                       lengths[i] = static_cast<int>(context_);
@@ -73,7 +73,7 @@ class QuantizedKvCache final : public Workload {
     metrics.report_rate("tokens", static_cast<double>(batch_), "tokens/s");
   }
 
-  void compute_reference(Launch&) override { rows_.forget(batch_ * kv_heads * group_); }
+  void compute_reference(Launch&) override { rows_.forget(heads()); }
   double expected(std::size_t i) const override { return reference(i).bf16[i % head_size]; }
   double expected_quantized(std::string_view variant, int, std::size_t i) const override {
     const References& all = reference(i);
@@ -158,10 +158,10 @@ class QuantizedKvCache final : public Workload {
   }
 
   // Weights of head 3 are 1 for the appended key, of head 2 a little for a key that saturates; the other heads' scores deviate by
-  // 1 to 3. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is zero.
+  // 0.5 to 2. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is zero.
   Pattern queries() const {
     const Axis of_kv{head_size * group_, kv_heads};
-    return normal(0, 0.1f)
+    return normal(0, 0.06f)
         .times(0.5f, 2, all_of(Axis{head_size, group_}))
         .set(0.12f, at(of_kv, 2), at(channels, 0))
         .set(4, at(of_kv, 3), at(channels, 1));
@@ -192,9 +192,10 @@ class QuantizedKvCache final : public Workload {
             .bytes = static_cast<double>(heads() * tokens) * token_bytes + static_cast<double>(q_.bytes() + o_.bytes())};
   }
 
+  // Of all query heads that share keys at once.
   const References& reference(std::size_t i) const {
     const std::size_t row = i / head_size, head = row / group_;
-    return rows_.of(row, [&] {
+    return rows_.of(head, [&] {
       CachedRows k(context_ * head_size), v(k.size());
       for (std::size_t at = 0; at < k.size(); ++at) {
         const bool is_new = at / head_size + 1 == context_;
@@ -202,24 +203,25 @@ class QuantizedKvCache final : public Workload {
         k[at] = static_cast<float>(is_new ? new_k_.host(from) : k_.host(from));
         v[at] = static_cast<float>(is_new ? new_v_.host(from) : v_.host(from));
       }
-      AttentionRow q{}, narrow_q{};
-      float maximum = least_maximum;
-      for (std::size_t d = 0; d < head_size; ++d) {
-        q[d] = q_.host(row * head_size + d);
-        maximum = std::max(maximum, static_cast<float>(std::abs(q[d])));
+      CachedRows int4_k = k, int4_v = v, e4m3_k = k, e4m3_v = v;
+      round_keys_to_int4(int4_k), round_values_to_int4(int4_v);
+      round_to_e4m3(e4m3_k, static_cast<float>(scales_.host(head % kv_heads)));
+      round_to_e4m3(e4m3_v, static_cast<float>(scales_.host(kv_heads + head % kv_heads)));
+      std::vector<References> all;
+      for (std::size_t of = head * group_; of < (head + 1) * group_; ++of) {
+        AttentionRow q{}, e4m3_q{};
+        float maximum = least_maximum;
+        for (std::size_t d = 0; d < head_size; ++d) {
+          q[d] = q_.host(of * head_size + d);
+          maximum = std::max(maximum, static_cast<float>(std::abs(q[d])));
+        }
+        for (std::size_t d = 0; d < head_size; ++d)
+          e4m3_q[d] = static_cast<double>(through_e4m3(static_cast<float>(q[d]), maximum / largest_e4m3));
+        all.push_back({attention_of(q, k, v), attention_of(q, e4m3_k, e4m3_v), attention_of(e4m3_q, e4m3_k, e4m3_v),
+                       attention_of(q, int4_k, int4_v)});
       }
-      for (std::size_t d = 0; d < head_size; ++d)
-        narrow_q[d] = static_cast<double>(through_e4m3(static_cast<float>(q[d]), maximum / largest_e4m3));
-      References all{.bf16 = attention_of(q, k, v), .e4m3 = {}, .e4m3_queries = {}, .int4 = {}};
-      CachedRows narrow_k = k, narrow_v = v;
-      round_keys_to_int4(narrow_k), round_values_to_int4(narrow_v);
-      all.int4 = attention_of(q, narrow_k, narrow_v);
-      round_to_e4m3(k, static_cast<float>(scales_.host(head % kv_heads)));
-      round_to_e4m3(v, static_cast<float>(scales_.host(kv_heads + head % kv_heads)));
-      all.e4m3 = attention_of(q, k, v);
-      all.e4m3_queries = attention_of(narrow_q, k, v);
       return all;
-    });
+    })[row % group_];
   }
 
   void append_bf16(Launch& launch) const {
@@ -276,7 +278,7 @@ class QuantizedKvCache final : public Workload {
   std::optional<TransposedCache> pages_;
   bool reproducible_;
   Opened<shared::CudnnAttention> cudnn_;
-  shared::RowCache<References> rows_;
+  shared::RowCache<std::vector<References>> rows_;
 };
 
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
@@ -297,13 +299,14 @@ extern constinit const Pair quantized_kv_cache{
                             .prepare = call<&QuantizedKvCache::fill_e4m3>,
                             .changes_precision = true,
                             .kernels = nothing_spilled},
-                           // Weights are rounded to e4m3: 2.6e-2 of each, and what is left when they are divided by their sum.
+                           // Weights are rounded to e4m3: by 2.6e-2 where many tokens have some, and where one of them has values
+                           // that outweigh the others' by up to 2^-4.
                            {.name = "fp8_wgmma",
                             .run = call<&QuantizedKvCache::fp8_wgmma>,
                             .prepare = call<&QuantizedKvCache::fill_e4m3_pages>,
                             .needs = {.min_sm = 90, .max_sm = 90},
                             .changes_precision = true,
-                            .tolerance = within(4e-2),
+                            .tolerance = within(6.5e-2),
                             .kernels = nothing_spilled},
                            {.name = "int4_shift",
                             .run = call<&QuantizedKvCache::int4<ShiftedCodes>>,
@@ -355,7 +358,7 @@ extern constinit const Pair quantized_kv_cache{
                     {"single_heads", "batch=3,group=1,context=129"},
                     {"pairs", "batch=3,group=2,context=63"},
                     {"groups_of_eight", "batch=3,group=8,context=385"}}),
-    .reference_samples = 512,
+    .reference_samples = 4096,
 };
 
 }  // namespace aisp::ch19

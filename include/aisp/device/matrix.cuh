@@ -6,7 +6,6 @@
 #include <aisp/device/arch.cuh>
 
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 namespace aisp::device {
 
@@ -93,8 +92,9 @@ __device__ __forceinline__ unsigned widen_e4m3(unsigned pair) {
 
 // Two fp32 as f16 in one word, the first in the lower half.
 __device__ __forceinline__ unsigned narrow_f16(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return reinterpret_cast<const unsigned&>(pair);
+  unsigned both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 }
 
 }  // namespace aisp::device
