@@ -68,7 +68,7 @@ class Archives(Packages):
         usr = self.work / "root/usr"
         for file in ("bin/aisp", "share/aisp/expectations/h200/ch01.json", "share/aisp/docs/method.md", "share/aisp/chapters/ch01/README.md",
                      "share/aisp/scripts/system-tuning.sh", "share/man/man1/aisp.1", "share/bash-completion/completions/aisp",
-                     "share/doc/aisp/copyright"):
+                     "lib/cmake/aisp/aispConfig.cmake", "lib/cmake/aisp/scripts/check-pair", "share/doc/aisp/copyright"):
             self.assertTrue((usr / file).is_file(), file)
         self.assertEqual([path.name for path in (self.work / "root").iterdir()], ["usr"])
         asked = self.assert_is_portable(usr / "bin/aisp")
