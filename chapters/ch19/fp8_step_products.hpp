@@ -38,6 +38,9 @@ struct StepTargets {
   float *dw1, *dw2;
 };
 
+// From one tensor's scale to the next: the library wants them aligned to 16 bytes.
+inline constexpr std::size_t scale_stride = 4;
+
 // Gradients of weights sum over `summed` tokens. `inverses` are the scales of the tensors.
 class Fp8Products {
  public:
@@ -90,8 +93,8 @@ class Fp8Products {
             .b_is_transposed = true,
             .fast_accumulation = !backward,
             .b_operands = CUDA_R_8F_E4M3,
-            .a_scale = inverses + a,
-            .b_scale = inverses + b};
+            .a_scale = inverses + scale_stride * a,
+            .b_scale = inverses + scale_stride * b};
   }
 
   Opened<MatmulPlan> h_, y_, da_, dx_, dw2_, dw1_;

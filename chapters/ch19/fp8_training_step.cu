@@ -84,7 +84,7 @@ class Fp8TrainingStep final : public Workload {
         da_{setup.scratch<bf16>(rows() * width())},
         dh_{setup.scratch<bf16>(rows() * 2 * width())},
         codes_{setup, shape_},
-        inverses_{setup.scratch<float>(recorded_tensors + 2)},
+        inverses_{setup.scratch<float>((recorded_tensors + 2) * scale_stride)},
         maxima_{setup.scratch<float>(recorded_tensors + 2)},
         beyond_{setup.scratch<unsigned>(1)},
         lt_{setup},
@@ -238,8 +238,8 @@ class Fp8TrainingStep final : public Workload {
         cast<e5m2>(launch, recipe, dh_, codes_.dh, of_dh, b);
       });
       if (recipe.engine_adds) {
-        adding_dw2_->run(launch.stream, {inverses_ + of_dy, inverses_ + of_a});
-        adding_dw1_->run(launch.stream, {inverses_ + of_dh, inverses_ + of_x});
+        adding_dw2_->run(launch.stream, {inverse_of(of_dy), inverse_of(of_a)});
+        adding_dw1_->run(launch.stream, {inverse_of(of_dh), inverse_of(of_x)});
       } else if (!recipe.deferred) fp8_.add_gradients(launch.stream, codes_, targets());
     }
     if (recipe.deferred) deferred_.add_gradients(launch.stream, codes_, targets());
@@ -292,8 +292,9 @@ class Fp8TrainingStep final : public Workload {
     cast<e4m3>(launch, recipe, w1_, codes_.w1, of_w1, 0);
     cast<e4m3>(launch, recipe, w2_, codes_.w2, of_w2, 0);
   }
+  float* inverse_of(StepTensor tensor) const { return inverses_ + scale_stride * tensor; }
   Scaling scaling(const Recipe& recipe, StepTensor tensor, std::size_t b) const {
-    float* const inverse = inverses_ + tensor;
+    float* const inverse = inverse_of(tensor);
     if (tensor >= recorded_tensors) return {.maximum = maxima_ + tensor, .inverse = inverse};
     float* const amax = amaxes_ + b * recorded_tensors + tensor;
     if (!recipe.delayed_scales) return {.maximum = amax, .inverse = inverse};

@@ -69,7 +69,8 @@ struct MatmulProblem {
   // FP8 with a scale for every 128 elements along K, on the device: a_scales[k / 128][m], one for each row of A, and
   // b_scales[n / 128][k / 128], one for each 128 x 128 block of B. Both or neither; k is a multiple of 512.
   const float *a_scales = nullptr, *b_scales = nullptr;
-  // FP8: the type of B where it is not A's; and one scale for all of A and one for all of B, on the device.
+  // FP8: the type of B where it is not A's; and one scale for all of A and one for all of B, on the device,
+  // aligned to 16 bytes.
   std::optional<cudaDataType_t> b_operands{};
   const float *a_scale = nullptr, *b_scale = nullptr;
   // FP8 with a scale for each row of A, [m], and one for each column of B, [n], on the device. Both or neither.
