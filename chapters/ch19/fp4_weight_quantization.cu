@@ -217,8 +217,8 @@ class Fp4WeightQuantization final : public Workload {
     whole_tiles_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, gemm::Bands{}); });
     const gemm::KShares shares{.partials = partials_, .arrived = arrived_};
     shares_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, shares); });
-    candidates_ = {product<Config<256, 64, 2, 2>>(problem, shares), product<Config<192, 64, 3, 1>>(problem, shares),
-                   product<Config<192, 64, 3, 2>>(problem, shares), product<Config<128, 64, 2, 2>>(problem, shares)};
+    candidates_ = {product<Config<256, 64, 4, 1>>(problem, gemm::Bands{}), product<Config<256, 64, 4, 1>>(problem, shares),
+                   product<Config<192, 64, 3, 1>>(problem, shares), product<Config<128, 64, 2, 1>>(problem, shares)};
   }
 
   Cost cost() const override { return {.flops = flops(), .math = Math::bf16, .bytes = narrow_bytes() + io_bytes()}; }
@@ -284,11 +284,13 @@ class Fp4WeightQuantization final : public Workload {
   const unsigned char* scale_bits() const { return reinterpret_cast<const unsigned char*>(scales_.get()); }
   std::size_t partials() const {
     const auto of = [&]<class C>(C) { return gemm::KShares::partials_of<C>(rows_, tokens_, multiprocessors()); };
-    return std::max({with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<192, 64, 3, 2>{})});
+    return std::max(
+        {with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<128, 64, 2, 1>{}), of(Config<192, 64, 3, 1>{})});
   }
   std::size_t counters() const {
     const auto of = [&]<class C>(C) { return gemm::KShares::counters_of<C>(rows_, tokens_); };
-    return std::max({with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<192, 64, 3, 2>{})});
+    return std::max(
+        {with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<128, 64, 2, 1>{}), of(Config<192, 64, 3, 1>{})});
   }
   void dequantize(Launch& launch) {
     const std::size_t words = codes_.size() / 4;
@@ -311,7 +313,7 @@ class Fp4WeightQuantization final : public Workload {
   std::array<Run, 4> candidates_;
 };
 
-constexpr Needs hopper{.min_sm = 90, .max_sm = 90}, hopper_clusters{.min_sm = 90, .max_sm = 90, .dsmem = true};
+constexpr Needs hopper{.min_sm = 90, .max_sm = 90};
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 
 }  // namespace
@@ -338,22 +340,22 @@ extern constinit const Pair fp4_weight_quantization{
                    .prepare = call<&Fp4WeightQuantization::pack>,
                    .needs = hopper,
                    .kernels = nothing_spilled},
-                  {.name = "split_k_256_pairs",
+                  {.name = "wgmma_4_consumers",
                    .run = call<&Fp4WeightQuantization::candidate<0>>,
                    .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper_clusters},
-                  {.name = "split_k_192",
+                   .needs = hopper},
+                  {.name = "split_k_4_consumers",
                    .run = call<&Fp4WeightQuantization::candidate<1>>,
                    .prepare = call<&Fp4WeightQuantization::pack>,
                    .needs = hopper},
-                  {.name = "split_k_192_pairs",
+                  {.name = "split_k_3_consumers",
                    .run = call<&Fp4WeightQuantization::candidate<2>>,
                    .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper_clusters},
-                  {.name = "split_k_128_pairs",
+                   .needs = hopper},
+                  {.name = "split_k_128",
                    .run = call<&Fp4WeightQuantization::candidate<3>>,
                    .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper_clusters}}),
+                   .needs = hopper}}),
     // The product on weights that stay bf16: to beat the baseline is not enough.
     .controls = variants({{.name = "bf16_weights",
                            .run = call<&Fp4WeightQuantization::bf16_weights>,

@@ -47,29 +47,28 @@ struct Codes {
     constexpr unsigned at = magnitude_at(j), left_by = at < 6 ? 6 - at : 0, right_by = at > 6 ? at - 6 : 0;
     return (word << left_by >> right_by & 0x01C001C0) | (word << (15 - sign_at(j)) & 0x80008000);
   }
-  template <unsigned i>
-  static __device__ __forceinline__ __nv_bfloat162 scale(unsigned word) {
-    // The exponent of the smallest scale times `room`, in either half.
-    constexpr unsigned least = (127 + 118 + least_exponent) << 7, both = least | least << 16;
-    const unsigned bits = __byte_perm(word, 0, 0x4040 | i | i << 8) * 16 + both;
-    return reinterpret_cast<const __nv_bfloat162&>(bits);
+  struct Words {
+    unsigned codes[4];   // of four steps
+    unsigned scales[2];  // of two steps, and of two rows each
+  };
+  __device__ __forceinline__ Words load(const std::uint8_t* block) const {
+    const unsigned thread = threadIdx.x % 128;
+    const uint4 codes = *reinterpret_cast<const uint4*>(block + thread * 16);
+    const uint2 scales = *reinterpret_cast<const uint2*>(block + codes_bytes + thread / 4 * 8);
+    return {{codes.x, codes.y, codes.z, codes.w}, {scales.x, scales.y}};
   }
-  template <unsigned step>
-  static __device__ __forceinline__ void expand(unsigned word, uint2 scales, unsigned (&a)[4]) {
-    const __nv_bfloat162 upper = scale<step>(scales.x), lower = scale<step>(scales.y);
+  __device__ __forceinline__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
+    // The step's scale of either row, times `room`: its bits behind those of the smallest one.
+    constexpr unsigned least = (127 + 118 + least_exponent) << 7, both = least | least << 16;
+    const auto byte = static_cast<unsigned>(step % 2 * 2);
+    const unsigned bits = __byte_perm(words.scales[step / 2], 0, 0x4040 | byte | (byte + 1) << 8) * 16 + both;
+    const __nv_bfloat162 scales = reinterpret_cast<const __nv_bfloat162&>(bits);
+    const __nv_bfloat162 upper = __low2bfloat162(scales), lower = __high2bfloat162(scales);
+    const unsigned word = words.codes[step];
     a[0] = scaled(pair<0>(word), upper);
     a[1] = scaled(pair<1>(word), lower);
     a[2] = scaled(pair<2>(word), upper);
     a[3] = scaled(pair<3>(word), lower);
-  }
-  __device__ __forceinline__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) const {
-    const unsigned thread = threadIdx.x % 128;
-    const uint4 words = *reinterpret_cast<const uint4*>(block + thread * 16);
-    const uint2 scales = *reinterpret_cast<const uint2*>(block + codes_bytes + thread / 4 * 8);
-    expand<0>(words.x, scales, a[0]);
-    expand<1>(words.y, scales, a[1]);
-    expand<2>(words.z, scales, a[2]);
-    expand<3>(words.w, scales, a[3]);
   }
 };
 
@@ -90,7 +89,7 @@ static __global__ __launch_bounds__(128) void pack_kernel(const unsigned char* c
     }
     reinterpret_cast<unsigned*>(block)[threadIdx.x * 4 + step] = word;
     if (lane % 4 < 2)
-      block[Codes::codes_bytes + threadIdx.x / 4 * 8 + lane % 4 * 4 + step] =
+      block[Codes::codes_bytes + threadIdx.x / 4 * 8 + step * 2 + lane % 4] =
           static_cast<std::uint8_t>(scale_of(row + lane % 4 * 8, first + step * 16));
   }
 }

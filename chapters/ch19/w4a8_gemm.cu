@@ -74,18 +74,18 @@ struct Int4 {
   static constexpr bool in_registers = in_registers_;
   static constexpr int codes_bytes = 64 * group / 2, block_bytes = codes_bytes + 64 * sizeof(half);
 
-  __device__ __forceinline__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) const {
-#pragma unroll
-    for (int packet = 0; packet < 2; ++packet) {
-      const uint4 words = packet_of(block, packet);
-      const uint2 two[4] = {expansion.expand(words.x), expansion.expand(words.y), expansion.expand(words.z),
-                            expansion.expand(words.w)};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        a[packet * 2 + i / 2][i % 2 * 2] = two[i].x;
-        a[packet * 2 + i / 2][i % 2 * 2 + 1] = two[i].y;
-      }
-    }
+  struct Words {
+    uint4 packets[2];
+  };
+  __device__ __forceinline__ Words load(const std::uint8_t* block) const { return {packet_of(block, 0), packet_of(block, 1)}; }
+  __device__ __forceinline__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
+    const uint4 packet = words.packets[step / 2];
+    const uint2 left = expansion.expand(step % 2 == 0 ? packet.x : packet.z),
+                right = expansion.expand(step % 2 == 0 ? packet.y : packet.w);
+    a[0] = left.x;
+    a[1] = left.y;
+    a[2] = right.x;
+    a[3] = right.y;
   }
   __device__ __forceinline__ void expand(const std::uint8_t* block, std::uint8_t* rows) const {
 #pragma unroll
@@ -160,11 +160,11 @@ constexpr gemm::Shape shape_of() {
           .consumers = consumers,
           .cluster = cluster};
 }
-template <class A, class Mainloop, int tile_n, int tile_m = 192, int consumers = 3, int cluster = 2>
+template <class A, class Mainloop, int tile_n, int tile_m = 192, int consumers = 3, int cluster = 1>
 struct Config : gemm::Config<A, gemm::Operand<e4m3>, Mainloop, shape_of<A, Mainloop, tile_n, tile_m, consumers, cluster>()> {};
 template <int tile_n>
 using Wide = Config<gemm::Operand<e4m3>, gemm::BlockScaled, tile_n>;
-template <class Codes, int tile_n, int tile_m = 192, int consumers = 3, int cluster = 2>
+template <class Codes, int tile_n, int tile_m = 192, int consumers = 3, int cluster = 1>
 using Narrow = Config<gemm::Packed<Codes>, gemm::ScaledExpanded, tile_n, tile_m, consumers, cluster>;
 
 using Run = std::function<void(cudaStream_t)>;
@@ -226,10 +226,9 @@ class W4a8Gemm final : public Workload {
       by_lookup_ = product<Narrow<Rows, n>>(rows, shares);
       in_registers_ = product<Narrow<Fragments, n>>(fragments, shares);
     });
-    candidates_ = {product<Narrow<Fragments, 32, 192, 3, 1>>(fragments, shares),
-                   product<Narrow<Fragments, 32, 128, 2, 2>>(fragments, shares),
-                   product<Narrow<Fragments, 32, 256, 2, 1>>(fragments, shares),
-                   product<Narrow<Fragments, 32, 256, 2, 2>>(fragments, shares)};
+    candidates_ = {product<Narrow<Fragments, 32, 256, 4>>(fragments, shares),
+                   product<Narrow<Fragments, 32, 256, 2>>(fragments, shares),
+                   product<Narrow<Fragments, 32, 128, 2>>(fragments, shares)};
   }
 
   Cost cost() const override { return cost_of(static_cast<double>(codes_.bytes() + scales_.bytes())); }
@@ -280,14 +279,14 @@ class W4a8Gemm final : public Workload {
     return with_width(tokens_, [&]<int n>(std::integral_constant<int, n>) {
       return std::max({gemm::KShares::partials_of<Narrow<Fragments, n>>(rows_, tokens_, multiprocessors()),
                        gemm::KShares::partials_of<Narrow<Fragments, 32>>(rows_, tokens_, multiprocessors()),
-                       gemm::KShares::partials_of<Narrow<Fragments, 32, 256, 2, 2>>(rows_, tokens_, multiprocessors())});
+                       gemm::KShares::partials_of<Narrow<Fragments, 32, 256, 4>>(rows_, tokens_, multiprocessors())});
     });
   }
   std::size_t counters() const {
     return with_width(tokens_, [&]<int n>(std::integral_constant<int, n>) {
       return std::max({gemm::KShares::counters_of<Narrow<Fragments, n>>(rows_, tokens_),
-                       gemm::KShares::counters_of<Narrow<Fragments, 32>>(rows_, tokens_),
-                       gemm::KShares::counters_of<Narrow<Fragments, 32, 256, 2, 2>>(rows_, tokens_)});
+                       gemm::KShares::counters_of<Narrow<Fragments, 32, 128, 2>>(rows_, tokens_),
+                       gemm::KShares::counters_of<Narrow<Fragments, 32, 256, 4>>(rows_, tokens_)});
     });
   }
   std::size_t packed_bytes() const { return blocks_of(rows_, 64) * (k_ / group) * Rows::block_bytes; }
@@ -310,7 +309,7 @@ class W4a8Gemm final : public Workload {
   Scratch<float4> partials_;
   Scratch<unsigned> arrived_;
   Run expanded_, by_conversion_, by_lookup_, in_registers_;
-  std::array<Run, 4> candidates_;
+  std::array<Run, 3> candidates_;
 };
 
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
@@ -340,13 +339,12 @@ extern constinit const Pair w4a8_gemm{
           .prepare = call<&W4a8Gemm::pack_fragments>,
           .same_bits_as = "expanded_weights",
           .kernels = nothing_spilled},
-         {.name = "registers_192_single", .run = call<&W4a8Gemm::candidate<0>>, .prepare = call<&W4a8Gemm::pack_fragments>},
-         {.name = "registers_128", .run = call<&W4a8Gemm::candidate<1>>, .prepare = call<&W4a8Gemm::pack_fragments>},
-         {.name = "registers_256_single", .run = call<&W4a8Gemm::candidate<2>>, .prepare = call<&W4a8Gemm::pack_fragments>},
-         {.name = "registers_256", .run = call<&W4a8Gemm::candidate<3>>, .prepare = call<&W4a8Gemm::pack_fragments>}}),
+         {.name = "registers_256_by_4", .run = call<&W4a8Gemm::candidate<0>>, .prepare = call<&W4a8Gemm::pack_fragments>},
+         {.name = "registers_256_by_2", .run = call<&W4a8Gemm::candidate<1>>, .prepare = call<&W4a8Gemm::pack_fragments>},
+         {.name = "registers_128", .run = call<&W4a8Gemm::candidate<2>>, .prepare = call<&W4a8Gemm::pack_fragments>}}),
     .bound = Bound::memory,
     .tolerance = rounded_to_bf16,
-    .needs = {.min_sm = 90, .max_sm = 90, .dsmem = true},
+    .needs = {.min_sm = 90, .max_sm = 90},
     .sizes = sizes({{.name = "rows", .full = 57344, .multiple = 8, .most = 1u << 18},
                     {.name = "tokens", .full = 32, .most = 4096, .scales = false},
                     {.name = "k", .full = 8192, .multiple = group, .most = 1u << 15, .scales = false}}),
@@ -356,7 +354,7 @@ extern constinit const Pair w4a8_gemm{
                     {"tokens_64", "tokens=64"},
                     {"tokens_128", "tokens=128"},
                     {"tokens_256", "tokens=256"}}),
-    .edges = cases({{"smallest", "rows=8,tokens=1,k=128"},
+    .edges = cases({{"smallest", "rows=64,tokens=1,k=128"},
                     {"tails", "rows=1000,tokens=13,k=896"},
                     {"two_tiles_of_tokens", "rows=520,tokens=100,k=2176"},
                     {"many_rows", "rows=40008,tokens=33,k=640"}}),

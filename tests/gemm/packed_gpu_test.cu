@@ -70,10 +70,19 @@ struct Bytes {
     for (int i = 0; i < in_word; ++i) both.factors[i] = Factor{static_cast<float>(static_cast<signed char>(codes[i]))};
     return both.word;
   }
-  __device__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) const {
+  struct Words {
+    unsigned of_steps[4][4];
+  };
+  __device__ Words load(const std::uint8_t* block) const {
     const std::uint8_t* const own = block + threadIdx.x % 128 * (16 * in_word);
+    Words words;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) a[i / 4][i % 4] = word_of(own + i * in_word);
+    for (int i = 0; i < 16; ++i) words.of_steps[i / 4][i % 4] = word_of(own + i * in_word);
+    return words;
+  }
+  __device__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = words.of_steps[step][i];
   }
   __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const {
     for (int i = threadIdx.x % 128; i < codes_bytes / in_word; i += 128) {

@@ -106,12 +106,12 @@ struct Consumer {
 
   // `tile` is this block's, `first_row` where in it this consumer's rows begin.
   __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
+    if constexpr (joins<Schedule>) {
+      if (!schedule.template join<C>(sums, tile, tile.m + first_row + warp_row)) return;
+    }
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
       const Fragment at = fragment(tile, first_row + part * 64 + warp_row);
-      if constexpr (joins<Schedule>) {
-        if (!schedule.template join<C>(sums[part], tile, at.first_row)) continue;
-      }
       epilogue(sums[part], at);
       store.put(narrowed<Epilogue::narrowing>(sums[part]), at.narrowed(Epilogue::narrowing), staging, maps.c);
     }

@@ -7,8 +7,9 @@
 //   static constexpr int block_bytes;
 //     of 64 rows by 128 bytes of Factor along K, codes and scales, in an order that was made once, before: a multiple of 128
 //   static constexpr bool in_registers;
-//   __device__ void expand(const std::uint8_t* block, unsigned (&a)[4][4]) const;
-//     in registers: what this thread of a warpgroup gives to the four products of a block
+//   struct Words; __device__ Words load(const std::uint8_t* block) const;
+//   __device__ void expand(const Words& words, int step, unsigned (&a)[4]) const;
+//     in registers: what this thread of a warpgroup has of a block, and what it gives of that to one of four products
 //   __device__ void expand(const std::uint8_t* block, std::uint8_t* rows) const;
 //     otherwise this thread's part of 64 rows of 128 bytes, swizzled as device::operand() wants them
 //   __device__ float2 scales(const std::uint8_t* block) const;
@@ -56,49 +57,49 @@ struct Expanded {
 template <class C>
 struct Expanded<C, false> {};
 
+// Queues the products of a stage. In registers each one's operands are expanded when the product before has been queued.
 template <class C>
-__device__ __forceinline__ std::uint8_t* expanded_rows(Ring<C>& ring, int stage, int first_row) {
-  return ring.a[stage] + C::A::template rows_at<C::tile_m> + first_row * 128;
-}
-
-template <class C>
-__device__ __forceinline__ void expand_stage(Ring<C>& ring, int stage, int first_row, const typename C::A::Codes& codes,
-                                             Expanded<C>& a) {
+__device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int first_row, const typename C::A::Codes& codes,
+                                                  Expanded<C>& a, float (&sums)[C::parts][C::tile_n / 2], bool add) {
   using Codes = typename C::A::Codes;
-#pragma unroll
-  for (int part = 0; part < C::parts; ++part) {
-    const std::uint8_t* const block = ring.a[stage] + (first_row / 64 + part) * Codes::block_bytes;
-    if constexpr (Codes::in_registers) {
-      codes.expand(block, a.words[part]);
-      // They are ready before wgmma_fence.
-#pragma unroll
-      for (auto& step : a.words[part]) {
-#pragma unroll
-        for (unsigned& word : step) asm volatile("" : "+r"(word)::"memory");
-      }
-    } else codes.expand(block, expanded_rows(ring, stage, first_row + part * 64));
-  }
-  if constexpr (!Codes::in_registers) {
-    device::fence_proxy_async_shared();
-    device::named_barrier_sync(1 + first_row / C::rows, warpgroup_threads);
-  }
-}
-
-template <class C, int count>
-__device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int first_row, int part, const Expanded<C>& a,
-                                                  float (&sums)[count], bool add) {
   using B = typename C::B;
   const std::uint64_t b = B::descriptor(ring.b[stage], 0);
+  const std::uint8_t* const blocks = ring.a[stage] + first_row / 64 * Codes::block_bytes;
 #pragma unroll
-  for (unsigned step = 0; step < 4; ++step) {
-    const std::uint64_t b_step = device::advance(b, step * B::step_bytes);
-    if constexpr (C::A::Codes::in_registers)
-      device::wgmma<C::operands, B::major>(sums, a.words[part][step], b_step, add || step > 0);
-    else
-      device::wgmma<C::operands, Major::k, B::major>(
-          sums, device::advance(device::operand(expanded_rows(ring, stage, first_row + part * 64)), step * 32), b_step,
-          add || step > 0);
+  for (auto& part : sums) device::wgmma_touch(part);
+  if constexpr (Codes::in_registers) {
+    typename Codes::Words words[C::parts];
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) words[part] = codes.load(blocks + part * Codes::block_bytes);
+#pragma unroll
+    for (unsigned step = 0; step < 4; ++step) {
+#pragma unroll
+      for (int part = 0; part < C::parts; ++part) {
+        unsigned(&own)[4] = a.words[part][step];
+        codes.expand(words[part], static_cast<int>(step), own);
+#pragma unroll
+        for (unsigned& word : own) asm volatile("" : "+r"(word)::"memory");  // before the fence
+        device::wgmma_fence();
+        device::wgmma<C::operands, B::major>(sums[part], own, device::advance(b, step * B::step_bytes), add || step > 0);
+      }
+    }
+  } else {
+    std::uint8_t* const rows = ring.a[stage] + C::A::template rows_at<C::tile_m> + first_row * 128;
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) codes.expand(blocks + part * Codes::block_bytes, rows + part * 64 * 128);
+    device::fence_proxy_async_shared();
+    device::named_barrier_sync(1 + first_row / C::rows, warpgroup_threads);
+    device::wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) {
+      const std::uint64_t a_of_part = device::operand(rows + part * 64 * 128);
+#pragma unroll
+      for (unsigned step = 0; step < 4; ++step)
+        device::wgmma<C::operands, Major::k, B::major>(sums[part], device::advance(a_of_part, step * 32),
+                                                       device::advance(b, step * B::step_bytes), add || step > 0);
+    }
   }
+  device::wgmma_commit();
 }
 
 // Calls `visit(now, before, step)` for each stage with one of two sets of registers, in turns, because wgmma still reads and
@@ -141,14 +142,7 @@ struct ExpandedInTensorCores {
     int previous = -1;
     const auto visit = [&](Registers<C>& now, Registers<C>&, int step) {
       device::barrier_wait(&ring.full[at.stage], at.phase);
-      detail::expand_stage(ring, at.stage, first_row, codes, now.a);
-#pragma unroll
-      for (auto& part : sums) device::wgmma_touch(part);
-      device::wgmma_fence();
-#pragma unroll
-      for (int part = 0; part < C::parts; ++part)
-        detail::multiply_expanded(ring, at.stage, first_row, part, now.a, sums[part], step > 0);
-      device::wgmma_commit();
+      detail::multiply_expanded(ring, at.stage, first_row, codes, now.a, sums, step > 0);
       device::wgmma_wait<1>();
       if (previous >= 0) ring.give_back(previous);
       previous = at.stage;
@@ -199,16 +193,10 @@ struct ScaledExpanded {
     };
     const auto visit = [&](Registers<C>& now, Registers<C>& before, int step) {
       device::barrier_wait(&ring.full[at.stage], at.phase);
-      detail::expand_stage(ring, at.stage, first_row, codes, now.a);
+      detail::multiply_expanded(ring, at.stage, first_row, codes, now.a, now.products, false);
 #pragma unroll
-      for (auto& part : now.products) device::wgmma_touch(part);
-      device::wgmma_fence();
-#pragma unroll
-      for (int part = 0; part < C::parts; ++part) {
-        detail::multiply_expanded(ring, at.stage, first_row, part, now.a, now.products[part], false);
+      for (int part = 0; part < C::parts; ++part)
         now.scales[part] = codes.scales(ring.a[at.stage] + (first_row / 64 + part) * C::A::block_bytes);
-      }
-      device::wgmma_commit();
       device::wgmma_wait<1>();
       if (step > 0) {
         add(before);

@@ -29,14 +29,17 @@ struct Config {
   static constexpr int threads = (consumers + 1) * warpgroup_threads;
   // Every thread of a block starts with an equal share of the registers; the producer gives most of its own to the consumers.
   // With one consumer the share is as much as a thread can have.
-  static constexpr int producer_registers = consumers == 3 ? 32 : 40, consumer_registers = consumers == 3 ? 160 : 232;
+  static constexpr int producer_registers = consumers >= 3 ? 32 : 40;
+  static constexpr int consumer_registers = consumers == 4 ? 112 : consumers == 3 ? 160 : 232;
 
   static_assert(sizeof(typename A::Factor) == sizeof(typename B::Factor));
-  static_assert(consumers >= 1 && consumers <= 3 && (!pingpong || consumers == 2), "two warpgroups take turns");
+  static_assert(consumers >= 1 && consumers <= 4 && (!pingpong || consumers == 2), "two warpgroups take turns");
   static_assert(parts >= 1 && tile_m == parts * 64 * (pingpong ? 1 : consumers), "each consumer has a multiple of 64 rows");
   static_assert(tile_m <= 256 && tile_n <= 256 && tile_n % 8 == 0, "a box of TMA has at most 256 rows, wgmma as many columns");
   static_assert(cluster == 1 || (cluster == 2 && tile_n % (B::major == Major::k ? 16 : 128) == 0), "each block loads half of B");
-  static_assert(parts * tile_n / 2 + Mainloop::template extra_sums<tile_n> <= (consumers == 3 ? 128 : 200),
+  static_assert(parts * tile_n / 2 + Mainloop::template extra_sums<tile_n> <= (consumers == 4   ? 80
+                                                                               : consumers == 3 ? 128
+                                                                                                : 200),
                 "the sums of a thread do not fit into its registers");
 
   // What K takes in steps of tile_k.

@@ -12,12 +12,15 @@ namespace aisp::gemm {
 struct KShares {
   static constexpr bool ragged = false, windows = false, partial = false;
   float4* partials = nullptr;   // `partials_of` of them: what the warps hold of tiles that they have a part of
-  unsigned* arrived = nullptr;  // `counters_of` of them, one for each 16 rows of a tile: 0 before the first run, and after each
+  unsigned* arrived = nullptr;  // `counters_of` of them, one for each consumer warp of a tile: 0 before the first run, and after
+                                // each
   Extent extent{};
   int rows = 0, columns = 0, steps = 0;
 
   template <class C>
-  static constexpr int strips = C::cluster* C::tile_m / 16;
+  static constexpr int warps = C::cluster*(C::tile_m / C::rows) * 4;  // that have sums of a tile
+  template <class C>
+  static constexpr int quads = C::parts*(C::tile_n / 8);  // that a lane has of them, four sums each
   template <class C>
   static constexpr std::size_t tiles_of(std::size_t m, std::size_t n) {
     constexpr std::size_t tile_m = C::tile_m * C::cluster, tile_n = C::tile_n;
@@ -25,11 +28,11 @@ struct KShares {
   }
   template <class C>
   static constexpr std::size_t partials_of(std::size_t m, std::size_t n, std::size_t multiprocessors) {
-    return (tiles_of<C>(m, n) + multiprocessors) * strips<C> * 32 * (C::tile_n / 8);
+    return (tiles_of<C>(m, n) + multiprocessors) * (warps<C> * quads<C> * 32);
   }
   template <class C>
   static constexpr std::size_t counters_of(std::size_t m, std::size_t n) {
-    return tiles_of<C>(m, n) * strips<C>;
+    return tiles_of<C>(m, n) * warps<C>;
   }
 
   template <class C>
@@ -53,49 +56,57 @@ struct KShares {
     return true;
   }
 
-  // By a warp, with the sums of its 16 rows from `first_row` of C on. True: they are those of the whole tile now.
-  template <class C, int count>
-  __device__ __forceinline__ bool join(float (&sums)[count], const Tile& tile, int first_row) const {
-    static_assert(count == C::tile_n / 2);
+  // By a warp, with its sums of a tile, whose first row of C is `first_row`. True: they are those of all of K now.
+  template <class C>
+  __device__ __forceinline__ bool join(float (&sums)[C::parts][C::tile_n / 2], const Tile& tile, int first_row) const {
     if (tile.k == 0 && tile.k_end == extent.k) return true;
-    constexpr int quads = count / 4;
     const int shares = shares_of<C>(), row = tile.m / (C::tile_m * C::cluster), number = tile.n / C::tile_n * rows + row;
-    const int strip = first_row / 16 - row * strips<C>, lane = static_cast<int>(device::lane_index());
+    const int in_tile = first_row - row * (C::tile_m * C::cluster), warp = in_tile / C::rows * 4 + in_tile % C::rows / 16;
     const int first = share_of(number * steps, shares), parts = share_of((number + 1) * steps - 1, shares) - first + 1;
+    const int own = tile.slice - first, lane = static_cast<int>(device::lane_index());
+    unsigned* const counter = arrived + number * warps<C> + warp;
     // From one part to the next either the tile or the share is another: their sum numbers them.
-    const auto place = [&](int share) {
-      return partials + static_cast<std::size_t>((number + share) * strips<C> + strip) * (quads * 32) + lane;
+    const auto place = [&](int part) {
+      return partials + static_cast<std::size_t>((number + first + part) * warps<C> + warp) * (quads<C> * 32) + lane;
     };
-    float4* const own = place(tile.slice);
-#pragma unroll
-    for (int i = 0; i < quads; ++i)
-      __stcg(own + i * 32, make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
-    __syncwarp();
-    bool last = false;
-    if (lane == 0) {
-      unsigned* const counter = arrived + number * strips<C> + strip;
-      device::fence_gpu();
-      last = atomicAdd(counter, 1) == static_cast<unsigned>(parts - 1);
-      device::fence_gpu();
-      if (last) *counter = 0;
-    }
-    if (__any_sync(~0u, last) == 0) return false;
-    __syncwarp();
-#pragma unroll
-    for (float& sum : sums) sum = 0;
-#pragma unroll 1
-    for (int part = 0; part < parts; ++part) {
-      const float4* const from = place(first + part);
-#pragma unroll
-      for (int i = 0; i < quads; ++i) {
-        const float4 more = __ldcg(from + i * 32);
-        sums[4 * i] += more.x, sums[4 * i + 1] += more.y, sums[4 * i + 2] += more.z, sums[4 * i + 3] += more.w;
+    const auto is_last = [&](unsigned came) { return __shfl_sync(~0u, came, 0) == static_cast<unsigned>(parts - 1); };
+
+    // Who has a tile's beginning comes to it last in its share, when the others have long been there: then nothing is written.
+    unsigned came = 0;
+    if (own == 0 && lane == 0) came = device::load_acquire_gpu(counter);
+    if (!is_last(came)) {
+      each_quad<C>(
+          sums, [to = place(own)](int i, float* four) { __stcg(to + i * 32, make_float4(four[0], four[1], four[2], four[3])); });
+      __syncwarp();
+      if (lane == 0) {
+        device::fence_gpu();
+        came = atomicAdd(counter, 1);
+        device::fence_gpu();
       }
+      if (!is_last(came)) return false;
     }
+    __syncwarp();
+    if (lane == 0) *counter = 0;
+    if (own != 0)
+      each_quad<C>(sums, [from = place(0)](int i, float* four) {
+        const float4 begin = __ldcg(from + i * 32);
+        four[0] = begin.x, four[1] = begin.y, four[2] = begin.z, four[3] = begin.w;
+      });
+#pragma unroll 1
+    for (int part = 1; part < parts; ++part)
+      each_quad<C>(sums, [from = place(part)](int i, float* four) {
+        const float4 more = __ldcg(from + i * 32);
+        four[0] += more.x, four[1] += more.y, four[2] += more.z, four[3] += more.w;
+      });
     return true;
   }
 
  private:
+  template <class C, class Visit>
+  static __device__ __forceinline__ void each_quad(float (&sums)[C::parts][C::tile_n / 2], const Visit& visit) {
+#pragma unroll
+    for (int i = 0; i < quads<C>; ++i) visit(i, sums[i / (C::tile_n / 8)] + i % (C::tile_n / 8) * 4);
+  }
   template <class C>
   static __device__ __forceinline__ int shares_of() {
     return static_cast<int>(gridDim.x) / C::cluster;
