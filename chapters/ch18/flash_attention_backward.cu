@@ -99,20 +99,19 @@ __global__ __launch_bounds__(256) void derive_kernel(const bf16* weights, bf16* 
   });
 }
 
-// Scores fall apart along the keys of the first head and come together along those of the second; in the fourth only the first
-// 128 keys count. No head's scores rise: then all of dQ's elements in the column that makes them rise would be differences of
-// large equal numbers. In the fifth the first key has all the weight of every 16th row. Some rows of dO are 0.
+// Scores grow apart along the keys of the first head and come together along those of the second. There are no staircases: no
+// maximum is to be outgrown here, and a head whose first keys have all the weight has no gradients elsewhere. In the fifth head
+// the first key has all the weight of every 256th row. Some rows of dO are 0.
 Pattern backward_queries(const RowLayout& rows) {
-  return queries(rows).set(16, at(rows.columns(), 0), at({head_size, 16}, 5), at(rows.head_axis(), 4));
+  return queries(rows).set(16, at(rows.columns(), 0), at({head_size, 256}, 5), at(rows.head_axis(), 4));
 }
 Pattern backward_keys(const RowLayout& rows) {
   constexpr float apart = 4;
-  const Places first_column = at(rows.columns(), 0), all_keys = all_of(rows.row_axis());
+  const Places all_keys = all_of(rows.row_axis());
   return normal(0, 1)
       .times(1, apart, all_keys, at(rows.head_axis(), 0))
       .times(apart, 1, all_keys, at(rows.head_axis(), 1))
-      .plus_steps(static_cast<float>(-12 / (4 * score_scale * log2_of_e)), 128, all_keys, first_column, at(rows.head_axis(), 3))
-      .set(16, first_column, at(rows.row_axis(), 0), at(rows.head_axis(), 4));
+      .set(16, at(rows.columns(), 0), at(rows.row_axis(), 0), at(rows.head_axis(), 4));
 }
 Pattern result_gradients() { return normal(0, 1).set(0, at({head_size, 97}, 13)); }
 
@@ -142,11 +141,8 @@ class FlashAttentionBackward final : public Workload {
         d_q_sums_{setup.scratch<float>(parts_.d_q_sums, {.name = "sums of the gradient of q"})},
         added_{setup.scratch<unsigned>(parts_.added, {.name = "parts added"})},
         begun_{setup.scratch<unsigned>(1, {.name = "blocks begun"})},
-        sums_of_rows_{setup.scratch<double>(rows_.heads * length_, {.name = "log-sum-exps in float64"})},
-        deltas_of_rows_{setup.scratch<double>(rows_.heads * length_, {.name = "sums in float64"})},
-        cpus_{setup.cpus()},
         reproducible_{setup.reproducible()},
-        reference_{rows_},
+        reference_{setup, rows_},
         cublas_{setup},
         cudnn_{setup, shared::AttentionGradients{batch_, heads_, length_, head_size}},
         tuned_cudnn_{setup, shared::AttentionGradients{batch_, heads_, length_, head_size}},
@@ -161,9 +157,7 @@ class FlashAttentionBackward final : public Workload {
             .math = Math::bf16,
             .bytes = 8 * static_cast<double>(q_.bytes()) + static_cast<double>(log_sums_.bytes())};
   }
-  void compute_reference(Launch& launch) override {
-    reference_.keep(launch, {q_, k_, v_, d_o_}, sums_of_rows_, deltas_of_rows_, cpus_);
-  }
+  void compute_reference(Launch& launch) override { reference_.compute(launch, q_, k_, v_, d_o_); }
   double expected_output(int output, std::size_t i) const override { return reference_.gradient(output, i); }
 
   void forward(Launch& launch) {
@@ -280,8 +274,6 @@ class FlashAttentionBackward final : public Workload {
   attention::BackwardScratch parts_;
   Scratch<float> padded_log_sums_, deltas_, d_q_sums_;
   Scratch<unsigned> added_, begun_;
-  Scratch<double> sums_of_rows_, deltas_of_rows_;
-  int cpus_;
   bool reproducible_;
   GradientReference reference_;
   Opened<Cublas> cublas_;
@@ -299,8 +291,7 @@ extern constinit const Pair flash_attention_backward{
     .lesson = "recompute_causal",
     .make = make<FlashAttentionBackward>,
     // Its scores are rounded to bf16: those that count are up to 23, where that is up to 2^-4 and 3.6e-2 on average, which is
-    // what their weights are off by. dV of a key that has all the weight of many rows is a sum that may cancel, and then keeps
-    // that.
+    // what their weights are off by. A sum over many rows of which some elements cancel keeps that of the others.
     .baseline = {.name = "whole_matrices",
                  .run = call<&FlashAttentionBackward::whole_matrices>,
                  .prepare = call<&FlashAttentionBackward::forward>,
@@ -373,6 +364,7 @@ extern constinit const Pair flash_attention_backward{
     .edges = cases({{"two_tokens", "batch=1,heads=1,tokens=2"},
                     {"one_head", "batch=1,heads=1,tokens=512"},
                     {"tail", "batch=2,heads=5,tokens=713"}}),
+    .reference_samples = 1 << 25,  // all: a few elements of a head are much larger than the others
 };
 
 }  // namespace aisp::ch18

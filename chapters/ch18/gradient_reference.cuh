@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of causal attention in float64: what a row needs of all its keys on the GPU, single elements on the CPU.
+// The gradients of causal attention in float64, all of them, by plain kernels on the GPU. The gradients of keys fall as one over
+// their place, so that a few elements say nothing about a head.
 #pragma once
-#include <aisp/device/reduce.cuh>
 #include <aisp/launch.hpp>
+#include <aisp/setup.hpp>
 
-#include <cmath>
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -13,16 +14,22 @@
 namespace aisp::ch18 {
 namespace {
 
+constexpr int reference_threads = 128, reference_rows = 16;
+
+struct GradientOperands {
+  const __nv_bfloat16 *q, *k, *v, *d_o;  // [head][row][column]
+  double *log_sums, *deltas;             // of each row
+  unsigned length;
+};
+
 // Of each row, a block of its own, the log-sum-exp of its scores and the sum of its weights times their gradients.
-constexpr int threads_of_a_row = 128;
-__global__ __launch_bounds__(threads_of_a_row) void sums_of_rows_kernel(const __nv_bfloat16* q, const __nv_bfloat16* k,
-                                                                        const __nv_bfloat16* v, const __nv_bfloat16* d_o,
-                                                                        double* log_sums, double* deltas, unsigned length) {
-  __shared__ double of_row[2][head_size], maxima[threads_of_a_row], sums[2][threads_of_a_row];
-  const unsigned t = threadIdx.x, last = blockIdx.x % length;
+__global__ __launch_bounds__(reference_threads) void sums_of_rows_kernel(const __grid_constant__ GradientOperands of) {
+  static_assert(reference_threads == head_size);
+  __shared__ double of_row[2][head_size], maxima[reference_threads], sums[2][reference_threads];
+  const unsigned t = threadIdx.x, last = blockIdx.x % of.length;
   const std::size_t head = (blockIdx.x - last) * std::size_t{head_size}, row = blockIdx.x * std::size_t{head_size};
-  of_row[0][t] = static_cast<double>(__bfloat162float(q[row + t])) * score_scale;
-  of_row[1][t] = static_cast<double>(__bfloat162float(d_o[row + t]));
+  of_row[0][t] = static_cast<double>(__bfloat162float(of.q[row + t])) * score_scale;
+  of_row[1][t] = static_cast<double>(__bfloat162float(of.d_o[row + t]));
   __syncthreads();
   double maximum = -1e300, sum = 0, of_gradients = 0;
   const auto add = [&](double of_other, double other_sum, double other_gradients) {  // relative to that maximum
@@ -32,13 +39,13 @@ __global__ __launch_bounds__(threads_of_a_row) void sums_of_rows_kernel(const __
     sum = sum * own + other_sum * other;
     of_gradients = of_gradients * own + other_gradients * other;
   };
-  for (unsigned key = t; key <= last; key += threads_of_a_row) {
+  for (unsigned key = t; key <= last; key += reference_threads) {
     double score = 0, gradient = 0;
 #pragma unroll 4
     for (unsigned i = 0; i < head_size; i += 2) {
       const std::size_t at = head + key * std::size_t{head_size} + i;
-      const float2 x = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(k + at));
-      const float2 y = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(v + at));
+      const float2 x = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(of.k + at));
+      const float2 y = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(of.v + at));
       score += of_row[0][i] * x.x + of_row[0][i + 1] * x.y;
       gradient += of_row[1][i] * y.x + of_row[1][i + 1] * y.y;
     }
@@ -48,75 +55,96 @@ __global__ __launch_bounds__(threads_of_a_row) void sums_of_rows_kernel(const __
   __syncthreads();
   if (t != 0) return;
 #pragma unroll 1
-  for (int i = 1; i < threads_of_a_row; ++i) add(maxima[i], sums[0][i], sums[1][i]);
-  log_sums[blockIdx.x] = maximum + log(sum);
-  deltas[blockIdx.x] = of_gradients / sum;
+  for (int i = 1; i < reference_threads; ++i) add(maxima[i], sums[0][i], sums[1][i]);
+  of.log_sums[blockIdx.x] = maximum + log(sum);
+  of.deltas[blockIdx.x] = of_gradients / sum;
+}
+
+struct ReferenceTiles {
+  double own[2][reference_rows][head_size + 1], others[2][reference_rows][head_size + 1];
+  double weights[reference_rows][reference_rows], d_scores[reference_rows][reference_rows];  // [own][other]
+};
+
+// A block for each 16 rows of a head: of queries, and dQ, or of keys, and dK and dV. A thread has a column.
+template <bool of_queries>
+__global__ __launch_bounds__(reference_threads) void gradients_kernel(const __grid_constant__ GradientOperands of, double* first,
+                                                                      double* second) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  ReferenceTiles& tiles = *reinterpret_cast<ReferenceTiles*>(shared);
+  const unsigned t = threadIdx.x, own = blockIdx.x * reference_rows, head = blockIdx.y * of.length;
+  const auto load = [&](double(&to)[reference_rows][head_size + 1], const __nv_bfloat16* from, unsigned row) {
+    for (unsigned i = 0; i < reference_rows; ++i)
+      to[i][t] =
+          row + i < of.length ? static_cast<double>(__bfloat162float(from[(head + row + i) * std::size_t{head_size} + t])) : 0;
+  };
+  load(tiles.own[0], of_queries ? of.q : of.k, own);
+  load(tiles.own[1], of_queries ? of.d_o : of.v, own);
+  double sums[2][reference_rows] = {};
+  const unsigned begin = of_queries ? 0 : own, end = of_queries ? own + reference_rows : of.length;
+  for (unsigned other = begin; other < end; other += reference_rows) {
+    load(tiles.others[0], of_queries ? of.k : of.q, other);
+    load(tiles.others[1], of_queries ? of.v : of.d_o, other);
+    __syncthreads();
+    for (unsigned i = t; i < reference_rows * reference_rows; i += reference_threads) {
+      const unsigned x = i / reference_rows, y = i % reference_rows;
+      const unsigned row = of_queries ? own + x : other + y, key = of_queries ? other + y : own + x;
+      double score = 0, gradient = 0;
+#pragma unroll 4
+      for (unsigned j = 0; j < head_size; ++j) {
+        score += tiles.own[0][x][j] * tiles.others[0][y][j];
+        gradient += tiles.own[1][x][j] * tiles.others[1][y][j];
+      }
+      const bool visible = key <= row && row < of.length;
+      const double weight = visible ? exp(score * score_scale - of.log_sums[head + row]) : 0;
+      tiles.weights[x][y] = weight;
+      tiles.d_scores[x][y] = visible ? weight * (gradient - of.deltas[head + row]) * score_scale : 0;
+    }
+    __syncthreads();
+    for (unsigned y = 0; y < reference_rows; ++y)
+#pragma unroll
+      for (unsigned x = 0; x < reference_rows; ++x) {
+        sums[0][x] += tiles.d_scores[x][y] * tiles.others[0][y][t];
+        if constexpr (!of_queries) sums[1][x] += tiles.weights[x][y] * tiles.others[1][y][t];
+      }
+    __syncthreads();
+  }
+#pragma unroll
+  for (unsigned x = 0; x < reference_rows; ++x)
+    if (const std::size_t at = (head + own + x) * std::size_t{head_size} + t; own + x < of.length) {
+      first[at] = sums[0][x];
+      if constexpr (!of_queries) second[at] = sums[1][x];
+    }
 }
 
 class GradientReference {
  public:
-  explicit GradientReference(const RowLayout& rows) : rows_{rows} {}
+  GradientReference(Setup& setup, const RowLayout& rows)
+      : rows_{rows},
+        log_sums_{setup.scratch<double>(rows.heads * rows.rows, {.name = "log-sum-exps in float64"})},
+        deltas_{setup.scratch<double>(rows.heads * rows.rows, {.name = "sums of o times its gradient in float64"})},
+        gradients_{setup.scratch<double>(3 * rows.elements(), {.name = "gradients in float64"})} {}
 
-  struct Inputs {
-    const Input<__nv_bfloat16>&q, &k, &v, &d_o;  // [head][row][column]
-  };
-  // Behind every refill; log_sums and deltas: room for one of each row.
-  void keep(Launch& launch, const Inputs& in, double* log_sums, double* deltas, int cpus) {
-    launch(sums_of_rows_kernel, {static_cast<unsigned>(rows_.heads * rows_.rows), threads_of_a_row}, in.q.get(), in.k.get(),
-           in.v.get(), in.d_o.get(), log_sums, deltas, static_cast<unsigned>(rows_.rows));
-    const auto values = [&](const Input<__nv_bfloat16>& input, std::vector<float>& to) {
-      to.resize(rows_.elements());
-      on_all_cpus(rows_.heads, cpus, [&](std::size_t head) {
-        for (std::size_t i = rows_.begin(head, 0); i < rows_.begin(head, rows_.rows); ++i)
-          to[i] = static_cast<float>(input.host(i));
-      });
-    };
-    values(in.q, q_), values(in.k, k_), values(in.v, v_), values(in.d_o, d_o_);
+  // Behind every refill. Q, K, V and dO: [head][row][column].
+  void compute(Launch& launch, const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v, const __nv_bfloat16* d_o) {
+    const GradientOperands of{q, k, v, d_o, log_sums_, deltas_, static_cast<unsigned>(rows_.rows)};
+    launch(sums_of_rows_kernel, {static_cast<unsigned>(rows_.heads * rows_.rows), reference_threads}, of);
+    const auto blocks = static_cast<unsigned>((rows_.rows + reference_rows - 1) / reference_rows);
+    const Grid grid{{blocks, static_cast<unsigned>(rows_.heads)}, reference_threads, sizeof(ReferenceTiles)};
+    double* const d_q = gradients_;
+    launch(gradients_kernel<true>, grid, of, d_q, d_q);
+    launch(gradients_kernel<false>, grid, of, d_q + rows_.elements(), d_q + 2 * rows_.elements());
+    values_.resize(3 * rows_.elements());
     check(cudaStreamSynchronize(launch.stream));
-    const auto sums = [&](const double* from, std::vector<double>& to) {
-      to.resize(rows_.heads * rows_.rows);
-      check(cudaMemcpy(to.data(), from, to.size() * sizeof(double), cudaMemcpyDeviceToHost));
-    };
-    sums(log_sums, log_sums_), sums(deltas, deltas_);
+    check(cudaMemcpy(values_.data(), gradients_, gradients_.bytes(), cudaMemcpyDeviceToHost));
   }
 
   // Element i of dQ, dK or dV (output 0, 1 or 2).
-  double gradient(int output, std::size_t i) const {
-    const std::size_t head = i / head_size / rows_.rows, place = i / head_size % rows_.rows, column = i % head_size;
-    double sum = 0;
-    if (output == 0)
-      for (std::size_t key = 0; key <= place; ++key) {
-        const std::size_t row = rows_.begin(head, place), at = rows_.begin(head, key);
-        sum += of_score(row, at) * static_cast<double>(k_[at + column]);
-      }
-    else
-      for (std::size_t of_query = place; of_query < rows_.rows; ++of_query) {
-        const std::size_t row = rows_.begin(head, of_query), at = rows_.begin(head, place);
-        sum += output == 1 ? of_score(row, at) * static_cast<double>(q_[row + column])
-                           : weight(row, at) * static_cast<double>(d_o_[row + column]);
-      }
-    return sum;
-  }
+  double gradient(int output, std::size_t i) const { return values_[static_cast<std::size_t>(output) * rows_.elements() + i]; }
 
  private:
-  static double product(const float* x, const float* y) {
-    std::array<double, 4> sums{};
-    for (std::size_t i = 0; i < head_size; i += sums.size())
-      for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += static_cast<double>(x[i + j]) * static_cast<double>(y[i + j]);
-    return sums[0] + sums[1] + sums[2] + sums[3];
-  }
-  // Of the row and the key that begin at these elements.
-  double weight(std::size_t row, std::size_t key) const {
-    return std::exp(product(&q_[row], &k_[key]) * score_scale - log_sums_[row / head_size]);
-  }
-  double of_score(std::size_t row, std::size_t key) const {
-    const double of_weight = product(&d_o_[row], &v_[key]) - deltas_[row / head_size];
-    return weight(row, key) * of_weight * score_scale;
-  }
-
   RowLayout rows_;
-  std::vector<float> q_, k_, v_, d_o_;
-  std::vector<double> log_sums_, deltas_;
+  Scratch<double> log_sums_, deltas_, gradients_;
+  std::vector<double> values_;
 };
 
 }  // namespace

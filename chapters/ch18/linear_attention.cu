@@ -27,7 +27,8 @@ constexpr int step_tokens = 8, parts = 4, recurrent_threads = parts * head_size;
 
 __global__ __launch_bounds__(recurrent_threads) void recurrent_kernel(const __grid_constant__ Operands of) {
   constexpr int held = step_tokens / parts;  // tokens of a step of which a thread loads an element
-  __shared__ float q[step_tokens][head_size], k[step_tokens][head_size], v[step_tokens][head_size], decays[step_tokens];
+  __shared__ alignas(16) float q[step_tokens][head_size], k[step_tokens][head_size], v[step_tokens][head_size],
+      decays[step_tokens];
   __shared__ float sums[step_tokens][parts][head_size];
   const int column = static_cast<int>(threadIdx.x) % head_size, part = static_cast<int>(threadIdx.x) / head_size;
   const std::size_t first = static_cast<std::size_t>(blockIdx.x) * of.length;

@@ -8,7 +8,7 @@
 namespace aisp::ch18 {
 
 template <int tokens>
-struct Decays {
+struct alignas(16) Decays {
   float sums[tokens];        // of the logarithms of the chunk's decays up to and including this one
   float from_begin[tokens];  // the product of these
   float to_end[tokens];      // and of those behind it
