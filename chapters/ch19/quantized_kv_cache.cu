@@ -306,7 +306,7 @@ extern constinit const Pair quantized_kv_cache{
                             .prepare = call<&QuantizedKvCache::fill_e4m3_pages>,
                             .needs = {.min_sm = 90, .max_sm = 90},
                             .changes_precision = true,
-                            .tolerance = within(6.5e-2),
+                            .tolerance = within(5e-2),
                             .kernels = nothing_spilled},
                            {.name = "int4_shift",
                             .run = call<&QuantizedKvCache::int4<ShiftedCodes>>,
