@@ -24,7 +24,7 @@ std::vector<T> integers(std::size_t count, unsigned seed, int most = 3) {
   std::mt19937 random{seed};
   std::uniform_int_distribution<int> draw{-most, most};
   std::vector<T> values(count);
-  for (T& value : values) value = T{static_cast<float>(draw(random))};
+  for (T& value : values) value = static_cast<T>(static_cast<float>(draw(random)));
   return values;
 }
 
@@ -41,6 +41,10 @@ std::vector<float> as_floats(const std::vector<T>& values) {
   return {values.begin(), values.end()};
 }
 
+// Sums of s8 are exact for all of its values.
+template <class T>
+constexpr int most_of = std::is_same_v<T, std::int8_t> ? 127 : 3;
+
 struct Sizes3 {
   std::size_t m, n, k, groups = 1;
 };
@@ -51,8 +55,8 @@ class Case {
  public:
   explicit Case(const Sizes3& of)
       : sizes{of},
-        a_host_{integers<typename C::A::Element>(sizes.m * sizes.k, 1)},
-        b_host_{integers<typename C::B::Element>(sizes.groups * sizes.n * sizes.k, 2)},
+        a_host_{integers<typename C::A::Element>(sizes.m * sizes.k, 1, most_of<typename C::A::Element>)},
+        b_host_{integers<typename C::B::Element>(sizes.groups * sizes.n * sizes.k, 2, most_of<typename C::B::Element>)},
         a_{a_host_},
         b_{b_host_} {}
 
@@ -96,6 +100,35 @@ class Case {
     for (std::size_t i = count; i < results.size(); ++i) EXPECT_EQ(results[i], untouched) << i - count << " elements behind C";
     results.resize(count);
     return results;
+  }
+
+  // The same with a second part.
+  struct SecondPart {
+    const float *a_scales, *b_scales;
+    const bf16 *a2, *b2;
+    std::size_t k2;
+    const int* used;
+  };
+  template <class Store>
+  std::vector<float> run_two_parts(const SecondPart& second) const {
+    using Engine = Gemm<C, Bands, Identity, Store>;
+    using Out = typename Store::Element;
+    const OnGpu<Out> c{std::vector<Out>(sizes.m * sizes.n, Out{untouched})};
+    const Engine gemm{typename Engine::Problem{.a = a_.get(),
+                                               .b = b_.get(),
+                                               .c = c.get(),
+                                               .m = sizes.m,
+                                               .n = sizes.n,
+                                               .k = sizes.k,
+                                               .a_scales = second.a_scales,
+                                               .b_scales = second.b_scales,
+                                               .a2 = second.a2,
+                                               .b2 = second.b2,
+                                               .k2 = second.k2,
+                                               .used = second.used}};
+    gemm.run(nullptr);
+    check(cudaDeviceSynchronize());
+    return as_floats(c.host());
   }
 
   const Sizes3 sizes;

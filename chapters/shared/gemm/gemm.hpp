@@ -115,14 +115,19 @@ struct Problem {
   const float *a_scales = nullptr, *b_scales = nullptr;
   std::size_t a_scales_stride = 0;
   const Out* other = nullptr;  // of TmaExchange, as C is
+  // Scales of ScaledIntegers are those of rows and columns. Of IntegersThenBf16, too: a2[m][k2], b2[k2][n], and how many of k2
+  // are used, on the GPU.
+  const bf16 *a2 = nullptr, *b2 = nullptr;
+  std::size_t k2 = 0;
+  const int* used = nullptr;
 };
 
 // A launch of the kernel for one problem but for the kernel itself, which knows its Config; this type does not.
 template <class Schedule, class Mainloop, class Epilogue, class Store>
 struct Prepared {
-  using Kernel = void(Maps, Schedule, Mainloop, Epilogue, Store);
+  using Kernel = void(MapsFor<Mainloop>, Schedule, Mainloop, Epilogue, Store);
 
-  Maps maps{};
+  MapsFor<Mainloop> maps{};
   Schedule schedule{};
   Mainloop mainloop{};
   Store store{};
@@ -147,7 +152,7 @@ class Gemm {
 
   explicit Gemm(const Problem& problem, const Schedule& schedule = {}) {
     auto& [maps, tiles, mainloop, store, grid] = prepared_;
-    const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride, other] = problem;
+    const auto& [a, b, c, m, n, k, groups, a_scales, b_scales, a_scales_stride, other, a2, b2, k2, used] = problem;
     detail::require(k > 0, "k is 0");
     const std::size_t columns = n / Epilogue::narrowing;
     if constexpr (Store::any_width) detail::require(m % 2 == 0, "m must be even for this store");
@@ -189,6 +194,18 @@ class Gemm {
       const std::uint32_t boxes[] = {Ring<C>::scale_box, 1};
       maps.extra = tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, a_scales, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
       mainloop = {b_scales, detail::narrow((n + 127) / 128), detail::narrow((k + 127) / 128)};
+    }
+    if constexpr (has_two_parts<typename C::Mainloop>) {
+      using A2 = typename C::Mainloop::A2;
+      using B2 = typename C::Mainloop::B2;
+      detail::require(k2 > 0 && used != nullptr, "there is no second part");
+      maps.a2 = detail::operand_map<A2>("a2", a2, m, k2, C::tile_m);
+      maps.b2 = detail::operand_map<B2>("b2", b2, n, k2, C::tile_n / C::cluster);
+      mainloop.used = used;
+    }
+    if constexpr (adds_integers<typename C::Mainloop>) {
+      mainloop.rows = a_scales, mainloop.columns = b_scales;
+      mainloop.m = detail::narrow(m), mainloop.n = detail::narrow(n);
     }
     if constexpr (Store::predicated) store.c = c;
     const auto most = static_cast<unsigned>(tiles.most_tiles());

@@ -5,6 +5,7 @@
 #include <aisp/device/fence.cuh>
 
 #include "exchange.cuh"
+#include "integers.cuh"
 #include "mainloop.cuh"
 #include "packed.cuh"
 #include "shares.cuh"
@@ -31,10 +32,15 @@ __device__ __forceinline__ void give_turn_to(int warpgroup) {
   device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
 }
 
-// All stages of a tile.
+// The stages of a tile, of all parts.
+template <class C>
+__device__ __forceinline__ int steps_of(const typename C::Mainloop& mainloop, const Tile& tile) {
+  if constexpr (has_two_parts<typename C::Mainloop>) return C::steps(tile) + mainloop.more_steps();
+  else return C::steps(tile);
+}
 template <class C, class Schedule>
-__device__ __forceinline__ void load_tile(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Schedule& schedule,
-                                          const Tile& tile, unsigned rank) {
+__device__ __forceinline__ void load_tile(Ring<C>& ring, Cursor<C>& at, const typename C::Maps& maps, const Schedule& schedule,
+                                          const typename C::Mainloop& mainloop, const Tile& tile, unsigned rank) {
   using A = typename C::A;
   if constexpr (Schedule::windows) {
     auto window = schedule.first_window(tile);
@@ -50,6 +56,7 @@ __device__ __forceinline__ void load_tile(Ring<C>& ring, Cursor<C>& at, const Ma
         A::template load<C::tile_m>(to, &maps.a, tile.m, k, full);
       });
   }
+  if constexpr (has_two_parts<typename C::Mainloop>) mainloop.load(ring, at, maps, tile, rank);
 }
 
 // The tiles of a cluster: first, first + stride, ... until the schedule has no more.
@@ -171,7 +178,7 @@ struct Consumer {
     Sums sums;
     Tile tile, other;
     [[maybe_unused]] unsigned phase = 0;
-    if (warpgroup == 1 && schedule.template at<C>(walk.first, other)) at.skip(C::steps(other));
+    if (warpgroup == 1 && schedule.template at<C>(walk.first, other)) at.skip(steps_of<C>(mainloop, other));
     for (int index = walk.first + warpgroup * walk.stride; schedule.template at<C>(index, tile); index += 2 * walk.stride) {
       if constexpr (exchanges<Store>) {
         Tile own = tile;
@@ -184,7 +191,7 @@ struct Consumer {
       mainloop.multiply(ring, at, tile, 0, sums, [more, this] {
         if (more) give_turn_to(1 - warpgroup);
       });
-      if (more) at.skip(C::steps(other));
+      if (more) at.skip(steps_of<C>(mainloop, other));
       if constexpr (exchanges<Store>) {
         finish_with_other(sums, tile, 0, phase);
         phase ^= 1;
@@ -196,9 +203,9 @@ struct Consumer {
 }  // namespace detail
 
 template <class C, class Schedule, class Epilogue, class Store>
-__global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_constant__ Maps maps, const Schedule schedule,
-                                                             const typename C::Mainloop mainloop, const Epilogue epilogue,
-                                                             const Store store) {
+__global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_constant__ typename C::Maps maps,
+                                                             const Schedule schedule, const typename C::Mainloop mainloop,
+                                                             const Epilogue epilogue, const Store store) {
   static_assert(!Schedule::ragged || (Store::predicated && !Store::any_width),
                 "a tile's last rows may be another group's: RowsStore leaves them alone");
   static_assert(!joins<Schedule> || !exchanges<Store>, "a tile's parts are joined before its epilogue");
@@ -247,7 +254,7 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
           filled -= steps;
           tile.k += steps * C::tile_k;
         }
-        detail::load_tile<C>(ring, at, maps, schedule, tile, rank);
+        detail::load_tile<C>(ring, at, maps, schedule, mainloop, tile, rank);
       }
     }
   } else {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a consumer multiplies its rows of a tile: three ways, of one form. `queued` is called once, when the last products of the
-// tile have been given to the tensor cores: in the ping-pong the other consumer may then queue its own.
+// How a consumer multiplies its rows of a tile: three ways (and two of integers.cuh), of one form. `queued` is called once, when
+// the last products of the tile have been given to the tensor cores: in the ping-pong the other consumer may then queue its own.
 #pragma once
+#include <type_traits>
+
 #include "pipeline.cuh"
 #include "schedule.cuh"
 
@@ -9,21 +11,53 @@ namespace aisp::gemm {
 
 // Queues the four products of a stage: 64 rows of the tile from `first_row` on with as many columns from `first_column` on as
 // there are sums for.
-template <class C, int count>
+template <class C, class Sum, int count>
 __device__ __forceinline__ void multiply_stage(const Ring<C>& ring, int stage, int first_row, int first_column,
-                                               float (&sums)[count], bool add) {
+                                               Sum (&sums)[count], bool add) {
+  constexpr bool integers = C::operands == device::Operands::s8;
+  static_assert(integers == std::is_same_v<Sum, int>, "products of s8 are added up by the main loops of integers.cuh");
   using A = typename C::A;
   using B = typename C::B;
   const std::uint64_t a = A::descriptor(ring.a[stage], first_row), b = B::descriptor(ring.b[stage], first_column);
 #pragma unroll
   for (unsigned step = 0; step < 4; ++step) {
     const std::uint64_t a_step = device::advance(a, step * A::step_bytes), b_step = device::advance(b, step * B::step_bytes);
-    device::wgmma<C::operands, A::major, B::major>(sums, a_step, b_step, add || step > 0);
+    if constexpr (integers) device::wgmma<C::operands>(sums, a_step, b_step, add || step > 0);
+    else device::wgmma<C::operands, A::major, B::major>(sums, a_step, b_step, add || step > 0);
   }
 }
 
-// Sums stay in the tensor cores from the first step to the last; those of one-byte operands keep about 14 bits there. One group
-// of products is kept in flight: a stage is given back when those of the next have been queued.
+namespace detail {
+
+// All stages of a tile. One group of products is kept in flight: a stage is given back when those of the next have been queued.
+template <class C, class Sum, class Queued>
+__device__ __forceinline__ void multiply_in_flight(Ring<C>& ring, Cursor<C>& at, const Tile& tile, int first_row,
+                                                   Sum (&sums)[C::parts][C::tile_n / 2], const Queued& queued) {
+  const int steps = C::steps(tile);
+  int previous = -1;
+  for (int step = 0; step < steps; ++step) {
+    device::barrier_wait(&ring.full[at.stage], at.phase);
+#pragma unroll
+    for (auto& part : sums) device::wgmma_touch(part);
+    device::wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) multiply_stage(ring, at.stage, first_row + part * 64, 0, sums[part], step > 0);
+    device::wgmma_commit();
+    device::wgmma_wait<1>();
+    if (previous >= 0) ring.give_back(previous);
+    previous = at.stage;
+    at.next();
+  }
+  queued();
+  device::wgmma_wait<0>();
+#pragma unroll
+  for (auto& part : sums) device::wgmma_touch(part);
+  ring.give_back(previous);
+}
+
+}  // namespace detail
+
+// Sums stay in the tensor cores from the first step to the last; those of one-byte floats keep about 14 bits there.
 struct InTensorCores {
   static constexpr bool scaled = false;
   static constexpr int arrivals = 1;  // of a warpgroup, that give a stage back
@@ -33,26 +67,7 @@ struct InTensorCores {
   template <class C, class Queued>
   __device__ __forceinline__ void multiply(Ring<C>& ring, Cursor<C>& at, const Tile& tile, int first_row,
                                            float (&sums)[C::parts][C::tile_n / 2], const Queued& queued) const {
-    const int steps = C::steps(tile);
-    int previous = -1;
-    for (int step = 0; step < steps; ++step) {
-      device::barrier_wait(&ring.full[at.stage], at.phase);
-#pragma unroll
-      for (auto& part : sums) device::wgmma_touch(part);
-      device::wgmma_fence();
-#pragma unroll
-      for (int part = 0; part < C::parts; ++part) multiply_stage(ring, at.stage, first_row + part * 64, 0, sums[part], step > 0);
-      device::wgmma_commit();
-      device::wgmma_wait<1>();
-      if (previous >= 0) ring.give_back(previous);
-      previous = at.stage;
-      at.next();
-    }
-    queued();
-    device::wgmma_wait<0>();
-#pragma unroll
-    for (auto& part : sums) device::wgmma_touch(part);
-    ring.give_back(previous);
+    detail::multiply_in_flight(ring, at, tile, first_row, sums, queued);
   }
 };
 

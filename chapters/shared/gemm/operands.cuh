@@ -8,6 +8,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
+#include <cstdint>
+
 namespace aisp::gemm {
 
 using bf16 = __nv_bfloat16;
@@ -97,6 +99,10 @@ struct Product<e4m3, e5m2> {
 template <>
 struct Product<e5m2, e4m3> {
   static constexpr auto operands = device::Operands::e5m2_e4m3;
+};
+template <>
+struct Product<std::int8_t, std::int8_t> {
+  static constexpr auto operands = device::Operands::s8;
 };
 
 }  // namespace aisp::gemm

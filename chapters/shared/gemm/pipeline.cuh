@@ -6,6 +6,8 @@
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/warpgroup.cuh>
 
+#include <type_traits>
+
 #include "operands.cuh"
 #include "shape.cuh"
 
@@ -13,12 +15,33 @@ namespace aisp::gemm {
 
 constexpr int warpgroup_threads = 128;
 
+// Made on the host (gemm.hpp).
+struct Maps {
+  CUtensorMap a, b, c, extra;  // c: boxes of stores by TMA; extra: the scales of A for BlockScaled, or the other matrix
+};
+
+// Of a main loop with a second pair of operands, and of one without.
+struct MapsOfTwoParts : Maps {
+  CUtensorMap a2, b2;
+};
+template <class Mainloop>
+constexpr bool has_two_parts = requires {
+  Mainloop::two_parts;
+};
+template <class Mainloop>
+constexpr bool adds_integers = requires {
+  Mainloop::integers;
+};
+template <class Mainloop>
+using MapsFor = std::conditional_t<has_two_parts<Mainloop>, MapsOfTwoParts, Maps>;
+
 // A consumer's sums are `parts` times 64 rows with all columns of the tile.
 template <class A_, class B_, class Mainloop_, Shape shape>
 struct Config {
   using A = A_;
   using B = B_;
   using Mainloop = Mainloop_;
+  using Maps = MapsFor<Mainloop>;
   static constexpr device::Operands operands = Product<typename A::Factor, typename B::Factor>::operands;
   static constexpr int tile_m = shape.tile_m, tile_n = shape.tile_n, tile_k = A::tile_k, stages = shape.stages;
   static constexpr int consumers = shape.consumers, cluster = shape.cluster;
@@ -47,11 +70,6 @@ struct Config {
   static __device__ __forceinline__ int steps(const Tile& tile) {
     return (tile.k_end - tile.k + tile_k - 1) / tile_k;
   }
-};
-
-// Made on the host (gemm.hpp).
-struct Maps {
-  CUtensorMap a, b, c, extra;  // c: boxes of stores by TMA; extra: the scales of A for BlockScaled, or the other matrix
 };
 
 // At the beginning of dynamic shared memory, aligned to 1024 bytes. full[s]: the bytes of stage s have come; empty[s]: its

@@ -74,5 +74,10 @@ __device__ __forceinline__ void wgmma_touch(float (&d)[count]) {
 #pragma unroll
   for (int i = 0; i < count; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int count>
+__device__ __forceinline__ void wgmma_touch(int (&d)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
 
 }  // namespace aisp::device

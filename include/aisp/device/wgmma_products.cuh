@@ -7,7 +7,8 @@
 namespace aisp::device {
 
 // The types of A and B. A product takes 32 bytes of each row: 16 elements of two bytes, 32 of one. Sums are fp32, and s32 of s8.
-// Only two-byte operands may lie along M or N.
+// Those of bf16 may be the bits of fp32 in a D of integers: where one D is first s32 and then fp32, it must be the same
+// registers. Only two-byte operands may lie along M or N.
 enum class Operands { bf16, f16, e4m3, e5m2, e4m3_e5m2, e5m2_e4m3, s8 };
 
 #if AISP_WGMMA
@@ -121,10 +122,16 @@ enum class Operands { bf16, f16, e4m3, e5m2, e4m3_e5m2, e5m2_e4m3, s8 };
       AISP_PRODUCT(groups, "m64n" #n "k32.f32.e5m2.e5m2", "{%" #i2 ", %" #i3 ", %" #i4 ", %" #i5 "}", i, i1, ", 1, 1", "+f",  \
                    "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));                                                               \
   }                                                                                                                           \
-  template <Operands of>                                                                                                      \
+  template <Operands of, Major a_major = Major::k, Major b_major = Major::k>                                                  \
   __device__ __forceinline__ void wgmma(int(&d)[4 * groups], std::uint64_t a, std::uint64_t b, bool add = true) {             \
-    static_assert(of == Operands::s8 && (n <= 32 || n % 16 == 0), "s8 has widths of 8, 16, 24, 32, 48, 64, 80, ...");         \
-    AISP_PRODUCT(groups, "m64n" #n "k32.s32.s8.s8", "%" #i2, i, i1, "", "+r", "l"(a));                                        \
+    constexpr int left = static_cast<int>(a_major), right = static_cast<int>(b_major);                                        \
+    if constexpr (of == Operands::bf16)                                                                                       \
+      AISP_PRODUCT(groups, "m64n" #n "k16.f32.bf16.bf16", "%" #i2, i, i1, ", 1, 1, %" #i3 ", %" #i4, "+r", "l"(a), "n"(left), \
+                   "n"(right));                                                                                               \
+    else {                                                                                                                    \
+      static_assert(of == Operands::s8 && (n <= 32 || n % 16 == 0), "s8 has widths of 8, 16, 24, 32, 48, 64, 80, ...");       \
+      AISP_PRODUCT(groups, "m64n" #n "k32.s32.s8.s8", "%" #i2, i, i1, "", "+r", "l"(a));                                      \
+    }                                                                                                                         \
   }
 
 AISP_WIDTH(1, 8, 4, 5, 6, 7, 8, 9, 10)

@@ -285,16 +285,16 @@ class LibraryMatmul {
   LibraryMatmul(Setup& setup, const MatmulProblem& problem)
       : lt_{setup}, plan_{setup, lt_, problem}, tuned_{setup, lt_, problem}, reproducible_{setup.reproducible()} {}
 
-  void run(Launch& launch, const void* a, const void* b, void* c, float alpha = 1) const {
-    plan_->run(launch.stream, a, b, c, alpha);
+  void run(Launch& launch, const void* a, const void* b, void* c, float alpha = 1, float beta = 0) const {
+    plan_->run(launch.stream, a, b, c, alpha, beta);
   }
   // In the prepare of what calls run_tuned().
   void tune(Launch& launch, const void* a, const void* b, void* c) const {
     if (reproducible_) throw Unsupported{not_reproducible};
     tuned_->tune(launch.stream, a, b, c);
   }
-  void run_tuned(Launch& launch, const void* a, const void* b, void* c, float alpha = 1) const {
-    tuned_->run(launch.stream, a, b, c, alpha);
+  void run_tuned(Launch& launch, const void* a, const void* b, void* c, float alpha = 1, float beta = 0) const {
+    tuned_->run(launch.stream, a, b, c, alpha, beta);
   }
 
  private:
