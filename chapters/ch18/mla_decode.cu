@@ -51,7 +51,7 @@ class MlaDecode final : public Workload {
         k_{setup.scratch<bf16>(batch_ * heads * tokens_ * query_size, {.name = "keys of all heads"})},
         v_{setup.scratch<bf16>(batch_ * heads * tokens_ * value_size, {.name = "values of all heads"})},
         absorbed_{setup.scratch<bf16>(batch_ * heads * mla_key_size, {.name = "absorbed queries"})},
-        parts_{setup.scratch<float>(states() * heads * latent_size, {.name = "results of pieces"})},
+        parts_{setup.scratch<bf16>(states() * heads * latent_size, {.name = "results of pieces"})},
         log_sums_{setup.scratch<float>(states() * heads, {.name = "log-sum-exps of pieces"})},
         merged_{setup.scratch<bf16>(batch_ * heads * latent_size, {.name = "merged results"})},
         reproducible_{setup.reproducible()},
@@ -111,30 +111,33 @@ class MlaDecode final : public Workload {
     project(launch);
   }
   void attend_mma(Launch& launch) {
-    launch(latent_tiles_kernel<FixedSplits>, {mla_grid(heads, states()).blocks, latent_threads, sizeof(LatentTiles)},
-           absorbed_.get(), latents_.get(), tokens_, work());
+    launch(latent_tiles_kernel<FixedSplits>, {mla_grid(heads, states(), false).blocks, latent_threads, sizeof(LatentTiles)},
+           absorbed_.get(), latents_.get(), tokens_, work(), parts_.get());
   }
-  void map_tensors(Launch&) { maps_ = mla_maps(absorbed_, latents_, batch_, heads, tokens_); }
-  template <MlaSchedule schedule, int ahead>
+  void map_tensors(Launch&) { maps_ = mla_maps(absorbed_, latents_, parts_, batch_, heads, tokens_, states()); }
+  template <MlaSchedule schedule, bool in_pairs, int ahead>
   void absorbed(Launch& launch) {
     absorb(launch);
-    attend<schedule, ahead>(launch);
+    attend<schedule, in_pairs, ahead>(launch);
     merge(launch);
     project(launch);
   }
-  template <MlaSchedule schedule, int ahead>
+  template <MlaSchedule schedule, bool in_pairs, int ahead>
   void attend(Launch& launch) {
-    launch(mla_kernel<schedule, false, ahead, FixedSplits>, mla_grid(heads, states()), maps_, work());
+    launch(mla_kernel<schedule, in_pairs, false, ahead, FixedSplits>, mla_grid(heads, states(), in_pairs), maps_, work());
   }
+  template <MlaSchedule schedule, bool in_pairs, int ahead>
+  void merged_projection(Launch& launch) {
+    absorb(launch);
+    attend<schedule, in_pairs, ahead>(launch);
+    launch(project_kernel<false, LatentStates<FixedSplits>>, {heads, projection_threads},
+           LatentStates<FixedSplits>{splits(), parts_, log_sums_}, matrices_.get(), o_.get(), batch_);
+  }
+  template <MlaSchedule schedule, bool in_pairs, int ahead>
   void absorbed_pdl(Launch& launch) {
-    attend_behind(launch);
-    launch(merge_latents_kernel<true, FixedSplits>, overlapping(merge_grid()), splits(), parts_.get(), log_sums_.get(), heads,
-           merged_.get());
-    launch(project_kernel<true, MergedLatents>, overlapping({heads, projection_threads}), MergedLatents{merged_}, matrices_.get(),
-           o_.get(), batch_);
-  }
-  void absorbed_pdl_merged(Launch& launch) {
-    attend_behind(launch);
+    absorb(launch);
+    launch(mla_kernel<schedule, in_pairs, true, ahead, FixedSplits>, overlapping(mla_grid(heads, states(), in_pairs)), maps_,
+           work());
     launch(project_kernel<true, LatentStates<FixedSplits>>, overlapping({heads, projection_threads}),
            LatentStates<FixedSplits>{splits(), parts_, log_sums_}, matrices_.get(), o_.get(), batch_);
   }
@@ -163,18 +166,14 @@ class MlaDecode final : public Workload {
   }
   std::size_t states() const { return batch_ * static_cast<std::size_t>(splits_); }
   FixedSplits splits() const { return {lengths_, splits_}; }
-  Mla<FixedSplits> work() const { return {splits(), heads, scale_log2(), parts_, log_sums_}; }
+  Mla<FixedSplits> work() const { return {splits(), heads, scale_log2(), log_sums_}; }
   Grid merge_grid() const { return {dim3{heads / merge_warps, static_cast<unsigned>(batch_)}, merge_warps * 32}; }
   static Grid overlapping(Grid grid) {
     grid.overlapping = true;
     return grid;
   }
-  void attend_behind(Launch& launch) {
-    absorb(launch);
-    launch(mla_kernel<MlaSchedule::late_half, true, 2, FixedSplits>, overlapping(mla_grid(heads, states())), maps_, work());
-  }
   void merge(Launch& launch) {
-    launch(merge_latents_kernel<false, FixedSplits>, merge_grid(), splits(), parts_.get(), log_sums_.get(), heads, merged_.get());
+    launch(merge_latents_kernel<FixedSplits>, merge_grid(), splits(), parts_.get(), log_sums_.get(), heads, merged_.get());
   }
   void project(Launch& launch) {
     launch(project_kernel<false, MergedLatents>, {heads, projection_threads}, MergedLatents{merged_}, matrices_.get(), o_.get(),
@@ -262,8 +261,8 @@ class MlaDecode final : public Workload {
   Input<bf16> q_, latents_, matrices_;  // [sequence][head][query_size], [sequence][token][mla_key_size], [head][matrix_rows][...]
   Input<int> lengths_;
   Output<bf16> o_;
-  Scratch<bf16> k_, v_, absorbed_;
-  Scratch<float> parts_, log_sums_;
+  Scratch<bf16> k_, v_, absorbed_, parts_;
+  Scratch<float> log_sums_;
   Scratch<bf16> merged_;
   bool reproducible_;
   MlaMaps maps_{};
@@ -290,35 +289,41 @@ extern constinit const Pair mla_decode{
                  .kernels = nothing_spilled},
     .optimized = variants({{.name = "absorbed_mma", .run = call<&MlaDecode::absorbed_mma>, .kernels = nothing_spilled},
                            {.name = "absorbed_wgmma",
-                            .run = call<&MlaDecode::absorbed<one_softmax, 0>>,
+                            .run = call<&MlaDecode::absorbed<one_softmax, false, 0>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .kernels = nothing_spilled},
-                           {.name = "wgmma_ahead",
-                            .run = call<&MlaDecode::absorbed<one_softmax, 2>>,
+                           {.name = "pairs_one",
+                            .run = call<&MlaDecode::absorbed<one_softmax, true, 0>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
-                           {.name = "late_half",
-                            .run = call<&MlaDecode::absorbed<late_half, 0>>,
+                           {.name = "pairs_late",
+                            .run = call<&MlaDecode::absorbed<late_half, true, 0>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
-                           {.name = "seesaw",
-                            .run = call<&MlaDecode::absorbed<seesaw, 0>>,
+                           {.name = "pairs_seesaw",
+                            .run = call<&MlaDecode::absorbed<seesaw, true, 0>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
+                            .kernels = nothing_spilled},
+                           {.name = "merged_projection",
+                            .run = call<&MlaDecode::merged_projection<one_softmax, true, 0>>,
+                            .prepare = call<&MlaDecode::map_tensors>,
+                            .needs = hopper,
+                            .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
                            {.name = "absorbed_pdl",
-                            .run = call<&MlaDecode::absorbed_pdl>,
+                            .run = call<&MlaDecode::absorbed_pdl<one_softmax, true, 0>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
-                           {.name = "absorbed_pdl_merged",
-                            .run = call<&MlaDecode::absorbed_pdl_merged>,
+                           {.name = "pdl_late_ahead",
+                            .run = call<&MlaDecode::absorbed_pdl<late_half, true, 2>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
@@ -326,42 +331,52 @@ extern constinit const Pair mla_decode{
     .controls = variants({{.name = "latent_expanded",
                            .run = call<&MlaDecode::latent_expanded>,
                            .needs = {.libraries = {Library::cublas}},
-                           .same_bits_as = "expanded",
-                           .kernels = {}},
+                           .same_bits_as = "expanded"},
+                          {.name = "seesaw",
+                           .run = call<&MlaDecode::absorbed<seesaw, false, 0>>,
+                           .prepare = call<&MlaDecode::map_tensors>,
+                           .needs = hopper,
+                           .kernels = nothing_spilled},
                           {.name = "attention_alone_mma",
                            .run = call<&MlaDecode::attend_mma>,
                            .reset = call<&MlaDecode::absorb>,
-                           .outputs = no_outputs},
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled},
                           {.name = "attention_alone_one",
-                           .run = call<&MlaDecode::attend<one_softmax, 0>>,
+                           .run = call<&MlaDecode::attend<one_softmax, false, 0>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .reset = call<&MlaDecode::absorb>,
                            .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_late",
-                           .run = call<&MlaDecode::attend<late_half, 0>>,
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled},
+                          {.name = "attention_alone_pairs_one",
+                           .run = call<&MlaDecode::attend<one_softmax, true, 0>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .reset = call<&MlaDecode::absorb>,
                            .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_late_ahead",
-                           .run = call<&MlaDecode::attend<late_half, 2>>,
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled},
+                          {.name = "attention_alone_pairs_late",
+                           .run = call<&MlaDecode::attend<late_half, true, 0>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .reset = call<&MlaDecode::absorb>,
                            .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_seesaw",
-                           .run = call<&MlaDecode::attend<seesaw, 0>>,
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled},
+                          {.name = "attention_alone_pairs_late_ahead",
+                           .run = call<&MlaDecode::attend<late_half, true, 2>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .reset = call<&MlaDecode::absorb>,
                            .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_seesaw_ahead",
-                           .run = call<&MlaDecode::attend<seesaw, 2>>,
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled},
+                          {.name = "attention_alone_pairs_seesaw",
+                           .run = call<&MlaDecode::attend<seesaw, true, 0>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .reset = call<&MlaDecode::absorb>,
                            .needs = hopper,
-                           .outputs = no_outputs}}),
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled}}),
     .libraries = variants({{.name = "cudnn_expanded",
                             .run = call<&MlaDecode::cudnn_expanded>,
                             .prepare = call<&MlaDecode::tune_cudnn>,
