@@ -24,13 +24,20 @@ struct LatentTiles {
   float factor[latent_heads];
 };
 
+// The thread's index, asked for again, so that no register holds what follows from it over the loop: queries and sums take 200 of
+// a thread's 255.
+__device__ __forceinline__ int latent_thread() {
+  int t = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(t));
+  return t;
+}
 __device__ __forceinline__ unsigned chunk_place(int row, int chunk) {
   return static_cast<unsigned>(row * latent_pitch + (chunk ^ row % 8) * 16);
 }
 // Rows from `valid` on become zeros.
 __device__ __forceinline__ void copy_latents(unsigned char* to, const attention::bf16* from, int valid) {
 #pragma unroll 3
-  for (int i = static_cast<int>(threadIdx.x); i < latent_keys * latent_chunks; i += latent_threads) {
+  for (int i = latent_thread(); i < latent_keys * latent_chunks; i += latent_threads) {
     const int row = i / latent_chunks, chunk = i % latent_chunks;
     device::copy_async_16_or_zero(to + chunk_place(row, chunk),
                                   from + (std::size_t(min(row, valid - 1)) * latent_columns + chunk * 8), row < valid);
@@ -41,20 +48,19 @@ __device__ __forceinline__ void copy_latents(unsigned char* to, const attention:
 struct LatentQueries {
   unsigned own[latent_steps][4];
 
-  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
-  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   // `q`: of the block's first head.
   __device__ __forceinline__ void load(const attention::bf16* q) {
-    q += (warp() / 2 * 16 + lane() / 4) * latent_columns + warp() % 2 * 16 + lane() % 4 * 2;
+    const int warp = latent_thread() / 32, lane = latent_thread() % 32;
+    q += (warp / 2 * 16 + lane / 4) * latent_columns + warp % 2 * 16 + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < latent_steps * 4; ++i)
       own[i / 4][i % 4] = *reinterpret_cast<const unsigned*>(q + i / 4 * 32 + i % 2 * 8 * latent_columns + i / 2 % 2 * 8);
   }
   // scores = Q K^T, of the warp's half of the columns.
   __device__ __forceinline__ void score(LatentTiles& tiles, int slot) const {
-    const int half = warp() % 2, first_head = warp() / 2 * 16;
+    const int thread = latent_thread(), lane = thread % 32, half = thread / 32 % 2, first_head = thread / 64 * 16;
     const std::uint32_t k = device::shared_address(tiles.k[slot]) +
-                            (chunk_place(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2) ^ static_cast<unsigned>(half * 32));
+                            (chunk_place(lane / 16 * 8 + lane % 8, lane / 8 % 2) ^ static_cast<unsigned>(half * 32));
     float sums[latent_keys / 8][4] = {};
 #pragma unroll
     for (int step = 0; step < latent_steps; ++step)
@@ -67,7 +73,7 @@ struct LatentQueries {
       }
 #pragma unroll
     for (int i = 0; i < latent_keys / 2; ++i)
-      tiles.scores[half][first_head + lane() / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane() % 4 * 2 + i % 2] = sums[i / 4][i % 4];
+      tiles.scores[half][first_head + lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2] = sums[i / 4][i % 4];
   }
 };
 
@@ -79,7 +85,7 @@ struct LatentRow {
   __device__ __forceinline__ bool weigh(LatentTiles& tiles, int valid, float scale) {
     constexpr int own = latent_keys / 4;
     constexpr float slack = 8;
-    const int head = static_cast<int>(threadIdx.x) / 4, first = static_cast<int>(threadIdx.x) % 4 * own;
+    const int thread = latent_thread(), head = thread / 4, first = thread % 4 * own;
     float x[own], highest = -attention::infinity;
 #pragma unroll
     for (int i = 0; i < own; ++i) {
@@ -112,26 +118,27 @@ struct LatentRow {
 struct LatentSums {
   float sums[2][16][4];
 
-  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ __forceinline__ static int first_row() { return static_cast<int>(threadIdx.x) / 128 * 32; }
-  __device__ __forceinline__ static int first_column() { return static_cast<int>(threadIdx.x) / 32 % 4 * 128; }
+  __device__ __forceinline__ static int first_row(int thread) { return thread / 128 * 32; }
+  __device__ __forceinline__ static int first_column(int thread) { return thread / 32 % 4 * 128; }
   __device__ __forceinline__ void rescale(const LatentTiles& tiles) {
+    const int thread = latent_thread(), lane = thread % 32;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float factor = tiles.factor[first_row() + i * 8 + lane() / 4];
+      const float factor = tiles.factor[first_row(thread) + i * 8 + lane / 4];
 #pragma unroll
       for (auto& of : sums[i / 2]) of[i % 2 * 2] *= factor, of[i % 2 * 2 + 1] *= factor;
     }
   }
   __device__ __forceinline__ void add(const LatentTiles& tiles, int slot) {
-    const std::uint32_t v = device::shared_address(tiles.k[slot]) + chunk_place(lane() % 16, lane() / 16) + first_column() * 2;
+    const int thread = latent_thread(), lane = thread % 32;
+    const std::uint32_t v = device::shared_address(tiles.k[slot]) + chunk_place(lane % 16, lane / 16) + first_column(thread) * 2;
 #pragma unroll
     for (int step = 0; step < latent_keys / 16; ++step) {
       unsigned weights[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        device::load_matrices(
-            weights[i], device::shared_address(&tiles.weights[first_row() + i * 16 + lane() % 16][step * 16 + lane() / 16 * 8]));
+        device::load_matrices(weights[i], device::shared_address(
+                                              &tiles.weights[first_row(thread) + i * 16 + lane % 16][step * 16 + lane / 16 * 8]));
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         unsigned m[4];
@@ -199,10 +206,11 @@ __global__ __launch_bounds__(latent_threads, 1) void latent_tiles_kernel(const a
   }
   __syncthreads();
   own.rescale(tiles);
+  const int thread = latent_thread();
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    attention::bf16* const to = o + (first_to + own.first_row() + i * 8 + own.lane() / 4) * attention::latent_size +
-                                own.first_column() + own.lane() % 4 * 2;
+    attention::bf16* const to = o + (first_to + own.first_row(thread) + i * 8 + thread % 32 / 4) * attention::latent_size +
+                                own.first_column(thread) + thread % 4 * 2;
 #pragma unroll
     for (int j = 0; j < 16; ++j)
       *reinterpret_cast<unsigned*>(to + j * 8) =
