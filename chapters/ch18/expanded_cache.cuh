@@ -2,6 +2,7 @@
 // Decoding over keys and values of all heads, as they are cached where no projection is absorbed: nearly nothing but a read.
 #pragma once
 #include "latent_projections.cuh"
+#include "rows.cuh"
 
 namespace aisp::ch18 {
 

@@ -8,7 +8,6 @@
 
 #include "attention/decode.cuh"
 #include "attention/mla.cuh"
-#include "rows.cuh"
 
 namespace aisp::ch18 {
 
@@ -72,45 +71,52 @@ static __global__ __launch_bounds__(projection_threads, 1) void absorb_kernel(co
   }
 }
 
-// The states of a row, by a warp, to bf16: lane l has the columns 256 i + 8 l to 8 l + 7.
+// The states of a row, by a warp: lane l has the columns 128 i + 4 l to 4 l + 3 of the result.
 template <class Splits>
-__device__ __forceinline__ void merge_latents(const Splits& splits, const bf16* parts, const float* log_sums, int heads,
-                                              int sequence, int head, bf16* to) {
+__device__ __forceinline__ void merge_latents(const Splits& splits, const float* parts, const float* log_sums, int heads,
+                                              int sequence, int head, float4 (&values)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, begin = splits.first_state(sequence),
             end = splits.first_state(sequence + 1);
   const auto at = [&](int state) { return std::size_t(state) * heads + head; };
-  float maximum = -attention::infinity, sum = 0, values[2][8] = {};
-#pragma unroll 4
+  float maximum = -attention::infinity, sum = 0;
   for (int state = begin; state < end; ++state) maximum = fmaxf(maximum, log_sums[at(state)]);
-#pragma unroll 4
+#pragma unroll
+  for (float4& value : values) value = float4{0, 0, 0, 0};
   for (int state = begin; state < end; ++state) {
     const float weight = device::exp2_approximate((log_sums[at(state)] - attention::base_of(maximum)) * attention::log2_e);
     sum += weight;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float x[8];
-      shared::unpack(packet(parts + at(state) * latent_size + i * 256 + lane * 8), x);
-#pragma unroll
-      for (int d = 0; d < 8; ++d) values[i][d] = fmaf(weight, x[d], values[i][d]);
+    for (int i = 0; i < 4; ++i) {
+      const float4 x = *reinterpret_cast<const float4*>(parts + at(state) * latent_size + i * 128 + lane * 4);
+      values[i].x = fmaf(weight, x.x, values[i].x), values[i].y = fmaf(weight, x.y, values[i].y);
+      values[i].z = fmaf(weight, x.z, values[i].z), values[i].w = fmaf(weight, x.w, values[i].w);
     }
   }
   const float factor = attention::reciprocal(sum);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (float4& value : values) value.x *= factor, value.y *= factor, value.z *= factor, value.w *= factor;
+}
+__device__ __forceinline__ void store_latents(bf16* row, const float4 (&values)[4]) {
 #pragma unroll
-    for (float& value : values[i]) value *= factor;
-    *reinterpret_cast<uint4*>(to + i * 256 + lane * 8) = shared::pack(values[i]);
-  }
+  for (int i = 0; i < 4; ++i)
+    *reinterpret_cast<uint2*>(row + i * 128 + static_cast<int>(threadIdx.x) % 32 * 4) =
+        uint2{device::narrow_bf16(values[i].x, values[i].y), device::narrow_bf16(values[i].z, values[i].w)};
 }
 
 // To [sequence][head][latent_size], a warp for each row; blockIdx.y: the sequence.
 constexpr int merge_warps = 4;
-template <class Splits>
-__global__ __launch_bounds__(merge_warps * 32) void merge_latents_kernel(Splits splits, const bf16* parts, const float* log_sums,
+template <bool dependent, class Splits>
+__global__ __launch_bounds__(merge_warps * 32) void merge_latents_kernel(Splits splits, const float* parts, const float* log_sums,
                                                                          int heads, bf16* to) {
   const int sequence = static_cast<int>(blockIdx.y), head = static_cast<int>(blockIdx.x * merge_warps + threadIdx.x / 32);
+  if constexpr (dependent) {
+    device::let_dependents_start();
+    device::wait_for_previous_kernel();
+  }
   if (head >= heads) return;
-  merge_latents(splits, parts, log_sums, heads, sequence, head, to + (std::size_t(sequence) * heads + head) * latent_size);
+  float4 values[4];
+  merge_latents(splits, parts, log_sums, heads, sequence, head, values);
+  store_latents(to + (std::size_t(sequence) * heads + head) * latent_size, values);
 }
 
 // What the projection to values multiplies: merged results, or states that each block merges for itself.
@@ -124,15 +130,17 @@ struct MergedLatents {
 template <class Splits>
 struct LatentStates {
   Splits splits;
-  const bf16* parts;
-  const float* log_sums;
+  const float *parts, *log_sums;
   __device__ __forceinline__ const bf16* rows(bf16* own, int sequences, int first, int head, int heads,
                                               std::size_t& pitch) const {
     pitch = latent_size + 8;
     __syncthreads();  // nobody reads the rows before any more
     for (int row = static_cast<int>(threadIdx.x) / 32; row < min(projection_rows, sequences - first);
-         row += projection_threads / 32)
-      merge_latents(splits, parts, log_sums, heads, first + row, head, own + row * pitch);
+         row += projection_threads / 32) {
+      float4 values[4];
+      merge_latents(splits, parts, log_sums, heads, first + row, head, values);
+      store_latents(own + row * pitch, values);
+    }
     __syncthreads();
     return own;
   }

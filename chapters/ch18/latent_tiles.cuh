@@ -154,8 +154,7 @@ struct LatentSums {
 template <class Splits>
 __global__ __launch_bounds__(latent_threads, 1) void latent_tiles_kernel(const attention::bf16* q, const attention::bf16* latents,
                                                                          int tokens,
-                                                                         const __grid_constant__ attention::Mla<Splits> work,
-                                                                         attention::bf16* o) {
+                                                                         const __grid_constant__ attention::Mla<Splits> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& tiles = *reinterpret_cast<LatentTiles*>(memory);
   const int block_head = static_cast<int>(blockIdx.x) * latent_heads;
@@ -209,12 +208,11 @@ __global__ __launch_bounds__(latent_threads, 1) void latent_tiles_kernel(const a
   const int thread = latent_thread();
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    attention::bf16* const to = o + (first_to + own.first_row(thread) + i * 8 + thread % 32 / 4) * attention::latent_size +
-                                own.first_column(thread) + thread % 4 * 2;
+    float* const to = work.o + (first_to + own.first_row(thread) + i * 8 + thread % 32 / 4) * attention::latent_size +
+                      own.first_column(thread) + thread % 4 * 2;
 #pragma unroll
     for (int j = 0; j < 16; ++j)
-      *reinterpret_cast<unsigned*>(to + j * 8) =
-          device::narrow_bf16(own.sums[i / 2][j][i % 2 * 2], own.sums[i / 2][j][i % 2 * 2 + 1]);
+      *reinterpret_cast<float2*>(to + j * 8) = float2{own.sums[i / 2][j][i % 2 * 2], own.sums[i / 2][j][i % 2 * 2 + 1]};
   }
 }
 

@@ -25,6 +25,8 @@ namespace {
 
 using namespace attention;
 
+using enum MlaSchedule;
+
 constexpr int heads = 128;
 
 class MlaDecode final : public Workload {
@@ -51,7 +53,7 @@ class MlaDecode final : public Workload {
         k_{setup.scratch<bf16>(batch_ * heads * tokens_ * query_size, {.name = "keys of all heads"})},
         v_{setup.scratch<bf16>(batch_ * heads * tokens_ * value_size, {.name = "values of all heads"})},
         absorbed_{setup.scratch<bf16>(batch_ * heads * mla_key_size, {.name = "absorbed queries"})},
-        parts_{setup.scratch<bf16>(states() * heads * latent_size, {.name = "results of pieces"})},
+        parts_{setup.scratch<float>(states() * heads * latent_size, {.name = "results of pieces"})},
         log_sums_{setup.scratch<float>(states() * heads, {.name = "log-sum-exps of pieces"})},
         merged_{setup.scratch<bf16>(batch_ * heads * latent_size, {.name = "merged results"})},
         reproducible_{setup.reproducible()},
@@ -73,7 +75,7 @@ class MlaDecode final : public Workload {
               .bytes = rows * (query_size + value_size) * sizeof(bf16) + static_cast<double>(q_.bytes() + o_.bytes())};
     Cost cost = this->cost();
     if (variant == "latent_expanded") cost.flops = attention + 2 * rows * latent_size * matrix_rows;
-    if (variant.starts_with("attention_alone")) {
+    if (variant == "attention_alone") {
       cost.flops = 2 * rows * (mla_key_size + latent_size);
       cost.bytes = keys() * mla_key_size * sizeof(bf16) + static_cast<double>(absorbed_.bytes());
     }
@@ -111,33 +113,30 @@ class MlaDecode final : public Workload {
     project(launch);
   }
   void attend_mma(Launch& launch) {
-    launch(latent_tiles_kernel<FixedSplits>, {mla_grid(heads, states(), false).blocks, latent_threads, sizeof(LatentTiles)},
-           absorbed_.get(), latents_.get(), tokens_, work(), parts_.get());
+    launch(latent_tiles_kernel<FixedSplits>, {mla_grid(heads, states()).blocks, latent_threads, sizeof(LatentTiles)},
+           absorbed_.get(), latents_.get(), tokens_, work());
   }
-  void map_tensors(Launch&) { maps_ = mla_maps(absorbed_, latents_, parts_, batch_, heads, tokens_, states()); }
-  template <MlaSchedule schedule, bool in_pairs, int ahead>
+  void map_tensors(Launch&) { maps_ = mla_maps(absorbed_, latents_, batch_, heads, tokens_); }
+  template <MlaSchedule schedule>
   void absorbed(Launch& launch) {
     absorb(launch);
-    attend<schedule, in_pairs, ahead>(launch);
+    attend<schedule>(launch);
     merge(launch);
     project(launch);
   }
-  template <MlaSchedule schedule, bool in_pairs, int ahead>
+  template <MlaSchedule schedule>
   void attend(Launch& launch) {
-    launch(mla_kernel<schedule, in_pairs, false, ahead, FixedSplits>, mla_grid(heads, states(), in_pairs), maps_, work());
+    launch(mla_kernel<schedule, false, FixedSplits>, mla_grid(heads, states()), maps_, work());
   }
-  template <MlaSchedule schedule, bool in_pairs, int ahead>
-  void merged_projection(Launch& launch) {
-    absorb(launch);
-    attend<schedule, in_pairs, ahead>(launch);
-    launch(project_kernel<false, LatentStates<FixedSplits>>, {heads, projection_threads},
-           LatentStates<FixedSplits>{splits(), parts_, log_sums_}, matrices_.get(), o_.get(), batch_);
-  }
-  template <MlaSchedule schedule, bool in_pairs, int ahead>
   void absorbed_pdl(Launch& launch) {
-    absorb(launch);
-    launch(mla_kernel<schedule, in_pairs, true, ahead, FixedSplits>, overlapping(mla_grid(heads, states(), in_pairs)), maps_,
-           work());
+    attend_behind(launch);
+    launch(merge_latents_kernel<true, FixedSplits>, overlapping(merge_grid()), splits(), parts_.get(), log_sums_.get(), heads,
+           merged_.get());
+    launch(project_kernel<true, MergedLatents>, overlapping({heads, projection_threads}), MergedLatents{merged_}, matrices_.get(),
+           o_.get(), batch_);
+  }
+  void merged_projection(Launch& launch) {
+    attend_behind(launch);
     launch(project_kernel<true, LatentStates<FixedSplits>>, overlapping({heads, projection_threads}),
            LatentStates<FixedSplits>{splits(), parts_, log_sums_}, matrices_.get(), o_.get(), batch_);
   }
@@ -166,14 +165,18 @@ class MlaDecode final : public Workload {
   }
   std::size_t states() const { return batch_ * static_cast<std::size_t>(splits_); }
   FixedSplits splits() const { return {lengths_, splits_}; }
-  Mla<FixedSplits> work() const { return {splits(), heads, scale_log2(), log_sums_}; }
+  Mla<FixedSplits> work() const { return {splits(), heads, scale_log2(), parts_, log_sums_}; }
   Grid merge_grid() const { return {dim3{heads / merge_warps, static_cast<unsigned>(batch_)}, merge_warps * 32}; }
   static Grid overlapping(Grid grid) {
     grid.overlapping = true;
     return grid;
   }
+  void attend_behind(Launch& launch) {
+    absorb(launch);
+    launch(mla_kernel<late_half, true, FixedSplits>, overlapping(mla_grid(heads, states())), maps_, work());
+  }
   void merge(Launch& launch) {
-    launch(merge_latents_kernel<FixedSplits>, merge_grid(), splits(), parts_.get(), log_sums_.get(), heads, merged_.get());
+    launch(merge_latents_kernel<false, FixedSplits>, merge_grid(), splits(), parts_.get(), log_sums_.get(), heads, merged_.get());
   }
   void project(Launch& launch) {
     launch(project_kernel<false, MergedLatents>, {heads, projection_threads}, MergedLatents{merged_}, matrices_.get(), o_.get(),
@@ -261,8 +264,8 @@ class MlaDecode final : public Workload {
   Input<bf16> q_, latents_, matrices_;  // [sequence][head][query_size], [sequence][token][mla_key_size], [head][matrix_rows][...]
   Input<int> lengths_;
   Output<bf16> o_;
-  Scratch<bf16> k_, v_, absorbed_, parts_;
-  Scratch<float> log_sums_;
+  Scratch<bf16> k_, v_, absorbed_;
+  Scratch<float> parts_, log_sums_;
   Scratch<bf16> merged_;
   bool reproducible_;
   MlaMaps maps_{};
@@ -274,7 +277,6 @@ class MlaDecode final : public Workload {
 
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 constexpr Needs hopper{.min_sm = 90, .max_sm = 90};
-using enum MlaSchedule;
 
 }  // namespace
 
@@ -289,89 +291,40 @@ extern constinit const Pair mla_decode{
                  .kernels = nothing_spilled},
     .optimized = variants({{.name = "absorbed_mma", .run = call<&MlaDecode::absorbed_mma>, .kernels = nothing_spilled},
                            {.name = "absorbed_wgmma",
-                            .run = call<&MlaDecode::absorbed<one_softmax, false, 0>>,
+                            .run = call<&MlaDecode::absorbed<one_softmax>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .kernels = nothing_spilled},
-                           {.name = "pairs_one",
-                            .run = call<&MlaDecode::absorbed<one_softmax, true, 0>>,
-                            .prepare = call<&MlaDecode::map_tensors>,
-                            .needs = hopper,
-                            .same_bits_as = "absorbed_wgmma",
-                            .kernels = nothing_spilled},
-                           {.name = "pairs_late",
-                            .run = call<&MlaDecode::absorbed<late_half, true, 0>>,
-                            .prepare = call<&MlaDecode::map_tensors>,
-                            .needs = hopper,
-                            .same_bits_as = "absorbed_wgmma",
-                            .kernels = nothing_spilled},
-                           {.name = "pairs_seesaw",
-                            .run = call<&MlaDecode::absorbed<seesaw, true, 0>>,
-                            .prepare = call<&MlaDecode::map_tensors>,
-                            .needs = hopper,
-                            .kernels = nothing_spilled},
-                           {.name = "merged_projection",
-                            .run = call<&MlaDecode::merged_projection<one_softmax, true, 0>>,
+                           {.name = "late_half",
+                            .run = call<&MlaDecode::absorbed<late_half>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
                            {.name = "absorbed_pdl",
-                            .run = call<&MlaDecode::absorbed_pdl<one_softmax, true, 0>>,
+                            .run = call<&MlaDecode::absorbed_pdl>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
-                           {.name = "pdl_late_ahead",
-                            .run = call<&MlaDecode::absorbed_pdl<late_half, true, 2>>,
+                           {.name = "merged_projection",
+                            .run = call<&MlaDecode::merged_projection>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled}}),
+    // The small cache alone; FlashMLA's schedule; the attention without what surrounds it.
     .controls = variants({{.name = "latent_expanded",
                            .run = call<&MlaDecode::latent_expanded>,
                            .needs = {.libraries = {Library::cublas}},
                            .same_bits_as = "expanded"},
                           {.name = "seesaw",
-                           .run = call<&MlaDecode::absorbed<seesaw, false, 0>>,
+                           .run = call<&MlaDecode::absorbed<seesaw>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .needs = hopper,
                            .kernels = nothing_spilled},
-                          {.name = "attention_alone_mma",
-                           .run = call<&MlaDecode::attend_mma>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .outputs = no_outputs,
-                           .kernels = nothing_spilled},
-                          {.name = "attention_alone_one",
-                           .run = call<&MlaDecode::attend<one_softmax, false, 0>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs,
-                           .kernels = nothing_spilled},
-                          {.name = "attention_alone_pairs_one",
-                           .run = call<&MlaDecode::attend<one_softmax, true, 0>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs,
-                           .kernels = nothing_spilled},
-                          {.name = "attention_alone_pairs_late",
-                           .run = call<&MlaDecode::attend<late_half, true, 0>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs,
-                           .kernels = nothing_spilled},
-                          {.name = "attention_alone_pairs_late_ahead",
-                           .run = call<&MlaDecode::attend<late_half, true, 2>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs,
-                           .kernels = nothing_spilled},
-                          {.name = "attention_alone_pairs_seesaw",
-                           .run = call<&MlaDecode::attend<seesaw, true, 0>>,
+                          {.name = "attention_alone",
+                           .run = call<&MlaDecode::attend<late_half>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .reset = call<&MlaDecode::absorb>,
                            .needs = hopper,

@@ -4,15 +4,113 @@
 // result each; tiles of 64 keys arrive by TMA, once for both products, in three parts: the columns of either result, and those
 // of the rotation, whose place takes the tile's weights when its scores are done.
 #pragma once
+#include <aisp/device/fence.cuh>
+#include <aisp/device/mbarrier.cuh>
+#include <aisp/device/tma.cuh>
 #include <aisp/device/warpgroup.cuh>
 #include <aisp/device/wgmma_products.cuh>
 
-#include "mla_shared.cuh"
+#include "cache.cuh"
+#include "softmax.cuh"
 
 namespace aisp::attention {
 
+// Who takes exponentials when.
+enum class MlaSchedule {
+  one_softmax,  // the first warpgroup, of all tiles; the second multiplies at the same time
+  late_half,    // the same, but the second multiplies a tile while exponentials of the next are taken
+  seesaw        // by turns: exponentials of one warpgroup's tile under products of the other
+};
+
+constexpr int latent_size = 512, mla_key_size = 576, mla_tile = 64, mla_heads = 64, mla_threads = 384;
+constexpr int mla_ahead = 2;            // tiles that L2 is asked for before they are loaded
+constexpr int mla_box = mla_tile * 64;  // elements of 64 columns of a tile, the width of a swizzled row
+
+struct alignas(1024) MlaShared {
+  static constexpr int boxes = mla_key_size / 64, parts = 3, weights = boxes - 1;
+  bf16 q[boxes][mla_box], k[2][boxes][mla_box];
+  float maximum[2][mla_heads], sum[2][mla_heads];
+  std::uint64_t q_full, tail_full, full[2][parts], empty[2][parts];
+
+  // Of a part: columns 0 to 255, 256 to 511, those of the rotation.
+  __device__ __forceinline__ static constexpr int first_box(int part) { return part * 4; }
+  __device__ __forceinline__ static constexpr int boxes_of(int part) { return part < 2 ? 4 : 1; }
+};
+
+struct MlaMaps {
+  CUtensorMap q, latents;  // [sequence][head] and [sequence][token] of 576 columns, in boxes of 64 x 64
+};
+
+template <class Splits>
+struct Mla {
+  Splits splits;
+  int heads;
+  float scale_log2;  // what products are multiplied by, times log2_e
+  float* o;          // [slot][head][latent_size]
+  float* log_sums;   // [slot][head], natural
+};
+
+struct MlaTiles {
+  int sequence, begin, end, count;
+  __device__ __forceinline__ explicit MlaTiles(const Piece& piece)
+      : sequence{piece.sequence},
+        begin{piece.begin},
+        end{piece.end},
+        count{piece.end > piece.begin ? (piece.end - piece.begin + mla_tile - 1) / mla_tile : 0} {}
+  __device__ __forceinline__ int keys(int tile) const {
+    const int left = end - begin - tile * mla_tile;
+    return left < mla_tile ? left : mla_tile;
+  }
+};
+
+// One warp keeps two tiles full. Rows behind the piece's last are cleared: they may be NaN, and 0 times NaN is no number.
+template <bool dependent>
+__device__ __forceinline__ void mla_produce(MlaShared& shared, const MlaMaps& maps, const MlaTiles& tiles) {
+  using S = MlaShared;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = 0; i < tiles.count || i == 0; ++i) {
+    if (i < tiles.count) {
+      const int slot = i % 2, keys = tiles.keys(i);
+      const unsigned free = i / 2 % 2 ^ 1;
+      const bool whole = keys == mla_tile;
+      if (lane == 0) {
+        if (!whole) device::barrier_arrive_expect(&shared.tail_full, sizeof(shared.k[slot]));
+        for (int part = 0; part < S::parts; ++part) {
+          device::barrier_wait(&shared.empty[slot][part], free);
+          std::uint64_t* const full = whole ? &shared.full[slot][part] : &shared.tail_full;
+          if (whole) device::barrier_arrive_expect(full, S::boxes_of(part) * mla_box * unsigned{sizeof(bf16)});
+          for (int box = S::first_box(part); box < S::first_box(part) + S::boxes_of(part); ++box)
+            device::tensor_load_3d(shared.k[slot][box], &maps.latents, box * 64, tiles.begin + i * mla_tile, tiles.sequence,
+                                   full);
+        }
+        if (i + mla_ahead < tiles.count)
+          for (unsigned box = blockIdx.x; box < S::boxes; box += gridDim.x)  // the sequence's other blocks want the same
+            device::tensor_prefetch_3d(&maps.latents, box * 64, tiles.begin + (i + mla_ahead) * mla_tile, tiles.sequence);
+      }
+      __syncwarp();
+      if (!whole) {
+        device::barrier_wait(&shared.tail_full, 0);  // only a piece's last tile is not whole
+        for (int box = 0; box < S::boxes; ++box)
+          for (int chunk = keys * 8 + lane; chunk < mla_tile * 8; chunk += 32)
+            reinterpret_cast<uint4*>(shared.k[slot][box])[chunk] = uint4{0, 0, 0, 0};
+        device::fence_proxy_async_shared();
+        __syncwarp();
+        if (lane == 0)
+          for (std::uint64_t& full : shared.full[slot]) device::barrier_arrive(&full);
+      }
+    }
+    // Behind the first tile, which needs nothing from a kernel that is still running.
+    if (i == 0 && lane == 0) {
+      if constexpr (dependent) device::wait_for_previous_kernel();
+      device::barrier_arrive_expect(&shared.q_full, sizeof(shared.q));
+      for (int box = 0; box < S::boxes; ++box)
+        device::tensor_load_3d(shared.q[box], &maps.q, box * 64, static_cast<int>(blockIdx.x) * mla_heads, tiles.sequence,
+                               &shared.q_full);
+    }
+  }
+}
+
 // A warpgroup's view of the block's shared memory, and its registers.
-template <bool in_pairs>
 struct MlaConsumer {
   MlaShared& shared;
   const MlaTiles& tiles;
@@ -34,9 +132,7 @@ struct MlaConsumer {
     device::barrier_wait(&shared.full[slot][part], tile / 2 % 2);
   }
   __device__ __forceinline__ void release(int slot, int part) const {
-    if (threadIdx.x % 32 != 0) return;
-    device::barrier_arrive(&shared.empty[slot][part]);
-    if constexpr (in_pairs) device::barrier_arrive_remote_relaxed(&shared.empty[slot][part], device::cluster_rank() ^ 1);
+    if (threadIdx.x % 32 == 0) device::barrier_arrive(&shared.empty[slot][part]);
   }
   // scores = Q K^T, as the tile's parts arrive. Asynchronous, as the next two.
   __device__ __forceinline__ void start_scores(int tile) {
@@ -127,8 +223,8 @@ constexpr int mla_consumers = 256;  // threads of both warpgroups
 // Named barriers 1 and 2 say that the weights of the tile in either slot are there; 3 that the scores of an even tile have been
 // started. Products and the wait for them stand in one line of code, without branches around a part of them: otherwise the
 // compiler lets no two of them be under way.
-template <bool late, bool in_pairs>
-__device__ __forceinline__ void mla_first_of_one_softmax(MlaConsumer<in_pairs>& own) {
+template <bool late>
+__device__ __forceinline__ void mla_first_of_one_softmax(MlaConsumer& own) {
   const int count = own.tiles.count;
   float factor[2];
   if (count == 0) return;
@@ -153,22 +249,20 @@ __device__ __forceinline__ void mla_first_of_one_softmax(MlaConsumer<in_pairs>& 
   if constexpr (late) device::named_barrier_arrive(2 - count % 2, mla_consumers);
   own.template finish_values<0>();
 }
-template <bool in_pairs>
-__device__ __forceinline__ void mla_second_of_one_softmax(MlaConsumer<in_pairs>& own) {
+__device__ __forceinline__ void mla_second_of_one_softmax(MlaConsumer& own) {
   for (int i = 0; i < own.tiles.count; ++i) {
     float factor[2];
     device::named_barrier_sync(1 + i % 2, mla_consumers);
     if (own.adopt(i, factor)) rescale(own.sums, factor);
-    own.template start_values<false>(i);
-    own.template finish_values<0>();
+    own.start_values<false>(i);
+    own.finish_values<0>();
     own.release(i % 2, 1);
     own.release(i % 2, 2);
   }
 }
 
 // The first warpgroup has the even tiles.
-template <bool in_pairs>
-__device__ __forceinline__ void mla_first_of_seesaw(MlaConsumer<in_pairs>& own) {
+__device__ __forceinline__ void mla_first_of_seesaw(MlaConsumer& own) {
   const int count = own.tiles.count;
   float factor[2];
   const auto own_half = [&](int i) {
@@ -177,14 +271,14 @@ __device__ __forceinline__ void mla_first_of_seesaw(MlaConsumer<in_pairs>& own) 
     own.publish(i);
     device::named_barrier_arrive(1, mla_consumers);
     if (outgrown) rescale(own.sums, factor);
-    own.template start_values<true>(i);
-    own.template finish_values<0>();
+    own.start_values<true>(i);
+    own.finish_values<0>();
     own.release(0, 0);
   };
   const auto start_others = [&](int i) {
     device::named_barrier_sync(2, mla_consumers);
     if (own.adopt(i, factor)) rescale(own.sums, factor);
-    own.template start_values<false>(i);
+    own.start_values<false>(i);
   };
   if (count == 0) return;
   own.start_scores(0);
@@ -195,23 +289,22 @@ __device__ __forceinline__ void mla_first_of_seesaw(MlaConsumer<in_pairs>& own) 
     start_others(i + 1);
     own.start_scores(i + 2);
     device::named_barrier_arrive(3, mla_consumers);
-    own.template finish_values<1>();
+    own.finish_values<1>();
     own.release(1, 0);
     own.release(1, 2);
   }
   own_half(i);
   if (i + 1 == count) return;
   start_others(i + 1);
-  own.template finish_values<0>();
+  own.finish_values<0>();
 }
-template <bool in_pairs>
-__device__ __forceinline__ void mla_second_of_seesaw(MlaConsumer<in_pairs>& own) {
+__device__ __forceinline__ void mla_second_of_seesaw(MlaConsumer& own) {
   const int count = own.tiles.count;
   float factor[2];
   const auto start_others = [&](int i) {
     device::named_barrier_sync(1, mla_consumers);
     if (own.adopt(i, factor)) rescale(own.sums, factor);
-    own.template start_values<false>(i);
+    own.start_values<false>(i);
   };
   int i = 1;
   for (; i < count; i += 2) {
@@ -222,44 +315,22 @@ __device__ __forceinline__ void mla_second_of_seesaw(MlaConsumer<in_pairs>& own)
     const bool outgrown = own.exponentiate(i, factor);
     own.publish(i);
     device::named_barrier_arrive(2, mla_consumers);
-    own.template finish_values<0>();
+    own.finish_values<0>();
     own.release(0, 1);
     own.release(0, 2);
     if (outgrown) rescale(own.sums, factor);
-    own.template start_values<true>(i);
-    own.template finish_values<0>();
+    own.start_values<true>(i);
+    own.finish_values<0>();
     own.release(1, 1);
   }
   if (i > count) return;
   device::named_barrier_sync(3, mla_consumers);
   start_others(i - 1);
-  own.template finish_values<0>();
+  own.finish_values<0>();
 }
 
-// The warpgroup's results, by way of tiles that nobody reads any more.
-__device__ __forceinline__ void mla_store(MlaShared& shared, const CUtensorMap& map, const float (&sums)[latent_size / 4],
-                                          int index, int first_row) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4, row = warp * 16 + lane % 16;
-  bf16(*const results)[mla_box] = &shared.k[0][MlaShared::first_box(index)];
-#pragma unroll
-  for (int i = 0; i < latent_size / 32; ++i) {
-    unsigned words[4];
-    narrow(words, sums, i);
-    device::store_matrices(device::shared_address(results[i / 4]) + row * 128 + ((i % 4 * 2 + lane / 16) ^ row % 8) * 16,
-                           words[0], words[1], words[2], words[3]);
-  }
-  device::fence_proxy_async_shared();
-  device::named_barrier_sync(5 + index, 128);
-  if (warp == 0 && lane == 0) {
-    for (int box = 0; box < 4; ++box) device::tensor_store_2d(&map, index * 256 + box * 64, first_row, results[box]);
-    device::commit_stores();
-    device::wait_stores_read<0>();
-  }
-}
-
-// blockIdx.x: the 64 heads; blockIdx.y: the piece. `in_pairs`: in clusters of two blocks of the same piece. `dependent`: the
-// queries come from a kernel that may still run. `ahead`: how many tiles before they are loaded L2 is asked for them.
-template <MlaSchedule schedule, bool in_pairs, bool dependent, int ahead, class Splits>
+// blockIdx.x: the 64 heads; blockIdx.y: the piece. `dependent`: the queries come from a kernel that may still run.
+template <MlaSchedule schedule, bool dependent, class Splits>
 __global__ __launch_bounds__(mla_threads, 1) void mla_kernel(const __grid_constant__ MlaMaps maps,
                                                              const __grid_constant__ Mla<Splits> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -270,25 +341,21 @@ __global__ __launch_bounds__(mla_threads, 1) void mla_kernel(const __grid_consta
     device::barrier_init(&shared.tail_full, 1);
     for (int i = 0; i < 2 * MlaShared::parts; ++i) {
       device::barrier_init(&shared.full[i / MlaShared::parts][i % MlaShared::parts], 1);
-      // The warps of one warpgroup, of each block.
-      device::barrier_init(&shared.empty[i / MlaShared::parts][i % MlaShared::parts], in_pairs ? 8 : 4);
+      device::barrier_init(&shared.empty[i / MlaShared::parts][i % MlaShared::parts], 4);  // the warps of one warpgroup
     }
     device::fence_barrier_init();
   }
-  if constexpr (in_pairs) device::cluster_sync();
-  else __syncthreads();
+  __syncthreads();
   Piece piece;
   if (!work.splits.piece(static_cast<int>(blockIdx.y), piece)) return;
   const MlaTiles tiles{piece};
   if (threadIdx.x < 128) {
     device::give_up_registers<24>();
-    if (threadIdx.x >= 32) return;
-    mla_produce<in_pairs, dependent, ahead>(shared, maps, tiles);
-    if constexpr (in_pairs) device::cluster_sync();  // the other block still releases tiles here
+    if (threadIdx.x < 32) mla_produce<dependent>(shared, maps, tiles);
     return;
   }
   device::take_registers<240>();
-  MlaConsumer<in_pairs> own{shared, tiles, work.scale_log2, static_cast<int>(threadIdx.x) / 128 - 1, {}, {}, {}, {}};
+  MlaConsumer own{shared, tiles, work.scale_log2, static_cast<int>(threadIdx.x) / 128 - 1, {}, {}, {}, {}};
 #pragma unroll
   for (float& sum : own.sums) sum = 0;
   device::barrier_wait(&shared.q_full, 0);
@@ -299,22 +366,20 @@ __global__ __launch_bounds__(mla_threads, 1) void mla_kernel(const __grid_consta
     if (own.index == 0) mla_first_of_one_softmax<schedule == MlaSchedule::late_half>(own);
     else mla_second_of_one_softmax(own);
   }
-  if constexpr (in_pairs) device::cluster_arrive();
   whole_sums(own.rows);
-  const int row = own.row(), first_row = piece.slot * work.heads + static_cast<int>(blockIdx.x) * mla_heads;
+  const int row = own.row(), column = own.index * (latent_size / 2) + own.thread() % 4 * 2;
   if (own.thread() % 4 == 0) shared.sum[own.index][row] = own.rows.sum[0], shared.sum[own.index][row + 8] = own.rows.sum[1];
   device::named_barrier_sync(4, mla_consumers);
-  float factor[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float sum = shared.sum[0][row + half * 8] + shared.sum[1][row + half * 8];
-    factor[half] = reciprocal(sum);
-    if (own.index == 0 && own.thread() % 4 == 0)
-      work.log_sums[first_row + row + half * 8] = log_sum_exp(own.rows.maximum[half], sum, work.scale_log2);
+    const float sum = shared.sum[0][row + half * 8] + shared.sum[1][row + half * 8], factor = reciprocal(sum);
+    const std::size_t to = std::size_t(piece.slot) * work.heads + blockIdx.x * mla_heads + row + half * 8;
+    if (own.index == 0 && own.thread() % 4 == 0) work.log_sums[to] = log_sum_exp(own.rows.maximum[half], sum, work.scale_log2);
+#pragma unroll
+    for (int i = 0; i < latent_size / 16; ++i)
+      *reinterpret_cast<float2*>(work.o + to * latent_size + column + i * 8) =
+          float2{own.sums[4 * i + 2 * half] * factor, own.sums[4 * i + 2 * half + 1] * factor};
   }
-  rescale(own.sums, factor);
-  mla_store(shared, maps.o, own.sums, own.index, first_row);
-  if constexpr (in_pairs) device::cluster_wait();
 }
 
 }  // namespace aisp::attention

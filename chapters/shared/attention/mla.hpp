@@ -11,22 +11,18 @@
 
 namespace aisp::attention {
 
-// q: [sequence][head][mla_key_size], heads being a multiple of 64; latents: [sequence][token][mla_key_size]; o:
-// [slot][head][latent_size].
-inline MlaMaps mla_maps(const bf16* q, const bf16* latents, const bf16* o, std::size_t sequences, std::size_t heads,
-                        std::size_t tokens, std::size_t slots) {
+// q: [sequence][head][mla_key_size], heads being a multiple of 64; latents: [sequence][token][mla_key_size].
+inline MlaMaps mla_maps(const bf16* q, const bf16* latents, std::size_t sequences, std::size_t heads, std::size_t tokens) {
   const auto map = [&](const bf16* data, std::size_t rows) {
     const std::uint64_t sizes[] = {mla_key_size, rows, sequences};
     const std::uint64_t strides[] = {mla_key_size * sizeof(bf16), rows * mla_key_size * sizeof(bf16)};
     const std::uint32_t box[] = {64, 64, 1};
     return tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, sizes, strides, box);
   };
-  return {map(q, heads), map(latents, tokens), matrix_map_bf16(o, slots * heads, latent_size, 64, 64)};
+  return {map(q, heads), map(latents, tokens)};
 }
-// In pairs: for an even number of blocks a piece.
-inline Grid mla_grid(std::size_t heads, std::size_t pieces, bool in_pairs) {
-  const dim3 blocks{static_cast<unsigned>(heads / mla_heads), static_cast<unsigned>(pieces)};
-  return {.blocks = blocks, .threads = mla_threads, .shared_bytes = sizeof(MlaShared), .cluster = in_pairs ? dim3{2} : dim3{}};
+inline Grid mla_grid(std::size_t heads, std::size_t pieces) {
+  return {dim3{static_cast<unsigned>(heads / mla_heads), static_cast<unsigned>(pieces)}, mla_threads, sizeof(MlaShared)};
 }
 
 }  // namespace aisp::attention
