@@ -25,6 +25,8 @@ namespace {
 
 using namespace attention;
 
+using enum MlaSchedule;
+
 constexpr int heads = 128;
 
 class MlaDecode final : public Workload {
@@ -73,7 +75,7 @@ class MlaDecode final : public Workload {
               .bytes = rows * (query_size + value_size) * sizeof(bf16) + static_cast<double>(q_.bytes() + o_.bytes())};
     Cost cost = this->cost();
     if (variant == "latent_expanded") cost.flops = attention + 2 * rows * latent_size * matrix_rows;
-    if (variant.starts_with("attention_alone")) {
+    if (variant == "attention_alone") {
       cost.flops = 2 * rows * (mla_key_size + latent_size);
       cost.bytes = keys() * mla_key_size * sizeof(bf16) + static_cast<double>(absorbed_.bytes());
     }
@@ -115,16 +117,16 @@ class MlaDecode final : public Workload {
            absorbed_.get(), latents_.get(), tokens_, work());
   }
   void map_tensors(Launch&) { maps_ = mla_maps(absorbed_, latents_, batch_, heads, tokens_); }
-  template <MlaSchedule schedule, int ahead>
+  template <MlaSchedule schedule>
   void absorbed(Launch& launch) {
     absorb(launch);
-    attend<schedule, ahead>(launch);
+    attend<schedule>(launch);
     merge(launch);
     project(launch);
   }
-  template <MlaSchedule schedule, int ahead>
+  template <MlaSchedule schedule>
   void attend(Launch& launch) {
-    launch(mla_kernel<schedule, false, ahead, FixedSplits>, mla_grid(heads, states()), maps_, work());
+    launch(mla_kernel<schedule, false, FixedSplits>, mla_grid(heads, states()), maps_, work());
   }
   void absorbed_pdl(Launch& launch) {
     attend_behind(launch);
@@ -133,7 +135,7 @@ class MlaDecode final : public Workload {
     launch(project_kernel<true, MergedLatents>, overlapping({heads, projection_threads}), MergedLatents{merged_}, matrices_.get(),
            o_.get(), batch_);
   }
-  void absorbed_pdl_merged(Launch& launch) {
+  void merged_projection(Launch& launch) {
     attend_behind(launch);
     launch(project_kernel<true, LatentStates<FixedSplits>>, overlapping({heads, projection_threads}),
            LatentStates<FixedSplits>{splits(), parts_, log_sums_}, matrices_.get(), o_.get(), batch_);
@@ -171,7 +173,7 @@ class MlaDecode final : public Workload {
   }
   void attend_behind(Launch& launch) {
     absorb(launch);
-    launch(mla_kernel<MlaSchedule::late_half, true, 2, FixedSplits>, overlapping(mla_grid(heads, states())), maps_, work());
+    launch(mla_kernel<late_half, true, FixedSplits>, overlapping(mla_grid(heads, states())), maps_, work());
   }
   void merge(Launch& launch) {
     launch(merge_latents_kernel<false, FixedSplits>, merge_grid(), splits(), parts_.get(), log_sums_.get(), heads, merged_.get());
@@ -275,7 +277,6 @@ class MlaDecode final : public Workload {
 
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 constexpr Needs hopper{.min_sm = 90, .max_sm = 90};
-using enum MlaSchedule;
 
 }  // namespace
 
@@ -290,26 +291,15 @@ extern constinit const Pair mla_decode{
                  .kernels = nothing_spilled},
     .optimized = variants({{.name = "absorbed_mma", .run = call<&MlaDecode::absorbed_mma>, .kernels = nothing_spilled},
                            {.name = "absorbed_wgmma",
-                            .run = call<&MlaDecode::absorbed<one_softmax, 0>>,
+                            .run = call<&MlaDecode::absorbed<one_softmax>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
-                            .kernels = nothing_spilled},
-                           {.name = "wgmma_ahead",
-                            .run = call<&MlaDecode::absorbed<one_softmax, 2>>,
-                            .prepare = call<&MlaDecode::map_tensors>,
-                            .needs = hopper,
-                            .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
                            {.name = "late_half",
-                            .run = call<&MlaDecode::absorbed<late_half, 0>>,
+                            .run = call<&MlaDecode::absorbed<late_half>>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
-                            .kernels = nothing_spilled},
-                           {.name = "seesaw",
-                            .run = call<&MlaDecode::absorbed<seesaw, 0>>,
-                            .prepare = call<&MlaDecode::map_tensors>,
-                            .needs = hopper,
                             .kernels = nothing_spilled},
                            {.name = "absorbed_pdl",
                             .run = call<&MlaDecode::absorbed_pdl>,
@@ -317,51 +307,29 @@ extern constinit const Pair mla_decode{
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled},
-                           {.name = "absorbed_pdl_merged",
-                            .run = call<&MlaDecode::absorbed_pdl_merged>,
+                           {.name = "merged_projection",
+                            .run = call<&MlaDecode::merged_projection>,
                             .prepare = call<&MlaDecode::map_tensors>,
                             .needs = hopper,
                             .same_bits_as = "absorbed_wgmma",
                             .kernels = nothing_spilled}}),
+    // The small cache alone; FlashMLA's schedule; the attention without what surrounds it.
     .controls = variants({{.name = "latent_expanded",
                            .run = call<&MlaDecode::latent_expanded>,
                            .needs = {.libraries = {Library::cublas}},
-                           .same_bits_as = "expanded",
-                           .kernels = {}},
-                          {.name = "attention_alone_mma",
-                           .run = call<&MlaDecode::attend_mma>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_one",
-                           .run = call<&MlaDecode::attend<one_softmax, 0>>,
+                           .same_bits_as = "expanded"},
+                          {.name = "seesaw",
+                           .run = call<&MlaDecode::absorbed<seesaw>>,
+                           .prepare = call<&MlaDecode::map_tensors>,
+                           .needs = hopper,
+                           .kernels = nothing_spilled},
+                          {.name = "attention_alone",
+                           .run = call<&MlaDecode::attend<late_half>>,
                            .prepare = call<&MlaDecode::map_tensors>,
                            .reset = call<&MlaDecode::absorb>,
                            .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_late",
-                           .run = call<&MlaDecode::attend<late_half, 0>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_late_ahead",
-                           .run = call<&MlaDecode::attend<late_half, 2>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_seesaw",
-                           .run = call<&MlaDecode::attend<seesaw, 0>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs},
-                          {.name = "attention_alone_seesaw_ahead",
-                           .run = call<&MlaDecode::attend<seesaw, 2>>,
-                           .prepare = call<&MlaDecode::map_tensors>,
-                           .reset = call<&MlaDecode::absorb>,
-                           .needs = hopper,
-                           .outputs = no_outputs}}),
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled}}),
     .libraries = variants({{.name = "cudnn_expanded",
                             .run = call<&MlaDecode::cudnn_expanded>,
                             .prepare = call<&MlaDecode::tune_cudnn>,

@@ -23,6 +23,7 @@ enum class MlaSchedule {
 };
 
 constexpr int latent_size = 512, mla_key_size = 576, mla_tile = 64, mla_heads = 64, mla_threads = 384;
+constexpr int mla_ahead = 2;            // tiles that L2 is asked for before they are loaded
 constexpr int mla_box = mla_tile * 64;  // elements of 64 columns of a tile, the width of a swizzled row
 
 struct alignas(1024) MlaShared {
@@ -63,7 +64,7 @@ struct MlaTiles {
 };
 
 // One warp keeps two tiles full. Rows behind the piece's last are cleared: they may be NaN, and 0 times NaN is no number.
-template <bool dependent, int ahead>
+template <bool dependent>
 __device__ __forceinline__ void mla_produce(MlaShared& shared, const MlaMaps& maps, const MlaTiles& tiles) {
   using S = MlaShared;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -82,10 +83,9 @@ __device__ __forceinline__ void mla_produce(MlaShared& shared, const MlaMaps& ma
             device::tensor_load_3d(shared.k[slot][box], &maps.latents, box * 64, tiles.begin + i * mla_tile, tiles.sequence,
                                    full);
         }
-        if constexpr (ahead > 0)
-          if (i + ahead < tiles.count)
-            for (unsigned box = blockIdx.x; box < S::boxes; box += gridDim.x)  // the sequence's other blocks want the same
-              device::tensor_prefetch_3d(&maps.latents, box * 64, tiles.begin + (i + ahead) * mla_tile, tiles.sequence);
+        if (i + mla_ahead < tiles.count)
+          for (unsigned box = blockIdx.x; box < S::boxes; box += gridDim.x)  // the sequence's other blocks want the same
+            device::tensor_prefetch_3d(&maps.latents, box * 64, tiles.begin + (i + mla_ahead) * mla_tile, tiles.sequence);
       }
       __syncwarp();
       if (!whole) {
@@ -329,9 +329,8 @@ __device__ __forceinline__ void mla_second_of_seesaw(MlaConsumer& own) {
   own.finish_values<0>();
 }
 
-// blockIdx.x: the 64 heads; blockIdx.y: the piece. `dependent`: the queries come from a kernel that may still run; `ahead`: how
-// many tiles before they are wanted L2 is asked for them.
-template <MlaSchedule schedule, bool dependent, int ahead, class Splits>
+// blockIdx.x: the 64 heads; blockIdx.y: the piece. `dependent`: the queries come from a kernel that may still run.
+template <MlaSchedule schedule, bool dependent, class Splits>
 __global__ __launch_bounds__(mla_threads, 1) void mla_kernel(const __grid_constant__ MlaMaps maps,
                                                              const __grid_constant__ Mla<Splits> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -352,7 +351,7 @@ __global__ __launch_bounds__(mla_threads, 1) void mla_kernel(const __grid_consta
   const MlaTiles tiles{piece};
   if (threadIdx.x < 128) {
     device::give_up_registers<24>();
-    if (threadIdx.x < 32) mla_produce<dependent, ahead>(shared, maps, tiles);
+    if (threadIdx.x < 32) mla_produce<dependent>(shared, maps, tiles);
     return;
   }
   device::take_registers<240>();
