@@ -109,6 +109,7 @@ class AlibiBias final : public Workload {
   void no_bias(Launch& launch) { engine<attention::Causal>(launch, attention::Scaled{scale_log2}, by_length()); }
   void tune_cudnn_bias(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
+    if (length_ != pitch_) throw Unsupported{"cuDNN 9.14 is wrong now and then where a bias ends within a tile"};
     make_bias(launch);
     cudnn_with_bias_->tune(launch.stream, q_, k_, v_, o_, bias_);
   }
@@ -232,7 +233,7 @@ extern constinit const Pair alibi_bias{
     .edges = cases({{"one_token", "batch=1,heads=1,tokens=1"},
                     {"one_head", "batch=1,heads=1,tokens=512"},
                     {"tail", "batch=2,heads=12,tokens=713"}}),
-    .reference_samples = 8192,
+    .reference_samples = 4096,
 };
 
 }  // namespace aisp::ch18

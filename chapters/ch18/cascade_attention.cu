@@ -3,7 +3,6 @@
 // L2, for four query rows each. All requests' queries together are a matrix: one pass of it over the prompt reads the keys twice
 // and turns them into a matrix product, the rest of each request is decoded alone, and the two states are merged by their
 // log-sum-exps. What limits then is arithmetic, which wgmma does faster.
-#include <aisp/device/async_copy.cuh>
 #include <aisp/device/fence.cuh>
 #include <aisp/pair.hpp>
 
@@ -12,6 +11,7 @@
 #include "attention/forward.hpp"
 #include "cudnn_paged.hpp"
 #include "decode_reference.hpp"
+#include "mma_tiles.cuh"
 #include "row_cache.hpp"
 #include "shared_prefix.hpp"
 
@@ -32,113 +32,67 @@ __global__ __launch_bounds__(decode_threads,
   decode_block<head_size, group, 1>(work, static_cast<int>(blockIdx.y), piece, memory);
 }
 
-// The pass over the prefix: 128 rows, each a query head of the group of one request, 16 of them a warp's. Keys and values arrive
-// in two tiles by turns; pieces of 16 bytes are swapped within a row so that ldmatrix meets no bank twice.
-constexpr int pass_threads = 256, pass_rows = pass_threads / 32 * 16, pass_keys = 64, row_pieces = head_size / 8;
-struct PassTiles {
-  bf16 k[2][pass_keys * head_size], v[2][pass_keys * head_size];
-};
+// The pass over the prefix: 128 rows, of which row r is the query head r % group of a KV head's for the request r / group.
+// blockIdx.x: the KV head; blockIdx.y: the block of rows; blockIdx.z: the part of the keys.
+constexpr int pass_splits = 16, row_pieces = mma_tiles::row_chunks;
 struct Prefix {
   const bf16 *q, *k, *v;
   const int* table;
   int length, requests;
   float scale_log2;
   float *parts, *log_sums;  // [split][request][head][head_size], [split][request][head]
+  // Of a row of the block among the queries of all requests, or none.
+  __device__ __forceinline__ int query(int row) const {
+    row += static_cast<int>(blockIdx.y) * mma_tiles::query_rows;
+    return row / group < requests ? row / group * heads + static_cast<int>(blockIdx.x) * group + row % group : -1;
+  }
 };
-__device__ __forceinline__ int swapped(int row, int piece) { return row * head_size + (piece ^ row % 8) * 8; }
-
-__device__ __forceinline__ void copy_tile(const Prefix& prefix, PassTiles& tiles, int slot, int head, int first, int end) {
-#pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < pass_keys * row_pieces; i += pass_threads) {
-    const int row = i / row_pieces, piece = i % row_pieces, key = min(first + row, end - 1);
-    const std::size_t from =
-        std::size_t(prefix.table[key / page_rows]) * page_elements + (head * page_rows + key % page_rows) * head_size + piece * 8;
-    const bool exists = first + row < end;
-    device::copy_async_16_or_zero(&tiles.k[slot][swapped(row, piece)], prefix.k + from, exists);
-    device::copy_async_16_or_zero(&tiles.v[slot][swapped(row, piece)], prefix.v + from, exists);
+__device__ __forceinline__ void copy_queries(unsigned char* memory, const Prefix& prefix) {
+  const int t = static_cast<int>(threadIdx.x), row = t / 16;
+  unsigned char* const to = memory + row * mma_tiles::pitch + (t % 16 ^ row) * 16;
+#pragma unroll 1
+  for (int i = 0; i < mma_tiles::query_rows; i += 8) {
+    const int query = prefix.query(row + i);
+    const uint4* const from = reinterpret_cast<const uint4*>(prefix.q) + max(query, 0) * row_pieces + t % 16;
+    device::copy_async_16_or_zero(to + i * mma_tiles::pitch, from, query >= 0);
   }
-}
-
-// blockIdx.x: the KV head; blockIdx.y: the block of rows; blockIdx.z: the part of the keys.
-__global__ __launch_bounds__(pass_threads, 1) void prefix_pass_kernel(const __grid_constant__ Prefix prefix) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  auto& tiles = *reinterpret_cast<PassTiles*>(memory);
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
-            head = static_cast<int>(blockIdx.x);
-  const int keys = ((prefix.length + pass_keys - 1) / pass_keys + prefix_splits - 1) / prefix_splits * pass_keys;
-  const int begin = static_cast<int>(blockIdx.z) * keys, end = min(begin + keys, prefix.length);
-  // Of both of the thread's rows: the query head's number among all requests', behind all of them where there is none.
-  int query[2];
-  unsigned q[head_size / 16][4];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = static_cast<int>(blockIdx.y) * pass_rows + warp * 16 + half * 8 + lane / 4;
-    query[half] = row / group < prefix.requests ? row / group * heads + head * group + row % group : -1;
-#pragma unroll
-    for (int i = 0; i < head_size / 16; ++i)
-#pragma unroll
-      for (int side = 0; side < 2; ++side)
-        q[i][side * 2 + half] = query[half] < 0
-                                    ? 0
-                                    : *reinterpret_cast<const unsigned*>(prefix.q + std::size_t(query[half]) * head_size +
-                                                                         i * 16 + side * 8 + lane % 4 * 2);
-  }
-  Rows rows;
-  float sums[head_size / 8][4] = {};
-  if (begin < end) copy_tile(prefix, tiles, 0, head, begin, end);
   device::commit_copies();
-  for (int first = begin, slot = 0; first < end; first += pass_keys, slot ^= 1) {
-    if (first + pass_keys < end) copy_tile(prefix, tiles, slot ^ 1, head, first + pass_keys, end);
-    device::commit_copies();
-    device::wait_copies<1>();
-    __syncthreads();
-    float scores[pass_keys / 2] = {};
+}
+__global__ __launch_bounds__(mma_tiles::threads, 2) void prefix_pass_kernel(const __grid_constant__ Prefix prefix) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  copy_queries(memory, prefix);
+  const mma_tiles::Lanes lanes{memory};
+  constexpr int keys = mma_tiles::keys;
+  const int of_part = ((prefix.length + keys - 1) / keys + pass_splits - 1) / pass_splits * keys,
+            begin = static_cast<int>(blockIdx.z) * of_part, length = min(of_part, prefix.length - begin);
+  float sums[2][head_size / 2] = {};
+  Rows rows[2];
+  if (length > 0)
+    mma_tiles::sum_values(
+        sums, memory, lanes, prefix.k, prefix.v,
+        mma_tiles::InPages<page_elements / 8>{prefix.table, begin / page_rows, blockIdx.x * (page_rows * row_pieces)}, length,
+        [&](int i, float(&scores)[keys / 2], float(&sum)[head_size / 2]) {
+          float factor[2];
+          if (online_softmax(scores, rows[i], prefix.scale_log2, factor)) rescale(sum, factor);
+        });
+  device::wait_copies<0>();
+  const int lane = static_cast<int>(threadIdx.x) % 32,
+            first = static_cast<int>(threadIdx.x) / 32 * mma_tiles::warp_rows + lane / 4;
 #pragma unroll
-    for (int i = 0; i < head_size / 16; ++i)
+  for (int i = 0; i < 2; ++i) {
+    whole_sums(rows[i]);
 #pragma unroll
-      for (int n = 0; n < pass_keys / 16; ++n) {
-        unsigned m[4];
-        const int row = n * 16 + lane / 16 * 8 + lane % 8, piece = i * 2 + lane / 8 % 2;
-        device::load_matrices(m, device::shared_address(&tiles.k[slot][swapped(row, piece)]));
-        device::mma_bf16(&scores[n * 8], q[i], m[0], m[1]);
-        device::mma_bf16(&scores[n * 8 + 4], q[i], m[2], m[3]);
-      }
-    if (first + pass_keys > end) {
+    for (int half = 0; half < 2; ++half) {
+      const int query = prefix.query(first + i * 16 + half * 8);
+      if (query < 0) continue;
+      const std::size_t to = std::size_t{blockIdx.z} * prefix.requests * heads + query;
+      const float factor = reciprocal(rows[i].sum[half]);
 #pragma unroll
-      for (int i = 0; i < pass_keys / 2; ++i)
-        if (first + i / 4 * 8 + lane % 4 * 2 + i % 2 >= end) scores[i] = -infinity;
+      for (int n = 0; n < head_size / 8; ++n)
+        *reinterpret_cast<float2*>(prefix.parts + to * head_size + n * 8 + lane % 4 * 2) =
+            float2{sums[i][n * 4 + half * 2] * factor, sums[i][n * 4 + half * 2 + 1] * factor};
+      if (lane % 4 == 0) prefix.log_sums[to] = log_sum_exp(rows[i].maximum[half], rows[i].sum[half], prefix.scale_log2);
     }
-    float factor[2];
-    if (online_softmax(scores, rows, prefix.scale_log2, factor)) {
-#pragma unroll
-      for (auto& of : sums) rescale(of, factor);
-    }
-#pragma unroll
-    for (int k = 0; k < pass_keys / 16; ++k) {
-      unsigned weights[4];
-      narrow(weights, scores, k);
-#pragma unroll
-      for (int n = 0; n < head_size / 16; ++n) {
-        unsigned m[4];
-        device::load_matrices_transposed(m,
-                                         device::shared_address(&tiles.v[slot][swapped(k * 16 + lane % 16, n * 2 + lane / 16)]));
-        device::mma_bf16(sums[n * 2], weights, m[0], m[1]);
-        device::mma_bf16(sums[n * 2 + 1], weights, m[2], m[3]);
-      }
-    }
-    __syncthreads();  // before the next but one tile comes to where this one was
-  }
-  whole_sums(rows);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (query[half] < 0) continue;
-    const std::size_t to = std::size_t{blockIdx.z} * prefix.requests * heads + query[half];
-    const float factor = reciprocal(rows.sum[half]);
-#pragma unroll
-    for (int n = 0; n < head_size / 8; ++n)
-      *reinterpret_cast<float2*>(prefix.parts + to * head_size + n * 8 + lane % 4 * 2) =
-          float2{sums[n][half * 2] * factor, sums[n][half * 2 + 1] * factor};
-    if (lane % 4 == 0) prefix.log_sums[to] = log_sum_exp(rows.maximum[half], rows.sum[half], prefix.scale_log2);
   }
 }
 
@@ -214,8 +168,8 @@ class CascadeAttention final : public Workload {
                                 return std::min(keys, l.prefix - begin);
                               })},
         o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size, rows_}})},
-        parts_{setup.scratch<float>((prefix_splits + 1) * q_.size(), {.name = "states"})},
-        log_sums_{setup.scratch<float>((prefix_splits + 1) * rows_, {.name = "log-sum-exps"})},
+        parts_{setup.scratch<float>((pass_splits + 1) * q_.size(), {.name = "states"})},
+        log_sums_{setup.scratch<float>((pass_splits + 1) * rows_, {.name = "log-sum-exps"})},
         packed_q_{setup.scratch<bf16>(prefix_splits * q_.size(), {.name = "packed queries"})},
         packed_o_{setup.scratch<bf16>(prefix_splits * q_.size(), {.name = "packed results"})},
         reproducible_{setup.reproducible()},
@@ -255,13 +209,14 @@ class CascadeAttention final : public Workload {
     launch(heads_in_step_kernel, grid, whole(o_.get()));
   }
   void two_level(Launch& launch) {
-    const dim3 blocks{kv_heads, static_cast<unsigned>((layout_.batch * group + pass_rows - 1) / pass_rows), prefix_splits};
-    launch(prefix_pass_kernel, {blocks, pass_threads, sizeof(PassTiles)},
+    const std::size_t row_blocks = (layout_.batch * group + mma_tiles::query_rows - 1) / mma_tiles::query_rows;
+    launch(prefix_pass_kernel,
+           {{kv_heads, static_cast<unsigned>(row_blocks), pass_splits}, mma_tiles::threads, mma_tiles::shared_bytes},
            Prefix{q_, k_, v_, tables_, static_cast<int>(layout_.prefix), batch(), score_scale_log2(), parts_, log_sums_});
     decode_suffixes(launch);
     float* const no_log_sums = nullptr;
     const auto rows = static_cast<int>(rows_);
-    launch(merge_states<head_size, FixedSplits, float, bf16>, merge_grid(rows, 1), FixedSplits{nullptr, prefix_splits + 1},
+    launch(merge_states<head_size, FixedSplits, float, bf16>, merge_grid(rows, 1), FixedSplits{nullptr, pass_splits + 1},
            parts_.get(), log_sums_.get(), rows, o_.get(), no_log_sums);
   }
   void map_tensors(Launch&) {
@@ -308,8 +263,8 @@ class CascadeAttention final : public Workload {
         .plus_steps(-step, run, all_of(pages), at(of_heads, 3), at(dimensions, 0));
   }
   int batch() const { return static_cast<int>(layout_.batch); }
-  float* suffix_parts() const { return parts_.get() + prefix_splits * q_.size(); }
-  float* suffix_log_sums() const { return log_sums_.get() + prefix_splits * rows_; }
+  float* suffix_parts() const { return parts_.get() + pass_splits * q_.size(); }
+  float* suffix_log_sums() const { return log_sums_.get() + pass_splits * rows_; }
   Cache cache(std::size_t first_entry) const {
     return {k_,
             v_,

@@ -42,7 +42,7 @@ __global__ __launch_bounds__(mma_tiles::threads, 2) void flash_tiles_kernel(cons
   const mma_tiles::Lanes lanes{memory};
   float sums[2][head_size / 2] = {};
   Rows rows[2];
-  mma_tiles::sum_values(sums, memory, lanes, k, v, Place(length).first_chunk, length,
+  mma_tiles::sum_values(sums, memory, lanes, k, v, mma_tiles::InOnePiece{Place(length).first_chunk}, length,
                         [&](int i, float(&scores)[mma_tiles::keys / 2], float(&sum)[head_size / 2]) {
                           float factor[2];
                           if (attention::online_softmax(scores, rows[i], exponent_scale, factor)) attention::rescale(sum, factor);
@@ -74,7 +74,7 @@ __global__ __launch_bounds__(mma_tiles::threads, 2) void two_pass_kernel(const b
     }
   }
   float sums[2][head_size / 2] = {};
-  mma_tiles::sum_values(sums, memory, lanes, k, v, Place(length).first_chunk, length,
+  mma_tiles::sum_values(sums, memory, lanes, k, v, mma_tiles::InOnePiece{Place(length).first_chunk}, length,
                         [&](int i, float(&scores)[mma_tiles::keys / 2], float(&)[head_size / 2]) {
 #pragma unroll
                           for (int j = 0; j < mma_tiles::keys / 2; ++j)

@@ -2,7 +2,7 @@
 // Attention with a mask and a change of scores that no kernel was written for: documents packed into one sequence, and a soft
 // cap. As a tensor the mask is a quarter of a gigabyte, and every tile of keys is computed. As a function that is inlined it
 // takes no bytes; lists of the tiles that exist leave the others out, and mark those that are seen whole, which need no test.
-// Their lengths say which rows to begin with. The functions may also be text, compiled when the program runs.
+// The functions may also be text, compiled when the program runs.
 #include <aisp/libraries/nvrtc.hpp>
 #include <aisp/pair.hpp>
 
@@ -99,7 +99,7 @@ template <class Mask, class Order = LongestFirst>
 using Pass = attention::ForwardPass<head_size, head_size, Mask, attention::Dense, SoftCap, false, Order>;
 template <class Order>
 using ListPass = Pass<TileList<SameDocument>, Order>;
-using ListKernel = void(attention::Maps, ListPass<MostTilesFirst>::Work);
+using ListKernel = void(attention::Maps, ListPass<LongestFirst>::Work);
 
 // The engine's kernel for a mask and a score that are text. Its classes have the members of SameDocument and SoftCap.
 KernelSource source_of(std::string_view visible, std::string_view score) {
@@ -119,7 +119,7 @@ struct Score {
   text.append(score).append("; }\n};\n");
   return {.name = "flex_attention.cu",
           .text = text,
-          .kernel = "forward_kernel<128, 128, TileList<Visible>, Dense, Score, false, MostTilesFirst>"};
+          .kernel = "forward_kernel<128, 128, TileList<Visible>, Dense, Score, false, LongestFirst>"};
 }
 
 class FlexAttention final : public Workload {
@@ -192,7 +192,7 @@ class FlexAttention final : public Workload {
     if (!compiled_) compiled_ = nvrtc_->kernel<ListKernel>(source_of(same_document, soft_cap));
   }
   void nvrtc_mods(Launch& launch) {
-    const ListPass<MostTilesFirst> list = list_pass(told_apart_, most_tiles());
+    const ListPass<LongestFirst> list = list_pass(told_apart_, in_turn());
     launch(compiled_.entry, list.grid(), list.maps(), list.work);
   }
 
@@ -312,11 +312,6 @@ extern constinit const Pair flex_attention{
                             .prepare = call<&FlexAttention::make_lists>,
                             .same_bits_as = "block_mask",
                             .kernels = nothing_spilled},
-                           {.name = "most_tiles_first",
-                            .run = call<&FlexAttention::most_tiles_first>,
-                            .prepare = call<&FlexAttention::make_lists>,
-                            .same_bits_as = "full_tiles",
-                            .kernels = nothing_spilled},
                            {.name = "nvrtc_mods",
                             .run = call<&FlexAttention::nvrtc_mods>,
                             .prepare = call<&FlexAttention::compile>,
@@ -327,6 +322,12 @@ extern constinit const Pair flex_attention{
     .controls = variants({{.name = "causal_loop",
                            .run = call<&FlexAttention::causal_loop>,
                            .prepare = call<&FlexAttention::clear_taken>,
+                           .kernels = nothing_spilled},
+                          // The same tiles in another order.
+                          {.name = "most_tiles_first",
+                           .run = call<&FlexAttention::most_tiles_first>,
+                           .prepare = call<&FlexAttention::make_lists>,
+                           .same_bits_as = "full_tiles",
                            .kernels = nothing_spilled}}),
     .bound = Bound::compute,
     // As with_short_rows; and scores are off by up to 2^-11 of themselves, which is 1e-2 where they come near to the cap. Weights

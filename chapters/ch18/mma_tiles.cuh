@@ -106,24 +106,56 @@ __device__ __forceinline__ void hide_columns(float (&scores)[keys / 2], int end)
     if (i / 4 * 8 + i % 2 + column >= end) scores[i] = -infinity;
 }
 
-// The sums of the block's rows over the `length` keys of a head, which begin at `chunk` of K and V. weigh(i, scores, sums) makes
-// weights of the scores of the warp's i-th 16 rows, and rescales their sums if it must. Nobody reads shared memory behind Q.
-template <class Weigh>
+// Where tiles of keys lie: one behind the other from a chunk on, or in pages of 16 rows, with `head_chunk` in front of a head's,
+// that a table names.
+struct InOnePiece {
+  unsigned chunk;
+  __device__ __forceinline__ void copy_tile(unsigned char* shared, const bf16* data, int valid) const {
+    copy_rows<keys>(shared, data, chunk, valid);
+  }
+  __device__ __forceinline__ void next_tile() { chunk += keys * row_chunks; }
+};
+template <unsigned page_chunks>
+struct InPages {
+  static constexpr int rows = 16;
+  const int* table;
+  int entry;
+  unsigned head_chunk;
+  __device__ __forceinline__ void copy_tile(unsigned char* shared, const bf16* data, int valid) const {
+    const int t = thread_again(), row = t / 16;
+    unsigned char* const to = shared + row * pitch + (t % 16 ^ row) * 16;
+#pragma unroll
+    for (int page = 0; page < keys / rows; ++page) {
+      const bool exists = page * rows < valid;  // a page is valid as a whole
+      const unsigned chunk = static_cast<unsigned>(table[entry + (exists ? page : 0)]) * page_chunks + head_chunk;
+      const uint4* const from = reinterpret_cast<const uint4*>(data) + (chunk + static_cast<unsigned>(t));
+#pragma unroll
+      for (int i = 0; i < rows; i += 8)
+        device::copy_async_16_or_zero(to + (page * rows + i) * pitch, from + i * row_chunks, exists);
+    }
+    device::commit_copies();
+  }
+  __device__ __forceinline__ void next_tile() { entry += keys / rows; }
+};
+
+// The sums of the block's rows over the `length` keys of a head. weigh(i, scores, sums) makes weights of the scores of the warp's
+// i-th 16 rows, and rescales their sums if it must. Nobody reads shared memory behind Q.
+template <class Source, class Weigh>
 __device__ __forceinline__ void sum_values(float (&sums)[2][head_size / 2], unsigned char* memory, const Lanes& lanes,
-                                           const bf16* k, const bf16* v, unsigned chunk, int length, const Weigh& weigh) {
+                                           const bf16* k, const bf16* v, Source source, int length, const Weigh& weigh) {
   unsigned char* const tile_of_k = memory + query_rows * pitch;
   unsigned char* const tile_of_v = tile_of_k + keys * pitch;
-  copy_rows<keys>(tile_of_k, k, chunk, length);
+  source.copy_tile(tile_of_k, k, length);
   for (int remaining = length; remaining > 0; remaining -= keys) {
     device::wait_copies<0>();
     __syncthreads();  // K is here, and nobody reads the last V any more
-    copy_rows<keys>(tile_of_v, v, chunk, remaining);
-    chunk += keys * row_chunks;
+    source.copy_tile(tile_of_v, v, remaining);
+    source.next_tile();
     float scores[2][keys / 2];
     multiply_keys(scores, lanes);
     device::wait_copies<0>();
     __syncthreads();  // V is here, and nobody reads K any more
-    if (remaining > keys) copy_rows<keys>(tile_of_k, k, chunk, remaining - keys);
+    if (remaining > keys) source.copy_tile(tile_of_k, k, remaining - keys);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (remaining < keys) hide_columns(scores[i], remaining);
