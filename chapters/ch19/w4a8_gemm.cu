@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <aisp/device_attribute.hpp>
+#include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -150,6 +151,17 @@ __global__ __launch_bounds__(256) void spread_scales_kernel(const half* scales, 
   if (i < count_of_ones) ones[i] = 1;
 }
 
+// The library's sums lie as [rows][tokens].
+__global__ __launch_bounds__(256) void turn_kernel(const bf16* from, bf16* to, unsigned rows, unsigned tokens) {
+  __shared__ bf16 box[32][33];
+  const unsigned row = blockIdx.x * 32, token = blockIdx.y * 32, x = threadIdx.x % 32;
+  for (unsigned y = threadIdx.x / 32; y < 32; y += 8)
+    if (row + y < rows && token + x < tokens) box[y][x] = from[std::size_t{row + y} * tokens + token + x];
+  __syncthreads();
+  for (unsigned y = threadIdx.x / 32; y < 32; y += 8)
+    if (row + x < rows && token + y < tokens) to[std::size_t{token + y} * rows + row + x] = box[x][y];
+}
+
 // All variants divide the same tiles in the same way, so that their sums have one order.
 template <class A, class Mainloop, int tile_n, int tile_m, int consumers, int cluster>
 constexpr gemm::Shape shape_of() {
@@ -212,8 +224,17 @@ class W4a8Gemm final : public Workload {
         ones_{setup.scratch<float>((tokens_ + 127) / 128 * (k_ / group), {.name = "scales of x"})},
         by_rows_{setup.scratch<std::uint8_t>(packed_bytes(), {.name = "packed weights, by rows"})},
         by_fragments_{setup.scratch<std::uint8_t>(packed_bytes(), {.name = "packed weights, by fragments"})},
+        turned_{setup.scratch<bf16>(y_.size(), {.name = "the library's sums"})},
         partials_{setup.scratch<float4>(partials(), {.name = "parts of sums"})},
-        arrived_{setup.scratch<unsigned>(counters(), {.name = "counters"})} {
+        arrived_{setup.scratch<unsigned>(counters(), {.name = "counters"})},
+        cublaslt_{setup,
+                  {.m = rows_,
+                   .n = tokens_,
+                   .k = k_,
+                   .operands = CUDA_R_8F_E4M3,
+                   .b_is_transposed = true,
+                   .a_scales = by_groups_,
+                   .b_scales = ones_}} {
     const gemm::KShares shares{.partials = partials_, .arrived = arrived_};
     const gemm::Problem<e4m3, e4m3, bf16> wide{
         .a = wide_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_, .a_scales = by_groups_, .b_scales = ones_};
@@ -233,7 +254,9 @@ class W4a8Gemm final : public Workload {
 
   Cost cost() const override { return cost_of(static_cast<double>(codes_.bytes() + scales_.bytes())); }
   Cost variant_cost(std::string_view variant) const override {
-    return variant == "expanded_weights" ? cost_of(static_cast<double>(wide_.bytes() + by_groups_.bytes())) : cost();
+    return variant == "expanded_weights" || variant == "cublaslt"
+               ? cost_of(static_cast<double>(wide_.bytes() + by_groups_.bytes()))
+               : cost();
   }
   double expected(std::size_t i) const override {
     const std::size_t row = i % rows_, token = i / rows_;
@@ -255,6 +278,14 @@ class W4a8Gemm final : public Workload {
   }
   void pack_rows(Launch& launch) { pack<Rows>(launch, by_rows_); }
   void pack_fragments(Launch& launch) { pack<Fragments>(launch, by_fragments_); }
+  void tune(Launch& launch) {
+    expand(launch);
+    cublaslt_.tune(launch, wide_, x_, turned_);
+  }
+  void cublaslt(Launch& launch) {
+    cublaslt_.run_tuned(launch, wide_, x_, turned_);
+    launch(turn_kernel, {dim3{blocks_of(rows_, 32), blocks_of(tokens_, 32)}, 256}, turned_, y_, rows_, tokens_);
+  }
   void expanded_weights(Launch& launch) { expanded_(launch.stream); }
   void expand_shared(Launch& launch) { by_conversion_(launch.stream); }
   void expand_lut(Launch& launch) { by_lookup_(launch.stream); }
@@ -306,8 +337,10 @@ class W4a8Gemm final : public Workload {
   Scratch<e4m3> wide_;
   Scratch<float> by_groups_, ones_;
   Scratch<std::uint8_t> by_rows_, by_fragments_;
+  Scratch<bf16> turned_;
   Scratch<float4> partials_;
   Scratch<unsigned> arrived_;
+  LibraryMatmul cublaslt_;
   Run expanded_, by_conversion_, by_lookup_, in_registers_;
   std::array<Run, 3> candidates_;
 };
@@ -342,6 +375,11 @@ extern constinit const Pair w4a8_gemm{
          {.name = "registers_256_by_4", .run = call<&W4a8Gemm::candidate<0>>, .prepare = call<&W4a8Gemm::pack_fragments>},
          {.name = "registers_256_by_2", .run = call<&W4a8Gemm::candidate<1>>, .prepare = call<&W4a8Gemm::pack_fragments>},
          {.name = "registers_128", .run = call<&W4a8Gemm::candidate<2>>, .prepare = call<&W4a8Gemm::pack_fragments>}}),
+    // On the expanded weights, for which it has scales of this kind.
+    .libraries = variants({{.name = "cublaslt",
+                            .run = call<&W4a8Gemm::cublaslt>,
+                            .prepare = call<&W4a8Gemm::tune>,
+                            .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::memory,
     .tolerance = rounded_to_bf16,
     .needs = {.min_sm = 90, .max_sm = 90},
