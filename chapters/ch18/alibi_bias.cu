@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention with ALiBi: a slope of the head times the distance of the key is added to each score. As a tensor of biases it
 // adds a load to each score, which the softmax waits for, and half a gigabyte to what is read for each sequence. But it is linear
-// in the key: one multiply-add that the score needs anyway, and no load.
+// in the key: a few instructions, and no load. What depends on the row cancels in the softmax, and the rest may be what sums of
+// products begin with, so that it is there before they are.
 #include <aisp/pair.hpp>
 
 #include <cmath>
@@ -103,6 +104,7 @@ class AlibiBias final : public Workload {
   void bias_tensor(Launch& launch) { engine<attention::Causal>(launch, tensor_of_biases(), by_length()); }
   void bias_batch_inner(Launch& launch) { engine<attention::Causal>(launch, tensor_of_biases(), BatchInner{by_length()}); }
   void inline_slope(Launch& launch) { engine<attention::Causal>(launch, inlined(), by_length()); }
+  void slope_first(Launch& launch) { engine<attention::Causal>(launch, attention::AlibiFirst{scale_log2, slopes_}, by_length()); }
   void slope_walked_up(Launch& launch) { engine<attention::Ascending<attention::Causal>>(launch, inlined(), by_length()); }
   void no_bias(Launch& launch) { engine<attention::Causal>(launch, attention::Scaled{scale_log2}, by_length()); }
   void tune_cudnn_bias(Launch& launch) {
@@ -190,6 +192,10 @@ extern constinit const Pair alibi_bias{
                             .kernels = nothing_spilled},
                            {.name = "inline_slope",
                             .run = call<&AlibiBias::inline_slope>,
+                            .prepare = call<&AlibiBias::clear_taken>,
+                            .kernels = nothing_spilled},
+                           {.name = "slope_first",
+                            .run = call<&AlibiBias::slope_first>,
                             .prepare = call<&AlibiBias::clear_taken>,
                             .kernels = nothing_spilled}}),
     // Towards later keys slopes make scores grow, so that the kernel must rescale its sums; the engine walks the other way.

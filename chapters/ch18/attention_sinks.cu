@@ -169,9 +169,9 @@ class AttentionSinks final : public Workload {
                                            std::pow(10000.0, -static_cast<double>(p) / pairs) / (2 * 3.14159265358979323846);
                                    }},
                                    {.name = "turns", .constant = true})},
-        // Scores of sinks are large, so that a wrong rotation shows.
+        // Scores of sinks are larger, so that a wrong rotation shows.
         k_{setup.input<bf16>(batch_ * kv_heads * capacity_ * head_size,
-                             normal(0, 1).times(3, at(Axis{head_size, capacity_}, 0, sinks)),
+                             normal(0, 1).times(1.5, at(Axis{head_size, capacity_}, 0, sinks)),
                              {.name = "cached keys", .constant = true})},
         v_{setup.input<bf16>(k_.size(), normal(0, 1), {.name = "cached values", .constant = true})},
         q_{setup.input<bf16>(steps * batch_ * heads * head_size, normal(0, 1), {.name = "q"})},
@@ -330,6 +330,8 @@ extern constinit const Pair attention_sinks{
     .baseline = {.name = "rebuilt_cache",
                  .run = call<&AttentionSinks::rebuilt_cache>,
                  .reset = call<&AttentionSinks::begin<Kept::by_place>>,
+                 // Its keys are rounded once more in each of four steps: a score is off by sqrt(6) / sqrt(2) times as much.
+                 .tolerance = within(1.8e-2),
                  .kernels = nothing_spilled},
     // The first step is not moving alone.
     .optimized = variants({{.name = "ring_rotate_on_read",
@@ -348,9 +350,11 @@ extern constinit const Pair attention_sinks{
                            .needs = {.libraries = {Library::cudnn}},
                            .outputs = no_outputs}}),
     .bound = Bound::memory,
-    // Weights, results, queries and keys are rounded to bf16, 1.6e-3 each, the baseline's keys once more in each of four
-    // steps: 4.5e-3 together, and half as much again for groups of 128 elements, which scatter.
-    .tolerance = within(8e-3),
+    // Queries and keys are rounded to bf16 once they are rotated, 1.6e-3 each: a score is off by 2.3e-3, that of a sink, whose
+    // key is longer, by 3.4e-3. Over many keys that averages to 3.4e-3 with the roundings of weights and results. Where two keys
+    // have all the weight, a row is off by half of the difference of their scores' errors, which is 2.4e-3, and in one row of
+    // 10^5 five times that. A row with the sinks' second rotation left out is off by 0.15.
+    .tolerance = within(1.2e-2),
     .sizes = sizes({{.name = "batch", .full = 64, .most = 4096},
                     {.name = "window", .full = 4092, .most = 65532, .scales = false},
                     // Tokens in front of the first step, with full caches of one sequence: others are elsewhere.

@@ -4,6 +4,7 @@
 // and turns them into a matrix product, the rest of each request is decoded alone, and the two states are merged by their
 // log-sum-exps. What limits then is arithmetic, which wgmma does faster.
 #include <aisp/device/async_copy.cuh>
+#include <aisp/device/fence.cuh>
 #include <aisp/pair.hpp>
 
 #include <optional>
@@ -170,8 +171,27 @@ __global__ __launch_bounds__(copy_threads) void merge_packed_kernel(const bf16* 
   store_row(o + std::size_t(query) * head_size + lane * (head_size / 32), values, reciprocal(sum));
 }
 
+// The next kernel may begin while this one runs.
+struct InOrderAndNext : InOrder {
+  __device__ __forceinline__ int turns() const {
+    device::let_dependents_start();
+    return InOrder::turns();
+  }
+};
+// Decoding that begins under a kernel that it does not depend on. Only its last block waits, so that whatever follows it comes
+// after both.
+using SuffixWork = Decode<Cache, FixedSplits, float>;
+__global__ __launch_bounds__(decode_threads, 2) void suffix_under_pass_kernel(const __grid_constant__ SuffixWork work) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Piece piece;
+  work.splits.piece(static_cast<int>(blockIdx.y), piece);
+  decode_block<head_size, group, 1>(work, static_cast<int>(blockIdx.x), piece, memory);
+  if (blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1) device::wait_for_previous_kernel();
+}
+
 class CascadeAttention final : public Workload {
-  using Pass = ForwardPass<head_size, head_size, NoMask, Paged<page_rows>, Scaled, true, InOrder>;
+  template <class Order>
+  using Pass = ForwardPass<head_size, head_size, NoMask, Paged<page_rows>, Scaled, true, Order>;
 
  public:
   explicit CascadeAttention(Setup& setup)
@@ -244,15 +264,23 @@ class CascadeAttention final : public Workload {
     launch(merge_states<head_size, FixedSplits, float, bf16>, merge_grid(rows, 1), FixedSplits{nullptr, prefix_splits + 1},
            parts_.get(), log_sums_.get(), rows, o_.get(), no_log_sums);
   }
-  void map_tensors(Launch&) { pass_.emplace(pass()); }
+  void map_tensors(Launch&) {
+    pass_.emplace(pass(pass_order()));
+    overlapped_pass_.emplace(pass(InOrderAndNext{pass_order()}));
+  }
   void prefix_wgmma(Launch& launch) {
-    const auto pieces = static_cast<unsigned>(packed_q_.bytes() / sizeof(uint4));
-    launch(pack_queries_kernel, {(pieces + copy_threads - 1) / copy_threads, copy_threads},
-           reinterpret_cast<const uint4*>(q_.get()), reinterpret_cast<uint4*>(packed_q_.get()), batch());
+    pack_queries(launch);
     pass_->run(launch);
     decode_suffixes(launch);
-    launch(merge_packed_kernel, {static_cast<unsigned>((rows_ * 32 + copy_threads - 1) / copy_threads), copy_threads},
-           packed_o_.get(), log_sums_.get(), suffix_parts(), suffix_log_sums(), o_.get(), batch());
+    merge_packed(launch);
+  }
+  void suffix_under_pass(Launch& launch) {
+    pack_queries(launch);
+    overlapped_pass_->run(launch);
+    Grid grid = decode_grid<head_size, group>(kv_heads, batch());
+    grid.overlapping = true;
+    launch(suffix_under_pass_kernel, grid, suffixes());
+    merge_packed(launch);
   }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -294,18 +322,27 @@ class CascadeAttention final : public Workload {
   Decode<Cache, FixedSplits, bf16> whole(bf16* o) const {
     return {q_, cache(0), {lengths_, 1}, heads, score_scale_log2(), o, nullptr};
   }
+  SuffixWork suffixes() const {
+    return {
+        q_, cache(layout_.prefix_pages()), {suffix_lengths_, 1}, heads, score_scale_log2(), suffix_parts(), suffix_log_sums()};
+  }
   void decode_suffixes(Launch& launch) const {
     launch(decode_kernel<head_size, group, 1, Cache, FixedSplits, float>, decode_grid<head_size, group>(kv_heads, batch()),
-           Decode<Cache, FixedSplits, float>{q_,
-                                             cache(layout_.prefix_pages()),
-                                             {suffix_lengths_, 1},
-                                             heads,
-                                             score_scale_log2(),
-                                             suffix_parts(),
-                                             suffix_log_sums()});
+           suffixes());
   }
+  void pack_queries(Launch& launch) const {
+    const auto pieces = static_cast<unsigned>(packed_q_.bytes() / sizeof(uint4));
+    launch(pack_queries_kernel, {(pieces + copy_threads - 1) / copy_threads, copy_threads},
+           reinterpret_cast<const uint4*>(q_.get()), reinterpret_cast<uint4*>(packed_q_.get()), batch());
+  }
+  void merge_packed(Launch& launch) const {
+    launch(merge_packed_kernel, {static_cast<unsigned>((rows_ * 32 + copy_threads - 1) / copy_threads), copy_threads},
+           packed_o_.get(), log_sums_.get(), suffix_parts(), suffix_log_sums(), o_.get(), batch());
+  }
+  InOrder pass_order() const { return in_order(layout_.batch * group, kv_heads, prefix_splits); }
   // Parts of the prefix are sequences to the forward kernel, KV heads its heads.
-  Pass pass() const {
+  template <class Order>
+  Pass<Order> pass(const Order& order) const {
     const std::size_t rows = layout_.batch * group, all = prefix_splits * rows;
     const Tensor q = heads_first(packed_q_, 1, kv_heads, all, head_size), o = heads_first(packed_o_, 1, kv_heads, all, head_size);
     const auto in_pages = [&](const bf16* data) { return heads_first(data, layout_.pages(), kv_heads, page_rows, head_size); };
@@ -313,7 +350,7 @@ class CascadeAttention final : public Workload {
             {.mask = {},
              .keys = {part_begins_, part_lengths_, tables_, static_cast<int>(layout_.part_pages())},
              .score = {score_scale_log2()},
-             .order = in_order(rows, kv_heads, prefix_splits),
+             .order = order,
              .log_sums = log_sums_,
              .log_sum_strides = {1, all, 0}}};
   }
@@ -326,7 +363,8 @@ class CascadeAttention final : public Workload {
   Scratch<float> parts_, log_sums_;
   Scratch<bf16> packed_q_, packed_o_;
   bool reproducible_;
-  std::optional<Pass> pass_;
+  std::optional<Pass<InOrder>> pass_;
+  std::optional<Pass<InOrderAndNext>> overlapped_pass_;
   Opened<CudnnPaged> cudnn_;
   shared::RowCache<Row> reference_;
 };
@@ -345,6 +383,12 @@ extern constinit const Pair cascade_attention{
                             .run = call<&CascadeAttention::prefix_wgmma>,
                             .prepare = call<&CascadeAttention::map_tensors>,
                             .needs = {.min_sm = 90, .max_sm = 90},
+                            .kernels = nothing_spilled},
+                           {.name = "suffix_under_pass",
+                            .run = call<&CascadeAttention::suffix_under_pass>,
+                            .prepare = call<&CascadeAttention::map_tensors>,
+                            .needs = {.min_sm = 90, .max_sm = 90},
+                            .same_bits_as = "prefix_wgmma",
                             .kernels = nothing_spilled}}),
     // Every hit in L2 that the order of blocks can give.
     .controls = variants({{.name = "heads_in_step",

@@ -190,8 +190,8 @@ class FlashAttentionForward final : public Workload {
   void cudnn_tuned(Launch& launch) { tuned_cudnn_->run(launch.stream, q_, k_, v_, o_); }
 
  private:
-  // Of single rows: two equal weights that are off by 2^-4 in opposite directions.
-  static constexpr double limit_of_rounded_scores = 0.1;
+  // Of single rows: two equal weights, of which a 16th of all goes from one to the other.
+  static constexpr double limit_of_rounded_scores = 0.13;
   // Spelled out because the header overloads the name.
   using StridedBatched = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*,
                                         const void*, cudaDataType_t, int, long long, const void*, cudaDataType_t, int, long long,
@@ -241,11 +241,13 @@ extern constinit const Pair flash_attention_forward{
     .make = make<FlashAttentionForward>,
     // Its scores are rounded to bf16. In the head whose scores deviate by 8, those that count are around 24, where that is up to
     // 2^-4 and 3.6e-2 on average; a CPU that rounds where it does finds 1.5e-2 of that in its results, since in most rows one
-    // weight is nearly all, and cancels. Twice that is allowed, and single weights that are off by 2^-3 of values up to 2.
+    // weight is nearly all, and cancels. Twice that is allowed. A few rows have two nearly equal scores above 32, where roundings
+    // of 2^-3 in opposite directions move a 16th of the weight from one value to the other: of values that lie 6 apart 0.375,
+    // which beside a head's root mean square of 0.75 is 0.5.
     .baseline = {.name = "score_matrix",
                  .run = call<&FlashAttentionForward::score_matrix>,
                  .needs = {.libraries = {Library::cublas}},
-                 .tolerance = within(3e-2, 0.25)},
+                 .tolerance = within(3e-2, 0.5)},
     .optimized =
         variants({{.name = "flash_tiles", .run = call<&FlashAttentionForward::flash_tiles>, .kernels = {.local_bytes = 0}},
                   {.name = "flash_wgmma",

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention with a mask and a change of scores that no kernel was written for: documents packed into one sequence, and a soft
 // cap. As a tensor the mask is a quarter of a gigabyte, and every tile of keys is computed. As a function that is inlined it
-// takes no bytes; lists of the tiles that exist leave the others out, and mark those that are seen whole, which need no test. The
-// functions may also be text, compiled when the program runs.
+// takes no bytes; lists of the tiles that exist leave the others out, and mark those that are seen whole, which need no test.
+// Their lengths say which rows to begin with. The functions may also be text, compiled when the program runs.
 #include <aisp/libraries/nvrtc.hpp>
 #include <aisp/pair.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,17 +21,27 @@ namespace {
 
 using attention::bf16, attention::Lengths, attention::tile_keys, attention::TileList, attention::TileSpan;
 
-// The functions of a user: who sees whom, and (Softcap of the engine) what becomes of a score.
+// The functions of a user: who sees whom, and what becomes of a score. Nothing depends on whether a key is behind the row, so
+// that documents are read without a branch.
 struct SameDocument {
   const int* document;
   __device__ __forceinline__ bool operator()(int, int, int row, int key) const {
-    return key <= row && document[key] == document[row];
+    return static_cast<int>(key <= row) & static_cast<int>(document[key] == document[row]);
+  }
+};
+// cap * tanh(product * scale / cap), in one instruction of the units that take the softmax's exponentials, too.
+struct SoftCap {
+  float scale_by_cap, cap_log2;  // scale / cap, and cap * log2_e
+  static constexpr bool changes = true;
+  __device__ __forceinline__ float exponent_scale() const { return cap_log2; }
+  __device__ __forceinline__ SoftCap of_head(int, int) const { return *this; }
+  __device__ __forceinline__ float operator()(float product, const attention::At&) const {
+    return __tanhf(product * scale_by_cap);
   }
 };
 // The same as text, of which each is the expression behind `return`.
-constexpr std::string_view same_document = "key <= row && document[key] == document[row]";
-constexpr std::string_view soft_cap =
-    "1 - __fdividef(2, aisp::device::exp2_approximate(product * (2 * log2_e * scale_by_cap)) + 1)";
+constexpr std::string_view same_document = "int(key <= row) & int(document[key] == document[row])";
+constexpr std::string_view soft_cap = "__tanhf(product * scale_by_cap)";
 
 __device__ __forceinline__ TileSpan every_tile(const Lengths& lengths) {
   const int tiles = (lengths.keys + tile_keys - 1) / tile_keys;
@@ -82,13 +94,14 @@ __device__ __forceinline__ void hide(const InlinedMask<causal>& mask, float (&sc
                   lengths, hidden);
 }
 
-using Order = attention::LongestFirst;
-template <class Mask>
-using Pass = attention::ForwardPass<head_size, head_size, Mask, attention::Dense, attention::Softcap, false, Order>;
-using ListPass = Pass<TileList<SameDocument>>;
-using ListKernel = void(attention::Maps, ListPass::Work);
+using attention::LongestFirst, attention::MostTilesFirst;
+template <class Mask, class Order = LongestFirst>
+using Pass = attention::ForwardPass<head_size, head_size, Mask, attention::Dense, SoftCap, false, Order>;
+template <class Order>
+using ListPass = Pass<TileList<SameDocument>, Order>;
+using ListKernel = void(attention::Maps, ListPass<MostTilesFirst>::Work);
 
-// The engine's kernel for a mask and a score that are text. Its classes have the members of SameDocument and Softcap.
+// The engine's kernel for a mask and a score that are text. Its classes have the members of SameDocument and SoftCap.
 KernelSource source_of(std::string_view visible, std::string_view score) {
   std::string text = R"(#include "attention/forward.cuh"
 using namespace aisp::attention;
@@ -106,7 +119,7 @@ struct Score {
   text.append(score).append("; }\n};\n");
   return {.name = "flex_attention.cu",
           .text = text,
-          .kernel = "forward_kernel<128, 128, TileList<Visible>, Dense, Score, false, LongestFirst>"};
+          .kernel = "forward_kernel<128, 128, TileList<Visible>, Dense, Score, false, MostTilesFirst>"};
 }
 
 class FlexAttention final : public Workload {
@@ -126,6 +139,7 @@ class FlexAttention final : public Workload {
         begins_{setup.scratch<int>(tiles_ + 1, {.name = "begins of the lists"})},
         untold_{setup.scratch<int>(tiles_ * tiles_, {.name = "lists of tiles"})},
         told_apart_{setup.scratch<int>(tiles_ * tiles_, {.name = "lists of full and partial tiles"})},
+        by_tiles_{setup.scratch<int>(tiles_, {.name = "blocks of rows by their tiles"})},
         taken_{setup.scratch<unsigned>(1, {.name = "taken"})},
         cpus_{setup.cpus()},
         reference_{rows_},
@@ -151,7 +165,7 @@ class FlexAttention final : public Workload {
   double expected(std::size_t i) const override {
     return expected_row(i / (length_ * head_size), i / head_size % length_)[i % head_size];
   }
-  void validate(std::string_view) override { checked_.compare(o_, row_limit); }
+  void validate(std::string_view) override { checked_.compare(o_, row_limit + cap * off_by); }
   void metrics(std::string_view variant, Metrics& metrics) override {
     if (variant == "nvrtc_mods") compiled_.report(metrics);
   }
@@ -162,30 +176,32 @@ class FlexAttention final : public Workload {
   }
   // Once: each run leaves it as it was.
   void clear_taken(Launch& launch) { check(cudaMemsetAsync(taken_, 0, taken_.bytes(), launch.stream)); }
-  void mask_tensor(Launch& launch) { pass(MaskTensor{mask_, static_cast<int>(pitch())}).run(launch); }
-  void template_mods(Launch& launch) { pass(InlinedMask<false>{visible()}).run(launch); }
-  void causal_loop(Launch& launch) { pass(InlinedMask<true>{visible()}).run(launch); }
+  void mask_tensor(Launch& launch) { pass(MaskTensor{mask_, static_cast<int>(pitch())}, in_turn()).run(launch); }
+  void template_mods(Launch& launch) { pass(InlinedMask<false>{visible()}, in_turn()).run(launch); }
+  void causal_loop(Launch& launch) { pass(InlinedMask<true>{visible()}, in_turn()).run(launch); }
   void make_lists(Launch& launch) {
     copy_lists(launch, untold_, false);
     copy_lists(launch, told_apart_, true);
     clear_taken(launch);
   }
-  void block_mask(Launch& launch) { list_pass(untold_).run(launch); }
-  void full_tiles(Launch& launch) { list_pass(told_apart_).run(launch); }
+  void block_mask(Launch& launch) { list_pass(untold_, in_turn()).run(launch); }
+  void full_tiles(Launch& launch) { list_pass(told_apart_, in_turn()).run(launch); }
+  void most_tiles_first(Launch& launch) { list_pass(told_apart_, most_tiles()).run(launch); }
   void compile(Launch& launch) {
     make_lists(launch);
     if (!compiled_) compiled_ = nvrtc_->kernel<ListKernel>(source_of(same_document, soft_cap));
   }
   void nvrtc_mods(Launch& launch) {
-    const ListPass list = list_pass(told_apart_);
+    const ListPass<MostTilesFirst> list = list_pass(told_apart_, most_tiles());
     launch(compiled_.entry, list.grid(), list.maps(), list.work);
   }
 
  private:
-  static constexpr double cap = 20;
+  static constexpr double cap = 20, off_by = 0x1p-11;  // the latter: tanh.approx, of its result
 
   std::size_t pitch() const { return tiles_ * tile_keys; }
-  // Of very different lengths, the second one shorter than a tile. What is behind the last token belongs to none.
+  // Of very different lengths, the second one shorter than a tile. What is behind the last token belongs to the last document,
+  // so that rows there see whole tiles: when a warp rescales its sums, they have a say.
   HostFill<int> document_of_tokens() const {
     return [length = length_, documents = documents_](std::span<int> of, std::uint64_t) {
       constexpr double shorter_than_a_tile = 0.025;  // of an average document of 2048 tokens
@@ -199,7 +215,7 @@ class FlexAttention final : public Workload {
       for (std::size_t token = 0, document = 0; token < of.size(); ++token) {
         while (document + 1 < documents && static_cast<double>(token) >= ends[document] / sum * static_cast<double>(length))
           ++document;
-        of[token] = token < length ? static_cast<int>(document) : -1;
+        of[token] = static_cast<int>(document);
       }
     };
   }
@@ -229,19 +245,31 @@ class FlexAttention final : public Workload {
     }
     check(cudaMemcpyAsync(begins_, begins.data(), begins.size() * sizeof(int), cudaMemcpyHostToDevice, launch.stream));
     check(cudaMemcpyAsync(to, entries.data(), entries.size() * sizeof(int), cudaMemcpyHostToDevice, launch.stream));
+    std::vector<int> blocks(tiles_);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    const auto tiles = [&](int block) {
+      return begins[static_cast<std::size_t>(block) + 1] - begins[static_cast<std::size_t>(block)];
+    };
+    std::ranges::stable_sort(blocks, {}, tiles);
+    check(cudaMemcpyAsync(by_tiles_, blocks.data(), blocks.size() * sizeof(int), cudaMemcpyHostToDevice, launch.stream));
     check(cudaStreamSynchronize(launch.stream));
   }
-  template <class Mask>
-  Pass<Mask> pass(const Mask& mask) const {
+  LongestFirst in_turn() const { return attention::longest_first(length_, length_, 2 * head_size, heads_, 1, 1, taken_.get()); }
+  MostTilesFirst most_tiles() const { return {in_turn(), by_tiles_}; }
+  template <class Mask, class Order>
+  Pass<Mask, Order> pass(const Mask& mask, const Order& order) const {
     const auto tensor = [&](const bf16* data) { return attention::heads_first(data, 1, heads_, length_, head_size); };
     const auto length = static_cast<int>(length_);
     return {{tensor(q_), tensor(k_), tensor(v_), tensor(o_)},
             {.mask = mask,
              .keys = {length, length},
              .score = {static_cast<float>(score_scale / cap), static_cast<float>(cap * log2_of_e)},
-             .order = attention::longest_first(length_, length_, 2 * head_size, heads_, 1, 1, taken_.get())}};
+             .order = order}};
   }
-  ListPass list_pass(const int* entries) const { return pass(TileList<SameDocument>{begins_, entries, 0, 0, visible()}); }
+  template <class Order>
+  ListPass<Order> list_pass(const int* entries, const Order& order) const {
+    return pass(TileList<SameDocument>{begins_, entries, 0, 0, visible()}, order);
+  }
 
   std::size_t heads_, length_, documents_, tiles_;  // tiles_: of keys, and blocks of rows
   RowLayout rows_;
@@ -250,6 +278,7 @@ class FlexAttention final : public Workload {
   Output<bf16> o_;
   Scratch<unsigned char> mask_;
   Scratch<int> begins_, untold_, told_apart_;  // the lists, whose entries say which tiles are full or do not
+  Scratch<int> by_tiles_;
   Scratch<unsigned> taken_;
   int cpus_;
   RowReference reference_;
@@ -283,6 +312,11 @@ extern constinit const Pair flex_attention{
                             .prepare = call<&FlexAttention::make_lists>,
                             .same_bits_as = "block_mask",
                             .kernels = nothing_spilled},
+                           {.name = "most_tiles_first",
+                            .run = call<&FlexAttention::most_tiles_first>,
+                            .prepare = call<&FlexAttention::make_lists>,
+                            .same_bits_as = "full_tiles",
+                            .kernels = nothing_spilled},
                            {.name = "nvrtc_mods",
                             .run = call<&FlexAttention::nvrtc_mods>,
                             .prepare = call<&FlexAttention::compile>,
@@ -295,7 +329,9 @@ extern constinit const Pair flex_attention{
                            .prepare = call<&FlexAttention::clear_taken>,
                            .kernels = nothing_spilled}}),
     .bound = Bound::compute,
-    .tolerance = with_short_rows,
+    // As with_short_rows; and scores are off by up to 2^-11 of themselves, which is 1e-2 where they come near to the cap. Weights
+    // are off by as much there, half of that on average, and so are results, as each key's error is its own.
+    .tolerance = within(1e-2, 0.4),
     .needs = {.min_sm = 90, .max_sm = 90},
     .sizes = sizes({{.name = "heads", .full = 16, .most = 256, .scales = false},
                     {.name = "tokens", .full = 16384},

@@ -2,7 +2,7 @@
 // One step of decoding with grouped heads: the query heads of a group want the same keys and values, and nearly nothing else is
 // read. With a block for each query head every byte is fetched once for each head of the group, at best from L2. A block for a
 // whole group fetches it once. Products of four heads on FMA units fill most issue slots of that time; as rows of one product on
-// tensor cores they cost nothing that one notices. Bulk copies then spare the warps the requests.
+// tensor cores they cost nothing that one notices.
 #include <aisp/device/vector.cuh>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "cudnn_attention.hpp"
-#include "decode_ring.cuh"
+#include "decode_reference.hpp"
 #include "row_cache.hpp"
 #include "rows.cuh"
 
@@ -173,14 +173,6 @@ class GqaPacking final : public Workload {
                  q_, cache, {lengths_, 1}, static_cast<int>(heads()), score_scale_log2(), o_, nullptr});
     });
   }
-  void bulk_ring(Launch& launch) {
-    with_group([&]<int group>(std::integral_constant<int, group>) {
-      const InOnePiece rows{k_, v_, context_ * head_size};
-      launch(ring_decode_kernel<group, InOnePiece>,
-             {dim3{kv_heads, static_cast<unsigned>(batch_)}, ring_threads, sizeof(RingBlock<group>)}, rows, q_, o_, lengths_,
-             score_scale_log2());
-    });
-  }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
     cudnn_->tune(launch.stream, q_, k_, v_, o_);
@@ -221,10 +213,8 @@ extern constinit const Pair gqa_packing{
     .make = make<GqaPacking>,
     .baseline = {.name = "block_per_head", .run = call<&GqaPacking::block_per_head>, .kernels = nothing_spilled},
     // The first step shares bytes without tensor cores.
-    .optimized = variants(
-        {{.name = "packed_fma", .run = call<&GqaPacking::packed_fma>, .kernels = nothing_spilled},
-         {.name = "packed_mma", .run = call<&GqaPacking::packed_mma>, .kernels = nothing_spilled},
-         {.name = "bulk_ring", .run = call<&GqaPacking::bulk_ring>, .needs = {.min_sm = 90}, .kernels = nothing_spilled}}),
+    .optimized = variants({{.name = "packed_fma", .run = call<&GqaPacking::packed_fma>, .kernels = nothing_spilled},
+                           {.name = "packed_mma", .run = call<&GqaPacking::packed_mma>, .kernels = nothing_spilled}}),
     .libraries = variants({{.name = "cudnn_tuned",
                             .run = call<&GqaPacking::cudnn_tuned>,
                             .prepare = call<&GqaPacking::tune_cudnn>,

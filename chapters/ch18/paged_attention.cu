@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One step of decoding over a cache in pages that a table finds. Gathering them first, as index_select and an attention that
 // wants contiguous keys do, sends the cache through memory three times. A kernel that follows the table itself reads it once.
-// What is left to save is the wait for the table in front of the keys: entries fetched ahead, or copies of whole pages that a
-// warp of its own asks for.
 #include <aisp/pair.hpp>
 
 #include <numeric>
 #include <type_traits>
 
 #include "cudnn_paged.hpp"
-#include "decode_ring.cuh"
+#include "decode_reference.hpp"
 #include "row_cache.hpp"
 
 namespace aisp::ch18 {
@@ -37,30 +35,6 @@ __global__ __launch_bounds__(gather_threads) void gather_kernel(const uint4* pag
     if (row < rows)
       to[((std::size_t(sequence) * kv_heads + head) * longest + first + row) * row_pieces + i % row_pieces] = from[i];
   }
-}
-
-// Pages whose numbers the block has fetched into shared memory.
-template <int page_size>
-struct FetchedPages {
-  const bf16 *k, *v;
-  const int* entries;
-  __device__ __forceinline__ std::size_t at(int, int head, int row) const {
-    return ((std::size_t(entries[row / page_size]) * kv_heads + head) * page_size + row % page_size) * head_size;
-  }
-};
-template <int page_size>
-__global__ __launch_bounds__(decode_threads, 2) void fetched_pages_kernel(
-    const __grid_constant__ Decode<PagedCache<page_size>, FixedSplits, bf16> work) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  int* const entries = reinterpret_cast<int*>(memory + decode_shared_bytes<head_size, group, 1>);
-  Piece piece;
-  work.splits.piece(static_cast<int>(blockIdx.y), piece);
-  const int* const from = work.cache.table + std::size_t(piece.sequence) * work.cache.table_stride;
-  for (int i = static_cast<int>(threadIdx.x); i * page_size < piece.end; i += decode_threads) entries[i] = from[i];
-  __syncthreads();
-  const Decode<FetchedPages<page_size>, FixedSplits, bf16> fetched{
-      work.q, {work.cache.k, work.cache.v, entries}, work.splits, work.heads, work.scale_log2, work.o, work.log_sums};
-  decode_block<head_size, group, 1>(fetched, static_cast<int>(blockIdx.x), piece, memory);
 }
 
 // How long sequences are and where their pages may lie, which follows from the sizes alone. In front there are those that are not
@@ -193,27 +167,10 @@ class PagedAttention final : public Workload {
   }
   void contiguous(Launch& launch) {
     const auto head = static_cast<std::size_t>(layout_.context) * head_size;
-    start(launch, decode_kernel<head_size, group, 1, ContiguousCache, FixedSplits, bf16>,
-          ContiguousCache{gathered_k_, gathered_v_, head_size, head, kv_heads * head});
+    start(launch, ContiguousCache{gathered_k_, gathered_v_, head_size, head, kv_heads * head});
   }
   void block_table(Launch& launch) {
-    with_pages([&]<int page_size>(std::integral_constant<int, page_size>) {
-      start(launch, decode_kernel<head_size, group, 1, PagedCache<page_size>, FixedSplits, bf16>, pages<page_size>());
-    });
-  }
-  void prefetched_table(Launch& launch) {
-    with_pages([&]<int page_size>(std::integral_constant<int, page_size>) {
-      start(launch, fetched_pages_kernel<page_size>, pages<page_size>(),
-            static_cast<std::size_t>(layout_.table_stride()) * sizeof(int));
-    });
-  }
-  void page_ring(Launch& launch) {
-    with_pages([&]<int page_size>(std::integral_constant<int, page_size>) {
-      const InPages<page_size> cache{k_, v_, tables_, layout_.table_stride()};
-      launch(ring_decode_kernel<group, InPages<page_size>>,
-             {dim3{kv_heads, static_cast<unsigned>(batch_)}, ring_threads, sizeof(RingBlock<group>)}, cache, q_, o_, lengths_,
-             score_scale_log2());
-    });
+    with_pages([&]<int page_size>(std::integral_constant<int, page_size>) { start(launch, pages<page_size>()); });
   }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -272,11 +229,9 @@ class PagedAttention final : public Workload {
             layout_.table_stride()};
   }
   template <class Cache>
-  void start(Launch& launch, void (*kernel)(Decode<Cache, FixedSplits, bf16>), const Cache& cache,
-             std::size_t further_bytes = 0) {
-    Grid grid = decode_grid<head_size, group>(kv_heads, layout_.batch);
-    grid.shared_bytes += further_bytes;
-    launch(kernel, grid, Decode<Cache, FixedSplits, bf16>{q_, cache, {lengths_, 1}, heads, score_scale_log2(), o_, nullptr});
+  void start(Launch& launch, const Cache& cache) {
+    launch(decode_kernel<head_size, group, 1, Cache, FixedSplits, bf16>, decode_grid<head_size, group>(kv_heads, layout_.batch),
+           Decode<Cache, FixedSplits, bf16>{q_, cache, {lengths_, 1}, heads, score_scale_log2(), o_, nullptr});
   }
   CudnnPagedOperands cudnn_operands() const {
     const int* const table = tables_.get() + tables_.size() / 2;
@@ -303,17 +258,10 @@ extern constinit const Pair paged_attention{
     .lesson = "block_table",
     .make = make<PagedAttention>,
     .baseline = {.name = "gather", .run = call<&PagedAttention::gather>, .kernels = nothing_spilled},
-    .optimized = variants(
-        {{.name = "block_table", .run = call<&PagedAttention::block_table>, .same_bits_as = "gather", .kernels = nothing_spilled},
-         {.name = "prefetched_table",
-          .run = call<&PagedAttention::prefetched_table>,
-          .same_bits_as = "gather",
-          .kernels = nothing_spilled},
-         {.name = "page_ring",
-          .run = call<&PagedAttention::page_ring>,
-          .needs = {.min_sm = 90},
-          .same_bits_as = "gather",
-          .kernels = nothing_spilled}}),
+    .optimized = variants({{.name = "block_table",
+                            .run = call<&PagedAttention::block_table>,
+                            .same_bits_as = "gather",
+                            .kernels = nothing_spilled}}),
     // What paging costs: the same step over what was gathered before, which may be of inputs that are gone.
     .controls = variants({{.name = "contiguous",
                            .run = call<&PagedAttention::contiguous>,

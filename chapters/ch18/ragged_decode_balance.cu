@@ -279,7 +279,7 @@ extern constinit const Pair ragged_decode_balance{
                     {.name = "total", .full = 344064, .most = 1 << 20},
                     {.name = "longest", .full = 131072, .most = 1 << 19},
                     // Of pieces, each multiprocessor having two blocks at once.
-                    {.name = "waves", .full = 8, .most = 64, .scales = false}}),
+                    {.name = "waves", .full = 4, .most = 64, .scales = false}}),
     .sweep = cases({{"longest_8192", "longest=8192"},
                     {"longest_32768", "longest=32768"},
                     {"longest_131072", "longest=131072"},

@@ -111,10 +111,10 @@ __global__ __launch_bounds__(threads) void fused_append_kernel(uint4* qkv, Cache
   reinterpret_cast<uint4*>((head < q_heads + kv_heads ? cache.k : cache.v) + in_cache(slot, kv_head))[piece] = bits;
 }
 
-// `team` threads have a token, each of them one piece of every team / 16th head.
-template <int team>
+// A team has a token, each of its threads one piece of every eighth head.
+constexpr int team = 128, at_once = team / pieces;
 __global__ __launch_bounds__(threads) void angles_once_kernel(uint4* qkv, Cache cache, Tokens tokens) {
-  constexpr int at_once = team / pieces, steps = heads / at_once;
+  constexpr int steps = heads / at_once;
   static_assert(heads % at_once == 0 && q_heads % at_once == 0 && kv_heads % at_once == 0,
                 "a step is of queries, keys or values");
   const int token = static_cast<int>(blockIdx.x * (threads / team) + threadIdx.x / team);
@@ -220,10 +220,7 @@ class RopeKvAppend final : public Workload {
   void fused_append(Launch& launch) {
     launch(fused_append_kernel, {blocks(tokens_ * heads * pieces), threads}, qkv(), cache(), tokens());
   }
-  template <int team>
-  void angles_once(Launch& launch) {
-    launch(angles_once_kernel<team>, {blocks(tokens_ * team), threads}, qkv(), cache(), tokens());
-  }
+  void angles_once(Launch& launch) { launch(angles_once_kernel, {blocks(tokens_ * team), threads}, qkv(), cache(), tokens()); }
 
  private:
   static unsigned blocks(std::size_t work) { return static_cast<unsigned>((work + threads - 1) / threads); }
@@ -276,13 +273,8 @@ extern constinit const Pair rope_kv_append{
                             .same_bits_as = "kernel_per_step",
                             .kernels = nothing_spilled},
                            {.name = "angles_once",
-                            .run = call<&RopeKvAppend::angles_once<128>>,
+                            .run = call<&RopeKvAppend::angles_once>,
                             .same_bits_as = "kernel_per_step",
-                            .kernels = nothing_spilled},
-                           {.name = "angles_once_by_warp",
-                            .run = call<&RopeKvAppend::angles_once<32>>,
-                            .same_bits_as = "kernel_per_step",
-                            .gains_over = "fused_append",
                             .kernels = nothing_spilled}}),
     // What is rotated is exact but for its last rounding: an error of 2^-23 before it moves one value in 2^14 across the border
     // of two bf16. What is copied is exact.

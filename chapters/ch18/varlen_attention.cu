@@ -251,10 +251,10 @@ extern constinit const Pair varlen_attention{
                             .same_bits_as = "packed",
                             .kernels = nothing_spilled}}),
     // The padded layout with loops that end at each sequence's length, and what copying into that layout and back takes of it.
+    // Its bits are its own: when a warp rescales its sums, rows behind the sequence's last have a say, and those are others here.
     .controls = variants({{.name = "padded_lengths",
                            .run = call<&VarlenAttention::padded_lengths>,
                            .prepare = call<&VarlenAttention::clear_taken>,
-                           .same_bits_as = "packed",
                            .kernels = nothing_spilled},
                           {.name = "copies_alone", .run = call<&VarlenAttention::copies_alone>, .outputs = no_outputs}}),
     .bound = Bound::compute,

@@ -3,9 +3,6 @@
 // As separate kernels the product goes through memory as bf16 and comes back, and the scales, which the next GEMM loads by
 // columns, are transposed by a third one. A group fits into the registers of half a warp: its maximum takes four shuffles, and
 // neither the product nor a row-major scale need exist.
-#include <aisp/device/mbarrier.cuh>
-#include <aisp/device/tma.cuh>
-#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
@@ -25,7 +22,6 @@ constexpr float smallest_maximum = 1e-10f;                     // of a group, so
 constexpr unsigned tile_rows = threads / 32, parts = 2;        // a warp has a row of a tile, and each lane two packets of it
 constexpr unsigned tile_groups = parts * 32 / group_lanes, tile_packets = tile_groups * group_lanes;
 constexpr unsigned transposed_tile = 32;
-constexpr unsigned stages = 4;
 
 struct Silu {
   // Where exp overflows the quotient is 0, which the product with a gate that far below zero is, too.
@@ -149,59 +145,6 @@ __global__ __launch_bounds__(threads) void fused_kernel(const uint4* __restrict_
   if (threadIdx.x < 32) store_scales<by_columns>(tile_scales, blockIdx.x, shape, scales);
 }
 
-struct Ring {
-  uint4 gate[stages][tile_rows][tile_packets];
-  uint4 up[stages][tile_rows][tile_packets];
-  TileScales scales[2];
-  std::uint64_t full[stages];
-};
-
-// Blocks stay, and the bulk copies of later tiles are under way while one is quantized. A tile is 16 copies of up to 1 KiB, by
-// the lanes of the first warp.
-__global__ __launch_bounds__(threads) void fused_bulk_kernel(const uint4* __restrict__ gate_up, uint2* __restrict__ codes,
-                                                             float* __restrict__ scales, Shape shape) {
-  extern __shared__ __align__(128) unsigned char space[];
-  Ring& ring = *reinterpret_cast<Ring*>(space);
-  if (threadIdx.x < stages) device::barrier_init(&ring.full[threadIdx.x], 1);
-  device::fence_barrier_init();
-  __syncthreads();
-
-  const unsigned tiles = shape.across() * shape.down();
-  const auto request = [&](unsigned tile, unsigned stage) {
-    const unsigned top = tile / shape.across() * tile_rows, left = tile % shape.across() * tile_packets;
-    const unsigned height = min(tile_rows, shape.rows - top), width = min(tile_packets, shape.row_packets - left);
-    const unsigned bytes = width * sizeof(uint4), row = threadIdx.x % tile_rows;
-    if (threadIdx.x == 0) device::barrier_arrive_expect(&ring.full[stage], 2 * height * bytes);
-    __syncwarp();
-    if (threadIdx.x >= 2 * tile_rows || row >= height) return;
-    const bool is_up = threadIdx.x >= tile_rows;
-    const uint4* const from = gate_up + (std::size_t{top + row} * 2 + (is_up ? 1 : 0)) * shape.row_packets + left;
-    device::bulk_load(is_up ? ring.up[stage][row] : ring.gate[stage][row], from, bytes, &ring.full[stage]);
-  };
-  if (threadIdx.x < 32)
-    for (unsigned s = 0; s < stages; ++s)
-      if (const unsigned tile = blockIdx.x + s * gridDim.x; tile < tiles) request(tile, s);
-
-  unsigned turn = 0;
-  for (unsigned tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
-    const unsigned stage = turn % stages, row = threadIdx.x / 32, lane = threadIdx.x % 32;
-    device::barrier_wait(&ring.full[stage], turn / stages % 2);
-    const Place at{tile, shape};
-#pragma unroll
-    for (unsigned p = 0; p < parts; ++p) {
-      // What lies outside was not copied: it is something old, is not stored, and shares no group with what is.
-      float x[packet];
-      gated<Silu>(ring.gate[stage][row][p * 32 + lane], ring.up[stage][row][p * 32 + lane], x);
-      store_codes(x, p, at, shape, codes, ring.scales[turn % 2]);
-    }
-    __syncthreads();  // the stage has been read, and the scales are there; the other ones are written behind the next barrier's
-    if (threadIdx.x < 32) {
-      if (const unsigned next = tile + stages * gridDim.x; next < tiles) request(next, stage);
-      store_scales<true>(ring.scales[turn % 2], tile, shape, scales);
-    }
-  }
-}
-
 class FusedQuantize final : public Workload {
  public:
   explicit FusedQuantize(Setup& setup)
@@ -238,12 +181,6 @@ class FusedQuantize final : public Workload {
   template <class Activation>
   void column_scales(Launch& launch) {
     launch(fused_kernel<Activation, true>, tiles(), gate_up(), codes(), scales_, shape());
-  }
-  void fused_bulk(Launch& launch) {
-    constexpr unsigned blocks_per_sm = 3;  // of 64 KiB, what the shared memory of an SM holds
-    const unsigned blocks = std::min(multiprocessors() * blocks_per_sm, shape().across() * shape().down());
-    launch(fused_bulk_kernel, {.blocks = blocks, .threads = threads, .shared_bytes = sizeof(Ring)}, gate_up(), codes(), scales_,
-           shape());
   }
 
  private:
@@ -311,12 +248,6 @@ extern constinit const Pair fused_quantize{
     .optimized = variants({{.name = "fused", .run = call<&FusedQuantize::fused>, .changes_precision = true},
                            {.name = "column_scales",
                             .run = call<&FusedQuantize::column_scales<Silu>>,
-                            .changes_precision = true,
-                            .same_bits_as = "fused",
-                            .kernels = {.local_bytes = 0}},
-                           {.name = "fused_bulk",
-                            .run = call<&FusedQuantize::fused_bulk>,
-                            .needs = {.min_sm = 90},
                             .changes_precision = true,
                             .same_bits_as = "fused",
                             .kernels = {.local_bytes = 0}}}),

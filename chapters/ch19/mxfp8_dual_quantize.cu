@@ -3,11 +3,7 @@
 // second is no transpose of the first: its blocks lie along columns and have scales of their own. By a quantizer of rows alone
 // that is a transposed bf16 copy, written and read once more. A tile in registers, 8 x 8 values a thread, knows the maxima of
 // both directions after a few shuffles; only the transposed codes go through shared memory, a byte each.
-#include <aisp/device/mbarrier.cuh>
-#include <aisp/device/tma.cuh>
-#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
-#include <aisp/tensor_map.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +11,7 @@
 #include <limits>
 
 #include "quantized_rows.cuh"
+#include "transposed_codes.cuh"
 
 namespace aisp::ch19 {
 namespace {
@@ -22,7 +19,8 @@ namespace {
 using shared::bf16, shared::packet;
 constexpr unsigned threads = 256, block = 32;  // elements that share a scale
 constexpr unsigned block_lanes = block / packet;
-constexpr unsigned tile = 128, stages = 2;
+constexpr unsigned tile = transposed_tile;
+static_assert(threads == transposing_threads);
 constexpr unsigned no_number = 255;  // the scale of a block with an infinity or a NaN, all of whose codes are NaN
 
 // OCP MX 1.0: the scale is the power of two at the largest magnitude over that of e4m3, 2^8, and at least 2^-127. Exponents of
@@ -69,10 +67,8 @@ __global__ __launch_bounds__(threads) void rows_kernel(const uint4* __restrict__
   }
 }
 
-// A thread has 8 x 8 elements of a tile; 8 x 4 threads are a warp, so that both directions' blocks lie within one.
-struct Place {
-  unsigned across = threadIdx.x % 8 + threadIdx.x / 32 % 2 * 8, down = threadIdx.x % 32 / 8 + threadIdx.x / 64 * 4;
-};
+// 8 x 4 threads are a warp, so that both directions' blocks lie within one.
+using Place = TilePlace;
 
 // Transposed bf16 for the baseline: column c of a tile has its 16 packets in an order that depends on c / 8, so that neither the
 // writes, whose lanes differ in it, nor the reads, whose lanes differ in the packet, meet in a bank.
@@ -113,12 +109,27 @@ struct Shape {
   unsigned rows, columns;
   __host__ __device__ unsigned across() const { return (columns + tile - 1) / tile; }
   __host__ __device__ unsigned tiles() const { return across() * ((rows + tile - 1) / tile); }
+  __device__ __forceinline__ TransposedShape transposed() const { return {rows, columns, rows}; }
 };
-// Of transposed codes: 16 bytes of column c lie at their number ^ (c / 8) % 8.
-using TransposedTile = uint2[tile][tile / packet];
 
-__device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], unsigned row, unsigned column,
-                                              const Shape& shape, const Copies& to) {
+// Scales of a tile, which leave as words: bytes of their own would each cost L2 a sector.
+constexpr unsigned tile_blocks = tile / block;
+struct TileScales {
+  alignas(4) unsigned char of_rows[tile][tile_blocks], of_columns[tile][tile_blocks];
+};
+
+// Row i of `from` to line first_line + i of `to`, which has `blocks` scales, from place `first` on. A line a thread.
+__device__ __forceinline__ void store_scales(const unsigned char (&from)[tile][tile_blocks], unsigned i, unsigned first_line,
+                                             unsigned lines, unsigned first, unsigned blocks, unsigned char* __restrict__ to) {
+  if (first_line + i >= lines) return;
+  unsigned char* const at = to + std::size_t{first_line + i} * blocks + first;
+  if (blocks % tile_blocks == 0) *reinterpret_cast<unsigned*>(at) = *reinterpret_cast<const unsigned*>(from[i]);
+  else
+    for (unsigned k = 0; k < tile_blocks && first + k < blocks; ++k) at[k] = from[i][k];
+}
+
+__device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], const Place& at, unsigned row, unsigned column,
+                                              const Shape& shape, const Copies& to, TileScales& scales) {
 #pragma unroll
   for (unsigned r = 0; r < packet; r += 2) {
     // The maxima of two rows in a word.
@@ -138,16 +149,15 @@ __device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4]
       const float by = factor_of(scale);
       const uint2 codes = make_uint2(four_codes(low(w[0]), high(w[0]), low(w[1]), high(w[1]), by),
                                      four_codes(low(w[2]), high(w[2]), low(w[3]), high(w[3]), by));
-      const std::size_t at = std::size_t{row + r + k} * shape.columns + column;
-      *reinterpret_cast<uint2*>(to.codes + at) = or_no_number(codes, scale);
-      if (column % block == 0) to.scales[at / block] = static_cast<unsigned char>(scale);
+      *reinterpret_cast<uint2*>(to.codes + std::size_t{row + r + k} * shape.columns + column) = or_no_number(codes, scale);
+      if (at.across % block_lanes == 0)
+        scales.of_rows[at.down * packet + r + k][at.across / block_lanes] = static_cast<unsigned char>(scale);
     }
   }
 }
 
-__device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet][4], const Place& at, unsigned row,
-                                                 unsigned column, const Shape& shape, const Copies& to,
-                                                 TransposedTile& transposed) {
+__device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet][4], const Place& at, TransposedTile& transposed,
+                                                 TileScales& scales) {
 #pragma unroll
   for (unsigned pair = 0; pair < 4; ++pair) {
     unsigned maxima = magnitudes(words[0][pair]);
@@ -162,30 +172,22 @@ __device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet]
       const uint2 codes = make_uint2(four_codes(value(0), value(1), value(2), value(3), factor_of(scale)),
                                      four_codes(value(4), value(5), value(6), value(7), factor_of(scale)));
       const unsigned c = 2 * pair + k;
-      transposed[at.across * packet + c][at.down ^ at.across % 8 * 2] = or_no_number(codes, scale);
-      if (row % block == 0 && row < shape.rows && column < shape.columns)
-        to.transposed_scales[std::size_t{column + c} * (shape.rows / block) + row / block] = static_cast<unsigned char>(scale);
+      put_column(transposed, at, c, or_no_number(codes, scale));
+      if (at.down % block_lanes == 0)
+        scales.of_columns[at.across * packet + c][at.down / block_lanes] = static_cast<unsigned char>(scale);
     }
   }
 }
 
-__device__ __forceinline__ void store_transposed(const TransposedTile& transposed, unsigned top, unsigned left,
-                                                 const Shape& shape, const Copies& to) {
-#pragma unroll
-  for (unsigned k = 0; k < tile / 32; ++k) {
-    const unsigned c = k * 32 + threadIdx.x / 8, of_rows = threadIdx.x % 8;  // in 16 bytes
-    if (left + c < shape.columns && top + of_rows * 16 < shape.rows)
-      *reinterpret_cast<uint4*>(to.transposed_codes + std::size_t{left + c} * shape.rows + top + of_rows * 16) =
-          reinterpret_cast<const uint4*>(transposed[c])[of_rows ^ c / packet % 8];
-  }
-}
-
 // Along columns alone, or along both.
-template <bool with_rows>
+template <bool with_rows, unsigned band>
 __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restrict__ x, Copies to, Shape shape) {
   __shared__ __align__(16) TransposedTile transposed;
+  __shared__ TileScales scales;
   const Place at;
-  const unsigned top = blockIdx.x / shape.across() * tile, left = blockIdx.x % shape.across() * tile;
+  const unsigned of_band = band * shape.across(), first = blockIdx.x / of_band * band, in_band = blockIdx.x % of_band;
+  const unsigned height = min(band, shape.tiles() / shape.across() - first);
+  const unsigned top = (first + in_band % height) * tile, left = in_band / height * tile;
   const unsigned row = top + at.down * packet, column = left + at.across * packet;
   unsigned words[packet][4] = {};
 #pragma unroll
@@ -194,53 +196,14 @@ __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restric
       const uint4 loaded = x[(std::size_t{row + r} * shape.columns + column) / packet];
       words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
     }
-  if constexpr (with_rows) quantize_rows(words, row, column, shape, to);
-  quantize_columns(words, at, row, column, shape, to, transposed);
+  if constexpr (with_rows) quantize_rows(words, at, row, column, shape, to, scales);
+  quantize_columns(words, at, transposed, scales);
   __syncthreads();
-  store_transposed(transposed, top, left, shape, to);
-}
-
-struct Ring {
-  uint4 x[stages][tile][tile / packet];
-  TransposedTile transposed[2];
-  std::uint64_t full[stages];
-};
-
-// Blocks stay, and TMA has the next tile under way; what lies outside of the matrix arrives as zeros.
-__global__ __launch_bounds__(threads, 2) void tile_tma_kernel(const __grid_constant__ CUtensorMap x, Copies to, Shape shape) {
-  extern __shared__ __align__(128) unsigned char space[];
-  Ring& ring = *reinterpret_cast<Ring*>(space);
-  if (threadIdx.x < stages) device::barrier_init(&ring.full[threadIdx.x], 1);
-  device::fence_barrier_init();
-  __syncthreads();
-  const auto request = [&](unsigned number, unsigned stage) {
-    device::barrier_arrive_expect(&ring.full[stage], sizeof ring.x[stage]);
-    device::tensor_load_2d(ring.x[stage], &x, static_cast<int>(number % shape.across() * tile),
-                           static_cast<int>(number / shape.across() * tile), &ring.full[stage]);
-  };
-  if (threadIdx.x == 0)
-    for (unsigned s = 0; s < stages; ++s)
-      if (const unsigned number = blockIdx.x + s * gridDim.x; number < shape.tiles()) request(number, s);
-
-  const Place at;
-  unsigned turn = 0;
-  for (unsigned number = blockIdx.x; number < shape.tiles(); number += gridDim.x, ++turn) {
-    const unsigned stage = turn % stages;
-    const unsigned top = number / shape.across() * tile, left = number % shape.across() * tile;
-    const unsigned row = top + at.down * packet, column = left + at.across * packet;
-    device::barrier_wait(&ring.full[stage], turn / stages % 2);
-    unsigned words[packet][4];
-#pragma unroll
-    for (unsigned r = 0; r < packet; ++r) {
-      const uint4 loaded = ring.x[stage][at.down * packet + r][at.across];
-      words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
-    }
-    quantize_rows(words, row, column, shape, to);
-    quantize_columns(words, at, row, column, shape, to, ring.transposed[turn % 2]);
-    __syncthreads();  // the stage has been read; the other transposed tile is written behind the next one of these
-    if (const unsigned next = number + stages * gridDim.x; threadIdx.x == 0 && next < shape.tiles()) request(next, stage);
-    store_transposed(ring.transposed[turn % 2], top, left, shape, to);
-  }
+  if (threadIdx.x >= tile)
+    store_scales(scales.of_columns, threadIdx.x - tile, left, shape.columns, top / block, shape.rows / block,
+                 to.transposed_scales);
+  else if (with_rows) store_scales(scales.of_rows, threadIdx.x, top, shape.rows, left / block, shape.columns / block, to.scales);
+  store_transposed(transposed, top, left, shape.transposed(), to.transposed_codes);
 }
 
 class Mxfp8DualQuantize final : public Workload {
@@ -279,18 +242,11 @@ class Mxfp8DualQuantize final : public Workload {
   }
   void column_kernel(Launch& launch) {
     quantize_by_rows(launch, x_.get(), codes_, scales_);
-    launch(tile_kernel<false>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
+    launch(tile_kernel<false, 1>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
   }
-  void tile_dual(Launch& launch) { launch(tile_kernel<true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape()); }
-  void tile_dual_tma(Launch& launch) {
-    constexpr unsigned blocks_per_sm = 2;
-    const CUtensorMap map = matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), x_.get(), rows_, columns_, tile, tile,
-                                       CU_TENSOR_MAP_SWIZZLE_NONE);
-    launch(tile_tma_kernel,
-           {.blocks = std::min(multiprocessors() * blocks_per_sm, shape().tiles()),
-            .threads = threads,
-            .shared_bytes = sizeof(Ring)},
-           map, copies(), shape());
+  template <unsigned band>
+  void tile_dual(Launch& launch) {
+    launch(tile_kernel<true, band>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
   }
 
  private:
@@ -336,11 +292,9 @@ extern constinit const Pair mxfp8_dual_quantize{
     .baseline = {.name = "transpose_between", .run = call<&Mxfp8DualQuantize::transpose_between>},
     .optimized =
         variants({{.name = "column_kernel", .run = call<&Mxfp8DualQuantize::column_kernel>, .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual_tma",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_tma>,
-                   .needs = {.min_sm = 90},
-                   .kernels = {.local_bytes = 0}}}),
+                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual<1>>, .kernels = {.local_bytes = 0}},
+                  {.name = "bands_8", .run = call<&Mxfp8DualQuantize::tile_dual<8>>, .kernels = {.local_bytes = 0}},
+                  {.name = "bands_32", .run = call<&Mxfp8DualQuantize::tile_dual<32>>, .kernels = {.local_bytes = 0}}}),
     .bound = Bound::memory,
     .tolerance = exact,
     .needs = {.min_sm = 89},

@@ -34,18 +34,19 @@ constexpr Adam third_step{.learning_rate = 1e-3f,
                           .inverse_bias_2 = 1 / (1 - 0.95f * 0.95f * 0.95f)};
 
 // Weight and moments after a step. Root and quotient are approximate, a few parts in ten million of the update: exact ones would
-// be most of the instructions.
+// be most of the instructions. The first moment may cancel, so that its roundings, which the reference repeats, are spelled out.
 __device__ __forceinline__ void step(const Adam& adam, float gradient, float& weight, float& m, float& v) {
-  m = adam.beta_1 * m + (1 - adam.beta_1) * gradient;
+  m = __fmaf_rn(adam.beta_1, m, __fmul_rn(1 - adam.beta_1, gradient));
   v = adam.beta_2 * v + (1 - adam.beta_2) * gradient * gradient;
   float root;
   asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(adam.inverse_bias_2 * v));
   const float direction = __fdividef(adam.inverse_bias_1 * m, root + adam.epsilon);
   weight -= adam.learning_rate * (adam.decay * weight + direction);
 }
-// The reference's, of the same constants.
+// The reference's, of the same constants. `m` and `gradient` are numbers of fp32.
 void step_on_host(const Adam& adam, double gradient, double& weight, double& m, double& v) {
-  m = double{adam.beta_1} * m + double{1 - adam.beta_1} * gradient;
+  const float share = (1 - adam.beta_1) * static_cast<float>(gradient);
+  m = static_cast<double>(std::fma(adam.beta_1, static_cast<float>(m), share));
   v = double{adam.beta_2} * v + double{1 - adam.beta_2} * gradient * gradient;
   const double direction = double{adam.inverse_bias_1} * m / (std::sqrt(double{adam.inverse_bias_2} * v) + double{adam.epsilon});
   weight -= double{adam.learning_rate} * (double{adam.decay} * weight + direction);

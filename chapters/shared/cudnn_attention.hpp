@@ -19,6 +19,7 @@ enum class Mask : std::uint8_t { none, causal };
 struct AttentionSizes {
   std::size_t batch, heads, kv_heads;  // heads / kv_heads of them share their keys and values
   std::size_t queries, keys, head_size;
+  std::size_t value_size = 0;  // of V and O, where it is another
 };
 
 // What else becomes of a score, after the scale.
@@ -29,7 +30,7 @@ struct AttentionScores {
 };
 
 // O = softmax(Q K^T / sqrt(head_size)) V in bf16; with the causal mask, for as many queries as keys, a row sees its own key and
-// those before it. Q, K, V and O are dense: [batch][head][row][head_size]. `more`: the bias or the slopes, where scores have one.
+// those before it. Q, K, V and O are dense: [batch][head][row][column]. `more`: the bias or the slopes, where scores have one.
 class CudnnAttention {
  public:
   static constexpr Library library = Library::cudnn;
@@ -43,6 +44,7 @@ class CudnnAttention {
         queries_{number(sizes.queries)},
         keys_{number(sizes.keys)},
         head_size_{number(sizes.head_size)},
+        value_size_{sizes.value_size > 0 ? number(sizes.value_size) : head_size_},
         scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(sizes.head_size)))},
         window_{static_cast<std::int32_t>(scores.window)},
         mask_{mask},
@@ -98,20 +100,21 @@ class CudnnAttention {
     else describe(*graph);
     return graph;
   }
-  // Of Q and O; of K and V.
-  int of_queries(cudnn::Graph& graph) const { return tensor(graph, heads_, queries_); }
-  int of_keys(cudnn::Graph& graph) const { return tensor(graph, kv_heads_, keys_); }
+  int of_queries(cudnn::Graph& graph) const { return tensor(graph, heads_, queries_, head_size_); }
+  int of_results(cudnn::Graph& graph) const { return tensor(graph, heads_, queries_, value_size_); }
+  int of_keys(cudnn::Graph& graph) const { return tensor(graph, kv_heads_, keys_, head_size_); }
+  int of_values(cudnn::Graph& graph) const { return tensor(graph, kv_heads_, keys_, value_size_); }
   int of_keys_transposed(cudnn::Graph& graph) const {
     const std::int64_t head = keys_ * head_size_;
     return graph.tensor(cudnn::DataType::bf16, {batch_, kv_heads_, head_size_, keys_}, {kv_heads_ * head, head, 1, head_size_});
   }
-  int tensor(cudnn::Graph& graph, std::int64_t heads, std::int64_t rows) const {
-    const std::int64_t head = rows * head_size_;
-    return graph.tensor(cudnn::DataType::bf16, {batch_, heads, rows, head_size_}, {heads * head, head, head_size_, 1});
+  int tensor(cudnn::Graph& graph, std::int64_t heads, std::int64_t rows, std::int64_t columns) const {
+    const std::int64_t head = rows * columns;
+    return graph.tensor(cudnn::DataType::bf16, {batch_, heads, rows, columns}, {heads * head, head, columns, 1});
   }
 
   void describe(cudnn::Graph& graph) const {
-    const int q = of_queries(graph), k = of_keys(graph), v = of_keys(graph), o = of_queries(graph);
+    const int q = of_queries(graph), k = of_keys(graph), v = of_values(graph), o = of_results(graph);
     graph.attention(q, k, v, o, graph.value());
   }
 
@@ -120,7 +123,7 @@ class CudnnAttention {
   void describe_steps(cudnn::Graph& graph) const {
     using cudnn::DataType, cudnn::Pointwise, cudnn::Reduction;
     const cudnn::Sizes square = {batch_, heads_, queries_, keys_}, column = {batch_, heads_, queries_, 1};
-    const int q = of_queries(graph), k = of_keys_transposed(graph), v = of_keys(graph), o = of_queries(graph),
+    const int q = of_queries(graph), k = of_keys_transposed(graph), v = of_values(graph), o = of_results(graph),
               scale = graph.value();
     const auto scores = [&] { return graph.between(DataType::f32, square); };
     const int products = scores();
@@ -189,7 +192,7 @@ class CudnnAttention {
     return masked;
   }
 
-  std::int64_t batch_, heads_, kv_heads_, queries_, keys_, head_size_;
+  std::int64_t batch_, heads_, kv_heads_, queries_, keys_, head_size_, value_size_;
   float scale_, hidden_ = std::numeric_limits<float>::lowest();
   std::int32_t window_;
   Mask mask_;

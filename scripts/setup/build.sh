@@ -150,6 +150,7 @@ build_and_test() {
   if ((built)); then run_tests ci; fi
   if ((built)); then step chapter-pages build/ci/aisp report --chapter-tables --pictures --check; fi
   step timelines scripts/draw-timeline --check
+  step diagrams scripts/draw-diagrams --check
   step format scripts/check-format
   # What does not compile cannot be linted either.
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi

@@ -44,10 +44,18 @@ struct alignas(128) CUtensorMap {
   uint64_t opaque[16];
 };
 
-// Of cuda_fp16.h and cuda_fp8.h: what buffers are made of.
+// Of cuda_fp16.h and cuda_fp8.h: what buffers are made of, and two of them rounded from fp32.
 struct alignas(2) __half {
   uint16_t bits;
 };
+struct alignas(4) __half2 {
+  __half x, y;
+};
+__device__ inline __half2 __floats2half2_rn(float x, float y) {
+  unsigned bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
+  return reinterpret_cast<const __half2&>(bits);
+}
 struct __nv_fp8_e4m3 {
   uint8_t bits;
 };

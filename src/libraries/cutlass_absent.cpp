@@ -15,6 +15,7 @@ namespace {
 std::unique_ptr<CutlassPlan> plan_cutlass_bf16(const CutlassProblem&) { refuse(); }
 std::unique_ptr<CutlassPlan> plan_cutlass_multistage(const CutlassProblem&) { refuse(); }
 std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem&) { refuse(); }
+std::unique_ptr<CutlassPlan> plan_cutlass_block_scaled(const CutlassProblem&, const float*, const float*) { refuse(); }
 std::string_view cutlass_version() { return {}; }
 
 }  // namespace aisp

@@ -216,7 +216,9 @@ Tolerance Session::limits(const Variant& variant, std::size_t result) const {
 // Sorted elements belong to no group.
 Norms Session::compare(const Elements& x, const Elements& reference, const Buffer& buffer, const Tolerance& limits) const {
   return pair::compare(x, reference,
-                       {.groups = buffer.unordered ? Axis{} : buffer.groups, .steps = limits.kind == Tolerance::Kind::codes});
+                       {.groups = buffer.unordered ? Axis{} : buffer.groups,
+                        .steps = limits.kind == Tolerance::Kind::codes,
+                        .bits = limits.kind == Tolerance::Kind::exact});
 }
 
 void Session::open_libraries(const Variant& variant) {

@@ -211,7 +211,7 @@ class VariantCheck {
 
   std::string changed_since(const std::vector<pair::Snapshot>& copies) const {
     for (const pair::Snapshot& copy : copies)
-      if (pair::compare(session_.elements(copy.buffer(), copy.buffer().count), copy.elements()).mismatches != 0)
+      if (pair::compare(session_.elements(copy.buffer(), copy.buffer().count), copy.elements(), {.bits = true}).mismatches != 0)
         return copy.buffer().name;
     return {};
   }

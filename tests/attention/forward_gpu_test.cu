@@ -93,6 +93,17 @@ TEST_F(AttentionForward, AlibiAddsASlopeInBothDirections) {
   }
 }
 
+TEST_F(AttentionForward, SumsMayBeginWithTheSlope) {
+  const std::vector<float> slopes{0.5f, 0.0625f, -0.25f, 0};
+  const OnGpu<float> on_gpu{slopes};
+  Problem p = problem(1, 4, 4, 200, 413);
+  p.visible = causal(p);
+  p.score = [&](double scaled, int head, int distance) { return scaled + static_cast<double>(slopes[head]) * distance; };
+  Buffers b = dense(p);
+  run_forward<128, 128, false>(b, Causal{}, Dense{200, 413}, AlibiFirst{scaled(p).scale_log2, on_gpu.get()}, in_order(200, 4, 1));
+  EXPECT_LE(b.worst(p, false), allowed);
+}
+
 // Documents of these lengths; a row sees its own up to itself.
 struct SameDocument {
   const int* document;

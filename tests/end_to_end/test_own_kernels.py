@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A project of one's own, docs/your-own-kernels, built against an installed aisp: three lines make a program with all its commands."""
-import os
 import pathlib
 import re
 import shutil
@@ -8,22 +7,8 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import AISP, QUICK, SOURCE, EndToEnd
-
-CMAKE = os.environ.get("AISP_CMAKE", "cmake")
-BUILD = pathlib.Path(os.environ.get("AISP_BUILD", pathlib.Path(AISP).parent))
-COMPILERS = [f"-DCMAKE_CUDA_COMPILER={os.environ['AISP_NVCC']}", f"-DCMAKE_CXX_COMPILER={os.environ['AISP_CXX']}"] if "AISP_NVCC" in os.environ else []
-
-
-def cmake(*words, good=True):
-    finished = subprocess.run([CMAKE, *map(str, words)], capture_output=True, text=True, timeout=570)
-    if good and finished.returncode != 0:
-        raise AssertionError(f"cmake {' '.join(map(str, words))}\n{finished.stdout}{finished.stderr}")
-    return finished
-
-
-def configure(project, prefix, *options, good=True):
-    return cmake("-G", "Ninja", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *COMPILERS, *options, good=good)
+from harness import AISP, QUICK, EndToEnd
+from own_project import cmake, configure, copy_of_the_example, installed, new_pairs
 
 
 class OwnKernels(EndToEnd):
@@ -31,11 +16,8 @@ class OwnKernels(EndToEnd):
     def setUpClass(cls):
         cls.place = pathlib.Path(tempfile.mkdtemp(prefix="aisp-own-"))
         cls.addClassCleanup(shutil.rmtree, cls.place)
-        cls.prefix, cls.project = cls.place / "prefix", cls.place / "project"
-        cmake("--install", BUILD, "--prefix", cls.prefix, "--component", "development")
-        shutil.copytree(SOURCE / "docs/your-own-kernels", cls.project)
-        (cls.project / "kernels/fresh").mkdir()
-        subprocess.run([AISP, "new", "first", "--host"], cwd=cls.project / "kernels/fresh", check=True, capture_output=True)
+        cls.prefix, cls.project = installed(cls.place), copy_of_the_example(cls.place)
+        new_pairs(cls.project / "kernels/fresh", {"first": ["--host"]})
         configure(cls.project, cls.prefix)
         cmake("--build", cls.project / "build")
         cls.mine = cls.project / "build/mine"

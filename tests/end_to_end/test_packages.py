@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -67,7 +68,7 @@ class Archives(Packages):
         usr = self.work / "root/usr"
         for file in ("bin/aisp", "share/aisp/expectations/h200/ch01.json", "share/aisp/docs/method.md", "share/aisp/chapters/ch01/README.md",
                      "share/aisp/scripts/system-tuning.sh", "share/man/man1/aisp.1", "share/bash-completion/completions/aisp",
-                     "share/doc/aisp/copyright"):
+                     "lib/cmake/aisp/aispConfig.cmake", "lib/cmake/aisp/scripts/check-pair", "share/doc/aisp/copyright"):
             self.assertTrue((usr / file).is_file(), file)
         self.assertEqual([path.name for path in (self.work / "root").iterdir()], ["usr"])
         asked = self.assert_is_portable(usr / "bin/aisp")
@@ -134,6 +135,97 @@ class Wheel(Packages):
         run(python, "-m", "pip", "uninstall", "--yes", "--disable-pip-version-check", "aisp-bench")
         self.assertFalse(program.exists())
         self.assertFalse((python.parent.parent / "share/aisp").exists())
+
+
+@unittest.skipIf("AISP_SANITIZED" in os.environ, "sanitizers bring libraries that no package has")
+class FreshRoot(Packages):
+    """The Debian package, installed by dpkg into a root that holds what it depends on and nothing else, not even a shell."""
+
+    def fresh_root(self):
+        if missing := [tool for tool in ("dpkg", "unshare", "chroot") if not shutil.which(tool, path="/usr/sbin:/usr/bin")]:
+            self.skipTest(f"{' and '.join(missing)} not found")
+        root = self.work / "root"
+        database = root / "var/lib/dpkg"
+        for folder in (database / "info", database / "updates", root / "proc", root / "tmp", root / "work"):
+            folder.mkdir(parents=True)
+        for name in ("lib", "lib64"):
+            (root / "usr" / name).mkdir(parents=True)
+            (root / name).symlink_to(f"usr/{name}")
+        dependencies = ("libc6:amd64", "libgcc-s1:amd64")
+        (database / "status").write_text(run("dpkg-query", "-s", *dependencies))
+        for path in map(pathlib.Path, run("dpkg", "-L", *dependencies).split("\n")):
+            if path.parent.name and (path.is_symlink() or path.is_file()):
+                target = root / path.relative_to("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target, follow_symlinks=False)
+        # The namespaces also make an ordinary user root, where the system lets him have them.
+        self.as_root = ["unshare", *(["--map-root-user"] if os.geteuid() != 0 else []), "--mount", "--pid", "--fork", f"--mount-proc={root / 'proc'}"]
+        trial = subprocess.run([*self.as_root, "true"], capture_output=True, text=True, timeout=60)
+        if trial.returncode != 0:
+            self.skipTest(f"this user can have no root of its own: {trial.stderr.strip()}")
+        return root
+
+    def test_the_debian_package_in_a_fresh_root(self):
+        root = self.fresh_root()
+        dpkg = [*self.as_root, "dpkg", f"--root={root}", "--force-not-root"]
+
+        def files():
+            return {path for path in root.rglob("*") if not path.is_dir() and root / "var/lib/dpkg" not in path.parents}
+
+        before = files()
+        run(*dpkg, "--install", self.package("deb", "aisp_*_amd64.deb"))
+        self.assertIn("Status: install ok installed", run("dpkg-query", f"--root={root}", "-s", "aisp"))
+
+        def aisp(*words):
+            return run(*self.as_root, "chroot", root, "/usr/bin/aisp", *words, env={"HOME": "/work", "PATH": "/usr/sbin:/usr/bin"})
+
+        self.assertTrue(aisp("--version").startswith("aisp "))
+        self.assertIn("recorded", aisp("explain", "ch01:coalescing"))
+        self.assertRegex(aisp("verify", "-t", "ch01:loop_order", "--artifacts-dir", "/work/artifacts"), r"ch01:loop_order +passed")
+        shutil.rmtree(root / "work")
+        (root / "work").mkdir()
+        run(*dpkg, "--purge", "aisp")
+        self.assertEqual(files(), before)
+
+
+@unittest.skipIf("AISP_SANITIZED" in os.environ, "sanitizers bring libraries that no package has")
+class Image(Packages):
+    """The image of scripts/containers/Dockerfile, from this build's package instead of one that its first stage compiles for an hour."""
+
+    BASE = os.environ.get("AISP_BASE_IMAGE", "debian:12")
+
+    def buildah(self, *words, good=True):
+        done = subprocess.run(["buildah", *map(str, words)], capture_output=True, text=True, timeout=300)
+        if good and done.returncode != 0:
+            raise AssertionError(f"buildah {words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def setUp(self):
+        super().setUp()
+        if not shutil.which("buildah"):
+            self.skipTest("buildah is not installed")
+        if self.buildah("inspect", "--type", "image", self.BASE, good=False).returncode != 0:
+            self.skipTest(f"there is no image {self.BASE} here: docs/install.md says how to make one, or AISP_BASE_IMAGE names another")
+
+    def test_an_image_from_the_package(self):
+        built = self.work / "built/aisp"
+        (built / ".cuda/lib").mkdir(parents=True)
+        (built / "packages").mkdir()
+        shutil.move(self.package("deb", "aisp_*_amd64.deb"), built / "packages")
+        name = f"localhost/aisp-test-{os.getpid()}"
+        folder = SOURCE / "scripts/containers"
+        self.buildah("build", "-f", folder / "Dockerfile", "--ignorefile", folder / "Dockerfile.dockerignore", "--isolation", "chroot",
+                     "--build-arg", f"BASE_IMAGE={self.BASE}", "--build-context", f"build={built.parent}", "-t", name, SOURCE)
+        self.addCleanup(self.buildah, "rmi", name)
+        container = self.buildah("from", name).stdout.strip()
+        self.addCleanup(self.buildah, "rm", container)
+
+        def inside(*words):
+            return self.buildah("run", "--isolation", "chroot", container, "--", *words).stdout
+
+        self.assertEqual((inside("id", "-un"), inside("pwd")), ("aisp\n", "/artifacts\n"))
+        self.assertTrue(inside("aisp", "--version").startswith("aisp "))
+        self.assertRegex(inside("aisp", "verify", "-t", "ch01:loop_order", "--artifacts-dir", "/artifacts"), r"ch01:loop_order +passed")
 
 
 class Script(Packages):

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -153,6 +154,11 @@ result = bench({"triton": kernel}, baseline=lambda x, out: torch.add(x, x, out=o
 assert result.passed and 0.9 < result.speedup().value < 1.2, result.speedup()
 """)
         self.assertIn("python:mine", done.stdout)
+
+    def test_the_listing_of_the_page(self):
+        listing = re.search("```python\n(import aisp, torch, triton\n.*?)```", (SOURCE / "docs/python.md").read_text(), re.DOTALL)[1]
+        self.assertIn("python:double", self.python(listing, start="").stdout)
+        self.assertEqual((self.result()["device"], self.result()["status"]), ("gpu", "passed"))
 
 
 class Cupy(PythonOnGpu):

@@ -124,6 +124,23 @@ TEST_F(Epilogues, QuantizeE4m3) {
   EXPECT_FALSE(right<e4m3>((run<Scaled, RowsStore<e4m3>>({7.0f})), sizes.n, expected));
 }
 
+// The same in two parts, and the magnitude without a result.
+TEST_F(Epilogues, AmaxAndScale) {
+  const OnGpu<float> scale{{8.0f}}, amax{{0.0f}}, held{{1e6f}}, alone{{0.0f}};
+  double largest = 0;
+  for (std::size_t i = 0; i < sizes.m; ++i)
+    for (std::size_t j = 0; j < sizes.n; ++j) largest = std::max(largest, std::abs(product(i, j)));
+  const auto expected = [&](std::size_t i, std::size_t j) { return std::clamp(product(i, j) * 8, -448.0, 448.0); };
+  using Both = Chain<Amax, ScaledOnGpu>;
+  EXPECT_TRUE(right<e4m3>((run<Both, TmaStore<e4m3, 1>>({{amax.get()}, {scale.get()}})), sizes.n, expected));
+  EXPECT_TRUE(right<e4m3>((run<Both, RowsStore<e4m3>>({{held.get()}, {scale.get()}})), sizes.n, expected));
+  const std::vector<float> untouched_results = run<Amax, NoStore>({alone.get()});
+  EXPECT_EQ(amax.host()[0], static_cast<float>(largest));
+  EXPECT_EQ(alone.host()[0], static_cast<float>(largest));
+  EXPECT_EQ(held.host()[0], 1e6f);
+  for (const float value : untouched_results) ASSERT_EQ(value, untouched);
+}
+
 TEST_F(Epilogues, ChainOfThree) {
   const OnGpu<bf16> bias{bias_host_};
   const OnGpu<float> scale{{0.5f}}, amax{{0.0f}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// K in slices whose sums are added in a fixed order.
+// K in parts whose sums are added in a fixed order: slices of all tiles, and ranges of equal length for all clusters.
 #include "gemm_case.hpp"
 
 namespace aisp::gemm {
@@ -40,6 +40,45 @@ TEST_F(GemmSlices, AddUp) {
 
 TEST_F(GemmSlices, OfFewColumnsAndTransposed) {
   for (const std::size_t tokens : {1, 9}) EXPECT_TRUE((summed<Narrow, ColumnsStore<bf16>>({200, tokens, 1040}, 4, 3))) << tokens;
+}
+
+// More ranges than tiles, fewer, and one for each stage; ranges whose ends are a tile's; a kernel that begins early.
+template <class C, class Store>
+testing::AssertionResult in_ranges(const Sizes3& sizes) {
+  constexpr bool transposed = Store::any_width;
+  const std::vector<typename C::A::Element> a_host = integers<typename C::A::Element>(sizes.m * sizes.k, 1);
+  const std::vector<typename C::B::Element> b_host = integers<typename C::B::Element>(sizes.n * sizes.k, 2);
+  const OnGpu<typename C::A::Element> a{a_host};
+  const OnGpu<typename C::B::Element> b{b_host};
+  using Product = GemmInRanges<C, Scaled, Store>;
+  const OnGpu<float> workspace{std::vector<float>(Product::workspace_floats(), untouched)};
+  const OnGpu<bf16> c{std::vector<bf16>(sizes.m * sizes.n, bf16{untouched})};
+  const Product product{{.a = a.get(), .b = b.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}, workspace.get()};
+  product.run(nullptr, {0.5f});
+  check(cudaDeviceSynchronize());
+  const Case<C> expected{sizes};
+  return right(as_floats(c.host()), transposed ? sizes.m : sizes.n, [&](std::size_t row, std::size_t column) {
+    return 0.5 * (transposed ? expected.product(column, row) : expected.product(row, column));
+  });
+}
+
+TEST_F(GemmSlices, InRangesOfEqualLength) {
+  EXPECT_TRUE((in_ranges<Wide, RowsStore<bf16>>({130, 72, 400})));
+  EXPECT_TRUE((in_ranges<Wide, RowsStore<bf16>>({2000, 1000, 136})));
+  EXPECT_TRUE((in_ranges<Wide, RowsStore<bf16>>({130, 72, 64})));
+  EXPECT_TRUE((in_ranges<Narrow, ColumnsStore<bf16>>({200, 9, 1040})));
+  EXPECT_TRUE((in_ranges<Narrow, ColumnsStore<bf16>>({20000, 5, 272})));
+}
+
+struct Clustered : Config<Fp8, Fp8, Promoted, Shape{.tile_n = 32, .stages = 6, .cluster = 2}> {};
+struct Early : Clustered {
+  static constexpr bool begins_early = true;
+};
+
+TEST_F(GemmSlices, InRangesOfClusters) {
+  EXPECT_TRUE((in_ranges<Clustered, ColumnsStore<bf16>>({5000, 33, 1040})));
+  EXPECT_TRUE((in_ranges<Early, ColumnsStore<bf16>>({5000, 33, 1040})));
+  EXPECT_TRUE((in_ranges<Early, ColumnsStore<bf16>>({200, 9, 144})));
 }
 
 }  // namespace

@@ -26,6 +26,12 @@ TEST(Compare, NormAndLargestElementError) {
   EXPECT_EQ(norms.mismatches, 1u);
 }
 
+TEST(Compare, IntegersAreMeasuredByTheirRootMeanSquareToo) {
+  const std::vector<std::uint8_t> reference{3, 4, 0, 0}, x{3, 4, 1, 0};
+  EXPECT_NEAR(compare(elements(x), elements(reference)).largest_element_error, 1 / 2.5, 1e-12);
+  EXPECT_EQ(compare(elements(x), elements(reference), {.bits = true}).mismatches, 1u);
+}
+
 TEST(Compare, EveryGroupByItself) {
   // [2, 3, 2]: groups of two neighbours, three of them in turn; the last turn is cut.
   const Axis groups{2, 3};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/sample_watch.hpp"
 
+#include <cuda_bf16.h>
 #include <gmock/gmock.h>
 
 namespace aisp::verify {
@@ -54,21 +55,55 @@ constexpr Pair doubling{.teaches = "test",
                         .optimized = variants({{.name = "again", .run = call<&Doubling::honest>}}),
                         .device = Device::host};
 
+// Narrow codes of 2 x, and of 2 x whose last bits were cut off before: most codes of the latter are one or two steps off the
+// former, and none is off its own reference.
+class Narrowing final : public Workload {
+ public:
+  static constexpr std::size_t count = 4000;
+  static inline bool zeroes_some = false;
+  explicit Narrowing(Setup& setup)
+      : x_{setup.input<float>(count, uniform(1, 2))}, y_{setup.output<__nv_bfloat16>(count, {.name = "codes"})} {}
+  Cost cost() const override { return {.host_bytes = 6.0 * count}; }
+  double expected(std::size_t i) const override { return narrow(static_cast<float>(x_.host(i))); }
+  double expected_quantized(std::string_view, int, std::size_t i) const override {
+    return narrow(cut(static_cast<float>(x_.host(i))));
+  }
+  void plain(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = __float2bfloat16(2 * x_[i]);
+  }
+  void coarse(Launch&) {
+    for (std::size_t i = 0; i < count; ++i) y_[i] = __float2bfloat16(2 * cut(x_[i]));
+    if (zeroes_some) std::fill_n(y_.get() + 100, count / 100, __float2bfloat16(0));
+  }
+
+ private:
+  static double narrow(float x) { return static_cast<double>(__bfloat162float(__float2bfloat16(2 * x))); }
+  static float cut(float x) { return std::floor(x * 32) / 32; }
+  Input<float> x_;
+  Output<__nv_bfloat16> y_;
+};
+
+constexpr Pair narrowing{.teaches = "test",
+                         .make = make<Narrowing>,
+                         .baseline = {.name = "plain", .run = call<&Narrowing::plain>},
+                         .optimized = variants({{.name = "coarse", .run = call<&Narrowing::coarse>, .changes_precision = true}}),
+                         .device = Device::host,
+                         .tolerance = within_steps(1, 0.01)};
+
 struct Seen {
   int baseline_wrong = 0, variant_wrong = 0;
   std::vector<std::string> texts;
   int compared = 0, first_on_inputs = 0;
 };
 
-// `rounds` rounds, each with new inputs or every second only, the variant's first `honest_runs` runs honest.
-Seen timed_rounds(const Variant& baseline, const Variant& variant, int rounds, int new_inputs_every, int honest_runs,
-                  bool variant_first) {
-  pair::Session session{doubling, {}};
-  Doubling::honest_runs = 1 << 20;
-  const std::vector<const Variant*> variants{&baseline, &variant};
+// `rounds` rounds, each with new inputs or every second only, after `verified`.
+template <class Verified>
+Seen timed_rounds(const Pair& pair, const std::vector<const Variant*>& variants, int rounds, int new_inputs_every,
+                  bool variant_first, Verified verified) {
+  pair::Session session{pair, {}};
   const std::vector<Outcome> outcomes = verify(session, variants, {.seed = 5});
   EXPECT_TRUE(outcomes[0].passed() && outcomes[1].passed());
-  Doubling::honest_runs = honest_runs;
+  verified();
   measure::Executor executor{session, {.start = Start::immediate}};
   SampleWatch watch{session, variants, outcomes, 11};
   for (int round = 0; round < rounds; ++round) {
@@ -90,6 +125,20 @@ Seen timed_rounds(const Variant& baseline, const Variant& variant, int rounds, i
   const auto& of_variant = watch.of(1);
   return {watch.of(0).counts.wrong, of_variant.counts.wrong, of_variant.wrong, of_variant.counts.compared,
           of_variant.counts.first_on_inputs};
+}
+
+// The variant's first `honest_runs` runs are honest.
+Seen timed_rounds(const Variant& baseline, const Variant& variant, int rounds, int new_inputs_every, int honest_runs,
+                  bool variant_first) {
+  Doubling::honest_runs = 1 << 20;
+  return timed_rounds(doubling, {&baseline, &variant}, rounds, new_inputs_every, variant_first,
+                      [&] { Doubling::honest_runs = honest_runs; });
+}
+
+Seen timed_narrowing(bool zeroes_some) {
+  Narrowing::zeroes_some = false;
+  return timed_rounds(narrowing, {&narrowing.baseline, narrowing.optimized.begin()}, 8, 1, false,
+                      [&] { Narrowing::zeroes_some = zeroes_some; });
 }
 
 constexpr Variant honest{.name = "honest", .run = call<&Doubling::honest>};
@@ -125,6 +174,11 @@ TEST(SampleWatch, RememberedOutputsAreSeenOnNewInputs) {
   const Seen seen = timed_rounds(honest, {.name = "remembers", .run = call<&Doubling::remembers_later>}, 8, 4, 1, false);
   EXPECT_GT(seen.variant_wrong, 0);
   EXPECT_EQ(seen.baseline_wrong, 0);
+}
+
+TEST(SampleWatch, CodesOfAnotherPrecisionAreAsFarFromTheBaselineAsInVerification) {
+  EXPECT_EQ(timed_narrowing(false).variant_wrong, 0);
+  EXPECT_GT(timed_narrowing(true).variant_wrong, 0);
 }
 
 TEST(SampleWatch, AWrongBaselineIsToldByTheReference) {

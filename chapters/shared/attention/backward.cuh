@@ -3,6 +3,8 @@
 // from the forward kernel's log-sum-exp. All is transposed, keys as rows, so that weights go from registers into the products for
 // dK and dV; of dQ each block adds its part in fp32 in L2.
 #pragma once
+#include <aisp/device/vector.cuh>
+
 #include "backward_shared.cuh"
 #include "forward.cuh"
 
@@ -143,6 +145,15 @@ struct KeyConsumer {
       device::add_release_gpu(work.added + chunk, 1);
     }
   }
+  // The same from the registers, as they come.
+  template <class Work>
+  __device__ __forceinline__ void add_d_q_directly(const float (&d)[32], const Work& work, const KeyBlock& block, int head,
+                                                   int tile) const {
+    const std::size_t chunk = work.tile(block.sequence, head, tile) * S::chunks + (S::by_columns ? index : 0);
+    float* const to = work.d_q_sums + chunk * S::chunk_elements + thread() * 4;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) device::add_to_global(to + i * warpgroup * 4, d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+  }
   // dK or dV of this warpgroup's keys over what lay there.
   __device__ __forceinline__ void store(const CUtensorMap& map, const float (&d)[S::head_size / 2],
                                         bf16 (&to)[S::boxes][tile_keys * 64], const KeyBlock& block) {
@@ -162,7 +173,7 @@ struct KeyConsumer {
   }
 };
 
-template <class S, bool in_order, class Work>
+template <class S, bool in_order, bool staged, class Work>
 __device__ __forceinline__ void consume(BackwardShared<S>& shared, const BackwardMaps& maps, const Work& work,
                                         const KeyBlock& block) {
   KeyConsumer<S> own{shared, static_cast<int>(threadIdx.x) / warpgroup - 1, {}, {}, {}, {}, {}, {}, {}};
@@ -192,7 +203,8 @@ __device__ __forceinline__ void consume(BackwardShared<S>& shared, const Backwar
     device::wgmma_touch(own.d_v);
     device::wgmma_touch(d_q);
     own.release(&shared.d_o_empty[slot]);
-    own.template add_d_q<in_order>(d_q, work, block, head, tile);
+    if constexpr (staged) own.template add_d_q<in_order>(d_q, work, block, head, tile);
+    else own.add_d_q_directly(d_q, work, block, head, tile);
     device::wgmma_wait<0>();
     device::wgmma_touch(own.d_k);
     own.release(&shared.q_empty[slot]);
@@ -207,22 +219,24 @@ __device__ __forceinline__ void consume(BackwardShared<S>& shared, const Backwar
 }
 
 // A block for each tile of keys of each KV head. in_order: dQ's parts are added in the order of the keys, so that equal inputs
-// give equal bits; then blocks are numbered as they begin, and wait only for those before them.
-template <int head_size, class Mask, bool in_order>
+// give equal bits; then blocks are numbered as they begin, and wait only for those before them. staged: they are added by bulk
+// copies from shared memory, otherwise by the consumers' own instructions.
+template <int head_size, class Mask, bool in_order, class Blocks = HeadsInTurn, bool staged = true>
 __global__ __launch_bounds__(forward_threads, 1) void backward_kernel(const __grid_constant__ BackwardMaps maps,
                                                                       const __grid_constant__ Backward<Mask> work) {
+  static_assert(staged || !in_order);
   extern __shared__ __align__(1024) unsigned char memory[];
   using S = BackwardShape<head_size>;
   BackwardShared<S>& shared = *reinterpret_cast<BackwardShared<S>*>(memory);
   if (in_order && threadIdx.x == 0) shared.block = static_cast<int>(atomicAdd(work.begun, 1u));
   initialize(shared);
-  const KeyBlock block = key_block(work, in_order ? shared.block : static_cast<int>(blockIdx.x));
+  const KeyBlock block = Blocks::block(work, in_order ? shared.block : static_cast<int>(blockIdx.x));
   if (threadIdx.x < warpgroup) {
     device::give_up_registers<24>();
     if (threadIdx.x == 0) produce(shared, maps, work, block);
   } else {
     device::take_registers<240>();
-    consume<S, in_order>(shared, maps, work, block);
+    consume<S, in_order, staged>(shared, maps, work, block);
   }
 }
 

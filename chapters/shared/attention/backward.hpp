@@ -22,7 +22,7 @@ inline BackwardScratch backward_scratch(std::size_t queries, std::size_t heads, 
 }
 
 // Keys are Dense; in_order: equal inputs give equal bits. `given` has mask, lengths, scale, log_sums and scratch.
-template <int head_size, class Mask, bool in_order>
+template <int head_size, class Mask, bool in_order, class Blocks = HeadsInTurn, bool staged = true>
 class BackwardPass {
  public:
   using Work = Backward<Mask>;
@@ -39,16 +39,18 @@ class BackwardPass {
   // Launch: of a pair, or what takes the same arguments.
   template <class Launch>
   void run(const Launch& launch) const {
-    const Grid rows{
+    launch(backward_begin<head_size, Mask>, rows_grid(), work);
+    launch(backward_kernel<head_size, Mask, in_order, Blocks, staged>,
+           Grid{blocks(), forward_threads, sizeof(BackwardShared<BackwardShape<head_size>>)}, maps_, work);
+    launch(backward_end<head_size, Mask>, rows_grid(), work);
+  }
+  // Of the kernels before and behind, and of the one between: for one of a pair's own.
+  Grid rows_grid() const {
+    return {
         dim3{static_cast<unsigned>(work.row_tiles()), static_cast<unsigned>(work.heads), static_cast<unsigned>(work.sequences)},
         backward_side_threads};
-    launch(backward_begin<head_size, Mask>, rows, work);
-    launch(backward_kernel<head_size, Mask, in_order>,
-           Grid{static_cast<unsigned>(work.key_tiles() * work.kv_heads * work.sequences), forward_threads,
-                sizeof(BackwardShared<BackwardShape<head_size>>)},
-           maps_, work);
-    launch(backward_end<head_size, Mask>, rows, work);
   }
+  unsigned blocks() const { return static_cast<unsigned>(work.key_tiles() * work.kv_heads * work.sequences); }
 
   Work work;
 

@@ -74,15 +74,28 @@ __device__ __forceinline__ Seen seen_of(const Mask& mask, int first_row, int fir
           of_last.begin <= first_key && of_first.end >= end_key};
 }
 
-// A block has the keys of one tile and one KV head, and takes the rows of all query heads of its group.
+// A block has the keys of one tile and one KV head, and takes the rows of all query heads of its group. A policy says which they
+// are; blocks begin in the order of their numbers.
 struct KeyBlock {
   int sequence, kv_head, first_key;
 };
-template <class Work>
-__device__ __forceinline__ KeyBlock key_block(const Work& work, int block) {
-  const int head = block / work.key_tiles();
-  return {head / work.kv_heads, head % work.kv_heads, block % work.key_tiles() * tile_keys};
-}
+// All of a head, then the next: few heads at a time, whose rows stay in L2.
+struct HeadsInTurn {
+  template <class Work>
+  __device__ __forceinline__ static KeyBlock block(const Work& work, int number) {
+    const int head = number / work.key_tiles();
+    return {head / work.kv_heads, head % work.kv_heads, number % work.key_tiles() * tile_keys};
+  }
+};
+// The first keys of all heads, then the next ones: with a causal mask those that most rows see, so that the last blocks are
+// short.
+struct FirstKeysFirst {
+  template <class Work>
+  __device__ __forceinline__ static KeyBlock block(const Work& work, int number) {
+    const int heads = work.kv_heads * work.sequences, head = number % heads;
+    return {head / work.kv_heads, head % work.kv_heads, number / heads * tile_keys};
+  }
+};
 
 // act(head, tile of rows, whether it must be tested) for what the block takes, in order.
 template <class Work, class Act>
@@ -140,29 +153,41 @@ __device__ __forceinline__ void produce(BackwardShared<S>& shared, const Backwar
 
 constexpr int backward_side_threads = 128;
 
+// The products of eight bf16 each, added up.
+__device__ __forceinline__ float dot_of_8(const uint4& a, const uint4& b) {
+  const unsigned x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sum = fmaf(__uint_as_float(x[i] << 16), __uint_as_float(y[i] << 16), sum);
+    sum = fmaf(__uint_as_float(x[i] & 0xFFFF0000), __uint_as_float(y[i] & 0xFFFF0000), sum);
+  }
+  return sum;
+}
+
 // Before the backward kernel, a block for each tile of 64 rows (blockIdx.x), head and sequence: the sum of O dO of each row,
 // zeros in dQ's sums. A row that saw nothing, or does not exist, gets a log-sum-exp that makes its weights 0.
 template <int head_size, class Mask>
 __global__ __launch_bounds__(backward_side_threads) void backward_begin(const __grid_constant__ Backward<Mask> work) {
-  constexpr int columns = head_size / 32;
+  constexpr int lanes = head_size / 8, step = backward_side_threads / lanes;  // of a row; rows that the block takes at once
   const int t = static_cast<int>(threadIdx.x), head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
   const std::size_t tile = work.tile(sequence, head, static_cast<int>(blockIdx.x));
-  for (int i = t / 32; i < 64; i += backward_side_threads / 32) {
+  const bf16* const o = work.o + sequence * work.o_strides.sequence + head * work.o_strides.head + t % lanes * 8;
+  const bf16* const d_o = work.d_o + sequence * work.d_o_strides.sequence + head * work.d_o_strides.head + t % lanes * 8;
+#pragma unroll 4
+  for (int i = t / lanes; i < 64; i += step) {
     const int row = static_cast<int>(blockIdx.x) * 64 + i;
     float sum = 0, log_sum = infinity;
     if (row < work.lengths.queries) {
-      const bf16* o = work.o + sequence * work.o_strides.sequence + head * work.o_strides.head + row * work.o_strides.row;
-      const bf16* d_o =
-          work.d_o + sequence * work.d_o_strides.sequence + head * work.d_o_strides.head + row * work.d_o_strides.row;
-#pragma unroll
-      for (int c = 0; c < columns; ++c) sum += widened(o[t % 32 * columns + c]) * widened(d_o[t % 32 * columns + c]);
+      sum = dot_of_8(*reinterpret_cast<const uint4*>(o + row * work.o_strides.row),
+                     *reinterpret_cast<const uint4*>(d_o + row * work.d_o_strides.row));
       const float natural = work.log_sums[sequence * work.log_sum_strides.sequence + head * work.log_sum_strides.head +
                                           row * work.log_sum_strides.row];
       if (natural != -infinity) log_sum = natural * log2_e;
     }
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-    if (t % 32 != 0) continue;
+    for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    if (t % lanes != 0) continue;
     work.padded_log_sums[tile * 64 + i] = log_sum;
     work.deltas[tile * 64 + i] = sum;
   }

@@ -50,7 +50,7 @@ struct FixedSplits {
   __device__ __forceinline__ int first_state(int sequence) const { return sequence * splits; }
 };
 
-// Pieces of about equal length, as list_pieces leaves them.
+// Pieces of about equal length, as list_pieces leaves them: in the order in which they are to begin.
 struct ListedSplits {
   const int* lengths;
   const Piece* list;
@@ -64,35 +64,77 @@ struct ListedSplits {
   __device__ __forceinline__ int first_state(int sequence) const { return begins[sequence]; }
 };
 
-// By one block of list_pieces_threads: so long pieces that there are about `wanted`; at most wanted + sequences.
-constexpr int list_pieces_threads = 256;
+// By one block of list_pieces_threads: so long pieces that there are about `wanted`; at most wanted + sequences. Long ones come
+// first, so that what is begun last is short; what is about equally long stands in no particular order.
+constexpr int list_pieces_threads = 256, list_pieces_buckets = 32;
 static __global__ __launch_bounds__(list_pieces_threads) void list_pieces(const int* lengths, int sequences, int wanted,
                                                                           Piece* list, int* begins) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  int* const shared = reinterpret_cast<int*>(memory);  // the length of a piece; then, by sequence, the first of its pieces
-  const int t = static_cast<int>(threadIdx.x);
-  for (int i = t; i < sequences; i += list_pieces_threads) shared[1 + i] = lengths[i];
-  __syncthreads();
-  if (t == 0) {
-    std::size_t total = 0;
-    for (int i = 0; i < sequences; ++i) total += shared[1 + i];
-    const int keys = static_cast<int>((total / wanted + 64) / 64 * 64);
-    int count = 0;
-    for (int i = 0; i < sequences; ++i) {
-      const int pieces = shared[1 + i] > 0 ? (shared[1 + i] + keys - 1) / keys : 1;
-      begins[i] = shared[1 + i] = count;
-      count += pieces;
+  constexpr int warps = list_pieces_threads / 32;
+  int* const places = reinterpret_cast<int*>(memory);  // where the next piece of about some length goes
+  int* const sums = places + list_pieces_buckets;      // of warps
+  int* const first_pieces = sums + warps;              // of sequences
+  const int t = static_cast<int>(threadIdx.x), lane = t % 32, warp = t / 32;
+  const auto inclusive = [&](int own) {  // the sum over the lanes up to this one
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, own, step);
+      if (lane >= step) own += other;
     }
-    begins[sequences] = count;
-    shared[0] = keys;
+    return own;
+  };
+  const auto before = [&](int own, int& all) {  // the sum over the threads in front of this one
+    const int up_to = inclusive(own);
+    if (lane == 31) sums[warp] = up_to;
+    __syncthreads();
+    int sum = up_to - own;
+    all = 0;
+    for (int w = 0; w < warps; ++w) {
+      if (w < warp) sum += sums[w];
+      all += sums[w];
+    }
+    __syncthreads();
+    return sum;
+  };
+  // A thread has some neighbours; a sequence without keys has a piece, too.
+  const int of_thread = (sequences + list_pieces_threads - 1) / list_pieces_threads, first = t * of_thread;
+  const int end = first + of_thread < sequences ? first + of_thread : sequences;
+  int own = 0, total, count;
+  for (int i = first; i < end; ++i) own += lengths[i];
+  if (t < list_pieces_buckets) places[t] = 0;
+  before(own, total);
+  const int keys = (total / wanted + 64) / 64 * 64;
+  const auto pieces_of = [&](int length) { return length > 0 ? (length + keys - 1) / keys : 1; };
+  const auto bucket_of = [&](int length) {
+    return list_pieces_buckets - 1 - static_cast<int>(static_cast<long long>(length) * (list_pieces_buckets - 1) / keys);
+  };
+  own = 0;
+  for (int i = first; i < end; ++i) {
+    const int length = lengths[i], pieces = pieces_of(length);
+    own += pieces;
+    atomicAdd(&places[0], pieces - 1);
+    atomicAdd(&places[bucket_of(length - (pieces - 1) * keys)], 1);
   }
+  int piece = before(own, count);
+  for (int i = first; i < end; ++i) {
+    begins[i] = first_pieces[i] = piece;
+    piece += pieces_of(lengths[i]);
+  }
+  if (t == 0) begins[sequences] = count;
+  if (warp == 0) places[lane] = inclusive(places[lane]) - places[lane];
   __syncthreads();
-  for (int i = t; i < sequences; i += list_pieces_threads) {
-    const int length = lengths[i], keys = shared[0];
-    for (int begin = 0, slot = shared[1 + i]; begin == 0 || begin < length; begin += keys, ++slot)
-      list[slot] = {i, begin, begin + keys < length ? begin + keys : length, slot};
+  for (int slot = t; slot < count; slot += list_pieces_threads) {
+    int sequence = 0;  // the last one whose pieces begin at or in front of this one
+    for (int behind = sequences; behind - sequence > 1;) {
+      const int middle = (sequence + behind) / 2;
+      (first_pieces[middle] <= slot ? sequence : behind) = middle;
+    }
+    const int length = lengths[sequence], begin = (slot - first_pieces[sequence]) * keys;
+    const int piece_end = begin + keys < length ? begin + keys : length;
+    list[atomicAdd(&places[bucket_of(piece_end - begin)], 1)] = {sequence, begin, piece_end, slot};
   }
 }
-constexpr int list_pieces_shared_bytes(int sequences) { return (1 + sequences) * static_cast<int>(sizeof(int)); }
+constexpr int list_pieces_shared_bytes(int sequences) {
+  return (list_pieces_buckets + list_pieces_threads / 32 + sequences) * static_cast<int>(sizeof(int));
+}
 
 }  // namespace aisp::attention

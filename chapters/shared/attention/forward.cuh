@@ -50,7 +50,8 @@ struct Consumer {
     for (int i = 0; i < S::head_size / 16; ++i)
       device::load_matrices(q[i], device::shared_address(shared.q[index][i / 4]) + fragment(i));
   }
-  // scores = Q K^T for the 64 rows of this warpgroup. Asynchronous, as the next.
+  // scores = Q K^T for the 64 rows of this warpgroup, `begun`: added to what they are. Asynchronous, as the next.
+  template <bool begun>
   __device__ __forceinline__ void start_scores(const Step<S::stages>& at) {
     const std::uint64_t from_q = device::operand(shared.q[index]), from_k = device::operand(shared.k[at.slot()]);
     device::wgmma_touch(scores);
@@ -58,8 +59,8 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < S::head_size / 16; ++i) {
       const std::uint64_t k = device::advance(from_k, i / 4 * tile_keys * 128 + i % 4 * 32);
-      if constexpr (S::queries_in_registers) multiply<Major::k>(scores, q[i], k, i > 0);
-      else multiply<Major::k>(scores, device::advance(from_q, i / 4 * S::query_rows * 128 + i % 4 * 32), k, i > 0);
+      if constexpr (S::queries_in_registers) multiply<Major::k>(scores, q[i], k, begun || i > 0);
+      else multiply<Major::k>(scores, device::advance(from_q, i / 4 * S::query_rows * 128 + i % 4 * 32), k, begun || i > 0);
     }
     device::wgmma_commit();
   }
@@ -126,6 +127,17 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
   const float scale = work.score.exponent_scale();
   const int row = block.first_row + own.row(), column = own.column();
   float factor[2];
+  constexpr bool begins = requires { score.begin(0.0f, 0.0f); };
+  // What is there before the products of tile i, while others multiply.
+  const auto begin_scores = [&](int i) {
+    if constexpr (begins) {
+      const int first_key = tiles.index(i) * tile_keys + column;
+      const float distance = static_cast<float>(first_key - block.first_row - (lengths.keys - lengths.queries));
+#pragma unroll
+      for (int j = 0; j < tile_keys / 2; ++j) own.scores[j] = score.begin(distance, static_cast<float>(j / 4 * 8 + j % 2));
+      device::wgmma_touch(own.scores);
+    }
+  };
   // What happens to the products of tile i before the softmax.
   const auto finish_scores = [&](int i) {
     const int first_key = tiles.index(i) * tile_keys;
@@ -146,8 +158,9 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
     if constexpr (!S::results_over_queries) own.release(&shared.q_empty);
     return;
   }
+  begin_scores(0);
   device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
-  own.start_scores(own.step);
+  own.template start_scores<begins>(own.step);
   device::wgmma_wait<0>();
   device::wgmma_touch(own.scores);
   own.release(&shared.k_empty[own.step.slot()]);
@@ -158,9 +171,10 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
   for (int i = 1; i < tiles.count; ++i) {
     const Step<S::stages> last = own.step;
     ++own.step.count;
+    begin_scores(i);
     device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
     device::named_barrier_sync(1 + own.index, S::consumers * warpgroup);
-    own.start_scores(own.step);
+    own.template start_scores<begins>(own.step);
     device::barrier_wait(&shared.v_full[last.slot()], last.parity());
     own.start_sums(last);
     device::named_barrier_arrive(2 - own.index, S::consumers * warpgroup);

@@ -111,10 +111,20 @@ __device__ __forceinline__ ListedTiles tiles_of(const TileList<Visible>& mask, i
 template <class Visible, int count>
 __device__ __forceinline__ void hide(const TileList<Visible>& mask, float (&scores)[count], int sequence, int head, int row,
                                      int first_key, int column, const Lengths& lengths, float hidden) {
+  // Nothing stands between the questions, so that what they read is asked for at once. The last tile may have keys that do not
+  // exist; instead of those its last one is asked about.
+  const int last_key = lengths.keys - 1;
+  if (first_key + tile_keys <= lengths.keys) {
 #pragma unroll
-  for (int i = 0; i < count; ++i) {
-    const int key = first_key + column + i / 4 * 8 + i % 2;
-    if (key >= lengths.keys || !mask.visible(sequence, head, row + i / 2 % 2 * 8, key)) scores[i] = hidden;
+    for (int i = 0; i < count; ++i)
+      if (!mask.visible(sequence, head, row + i / 2 % 2 * 8, first_key + column + i / 4 * 8 + i % 2)) scores[i] = hidden;
+  } else {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const int key = first_key + column + i / 4 * 8 + i % 2;
+      if (!mask.visible(sequence, head, row + i / 2 % 2 * 8, key < last_key ? key : last_key)) scores[i] = hidden;
+      if (key > last_key) scores[i] = hidden;
+    }
   }
 }
 

@@ -15,13 +15,22 @@ __device__ __forceinline__ void merge_row(const In* parts, const float* part_log
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto at = [&](int state) { return static_cast<std::size_t>(state) * rows + row; };
   float maximum = -infinity, sum = 0, values[head_size / 32] = {};
-  for (int state = first; state < last; ++state) maximum = fmaxf(maximum, part_log_sums[at(state)]);
-  for (int state = first; state < last; ++state) {
-    const float weight = device::exp2_approximate((part_log_sums[at(state)] - base_of(maximum)) * log2_e);
-    const In* from = parts + at(state) * head_size + lane * (head_size / 32);
-    sum += weight;
+  for (int state = first + lane; state < last; state += 32) maximum = fmaxf(maximum, part_log_sums[at(state)]);
 #pragma unroll
-    for (int i = 0; i < head_size / 32; ++i) values[i] += weight * widened(from[i]);
+  for (int i = 16; i > 0; i /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, i));
+  // Each lane has the weight of one of 32 states, so that results are asked for without waiting for weights.
+  for (int begin = first; begin < last; begin += 32) {
+    const float own = begin + lane < last ? (part_log_sums[at(begin + lane)] - base_of(maximum)) * log2_e : -infinity;
+    const float weights = device::exp2_approximate(own);
+    const int count = last - begin < 32 ? last - begin : 32;
+#pragma unroll 8
+    for (int i = 0; i < count; ++i) {
+      const float weight = __shfl_sync(~0u, weights, i);
+      const In* from = parts + at(begin + i) * head_size + lane * (head_size / 32);
+      sum += weight;
+#pragma unroll
+      for (int j = 0; j < head_size / 32; ++j) values[j] += weight * widened(from[j]);
+    }
   }
   store_row(to + lane * (head_size / 32), values, reciprocal(sum));
   if (log_sum != nullptr && lane == 0) *log_sum = log_sum_exp(maximum * log2_e, sum, 1);

@@ -43,6 +43,17 @@ struct LongestFirst {
   __device__ __forceinline__ int next(int) const { return next_turn(taken, turns()); }
 };
 
+// The same for masks of which nobody knows where in a head the long blocks stand: `by_tiles` has a head's blocks in the order of
+// their tiles, the one with the most last.
+struct MostTilesFirst : LongestFirst {
+  const int* by_tiles;
+  __device__ __forceinline__ RowBlock at(int turn, int block_rows) const {
+    RowBlock block = LongestFirst::at(turn, block_rows);
+    block.first_row = by_tiles[block.first_row / block_rows] * block_rows;
+    return block;
+  }
+};
+
 // As a list in device memory says, of which each entry is for all heads (list_row_blocks in varlen.cuh makes one).
 struct Listed {
   const int2* list;  // sequence and first row

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of the product of a query and a key before the softmax. A score may add what it likes from where it stands; it
-// gives exponents to base 2 when they are multiplied by exponent_scale().
+// gives exponents to base 2 when they are multiplied by exponent_scale(). A score whose head has begin() says what a product's
+// sum begins with, from the distance of the thread's first key from the block's first row, and of the key from that one.
 #pragma once
 #include "softmax.cuh"
 
@@ -35,6 +36,20 @@ struct Alibi {
   };
   __device__ __forceinline__ float exponent_scale() const { return 1; }
   __device__ __forceinline__ OfHead of_head(int, int head) const { return {scale_log2, slopes[head] * log2_e}; }
+};
+
+// The same without anything to do for a score: sums of products begin with its bias. That is relative to the first row of the
+// block instead of the score's own, which cancels in the softmax; log-sum-exps would lack the difference.
+struct AlibiFirst {
+  float scale_log2;
+  const float* slopes;
+  static constexpr bool changes = false;
+  struct OfHead {
+    float slope;  // as products are scaled
+    __device__ __forceinline__ float begin(float distance, float further) const { return fmaf(slope, further, slope * distance); }
+  };
+  __device__ __forceinline__ float exponent_scale() const { return scale_log2; }
+  __device__ __forceinline__ OfHead of_head(int, int head) const { return {slopes[head] * (log2_e / scale_log2)}; }
 };
 
 // cap * tanh(product * scale / cap)

@@ -61,6 +61,18 @@ struct Scaled {
   }
 };
 
+// The same, where only the GPU knows it.
+struct ScaledOnGpu {
+  static constexpr int narrowing = 1;
+  const float* scale = nullptr;
+  template <int count>
+  __device__ __forceinline__ void operator()(float (&sums)[count], const Fragment&) const {
+    const float by = *scale;
+#pragma unroll
+    for (float& sum : sums) sum *= by;
+  }
+};
+
 // One for each row of A times one for each column of B.
 struct RowColumnScaled {
   static constexpr int narrowing = 1;
@@ -165,6 +177,40 @@ struct QuantizeE4m3 {
     // Floats that are not negative are ordered as their bits are.
     const unsigned of_warp = __reduce_max_sync(~0u, __float_as_uint(largest));
     if (device::lane_index() == 0) atomicMax(reinterpret_cast<unsigned*>(amax), of_warp);
+  }
+};
+
+// The largest magnitude alone, of which a scale is made; `amax` as above. A warp that has nothing larger than what is there
+// already does not write: where tiles are many, few of them do.
+struct Amax {
+  static constexpr int narrowing = 1;
+  float* amax = nullptr;
+  template <int count>
+  __device__ __forceinline__ void operator()(float (&sums)[count], const Fragment& at) const {
+    const unsigned known = *reinterpret_cast<volatile unsigned*>(amax);
+    float upper = 0, lower = 0;
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+      // Columns that do not exist are sums of zeros, but what an epilogue before made of them may be more.
+      const bool left = at.column(i) < at.column_end, right = at.column(i + 1) < at.column_end;
+      upper = fmaxf(upper, fmaxf(left ? fabsf(sums[i]) : 0, right ? fabsf(sums[i + 1]) : 0));
+      lower = fmaxf(lower, fmaxf(left ? fabsf(sums[i + 2]) : 0, right ? fabsf(sums[i + 3]) : 0));
+    }
+    const float largest = fmaxf(at.exists(0) ? upper : 0, at.exists(2) ? lower : 0);
+    const unsigned of_warp = __reduce_max_sync(~0u, __float_as_uint(largest));
+    if (of_warp > known && device::lane_index() == 0) atomicMax(reinterpret_cast<unsigned*>(amax), of_warp);
+  }
+};
+
+// Of KRanges: parts of sums wait for the others.
+template <class Epilogue>
+struct WhenWhole {
+  static constexpr int narrowing = 1;
+  static_assert(Epilogue::narrowing == 1, "parts are stored as they are");
+  Epilogue epilogue{};
+  template <int count>
+  __device__ __forceinline__ void operator()(float (&sums)[count], const Fragment& at) const {
+    if (at.slice < 0) epilogue(sums, at);
   }
 };
 

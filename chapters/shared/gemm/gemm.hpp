@@ -51,6 +51,11 @@ CUtensorMap operand_map(const char* name, const typename Operand::Element* data,
     const std::uint64_t sizes[] = {32, lines, (extent + 63) / 64}, strides[] = {128, lines * 128};
     const std::uint32_t boxes[] = {32, Operand::lines, box / 64};
     return tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT32, data, sizes, strides, boxes, CU_TENSOR_MAP_SWIZZLE_NONE);
+  } else if constexpr (in_panels<Operand>) {
+    const std::uint64_t sizes[] = {Operand::tile_k, extent, (k + Operand::tile_k - 1) / Operand::tile_k};
+    const std::uint64_t strides[] = {128, extent * 128};
+    const std::uint32_t boxes[] = {Operand::tile_k, box, 1};
+    return tensor_map(map_type<Element>(), data, sizes, strides, boxes);
   } else if constexpr (Operand::major == Major::k) {
     require(k * sizeof(Element) % 16 == 0,
             std::string{"rows of "} + name + " must be multiples of 16 bytes, k is " + std::to_string(k));
@@ -187,15 +192,20 @@ class Gemm {
     }
     if constexpr (Store::predicated) store.c = c;
     const auto most = static_cast<unsigned>(tiles.most_tiles());
+    if constexpr (std::is_same_v<Schedule, KRanges>)
+      detail::require(most <= multiprocessors() / C::cluster, "all clusters of KRanges must run at once");
     grid = {.blocks = std::min(most, std::max(1u, multiprocessors() / C::cluster)) * C::cluster,
             .threads = C::threads,
             .shared_bytes = shared_bytes,
-            .cluster = C::cluster == 1 ? dim3{} : dim3{C::cluster}};
+            .cluster = C::cluster == 1 ? dim3{} : dim3{C::cluster},
+            .overlapping = C::begins_early};
   }
 
   void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
     prepared_.run(stream, gemm_kernel<C, Schedule, Epilogue, Store>, epilogue);
   }
+  // A store of more than C alone.
+  void set_store(const Store& store) { prepared_.store = store; }
   // For a kernel of the same types that was compiled elsewhere.
   const Prepared& prepared() const { return prepared_; }
 
@@ -212,8 +222,42 @@ void sum_slices(cudaStream_t stream, const float* workspace, const KSlices& of, 
   const dim3 blocks(static_cast<unsigned>(detail::tiles_of(of.extent.n, tile_n)),
                     static_cast<unsigned>(detail::tiles_of(of.extent.m, 64)));
   if (blocks.x * blocks.y == 0) return;
-  launch_kernel(stream, sum_slices_kernel<tile_n, Epilogue, Store>, {.blocks = blocks, .threads = warpgroup_threads}, workspace,
-                of.slices, of.extent.m, of.extent.n, epilogue, store);
+  launch_kernel(stream, sum_slices_kernel<tile_n, Epilogue, Store>,
+                {.blocks = blocks, .threads = warpgroup_threads, .overlapping = true}, workspace, of.slices, of.extent.m,
+                of.extent.n, epilogue, store);
 }
+
+// A product in KRanges with the kernel that adds what they leave in parts. `Whole`: RowsStore or ColumnsStore.
+template <class C, class Epilogue, class Whole>
+class GemmInRanges {
+  static constexpr int cluster_rows = C::tile_m * C::cluster;
+  using Store = WholeOrPart<Whole, cluster_rows>;
+  using Product = Gemm<C, KRanges, WhenWhole<Epilogue>, Store>;
+
+ public:
+  using Problem = typename Product::Problem;
+
+  // As many as all multiprocessors have of them.
+  static std::size_t workspace_floats() { return std::size_t{2} * (multiprocessors() / C::cluster) * cluster_rows * C::tile_n; }
+  GemmInRanges(const Problem& problem, float* workspace)
+      : product_{problem, {.clusters = static_cast<int>(multiprocessors() / C::cluster)}},
+        store_{problem.c, reinterpret_cast<float4*>(workspace)} {
+    product_.set_store(store_);
+  }
+
+  void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
+    product_.run(stream, {epilogue});
+    const KRanges& ranges = product_.schedule();
+    if (ranges.clusters < 2) return;
+    const dim3 blocks(static_cast<unsigned>(ranges.clusters - 1), cluster_rows / 64);
+    launch_kernel(stream, sum_parts_kernel<C, Epilogue, Whole>,
+                  {.blocks = blocks, .threads = warpgroup_threads, .overlapping = true}, ranges, epilogue, store_);
+  }
+  static constexpr Needs needs() { return Product::needs(); }
+
+ private:
+  Product product_;
+  Store store_;
+};
 
 }  // namespace aisp::gemm

@@ -2,10 +2,11 @@
 // The kernel: one warpgroup loads, one to three multiply and store, and a block goes on from tile to tile. What it multiplies, in
 // what order, and what becomes of the results is left to the types that it is given.
 #pragma once
+#include <aisp/device/fence.cuh>
+
 #include "exchange.cuh"
 #include "mainloop.cuh"
 #include "packed.cuh"
-#include "shares.cuh"
 
 namespace aisp::gemm {
 
@@ -55,6 +56,30 @@ struct Walk {
   int first, stride;
 };
 
+// Fills the ring for the first time: with A before the kernel in front has ended, with the rest behind it. How many stages that
+// were.
+template <class C, class Schedule>
+__device__ __forceinline__ int load_early(Ring<C>& ring, const Maps& maps, const Schedule& schedule, const Walk& walk,
+                                          int block_row, unsigned rank) {
+  static_assert(!Schedule::windows && !Schedule::ragged && !C::Mainloop::scaled, "A alone is known before");
+  const auto for_each_stage = [&](const auto& visit) {
+    int stage = 0;
+    Tile tile;
+    for (int index = walk.first; stage < C::stages && schedule.template at<C>(index, tile); index += walk.stride) {
+      tile.m += block_row;
+      for (int k = tile.k; stage < C::stages && k < tile.k_end; k += C::tile_k) visit(stage++, tile, k);
+    }
+    return stage;
+  };
+  const int filled = for_each_stage([&](int stage, const Tile& tile, int k) {
+    device::barrier_arrive_expect(&ring.full[stage], Ring<C>::stage_bytes);
+    C::A::template load<C::tile_m>(ring.a[stage], &maps.a, tile.m, k, &ring.full[stage]);
+  });
+  device::wait_for_previous_kernel();
+  for_each_stage([&](int stage, const Tile& tile, int k) { load_others(ring, stage, maps, schedule.extent, tile, k, rank); });
+  return filled;
+}
+
 // What a consumer needs, and what it does with a tile's sums.
 template <class C, class Schedule, class Epilogue, class Store>
 struct Consumer {
@@ -80,9 +105,6 @@ struct Consumer {
 
   // `tile` is this block's, `first_row` where in it this consumer's rows begin.
   __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
-    if constexpr (joins<Schedule>) {
-      if (!schedule.template join<C>(sums, tile, tile.m + first_row + warp_row)) return;
-    }
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
       const Fragment at = fragment(tile, first_row + part * 64 + warp_row);
@@ -175,7 +197,6 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                                                              const Store store) {
   static_assert(!Schedule::ragged || (Store::predicated && !Store::any_width),
                 "a tile's last rows may be another group's: RowsStore leaves them alone");
-  static_assert(!joins<Schedule> || !exchanges<Store>, "a tile's parts are joined before its epilogue");
   static_assert(!Schedule::windows || (C::A::major == Major::k && C::B::major == Major::k && !C::Mainloop::scaled),
                 "windows lie along K, and so does the filter");
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -201,6 +222,7 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
   }
 
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0), warpgroup = warp / 4;
+  if constexpr (Schedule::partial) device::let_dependents_start();  // what adds up the parts
   const detail::Walk walk{static_cast<int>(blockIdx.x / C::cluster), static_cast<int>(gridDim.x / C::cluster)};
   const int block_row = static_cast<int>(rank) * C::tile_m;
   if (warpgroup == C::consumers) {
@@ -208,13 +230,24 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
     if (threadIdx.x % warpgroup_threads == 0) {
       Cursor<C> at;
       Tile tile;
+      [[maybe_unused]] int filled = 0;
+      if constexpr (C::begins_early) {
+        filled = detail::load_early<C>(ring, maps, schedule, walk, block_row, rank);
+        at.skip(filled);
+      }
       for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
         tile.m += block_row;
+        if constexpr (C::begins_early) {
+          const int steps = min(filled, C::steps(tile));
+          filled -= steps;
+          tile.k += steps * C::tile_k;
+        }
         detail::load_tile<C>(ring, at, maps, schedule, tile, rank);
       }
     }
   } else {
     if constexpr (C::consumers > 1) device::take_registers<C::consumer_registers>();
+    if constexpr (C::begins_early) device::wait_for_previous_kernel();
     unsigned char* const staging = memory + sizeof(Ring<C>) + warp * staging_bytes<C, Epilogue, Store>;
     const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,      epilogue,
                                                                   store, staging, warpgroup, warp % 4 * 16, others_came + warp};
@@ -226,7 +259,7 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
 }
 
 // Adds the slices of a workspace [slice][m][n], from the first to the last, and goes on as gemm_kernel does with its sums: 64
-// rows and tile_n columns a block.
+// rows and tile_n columns a block. It begins while slices are still being summed, and waits.
 template <int tile_n, class Epilogue, class Store>
 __global__ __launch_bounds__(warpgroup_threads) void sum_slices_kernel(const float* workspace, int slices, int m, int n,
                                                                        const Epilogue epilogue, const Store store) {
@@ -236,6 +269,8 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_slices_kernel(const flo
   float sums[tile_n / 2];
 #pragma unroll
   for (int i = 0; i < tile_n / 2; ++i) sums[i] = 0;
+  device::wait_for_previous_kernel();
+#pragma unroll 4
   for (int slice = 0; slice < slices; ++slice) {
     const float* const part = workspace + static_cast<std::size_t>(slice) * m * n;
 #pragma unroll
@@ -245,6 +280,36 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_slices_kernel(const flo
   }
   epilogue(sums, at);
   store.put(narrowed<Epilogue::narrowing>(sums), at.narrowed(Epilogue::narrowing), nullptr, CUtensorMap{});
+}
+
+// Adds the parts that KRanges have left of the tile in which range blockIdx.x + 1 begins, if it is the first that begins inside
+// of that tile; 64 rows a block.
+template <class C, class Epilogue, class Whole>
+__global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const KRanges ranges, const Epilogue epilogue,
+                                                                      const WholeOrPart<Whole, C::tile_m * C::cluster> store) {
+  const int second = static_cast<int>(blockIdx.x) + 1, number = ranges.begin(second) / ranges.steps;
+  const int begin = number * ranges.steps, end = begin + ranges.steps;
+  device::wait_for_previous_kernel();  // all blocks: the kernel behind this one waits for this one alone
+  if (ranges.begin(second) == begin || ranges.begin(second - 1) > begin) return;
+  const int row = number / ranges.columns, in_tile = static_cast<int>(blockIdx.y * 64 + threadIdx.x / 32 * 16);
+  const Fragment at{row * (C::tile_m * C::cluster) + in_tile, (number - row * ranges.columns) * C::tile_n, ranges.extent.m,
+                    ranges.extent.n, 0};
+  constexpr int count = C::tile_n / 2;
+  float sums[count];
+#pragma unroll
+  for (float& sum : sums) sum = 0;
+  const auto add = [&](int slot) {
+    const float4* const from = store.parts + store.template place<count>(slot, in_tile);
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+      const float4 part = from[i * 8];
+      sums[i] += part.x, sums[i + 1] += part.y, sums[i + 2] += part.z, sums[i + 3] += part.w;
+    }
+  };
+  add(KRanges::first_slot(second - 1));
+  for (int range = second; range < ranges.clusters && ranges.begin(range) < end; ++range) add(KRanges::later_slot(range));
+  epilogue(sums, at);
+  Whole{store.c}.put(sums, at, nullptr, CUtensorMap{});
 }
 
 }  // namespace aisp::gemm

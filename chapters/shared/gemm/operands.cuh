@@ -54,6 +54,23 @@ struct Operand {
   static constexpr unsigned step_bytes = major == Major::k ? 32 : 16 * 128;
 };
 
+// Along K, in panels of 128 bytes of K: [k / tile_k][m][tile_k]. What a stage loads of it is one piece of memory.
+template <class Element_>
+struct Panels : Operand<Element_> {
+  using Element = Element_;
+  template <int extent>
+  static __device__ __forceinline__ void load(Element* tile, const CUtensorMap* map, int first, int k, std::uint64_t* full,
+                                              std::uint16_t blocks = 0) {
+    const int panel = k / Operand<Element>::tile_k;
+    if (blocks == 0) device::tensor_load_3d(tile, map, 0, first, panel, full);
+    else device::tensor_load_3d_multicast(tile, map, 0, first, panel, full, blocks);
+  }
+};
+template <class Operand>
+constexpr bool in_panels = false;
+template <class Element>
+constexpr bool in_panels<Panels<Element>> = true;
+
 // The types that wgmma multiplies with each other.
 template <class A, class B>
 struct Product;

@@ -23,6 +23,8 @@ struct Config {
   static constexpr int tile_m = shape.tile_m, tile_n = shape.tile_n, tile_k = A::tile_k, stages = shape.stages;
   static constexpr int consumers = shape.consumers, cluster = shape.cluster;
   static constexpr bool pingpong = shape.pingpong;
+  // Whether the kernel may begin before the one in front of it has ended, which writes B or what an epilogue reads, and not A.
+  static constexpr bool begins_early = false;
   static constexpr int rows = pingpong ? tile_m : tile_m / consumers, parts = rows / 64;
   static constexpr int threads = (consumers + 1) * warpgroup_threads;
   // Every thread of a block starts with an equal share of the registers; the producer gives most of its own to the consumers.
@@ -119,27 +121,35 @@ struct Cursor {
   }
 };
 
+// Starts the copies of a stage but for A's. Groups of B lie one behind the other: rows of B[group][n][k], or columns of
+// B[group][k][n]. In a cluster each block asks for half of B, for both.
+template <class C, class Tile, class Extent>
+__device__ __forceinline__ void load_others(Ring<C>& ring, int stage, const Maps& maps, const Extent& extent, const Tile& tile,
+                                            int k, unsigned rank) {
+  using B = typename C::B;
+  std::uint64_t* const full = &ring.full[stage];
+  int n = tile.n, b_k = k;
+  if constexpr (B::major == Major::k) n += tile.group * extent.n;
+  else b_k += tile.group * extent.k;
+  if constexpr (C::cluster == 1) B::template load<C::tile_n>(ring.b[stage], &maps.b, n, b_k, full);
+  else {
+    constexpr int half = C::tile_n / 2;
+    B::template load<half>(ring.b[stage] + rank * (half * C::tile_k), &maps.b, n + static_cast<int>(rank) * half, b_k, full,
+                           0b11);
+  }
+  if constexpr (Ring<C>::scaled) device::tensor_load_2d(ring.a_scales[stage], &maps.extra, tile.m & ~3, k / C::tile_k, full);
+}
+
 // Fills the next stage, when its readers have left it, with 128 bytes of K from `k` on. By one thread. load_a(to, full) starts
-// the copy of A. Groups of B lie one behind the other: rows of B[group][n][k], or columns of B[group][k][n]. In a cluster each
-// block asks for its own A and for half of B, for both.
+// the copy of A, which in a cluster is each block's own.
 template <class C, class Tile, class Extent, class LoadA>
 __device__ __forceinline__ void load_stage(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Extent& extent, const Tile& tile,
                                            int k, unsigned rank, const LoadA& load_a) {
-  using B = typename C::B;
   device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);
   std::uint64_t* const full = &ring.full[at.stage];
   device::barrier_arrive_expect(full, Ring<C>::stage_bytes);
   load_a(ring.a[at.stage], full);
-  int n = tile.n, b_k = k;
-  if constexpr (B::major == Major::k) n += tile.group * extent.n;
-  else b_k += tile.group * extent.k;
-  if constexpr (C::cluster == 1) B::template load<C::tile_n>(ring.b[at.stage], &maps.b, n, b_k, full);
-  else {
-    constexpr int half = C::tile_n / 2;
-    B::template load<half>(ring.b[at.stage] + rank * (half * C::tile_k), &maps.b, n + static_cast<int>(rank) * half, b_k, full,
-                           0b11);
-  }
-  if constexpr (Ring<C>::scaled) device::tensor_load_2d(ring.a_scales[at.stage], &maps.extra, tile.m & ~3, k / C::tile_k, full);
+  load_others(ring, at.stage, maps, extent, tile, k, rank);
   at.next();
 }
 

@@ -37,7 +37,7 @@ __host__ __device__ constexpr int tiles_of(int extent, int tile) { return (exten
 
 // The tiles of one product.
 struct Bands {
-  static constexpr bool ragged = false, windows = false;
+  static constexpr bool ragged = false, windows = false, partial = false;
   int band = 8;  // rows of clusters
   Extent extent{};
   int rows = 0, columns = 0;
@@ -62,7 +62,7 @@ struct Bands {
 // The tiles of one product, each in parts along K: for products with fewer tiles than the GPU has multiprocessors. SlicesStore
 // keeps the parts apart, and sum_slices_kernel adds them, always in the same order.
 struct KSlices {
-  static constexpr bool ragged = false, windows = false;
+  static constexpr bool ragged = false, windows = false, partial = true;
   int slices = 1;  // at most; each has work
   Extent extent{};
   int rows = 0, columns = 0, slice_k = 0;
@@ -87,13 +87,65 @@ struct KSlices {
   }
 };
 
+// The stages of all tiles of one product, one tile behind the other, in as many ranges of equal length as there are clusters:
+// each loads as much as the others, however few tiles there are. A range may begin and end inside of a tile: then there are sums
+// of a part of K, at most two for each cluster, in a slot each. WholeOrPart stores both, and sum_parts_kernel adds the parts,
+// always in the same order.
+struct KRanges {
+  static constexpr bool ragged = false, windows = false, partial = true;
+  static constexpr int whole = -1;  // in place of a slot
+
+  int clusters = 1;  // at most; no more than run at once
+  Extent extent{};
+  int rows = 0, columns = 0, steps = 0;  // tiles, and stages of one
+  int share = 0, rest = 0;               // of stages: the first `rest` ranges are longer by one
+
+  template <class C>
+  __host__ __device__ void fit(const Extent& of) {
+    extent = of;
+    rows = detail::tiles_of(extent.m, C::tile_m * C::cluster);
+    columns = detail::tiles_of(extent.n, C::tile_n);
+    steps = detail::tiles_of(extent.k, C::tile_k);
+    const int stages = rows * columns * steps;
+    if (clusters > stages) clusters = stages;
+    if (clusters == 0) return;
+    share = stages / clusters;
+    rest = stages % clusters;
+  }
+  __host__ __device__ int most_tiles() const { return clusters; }
+  __host__ __device__ int slots() const { return 2 * clusters; }
+  // The first stage of a range, counted through all tiles.
+  __host__ __device__ int begin(int range) const { return range * share + (range < rest ? range : rest); }
+  // What begins a tile and does not end it, and what lies behind a tile's beginning.
+  static __host__ __device__ constexpr int first_slot(int range) { return 2 * range + 1; }
+  static __host__ __device__ constexpr int later_slot(int range) { return 2 * range; }
+
+  template <class C>
+  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+    const int range = index % clusters, from = begin(range), to = begin(range + 1);
+    const int number = from / steps + index / clusters, first = number * steps;
+    if (first >= to) return false;
+    const int step = max(from - first, 0), end = min(to - first, steps), row = number / columns;
+    tile = {row * (C::tile_m * C::cluster),
+            (number - row * columns) * C::tile_n,
+            step * C::tile_k,
+            min(end * C::tile_k, extent.k),
+            0,
+            extent.m,
+            whole};
+    if (step > 0) tile.slice = later_slot(range);
+    else if (end < steps) tile.slice = first_slot(range);
+    return true;
+  }
+};
+
 // The tiles of a convolution, of stride 1 and with as many pixels as it is given, as a product whose A nobody writes down: row m
 // of A is what a square filter sees around pixel m of images [image][y][x][channel], tap after tap, with zeros outside of the
 // image. The rows of a tile are a box of lines of one image, so that what they have for one tap and a stage of channels is one
 // box of a tensor map of four dimensions. It may begin in front of the image and end behind it, where TMA fills in zeros. B lies
 // along K, taps outermost. A box's lines may reach beyond the image, so that stores must be predicated (RowsStore).
 struct Windows {
-  static constexpr bool ragged = true, windows = true;
+  static constexpr bool ragged = true, windows = true, partial = false;
   static constexpr int least_width = 16;  // of a box: the rows of a consumer warp lie in one line
   int height = 1, width = 1, channels = 1;
   int filter = 3;  // taps in a line and in a column, an odd number
@@ -184,7 +236,7 @@ struct RowTile {
   int m, m_end, group;
 };
 struct GroupedRows {
-  static constexpr bool ragged = true, windows = false;
+  static constexpr bool ragged = true, windows = false, partial = false;
   const RowTile* tiles = nullptr;  // most_row_tiles of them
   const int* count = nullptr;      // how many there are
   int groups = 1;

@@ -270,4 +270,53 @@ struct SlicesStore {
   static __device__ __forceinline__ void finish() {}
 };
 
+// Of KRanges: `whole` stores tiles that a cluster has all of K of, and others go to a workspace of as many slots, each the rows
+// that a cluster has at a time, in the order in which threads hold them: float4[slot][rows / 16][columns / 8][lane].
+template <class Whole, int cluster_rows>
+struct WholeOrPart {
+  using Element = typename Whole::Element;
+  static_assert(Whole::predicated, "there is no staging for TMA here");
+  static constexpr bool predicated = true, any_width = Whole::any_width;
+  template <int columns>
+  static constexpr int box_columns = 0;
+  template <int columns>
+  static constexpr unsigned staging_bytes = 0;
+
+  Element* c = nullptr;
+  float4* parts = nullptr;
+
+  template <int count>
+  static __device__ __forceinline__ std::size_t place(int slot, int first_row) {
+    const int rows = first_row % cluster_rows / 16;
+    return (static_cast<std::size_t>(slot) * (cluster_rows / 16) + rows) * (count / 4 * 32) + device::lane_index();
+  }
+  template <int count>
+  __device__ __forceinline__ void put(const float (&sums)[count], const Fragment& at, unsigned char* staging,
+                                      const CUtensorMap& map) const {
+    if (at.slice < 0) Whole{c}.put(sums, at, staging, map);
+    else {
+      float4* const to = parts + place<count>(at.slice, at.first_row);
+#pragma unroll
+      for (int i = 0; i < count; i += 4) to[i * 8] = make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+    }
+  }
+  static __device__ __forceinline__ void finish() {}
+};
+
+// Nothing: of a product whose epilogue is all that is wanted.
+struct NoStore {
+  using Element = bf16;
+  static constexpr bool predicated = true, any_width = false;
+  template <int columns>
+  static constexpr int box_columns = 0;
+  template <int columns>
+  static constexpr unsigned staging_bytes = 0;
+
+  Element* c = nullptr;
+
+  template <int count>
+  __device__ __forceinline__ void put(const float (&)[count], const Fragment&, unsigned char*, const CUtensorMap&) const {}
+  static __device__ __forceinline__ void finish() {}
+};
+
 }  // namespace aisp::gemm

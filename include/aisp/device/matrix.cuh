@@ -53,6 +53,13 @@ __device__ __forceinline__ void mma_bf16(float* sum, const unsigned (&a)[4], uns
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The same of f16. Subnormals are multiplied as they are.
+__device__ __forceinline__ void mma_f16(float* sum, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // Two fp32 as bf16 in one word, the first in the lower half.
 __device__ __forceinline__ unsigned narrow_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -69,6 +76,25 @@ __device__ __forceinline__ unsigned narrow_e4m3(float low, float high) {
   unsupported_architecture();
   return 0;
 #endif
+}
+
+// cvt.f16x2.e4m3x2 (sm_89): the two e4m3 in the lower bytes of `pair` as f16, the lowest in the lower half; exact.
+__device__ __forceinline__ unsigned widen_e4m3(unsigned pair) {
+#if AISP_SM >= 89
+  unsigned both;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"(static_cast<std::uint16_t>(pair)));
+  return both;
+#else
+  unsupported_architecture();
+  return 0;
+#endif
+}
+
+// Two fp32 as f16 in one word, the first in the lower half.
+__device__ __forceinline__ unsigned narrow_f16(float low, float high) {
+  unsigned both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 }
 
 }  // namespace aisp::device

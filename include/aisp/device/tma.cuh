@@ -171,6 +171,17 @@ __device__ __forceinline__ void tensor_load_3d_multicast(void* shared, const CUt
 #endif
 }
 
+// cp.async.bulk.prefetch.tensor.3d: the box comes to L2, and nobody is told.
+__device__ __forceinline__ void tensor_prefetch_3d(const CUtensorMap* map, int x, int y, int z) {
+#if AISP_SM >= 90
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(reinterpret_cast<std::uint64_t>(map)),
+               "r"(x), "r"(y), "r"(z)
+               : "memory");
+#else
+  unsupported_architecture();
+#endif
+}
+
 __device__ __forceinline__ void tensor_load_4d(void* shared, const CUtensorMap* map, int x, int y, int z, int w,
                                                std::uint64_t* barrier) {
 #if AISP_SM >= 90

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -68,6 +69,16 @@ struct MatmulProblem {
   // FP8 with a scale for every 128 elements along K, on the device: a_scales[k / 128][m], one for each row of A, and
   // b_scales[n / 128][k / 128], one for each 128 x 128 block of B. Both or neither; k is a multiple of 512.
   const float *a_scales = nullptr, *b_scales = nullptr;
+  // FP8: the type of B where it is not A's; and one scale for all of A and one for all of B, on the device,
+  // aligned to 16 bytes.
+  std::optional<cudaDataType_t> b_operands{};
+  const float *a_scale = nullptr, *b_scale = nullptr;
+  // FP8 with a scale for each row of A, [m], and one for each column of B, [n], on the device. Both or neither.
+  const float *row_scales = nullptr, *column_scales = nullptr;
+  // For a result in FP8, on the device: what the result is multiplied by before it is rounded, and where the largest magnitude
+  // goes that it had before.
+  const float* result_scale = nullptr;
+  float* result_amax = nullptr;
 };
 
 // One product, planned once: the constructor describes the matrices and lets the library's heuristic choose the algorithm; run()
@@ -83,21 +94,27 @@ class MatmulPlan {
 
   // Takes the fastest of the algorithms that the heuristic proposes instead of its first. Once in a process for each kind of
   // product: belongs into `prepare`, with the buffers of the runs; C is overwritten.
-  void tune(cudaStream_t stream, const void* a, const void* b, void* c) {
-    tune(stream, [&](auto one_product) { one_product(a, b, c); });
+  void tune(cudaStream_t stream, const void* a, const void* b, void* c, float beta = 0) {
+    tune(
+        stream, [&](auto one_product) { one_product(a, b, c); }, beta);
   }
   // The same where one product alone would find its operands in the cache: `queue(one_product)` calls one_product(a, b, c) for
   // all that are to be timed together.
   template <class Queue>
-  void tune(cudaStream_t stream, const Queue& queue) {
+  void tune(cudaStream_t stream, const Queue& queue, float beta = 0) {
     static std::map<Kind, Algorithm> chosen;
     const auto [entry, is_new] = chosen.try_emplace(kind(), algorithm_);
     if (is_new) {
       const std::vector<Algorithm> proposed = proposals(most_proposals);
       const auto run_one = [&](std::size_t i) {
-        queue([&](const void* a, const void* b, void* c) { multiply(stream, proposed[i], a, b, c, 1, 0); });
+        queue([&](const void* a, const void* b, void* c) { multiply(stream, proposed[i], a, b, c, 1, beta); });
       };
-      if (const auto best = fastest(stream, proposed.size(), run_one)) entry->second = proposed[*best];
+      const auto best = fastest(stream, proposed.size(), run_one);
+      if (!best) {
+        chosen.erase(entry);
+        throw Unsupported{"cuBLASLt proposes algorithms for this product and refuses them all"};
+      }
+      entry->second = proposed[*best];
     }
     algorithm_ = entry->second;
   }
@@ -116,7 +133,7 @@ class MatmulPlan {
   };
   static constexpr int most_proposals = 32;
   // What an algorithm is chosen for, the GPU included.
-  using Kind = std::array<std::uint64_t, 13>;
+  using Kind = std::array<std::uint64_t, 18>;
   // One factor in the type that the product's factors have.
   union Factor {
     float f32;
@@ -152,7 +169,12 @@ class MatmulPlan {
             p.c_pitch,
             number(p.epilogue),
             number(p.fast_accumulation),
-            number(p.a_scales != nullptr)};
+            number(p.b_operands.value_or(p.operands)),
+            number(p.a_scale != nullptr),
+            number(p.a_scales != nullptr),
+            number(p.row_scales != nullptr),
+            number(p.result_scale != nullptr),
+            number(p.result_amax != nullptr)};
   }
   cudaDataType_t factor_type() const {
     if (problem_.compute == CUBLAS_COMPUTE_64F) return CUDA_R_64F;
@@ -169,8 +191,9 @@ class MatmulPlan {
   void multiply(cudaStream_t stream, const Algorithm& algorithm, const void* a, const void* b, void* c, float alpha,
                 float beta) const {
     const Factor product = factor(alpha), before = factor(beta);
-    check(matmul_(lt_.handle(), operation_.get(), &product, b, layout_b_.get(), a, layout_a_.get(), &before, c, layout_c_.get(),
-                  c, layout_c_.get(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
+    const void* const added = layout_fp8_ ? nullptr : c;  // in place is of one type
+    check(matmul_(lt_.handle(), operation_.get(), &product, b, layout_b_.get(), a, layout_a_.get(), &before, added,
+                  layout_c_.get(), c, result_layout(), &algorithm.raw, lt_.workspace(), CublasLt::workspace_bytes, stream));
   }
 
   // The library is column-major and sees each row-major matrix transposed: it computes C^T = B^T A^T.
@@ -190,17 +213,33 @@ class MatmulPlan {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before_activation);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(p.n));
     }
+    if (p.result_scale != nullptr) set(CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, p.result_scale);
+    if (p.result_amax != nullptr) set(CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, p.result_amax);
+    // cuBLASLt's A is our B, and the other way round.
+    if (p.b_scale != nullptr) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b_scale);
+    if (p.a_scale != nullptr) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a_scale);
     if (p.a_scales != nullptr) scale_blocks();
+    if (p.row_scales != nullptr) scale_rows_and_columns();
     layout_a_ = p.a_is_transposed ? layout(p.operands, p.m, p.k) : layout(p.operands, p.k, p.m);
-    layout_b_ = p.b_is_transposed ? layout(p.operands, p.k, p.n) : layout(p.operands, p.n, p.k);
-    layout_c_ = layout(p.result, p.n, p.m, p.c_pitch);
+    const cudaDataType_t of_b = p.b_operands.value_or(p.operands);
+    layout_b_ = p.b_is_transposed ? layout(of_b, p.k, p.n) : layout(of_b, p.n, p.k);
+    // What would be added to a result in FP8 has to be wider.
+    const bool is_fp8 = p.result == CUDA_R_8F_E4M3 || p.result == CUDA_R_8F_E5M2;
+    layout_c_ = layout(is_fp8 ? CUDA_R_16BF : p.result, p.n, p.m, p.c_pitch);
+    if (is_fp8) layout_fp8_ = layout(p.result, p.n, p.m, p.c_pitch);
   }
-  // cuBLASLt's A is our B, and the other way round.
+  cublasLtMatrixLayout_t result_layout() const { return layout_fp8_ ? layout_fp8_.get() : layout_c_.get(); }
   void scale_blocks() {
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem_.b_scales);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem_.a_scales);
+  }
+  void scale_rows_and_columns() {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem_.column_scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem_.row_scales);
   }
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
@@ -221,7 +260,7 @@ class MatmulPlan {
     std::array<cublasLtMatmulHeuristicResult_t, most_proposals> found{};
     int count = 0;
     const cublasStatus_t status = ask(lt_.handle(), operation_.get(), layout_b_.get(), layout_a_.get(), layout_c_.get(),
-                                      layout_c_.get(), handle, most, found.data(), &count);
+                                      result_layout(), handle, most, found.data(), &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0)
       throw Unsupported{"cuBLASLt has no algorithm for this " + std::to_string(problem_.m) + " x " + std::to_string(problem_.n) +
@@ -235,7 +274,7 @@ class MatmulPlan {
   const CublasLt& lt_;
   MatmulProblem problem_;
   Owned<cublasLtMatmulDesc_t> operation_{nullptr, nullptr};
-  Layout layout_a_{nullptr, nullptr}, layout_b_{nullptr, nullptr}, layout_c_{nullptr, nullptr};
+  Layout layout_a_{nullptr, nullptr}, layout_b_{nullptr, nullptr}, layout_c_{nullptr, nullptr}, layout_fp8_{nullptr, nullptr};
   Algorithm algorithm_;
   decltype(&cublasLtMatmul) matmul_ = CublasLt::function<decltype(cublasLtMatmul)>("cublasLtMatmul");
 };

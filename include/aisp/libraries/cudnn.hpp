@@ -19,6 +19,8 @@ using Sizes = std::array<std::int64_t, 4>;
 // addresses of those that are in memory, in that order.
 class Graph {
  public:
+  static constexpr int none = -1;  // no tensor
+
   Graph() { check(function<int(Handle*)>("cudnnCreate")(&handle_), "cudnnCreate"); }
   ~Graph() {
     cudaFree(workspace_);
@@ -32,13 +34,33 @@ class Graph {
   int value(DataType type = DataType::f32) { return add_tensor(type, {1, 1, 1, 1}, {1, 1, 1, 1}, Where::host); }
   // Between two operations, nowhere in memory.
   int between(DataType type, const Sizes& sizes) {
-    return add_tensor(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}, Where::nowhere);
+    return between(type, sizes, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1});
+  }
+  int between(DataType type, const Sizes& sizes, const Sizes& strides) {
+    return add_tensor(type, sizes, strides, Where::nowhere);
   }
 
-  void matmul(int a, int b, int c) {
+  // Tensors that say for each of the first dimension how much of a product there is.
+  struct Extents {
+    int rows = none, columns = none, depth = none;
+  };
+  void matmul(int a, int b, int c, const Extents& extents) {
     how_.emplace_back(Kind::matmul).set(Attribute::matmul_math, Type::data_type, DataType::f32).finalize();
     add(Kind::matmul_operation, Attribute::matmul_how,
-        {{Attribute::matmul_a, a}, {Attribute::matmul_b, b}, {Attribute::matmul_c, c}});
+        {{Attribute::matmul_a, a},
+         {Attribute::matmul_b, b},
+         {Attribute::matmul_c, c},
+         {Attribute::matmul_rows, extents.rows},
+         {Attribute::matmul_columns, extents.columns},
+         {Attribute::matmul_depth, extents.depth}});
+  }
+  void matmul(int a, int b, int c) { matmul(a, b, c, {}); }
+  // y: x with other sizes, strides or another type, as its tensor says.
+  void reshape(int x, int y) {
+    operations_.emplace_back(Kind::reshape_operation)
+        .set(Attribute::reshape_x, tensors_[static_cast<std::size_t>(x)])
+        .set(Attribute::reshape_y, tensors_[static_cast<std::size_t>(y)])
+        .finalize();
   }
   // y = x correlated with w over the last two dimensions, fp32: filters are not turned round, and `zeros` lines of them surround
   // x.
@@ -73,7 +95,8 @@ class Graph {
   }
   // y = mode(x), mode(x, b), or of select: t ? x : b.
   void pointwise(Pointwise mode, int x, int y, int b = none, int t = none) {
-    const bool compares = mode == Pointwise::greater_equal || mode == Pointwise::greater;
+    const bool compares = mode == Pointwise::greater_equal || mode == Pointwise::greater || mode == Pointwise::less ||
+                          mode == Pointwise::logical_and;
     begin_pointwise(mode, compares ? DataType::boolean : DataType::f32).finalize();
     add_pointwise(x, y, b, t);
   }
@@ -83,8 +106,8 @@ class Graph {
     add_pointwise(x, y, b, none);
   }
   // y: where along `axis` each element of x stands.
-  void index(int x, int y, std::int64_t axis) {
-    begin_pointwise(Pointwise::index, DataType::f32).set(Attribute::pointwise_axis, Type::int64, axis).finalize();
+  void index(int x, int y, std::int64_t axis, DataType math = DataType::f32) {
+    begin_pointwise(Pointwise::index, math).set(Attribute::pointwise_axis, Type::int64, axis).finalize();
     add_pointwise(x, y, none, none);
   }
 
@@ -106,11 +129,21 @@ class Graph {
   struct Paging {
     int k_table, v_table, query_lengths, key_lengths;
   };
+  // y: what lies in pages, [sequence][head][row][column], or the same with strides that transpose the last two.
+  void load_pages(int container, int lengths, int table, int y) {
+    operations_.emplace_back(Kind::load_pages_operation)
+        .set(Attribute::load_pages_container, tensors_[static_cast<std::size_t>(container)])
+        .set(Attribute::load_pages_lengths, tensors_[static_cast<std::size_t>(lengths)])
+        .set(Attribute::load_pages_table, tensors_[static_cast<std::size_t>(table)])
+        .set(Attribute::load_pages_y, tensors_[static_cast<std::size_t>(y)])
+        .finalize();
+  }
   // O = softmax(scale Q K^T) V over the last two dimensions (rows, columns of a head).
   void attention(int q, int k, int v, int o, int scale, const std::optional<Paging>& paging = {}) {
-    constexpr std::size_t first_version = 91301;  // 9.13.1
-    if (function<std::size_t()>("cudnnGetVersion")() < first_version)
-      throw Unsupported{"attention as one operation needs cuDNN 9.13.1 or later; install a newer one"};
+    constexpr std::size_t first_version = 91301, first_with_pages = 91500;  // 9.13.1 and 9.15
+    if (function<std::size_t()>("cudnnGetVersion")() < (paging ? first_with_pages : first_version))
+      throw Unsupported{paging ? "attention over pages as one operation needs cuDNN 9.15 or later; install a newer one"
+                               : "attention as one operation needs cuDNN 9.13.1 or later; install a newer one"};
     Descriptor& operation = operations_.emplace_back(Kind::attention_operation);
     const auto set = [&](Attribute name, int tensor) { operation.set(name, tensors_[static_cast<std::size_t>(tensor)]); };
     set(Attribute::attention_q, q), set(Attribute::attention_k, k), set(Attribute::attention_v, v);
@@ -124,6 +157,9 @@ class Graph {
 
   // Leaves out engines that round fp32 operands, as those do that use tensor cores (TF32).
   void keep_precision() { keeps_precision_ = true; }
+
+  // Instead of a gigabyte, for graphs that cannot be computed without.
+  void allow_workspace(std::int64_t bytes) { most_workspace_bytes_ = bytes; }
 
   // After the last operation: takes the first engine of the library's heuristic (mode A) that accepts the graph.
   void plan() {
@@ -149,7 +185,6 @@ class Graph {
   }
 
  private:
-  static constexpr int none = -1;
   enum class Where : std::uint8_t { device, host, nowhere };
 
   Descriptor& begin_pointwise(Pointwise mode, DataType math) {
@@ -237,7 +272,7 @@ class Graph {
     try {
       if (keeps_precision_ && rounds_operands(configuration)) throw Unsupported{"its engines round the operands"};
       plan.set(Attribute::plan_handle, Type::handle, handle_).set(Attribute::plan_configuration, configuration).finalize();
-      if (workspace_of(plan) > most_workspace_bytes) throw Unsupported{"its engine wants more than a gigabyte of workspace"};
+      if (workspace_of(plan) > most_workspace_bytes_) throw Unsupported{"its engine wants more workspace than is allowed"};
     } catch (const std::exception& refusal) {
       why_not = refusal.what();
       return;  // the next engine may accept what this one does not
@@ -267,12 +302,12 @@ class Graph {
   // cudnnBackendHeurMode_t
   static constexpr int heuristic_b = 1, heuristic_fallback = 2, heuristic_a = 3;
   static constexpr std::size_t all = static_cast<std::size_t>(-1);
-  // An engine that writes out whole intermediate tensors is nobody's choice, and need not fit.
-  static constexpr std::int64_t most_workspace_bytes = std::int64_t{1} << 30;
 
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
   bool keeps_precision_ = false;
+  // An engine that writes out whole intermediate tensors is nobody's choice, and need not fit.
+  std::int64_t most_workspace_bytes_ = std::int64_t{1} << 30;
   std::vector<Descriptor> tensors_, how_, operations_, plans_, pack_;  // of plans_ one is kept; pack_: one, when it exists
   std::vector<std::int64_t> ids_;                                      // of the tensors
   std::vector<const void*> pointers_;

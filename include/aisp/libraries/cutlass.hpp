@@ -33,6 +33,9 @@ std::unique_ptr<CutlassPlan> plan_cutlass_multistage(const CutlassProblem& probl
 std::unique_ptr<CutlassPlan> plan_cutlass_sm100(const CutlassProblem& problem);
 // e4m3 A[m][k] and B[n][k], bf16 C; sums never leave the tensor cores ("fast accumulation").
 std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem& problem);
+// The same operands with scales on the device, a_scales[k / 128][m] and b_scales[n / 128][k / 128], and sums in fp32 registers.
+std::unique_ptr<CutlassPlan> plan_cutlass_block_scaled(const CutlassProblem& problem, const float* a_scales,
+                                                       const float* b_scales);
 
 // Of the headers, "4.2.0"; empty where the executable was built without them.
 std::string_view cutlass_version();

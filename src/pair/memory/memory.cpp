@@ -52,7 +52,7 @@ ByGroup compare_on_host(const Elements& x, const Elements& reference, const Comp
       const ElementError error = element_error(value, expected, rms[group]);
       norms.difference_squared += error.difference_squared;
       norms.reference_squared += error.reference_squared;
-      norms.largest_element_error = std::max(norms.largest_element_error, error.element_error);
+      if (!how.bits) norms.largest_element_error = std::max(norms.largest_element_error, error.element_error);
       norms.mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
       norms.not_finite += error.not_finite;
       if (!how.steps) continue;
@@ -213,7 +213,7 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
     return gpu::compare(x, reference, how);
   }
   std::vector<double> rms(how.groups.count);
-  if (is_floating(x.type) || is_floating(reference.type)) {
+  if (!how.bits) {
     const ByGroup squares = compare_on_host(x, reference, {.groups = how.groups}, rms);
     for (std::size_t g = 0; g < rms.size(); ++g)
       if (const std::size_t size = group_size(how.groups, x.count, g); size > 0)

@@ -48,7 +48,7 @@ std::size_t count_byte_mismatches(const void* data, int value, std::size_t bytes
 struct Norms {
   double difference_squared = 0;
   double reference_squared = 0;
-  double largest_element_error = 0;  // |x - r| / (|r| + rms(r)); infinity when x is not finite
+  double largest_element_error = 0;  // |x - r| / (|r| + rms(r)); infinity when x is not finite; 0 where bits alone count
   std::size_t mismatches = 0;        // elements whose bits differ (same type), or whose values differ
   std::size_t not_finite = 0;        // among x
   double most_steps = 0;             // values of x's type from an element to its reference
@@ -62,6 +62,7 @@ struct Norms {
 struct Comparison {
   Axis groups{};       // element errors are relative to the root mean square of the element's own group
   bool steps = false;  // only then steps are counted
+  bool bits = false;   // elements are equal or not, and the errors of elements, which take a pass of their own, are left out
 };
 // x against reference, element by element; both on the same side (device or host), of any two numeric types or two equal ones.
 Norms compare(const Elements& x, const Elements& reference, const Comparison& how = {});

@@ -92,7 +92,7 @@ __device__ void compare_group(const Elements& x, const Elements& reference, cons
     const ElementError error = element_error(value, expected, rms);
     difference += error.difference_squared;
     squared += error.reference_squared;
-    largest = fmax(largest, error.element_error);
+    if (!how.bits) largest = fmax(largest, error.element_error);
     mismatches += bitwise ? !same_bits(x.data, reference.data, x.element_bytes, i) : error.mismatch;
     not_finite += error.not_finite;
     if (!how.steps) continue;
@@ -266,9 +266,8 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
     compare_kernel<<<grid, block_threads>>>(x, reference, how, known, totals.as<Totals>());
     check(cudaGetLastError());
   };
-  const bool floating = is_floating(x.type) || is_floating(reference.type);
-  if (floating) pass(nullptr, squares);
-  pass(floating ? squares.as<Totals>() : nullptr, found);
+  if (!how.bits) pass(nullptr, squares);
+  pass(how.bits ? nullptr : squares.as<Totals>(), found);
   std::vector<Totals> totals(groups);
   check(cudaMemcpy(totals.data(), found.as<void>(), bytes, cudaMemcpyDeviceToHost));
   std::vector<Norms> of_groups(groups);

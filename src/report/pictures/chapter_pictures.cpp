@@ -205,7 +205,7 @@ std::vector<PictureMark> picture_marks(const std::string& page, const std::strin
     if (!(*match)[2].matched)
       refuse(place, mark.file + ": no comment behind it says what it shows, as in <!-- picture: speedups h200 -->");
     const std::string what = (*match)[3];
-    if (!what.starts_with("drawn by hand: ")) {
+    if (!what.starts_with("drawn by hand: ") && !what.starts_with("drawn by scripts/draw-diagrams: ")) {
       std::vector<std::string> words = base::split(what, ' ');
       if (words.size() < 2 || std::ranges::find(kinds, words[0]) == kinds.end())
         refuse(place, fmt::format("{}: '{}' is no kind of picture and hardware; {}, or drawn by hand: and why", mark.file, what,

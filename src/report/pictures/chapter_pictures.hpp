@@ -2,6 +2,7 @@
 // The pictures of a chapter's README, from recorded expectations. A comment right behind a link to a picture says what it shows:
 //   ![Each step](speedups.svg)<!-- picture: speedups h200 -->
 //   [the machine](machine.svg)<!-- picture: drawn by hand: where parts lie is not recorded -->
+//   ![The ring](ring.svg)<!-- picture: drawn by scripts/draw-diagrams: a rule, no measurement -->
 // KIND HARDWARE, then the pairs that it shows, in their order; all of the chapter unless it names some. Kinds: speedups of each
 // variant; library, the speed of each in percent of the library's; roofline; intensity, FLOPs a byte; sweep, the rate of each
 // variant of one pair (or its time where it declares no work) over a size; sweep_speedups, the same of speedups. In a picture
@@ -25,7 +26,7 @@ struct Records {
 
 struct PictureMark {
   std::string file;            // as the page links to it
-  std::string kind, hardware;  // both empty: drawn by hand
+  std::string kind, hardware;  // both empty: not drawn from evidence
   std::vector<std::string> pairs;
 };
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Few tokens times large weights in bf16: Y[tokens][n] = X[tokens][k] W[n][k], limited by reading W. There are fewer tiles than
-// multiprocessors, so the engine takes W as its rows, cuts K into slices and adds their sums in a fixed order.
+// multiprocessors, so the engine takes W as its rows, cuts K into slices, or all tiles into ranges of equal length, and adds
+// their sums in a fixed order.
+#include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
+
+#include <algorithm>
 
 #include "choice.hpp"
 
@@ -23,7 +27,7 @@ class GemmSplitK final : public Workload {
         x_{setup.input<bf16>(tokens_ * k_, uniform(-1, 1), {.name = "x"})},
         w_{setup.input<bf16>(n_ * k_, uniform(-1, 1), {.name = "w"})},
         y_{setup.output<bf16>(tokens_ * n_, {.name = "y"})},
-        parts_{setup.scratch<float>(most_slices * tokens_ * n_, {.name = "sums of slices"})},
+        parts_{setup.scratch<float>(std::max(most_slices * tokens_ * n_, most_in_ranges()), {.name = "sums of slices"})},
         library_{setup, {.m = tokens_, .n = n_, .k = k_, .b_is_transposed = true}},
         choice_{setup} {
     add<Cooperative<128, 64>>();
@@ -67,7 +71,12 @@ class GemmSplitK final : public Workload {
                      gemm::sum_slices<16>(stream, parts, product.schedule(), gemm::Identity{}, gemm::ColumnsStore<bf16>{y});
                    }});
     }
+    using InRanges = gemm::GemmInRanges<C, gemm::Identity, gemm::ColumnsStore<bf16>>;
+    const InRanges in_ranges{{.a = w_, .b = x_, .c = y_, .m = n_, .n = tokens_, .k = k_}, parts_};
+    choice_.add({shape_of<C>(), 0, [in_ranges](cudaStream_t stream) { in_ranges.run(stream); }});
   }
+  // Of the largest tile.
+  static std::size_t most_in_ranges() { return std::size_t{2} * multiprocessors() * 256 * 64; }
 
   std::size_t tokens_, n_, k_;
   Input<bf16> x_, w_;
