@@ -13,7 +13,6 @@
 #include <aisp/pair.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 
@@ -150,34 +149,30 @@ __global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __
 }
 
 // What fits: one-byte weights of a tile take little of a stage, but its tokens may not.
-template <int tile_m, int tile_n, int consumers, int cluster>
+template <int tile_m, int tile_n>
 constexpr gemm::Shape shape_of() {
   constexpr int stage_bytes = tile_m / 64 * Codes::block_bytes + tile_n * 128;
-  return {.tile_m = tile_m,
-          .tile_n = tile_n,
-          .stages = std::min(16, 220 * 1024 / stage_bytes),
-          .consumers = consumers,
-          .cluster = cluster};
+  return {.tile_m = tile_m, .tile_n = tile_n, .stages = std::min(16, 220 * 1024 / stage_bytes), .consumers = tile_m / 64};
 }
-template <int tile_m, int tile_n, int consumers, int cluster>
-struct Config : gemm::Config<gemm::Packed<Codes>, gemm::Operand<bf16>, gemm::ExpandedInTensorCores,
-                             shape_of<tile_m, tile_n, consumers, cluster>()> {};
+template <int tile_m, int tile_n>
+struct Config : gemm::Config<gemm::Packed<Codes>, gemm::Operand<bf16>, gemm::ExpandedInTensorCores, shape_of<tile_m, tile_n>()> {
+};
 
 using Run = std::function<void(cudaStream_t)>;
-template <class C, class Schedule>
-Run product(const gemm::Problem<std::uint8_t, bf16, bf16>& problem, const Schedule& schedule) {
-  return [gemm = gemm::Gemm<C, Schedule, gemm::Scaled, gemm::ColumnsStore<bf16>>{problem, schedule}](cudaStream_t stream) {
+template <class C>
+Run product(const gemm::Problem<std::uint8_t, bf16, bf16>& problem) {
+  return [gemm = gemm::Gemm<C, gemm::Bands, gemm::Scaled, gemm::ColumnsStore<bf16>>{problem}](cudaStream_t stream) {
     gemm.run(stream, gemm::Scaled{tensor_scale * (too_small / room)});
   };
 }
 // As wide as the tokens are many, up to 128.
 template <class Visit>
 auto with_width(std::size_t tokens, const Visit& visit) {
-  if (tokens <= 8) return visit(Config<256, 8, 2, 1>{});
-  if (tokens <= 16) return visit(Config<256, 16, 2, 1>{});
-  if (tokens <= 32) return visit(Config<256, 32, 2, 1>{});
-  if (tokens <= 64) return visit(Config<256, 64, 2, 1>{});
-  return visit(Config<128, 128, 2, 1>{});
+  if (tokens <= 8) return visit(Config<256, 8>{});
+  if (tokens <= 16) return visit(Config<256, 16>{});
+  if (tokens <= 32) return visit(Config<256, 32>{});
+  if (tokens <= 64) return visit(Config<256, 64>{});
+  return visit(Config<128, 128>{});
 }
 
 class Fp4WeightQuantization final : public Workload {
@@ -210,15 +205,9 @@ class Fp4WeightQuantization final : public Workload {
         y_{setup.output<bf16>(tokens_ * rows_, {.name = "y", .groups = {1, kinds}})},
         wide_{setup.scratch<bf16>(rows_ * k_, {.name = "weights as bf16"})},
         packed_{setup.scratch<std::uint8_t>(blocks_of(rows_, 64) * (k_ / 64) * Codes::block_bytes, {.name = "packed weights"})},
-        partials_{setup.scratch<float4>(partials(), {.name = "parts of sums"})},
-        arrived_{setup.scratch<unsigned>(counters(), {.name = "counters"})},
         cublaslt_{setup, {.m = tokens_, .n = rows_, .k = k_, .b_is_transposed = true}} {
     const gemm::Problem<std::uint8_t, bf16, bf16> problem{.a = packed_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_};
-    whole_tiles_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, gemm::Bands{}); });
-    const gemm::KShares shares{.partials = partials_, .arrived = arrived_};
-    shares_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem, shares); });
-    candidates_ = {product<Config<256, 64, 4, 1>>(problem, gemm::Bands{}), product<Config<256, 64, 4, 1>>(problem, shares),
-                   product<Config<192, 64, 3, 1>>(problem, shares), product<Config<128, 64, 2, 1>>(problem, shares)};
+    product_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem); });
   }
 
   Cost cost() const override { return {.flops = flops(), .math = Math::bf16, .bytes = narrow_bytes() + io_bytes()}; }
@@ -261,14 +250,8 @@ class Fp4WeightQuantization final : public Workload {
   void pack(Launch& launch) {
     launch(pack_kernel, {dim3{static_cast<unsigned>(k_ / 64), blocks_of(rows_, 64)}, 128}, codes_, scale_bits(), packed_, rows_,
            k_);
-    check(cudaMemsetAsync(arrived_, 0, arrived_.bytes(), launch.stream));
   }
-  void fused_wgmma(Launch& launch) { whole_tiles_(launch.stream); }
-  void wgmma_split_k(Launch& launch) { shares_(launch.stream); }
-  template <int i>
-  void candidate(Launch& launch) {
-    candidates_[i](launch.stream);
-  }
+  void fused_wgmma(Launch& launch) { product_(launch.stream); }
 
  private:
   static constexpr std::size_t kinds = 8;  // of rows
@@ -282,16 +265,6 @@ class Fp4WeightQuantization final : public Workload {
   double narrow_bytes() const { return static_cast<double>(codes_.bytes() + scales_.bytes()); }
   double io_bytes() const { return static_cast<double>(x_.bytes() + y_.bytes()); }
   const unsigned char* scale_bits() const { return reinterpret_cast<const unsigned char*>(scales_.get()); }
-  std::size_t partials() const {
-    const auto of = [&]<class C>(C) { return gemm::KShares::partials_of<C>(rows_, tokens_, multiprocessors()); };
-    return std::max(
-        {with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<128, 64, 2, 1>{}), of(Config<192, 64, 3, 1>{})});
-  }
-  std::size_t counters() const {
-    const auto of = [&]<class C>(C) { return gemm::KShares::counters_of<C>(rows_, tokens_); };
-    return std::max(
-        {with_width(tokens_, of), of(Config<256, 64, 2, 2>{}), of(Config<128, 64, 2, 1>{}), of(Config<192, 64, 3, 1>{})});
-  }
   void dequantize(Launch& launch) {
     const std::size_t words = codes_.size() / 4;
     launch(dequantize_kernel, {blocks_of(words), threads}, reinterpret_cast<const unsigned*>(codes_.get()), scale_bits(),
@@ -306,11 +279,8 @@ class Fp4WeightQuantization final : public Workload {
   Output<bf16> y_;
   Scratch<bf16> wide_;
   Scratch<std::uint8_t> packed_;
-  Scratch<float4> partials_;
-  Scratch<unsigned> arrived_;
   LibraryMatmul cublaslt_;
-  Run whole_tiles_, shares_;
-  std::array<Run, 4> candidates_;
+  Run product_;
 };
 
 constexpr Needs hopper{.min_sm = 90, .max_sm = 90};
@@ -334,35 +304,15 @@ extern constinit const Pair fp4_weight_quantization{
                    .run = call<&Fp4WeightQuantization::fused_wgmma>,
                    .prepare = call<&Fp4WeightQuantization::pack>,
                    .needs = hopper,
-                   .kernels = nothing_spilled},
-                  {.name = "wgmma_split_k",
-                   .run = call<&Fp4WeightQuantization::wgmma_split_k>,
-                   .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper,
-                   .kernels = nothing_spilled},
-                  {.name = "wgmma_4_consumers",
-                   .run = call<&Fp4WeightQuantization::candidate<0>>,
-                   .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper},
-                  {.name = "split_k_4_consumers",
-                   .run = call<&Fp4WeightQuantization::candidate<1>>,
-                   .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper},
-                  {.name = "split_k_3_consumers",
-                   .run = call<&Fp4WeightQuantization::candidate<2>>,
-                   .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper},
-                  {.name = "split_k_128",
-                   .run = call<&Fp4WeightQuantization::candidate<3>>,
-                   .prepare = call<&Fp4WeightQuantization::pack>,
-                   .needs = hopper}}),
+                   .kernels = nothing_spilled}}),
     // The product on weights that stay bf16: to beat the baseline is not enough.
     .controls = variants({{.name = "bf16_weights",
                            .run = call<&Fp4WeightQuantization::bf16_weights>,
                            .prepare = call<&Fp4WeightQuantization::tune>}}),
     .bound = Bound::memory,
-    // A code times its scale has six bits, which bf16 holds: what is left is the rounding of y.
-    .tolerance = rounded_to_bf16,
+    // A code times its scale has six bits, which bf16 holds; one rounding of y is left, 2^-8 at most. It is not its mean, 1.6e-3,
+    // where few sums of a group outweigh the others, as those with a scale of 448.
+    .tolerance = within(4e-3, 0.013),
     .needs = {.libraries = {Library::cublaslt}},
     .sizes = sizes({{.name = "rows", .full = 28672, .multiple = 8, .most = 1u << 18},
                     {.name = "tokens", .full = 64, .most = 4096, .scales = false},
@@ -378,6 +328,7 @@ extern constinit const Pair fp4_weight_quantization{
                     {"tails", "rows=1000,tokens=13,k=448"},
                     {"two_tiles_of_tokens", "rows=520,tokens=300,k=1088"},
                     {"many_rows", "rows=40008,tokens=33,k=320"}}),
+    .reference_samples = 1024,
 };
 
 }  // namespace aisp::ch19

@@ -8,7 +8,6 @@
 #include "integers.cuh"
 #include "mainloop.cuh"
 #include "packed.cuh"
-#include "shares.cuh"
 
 namespace aisp::gemm {
 
@@ -113,9 +112,6 @@ struct Consumer {
 
   // `tile` is this block's, `first_row` where in it this consumer's rows begin.
   __device__ __forceinline__ void finish(Sums& sums, const Tile& tile, int first_row) const {
-    if constexpr (joins<Schedule>) {
-      if (!schedule.template join<C>(sums, tile, tile.m + first_row + warp_row)) return;
-    }
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {
       const Fragment at = fragment(tile, first_row + part * 64 + warp_row);
@@ -208,7 +204,6 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                                                              const Epilogue epilogue, const Store store) {
   static_assert(!Schedule::ragged || (Store::predicated && !Store::any_width),
                 "a tile's last rows may be another group's: RowsStore leaves them alone");
-  static_assert(!joins<Schedule> || !exchanges<Store>, "a tile's parts are joined before its epilogue");
   static_assert(!Schedule::windows || (C::A::major == Major::k && C::B::major == Major::k && !C::Mainloop::scaled),
                 "windows lie along K, and so does the filter");
   extern __shared__ __align__(1024) unsigned char memory[];
