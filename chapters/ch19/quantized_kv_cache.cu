@@ -158,11 +158,11 @@ class QuantizedKvCache final : public Workload {
   }
 
   // Weights of head 3 are 1 for the appended key, of head 2 a little for a key that saturates; the other heads' scores deviate by
-  // 0.5 to 2. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is zero.
+  // 0.5 to 1.5. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is zero.
   Pattern queries() const {
     const Axis of_kv{head_size * group_, kv_heads};
     return normal(0, 0.06f)
-        .times(0.5f, 2, all_of(Axis{head_size, group_}))
+        .times(0.5f, 1.5f, all_of(Axis{head_size, group_}))
         .set(0.12f, at(of_kv, 2), at(channels, 0))
         .set(4, at(of_kv, 3), at(channels, 1));
   }
@@ -294,37 +294,38 @@ extern constinit const Pair quantized_kv_cache{
                  .run = call<&QuantizedKvCache::bf16_cache>,
                  .prepare = call<&QuantizedKvCache::fill_bf16>,
                  .kernels = nothing_spilled},
-    .optimized = variants({{.name = "fp8_convert",
-                            .run = call<&QuantizedKvCache::fp8_convert>,
-                            .prepare = call<&QuantizedKvCache::fill_e4m3>,
-                            .changes_precision = true,
-                            .kernels = nothing_spilled},
-                           // Weights are rounded to e4m3: by 2.6e-2 where many tokens have some, and where one of them has values
-                           // that outweigh the others' by up to 2^-4.
-                           {.name = "fp8_wgmma",
-                            .run = call<&QuantizedKvCache::fp8_wgmma>,
-                            .prepare = call<&QuantizedKvCache::fill_e4m3_pages>,
-                            .needs = {.min_sm = 90, .max_sm = 90},
-                            .changes_precision = true,
-                            .tolerance = within(5e-2),
-                            .kernels = nothing_spilled},
-                           {.name = "int4_shift",
-                            .run = call<&QuantizedKvCache::int4<ShiftedCodes>>,
-                            .prepare = call<&QuantizedKvCache::fill_int4<OffsetCodes>>,
-                            .changes_precision = true,
-                            .gains_over = "fp8_convert",
-                            .kernels = nothing_spilled},
-                           {.name = "int4_lop3",
-                            .run = call<&QuantizedKvCache::int4<SplicedCodes>>,
-                            .prepare = call<&QuantizedKvCache::fill_int4<OffsetCodes>>,
-                            .changes_precision = true,
-                            .same_bits_as = "int4_shift",
-                            .kernels = nothing_spilled},
-                           {.name = "int4_subnormal",
-                            .run = call<&QuantizedKvCache::int4<SubnormalCodes>>,
-                            .prepare = call<&QuantizedKvCache::fill_int4<SubnormalCodes>>,
-                            .changes_precision = true,
-                            .kernels = nothing_spilled}}),
+    .optimized =
+        variants({{.name = "fp8_convert",
+                   .run = call<&QuantizedKvCache::fp8_convert>,
+                   .prepare = call<&QuantizedKvCache::fill_e4m3>,
+                   .changes_precision = true,
+                   .kernels = nothing_spilled},
+                  // Of the 32 addends of an FP8 product each loses up to 2^-13 of the largest, together 2^-8 of it: where
+                  // that is a score of 5, weights are off by 2e-2. Weights in two parts are rounded by 2^-8 at most.
+                  {.name = "fp8_wgmma",
+                   .run = call<&QuantizedKvCache::fp8_wgmma>,
+                   .prepare = call<&QuantizedKvCache::fill_e4m3_pages>,
+                   .needs = {.min_sm = 90, .max_sm = 90},
+                   .changes_precision = true,
+                   .tolerance = within(2e-2),
+                   .kernels = nothing_spilled},
+                  {.name = "int4_shift",
+                   .run = call<&QuantizedKvCache::int4<ShiftedCodes>>,
+                   .prepare = call<&QuantizedKvCache::fill_int4<OffsetCodes>>,
+                   .changes_precision = true,
+                   .gains_over = "fp8_convert",
+                   .kernels = nothing_spilled},
+                  {.name = "int4_lop3",
+                   .run = call<&QuantizedKvCache::int4<SplicedCodes>>,
+                   .prepare = call<&QuantizedKvCache::fill_int4<OffsetCodes>>,
+                   .changes_precision = true,
+                   .same_bits_as = "int4_shift",
+                   .kernels = nothing_spilled},
+                  {.name = "int4_subnormal",
+                   .run = call<&QuantizedKvCache::int4<SubnormalCodes>>,
+                   .prepare = call<&QuantizedKvCache::fill_int4<SubnormalCodes>>,
+                   .changes_precision = true,
+                   .kernels = nothing_spilled}}),
     // As many bytes as e4m3 has, and nothing to convert.
     .controls = variants({{.name = "half_context",
                            .run = call<&QuantizedKvCache::half_context>,
@@ -358,7 +359,7 @@ extern constinit const Pair quantized_kv_cache{
                     {"single_heads", "batch=3,group=1,context=129"},
                     {"pairs", "batch=3,group=2,context=63"},
                     {"groups_of_eight", "batch=3,group=8,context=385"}}),
-    .reference_samples = 4096,
+    .reference_samples = 1024,
 };
 
 }  // namespace aisp::ch19

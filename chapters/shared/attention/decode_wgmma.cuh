@@ -3,6 +3,7 @@
 // the second, with the heads of a group as the 8 columns of both. FP8 operands lie along K, so that the cache has its values
 // transposed, in pages of 128 tokens. A warp keeps a ring of pages full by TMA; queries and weights become e4m3 in the block.
 #pragma once
+#include <cuda_fp16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
@@ -35,15 +36,16 @@ struct TransposedDecode {
 
 struct PageRing {
   alignas(1024) std::uint8_t k[page_stages][page_tokens * page_head], v[page_stages][page_tokens * page_head];
-  alignas(1024) std::uint8_t q[8 * page_head], p[8 * page_tokens];
+  alignas(1024) std::uint8_t q[8 * page_head], p[2 * 8 * page_tokens];  // of p, what rounding left of it behind it
   float q_scales[8], maxima[decode_warps][8], sums[decode_warps][8];
   std::uint64_t full[page_stages], empty[page_stages];
 };
 // Of byte `column` of row `row` in the 128-byte swizzle.
 __device__ __forceinline__ int swizzled(int row, int column) { return row * 128 + (column / 16 ^ row % 8) * 16 + column % 16; }
 
-// d = A B for the two blocks of 64 rows of A and the eight columns of B.
-__device__ __forceinline__ void multiply_page(float (&d)[2][4], const std::uint8_t* a, const std::uint8_t* b) {
+// d = A B for the two blocks of 64 rows of A and 8 or 16 columns of B.
+template <int count>
+__device__ __forceinline__ void multiply_page(float (&d)[2][count], const std::uint8_t* a, const std::uint8_t* b) {
   const std::uint64_t from_a = device::operand(a), from_b = device::operand(b);
   device::wgmma_touch(d[0]);
   device::wgmma_touch(d[1]);
@@ -58,6 +60,11 @@ __device__ __forceinline__ void multiply_page(float (&d)[2][4], const std::uint8
   device::wgmma_wait<0>();
   device::wgmma_touch(d[0]);
   device::wgmma_touch(d[1]);
+}
+
+__device__ __forceinline__ float2 floats_of(unsigned pair) {
+  const unsigned both = device::widen_e4m3(pair);
+  return __half22float2(reinterpret_cast<const __half2&>(both));
 }
 
 // The group's queries as e4m3, each with a scale of its own; by the four warps.
@@ -111,8 +118,9 @@ __global__ __launch_bounds__(page_threads) void page_decode_kernel(const __grid_
     }
     return;
   }
-  // Weights are kept 2^8 times larger, relative to the exact maximum: e4m3 then has them down to 2^-17.
-  constexpr float raised_by = 8;
+  // Weights are kept 2^8 times larger, relative to the exact maximum: e4m3 then has them down to 2^-17. A weight is rounded by up
+  // to 2^-4; what is left of it, 2^4 times larger, goes into eight columns of its own.
+  constexpr float raised_by = 8, rest_by = 16;
   const float scale[2] = {work.scale_log2 * cache.k_scales[kv_head] * ring.q_scales[2 * t],
                           work.scale_log2 * cache.k_scales[kv_head] * ring.q_scales[2 * t + 1]};
   float maximum[2] = {-infinity, -infinity}, sum[2] = {0, 0}, values[2][4] = {};
@@ -150,22 +158,27 @@ __global__ __launch_bounds__(page_threads) void page_decode_kernel(const __grid_
     for (int i = 0; i < 8; i += 2) {
       const float x[2] = {device::exp2_approximate(scores[i / 4][i % 4] - maximum[0] + raised_by),
                           device::exp2_approximate(scores[i / 4][i % 4 + 1] - maximum[1] + raised_by)};
-      const unsigned both = device::narrow_e4m3(x[0], x[1]), rounded = device::widen_e4m3(both);
-      const float2 weights = __half22float2(reinterpret_cast<const __half2&>(rounded));
-      sum[0] += weights.x;  // of what is multiplied: the weights' sum is 1 also after rounding
-      sum[1] += weights.y;
+      const unsigned both = device::narrow_e4m3(x[0], x[1]);
+      const float2 rounded = floats_of(both);
+      const unsigned rest = device::narrow_e4m3((x[0] - rounded.x) * rest_by, (x[1] - rounded.y) * rest_by);
+      sum[0] += x[0], sum[1] += x[1];
       const int token = i / 4 * 64 + warp * 16 + i / 2 % 2 * 8 + g;
       ring.p[swizzled(2 * t, token)] = static_cast<std::uint8_t>(both);
       ring.p[swizzled(2 * t + 1, token)] = static_cast<std::uint8_t>(both >> 8);
+      ring.p[swizzled(8 + 2 * t, token)] = static_cast<std::uint8_t>(rest);
+      ring.p[swizzled(8 + 2 * t + 1, token)] = static_cast<std::uint8_t>(rest >> 8);
     }
     device::fence_proxy_async_shared();
     device::named_barrier_sync(1, decode_threads);
-    float of_page[2][4];
+    float of_page[2][8];
     multiply_page(of_page, ring.v[slot], ring.p);
     if (lane == 0) device::barrier_arrive(&ring.empty[slot]);
       // Sums over many pages would lose bits inside the tensor cores.
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[i / 4][i % 4] = fmaf(values[i / 4][i % 4], factor[i % 2], of_page[i / 4][i % 4]);
+    for (int i = 0; i < 8; ++i) {
+      const float(&of_rows)[8] = of_page[i / 4];
+      values[i / 4][i % 4] = fmaf(values[i / 4][i % 4], factor[i % 2], fmaf(of_rows[4 + i % 4], 1 / rest_by, of_rows[i % 4]));
+    }
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
