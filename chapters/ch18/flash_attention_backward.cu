@@ -99,19 +99,13 @@ __global__ __launch_bounds__(256) void derive_kernel(const bf16* weights, bf16* 
   });
 }
 
-// Scores grow apart along the keys of the first head and come together along those of the second. There are no staircases: no
-// maximum is to be outgrown here, and a head whose first keys have all the weight has no gradients elsewhere. In the fifth head
-// the first key has all the weight of every 256th row. Some rows of dO are 0.
-Pattern backward_queries(const RowLayout& rows) {
-  return queries(rows).set(16, at(rows.columns(), 0), at({head_size, 256}, 5), at(rows.head_axis(), 4));
-}
+// Scores grow apart along the keys of the first head and come together along those of the second; in the first rows of all heads
+// single keys have the weight. There are no staircases: no maximum is to be outgrown here, and keys without weight have no
+// gradients to be wrong. Some rows of dO are 0.
 Pattern backward_keys(const RowLayout& rows) {
-  constexpr float apart = 4;
+  constexpr float apart = 2;  // the baseline rounds scores to bf16
   const Places all_keys = all_of(rows.row_axis());
-  return normal(0, 1)
-      .times(1, apart, all_keys, at(rows.head_axis(), 0))
-      .times(apart, 1, all_keys, at(rows.head_axis(), 1))
-      .set(16, at(rows.columns(), 0), at(rows.row_axis(), 0), at(rows.head_axis(), 4));
+  return normal(0, 1).times(1, apart, all_keys, at(rows.head_axis(), 0)).times(apart, 1, all_keys, at(rows.head_axis(), 1));
 }
 Pattern result_gradients() { return normal(0, 1).set(0, at({head_size, 97}, 13)); }
 
@@ -124,7 +118,7 @@ class FlashAttentionBackward final : public Workload {
         pitch_{(length_ + shared::packet - 1) / shared::packet * shared::packet},
         rows_{rows_of_heads(batch_ * heads_, length_)},
         // Constant: what the forward pass makes of them in `prepare` must still be true in every run.
-        q_{setup.input<bf16>(rows_.elements(), backward_queries(rows_), {.name = "q", .constant = true})},
+        q_{setup.input<bf16>(rows_.elements(), queries(rows_), {.name = "q", .constant = true})},
         k_{setup.input<bf16>(rows_.elements(), backward_keys(rows_), {.name = "k", .constant = true})},
         v_{setup.input<bf16>(rows_.elements(), normal(0, 1), {.name = "v", .constant = true})},
         d_o_{setup.input<bf16>(rows_.elements(), result_gradients(), {.name = "gradient of o", .constant = true})},
@@ -290,8 +284,9 @@ extern constinit const Pair flash_attention_backward{
         "one log-sum-exp for each row is enough to compute weights again, tile by tile, and then a mask halves five products",
     .lesson = "recompute_causal",
     .make = make<FlashAttentionBackward>,
-    // Its scores are rounded to bf16: those that count are up to 23, where that is up to 2^-4 and 3.6e-2 on average, which is
-    // what their weights are off by. A sum over many rows of which some elements cancel keeps that of the others.
+    // Its scores are rounded to bf16: those that count are up to 8 and more, where that is up to 2^-5 and 1.8e-2 on average,
+    // which is what their weights are off by; twice that. A sum over many rows of which some elements cancel keeps that of the
+    // others.
     .baseline = {.name = "whole_matrices",
                  .run = call<&FlashAttentionBackward::whole_matrices>,
                  .prepare = call<&FlashAttentionBackward::forward>,
@@ -364,7 +359,7 @@ extern constinit const Pair flash_attention_backward{
     .edges = cases({{"two_tokens", "batch=1,heads=1,tokens=2"},
                     {"one_head", "batch=1,heads=1,tokens=512"},
                     {"tail", "batch=2,heads=5,tokens=713"}}),
-    .reference_samples = 1 << 25,  // all: a few elements of a head are much larger than the others
+    .reference_samples = 1 << 15,  // the gradients of a head's first keys are much larger than the others'
 };
 
 }  // namespace aisp::ch18

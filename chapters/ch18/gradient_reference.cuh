@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of causal attention in float64, all of them, by plain kernels on the GPU. The gradients of keys fall as one over
-// their place, so that a few elements say nothing about a head.
+// The gradients of causal attention in float64, by plain kernels on the GPU: all of them, since those of keys fall as one over
+// their place, and a few elements say nothing about a head.
 #pragma once
 #include <aisp/launch.hpp>
 #include <aisp/setup.hpp>
