@@ -288,7 +288,7 @@ extern constinit const Pair flash_attention_forward{
                     {"tail_of_64", "batch=1,heads=4,tokens=8256"},
                     {"falling", "batch=1,heads=2,tokens=1000,staircase=1"},
                     {"rising", "batch=1,heads=2,tokens=1000,staircase=2"}}),
-    .reference_samples = 2048,
+    .reference_samples = 1024,
 };
 
 }  // namespace aisp::ch18
