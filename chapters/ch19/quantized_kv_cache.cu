@@ -158,7 +158,8 @@ class QuantizedKvCache final : public Workload {
   }
 
   // Weights of head 3 are 1 for the appended key, of head 2 a little for a key that saturates; the other heads' scores deviate by
-  // 0.5 to 1.5. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is zero.
+  // 0.5 to 1.5. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is
+  // zero.
   Pattern queries() const {
     const Axis of_kv{head_size * group_, kv_heads};
     return normal(0, 0.06f)
