@@ -35,7 +35,7 @@ __global__ __launch_bounds__(mma_tiles::threads, 2) void forward_kernel(const bf
   float sums[2][head_size / 2] = {};
   attention::Rows rows[2];
   int before = -first_row;  // of this tile of keys, less the block's first row
-  mma_tiles::sum_values(sums, memory, lanes, k, v, chunk, min(length, first_row + mma_tiles::query_rows),
+  mma_tiles::sum_values(sums, memory, lanes, k, v, mma_tiles::InOnePiece{chunk}, min(length, first_row + mma_tiles::query_rows),
                         [&](int i, float(&scores)[mma_tiles::keys / 2], float(&sum)[head_size / 2]) {
                           const int t = mma_tiles::thread_again();
                           const int own = t / 32 * mma_tiles::warp_rows + i * 16 + t % 32 / 4 - t % 4 * 2 - before;

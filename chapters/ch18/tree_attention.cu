@@ -169,8 +169,9 @@ __global__ __launch_bounds__(mma_tiles::threads, 2) void tree_kernel(const __gri
   Rows rows[2];
   int first_key = 0;
   const int keys = draft.context + draft.nodes;
-  mma_tiles::sum_values(sums, memory, lanes, draft.k, draft.v, blockIdx.y * static_cast<unsigned>(keys) * mma_tiles::row_chunks,
-                        keys, [&](int i, float(&scores)[mma_tiles::keys / 2], float(&sum)[head_size / 2]) {
+  mma_tiles::sum_values(sums, memory, lanes, draft.k, draft.v,
+                        mma_tiles::InOnePiece{blockIdx.y * static_cast<unsigned>(keys) * mma_tiles::row_chunks}, keys,
+                        [&](int i, float(&scores)[mma_tiles::keys / 2], float(&sum)[head_size / 2]) {
                           hide(scores, draft, static_cast<int>(blockIdx.y) / kv_heads,
                                first_row() + mma_tiles::thread_again() / 32 * mma_tiles::warp_rows + i * 16, first_key);
                           float factor[2];
