@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of fp8_training_step by cuBLASLt, in FP8 and in bf16, and the tensors that they take.
+// The products of fp8_training_step by cuBLASLt, in FP8 and in bf16, and by the engine, and the tensors that they take.
 #pragma once
 #include <aisp/libraries/cublaslt.hpp>
 
 #include <cstdint>
 
 #include "fp8_step_reference.hpp"
+#include "gemm/gemm.hpp"
 
 namespace aisp::ch19 {
 
@@ -138,5 +139,20 @@ class Bf16Products {
 
   Opened<MatmulPlan> h_, y_, da_, dx_, dw2_, dw1_;
 };
+
+// Gradients of weights by the engine: added to memory by TMA, where the library's kernel loads what is there and stores the sum.
+struct Descaled {
+  static constexpr int narrowing = 1;
+  const float *of_a = nullptr, *of_b = nullptr;
+  template <int count>
+  __device__ __forceinline__ void operator()(float (&sums)[count], const gemm::Fragment&) const {
+    const float by = *of_a * *of_b;
+#pragma unroll
+    for (float& sum : sums) sum *= by;
+  }
+};
+struct AddingTile : gemm::Config<gemm::Operand<e5m2>, gemm::Operand<e4m3>, gemm::Promoted,
+                                 gemm::Shape{.stages = 6, .pingpong = true, .cluster = 2}> {};
+using Adding = gemm::Gemm<AddingTile, gemm::Bands, Descaled, gemm::TmaStore<float, 2, true>>;
 
 }  // namespace aisp::ch19
