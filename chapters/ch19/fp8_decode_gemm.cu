@@ -64,15 +64,18 @@ constexpr int stages_of(int tile_m, int tile_n) { return 224 * 1024 / ((tile_m +
 
 struct TokensOnM : gemm::Config<gemm::Operand<e4m3>, gemm::Operand<e4m3>, gemm::Promoted,
                                 gemm::Shape{.tile_m = 64, .tile_n = 256, .stages = 5, .consumers = 1}> {};
-template <class Weights, class Mainloop, int tile_m, int tile_n, int cluster_blocks = 1, bool early = false>
+// 256 rows of weights at a time, so that tokens are read from L2 seldom.
+constexpr int tile_rows(int tile_n) { return tile_n <= 128 ? 256 : 128; }
+template <class Weights, class Mainloop, int tile_n, bool early = false>
 struct Swapped
     : gemm::Config<Weights, gemm::Operand<typename Weights::Element>, Mainloop,
-                   gemm::Shape{
-                       .tile_m = tile_m, .tile_n = tile_n, .stages = stages_of(tile_m, tile_n), .cluster = cluster_blocks}> {
+                   gemm::Shape{.tile_m = tile_rows(tile_n), .tile_n = tile_n, .stages = stages_of(tile_rows(tile_n), tile_n)}> {
   static constexpr bool begins_early = early;
 };
-template <int tile_m, int tile_n, int cluster = 1, bool early = false>
-using Fp8 = Swapped<gemm::Operand<e4m3>, gemm::Promoted, tile_m, tile_n, cluster, early>;
+template <int tile_n, bool early = false>
+using Fp8 = Swapped<gemm::Operand<e4m3>, gemm::Promoted, tile_n, early>;
+template <int tile_n>
+using Fp8InPanels = Swapped<gemm::Panels<e4m3>, gemm::Promoted, tile_n, true>;
 using Columns = gemm::ColumnsStore<bf16>;
 using Scales = gemm::RowColumnScaled;
 
@@ -80,7 +83,7 @@ using Scales = gemm::RowColumnScaled;
 using Product = std::function<void(cudaStream_t)>;
 // All with weights as rows and tiles of the same width.
 struct Products {
-  Product swapped, swapped_tall, ranges, ranges_tall, ranges_in_clusters, slices, early, early_tall, panels, panels_tall, in_bf16;
+  Product swapped, ranges, early, panels, in_bf16;
 };
 
 class Fp8DecodeGemm final : public Workload {
@@ -97,8 +100,8 @@ class Fp8DecodeGemm final : public Workload {
         panels_{setup.scratch<e4m3>(n_ * padded_k(), {.name = "panels of weights"})},
         token_scales_{setup.scratch<float>(tokens_, {.name = "scales of tokens"})},
         channel_scales_{setup.scratch<float>(n_, {.name = "scales of channels"})},
-        parts_{setup.scratch<float>(std::max(std::size_t{2} * 256 * multiprocessors() * tile_n(), 2 * n_ * tokens_),
-                                    {.name = "parts of sums"})},
+        // Two for each multiprocessor.
+        parts_{setup.scratch<float>(std::size_t{2} * multiprocessors() * tile_rows(32) * tile_n(), {.name = "parts of sums"})},
         cublaslt_bf16_{setup, {.m = tokens_, .n = n_, .k = k_, .b_is_transposed = true}},
         cublaslt_{setup, scaled_problem(false)},
         cublaslt_fast_{setup, scaled_problem(true)},
@@ -268,24 +271,11 @@ class Fp8DecodeGemm final : public Workload {
   }
   template <int tile_n>
   Products described() const {
-    constexpr int tall = tile_n <= 128 ? 256 : 128;
-    using InSlices = gemm::Gemm<Fp8<128, tile_n>, gemm::KSlices, gemm::Identity, gemm::SlicesStore>;
-    using InBf16 = gemm::GemmInRanges<Swapped<gemm::Operand<bf16>, gemm::InTensorCores, 128, tile_n>, gemm::Identity, Columns>;
-    return {.swapped = swapped_product<Fp8<128, tile_n>>(),
-            .swapped_tall = swapped_product<Fp8<tall, tile_n>>(),
-            .ranges = product_in_ranges<Fp8<128, tile_n>>(),
-            .ranges_tall = product_in_ranges<Fp8<tall, tile_n>>(),
-            .ranges_in_clusters = product_in_ranges<Fp8<128, tile_n, 2>>(),
-            .slices =
-                [product = InSlices{problem<e4m3, float>(quantized_w_, quantized_x_, parts_), {.slices = 2}},
-                 parts = static_cast<const float*>(parts_.get()), scales = scales(), y = y_.get()](cudaStream_t stream) {
-                  product.run(stream);
-                  gemm::sum_slices(stream, parts, product.schedule(), scales, Columns{y});
-                },
-            .early = product_in_ranges<Fp8<128, tile_n, 1, true>>(),
-            .early_tall = product_in_ranges<Fp8<tall, tile_n, 1, true>>(),
-            .panels = product_in_ranges<Swapped<gemm::Panels<e4m3>, gemm::Promoted, 128, tile_n, 1, true>>(),
-            .panels_tall = product_in_ranges<Swapped<gemm::Panels<e4m3>, gemm::Promoted, tall, tile_n, 1, true>>(),
+    using InBf16 = gemm::GemmInRanges<Swapped<gemm::Operand<bf16>, gemm::InTensorCores, tile_n>, gemm::Identity, Columns>;
+    return {.swapped = swapped_product<Fp8<tile_n>>(),
+            .ranges = product_in_ranges<Fp8<tile_n>>(),
+            .early = product_in_ranges<Fp8<tile_n, true>>(),
+            .panels = product_in_ranges<Fp8InPanels<tile_n>>(),
             .in_bf16 = [product = InBf16{problem<bf16, bf16>(w_, x_, y_), parts_}](cudaStream_t stream) { product.run(stream); }};
   }
 
@@ -302,7 +292,7 @@ class Fp8DecodeGemm final : public Workload {
 };
 
 constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}}, fp8_by_cublaslt{.min_sm = 89, .libraries = {Library::cublaslt}};
-constexpr Needs on_wgmma{.min_sm = 90, .max_sm = 90}, on_clusters{.min_sm = 90, .max_sm = 90, .dsmem = true};
+constexpr Needs on_wgmma{.min_sm = 90, .max_sm = 90};
 constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 
 // Rounding to bf16 is 1.6e-3, and 4e-3 of a value at most, of which a group of few samples may consist. The tensor cores keep 14
@@ -311,11 +301,11 @@ constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 constexpr Tolerance rounded = within(4e-3), promoted_sums = within(5e-3), fast_sums = within(1e-2);
 
 template <Method run, Method prepare = call<&Fp8DecodeGemm::describe>>
-constexpr Variant ours(std::string_view name, const Needs& needs = on_wgmma) {
+constexpr Variant ours(std::string_view name) {
   return {.name = name,
           .run = run,
           .prepare = prepare,
-          .needs = needs,
+          .needs = on_wgmma,
           .changes_precision = true,
           .tolerance = promoted_sums,
           .kernels = nothing_spilled};
@@ -335,20 +325,17 @@ extern constinit const Pair fp8_decode_gemm{
                  .run = call<&Fp8DecodeGemm::cublas_bf16>,
                  .prepare = call<&Fp8DecodeGemm::tune_bf16>,
                  .needs = by_cublaslt},
-    .optimized =
-        variants({ours<call<&Fp8DecodeGemm::tokens_on_m>, call<&Fp8DecodeGemm::describe_tokens_on_m>>("tokens_on_m"),
-                  ours<swapped<&Products::swapped>>("wgmma_swap_ab"), ours<swapped<&Products::swapped_tall>>("swap_ab_tall"),
-                  ours<swapped<&Products::ranges>>("split_k"), ours<swapped<&Products::ranges_tall>>("split_k_tall"),
-                  ours<swapped<&Products::ranges_in_clusters>>("split_k_clusters", on_clusters),
-                  ours<swapped<&Products::slices>>("split_k_slices"), ours<overlapped<&Products::early>>("quantize_pdl")}),
+    .optimized = variants({ours<call<&Fp8DecodeGemm::tokens_on_m>, call<&Fp8DecodeGemm::describe_tokens_on_m>>("tokens_on_m"),
+                           ours<swapped<&Products::swapped>>("wgmma_swap_ab"), ours<swapped<&Products::ranges>>("split_k"),
+                           ours<overlapped<&Products::early>>("quantize_pdl")}),
+    // The same products of weights in bf16: what is ours, and what is bytes. And of codes that lie as stages load them, each in
+    // one piece: what the strides of their rows cost.
     .controls = variants({{.name = "bf16_swap_ab",
                            .run = call<&Fp8DecodeGemm::bf16_swap_ab>,
                            .prepare = call<&Fp8DecodeGemm::describe>,
                            .needs = on_wgmma,
                            .kernels = nothing_spilled},
-                          ours<overlapped<&Products::early_tall>>("quantize_pdl_tall"),
-                          ours<overlapped<&Products::panels>, call<&Fp8DecodeGemm::describe_panels>>("panels"),
-                          ours<overlapped<&Products::panels_tall>, call<&Fp8DecodeGemm::describe_panels>>("panels_tall")}),
+                          ours<overlapped<&Products::panels>, call<&Fp8DecodeGemm::describe_panels>>("weights_in_panels")}),
     .libraries = variants({{.name = "cublaslt",
                             .run = call<&Fp8DecodeGemm::cublaslt>,
                             .prepare = call<&Fp8DecodeGemm::tune_cublaslt>,
