@@ -344,14 +344,14 @@ extern constinit const Pair fp8_block_scaling{
     .lesson = "persistent",
     .make = make<Fp8BlockScaling>,
     .baseline = {.name = "block_barrier", .run = call<&Fp8BlockScaling::block_barrier>, .kernels = no_spills},
-    .optimized =
-        variants({scaled<call<&Fp8BlockScaling::producer>>("producer"), scaled<call<&Fp8BlockScaling::persistent>>("persistent"),
-                  scaled<call<&Fp8BlockScaling::rows_in_registers>>("rows_in_registers"),
-                  scaled<call<&Fp8BlockScaling::quarters_in_flight>>("quarters_in_flight")}),
+    .optimized = variants(
+        {scaled<call<&Fp8BlockScaling::producer>>("producer"), scaled<call<&Fp8BlockScaling::persistent>>("persistent")}),
     // Other ways to keep the tensor cores busy, and to fetch less; `persistent` without scales; and without adding at all.
     .controls = variants({scaled<call<&Fp8BlockScaling::forced_turns>>("forced_turns"),
                           scaled<call<&Fp8BlockScaling::turns_by_tile>>("turns_by_tile"),
                           scaled<call<&Fp8BlockScaling::two_accumulators>>("two_accumulators"),
+                          scaled<call<&Fp8BlockScaling::rows_in_registers>>("rows_in_registers"),
+                          scaled<call<&Fp8BlockScaling::quarters_in_flight>>("quarters_in_flight"),
                           scaled<call<&Fp8BlockScaling::multicast>>("multicast", {.dsmem = true}),
                           control<call<&Fp8BlockScaling::unscaled>>("unscaled"),
                           control<call<&Fp8BlockScaling::never_promoted>>("never_promoted")}),

@@ -362,7 +362,7 @@ extern constinit const Pair fp8_training_step{
     .controls = variants({{.name = "bf16_step",
                            .run = call<&Fp8TrainingStep::bf16_step>,
                            .prepare = call<&Fp8TrainingStep::prepare_bf16>,
-                           .changes_precision = true},
+                           .outputs = no_outputs},
                           {.name = "products_alone",
                            .run = call<&Fp8TrainingStep::products_alone>,
                            .prepare = call<&Fp8TrainingStep::prepare<fused>>,
@@ -371,8 +371,10 @@ extern constinit const Pair fp8_training_step{
     .bound = Bound::compute,
     // Results are compared with what the same casts give in float64. Sums in 14 bits are off by 2e-4 to 4e-4, which moves some 5
     // % of the values to the next one of bf16, and one of 20 of these to the next code, 9 % away in E4M3 and 18 % in E5M2: by the
-    // reference with such errors put in, 0.6e-2 of Y and up to 1.3e-2 of the gradients. What the casts cost is 7e-2 to 10e-2.
-    .tolerance = within(2e-2),
+    // reference with such errors put in, 0.6e-2 of Y and up to 1.3e-2 of the gradients. What the casts cost is 7e-2 to 10e-2. A
+    // gradient whose addends cancel keeps what the largest of them lost, a code's 18 % of it: an element is off by a third of the
+    // others' root mean square where that addend is twice as large.
+    .tolerance = within(2e-2, 0.4),
     .needs = {.min_sm = 90, .libraries = {Library::cublaslt}},
     .verification = Verification::small_shape,
     .overrides = {.measurement_seconds = 30},

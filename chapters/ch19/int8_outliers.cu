@@ -349,17 +349,18 @@ extern constinit const Pair int8_outliers{
           .run = call<&Int8Outliers::two_part_wgmma>,
           .prepare = call<&Int8Outliers::quantize_weights>,
           .kernels = nothing_spilled},
-         {.name = "two_part_pingpong",
-          .run = call<&Int8Outliers::two_part_pingpong>,
-          .prepare = call<&Int8Outliers::quantize_weights>,
-          .kernels = nothing_spilled},
          {.name = "smoothquant",
           .run = call<&Int8Outliers::smoothquant>,
           .prepare = call<&Int8Outliers::smooth_weights>,
           .changes_precision = true,
           .gains_over = "two_part_wgmma",
           .kernels = nothing_spilled}}),
-    .controls = variants({// What outliers cost, and the error that they would make.
+    .controls = variants({// Tiles of half the size in turns, which hide the stores and load more.
+                          {.name = "two_part_pingpong",
+                           .run = call<&Int8Outliers::two_part_pingpong>,
+                           .prepare = call<&Int8Outliers::quantize_weights>,
+                           .kernels = nothing_spilled},
+                          // What outliers cost, and the error that they would make.
                           {.name = "plain_int8",
                            .run = call<&Int8Outliers::plain_int8>,
                            .prepare = call<&Int8Outliers::quantize_weights>,

@@ -180,14 +180,12 @@ __device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet]
 }
 
 // Along columns alone, or along both.
-template <bool with_rows, unsigned band>
+template <bool with_rows>
 __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restrict__ x, Copies to, Shape shape) {
   __shared__ __align__(16) TransposedTile transposed;
   __shared__ TileScales scales;
   const Place at;
-  const unsigned of_band = band * shape.across(), first = blockIdx.x / of_band * band, in_band = blockIdx.x % of_band;
-  const unsigned height = min(band, shape.tiles() / shape.across() - first);
-  const unsigned top = (first + in_band % height) * tile, left = in_band / height * tile;
+  const unsigned top = blockIdx.x / shape.across() * tile, left = blockIdx.x % shape.across() * tile;
   const unsigned row = top + at.down * packet, column = left + at.across * packet;
   unsigned words[packet][4] = {};
 #pragma unroll
@@ -242,12 +240,9 @@ class Mxfp8DualQuantize final : public Workload {
   }
   void column_kernel(Launch& launch) {
     quantize_by_rows(launch, x_.get(), codes_, scales_);
-    launch(tile_kernel<false, 1>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
+    launch(tile_kernel<false>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
   }
-  template <unsigned band>
-  void tile_dual(Launch& launch) {
-    launch(tile_kernel<true, band>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
-  }
+  void tile_dual(Launch& launch) { launch(tile_kernel<true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape()); }
 
  private:
   // Outlier channels, a row 2^6 times as large as the others, blocks of zeros and of bf16's subnormals, an infinity and a NaN.
@@ -292,9 +287,7 @@ extern constinit const Pair mxfp8_dual_quantize{
     .baseline = {.name = "transpose_between", .run = call<&Mxfp8DualQuantize::transpose_between>},
     .optimized =
         variants({{.name = "column_kernel", .run = call<&Mxfp8DualQuantize::column_kernel>, .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual<1>>, .kernels = {.local_bytes = 0}},
-                  {.name = "bands_8", .run = call<&Mxfp8DualQuantize::tile_dual<8>>, .kernels = {.local_bytes = 0}},
-                  {.name = "bands_32", .run = call<&Mxfp8DualQuantize::tile_dual<32>>, .kernels = {.local_bytes = 0}}}),
+                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}}}),
     .bound = Bound::memory,
     .tolerance = exact,
     .needs = {.min_sm = 89},

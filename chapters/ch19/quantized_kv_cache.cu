@@ -157,13 +157,14 @@ class QuantizedKvCache final : public Workload {
     return {words, words + int4_words(), int4_k_scales_, int4_v_scales_, static_cast<int>(capacity())};
   }
 
-  // Weights of head 3 are 1 for the appended key, of head 2 a little for a key that saturates; the other heads' scores deviate by
-  // 0.5 to 1.5. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is
-  // zero.
+  // Weights of head 3 are 1 for the appended key, of head 2 a little for a key that is far larger than the others in a channel of
+  // its own; the other heads' scores deviate by 0.5 to 1.5. Eight channels of the keys are 20 to 100 times larger, maxima rise in
+  // head 0 and fall in head 1, and a key is zero.
   Pattern queries() const {
     const Axis of_kv{head_size * group_, kv_heads};
     return normal(0, 0.06f)
         .times(0.5f, 1.5f, all_of(Axis{head_size, group_}))
+        .set(0, at(channels, 0))
         .set(0.12f, at(of_kv, 2), at(channels, 0))
         .set(4, at(of_kv, 3), at(channels, 1));
   }
@@ -174,7 +175,7 @@ class QuantizedKvCache final : public Workload {
         .times(1.0f / 64, at(channels, 0, 2))
         .times(0.1f, 1, all_of(tokens), at(of_kv, 0))
         .times(1, 0.1f, all_of(tokens), at(of_kv, 1))
-        .set(600, drawn(tokens, 1), at(channels, 0))
+        .set(440, drawn(tokens, 1), at(channels, 0))
         .set(-0.0f, drawn(tokens, 1));
   }
   // Eight tokens with values 20 to 100 times larger, eight whose values are subnormal in e4m3, one of zeros, and a few values
