@@ -44,7 +44,7 @@ class QuantizedKvCache final : public Workload {
                                     }
                                   }},
                                   {.name = "lengths, and half of them", .constant = true})},
-        o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size, batch_ * kv_heads * group_}})},
+        o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size * group_, kv_heads}})},
         bf16_k_{setup.scratch<bf16>(k_.size(), {.name = "bf16 keys"})},
         bf16_v_{setup.scratch<bf16>(k_.size(), {.name = "bf16 values"})},
         e4m3_k_{setup.scratch<std::uint8_t>(capacity() * heads() * head_size, {.name = "e4m3 keys"})},
