@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An INT8 layer whose activations have outliers: a few columns, found in the run, are so large that no scale fits them and the
-// rest. They are multiplied in bf16, and as separate steps (find, gather, quantize, multiply to INT32, dequantize, add the second
-// product) this takes half as long as the INT8 product again. In one kernel the second product is one more step along K: sums of
-// integers become scaled fp32 in their registers, and tensor cores go on with other operands.
+// rest. They are multiplied in bf16, and as separate steps this takes half as long as the INT8 product again. In one kernel the
+// second product is one more step along K: sums of integers become scaled fp32 in their registers, and tensor cores go on with
+// other operands.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/fastest.hpp>
@@ -372,7 +372,6 @@ extern constinit const Pair int8_outliers{
                            .prepare = call<&Int8Outliers::quantize_once>,
                            .outputs = no_outputs,
                            .kernels = nothing_spilled},
-                          // The library's best, which leaves INT32: nobody's result, and what `own_product` stands beside.
                           {.name = "cublaslt_int8",
                            .run = call<&Int8Outliers::cublaslt_int8>,
                            .prepare = call<&Int8Outliers::tune_int8>,
