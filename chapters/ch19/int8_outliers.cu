@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An INT8 layer whose activations have outliers: a few columns, found in the run, are so large that no scale fits them and the
 // rest. They are multiplied in bf16, and as separate steps this takes half as long as the INT8 product again. In one kernel the
-// second product is one more step along K: sums of integers become scaled fp32 in their registers, and tensor cores go on with
-// other operands.
+// second product is one more step along K: sums of integers become scaled fp32 in the registers in which they are.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/fastest.hpp>
