@@ -44,7 +44,7 @@ class QuantizedKvCache final : public Workload {
                                     }
                                   }},
                                   {.name = "lengths, and half of them", .constant = true})},
-        o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size * group_, kv_heads}})},
+        o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size, batch_ * kv_heads * group_}})},
         bf16_k_{setup.scratch<bf16>(k_.size(), {.name = "bf16 keys"})},
         bf16_v_{setup.scratch<bf16>(k_.size(), {.name = "bf16 values"})},
         e4m3_k_{setup.scratch<std::uint8_t>(capacity() * heads() * head_size, {.name = "e4m3 keys"})},
@@ -157,15 +157,15 @@ class QuantizedKvCache final : public Workload {
     return {words, words + int4_words(), int4_k_scales_, int4_v_scales_, static_cast<int>(capacity())};
   }
 
-  // Weights of head 3 are 1 for the appended key, of head 2 a little for a key that is far larger than the others in a channel of
-  // its own; the other heads' scores deviate by 0.5 to 1.5. Eight channels of the keys are 20 to 100 times larger, maxima rise in
-  // head 0 and fall in head 1, and a key is zero.
+  // Weights of head 3 are 1 for the appended key, of head 2 a little more for a key that is far larger than the others in a
+  // channel of its own, but not so much that rows hang on how one score is rounded; the other heads' scores deviate by 0.5
+  // to 1.5. Eight channels of the keys are 20 to 100 times larger, maxima rise in head 0 and fall in head 1, and a key is zero.
   Pattern queries() const {
     const Axis of_kv{head_size * group_, kv_heads};
     return normal(0, 0.06f)
         .times(0.5f, 1.5f, all_of(Axis{head_size, group_}))
         .set(0, at(channels, 0))
-        .set(0.12f, at(of_kv, 2), at(channels, 0))
+        .set(0.02f, at(of_kv, 2), at(channels, 0))
         .set(4, at(of_kv, 3), at(channels, 1));
   }
   Pattern keys() const {
