@@ -358,8 +358,8 @@ extern constinit const Pair fp8_training_step{
     .optimized = variants({variant<cached>("weight_cache", "cast_every_time"), variant<delayed>("delayed_scales"),
                            variant<one_pass>("cast_transpose", "delayed_scales"), variant<fused>("swiglu_cast", "delayed_scales"),
                            variant<at_the_end>("deferred_gradients")}),
-    // The two ends, a step without FP8, whose results cannot be held to a baseline in FP8, and one without casts; and `swiglu_cast`
-    // with our own product for gradients of weights.
+    // The two ends, a step without FP8, whose results cannot be held to a baseline in FP8, and one without casts; and
+    // `swiglu_cast` with our own product for gradients of weights.
     .controls = variants({{.name = "bf16_step",
                            .run = call<&Fp8TrainingStep::bf16_step>,
                            .prepare = call<&Fp8TrainingStep::prepare_bf16>,
