@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights of which two in every four are zero (2:4), times activations. Stored dense they are multiplied as if nobody knew.
+// Stored as the other two with two bits each for where they were, they are half the bytes, and sparse wgmma takes 32 of K in the
+// time of
+// 16. Everything else has half the time then: a tile's activations pass from L2 to shared memory and from there to the tensor
+// cores at twice the rate, so that tiles must be large and blocks share what they load.
+#include <aisp/libraries/cublaslt.hpp>
+#include <aisp/libraries/cusparselt.hpp>
+#include <aisp/pair.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <stdexcept>
+
+#include "gemm/clusters.cuh"
+#include "gemm/gemm.hpp"
+#include "gemm/sparse.cuh"
+
+namespace aisp::ch19 {
+namespace {
+
+using gemm::bf16;
+using gemm::Sparse24;
+constexpr unsigned block = 64;    // rows, and elements along K, that are compressed together
+constexpr unsigned quarter = 16;  // of a block's K: eight values, and a half-word of metadata
+
+// Of four neighbours the two that are kept: all that are not zero, -0 among them, and otherwise any.
+struct Kept {
+  unsigned first, second;
+};
+__device__ Kept kept_of(const unsigned short (&four)[4]) {
+  unsigned first = 2, second = 0;
+#pragma unroll
+  for (unsigned i = 0; i < 4; ++i) {
+    if (four[i] == 0) continue;
+    first = min(first, i);
+    second = i;
+  }
+  if (second == 0 && four[0] == 0) first = 0;
+  return {first, max(second, first + 1)};
+}
+
+// Once, when a model is loaded: a thread for 16 of K in a row. Rows that do not exist are zeros.
+__global__ __launch_bounds__(256) void compress_kernel(const unsigned short* w, std::uint8_t* blocks, unsigned rows, unsigned k) {
+  const unsigned row = threadIdx.x / 4, part = threadIdx.x % 4;
+  std::uint8_t* const to = blocks + (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * Sparse24::block_bytes;
+  unsigned short values[quarter / 2] = {};
+  unsigned metadata = 0;
+#pragma unroll
+  for (unsigned group = 0; group < quarter / 4; ++group) {
+    unsigned short four[4] = {};
+    if (blockIdx.y * block + row < rows) {
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i)
+        four[i] = w[std::size_t{blockIdx.y * block + row} * k + blockIdx.x * block + part * quarter + group * 4 + i];
+    }
+    const Kept kept = kept_of(four);
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      if (i == kept.first) values[group * 2] = four[i];
+      if (i == kept.second) values[group * 2 + 1] = four[i];
+    }
+    metadata |= (kept.first | kept.second << 2) << group * 4;
+  }
+#pragma unroll
+  for (unsigned i = 0; i < quarter / 2; ++i)
+    reinterpret_cast<unsigned short*>(to + Sparse24::values_at(row, part))[i] = values[i];
+  *reinterpret_cast<unsigned short*>(to + Sparse24::metadata_at(row, part)) = static_cast<unsigned short>(metadata);
+}
+
+// How many weights are not what their block makes of them.
+__global__ __launch_bounds__(256) void compare_kernel(const unsigned short* w, const std::uint8_t* blocks, unsigned rows,
+                                                      unsigned k, unsigned* different) {
+  const unsigned row = blockIdx.y * block + threadIdx.x / 4, part = threadIdx.x % 4;
+  if (row >= rows) return;
+  const std::uint8_t* const from = blocks + (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * Sparse24::block_bytes;
+  const unsigned metadata = *reinterpret_cast<const unsigned short*>(from + Sparse24::metadata_at(row % block, part));
+  unsigned wrong = 0;
+  for (unsigned i = 0; i < quarter; ++i) {
+    unsigned value = 0;
+    for (unsigned j = 0; j < 2; ++j)
+      if ((metadata >> (i / 4 * 4 + j * 2) & 3) == i % 4)
+        value = reinterpret_cast<const unsigned short*>(from + Sparse24::values_at(row % block, part))[i / 4 * 2 + j];
+    wrong += value != w[std::size_t{row} * k + blockIdx.x * block + part * quarter + i];
+  }
+  if (wrong > 0) atomicAdd(different, wrong);
+}
+
+// Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
+template <int tile_m, int tile_n, int stages, int consumers = 2, int cluster = 1, int buffers_ = 2, int band_rows_ = 2048>
+struct Sparse
+    : gemm::Config<Sparse24, gemm::Operand<bf16>, gemm::SparseInTensorCores,
+                   gemm::Shape{
+                       .tile_m = tile_m, .tile_n = tile_n, .stages = stages, .consumers = consumers, .cluster = cluster}> {
+  static constexpr int buffers = buffers_, band_rows = band_rows_;
+};
+template <int tile_m, int tile_n, int stages, int cluster = 1>
+struct Dense : gemm::Config<gemm::Operand<bf16>, gemm::Operand<bf16>, gemm::InTensorCores,
+                            gemm::Shape{.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .cluster = cluster}> {
+  static constexpr int buffers = 2, band_rows = 2048;
+};
+template <class C>
+using Product = gemm::Gemm<C, gemm::Bands, gemm::Identity, gemm::TmaStore<bf16, C::buffers>>;
+
+template <int tile_m, int tile_n, int stages, int buffers = 2, int band_rows = 2048>
+struct Fours : gemm::InFours<Sparse<tile_m, tile_n, stages, 2, 2, buffers, band_rows>> {};
+template <int tile_m, int tile_n, int stages>
+struct DenseFours : gemm::InFours<Dense<tile_m, tile_n, stages, 2>> {};
+
+class Sparse2to4Gemm final : public Workload {
+ public:
+  explicit Sparse2to4Gemm(Setup& setup)
+      : rows_{setup.size("rows")},
+        tokens_{setup.size("tokens")},
+        k_{setup.size("k")},
+        w_{setup.input<bf16>(rows_ * k_, prune, {.name = "w", .constant = true})},
+        x_{setup.input<bf16>(tokens_ * k_,
+                             normal(0, 1)
+                                 .times(20, 100, drawn(Axis{1, k_}, 8))
+                                 .set(-0.0f, at(Axis{1, k_}, 5), drawn(Axis{k_, tokens_}, 1))
+                                 .set(0, at(Axis{k_, tokens_}, 3)),
+                             {.name = "x"})},
+        y_{setup.output<bf16>(rows_ * tokens_, {.name = "y"})},
+        blocks_{setup.scratch<std::uint8_t>(row_blocks() * (k_ / block) * Sparse24::block_bytes, {.name = "compressed w"})},
+        different_{setup.scratch<unsigned>(1, {.name = "weights that changed"})},
+        cublaslt_{setup, {.m = rows_, .n = tokens_, .k = k_, .b_is_transposed = true}},
+        cusparselt_{setup},
+        plan_{setup, cusparselt_, SparseMatmulProblem{rows_, tokens_, k_}} {}
+
+  // Of products with zeros the definition needs none.
+  Cost cost() const override { return cost_of(0.5, static_cast<double>(blocks_.bytes())); }
+  Cost variant_cost(std::string_view variant) const override {
+    return variant.ends_with("dense") ? cost_of(1, static_cast<double>(w_.bytes())) : cost();
+  }
+  double expected(std::size_t i) const override {
+    const std::size_t row = i / tokens_, token = i % tokens_;
+    double sum = 0;
+    for (std::size_t k = 0; k < k_; ++k) sum += w_.host(row * k_ + k) * x_.host(token * k_ + k);
+    return sum;
+  }
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(tokens_), "tokens/s");
+  }
+
+  void compress(Launch& launch) {
+    const dim3 grid(static_cast<unsigned>(k_ / block), static_cast<unsigned>(row_blocks()));
+    const auto* const w = reinterpret_cast<const unsigned short*>(w_.get());
+    launch(compress_kernel, {grid, 256}, w, blocks_, rows_, k_);
+    check(cudaMemsetAsync(different_, 0, sizeof(unsigned), launch.stream));
+    launch(compare_kernel, {grid, 256}, w, blocks_, rows_, k_, different_);
+    unsigned different = 0;
+    check(cudaMemcpyAsync(&different, different_, sizeof different, cudaMemcpyDeviceToHost, launch.stream));
+    check(cudaStreamSynchronize(launch.stream));
+    if (different > 0) throw std::runtime_error{std::to_string(different) + " weights are not what they were, decompressed"};
+  }
+  void tune(Launch& launch) { cublaslt_.tune(launch, w_, x_, y_); }
+  void cublaslt_dense(Launch& launch) { cublaslt_.run_tuned(launch, w_, x_, y_); }
+  void choose(Launch& launch) { plan_->choose(launch.stream, w_, x_, y_); }
+  void cusparselt(Launch& launch) { plan_->run(launch.stream, x_, y_); }
+
+  template <class C>
+  void sparse(Launch& launch) {
+    run<C>(launch, {.a = blocks_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_});
+  }
+  template <class C>
+  void dense(Launch& launch) {
+    run<C>(launch, {.a = w_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_});
+  }
+
+ private:
+  std::size_t row_blocks() const { return (rows_ + block - 1) / block; }
+  // Tiles that are under way together cover about as many rows as columns, in bytes.
+  template <class C>
+  static gemm::Bands bands() {
+    return {.band = std::max(1, C::band_rows / (C::tile_m * C::cluster))};
+  }
+  template <class C>
+  void run(Launch& launch, const typename Product<C>::Problem& problem) {
+    auto prepared = Product<C>{problem, bands<C>()}.prepared();
+    constexpr auto kernel = gemm::gemm_kernel<C, gemm::Bands, gemm::Identity, gemm::TmaStore<bf16, C::buffers>>;
+    if constexpr (C::cluster == 4) prepared = gemm::whole_clusters<C>(prepared);
+    prepared.run(launch.stream, kernel);
+  }
+  Cost cost_of(double share, double weights) const {
+    return {.flops = share * 2 * static_cast<double>(rows_) * static_cast<double>(tokens_) * static_cast<double>(k_),
+            .math = Math::bf16,
+            .bytes = weights + static_cast<double>(x_.bytes() + y_.bytes())};
+  }
+
+  // Of four neighbours the two of larger magnitude are kept; in one group of 64 none, in three one. Some that are kept are -0.
+  static void prune(std::span<bf16> w, std::uint64_t seed) {
+    const Pattern values = normal(0, 1);
+    for (std::size_t group = 0; group < w.size() / 4; ++group) {
+      std::array<float, 4> four{};
+      for (std::size_t i = 0; i < 4; ++i) four[i] = __bfloat162float(pattern_value<bf16>(values, seed, group * 4 + i));
+      const std::uint64_t chance = random_bits(seed ^ 0x5DEECE66Dull, group) % 64;
+      const int keep = chance == 0 ? 0 : chance < 4 ? 1 : 2;
+      for (std::size_t i = 0; i < 4; ++i) {
+        int larger = 0;
+        for (std::size_t j = 0; j < 4; ++j)
+          larger += std::abs(four[j]) > std::abs(four[i]) || (std::abs(four[j]) == std::abs(four[i]) && j < i);
+        w[group * 4 + i] = __float2bfloat16_rn(larger >= keep ? 0.0f : chance == 7 ? -0.0f : four[i]);
+      }
+    }
+  }
+
+  std::size_t rows_, tokens_, k_;
+  Input<bf16> w_, x_;  // w[rows][k], x[tokens][k]
+  Output<bf16> y_;     // [rows][tokens]
+  Scratch<std::uint8_t> blocks_;
+  Scratch<unsigned> different_;
+  LibraryMatmul cublaslt_;
+  Opened<CusparseLt> cusparselt_;
+  Opened<SparseMatmulPlan> plan_;
+};
+
+constexpr KernelLimits no_spills{.local_bytes = 0};
+template <class C>
+constexpr Variant sparse(std::string_view name) {
+  return {.name = name,
+          .run = call<&Sparse2to4Gemm::sparse<C>>,
+          .prepare = call<&Sparse2to4Gemm::compress>,
+          .needs = Product<C>::needs(),
+          .kernels = no_spills};
+}
+template <class C>
+constexpr Variant dense(std::string_view name) {
+  return {.name = name, .run = call<&Sparse2to4Gemm::dense<C>>, .needs = Product<C>::needs(), .kernels = no_spills};
+}
+
+}  // namespace
+
+extern constinit const Pair sparse_2to4_gemm{
+    .teaches =
+        "with two of four weights zero the tensor cores skip half of the products, and what feeds them must keep up with twice "
+        "the rate",
+    .lesson = "wgmma_sp",
+    .make = make<Sparse2to4Gemm>,
+    .baseline = {.name = "cublaslt_dense",
+                 .run = call<&Sparse2to4Gemm::cublaslt_dense>,
+                 .prepare = call<&Sparse2to4Gemm::tune>,
+                 .needs = {.libraries = {Library::cublaslt}}},
+    .optimized = variants(
+        {sparse<Sparse<128, 128, 6>>("wgmma_sp"), sparse<Sparse<128, 256, 4>>("sp_wide"),
+         sparse<Sparse<128, 256, 4, 2, 2>>("sp_multicast"), sparse<Sparse<128, 256, 5, 2, 2, 1>>("sp_multicast_5_stages"),
+         sparse<Sparse<192, 192, 5, 3, 2, 1>>("sp_192x192_multicast"), sparse<Sparse<256, 192, 4, 2, 2>>("sp_256x192_multicast"),
+         sparse<Fours<128, 256, 4>>("sp_fours"), sparse<Fours<256, 192, 4>>("sp_256x192_fours")}),
+    .controls = variants({dense<Dense<128, 128, 6>>("wgmma_dense"), dense<Dense<128, 256, 4>>("wide_dense"),
+                          dense<Dense<128, 256, 4, 2>>("multicast_dense"), dense<DenseFours<128, 256, 4>>("fours_dense"),
+                          sparse<Sparse<128, 256, 4, 2, 2, 2, 3584>>("sp_multicast_high_bands"),
+                          sparse<Sparse<128, 256, 4, 2, 2, 2, 1024>>("sp_multicast_low_bands"),
+                          sparse<Fours<128, 256, 5, 1, 3584>>("sp_fours_5_stages"),
+                          sparse<Sparse<256, 128, 5, 2, 2>>("sp_256x128_multicast")}),
+    .libraries = variants({{.name = "cusparselt",
+                            .run = call<&Sparse2to4Gemm::cusparselt>,
+                            .prepare = call<&Sparse2to4Gemm::choose>,
+                            .needs = {.libraries = {Library::cusparselt}}}}),
+    .bound = Bound::compute,
+    .tolerance = rounded_to_bf16,
+    .needs = {.min_sm = 90, .max_sm = 90},
+    .sizes = sizes({{.name = "rows", .full = 14336, .multiple = 16},
+                    {.name = "tokens", .full = 8192, .multiple = 16},
+                    {.name = "k", .full = 4096, .multiple = block, .most = 1u << 15, .scales = false}}),
+    .sweep = cases({{"tokens_128", "tokens=128"},
+                    {"tokens_256", "tokens=256"},
+                    {"tokens_512", "tokens=512"},
+                    {"tokens_1024", "tokens=1024"},
+                    {"tokens_2048", "tokens=2048"},
+                    {"tokens_4096", "tokens=4096"},
+                    {"tokens_8192", "tokens=8192"},
+                    {"tokens_16384", "tokens=16384"}}),
+    .edges = cases({{"least", "rows=16,tokens=16,k=64"},
+                    {"tails", "rows=272,tokens=336,k=192"},
+                    {"odd_tiles", "rows=1296,tokens=2112,k=1088"}}),
+};
+
+}  // namespace aisp::ch19
