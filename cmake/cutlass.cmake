@@ -36,7 +36,7 @@ if(cutlass_absence)
 else()
   message(STATUS "CUTLASS: ${cutlass_version} in ${AISP_CUTLASS_INCLUDE}")
   add_library(aisp_cutlass STATIC src/libraries/cutlass_bf16.cu src/libraries/cutlass_block_scaled.cu src/libraries/cutlass_fp8.cu
-              src/libraries/cutlass_multistage.cu src/libraries/cutlass_version.cpp)
+              src/libraries/cutlass_multistage.cu src/libraries/cutlass_sparse.cu src/libraries/cutlass_version.cpp)
   # Its asserts are calls, around which the assembler lets no wgmma run on: NDEBUG in every kind of build.
   target_compile_definitions(aisp_cutlass PRIVATE NDEBUG)
   target_include_directories(aisp_cutlass SYSTEM PRIVATE "${AISP_CUTLASS_INCLUDE}")

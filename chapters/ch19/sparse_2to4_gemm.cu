@@ -6,11 +6,13 @@
 // cores at twice the rate, so that tiles must be large and blocks share what they load.
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cusparselt.hpp>
+#include <aisp/libraries/cutlass_sparse.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <stdexcept>
 
 #include "gemm/clusters.cuh"
@@ -157,6 +159,11 @@ class Sparse2to4Gemm final : public Workload {
   void tune(Launch& launch) { cublaslt_.tune(launch, w_, x_, y_); }
   void cublaslt_dense(Launch& launch) { cublaslt_.run_tuned(launch, w_, x_, y_); }
   void choose(Launch& launch) { plan_->choose(launch.stream, w_, x_, y_); }
+  void plan_cutlass(Launch& launch) {
+    const auto number = [](std::size_t size) { return static_cast<int>(size); };
+    cutlass_ = plan_cutlass_sparse({number(rows_), number(tokens_), number(k_), w_.get(), x_.get(), y_.get()}, launch.stream);
+  }
+  void cutlass(Launch& launch) { cutlass_->run(launch.stream); }
   void cusparselt(Launch& launch) { plan_->run(launch.stream, x_, y_); }
 
   template <class C>
@@ -213,6 +220,7 @@ class Sparse2to4Gemm final : public Workload {
   LibraryMatmul cublaslt_;
   Opened<CusparseLt> cusparselt_;
   Opened<SparseMatmulPlan> plan_;
+  std::unique_ptr<CutlassPlan> cutlass_;
 };
 
 constexpr KernelLimits no_spills{.local_bytes = 0};
@@ -255,7 +263,11 @@ extern constinit const Pair sparse_2to4_gemm{
     .libraries = variants({{.name = "cusparselt",
                             .run = call<&Sparse2to4Gemm::cusparselt>,
                             .prepare = call<&Sparse2to4Gemm::choose>,
-                            .needs = {.libraries = {Library::cusparselt}}}}),
+                            .needs = {.libraries = {Library::cusparselt}}},
+                           {.name = "cutlass",
+                            .run = call<&Sparse2to4Gemm::cutlass>,
+                            .prepare = call<&Sparse2to4Gemm::plan_cutlass>,
+                            .needs = {.libraries = {Library::cutlass}}}}),
     .bound = Bound::compute,
     .tolerance = rounded_to_bf16,
     .needs = {.min_sm = 90, .max_sm = 90},
