@@ -22,11 +22,11 @@ namespace aisp {
 
 namespace cusparselt {
 
-enum class Status : int { success = 0 };                       // cusparseStatus_t
-enum class Operation : int { plain = 0, transposed = 1 };      // cusparseOperation_t
-enum class Order : int { row_major = 2 };                      // cusparseOrder_t
-enum class Sparsity : int { half = 0 };                        // cusparseLtSparsity_t
-enum class Compute : int { fp32 = 2 };                         // cusparseComputeType
+enum class Status : int { success = 0, invalid = 3, not_supported = 10 };  // cusparseStatus_t
+enum class Operation : int { plain = 0, transposed = 1 };                  // cusparseOperation_t
+enum class Order : int { row_major = 2 };                                  // cusparseOrder_t
+enum class Sparsity : int { half = 0 };                                    // cusparseLtSparsity_t
+enum class Compute : int { fp32 = 2 };                                     // cusparseComputeType
 enum class Attribute : int { algorithm = 0, algorithms = 1 };  // cusparseLtMatmulAlgAttribute_t: CONFIG_ID, CONFIG_MAX_ID
 // Each of the library's opaque structs; they have had 512 and 11024 bytes.
 struct alignas(16) Opaque {
@@ -111,12 +111,17 @@ class SparseMatmulPlan {
     const auto structured = CusparseLt::function<cusparselt::StructuredInit>("cusparseLtStructuredDescriptorInit");
     const auto matmul = CusparseLt::function<cusparselt::MatmulInit>("cusparseLtMatmulDescriptorInit");
     const auto number = [](std::size_t size) { return static_cast<std::int64_t>(size); };
+    const auto possible = [](cusparselt::Status status) {
+      if (status == cusparselt::Status::invalid || status == cusparselt::Status::not_supported)
+        throw Unsupported{"cuSPARSELt has no product of these extents"};
+      check(status);
+    };
     const std::int64_t m = number(problem.m), n = number(problem.n), k = number(problem.k);
-    check(structured(lt_.handle(), &all_->a, m, k, k, alignment, CUDA_R_16BF, Order::row_major, cusparselt::Sparsity::half));
-    check(dense(lt_.handle(), &all_->b, n, k, k, alignment, CUDA_R_16BF, Order::row_major));
-    check(dense(lt_.handle(), &all_->c, m, n, n, alignment, CUDA_R_16BF, Order::row_major));
-    check(matmul(lt_.handle(), &all_->matmul, cusparselt::Operation::plain, cusparselt::Operation::transposed, &all_->a, &all_->b,
-                 &all_->c, &all_->c, cusparselt::Compute::fp32));
+    possible(structured(lt_.handle(), &all_->a, m, k, k, alignment, CUDA_R_16BF, Order::row_major, cusparselt::Sparsity::half));
+    possible(dense(lt_.handle(), &all_->b, n, k, k, alignment, CUDA_R_16BF, Order::row_major));
+    possible(dense(lt_.handle(), &all_->c, m, n, n, alignment, CUDA_R_16BF, Order::row_major));
+    possible(matmul(lt_.handle(), &all_->matmul, cusparselt::Operation::plain, cusparselt::Operation::transposed, &all_->a,
+                    &all_->b, &all_->c, &all_->c, cusparselt::Compute::fp32));
   }
   ~SparseMatmulPlan() {
     chosen_.reset();
