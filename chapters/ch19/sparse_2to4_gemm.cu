@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of which two in every four are zero (2:4), times activations. Stored dense they are multiplied as if nobody knew.
-// Stored as the other two with two bits each for where they were, they are half the bytes, and sparse wgmma takes 32 of K in the
+// Stored as the other two, with two bits each for where they were, they are half the bytes, and sparse wgmma takes 32 of K in the
 // time of
-// 16. Everything else has half the time then: a tile's activations pass from L2 to shared memory and from there to the tensor
-// cores at twice the rate, so that tiles must be large and blocks share what they load.
+// 16. What feeds it has half the time then: activations pass from L2 to shared memory and from there to the tensor cores at twice
+// the rate, so that tiles must be large.
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cusparselt.hpp>
 #include <aisp/libraries/cutlass_sparse.hpp>
@@ -15,7 +15,6 @@
 #include <memory>
 #include <stdexcept>
 
-#include "gemm/clusters.cuh"
 #include "gemm/gemm.hpp"
 #include "gemm/sparse.cuh"
 
@@ -90,25 +89,12 @@ __global__ __launch_bounds__(256) void compare_kernel(const unsigned short* w, c
 }
 
 // Types of their own, because nvcc cannot name types to the host's compiler whose parameters are objects.
-template <int tile_m, int tile_n, int stages, int consumers = 2, int cluster = 1, int buffers_ = 2, int band_rows_ = 2048>
-struct Sparse
-    : gemm::Config<Sparse24, gemm::Operand<bf16>, gemm::SparseInTensorCores,
-                   gemm::Shape{
-                       .tile_m = tile_m, .tile_n = tile_n, .stages = stages, .consumers = consumers, .cluster = cluster}> {
-  static constexpr int buffers = buffers_, band_rows = band_rows_;
-};
-template <int tile_m, int tile_n, int stages, int cluster = 1>
+template <int tile_n, int stages, int cluster = 1>
+struct Sparse : gemm::Config<Sparse24, gemm::Operand<bf16>, gemm::SparseInTensorCores,
+                             gemm::Shape{.tile_n = tile_n, .stages = stages, .cluster = cluster}> {};
+template <int tile_n, int stages>
 struct Dense : gemm::Config<gemm::Operand<bf16>, gemm::Operand<bf16>, gemm::InTensorCores,
-                            gemm::Shape{.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .cluster = cluster}> {
-  static constexpr int buffers = 2, band_rows = 2048;
-};
-template <class C>
-using Product = gemm::Gemm<C, gemm::Bands, gemm::Identity, gemm::TmaStore<bf16, C::buffers>>;
-
-template <int tile_m, int tile_n, int stages, int buffers = 2, int band_rows = 2048>
-struct Fours : gemm::InFours<Sparse<tile_m, tile_n, stages, 2, 2, buffers, band_rows>> {};
-template <int tile_m, int tile_n, int stages>
-struct DenseFours : gemm::InFours<Dense<tile_m, tile_n, stages, 2>> {};
+                            gemm::Shape{.tile_n = tile_n, .stages = stages}> {};
 
 class Sparse2to4Gemm final : public Workload {
  public:
@@ -126,9 +112,15 @@ class Sparse2to4Gemm final : public Workload {
         y_{setup.output<bf16>(rows_ * tokens_, {.name = "y"})},
         blocks_{setup.scratch<std::uint8_t>(row_blocks() * (k_ / block) * Sparse24::block_bytes, {.name = "compressed w"})},
         different_{setup.scratch<unsigned>(1, {.name = "weights that changed"})},
+        wgmma_sp_{of_blocks(), bands},
+        sp_wide_{of_blocks(), bands},
+        sp_multicast_{of_blocks(), {.band = bands.band / 2}},
+        wgmma_dense_{of_weights(), bands},
+        wide_dense_{of_weights(), bands},
         cublaslt_{setup, {.m = rows_, .n = tokens_, .k = k_, .b_is_transposed = true}},
         cusparselt_{setup},
-        plan_{setup, cusparselt_, SparseMatmulProblem{rows_, tokens_, k_}} {}
+        plan_{setup, cusparselt_, SparseMatmulProblem{rows_, tokens_, k_}},
+        reproducible_{setup.reproducible()} {}
 
   // Of products with zeros the definition needs none.
   Cost cost() const override { return cost_of(0.5, static_cast<double>(blocks_.bytes())); }
@@ -156,9 +148,20 @@ class Sparse2to4Gemm final : public Workload {
     check(cudaStreamSynchronize(launch.stream));
     if (different > 0) throw std::runtime_error{std::to_string(different) + " weights are not what they were, decompressed"};
   }
-  void tune(Launch& launch) { cublaslt_.tune(launch, w_, x_, y_); }
+  void tune(Launch& launch) {
+    if (!reproducible_) cublaslt_.tune(launch, w_, x_, y_);
+  }
   void cublaslt_dense(Launch& launch) { cublaslt_.run_tuned(launch, w_, x_, y_); }
-  void choose(Launch& launch) { plan_->choose(launch.stream, w_, x_, y_); }
+  void wgmma_sp(Launch& launch) { wgmma_sp_.run(launch.stream); }
+  void sp_wide(Launch& launch) { sp_wide_.run(launch.stream); }
+  void sp_multicast(Launch& launch) { sp_multicast_.run(launch.stream); }
+  void wgmma_dense(Launch& launch) { wgmma_dense_.run(launch.stream); }
+  void wide_dense(Launch& launch) { wide_dense_.run(launch.stream); }
+
+  void choose(Launch& launch) {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    plan_->choose(launch.stream, w_, x_, y_);
+  }
   void plan_cutlass(Launch& launch) {
     const auto number = [](std::size_t size) { return static_cast<int>(size); };
     cutlass_ = plan_cutlass_sparse({number(rows_), number(tokens_), number(k_), w_.get(), x_.get(), y_.get()}, launch.stream);
@@ -166,29 +169,14 @@ class Sparse2to4Gemm final : public Workload {
   void cutlass(Launch& launch) { cutlass_->run(launch.stream); }
   void cusparselt(Launch& launch) { plan_->run(launch.stream, x_, y_); }
 
-  template <class C>
-  void sparse(Launch& launch) {
-    run<C>(launch, {.a = blocks_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_});
-  }
-  template <class C>
-  void dense(Launch& launch) {
-    run<C>(launch, {.a = w_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_});
-  }
-
  private:
   std::size_t row_blocks() const { return (rows_ + block - 1) / block; }
-  // Tiles that are under way together cover about as many rows as columns, in bytes.
-  template <class C>
-  static gemm::Bands bands() {
-    return {.band = std::max(1, C::band_rows / (C::tile_m * C::cluster))};
+  // Tiles that are under way together cover about as many rows as tokens.
+  static constexpr gemm::Bands bands{.band = 16};
+  gemm::Problem<std::uint8_t, bf16, bf16> of_blocks() const {
+    return {.a = blocks_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_};
   }
-  template <class C>
-  void run(Launch& launch, const typename Product<C>::Problem& problem) {
-    auto prepared = Product<C>{problem, bands<C>()}.prepared();
-    constexpr auto kernel = gemm::gemm_kernel<C, gemm::Bands, gemm::Identity, gemm::TmaStore<bf16, C::buffers>>;
-    if constexpr (C::cluster == 4) prepared = gemm::whole_clusters<C>(prepared);
-    prepared.run(launch.stream, kernel);
-  }
+  gemm::Problem<bf16, bf16, bf16> of_weights() const { return {.a = w_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_}; }
   Cost cost_of(double share, double weights) const {
     return {.flops = share * 2 * static_cast<double>(rows_) * static_cast<double>(tokens_) * static_cast<double>(k_),
             .math = Math::bf16,
@@ -217,24 +205,27 @@ class Sparse2to4Gemm final : public Workload {
   Output<bf16> y_;     // [rows][tokens]
   Scratch<std::uint8_t> blocks_;
   Scratch<unsigned> different_;
+  gemm::Gemm<Sparse<128, 6>> wgmma_sp_;
+  gemm::Gemm<Sparse<256, 4>> sp_wide_;
+  gemm::Gemm<Sparse<256, 4, 2>> sp_multicast_;
+  gemm::Gemm<Dense<128, 6>> wgmma_dense_;
+  gemm::Gemm<Dense<256, 4>> wide_dense_;
   LibraryMatmul cublaslt_;
   Opened<CusparseLt> cusparselt_;
   Opened<SparseMatmulPlan> plan_;
+  bool reproducible_;
   std::unique_ptr<CutlassPlan> cutlass_;
 };
 
 constexpr KernelLimits no_spills{.local_bytes = 0};
-template <class C>
-constexpr Variant sparse(std::string_view name) {
+template <Method run>
+constexpr Variant sparse(std::string_view name, std::string_view same_bits_as = {}, const Needs& needs = {}) {
   return {.name = name,
-          .run = call<&Sparse2to4Gemm::sparse<C>>,
+          .run = run,
           .prepare = call<&Sparse2to4Gemm::compress>,
-          .needs = Product<C>::needs(),
+          .needs = needs,
+          .same_bits_as = same_bits_as,
           .kernels = no_spills};
-}
-template <class C>
-constexpr Variant dense(std::string_view name) {
-  return {.name = name, .run = call<&Sparse2to4Gemm::dense<C>>, .needs = Product<C>::needs(), .kernels = no_spills};
 }
 
 }  // namespace
@@ -250,16 +241,12 @@ extern constinit const Pair sparse_2to4_gemm{
                  .prepare = call<&Sparse2to4Gemm::tune>,
                  .needs = {.libraries = {Library::cublaslt}}},
     .optimized = variants(
-        {sparse<Sparse<128, 128, 6>>("wgmma_sp"), sparse<Sparse<128, 256, 4>>("sp_wide"),
-         sparse<Sparse<128, 256, 4, 2, 2>>("sp_multicast"), sparse<Sparse<128, 256, 5, 2, 2, 1>>("sp_multicast_5_stages"),
-         sparse<Sparse<192, 192, 5, 3, 2, 1>>("sp_192x192_multicast"), sparse<Sparse<256, 192, 4, 2, 2>>("sp_256x192_multicast"),
-         sparse<Fours<128, 256, 4>>("sp_fours"), sparse<Fours<256, 192, 4>>("sp_256x192_fours")}),
-    .controls = variants({dense<Dense<128, 128, 6>>("wgmma_dense"), dense<Dense<128, 256, 4>>("wide_dense"),
-                          dense<Dense<128, 256, 4, 2>>("multicast_dense"), dense<DenseFours<128, 256, 4>>("fours_dense"),
-                          sparse<Sparse<128, 256, 4, 2, 2, 2, 3584>>("sp_multicast_high_bands"),
-                          sparse<Sparse<128, 256, 4, 2, 2, 2, 1024>>("sp_multicast_low_bands"),
-                          sparse<Fours<128, 256, 5, 1, 3584>>("sp_fours_5_stages"),
-                          sparse<Sparse<256, 128, 5, 2, 2>>("sp_256x128_multicast")}),
+        {sparse<call<&Sparse2to4Gemm::wgmma_sp>>("wgmma_sp"), sparse<call<&Sparse2to4Gemm::sp_wide>>("sp_wide", "wgmma_sp")}),
+    // The same kernels and tiles without .sp: what is ours, and what is sparsity. And sp_wide with x loaded once for two blocks.
+    .controls = variants(
+        {{.name = "wgmma_dense", .run = call<&Sparse2to4Gemm::wgmma_dense>, .kernels = no_spills},
+         {.name = "wide_dense", .run = call<&Sparse2to4Gemm::wide_dense>, .same_bits_as = "wgmma_dense", .kernels = no_spills},
+         sparse<call<&Sparse2to4Gemm::sp_multicast>>("sp_multicast", "wgmma_sp", {.dsmem = true})}),
     .libraries = variants({{.name = "cusparselt",
                             .run = call<&Sparse2to4Gemm::cusparselt>,
                             .prepare = call<&Sparse2to4Gemm::choose>,

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 
-#include "gemm/clusters.cuh"
 #include "gemm_case.hpp"
 
 namespace aisp::gemm {
@@ -133,8 +132,6 @@ TEST_F(GemmSparse, Products) {
   expect_products<Config<Sparse24, Operand<bf16>, SparseInTensorCores, Shape{.tile_m = 256, .tile_n = 192, .cluster = 2}>>();
   expect_products<Config<Sparse24, Operand<bf16>, SparseInTensorCores, Shape{.tile_m = 64, .pingpong = true}>>();
 }
-struct Fours : InFours<Config<Sparse24, Operand<bf16>, SparseInTensorCores, Shape{.tile_n = 256, .cluster = 2}>> {};
-TEST_F(GemmSparse, ClustersOfFour) { expect_products<Fours>(); }
 TEST_F(GemmSparse, BAlongN) {
   expect_products<Config<Sparse24, Operand<bf16, Major::mn>, SparseInTensorCores, Shape{.tile_m = 192, .consumers = 3}>>();
 }
