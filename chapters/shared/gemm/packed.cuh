@@ -75,8 +75,8 @@ struct Loaded<C, false> {
 // Queues the products of a stage, one directly behind the other.
 template <class C>
 __device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int first_row, const typename C::A::Codes& codes,
-                                                  const Loaded<C>& loaded, Expanded<C>& a,
-                                                  float (&sums)[C::parts][C::tile_n / 2], bool add) {
+                                                  const Loaded<C>& loaded, Expanded<C>& a, float (&sums)[C::parts][C::tile_n / 2],
+                                                  bool add) {
   using Codes = typename C::A::Codes;
   using B = typename C::B;
   const std::uint64_t b = B::descriptor(ring.b[stage], 0);
