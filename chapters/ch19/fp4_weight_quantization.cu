@@ -149,12 +149,19 @@ __global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __
 }
 
 // What fits: one-byte weights of a tile take little of a stage, but its tokens may not.
+// The same products of codes as they are, which mean nothing: what is left is what expanding costs.
+struct Unexpanded : Codes {
+  __device__ __forceinline__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
+#pragma unroll
+    for (unsigned& pair : a) pair = words.codes[step];
+  }
+};
 template <int tile_m, int tile_n>
 constexpr gemm::Shape shape_of() {
   constexpr int stage_bytes = tile_m / 64 * Codes::block_bytes + tile_n * 128;
   return {.tile_m = tile_m, .tile_n = tile_n, .stages = std::min(16, 220 * 1024 / stage_bytes), .consumers = tile_m / 64};
 }
-template <int tile_m, int tile_n>
+template <int tile_m, int tile_n, class Codes = nvfp4::Codes>
 struct Config : gemm::Config<gemm::Packed<Codes>, gemm::Operand<bf16>, gemm::ExpandedInTensorCores, shape_of<tile_m, tile_n>()> {
 };
 
@@ -208,6 +215,7 @@ class Fp4WeightQuantization final : public Workload {
         cublaslt_{setup, {.m = tokens_, .n = rows_, .k = k_, .b_is_transposed = true}} {
     const gemm::Problem<std::uint8_t, bf16, bf16> problem{.a = packed_, .b = x_, .c = y_, .m = rows_, .n = tokens_, .k = k_};
     product_ = with_width(tokens_, [&]<class C>(C) { return product<C>(problem); });
+    without_expansion_ = product<Config<256, 64, Unexpanded>>(problem);
   }
 
   Cost cost() const override { return {.flops = flops(), .math = Math::bf16, .bytes = narrow_bytes() + io_bytes()}; }
@@ -252,6 +260,7 @@ class Fp4WeightQuantization final : public Workload {
            k_);
   }
   void fused_wgmma(Launch& launch) { product_(launch.stream); }
+  void products_alone(Launch& launch) { without_expansion_(launch.stream); }
 
  private:
   static constexpr std::size_t kinds = 8;  // of rows
@@ -280,7 +289,7 @@ class Fp4WeightQuantization final : public Workload {
   Scratch<bf16> wide_;
   Scratch<std::uint8_t> packed_;
   LibraryMatmul cublaslt_;
-  Run product_;
+  Run product_, without_expansion_;
 };
 
 constexpr Needs hopper{.min_sm = 90, .max_sm = 90};
@@ -305,10 +314,16 @@ extern constinit const Pair fp4_weight_quantization{
                    .prepare = call<&Fp4WeightQuantization::pack>,
                    .needs = hopper,
                    .kernels = nothing_spilled}}),
-    // The product on weights that stay bf16: to beat the baseline is not enough.
+    // The product on weights that stay bf16, as to beat the baseline is not enough; and that of codes which nobody expands.
     .controls = variants({{.name = "bf16_weights",
                            .run = call<&Fp4WeightQuantization::bf16_weights>,
-                           .prepare = call<&Fp4WeightQuantization::tune>}}),
+                           .prepare = call<&Fp4WeightQuantization::tune>},
+                          {.name = "products_alone",
+                           .run = call<&Fp4WeightQuantization::products_alone>,
+                           .prepare = call<&Fp4WeightQuantization::pack>,
+                           .needs = hopper,
+                           .outputs = no_outputs,
+                           .kernels = nothing_spilled}}),
     .bound = Bound::memory,
     // A code times its scale has six bits, which bf16 holds; one rounding of y is left, 2^-8 at most. It is not its mean, 1.6e-3,
     // where few sums of a group outweigh the others, as those with a scale of 448.

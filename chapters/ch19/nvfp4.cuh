@@ -20,12 +20,11 @@ __device__ __forceinline__ unsigned scaled(unsigned pair, __nv_bfloat162 scale) 
 }
 // 64 rows by 64 along K as the threads of a warpgroup want them, who each have 16 bytes of codes for four products.
 // A word is for one product: pair j goes where A's register j has it, of the thread's upper row for an even j, by shifts that
-// leave gaps for one another. Scales are as bf16 has them, five bits of exponent and three of mantissa.
+// leave gaps for one another. Scales are bf16, times `room`: with eight bits more for 16 weights none has to be expanded.
 struct Codes {
   using Factor = __nv_bfloat16;
   static constexpr bool in_registers = true;
-  static constexpr int codes_bytes = 64 * 64 / 2, block_bytes = codes_bytes + 64 * 64 / static_cast<int>(group);
-  static constexpr int least_exponent = -10;  // below that of any scale: 0 is none but of zero
+  static constexpr int codes_bytes = 64 * 64 / 2, block_bytes = codes_bytes + 64 * 64 / static_cast<int>(group) * 2;
   // Of pair j in the lower half of a word; bf16 wants them at 6 and 15.
   static __host__ __device__ constexpr unsigned magnitude_at(unsigned j) { return j == 3 ? 9 : 6 - 3 * j; }
   static __host__ __device__ constexpr unsigned sign_at(unsigned j) { return j == 0 ? 15 : 11 + j; }
@@ -33,13 +32,14 @@ struct Codes {
   static __host__ __device__ constexpr unsigned pack(unsigned code, unsigned j, unsigned upper_half) {
     return ((code & 7) << magnitude_at(j) | (code >> 3 & 1) << sign_at(j)) << 16 * upper_half;
   }
+  // E4M3's value times `room`.
   static __host__ __device__ constexpr unsigned pack_scale(unsigned e4m3_bits) {
     int exponent = static_cast<int>(e4m3_bits >> 3 & 15) - 7;
     unsigned significand = (e4m3_bits & 7) + (exponent == -7 ? 0 : 8);
     if (exponent == -7) ++exponent;
-    if (significand == 0) return 0;  // its codes are zeros then
+    if (significand == 0) return 0;
     for (; significand < 8; significand *= 2) --exponent;
-    return static_cast<unsigned>(exponent - least_exponent) << 3 | (significand & 7);
+    return static_cast<unsigned>(127 + 118 + exponent) << 7 | (significand & 7) << 4;
   }
 
   template <unsigned j>
@@ -48,21 +48,16 @@ struct Codes {
     return (word << left_by >> right_by & 0x01C001C0) | (word << (15 - sign_at(j)) & 0x80008000);
   }
   struct Words {
-    unsigned codes[4];   // of four steps
-    unsigned scales[2];  // of two steps, and of two rows each
+    unsigned codes[4], scales[4];  // of four steps, scales of two rows each
   };
   __device__ __forceinline__ Words load(const std::uint8_t* block) const {
     const unsigned thread = threadIdx.x % 128;
     const uint4 codes = *reinterpret_cast<const uint4*>(block + thread * 16);
-    const uint2 scales = *reinterpret_cast<const uint2*>(block + codes_bytes + thread / 4 * 8);
-    return {{codes.x, codes.y, codes.z, codes.w}, {scales.x, scales.y}};
+    const uint4 scales = *reinterpret_cast<const uint4*>(block + codes_bytes + thread / 4 * 16);
+    return {{codes.x, codes.y, codes.z, codes.w}, {scales.x, scales.y, scales.z, scales.w}};
   }
   __device__ __forceinline__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
-    // The step's scale of either row, times `room`: its bits behind those of the smallest one.
-    constexpr unsigned least = (127 + 118 + least_exponent) << 7, both = least | least << 16;
-    const auto byte = static_cast<unsigned>(step % 2 * 2);
-    const unsigned bits = __byte_perm(words.scales[step / 2], 0, 0x4040 | byte | (byte + 1) << 8) * 16 + both;
-    const __nv_bfloat162 scales = reinterpret_cast<const __nv_bfloat162&>(bits);
+    const __nv_bfloat162 scales = reinterpret_cast<const __nv_bfloat162&>(words.scales[step]);
     const __nv_bfloat162 upper = __low2bfloat162(scales), lower = __high2bfloat162(scales);
     const unsigned word = words.codes[step];
     a[0] = scaled(pair<0>(word), upper);
@@ -89,8 +84,8 @@ static __global__ __launch_bounds__(128) void pack_kernel(const unsigned char* c
     }
     reinterpret_cast<unsigned*>(block)[threadIdx.x * 4 + step] = word;
     if (lane % 4 < 2)
-      block[Codes::codes_bytes + threadIdx.x / 4 * 8 + step * 2 + lane % 4] =
-          static_cast<std::uint8_t>(scale_of(row + lane % 4 * 8, first + step * 16));
+      reinterpret_cast<std::uint16_t*>(block + Codes::codes_bytes)[threadIdx.x / 4 * 8 + step * 2 + lane % 4] =
+          static_cast<std::uint16_t>(scale_of(row + lane % 4 * 8, first + step * 16));
   }
 }
 

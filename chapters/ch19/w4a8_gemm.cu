@@ -161,26 +161,26 @@ __global__ __launch_bounds__(256) void turn_kernel(const bf16* from, bf16* to, u
     if (row + x < rows && token + y < tokens) to[std::size_t{token + y} * rows + row + x] = box[x][y];
 }
 
-// All variants divide the same tiles in the same way, so that their sums have one order.
-constexpr int tile_m = 192;
-template <class A, class Mainloop, int tile_n>
+// Whole tiles, each summed up from its first K to the last: sums do not depend on the tiles' shape. A thread has registers for
+// four consumers where tokens are few.
+template <class A, class Mainloop, int tile_m, int tile_n>
 constexpr gemm::Shape shape_of() {
   constexpr int stage_bytes = A::template tile_elements<tile_m> + tile_n * 128 + (Mainloop::scaled ? (tile_m + 32) * 4 : 0);
-  return {.tile_m = tile_m, .tile_n = tile_n, .stages = std::min(16, 220 * 1024 / stage_bytes), .consumers = 3};
+  return {.tile_m = tile_m, .tile_n = tile_n, .stages = std::min(16, 220 * 1024 / stage_bytes), .consumers = tile_m / 64};
 }
-template <class A, class Mainloop, int tile_n>
-struct Config : gemm::Config<A, gemm::Operand<e4m3>, Mainloop, shape_of<A, Mainloop, tile_n>()> {};
+template <class A, class Mainloop, int tile_m, int tile_n>
+struct Config : gemm::Config<A, gemm::Operand<e4m3>, Mainloop, shape_of<A, Mainloop, tile_m, tile_n>()> {};
 template <int tile_n>
-using Wide = Config<gemm::Operand<e4m3>, gemm::BlockScaled, tile_n>;
+using Wide = Config<gemm::Operand<e4m3>, gemm::BlockScaled, 64, tile_n>;
 template <class Codes, int tile_n>
-using Narrow = Config<gemm::Packed<Codes>, gemm::ScaledExpanded, tile_n>;
+using Narrow = Config<gemm::Packed<Codes>, gemm::ScaledExpanded, tile_n <= 32 ? 256 : 192, tile_n>;
 
-template <class C>
-using Product = gemm::GemmInRanges<C, gemm::Identity, gemm::ColumnsStore<bf16>>;
 using Run = std::function<void(cudaStream_t)>;
 template <class C>
-Run product(const gemm::Problem<typename C::A::Element, e4m3, bf16>& problem, float* parts) {
-  return [product = Product<C>{problem, parts}](cudaStream_t stream) { product.run(stream); };
+Run product(const gemm::Problem<typename C::A::Element, e4m3, bf16>& problem) {
+  return [product = gemm::Gemm<C, gemm::Bands, gemm::Identity, gemm::ColumnsStore<bf16>>{problem}](cudaStream_t stream) {
+    product.run(stream);
+  };
 }
 template <class Visit>
 auto with_width(std::size_t tokens, const Visit& visit) {
@@ -221,9 +221,6 @@ class W4a8Gemm final : public Workload {
         by_rows_{setup.scratch<std::uint8_t>(packed_bytes(), {.name = "packed weights, by rows"})},
         by_fragments_{setup.scratch<std::uint8_t>(packed_bytes(), {.name = "packed weights, by fragments"})},
         turned_{setup.scratch<bf16>(y_.size(), {.name = "the library's sums"})},
-        parts_{setup.scratch<float>(
-            with_width(tokens_, []<int n>(std::integral_constant<int, n>) { return Product<Wide<n>>::workspace_floats(); }),
-            {.name = "parts of sums"})},
         cublaslt_{setup,
                   {.m = rows_,
                    .n = tokens_,
@@ -238,10 +235,10 @@ class W4a8Gemm final : public Workload {
     auto fragments = rows;
     fragments.a = by_fragments_;
     with_width(tokens_, [&]<int n>(std::integral_constant<int, n>) {
-      expanded_ = product<Wide<n>>(wide, parts_);
-      by_conversion_ = product<Narrow<Int4<Converted, false>, n>>(rows, parts_);
-      by_lookup_ = product<Narrow<Rows, n>>(rows, parts_);
-      in_registers_ = product<Narrow<Fragments, n>>(fragments, parts_);
+      expanded_ = product<Wide<n>>(wide);
+      by_conversion_ = product<Narrow<Int4<Converted, false>, n>>(rows);
+      by_lookup_ = product<Narrow<Rows, n>>(rows);
+      in_registers_ = product<Narrow<Fragments, n>>(fragments);
     });
   }
 
@@ -310,7 +307,6 @@ class W4a8Gemm final : public Workload {
   Scratch<float> by_groups_, ones_;
   Scratch<std::uint8_t> by_rows_, by_fragments_;
   Scratch<bf16> turned_;
-  Scratch<float> parts_;
   LibraryMatmul cublaslt_;
   Run expanded_, by_conversion_, by_lookup_, in_registers_;
 };

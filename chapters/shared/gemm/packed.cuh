@@ -57,33 +57,51 @@ struct Expanded {
 template <class C>
 struct Expanded<C, false> {};
 
-// Queues the products of a stage. In registers each one's operands are expanded when the product before has been queued.
+// What a thread has of a stage before its products are queued: in registers, codes.
+template <class C, bool in_registers = C::A::Codes::in_registers>
+struct Loaded {
+  using Codes = typename C::A::Codes;
+  typename Codes::Words words[C::parts];
+  __device__ __forceinline__ void load(const Codes& codes, const std::uint8_t* blocks) {
+#pragma unroll
+    for (int part = 0; part < C::parts; ++part) words[part] = codes.load(blocks + part * Codes::block_bytes);
+  }
+};
+template <class C>
+struct Loaded<C, false> {
+  __device__ __forceinline__ void load(const typename C::A::Codes&, const std::uint8_t*) {}
+};
+
+// Queues the products of a stage, one directly behind the other.
 template <class C>
 __device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int first_row, const typename C::A::Codes& codes,
-                                                  Expanded<C>& a, float (&sums)[C::parts][C::tile_n / 2], bool add) {
+                                                  const Loaded<C>& loaded, Expanded<C>& a, float (&sums)[C::parts][C::tile_n / 2],
+                                                  bool add) {
   using Codes = typename C::A::Codes;
   using B = typename C::B;
   const std::uint64_t b = B::descriptor(ring.b[stage], 0);
-  const std::uint8_t* const blocks = ring.a[stage] + first_row / 64 * Codes::block_bytes;
 #pragma unroll
   for (auto& part : sums) device::wgmma_touch(part);
   if constexpr (Codes::in_registers) {
-    typename Codes::Words words[C::parts];
 #pragma unroll
-    for (int part = 0; part < C::parts; ++part) words[part] = codes.load(blocks + part * Codes::block_bytes);
+    for (int part = 0; part < C::parts; ++part) {
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        codes.expand(loaded.words[part], step, a.words[part][step]);
+#pragma unroll
+        for (unsigned& word : a.words[part][step]) asm volatile("" : "+r"(word)::"memory");  // before the fence
+      }
+    }
+    device::wgmma_fence();
 #pragma unroll
     for (unsigned step = 0; step < 4; ++step) {
 #pragma unroll
-      for (int part = 0; part < C::parts; ++part) {
-        unsigned(&own)[4] = a.words[part][step];
-        codes.expand(words[part], static_cast<int>(step), own);
-#pragma unroll
-        for (unsigned& word : own) asm volatile("" : "+r"(word)::"memory");  // before the fence
-        device::wgmma_fence();
-        device::wgmma<C::operands, B::major>(sums[part], own, device::advance(b, step * B::step_bytes), add || step > 0);
-      }
+      for (int part = 0; part < C::parts; ++part)
+        device::wgmma<C::operands, B::major>(sums[part], a.words[part][step], device::advance(b, step * B::step_bytes),
+                                             add || step > 0);
     }
   } else {
+    const std::uint8_t* const blocks = ring.a[stage] + first_row / 64 * Codes::block_bytes;
     std::uint8_t* const rows = ring.a[stage] + C::A::template rows_at<C::tile_m> + first_row * 128;
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) codes.expand(blocks + part * Codes::block_bytes, rows + part * 64 * 128);
@@ -123,12 +141,12 @@ __device__ __forceinline__ void in_turns(int steps, const Visit& visit, const Fi
 
 }  // namespace detail
 
-// Sums stay in the tensor cores, as with InTensorCores.
+// Sums stay in the tensor cores, as with InTensorCores. Codes of the next stage are fetched while products are under way.
 struct ExpandedInTensorCores {
   static constexpr bool scaled = false;
   static constexpr int arrivals = 4;
   template <int tile_n>
-  static constexpr int extra_sums = 32;
+  static constexpr int extra_sums = 40;
 
   template <class C>
   struct Registers {
@@ -139,16 +157,24 @@ struct ExpandedInTensorCores {
   __device__ __forceinline__ void multiply(Ring<C>& ring, Cursor<C>& at, const Tile& tile, int first_row,
                                            float (&sums)[C::parts][C::tile_n / 2], const Queued& queued) const {
     const typename C::A::Codes codes;
+    const int steps = C::steps(tile);
     int previous = -1;
-    const auto visit = [&](Registers<C>& now, Registers<C>&, int step) {
+    detail::Loaded<C> loaded;
+    const auto fetch = [&] {
       device::barrier_wait(&ring.full[at.stage], at.phase);
-      detail::multiply_expanded(ring, at.stage, first_row, codes, now.a, sums, step > 0);
+      loaded.load(codes, ring.a[at.stage] + first_row / 64 * C::A::block_bytes);
+    };
+    fetch();
+    const auto visit = [&](Registers<C>& now, Registers<C>&, int step) {
+      const int stage = at.stage;
+      detail::multiply_expanded(ring, stage, first_row, codes, loaded, now.a, sums, step > 0);
+      at.next();
+      if (step + 1 < steps) fetch();
       device::wgmma_wait<1>();
       if (previous >= 0) ring.give_back(previous);
-      previous = at.stage;
-      at.next();
+      previous = stage;
     };
-    detail::in_turns<Registers<C>>(C::steps(tile), visit, [](Registers<C>&) {});
+    detail::in_turns<Registers<C>>(steps, visit, [](Registers<C>&) {});
     queued();
     device::wgmma_wait<0>();
 #pragma unroll
@@ -181,7 +207,18 @@ struct ScaledExpanded {
       for (float& sum : part) sum = 0;
     }
     const typename C::A::Codes codes;
+    const int steps = C::steps(tile);
     int previous = -1;
+    detail::Loaded<C> loaded;
+    float2 scales[C::parts];
+    const auto fetch = [&] {
+      device::barrier_wait(&ring.full[at.stage], at.phase);
+      const std::uint8_t* const blocks = ring.a[at.stage] + first_row / 64 * C::A::block_bytes;
+      loaded.load(codes, blocks);
+#pragma unroll
+      for (int part = 0; part < C::parts; ++part) scales[part] = codes.scales(blocks + part * C::A::block_bytes);
+    };
+    fetch();
     const auto add = [&](Registers<C>& done) {
 #pragma unroll
       for (int part = 0; part < C::parts; ++part) {
@@ -192,20 +229,20 @@ struct ScaledExpanded {
       }
     };
     const auto visit = [&](Registers<C>& now, Registers<C>& before, int step) {
-      device::barrier_wait(&ring.full[at.stage], at.phase);
-      detail::multiply_expanded(ring, at.stage, first_row, codes, now.a, now.products, false);
+      const int stage = at.stage;
+      detail::multiply_expanded(ring, stage, first_row, codes, loaded, now.a, now.products, false);
 #pragma unroll
-      for (int part = 0; part < C::parts; ++part)
-        now.scales[part] = codes.scales(ring.a[at.stage] + (first_row / 64 + part) * C::A::block_bytes);
+      for (int part = 0; part < C::parts; ++part) now.scales[part] = scales[part];
+      at.next();
+      if (step + 1 < steps) fetch();
       device::wgmma_wait<1>();
       if (step > 0) {
         add(before);
         ring.give_back(previous);
       }
-      previous = at.stage;
-      at.next();
+      previous = stage;
     };
-    detail::in_turns<Registers<C>>(C::steps(tile), visit, [&](Registers<C>& last) {
+    detail::in_turns<Registers<C>>(steps, visit, [&](Registers<C>& last) {
       queued();
       device::wgmma_wait<0>();
       add(last);
