@@ -182,7 +182,8 @@ struct Consumer {
     for (index += walk.stride; schedule.template at<C>(index, next); index += walk.stride) {
       next.m += block_row;
       mainloop.start(ring, at, first_row, products);
-      finish(sums, tile, first_row);
+      // A branch, or the compiler moves the epilogue's arithmetic in front of the products.
+      if (tile.m + first_row < tile.m_end) finish(sums, tile, first_row);
       mainloop.go_on(ring, at, next, first_row, products, sums[0]);
       tile = next;
     }
