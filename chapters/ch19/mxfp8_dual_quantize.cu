@@ -3,7 +3,11 @@
 // second is no transpose of the first: its blocks lie along columns and have scales of their own. By a quantizer of rows alone
 // that is a transposed bf16 copy, written and read once more. A tile in registers, 8 x 8 values a thread, knows the maxima of
 // both directions after a few shuffles; only the transposed codes go through shared memory, a byte each.
+#include <aisp/device/mbarrier.cuh>
+#include <aisp/device/tma.cuh>
+#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
+#include <aisp/tensor_map.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -204,6 +208,57 @@ __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restric
   store_transposed(transposed, top, left, shape.transposed(), to.transposed_codes);
 }
 
+// A block goes on from tile to tile; the next one comes to shared memory while this one, in registers, is quantized and stored.
+template <int stages>
+struct Incoming {
+  alignas(128) uint4 packets[stages][tile][tile / packet];
+  alignas(16) TransposedTile transposed;
+  TileScales scales;
+  std::uint64_t came[stages];
+};
+template <int per_sm, int stages>
+__global__ __launch_bounds__(threads, per_sm) void incoming_kernel(const __grid_constant__ CUtensorMap x, Copies to, Shape shape) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  auto& shared = *reinterpret_cast<Incoming<stages>*>(memory);
+  const Place at;
+  const unsigned across = shape.across(), tiles = shape.tiles();
+  const auto fetch = [&](unsigned number, unsigned stage) {
+    if (number >= tiles) return;
+    device::barrier_arrive_expect(&shared.came[stage], sizeof shared.packets[0]);
+    device::tensor_load_2d(shared.packets[stage], &x, static_cast<int>(number % across * tile),
+                           static_cast<int>(number / across * tile), &shared.came[stage]);
+  };
+  if (threadIdx.x == 0) {
+    device::prefetch_tensor_map(&x);
+    for (auto& came : shared.came) device::barrier_init(&came, 1);
+    device::fence_barrier_init();
+    for (unsigned s = 0; s < stages; ++s) fetch(blockIdx.x + s * gridDim.x, s);
+  }
+  __syncthreads();
+  unsigned phase = 0, stage = 0;
+  for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x) {
+    const unsigned top = number / across * tile, left = number % across * tile;
+    device::barrier_wait(&shared.came[stage], phase);
+    unsigned words[packet][4];
+#pragma unroll
+    for (unsigned r = 0; r < packet; ++r) {
+      const uint4 loaded = shared.packets[stage][at.down * packet + r][at.across];
+      words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
+    }
+    __syncthreads();  // all have read, the tile before is stored
+    if (threadIdx.x == 0) fetch(number + stages * gridDim.x, stage);
+    if (++stage == stages) stage = 0, phase ^= 1;
+    quantize_rows(words, at, top + at.down * packet, left + at.across * packet, shape, to, shared.scales);
+    quantize_columns(words, at, shared.transposed, shared.scales);
+    __syncthreads();
+    if (threadIdx.x >= tile)
+      store_scales(shared.scales.of_columns, threadIdx.x - tile, left, shape.columns, top / block, shape.rows / block,
+                   to.transposed_scales);
+    else store_scales(shared.scales.of_rows, threadIdx.x, top, shape.rows, left / block, shape.columns / block, to.scales);
+    store_transposed(shared.transposed, top, left, shape.transposed(), to.transposed_codes);
+  }
+}
+
 class Mxfp8DualQuantize final : public Workload {
  public:
   explicit Mxfp8DualQuantize(Setup& setup)
@@ -243,6 +298,14 @@ class Mxfp8DualQuantize final : public Workload {
     launch(tile_kernel<false>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
   }
   void tile_dual(Launch& launch) { launch(tile_kernel<true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape()); }
+  template <int per_sm, int stages>
+  void tile_dual_tma(Launch& launch) {
+    const CUtensorMap map = matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), x_.get(), rows_, columns_, tile, tile,
+                                       CU_TENSOR_MAP_SWIZZLE_NONE);
+    launch(incoming_kernel<per_sm, stages>,
+           {.blocks = std::min(shape().tiles(), multiprocessors() * per_sm), .threads = threads, .shared_bytes = sizeof(Incoming<stages>)},
+           map, copies(), shape());
+  }
 
  private:
   // Outlier channels, a row 2^6 times as large as the others, blocks of zeros and of bf16's subnormals, an infinity and a NaN.
@@ -287,7 +350,17 @@ extern constinit const Pair mxfp8_dual_quantize{
     .baseline = {.name = "transpose_between", .run = call<&Mxfp8DualQuantize::transpose_between>},
     .optimized =
         variants({{.name = "column_kernel", .run = call<&Mxfp8DualQuantize::column_kernel>, .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}}}),
+                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}},
+                  {.name = "tma_3_1",
+                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<3, 1>>,
+                   .needs = {.min_sm = 90},
+                   .same_bits_as = "tile_dual",
+                   .kernels = {.local_bytes = 0}},
+                  {.name = "tma_2_2",
+                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<2, 2>>,
+                   .needs = {.min_sm = 90},
+                   .same_bits_as = "tile_dual",
+                   .kernels = {.local_bytes = 0}}}),
     .bound = Bound::memory,
     .tolerance = exact,
     .needs = {.min_sm = 89},
