@@ -183,8 +183,98 @@ __device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet]
   }
 }
 
+// Scales of two blocks, and what their values are multiplied by, as bf16: both have the exponents of the maxima in the same bits.
+__device__ __forceinline__ unsigned scales_of(unsigned maxima) {
+  constexpr unsigned of_type = 0x00080008;
+  return larger(maxima >> 7 & 0x00FF00FF, of_type) - of_type;  // 247 of an infinity or a NaN
+}
+constexpr unsigned of_no_number = 247;  // an infinity or a NaN
+__device__ __forceinline__ bool some_no_number(unsigned scales) { return (scales + 0x00090009 & 0x01000100) != 0; }
+__device__ __forceinline__ void mark_no_number(unsigned& scales, uint2 (&codes)[2]) {
+  constexpr unsigned all_nan = 0x7F7F7F7F;
+  if ((scales & 0xFFFF) == of_no_number) codes[0] = make_uint2(all_nan, all_nan), scales |= no_number;
+  if (scales >> 16 == of_no_number) codes[1] = make_uint2(all_nan, all_nan), scales |= no_number << 16;
+}
+__device__ __forceinline__ unsigned factors_of(unsigned scales) { return 0x7F007F00 - scales * 128; }
+__device__ __forceinline__ unsigned scaled(unsigned pair, unsigned factors) {
+  const __nv_bfloat162 product =
+      __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair), reinterpret_cast<const __nv_bfloat162&>(factors));  // exact
+  return reinterpret_cast<const unsigned&>(product);
+}
+__device__ __forceinline__ unsigned codes_of(unsigned pair) { return device::narrow_e4m3(low(pair), high(pair)); }
+
+__device__ __forceinline__ void quantize_rows_lean(const unsigned (&words)[packet][4], const Place& at, unsigned row, unsigned column,
+                                              const Shape& shape, const Copies& to, TileScales& scales) {
+  unsigned char* const first = to.codes + std::size_t{row} * shape.columns + column;
+#pragma unroll
+  for (unsigned r = 0; r < packet; r += 2) {
+    // The maxima of two rows in a word.
+    unsigned of_row[2];
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const unsigned(&w)[4] = words[r + k];
+      of_row[k] = larger(larger(magnitudes(w[0]), magnitudes(w[1])), larger(magnitudes(w[2]), magnitudes(w[3])));
+    }
+    const unsigned maxima = device::warp_reduce<block_lanes>(
+        larger(__byte_perm(of_row[0], of_row[1], 0x5410), __byte_perm(of_row[0], of_row[1], 0x7632)), larger);
+    if (row >= shape.rows || column >= shape.columns) continue;
+    unsigned both = scales_of(maxima);
+    const unsigned factors = factors_of(both);
+    uint2 codes[2];
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const unsigned(&w)[4] = words[r + k];
+      const unsigned by = __byte_perm(factors, factors, k == 0 ? 0x1010 : 0x3232);
+      codes[k] = make_uint2(codes_of(scaled(w[0], by)) | codes_of(scaled(w[1], by)) << 16,
+                            codes_of(scaled(w[2], by)) | codes_of(scaled(w[3], by)) << 16);
+    }
+    if (some_no_number(both)) mark_no_number(both, codes);
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      *reinterpret_cast<uint2*>(first + (r + k) * shape.columns) = codes[k];
+      if (at.across % block_lanes == 0)
+        scales.of_rows[at.down * packet + r + k][at.across / block_lanes] = static_cast<unsigned char>(k == 0 ? both : both >> 16);
+    }
+  }
+}
+
+__device__ __forceinline__ void quantize_columns_lean(const unsigned (&words)[packet][4], const Place& at, TransposedTile& transposed,
+                                                 TileScales& scales) {
+#pragma unroll
+  for (unsigned pair = 0; pair < 4; ++pair) {
+    unsigned maxima = magnitudes(words[0][pair]);
+#pragma unroll
+    for (unsigned r = 1; r < packet; ++r) maxima = larger(maxima, magnitudes(words[r][pair]));
+    maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 8));
+    maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 16));
+    unsigned both = scales_of(maxima);
+    const unsigned factors = factors_of(both);
+    unsigned values[packet];
+#pragma unroll
+    for (unsigned r = 0; r < packet; ++r) values[r] = scaled(words[r][pair], factors);
+    uint2 codes[2];
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const auto two = [&](unsigned r) {
+        return k == 0 ? device::narrow_e4m3(low(values[r]), low(values[r + 1]))
+                      : device::narrow_e4m3(high(values[r]), high(values[r + 1]));
+      };
+      codes[k] = make_uint2(two(0) | two(2) << 16, two(4) | two(6) << 16);
+    }
+    if (some_no_number(both)) mark_no_number(both, codes);
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const unsigned c = 2 * pair + k;
+      put_column(transposed, at, c, codes[k]);
+      if (at.down % block_lanes == 0)
+        scales.of_columns[at.across * packet + c][at.down / block_lanes] =
+            static_cast<unsigned char>(k == 0 ? both : both >> 16);
+    }
+  }
+}
+
 // Along columns alone, or along both.
-template <bool with_rows>
+template <bool with_rows, bool lean = false>
 __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restrict__ x, Copies to, Shape shape) {
   __shared__ __align__(16) TransposedTile transposed;
   __shared__ TileScales scales;
@@ -198,8 +288,13 @@ __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restric
       const uint4 loaded = x[(std::size_t{row + r} * shape.columns + column) / packet];
       words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
     }
-  if constexpr (with_rows) quantize_rows(words, at, row, column, shape, to, scales);
-  quantize_columns(words, at, transposed, scales);
+  if constexpr (lean) {
+    quantize_rows_lean(words, at, row, column, shape, to, scales);
+    quantize_columns_lean(words, at, transposed, scales);
+  } else {
+    if constexpr (with_rows) quantize_rows(words, at, row, column, shape, to, scales);
+    quantize_columns(words, at, transposed, scales);
+  }
   __syncthreads();
   if (threadIdx.x >= tile)
     store_scales(scales.of_columns, threadIdx.x - tile, left, shape.columns, top / block, shape.rows / block,
@@ -216,7 +311,7 @@ struct Incoming {
   TileScales scales;
   std::uint64_t came[stages];
 };
-template <int per_sm, int stages>
+template <int per_sm, int stages, bool lean>
 __global__ __launch_bounds__(threads, per_sm) void incoming_kernel(const __grid_constant__ CUtensorMap x, Copies to, Shape shape) {
   extern __shared__ __align__(128) unsigned char memory[];
   auto& shared = *reinterpret_cast<Incoming<stages>*>(memory);
@@ -248,8 +343,13 @@ __global__ __launch_bounds__(threads, per_sm) void incoming_kernel(const __grid_
     __syncthreads();  // all have read, the tile before is stored
     if (threadIdx.x == 0) fetch(number + stages * gridDim.x, stage);
     if (++stage == stages) stage = 0, phase ^= 1;
-    quantize_rows(words, at, top + at.down * packet, left + at.across * packet, shape, to, shared.scales);
-    quantize_columns(words, at, shared.transposed, shared.scales);
+    if constexpr (lean) {
+      quantize_rows_lean(words, at, top + at.down * packet, left + at.across * packet, shape, to, shared.scales);
+      quantize_columns_lean(words, at, shared.transposed, shared.scales);
+    } else {
+      quantize_rows(words, at, top + at.down * packet, left + at.across * packet, shape, to, shared.scales);
+      quantize_columns(words, at, shared.transposed, shared.scales);
+    }
     __syncthreads();
     if (threadIdx.x >= tile)
       store_scales(shared.scales.of_columns, threadIdx.x - tile, left, shape.columns, top / block, shape.rows / block,
@@ -298,11 +398,14 @@ class Mxfp8DualQuantize final : public Workload {
     launch(tile_kernel<false>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
   }
   void tile_dual(Launch& launch) { launch(tile_kernel<true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape()); }
-  template <int per_sm, int stages>
+  void tile_dual_lean(Launch& launch) {
+    launch(tile_kernel<true, true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
+  }
+  template <int per_sm, int stages, bool lean>
   void tile_dual_tma(Launch& launch) {
     const CUtensorMap map = matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), x_.get(), rows_, columns_, tile, tile,
                                        CU_TENSOR_MAP_SWIZZLE_NONE);
-    launch(incoming_kernel<per_sm, stages>,
+    launch(incoming_kernel<per_sm, stages, lean>,
            {.blocks = std::min(shape().tiles(), multiprocessors() * per_sm), .threads = threads, .shared_bytes = sizeof(Incoming<stages>)},
            map, copies(), shape());
   }
@@ -352,12 +455,21 @@ extern constinit const Pair mxfp8_dual_quantize{
         variants({{.name = "column_kernel", .run = call<&Mxfp8DualQuantize::column_kernel>, .kernels = {.local_bytes = 0}},
                   {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}},
                   {.name = "tma_3_1",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<3, 1>>,
+                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<3, 1, false>>,
                    .needs = {.min_sm = 90},
                    .same_bits_as = "tile_dual",
                    .kernels = {.local_bytes = 0}},
-                  {.name = "tma_2_2",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<2, 2>>,
+                  {.name = "tma_3_1_lean",
+                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<3, 1, true>>,
+                   .needs = {.min_sm = 90},
+                   .same_bits_as = "tile_dual",
+                   .kernels = {.local_bytes = 0}},
+                  {.name = "tile_dual_lean",
+                   .run = call<&Mxfp8DualQuantize::tile_dual_lean>,
+                   .same_bits_as = "tile_dual",
+                   .kernels = {.local_bytes = 0}},
+                  {.name = "tma_2_2_lean",
+                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<2, 2, true>>,
                    .needs = {.min_sm = 90},
                    .same_bits_as = "tile_dual",
                    .kernels = {.local_bytes = 0}}}),
