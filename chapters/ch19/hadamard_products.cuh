@@ -50,20 +50,22 @@ __device__ __forceinline__ unsigned eight_codes(unsigned a, unsigned b, unsigned
   return ((d * 16 + c) * 16 + b) * 16 + a - 0x43004300u * 0x1111u;
 }
 
-template <bool bulk>
+template <int stages>
 struct Exchange {
-  uint4 row[bulk ? 1024 : 1];
+  uint4 row[stages > 0 ? stages : 1][stages > 0 ? 1024 : 1];
   uint4 values[1024];
   uint4 codes[256];
   __nv_bfloat16 matrices[2][16][16];
   unsigned maxima[8];
-  std::uint64_t came;
+  std::uint64_t came[2];
 };
 
-template <bool packed_tail, bool bulk, int per_sm>
+template <bool packed_tail, int stages, int per_sm>
 __global__ __launch_bounds__(threads, per_sm) void products_kernel(const uint4* __restrict__ x, uint4* __restrict__ codes,
                                                                    float* __restrict__ scales, float norm, unsigned rows) {
-  __shared__ __align__(128) Exchange<bulk> shared;
+  extern __shared__ __align__(128) unsigned char space[];
+  auto& shared = *reinterpret_cast<Exchange<stages>*>(space);
+  constexpr bool bulk = stages > 0;
   constexpr unsigned packets = 1024;
   const unsigned t = threadIdx.x, lane = t % 32, warp = t / 32;
   const bool negative = (__popc(t / 16 & t % 16) & 1) != 0;
@@ -81,12 +83,12 @@ __global__ __launch_bounds__(threads, per_sm) void products_kernel(const uint4* 
 
   uint4 loaded[4] = {};
   unsigned row = blockIdx.x;
-  unsigned phase = 0;
-  const auto prefetch = [&](unsigned of) {
+  unsigned phase = 0, stage = 0;
+  const auto prefetch = [&](unsigned of, unsigned to_stage) {
     if constexpr (bulk) {
       if (t == 0 && of < rows) {
-        device::barrier_arrive_expect(&shared.came, sizeof shared.row);
-        device::bulk_load(shared.row, x + std::size_t{of} * packets, sizeof shared.row, &shared.came);
+        device::barrier_arrive_expect(&shared.came[to_stage], sizeof shared.row[0]);
+        device::bulk_load(shared.row[to_stage], x + std::size_t{of} * packets, sizeof shared.row[0], &shared.came[to_stage]);
       }
     } else {
 #pragma unroll
@@ -96,18 +98,17 @@ __global__ __launch_bounds__(threads, per_sm) void products_kernel(const uint4* 
   };
   if constexpr (bulk) {
     if (t == 0) {
-      device::barrier_init(&shared.came, 1);
+      for (auto& came : shared.came) device::barrier_init(&came, 1);
       device::fence_barrier_init();
     }
     __syncthreads();
   }
-  prefetch(row);
+  for (unsigned s = 0; s < (bulk ? stages : 1); ++s) prefetch(row + s * gridDim.x, s);
   for (; row < rows; row += gridDim.x) {
     if constexpr (bulk) {
-      device::barrier_wait(&shared.came, phase);
-      phase ^= 1;
+      device::barrier_wait(&shared.came[stage], phase);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) loaded[j] = shared.row[t + j * threads];
+      for (int j = 0; j < 4; ++j) loaded[j] = shared.row[stage][t + j * threads];
     }
     unsigned exchanged[packet][2];
 #pragma unroll
@@ -122,9 +123,12 @@ __global__ __launch_bounds__(threads, per_sm) void products_kernel(const uint4* 
     for (unsigned i = 0; i < packet; i += 2)
       shared.values[(to ^ (i / 4) << 2) | i / 4 << 5 | (i / 2 & 1) << 9] =
           make_uint4(exchanged[i][0], exchanged[i][1], exchanged[i + 1][0], exchanged[i + 1][1]);
-    if constexpr (!bulk) prefetch(row + gridDim.x);
+    if constexpr (!bulk) prefetch(row + gridDim.x, 0);
     __syncthreads();
-    if constexpr (bulk) prefetch(row + gridDim.x);
+    if constexpr (bulk) {
+      prefetch(row + stages * gridDim.x, stage);
+      if (++stage == stages) stage = 0, phase ^= 1;
+    }
     float d[2][4][4] = {};  // [bit 10][bits 0 and 1]
 #pragma unroll
     for (unsigned q = 0; q < 4; q += 2) {

@@ -204,11 +204,12 @@ class HadamardQuantize final : public Workload {
   }
   void fwht_fused(Launch& launch) { rotate<shortest_log, false, true>(launch); }
   void fwht_mma(Launch& launch) { rotate<shortest_log, true, true>(launch); }
-  template <bool packed_tail, bool bulk, int per_sm>
+  template <bool packed_tail, int stages, int per_sm>
   void products(Launch& launch) {
     if (columns_ != 8192) throw Unsupported{"for now"};
-    launch(products_kernel<packed_tail, bulk, per_sm>, {std::min(rows(), multiprocessors() * per_sm), threads}, packets(x_.get()),
-           reinterpret_cast<uint4*>(codes_.get()), scales_, norm(), rows());
+    launch(products_kernel<packed_tail, stages, per_sm>,
+           {.blocks = std::min(rows(), multiprocessors() * per_sm), .threads = threads, .shared_bytes = sizeof(Exchange<stages>)},
+           packets(x_.get()), reinterpret_cast<uint4*>(codes_.get()), scales_, norm(), rows());
   }
   // n = outer x inner: a product with the matrix of `inner` along neighbours, and one with that of `outer` across them. Both are
   // the upper left corner of the large one.
@@ -337,11 +338,13 @@ extern constinit const Pair hadamard_quantize{
                   {.name = "fwht_registers", .run = call<&HadamardQuantize::fwht_registers>, .kernels = {.local_bytes = 0}},
                   {.name = "fwht_fused", .run = call<&HadamardQuantize::fwht_fused>, .kernels = {.local_bytes = 0}},
                   {.name = "fwht_mma", .run = call<&HadamardQuantize::fwht_mma>, .kernels = {.local_bytes = 0}},
-                  {.name = "packed_bulk_4", .run = call<&HadamardQuantize::products<true, true, 4>>, .kernels = {.local_bytes = 0}},
-                  {.name = "single_bulk_4", .run = call<&HadamardQuantize::products<false, true, 4>>, .kernels = {.local_bytes = 0}},
+                  {.name = "packed_bulk_4", .run = call<&HadamardQuantize::products<true, 1, 4>>, .kernels = {.local_bytes = 0}},
+                  {.name = "packed_bulk2_4", .run = call<&HadamardQuantize::products<true, 2, 4>>, .kernels = {.local_bytes = 0}},
+                  {.name = "packed_bulk_3", .run = call<&HadamardQuantize::products<true, 1, 3>>, .kernels = {.local_bytes = 0}},
+                  {.name = "single_bulk_4", .run = call<&HadamardQuantize::products<false, 1, 4>>, .kernels = {.local_bytes = 0}},
 }),
-    .controls = variants({{.name = "packed_loads_3", .run = call<&HadamardQuantize::products<true, false, 3>>, .kernels = {.local_bytes = 0}},
-                  {.name = "single_loads_3", .run = call<&HadamardQuantize::products<false, false, 3>>, .kernels = {.local_bytes = 0}},
+    .controls = variants({{.name = "packed_loads_3", .run = call<&HadamardQuantize::products<true, 0, 3>>, .kernels = {.local_bytes = 0}},
+                  {.name = "single_loads_3", .run = call<&HadamardQuantize::products<false, 0, 3>>, .kernels = {.local_bytes = 0}},
                           {.name = "kronecker_gemm",
                            .run = call<&HadamardQuantize::kronecker_gemm>,
                            .prepare = call<&HadamardQuantize::make_matrix>,
