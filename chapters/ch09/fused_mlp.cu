@@ -344,8 +344,10 @@ extern constinit const Pair fused_mlp{
                            .same_bits_as = "fused_mma",
                            .kernels = no_spills}}),
     .bound = Bound::compute,
-    // A rounding to bf16 in each of six layers: the root of six times 1.6e-3 is 4e-3, of twelve 5.5e-3.
-    .tolerance = within(6e-3),
+    // A rounding to bf16 in each of six layers: the root of six times 1.6e-3 is 4e-3, of twelve 5.5e-3. A single element hangs on
+    // one that is rounded the other way in a layer before: of millions of samples the largest is six times as long as the root
+    // mean square, its largest activation 4.5 times that, and the largest weight 0.74: times half a step, 2^-8, that is 0.08.
+    .tolerance = within(6e-3, 0.1),
     .sizes = sizes(
         {{.name = "samples", .full = 4194304, .most = 1 << 24}, {.name = "layers", .full = 6, .most = 12, .scales = false}}),
     .sweep = cases({{"layers_1", "layers=1"},

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "cudnn_attention_steps.hpp"
+
 namespace aisp::ch18 {
 
 struct CudnnPagedSizes {
@@ -95,14 +97,13 @@ class CudnnPaged {
   }
   // Spelled out as the library's engines expect it: pages are loaded, and keys behind a sequence's last are hidden.
   void describe_steps(cudnn::Graph& graph) const {
-    using cudnn::DataType, cudnn::Pointwise, cudnn::Reduction;
+    using cudnn::DataType, cudnn::Pointwise;
     const std::int64_t batch = number(sizes_.batch), heads = number(sizes_.heads), kv_heads = number(sizes_.kv_heads),
                        columns = number(sizes_.head_size), longest = number(sizes_.table_stride * sizes_.page_size);
-    const cudnn::Sizes square = {batch, heads, 1, longest}, column = {batch, heads, 1, 1};
+    const cudnn::Sizes square = {batch, heads, 1, longest};
     const Operands of = declare(graph);
     const int hidden = graph.value();
     const auto scores = [&] { return graph.between(DataType::f32, square); };
-    const auto statistics = [&] { return graph.between(DataType::f32, column); };
 
     const int k = graph.between(DataType::bf16, {batch, kv_heads, columns, longest},
                                 {kv_heads * longest * columns, longest * columns, 1, columns});
@@ -120,15 +121,7 @@ class CudnnPaged {
     graph.pointwise(Pointwise::logical_and, is_row, visible, is_key);
     graph.pointwise(Pointwise::select, scaled, masked, hidden, visible);
 
-    const int maximum = statistics(), sum = statistics(), log_sum = statistics(), whole = statistics(), below = scores(),
-              exponentials = scores(), weights = graph.between(DataType::bf16, square);
-    graph.reduce(Reduction::max, masked, maximum);
-    graph.pointwise(Pointwise::subtract, masked, below, maximum);
-    graph.pointwise(Pointwise::exp, below, exponentials);
-    graph.reduce(Reduction::add, exponentials, sum);
-    graph.pointwise(Pointwise::log, sum, log_sum);
-    graph.pointwise(Pointwise::add, maximum, whole, log_sum);
-    graph.pointwise(Pointwise::divide, exponentials, weights, sum);
+    const int weights = shared::softmax_steps(graph, masked, square);
     const int v = graph.between(DataType::bf16, {batch, kv_heads, longest, columns});
     graph.load_pages(of.v, of.key_lengths, of.v_table, v);
     graph.matmul(weights, v, of.o, {.rows = of.query_lengths, .depth = of.key_lengths});

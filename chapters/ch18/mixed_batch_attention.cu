@@ -9,7 +9,6 @@
 
 #include "attention/forward.hpp"
 #include "cudnn_attention.hpp"
-#include "cudnn_chunk.hpp"
 #include "decode_reference.hpp"
 #include "mixed_block.cuh"
 #include "row_cache.hpp"
@@ -47,7 +46,7 @@ class MixedBatchAttention final : public Workload {
         forked_{setup.event()},
         joined_{setup.event()},
         reproducible_{setup.reproducible()},
-        cudnn_chunk_{setup, CudnnChunkSizes{heads, kv_heads, queries_, keys_, head_size}},
+        cudnn_chunk_{setup, shared::AttentionSizes{1, heads, kv_heads, queries_, keys_, head_size}, shared::Mask::causal},
         cudnn_decode_{setup, shared::AttentionSizes{requests_, heads, kv_heads, 1, cached_, head_size}} {}
 
   Cost cost() const override {
@@ -189,8 +188,7 @@ class MixedBatchAttention final : public Workload {
   cudaStream_t side_;
   cudaEvent_t forked_, joined_;
   bool reproducible_;
-  Opened<CudnnChunk> cudnn_chunk_;
-  Opened<shared::CudnnAttention> cudnn_decode_;
+  Opened<shared::CudnnAttention> cudnn_chunk_, cudnn_decode_;
   shared::RowCache<Row> rows_, decode_rows_;
 };
 

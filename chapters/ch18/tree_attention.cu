@@ -8,7 +8,7 @@
 #include <bit>
 
 #include "attention/forward.hpp"
-#include "cudnn_tree.hpp"
+#include "cudnn_attention.hpp"
 #include "decode_reference.hpp"
 #include "draft_paths.cuh"
 #include "draft_trees.hpp"
@@ -222,7 +222,9 @@ class TreeAttention final : public Workload {
         words_{setup.input<std::uint64_t>(trees_.words(), trees_and_masks(trees_), {.name = "trees"})},
         o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {trees_.nodes * head_size, trees_.batch * heads}})},
         reproducible_{setup.reproducible()},
-        cudnn_{setup, CudnnTreeSizes{trees_.batch, heads, kv_heads, trees_.nodes, trees_.keys(), head_size, trees_.pitch()}} {}
+        cudnn_{setup, shared::AttentionSizes{trees_.batch, heads, kv_heads, trees_.nodes, trees_.keys(), head_size},
+               shared::Mask::none,
+               shared::AttentionScores{.bias_pitch = trees_.pitch(), .biases = shared::AttentionScores::Biases::by_sequence}} {}
 
   Cost cost() const override {
     double seen = 0;  // keys, by all nodes
@@ -311,7 +313,7 @@ class TreeAttention final : public Workload {
   Input<std::uint64_t> words_;
   Output<bf16> o_;
   bool reproducible_;
-  Opened<CudnnTree> cudnn_;
+  Opened<shared::CudnnAttention> cudnn_;
   shared::RowCache<Row> rows_;
 };
 

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "cudnn_attention_steps.hpp"
+
 namespace aisp::shared {
 
 enum class Mask : std::uint8_t { none, causal };
@@ -24,13 +26,15 @@ struct AttentionSizes {
 
 // What else becomes of a score, after the scale.
 struct AttentionScores {
-  std::size_t bias_pitch = 0;  // a bias in bf16, [head][row][bias_pitch], the same for the whole batch, is added
-  bool alibi = false;          // a slope for each head in fp32, times the distance of the key behind the row, is added
-  std::size_t window = 0;      // of the keys that a causal mask leaves, a row sees the last so many
+  enum class Biases : std::uint8_t { by_head, by_sequence };
+  std::size_t bias_pitch = 0;       // a bias in bf16, [head or sequence][row][bias_pitch], is added
+  Biases biases = Biases::by_head;  // the same for the whole batch, or for all heads
+  bool alibi = false;               // a slope for each head in fp32, times the distance of the key behind the row, is added
+  std::size_t window = 0;           // of the keys that a causal mask leaves, a row sees the last so many
 };
 
-// O = softmax(Q K^T / sqrt(head_size)) V in bf16; with the causal mask, for as many queries as keys, a row sees its own key and
-// those before it. Q, K, V and O are dense: [batch][head][row][column]. `more`: the bias or the slopes, where scores have one.
+// O = softmax(Q K^T / sqrt(head_size)) V in bf16; with the causal mask, a row sees its own key and those before it, the last row
+// all of them. Q, K, V and O are dense: [batch][head][row][column]. `more`: the bias or the slopes, where scores have one.
 class CudnnAttention {
  public:
   static constexpr Library library = Library::cudnn;
@@ -47,6 +51,7 @@ class CudnnAttention {
         value_size_{sizes.value_size > 0 ? number(sizes.value_size) : head_size_},
         scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(sizes.head_size)))},
         window_{static_cast<std::int32_t>(scores.window)},
+        earlier_{static_cast<std::int32_t>(sizes.keys - sizes.queries)},
         mask_{mask},
         scores_{scores} {}
 
@@ -90,6 +95,7 @@ class CudnnAttention {
     std::vector<const void*> all{q, k, v, o, &scale_};
     if (scores_.bias_pitch > 0 || scores_.alibi) all.push_back(more);
     if (mask_ == Mask::causal) all.push_back(&hidden_);
+    if (mask_ == Mask::causal && earlier_ > 0) all.push_back(&earlier_);
     if (scores_.window > 0) all.insert(all.end(), {&hidden_, &window_});
     return all;
   }
@@ -121,8 +127,8 @@ class CudnnAttention {
   // The operation above knows no causal mask, so the graph is spelled out, step by step as the library's engines for attention
   // expect it.
   void describe_steps(cudnn::Graph& graph) const {
-    using cudnn::DataType, cudnn::Pointwise, cudnn::Reduction;
-    const cudnn::Sizes square = {batch_, heads_, queries_, keys_}, column = {batch_, heads_, queries_, 1};
+    using cudnn::DataType, cudnn::Pointwise;
+    const cudnn::Sizes square = {batch_, heads_, queries_, keys_};
     const int q = of_queries(graph), k = of_keys_transposed(graph), v = of_values(graph), o = of_results(graph),
               scale = graph.value();
     const auto scores = [&] { return graph.between(DataType::f32, square); };
@@ -134,33 +140,32 @@ class CudnnAttention {
     if (scores_.alibi) masked = add_slope(graph, masked, square);
     if (mask_ == Mask::causal) masked = hide_later_keys(graph, masked, square);
     if (scores_.window > 0) masked = hide_early_keys(graph, masked, square);
-    const int maximum = graph.between(DataType::f32, column), sum = graph.between(DataType::f32, column), below = scores(),
-              exponentials = scores(), weights = graph.between(DataType::bf16, square);
-    graph.reduce(Reduction::max, masked, maximum);
-    graph.pointwise(Pointwise::subtract, masked, below, maximum);
-    graph.pointwise(Pointwise::exp, below, exponentials);
-    graph.reduce(Reduction::add, exponentials, sum);
-    // Nobody asks for the rows' log-sum-exp, but without it the engines do not recognize the graph.
-    const int log_sum = graph.between(DataType::f32, column), statistics = graph.between(DataType::f32, column);
-    graph.pointwise(Pointwise::log, sum, log_sum);
-    graph.pointwise(Pointwise::add, maximum, statistics, log_sum);
-    graph.pointwise(Pointwise::divide, exponentials, weights, sum);
+    const int weights = softmax_steps(graph, masked, square);
     graph.matmul(weights, v, o);
   }
-  static int hide_later_keys(cudnn::Graph& graph, int scaled, const cudnn::Sizes& square) {
+  int hide_later_keys(cudnn::Graph& graph, int scaled, const cudnn::Sizes& square) const {
     using cudnn::DataType, cudnn::Pointwise;
     const int hidden = graph.value(), row = graph.between(DataType::i32, square), key = graph.between(DataType::i32, square),
               visible = graph.between(DataType::boolean, square), masked = graph.between(DataType::f32, square);
     graph.index(scaled, row, 2);
     graph.index(scaled, key, 3);
-    graph.pointwise(Pointwise::greater_equal, row, visible, key);
+    int own = row;
+    if (earlier_ > 0) {
+      const int earlier = graph.value(DataType::i32);
+      own = graph.between(DataType::i32, square);
+      graph.pointwise_i32(Pointwise::add, row, own, earlier);
+    }
+    graph.pointwise(Pointwise::greater_equal, own, visible, key);
     graph.pointwise(Pointwise::select, scaled, masked, hidden, visible);
     return masked;
   }
 
   int add_bias(cudnn::Graph& graph, int scaled, const cudnn::Sizes& square) const {
-    const std::int64_t pitch = number(scores_.bias_pitch), head = queries_ * pitch;
-    const int bias = graph.tensor(cudnn::DataType::bf16, {1, heads_, queries_, keys_}, {heads_ * head, head, pitch, 1});
+    const bool by_head = scores_.biases == AttentionScores::Biases::by_head;
+    const std::int64_t pitch = number(scores_.bias_pitch), matrix = queries_ * pitch;
+    const int bias = by_head
+                         ? graph.tensor(cudnn::DataType::bf16, {1, heads_, queries_, keys_}, {heads_ * matrix, matrix, pitch, 1})
+                         : graph.tensor(cudnn::DataType::bf16, {batch_, 1, queries_, keys_}, {matrix, matrix, pitch, 1});
     const int sum = graph.between(cudnn::DataType::f32, square);
     graph.pointwise(cudnn::Pointwise::add, scaled, sum, bias);
     return sum;
@@ -195,6 +200,7 @@ class CudnnAttention {
   std::int64_t batch_, heads_, kv_heads_, queries_, keys_, head_size_, value_size_;
   float scale_, hidden_ = std::numeric_limits<float>::lowest();
   std::int32_t window_;
+  std::int32_t earlier_;  // keys that the first row sees besides its own
   Mask mask_;
   AttentionScores scores_;
   std::unique_ptr<cudnn::Graph> graph_;

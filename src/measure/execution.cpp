@@ -33,10 +33,9 @@ Executor::Executor(pair::Session& session, const Conditions& conditions)
   gate_ = std::make_unique<Gate>();
   limits_ = std::make_unique<DeviceLimits>(session);
   check(cudaEventCreateWithFlags(&finished_, cudaEventDisableTiming));
-  // Code is loaded at its first launch, which waits for the GPU: not behind a closed gate.
+  // Not behind a closed gate, as digests.
   if (cold_) cold_->evict();
-  digests_.queue();
-  held_digests_.queue_aside();
+  digests_.load();
   session_.synchronize_all();
 }
 

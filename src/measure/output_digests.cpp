@@ -8,7 +8,7 @@
 namespace aisp::measure {
 
 OutputDigests::OutputDigests(pair::Session& session) : session_{session} {
-  const std::size_t bytes = std::max<std::size_t>(session.results().size(), 1) * sizeof(std::uint64_t);
+  const std::size_t bytes = (session.results().size() + 1) * sizeof(std::uint64_t);
   for (std::size_t i = 0; i < session.gpu_ordinals().size(); ++i) {
     check(cudaSetDevice(session.gpu_ordinals()[i]));
     void* cells = nullptr;
@@ -31,6 +31,21 @@ OutputDigests::~OutputDigests() {
     cudaFreeHost(found_[i]);
     cudaStreamDestroy(own_streams_[i]);
   }
+}
+
+void OutputDigests::load() {
+  const std::size_t spare = session_.results().size();
+  for (std::size_t gpu = 0; gpu < cells_.size(); ++gpu) {
+    const int ordinal = session_.gpu_ordinals()[gpu];
+    check(cudaSetDevice(ordinal));
+    for (const cudaStream_t stream : {main_streams_[gpu], own_streams_[gpu]}) {
+      pair::queue_clear(cells_[gpu], spare + 1, ordinal, stream);
+      pair::queue_digest(cells_[gpu], spare * sizeof(std::uint64_t), ordinal, cells_[gpu] + spare, stream);
+      pair::queue_publish(cells_[gpu], found_[gpu], spare + 1, ordinal, stream);
+      check(cudaStreamSynchronize(stream));
+    }
+  }
+  if (!cells_.empty()) check(cudaSetDevice(session_.gpu_ordinals().front()));
 }
 
 void OutputDigests::queue() { queue_on(main_streams_); }

@@ -17,6 +17,9 @@ class OutputDigests {
   OutputDigests(const OutputDigests&) = delete;
   OutputDigests& operator=(const OutputDigests&) = delete;
 
+  // Code is loaded at its first launch, which waits for the GPU: not behind a closed gate. No buffer is read, since none may have
+  // been written yet.
+  void load();
   // On the pair's own streams: behind what these hold.
   void queue();
   // On streams of the harness: of what the buffers hold now.
@@ -30,7 +33,7 @@ class OutputDigests {
   void queue_on(const std::vector<cudaStream_t>& streams);
 
   pair::Session& session_;
-  std::vector<std::uint64_t*> cells_;  // per GPU, on it: one of each output; empty for host pairs
+  std::vector<std::uint64_t*> cells_;  // per GPU, on it: one of each output and one more; empty for host pairs
   std::vector<std::uint64_t*> found_;  // the same, page-locked
   std::vector<cudaStream_t> own_streams_;
   std::vector<cudaStream_t> main_streams_;

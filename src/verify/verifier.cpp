@@ -114,6 +114,7 @@ class VariantCheck {
       const pair::Norms norms = compare(i, first_[i], baseline.first_[i]);
       outcome_.accuracy.versus_baseline_l2 = std::max(outcome_.accuracy.versus_baseline_l2, norms.group_l2);
       outcome_.versus_baseline_element = std::max(outcome_.versus_baseline_element, norms.largest_element_error);
+      outcome_.versus_baseline_all_l2 = std::max(outcome_.versus_baseline_all_l2, norms.relative_l2());
       beyond_samples_.push_back(may_differ(i) ? norms.relative_l2() : 0);
       if (may_differ(i)) continue;
       const std::string text =

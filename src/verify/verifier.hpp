@@ -23,6 +23,7 @@ struct Outcome {
   double prepare_ms = 0;
   double longest_ms = 0;               // of its executions, by the host's clock
   double versus_baseline_element = 0;  // the largest element error against the baseline
+  double versus_baseline_all_l2 = 0;   // relative L2 of whole outputs; accuracy's is of the farthest group
   double reference_s = 0;              // that the float64 reference of all variants took
   std::string unsupported;             // why this machine cannot run the variant, found out by running it; nothing was checked
   bool passed() const { return problems.empty() && unsupported.empty(); }

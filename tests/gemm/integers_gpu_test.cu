@@ -62,6 +62,8 @@ void expect_two_parts(const Sizes3& sizes, std::size_t k2, int used) {
   std::vector<bf16> a2 = integers<bf16>(sizes.m * k2, 6), b2 = integers<bf16>(k2 * sizes.n, 7);
   for (std::size_t i = 0; i < a2.size(); ++i)
     if (i % k2 >= static_cast<std::size_t>(used) && i % k2 < static_cast<std::size_t>((used + 63) / 64 * 64)) a2[i] = 0.0f;
+  // The last column that is used can be missed in every row.
+  for (std::size_t i = 0; used > 0 && i < sizes.m; ++i) a2[i * k2 + static_cast<std::size_t>(used) - 1] = 1.0f;
   const OnGpu<float> a_scales{rows}, b_scales{columns};
   const OnGpu<bf16> a2_on_gpu{a2}, b2_on_gpu{b2};
   const OnGpu<int> used_on_gpu{{used}};
