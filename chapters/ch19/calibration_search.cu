@@ -3,7 +3,6 @@
 // each of them, which is 64 passes over memory. But bf16 has 32768 magnitudes and no more: how often each occurs says all that
 // any candidate's error depends on, exactly, and is counted in one pass. Where the counters are then decides: in L2 all SMs wait
 // for the same few, in shared memory 128 KiB hold all of them for each SM.
-#include <aisp/device/fence.cuh>
 #include <aisp/device/reduce.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
@@ -93,7 +92,6 @@ __global__ __launch_bounds__(threads) void add_partial_kernel(const double* __re
 __global__ __launch_bounds__(32) void choose_kernel(const double* errors, int* best, unsigned candidates) {
   double least = INFINITY;
   unsigned chosen = 0;
-  device::wait_for_previous_kernel();
   for (unsigned c = threadIdx.x; c < candidates; c += 32)
     if (errors[c] < least) least = errors[c], chosen = c;
 #pragma unroll
@@ -112,8 +110,6 @@ __global__ __launch_bounds__(wide_threads) void sum_bins_kernel(const unsigned* 
   __shared__ double shared_sums[device::largest_block_in_warps];
   const double step = static_cast<double>(step_of(blockIdx.x, gridDim.x));
   double sum = 0;
-  device::let_dependents_start();
-  device::wait_for_previous_kernel();
   for (unsigned i = threadIdx.x; i < bins; i += wide_threads) {
     const unsigned count = counts[i];
     if (count == 0) continue;
@@ -143,19 +139,15 @@ __global__ __launch_bounds__(threads) void global_histogram_kernel(const uint4* 
 
 // How a thread's eight codes get to the counters of its block.
 struct Singly {
-  static constexpr unsigned own_codes = 0;
   __device__ __forceinline__ void count(const unsigned (&codes)[packet], unsigned* counters) {
 #pragma unroll
     for (int k = 0; k < packet; ++k) atomicAdd(&counters[codes[k]], 1u);
   }
-  __device__ __forceinline__ void begin(const uint4&, unsigned*) {}
   __device__ __forceinline__ void finish(unsigned*) {}
 };
 // Zeros, which activations have most of, never leave their thread.
 struct ZerosApart {
-  static constexpr unsigned own_codes = 0;
   unsigned zeros = 0;
-  __device__ __forceinline__ void begin(const uint4&, unsigned*) {}
   __device__ __forceinline__ void count(const unsigned (&codes)[packet], unsigned* counters) {
 #pragma unroll
     for (int k = 0; k < packet; ++k) {
@@ -169,53 +161,13 @@ struct ZerosApart {
   }
 };
 
-// Lanes with different codes still meet in banks, three or four at a time. The codes around the mean exponent therefore have a
-// counter for each lane, in its own bank.
-struct LaneCounters {
-  static constexpr unsigned own_codes = 6 * 128;
-  unsigned first, *own;
-
-  __device__ __forceinline__ void begin(const uint4& sample, unsigned* counters) {
-    __shared__ float shared_sums[device::largest_block_in_warps];
-    unsigned codes[packet];
-    codes_of(sample, codes);
-    float sum = 0, count = 0;
-#pragma unroll
-    for (int k = 0; k < packet; ++k)
-      if (codes[k] != 0) sum += static_cast<float>(codes[k] / 128), count += 1;
-    sum = device::block_sum(sum, shared_sums);
-    count = device::block_sum(count, shared_sums);
-    const float mean = count > 0 ? sum / count : 0;
-    first = static_cast<unsigned>(fminf(fmaxf(rintf(mean) - 3, 0.0f), 250.0f)) * 128;
-    own = counters + magnitudes + threadIdx.x % 32;
-  }
-  __device__ __forceinline__ void count(const unsigned (&codes)[packet], unsigned* counters) {
-#pragma unroll
-    for (int k = 0; k < packet; ++k) {
-      const unsigned place = codes[k] - first;
-      atomicAdd(place < own_codes ? own + place * 32 : counters + codes[k], 1u);
-    }
-  }
-  __device__ __forceinline__ void finish(unsigned* counters) {
-    __syncthreads();
-    for (unsigned place = threadIdx.x / 32; place < own_codes; place += wide_threads / 32) {
-      const unsigned of_code = device::warp_sum(own[place * 32]);
-      if (threadIdx.x % 32 == 0) counters[first + place] = of_code;
-    }
-  }
-};
-
-template <class How>
-constexpr unsigned counter_words = magnitudes + How::own_codes * 32;
-
 // A block has an SM, with counters for all magnitudes.
 template <class How>
 __global__ __launch_bounds__(wide_threads) void code_histogram_kernel(const uint4* __restrict__ x, unsigned* __restrict__ counts,
                                                                       unsigned packets) {
   extern __shared__ uint4 counter_space[];
   unsigned* const counters = reinterpret_cast<unsigned*>(counter_space);
-  device::let_dependents_start();
-  for (unsigned i = threadIdx.x; i < counter_words<How> / 4; i += wide_threads) counter_space[i] = make_uint4(0, 0, 0, 0);
+  for (unsigned i = threadIdx.x; i < magnitudes / 4; i += wide_threads) counter_space[i] = make_uint4(0, 0, 0, 0);
   __syncthreads();
   How how;
   const unsigned stride = gridDim.x * wide_threads;
@@ -224,7 +176,6 @@ __global__ __launch_bounds__(wide_threads) void code_histogram_kernel(const uint
 #pragma unroll
   for (unsigned k = 0; k < 2; ++k)
     if (i + k * stride < packets) next[k] = x[i + k * stride];
-  how.begin(next[0], counters);
   for (; i < packets; i += 2 * stride) {
     const uint4 present[2] = {next[0], next[1]};
 #pragma unroll
@@ -299,7 +250,7 @@ class CalibrationSearch final : public Workload {
   template <class How>
   void code_histogram(Launch& launch) {
     count(launch, code_histogram_kernel<How>,
-          {.blocks = multiprocessors(), .threads = wide_threads, .shared_bytes = counter_words<How> * sizeof(unsigned)});
+          {.blocks = multiprocessors(), .threads = wide_threads, .shared_bytes = magnitudes * sizeof(unsigned)});
   }
   void cub_histogram_even(Launch& launch) {
     cub_histogram(cub_space_, cub_bytes_, launch.stream);
@@ -333,20 +284,16 @@ class CalibrationSearch final : public Workload {
              steps, count_ / packet);
     }
     launch(add_partial_kernel, {candidates_, threads}, partial_, errors_, blocks, static_cast<double>(count_));
-    choose(launch);
+    launch(choose_kernel, {1, device::warp_size}, errors_, best_, candidates_);
   }
   void count(Launch& launch, void (*kernel)(const uint4*, unsigned*, unsigned), const Grid& grid) {
     check(cudaMemsetAsync(counts_, 0, magnitudes * sizeof(unsigned), launch.stream));
     launch(kernel, grid, packets(), counts_, count_ / packet);
     sum_bins(launch, magnitudes);
   }
-  void choose(Launch& launch) {
-    launch(choose_kernel, {.blocks = 1, .threads = 32, .overlapping = true}, errors_, best_, candidates_);
-  }
   void sum_bins(Launch& launch, unsigned bins) {
-    launch(sum_bins_kernel, {.blocks = candidates_, .threads = wide_threads, .overlapping = true}, counts_, errors_, bins,
-           static_cast<double>(count_));
-    choose(launch);
+    launch(sum_bins_kernel, {candidates_, wide_threads}, counts_, errors_, bins, static_cast<double>(count_));
+    launch(choose_kernel, {1, device::warp_size}, errors_, best_, candidates_);
   }
   // Returns the workspace that it needs; does nothing else when there is none.
   std::size_t cub_histogram(void* space, std::size_t bytes, cudaStream_t stream) {
@@ -377,8 +324,7 @@ extern constinit const Pair calibration_search{
     .optimized = variants(
         {{.name = "multi_candidate", .run = call<&CalibrationSearch::multi_candidate>, .kernels = {.local_bytes = 0}},
          {.name = "code_histogram", .run = call<&CalibrationSearch::code_histogram<Singly>>},
-         {.name = "zeros_apart", .run = call<&CalibrationSearch::code_histogram<ZerosApart>>, .same_bits_as = "code_histogram"},
-         {.name = "lane_counters", .run = call<&CalibrationSearch::code_histogram<LaneCounters>>, .same_bits_as = "code_histogram"}}),
+         {.name = "zeros_apart", .run = call<&CalibrationSearch::code_histogram<ZerosApart>>, .same_bits_as = "code_histogram"}}),
     // The idea without its kernel.
     .controls = variants({{.name = "global_histogram", .run = call<&CalibrationSearch::global_histogram>}}),
     .libraries = variants({{.name = "cub_histogram_even", .run = call<&CalibrationSearch::cub_histogram_even>}}),

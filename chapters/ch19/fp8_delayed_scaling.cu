@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "gelu_epilogue.cuh"
 #include "gelu_product_reference.cuh"
 #include "gemm/gemm.hpp"
 #include "quantized_rows.cuh"
@@ -32,57 +33,6 @@ constexpr int band = 16;  // rows of clusters
 constexpr float largest_result = 12, planted_weight = 112;
 // Times too small, in the order of the option `scale`: right, values saturate, values are subnormal.
 constexpr float scale_errors[] = {1, 4, 1.0f / 64};
-
-// Exact where tanh.approx has lost all bits of 1 + tanh: a code has to be right in the tail, too.
-struct SigmoidGelu {
-  static constexpr int narrowing = 1;
-  static __device__ __forceinline__ float of(float x) {
-    constexpr float factor = -1.5957691216f * shared::log2_e, cubic = 0.044715f;
-    float sigmoid;  // of a denominator that is at least 1, and 0 where the exponential overflows
-    asm("rcp.approx.ftz.f32 %0, %1;"
-        : "=f"(sigmoid)
-        : "f"(1 + device::exp2_approximate(x * fmaf(x * x, factor * cubic, factor))));
-    return x * sigmoid;
-  }
-  template <int count>
-  __device__ __forceinline__ void operator()(float (&sums)[count], const gemm::Fragment&) const {
-#pragma unroll
-    for (float& sum : sums) sum = of(sum);
-  }
-};
-
-// GELU of alpha times the sums, times a scale; and the largest magnitude before it. Two results share a reciprocal: its
-// instruction and that of exponentials take longer than all the others of an epilogue. Beyond 2^60 a denominator is held.
-template <bool with_amax>
-struct QuantizedGelu {
-  static constexpr int narrowing = 1;
-  float alpha = 1;
-  const float* scale = nullptr;
-  float* amax = nullptr;
-  template <int count>
-  __device__ __forceinline__ void operator()(float (&sums)[count], const gemm::Fragment&) const {
-    constexpr float factor = -1.5957691216f * shared::log2_e, cubic = 0.044715f, most = 60;
-    const float by = alpha * *scale, linear = factor * alpha, third = factor * cubic * alpha * alpha * alpha;
-    const float known = with_amax ? __uint_as_float(*reinterpret_cast<volatile unsigned*>(amax)) : 0;
-    float largest = 0;
-#pragma unroll
-    for (int i = 0; i < count; i += 2) {
-      const float a = sums[i], b = sums[i + 1];
-      const float of_a = 1 + device::exp2_approximate(fminf(a * fmaf(a * a, third, linear), most));
-      const float of_b = 1 + device::exp2_approximate(fminf(b * fmaf(b * b, third, linear), most));
-      float both;
-      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(both) : "f"(of_a * of_b));
-      both *= by;
-      sums[i] = a * (of_b * both);
-      sums[i + 1] = b * (of_a * both);
-      if constexpr (with_amax) largest = fmaxf(largest, fmaxf(fabsf(sums[i]), fabsf(sums[i + 1])));
-    }
-    if constexpr (with_amax) {
-      const unsigned of_warp = __reduce_max_sync(~0u, __float_as_uint(__fdividef(largest, *scale)));
-      if (of_warp > __float_as_uint(known) && device::lane_index() == 0) atomicMax(reinterpret_cast<unsigned*>(amax), of_warp);
-    }
-  }
-};
 
 __device__ __forceinline__ float scale_of(float amax) { return amax > 0 ? largest_e4m3 / amax : 1; }
 
@@ -154,14 +104,12 @@ template <class Mainloop>
 struct InTurns
     : gemm::Config<Operand, Operand, Mainloop, gemm::Shape{.tile_n = 128, .stages = 6, .pingpong = true, .cluster = 2}> {};
 
-struct Ahead
-    : gemm::Config<Operand, Operand, gemm::PromotedAhead, gemm::Shape{.tile_n = 192, .stages = 5, .cluster = 2}> {};
-template <class Config, bool with_amax, int buffers = 3>
-using Paired = gemm::Gemm<Config, gemm::Bands, QuantizedGelu<with_amax>, gemm::TmaStore<e4m3, buffers>>;
 template <class Last>
 using Activated = gemm::Chain<gemm::Scaled, gemm::Chain<SigmoidGelu, Last>>;
 template <class Last, class Store = gemm::TmaStore<e4m3, 3>>
 using Product = gemm::Gemm<Promoted, gemm::Bands, Activated<Last>, Store>;
+template <bool with_amax>
+using Quantizing = gemm::Gemm<Promoted, gemm::Bands, QuantizedGelu<with_amax>, gemm::TmaStore<e4m3, 3>>;
 template <class Mainloop>
 using ProductInTurns = gemm::Gemm<InTurns<Mainloop>, gemm::Bands, Activated<gemm::QuantizeE4m3>, gemm::TmaStore<e4m3, 1>>;
 
@@ -211,9 +159,9 @@ class Fp8DelayedScaling final : public Workload {
   double expected_quantized(std::string_view, int, std::size_t i) const override { return code(i, earlier_scale_.host(0)); }
   // The magnitude, and how many codes are the largest. Such a code may be a value that fits; what is beyond has to be one.
   void validate(std::string_view variant) override {
-    if (variant.starts_with("plain")) return;
+    if (variant == "plain_bf16") return;
     const bool through_bf16 = variant == "separate_kernels" || variant == "delayed_cast";
-    if (variant != "wgmma_epilogue" && variant != "ahead_no_amax") {
+    if (variant != "wgmma_epilogue") {
       float amax = 0;
       check(cudaMemcpy(&amax, amax_, sizeof amax, cudaMemcpyDeviceToHost));
       const double most = through_bf16 ? 4e-3 : 1e-3;  // half of bf16's last bit is up to 2^-8
@@ -252,33 +200,16 @@ class Fp8DelayedScaling final : public Workload {
   }
 
   void describe_no_amax(Launch&) { describe(no_amax_, y_); }
-  void wgmma_epilogue(Launch& launch) { no_amax_->run(launch.stream, {{alpha_}, {{}, {earlier_scale_}}}); }
+  void wgmma_epilogue(Launch& launch) { no_amax_->run(launch.stream, {alpha_, earlier_scale_}); }
   void describe_amax(Launch&) { describe(with_amax_, y_); }
-  void epilogue_amax(Launch& launch) { run_with_amax(launch, *with_amax_); }
+  void epilogue_amax(Launch& launch) {
+    reset_amax(launch);
+    with_amax_->run(launch.stream, {alpha_, earlier_scale_, amax_});
+  }
   void describe_fast(Launch&) { describe(fast_, y_); }
   void epilogue_amax_fast(Launch& launch) { run_with_amax(launch, *fast_); }
   void describe_in_turns(Launch&) { describe(in_turns_, y_); }
   void promoted_in_turns(Launch& launch) { run_with_amax(launch, *in_turns_); }
-
-  void describe_paired(Launch&) { describe(paired_, y_); }
-  void paired(Launch& launch) {
-    reset_amax(launch);
-    paired_->run(launch.stream, {alpha_, earlier_scale_, amax_});
-  }
-  void describe_ahead(Launch&) { describe(ahead_, y_); }
-  void ahead(Launch& launch) {
-    reset_amax(launch);
-    ahead_->run(launch.stream, {alpha_, earlier_scale_, amax_});
-  }
-  void describe_ahead_no_amax(Launch&) { describe(ahead_no_amax_, y_); }
-  void ahead_no_amax(Launch& launch) { ahead_no_amax_->run(launch.stream, {alpha_, earlier_scale_, amax_}); }
-  void describe_paired_fast(Launch&) { describe(paired_fast_, y_); }
-  void paired_fast(Launch& launch) {
-    reset_amax(launch);
-    paired_fast_->run(launch.stream, {alpha_, earlier_scale_, amax_});
-  }
-  void describe_plain_ahead(Launch&) { describe(plain_ahead_, product_); }
-  void plain_ahead(Launch& launch) { plain_ahead_->run(launch.stream, {alpha_}); }
 
   void describe_current(Launch&) {
     describe(only_amax_, nullptr);
@@ -360,18 +291,13 @@ class Fp8DelayedScaling final : public Workload {
   bool reproducible_;
   GeluProduct reference_{};
   double reference_amax_ = 0;
-  std::optional<Product<gemm::ScaledOnGpu>> no_amax_;
-  std::optional<Product<gemm::QuantizeE4m3>> with_amax_;
+  std::optional<Quantizing<false>> no_amax_;
+  std::optional<Quantizing<true>> with_amax_;
   std::optional<ProductInTurns<gemm::InTensorCores>> fast_;
   std::optional<ProductInTurns<gemm::Promoted>> in_turns_;
   std::optional<Product<gemm::Amax, gemm::NoStore>> only_amax_;
   std::optional<Product<ScaledToFit>> fitted_;
   std::optional<gemm::Gemm<Promoted, gemm::Bands, gemm::Scaled>> plain_;
-  std::optional<gemm::Gemm<Ahead, gemm::Bands, gemm::Scaled>> plain_ahead_;
-  std::optional<Paired<Promoted, true>> paired_;
-  std::optional<Paired<Ahead, true>> ahead_;
-  std::optional<Paired<Ahead, false>> ahead_no_amax_;
-  std::optional<Paired<InTurns<gemm::InTensorCores>, true, 1>> paired_fast_;
 };
 
 constexpr Needs by_cublaslt{.libraries = {Library::cublaslt}};
@@ -406,11 +332,7 @@ extern constinit const Pair fp8_delayed_scaling{
           .changes_precision = true},
          fused<call<&Fp8DelayedScaling::wgmma_epilogue>, call<&Fp8DelayedScaling::describe_no_amax>>("wgmma_epilogue"),
          fused<call<&Fp8DelayedScaling::epilogue_amax>, call<&Fp8DelayedScaling::describe_amax>>("epilogue_amax"),
-         fused<call<&Fp8DelayedScaling::epilogue_amax_fast>, call<&Fp8DelayedScaling::describe_fast>>("epilogue_amax_fast"),
-         fused<call<&Fp8DelayedScaling::paired>, call<&Fp8DelayedScaling::describe_paired>>("paired"),
-         fused<call<&Fp8DelayedScaling::ahead>, call<&Fp8DelayedScaling::describe_ahead>>("ahead"),
-         fused<call<&Fp8DelayedScaling::ahead_no_amax>, call<&Fp8DelayedScaling::describe_ahead_no_amax>>("ahead_no_amax"),
-         fused<call<&Fp8DelayedScaling::paired_fast>, call<&Fp8DelayedScaling::describe_paired_fast>>("paired_fast")}),
+         fused<call<&Fp8DelayedScaling::epilogue_amax_fast>, call<&Fp8DelayedScaling::describe_fast>>("epilogue_amax_fast")}),
     .controls = variants(
         {// The scale of this step's own magnitude, without a tensor in bf16: what is known late costs a product.
          {.name = "current_epilogue",
@@ -421,12 +343,6 @@ extern constinit const Pair fp8_delayed_scaling{
          // Rounding is hidden behind another tile's products, and additions to fp32 are not.
          fused<call<&Fp8DelayedScaling::promoted_in_turns>, call<&Fp8DelayedScaling::describe_in_turns>>("promoted_in_turns"),
          // Our product with nothing behind it, and a result that is twice as long.
-         {.name = "plain_ahead",
-          .run = call<&Fp8DelayedScaling::plain_ahead>,
-          .prepare = call<&Fp8DelayedScaling::describe_plain_ahead>,
-          .needs = on_wgmma,
-          .outputs = no_outputs,
-          .kernels = nothing_spilled},
          {.name = "plain_bf16",
           .run = call<&Fp8DelayedScaling::plain_bf16>,
           .prepare = call<&Fp8DelayedScaling::describe_plain>,

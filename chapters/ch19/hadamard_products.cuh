@@ -65,10 +65,10 @@ struct ProductRow {
 // number is what: a thread loads packets (bits 0 to 2) at t (3 to 10) and t + 256 j (11 and 12). Behind the exchange bits 8, 9
 // and 11 are rows of B and of results, 12 chooses between the fragment's words, and for bit 10 products with both signs are added
 // up. Bits 2 to 4 are B's columns, so that a thread of the result has bits 0 to 2 of its elements: a word of eight codes.
-__global__ __launch_bounds__(threads, ProductRow::blocks_per_sm) void products_kernel(const uint4* __restrict__ x,
-                                                                                      uint4* __restrict__ codes,
-                                                                                      float* __restrict__ scales, float norm,
-                                                                                      unsigned rows) {
+static __global__ __launch_bounds__(threads, ProductRow::blocks_per_sm) void products_kernel(const uint4* __restrict__ x,
+                                                                                             uint4* __restrict__ codes,
+                                                                                             float* __restrict__ scales,
+                                                                                             float norm, unsigned rows) {
   extern __shared__ __align__(128) unsigned char row_space[];
   auto& shared = *reinterpret_cast<ProductRow*>(row_space);
   const unsigned t = threadIdx.x, lane = t % 32, warp = t / 32;

@@ -3,11 +3,7 @@
 // second is no transpose of the first: its blocks lie along columns and have scales of their own. By a quantizer of rows alone
 // that is a transposed bf16 copy, written and read once more. A tile in registers, 8 x 8 values a thread, knows the maxima of
 // both directions after a few shuffles; only the transposed codes go through shared memory, a byte each.
-#include <aisp/device/mbarrier.cuh>
-#include <aisp/device/tma.cuh>
-#include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
-#include <aisp/tensor_map.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -39,9 +35,6 @@ __device__ __forceinline__ float factor_of(unsigned scale) { return __uint_as_fl
 __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) { return __vmaxu2(a, b); }
 __device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7FFF7FFFu; }
 
-__device__ __forceinline__ unsigned four_codes(float a, float b, float c, float d, float by) {
-  return device::narrow_e4m3(a * by, b * by) | device::narrow_e4m3(c * by, d * by) << 16;
-}
 __device__ __forceinline__ uint2 or_no_number(const uint2& codes, unsigned scale) {
   return scale == no_number ? make_uint2(0x7F7F7F7Fu, 0x7F7F7F7Fu) : codes;
 }
@@ -132,57 +125,6 @@ __device__ __forceinline__ void store_scales(const unsigned char (&from)[tile][t
     for (unsigned k = 0; k < tile_blocks && first + k < blocks; ++k) at[k] = from[i][k];
 }
 
-__device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], const Place& at, unsigned row, unsigned column,
-                                              const Shape& shape, const Copies& to, TileScales& scales) {
-#pragma unroll
-  for (unsigned r = 0; r < packet; r += 2) {
-    // The maxima of two rows in a word.
-    unsigned of_row[2];
-#pragma unroll
-    for (unsigned k = 0; k < 2; ++k) {
-      const unsigned(&w)[4] = words[r + k];
-      of_row[k] = larger(larger(magnitudes(w[0]), magnitudes(w[1])), larger(magnitudes(w[2]), magnitudes(w[3])));
-    }
-    const unsigned maxima = device::warp_reduce<block_lanes>(
-        larger(__byte_perm(of_row[0], of_row[1], 0x5410), __byte_perm(of_row[0], of_row[1], 0x7632)), larger);
-    if (row >= shape.rows || column >= shape.columns) continue;
-#pragma unroll
-    for (unsigned k = 0; k < 2; ++k) {
-      const unsigned(&w)[4] = words[r + k];
-      const unsigned scale = scale_of(k == 0 ? maxima & 0xFFFF : maxima >> 16);
-      const float by = factor_of(scale);
-      const uint2 codes = make_uint2(four_codes(low(w[0]), high(w[0]), low(w[1]), high(w[1]), by),
-                                     four_codes(low(w[2]), high(w[2]), low(w[3]), high(w[3]), by));
-      *reinterpret_cast<uint2*>(to.codes + std::size_t{row + r + k} * shape.columns + column) = or_no_number(codes, scale);
-      if (at.across % block_lanes == 0)
-        scales.of_rows[at.down * packet + r + k][at.across / block_lanes] = static_cast<unsigned char>(scale);
-    }
-  }
-}
-
-__device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet][4], const Place& at, TransposedTile& transposed,
-                                                 TileScales& scales) {
-#pragma unroll
-  for (unsigned pair = 0; pair < 4; ++pair) {
-    unsigned maxima = magnitudes(words[0][pair]);
-#pragma unroll
-    for (unsigned r = 1; r < packet; ++r) maxima = larger(maxima, magnitudes(words[r][pair]));
-    maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 8));
-    maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 16));
-#pragma unroll
-    for (unsigned k = 0; k < 2; ++k) {
-      const unsigned scale = scale_of(k == 0 ? maxima & 0xFFFF : maxima >> 16);
-      const auto value = [&](unsigned r) { return k == 0 ? low(words[r][pair]) : high(words[r][pair]); };
-      const uint2 codes = make_uint2(four_codes(value(0), value(1), value(2), value(3), factor_of(scale)),
-                                     four_codes(value(4), value(5), value(6), value(7), factor_of(scale)));
-      const unsigned c = 2 * pair + k;
-      put_column(transposed, at, c, or_no_number(codes, scale));
-      if (at.down % block_lanes == 0)
-        scales.of_columns[at.across * packet + c][at.down / block_lanes] = static_cast<unsigned char>(scale);
-    }
-  }
-}
-
 // Scales of two blocks, and what their values are multiplied by, as bf16: both have the exponents of the maxima in the same bits.
 __device__ __forceinline__ unsigned scales_of(unsigned maxima) {
   constexpr unsigned of_type = 0x00080008;
@@ -203,7 +145,7 @@ __device__ __forceinline__ unsigned scaled(unsigned pair, unsigned factors) {
 }
 __device__ __forceinline__ unsigned codes_of(unsigned pair) { return device::narrow_e4m3(low(pair), high(pair)); }
 
-__device__ __forceinline__ void quantize_rows_lean(const unsigned (&words)[packet][4], const Place& at, unsigned row, unsigned column,
+__device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], const Place& at, unsigned row, unsigned column,
                                               const Shape& shape, const Copies& to, TileScales& scales) {
   unsigned char* const first = to.codes + std::size_t{row} * shape.columns + column;
 #pragma unroll
@@ -233,12 +175,13 @@ __device__ __forceinline__ void quantize_rows_lean(const unsigned (&words)[packe
     for (unsigned k = 0; k < 2; ++k) {
       *reinterpret_cast<uint2*>(first + (r + k) * shape.columns) = codes[k];
       if (at.across % block_lanes == 0)
-        scales.of_rows[at.down * packet + r + k][at.across / block_lanes] = static_cast<unsigned char>(k == 0 ? both : both >> 16);
+        scales.of_rows[at.down * packet + r + k][at.across / block_lanes] =
+            static_cast<unsigned char>(k == 0 ? both : both >> 16);
     }
   }
 }
 
-__device__ __forceinline__ void quantize_columns_lean(const unsigned (&words)[packet][4], const Place& at, TransposedTile& transposed,
+__device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet][4], const Place& at, TransposedTile& transposed,
                                                  TileScales& scales) {
 #pragma unroll
   for (unsigned pair = 0; pair < 4; ++pair) {
@@ -267,14 +210,13 @@ __device__ __forceinline__ void quantize_columns_lean(const unsigned (&words)[pa
       const unsigned c = 2 * pair + k;
       put_column(transposed, at, c, codes[k]);
       if (at.down % block_lanes == 0)
-        scales.of_columns[at.across * packet + c][at.down / block_lanes] =
-            static_cast<unsigned char>(k == 0 ? both : both >> 16);
+        scales.of_columns[at.across * packet + c][at.down / block_lanes] = static_cast<unsigned char>(k == 0 ? both : both >> 16);
     }
   }
 }
 
 // Along columns alone, or along both.
-template <bool with_rows, bool lean = false>
+template <bool with_rows>
 __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restrict__ x, Copies to, Shape shape) {
   __shared__ __align__(16) TransposedTile transposed;
   __shared__ TileScales scales;
@@ -288,75 +230,14 @@ __global__ __launch_bounds__(threads, 3) void tile_kernel(const uint4* __restric
       const uint4 loaded = x[(std::size_t{row + r} * shape.columns + column) / packet];
       words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
     }
-  if constexpr (lean) {
-    quantize_rows_lean(words, at, row, column, shape, to, scales);
-    quantize_columns_lean(words, at, transposed, scales);
-  } else {
-    if constexpr (with_rows) quantize_rows(words, at, row, column, shape, to, scales);
-    quantize_columns(words, at, transposed, scales);
-  }
+  if constexpr (with_rows) quantize_rows(words, at, row, column, shape, to, scales);
+  quantize_columns(words, at, transposed, scales);
   __syncthreads();
   if (threadIdx.x >= tile)
     store_scales(scales.of_columns, threadIdx.x - tile, left, shape.columns, top / block, shape.rows / block,
                  to.transposed_scales);
   else if (with_rows) store_scales(scales.of_rows, threadIdx.x, top, shape.rows, left / block, shape.columns / block, to.scales);
   store_transposed(transposed, top, left, shape.transposed(), to.transposed_codes);
-}
-
-// A block goes on from tile to tile; the next one comes to shared memory while this one, in registers, is quantized and stored.
-template <int stages>
-struct Incoming {
-  alignas(128) uint4 packets[stages][tile][tile / packet];
-  alignas(16) TransposedTile transposed;
-  TileScales scales;
-  std::uint64_t came[stages];
-};
-template <int per_sm, int stages, bool lean>
-__global__ __launch_bounds__(threads, per_sm) void incoming_kernel(const __grid_constant__ CUtensorMap x, Copies to, Shape shape) {
-  extern __shared__ __align__(128) unsigned char memory[];
-  auto& shared = *reinterpret_cast<Incoming<stages>*>(memory);
-  const Place at;
-  const unsigned across = shape.across(), tiles = shape.tiles();
-  const auto fetch = [&](unsigned number, unsigned stage) {
-    if (number >= tiles) return;
-    device::barrier_arrive_expect(&shared.came[stage], sizeof shared.packets[0]);
-    device::tensor_load_2d(shared.packets[stage], &x, static_cast<int>(number % across * tile),
-                           static_cast<int>(number / across * tile), &shared.came[stage]);
-  };
-  if (threadIdx.x == 0) {
-    device::prefetch_tensor_map(&x);
-    for (auto& came : shared.came) device::barrier_init(&came, 1);
-    device::fence_barrier_init();
-    for (unsigned s = 0; s < stages; ++s) fetch(blockIdx.x + s * gridDim.x, s);
-  }
-  __syncthreads();
-  unsigned phase = 0, stage = 0;
-  for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x) {
-    const unsigned top = number / across * tile, left = number % across * tile;
-    device::barrier_wait(&shared.came[stage], phase);
-    unsigned words[packet][4];
-#pragma unroll
-    for (unsigned r = 0; r < packet; ++r) {
-      const uint4 loaded = shared.packets[stage][at.down * packet + r][at.across];
-      words[r][0] = loaded.x, words[r][1] = loaded.y, words[r][2] = loaded.z, words[r][3] = loaded.w;
-    }
-    __syncthreads();  // all have read, the tile before is stored
-    if (threadIdx.x == 0) fetch(number + stages * gridDim.x, stage);
-    if (++stage == stages) stage = 0, phase ^= 1;
-    if constexpr (lean) {
-      quantize_rows_lean(words, at, top + at.down * packet, left + at.across * packet, shape, to, shared.scales);
-      quantize_columns_lean(words, at, shared.transposed, shared.scales);
-    } else {
-      quantize_rows(words, at, top + at.down * packet, left + at.across * packet, shape, to, shared.scales);
-      quantize_columns(words, at, shared.transposed, shared.scales);
-    }
-    __syncthreads();
-    if (threadIdx.x >= tile)
-      store_scales(shared.scales.of_columns, threadIdx.x - tile, left, shape.columns, top / block, shape.rows / block,
-                   to.transposed_scales);
-    else store_scales(shared.scales.of_rows, threadIdx.x, top, shape.rows, left / block, shape.columns / block, to.scales);
-    store_transposed(shared.transposed, top, left, shape.transposed(), to.transposed_codes);
-  }
 }
 
 class Mxfp8DualQuantize final : public Workload {
@@ -398,17 +279,6 @@ class Mxfp8DualQuantize final : public Workload {
     launch(tile_kernel<false>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
   }
   void tile_dual(Launch& launch) { launch(tile_kernel<true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape()); }
-  void tile_dual_lean(Launch& launch) {
-    launch(tile_kernel<true, true>, {shape().tiles(), threads}, packets(x_.get()), copies(), shape());
-  }
-  template <int per_sm, int stages, bool lean>
-  void tile_dual_tma(Launch& launch) {
-    const CUtensorMap map = matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), x_.get(), rows_, columns_, tile, tile,
-                                       CU_TENSOR_MAP_SWIZZLE_NONE);
-    launch(incoming_kernel<per_sm, stages, lean>,
-           {.blocks = std::min(shape().tiles(), multiprocessors() * per_sm), .threads = threads, .shared_bytes = sizeof(Incoming<stages>)},
-           map, copies(), shape());
-  }
 
  private:
   // Outlier channels, a row 2^6 times as large as the others, blocks of zeros and of bf16's subnormals, an infinity and a NaN.
@@ -453,26 +323,7 @@ extern constinit const Pair mxfp8_dual_quantize{
     .baseline = {.name = "transpose_between", .run = call<&Mxfp8DualQuantize::transpose_between>},
     .optimized =
         variants({{.name = "column_kernel", .run = call<&Mxfp8DualQuantize::column_kernel>, .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}},
-                  {.name = "tma_3_1",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<3, 1, false>>,
-                   .needs = {.min_sm = 90},
-                   .same_bits_as = "tile_dual",
-                   .kernels = {.local_bytes = 0}},
-                  {.name = "tma_3_1_lean",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<3, 1, true>>,
-                   .needs = {.min_sm = 90},
-                   .same_bits_as = "tile_dual",
-                   .kernels = {.local_bytes = 0}},
-                  {.name = "tile_dual_lean",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_lean>,
-                   .same_bits_as = "tile_dual",
-                   .kernels = {.local_bytes = 0}},
-                  {.name = "tma_2_2_lean",
-                   .run = call<&Mxfp8DualQuantize::tile_dual_tma<2, 2, true>>,
-                   .needs = {.min_sm = 90},
-                   .same_bits_as = "tile_dual",
-                   .kernels = {.local_bytes = 0}}}),
+                  {.name = "tile_dual", .run = call<&Mxfp8DualQuantize::tile_dual>, .kernels = {.local_bytes = 0}}}),
     .bound = Bound::memory,
     .tolerance = exact,
     .needs = {.min_sm = 89},

@@ -167,29 +167,6 @@ struct Consumer {
     }
   }
 
-  // The same with a tile's first products under the epilogue of the one before.
-  __device__ __forceinline__ void share_tiles_ahead(const Walk& walk, int block_row) const {
-    Cursor<C> at;
-    Sums sums;
-    float products[C::tile_n / 2];
-    Tile tile, next;
-    const int first_row = warpgroup * C::rows;
-    int index = walk.first;
-    if (!schedule.template at<C>(index, tile)) return;
-    tile.m += block_row;
-    mainloop.start(ring, at, first_row, products);
-    mainloop.go_on(ring, at, tile, first_row, products, sums[0]);
-    for (index += walk.stride; schedule.template at<C>(index, next); index += walk.stride) {
-      next.m += block_row;
-      mainloop.start(ring, at, first_row, products);
-      // A branch, or the compiler moves the epilogue's arithmetic in front of the products.
-      if (tile.m + first_row < tile.m_end) finish(sums, tile, first_row);
-      mainloop.go_on(ring, at, next, first_row, products, sums[0]);
-      tile = next;
-    }
-    finish(sums, tile, first_row);
-  }
-
   // Warpgroup 0 computes the first, third, fifth ... tile of the walk, warpgroup 1 the others. The ring's stages come in the
   // order of the tiles. Every tile but the walk's first waits for a turn, and every tile but its last gives one.
   __device__ __forceinline__ void take_turns(const Walk& walk, int block_row) const {
@@ -282,7 +259,6 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
     const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,      epilogue,
                                                                   store, staging, warpgroup, warp % 4 * 16, others_came + warp};
     if constexpr (C::pingpong) consumer.take_turns(walk, block_row);
-    else if constexpr (starts_ahead<typename C::Mainloop>) consumer.share_tiles_ahead(walk, block_row);
     else consumer.share_tiles(walk, block_row);
     Store::finish();
   }

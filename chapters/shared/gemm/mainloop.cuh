@@ -135,44 +135,6 @@ struct Promoted {
   }
 };
 
-// The same, with the first products of a tile queued before the sums of the one before it are stored: they run under its
-// epilogue, in the registers that are free then. For tiles that all consumers share.
-struct PromotedAhead : Promoted {
-  static constexpr bool starts_ahead = true;
-
-  template <class C>
-  __device__ __forceinline__ void start(Ring<C>& ring, const Cursor<C>& at, int first_row, float (&products)[C::tile_n / 2]) const {
-    static_assert(C::parts == 1 && width<C::tile_n> == C::tile_n, "a stage's products are all of a thread's sums");
-    device::barrier_wait(&ring.full[at.stage], at.phase);
-    device::wgmma_touch(products);
-    device::wgmma_fence();
-    multiply_stage(ring, at.stage, first_row, 0, products, false);
-    device::wgmma_commit();
-  }
-  template <class C>
-  __device__ __forceinline__ void go_on(Ring<C>& ring, Cursor<C>& at, const Tile& tile, int first_row,
-                                        float (&products)[C::tile_n / 2], float (&sums)[C::tile_n / 2]) const {
-    device::wgmma_wait<0>();
-    device::wgmma_touch(products);
-    ring.give_back(at.stage);
-    at.next();
-#pragma unroll
-    for (int i = 0; i < C::tile_n / 2; ++i) sums[i] = 0 + products[i];  // an addition, or both would be the same registers
-    const int steps = C::steps(tile);
-    for (int step = 1; step < steps; ++step) {
-      start(ring, at, first_row, products);
-      device::wgmma_wait<0>();
-      device::wgmma_touch(products);
-      ring.give_back(at.stage);
-      at.next();
-      Add{}(products, sums, 0);
-    }
-  }
-};
-
-template <class Mainloop>
-constexpr bool starts_ahead = requires { Mainloop::starts_ahead; };
-
 // The same with a scale for each row of A and 128 of K, which the ring brings (a_scales[k / 128][m]), and one for each 128 x 128
 // of B: b_scales[group][n / 128][k / 128], rounded up.
 struct BlockScaled {
