@@ -149,6 +149,12 @@ void Session::refill_inputs(std::uint64_t seed) {
   select_first_gpu();
 }
 
+bool Session::only_constant_inputs() const {
+  const auto changes = [](const Buffer& buffer) { return is_input(buffer) && !buffer.constant; };
+  return std::ranges::any_of(buffers_, [](const Buffer& buffer) { return is_input(buffer); }) &&
+         std::ranges::none_of(buffers_, changes);
+}
+
 void Session::restore_inouts() {
   for (Buffer& buffer : buffers_)
     if (buffer.role == Role::inout) restore(buffer);

@@ -48,6 +48,8 @@ class Session final : public Setup {
   // The same without what a run changes in place: between a variant's reset and its run, which must not know its inputs.
   void refill_inputs(std::uint64_t seed);
   bool has_files() const { return !files_.empty(); }
+  // There are inputs, and none of them gets new contents.
+  bool only_constant_inputs() const;
   void restore_inouts();
   bool changes_state() const;  // has inouts
   void poison_outputs(int value);

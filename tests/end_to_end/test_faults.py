@@ -74,6 +74,16 @@ class Limits(EndToEnd):
         self.assertEqual(self.call("verify", "-t", "ch90:good", "--run-id", "b").out.count("allowed"), 0, "exact is exact")
 
 
+class Constants(EndToEnd):
+    def test_a_pair_whose_inputs_never_change_is_marked(self):
+        finished = self.call("verify", "-t", "ch88:unchanging")
+        self.assert_code(finished, 0)
+        self.assertRegex(everything_said(finished.pair("ch88:unchanging")), "all inputs are declared constant")
+
+    def test_others_are_not(self):
+        self.assertNotRegex(everything_said(self.call("verify", "-t", "ch88:loose").pair("ch88:loose")), "declared constant")
+
+
 class Namesakes(EndToEnd):
     def test_equal_names_of_classes_and_methods_are_two_bodies(self):
         finished = self.call("verify", "-t", "ch88:two_times,ch88:three_times")

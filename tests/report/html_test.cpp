@@ -321,6 +321,36 @@ TEST(CodeParts, WhatAVariantIsMadeOf) {
   EXPECT_THAT(names(kernels_of(files[0])), ElementsAre("slow_kernel", "fast_kernel"));
 }
 
+constexpr const char* declared_code = R"code(
+namespace {
+constexpr const char* const_name = "by_constant";
+template <int n> __global__ void table_kernel() {}
+__global__ void engine_kernel() {}
+struct Engine { void run(int stream, const Extra& extra = {}) const { engine_kernel<<<1, 1>>>(); } };
+struct Table { Kernel kernel; };
+Table table_of() { return {table_kernel<8>}; }
+struct Things {
+  explicit Things() : buffer_{make({.name = "by_function"})}, table_{table_of()} {}
+  void by_constant() { engine_.run(0); }
+  template <int n> void by_function() { start(table_.kernel); }
+  void by_argument() {}
+  Engine engine_;
+  Table table_;
+};
+template <Method run> constexpr Variant of(const char* name) { return {.name = name, .run = run}; }
+template <int n> constexpr Variant sized(const char* name) { return {.name = name, .run = call<&Things::by_function<n>>}; }
+}
+extern const Pair things{.baseline = {.name = const_name, .run = call<&Things::by_constant>},
+    .optimized = variants({sized<8>("by_function"), of<call<&Things::by_argument>>("by_argument")})};
+)code";
+
+TEST(CodeParts, DeclaredThroughConstantsAndFunctions) {
+  const std::vector<SourceText> files{{"chapters/ch07/things.cu", declared_code}};
+  EXPECT_THAT(names(parts_of_variant(files, "by_constant")), ElementsAre("engine_kernel", "run", "by_constant"));
+  EXPECT_THAT(names(parts_of_variant(files, "by_function")), ElementsAre("table_kernel", "by_function"));
+  EXPECT_THAT(names(parts_of_variant(files, "by_argument")), ElementsAre("by_argument"));
+}
+
 constexpr const char* steered_code = R"code(
 namespace narrow { __global__ void step_kernel() {} void launch() { step_kernel<<<1, 1>>>(); } }
 namespace wide { __global__ void step_kernel() {} void launch() { step_kernel<<<2, 2>>>(); } }

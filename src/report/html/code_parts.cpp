@@ -3,20 +3,30 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 
+#include "report/html/code_declarations.hpp"
 #include "report/html/code_tokens.hpp"
 
 namespace aisp::report {
 namespace {
-
-using Names = std::set<std::string, std::less<>>;
 
 struct Function {
   CodePart part;
   bool is_of_class = false;
   std::vector<std::string> scopes;  // namespaces and classes around it, the outermost first
   Names mentions;                   // names in it, "a::b" where they are qualified
+};
+
+// A variable, a constant or another name for a type, outside of functions: what it mentions is what it stands for.
+struct Alias {
+  Names names, mentions;
+};
+
+struct Contents {
+  std::vector<Function> functions;
+  std::vector<Alias> aliases;
 };
 
 // The name of a type brings what the type does: it is how a template is told which way to go.
@@ -47,16 +57,22 @@ class Finder {
       if (token.kind != TokenKind::space && token.kind != TokenKind::comment) code_.push_back(token);
   }
 
-  std::vector<Function> functions() {
+  Contents contents() {
     std::size_t head = 0;
     for (std::size_t i = 0; i < code_.size(); ++i) {
       const std::string_view word = at(i);
+      if (word == ";") add_alias(head, i);
       if (word == ";" || word == "}" || code_[i].kind == TokenKind::directive || is_label(i)) head = i + 1;
       while (!scopes_.empty() && i > scopes_.back().end) scopes_.pop_back();
       if (word != "{") continue;
+      if (in_parentheses(head, i)) {  // an argument by default
+        i = closing(i);
+        continue;
+      }
       if (!opens_scope(head, i)) {
         const std::size_t end = closing(i);
         if (const std::size_t name = name_in(head, i); name < i) add(head, i, end, name);
+        else add_alias(head, end);
         i = end;
         // Members initialised with braces, and what follows them, belong to the same function.
         if (i + 1 < code_.size() && (at(i + 1) == "," || at(i + 1) == "{")) continue;
@@ -67,8 +83,11 @@ class Finder {
       }
       head = i + 1;
     }
-    std::erase_if(found_, [&](const Function& f) { return classes_.contains(f.part.name); });
-    return found_;
+    for (std::size_t i = 1; i < code_.size(); ++i)
+      if (code_[i].kind == TokenKind::name && at(i).ends_with('_') && at(i + 1) == "{" && (at(i - 1) == "," || at(i - 1) == ":"))
+        add_initialiser(i);
+    std::erase_if(found_.functions, [&](const Function& f) { return classes_.contains(f.part.name); });
+    return std::move(found_);
   }
 
  private:
@@ -78,6 +97,11 @@ class Finder {
     return at(i) == ":" && i > 0 && (at(i - 1) == "public" || at(i - 1) == "private" || at(i - 1) == "protected");
   }
 
+  bool in_parentheses(std::size_t head, std::size_t end) const {
+    int depth = 0;
+    for (std::size_t i = head; i < end; ++i) depth += at(i) == "(" ? 1 : at(i) == ")" ? -1 : 0;
+    return depth > 0;
+  }
   std::size_t closing(std::size_t open) const {
     int depth = 0;
     for (std::size_t i = open; i < code_.size(); ++i) {
@@ -174,72 +198,101 @@ class Finder {
     function.is_of_class = !scopes_.empty() && scopes_.back().is_type;
     for (std::size_t i = head; i <= end; ++i)
       if (code_[i].kind == TokenKind::name && i != name) function.mentions.insert(name_at(i));
-    found_.push_back(std::move(function));
+    found_.functions.push_back(std::move(function));
+  }
+
+  // Of the statement between two places: the names before "=", "{", "," and its end.
+  void add_alias(std::size_t head, std::size_t end) {
+    Alias alias;
+    int depth = 0;
+    bool has_name = false;
+    for (std::size_t i = after_template(head); i < end; ++i) {
+      const std::string_view word = at(i), next = i + 1 < end ? at(i + 1) : std::string_view{";"};
+      if (code_[i].kind == TokenKind::name) {
+        const bool ends = next == "=" || next == "{" || next == "[" || next == "," || next == ";";
+        if (depth == 0 && ends && (!has_name || next != "{")) {
+          alias.names.insert(std::string{word});
+          has_name = next != ",";
+        } else mention(alias, i);
+      }
+      depth += word == "<" || word == "(" || word == "{" ? 1 : word == ">" || word == ")" || word == "}" ? -1 : 0;
+    }
+    if (!alias.names.empty() && !alias.mentions.empty()) found_.aliases.push_back(std::move(alias));
+  }
+
+  // A member that a constructor initialises with what stands in braces.
+  void add_initialiser(std::size_t member) {
+    Alias alias{{std::string{at(member)}}, {}};
+    for (std::size_t i = member + 1; i < closing(member + 1); ++i)
+      if (code_[i].kind == TokenKind::name) mention(alias, i);
+    if (!alias.mentions.empty()) found_.aliases.push_back(std::move(alias));
+  }
+  // A type brings its methods, whose scope is its name alone.
+  void mention(Alias& alias, std::size_t i) const {
+    alias.mentions.insert(name_at(i));
+    alias.mentions.insert(std::string{at(i)});
   }
 
   std::string path_;
   std::string_view source_;
   std::vector<Token> all_, code_;
-  std::vector<Function> found_;
+  Contents found_;
   Names classes_;
   std::vector<Scope> scopes_;
 };
 
-// The names in `call<&Class::method>` and the like that follow `.name = "VARIANT"`, up to the next variant.
-Names entry_points(const std::string& source, const std::string& variant) {
-  std::vector<Token> code = tokens_of(source);
-  std::erase_if(code, [](const Token& t) { return t.kind == TokenKind::space || t.kind == TokenKind::comment; });
-  const auto at = [&](std::size_t i) { return i < code.size() ? text_of(source, code[i]) : std::string_view{}; };
-  const auto names_variant = [&](std::size_t i) { return at(i) == "." && at(i + 1) == "name" && at(i + 2) == "="; };
-  Names names;
-  for (std::size_t i = 0; i < code.size(); ++i) {
-    if (!names_variant(i) || at(i + 3) != "\"" + variant + "\"") continue;
-    for (i += 4; i < code.size() && !names_variant(i); ++i) {
-      if (at(i) != "call" || at(i + 1) != "<") continue;
-      int depth = 0;
-      for (++i; i < code.size(); ++i) {
-        depth += at(i) == "<" ? 1 : at(i) == ">" ? -1 : 0;
-        if (depth == 0) break;
-        if (code[i].kind != TokenKind::name) continue;
-        // A method comes without the rest of its class; arguments of a template bring theirs.
-        std::string name{at(i)};
-        for (; at(i + 1) == ":" && at(i + 2) == ":"; i += 3) name += "::" + std::string{at(i + 3)};
-        names.insert(std::move(name));
-      }
+// Which functions the wanted names lead to, through other functions, and through aliases where that is asked.
+std::vector<bool> reached(const Contents& all, Names wanted, bool through_aliases) {
+  std::vector<bool> taken(all.functions.size(), false), followed(all.aliases.size(), !through_aliases);
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      if (taken[i] || !is_meant(all.functions[i], wanted)) continue;
+      taken[i] = grew = true;
+      wanted.insert(all.functions[i].mentions.begin(), all.functions[i].mentions.end());
     }
-    break;
+    for (std::size_t i = 0; i < followed.size(); ++i) {
+      const Alias& alias = all.aliases[i];
+      if (followed[i] || std::ranges::none_of(alias.names, [&](const std::string& name) { return wanted.contains(name); }))
+        continue;
+      followed[i] = grew = true;
+      wanted.insert(alias.mentions.begin(), alias.mentions.end());
+    }
   }
-  return names;
+  return taken;
 }
 
 }  // namespace
 
 std::vector<CodePart> parts_of_variant(const std::vector<SourceText>& files, const std::string& variant) {
-  if (files.empty()) return {};
-  std::vector<Function> all;
+  Contents all;
   for (const SourceText& file : files) {
-    std::vector<Function> found = Finder{file}.functions();
-    all.insert(all.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+    Contents found = Finder{file}.contents();
+    std::ranges::move(found.functions, std::back_inserter(all.functions));
+    std::ranges::move(found.aliases, std::back_inserter(all.aliases));
   }
-  Names wanted = entry_points(files.front().text, variant);
-  std::vector<bool> taken(all.size(), false);
-  for (bool grew = true; grew;) {
-    grew = false;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (taken[i] || !is_meant(all[i], wanted)) continue;
-      taken[i] = grew = true;
-      wanted.insert(all[i].mentions.begin(), all[i].mentions.end());
-    }
+  const Names wanted = entry_points(files, variant);
+  const std::vector<bool> named = reached(all, wanted, false);
+  std::vector<bool> taken = named;
+  const auto has_kernel = [&] {
+    for (std::size_t i = 0; i < taken.size(); ++i)
+      if (taken[i] && all.functions[i].part.is_kernel) return true;
+    return false;
+  };
+  // Of an engine that is a member, or of a table of kernels, what it launches is enough.
+  if (!wanted.empty() && !has_kernel()) {
+    const std::vector<bool> behind_names = reached(all, wanted, true);
+    for (std::size_t i = 0; i < taken.size(); ++i) taken[i] = named[i] || (behind_names[i] && all.functions[i].part.is_kernel);
   }
   std::vector<CodePart> parts;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (taken[i]) parts.push_back(all[i].part);
+  for (std::size_t i = 0; i < taken.size(); ++i)
+    if (taken[i]) parts.push_back(all.functions[i].part);
   return parts;
 }
 
 std::vector<CodePart> kernels_of(const SourceText& file) {
   std::vector<CodePart> kernels;
-  for (const Function& function : Finder{file}.functions())
+  for (const Function& function : Finder{file}.contents().functions)
     if (function.part.is_kernel) kernels.push_back(function.part);
   return kernels;
 }

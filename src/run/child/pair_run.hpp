@@ -39,6 +39,7 @@ class PairRun {
   bool verify_all(bool again, std::uint64_t seed);
   std::vector<verify::Outcome> verify_from(Start& start, const std::function<std::vector<verify::Outcome>()>& verify);
   void warn_of_loose_limits();
+  void warn_of_constant_inputs();
   void verify_small_shape(const verify::Options& options);
   std::vector<verify::Outcome> verify_shapes(const verify::Options& options, bool again);
   bool verify_edges();

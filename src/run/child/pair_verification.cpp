@@ -25,6 +25,7 @@ bool PairRun::verify_all(bool again, std::uint64_t seed) {
   absorb(outcomes, !small, again);
   if (!again) {
     warn_of_loose_limits();
+    warn_of_constant_inputs();
     outcomes_ = std::move(outcomes);
   }
   // Only what is left is timed, and outcomes of the second verification line up with it.
@@ -59,6 +60,14 @@ void PairRun::warn_of_loose_limits() {
   for (const Variant* variant : active())
     if (auto warning = loose_limit(result_of(variant->name), variant->tolerance.value_or(pair_.tolerance)))
       result_.warnings.push_back(std::move(*warning));
+}
+
+// Nothing is wrong with it where preparing is what the pair is about; a reader must know.
+void PairRun::warn_of_constant_inputs() {
+  if (session_->only_constant_inputs())
+    result_.warnings.push_back(
+        "all inputs are declared constant, so none changes between rounds: no check tells what a run computes from what was "
+        "computed in 'prepare'");
 }
 
 void PairRun::verify_small_shape(const verify::Options& options) {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The code panes of reports, over all pairs that are shipped.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "aisp_path.hpp"
+#include "report/html/code_parts.hpp"
+
+namespace aisp::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+nlohmann::json listed_pairs() {
+  const std::string command = aisp_path() + " list-targets --json";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe{popen(command.c_str(), "r"), pclose};
+  std::string text;
+  std::array<char, 4096> part{};
+  while (const std::size_t count = std::fread(part.data(), 1, part.size(), pipe.get())) text.append(part.data(), count);
+  return nlohmann::json::parse(text);
+}
+
+// The pair's file and those of chapters that it includes, as they are beside its measurement.
+std::vector<SourceText> files_of(const fs::path& source) {
+  const fs::path root{AISP_SOURCE_DIR};
+  std::vector<SourceText> files{{source.string(), text_of(root / source)}};
+  std::set<fs::path> known{source};
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::istringstream lines{files[i].text};
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("#include \"")) continue;
+      const std::string name = line.substr(10, line.find('"', 10) - 10);
+      for (const fs::path& folder : {fs::path{files[i].path}.parent_path(), fs::path{"chapters/shared"}}) {
+        const fs::path path = (folder / name).lexically_normal();
+        if (!fs::exists(root / path) || !known.insert(path).second) continue;
+        files.push_back({path.string(), text_of(root / path)});
+        break;
+      }
+    }
+  }
+  return files;
+}
+
+// Variants that launch no kernel of their own: they copy, call libraries, or compile their kernels at run time.
+const std::set<std::string> without_kernels{
+    "ch01:batched_gemm",
+    "ch01:double_buffering",
+    "ch01:handle_reuse",
+    "ch01:larger_batch",
+    "ch01:packed_transfers column_copies",
+    "ch01:packed_transfers packed",
+    "ch01:packed_transfers pack_then_copy",
+    "ch01:pinned_memory",
+    "ch02:cublas cublas_dgemm",
+    "ch02:memory_transfer",
+    "ch02:memory_transfer_multigpu",
+    "ch02:topology_aware_upload",
+    "ch03:pinned_registration",
+    "ch09:cutlass_gemm cutlass_sm90",
+    "ch09:cutlass_gemm cutlass_sm100",
+    "ch09:fused_mlp layer_by_layer",
+    "ch09:gemm_backward_epilogue gemm_alone",
+    "ch09:gemm_bias_gelu_epilogue cublaslt_epilogue",
+    "ch09:gemm_bias_gelu_epilogue gemm_alone",
+    "ch09:qkv_horizontal_fusion",
+    "ch09:swiglu_dual_gemm gemm_alone",
+    "ch14:lto_callbacks linked_call",
+    "ch14:lto_callbacks lto_linked",
+    "ch14:nvrtc_fusion fused",
+    "ch14:shape_specialization specialized",
+    "ch14:shape_specialization width_argument",
+    "ch18:attention_sinks cudnn_reading",
+    "ch19:fp8_decode_gemm cublas_bf16",
+    "ch19:sparse_2to4_gemm cublaslt_dense",
+};
+
+TEST(ShippedCode, EveryPaneShowsWhatItsVariantDoesWithItsKernels) {
+  for (const auto& pair : listed_pairs()) {
+    const std::string target = pair.at("target");
+    const std::vector<SourceText> files = files_of(pair.at("source").get<std::string>());
+    const auto has_kernel = [&](const std::string& variant) {
+      const std::vector<CodePart> parts = parts_of_variant(files, variant);
+      EXPECT_FALSE(parts.empty()) << target << " " << variant;
+      return std::ranges::any_of(parts, &CodePart::is_kernel);
+    };
+    std::vector<std::string> own{pair.at("baseline")};
+    for (const char* kind : {"optimized", "controls"}) own.insert(own.end(), pair.at(kind).begin(), pair.at(kind).end());
+    for (const std::string& variant : own)
+      EXPECT_TRUE(has_kernel(variant) || pair.at("device") != "gpu" || without_kernels.contains(target) ||
+                  without_kernels.contains(target + " " + variant))
+          << target << " " << variant;
+    for (const std::string variant : pair.at("libraries")) has_kernel(variant);
+  }
+}
+
+}  // namespace
+}  // namespace aisp::report
