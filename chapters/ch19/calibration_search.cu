@@ -88,12 +88,19 @@ __global__ __launch_bounds__(threads) void add_partial_kernel(const double* __re
   if (threadIdx.x == 0) errors[blockIdx.x] = sum / elements;
 }
 
-// One thread, for 256 candidates at most; of equal ones the smaller clip.
-__global__ void choose_kernel(const double* errors, int* best, unsigned candidates) {
-  int chosen = 0;
-  for (unsigned c = 1; c < candidates; ++c)
-    if (errors[c] < errors[chosen]) chosen = static_cast<int>(c);
-  *best = chosen;
+// One warp; of equal ones the smaller clip.
+__global__ __launch_bounds__(32) void choose_kernel(const double* errors, int* best, unsigned candidates) {
+  double least = INFINITY;
+  unsigned chosen = 0;
+  for (unsigned c = threadIdx.x; c < candidates; c += 32)
+    if (errors[c] < least) least = errors[c], chosen = c;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const double other = __shfl_xor_sync(device::whole_warp, least, offset);
+    const unsigned of_other = __shfl_xor_sync(device::whole_warp, chosen, offset);
+    if (other < least || (other == least && of_other < chosen)) least = other, chosen = of_other;
+  }
+  if (threadIdx.x == 0) *best = static_cast<int>(chosen);
 }
 
 // A block has a candidate: the errors of all magnitudes, each as often as it was counted. Counters beyond 32768 are those of
@@ -277,7 +284,7 @@ class CalibrationSearch final : public Workload {
              steps, count_ / packet);
     }
     launch(add_partial_kernel, {candidates_, threads}, partial_, errors_, blocks, static_cast<double>(count_));
-    launch(choose_kernel, {1, 1}, errors_, best_, candidates_);
+    launch(choose_kernel, {1, device::warp_size}, errors_, best_, candidates_);
   }
   void count(Launch& launch, void (*kernel)(const uint4*, unsigned*, unsigned), const Grid& grid) {
     check(cudaMemsetAsync(counts_, 0, magnitudes * sizeof(unsigned), launch.stream));
@@ -286,7 +293,7 @@ class CalibrationSearch final : public Workload {
   }
   void sum_bins(Launch& launch, unsigned bins) {
     launch(sum_bins_kernel, {candidates_, wide_threads}, counts_, errors_, bins, static_cast<double>(count_));
-    launch(choose_kernel, {1, 1}, errors_, best_, candidates_);
+    launch(choose_kernel, {1, device::warp_size}, errors_, best_, candidates_);
   }
   // Returns the workspace that it needs; does nothing else when there is none.
   std::size_t cub_histogram(void* space, std::size_t bytes, cudaStream_t stream) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "gelu_epilogue.cuh"
 #include "gelu_product_reference.cuh"
 #include "gemm/gemm.hpp"
 #include "quantized_rows.cuh"
@@ -32,24 +33,6 @@ constexpr int band = 16;  // rows of clusters
 constexpr float largest_result = 12, planted_weight = 112;
 // Times too small, in the order of the option `scale`: right, values saturate, values are subnormal.
 constexpr float scale_errors[] = {1, 4, 1.0f / 64};
-
-// Exact where tanh.approx has lost all bits of 1 + tanh: a code has to be right in the tail, too.
-struct SigmoidGelu {
-  static constexpr int narrowing = 1;
-  static __device__ __forceinline__ float of(float x) {
-    constexpr float factor = -1.5957691216f * shared::log2_e, cubic = 0.044715f;
-    float sigmoid;  // of a denominator that is at least 1, and 0 where the exponential overflows
-    asm("rcp.approx.ftz.f32 %0, %1;"
-        : "=f"(sigmoid)
-        : "f"(1 + device::exp2_approximate(x * fmaf(x * x, factor * cubic, factor))));
-    return x * sigmoid;
-  }
-  template <int count>
-  __device__ __forceinline__ void operator()(float (&sums)[count], const gemm::Fragment&) const {
-#pragma unroll
-    for (float& sum : sums) sum = of(sum);
-  }
-};
 
 __device__ __forceinline__ float scale_of(float amax) { return amax > 0 ? largest_e4m3 / amax : 1; }
 
@@ -125,6 +108,8 @@ template <class Last>
 using Activated = gemm::Chain<gemm::Scaled, gemm::Chain<SigmoidGelu, Last>>;
 template <class Last, class Store = gemm::TmaStore<e4m3, 3>>
 using Product = gemm::Gemm<Promoted, gemm::Bands, Activated<Last>, Store>;
+template <bool with_amax>
+using Quantizing = gemm::Gemm<Promoted, gemm::Bands, QuantizedGelu<with_amax>, gemm::TmaStore<e4m3, 3>>;
 template <class Mainloop>
 using ProductInTurns = gemm::Gemm<InTurns<Mainloop>, gemm::Bands, Activated<gemm::QuantizeE4m3>, gemm::TmaStore<e4m3, 1>>;
 
@@ -215,9 +200,12 @@ class Fp8DelayedScaling final : public Workload {
   }
 
   void describe_no_amax(Launch&) { describe(no_amax_, y_); }
-  void wgmma_epilogue(Launch& launch) { no_amax_->run(launch.stream, {{alpha_}, {{}, {earlier_scale_}}}); }
+  void wgmma_epilogue(Launch& launch) { no_amax_->run(launch.stream, {alpha_, earlier_scale_}); }
   void describe_amax(Launch&) { describe(with_amax_, y_); }
-  void epilogue_amax(Launch& launch) { run_with_amax(launch, *with_amax_); }
+  void epilogue_amax(Launch& launch) {
+    reset_amax(launch);
+    with_amax_->run(launch.stream, {alpha_, earlier_scale_, amax_});
+  }
   void describe_fast(Launch&) { describe(fast_, y_); }
   void epilogue_amax_fast(Launch& launch) { run_with_amax(launch, *fast_); }
   void describe_in_turns(Launch&) { describe(in_turns_, y_); }
@@ -303,8 +291,8 @@ class Fp8DelayedScaling final : public Workload {
   bool reproducible_;
   GeluProduct reference_{};
   double reference_amax_ = 0;
-  std::optional<Product<gemm::ScaledOnGpu>> no_amax_;
-  std::optional<Product<gemm::QuantizeE4m3>> with_amax_;
+  std::optional<Quantizing<false>> no_amax_;
+  std::optional<Quantizing<true>> with_amax_;
   std::optional<ProductInTurns<gemm::InTensorCores>> fast_;
   std::optional<ProductInTurns<gemm::Promoted>> in_turns_;
   std::optional<Product<gemm::Amax, gemm::NoStore>> only_amax_;

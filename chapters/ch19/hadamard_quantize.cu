@@ -3,6 +3,7 @@
 // GEMM the rotation is n multiply-adds an element; the matrix has the structure of an FFT without its factors, log n additions.
 // What is left is moving values between threads: a step of the textbook's butterfly doubles the distance and goes through shared
 // memory each time. With 32 values in a thread's registers five steps need no move at all.
+#include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "hadamard_products.cuh"
 #include "hadamard_rows.cuh"
 #include "row_cache.hpp"
 
@@ -74,31 +76,6 @@ __global__ __launch_bounds__(threads) void textbook_kernel(const uint4* __restri
     const float scaled[packet] = {low.x * norm,  low.y * norm,  low.z * norm,  low.w * norm,
                                   high.x * norm, high.y * norm, high.z * norm, high.w * norm};
     rotated[std::size_t{blockIdx.x} * packets + i] = shared::pack(scaled);
-  }
-}
-
-// The A fragment of the 16 x 16 Hadamard matrix.
-__device__ __forceinline__ void hadamard_fragment(unsigned (&a)[4]) {
-  const unsigned row = device::lane_index() / 4, column = device::lane_index() % 4 * 2;
-  const unsigned low = __popc(row & column) & 1, high = __popc(row & (column + 1)) & 1;
-  a[0] = a[1] = a[2] = 0x3F803F80u ^ low << 15 ^ high << 31;
-  a[3] = a[0] ^ 0x80008000u;  // the quarter in which both numbers have their highest bit
-}
-
-// Eight steps over 256 neighbours, of which a lane has eight: bits 0 to 2 of an element's number are within the lane, bits 3 to 7
-// the lane. As B operands, the first product takes the bits {0, 3, 4} of their rows from where the fragment has its rows, and bit
-// 1 from which of its words it is. Its result has rows where B has columns: the second product finds bits {5, 6, 7} in its rows,
-// takes bit 2 with them, and puts every element back where it came from.
-__device__ __forceinline__ void tensor_steps(const uint4& from, const unsigned (&hadamard)[4], float* x) {
-  float c[2][4] = {}, d[2][4] = {};
-  device::mma_bf16(c[0], hadamard, from.x, from.y);
-  device::mma_bf16(c[1], hadamard, from.z, from.w);
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {  // bit 1
-    device::mma_bf16(d[h], hadamard, device::narrow_bf16(c[0][2 * h], c[0][2 * h + 1]),
-                     device::narrow_bf16(c[1][2 * h], c[1][2 * h + 1]));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i % 2 + 2 * h + i / 2 * 4] = d[h][i];
   }
 }
 
@@ -227,6 +204,14 @@ class HadamardQuantize final : public Workload {
   }
   void fwht_fused(Launch& launch) { rotate<shortest_log, false, true>(launch); }
   void fwht_mma(Launch& launch) { rotate<shortest_log, true, true>(launch); }
+  void fwht_all_mma(Launch& launch) {
+    if (columns_ != ProductRow::columns) throw Unsupported{"its thirteen steps are those of rows of 8192"};
+    launch(products_kernel,
+           {.blocks = std::min(rows(), multiprocessors() * ProductRow::blocks_per_sm),
+            .threads = threads,
+            .shared_bytes = sizeof(ProductRow)},
+           packets(x_.get()), reinterpret_cast<uint4*>(codes_.get()), scales_, norm(), rows());
+  }
   // n = outer x inner: a product with the matrix of `inner` along neighbours, and one with that of `outer` across them. Both are
   // the upper left corner of the large one.
   void kronecker_gemm(Launch& launch) {
@@ -353,15 +338,19 @@ extern constinit const Pair hadamard_quantize{
         variants({{.name = "fwht_shared", .run = call<&HadamardQuantize::fwht_shared>},
                   {.name = "fwht_registers", .run = call<&HadamardQuantize::fwht_registers>, .kernels = {.local_bytes = 0}},
                   {.name = "fwht_fused", .run = call<&HadamardQuantize::fwht_fused>, .kernels = {.local_bytes = 0}},
-                  {.name = "fwht_mma", .run = call<&HadamardQuantize::fwht_mma>, .kernels = {.local_bytes = 0}}}),
+                  {.name = "fwht_mma", .run = call<&HadamardQuantize::fwht_mma>, .kernels = {.local_bytes = 0}},
+                  {.name = "fwht_all_mma",
+                   .run = call<&HadamardQuantize::fwht_all_mma>,
+                   .needs = {.min_sm = 90},
+                   .kernels = {.local_bytes = 0}}}),
     .controls = variants({{.name = "kronecker_gemm",
                            .run = call<&HadamardQuantize::kronecker_gemm>,
                            .prepare = call<&HadamardQuantize::make_matrix>,
                            .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::memory,
     // A rotated element that is rounded to bf16, where it is written or between two products, is off by 1.6e-3 of the elements'
-    // root mean square, and a step between codes is half of that mean: 1 code in 300 changes, by 16 where it is the upper half of
-    // its byte and the mean byte is 140. Scales have one such rounding, or two.
+    // root mean square, and a step between codes is half of that mean: 1 code in 300 changes, 1 in 200 of two roundings, by 16
+    // where it is the upper half of its byte and the mean byte is 140. Scales have one such rounding, or two.
     .tolerance = per_output({within(1.5e-2, 0.15), within(4e-3, 8e-3)}),
     .sizes = sizes({{.name = "rows", .full = 16384, .most = 1u << 20},
                     {.name = "columns", .full = 8192, .multiple = 1u << shortest_log, .most = 1u << longest_log, .scales = false},

@@ -35,9 +35,6 @@ __device__ __forceinline__ float factor_of(unsigned scale) { return __uint_as_fl
 __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) { return __vmaxu2(a, b); }
 __device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7FFF7FFFu; }
 
-__device__ __forceinline__ unsigned four_codes(float a, float b, float c, float d, float by) {
-  return device::narrow_e4m3(a * by, b * by) | device::narrow_e4m3(c * by, d * by) << 16;
-}
 __device__ __forceinline__ uint2 or_no_number(const uint2& codes, unsigned scale) {
   return scale == no_number ? make_uint2(0x7F7F7F7Fu, 0x7F7F7F7Fu) : codes;
 }
@@ -128,8 +125,29 @@ __device__ __forceinline__ void store_scales(const unsigned char (&from)[tile][t
     for (unsigned k = 0; k < tile_blocks && first + k < blocks; ++k) at[k] = from[i][k];
 }
 
+// Scales of two blocks, and what their values are multiplied by, as bf16: both have the exponents of the maxima in the same bits.
+__device__ __forceinline__ unsigned scales_of(unsigned maxima) {
+  constexpr unsigned of_type = 0x00080008;
+  return larger(maxima >> 7 & 0x00FF00FF, of_type) - of_type;  // 247 of an infinity or a NaN
+}
+constexpr unsigned of_no_number = 247;  // an infinity or a NaN
+__device__ __forceinline__ bool some_no_number(unsigned scales) { return (scales + 0x00090009 & 0x01000100) != 0; }
+__device__ __forceinline__ void mark_no_number(unsigned& scales, uint2 (&codes)[2]) {
+  constexpr unsigned all_nan = 0x7F7F7F7F;
+  if ((scales & 0xFFFF) == of_no_number) codes[0] = make_uint2(all_nan, all_nan), scales |= no_number;
+  if (scales >> 16 == of_no_number) codes[1] = make_uint2(all_nan, all_nan), scales |= no_number << 16;
+}
+__device__ __forceinline__ unsigned factors_of(unsigned scales) { return 0x7F007F00 - scales * 128; }
+__device__ __forceinline__ unsigned scaled(unsigned pair, unsigned factors) {
+  const __nv_bfloat162 product =
+      __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair), reinterpret_cast<const __nv_bfloat162&>(factors));  // exact
+  return reinterpret_cast<const unsigned&>(product);
+}
+__device__ __forceinline__ unsigned codes_of(unsigned pair) { return device::narrow_e4m3(low(pair), high(pair)); }
+
 __device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4], const Place& at, unsigned row, unsigned column,
                                               const Shape& shape, const Copies& to, TileScales& scales) {
+  unsigned char* const first = to.codes + std::size_t{row} * shape.columns + column;
 #pragma unroll
   for (unsigned r = 0; r < packet; r += 2) {
     // The maxima of two rows in a word.
@@ -142,16 +160,23 @@ __device__ __forceinline__ void quantize_rows(const unsigned (&words)[packet][4]
     const unsigned maxima = device::warp_reduce<block_lanes>(
         larger(__byte_perm(of_row[0], of_row[1], 0x5410), __byte_perm(of_row[0], of_row[1], 0x7632)), larger);
     if (row >= shape.rows || column >= shape.columns) continue;
+    unsigned both = scales_of(maxima);
+    const unsigned factors = factors_of(both);
+    uint2 codes[2];
 #pragma unroll
     for (unsigned k = 0; k < 2; ++k) {
       const unsigned(&w)[4] = words[r + k];
-      const unsigned scale = scale_of(k == 0 ? maxima & 0xFFFF : maxima >> 16);
-      const float by = factor_of(scale);
-      const uint2 codes = make_uint2(four_codes(low(w[0]), high(w[0]), low(w[1]), high(w[1]), by),
-                                     four_codes(low(w[2]), high(w[2]), low(w[3]), high(w[3]), by));
-      *reinterpret_cast<uint2*>(to.codes + std::size_t{row + r + k} * shape.columns + column) = or_no_number(codes, scale);
+      const unsigned by = __byte_perm(factors, factors, k == 0 ? 0x1010 : 0x3232);
+      codes[k] = make_uint2(codes_of(scaled(w[0], by)) | codes_of(scaled(w[1], by)) << 16,
+                            codes_of(scaled(w[2], by)) | codes_of(scaled(w[3], by)) << 16);
+    }
+    if (some_no_number(both)) mark_no_number(both, codes);
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      *reinterpret_cast<uint2*>(first + (r + k) * shape.columns) = codes[k];
       if (at.across % block_lanes == 0)
-        scales.of_rows[at.down * packet + r + k][at.across / block_lanes] = static_cast<unsigned char>(scale);
+        scales.of_rows[at.down * packet + r + k][at.across / block_lanes] =
+            static_cast<unsigned char>(k == 0 ? both : both >> 16);
     }
   }
 }
@@ -165,16 +190,27 @@ __device__ __forceinline__ void quantize_columns(const unsigned (&words)[packet]
     for (unsigned r = 1; r < packet; ++r) maxima = larger(maxima, magnitudes(words[r][pair]));
     maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 8));
     maxima = larger(maxima, __shfl_xor_sync(device::whole_warp, maxima, 16));
+    unsigned both = scales_of(maxima);
+    const unsigned factors = factors_of(both);
+    unsigned values[packet];
+#pragma unroll
+    for (unsigned r = 0; r < packet; ++r) values[r] = scaled(words[r][pair], factors);
+    uint2 codes[2];
 #pragma unroll
     for (unsigned k = 0; k < 2; ++k) {
-      const unsigned scale = scale_of(k == 0 ? maxima & 0xFFFF : maxima >> 16);
-      const auto value = [&](unsigned r) { return k == 0 ? low(words[r][pair]) : high(words[r][pair]); };
-      const uint2 codes = make_uint2(four_codes(value(0), value(1), value(2), value(3), factor_of(scale)),
-                                     four_codes(value(4), value(5), value(6), value(7), factor_of(scale)));
+      const auto two = [&](unsigned r) {
+        return k == 0 ? device::narrow_e4m3(low(values[r]), low(values[r + 1]))
+                      : device::narrow_e4m3(high(values[r]), high(values[r + 1]));
+      };
+      codes[k] = make_uint2(two(0) | two(2) << 16, two(4) | two(6) << 16);
+    }
+    if (some_no_number(both)) mark_no_number(both, codes);
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
       const unsigned c = 2 * pair + k;
-      put_column(transposed, at, c, or_no_number(codes, scale));
+      put_column(transposed, at, c, codes[k]);
       if (at.down % block_lanes == 0)
-        scales.of_columns[at.across * packet + c][at.down / block_lanes] = static_cast<unsigned char>(scale);
+        scales.of_columns[at.across * packet + c][at.down / block_lanes] = static_cast<unsigned char>(k == 0 ? both : both >> 16);
     }
   }
 }
