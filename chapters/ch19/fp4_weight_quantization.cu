@@ -148,7 +148,6 @@ __global__ __launch_bounds__(threads, 2) void mma_kernel(const unsigned char* __
   }
 }
 
-// What fits: one-byte weights of a tile take little of a stage, but its tokens may not.
 // The same products of codes as they are, which mean nothing: what is left is what expanding costs.
 struct Unexpanded : Codes {
   __device__ __forceinline__ void expand(const Words& words, int step, unsigned (&a)[4]) const {
@@ -156,6 +155,7 @@ struct Unexpanded : Codes {
     for (unsigned& pair : a) pair = words.codes[step];
   }
 };
+// What fits: one-byte weights of a tile take little of a stage, but its tokens may not.
 template <int tile_m, int tile_n>
 constexpr gemm::Shape shape_of() {
   constexpr int stage_bytes = tile_m / 64 * Codes::block_bytes + tile_n * 128;
