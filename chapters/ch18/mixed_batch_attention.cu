@@ -7,6 +7,10 @@
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "attention/forward.hpp"
 #include "cudnn_attention.hpp"
 #include "decode_reference.hpp"
@@ -54,6 +58,12 @@ class MixedBatchAttention final : public Workload {
             .math = Math::bf16,
             .bytes = static_cast<double>(q_.bytes() + k_.bytes() + v_.bytes() + o_.bytes()) + decode_bytes()};
   }
+  Cost variant_cost(std::string_view variant) const override {
+    const Cost both = cost();
+    if (variant == "chunk_alone") return {.flops = chunk_flops(), .math = Math::bf16, .bytes = both.bytes - decode_bytes()};
+    if (variant == "decoding_alone") return {.flops = both.flops - chunk_flops(), .math = Math::bf16, .bytes = decode_bytes()};
+    return both;
+  }
   void compute_reference(Launch&) override {
     rows_.forget(heads * queries_);
     decode_rows_.forget(requests_ * heads);
@@ -81,16 +91,26 @@ class MixedBatchAttention final : public Workload {
       decode(second);
     });
   }
-  // As many multiprocessors for the chunk as make both end together, if it keeps its rate for each of them, and decoding gets
-  // from each what its ring can have under way.
+  // As many multiprocessors for the chunk as make both end soonest, if it keeps its rate for each of them, and decoding gets from
+  // each what its ring can have under way.
   void split_sms(Launch& launch) {
-    constexpr double products = 4.5e12, bytes = 55e9;  // a second, of a multiprocessor
+    constexpr double products = 5.4e12, bytes = 55e9;  // a second, of a multiprocessor
+    const double row_blocks = std::ceil(static_cast<double>(queries_) / MixedShape::block_rows) * heads,
+                 units = static_cast<double>(requests_) * kv_heads;
     const auto all = static_cast<int>(multiprocessors());
-    const double chunk = chunk_flops() / products, both = chunk + decode_bytes() / bytes;
-    const int blocks = std::clamp(static_cast<int>(all * chunk / both + 0.5), 1, all - 1);
-    mixed(launch, blocks, blocks);
+    int best = 1;
+    double shortest = std::numeric_limits<double>::infinity();
+    for (int blocks = 1; blocks < all; ++blocks) {
+      const double longest = std::max(std::ceil(row_blocks / blocks) * chunk_flops() / row_blocks / products,
+                                      std::ceil(units / (all - blocks)) * decode_bytes() / units / bytes);
+      if (longest < shortest) shortest = longest, best = blocks;
+    }
+    mixed<RingAhead>(launch, best, best);
   }
-  void one_launch(Launch& launch) { mixed(launch, static_cast<int>(multiprocessors()), 0); }
+  void one_launch(Launch& launch) { mixed<RingAhead>(launch, static_cast<int>(multiprocessors()), 0); }
+  void waiting_products(Launch& launch) { mixed<RingInTurn>(launch, static_cast<int>(multiprocessors()), 0); }
+  void chunk_alone(Launch& launch) { chunk(launch.stream); }
+  void decoding_alone(Launch& launch) { decode(launch.stream); }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
     cudnn_chunk_->tune(launch.stream, q_, k_, v_, o_);
@@ -161,23 +181,26 @@ class MixedBatchAttention final : public Workload {
   }
   // The chunk in the first `chunk_blocks` blocks of threads, decoding in those from first_decoding on; there is one on each
   // multiprocessor.
+  template <template <class> class Ring>
   void mixed(Launch& launch, int chunk_blocks, int first_decoding) const {
     const auto both = pass(SomeBlocksInOrder{attention::in_order(queries_, heads, 1), chunk_blocks});
     const auto cache = [&](const bf16* data) {
       return attention::map_of(attention::heads_first(data, requests_, kv_heads, cached_, head_size), head_size, ring_keys);
     };
+    using Decode = RingDecode<RowsOfSequences, bf16>;
     const auto all = static_cast<int>(multiprocessors());
-    const RingDecode decode{.k = cache(decode_k_),
-                            .v = cache(decode_v_),
-                            .q = decode_q_,
-                            .o = decode_o_,
-                            .sequences = static_cast<int>(requests_),
-                            .keys = static_cast<int>(cached_),
-                            .first_block = first_decoding,
-                            .blocks = all - first_decoding,
-                            .scale_log2 = score_scale_log2()};
-    launch(mixed_kernel<Pass<SomeBlocksInOrder>::Work>, {static_cast<unsigned>(all), mixed_threads, sizeof(MixedShared)},
-           both.maps(), both.work, decode);
+    const Decode decode{.k = cache(decode_k_),
+                        .v = cache(decode_v_),
+                        .q = decode_q_,
+                        .o = decode_o_,
+                        .keys = {static_cast<int>(cached_)},
+                        .sequences = static_cast<int>(requests_),
+                        .first_block = first_decoding,
+                        .blocks = all - first_decoding,
+                        .scale_log2 = score_scale_log2(),
+                        .log_sums = nullptr};
+    launch(mixed_kernel<Ring, false, Pass<SomeBlocksInOrder>::Work, Decode>,
+           {static_cast<unsigned>(all), mixed_threads, sizeof(MixedShared)}, both.maps(), both.work, decode);
   }
 
   std::size_t requests_, cached_, queries_, keys_;
@@ -208,11 +231,22 @@ extern constinit const Pair mixed_batch_attention{
                             .same_bits_as = "one_after_the_other",
                             .kernels = nothing_spilled},
                            {.name = "one_launch", .run = call<&MixedBatchAttention::one_launch>, .kernels = nothing_spilled}}),
-    // The chip is shared, and its multiprocessors are not.
-    .controls = variants({{.name = "split_sms",
-                           .run = call<&MixedBatchAttention::split_sms>,
-                           .same_bits_as = "one_launch",
-                           .kernels = nothing_spilled}}),
+    // The chip is shared, and its multiprocessors are not; products that wait for one another; either half with nothing beside
+    // it.
+    .controls =
+        variants({{.name = "split_sms",
+                   .run = call<&MixedBatchAttention::split_sms>,
+                   .same_bits_as = "one_launch",
+                   .kernels = nothing_spilled},
+                  {.name = "waiting_products", .run = call<&MixedBatchAttention::waiting_products>, .kernels = nothing_spilled},
+                  {.name = "chunk_alone",
+                   .run = call<&MixedBatchAttention::chunk_alone>,
+                   .outputs = no_outputs,
+                   .kernels = nothing_spilled},
+                  {.name = "decoding_alone",
+                   .run = call<&MixedBatchAttention::decoding_alone>,
+                   .outputs = no_outputs,
+                   .kernels = nothing_spilled}}),
     .libraries = variants({{.name = "cudnn_in_turn",
                             .run = call<&MixedBatchAttention::cudnn_in_turn>,
                             .prepare = call<&MixedBatchAttention::tune_cudnn>,
