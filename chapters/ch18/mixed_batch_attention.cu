@@ -105,10 +105,10 @@ class MixedBatchAttention final : public Workload {
                                       std::ceil(units / (all - blocks)) * decode_bytes() / units / bytes);
       if (longest < shortest) shortest = longest, best = blocks;
     }
-    mixed<RingAhead>(launch, best, best);
+    mixed<true>(launch, best, best);
   }
-  void one_launch(Launch& launch) { mixed<RingAhead>(launch, static_cast<int>(multiprocessors()), 0); }
-  void waiting_products(Launch& launch) { mixed<RingInTurn>(launch, static_cast<int>(multiprocessors()), 0); }
+  void one_launch(Launch& launch) { mixed<true>(launch, static_cast<int>(multiprocessors()), 0); }
+  void waiting_products(Launch& launch) { mixed<false>(launch, static_cast<int>(multiprocessors()), 0); }
   void chunk_alone(Launch& launch) { chunk(launch.stream); }
   void decoding_alone(Launch& launch) { decode(launch.stream); }
   void tune_cudnn(Launch& launch) {
@@ -181,26 +181,24 @@ class MixedBatchAttention final : public Workload {
   }
   // The chunk in the first `chunk_blocks` blocks of threads, decoding in those from first_decoding on; there is one on each
   // multiprocessor.
-  template <template <class> class Ring>
+  template <bool ahead>
   void mixed(Launch& launch, int chunk_blocks, int first_decoding) const {
     const auto both = pass(SomeBlocksInOrder{attention::in_order(queries_, heads, 1), chunk_blocks});
     const auto cache = [&](const bf16* data) {
       return attention::map_of(attention::heads_first(data, requests_, kv_heads, cached_, head_size), head_size, ring_keys);
     };
-    using Decode = RingDecode<RowsOfSequences, bf16>;
     const auto all = static_cast<int>(multiprocessors());
-    const Decode decode{.k = cache(decode_k_),
-                        .v = cache(decode_v_),
-                        .q = decode_q_,
-                        .o = decode_o_,
-                        .keys = {static_cast<int>(cached_)},
-                        .sequences = static_cast<int>(requests_),
-                        .first_block = first_decoding,
-                        .blocks = all - first_decoding,
-                        .scale_log2 = score_scale_log2(),
-                        .log_sums = nullptr};
-    launch(mixed_kernel<Ring, false, Pass<SomeBlocksInOrder>::Work, Decode>,
-           {static_cast<unsigned>(all), mixed_threads, sizeof(MixedShared)}, both.maps(), both.work, decode);
+    const RingDecode decode{.k = cache(decode_k_),
+                            .v = cache(decode_v_),
+                            .q = decode_q_,
+                            .o = decode_o_,
+                            .sequences = static_cast<int>(requests_),
+                            .keys = static_cast<int>(cached_),
+                            .first_block = first_decoding,
+                            .blocks = all - first_decoding,
+                            .scale_log2 = score_scale_log2()};
+    launch(mixed_kernel<ahead, Pass<SomeBlocksInOrder>::Work>, {static_cast<unsigned>(all), mixed_threads, sizeof(MixedShared)},
+           both.maps(), both.work, decode);
   }
 
   std::size_t requests_, cached_, queries_, keys_;

@@ -21,40 +21,17 @@ struct SomeBlocksInOrder : attention::InOrder {
   __device__ __forceinline__ int next(int turn) const { return turn + blocks; }
 };
 
-// Where ring_keys rows of a sequence's keys begin, in the coordinates of a map of four dimensions. `entry` is what a lane has
-// asked for before, of this tile.
-constexpr int ring_keys = 16;
-struct RowsOfSequences {
-  int keys;
-  __device__ __forceinline__ int length(int) const { return keys; }
-  __device__ __forceinline__ int entry(int, int) const { return 0; }
-  __device__ __forceinline__ attention::Place place(int sequence, int tile, int) const { return {tile * ring_keys, sequence}; }
-};
-// Rows behind a sequence's last in its last page must be numbers.
-struct PagesOfSequences {
-  const int *lengths, *table;
-  int table_stride;
-  __device__ __forceinline__ int length(int sequence) const { return lengths[sequence]; }
-  __device__ __forceinline__ int entry(int sequence, int tile) const {
-    return tile * ring_keys < length(sequence) ? table[static_cast<std::size_t>(sequence) * table_stride + tile] : 0;
-  }
-  __device__ __forceinline__ attention::Place place(int, int, int entry) const { return {0, entry}; }
-};
-
 // What decodes: every `blocks`-th of the sequences' KV heads from that of the block's number among those from first_block on.
-template <class Keys, class Out>
 struct RingDecode {
-  CUtensorMap k, v;  // in boxes of 64 columns and ring_keys rows
+  CUtensorMap k, v;  // [sequence][KV head][row], in boxes of 64 columns and ring_keys rows
   const attention::bf16* q;
-  Out* o;  // both [sequence][head]
-  Keys keys;
-  int sequences, first_block, blocks;
+  attention::bf16* o;  // both [sequence][head]
+  int sequences, keys, first_block, blocks;
   float scale_log2;
-  float* log_sums;  // [sequence][head], natural; or null
 };
 
 // Each of the four warps has a ring of its own, two tiles of keys and two of values, and takes every fourth tile.
-constexpr int ring_slots = 2, decode_warps_of_block = attention::warpgroup / 32;
+constexpr int ring_keys = 16, ring_slots = 2, decode_warps_of_block = attention::warpgroup / 32;
 struct alignas(1024) DecodeRing {
   attention::bf16 k[ring_slots][2][ring_keys * 64], v[ring_slots][2][ring_keys * 64];
 };
@@ -73,12 +50,11 @@ struct MixedShared {
 //
 // `ahead`: a tile's scores are computed among the sums of the one before, in two chains. Tensor cores serve the products of whole
 // warpgroups first; what a warp has for the gaps between them should not wait for a product, or for a softmax, of its own.
-template <class Decode, bool ahead>
+template <bool ahead>
 struct RingWarp {
   MixedShared& shared;
-  const Decode& work;
+  const RingDecode& work;
   unsigned used = 0;  // tiles of this warp's ring
-  int entries = 0;    // of 32 tiles
   unsigned q[head_size / 16][2];
   float sums[head_size / 16][4], maximum[2], sum[2];
 
@@ -86,32 +62,29 @@ struct RingWarp {
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) % attention::warpgroup / 32; }
   // Of the sequence, the warp's i-th.
   __device__ __forceinline__ static int tile(int i) { return i * decode_warps_of_block + warp(); }
-  __device__ __forceinline__ int tiles_of(int head) const {
-    const int all = (work.keys.length(head / kv_heads) + ring_keys - 1) / ring_keys;
+  __device__ __forceinline__ int tiles() const {
+    const int all = (work.keys + ring_keys - 1) / ring_keys;
     return (all - warp() + decode_warps_of_block - 1) / decode_warps_of_block;
   }
   __device__ __forceinline__ DecodeRing& ring() const { return shared.rings[warp()]; }
   __device__ __forceinline__ void load(attention::bf16 (&to)[2][ring_keys * 64], const CUtensorMap& map, std::uint64_t* full,
                                        int i, int head) const {
-    const int entry = __shfl_sync(~0u, entries, i % 32);
     if (lane() != 0) return;
-    const attention::Place place = work.keys.place(head / kv_heads, tile(i), entry);
     device::barrier_arrive_expect(full, sizeof(to));
     for (int half = 0; half < 2; ++half)
-      device::tensor_load_4d(to[half], &map, half * 64, place.row, head % kv_heads, place.sequence, full);
+      device::tensor_load_4d(to[half], &map, half * 64, tile(i) * ring_keys, head % kv_heads, head / kv_heads, full);
   }
   // When all lanes have read what was there: the warp's i-th tile of a KV head, the keys before the values.
-  __device__ __forceinline__ void load_keys(int i, unsigned slot, int head) {
+  __device__ __forceinline__ void load_keys(int i, unsigned slot, int head) const {
     __syncwarp();
-    if (i % 32 == 0) entries = work.keys.entry(head / kv_heads, tile(i + lane()));
     load(ring().k[slot], work.k, &shared.k_full[warp()][slot], i, head);
   }
   __device__ __forceinline__ void load_values(int i, unsigned slot, int head) const {
     __syncwarp();
     load(ring().v[slot], work.v, &shared.v_full[warp()][slot], i, head);
   }
-  __device__ __forceinline__ void fill(int tiles, int head) {
-    for (int i = 0; i < ring_slots && i < tiles; ++i) {
+  __device__ __forceinline__ void fill(int all, int head) const {
+    for (int i = 0; i < ring_slots && i < all; ++i) {
       load_keys(i, (used + i) % ring_slots, head);
       load_values(i, (used + i) % ring_slots, head);
     }
@@ -181,26 +154,25 @@ struct RingWarp {
     sum[0] = sum[1] = 0;
   }
   // Of a tile's scores, from tokens as rows to tokens as the depth of the next product.
-  __device__ __forceinline__ void finish(float (&scores)[4], int i, int length, unsigned (&weights)[2]) {
+  __device__ __forceinline__ void finish(float (&scores)[4], int i, unsigned (&weights)[2]) {
     const int first = tile(i) * ring_keys;
-    if (first + ring_keys > length) {
+    if (first + ring_keys > work.keys) {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        if (first + lane() / 4 + j / 2 * 8 >= length) scores[j] = -attention::infinity;
+        if (first + lane() / 4 + j / 2 * 8 >= work.keys) scores[j] = -attention::infinity;
     }
     weigh(scores);
 #pragma unroll
     for (int j = 0; j < 2; ++j) weights[j] = device::transpose_matrix(device::narrow_bf16(scores[2 * j], scores[2 * j + 1]));
   }
   __device__ __forceinline__ void attend(int head) {
-    const int tiles = tiles_of(head), length = work.keys.length(head / kv_heads);
-    fill(tiles, head);
-    if constexpr (ahead) attend_ahead(head, tiles, length);
-    else attend_in_turn(head, tiles, length);
+    fill(tiles(), head);
+    if constexpr (ahead) attend_ahead(head, tiles());
+    else attend_in_turn(head, tiles());
   }
-  __device__ __forceinline__ void attend_in_turn(int head, int tiles, int length) {
+  __device__ __forceinline__ void attend_in_turn(int head, int all) {
 #pragma unroll 1
-    for (int i = 0; i < tiles; ++i, ++used) {
+    for (int i = 0; i < all; ++i, ++used) {
       const unsigned slot = slot_of(used);
       float scores[4] = {};
       unsigned m[4], weights[2];
@@ -210,19 +182,19 @@ struct RingWarp {
         device::load_matrices(m, device::shared_address(ring().k[slot]) + by_rows(j));
         device::mma_bf16(scores, m, q[j][0], q[j][1]);
       }
-      if (i + ring_slots < tiles) load_keys(i + ring_slots, slot, head);
-      finish(scores, i, length, weights);
+      if (i + ring_slots < all) load_keys(i + ring_slots, slot, head);
+      finish(scores, i, weights);
       wait_values(used);
 #pragma unroll
       for (int j = 0; j < head_size / 16; ++j) {
         device::load_matrices_transposed(m, device::shared_address(ring().v[slot]) + by_columns(j));
         device::mma_bf16(sums[j], m, weights[0], weights[1]);
       }
-      if (i + ring_slots < tiles) load_values(i + ring_slots, slot, head);
+      if (i + ring_slots < all) load_values(i + ring_slots, slot, head);
     }
   }
   template <bool scored, bool valued>
-  __device__ __forceinline__ void step(int i, int head, int tiles, int length, unsigned (&weights)[2]) {
+  __device__ __forceinline__ void step(int i, int head, int all, unsigned (&weights)[2]) {
     const unsigned k_slot = slot_of(used + i), v_slot = slot_of(used + i - 1);
     float scores[2][4] = {};
     unsigned m[4], k = device::shared_address(ring().k[k_slot]) + by_rows(0),
@@ -241,22 +213,22 @@ struct RingWarp {
         device::mma_bf16(sums[j], m, weights[0], weights[1]);
       }
     }
-    if (valued && i - 1 + ring_slots < tiles) load_values(i - 1 + ring_slots, v_slot, head);
+    if (valued && i - 1 + ring_slots < all) load_values(i - 1 + ring_slots, v_slot, head);
     if (scored) {
-      if (i + ring_slots < tiles) load_keys(i + ring_slots, k_slot, head);
+      if (i + ring_slots < all) load_keys(i + ring_slots, k_slot, head);
 #pragma unroll
       for (int j = 0; j < 4; ++j) scores[0][j] += scores[1][j];
-      finish(scores[0], i, length, weights);
+      finish(scores[0], i, weights);
     }
   }
-  __device__ __forceinline__ void attend_ahead(int head, int tiles, int length) {
-    if (tiles == 0) return;
+  __device__ __forceinline__ void attend_ahead(int head, int all) {
+    if (all == 0) return;
     unsigned weights[2];
-    step<true, false>(0, head, tiles, length, weights);
+    step<true, false>(0, head, all, weights);
 #pragma unroll 1
-    for (int i = 1; i < tiles; ++i) step<true, true>(i, head, tiles, length, weights);
-    step<false, true>(tiles, head, tiles, length, weights);
-    used += tiles;
+    for (int i = 1; i < all; ++i) step<true, true>(i, head, all, weights);
+    step<false, true>(all, head, all, weights);
+    used += all;
   }
   __device__ __forceinline__ RingPartial& partial(int of) const {
     static_assert(decode_warps_of_block == mixed_group && sizeof(RingPartial) <= sizeof(DecodeRing));
@@ -276,7 +248,6 @@ struct RingWarp {
     }
     const std::size_t row = static_cast<std::size_t>(head) * mixed_group + warp();
     attention::store_row(work.o + row * head_size + lane() * own, values, attention::reciprocal(whole));
-    if (work.log_sums != nullptr && lane() == 0) work.log_sums[row] = attention::log_sum_exp(highest, whole, 1);
     device::fence_proxy_async_shared();  // before tiles come to where this was
     device::named_barrier_sync(barrier, attention::warpgroup);
   }
@@ -298,16 +269,12 @@ struct RingWarp {
     join(head);
   }
 };
-template <class Decode>
-using RingInTurn = RingWarp<Decode, false>;
-template <class Decode>
-using RingAhead = RingWarp<Decode, true>;
 
-// `Ring`: what decodes.
-template <template <class> class Ring, bool log_sum, class Work, class Decode>
+// `ahead`: how those that decode multiply.
+template <bool ahead, class Work>
 __global__ __launch_bounds__(mixed_threads, 1) void mixed_kernel(const __grid_constant__ attention::Maps maps,
                                                                  const __grid_constant__ Work forward,
-                                                                 const __grid_constant__ Decode decode) {
+                                                                 const __grid_constant__ RingDecode decode) {
   extern __shared__ __align__(1024) unsigned char memory[];
   MixedShared& shared = *reinterpret_cast<MixedShared*>(memory);
   if (threadIdx.x == 0)
@@ -322,7 +289,7 @@ __global__ __launch_bounds__(mixed_threads, 1) void mixed_kernel(const __grid_co
     if (threadIdx.x < 32) attention::produce(shared.forward, maps, forward);
   } else if (warpgroup == 3) {
     device::give_up_registers<decode_registers>();
-    Ring<Decode> own{shared, decode};
+    RingWarp<ahead> own{shared, decode};
     const int first = static_cast<int>(blockIdx.x) - decode.first_block;
     if (first >= 0)
       for (int head = first; head < decode.sequences * kv_heads; head += decode.blocks) {
@@ -332,7 +299,7 @@ __global__ __launch_bounds__(mixed_threads, 1) void mixed_kernel(const __grid_co
       }
   } else {
     device::take_registers<forward_registers>();
-    attention::consume<MixedShape, Work, log_sum>(shared.forward, maps, forward);
+    attention::consume<MixedShape, Work, false>(shared.forward, maps, forward);
   }
 }
 
