@@ -60,6 +60,7 @@ struct Expanded<C, false> {};
 // What a thread has of a stage before its products are queued: in registers, codes.
 template <class C, bool in_registers = C::A::Codes::in_registers>
 struct Loaded {
+  static_assert(C::stages >= 3, "a stage is waited for while two are in use");
   using Codes = typename C::A::Codes;
   typename Codes::Words words[C::parts];
   __device__ __forceinline__ void load(const Codes& codes, const std::uint8_t* blocks) {
@@ -69,6 +70,7 @@ struct Loaded {
 };
 template <class C>
 struct Loaded<C, false> {
+  static_assert(C::stages >= 3, "a stage is waited for while two are in use");
   __device__ __forceinline__ void load(const typename C::A::Codes&, const std::uint8_t*) {}
 };
 
