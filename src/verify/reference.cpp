@@ -91,6 +91,7 @@ std::vector<double> evaluate(const std::vector<std::size_t>& indices, int thread
 struct Errors {
   pair::Norms norms;      // of groups as the samples show them
   std::size_t worst = 0;  // position of the largest error of an element
+  double of_group = 0;    // samples of the group that is farthest
 };
 
 Errors errors_of(const ReferenceSamples& samples, const std::vector<double>& expected, const Axis& groups, ElementType type) {
@@ -132,30 +133,40 @@ Errors errors_of(const ReferenceSamples& samples, const std::vector<double>& exp
   for (const auto& [group, number] : numbers)
     if (number == errors.norms.group) {
       errors.norms.group = group;
+      errors.of_group = counts[number];
       break;
     }
   return errors;
 }
 
-// What lies beyond the limits, or nothing.
-std::string beyond(const Tolerance& limits, const pair::Norms& norms, std::size_t samples, const Buffer& buffer) {
+// The norm of `count` samples is off its group's by 1 / sqrt(2 count) of it (errors distributed normally; roundings vary less).
+double of_few_samples(double count) { return 1 + deviations / std::sqrt(2 * count); }
+
+// What lies beyond the limits, or nothing. Those of norms hold for all samples together, and for a group but for what its samples
+// may be off.
+std::string beyond(const Tolerance& limits, const Errors& errors, std::size_t samples, const Buffer& buffer) {
+  const pair::Norms& norms = errors.norms;
   const auto count = static_cast<double>(samples);
+  const bool of_some = samples < buffer.count;
   switch (limits.kind) {
     case Tolerance::Kind::exact:
       return norms.mismatches == 0
                  ? std::string{}
                  : fmt::format("{} of {} checked elements of {} are wrong", norms.mismatches, samples, buffer.name);
     case Tolerance::Kind::codes: {
-      const double slack = samples < buffer.count ? deviations * std::sqrt(limits.share * count) : 0;
+      const double slack = of_some ? deviations * std::sqrt(limits.share * count) : 0;
       if (norms.most_steps <= limits.most_steps && static_cast<double>(norms.moved) <= limits.share * count + slack) return {};
       return fmt::format("{} of {} checked elements of {} are off, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
                          norms.moved, samples, buffer.name, norms.most_steps, limits.most_steps, 100 * limits.share);
     }
-    default:
-      if (norms.group_l2 <= limits.relative_l2 && norms.largest_element_error <= limits.element) return {};
+    default: {
+      const double of_group = limits.relative_l2 * (of_some && norms.groups > 1 ? of_few_samples(errors.of_group) : 1);
+      if (!(norms.relative_l2() <= limits.relative_l2))
+        return fmt::format("{}: relative L2 error {:.2g} (limit {:.2g})", buffer.name, norms.relative_l2(), limits.relative_l2);
+      if (norms.group_l2 <= of_group && norms.largest_element_error <= limits.element) return {};
       return fmt::format("{}{}: relative L2 error {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
-                         buffer.name, in_group(norms), norms.group_l2, limits.relative_l2, norms.largest_element_error,
-                         limits.element);
+                         buffer.name, in_group(norms), norms.group_l2, of_group, norms.largest_element_error, limits.element);
+    }
   }
 }
 
@@ -202,7 +213,7 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
   if (indices.empty()) return result;
   const std::string worst =
       fmt::format("element {} is {:.9g}, expected {:.9g}", indices[errors.worst], values[errors.worst], expected[errors.worst]);
-  if (const std::string wrong = beyond(limits, norms, indices.size(), buffer); !wrong.empty())
+  if (const std::string wrong = beyond(limits, errors, indices.size(), buffer); !wrong.empty())
     result.problems.push_back(fmt::format("{}; {}", wrong, worst));
   return result;
 }
