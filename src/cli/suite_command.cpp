@@ -19,6 +19,7 @@
 #include "report/console.hpp"
 #include "report/counters.hpp"
 #include "report/markdown/sweep_markdown.hpp"
+#include "suite/sweep_cases.hpp"
 
 namespace aisp::cli {
 
@@ -53,6 +54,17 @@ void refuse_faults(const std::vector<const pair::Entry*>& selected) {
   if (count > 0)
     throw Error{Exit::usage, fmt::format("{} in how pairs are declared, named above; correct them or select others",
                                          base::plural(count, "fault"))};
+}
+
+std::vector<const pair::Entry*> select_cases(std::vector<const pair::Entry*> selected,
+                                             const suite::Configuration& configuration) {
+  const std::size_t all = selected.size();
+  std::vector<const pair::Entry*> with_cases = suite::with_cases(std::move(selected), configuration);
+  if (const std::size_t without = all - with_cases.size(); without > 0)
+    note(fmt::format("aisp: {} no cases for --sweep and {} left out",
+                     without == 1 ? "1 selected pair declares" : fmt::format("{} selected pairs declare", without),
+                     without == 1 ? "is" : "are"));
+  return with_cases;
 }
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,

@@ -16,6 +16,9 @@ namespace aisp::cli {
 // one: nothing runs beside a pair that cannot be right.
 void refuse_faults(const std::vector<const pair::Entry*>& selected);
 
+// Under --sweep those that declare cases, and a note about how many do not; throws base::Error (nothing) where none does.
+std::vector<const pair::Entry*> select_cases(std::vector<const pair::Entry*> selected, const suite::Configuration& configuration);
+
 // With a folder for expectations, what can be expected from now on is recorded there; with a gate the run is
 // compared with what was expected.
 base::Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags,

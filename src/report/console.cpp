@@ -128,6 +128,20 @@ std::string tokens_line(const evidence::VariantResult& variant) {
   return base::on_screen(line) + '\n';
 }
 
+// What a reader of the times should know, each text once.
+std::string warning_lines(const evidence::SuiteResult& suite) {
+  constexpr std::size_t most_lines = 5;
+  ByText warnings;
+  for (const evidence::PairResult& pair : suite.pairs)
+    for (const std::string& warning : pair.warnings) warnings.add(warning, pair);
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [warning, labels] : warnings.entries())
+    if (++shown <= most_lines) text += base::on_screen(fmt::format("{}: warning: {}", short_list(labels), warning)) + '\n';
+  if (shown > most_lines) text += fmt::format("{} in the reports\n", base::plural(shown - most_lines, "more warning"));
+  return text;
+}
+
 }  // namespace
 
 std::string pair_details(const evidence::PairResult& result) {
@@ -176,7 +190,7 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
   add(counts.crashed, "crashed", Style::red);
   add(counts.skipped, "skipped", Style::dim);
   std::string text =
-      fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), "pair"), base::human_duration(suite.wall_s),
+      fmt::format("\n{} in {}: {}{}\n", base::plural(suite.pairs.size(), counted(suite)), base::human_duration(suite.wall_s),
                   base::join(parts, ", "), suite.interrupted ? paint(Style::yellow, " (interrupted)") : "");
   text += chapter_lines(suite, paint);
   const SpeedupRange range = range_of_lessons(suite);
@@ -192,7 +206,7 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
         if (!problem.advice.empty()) advices.add(problem.advice, pair);
   for (const auto& [advice, labels] : advices.entries())
     text += base::on_screen(fmt::format("{}: {}", short_list(labels), advice)) + '\n';
-  return text;
+  return text + warning_lines(suite);
 }
 
 }  // namespace aisp::report

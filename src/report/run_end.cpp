@@ -73,6 +73,12 @@ std::string names_of(const Skips& group) {
 
 }  // namespace
 
+// A pair that is measured at several sizes is several results.
+std::string_view counted(const evidence::SuiteResult& suite) {
+  const bool of_cases = std::ranges::any_of(suite.pairs, [](const auto& pair) { return !pair.sweep_case.empty(); });
+  return of_cases ? "result" : "pair";
+}
+
 std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painter& paint) {
   if (suite.pairs.size() < 2) return {};
   std::map<std::string, evidence::SuiteResult> chapters;
@@ -89,7 +95,7 @@ std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painte
 std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& paint) {
   std::string text;
   for (const Skips& group : skips_of(suite)) {
-    const std::string many = fmt::format("{} skipped", base::plural(group.pairs.size(), "pair"));
+    const std::string many = fmt::format("{} skipped", base::plural(group.pairs.size(), counted(suite)));
     text += base::on_screen(fmt::format("{} ({}): {}", paint(Style::dim, many), names_of(group), group.reason)) + '\n';
     if (!group.advice.empty()) text += base::on_screen("    " + group.advice) + '\n';
   }

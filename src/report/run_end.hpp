@@ -2,6 +2,7 @@
 // Parts of what a terminal shows at the end of a run.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "base/system/terminal.hpp"
 #include "evidence/result.hpp"
@@ -10,6 +11,9 @@ namespace aisp::report {
 
 // "ch01  5 of 21 passed, 16 skipped; geometric mean 9.43x", a line for each chapter; nothing for a run of one pair.
 std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
+
+// What the results of a run are: pairs, or results of one at several sizes.
+std::string_view counted(const evidence::SuiteResult& suite);
 
 // "48 pairs skipped (ch01: 16, ch02: 6, ...): no NVIDIA driver" and what to do about it, once for each reason.
 std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& paint);

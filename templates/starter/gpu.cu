@@ -22,22 +22,16 @@ __global__ void optimized_kernel(const float4* in, float4* out) {
 class Work final : public Workload {
  public:
   explicit Work(Setup& setup)
-      : count_{setup.scaled(std::size_t{1} << 26, multiple)},
-        in_{setup.input<float>(count_, uniform(-1, 1))},
-        out_{setup.output<float>(count_)} {}
+      : count_{setup.size("count")}, in_{setup.input<float>(count_, uniform(-1, 1))}, out_{setup.output<float>(count_)} {}
 
   // The least that any variant must do: every input read once, every output written once.
   Cost cost() const override { return {.bytes = static_cast<double>(in_.bytes() + out_.bytes())}; }
   double expected(std::size_t i) const override { return 2 * in_.host(i); }
 
-  void baseline(Launch& launch) {
-    baseline_kernel<<<static_cast<unsigned>(count_ / threads), threads, 0, launch.stream>>>(in_, out_);
-    check(cudaGetLastError());
-  }
+  void baseline(Launch& launch) { launch(baseline_kernel, {static_cast<unsigned>(count_ / threads), threads}, in_, out_); }
   void optimized(Launch& launch) {
-    optimized_kernel<<<static_cast<unsigned>(count_ / multiple), threads, 0, launch.stream>>>(
-        reinterpret_cast<const float4*>(in_.get()), reinterpret_cast<float4*>(out_.get()));
-    check(cudaGetLastError());
+    launch(optimized_kernel, {static_cast<unsigned>(count_ / multiple), threads}, reinterpret_cast<const float4*>(in_.get()),
+           reinterpret_cast<float4*>(out_.get()));
   }
 
  private:
@@ -55,6 +49,9 @@ extern constinit const Pair gpu{
     .optimized = variants({{.name = "vectorized", .run = call<&Work::optimized>}}),
     .bound = Bound::memory,
     .tolerance = exact,
+    // What --size count=... may set, and what --sweep measures.
+    .sizes = sizes({{.name = "count", .full = 1 << 26, .multiple = multiple, .most = 1 << 30}}),
+    .sweep = cases({{"mi_1", "count=1048576"}, {"mi_16", "count=16777216"}, {"mi_64", "count=67108864"}}),
 };
 
 }  // namespace aisp::starter

@@ -128,6 +128,7 @@ class Sweep(EndToEnd):
     def test_every_case_is_a_result_of_its_own(self):
         finished = self.run_pairs("ch89", "ch90:good", flags=("--sweep",))
         self.assert_code(finished, 0)
+        self.assertRegex(finished.err, r"selected pairs? declares? no cases for --sweep and (is|are) left out")
         pairs = finished.lines()
         self.assertEqual([pair["case"] for pair in pairs], ["small", "tall", "full"], "pairs without cases are left out")
         self.assertEqual([pair["sizes"]["rows"] for pair in pairs], [64, 4096, 512])

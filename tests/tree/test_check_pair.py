@@ -53,7 +53,8 @@ class CheckPair(TemporaryTree):
                 path = self.pair(place)
                 result = self.check(path)
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-                self.assertEqual(result.stdout, f"{path}: nothing found; next: aisp verify --targets {place.split('/')[1]}:box\n")
+                self.assertEqual(result.stdout, f"{path}: nothing found; next: verify --targets {place.split('/')[1]}:box, by the program that "
+                                 "holds it\n")
                 path.unlink()
 
     def test_what_could_not_be_checked_is_said(self):

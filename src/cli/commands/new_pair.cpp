@@ -129,8 +129,8 @@ Exit write_script(const Options& options) {
   std::string text{model.text};
   replace_all(text, "\"starter\"", fmt::format("\"{}\"", options.name));
   base::write_atomically(path, text);
-  print(base::on_screen(fmt::format("{}: a script that measures and passes; put your own functions into it\n", path.string())) +
-        fmt::format("Next: python {}\n", path.string()));
+  print(base::on_screen(fmt::format("{}: a script that measures and passes; put your own functions into it.", path.string())) +
+        fmt::format("\nNext: python {}\n", path.string()));
   return Exit::good;
 }
 
@@ -149,8 +149,9 @@ Exit act(const Options& options) {
   replace_all(text, fmt::format("Pair {}{{", model.kind), fmt::format("Pair {}{{", options.name));
   const fs::path path = folder / (options.name + std::string{model.extension});
   base::write_atomically(path, text);
-  print(base::on_screen(fmt::format("{}: a pair that builds and passes; put your own into it\n", path.string())) +
-        fmt::format("Next: build, then aisp verify --targets {0}:{1}, then aisp run --targets {0}:{1}\n", chapter, options.name));
+  print(base::on_screen(fmt::format("{}: a pair that builds and passes; put your own into it.", path.string())) +
+        fmt::format("\nNext: build, then call the program that holds it: verify --targets {0}:{1}, then run --targets {0}:{1}\n",
+                    chapter, options.name));
   return Exit::good;
 }
 

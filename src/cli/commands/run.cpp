@@ -69,7 +69,7 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
   const Configuration configuration = make_configuration(options, earlier);
   std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);
   refuse_faults(selected);
-  selected = suite::with_cases(std::move(selected), configuration);
+  selected = select_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   if (options.list) {
     print_targets(selected, options.json);

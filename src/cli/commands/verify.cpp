@@ -51,7 +51,7 @@ Exit verify(const Options& flags, const std::vector<std::string>& command_line) 
   suite::Configuration configuration = make_configuration(flags);
   std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags));
   refuse_faults(selected);
-  selected = suite::with_cases(std::move(selected), configuration);
+  selected = select_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   note_standing_settings(configuration);
   configuration.verify_only = true;

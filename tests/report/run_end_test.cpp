@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a terminal shows at the end of a run.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "report/console.hpp"
+
+namespace aisp::report {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+evidence::PairResult passed(const std::string& name) {
+  evidence::PairResult pair;
+  pair.chapter = "ch07";
+  pair.name = name;
+  pair.target = "ch07:" + name;
+  pair.status = evidence::Status::passed;
+  return pair;
+}
+
+TEST(RunEnd, WarningsAreNamedEachOnceAndCountedWhenTheyAreMany) {
+  evidence::SuiteResult suite{.pairs = {passed("a"), passed("b")}};
+  for (evidence::PairResult& pair : suite.pairs) pair.warnings = {"the clock fell"};
+  EXPECT_THAT(summary(suite, base::Painter{false}), HasSubstr("\nch07:a and 1 more: warning: the clock fell\n"));
+  EXPECT_THAT(summary(suite, base::Painter{false}), Not(HasSubstr("in the reports")));
+  for (int i = 0; i < 6; ++i) suite.pairs[0].warnings.push_back(fmt::format("number {}", i));
+  EXPECT_THAT(summary(suite, base::Painter{false}), testing::AllOf(HasSubstr("number 3\n"), Not(HasSubstr("number 4\n"))));
+  EXPECT_THAT(summary(suite, base::Painter{false}), HasSubstr("\n2 more warnings in the reports\n"));
+}
+
+TEST(RunEnd, ResultsOfOnePairAtSeveralSizesAreNotPairs) {
+  evidence::SuiteResult suite{.pairs = {passed("a"), passed("a")}};
+  EXPECT_THAT(summary(suite, base::Painter{false}), HasSubstr("\n2 pairs in "));
+  suite.pairs[0].sweep_case = "rows_1";
+  suite.pairs[1].sweep_case = "rows_2";
+  EXPECT_THAT(summary(suite, base::Painter{false}), HasSubstr("\n2 results in "));
+}
+
+}  // namespace
+}  // namespace aisp::report
