@@ -38,8 +38,7 @@ class Work final : public Workload {
 
   void baseline(Launch& launch) {
     const auto blocks = static_cast<unsigned>(n_ / tile);
-    baseline_kernel<<<dim3{blocks, blocks}, dim3{tile, tile}, 0, launch.stream>>>(a_, b_, c_, static_cast<int>(n_));
-    check(cudaGetLastError());
+    launch(baseline_kernel, {dim3{blocks, blocks}, dim3{tile, tile}}, a_, b_, c_, static_cast<int>(n_));
   }
   void cublas(Launch& launch) {
     const auto n = static_cast<int>(n_);

@@ -40,12 +40,10 @@ class RowSums final : public Workload {
   }
 
   void thread_a_row(Launch& launch) {
-    thread_a_row_kernel<<<static_cast<unsigned>(rows_ / threads), threads, 0, launch.stream>>>(in_, out_);
-    check(cudaGetLastError());
+    launch(thread_a_row_kernel, {static_cast<unsigned>(rows_ / threads), threads}, in_, out_);
   }
   void warp_a_row(Launch& launch) {
-    warp_a_row_kernel<<<static_cast<unsigned>(rows_ / (threads / warp)), threads, 0, launch.stream>>>(in_, out_);
-    check(cudaGetLastError());
+    launch(warp_a_row_kernel, {static_cast<unsigned>(rows_ / (threads / warp)), threads}, in_, out_);
   }
 
  private:
