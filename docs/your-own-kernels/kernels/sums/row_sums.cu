@@ -39,9 +39,7 @@ class RowSums final : public Workload {
     return sum;
   }
 
-  void thread_a_row(Launch& launch) {
-    launch(thread_a_row_kernel, {static_cast<unsigned>(rows_ / threads), threads}, in_, out_);
-  }
+  void thread_a_row(Launch& launch) { launch(thread_a_row_kernel, {static_cast<unsigned>(rows_ / threads), threads}, in_, out_); }
   void warp_a_row(Launch& launch) {
     launch(warp_a_row_kernel, {static_cast<unsigned>(rows_ / (threads / warp)), threads}, in_, out_);
   }
