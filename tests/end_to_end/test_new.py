@@ -34,7 +34,7 @@ class New(EndToEnd):
                 self.assert_code(finished, 0)
                 path = self.work / f"mine{number}.{extension}"
                 self.assertIn(str(path), finished.out)
-                self.assertIn(f"aisp verify --targets sums:mine{number}", finished.out)
+                self.assertIn(f": verify --targets sums:mine{number}, then run", finished.out)
                 expected = (SOURCE / "templates/starter" / template).read_text()
                 self.assertEqual(expected.count("aisp::starter"), 2)
                 self.assertEqual(expected.count(f"Pair {kind}{{"), 1)

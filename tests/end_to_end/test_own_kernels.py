@@ -45,7 +45,7 @@ class OwnKernels(EndToEnd):
     def test_the_reviewer_comes_along(self):
         checked = subprocess.run([self.prefix / "lib/cmake/aisp/scripts/check-pair", self.project / "kernels/fresh/first.cpp"], capture_output=True, text=True)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
-        self.assertIn("first.cpp: nothing found; next: aisp verify --targets fresh:first", checked.stdout)
+        self.assertIn("first.cpp: nothing found; next: verify --targets fresh:first", checked.stdout)
         self.assertNotIn("compiler", checked.stderr)
 
     def test_has_all_commands(self):

@@ -96,11 +96,12 @@ class DocumentedExample(TemporaryTree):
         self.assertEqual(self.listings[1], (SOURCE / "docs/your-own-kernels/kernels/sums/rms_norm.cpp").read_text())
 
     def test_pairs_to_copy_from_have_what_their_row_is_about(self):
-        rows = [row for row in re.findall(r"^\|(.*)\|$", self.text.split("| need | use | copy from |")[1], re.M) if "](" in row]
+        rows = [row for row in re.findall(r"^\|(.*)\|$", self.text.split("| need | use | copy from |")[1], re.M) if "](" in row or "`aisp/" in row]
         self.assertGreater(len(rows), 20)
         for row in rows:
             need, use, models = row.split(" | ")
             shown = [(PAGE.parent / model).resolve().read_text() for model in re.findall(r"\]\(([^)]+)\)", models)]
+            shown += [(SOURCE / "include" / header).read_text() for header in re.findall(r"`(aisp/[^`]+)`", models)]
             words = [re.match(r"[.\w/]+(?:::\w+)?", word)[0].strip(".") for word in re.findall(r"`([^`]+)`", use)]
             with self.subTest(need.strip()):
                 self.assertTrue(words and shown)
