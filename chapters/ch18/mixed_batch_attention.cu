@@ -94,7 +94,8 @@ class MixedBatchAttention final : public Workload {
   // As many multiprocessors for the chunk as make both end soonest, if it keeps its rate for each of them, and decoding gets from
   // each what its ring can have under way.
   void split_sms(Launch& launch) {
-    constexpr double products = 5.4e12, bytes = 55e9;  // a second, of a multiprocessor
+    constexpr double products = 5.4e12,
+                     bytes = 55e9;  // a second, of a multiprocessor: guesses that choose a split and nothing else
     const double row_blocks = std::ceil(static_cast<double>(queries_) / MixedShape::block_rows) * heads,
                  units = static_cast<double>(requests_) * kv_heads;
     const auto all = static_cast<int>(multiprocessors());
