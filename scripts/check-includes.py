@@ -13,7 +13,7 @@ from pathlib import Path
 # docs/architecture.md has the same as a table.
 ALLOWED = {
     "base": {"aisp"},
-    "libraries": {"aisp"},
+    "libraries": {"base", "aisp"},
     "machine": {"base", "aisp"},
     "evidence": {"base"},
     "report": {"base", "evidence"},

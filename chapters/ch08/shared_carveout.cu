@@ -3,6 +3,7 @@
 // 48 KiB that a kernel gets without asking there is room for 12288 counters, so the tokens are read five times, each time for
 // another part of the vocabulary. A kernel that asks can have 227 KiB on Hopper: all counters, and one pass. Two counters a word
 // need half of that, so that two blocks fit; what would overflow is carried to the result in time.
+#include <aisp/device/arch.cuh>
 #include <aisp/pair.hpp>
 
 #include <cub/device/device_histogram.cuh>
@@ -49,10 +50,13 @@ __global__ __launch_bounds__(large_block) void count_kernel(const int4* tokens, 
     if (counter[i] != 0) atomicAdd(counts + first + i, counter[i]);
 }
 
+// Where an SM holds 1536 threads, and 100 KiB, one block is all that fits.
+constexpr unsigned packed_blocks = AISP_SM == 86 || AISP_SM == 89 || AISP_SM == 120 ? 1 : 2;
+
 // The counter of token t is half t % 2 of word t / 2. Who makes it reach half of its range carries that to the result and takes
 // it off again; in the few instructions between, others would have to add as many to make it overflow.
-__global__ __launch_bounds__(large_block, 2) void packed_kernel(const int4* tokens, std::size_t quads, unsigned vocabulary,
-                                                                unsigned* counts) {
+__global__ __launch_bounds__(large_block, packed_blocks) void packed_kernel(const int4* tokens, std::size_t quads,
+                                                                            unsigned vocabulary, unsigned* counts) {
   extern __shared__ unsigned pair[];
   const unsigned words = (vocabulary + 1) / 2;
   for (unsigned i = threadIdx.x; i < words; i += blockDim.x) pair[i] = 0;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/digest.hpp"
+#include "base/system/memory_checker.hpp"
 #include "pair/code.hpp"
 
 namespace aisp {
@@ -45,6 +46,8 @@ void check_parameters(cudaKernel_t kernel, const std::string& symbol, std::initi
           fmt::format("parameter {} of {} has {} bytes, and is launched with {}", index + 1, symbol, bytes, expected)};
     ++index;
   }
+  // A call that fails is all that tells the end, and memory checkers report it.
+  if (base::under_memory_checker()) return;
   if (info(reinterpret_cast<CUkernel>(kernel), index, &offset, &bytes) == CUDA_SUCCESS)
     throw std::logic_error{fmt::format("{} has more parameters than the {} it is launched with", symbol, index)};
 }

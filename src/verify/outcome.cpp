@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <aisp/check.hpp>
 
+#include <cmath>
 #include <new>
 
 #include "verify/reference.hpp"
@@ -28,21 +29,45 @@ void guarded(Outcome& outcome, const std::string& check, const std::function<voi
   }
 }
 
-std::string difference(const pair::Norms& norms, std::size_t elements, const Tolerance& limits, const Tolerance& other_limits,
-                       std::string_view name, std::string_view other) {
-  if (limits.kind == Tolerance::Kind::exact)
-    return norms.mismatches == 0 ? std::string{}
-                                 : fmt::format("{} of {} elements of {} differ from {}", norms.mismatches, elements, name, other);
-  if (limits.kind == Tolerance::Kind::codes) {
-    const double most_steps = limits.most_steps + other_limits.most_steps, share = limits.share + other_limits.share;
-    if (norms.most_steps <= most_steps && static_cast<double>(norms.moved) <= share * static_cast<double>(elements)) return {};
-    return fmt::format("{} of {} elements of {} differ from {}, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
-                       norms.moved, elements, name, other, norms.most_steps, most_steps, 100 * share);
+bool may_be_chance(const pair::Norms& norms, std::size_t elements, const Tolerance& limits) {
+  constexpr double few_values = 64, few_codes = 4096, near_limits = 32, deviations = 4;
+  const auto count = static_cast<double>(elements);
+  switch (limits.kind) {
+    case Tolerance::Kind::exact: return false;
+    case Tolerance::Kind::codes: {
+      const double expected = limits.share * count;
+      return count <= few_codes && norms.most_steps <= limits.most_steps &&
+             static_cast<double>(norms.moved) <= expected + deviations * (1 + std::sqrt(expected));
+    }
+    default:
+      return count <= few_values * static_cast<double>(norms.groups) && norms.group_l2 <= near_limits * limits.relative_l2 &&
+             norms.largest_element_error <= near_limits * limits.element;
   }
-  const double most_l2 = limits.relative_l2 + other_limits.relative_l2, most_element = limits.element + other_limits.element;
-  if (norms.group_l2 <= most_l2 && norms.largest_element_error <= most_element) return {};
-  return fmt::format("{}{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})", name,
-                     in_group(norms), other, norms.group_l2, most_l2, norms.largest_element_error, most_element);
+}
+
+Difference difference(const pair::Norms& norms, std::size_t elements, const Tolerance& limits, const Tolerance& other_limits,
+                      std::string_view name, std::string_view other) {
+  Tolerance both = limits;
+  both.most_steps += other_limits.most_steps;
+  both.share += other_limits.share;
+  both.relative_l2 += other_limits.relative_l2;
+  both.element += other_limits.element;
+  const bool chance = may_be_chance(norms, elements, both);
+  if (limits.kind == Tolerance::Kind::exact) {
+    if (norms.mismatches == 0) return {};
+    return {fmt::format("{} of {} elements of {} differ from {}", norms.mismatches, elements, name, other)};
+  }
+  if (limits.kind == Tolerance::Kind::codes) {
+    if (norms.most_steps <= both.most_steps && static_cast<double>(norms.moved) <= both.share * static_cast<double>(elements))
+      return {};
+    return {fmt::format("{} of {} elements of {} differ from {}, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
+                        norms.moved, elements, name, other, norms.most_steps, both.most_steps, 100 * both.share),
+            chance};
+  }
+  if (norms.group_l2 <= both.relative_l2 && norms.largest_element_error <= both.element) return {};
+  return {fmt::format("{}{} differs from {}: relative L2 {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
+                      name, in_group(norms), other, norms.group_l2, both.relative_l2, norms.largest_element_error, both.element),
+          chance};
 }
 
 }  // namespace aisp::verify

@@ -142,6 +142,32 @@ Errors errors_of(const ReferenceSamples& samples, const std::vector<double>& exp
 // The norm of `count` samples is off its group's by 1 / sqrt(2 count) of it (errors distributed normally; roundings vary less).
 double of_few_samples(double count) { return 1 + deviations / std::sqrt(2 * count); }
 
+// How far all `count` elements may be from what is expected, in relative L2. Where a few elements have most of the error, or of
+// the norm, samples meet more or fewer of the few. So the squared distance, a ratio of two means, may be larger than of the
+// samples by what the empirical Bernstein inequality gives, with the largest sample for the range (Maurer and Pontil, Empirical
+// Bernstein Bounds and Sample Variance Penalization, 2009); and the distance by half where errors are all alike.
+double most_l2_of_all(const ReferenceSamples& samples, const std::vector<double>& expected, std::size_t count) {
+  constexpr double alike = 1.5, log_of_risk = 14.5;  // one in a million
+  const auto n = static_cast<double>(expected.size());
+  const auto squared_error = [&](std::size_t i) { return (samples.values[i] - expected[i]) * (samples.values[i] - expected[i]); };
+  double errors = 0, norm = 0, largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    errors += squared_error(i);
+    norm += expected[i] * expected[i];
+    largest = std::max(largest, squared_error(i));
+  }
+  if (errors == 0) return 0;
+  const double ratio = errors / norm;
+  if (expected.size() >= count) return std::sqrt(ratio);
+  double variance = 0;  // of the ratio's terms, times n
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double beyond = squared_error(i) - ratio * expected[i] * expected[i];
+    variance += beyond * beyond;
+  }
+  const double more = std::sqrt(2 * variance * log_of_risk) + 7 * largest * log_of_risk / 3 * n / (n - 1);
+  return std::sqrt(std::max(ratio + more / norm, alike * alike * ratio));
+}
+
 // What lies beyond the limits, or nothing. Those of norms hold for all samples together, and for a group but for what its samples
 // may be off.
 std::string beyond(const Tolerance& limits, const Errors& errors, std::size_t samples, const Buffer& buffer) {
@@ -209,12 +235,15 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
     const std::vector<double> unquantized =
         evaluate(indices, threads, [&](std::size_t index) { return workload.expected_output(output, index); });
     result.accuracy.unquantized_l2 = errors_of(samples, unquantized, Axis{}, buffer.type).norms.relative_l2();
+    result.most_from_truth = most_l2_of_all(samples, unquantized, buffer.count);
+  } else {
+    result.most_from_truth = most_l2_of_all(samples, expected, buffer.count);
   }
   if (indices.empty()) return result;
   const std::string worst =
       fmt::format("element {} is {:.9g}, expected {:.9g}", indices[errors.worst], values[errors.worst], expected[errors.worst]);
   if (const std::string wrong = beyond(limits, errors, indices.size(), buffer); !wrong.empty())
-    result.problems.push_back(fmt::format("{}; {}", wrong, worst));
+    result.problem = {fmt::format("{}; {}", wrong, worst), may_be_chance(norms, buffer.count, limits)};
   return result;
 }
 

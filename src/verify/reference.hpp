@@ -7,12 +7,15 @@
 #include "evidence/result.hpp"
 #include "pair/memory/snapshot.hpp"
 #include "pair/session.hpp"
+#include "verify/verifier.hpp"
 
 namespace aisp::verify {
 
 struct ReferenceCheck {
   evidence::Accuracy accuracy;
-  std::vector<std::string> problems;
+  Difference problem;
+  // How far, in relative L2, all elements may be from the unquantized reference, as the samples tell.
+  double most_from_truth = 0;
 };
 
 // ", group 3 of 32", or nothing where there are no groups.

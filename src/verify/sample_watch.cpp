@@ -176,7 +176,7 @@ std::string SampleWatch::difference_from_truth(const State& state, std::vector<p
       limits.element += precision_slack_farthest * state.outcome->versus_baseline_element;
     }
     std::string text =
-        difference(norms, length, limits, others, buffer.name, fmt::format("{}'s on the same inputs", truth.variant->name));
+        difference(norms, length, limits, others, buffer.name, fmt::format("{}'s on the same inputs", truth.variant->name)).text;
     if (!text.empty()) return text;
   }
   return {};
@@ -193,7 +193,7 @@ void SampleWatch::check_truth() {
   for (std::size_t i = 0; i < truth_.size(); ++i) {
     ReferenceSamples samples = take_samples(session_, truth_[i], random_(), places);
     const ReferenceCheck checked = check_reference(session_, *state.variant, state.outputs[i], samples, 0);
-    if (!checked.problems.empty()) truth_is_wrong_ = checked.problems.front();
+    if (!checked.problem.text.empty()) truth_is_wrong_ = checked.problem.text;
   }
 }
 

@@ -14,10 +14,20 @@
 
 namespace aisp::verify {
 
+// What lies beyond its limits, or nothing. It may be chance where a sum of few values comes near zero, so that honest roundings
+// are far off in proportion, and where a few elements have most of an error and samples did not meet them.
+struct Difference {
+  std::string text{};
+  bool may_be_chance = false;
+};
+// `norms` of `elements` elements, beyond `limits`, are near them and of few values.
+bool may_be_chance(const pair::Norms& norms, std::size_t elements, const Tolerance& limits);
+
 // What one variant's executions showed.
 struct Outcome {
   std::string_view variant;
   std::vector<evidence::Problem> problems;  // none: everything held
+  std::size_t by_chance = 0;                // how many of them other inputs may not show
   evidence::Accuracy accuracy;
   std::map<std::string, std::uint64_t> digests;  // of each output
   double prepare_ms = 0;
@@ -27,6 +37,7 @@ struct Outcome {
   double reference_s = 0;              // that the float64 reference of all variants took
   std::string unsupported;             // why this machine cannot run the variant, found out by running it; nothing was checked
   bool passed() const { return problems.empty() && unsupported.empty(); }
+  bool may_be_chance() const { return !problems.empty() && by_chance == problems.size(); }
 };
 
 struct Options {
@@ -45,9 +56,9 @@ struct Options {
 // What a variant throws becomes part of its outcome; a CUDA error passes, because the context is gone and with it the whole pair.
 void guarded(Outcome& outcome, const std::string& check, const std::function<void()>& work);
 
-// Why the i-th output is not what it was compared with, or nothing. Each side may be off by its own limits.
-std::string difference(const pair::Norms& norms, std::size_t elements, const Tolerance& limits, const Tolerance& other_limits,
-                       std::string_view name, std::string_view other);
+// Why an output of `elements` elements is not what it was compared with. Each side may be off by its own limits.
+Difference difference(const pair::Norms& norms, std::size_t elements, const Tolerance& limits, const Tolerance& other_limits,
+                      std::string_view name, std::string_view other);
 
 // Executes every variant twice on new random inputs, as timed samples are executed and in random order, and checks what it did:
 // outputs poisoned and completely written, finite, equal to the float64 reference on samples and to the baseline in full, inputs
@@ -56,5 +67,9 @@ std::string difference(const pair::Norms& norms, std::size_t elements, const Tol
 // measure::WaitsForGpu pass.
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier = nullptr);
+
+// The same for the sizes of an edge. Where all that is wrong with a variant may be chance, it is drawn again, up to three times,
+// and what it shows every time is wrong.
+std::vector<Outcome> verify_edge(pair::Session& session, std::vector<const Variant*> variants, Options options);
 
 }  // namespace aisp::verify

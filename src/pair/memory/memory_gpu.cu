@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/device_bytes.hpp"
 #include "pair/memory/elements.cuh"
 
 namespace aisp::pair::gpu {
@@ -176,21 +177,6 @@ class Cell {
   T* data_ = nullptr;
 };
 
-class Space {
- public:
-  explicit Space(std::size_t bytes) { check(cudaMalloc(&data_, bytes)); }
-  ~Space() { cudaFree(data_); }
-  Space(const Space&) = delete;
-  Space& operator=(const Space&) = delete;
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-};
-
 __global__ void gather_kernel(Elements from, const std::size_t* indices, std::size_t count, unsigned char* to) {
   const auto* bytes = static_cast<const unsigned char*>(from.data);
   for (std::size_t i = first_index(); i < count; i += index_step())
@@ -203,10 +189,10 @@ void sort_as(void* data, std::size_t count) {
   auto* keys = static_cast<T*>(data);
   std::size_t workspace_bytes = 0;
   const int items = static_cast<int>(count);
-  const Space other{count * sizeof(T)};
+  const base::DeviceBytes other{count * sizeof(T)};
   cub::DoubleBuffer<T> buffers{keys, other.as<T>()};
   check(cub::DeviceRadixSort::SortKeys(nullptr, workspace_bytes, buffers, items));
-  const Space workspace{workspace_bytes};
+  const base::DeviceBytes workspace{workspace_bytes};
   check(cub::DeviceRadixSort::SortKeys(workspace.as<void>(), workspace_bytes, buffers, items));
   if (buffers.Current() != keys) check(cudaMemcpy(keys, buffers.Current(), count * sizeof(T), cudaMemcpyDeviceToDevice));
   check(cudaDeviceSynchronize());
@@ -260,8 +246,8 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
   const std::size_t groups = how.groups.count, bytes = groups * sizeof(Totals);
   const auto rows = static_cast<unsigned>(std::min<std::size_t>(groups, most_grid_rows));
   const dim3 grid{std::min(grid_for(x.count / groups), std::max(1u, compare_blocks / rows)), rows};
-  const Space squares{bytes}, found{bytes};
-  const auto pass = [&](const Totals* known, const Space& totals) {
+  const base::DeviceBytes squares{bytes}, found{bytes};
+  const auto pass = [&](const Totals* known, const base::DeviceBytes& totals) {
     check(cudaMemset(totals.as<void>(), 0, bytes));
     compare_kernel<<<grid, block_threads>>>(x, reference, how, known, totals.as<Totals>());
     check(cudaGetLastError());
@@ -289,7 +275,7 @@ std::size_t count_unwritten(const Elements& first, int first_poison, const Eleme
 
 void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to) {
   const std::size_t bytes = indices.size() * from.element_bytes;
-  const Space places{indices.size() * sizeof(std::size_t)}, found{bytes};
+  const base::DeviceBytes places{indices.size() * sizeof(std::size_t)}, found{bytes};
   check(cudaMemcpy(places.as<void>(), indices.data(), indices.size() * sizeof(std::size_t), cudaMemcpyHostToDevice));
   gather_kernel<<<grid_for(indices.size()), block_threads>>>(from, places.as<std::size_t>(), indices.size(),
                                                              found.as<unsigned char>());

@@ -107,7 +107,7 @@ void PairRun::verify_edge(const Case& edge) {
                           .check_memory = false};
   std::vector<verify::Outcome> outcomes = verify_from(start, [&] {
     options.start = start;
-    return verify::verify(session, active(), options);
+    return verify::verify_edge(session, active(), options);
   });
   for (verify::Outcome& outcome : outcomes) {
     if (!outcome.unsupported.empty())
