@@ -87,6 +87,7 @@ Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std
   buffer.huge_pages = options.huge_pages;
   if (count > 0) buffer.groups = options.groups;
   if (buffer.groups.stride == 0 || buffer.groups.count == 0) throw std::logic_error{buffer.name + " has groups of nothing"};
+  if (count < few_elements && count / buffer.groups.count < least_of_a_group) buffer.groups = {};
   buffer.constant = options.constant;
   buffer.alignment = options.alignment;
   buffer.count = count;

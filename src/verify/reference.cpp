@@ -16,8 +16,7 @@
 namespace aisp::verify {
 namespace {
 
-// Of a group that is looked at: fewer say little of its norm.
-constexpr std::size_t least_of_a_group = 32;
+using pair::least_of_a_group;
 // Elements that may be off by steps are counted on samples: so many deviations more of them are no proof.
 constexpr double deviations = 4;
 

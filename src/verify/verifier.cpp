@@ -87,7 +87,7 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
 }
 
 std::vector<Outcome> verify_edge(pair::Session& session, std::vector<const Variant*> variants, Options options) {
-  constexpr int most_drawings = 4;
+  constexpr int most_drawings = 8;
   const std::uint64_t seed = options.seed;
   std::vector<Outcome> outcomes = verify(session, variants, options);
   for (int drawing = 1; drawing < most_drawings; ++drawing) {

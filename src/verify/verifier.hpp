@@ -68,7 +68,7 @@ Difference difference(const pair::Norms& norms, std::size_t elements, const Tole
 std::vector<Outcome> verify(pair::Session& session, const std::vector<const Variant*>& variants, const Options& options,
                             const std::vector<Outcome>* earlier = nullptr);
 
-// The same for the sizes of an edge. Where all that is wrong with a variant may be chance, it is drawn again, up to three times,
+// The same for the sizes of an edge. Where all that is wrong with a variant may be chance, it is drawn again, up to seven times,
 // and what it shows every time is wrong.
 std::vector<Outcome> verify_edge(pair::Session& session, std::vector<const Variant*> variants, Options options);
 

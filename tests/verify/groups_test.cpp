@@ -59,5 +59,28 @@ TEST(Groups, AGroupThatIsTwiceAsFarOffIsFound) {
   EXPECT_EQ(failures_of(5), 10);
 }
 
+class FewRows final : public Workload {
+ public:
+  explicit FewRows(Setup& setup)
+      : y_{setup.output<float>(96, {.groups = {1, 8}})}, z_{setup.output<float>(96, {.groups = {1, 3}})} {}
+  Cost cost() const override { return {.host_bytes = 8.0 * 96}; }
+  double expected(std::size_t) const override { return 0; }
+  void nothing(Launch&) {}
+
+ private:
+  Output<float> y_, z_;
+};
+constexpr Pair few_pair{.teaches = "test",
+                        .make = make<FewRows>,
+                        .baseline = {.name = "nothing", .run = call<&FewRows::nothing>},
+                        .optimized = variants({{.name = "again", .run = call<&FewRows::nothing>}}),
+                        .device = Device::host};
+
+TEST(Groups, OfFewElementsAreOne) {
+  pair::Session session{few_pair, {}};
+  EXPECT_EQ(session.results()[0]->groups.count, 1u);
+  EXPECT_EQ(session.results()[1]->groups.count, 3u);
+}
+
 }  // namespace
 }  // namespace aisp::verify

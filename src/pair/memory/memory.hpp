@@ -67,6 +67,11 @@ struct Comparison {
 // x against reference, element by element; both on the same side (device or host), of any two numeric types or two equal ones.
 Norms compare(const Elements& x, const Elements& reference, const Comparison& how = {});
 
+// Fewer elements say little of a group's norm.
+inline constexpr std::size_t least_of_a_group = 32;
+// Of an output with fewer in all, as edges have them, such groups count as one: the norm of some would be near zero by chance.
+inline constexpr std::size_t few_elements = 1024;
+
 // Of `count` elements along `groups`: how many are in a group, and where its k-th is.
 AISP_HOST_DEVICE inline std::size_t group_size(const Axis& groups, std::size_t count, std::size_t group) {
   if (groups.count <= 1) return count;
