@@ -16,6 +16,8 @@ install(DIRECTORY scripts/tuning scripts/lib scripts/containers DESTINATION "${a
 install(PROGRAMS scripts/gpu-setup.sh scripts/nightly.sh scripts/numa-topology.sh scripts/reset-gpu.sh scripts/system-tuning.sh
         DESTINATION "${aisp_data_dir}/scripts")
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION "${aisp_data_dir}")
+# docs/ci.md begins with it.
+install(FILES .github/workflows/nightly.yml DESTINATION "${aisp_data_dir}/.github/workflows")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
 if(NOT cutlass_absence)
   # Its code is in the executable.

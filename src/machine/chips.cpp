@@ -89,6 +89,12 @@ Chip chip_of(int sm) {
 
 std::string sm_text(int sm) { return "sm_" + std::to_string(sm); }
 
+std::vector<int> known_chips() {
+  std::vector<int> found;
+  for (const Chip& chip : chips) found.push_back(chip.sm);
+  return found;
+}
+
 std::vector<int> chips_with(Tcgen05 answer) {
   std::vector<int> found;
   for (const Chip& chip : chips)

@@ -33,7 +33,8 @@ struct Chip {
 // One of a later generation is given the most of all, so that nothing honest is called impossible on it.
 Chip chip_of(int sm);
 std::string sm_text(int sm);  // "sm_90"
-// Compute capabilities of the table with that answer, ascending.
+// Compute capabilities of the table, ascending: all, and those with that answer.
+std::vector<int> known_chips();
 std::vector<int> chips_with(Tcgen05 answer);
 
 // Of every SM: bytes from L2 and instructions of its four schedulers, per clock.

@@ -50,6 +50,10 @@ struct Fact {
   double value = 0;
   Source source = Source::none;
   Reading reading = Reading::stated;
+  // Why it may be wrong, one clause: its document was not read or states it not, or another one contradicts it. Empty: no doubt.
+  std::string_view doubt{};
+  constexpr Fact doubted(std::string_view why) const { return {value, source, reading, why}; }
+  bool doubtful() const { return !doubt.empty(); }
   bool known() const { return source != Source::none; }
 };
 std::string citation(const Fact& fact);  // "NVIDIA H200 datasheet (half of the rate with sparsity)"

@@ -5,23 +5,28 @@
 
 namespace aisp::machine {
 
-// One sheet's figures; the last word of each function says what the sheet states.
+// One sheet's figures, with the doubt that all of them share; the last word of each function says what the sheet states.
 struct Sheet {
   Source source;
-  constexpr Fact operator()(double value) const { return {value, source, Reading::stated}; }
-  constexpr Fact sparse(double value) const { return {value / 2, source, Reading::half}; }
-  constexpr Fact total(double value, int gpus) const { return {value / gpus, source, Reading::share}; }
-  constexpr Fact sparse_total(double value, int gpus) const { return {value / 2 / gpus, source, Reading::half_share}; }
-  constexpr Fact derived(double value) const { return {value, source, Reading::derived}; }
+  std::string_view doubt{};
+  constexpr Fact operator()(double value) const { return {value, source, Reading::stated, doubt}; }
+  constexpr Fact sparse(double value) const { return {value / 2, source, Reading::half, doubt}; }
+  constexpr Fact total(double value, int gpus) const { return {value / gpus, source, Reading::share, doubt}; }
+  constexpr Fact sparse_total(double value, int gpus) const { return {value / 2 / gpus, source, Reading::half_share, doubt}; }
+  constexpr Fact derived(double value) const { return {value, source, Reading::derived, "no document states it"}; }
 };
 
 inline constexpr double tera = 1e12, giga = 1e9, mib = 1 << 20;
 inline constexpr double c2c = 450e9;  // NVLink-C2C
+inline constexpr std::string_view second_hand = "known from others who quote this document, not from the document";
+inline constexpr std::string_view b300_fp64 = "the data sheet is quoted with 1.2 to 1.3 TFLOP/s";
+inline constexpr std::string_view eight_terabytes = "8 TB/s is quoted as well";
 inline constexpr Sheet a100{Source::a100_sheet}, ampere{Source::a100_whitepaper}, a10g{Source::a10g_sheet},
     h100{Source::h100_sheet}, hopper{Source::h100_whitepaper}, h200{Source::h200_sheet}, h200_device{Source::h200_device},
-    hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet}, blackwell_tuning{Source::blackwell_tuning},
-    gb200{Source::gb200_page}, spark{Source::spark_page}, gb10{Source::gb10_hot_chips}, mi300x{Source::mi300x_sheet},
-    ada{Source::ada_whitepaper}, l40s{Source::l40s_sheet};
+    hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet}, ultra{Source::blackwell_sheet, second_hand},
+    blackwell_tuning{Source::blackwell_tuning}, gb200{Source::gb200_page}, spark{Source::spark_page},
+    gb10{Source::gb10_hot_chips, second_hand}, mi300x{Source::mi300x_sheet}, ada{Source::ada_whitepaper},
+    l40s{Source::l40s_sheet};
 inline constexpr Fact unstated{};
 
 inline constexpr std::array<Fact, rate_kinds> a100_rates = {a100(9.7 * tera), a100(19.5 * tera), a100(19.5 * tera),
@@ -146,25 +151,27 @@ inline constexpr std::array gpu_table = {
             .name = "NVIDIA GB300 (one of two GPUs)",
             .reported = "GB300",
             .memory_limit_bytes_s = 8.0 * tera,
-            .memory_bytes = blackwell(279 * giga),
-            .memory_bytes_s = blackwell(8.0 * tera),
-            .flops_s = {unstated, unstated, blackwell(80 * tera), blackwell.sparse(2'500 * tera), blackwell.sparse(5'000 * tera),
-                        blackwell.sparse(5'000 * tera), blackwell.sparse(10'000 * tera), blackwell.sparse(330 * tera),
-                        blackwell(15'000 * tera)},
-            .link_bytes_s = blackwell(1'800 * giga),
+            .memory_bytes = ultra(279 * giga),
+            .memory_bytes_s = ultra(8.0 * tera),
+            .flops_s = {unstated, unstated, ultra(80 * tera), ultra.sparse(2'500 * tera), ultra.sparse(5'000 * tera),
+                        ultra.sparse(5'000 * tera), ultra.sparse(10'000 * tera), ultra.sparse(330 * tera), ultra(15'000 * tera)},
+            .link_bytes_s = ultra(1'800 * giga),
             .cpu_link_bytes_s = c2c,
-            .tdp_w = blackwell(1'400)},
+            .tdp_w = ultra(1'400)},
     GpuSpec{
         .key = "b300",
         .family = "b300",
         .name = "NVIDIA B300 (HGX)",
         .reported = "B300",
         .memory_limit_bytes_s = 8.0 * tera,
-        .memory_bytes = blackwell(270 * giga),
-        .memory_bytes_s = blackwell(7.7 * tera),
-        .flops_s = {hgx.total(10 * tera, 8), hgx.total(10 * tera, 8), hgx.total(600 * tera, 8),
-                    hgx.sparse_total(18'000 * tera, 8), hgx.sparse_total(36'000 * tera, 8), hgx.sparse_total(36'000 * tera, 8),
-                    hgx.sparse_total(72'000 * tera, 8), blackwell(150 * tera), hgx.total(105'000 * tera, 8)},
+        .memory_bytes = blackwell(270 * giga).doubted("the HGX specifications are quoted with 2.3 TB of eight, 288 GB of one"),
+        .memory_bytes_s = blackwell(7.7 * tera).doubted(eight_terabytes),
+        .flops_s = {hgx.total(10 * tera, 8).doubted(b300_fp64), hgx.total(10 * tera, 8).doubted(b300_fp64),
+                    hgx.total(600 * tera, 8), hgx.sparse_total(18'000 * tera, 8), hgx.sparse_total(36'000 * tera, 8),
+                    hgx.sparse_total(36'000 * tera, 8), hgx.sparse_total(72'000 * tera, 8),
+                    blackwell(150 * tera)
+                        .doubted("the HGX specifications are quoted with 2 POP/s of eight with sparsity, 125 TOP/s of one"),
+                    hgx.total(105'000 * tera, 8).doubted("the data sheet is quoted with 14000 TFLOP/s")},
         .link_bytes_s = hgx(1'800 * giga),
         .tdp_w = blackwell(1'100)},
     GpuSpec{
@@ -174,7 +181,7 @@ inline constexpr std::array gpu_table = {
         .reported = "B200",
         .memory_limit_bytes_s = 8.0 * tera,
         .memory_bytes = blackwell(180 * giga),
-        .memory_bytes_s = blackwell(7.7 * tera),
+        .memory_bytes_s = blackwell(7.7 * tera).doubted(eight_terabytes),
         .flops_s = {hgx.total(296 * tera, 8), hgx.total(296 * tera, 8), hgx.total(600 * tera, 8),
                     hgx.sparse_total(18'000 * tera, 8), hgx.sparse_total(36'000 * tera, 8), hgx.sparse_total(36'000 * tera, 8),
                     hgx.sparse_total(72'000 * tera, 8), hgx.sparse_total(72'000 * tera, 8), hgx.total(72'000 * tera, 8)},

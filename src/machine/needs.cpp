@@ -66,6 +66,12 @@ Obstacle behind(const char* words, Obstacle obstacle) {
   return obstacle;
 }
 
+// Code with the instructions that `needs` speak of: what only one family has is in sm_90a, not in sm_90.
+bool has_code_on(const Needs& needs, int sm, std::string_view built) {
+  const bool specific = needs.tcgen05 || (needs.max_sm != 0 && sm >= 90);
+  return specific ? has_specific_code(built, sm) : has_code(built, sm);
+}
+
 Reason unmet_tcgen05(const Gpu& gpu, std::string_view built) {
   if (const Answer answer = tcgen05_support(gpu); !answer.yes) return Obstacle{"needs tcgen05: " + answer.why, answer.advice};
   if (!has_specific_code(built, gpu.sm)) return behind("needs tcgen05: ", lacking_code(built, gpu.sm));
@@ -86,10 +92,7 @@ Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::string_view built) 
   if (needs.dsmem && !has_dsmem(gpu))
     return Obstacle{"needs distributed shared memory (thread block clusters), " + this_gpu(gpu),
                     "run it on sm_90 or newer other than sm_121 (ch10:cluster_group_no_dsmem shows the way without it)"};
-  if (!has_code(built, gpu.sm)) return behind("cannot start: ", lacking_code(built, gpu.sm));
-  // Code for one family has instructions that only its own target knows: sm_90a, not sm_90.
-  if (needs.max_sm != 0 && gpu.sm >= 90 && !has_specific_code(built, gpu.sm))
-    return behind("cannot start: ", lacking_code(built, gpu.sm));
+  if (!has_code_on(needs, gpu.sm, built)) return behind("cannot start: ", lacking_code(built, gpu.sm));
   const double memory_bytes = static_cast<double>(needs.device_memory) * memory_scale(gpu.memory_bytes);
   if (memory_bytes > static_cast<double>(gpu.memory_bytes))
     return Obstacle{"needs " + gigabytes(memory_bytes) + " of GPU memory, " + gpu.name + " has " +
@@ -153,6 +156,15 @@ Answer tcgen05_support(const Gpu& gpu) {
     case Tcgen05::unknown: break;
   }
   return {false, "nothing is known of tcgen05 on " + which, use};
+}
+
+bool has_code_for(const Needs& needs, std::string_view built) {
+  std::vector<int> sms = known_chips();
+  sms.push_back(needs.min_sm);  // perhaps of a later chip than those
+  return std::ranges::any_of(sms, [&](int sm) {
+    const bool admitted = sm >= needs.min_sm && (needs.max_sm == 0 || sm <= needs.max_sm);
+    return admitted && (!needs.tcgen05 || chip_of(sm).tcgen05 == Tcgen05::present) && has_code_on(needs, sm, built);
+  });
 }
 
 double memory_scale(std::uint64_t bytes) {

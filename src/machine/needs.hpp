@@ -21,6 +21,9 @@ namespace aisp::machine {
 std::optional<Obstacle> unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
                               const std::function<bool(Library)>& has_library = {}, std::string_view built = {});
 
+// Whether those architectures (architectures.hpp) have code for any GPU on which these needs can be met.
+bool has_code_for(const Needs& needs, std::string_view built);
+
 // The part of a workload's full size that fits this much device memory: 1 from 16 GB up, 0.5 from 8, 0.25 from 4, else 0.1.
 double memory_scale(std::uint64_t device_memory_bytes);
 // The smallest of the GPUs given; 1 without one.

@@ -4,7 +4,7 @@ import json
 import re
 import unittest
 
-from harness import AISP, SOURCE, EndToEnd
+from harness import AISP, FIXTURES, SOURCE, EndToEnd
 from schemas import mistakes
 
 METHOD = (SOURCE / "docs/method.md").read_text()
@@ -68,6 +68,22 @@ class Explain(EndToEnd):
         pair = json.loads(self.call("explain", "good", "--json").out)[0]
         self.assertEqual({entry["variant"] for entry in pair["expectations"]}, {"doubled", "added", "library"})
         self.assertFalse(pair["expectations"][0]["stale"])
+
+    def test_a_pair_of_the_gpu_says_which_architectures_have_code(self):
+        built = re.search(r"(?m)^architectures (\S+)$", self.call("--version", program=AISP).out)[1]
+
+        def told(name, program):
+            pair = json.loads(self.call("explain", name, "--json", program=program).out)[0]
+            lines = re.findall(r"(?m)^code +(.*)", self.call("explain", name, program=program).out)
+            return pair["architectures"], pair["has_code"], lines
+
+        has = f"this executable has it for {built}"
+        self.assertEqual(told("ch95:gpu_only", FIXTURES), (built, True, [has]))
+        self.assertEqual(told("ch95:absent_architecture", FIXTURES),
+                         (built, False, [f"{has}, none of which the pair can run on; cmake --preset all-architectures builds more"]))
+        self.assertEqual(told("ch90:good", FIXTURES), ("", True, []))
+        self.assertEqual(self.call("explain", "ch95:absent_architecture").out.count("this executable has no code for it"), 2)
+        self.assertNotIn("no code", self.call("explain", "ch95:gpu_only").out)
 
     def test_an_unknown_word_gets_the_nearest(self):
         for word, near in (("red_zone", "red_zones"), ("regresed", "regressed"), ("ch90:god", "ch90:good")):

@@ -24,6 +24,25 @@ class Specs(EndToEnd):
         lines = self.call("specs", "h200", "--source").out.splitlines()
         self.assertTrue(any("bf16_flop_s" in line and "half of the rate with sparsity" in line and "https://" in line for line in lines))
 
+    def test_doubtful_figures_are_marked_with_the_reason(self):
+        head, b300, h200, *legend = self.call("specs", "b300", "h200").out.splitlines()
+        for figure in ("270?", "7700?", "1.25?", "150?", "13125?", "292?", "584?"):
+            self.assertIn(figure, b300.split())
+        self.assertIn("2250", b300.split(), "which nothing contradicts")
+        self.assertNotIn("?", head + h200)
+        self.assertIn('"?": doubtful', " ".join(legend))
+
+        lines = {line.split()[1]: line for line in self.call("specs", "b300", "--source").out.splitlines()}
+        self.assertRegex(lines["fp4_flop_s"], r"NVIDIA HGX specifications.* doubtful: the data sheet is quoted with 14000 TFLOP/s$")
+        self.assertRegex(lines["bandwidth_bytes_s"], r" doubtful: 8 TB/s is quoted as well$")
+        self.assertNotIn("doubtful", lines["bf16_flop_s"])
+
+        sources = json.loads(self.call("specs", "b300", "--json").out)["gpus"][0]["sources"]
+        doubts = {name: source["doubt"] for name, source in sources.items()}
+        self.assertEqual({name for name in doubts if doubts[name]}, {name for name in lines if "doubtful" in lines[name]})
+        for name in doubts:
+            self.assertTrue(lines[name].endswith(doubts[name]), name)
+
     def test_unknown(self):
         finished = self.call("specs", "h20")
         self.assert_code(finished, 2)

@@ -58,6 +58,35 @@ TEST(Specs, EverySourceHasATitleAndAPlace) {
   EXPECT_EQ(citation(find_spec("h200").memory_bytes), "NVIDIA H200 datasheet");
 }
 
+// GPU and figure, as "b300 memory" or "b300 fp4".
+std::set<std::string> doubtful() {
+  std::set<std::string> found;
+  for (const GpuSpec* spec : all_specs()) {
+    std::vector<std::pair<std::string, Fact>> facts{{"memory", spec->memory_bytes},
+                                                    {"bandwidth", spec->memory_bytes_s},
+                                                    {"link", spec->link_bytes_s},
+                                                    {"power", spec->tdp_w},
+                                                    {"sms", spec->sms},
+                                                    {"l2", spec->l2_bytes}};
+    for (std::size_t i = 0; i < rate_kinds; ++i)
+      facts.emplace_back(name_of(static_cast<NumberType>(i)), spec->rate(static_cast<NumberType>(i)));
+    for (const auto& [name, fact] : facts)
+      if (fact.doubtful()) found.insert(std::string{spec->key} + " " + name);
+  }
+  return found;
+}
+
+TEST(Specs, FiguresThatDocumentsDisputeOrNobodyReadAreDoubtful) {
+  EXPECT_THAT(doubtful(), testing::UnorderedElementsAre(
+                              "b200 bandwidth", "b300 bandwidth", "b300 memory", "b300 fp64", "b300 fp64_tensor", "b300 int8",
+                              "b300 fp4", "gb10 fp32", "gb10 fp16", "gb10 bf16", "gb10 fp8", "gb10 sms", "gb10 l2",
+                              "gb300 memory", "gb300 bandwidth", "gb300 link", "gb300 power", "gb300 fp32", "gb300 tf32",
+                              "gb300 fp16", "gb300 bf16", "gb300 fp8", "gb300 int8", "gb300 fp4"));
+  EXPECT_THAT(std::string{find_spec("b300").rate(NumberType::fp4).doubt}, HasSubstr("14000"));
+  EXPECT_EQ(find_spec("gb10").rate(NumberType::bf16).doubt, "no document states it");
+  EXPECT_THAT(std::string{find_spec("gb300").memory_bytes.doubt}, HasSubstr("others who quote"));
+}
+
 TEST(Specs, AreSelectedByKeyAndFamily) {
   EXPECT_THAT(keys({"H200", "b200"}), ElementsAre("h200", "b200"));
   EXPECT_THAT(keys({"h100"}), ElementsAre("h100-sxm", "h100-pcie"));

@@ -102,6 +102,22 @@ TEST(Needs, KnowWhichCodeTheExecutableHas) {
   EXPECT_EQ(why_built({.min_sm = 90}, h200(), "90-real"), "");
 }
 
+TEST(Needs, AreAskedOfAllArchitecturesOfAnExecutable) {
+  EXPECT_TRUE(has_code_for({}, "80-real"));
+  EXPECT_TRUE(has_code_for({}, "90a-real")) << "not for the least of its GPUs, but for one";
+  EXPECT_TRUE(has_code_for({.min_sm = 89}, "80-real")) << "machine code runs on later chips of its generation";
+  EXPECT_FALSE(has_code_for({.min_sm = 90}, "80-real,89-real"));
+  EXPECT_TRUE(has_code_for({.min_sm = 90}, "80")) << "PTX is translated";
+  EXPECT_FALSE(has_code_for({.min_sm = 100}, "90a-real"));
+  constexpr Needs wgmma{.min_sm = 90, .max_sm = 90}, tcgen05{.min_sm = 100, .tcgen05 = true};
+  EXPECT_TRUE(has_code_for(wgmma, "80-real,90a-real"));
+  EXPECT_FALSE(has_code_for(wgmma, "80,90-real,100a-real"));
+  EXPECT_TRUE(has_code_for(tcgen05, "103a-real"));
+  EXPECT_FALSE(has_code_for(tcgen05, "90a-real,120a-real")) << "which has specific code and no tcgen05";
+  EXPECT_TRUE(has_code_for({.min_sm = 130}, "130a-real")) << "of a chip that the table does not know";
+  EXPECT_TRUE(has_code_for(wgmma, "native")) << "a list that tells nothing";
+}
+
 TEST(Needs, WeighMemoryAtTheScaleThatWouldRun) {
   const Needs needs{.device_memory = std::size_t{20'000'000'000}};
   EXPECT_EQ(why(needs, machine_with({h200()})), "");

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/build_info.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/glossary.hpp"
@@ -17,6 +18,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
+#include "machine/needs.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "run/wire/blank.hpp"
@@ -54,7 +56,10 @@ std::vector<std::string> needs_of(const pair::Entry& entry) {
   return list;
 }
 
+bool has_code(const Needs& needs) { return machine::has_code_for(needs, base::build_info().cuda_architectures); }
+
 json variants_of(const Pair& pair) {
+  const bool host = pair.device == Device::host;
   json list = json::array();
   const auto add = [&](const Variant& variant, const char* role) {
     list.push_back({{"name", variant.name},
@@ -64,7 +69,8 @@ json variants_of(const Pair& pair) {
                     {"same_bits_as", variant.same_bits_as},
                     {"computes_output", variant.outputs != no_outputs},
                     {"changes_precision", variant.changes_precision},
-                    {"not_run", variant.not_run}});
+                    {"not_run", variant.not_run},
+                    {"has_code", host || (has_code(pair.needs) && has_code(variant.needs))}});
   };
   add(pair.baseline, "baseline");
   for (const Variant& variant : pair.optimized) add(variant, "optimized");
@@ -102,6 +108,7 @@ json expectations_of(const pair::Entry& entry, const std::string& folder) {
 json pair_json(const pair::Entry& entry, const std::string& folder) {
   const Pair& pair = *entry.pair;
   const std::string_view bound = run::to_string(pair.bound);
+  const bool host = pair.device == Device::host;
   return {{"kind", "pair"},
           {"name", entry.target()},
           {"text", pair.teaches},
@@ -111,6 +118,8 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
           {"bound_text", text_of("bound", bound)},
           {"judged_by", pair.judged_by.empty() ? "time" : pair.judged_by},
           {"needs", needs_of(entry)},
+          {"architectures", host ? "" : base::build_info().cuda_architectures},
+          {"has_code", host || has_code(pair.needs)},
           {"sizes", sizes_json(pair)},
           {"sweep", cases_json(pair.sweep)},
           {"edges", cases_json(pair.edges)},
@@ -145,8 +154,16 @@ std::string variant_line(const json& variant) {
   if (const auto as = variant["same_bits_as"].get<std::string>(); !as.empty()) notes.push_back("the same bits as " + as);
   if (variant["changes_precision"].get<bool>()) notes.emplace_back("changes precision");
   if (variant["not_run"].get<bool>()) notes.emplace_back("not run: nobody has had a GPU for it");
+  if (!variant["has_code"].get<bool>()) notes.emplace_back("this executable has no code for it");
   if (!variant["computes_output"].get<bool>()) notes.emplace_back("computes no valid output, so it is not verified");
   return variant["name"].get<std::string>() + (notes.empty() ? "" : " (" + base::join(notes, ", ") + ")");
+}
+
+// What the pair needs says nothing of what this executable was built for.
+std::string code_line(const json& pair) {
+  return "this executable has it for " + pair["architectures"].get<std::string>() +
+         (pair["has_code"].get<bool>() ? ""
+                                       : ", none of which the pair can run on; cmake --preset all-architectures builds more");
 }
 
 std::string pair_text(const json& pair) {
@@ -161,6 +178,7 @@ std::string pair_text(const json& pair) {
   for (const json& each : pair["edges"])
     rows.push_back({"edge", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
   for (const json& need : pair["needs"]) rows.push_back({"needs", need.get<std::string>()});
+  if (word("device") != "host") rows.push_back({"code", code_line(pair)});
   if (pair["expectations"].empty()) rows.push_back({"expected", "nothing recorded"});
   for (const json& entry : pair["expectations"]) rows.push_back({"expected", expectation_line(entry)});
   return columns(rows);

@@ -43,8 +43,10 @@ json as_json(const GpuSpec& spec) {
   for (const auto& [name, fact] : facts_of(spec)) {
     gpu[name] = fact->known() ? json(fact->value) : json(nullptr);
     if (fact->known())
-      sources[name] = {
-          {"title", text_of(fact->source).title}, {"url", text_of(fact->source).url}, {"reading", text_of(fact->reading)}};
+      sources[name] = {{"title", text_of(fact->source).title},
+                       {"url", text_of(fact->source).url},
+                       {"reading", text_of(fact->reading)},
+                       {"doubt", fact->doubt}};
   }
   for (const NumberType rate : {NumberType::bf16, NumberType::fp8})
     gpu[fmt::format("ridge_{}_flop_per_byte", name_of(rate))] = spec.rate(rate).known() ? json(spec.ridge(rate)) : json(nullptr);
@@ -52,12 +54,18 @@ json as_json(const GpuSpec& spec) {
   return gpu;
 }
 
-std::string scaled(const Fact& fact, double unit) { return fact.known() ? fmt::format("{:.5g}", fact.value / unit) : "-"; }
+const char* mark(bool doubtful) { return doubtful ? "?" : ""; }
+
+std::string scaled(const Fact& fact, double unit) {
+  return fact.known() ? fmt::format("{:.5g}{}", fact.value / unit, mark(fact.doubtful())) : "-";
+}
 
 std::vector<std::string> row_of(const GpuSpec& spec) {
   constexpr double giga = 1e9, tera = 1e12, mib = 1 << 20;
   const auto ridge = [&](NumberType rate) {
-    return spec.rate(rate).known() ? fmt::format("{:.0f}", spec.ridge(rate)) : std::string{"-"};
+    const Fact& fact = spec.rate(rate);
+    const bool doubtful = fact.doubtful() || spec.memory_bytes_s.doubtful();
+    return fact.known() ? fmt::format("{:.0f}{}", spec.ridge(rate), mark(doubtful)) : std::string{"-"};
   };
   std::vector<std::string> row = {std::string{spec.key}, scaled(spec.sms, 1), scaled(spec.l2_bytes, mib),
                                   scaled(spec.memory_bytes, giga), scaled(spec.memory_bytes_s, giga)};
@@ -78,16 +86,19 @@ std::string table(const std::vector<const GpuSpec*>& specs) {
   return columns(rows) +
          "\nSMs: AMD's compute units. fp64 to fp4: dense TFLOP/s (int8: TOP/s). link: NVLink or Infinity Fabric to all peers, "
          "both directions. W: TDP.\n"
-         "ridge: FLOP/byte above which arithmetic limits, not memory. \"-\": none, or not stated. Where from: --source\n";
+         "ridge: FLOP/byte above which arithmetic limits, not memory. \"-\": none, or not stated.\n"
+         "\"?\": doubtful. Where from, and why doubtful: --source\n";
 }
 
 std::string source_table(const std::vector<const GpuSpec*>& specs) {
   std::vector<std::vector<std::string>> rows;
   for (const GpuSpec* spec : specs)
-    for (const auto& [name, fact] : facts_of(*spec))
-      if (fact->known())
-        rows.push_back({std::string{spec->key}, name, fmt::format("{:.5g}", fact->value), citation(*fact),
-                        std::string{text_of(fact->source).url}});
+    for (const auto& [name, fact] : facts_of(*spec)) {
+      if (!fact->known()) continue;
+      rows.push_back({std::string{spec->key}, name, fmt::format("{:.5g}", fact->value), citation(*fact),
+                      std::string{text_of(fact->source).url}});
+      if (fact->doubtful()) rows.back().push_back(fmt::format("doubtful: {}", fact->doubt));
+    }
   return columns(rows);
 }
 
@@ -103,8 +114,9 @@ void add_specs(CLI::App& app, Action& action) {
       app.add_subcommand("specs", "print what vendors publish about GPUs: SMs, L2, memory, bandwidth, dense rates, ridge points");
   command->add_option("gpus", options->names, "of these GPUs only, as in h200 b200; a family such as h100 is all of its members")
       ->type_name("GPU...");
-  command->add_flag("--json", options->json, "as JSON, each value with its source");
-  command->add_flag("--source", options->source, "every value with the document that states it");
+  command->add_flag("--json", options->json, "as JSON, each value with its source and what is doubtful about it");
+  command->add_flag("--source", options->source,
+                    "every value with the document that states it, and why it is doubtful where it is");
   command->callback([options, &action] {
     action = [options] {
       const std::vector<const GpuSpec*> specs = machine::select_specs(options->names);
