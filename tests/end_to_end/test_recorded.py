@@ -6,6 +6,7 @@ import unittest
 import xml.etree.ElementTree as tree
 
 from harness import AISP, QUICK, EndToEnd
+from schemas import mistakes
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -52,6 +53,23 @@ class Recording(Recorded):
         self.assertGreater(baseline["bytes"], 0)
         for variant in measured["variants"][1:]:
             self.assertEqual(run["variants"][variant["name"]]["speedup"], variant["speedup"]["value"])
+
+    def test_what_a_pair_reports_is_recorded(self):
+        finished = self.record("ch90:judged_metric,ch90:tokens")
+        self.assert_code(finished, 0)
+        content = self.expectations()
+        self.assertEqual(mistakes(content, "expectations"), [])
+        (run,) = content["pairs"]["judged_metric"]["runs"]
+        slow, doubled = finished.pair("ch90:judged_metric")["variants"]
+        for recorded, variant in ((run["baseline_metrics"], slow), (run["variants"]["doubled"]["metrics"], doubled)):
+            (metric,) = variant["metrics"]
+            self.assertEqual(recorded, {"bytes_moved": {"value": metric["summary"]["median"], "unit": "B", "better": "lower"}})
+        (run,) = content["pairs"]["tokens"]["runs"]
+        timing = finished.pair("ch90:tokens")["variants"][0]["inference_timing"]
+        recorded = run["baseline_metrics"]
+        self.assertEqual(set(recorded), {"generated", "ttft", "tpot", "tokens_per_second"})
+        self.assertEqual(recorded["ttft"], {"value": timing["ttft_ms"]["median"], "unit": "ms", "better": "lower"})
+        self.assertEqual(recorded["tokens_per_second"]["value"], timing["tokens_per_second"])
 
     def test_earlier_runs_can_be_recorded(self):
         for name in ("first", "second"):
