@@ -124,6 +124,19 @@ class ChapterTables(Recorded):
         self.assertNotIn("stale", text)
         self.assertEqual(self.tables().out, "", "a second time changes nothing")
 
+    def test_metrics_stand_in_a_column_of_their_own(self):
+        self.record("ch90:judged_metric")
+        (run,) = self.expectations()["pairs"]["judged_metric"]["runs"]
+        path = self.readme()
+        path.write_text(path.read_text() + "\n7 B<!-- host ch90:judged_metric slow metric:bytes_moved -->\n")
+        self.assert_code(self.tables(), 0)
+        head, row = (next(line for line in path.read_text().splitlines() if line.startswith(f"| {word} |")) for word in ("pair", "judged_metric"))
+        place = [cell.strip() for cell in head.split("|")].index("metrics")
+        before = run["baseline_metrics"]["bytes_moved"]["value"]
+        self.assertEqual(row.split("|")[place].strip(), f"bytes_moved {before:.0f} to {before / 2:.0f} B")
+        self.assertIn(f"\n{before:.0f} B<!-- host ch90:judged_metric slow metric:bytes_moved -->\n", path.read_text())
+        self.assert_code(self.tables("--check"), 0)
+
     def test_check_changes_nothing_and_finds_differences(self):
         self.record()
         path, other = self.readme(), self.readme("ch91")
