@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "base/text.hpp"
@@ -71,6 +72,21 @@ std::string pace_text(const evidence::PairResult& pair) {
   if (first != nullptr && first->timing && first->timing->sm_clock_mhz)
     text += fmt::format(", SM clock {:.0f} MHz (median)", *first->timing->sm_clock_mhz);
   return text + '.';
+}
+
+std::string metric_number(const evidence::RecordedMetric& metric) {
+  constexpr std::array prefixes = {"", "k", "M", "G", "T"};
+  double value = metric.value;
+  std::size_t prefix = 0;
+  if (metric.unit.ends_with("/s"))
+    for (; std::fabs(value) >= 999.5 && prefix + 1 < prefixes.size(); ++prefix) value /= 1000;
+  // Counts stay counts: 8 splits, not 8.00.
+  const bool is_whole = prefix == 0 && value == std::round(value) && std::fabs(value) < 1e15;
+  return (is_whole ? fmt::format("{:.0f}", value) : base::significant(value)) + prefixes[prefix];
+}
+
+std::string metric_text(const evidence::RecordedMetric& metric) {
+  return metric_number(metric) + (metric.unit.empty() ? "" : " " + metric.unit);
 }
 
 std::string machine_text(const evidence::Recorded& recorded) {

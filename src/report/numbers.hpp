@@ -30,6 +30,10 @@ std::string standing_text(const evidence::PairResult& pair, const evidence::Vari
 std::string median_text(const evidence::VariantResult& variant);  // "0.541 ms"; "-" without timing
 std::string floor_text(const evidence::Floor& floor);             // "93 % of memory (4.25 TB/s)"
 
+// "5.21M tokens/s", "0.0123 ms", "4"; the number alone "5.21M". Prefixes stand in rates only: "2k ms" is no time.
+std::string metric_text(const evidence::RecordedMetric& metric);
+std::string metric_number(const evidence::RecordedMetric& metric);
+
 // "NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W"; the CPU of a host pair.
 std::string machine_text(const evidence::Recorded& recorded);
 

@@ -85,6 +85,18 @@ class Explain(EndToEnd):
         self.assertEqual(self.call("explain", "ch95:absent_architecture").out.count("this executable has no code for it"), 2)
         self.assertNotIn("no code", self.call("explain", "ch95:gpu_only").out)
 
+    def test_metrics_of_recorded_runs(self):
+        self.assertNotRegex(self.call("explain", "judged_metric").out, r"(?m)^metric ")
+        self.assert_code(self.run_pairs("ch90:judged_metric", flags=("--update-expectations",)), 0)
+        answer = json.loads(self.call("explain", "judged_metric", "--json").out)
+        self.assertEqual(mistakes(answer, "explain"), [])
+        slow, doubled = answer[0]["metrics"]
+        self.assertEqual((slow["variant"], doubled["variant"], slow["metric"], slow["unit"], slow["better"], slow["hardware"]),
+                         ("slow", "doubled", "bytes_moved", "B", "lower", "host"))
+        self.assertEqual(slow["value"], 2 * doubled["value"])
+        self.assertRegex(self.call("explain", "judged_metric").out,
+                         rf"(?m)^metric +bytes_moved on host: slow {slow['value']:.0f}, doubled {doubled['value']:.0f} B \(lower is better\)$")
+
     def test_an_unknown_word_gets_the_nearest(self):
         for word, near in (("red_zone", "red_zones"), ("regresed", "regressed"), ("ch90:god", "ch90:good")):
             finished = self.call("explain", word)

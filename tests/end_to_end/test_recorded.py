@@ -6,6 +6,7 @@ import unittest
 import xml.etree.ElementTree as tree
 
 from harness import AISP, QUICK, EndToEnd
+from schemas import mistakes
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -52,6 +53,23 @@ class Recording(Recorded):
         self.assertGreater(baseline["bytes"], 0)
         for variant in measured["variants"][1:]:
             self.assertEqual(run["variants"][variant["name"]]["speedup"], variant["speedup"]["value"])
+
+    def test_what_a_pair_reports_is_recorded(self):
+        finished = self.record("ch90:judged_metric,ch90:tokens")
+        self.assert_code(finished, 0)
+        content = self.expectations()
+        self.assertEqual(mistakes(content, "expectations"), [])
+        (run,) = content["pairs"]["judged_metric"]["runs"]
+        slow, doubled = finished.pair("ch90:judged_metric")["variants"]
+        for recorded, variant in ((run["baseline_metrics"], slow), (run["variants"]["doubled"]["metrics"], doubled)):
+            (metric,) = variant["metrics"]
+            self.assertEqual(recorded, {"bytes_moved": {"value": metric["summary"]["median"], "unit": "B", "better": "lower"}})
+        (run,) = content["pairs"]["tokens"]["runs"]
+        timing = finished.pair("ch90:tokens")["variants"][0]["inference_timing"]
+        recorded = run["baseline_metrics"]
+        self.assertEqual(set(recorded), {"generated", "ttft", "tpot", "tokens_per_second"})
+        self.assertEqual(recorded["ttft"], {"value": timing["ttft_ms"]["median"], "unit": "ms", "better": "lower"})
+        self.assertEqual(recorded["tokens_per_second"]["value"], timing["tokens_per_second"])
 
     def test_earlier_runs_can_be_recorded(self):
         for name in ("first", "second"):
@@ -105,6 +123,19 @@ class ChapterTables(Recorded):
         self.assertIn(next(iter(self.expectations()["machines"].values()))["cpu"], text)
         self.assertNotIn("stale", text)
         self.assertEqual(self.tables().out, "", "a second time changes nothing")
+
+    def test_metrics_stand_in_a_column_of_their_own(self):
+        self.record("ch90:judged_metric")
+        (run,) = self.expectations()["pairs"]["judged_metric"]["runs"]
+        path = self.readme()
+        path.write_text(path.read_text() + "\n7 B<!-- host ch90:judged_metric slow metric:bytes_moved -->\n")
+        self.assert_code(self.tables(), 0)
+        head, row = (next(line for line in path.read_text().splitlines() if line.startswith(f"| {word} |")) for word in ("pair", "judged_metric"))
+        place = [cell.strip() for cell in head.split("|")].index("metrics")
+        before = run["baseline_metrics"]["bytes_moved"]["value"]
+        self.assertEqual(row.split("|")[place].strip(), f"bytes_moved {before:.0f} to {before / 2:.0f} B")
+        self.assertIn(f"\n{before:.0f} B<!-- host ch90:judged_metric slow metric:bytes_moved -->\n", path.read_text())
+        self.assert_code(self.tables("--check"), 0)
 
     def test_check_changes_nothing_and_finds_differences(self):
         self.record()

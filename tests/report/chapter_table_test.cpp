@@ -62,6 +62,37 @@ TEST(ChapterTable, SaysWhatElseJudgesAndWhatIsStale) {
   EXPECT_THAT(table_of(pair), HasSubstr("(**stale**) |"));
 }
 
+TEST(ChapterTable, MetricsOfTheBaselineAndOfTheBestVariant) {
+  ExpectedPair pair = transposed();
+  EXPECT_THAT(table_of(pair), Not(HasSubstr("metrics")));
+  pair.variants["half"].metrics = {{"images", {3, "images/s"}}};
+  EXPECT_THAT(table_of(pair), Not(HasSubstr("metrics"))) << "half is the lesson, and tiled is faster";
+  pair.baseline_metrics = {{"faults", {7, "of a|b"}}, {"images", {812.4, "images/s"}}, {"registers", {32, "registers"}}};
+  pair.variants["tiled"].metrics = {
+      {"captured", {0.97, ""}}, {"images", {6271000, "images/s"}}, {"registers", {32, "registers"}}};
+  const std::string table = table_of(pair);
+  EXPECT_THAT(table, HasSubstr("| libraries | metrics | hardware |"));
+  EXPECT_THAT(table, HasSubstr("| library 9.00x, quick 12.0x | tiled: captured - to 0.970, faults 7 to - of a\\|b, "
+                               "images 812 to 6.27M images/s | h200 |"));
+  EXPECT_THAT(table, HasSubstr("the one named; metrics: what else"));
+  pair.lesson = "tiled";
+  EXPECT_THAT(table_of(pair), HasSubstr("| captured - to 0.970, "));
+}
+
+TEST(ChapterTable, OnlyOneOfTwoPairsHasMetrics) {
+  ExpectedPair counting = transposed();
+  counting.baseline_metrics = {{"images", {5, "images/s"}}};
+  const std::string table = chapter_table(
+      "ch07",
+      {{.chapter = "ch07", .name = "counting", .teaches = "a", .lesson = "half", .source_digests = {"abc"}},
+       {.chapter = "ch07", .name = "silent", .teaches = "b", .lesson = "half", .source_digests = {"abc"}},
+       {.chapter = "ch07", .name = "unmeasured", .teaches = "c", .lesson = "half", .source_digests = {"abc"}}},
+      {Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"counting", counting}, {"silent", transposed()}}}});
+  EXPECT_THAT(table, HasSubstr("| tiled: images 5 to - images/s | h200 |"));
+  EXPECT_THAT(table, HasSubstr("| library 9.00x, quick 12.0x |  | h200 |"));
+  EXPECT_THAT(table, HasSubstr("| unmeasured | c | not measured yet |  |  |  |  |  |  |  |  |  |  |\n"));
+}
+
 TEST(ChapterTable, OtherChaptersDoNotCount) {
   const std::string table = chapter_table(
       "ch07", {{.chapter = "ch07", .name = "transpose", .teaches = "a sentence", .lesson = "tiled", .source_digests = {"abc"}}},

@@ -18,6 +18,11 @@ std::vector<Expectations> recorded() {
       .baseline = "direct", .baseline_median_ms = 4.2, .baseline_cost = {.bytes = 4.2e6, .bytes_of = "device memory"}};
   pair.variants["tiled"] = {
       .speedup = 7.72, .median_ms = 0.544, .percent_of_floor = 92.8, .cost = {.bytes = 2.147e9, .bytes_of = "device memory"}};
+  pair.baseline_metrics = {{"images", {812.4, "images/s"}}};
+  pair.variants["tiled"].metrics = {{"images", {6271000, "images/s"}},
+                                    {"error", {0.0517, "% of (all|most) rows"}},
+                                    {"moved", {524288.4, "B"}},
+                                    {"splits", {8, ""}}};
   pair.variants["library"] = {.role = evidence::VariantRole::library, .speedup = 9.65, .median_ms = 0.435};
   return {{.hardware = "h100", .chapter = "ch07", .pairs = {{"transpose", {}}}},
           {.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}};
@@ -55,6 +60,25 @@ TEST(QuotedFigures, BandwidthIsOfTheBytesThatWereDeclared) {
             "1.00 GB/s<!-- h200 ch07:transpose direct bandwidth -->, 3.95 TB/s<!-- h200 ch07:transpose tiled bandwidth -->");
 }
 
+TEST(QuotedFigures, MetricsHaveTheUnitOfThePair) {
+  EXPECT_EQ(
+      written("from 5 images/s<!-- h200 ch07:transpose direct metric:images --> to 12.5k\n"
+              "images/s<!-- h200 ch07:transpose tiled metric:images -->, in 4<!-- h200 ch07:transpose tiled metric:splits -->"),
+      "from 812 images/s<!-- h200 ch07:transpose direct metric:images --> to "
+      "6.27M images/s<!-- h200 ch07:transpose tiled metric:images -->, in 8<!-- h200 ch07:transpose tiled metric:splits -->");
+  EXPECT_EQ(written("-1 % of (all|most) rows<!-- h200 ch07:transpose tiled metric:error -->"),
+            "0.0517 % of (all|most) rows<!-- h200 ch07:transpose tiled metric:error -->");
+  EXPECT_EQ(written("0 B<!-- h200 ch07:transpose tiled metric:moved -->"),
+            "524288 B<!-- h200 ch07:transpose tiled metric:moved -->")
+      << "k, M and G are for rates";
+  EXPECT_EQ(written("2-5 images/s<!-- h200 ch07:transpose direct metric:images -->"),
+            "2-812 images/s<!-- h200 ch07:transpose direct metric:images -->");
+  const std::string right = "6.27M\nimages/s<!-- h200 ch07:transpose tiled metric:images -->";
+  EXPECT_EQ(written(right), right);
+  EXPECT_THAT(refusal("7 graphs/s<!-- h200 ch07:transpose tiled metric:images -->"),
+              HasSubstr("no figure stands right before it, as in 6.27M images/s"));
+}
+
 TEST(QuotedFigures, FoldersOfAnyName) {
   std::vector<Expectations> all = recorded();
   all.back().chapter = "own_kernels";
@@ -77,7 +101,9 @@ TEST(QuotedFigures, RefusesWhatNobodyRecorded) {
        {"h20 ch07:transpose tiled speedup", "h200 ch08:transpose tiled speedup", "h200 ch07:box tiled speedup",
         "h200 ch07:transpose gone speedup", "h200 ch07:transpose tiled/gone speedup", "h200 ch07:transpose tiled width",
         "h200 ch07:transpose library floor", "h200 ch07:transpose tiled/library time", "h200 ch07:transpose library bandwidth",
-        "h200 ch07:transpose tiled time/0", "h200 ch07:transpose tiled time/many"})
+        "h200 ch07:transpose tiled metric:rows", "h200 ch07:transpose library metric:images",
+        "h200 ch07:transpose tiled/direct metric:images", "h200 ch07:transpose tiled images", "h200 ch07:transpose tiled time/0",
+        "h200 ch07:transpose tiled time/many"})
     EXPECT_THAT(refusal("1x<!-- " + std::string{name} + " -->"),
                 testing::AllOf(HasSubstr("README.md: <!-- " + std::string{name}), HasSubstr("nothing of that name is recorded")));
 }

@@ -27,11 +27,12 @@ GENERATED = re.compile(r"^<!-- (measured|counted|swept): [^\n]*-->$.*?^<!-- \1: 
 # --pictures those in pictures that are drawn by hand. Numbers in words count where they compare or have a unit.
 WORDS = "two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen|twenty|thirty|forty|fifty|sixty|eighty|hundred|thousand"
 FIGURE = re.compile(
-    r"(?<![\w.])(?:\d[\d.]*(?:x\b(?!\s*\d)|\s(?:times|[nuµm]?s|[GM]Hz|W|J|[KMGTP]B/s|[GTP]FLOP/s|[KMGT]i?B|bytes|%)(?!\w))"
+    r"(?<![\w.])(?:\d[\d.]*(?:x\b(?!\s*\d)|\s(?:times|[nuµm]?s|[GM]Hz|W|J|[KMGTP]B/s|[GTP]FLOP/s|[KMGT]i?B|bytes|%)(?!\w)"
+    r"|[kMGT]?\s(?:[a-z]\w*\s){0,4}[a-z]\w*/s(?!\w))"
     rf"|(?:{WORDS})\s(?:(?:micro|milli|nano)?seconds|percent)\b"
     rf"|(?:twice|(?:{WORDS})\s(?:and\sa\shalf\s)?times)\s(?:as|the|more|less|faster|slower|longer|shorter|above|below)\b)(?!\s(?:confidence )?interval)",
     re.I)
-SOURCE_OF_FIGURE = re.compile(r"<!-- (?:\w+ \w+:\w+ [\w/]+ (?:speedup|time(?:/\d+)?|floor|bandwidth)|not recorded: [^>]*\w[^>]*) -->")
+SOURCE_OF_FIGURE = re.compile(r"<!-- (?:\w+ \w+:\w+ [\w/]+ (?:speedup|time(?:/\d+)?|floor|bandwidth|metric:\S+)|not recorded: [^>]*\w[^>]*) -->")
 # Sizes of pages, lines, tiles and buffers: constants of the hardware and of the pairs' code.
 POWER_OF_TWO = re.compile(r"(\d+)\s(?:[KMGT]i?B|bytes)")
 # Other constants that need no comment where they stand.
@@ -333,9 +334,11 @@ class Checker(TemporaryTree):
 
     def test_figures_of_other_units_and_in_words(self):
         self.write("README.md", "64 KiB, 48 KiB, 128 bytes, 12 bytes, two microseconds, four times as fast, called four times, read twice,\n"
-                   "Twice as many, 3 times, 1.2 GHz; 2 GB/s<!-- h200 ch07:box wide bandwidth -->, 2 us<!-- host own:box wide time/64 -->\n")
+                   "Twice as many, 3 times, 1.2 GHz; 2 GB/s<!-- h200 ch07:box wide bandwidth -->, 2 us<!-- host own:box wide time/64 -->\n"
+                   "3.40M tokens/s, 812 draft tokens of a\nlayer/s, 7 rows\n5k rows/s<!-- host own:box a metric:rows -->\n")
         self.assertEqual([line.split(": ")[1] for line in figures_without_source(self.root)],
-                         ["48 KiB", "12 bytes", "two microseconds", "four times as", "Twice as", "3 times", "1.2 GHz"])
+                         ["48 KiB", "12 bytes", "two microseconds", "four times as", "Twice as", "3 times", "1.2 GHz",
+                          "3.40M tokens/s", "812 draft tokens of a layer/s"])
 
     def test_figures_in_pictures_drawn_by_hand(self):
         self.write("chapters/ch07/README.md", "![a](a.svg)<!-- picture: drawn by hand: why not -->\n![b](b.svg)<!-- picture: speedups h200 -->\n")

@@ -119,7 +119,7 @@ class Checker(TemporaryTree):
         self.assertEqual(self.check().returncode, 0)
         self.wrong("chapters/ch07/a.cu", "#include <cutlass/cutlass.h>\n", "CUTLASS belongs to src/libraries")
         self.wrong("src/machine/a.cpp", "#include <cute/tensor.hpp>\n", "CUTLASS belongs to src/libraries")
-        self.wrong("src/libraries/a.cpp", '#include "base/files.hpp"\n', "src/libraries may not include src/base")
+        self.wrong("src/libraries/a.cpp", '#include "evidence/result.hpp"\n', "src/libraries may not include src/evidence")
 
     def test_nvcc_compiles_no_host_libraries_not_even_by_way_of_a_header(self):
         self.wrong("src/pair/a.cu", "#include <fmt/format.h>\n", "nvcc compiles no fmt")

@@ -70,8 +70,8 @@ TEST(Edges, ASumNearZeroAccusesNobody) {
 
 TEST(Edges, AWrongSumIsFoundInEveryDraw) { EXPECT_EQ(failures_of(sum_pair, forgets, verify_edge), seeds); }
 
-// Codes: one value in two hundred is rounded the other way and then off by an eighth of itself. What is looked at, and by whom the
-// reference is asked, is remembered: a variant that knows it can be wrong elsewhere.
+// Codes: one value in two hundred is rounded the other way and then off by an eighth of itself. What is looked at, and by whom
+// the reference is asked, is remembered: a variant that knows it can be wrong elsewhere.
 class Codes final : public Workload {
  public:
   static constexpr std::size_t size = 4104;

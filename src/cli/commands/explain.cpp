@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "machine/needs.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/code.hpp"
+#include "report/numbers.hpp"
 #include "run/wire/blank.hpp"
 
 namespace aisp::cli {
@@ -87,20 +89,47 @@ std::string_view text_of(std::string_view kind, std::string_view name) {
   return {};
 }
 
-json expectations_of(const pair::Entry& entry, const std::string& folder) {
+struct RecordedOn {
+  std::string hardware;
+  evidence::ExpectedPair pair;
+};
+
+std::vector<RecordedOn> recorded_of(const pair::Entry& entry, const std::string& folder) {
+  std::vector<RecordedOn> list;
+  for (evidence::Expectations& file : read_recorded(folder))
+    if (const auto found = file.pairs.find(std::string{entry.name}); file.chapter == entry.chapter && found != file.pairs.end())
+      list.push_back({file.hardware, std::move(found->second)});
+  return list;
+}
+
+json expectations_of(const pair::Entry& entry, const std::vector<RecordedOn>& recorded) {
   json list = json::array();
-  for (const evidence::Expectations& file : read_recorded(folder)) {
-    const auto found = file.pairs.find(std::string{entry.name});
-    if (file.chapter != entry.chapter || found == file.pairs.end()) continue;
-    const evidence::ExpectedPair& pair = found->second;
+  for (const auto& [hardware, pair] : recorded)
     for (const auto& [name, variant] : pair.variants)
-      list.push_back({{"hardware", file.hardware},
+      list.push_back({{"hardware", hardware},
                       {"variant", name},
                       {"speedup", variant.speedup},
                       {"speedup_low", variant.speedup_low},
                       {"speedup_high", variant.speedup_high},
                       {"date_utc", pair.recorded.date_utc},
                       {"stale", !pair::has_digest(pair::code_of(entry), pair.source_digest)}});
+  return list;
+}
+
+json metrics_of(const std::vector<RecordedOn>& recorded) {
+  json list = json::array();
+  for (const RecordedOn& on : recorded) {
+    const auto add = [&](const std::string& variant, const evidence::RecordedMetrics& metrics) {
+      for (const auto& [name, metric] : metrics)
+        list.push_back({{"hardware", on.hardware},
+                        {"variant", variant},
+                        {"metric", name},
+                        {"value", metric.value},
+                        {"unit", metric.unit},
+                        {"better", metric.better == evidence::Direction::higher ? "higher" : "lower"}});
+    };
+    add(on.pair.baseline, on.pair.baseline_metrics);
+    for (const auto& [name, variant] : on.pair.variants) add(name, variant.metrics);
   }
   return list;
 }
@@ -109,6 +138,7 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
   const Pair& pair = *entry.pair;
   const std::string_view bound = run::to_string(pair.bound);
   const bool host = pair.device == Device::host;
+  const std::vector<RecordedOn> recorded = recorded_of(entry, folder);
   return {{"kind", "pair"},
           {"name", entry.target()},
           {"text", pair.teaches},
@@ -124,7 +154,8 @@ json pair_json(const pair::Entry& entry, const std::string& folder) {
           {"sweep", cases_json(pair.sweep)},
           {"edges", cases_json(pair.edges)},
           {"variants", variants_of(pair)},
-          {"expectations", expectations_of(entry, folder)}};
+          {"expectations", expectations_of(entry, recorded)},
+          {"metrics", metrics_of(recorded)}};
 }
 
 std::string expectation_line(const json& entry) {
@@ -132,6 +163,25 @@ std::string expectation_line(const json& entry) {
                      entry["hardware"].get<std::string>(), entry["speedup"].get<double>(), entry["speedup_low"].get<double>(),
                      entry["speedup_high"].get<double>(), entry["date_utc"].get<std::string>().substr(0, 10),
                      entry["stale"].get<bool>() ? "; stale: the code changed since" : "");
+}
+
+// "tokens_per_second on h200: dense 1.20M, split_k 3.40M tokens/s (higher is better)", a line for each metric and hardware.
+std::vector<std::string> metric_lines(const json& metrics) {
+  struct Line {
+    std::vector<std::string> values;
+    std::string end;
+  };
+  std::map<std::string, Line> lines;
+  for (const json& entry : metrics) {
+    const auto word = [&](const char* name) { return entry[name].get<std::string>(); };
+    Line& line = lines[fmt::format("{} on {}", word("metric"), word("hardware"))];
+    const evidence::RecordedMetric metric{.value = entry["value"].get<double>(), .unit = word("unit")};
+    line.values.push_back(fmt::format("{} {}", word("variant"), report::metric_number(metric)));
+    line.end = fmt::format("{}{} ({} is better)", metric.unit.empty() ? "" : " ", metric.unit, word("better"));
+  }
+  std::vector<std::string> texts;
+  for (const auto& [what, line] : lines) texts.push_back(fmt::format("{}: {}{}", what, base::join(line.values, ", "), line.end));
+  return texts;
 }
 
 // "m: 8192, or another multiple of 256 up to 65536"
@@ -181,6 +231,7 @@ std::string pair_text(const json& pair) {
   if (word("device") != "host") rows.push_back({"code", code_line(pair)});
   if (pair["expectations"].empty()) rows.push_back({"expected", "nothing recorded"});
   for (const json& entry : pair["expectations"]) rows.push_back({"expected", expectation_line(entry)});
+  for (const std::string& line : metric_lines(pair["metrics"])) rows.push_back({"metric", line});
   return columns(rows);
 }
 

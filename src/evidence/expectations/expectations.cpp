@@ -22,6 +22,18 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+RecordedMetrics median_of(const std::vector<const RecordedMetrics*>& runs) {
+  RecordedMetrics medians;
+  std::map<std::string, std::vector<double>> values;
+  for (const RecordedMetrics* run : runs)
+    for (const auto& [name, metric] : *run) {
+      medians[name] = metric;
+      values[name].push_back(metric.value);
+    }
+  for (auto& [name, metric] : medians) metric.value = median_of(std::move(values[name]));
+  return medians;
+}
+
 Recorded recorded_by(const Runs& runs) {
   const RecordedRun& latest = *runs.back();
   return {.date_utc = latest.date_utc,
@@ -39,18 +51,21 @@ Recorded recorded_by(const Runs& runs) {
 ExpectedVariant expected_variant(const std::string& name, const Runs& runs, const ProcessSpread& assumed) {
   std::vector<Range> speedups;
   std::vector<double> medians, percents;
+  std::vector<const RecordedMetrics*> metrics;
   for (const RecordedRun* run : runs) {
     const auto found = run->variants.find(name);
     if (found == run->variants.end()) continue;
     speedups.push_back({found->second.speedup, found->second.speedup_low, found->second.speedup_high});
     medians.push_back(found->second.median_ms);
+    metrics.push_back(&found->second.metrics);
     if (found->second.percent_of_floor) percents.push_back(*found->second.percent_of_floor);
   }
   const Range speedup = expected_of_runs(speedups, assumed);
   ExpectedVariant variant{.speedup = speedup.value,
                           .speedup_low = speedup.low,
                           .speedup_high = speedup.high,
-                          .median_ms = median_of(std::move(medians))};
+                          .median_ms = median_of(std::move(medians)),
+                          .metrics = median_of(metrics)};
   if (!percents.empty()) variant.percent_of_floor = median_of(std::move(percents));
   return variant;
 }
@@ -61,8 +76,13 @@ ExpectedPair expect(const ExpectedPair& pair, const Runs& runs) {
   expected.source_digest = runs.back()->source_digest;
   expected.recorded = recorded_by(runs);
   std::vector<double> baselines;
-  for (const RecordedRun* run : runs) baselines.push_back(run->baseline_median_ms);
+  std::vector<const RecordedMetrics*> metrics;
+  for (const RecordedRun* run : runs) {
+    baselines.push_back(run->baseline_median_ms);
+    metrics.push_back(&run->baseline_metrics);
+  }
   expected.baseline_median_ms = median_of(std::move(baselines));
+  expected.baseline_metrics = median_of(metrics);
   expected.variants.clear();
   for (const RecordedRun* run : runs)
     for (const auto& [name, values] : run->variants) {
@@ -99,17 +119,22 @@ RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
                   .source_digest = pair.source_digest,
                   .machine = {},
                   .fingerprint = fingerprint_of(pair, manifest),
+                  .baseline_metrics = {},
                   .variants = {}};
   run.machine = id_of(run.fingerprint);
   for (const VariantResult& variant : pair.variants) {
     if (!variant.timing) continue;
-    if (variant.role == VariantRole::baseline) run.baseline_median_ms = variant.timing->summary.median;
+    if (variant.role == VariantRole::baseline) {
+      run.baseline_median_ms = variant.timing->summary.median;
+      run.baseline_metrics = metrics_to_record(variant);
+    }
     if (!variant.speedup) continue;
     RecordedVariant& into = run.variants[variant.name];
     into = {.speedup = variant.speedup->value,
             .speedup_low = variant.speedup->low,
             .speedup_high = variant.speedup->high,
-            .median_ms = variant.timing->summary.median};
+            .median_ms = variant.timing->summary.median,
+            .metrics = metrics_to_record(variant)};
     if (variant.floor) into.percent_of_floor = variant.floor->percent;
   }
   return run;
@@ -187,6 +212,18 @@ ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const
   }
   expected.runs.push_back(latest);
   return applicable(expected, latest.source_digest, latest.fingerprint).expected;
+}
+
+std::string best_variant(const ExpectedPair& pair) {
+  std::string best;
+  double most = 0;
+  for (const auto& [name, variant] : pair.variants) {
+    if (variant.role != VariantRole::optimized || variant.speedup < most) continue;
+    if (variant.speedup == most && name != pair.lesson) continue;
+    best = name;
+    most = variant.speedup;
+  }
+  return best;
 }
 
 std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other) {

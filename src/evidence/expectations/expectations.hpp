@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "evidence/expectations/fingerprint.hpp"
+#include "evidence/expectations/recorded_metrics.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 
@@ -20,6 +21,7 @@ struct RecordedVariant {
   double speedup = 0, speedup_low = 0, speedup_high = 0;  // of this run
   double median_ms = 0;
   std::optional<double> percent_of_floor;
+  RecordedMetrics metrics;
 };
 
 // One run of one pair, in a process of its own.
@@ -30,6 +32,7 @@ struct RecordedRun {
   std::string machine;               // id_of() of the next
   Fingerprint fingerprint;           // files hold it once, by that id
   double baseline_median_ms = 0;
+  RecordedMetrics baseline_metrics;
   std::map<std::string, RecordedVariant> variants;
 };
 
@@ -39,6 +42,7 @@ struct ExpectedVariant {
          speedup_high = 0;  // evidence/expectations/change.hpp: median of runs, and where further ones fall
   double median_ms = 0;
   std::optional<double> percent_of_floor;
+  RecordedMetrics metrics;  // medians of the runs that have them
   DeclaredCost cost;
 };
 
@@ -61,8 +65,9 @@ struct ExpectedPair {
   std::string lesson;         // as in PairResult
   bool host_decides = false;  // PairResult::host_dependent: its runs are compared with runs of the same kind of host alone
   std::optional<Ceilings> ceilings;
-  std::string baseline;           // name
-  double baseline_median_ms = 0;  // *
+  std::string baseline;              // name
+  double baseline_median_ms = 0;     // *
+  RecordedMetrics baseline_metrics;  // *
   DeclaredCost baseline_cost;
   std::map<std::string, ExpectedVariant> variants;  // * but role and cost
   std::vector<RecordedRun> runs;                    // as they were recorded, the latest last; at least one in a file
@@ -100,6 +105,8 @@ void write_expectations(const std::filesystem::path& file, const Expectations& e
 std::optional<std::string> not_recordable(const PairResult& pair);
 // Name of the first variant whose speedup is no number that a speedup can be; empty when there is none.
 std::string variant_without_number(const PairResult& pair);
+// Name of the optimized variant with the largest speedup, of the lesson where it reaches the same; empty when there is none.
+std::string best_variant(const ExpectedPair& pair);
 // The speed of one over that of another, the baseline or a variant; nothing where one of them was not recorded.
 std::optional<double> speed_over(const ExpectedPair& pair, const std::string& variant, const std::string& other);
 

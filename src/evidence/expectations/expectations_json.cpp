@@ -41,12 +41,29 @@ static void describe(Fingerprint& f, Visitor& visit) {
 }
 
 template <class Visitor>
+static void describe(RecordedMetric& m, Visitor& visit) {
+  visit("value", m.value);
+  visit("unit", m.unit);
+  visit("better", m.better);
+}
+
+// Of a variant that reported none files say nothing.
+template <class Visitor>
+static void describe_metrics(const std::string& name, RecordedMetrics& metrics, Visitor& visit) {
+  std::optional<RecordedMetrics> some;
+  if (!metrics.empty()) some = std::move(metrics);
+  visit(name, some);
+  if (some) metrics = std::move(*some);
+}
+
+template <class Visitor>
 static void describe(RecordedVariant& v, Visitor& visit) {
   visit("speedup", v.speedup);
   visit("speedup_low", v.speedup_low);
   visit("speedup_high", v.speedup_high);
   visit("median_ms", v.median_ms);
   visit("percent_of_floor", v.percent_of_floor);
+  describe_metrics("metrics", v.metrics, visit);
 }
 
 template <class Visitor>
@@ -58,6 +75,7 @@ static void describe(RecordedRun& r, Visitor& visit) {
   visit("source_digest", r.source_digest);
   visit("machine", r.machine);
   visit("baseline_median_ms", r.baseline_median_ms);
+  describe_metrics("baseline_metrics", r.baseline_metrics, visit);
   visit("variants", r.variants);
 }
 
@@ -105,14 +123,21 @@ void check_version(const json& document, const std::string& source, int version)
 
 bool is_time(double milliseconds) { return std::isfinite(milliseconds) && milliseconds >= 0; }
 
+void check_metrics(const RecordedMetrics& metrics, const std::string& place) {
+  for (const auto& [name, metric] : metrics)
+    if (!std::isfinite(metric.value)) refuse(fmt::format("{}.{}", place, name), "no number");
+}
+
 void check_run(const RecordedRun& run, const std::string& place) {
   if (!is_time(run.baseline_median_ms)) refuse(place + ".baseline_median_ms", "no time of the baseline");
+  check_metrics(run.baseline_metrics, place + ".baseline_metrics");
   for (const auto& [name, variant] : run.variants) {
     const std::string inside = place + ".variants." + name;
     if (!is_ratio({variant.speedup, variant.speedup_low, variant.speedup_high}))
       refuse(inside, fmt::format("the speedup {} [{}, {}] is none: its interval must be above 0 and hold it", variant.speedup,
                                  variant.speedup_low, variant.speedup_high));
     if (!is_time(variant.median_ms)) refuse(inside + ".median_ms", "no time");
+    check_metrics(variant.metrics, inside + ".metrics");
   }
 }
 

@@ -20,6 +20,7 @@ using evidence::Expectations;
 using evidence::ExpectedPair;
 using evidence::ExpectedVariant;
 using evidence::Recorded;
+using evidence::RecordedMetrics;
 
 std::string speedup_of(const ExpectedVariant& variant) {
   return speedup_text({variant.speedup, variant.speedup_low, variant.speedup_high, {}});
@@ -63,6 +64,27 @@ std::string share_of(const KnownPair& known, const ExpectedPair& pair) {
   return text;
 }
 
+// "tokens_per_second 1.20M to 3.40M tokens/s": from the baseline to the best variant, which is named where the lesson is another.
+// What is the same of both is left out: a pair may report its registers and shared memory, few of which its lesson is about.
+std::string metrics_of(const ExpectedPair& pair) {
+  const std::string best = evidence::best_variant(pair);
+  if (best.empty()) return {};
+  const RecordedMetrics &before = pair.baseline_metrics, &after = pair.variants.at(best).metrics;
+  RecordedMetrics all = after;
+  all.insert(before.begin(), before.end());
+  const auto number_in = [](const RecordedMetrics& metrics, const std::string& name) {
+    const auto found = metrics.find(name);
+    return found == metrics.end() ? "-" : metric_number(found->second);
+  };
+  std::vector<std::string> texts;
+  for (const auto& [name, metric] : all) {
+    const std::string from = number_in(before, name), to = number_in(after, name);
+    if (from != to) texts.push_back(fmt::format("{} {} to {}{}{}", name, from, to, metric.unit.empty() ? "" : " ", metric.unit));
+  }
+  if (texts.empty()) return {};
+  return (best == pair.lesson ? "" : best + ": ") + base::join(texts, ", ");
+}
+
 std::string when(const Recorded& recorded, bool stale) {
   // Nobody could find the code of a commit with changes.
   const bool changed = recorded.commit.ends_with("+changes");
@@ -70,7 +92,30 @@ std::string when(const Recorded& recorded, bool stale) {
                      changed ? " with changes" : "", stale ? " (**stale**)" : "");
 }
 
-void add_row(MarkdownTable& table, const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
+// A pair on one kind of hardware; none where it is not measured yet.
+struct Row {
+  const KnownPair& known;
+  std::string hardware;
+  const ExpectedPair* pair = nullptr;
+};
+
+std::vector<Row> rows_of(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
+                         const std::vector<Expectations>& all) {
+  std::vector<Row> rows;
+  for (const KnownPair& known : chapter_pairs) {
+    const std::size_t before = rows.size();
+    for (const Expectations& expectations : all) {
+      const auto pair = expectations.pairs.find(known.name);
+      if (expectations.chapter == chapter && pair != expectations.pairs.end())
+        rows.push_back({known, expectations.hardware, &pair->second});
+    }
+    if (rows.size() == before) rows.push_back({known, {}, nullptr});
+  }
+  return rows;
+}
+
+void add_row(MarkdownTable& table, const KnownPair& known, const std::string& hardware, const ExpectedPair& pair,
+             bool with_metrics) {
   std::vector<std::string> cells{known.name, known.teaches, base::display_ms(pair.baseline_median_ms)};
   if (const auto lesson = pair.variants.find(known.lesson); lesson != pair.variants.end()) {
     const auto& [name, variant] = *lesson;
@@ -85,6 +130,7 @@ void add_row(MarkdownTable& table, const KnownPair& known, const std::string& ha
   cells.push_back(steps_of(known, pair));
   cells.push_back(all_of(pair, evidence::VariantRole::control));
   cells.push_back(all_of(pair, evidence::VariantRole::library));
+  if (with_metrics) cells.push_back(metrics_of(pair));
   cells.push_back(hardware);
   cells.push_back(when(pair.recorded, is_stale(known, pair)));
   table.add(std::move(cells));
@@ -93,7 +139,7 @@ void add_row(MarkdownTable& table, const KnownPair& known, const std::string& ha
 // What the rows came to need below the table.
 struct Footnotes {
   std::vector<std::string> machines;
-  bool stale = false;
+  bool metrics = false, stale = false;
 
   void note(const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
     const std::string machine = fmt::format("{}: {}", markdown_text(hardware), markdown_text(machine_text(pair.recorded)));
@@ -108,7 +154,10 @@ struct Footnotes {
         "fall into; of its floor: part of the least time that the machine's ceilings allow; of the library: its speed in percent "
         "of the fastest one's; steps: all variants in their order, each with its speedup over the baseline and, in brackets, "
         "over "
-        "the one before it or the one named.\n\n{}\n",
+        "the one before it or the one named{}.\n\n{}\n",
+        metrics ? "; metrics: what else the pair measures and the baseline and the best variant differ in, from the one to the "
+                  "other, which is named where it is not the lesson"
+                : "",
         base::join(machines, "; "));
     if (stale)
       lines += fmt::format(
@@ -142,19 +191,21 @@ bool is_stale(const KnownPair& known, const ExpectedPair& expected) {
 std::string chapter_table(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                           const std::vector<Expectations>& all) {
   if (chapter_pairs.empty()) return "This chapter has no pairs yet.\n";
-  MarkdownTable table{{"pair", "what it teaches", "baseline", "lesson", "speedup, 95 % interval", "of its floor",
-                       "of the library", "steps", "controls", "libraries", "hardware", "recorded"}};
+  const std::vector<Row> rows = rows_of(chapter, chapter_pairs, all);
   Footnotes footnotes;
-  for (const KnownPair& known : chapter_pairs) {
-    bool measured = false;
-    for (const Expectations& expectations : all) {
-      const auto pair = expectations.pairs.find(known.name);
-      if (expectations.chapter != chapter || pair == expectations.pairs.end()) continue;
-      add_row(table, known, expectations.hardware, pair->second);
-      footnotes.note(known, expectations.hardware, pair->second);
-      measured = true;
+  footnotes.metrics = std::ranges::any_of(rows, [](const Row& row) { return row.pair && !metrics_of(*row.pair).empty(); });
+  std::vector<std::string> columns{"pair",         "what it teaches", "baseline", "lesson",   "speedup, 95 % interval",
+                                   "of its floor", "of the library",  "steps",    "controls", "libraries"};
+  if (footnotes.metrics) columns.emplace_back("metrics");
+  columns.insert(columns.end(), {"hardware", "recorded"});
+  MarkdownTable table{std::move(columns)};
+  for (const Row& row : rows) {
+    if (row.pair == nullptr) {
+      table.add({row.known.name, row.known.teaches, "not measured yet"});
+      continue;
     }
-    if (!measured) table.add({known.name, known.teaches, "not measured yet"});
+    add_row(table, row.known, row.hardware, *row.pair, footnotes.metrics);
+    footnotes.note(row.known, row.hardware, *row.pair);
   }
   return table.text() + footnotes.text(chapter);
 }

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
+#include "report/numbers.hpp"
 
 namespace aisp::report {
 namespace {
@@ -34,10 +35,13 @@ const ExpectedPair* pair_of(const Quote& quote, const std::vector<Expectations>&
 // As a variant of its own, the baseline is once as fast as itself and has no percentage.
 std::optional<ExpectedVariant> variant_of(const ExpectedPair& pair, const std::string& name) {
   if (name == pair.baseline)
-    return ExpectedVariant{.speedup = 1, .median_ms = pair.baseline_median_ms, .cost = pair.baseline_cost};
+    return ExpectedVariant{
+        .speedup = 1, .median_ms = pair.baseline_median_ms, .metrics = pair.baseline_metrics, .cost = pair.baseline_cost};
   const auto found = pair.variants.find(name);
   return found == pair.variants.end() ? std::nullopt : std::optional{found->second};
 }
+
+constexpr std::string_view metric_of_pair = "metric:";
 
 // "time" 1, "time/256" 256: what one of that many requests takes.
 std::optional<double> parts_of_a_time(const std::string& quantity) {
@@ -62,44 +66,59 @@ std::optional<std::string> figure_of(const Quote& quote, const std::vector<Expec
   if (quote.quantity == "floor" && variant->percent_of_floor) return fmt::format("{:.0f} %", *variant->percent_of_floor);
   if (quote.quantity == "bandwidth" && variant->cost.bytes > 0 && variant->median_ms > 0)
     return base::human_rate(variant->cost.bytes / variant->median_ms * 1e3, "B");
+  if (quote.quantity.starts_with(metric_of_pair)) {
+    const auto found = variant->metrics.find(quote.quantity.substr(metric_of_pair.size()));
+    return found == variant->metrics.end() ? std::nullopt : std::optional{metric_text(found->second)};
+  }
   const auto parts = parts_of_a_time(quote.quantity);
   return parts ? std::optional{base::display_ms(variant->median_ms / *parts)} : std::nullopt;
 }
 
-// A figure at the end of the text before a comment, whose unit may stand on the next line.
-const std::regex& figure_at_the_end() {
-  static const std::regex pattern{R"([0-9]+(\.[0-9]+)?(x|\s(%|ns|us|ms|s|[kMGTPE]?B/s))$)"};
-  return pattern;
-}
-
-std::string in_words(const std::string& figure) {
-  std::string words = figure;
+std::string in_words(const std::string& text) {
+  std::string words = text;
   std::ranges::replace(words, '\n', ' ');
   return words;
+}
+
+// How long the figure is that ends the text before a comment, 0 without one: in a unit of aisp's, or in that of the metric. The 5
+// of 4-5 is not negative.
+std::size_t length_at_the_end(const std::string& words, const Quote& quote, const std::string& figure) {
+  static const std::regex of_aisp{R"([0-9]+(\.[0-9]+)?(x|\s(%|ns|us|ms|s|[kMGTPE]?B/s))$)"};
+  static const std::regex of_metric{R"((\B-)?[0-9]+(\.[0-9]+)?[kMGT]?$)"};
+  const bool is_metric = quote.quantity.starts_with(metric_of_pair);
+  const std::string unit = is_metric ? figure.substr(std::min(figure.find(' '), figure.size())) : "";
+  if (!words.ends_with(unit)) return 0;
+  const std::string rest = words.substr(0, words.size() - unit.size());
+  std::smatch found;
+  return std::regex_search(rest, found, is_metric ? of_metric : of_aisp) ? found.str().size() + unit.size() : 0;
 }
 
 }  // namespace
 
 std::string with_quoted_figures(const std::string& page, const std::vector<Expectations>& all, const std::string& place) {
   static const std::regex comment{R"(<!-- (\S+) ([a-z][a-z0-9_]*):(\S+) (\S+) (\S+) -->)"};
-  constexpr std::size_t longest_figure = 16;
+  constexpr std::size_t longest_number = 16;
   std::string written;
   auto from = page.begin();
   for (std::sregex_iterator match{page.begin(), page.end(), comment}, end; match != end; ++match) {
     const auto refuse = [&](std::string_view what) {
       throw base::Error{base::Exit::usage, fmt::format("{}: {}: {}", place, match->str(), what)};
     };
-    const auto figure = figure_of({(*match)[1], (*match)[2], (*match)[3], (*match)[4], (*match)[5]}, all);
+    const Quote quote{(*match)[1], (*match)[2], (*match)[3], (*match)[4], (*match)[5]};
+    const auto figure = figure_of(quote, all);
     if (!figure)
-      refuse("nothing of that name is recorded; HARDWARE TARGET VARIANT, then speedup, time, time/N, floor or bandwidth");
+      refuse(
+          "nothing of that name is recorded; HARDWARE TARGET VARIANT, then speedup, time, time/N, floor, bandwidth or "
+          "metric:NAME");
     written.append(from, (*match)[0].first);
     from = (*match)[0].first;
-    const std::string before = written.substr(written.size() - std::min(written.size(), longest_figure));
-    std::smatch found;
-    if (!std::regex_search(before, found, figure_at_the_end()))
-      refuse(fmt::format("no figure stands right before it, as in {}", *figure));
-    if (in_words(found.str()) == *figure) continue;
-    written.resize(written.size() - found.str().size());
+    // The unit may stand on the next line.
+    const std::string words =
+        in_words(written.substr(written.size() - std::min(written.size(), figure->size() + longest_number)));
+    const std::size_t length = length_at_the_end(words, quote, *figure);
+    if (length == 0) refuse(fmt::format("no figure stands right before it, as in {}", *figure));
+    if (words.substr(words.size() - length) == *figure) continue;
+    written.resize(written.size() - length);
     written += *figure;
   }
   return written.append(from, page.end());
