@@ -54,6 +54,8 @@ Known of the tools: racecheck sees shared memory only and follows neither mbarri
 its warnings in kernels that use TMA deserve a look at the code before they are believed. initcheck does not see what TMA stores:
 it leaves out the kernel by which cuBLASLt adds up the parts of a split K. All other kernels of libraries are checked: where they
 are left out (--kernel-name-exclude), racecheck ends in an internal error, and initcheck takes what they wrote for uninitialised.
+synccheck does not come to an end in the GEMM engine's ping-pong where a block has more than one tile, for a reason that nobody
+knows; at sizes of few tiles (aisp verify --size under the tool) it does, and finds nothing.
 TEXT
 }
 
