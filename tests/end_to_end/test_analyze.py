@@ -22,12 +22,13 @@ class Analyze(EndToEnd):
         return self.call("run", "-t", targets, *QUICK, "--run-id", run_id, *flags)
 
     def doctor(self, factor):
-        """Another past: speedups as if they had been `factor` times what they are, which below 1 leaves room for a loaded machine."""
+        """Another past: speedups as if they had been `factor` times what they are, and surely so; below 1, as they are, with room
+        for a loaded machine."""
         document = json.loads(self.file.read_text())
         for variant in document["pairs"]["good"]["runs"][0]["variants"].values():
-            variant["speedup_low"] *= factor if factor > 1 else 0.1
-            variant["speedup"] *= factor if factor > 1 else 1
-            variant["speedup_high"] *= factor if factor > 1 else 10
+            variant["speedup"] *= max(factor, 1)
+            variant["speedup_low"] = variant["speedup"] * (0.9 if factor > 1 else 0.01)
+            variant["speedup_high"] = variant["speedup"] * (1.1 if factor > 1 else 100)
         self.file.write_text(json.dumps(document))
 
     def test_an_unchanged_run_is_good(self):
