@@ -19,8 +19,8 @@ declare -A left_out=(
   [ch01:preallocated_buffers initcheck]='bias_gelu_kernel, which reads what cuBLASLt stored by TMA, which initcheck does not see'
   [ch08:thresholdtma racecheck]='ring_kernel, whose warps meet at a barrier before one of them frees a stage by an mbarrier; racecheck reports the next store to it'
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
-  [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, which reads 1 KB past its operand at the least sizes')
-# For the same reason the kernel by which cuBLASLt adds up the parts of a split K: hundreds of thousands of findings a product.
+  [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, which whose reads of 1 KB end behind the compressed operand at the least size')
+# initcheck takes the parts of cuBLASLt's split K for uninitialised, so the kernel that adds them up is left out of all pairs.
 split_k_reduction=splitKreduce
 
 usage() {
@@ -51,8 +51,8 @@ result, 5 nothing selected.
 Of a pair and tool where a kernel is left out, because the tool cannot see what it needs, a line below the table says so and why.
 memcheck pads every allocation by 64 KiB, so that it also sees what runs over the end of one buffer into the next.
 Known of the tools: racecheck sees shared memory only and follows neither mbarriers nor asynchronous copies on every path, so
-its warnings in kernels that use TMA deserve a look at the code before they are believed. initcheck does not see what TMA stores:
-it leaves out the kernel by which cuBLASLt adds up the parts of a split K. All other kernels of libraries are checked: where they
+its warnings in kernels that use TMA deserve a look at the code before they are believed. initcheck does not see what TMA stores.
+It leaves out the kernel by which cuBLASLt adds up the parts of a split K. All other kernels of libraries are checked: where they
 are left out (--kernel-name-exclude), racecheck ends in an internal error, and initcheck takes what they wrote for uninitialised.
 synccheck does not come to an end in the GEMM engine's ping-pong where a block has more than one tile, for a reason that nobody
 knows; at sizes of few tiles (aisp verify --size under the tool) it does, and finds nothing.

@@ -4,7 +4,7 @@
 #include <cutlass/transform/device/transform_universal_adapter.hpp>
 #include <cutlass/transform/kernel/sparse_gemm_compressor.hpp>
 
-#include "base/device_bytes.hpp"
+#include "base/device_memory.hpp"
 #include "libraries/cutlass_plan.cuh"
 
 namespace aisp {
@@ -42,8 +42,8 @@ class SparsePlan final : public CutlassPlan {
     const Extents extents{problem.m, problem.n, problem.k, 1};
     const auto stride = packed<StrideA>(problem.k);
     const Utility utility{extents, stride};
-    a_ = std::make_unique<base::DeviceBytes>(utility.get_compressed_tensor_A_bytes());
-    metadata_ = std::make_unique<base::DeviceBytes>(utility.get_tensor_E_bytes());
+    a_ = std::make_unique<base::DeviceMemory>(utility.get_compressed_tensor_A_bytes());
+    metadata_ = std::make_unique<base::DeviceMemory>(utility.get_tensor_E_bytes());
     tl::KernelHardwareInfo hardware;
     aisp::check(cudaGetDevice(&hardware.device_id));
     aisp::check(cudaDeviceGetAttribute(&hardware.sm_count, cudaDevAttrMultiProcessorCount, hardware.device_id));
@@ -61,7 +61,7 @@ class SparsePlan final : public CutlassPlan {
     arguments.epilogue.thread.beta = 0;
     arguments.scheduler.max_swizzle_size = 8;
     check(Gemm::can_implement(arguments), "compute this product");
-    workspace_ = std::make_unique<base::DeviceBytes>(Gemm::get_workspace_size(arguments));
+    workspace_ = std::make_unique<base::DeviceMemory>(Gemm::get_workspace_size(arguments));
     check(gemm_.initialize(arguments, workspace_->as<void>(), stream), "prepare this product");
   }
 
@@ -69,7 +69,7 @@ class SparsePlan final : public CutlassPlan {
 
  private:
   static void compress(const typename Compressor::Arguments& arguments, cudaStream_t stream) {
-    const base::DeviceBytes workspace{Compressor::get_workspace_size(arguments)};
+    const base::DeviceMemory workspace{Compressor::get_workspace_size(arguments)};
     Compressor compressor;
     check(compressor.can_implement(arguments), "compress this matrix");
     check(compressor.initialize(arguments, workspace.as<void>(), stream), "prepare a compression");
@@ -77,7 +77,7 @@ class SparsePlan final : public CutlassPlan {
     aisp::check(cudaStreamSynchronize(stream));
   }
 
-  std::unique_ptr<base::DeviceBytes> a_, metadata_, workspace_;
+  std::unique_ptr<base::DeviceMemory> a_, metadata_, workspace_;
   Gemm gemm_;
 };
 

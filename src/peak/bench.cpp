@@ -45,9 +45,6 @@ pair::SessionOptions options_for(Device device) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::size_t bytes) { check(cudaMalloc(&data_, bytes)); }
-DeviceMemory::~DeviceMemory() { cudaFree(data_); }
-
 Bench::Bench(Device device, int repetitions, double sustain_s)
     : repetitions_{repetitions}, sustain_s_{sustain_s}, session_{pair_of(device), options_for(device)} {
   if (device == Device::host) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_memory.hpp"
 #include "machine/machine.hpp"
 #include "machine/nvml.hpp"
 #include "measure/stopwatch.hpp"
@@ -24,22 +25,6 @@ struct Load {
   std::string how;
   double amount = 0;
   Work work;
-};
-
-class DeviceMemory {
- public:
-  explicit DeviceMemory(std::size_t bytes);
-  ~DeviceMemory();
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  void* data() const { return data_; }
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
 };
 
 class Bench {

@@ -41,7 +41,7 @@ class Nccl {
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 
-  void all_reduce(const std::vector<std::unique_ptr<DeviceMemory>>& data, std::size_t floats,
+  void all_reduce(const std::vector<std::unique_ptr<base::DeviceMemory>>& data, std::size_t floats,
                   const std::vector<cudaStream_t>& streams) {
     constexpr int float32 = 7, sum = 0;
     check_nccl(start_());
@@ -79,7 +79,7 @@ class Ring {
     for (int gpu = 0; gpu < gpus; ++gpu) {
       const SelectedGpu selected{gpu};
       check(cudaStreamCreateWithFlags(&streams_[static_cast<std::size_t>(gpu)], cudaStreamNonBlocking));
-      data_.push_back(std::make_unique<DeviceMemory>(peer_copy_bytes));
+      data_.push_back(std::make_unique<base::DeviceMemory>(peer_copy_bytes));
       check(cudaMemset(data_.back()->data(), 0, peer_copy_bytes));
     }
   }
@@ -99,7 +99,7 @@ class Ring {
 
  private:
   std::vector<cudaStream_t> streams_;
-  std::vector<std::unique_ptr<DeviceMemory>> data_;
+  std::vector<std::unique_ptr<base::DeviceMemory>> data_;
 };
 
 // As nccl-tests count: each GPU sends and receives 2 (n - 1) / n of the data.
@@ -123,7 +123,7 @@ Load copy_load(const char* how, void* to, const void* from, std::size_t bytes) {
 void measure_host_link(Bench& bench, const Teller& teller) {
   constexpr std::size_t bytes = host_copy_bytes;
   std::unique_ptr<PinnedMemory> up, down;
-  const DeviceMemory in{bytes}, out{bytes};
+  const base::DeviceMemory in{bytes}, out{bytes};
   constexpr const char* how = "pinned, cudaMemcpyAsync";
   teller.figure("host_to_device", [&] {
     up = std::make_unique<PinnedMemory>(bytes);
@@ -154,11 +154,11 @@ void measure_peers(Bench& bench, const Teller& teller) {
   const auto from_neighbour = [&](const std::string& id, const std::function<Load(void*, void*)>& make_load) {
     teller.figure(id, [&] {
       const PeerAccess access{0, 1};
-      const DeviceMemory here{peer_copy_bytes};
-      std::unique_ptr<DeviceMemory> there;
+      const base::DeviceMemory here{peer_copy_bytes};
+      std::unique_ptr<base::DeviceMemory> there;
       {
         const SelectedGpu selected{1};
-        there = std::make_unique<DeviceMemory>(peer_copy_bytes);
+        there = std::make_unique<base::DeviceMemory>(peer_copy_bytes);
       }
       return bench.best_rate(id, {[&] { return make_load(here.data(), there->data()); }});
     });

@@ -49,7 +49,7 @@ struct Operands {
   }
   static std::size_t bytes_of(NumberType element) { return count * static_cast<std::size_t>(machine::traits_of(element).bytes); }
   static constexpr std::size_t count = std::size_t{most} * most;
-  DeviceMemory a, b, c;
+  base::DeviceMemory a, b, c;
 };
 
 using Loads = std::vector<std::function<Load()>>;
@@ -120,7 +120,7 @@ Load fma_loop(Bench& bench, void* sink, bool fp64) {
 }  // namespace
 
 void measure_math(Bench& bench, const Teller& teller) {
-  const DeviceMemory sink{sizeof(double)};
+  const base::DeviceMemory sink{sizeof(double)};
   teller.figure("fp64", [&] { return bench.best_rate("fp64", {[&] { return fma_loop(bench, sink.data(), true); }}); });
   teller.figure("fp64_tensor", [&] { return measure_fp64_tensor(bench); });
   teller.figure("fp32", [&] {

@@ -18,8 +18,8 @@ std::size_t stream_bytes(const machine::Gpu& gpu) {
 
 void measure_streams(Bench& bench, const Teller& teller) {
   const std::size_t bytes = stream_bytes(bench.gpu());
-  const DeviceMemory a{bytes}, b{bytes}, c{bytes}, sink{sizeof(std::uint32_t)};
-  for (const DeviceMemory* memory : {&a, &b, &c})
+  const base::DeviceMemory a{bytes}, b{bytes}, c{bytes}, sink{sizeof(std::uint32_t)};
+  for (const base::DeviceMemory* memory : {&a, &b, &c})
     launch_fill(memory->data(), machine::NumberType::fp32, bytes / 4, 1, bench.stream());
   const auto amount = static_cast<double>(bytes);
   const auto kernel = [](double bytes_moved, Work work) { return [=] { return Load{"16 bytes a thread", bytes_moved, work}; }; };
@@ -51,13 +51,13 @@ void measure_streams(Bench& bench, const Teller& teller) {
 }
 
 void measure_on_chip(Bench& bench, const Teller& teller) {
-  const DeviceMemory sink{sizeof(std::uint32_t)};
+  const base::DeviceMemory sink{sizeof(std::uint32_t)};
   auto* const word = sink.as<std::uint32_t>();
   const int sms = bench.gpu().sm_count;
   teller.figure("l2_read", [&] {
     // A third of L2 at most: the rest is for whatever else lives there.
     const std::size_t bytes = std::bit_floor(std::max<std::size_t>(bench.gpu().l2_bytes / 3, std::size_t{1} << 20));
-    const DeviceMemory data{bytes};
+    const base::DeviceMemory data{bytes};
     launch_fill(data.data(), machine::NumberType::fp32, bytes / 4, 1, bench.stream());
     constexpr int passes = 512;
     const double amount = launch_l2_read(data.data(), bytes, sms, passes, word, bench.stream());

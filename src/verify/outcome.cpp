@@ -30,7 +30,7 @@ void guarded(Outcome& outcome, const std::string& check, const std::function<voi
 }
 
 bool may_be_chance(const pair::Norms& norms, std::size_t elements, const Tolerance& limits) {
-  constexpr double few_values = 64, few_codes = 4096, near_limits = 32, deviations = 4;
+  constexpr double few_values = 64, few_codes = 4096, deviations = 4;
   const auto count = static_cast<double>(elements);
   switch (limits.kind) {
     case Tolerance::Kind::exact: return false;

@@ -20,6 +20,7 @@ struct Difference {
   std::string text{};
   bool may_be_chance = false;
 };
+inline constexpr double near_limits = 32;  // times a limit: what is farther off is no chance
 // `norms` of `elements` elements, beyond `limits`, are near them and of few values.
 bool may_be_chance(const pair::Norms& norms, std::size_t elements, const Tolerance& limits);
 

@@ -26,9 +26,12 @@ class Analyze(EndToEnd):
         for a loaded machine."""
         document = json.loads(self.file.read_text())
         for variant in document["pairs"]["good"]["runs"][0]["variants"].values():
-            variant["speedup"] *= max(factor, 1)
-            variant["speedup_low"] = variant["speedup"] * (0.9 if factor > 1 else 0.01)
-            variant["speedup_high"] = variant["speedup"] * (1.1 if factor > 1 else 100)
+            if factor > 1:
+                variant["speedup"] *= factor
+                variant["speedup_low"], variant["speedup_high"] = 0.9 * variant["speedup"], 1.1 * variant["speedup"]
+            else:
+                variant["speedup_low"] *= 0.1
+                variant["speedup_high"] *= 10
         self.file.write_text(json.dumps(document))
 
     def test_an_unchanged_run_is_good(self):

@@ -30,9 +30,14 @@ class OneSum final : public Workload {
   // As rounding does, by a thousandth of what such a sum usually is.
   void rounded(Launch&) { y_[0] = static_cast<float>(expected(0) + 1e-3 * std::sqrt(size)); }
   void exact(Launch&) { y_[0] = static_cast<float>(expected(0)); }
+  void restless(Launch&) {
+    sign_ = -sign_;
+    y_[0] = static_cast<float>(expected(0) + sign_ * 0.1 * std::sqrt(size));
+  }
   void forgets_the_last(Launch&) { y_[0] = static_cast<float>(expected(0) + 0.3 * std::sqrt(size)); }
 
  private:
+  double sign_ = 1;
   Input<float> x_;
   Output<float> y_;
 };
@@ -41,7 +46,8 @@ constexpr Pair sum_pair{.teaches = "test",
                         .make = make<OneSum>,
                         .baseline = {.name = "exact", .run = call<&OneSum::exact>},
                         .optimized = variants({{.name = "rounded", .run = call<&OneSum::rounded>},
-                                               {.name = "forgets_the_last", .run = call<&OneSum::forgets_the_last>}}),
+                                               {.name = "forgets_the_last", .run = call<&OneSum::forgets_the_last>},
+                                               {.name = "restless", .run = call<&OneSum::restless>}}),
                         .device = Device::host,
                         .tolerance = within(1e-2)};
 constexpr const Variant* rounded = sum_pair.optimized.begin();
@@ -69,6 +75,15 @@ TEST(Edges, ASumNearZeroAccusesNobody) {
 }
 
 TEST(Edges, AWrongSumIsFoundInEveryDraw) { EXPECT_EQ(failures_of(sum_pair, forgets, verify_edge), seeds); }
+
+TEST(Edges, TwoRunsOnTheSameInputsDoNotDifferByChance) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    pair::Session session{sum_pair, {}};
+    const std::vector<const Variant*> variants{&sum_pair.baseline, sum_pair.optimized.begin() + 2};
+    const Outcome outcome = verify(session, variants, {.seed = seed, .reference_threads = 1}).back();
+    EXPECT_FALSE(outcome.passed() || outcome.may_be_chance()) << seed;
+  }
+}
 
 // Codes: one value in two hundred is rounded the other way and then off by an eighth of itself. What is looked at, and by whom
 // the reference is asked, is remembered: a variant that knows it can be wrong elsewhere.

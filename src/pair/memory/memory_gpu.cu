@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/device_bytes.hpp"
+#include "base/device_memory.hpp"
 #include "pair/memory/elements.cuh"
 
 namespace aisp::pair::gpu {
@@ -158,23 +158,17 @@ Norms norms_of(const Totals& totals) {
 template <class T>
 class Cell {
  public:
-  Cell() {
-    check(cudaMalloc(&data_, sizeof(T)));
-    check(cudaMemset(data_, 0, sizeof(T)));
-  }
-  ~Cell() { cudaFree(data_); }
-  Cell(const Cell&) = delete;
-  Cell& operator=(const Cell&) = delete;
-  T* get() const { return data_; }
+  Cell() { check(cudaMemset(get(), 0, sizeof(T))); }
+  T* get() const { return memory_.as<T>(); }
   T read() const {
     check(cudaGetLastError());
     T value;
-    check(cudaMemcpy(&value, data_, sizeof(T), cudaMemcpyDeviceToHost));
+    check(cudaMemcpy(&value, get(), sizeof(T), cudaMemcpyDeviceToHost));
     return value;
   }
 
  private:
-  T* data_ = nullptr;
+  const base::DeviceMemory memory_{sizeof(T)};
 };
 
 __global__ void gather_kernel(Elements from, const std::size_t* indices, std::size_t count, unsigned char* to) {
@@ -189,10 +183,10 @@ void sort_as(void* data, std::size_t count) {
   auto* keys = static_cast<T*>(data);
   std::size_t workspace_bytes = 0;
   const int items = static_cast<int>(count);
-  const base::DeviceBytes other{count * sizeof(T)};
+  const base::DeviceMemory other{count * sizeof(T)};
   cub::DoubleBuffer<T> buffers{keys, other.as<T>()};
   check(cub::DeviceRadixSort::SortKeys(nullptr, workspace_bytes, buffers, items));
-  const base::DeviceBytes workspace{workspace_bytes};
+  const base::DeviceMemory workspace{workspace_bytes};
   check(cub::DeviceRadixSort::SortKeys(workspace.as<void>(), workspace_bytes, buffers, items));
   if (buffers.Current() != keys) check(cudaMemcpy(keys, buffers.Current(), count * sizeof(T), cudaMemcpyDeviceToDevice));
   check(cudaDeviceSynchronize());
@@ -246,8 +240,8 @@ Norms compare(const Elements& x, const Elements& reference, const Comparison& ho
   const std::size_t groups = how.groups.count, bytes = groups * sizeof(Totals);
   const auto rows = static_cast<unsigned>(std::min<std::size_t>(groups, most_grid_rows));
   const dim3 grid{std::min(grid_for(x.count / groups), std::max(1u, compare_blocks / rows)), rows};
-  const base::DeviceBytes squares{bytes}, found{bytes};
-  const auto pass = [&](const Totals* known, const base::DeviceBytes& totals) {
+  const base::DeviceMemory squares{bytes}, found{bytes};
+  const auto pass = [&](const Totals* known, const base::DeviceMemory& totals) {
     check(cudaMemset(totals.as<void>(), 0, bytes));
     compare_kernel<<<grid, block_threads>>>(x, reference, how, known, totals.as<Totals>());
     check(cudaGetLastError());
@@ -275,7 +269,7 @@ std::size_t count_unwritten(const Elements& first, int first_poison, const Eleme
 
 void gather(const Elements& from, const std::vector<std::size_t>& indices, void* to) {
   const std::size_t bytes = indices.size() * from.element_bytes;
-  const base::DeviceBytes places{indices.size() * sizeof(std::size_t)}, found{bytes};
+  const base::DeviceMemory places{indices.size() * sizeof(std::size_t)}, found{bytes};
   check(cudaMemcpy(places.as<void>(), indices.data(), indices.size() * sizeof(std::size_t), cudaMemcpyHostToDevice));
   gather_kernel<<<grid_for(indices.size()), block_threads>>>(from, places.as<std::size_t>(), indices.size(),
                                                              found.as<unsigned char>());

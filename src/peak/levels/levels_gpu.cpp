@@ -24,12 +24,12 @@ constexpr int repetitions = 3;
 
 struct Area {
   std::size_t bytes = 0;
-  std::unique_ptr<DeviceMemory> memory;
+  std::unique_ptr<base::DeviceMemory> memory;
 };
 
 Area as_much_as_possible(std::size_t most) {
   for (std::size_t bytes = std::bit_floor(most);; bytes /= 2) try {
-      return {bytes, std::make_unique<DeviceMemory>(bytes)};
+      return {bytes, std::make_unique<base::DeviceMemory>(bytes)};
     } catch (const CudaError&) {
       cudaGetLastError();
       if (bytes <= gib) throw;
@@ -74,7 +74,7 @@ class Staircase {
     std::vector<std::uint64_t> order = chase_of_lines(16 * count * line_bytes, line_bytes, page_bytes, 1);
     order.resize(count);
     put_order(order, Links::self);
-    const DeviceMemory cycles{count * sizeof(float)};
+    const base::DeviceMemory cycles{count * sizeof(float)};
     launch_line_latencies(area_.memory->data(), order_.as<std::uint64_t>(), count, cycles.as<float>(), bench_.stream());
     std::vector<float> values(count);
     fetch(values.data(), cycles.data(), count * sizeof(float));
@@ -143,15 +143,15 @@ class Staircase {
 
   Bench& bench_;
   Area area_;
-  DeviceMemory order_;
-  DeviceMemory time_{2 * sizeof(ChaseTime)}, sink_{sizeof(std::uint32_t)};
+  base::DeviceMemory order_;
+  base::DeviceMemory time_{2 * sizeof(ChaseTime)}, sink_{sizeof(std::uint32_t)};
 };
 
 // Bytes that registers give to multiply-adds: three operands of four bytes each.
 double register_bytes_s(Bench& bench) {
   constexpr int rounds = 256;
   constexpr double bytes_of_an_operation = 6;  // a multiply-add counts as two
-  const DeviceMemory sink{sizeof(std::uint64_t)};
+  const base::DeviceMemory sink{sizeof(std::uint64_t)};
   double operations = 0;
   const double seconds = bench.seconds(
       [&](Launch& launch) { operations = launch_fma_fp32(bench.gpu().sm_count, rounds, sink.data(), launch.stream); });
@@ -160,7 +160,7 @@ double register_bytes_s(Bench& bench) {
 
 double shared_bytes_s(Bench& bench) {
   constexpr int rounds = 2048;
-  const DeviceMemory sink{sizeof(std::uint32_t)};
+  const base::DeviceMemory sink{sizeof(std::uint32_t)};
   double bytes = 0;
   const double seconds = bench.seconds(
       [&](Launch& launch) { bytes = launch_shared_read(bench.gpu().sm_count, rounds, sink.as<std::uint32_t>(), launch.stream); });

@@ -9,12 +9,13 @@
 namespace aisp::base {
 
 // Memory of the current GPU. Allocating throws CudaError.
-class DeviceBytes {
+class DeviceMemory {
  public:
-  explicit DeviceBytes(std::size_t count) { check(cudaMalloc(&data_, count)); }
-  ~DeviceBytes() { cudaFree(data_); }
-  DeviceBytes(const DeviceBytes&) = delete;
-  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  explicit DeviceMemory(std::size_t bytes) { check(cudaMalloc(&data_, bytes)); }
+  ~DeviceMemory() { cudaFree(data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  void* data() const { return data_; }
   template <class T>
   T* as() const {
     return static_cast<T*>(data_);
