@@ -17,7 +17,8 @@ template <class Out, Cheat cheat, int passes = 1>
 __global__ void sum_kernel(const float* in, Out* out, unsigned terms) {
   __shared__ float parts[block_threads];
   const float* row = in + std::size_t{blockIdx.x} * terms;
-  const bool shorter = cheat == Cheat::last_term || (cheat == Cheat::one_term && blockIdx.x == gridDim.x / 3);
+  // In one row the term, which is drawn, would now and then be small enough to pass as rounding on all inputs of a run.
+  const bool shorter = cheat == Cheat::last_term || (cheat == Cheat::one_term && blockIdx.x % (gridDim.x / 8) == 5);
   float sum = 0;
   for (int pass = 0; pass < passes; ++pass) {
     sum = 0;
@@ -151,9 +152,7 @@ extern constinit const selftest::Case gpu_half_precision_sums =
 extern constinit const selftest::Case gpu_half_precision_hidden = pair_of<&RoughSums::in_half_precision>(
     {.does = "adds up in fp16 and hides that in the rounding of a bf16 result", .must = told, .tolerance = rough_sums});
 extern constinit const selftest::Case gpu_one_term_hidden = pair_of<&RoughSums::with<Cheat::one_term>, RoughSums>(
-    {.does = "leaves one term out of one sum of 1024 rows, and stores them in bf16",
-     .must = told_on_some_inputs,
-     .tolerance = rough_sums});
+    {.does = "leaves one term out of 8 of 1024 sums, and stores them in bf16", .must = told, .tolerance = rough_sums});
 extern constinit const selftest::Case gpu_estimated_sum =
     pair_of<&Totals::from_a_quarter>({.does = "estimates a sum of 32 million numbers from a quarter of them",
                                       .must = told_on_some_inputs,

@@ -34,9 +34,10 @@ class Sums : public Workload {
   void without_the_last_term(Launch&) {
     for (std::size_t row = 0; row < rows; ++row) out_[row] = Out(sum_of(row, [](std::size_t k) { return k + 1 != terms; }));
   }
-  void without_one_term_of_one_row(Launch&) {
+  // In one row the term, which is drawn, would now and then be small enough to pass as rounding on all inputs of a run.
+  void without_one_term_of_few_rows(Launch&) {
     for (std::size_t row = 0; row < rows; ++row)
-      out_[row] = Out(sum_of(row, [row](std::size_t k) { return row != rows / 3 || k + 1 != terms; }));
+      out_[row] = Out(sum_of(row, [row](std::size_t k) { return row % (rows / 8) != 5 || k + 1 != terms; }));
   }
   void without_every_fourth_term(Launch&) {
     for (std::size_t row = 0; row < rows; ++row) out_[row] = Out(sum_of(row, [](std::size_t k) { return k % 4 != 3; }));
@@ -99,11 +100,10 @@ extern constinit const selftest::Case half_precision_hidden =
     pair_of<&RoughSums::in_half_precision>({.does = "adds up in fp16 and hides that in the rounding of a bf16 result",
                                             .must = told,
                                             .tolerance = reduction_of(RoughSums::length)});
-extern constinit const selftest::Case one_term_hidden = pair_of<&RoughSums::without_one_term_of_one_row>(
-    {.does = "leaves one term out of one sum of 256, and stores them in bf16",
-     // The term is drawn, and now and then small on the inputs of the verification.
-     .must = fails("verify/reference", "verify/baseline", "measurement/timed_samples"),
-     .tolerance = reduction_of(RoughSums::length)});
+extern constinit const selftest::Case one_term_hidden =
+    pair_of<&RoughSums::without_one_term_of_few_rows>({.does = "leaves one term out of 8 of 256 sums, and stores them in bf16",
+                                                       .must = told,
+                                                       .tolerance = reduction_of(RoughSums::length)});
 extern constinit const selftest::Case known_positions =
     pair_of<&KnowsThePositions::only>({.does = "is right only where the usual seed makes verification look",
                                        .must = told,

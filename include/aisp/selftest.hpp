@@ -31,7 +31,7 @@ struct Expected {
   Ends ends = Ends::passed;
   // One of them must have complained. More than one only where timing decides which check is first. None: an honest pair, of
   // which nothing may be said.
-  std::array<Complaint, 4> by{};
+  std::array<Complaint, 5> by{};
   double limit_s = 0;  // of the first complaint's stage, for what never ends; 0: the default
   bool spy = false;    // throws when it can tell timed runs from others, and must pass because it cannot
 
@@ -40,8 +40,9 @@ struct Expected {
 
 inline constexpr Expected passes{};
 inline constexpr Expected sees_nothing{.spy = true};
-constexpr Expected fails(Complaint first, Complaint second = {}, Complaint third = {}, Complaint fourth = {}) {
-  return {Ends::failed, {first, second, third, fourth}};
+template <class... Others>
+constexpr Expected fails(Complaint first, Others... others) {
+  return {Ends::failed, {first, Complaint{others}...}};
 }
 constexpr Expected crashes(Complaint by) { return {Ends::crashed, {by}}; }
 constexpr Expected hangs(Complaint by, double limit_s) { return {Ends::timeout, {by}, limit_s}; }

@@ -110,12 +110,7 @@ run_tests() {
   local before=$failed
   if ! logged "test-$preset" ctest --preset "$preset" --parallel "$jobs" --output-junit "$report" "$@"; then failed=$((failed + 1)); fi
   if ((dry_run)); then return; fi
-  if ! counts=$(python3 -c '
-import sys, xml.etree.ElementTree as tree
-cases = list(tree.parse(sys.argv[1]).getroot().iter("testcase"))
-failed = sum(c.get("status") == "fail" or c.find("failure") is not None for c in cases)
-skipped = sum(c.get("status") in ("notrun", "disabled") or c.find("skipped") is not None for c in cases)
-print(len(cases) - failed - skipped, failed, skipped)' "$report" 2>/dev/null); then
+  if ! counts=$(python3 scripts/setup/count-tests.py "$report"); then
     say "FAILED  tests ($preset) did not run to their end"
     return
   fi

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "measure/cpu_use.hpp"
 #include "measure/idle_watch.hpp"
 #include "pair/running_variant.hpp"
 
@@ -149,12 +150,15 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   const bool gated = gate_ && start == Start::released;
   const cudaStream_t stream = session_.launch().stream;
   if (frame.ready) frame.ready();
+  std::optional<CpuWait> wait;
+  if (!session_.on_gpu()) wait.emplace();
   if (gated) gate_->close(stream);
   if (frame.begin) frame.begin(stream);
   Executed executed{.early_ms = early_ms_};
   Clock::time_point started = Clock::now();
   work();
   executed.host_ms = executed.run_ms = milliseconds_since(started);
+  if (wait) executed.cpu_wait_ms = wait->ms();
   if (frame.end) frame.end(stream);
   if (capture != nullptr) session_.collect();
   if (!session_.on_gpu()) return executed;

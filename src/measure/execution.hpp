@@ -4,6 +4,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,11 +54,18 @@ struct Capture {
 };
 
 struct Executed {
-  double host_ms = 0;   // from the opening of the gate (the call of run() without one) to finished work
-  double run_ms = 0;    // in the variant's run()
+  double host_ms = 0;  // from the opening of the gate (the call of run() without one) to finished work
+  double run_ms = 0;   // in the variant's run()
+  // Host pairs: how long the threads waited for a CPU meanwhile, all together; nothing where that cannot be told.
+  std::optional<double> cpu_wait_ms = 0;
   double early_ms = 0;  // how long other streams were busy before the execution
   double late_ms = 0;   // and after it
   bool forced_open = false;
+
+  // Less what other programs made it wait; nothing where that cannot be told.
+  std::optional<double> own_ms() const {
+    return cpu_wait_ms ? std::optional{std::max(0.0, host_ms - *cpu_wait_ms)} : std::nullopt;
+  }
 };
 
 struct Conditions {

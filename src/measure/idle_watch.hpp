@@ -5,6 +5,8 @@
 #include <chrono>
 #include <map>
 
+#include "measure/cpu_use.hpp"
+
 namespace aisp::measure {
 
 // How much the others work while the calling thread has nothing for them to do: other threads of the process, and child
@@ -21,14 +23,10 @@ class IdleWatch {
   double busiest_ms() const;
 
  private:
-  struct Used {
-    double process_ms = 0, caller_ms = 0;
-    std::map<pid_t, double> threads_ms, children_ms;
-  };
-  static Used used();
   double busiest_ms_by_now() const;
 
-  Used before_;
+  CpuUse before_;
+  std::map<pid_t, double> children_ms_;
   std::chrono::steady_clock::time_point start_;
 };
 

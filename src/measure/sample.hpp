@@ -2,6 +2,7 @@
 #pragma once
 #include <aisp/workload.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,10 @@ struct MetricValue {
 // One timed execution.
 struct Sample {
   int round = 0;
-  double raw_ms = 0;             // as the stopwatch read it
-  double host_ms = 0;            // host clock, start to work finished
+  double raw_ms = 0;   // as the stopwatch read it
+  double host_ms = 0;  // host clock, start to work finished
+  // Of that, what other programs did not make a host pair wait for a CPU; nothing where that cannot be told.
+  std::optional<double> own_ms{};
   double early_ms = 0;           // how long other streams were busy before the sample
   double late_ms = 0;            // how long the GPUs stayed busy after its end
   bool first_on_inputs = false;  // no variant had run on these inputs before

@@ -4,6 +4,8 @@ import json
 import os
 import pty
 import signal
+import subprocess
+import sys
 import unittest
 
 from harness import AISP, EndToEnd
@@ -35,6 +37,19 @@ class Selftest(EndToEnd):
         if not UNLIKE_UNDER_SANITIZER:
             self.assert_code(finished, 0)
         self.assertEqual(list(self.work.glob("*")), [], "nothing is written")
+
+    def test_a_busy_machine_accuses_nobody_and_excuses_nobody(self):
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * os.cpu_count())]
+        try:
+            _, report = self.report("--host", "honest_ways", "sleeping_baseline")
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+        self.assertGreaterEqual(len(report["pairs"]), 8)
+        for pair in report["pairs"]:
+            with self.subTest(pair["name"]):
+                self.assertEqual(pair["verdict"], "passed" if pair["honest"] else "caught", pair)
 
     @unittest.skipIf(UNLIKE_UNDER_SANITIZER, "needs a heap without a sanitizer")
     def test_a_check_that_is_switched_off_is_told(self):

@@ -36,15 +36,29 @@ constexpr double longest_prepare_ms = 3000;
 // How much longer than in verification a timed execution may take: other work on the machine.
 constexpr double most_beyond_verified = 2, least_beyond_verified_ms = 0.5;
 
-double percentile_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value, double percent) {
+double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value) {
   if (samples.empty()) return 0;
   std::vector<double> values;
   for (const measure::Sample& sample : samples) values.push_back(sample.*value);
-  std::ranges::sort(values);
-  return measure::percentile(values, percent);
+  return measure::median(values);
 }
-double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value) {
-  return percentile_of(samples, value, 50);
+
+// What a host pair takes by itself, however busy other programs keep the machine. Of samples that hardly had to wait for a CPU;
+// where there are none, less what they waited, and the upper quartile of that, because who idles until a time has come idles less
+// when it was made to wait. 0 where too little is known of it.
+double own_ms_of(const std::vector<measure::Sample>& samples) {
+  constexpr std::size_t fewest = 2;
+  constexpr double hardly = 0.9;
+  std::vector<double> all_ms, undisturbed_ms;
+  for (const measure::Sample& sample : samples) {
+    if (!sample.own_ms) continue;
+    all_ms.push_back(*sample.own_ms);
+    if (*sample.own_ms > hardly * sample.host_ms) undisturbed_ms.push_back(*sample.own_ms);
+  }
+  if (undisturbed_ms.size() >= fewest) return measure::median_in_place(undisturbed_ms);
+  if (all_ms.size() < fewest) return 0;
+  std::ranges::sort(all_ms);
+  return measure::percentile(all_ms, 75);
 }
 
 std::string beyond_limits(const profile::CompiledKernel& kernel, const KernelLimits& limits) {
@@ -127,9 +141,7 @@ void PairRun::check_idle(const Timed& timed, std::vector<double> idle_cpu_ms) {
 void PairRun::compare_with_verified(const Timed& timed) {
   const auto outcome = std::ranges::find(outcomes_, timed.variant->name, &verify::Outcome::variant);
   if (outcome == outcomes_.end() || outcome->longest_ms <= 0 || request_.mode == TimingMode::timer) return;
-  // On the host the lower quartile: others at work on the machine make most samples longer, the two executions of the
-  // verification perhaps not.
-  const double timed_ms = percentile_of(timed.samples, &measure::Sample::host_ms, session_->on_gpu() ? 50 : 25);
+  const double timed_ms = session_->on_gpu() ? median_of(timed.samples, &measure::Sample::host_ms) : own_ms_of(timed.samples);
   if (timed_ms <= most_beyond_verified * outcome->longest_ms + least_beyond_verified_ms) return;
   fail_variant(*timed.result, "timed_differently",
                fmt::format("timed as {:.4g} ms, but {:.4g} ms at most when it was verified", timed_ms, outcome->longest_ms),

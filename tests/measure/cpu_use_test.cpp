@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/cpu_use.hpp"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <thread>
+
+namespace {
+
+using aisp::measure::CpuWait;
+using namespace std::chrono_literals;
+
+// By the thread's own clock.
+void work_ms(long milliseconds) {
+  const auto now_ns = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1'000'000'000L + time.tv_nsec;
+  };
+  for (const long end_ns = now_ns() + milliseconds * 1'000'000; now_ns() < end_ns;) {
+  }
+}
+
+// This thread and a process that never rests share one CPU.
+class CpuWaitBesideOthers : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(sched_getaffinity(0, sizeof(before_), &before_), 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    other_ = fork();
+    ASSERT_GE(other_, 0);
+    if (other_ == 0)
+      for (;;) work_ms(1);
+    std::this_thread::sleep_for(5ms);
+  }
+  void TearDown() override {
+    kill(other_, SIGKILL);
+    waitpid(other_, nullptr, 0);
+    sched_setaffinity(0, sizeof(before_), &before_);
+  }
+
+ private:
+  cpu_set_t before_{};
+  pid_t other_ = 0;
+};
+
+TEST_F(CpuWaitBesideOthers, WhoWorksWaits) {
+  const CpuWait wait;
+  const auto start = std::chrono::steady_clock::now();
+  work_ms(50);
+  const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(wait.ms());
+  EXPECT_NEAR(*wait.ms(), wall.count() - 50, 0.25 * wall.count());
+  EXPECT_GT(*wait.ms(), 20);
+}
+
+TEST_F(CpuWaitBesideOthers, WhoSleepsWaitsForNothing) {
+  const CpuWait wait;
+  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(wait.ms());
+  EXPECT_LT(*wait.ms(), 50);
+}
+
+TEST_F(CpuWaitBesideOthers, AThreadWaitsToo) {
+  std::jthread worker{[](const std::stop_token& stop) {
+    while (!stop.stop_requested()) work_ms(1);
+  }};
+  const CpuWait wait;
+  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(wait.ms());
+  EXPECT_GT(*wait.ms(), 20);
+}
+
+TEST_F(CpuWaitBesideOthers, WhatThreadsAndChildrenWaitedThatEndedNobodyKnows) {
+  const CpuWait wait;
+  std::thread{[] { work_ms(3); }}.join();
+  EXPECT_FALSE(wait.ms());
+
+  const CpuWait wait_of_child;
+  const pid_t child = fork();
+  if (child == 0) {
+    work_ms(20);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(wait_of_child.ms());
+}
+
+}  // namespace
