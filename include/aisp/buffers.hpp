@@ -22,7 +22,30 @@ enum class Memory : std::uint8_t {
 
 enum class Role : std::uint8_t { input, output, inout, scratch };
 
-enum class ElementType : std::uint8_t { f64, f32, f16, bf16, e4m3, e5m2, i8, u8, i16, u16, i32, u32, i64, u64, record };
+enum class ElementType : std::uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  e4m3,
+  e5m2,
+  i8,
+  u8,
+  i16,
+  u16,
+  i32,
+  u32,
+  i64,
+  u64,
+  // Bytes of codes, whose value is the byte: what one says is read in messages and in steps (within_steps) alone. Of two in a
+  // byte the low nibble comes first, and a byte is as many steps off as the one that is farther.
+  e2m1x2,  // FP4: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign
+  s4x2,    // two's complement
+  e3m2,    // FP6 in the low six bits
+  e8m0,    // 2^(byte - 127): scales of blocks
+  record,  // compared byte for byte
+};
+constexpr bool holds_codes(ElementType type) { return type >= ElementType::e2m1x2 && type <= ElementType::e8m0; }
 
 template <class T>
 constexpr ElementType element_type() {
@@ -36,19 +59,20 @@ constexpr ElementType element_type() {
     constexpr ElementType by_size[2][4] = {{ElementType::u8, ElementType::u16, ElementType::u32, ElementType::u64},
                                            {ElementType::i8, ElementType::i16, ElementType::i32, ElementType::i64}};
     return by_size[std::is_signed_v<T>][sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3];
-  } else return ElementType::record;  // compared byte for byte
+  } else return ElementType::record;
 }
 
 struct BufferOptions {
   const char* name = "";  // shown in messages; "input 2" and the like when empty
   Memory memory = Memory::automatic;
-  int device = 0;               // index among the GPUs given to the pair
-  std::size_t alignment = 256;  // bytes; host memory only (device allocations are aligned to 256 and more)
-  bool unordered = false;       // outputs: elements may come in any order; sorted before comparison
-  bool huge_pages = false;      // pageable memory: ask for 2 MiB pages
-  Axis groups{};                // outputs whose limits hold for each place of this axis by itself (heads, rows, experts)
-  bool constant = false;        // inputs that stay the same from run to run (weights, tables): what `prepare` may depend on.
-                                // All others get new contents between prepare and the runs that are checked
+  int device = 0;                           // index among the GPUs given to the pair
+  std::size_t alignment = 256;              // bytes; host memory only (device allocations are aligned to 256 and more)
+  bool unordered = false;                   // outputs: elements may come in any order; sorted before comparison
+  bool huge_pages = false;                  // pageable memory: ask for 2 MiB pages
+  ElementType codes = ElementType::record;  // of one-byte elements that hold codes: e2m1x2, s4x2, e3m2 or e8m0
+  Axis groups{};          // outputs whose limits hold for each place of this axis by itself (heads, rows, experts)
+  bool constant = false;  // inputs that stay the same from run to run (weights, tables): what `prepare` may depend on.
+                          // All others get new contents between prepare and the runs that are checked
 };
 
 // One registered allocation: the harness fills, poisons, hashes, compares and counts it. Authors hold the typed handles below.

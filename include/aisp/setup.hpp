@@ -28,6 +28,11 @@ class FileInput {
   const std::uint64_t* seed_;
 };
 
+struct SmStream {
+  cudaStream_t stream = nullptr;
+  int sms = 0;  // on which its kernels run
+};
+
 // What a workload's constructor gets: registered buffers, files, streams and threads, all freed by the harness, and the sizes to
 // use.
 class Setup {
@@ -69,11 +74,15 @@ class Setup {
   virtual int gpus() const = 0;                                       // GPUs given to this pair; 0 for host pairs
   virtual int device_ordinal(int gpu) const = 0;                      // CUDA ordinal of the pair's i-th GPU
   virtual cudaStream_t stream(int gpu = 0, bool urgent = false) = 0;  // a further non-blocking stream, owned by the harness
-  virtual cudaEvent_t event(int gpu = 0) = 0;                         // without timing, owned by the harness
-  virtual ThreadTeam& threads(int workers, bool pinned = true) = 0;   // live until the workload is gone
-  virtual int cpus() const = 0;                                       // CPUs this process may use
-  virtual std::filesystem::path scratch_directory() = 0;              // removed with the workload
-  virtual bool reproducible() const = 0;                              // choose deterministic algorithms, or throw Unsupported
+  // A further stream, owned by the harness, whose kernels run on `sms` SMs of the GPU or some more: SMs are set apart by eight on
+  // Hopper. No two such streams share an SM; all other streams go on using all of them. Throws Unsupported where the driver
+  // cannot do it (before CUDA 12.5), or fewer SMs are left.
+  virtual SmStream stream_on(int sms, int gpu = 0) = 0;
+  virtual cudaEvent_t event(int gpu = 0) = 0;                        // without timing, owned by the harness
+  virtual ThreadTeam& threads(int workers, bool pinned = true) = 0;  // live until the workload is gone
+  virtual int cpus() const = 0;                                      // CPUs this process may use
+  virtual std::filesystem::path scratch_directory() = 0;             // removed with the workload
+  virtual bool reproducible() const = 0;                             // choose deterministic algorithms, or throw Unsupported
   // Calls `open` before each prepare of a variant that needs the library; Opened (opened.hpp) is made of it.
   virtual void when_needed(Library library, std::function<void()> open) = 0;
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <cuda.h>
 #include <aisp/check.hpp>
+#include <aisp/driver_function.hpp>
 
 #include <array>
 #include <cstddef>
@@ -21,11 +22,9 @@ inline CUtensorMap tensor_map(CUtensorMapDataType type, const void* device, std:
                               std::span<const std::uint64_t> strides, std::span<const std::uint32_t> box,
                               CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
   static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-    if (found != cudaDriverEntryPointSuccess || function == nullptr) throw Unsupported{"the driver knows no tensor maps"};
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+    auto* const function = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled", 12000);
+    if (function == nullptr) throw Unsupported{"the driver knows no tensor maps"};
+    return function;
   }();
   constexpr std::array<std::uint32_t, 5> ones = {1, 1, 1, 1, 1};
   CUtensorMap map{};

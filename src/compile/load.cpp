@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <fmt/format.h>
 #include <aisp/check.hpp>
+#include <aisp/driver_function.hpp>
 
 #include <map>
 #include <mutex>
@@ -20,16 +21,7 @@ namespace {
 using ParameterInfo = CUresult(CUkernel, std::size_t, std::size_t*, std::size_t*);
 
 // Since CUDA 12.4; null with an older driver.
-ParameterInfo* parameter_info() {
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  constexpr unsigned since = 12040;
-  if (cudaGetDriverEntryPointByVersion("cuKernelGetParamInfo", &address, since, cudaEnableDefault, &found) != cudaSuccess) {
-    cudaGetLastError();
-    return nullptr;
-  }
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<ParameterInfo*>(address) : nullptr;
-}
+ParameterInfo* parameter_info() { return driver_function<ParameterInfo>("cuKernelGetParamInfo", 12040); }
 
 // A launch cannot see that the arguments are not those of the kernel.
 void check_parameters(cudaKernel_t kernel, const std::string& symbol, std::initializer_list<std::size_t> parameter_bytes) {

@@ -20,11 +20,13 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array types{
-    std::pair{"f64", ElementType::f64},   std::pair{"f32", ElementType::f32},   std::pair{"f16", ElementType::f16},
-    std::pair{"bf16", ElementType::bf16}, std::pair{"e4m3", ElementType::e4m3}, std::pair{"e5m2", ElementType::e5m2},
-    std::pair{"i8", ElementType::i8},     std::pair{"u8", ElementType::u8},     std::pair{"i16", ElementType::i16},
-    std::pair{"u16", ElementType::u16},   std::pair{"i32", ElementType::i32},   std::pair{"u32", ElementType::u32},
-    std::pair{"i64", ElementType::i64},   std::pair{"u64", ElementType::u64},   std::pair{"record", ElementType::record}};
+    std::pair{"f64", ElementType::f64},      std::pair{"f32", ElementType::f32},   std::pair{"f16", ElementType::f16},
+    std::pair{"bf16", ElementType::bf16},    std::pair{"e4m3", ElementType::e4m3}, std::pair{"e5m2", ElementType::e5m2},
+    std::pair{"i8", ElementType::i8},        std::pair{"u8", ElementType::u8},     std::pair{"i16", ElementType::i16},
+    std::pair{"u16", ElementType::u16},      std::pair{"i32", ElementType::i32},   std::pair{"u32", ElementType::u32},
+    std::pair{"i64", ElementType::i64},      std::pair{"u64", ElementType::u64},   std::pair{"e2m1x2", ElementType::e2m1x2},
+    std::pair{"s4x2", ElementType::s4x2},    std::pair{"e3m2", ElementType::e3m2}, std::pair{"e8m0", ElementType::e8m0},
+    std::pair{"record", ElementType::record}};
 constexpr std::array roles{std::pair{"input", Role::input}, std::pair{"inout", Role::inout}, std::pair{"output", Role::output}};
 constexpr std::array starts{std::pair{"released", Start::released}, std::pair{"immediate", Start::immediate}};
 constexpr std::array caches{std::pair{"cold", Cache::cold}, std::pair{"hot", Cache::hot}};

@@ -4,7 +4,6 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -62,10 +61,8 @@ struct Executed {
   double late_ms = 0;   // and after it
   bool forced_open = false;
 
-  // Less what other programs made it wait; nothing where that cannot be told.
-  std::optional<double> own_ms() const {
-    return cpu_wait_ms ? std::optional{std::max(0.0, host_ms - *cpu_wait_ms)} : std::nullopt;
-  }
+  // Threads of the process had the CPUs that they wanted, as far as is known: a wait of a tenth of the time is a disturbance.
+  bool undisturbed() const { return cpu_wait_ms && *cpu_wait_ms <= 0.1 * host_ms; }
 };
 
 struct Conditions {

@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 #include <aisp/check.hpp>
+#include <aisp/driver_function.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -28,13 +29,8 @@ Gate::Gate(std::chrono::milliseconds longest) : longest_{longest} {
   check(cudaHostAlloc(reinterpret_cast<void**>(&flag_), sizeof *flag_, cudaHostAllocMapped | cudaHostAllocPortable));
   *flag_ = 0;
   check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_flag_), flag_, 0));
-  cudaDriverEntryPointQueryResult found{};
-  const cudaError_t status =
-      cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &wait_value_, 12000, cudaEnableDefault, &found);
-  if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-    wait_value_ = nullptr;
-    cudaGetLastError();
-  }
+  wait_value_ = reinterpret_cast<void*>(
+      driver_function<CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32", 12000));
   watcher_ = std::jthread{[this](const std::stop_token& stop) { watch(stop); }};
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <aisp/workload.hpp>
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,12 +20,11 @@ struct MetricValue {
 // One timed execution.
 struct Sample {
   int round = 0;
-  double raw_ms = 0;   // as the stopwatch read it
-  double host_ms = 0;  // host clock, start to work finished
-  // Of that, what other programs did not make a host pair wait for a CPU; nothing where that cannot be told.
-  std::optional<double> own_ms{};
+  double raw_ms = 0;             // as the stopwatch read it
+  double host_ms = 0;            // host clock, start to work finished
   double early_ms = 0;           // how long other streams were busy before the sample
   double late_ms = 0;            // how long the GPUs stayed busy after its end
+  bool undisturbed = true;       // as in Executed
   bool first_on_inputs = false;  // no variant had run on these inputs before
   bool again_on_inputs = false;  // this very variant had
   std::vector<pair::Mark> marks;

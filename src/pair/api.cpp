@@ -39,6 +39,8 @@ double Workload::expected_quantized(std::string_view, int output, std::size_t in
 std::size_t Workload::output_length(int) const { return static_cast<std::size_t>(-1); }
 
 Tolerance resolve(const Tolerance& tolerance, ElementType type) {
+  if (holds_codes(type) && tolerance.kind == Tolerance::Kind::limits)
+    throw std::logic_error{"bytes of codes have no norm: their limits are exact or within_steps()"};
   if (tolerance.kind != Tolerance::Kind::automatic) return tolerance;
   if (type > ElementType::e5m2) return exact;
   // Long sums are made in parts, whose roundings do not add up: beyond this length the error grows no more.

@@ -81,6 +81,11 @@ Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std
   buffer.name = options.name[0] != '\0' ? options.name : default_name(role, buffers_.size() - 1);
   buffer.role = role;
   buffer.type = type;
+  if (options.codes != ElementType::record) {
+    if (!holds_codes(options.codes) || element_bytes != 1)
+      throw std::logic_error{buffer.name + ": codes are e2m1x2, s4x2, e3m2 or e8m0, in elements of one byte"};
+    buffer.type = options.codes;
+  }
   buffer.memory = options.memory != Memory::automatic ? options.memory : on_gpu() ? Memory::device : Memory::pageable;
   buffer.device = options.device;
   buffer.unordered = options.unordered;

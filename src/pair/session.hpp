@@ -14,6 +14,7 @@
 #include "pair/memory/allocation.hpp"
 #include "pair/memory/memory.hpp"
 #include "pair/sizes.hpp"
+#include "pair/sm_part.hpp"
 
 namespace aisp::pair {
 
@@ -105,6 +106,7 @@ class Session final : public Setup {
   int gpus() const override { return static_cast<int>(options_.gpus.size()); }
   int device_ordinal(int gpu) const override { return options_.gpus.at(static_cast<std::size_t>(gpu)); }
   cudaStream_t stream(int gpu, bool urgent) override;
+  SmStream stream_on(int sms, int gpu) override;
   cudaEvent_t event(int gpu) override;
   ThreadTeam& threads(int workers, bool pinned) override;
   int cpus() const override;
@@ -136,6 +138,7 @@ class Session final : public Setup {
   std::vector<cudaStream_t> main_streams_;
   std::vector<cudaEvent_t> fork_join_events_;  // one per GPU
   std::vector<cudaStream_t> extra_streams_;
+  SmParts sm_parts_;
   std::vector<cudaEvent_t> extra_events_;
   std::deque<Buffer> buffers_;
   std::vector<std::unique_ptr<Allocation>> allocations_;

@@ -40,6 +40,13 @@ cudaStream_t Session::stream(int gpu, bool urgent) {
   return stream;
 }
 
+SmStream Session::stream_on(int sms, int gpu) {
+  check(cudaSetDevice(device_ordinal(gpu)));
+  const SmPart& part = sm_parts_.add(device_ordinal(gpu), sms);
+  select_first_gpu();
+  return {part.stream(), part.sms()};
+}
+
 cudaEvent_t Session::event(int gpu) {
   check(cudaSetDevice(device_ordinal(gpu)));
   cudaEvent_t event = nullptr;

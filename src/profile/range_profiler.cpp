@@ -6,6 +6,7 @@
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
 #include <aisp/check.hpp>
+#include <aisp/driver_function.hpp>
 #include <aisp/library.hpp>
 
 #include <algorithm>
@@ -79,11 +80,8 @@ void must(CUptiResult status, const char* what) {
 CUcontext context_of(int gpu) {
   check(cudaSetDevice(gpu));
   check(cudaFree(nullptr));
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  check(cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &function, 12000, cudaEnableDefault, &found));
   CUcontext context = nullptr;
-  if (found == cudaDriverEntryPointSuccess) reinterpret_cast<CUresult (*)(CUcontext*)>(function)(&context);
+  if (auto* const current = driver_function<CUresult(CUcontext*)>("cuCtxGetCurrent", 12000)) current(&context);
   if (context == nullptr) throw Unsupported{"the driver tells no CUDA context"};
   return context;
 }

@@ -240,7 +240,8 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
   }
   if (indices.empty()) return result;
   const std::string worst =
-      fmt::format("element {} is {:.9g}, expected {:.9g}", indices[errors.worst], values[errors.worst], expected[errors.worst]);
+      fmt::format("element {} is {}, expected {}", indices[errors.worst], pair::element_text(values[errors.worst], buffer.type),
+                  pair::element_text(expected[errors.worst], buffer.type));
   if (const std::string wrong = beyond(limits, errors, indices.size(), buffer); !wrong.empty())
     result.problem = {fmt::format("{}; {}", wrong, worst), may_be_chance(norms, buffer.count, limits)};
   return result;

@@ -32,7 +32,7 @@ struct Outcome {
   evidence::Accuracy accuracy;
   std::map<std::string, std::uint64_t> digests;  // of each output
   double prepare_ms = 0;
-  double longest_ms = 0;               // of its executions, by the host's clock, less what they waited for a CPU
+  double longest_ms = 0;               // of its undisturbed executions, by the host's clock; 0: there were none
   double versus_baseline_element = 0;  // the largest element error against the baseline
   double versus_baseline_all_l2 = 0;   // relative L2 of whole outputs; accuracy's is of the farthest group
   double reference_s = 0;              // that the float64 reference of all variants took

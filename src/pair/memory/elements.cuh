@@ -27,7 +27,11 @@ AISP_HOST_DEVICE inline double load_value(const void* data, ElementType type, st
     case ElementType::e4m3: return to_double<__nv_fp8_e4m3>(data, index);
     case ElementType::e5m2: return to_double<__nv_fp8_e5m2>(data, index);
     case ElementType::i8: return to_double<std::int8_t>(data, index);
-    case ElementType::u8: return to_double<std::uint8_t>(data, index);
+    case ElementType::u8:
+    case ElementType::e2m1x2:
+    case ElementType::s4x2:
+    case ElementType::e3m2:
+    case ElementType::e8m0: return to_double<std::uint8_t>(data, index);
     case ElementType::i16: return to_double<std::int16_t>(data, index);
     case ElementType::u16: return to_double<std::uint16_t>(data, index);
     case ElementType::i32: return to_double<std::int32_t>(data, index);
@@ -48,7 +52,11 @@ AISP_HOST_DEVICE inline void store_pattern(void* data, ElementType type, std::si
     case ElementType::e4m3: static_cast<__nv_fp8_e4m3*>(data)[index] = pattern_value<__nv_fp8_e4m3>(pattern, seed, index); break;
     case ElementType::e5m2: static_cast<__nv_fp8_e5m2*>(data)[index] = pattern_value<__nv_fp8_e5m2>(pattern, seed, index); break;
     case ElementType::i8:
-    case ElementType::u8: static_cast<std::uint8_t*>(data)[index] = pattern_value<std::uint8_t>(pattern, seed, index); break;
+    case ElementType::u8:
+    case ElementType::e2m1x2:
+    case ElementType::s4x2:
+    case ElementType::e3m2:
+    case ElementType::e8m0: static_cast<std::uint8_t*>(data)[index] = pattern_value<std::uint8_t>(pattern, seed, index); break;
     case ElementType::i16:
     case ElementType::u16: static_cast<std::uint16_t*>(data)[index] = pattern_value<std::uint16_t>(pattern, seed, index); break;
     case ElementType::i32:
@@ -150,6 +158,23 @@ AISP_HOST_DEVICE inline double steps_of(double value, double reference) {
   return fabs(number_of_nearest<T>(value) - number_of_nearest<T>(reference));
 }
 
+// Number of a code of `bits` bits, of which the highest is a sign: before the others, or of two's complement.
+AISP_HOST_DEVICE inline double number_of_code(unsigned code, int bits, bool complement) {
+  const unsigned sign = 1u << (bits - 1), magnitude = code & (sign - 1);
+  if (complement) return static_cast<double>(magnitude) - static_cast<double>(code & sign);
+  return (code & sign) != 0 ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
+}
+
+// Of bytes of codes.
+AISP_HOST_DEVICE inline double code_steps(double value, double reference, ElementType type) {
+  const auto x = static_cast<unsigned>(value), y = static_cast<unsigned>(reference);
+  if (type == ElementType::e8m0) return fabs(value - reference);
+  if (type == ElementType::e3m2) return fabs(number_of_code(x, 6, false) - number_of_code(y, 6, false));
+  const bool complement = type == ElementType::s4x2;
+  const double low = fabs(number_of_code(x & 15, 4, complement) - number_of_code(y & 15, 4, complement));
+  return fmax(low, fabs(number_of_code(x >> 4 & 15, 4, complement) - number_of_code(y >> 4 & 15, 4, complement)));
+}
+
 // From the one to the other, in values of `type`; infinite when one of them is no number.
 AISP_HOST_DEVICE inline double element_steps(double value, double reference, ElementType type) {
   if (!is_finite(value) || !is_finite(reference)) return value == reference ? 0 : INFINITY;
@@ -166,6 +191,10 @@ AISP_HOST_DEVICE inline double element_steps(double value, double reference, Ele
     case ElementType::u16: return steps_of<std::uint16_t>(value, reference);
     case ElementType::i32: return steps_of<std::int32_t>(value, reference);
     case ElementType::u32: return steps_of<std::uint32_t>(value, reference);
+    case ElementType::e2m1x2:
+    case ElementType::s4x2:
+    case ElementType::e3m2:
+    case ElementType::e8m0: return code_steps(value, reference, type);
     default: return fabs(value - reference);
   }
 }

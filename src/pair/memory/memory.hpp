@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace aisp::pair {
@@ -97,5 +98,7 @@ void gather(const Elements& from, const std::vector<std::size_t>& indices, void*
 
 // Element `index` as float64 (integers beyond 2^53 lose their last bits).
 double element_value(const void* host_data, ElementType type, std::size_t index);
+// As a message shows it: "0.25"; of bytes of codes what they stand for as well: "0x3a (-1, 1.5)".
+std::string element_text(double value, ElementType type);
 
 }  // namespace aisp::pair

@@ -43,24 +43,6 @@ double median_of(const std::vector<measure::Sample>& samples, double measure::Sa
   return measure::median(values);
 }
 
-// What a host pair takes by itself, however busy other programs keep the machine. Of samples that hardly had to wait for a CPU;
-// where there are none, less what they waited, and the upper quartile of that, because who idles until a time has come idles less
-// when it was made to wait. 0 where too little is known of it.
-double own_ms_of(const std::vector<measure::Sample>& samples) {
-  constexpr std::size_t fewest = 2;
-  constexpr double hardly = 0.9;
-  std::vector<double> all_ms, undisturbed_ms;
-  for (const measure::Sample& sample : samples) {
-    if (!sample.own_ms) continue;
-    all_ms.push_back(*sample.own_ms);
-    if (*sample.own_ms > hardly * sample.host_ms) undisturbed_ms.push_back(*sample.own_ms);
-  }
-  if (undisturbed_ms.size() >= fewest) return measure::median_in_place(undisturbed_ms);
-  if (all_ms.size() < fewest) return 0;
-  std::ranges::sort(all_ms);
-  return measure::percentile(all_ms, 75);
-}
-
 std::string beyond_limits(const profile::CompiledKernel& kernel, const KernelLimits& limits) {
   const auto local = static_cast<std::int64_t>(kernel.local_bytes);
   if (limits.registers > 0 && kernel.registers > limits.registers)
@@ -137,11 +119,15 @@ void PairRun::check_idle(const Timed& timed, std::vector<double> idle_cpu_ms) {
       "let threads of the pair wait between runs");
 }
 
-// The executions of the verification were like the timed ones, and colder.
+// The executions of the verification were like the timed ones, and colder. Where other programs took the CPUs, neither those nor
+// these tell how long it takes.
 void PairRun::compare_with_verified(const Timed& timed) {
   const auto outcome = std::ranges::find(outcomes_, timed.variant->name, &verify::Outcome::variant);
   if (outcome == outcomes_.end() || outcome->longest_ms <= 0 || request_.mode == TimingMode::timer) return;
-  const double timed_ms = session_->on_gpu() ? median_of(timed.samples, &measure::Sample::host_ms) : own_ms_of(timed.samples);
+  std::vector<double> undisturbed_ms;
+  for (const measure::Sample& sample : timed.samples)
+    if (sample.undisturbed) undisturbed_ms.push_back(sample.host_ms);
+  const double timed_ms = undisturbed_ms.empty() ? 0 : measure::median_in_place(undisturbed_ms);
   if (timed_ms <= most_beyond_verified * outcome->longest_ms + least_beyond_verified_ms) return;
   fail_variant(*timed.result, "timed_differently",
                fmt::format("timed as {:.4g} ms, but {:.4g} ms at most when it was verified", timed_ms, outcome->longest_ms),

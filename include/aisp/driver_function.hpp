@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cuda_runtime_api.h>
+
+namespace aisp {
+
+// A function of the CUDA driver, which nothing is linked with: `since` is the version that its declaration came with (12050 for
+// CUDA 12.5). Null where the driver lacks it, or where there is none.
+template <class Function>
+Function* driver_function(const char* name, unsigned since) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &address, since, cudaEnableDefault, &found);
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(address) : nullptr;
+}
+
+}  // namespace aisp
