@@ -74,8 +74,8 @@ class Setup {
   virtual int gpus() const = 0;                                       // GPUs given to this pair; 0 for host pairs
   virtual int device_ordinal(int gpu) const = 0;                      // CUDA ordinal of the pair's i-th GPU
   virtual cudaStream_t stream(int gpu = 0, bool urgent = false) = 0;  // a further non-blocking stream, owned by the harness
-  // A further stream, owned by the harness, whose kernels run on `sms` SMs of the GPU or some more: SMs are set apart by eight on
-  // Hopper. No two such streams share an SM; all other streams go on using all of them. Throws Unsupported where the driver
+  // A further stream, owned by the harness, whose kernels run on `sms` SMs of the GPU or some more: a chip sets several apart at
+  // a time. No two such streams share an SM; all other streams go on using all of them. Throws Unsupported where the driver
   // cannot do it (before CUDA 12.5), or fewer SMs are left.
   virtual SmStream stream_on(int sms, int gpu = 0) = 0;
   virtual cudaEvent_t event(int gpu = 0) = 0;                        // without timing, owned by the harness
