@@ -144,6 +144,19 @@ Estimate estimate(const Question& q) {
   return e;
 }
 
+const machine::Fact& limit_of(const Pass& pass, const Question& q, const Estimate& e) {
+  return pass.memory_bound ? q.gpu->memory_bytes_s : q.gpu->rate(e.math);
+}
+
+std::vector<machine::Doubt> doubts_of(const Question& q, const Estimate& e) {
+  return machine::doubts_of(*q.gpu, {&q.gpu->memory_bytes, &q.gpu->memory_bytes_s, &q.gpu->rate(e.math)});
+}
+
+std::vector<machine::Doubt> doubts_of(const Candidate& candidate) {
+  const machine::GpuSpec& gpu = *candidate.question.gpu;
+  return machine::doubts_of(gpu, {&gpu.memory_bytes, &gpu.memory_bytes_s, &gpu.rate(candidate.estimate.math), &gpu.tdp_w});
+}
+
 std::vector<Candidate> rank_gpus(const Question& q) {
   std::vector<Candidate> candidates;
   for (const machine::GpuSpec* gpu : machine::all_specs()) {

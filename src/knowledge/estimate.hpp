@@ -97,6 +97,10 @@ struct Estimate {
 
   double decode_tokens_s(const Question& question) const { return question.batch / decode.seconds; }
 };
+// The sheet's figure that a pass waits for.
+const machine::Fact& limit_of(const Pass& pass, const Question& question, const Estimate& estimate);
+// What is doubtful of the figures that the estimate rests on.
+std::vector<machine::Doubt> doubts_of(const Question& question, const Estimate& estimate);
 
 // Checks the question first.
 Estimate estimate(const Question& question);
@@ -107,6 +111,7 @@ struct Candidate {
   Estimate estimate;
   double decode_tokens_s_per_gpu() const { return estimate.decode_tokens_s(question) / question.gpus; }
 };
+std::vector<machine::Doubt> doubts_of(const Candidate& candidate);  // of its power too
 // Every GPU of `aisp specs`, the most decoded tokens per second and GPU first.
 std::vector<Candidate> rank_gpus(const Question& question);
 

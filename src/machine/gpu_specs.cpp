@@ -84,6 +84,38 @@ std::string citation(const Fact& fact) {
   return fact.reading == Reading::stated ? title : title + " (" + std::string{text_of(fact.reading)} + ")";
 }
 
+std::vector<NamedFact> facts_of(const GpuSpec& spec) {
+  std::vector<NamedFact> facts = {{"memory_bytes", &spec.memory_bytes},
+                                  {"bandwidth_bytes_s", &spec.memory_bytes_s},
+                                  {"link_bytes_s", &spec.link_bytes_s},
+                                  {"tdp_w", &spec.tdp_w},
+                                  {"sm_count", &spec.sms},
+                                  {"l2_bytes", &spec.l2_bytes}};
+  for (std::size_t i = 0; i < rate_kinds; ++i)
+    facts.push_back({std::string{name_of(static_cast<NumberType>(i))} + "_flop_s", &spec.flops_s[i]});
+  return facts;
+}
+
+std::vector<Doubt> doubts_of(const GpuSpec& spec, const std::vector<const Fact*>& used) {
+  std::vector<Doubt> doubts;
+  for (const NamedFact& each : facts_of(spec))
+    if (each.fact->doubtful() && std::ranges::find(used, each.fact) != used.end())
+      doubts.push_back({each.name, each.fact->doubt});
+  return doubts;
+}
+
+std::vector<std::string> lines_of(const std::vector<Doubt>& doubts) {
+  std::vector<std::pair<std::string, std::string_view>> lines;
+  for (const Doubt& doubt : doubts) {
+    const auto same = std::ranges::find(lines, doubt.why, &std::pair<std::string, std::string_view>::second);
+    if (same == lines.end()) lines.emplace_back(doubt.of, doubt.why);
+    else same->first += ", " + doubt.of;
+  }
+  std::vector<std::string> texts;
+  for (const auto& [names, why] : lines) texts.push_back(names + ": " + std::string{why});
+  return texts;
+}
+
 std::vector<const GpuSpec*> all_specs() {
   std::vector<const GpuSpec*> specs;
   for (const GpuSpec& spec : gpu_table)

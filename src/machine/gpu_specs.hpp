@@ -57,6 +57,8 @@ struct Fact {
   bool known() const { return source != Source::none; }
 };
 std::string citation(const Fact& fact);  // "NVIDIA H200 datasheet (half of the rate with sparsity)"
+// Behind a number that rests on a doubtful figure, wherever it is shown.
+constexpr std::string_view mark(bool doubtful) { return doubtful ? "?" : ""; }
 
 // Recorded by `aisp peak` as bursts, before a power cap lowers the clock; 0 where nobody measured.
 struct RecordedCeilings {
@@ -94,6 +96,22 @@ struct GpuSpec {
   // FLOP per byte from which on arithmetic, not memory, is the limit: rate over bandwidth. 0 without the rate.
   double ridge(NumberType type) const { return memory_bytes_s.value > 0 ? rate(type).value / memory_bytes_s.value : 0; }
 };
+
+// A figure and the name that `aisp specs` gives it in JSON and with --source.
+struct NamedFact {
+  std::string name;
+  const Fact* fact = nullptr;
+};
+std::vector<NamedFact> facts_of(const GpuSpec& spec);
+
+// What a reader should know of a number with the mark.
+struct Doubt {
+  std::string of;
+  std::string_view why;
+};
+std::vector<Doubt> doubts_of(const GpuSpec& spec, const std::vector<const Fact*>& used);
+// A line for each reason: "memory_bytes, tdp_w: WHY".
+std::vector<std::string> lines_of(const std::vector<Doubt>& doubts);
 
 // The GPUs of which all is known, oldest family first.
 std::vector<const GpuSpec*> all_specs();

@@ -14,12 +14,12 @@ using machine::NumberType;
 
 std::optional<Reference> stated(const Fact& fact, double part = 1) {
   if (!fact.known() || fact.value <= 0) return std::nullopt;
-  return Reference{fact.value * part, machine::citation(fact)};
+  return Reference{fact.value * part, machine::citation(fact), fact.doubt};
 }
 
 std::optional<Reference> known(double value, const std::string& source) {
   if (value <= 0) return std::nullopt;
-  return Reference{value, source};
+  return Reference{value, source, {}};
 }
 
 bool begins(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }

@@ -12,6 +12,7 @@ namespace aisp::peak {
 struct Reference {
   double value = 0;
   std::string source;
+  std::string_view doubt{};  // why it may be wrong; empty: no doubt
   // Of the reference in `measured`: more is better for rates, and printed as it is for times.
   double percent(double measured) const { return measured / value * 100; }
 };

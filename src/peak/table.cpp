@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
+#include "machine/gpu_specs.hpp"
 #include "machine/nvml.hpp"
 #include "peak/expected.hpp"
 
@@ -24,7 +25,8 @@ std::string value_text(Unit unit, double value) {
 
 std::string beside(Unit unit, double measured, const std::optional<Reference>& reference) {
   if (!reference) return "-";
-  return fmt::format("{:.0f} % of {}", reference->percent(measured), value_text(unit, reference->value));
+  return fmt::format("{:.0f} % of {}{}", reference->percent(measured), value_text(unit, reference->value),
+                     machine::mark(!reference->doubt.empty()));
 }
 
 std::string sustained_text(Unit unit, const std::optional<Sustained>& sustained) {
@@ -41,7 +43,8 @@ nlohmann::json reference_json(const std::optional<Reference>& reference, double 
   if (!reference) return nullptr;
   return {{"value", reference->value},
           {"percent", measured > 0 ? nlohmann::json(reference->percent(measured)) : nlohmann::json(nullptr)},
-          {"source", reference->source}};
+          {"source", reference->source},
+          {"doubt", reference->doubt}};
 }
 
 }  // namespace
@@ -85,6 +88,16 @@ std::vector<std::string> missing(const Record& record) {
     if (!figure.measured() && known != nullptr) lines.push_back(fmt::format("{}: {}", known->title, figure.why_not));
   }
   return lines;
+}
+
+std::vector<std::string> doubtful(const Record& record, const machine::Gpu* gpu) {
+  std::vector<machine::Doubt> doubts;
+  for (const Known& known : known_figures()) {
+    if (gpu == nullptr || record.find(known.id) == nullptr) continue;
+    const auto vendor = vendor_figure(*gpu, known.id);
+    if (vendor && !vendor->doubt.empty()) doubts.push_back({std::string{known.title}, vendor->doubt});
+  }
+  return machine::lines_of(doubts);
 }
 
 nlohmann::json with_references(const Record& record, const machine::Gpu* gpu) {

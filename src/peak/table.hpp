@@ -17,6 +17,9 @@ std::string heading(const Record& record);
 // What could not be measured, one line each: "FP8: this GPU has no FP8".
 std::vector<std::string> missing(const Record& record);
 
+// Why figures of data sheets in the table have the mark of doubt, a line for each reason: "HBM read, HBM copy: WHY".
+std::vector<std::string> doubtful(const Record& record, const machine::Gpu* gpu);
+
 // A record with the references beside each figure.
 nlohmann::json with_references(const Record& record, const machine::Gpu* gpu);
 

@@ -42,6 +42,11 @@ TEST(Broken, KeepsNumbersWithTheirUnitsAndIntervalsWhole) {
   EXPECT_EQ(broken("fits " + Painter{true}(Style::red, "12") + " ms", 9), (Lines{"fits", "\x1b[31m12\x1b[0m ms"}));
 }
 
+TEST(Broken, KeepsWhatStandsInBackquotesWhole) {
+  EXPECT_EQ(broken("then `aisp run` measures it", 12), (Lines{"then", "`aisp run`", "measures it"}));
+  EXPECT_EQ(broken("one ` alone goes on and on", 12), (Lines{"one ` alone", "goes on and", "on"}));
+}
+
 TEST(Broken, LeavesALongWordAndOpenBracketsAlone) {
   EXPECT_EQ(broken("see /a/path/that/is/long/indeed now", 20), (Lines{"see", "/a/path/that/is/long/indeed", "now"}));
   EXPECT_EQ(broken("ch[0 was not closed and goes on", 20), (Lines{"ch[0 was not closed", "and goes on"}));

@@ -101,6 +101,37 @@ class Estimate(EndToEnd):
         text = self.call("estimate", "--model", "llama-3-70b", "--gpu", "all").out
         self.assertEqual([line.split()[0] for line in text.splitlines()[3:3 + len(speeds)]], [gpu["gpu"] for gpu in ranked["ranking"]])
 
+    def test_doubt_of_a_data_sheet_reaches_the_estimate(self):
+        model = ("--model", "llama-3-8b")
+        text = self.call("estimate", *model, "--gpu", "b200").out
+        for words in ("7.70 TB/s? a GPU", "ridge 292 FLOP/byte?", "memory bound, at least 2.23 ms?, at most 449 tokens/s?",
+                      "2.25 PFLOP/s bf16", "compute bound, at least 66.3 ms\n", "163 GB left"):
+            self.assertIn(words, text)
+        self.assertTrue(text.endswith('\n"?": rests on a doubtful figure of the data sheet\n  bandwidth_bytes_s: 8 TB/s is quoted as well\n'), text)
+        doubted = self.call("estimate", *model, "--gpu", "gb300", "--tokens-per-second", "9").out
+        self.assertIn("of 279 GB?", doubted)
+        self.assertRegex(doubted, r"model FLOP utilization: [\d.]+ %\?")
+        self.assertIn("  memory_bytes, bandwidth_bytes_s, bf16_flop_s: known from others", doubted)
+        self.assertNotIn("?", self.call("estimate", *model, "--gpu", "h200", "--tokens-per-second", "9").out)
+
+        doubts = {gpu: self.estimate(*model, "--gpu", gpu)["doubts"] for gpu in ("b200", "h200")}
+        self.assertEqual(doubts, {"b200": {"bandwidth_bytes_s": "8 TB/s is quoted as well"}, "h200": {}})
+        self.assertEqual(mistakes(self.estimate(*model, "--gpu", "gb300"), "estimate"), [])
+
+    def test_doubt_of_a_data_sheet_reaches_the_ranking(self):
+        sources = {gpu["key"]: gpu["sources"] for gpu in json.loads(self.call("specs", "--json").out)["gpus"]}
+        used = ("memory_bytes", "bandwidth_bytes_s", "bf16_flop_s", "tdp_w")
+        doubted = {key: {name: source[name]["doubt"] for name in used if source[name]["doubt"]} for key, source in sources.items()}
+        ranked = self.estimate("--model", "llama-3-8b", "--gpu", "all")["ranking"]
+        self.assertEqual({gpu["gpu"]: gpu["doubts"] for gpu in ranked}, doubted)
+        table, _, reasons = self.call("estimate", "--model", "llama-3-8b", "--gpu", "all").out.partition('"?": rests on')
+        rows = {line.split()[0]: line for line in table.splitlines()[3:3 + len(ranked)]}
+        for gpu, why in doubted.items():
+            self.assertEqual("?" in rows[gpu], bool(why), rows[gpu])
+            for name, reason in why.items():
+                self.assertTrue(any(line.startswith(f"  {gpu} ") and name in line and line.endswith(reason) for line in reasons.splitlines()))
+        self.assertNotIn("  h200 ", reasons)
+
     def test_bad_input(self):
         self.refused(words=("which model?",))
         self.refused("--model", "llama-3-8b", "--layers", "3", words=("exclude each other",))

@@ -26,7 +26,8 @@ class Widths(EndToEnd):
         yield from ((name, "--help") for name in ("run", "verify", "list-targets", "analyze", "compare", "doctor", "report", "roofline",
                                                   "selftest", "peak", "clean", "specs", "estimate", "explain", "completion"))
         yield from (("--help",), ("--version",), ("list-targets",), ("explain",), ("explain", "ch01:coalescing"), ("doctor",),
-                    ("doctor", "--topology"), ("specs",), ("specs", "--source"), ("estimate", "--model", "llama-3-8b"), ("estimate", "--model", "llama-3-70b", "--gpu", "all"),
+                    ("doctor", "--topology"), ("specs",), ("specs", "--source"), ("estimate", "--model", "llama-3-8b"),
+                    ("estimate", "--model", "llama-3-405b", "--gpu", "gb300", "--tokens-per-second", "9"), ("estimate", "--model", "llama-3-70b", "--gpu", "all"),
                     ("analyze", "a", "--expectations-dir", EXPECTATIONS), ("analyze", "--history", "--all"),
                     ("compare", "a"), ("compare", "a", "b", "--all"), ("roofline", "--expectations-dir", EXPECTATIONS),
                     ("run", "--dry-run"), ("run", "--list"), ("clean", "--dry-run"), ("report",), ("no-such-command",))

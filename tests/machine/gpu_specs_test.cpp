@@ -87,6 +87,16 @@ TEST(Specs, FiguresThatDocumentsDisputeOrNobodyReadAreDoubtful) {
   EXPECT_THAT(std::string{find_spec("gb300").memory_bytes.doubt}, HasSubstr("others who quote"));
 }
 
+TEST(Specs, DoubtsAreThoseOfTheFiguresThatAreUsed) {
+  const GpuSpec& b300 = find_spec("b300");
+  const std::vector<Doubt> doubts =
+      doubts_of(b300, {&b300.rate(NumberType::fp64), &b300.rate(NumberType::fp64_tensor), &b300.memory_bytes_s, &b300.tdp_w});
+  EXPECT_THAT(lines_of(doubts), ElementsAre("bandwidth_bytes_s: 8 TB/s is quoted as well",
+                                            "fp64_flop_s, fp64_tensor_flop_s: the data sheet is quoted with 1.2 to 1.3 TFLOP/s"));
+  EXPECT_TRUE(doubts_of(b300, {&b300.rate(NumberType::bf16)}).empty());
+  EXPECT_TRUE(lines_of({}).empty());
+}
+
 TEST(Specs, AreSelectedByKeyAndFamily) {
   EXPECT_THAT(keys({"H200", "b200"}), ElementsAre("h200", "b200"));
   EXPECT_THAT(keys({"h100"}), ElementsAre("h100-sxm", "h100-pcie"));

@@ -79,6 +79,21 @@ TEST(Levels, AreATableWithWhatIsStated) {
   EXPECT_THAT(level_notes(h200(), found_in(h200(), stated)), IsEmpty());
 }
 
+TEST(Levels, DoubtOfAStatedSizeIsMarkedAndExplained) {
+  machine::Gpu gpu;
+  gpu.name = "NVIDIA GB10";
+  const std::vector<Stated> of_sheet = stated_sizes(gpu);
+  ASSERT_EQ(of_sheet.back().name, "L2");
+  EXPECT_THAT(of_sheet.back().doubt, HasSubstr("others who quote"));
+  std::vector<Stated> doubted = stated;
+  doubted.back().doubt = "nobody read it";
+  const LevelsFound found = found_in(h200(), doubted);
+  EXPECT_THAT(level_rows(h200(), found)[4][2], "60 MiB? (sheet)");
+  EXPECT_THAT(level_notes(h200(), found), ElementsAre("doubtful data sheet (?): L2: nobody read it"));
+  EXPECT_EQ(with_levels(h200(), found)["levels"][1]["doubt"], "nobody read it");
+  EXPECT_EQ(with_levels(h200(), found)["levels"][0]["doubt"], "");
+}
+
 TEST(Levels, WithoutAStepOfAStatedSizeSaySo) {
   Levels flat = h200();
   for (ChasePoint& point : flat.lines) point.ns = 100;

@@ -47,6 +47,20 @@ TEST(Table, ColumnsThatSayNothingAreLeftOut) {
   EXPECT_THAT(table_rows(record, nullptr).front(), ElementsAre("", "measured", "by"));
 }
 
+TEST(Table, DoubtOfADataSheetIsMarkedAndExplained) {
+  const machine::Gpu b200 = gpu_named("NVIDIA B200"), h200 = gpu_named("NVIDIA H200");
+  Record record = made_up();
+  record.figures.push_back({.id = "hbm_read", .value = 7e12, .how = "a kernel"});
+  const auto rows = table_rows(record, &b200);
+  EXPECT_EQ(rows[1][2], "91 % of 7.70 TB/s?");
+  EXPECT_THAT(rows[3], testing::Contains("35 % of 2.25 PFLOP/s")) << "which nothing contradicts";
+  EXPECT_THAT(doubtful(record, &b200), ElementsAre("HBM read, HBM copy: 8 TB/s is quoted as well"));
+  EXPECT_TRUE(doubtful(record, &h200).empty());
+  EXPECT_TRUE(doubtful(record, nullptr).empty());
+  EXPECT_EQ(with_references(record, &b200)["figures"][0]["vendor"]["doubt"], "8 TB/s is quoted as well");
+  EXPECT_EQ(with_references(record, &h200)["figures"][0]["vendor"]["doubt"], "");
+}
+
 TEST(Table, HeadingAndWhatIsMissing) {
   Record record = made_up();
   EXPECT_EQ(heading(record), "NVIDIA H200, driver 580.159, 700 W; measured 2026-11-21T10:00:00Z");

@@ -93,6 +93,15 @@ TEST(ChapterPictures, AMarkSaysWhatALinkShows) {
   EXPECT_EQ(marks[2].kind, "");
 }
 
+TEST(ChapterPictures, AMarkMayTakeSeveralLines) {
+  const auto marks =
+      picture_marks("![a](a.svg)<!-- picture:\nlibrary h100 x\n  y -->, ![b](b.svg)<!-- picture: drawn by\nhand: no -->", place);
+  ASSERT_EQ(marks.size(), 2u);
+  EXPECT_EQ(marks[0].kind, "library");
+  EXPECT_THAT(marks[0].pairs, ElementsAre("x", "y"));
+  EXPECT_EQ(marks[1].kind, "");
+}
+
 TEST(ChapterPictures, ALinkWithoutAMarkIsRefused) {
   EXPECT_THAT(refused_page("![a](a.svg)"), AllOf(HasSubstr(place), HasSubstr("a.svg: no comment behind it")));
   EXPECT_THAT(refused_page("![a](a.svg) <!-- picture: speedups h200 -->"), HasSubstr("no comment"));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
+
 namespace aisp::report {
 namespace {
 
@@ -74,9 +76,20 @@ TEST(ChapterTable, MetricsOfTheBaselineAndOfTheBestVariant) {
   EXPECT_THAT(table, HasSubstr("| libraries | metrics | hardware |"));
   EXPECT_THAT(table, HasSubstr("| library 9.00x, quick 12.0x | tiled: captured - to 0.970, faults 7 to - of a\\|b, "
                                "images 812 to 6.27M images/s | h200 |"));
-  EXPECT_THAT(table, HasSubstr("the one named; metrics: what else"));
+  EXPECT_THAT(table, HasSubstr("the one named;\nmetrics: what else"));
   pair.lesson = "tiled";
   EXPECT_THAT(table_of(pair), HasSubstr("| captured - to 0.970, "));
+}
+
+TEST(ChapterTable, RunningTextIsWrapped) {
+  ExpectedPair pair = transposed();
+  pair.source_digest = "def";
+  pair.recorded.gpu += " with a name that goes on and on, longer than that of any product that somebody has sold yet";
+  const std::string table = table_of(pair);
+  for (const std::string& line : base::split(table, '\n')) EXPECT_TRUE(line.size() <= 100 || line.starts_with("|")) << line;
+  EXPECT_THAT(table,
+              HasSubstr("\n\nStale: the code changed after the measurement; `aisp run --targets ch07 --update-expectations`\n"
+                        "measures it again.\n"));
 }
 
 TEST(ChapterTable, OnlyOneOfTwoPairsHasMetrics) {

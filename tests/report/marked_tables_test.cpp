@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/system/files.hpp"
+#include "base/text.hpp"
 #include "evidence/counted.hpp"
 #include "report/sample_suite.hpp"
 
@@ -16,6 +17,7 @@ using evidence::Counted;
 using evidence::VariantRole;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 const std::vector<KnownPair> chapter{{.chapter = "ch07", .name = "transpose", .lesson = "tiled", .source_digests = {"abc"}},
                                      {.chapter = "ch07", .name = "scan", .lesson = "single_pass", .source_digests = {"fed"}}};
@@ -52,6 +54,31 @@ TEST(CountedTable, FurtherVariantsAreNamed) {
 TEST(CountedTable, WritesThePageAgainUnchanged) {
   const std::string page = page_of("h200 transpose", {transposed()});
   EXPECT_EQ(with_counted_tables(page, "ch07", chapter, {transposed()}, "README"), page);
+}
+
+TEST(CountedTable, TheMarkMayTakeSeveralLines) {
+  const std::string mark = "<!-- counted:\nh200 transpose\n  scan -->", page = mark + "\n<!-- counted: end -->";
+  const std::string written = with_counted_tables(page, "ch07", chapter, {transposed()}, "README");
+  EXPECT_THAT(written, StartsWith(mark + "\n\n| pair: variant |"));
+  EXPECT_THAT(written, HasSubstr("Not counted on h200 yet: scan.\n\n<!-- counted: end -->"));
+  EXPECT_EQ(with_counted_tables(written, "ch07", chapter, {transposed()}, "README"), written);
+  EXPECT_THROW(with_counted_tables("<!-- counted: h200\ntranspose\n<!-- counted: end -->", "ch07", chapter, {}, "README"),
+               base::Error)
+      << "its own end is missing";
+}
+
+TEST(CountedTable, RunningTextIsWrapped) {
+  std::vector<KnownPair> many;
+  std::string words = "h200";
+  for (int i = 10; i < 20; ++i) {
+    many.push_back({.chapter = "ch07", .name = "a_pair_of_number_" + std::to_string(i), .lesson = "x"});
+    words += " " + many.back().name;
+  }
+  const std::string written = with_counted_tables("<!-- counted: " + words + " -->\n<!-- counted: end -->", "ch07", many, {}, "");
+  const std::vector<std::string> lines = base::split(written, '\n');
+  ASSERT_GT(lines.size(), 6u);
+  for (const std::string& line : std::vector(lines.begin() + 1, lines.end())) EXPECT_LE(line.size(), 100u);
+  EXPECT_THAT(lines[2], StartsWith("Not counted on h200 yet: a_pair_of_number_10, a_pair"));
 }
 
 TEST(CountedTable, SaysWhatIsStaleAndWhatIsMissing) {

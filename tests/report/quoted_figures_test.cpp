@@ -45,6 +45,12 @@ TEST(QuotedFigures, AreWhatWasRecorded) {
             "4.20 ms<!-- h200 ch07:transpose direct time -->; 93 %<!-- h200 ch07:transpose tiled floor -->.");
 }
 
+TEST(QuotedFigures, ACommentMayTakeTwoLines) {
+  EXPECT_EQ(written("1x<!-- h200 ch07:transpose\ntiled speedup -->"), "7.72x<!-- h200 ch07:transpose\ntiled speedup -->");
+  EXPECT_THAT(refusal("1x<!--\nh200 ch07:transpose gone speedup -->"),
+              HasSubstr("README.md: <!-- h200 ch07:transpose gone speedup -->: nothing of that name"));
+}
+
 TEST(QuotedFigures, OneVariantOverAnother) {
   EXPECT_EQ(written("1.0x<!-- h200 ch07:transpose tiled/library speedup -->"),
             "0.800x<!-- h200 ch07:transpose tiled/library speedup -->");

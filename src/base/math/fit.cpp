@@ -41,10 +41,11 @@ char seen_from(std::string_view text, std::size_t at) {
 }
 
 // Words with the blanks before them. Where `keep_together`, a number and what follows it are one word, and so is what stands in
-// square brackets.
+// square brackets or in backquotes.
 std::vector<std::string_view> words_of(std::string_view line, bool keep_together) {
   std::vector<std::string_view> words;
   std::size_t begin = 0, brackets = 0;
+  bool quoted = false;
   char last = '\0';
   for (std::size_t i = 0; i < line.size();) {
     if (const std::size_t colour = painted(line.substr(i)); colour > 0) {
@@ -54,8 +55,9 @@ std::vector<std::string_view> words_of(std::string_view line, bool keep_together
     const char c = line[i];
     if (c == '[') ++brackets;
     if (c == ']' && brackets > 0) --brackets;
+    quoted = quoted != (c == '`');
     const bool single = c == ' ' && i + 1 < line.size() && seen_from(line, i + 1) != ' ';
-    const bool kept = keep_together && single && (brackets > 0 || is_digit(last));
+    const bool kept = keep_together && single && (brackets > 0 || quoted || is_digit(last));
     if (c == ' ' && last != ' ' && last != '\0' && !kept) {
       words.push_back(line.substr(begin, i - begin));
       begin = i;

@@ -24,7 +24,8 @@ std::size_t display_width(std::string_view text);
 std::string first_columns(std::string_view text, std::size_t columns);
 
 // `line` in lines of at most `width` characters, broken at blanks; every line but the first begins with `hang` blanks. A number
-// keeps its unit, an interval in brackets stays whole, and a word that is too long alone stays as it is: paths are copied.
+// keeps its unit, what stands in brackets or backquotes stays whole, and a word that is too long alone stays as it is: paths are
+// copied.
 std::vector<std::string> broken(std::string_view line, std::size_t width, std::size_t hang = 0);
 
 // Every line of `text` for this screen: one that is too long loses its padding and is broken where that is not enough; "us"

@@ -56,6 +56,8 @@ Shown shown_of(const std::string& what, const peak::Obtained& obtained, const ma
   std::string text =
       fmt::format("{}: {}{}\n", what, peak::heading(*obtained.record), obtained.from_cache ? ", from the cache" : "");
   text += columns(peak::table_rows(*obtained.record, gpu));
+  for (const std::string& line : peak::doubtful(*obtained.record, gpu))
+    text += fmt::format("doubtful data sheet (?): {}\n", line);
   for (const std::string& line : peak::missing(*obtained.record)) text += fmt::format("not measured: {}\n", line);
   return {text, {{"record", peak::with_references(*obtained.record, gpu)}, {"from_cache", obtained.from_cache}, {"why_not", ""}}};
 }

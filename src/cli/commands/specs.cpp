@@ -25,22 +25,10 @@ std::vector<NumberType> all_rates() {
   return rates;
 }
 
-// Every value of a GPU with the name that JSON and --source give it.
-std::vector<std::pair<std::string, const Fact*>> facts_of(const GpuSpec& spec) {
-  std::vector<std::pair<std::string, const Fact*>> facts = {{"memory_bytes", &spec.memory_bytes},
-                                                            {"bandwidth_bytes_s", &spec.memory_bytes_s},
-                                                            {"link_bytes_s", &spec.link_bytes_s},
-                                                            {"tdp_w", &spec.tdp_w},
-                                                            {"sm_count", &spec.sms},
-                                                            {"l2_bytes", &spec.l2_bytes}};
-  for (const NumberType rate : all_rates()) facts.emplace_back(fmt::format("{}_flop_s", name_of(rate)), &spec.rate(rate));
-  return facts;
-}
-
 json as_json(const GpuSpec& spec) {
   json gpu = {{"key", spec.key}, {"name", spec.name}};
   json sources = json::object();
-  for (const auto& [name, fact] : facts_of(spec)) {
+  for (const auto& [name, fact] : machine::facts_of(spec)) {
     gpu[name] = fact->known() ? json(fact->value) : json(nullptr);
     if (fact->known())
       sources[name] = {{"title", text_of(fact->source).title},
@@ -54,10 +42,8 @@ json as_json(const GpuSpec& spec) {
   return gpu;
 }
 
-const char* mark(bool doubtful) { return doubtful ? "?" : ""; }
-
 std::string scaled(const Fact& fact, double unit) {
-  return fact.known() ? fmt::format("{:.5g}{}", fact.value / unit, mark(fact.doubtful())) : "-";
+  return fact.known() ? fmt::format("{:.5g}{}", fact.value / unit, machine::mark(fact.doubtful())) : "-";
 }
 
 std::vector<std::string> row_of(const GpuSpec& spec) {
@@ -65,7 +51,7 @@ std::vector<std::string> row_of(const GpuSpec& spec) {
   const auto ridge = [&](NumberType rate) {
     const Fact& fact = spec.rate(rate);
     const bool doubtful = fact.doubtful() || spec.memory_bytes_s.doubtful();
-    return fact.known() ? fmt::format("{:.0f}{}", spec.ridge(rate), mark(doubtful)) : std::string{"-"};
+    return fact.known() ? fmt::format("{:.0f}{}", spec.ridge(rate), machine::mark(doubtful)) : std::string{"-"};
   };
   std::vector<std::string> row = {std::string{spec.key}, scaled(spec.sms, 1), scaled(spec.l2_bytes, mib),
                                   scaled(spec.memory_bytes, giga), scaled(spec.memory_bytes_s, giga)};
@@ -93,7 +79,7 @@ std::string table(const std::vector<const GpuSpec*>& specs) {
 std::string source_table(const std::vector<const GpuSpec*>& specs) {
   std::vector<std::vector<std::string>> rows;
   for (const GpuSpec* spec : specs)
-    for (const auto& [name, fact] : facts_of(*spec)) {
+    for (const auto& [name, fact] : machine::facts_of(*spec)) {
       if (!fact->known()) continue;
       rows.push_back({std::string{spec->key}, name, fmt::format("{:.5g}", fact->value), citation(*fact),
                       std::string{text_of(fact->source).url}});

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "machine/gpu_specs.hpp"
 #include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
@@ -28,12 +29,13 @@ std::string holds_text(const Level& level) {
 
 Row row_of(const Level& level, const std::string& name, const std::vector<Stated>& stated) {
   const Stated* const by = stated_of(level, stated);
-  return {name,
-          holds_text(level),
-          by == nullptr ? "-" : fmt::format("{} ({})", base::human_bytes(by->bytes), by->source),
-          ns_text(level.ns),
-          cycles_text(level.cycles),
-          rate_text(level.bytes_s)};
+  return {
+      name,
+      holds_text(level),
+      by == nullptr ? "-" : fmt::format("{}{} ({})", base::human_bytes(by->bytes), machine::mark(!by->doubt.empty()), by->source),
+      ns_text(level.ns),
+      cycles_text(level.cycles),
+      rate_text(level.bytes_s)};
 }
 
 void add_halves(const Levels& levels, std::vector<Row>& rows) {
@@ -74,10 +76,12 @@ std::vector<Row> level_rows(const Levels& levels, const LevelsFound& found) {
 
 std::vector<std::string> level_notes(const Levels& levels, const LevelsFound& found) {
   std::vector<std::string> notes;
-  for (const Stated& each : found.stated)
+  for (const Stated& each : found.stated) {
+    if (!each.doubt.empty()) notes.push_back(fmt::format("doubtful data sheet (?): {}: {}", each.name, each.doubt));
     if (std::ranges::find(found.memory, each.name, &Level::name) == found.memory.end())
       notes.push_back(
           fmt::format("{}: no step near the {} that are stated ({})", each.name, base::human_bytes(each.bytes), each.source));
+  }
   if (!levels.pages.empty() && found.translation.size() < 2)
     notes.push_back(fmt::format("TLB: no step up to {}, with one line of each {}", base::human_bytes(levels.pages.back().bytes),
                                 base::human_bytes(levels.page_bytes)));

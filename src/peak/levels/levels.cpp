@@ -33,7 +33,8 @@ json level_json(const Level& level, const std::vector<Stated>& stated) {
           {"held_bytes", level.held_bytes},
           {"beyond_bytes", level.beyond_bytes},
           {"stated_bytes", by == nullptr ? json(nullptr) : json(by->bytes)},
-          {"source", by == nullptr ? "" : by->source}};
+          {"source", by == nullptr ? "" : by->source},
+          {"doubt", by == nullptr ? "" : by->doubt}};
 }
 
 json levels_json(const std::vector<Level>& levels, const std::vector<Stated>& stated) {
@@ -94,7 +95,7 @@ std::vector<Stated> stated_sizes(const machine::Gpu& gpu) {
     stated.push_back({"L1", kib * 1024.0, "programming guide, with shared memory"});
   const machine::GpuSpec* const spec = gpu.mig ? nullptr : machine::spec_of_reported(gpu.name);
   if (spec != nullptr && spec->l2_bytes.known())
-    stated.push_back({"L2", spec->l2_bytes.value, machine::citation(spec->l2_bytes)});
+    stated.push_back({"L2", spec->l2_bytes.value, machine::citation(spec->l2_bytes), std::string{spec->l2_bytes.doubt}});
   else if (gpu.l2_bytes > 0) stated.push_back({"L2", static_cast<double>(gpu.l2_bytes), "the driver"});
   return stated;
 }

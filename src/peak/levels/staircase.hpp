@@ -35,6 +35,7 @@ struct Stated {
   std::string name;
   double bytes = 0;
   std::string source;
+  std::string doubt{};  // why it may be wrong; empty: no doubt
 };
 // Gives each level the name of the stated size that is nearest to what it held, no further than a factor of two; the one beyond
 // the last step is `memory`. No name is given twice.

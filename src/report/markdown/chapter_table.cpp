@@ -136,6 +136,17 @@ void add_row(MarkdownTable& table, const KnownPair& known, const std::string& ha
   table.add(std::move(cells));
 }
 
+constexpr std::string_view what_columns_say =
+    "Medians; speedup of the variant that shows the lesson over the baseline, with the interval that 95 % of further runs fall "
+    "into; of its floor: part of the least time that the machine's ceilings allow; of the library: its speed in percent of the "
+    "fastest one's; steps: all variants in their order, each with its speedup over the baseline and, in brackets, over the one "
+    "before it or the one named";
+constexpr std::string_view what_metrics_say =
+    "; metrics: what else the pair measures and the baseline and the best variant differ in, from the one to the other, which is "
+    "named where it is not the lesson";
+constexpr const char* how_to_measure_again =
+    "Stale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it again.";
+
 // What the rows came to need below the table.
 struct Footnotes {
   std::vector<std::string> machines;
@@ -149,20 +160,9 @@ struct Footnotes {
 
   std::string text(const std::string& chapter) const {
     if (machines.empty()) return {};
-    std::string lines = fmt::format(
-        "\nMedians; speedup of the variant that shows the lesson over the baseline, with the interval that 95 % of further runs "
-        "fall into; of its floor: part of the least time that the machine's ceilings allow; of the library: its speed in percent "
-        "of the fastest one's; steps: all variants in their order, each with its speedup over the baseline and, in brackets, "
-        "over "
-        "the one before it or the one named{}.\n\n{}\n",
-        metrics ? "; metrics: what else the pair measures and the baseline and the best variant differ in, from the one to the "
-                  "other, which is named where it is not the lesson"
-                : "",
-        base::join(machines, "; "));
-    if (stale)
-      lines += fmt::format(
-          "\nStale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it again.\n",
-          chapter);
+    std::string lines = "\n" + paragraph(fmt::format("{}{}.", what_columns_say, metrics ? what_metrics_say : ""));
+    lines += "\n" + paragraph(base::join(machines, "; "));
+    if (stale) lines += "\n" + paragraph(fmt::format(how_to_measure_again, chapter));
     return lines;
   }
 };

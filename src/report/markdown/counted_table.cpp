@@ -77,11 +77,12 @@ class Table {
       rows.front().front() = "pair: variant";
       MarkdownTable table{rows.front()};
       for (std::size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);
-      text = table.text() +
-             fmt::format("\nCounted on {} on {}. Of each pair the baseline comes first.\n", hardware_, base::join(when_, ", "));
+      text = table.text() + "\n" +
+             paragraph(
+                 fmt::format("Counted on {} on {}. Of each pair the baseline comes first.", hardware_, base::join(when_, ", ")));
     }
     const auto say = [&](const std::vector<std::string>& pairs, const char* what) {
-      if (!pairs.empty()) text += fmt::format("{}{}: {}.\n", text.empty() ? "" : "\n", what, base::join(pairs, ", "));
+      if (!pairs.empty()) text += (text.empty() ? "" : "\n") + paragraph(fmt::format("{}: {}.", what, base::join(pairs, ", ")));
     };
     say(stale_, "Stale, since the code changed after the counting");
     say(missing_, fmt::format("Not counted on {} yet", hardware_).c_str());

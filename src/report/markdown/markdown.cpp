@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/markdown/markdown.hpp"
 
+#include "base/math/fit.hpp"
+#include "base/text.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::report {
@@ -22,6 +24,11 @@ void MarkdownTable::line(const std::vector<std::string>& cells) {
   text_ += "|";
   for (const std::string& cell : cells) text_ += " " + markdown_text(cell) + " |";
   text_ += "\n";
+}
+
+std::string paragraph(std::string_view words) {
+  constexpr std::size_t columns = 100;
+  return base::join(base::broken(words, columns), "\n") + "\n";
 }
 
 }  // namespace aisp::report

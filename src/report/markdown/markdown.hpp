@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "evidence/manifest.hpp"
@@ -22,6 +23,9 @@ class MarkdownTable {
   std::size_t rows_ = 0;
   std::string text_;
 };
+
+// A paragraph of running text, its words taken as they are, in lines as long as those that people write into documents.
+std::string paragraph(std::string_view words);
 
 std::string suite_markdown(const evidence::SuiteResult& suite, const evidence::Manifest& manifest);
 std::string pair_markdown(const evidence::PairResult& pair);

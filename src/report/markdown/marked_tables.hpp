@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of READMEs that stand between <!-- KIND: HARDWARE PAIR... --> and <!-- KIND: end -->, each on a line of its own.
+// Tables of READMEs that stand between <!-- KIND: HARDWARE PAIR... -->, alone on its lines, and a line <!-- KIND: end -->.
 #pragma once
 #include <functional>
 #include <string>

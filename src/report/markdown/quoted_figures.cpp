@@ -96,13 +96,13 @@ std::size_t length_at_the_end(const std::string& words, const Quote& quote, cons
 }  // namespace
 
 std::string with_quoted_figures(const std::string& page, const std::vector<Expectations>& all, const std::string& place) {
-  static const std::regex comment{R"(<!-- (\S+) ([a-z][a-z0-9_]*):(\S+) (\S+) (\S+) -->)"};
+  static const std::regex comment{R"(<!--\s+(\S+)\s+([a-z][a-z0-9_]*):(\S+)\s+(\S+)\s+(\S+)\s+-->)"};
   constexpr std::size_t longest_number = 16;
   std::string written;
   auto from = page.begin();
   for (std::sregex_iterator match{page.begin(), page.end(), comment}, end; match != end; ++match) {
     const auto refuse = [&](std::string_view what) {
-      throw base::Error{base::Exit::usage, fmt::format("{}: {}: {}", place, match->str(), what)};
+      throw base::Error{base::Exit::usage, fmt::format("{}: {}: {}", place, in_words(match->str()), what)};
     };
     const Quote quote{(*match)[1], (*match)[2], (*match)[3], (*match)[4], (*match)[5]};
     const auto figure = figure_of(quote, all);

@@ -16,9 +16,9 @@ std::string table_of(const evidence::Sweep& sweep, const KnownPair& pair) {
   MarkdownTable table{rows.front()};
   std::for_each(rows.begin() + 1, rows.end(), [&](const auto& row) { table.add(row); });
   const bool current = std::ranges::find(pair.source_digests, sweep.source_digest) != pair.source_digests.end();
-  return fmt::format("{}\n{} on {}, {} at {}{}.\n", table.text(), pair.name, sweep.hardware,
-                     sweep.recorded.date_utc.substr(0, 10), sweep.recorded.commit.substr(0, 9),
-                     current ? "" : "; stale: the code changed since");
+  return table.text() + "\n" +
+         paragraph(fmt::format("{} on {}, {} at {}{}.", pair.name, sweep.hardware, sweep.recorded.date_utc.substr(0, 10),
+                               sweep.recorded.commit.substr(0, 9), current ? "" : "; stale: the code changed since"));
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ std::string with_swept_tables(const std::string& page, const std::string& chapte
       const auto sweep = std::ranges::find_if(
           all, [&](const evidence::Sweep& each) { return each.hardware == hardware && each.target == chapter + ":" + word; });
       text += text.empty() ? "" : "\n";
-      text += sweep == all.end() ? fmt::format("The sweep of {} was not recorded on {} yet.\n", word, hardware)
+      text += sweep == all.end() ? paragraph(fmt::format("The sweep of {} was not recorded on {} yet.", word, hardware))
                                  : table_of(*sweep, *pair);
     }
     return text;

@@ -198,13 +198,14 @@ std::string picture_of_sweep(const PictureMark& mark, const std::string& chapter
 }  // namespace
 
 std::vector<PictureMark> picture_marks(const std::string& page, const std::string& place) {
-  static const std::regex link{R"(\]\(([^()\s/:]+\.svg)\)(<!-- picture: ([^\n]*?) -->)?)"};
+  static const std::regex link{R"(\]\(([^()\s/:]+\.svg)\)(<!-- picture:\s+([^>]*?)\s+-->)?)"};
   std::vector<PictureMark> marks;
   for (std::sregex_iterator match{page.begin(), page.end(), link}, end; match != end; ++match) {
     PictureMark mark{.file = (*match)[1]};
     if (!(*match)[2].matched)
       refuse(place, mark.file + ": no comment behind it says what it shows, as in <!-- picture: speedups h200 -->");
-    const std::string what = (*match)[3];
+    static const std::regex blanks{R"(\s+)"};
+    const std::string what = std::regex_replace((*match)[3].str(), blanks, " ");
     if (!what.starts_with("drawn by hand: ") && !what.starts_with("drawn by scripts/draw-diagrams: ")) {
       std::vector<std::string> words = base::split(what, ' ');
       if (words.size() < 2 || std::ranges::find(kinds, words[0]) == kinds.end())

@@ -5,8 +5,8 @@
 //   ![The ring](ring.svg)<!-- picture: drawn by scripts/draw-diagrams: a rule, no measurement -->
 // KIND HARDWARE, then the pairs that it shows, in their order; all of the chapter unless it names some. Kinds: speedups of each
 // variant; library, the speed of each in percent of the library's; roofline; intensity, FLOPs a byte; sweep, the rate of each
-// variant of one pair (or its time where it declares no work) over a size; sweep_speedups, the same of speedups. In a picture
-// that is drawn by hand, figures may have comments as in prose (quoted_figures.hpp).
+// variant of one pair (or its time where it declares no work) over a size; sweep_speedups, the same of speedups. A comment may
+// take several lines. In a picture that is drawn by hand, figures may have comments as in prose (quoted_figures.hpp).
 #pragma once
 #include <string>
 #include <vector>
