@@ -45,40 +45,37 @@ evidence::Counters Counting::count(const Variant& variant) {
   return counters;
 }
 
-void profile_counters(pair::Session& session, const std::vector<const Variant*>& variants, profile::MetricSet set, double limit_s,
-                      const std::function<evidence::VariantResult&(std::string_view)>& result_of,
-                      std::vector<evidence::Lost>& lost) {
+void profile_counters(pair::Session& session, Record& record, profile::MetricSet set, double limit_s) {
   const double began_s = base::monotonic_s();
   try {
     Counting counting{session, set};
     double longest_s = 0;
-    for (const Variant* variant : variants) {
+    for (const Variant* variant : record.active()) {
       const profile::Scope range{std::string{variant->name}};
       const double start_s = base::monotonic_s();
       // A stage that runs out of time would cost the pair its result.
       if (start_s - began_s + 2 * longest_s > limit_s) {
-        lost.push_back({evidence::LostKind::counters, fmt::format("no counters of {}: the stage's time was up", variant->name)});
+        record.lose(evidence::LostKind::counters, fmt::format("no counters of {}: the stage's time was up", variant->name));
         continue;
       }
       try {
         session.prepare(*variant);
-        result_of(variant->name).counters = counting.count(*variant);
+        record.of(variant->name).counters = counting.count(*variant);
       } catch (const CudaError&) {
         throw;
       } catch (const profile::CountersRefused&) {
         throw;
       } catch (const std::exception& reason) {
         // A kernel that waits for the host does not get to run under a profiler. The pass was not ended, so nothing follows it.
-        lost.push_back({evidence::LostKind::counters,
-                        fmt::format("no counters of {} and what follows it: {}", variant->name, reason.what())});
-        return;
+        return record.lose(evidence::LostKind::counters,
+                           fmt::format("no counters of {} and what follows it: {}", variant->name, reason.what()));
       }
       longest_s = std::max(longest_s, base::monotonic_s() - start_s);
     }
   } catch (const profile::CountersRefused& reason) {
-    lost.push_back({evidence::LostKind::counters_refused, fmt::format("no counters: {}", reason.what())});
+    record.lose(evidence::LostKind::counters_refused, fmt::format("no counters: {}", reason.what()));
   } catch (const Unsupported& reason) {
-    lost.push_back({evidence::LostKind::counters, fmt::format("no counters: {}", reason.what())});
+    record.lose(evidence::LostKind::counters, fmt::format("no counters: {}", reason.what()));
   }
 }
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "evidence/result.hpp"
 #include "measure/execution.hpp"
 #include "pair/session.hpp"
 #include "profile/hardware_metrics.hpp"
 #include "profile/range_profiler.hpp"
+#include "run/child/record.hpp"
 
 namespace aisp::run {
 
@@ -28,9 +25,8 @@ class Counting {
   double l2_bytes_ = 0;
 };
 
-// Counters of all `variants`, for as long as `limit_s` allows; the reasons for what is missing go to `lost`.
-void profile_counters(pair::Session& session, const std::vector<const Variant*>& variants, profile::MetricSet set, double limit_s,
-                      const std::function<evidence::VariantResult&(std::string_view)>& result_of,
-                      std::vector<evidence::Lost>& lost);
+// Counters of all variants that are active, for as long as `limit_s` allows; the reasons for what is missing go to the record. A
+// CUDA error passes.
+void profile_counters(pair::Session& session, Record& record, profile::MetricSet set, double limit_s);
 
 }  // namespace aisp::run

@@ -12,7 +12,6 @@
 #include "measure/execution.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/memory/pools.hpp"
-#include "run/child/pair_run.hpp"
 
 namespace aisp::run {
 namespace {
@@ -81,21 +80,19 @@ std::string disagreement(const evidence::MemoryUse& use, std::size_t allocations
   return {};
 }
 
-// Before the stopwatch exists, whose own buffers the driver would count too.
-void PairRun::account_memory() {
+void account_memory(const Context& context, Record& record, pair::Session& session, Start start, std::uint64_t free_before) {
   std::string apart;
-  for (const Variant* variant : active()) {
+  for (const Variant* variant : record.active()) {
     bool host_peak_is_own = false;
-    evidence::VariantResult& result = result_of(variant->name);
-    result.memory = memory_of(*session_, *variant, start_, free_before_bytes_, host_peak_is_own);
-    if (!host_peak_is_own && variant == &pair_.baseline)
-      result_.lost.push_back(
-          {evidence::LostKind::other, "no peak of host memory per variant, only of all: this kernel does not reset it"});
+    evidence::VariantResult& result = record.of(variant->name);
+    result.memory = memory_of(session, *variant, start, free_before, host_peak_is_own);
+    if (!host_peak_is_own && variant == &context.pair.baseline)
+      record.lose(evidence::LostKind::other, "no peak of host memory per variant, only of all: this kernel does not reset it");
     // What one variant loads stays for the next, so the last says it all.
-    if (session_->on_gpu()) apart = disagreement(result.memory, session_->buffers().size());
+    if (session.on_gpu()) apart = disagreement(result.memory, session.buffers().size());
   }
   // Inside of another program, its allocators have a part in it.
-  if (!apart.empty() && !uses_libraries(pair_) && !base::embedded()) result_.warnings.push_back(std::move(apart));
+  if (!apart.empty() && !uses_libraries(context.pair) && !base::embedded()) record.warn(std::move(apart));
 }
 
 }  // namespace aisp::run

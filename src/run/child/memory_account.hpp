@@ -7,6 +7,8 @@
 
 #include "evidence/result.hpp"
 #include "pair/session.hpp"
+#include "run/child/context.hpp"
+#include "run/child/record.hpp"
 
 namespace aisp::run {
 
@@ -23,5 +25,9 @@ void add_own_allocations(evidence::MemoryUse& use, std::uint64_t most_bytes);
 
 // What to say where the driver's figure and ours are further apart than allocations of this number explain; empty otherwise.
 std::string disagreement(const evidence::MemoryUse& use, std::size_t allocations);
+
+// Executes each active variant once more and gives it what it takes. Before the stopwatch exists, whose own buffers the driver
+// would count too. `free_before`: bytes of device memory before the session was set up.
+void account_memory(const Context& context, Record& record, pair::Session& session, Start start, std::uint64_t free_before);
 
 }  // namespace aisp::run

@@ -1,45 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joules a run of a PairRun's variants.
+#include "run/child/pair_energy.hpp"
+
 #include <fmt/format.h>
-#include <aisp/check.hpp>
 
 #include "base/system/clock.hpp"
 #include "measure/energy.hpp"
-#include "measure/statistics/statistics.hpp"
+#include "profile/ranges.hpp"
 #include "run/child/back_to_back.hpp"
-#include "run/child/pair_run.hpp"
 #include "run/results/energy_result.hpp"
 
 namespace aisp::run {
-
-BackToBack::BackToBack(pair::Session& session) : session_{session} {
-  check(cudaEventCreate(&start_));
-  for (cudaEvent_t& event : ends_) check(cudaEventCreate(&event));
-}
-
-BackToBack::~BackToBack() {
-  cudaEventDestroy(start_);
-  for (const cudaEvent_t event : ends_) cudaEventDestroy(event);
-}
-
-measure::Progress BackToBack::queue(const Variant& variant, int runs, std::size_t ahead) {
-  if (batches_ == 0) check(cudaEventRecord(start_, session_.launch().stream));
-  for (int i = 0; i < runs; ++i) session_.submit(variant);
-  check(cudaEventRecord(ends_[batches_ % ahead], session_.launch().stream));
-  ++batches_;
-  if (batches_ < ahead) return {};
-  const cudaEvent_t oldest = ends_[batches_ % ahead];
-  check(cudaEventSynchronize(oldest));
-  float elapsed_ms = 0;
-  check(cudaEventElapsedTime(&elapsed_ms, start_, oldest));
-  return {(batches_ - ahead + 1) * static_cast<std::size_t>(runs), elapsed_ms * 1e-3};
-}
-
-void BackToBack::finish() {
-  session_.synchronize_all();
-  batches_ = 0;
-}
-
 namespace {
 
 // The host may be held up for tens of milliseconds: that much must be queued. One long execution is enough.
@@ -54,48 +24,60 @@ std::string obstacle(const pair::Session& session, const Ground& ground) {
   return {};
 }
 
-}  // namespace
-
-void PairRun::measure_energy() {
-  if (!request_.energy) return;
-  if (std::string why = obstacle(*session_, *ground_); !why.empty())
-    return void(result_.lost.push_back({evidence::LostKind::energy, std::move(why)}));
-  // The times are known: whatever happens to the joules must not lose them.
-  send_partial();
-  stages_.begin("energy", request_.limits.energy);
+std::vector<const Timed*> those_without_reset(Record& record, const std::vector<Timed>& all) {
   std::vector<const Timed*> metered;
-  std::vector<double> run_s;
-  for (const Timed& timed : timed_) {
-    if (timed.variant->reset != nullptr) {
-      result_.lost.push_back(
-          {evidence::LostKind::energy, fmt::format("no joules of {}: it must be reset before every run", timed.variant->name)});
-      continue;
-    }
-    metered.push_back(&timed);
-    run_s.push_back(timed.result->timing->summary.median * 1e-3);
+  for (const Timed& timed : all) {
+    if (timed.variant->reset == nullptr) metered.push_back(&timed);
+    else
+      record.lose(evidence::LostKind::energy,
+                  fmt::format("no joules of {}: it must be reset before every run", timed.variant->name));
   }
-  BackToBack executions{*session_};
-  const measure::EnergyCounter counter{[&] { return ground_->energy_mj(); }, base::monotonic_s};
-  const measure::EnergyCallbacks callbacks{.queue =
-                                               [&](std::size_t index, int runs) {
-                                                 const profile::Scope range{metered[index]->result->name};
-                                                 return executions.queue(*metered[index]->variant, runs,
-                                                                         batches_ahead(run_s[index]));
-                                               },
+  return metered;
+}
+
+measure::EnergyReadings read(const Context& context, pair::Session& session, const std::vector<const Timed*>& metered) {
+  std::vector<double> run_s;
+  for (const Timed* timed : metered) run_s.push_back(timed->result->timing->summary.median * 1e-3);
+  BackToBack executions{session};
+  const measure::EnergyCounter counter{[&] { return context.ground.energy_mj(); }, base::monotonic_s};
+  const auto queue = [&](std::size_t index, int runs) {
+    const profile::Scope range{metered[index]->result->name};
+    return executions.queue(*metered[index]->variant, runs, batches_ahead(run_s[index]));
+  };
+  const measure::EnergyCallbacks callbacks{.queue = queue,
                                            .finish = [&] { executions.finish(); },
                                            .last_update = [&] { return counter.last_update(); },
                                            .now_s = base::monotonic_s};
+  const Request& request = context.request;
   // A round that began just before the deadline must still end before the stage's limit.
-  const measure::EnergyReadings readings = measure::read_energy(
-      run_s, {.window_s = request_.energy_window_s, .deadline_s = 0.6 * request_.limits.energy, .seed = request_.seed},
-      callbacks);
-  if (!readings.obstacle.empty()) result_.lost.push_back({evidence::LostKind::energy, "joules: " + readings.obstacle});
-  const bool with_baseline = !metered.empty() && metered.front() == &timed_.front();
+  return measure::read_energy(
+      run_s, {.window_s = request.energy_window_s, .deadline_s = 0.6 * request.limits.energy, .seed = request.seed}, callbacks);
+}
+
+void note_energy(const measure::EnergyReadings& readings, const std::vector<const Timed*>& metered, const Timed& baseline) {
+  const bool with_baseline = !metered.empty() && metered.front() == &baseline;
   for (std::size_t i = 0; i < metered.size(); ++i) {
-    metered[i]->result->energy = energy_of(readings.windows[i], metered[i]->result->cost, readings.steps_s);
-    if (i > 0 && with_baseline && metered[i]->result->energy)
-      metered[i]->result->energy->ratio = energy_ratio(readings.windows.front(), readings.windows[i]);
+    evidence::VariantResult& variant = *metered[i]->result;
+    variant.energy = energy_of(readings.windows[i], variant.cost, readings.steps_s);
+    if (i > 0 && with_baseline && variant.energy)
+      variant.energy->ratio = energy_ratio(readings.windows.front(), readings.windows[i]);
   }
+}
+
+}  // namespace
+
+void measure_energy(const Context& context, Stages& stages, Record& record, pair::Session& session,
+                    const std::vector<Timed>& timed) {
+  if (!context.request.energy) return;
+  if (std::string why = obstacle(session, context.ground); !why.empty())
+    return record.lose(evidence::LostKind::energy, std::move(why));
+  // The times are known: whatever happens to the joules must not lose them.
+  record.send_partial();
+  stages.begin("energy", context.request.limits.energy);
+  const std::vector<const Timed*> metered = those_without_reset(record, timed);
+  const measure::EnergyReadings readings = read(context, session, metered);
+  if (!readings.obstacle.empty()) record.lose(evidence::LostKind::energy, "joules: " + readings.obstacle);
+  note_energy(readings, metered, timed.front());
 }
 
 }  // namespace aisp::run

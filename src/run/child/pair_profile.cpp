@@ -1,93 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stages behind all others that look inside the variants. Whatever goes wrong here costs what they would have shown, never
-// the result.
-#include <fmt/format.h>
+#include "run/child/pair_profile.hpp"
 
-#include "base/error.hpp"
+#include <fmt/format.h>
+#include <aisp/check.hpp>
+
+#include <functional>
+
 #include "base/system/files.hpp"
 #include "evidence/profile/profile_difference.hpp"
 #include "profile/activity.hpp"
+#include "profile/ranges.hpp"
 #include "run/child/counting.hpp"
-#include "run/child/pair_run.hpp"
 #include "run/child/profiler.hpp"
 
 namespace aisp::run {
+namespace {
 
-void PairRun::look_inside() {
-  if (result_.status != evidence::Status::passed) return;
-  if (request_.counters != CounterLevel::none && session_->on_gpu()) count();
-  if (request_.profile != ProfileLevel::none && session_) profile_variants();
-}
-
-// The parent goes by this when a stage that looks inside does not end.
-void PairRun::send_measured() {
-  note_host_memory();
-  send_partial();
-}
-
-void PairRun::count() {
-  send_measured();
-  stages_.begin("counters", request_.limits.counters);
-  const auto set = request_.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
-  const auto place = [&](std::string_view variant) -> evidence::VariantResult& { return result_of(variant); };
+void count(const Context& context, Stages& stages, Record& record, Apparatus& apparatus) {
+  const double limit_s = context.request.limits.counters;
+  record.send_measured();
+  stages.begin("counters", limit_s);
+  const auto set = context.request.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
   try {
-    profile_counters(*session_, active(), set, request_.limits.counters, place, result_.lost);
+    profile_counters(*apparatus.session, record, set, limit_s);
   } catch (const std::exception& error) {
-    result_.lost.push_back({evidence::LostKind::counters, fmt::format("no counters: {}", error.what())});
-    abandon_session();
+    record.lose(evidence::LostKind::counters, fmt::format("no counters: {}", error.what()));
+    apparatus.abandon();  // what was measured is complete
   }
 }
 
-// The context may be poisoned: nothing on the GPU can be freed any more. What was measured is complete.
-void PairRun::abandon_session() {
-  [[maybe_unused]] const auto* leaked_session = session_.release();
-  [[maybe_unused]] const auto* leaked_stopwatch = stopwatch_.release();
+// The other modes time something else than one execution from its start to its end on the GPU. 0: nothing to compare with.
+double comparable_ms(TimingMode mode, const evidence::VariantResult& variant) {
+  return mode == TimingMode::events && variant.timing ? variant.timing->summary.median : 0;
 }
 
-void PairRun::profile_variants() {
-  send_measured();
-  stages_.begin("profiling", request_.limits.profiling);
-  std::string variant;
-  try {
-    std::unique_ptr<Profiler> profiler;
-    if (session_->on_gpu()) {
-      if (const auto& reason = profile::ActivityRecorder::unavailable()) throw Unsupported{*reason};
-      profiler = std::make_unique<Profiler>(*session_, start_, pair_.cache);
-    }
-    for (const Variant* each : active()) {
-      variant = each->name;
-      profile_variant(*each, profiler.get());
-      send_partial();
-    }
-  } catch (const CudaError& error) {
-    no_profile(variant, error.what());
-    abandon_session();
-  } catch (const std::exception& error) {
-    no_profile(variant, error.what());
-  } catch (...) {
-    no_profile(variant, "an exception of an unknown type was thrown");
-  }
-}
-
-void PairRun::profile_variant(const Variant& variant, Profiler* profiler) {
-  const profile::Scope range{std::string{variant.name}};
-  evidence::VariantResult& result = result_of(variant.name);
-  // The other modes time something else than one execution from its start to its end on the GPU.
-  const bool comparable = request_.mode == TimingMode::events && result.timing.has_value();
-  const double timed_ms = comparable ? result.timing->summary.median : 0;
-  ProfiledVariant profiled = profiler == nullptr ? profile_on_host(*session_, variant, result_.target)
-                                                 : profiler->run(variant, result_.target, timed_ms);
-  if (!request_.run_folder.empty()) {
-    const std::string trace = fmt::format("{}/profiles/{}.trace.json", evidence::folder_of(result_), variant.name);
-    base::write_atomically(std::filesystem::path{request_.run_folder} / trace, profiled.trace);
+void note_profile(const std::string& run_folder, const evidence::PairResult& pair, evidence::VariantResult& variant,
+                  ProfiledVariant profiled) {
+  if (!run_folder.empty()) {
+    const std::string trace = fmt::format("{}/profiles/{}.trace.json", evidence::folder_of(pair), variant.name);
+    base::write_atomically(std::filesystem::path{run_folder} / trace, profiled.trace);
     profiled.profile.trace = trace;
   }
-  result.profile = std::move(profiled.profile);
+  variant.profile = std::move(profiled.profile);
 }
 
-void PairRun::no_profile(const std::string& variant, const std::string& reason) {
-  result_.lost.push_back({evidence::LostKind::profile,
-                          fmt::format("no profile{}: {}", variant.empty() ? "" : fmt::format(" of {}", variant), reason)});
+using ProfileOne = std::function<ProfiledVariant(const Variant& variant, double timed_ms)>;
+
+// `present`: the name of the variant that is looked at, for whoever catches what is thrown.
+void profile_each(const Context& context, Record& record, const ProfileOne& profile_one, std::string& present) {
+  for (const Variant* variant : record.active()) {
+    present = variant->name;
+    {
+      const profile::Scope range{present};
+      evidence::VariantResult& result = record.of(variant->name);
+      note_profile(context.request.run_folder, record.result(), result,
+                   profile_one(*variant, comparable_ms(context.request.mode, result)));
+    }
+    record.send_partial();
+  }
+}
+
+void profile_gpu_pair(const Context& context, Record& record, pair::Session& session, Start start, std::string& present) {
+  if (const auto& reason = profile::ActivityRecorder::unavailable()) throw Unsupported{*reason};
+  Profiler profiler{session, start, context.pair.cache};
+  profile_each(
+      context, record,
+      [&](const Variant& variant, double timed_ms) { return profiler.run(variant, record.result().target, timed_ms); }, present);
+}
+
+void profile_host_pair(const Context& context, Record& record, pair::Session& session, std::string& present) {
+  profile_each(
+      context, record, [&](const Variant& variant, double) { return profile_on_host(session, variant, record.result().target); },
+      present);
+}
+
+void profile_variants(const Context& context, Stages& stages, Record& record, Apparatus& apparatus, Start start) {
+  record.send_measured();
+  stages.begin("profiling", context.request.limits.profiling);
+  std::string variant;
+  const auto no_profile = [&](const std::string& reason) {
+    record.lose(evidence::LostKind::profile,
+                fmt::format("no profile{}: {}", variant.empty() ? "" : fmt::format(" of {}", variant), reason));
+  };
+  pair::Session& session = *apparatus.session;
+  try {
+    if (session.on_gpu()) profile_gpu_pair(context, record, session, start, variant);
+    else profile_host_pair(context, record, session, variant);
+  } catch (const CudaError& error) {
+    no_profile(error.what());
+    apparatus.abandon();
+  } catch (const std::exception& error) {
+    no_profile(error.what());
+  } catch (...) {
+    no_profile("an exception of an unknown type was thrown");
+  }
+}
+
+}  // namespace
+
+void look_inside(const Context& context, Stages& stages, Record& record, Apparatus& apparatus, Start start) {
+  if (!record.passed()) return;
+  if (context.request.counters != CounterLevel::none && context.pair.device == Device::gpu)
+    count(context, stages, record, apparatus);
+  if (context.request.profile != ProfileLevel::none && apparatus.session)
+    profile_variants(context, stages, record, apparatus, start);
 }
 
 }  // namespace aisp::run

@@ -31,4 +31,15 @@ void Stages::end() {
   current_.clear();
 }
 
+void Stages::tell(const RoundProgress& progress) const {
+  reporter_.send(nlohmann::json{{"progress",
+                                 {{"round", progress.round},
+                                  {"of", progress.of},
+                                  {"interval_percent", progress.interval_percent},
+                                  {"wanted_percent", progress.wanted_percent},
+                                  {"spent_s", progress.spent_s},
+                                  {"budget_s", progress.budget_s}}}}
+                     .dump());
+}
+
 }  // namespace aisp::run

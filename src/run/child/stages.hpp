@@ -5,17 +5,19 @@
 #include <vector>
 
 #include "evidence/result.hpp"
-#include "run/child/child.hpp"
+#include "run/child/reporter.hpp"
+#include "run/wire/protocol.hpp"
 
 namespace aisp::run {
 
-// Tells the parent which stage runs and keeps the watchdog's record. One stage at a time.
+// Tells the parent which stage runs and how far it is, and keeps the watchdog's record. One stage at a time.
 class Stages {
  public:
   explicit Stages(const Reporter& reporter) : reporter_{reporter} {}
 
   void begin(const std::string& name, double limit_s);
   void end();
+  void tell(const RoundProgress& progress) const;
   const std::string& current() const { return current_; }
   const std::vector<evidence::StageRecord>& records() const { return records_; }
   double elapsed_s() const;  // since the child started

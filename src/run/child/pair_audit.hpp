@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "run/child/apparatus.hpp"
+#include "run/child/context.hpp"
+#include "run/child/correction.hpp"
+#include "run/child/record.hpp"
+#include "run/child/samples.hpp"
+
+namespace aisp::run {
+
+// Executes what was timed with CUPTI recording, and fails variants by what no stopwatch sees. Returns what the probe's work takes
+// by CUPTI; `assumed` where that is 0, on the host and without CUPTI. A stopwatch that records itself is gone afterwards.
+ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, Start start, const Samples& samples,
+                const ProbeWork& assumed);
+
+}  // namespace aisp::run

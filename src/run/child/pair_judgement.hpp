@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "pair/session.hpp"
+#include "run/child/context.hpp"
+#include "run/child/record.hpp"
+#include "run/child/samples.hpp"
+
+namespace aisp::run {
+
+// What the samples are worth: times without the stopwatch's own, the figures that come from them, speedups, the best variant, and
+// the checks that can void them.
+void judge(const Context& context, Record& record, pair::Session& session, const Samples& samples,
+           const measure::Correction& correction);
+
+}  // namespace aisp::run

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/child/pair_setup.hpp"
+
+#include <algorithm>
+
+#include "base/system/clock.hpp"
+#include "base/system/memory_checker.hpp"
+#include "measure/statistics/statistics.hpp"
+#include "run/child/memory_account.hpp"
+#include "run/child/profiler.hpp"
+#include "run/results/assemble.hpp"
+#include "run/results/cost_faults.hpp"
+
+namespace aisp::run {
+namespace {
+
+// Where the baseline cannot run, or none of the optimized variants, neither can the pair.
+bool skip_unmet(const Context& context, Record& record) {
+  if (auto reason = context.ground.unmet(context.pair.needs, context.pair.device)) {
+    record.skip(std::move(*reason));
+    return true;
+  }
+  for (const Variant* variant : record.active())
+    if (auto reason = context.ground.unmet(variant->needs, context.pair.device))
+      record.skip_variant(variant->name, std::move(*reason));
+  const std::vector<evidence::VariantResult>& variants = record.result().variants;
+  const bool baseline_runs = variants.front().status != evidence::Status::skipped;
+  const bool any_optimized = std::ranges::any_of(variants, [](const evidence::VariantResult& variant) {
+    return variant.role == evidence::VariantRole::optimized && variant.status != evidence::Status::skipped;
+  });
+  if (baseline_runs && any_optimized) return false;
+  record.skip(baseline_runs ? variants[1].reason : variants.front().reason);
+  return true;
+}
+
+void describe_workload(const Context& context, Record& record, pair::Session& session) {
+  evidence::PairResult& result = record.result();
+  result.sizes = session.sizes();
+  watch_ranges(session);
+  for (evidence::VariantResult& variant : result.variants) {
+    variant.cost = declared(session.workload().variant_cost(variant.name));
+    variant.memory.device_allocated_bytes = session.device_bytes();
+  }
+  result.ceilings = context.ground.ceilings(result.variants);
+}
+
+void check_costs(const Context& context, Record& record, pair::Session& session) {
+  for (const Variant* variant : record.active())
+    if (auto fault = impossible_cost(session.workload().variant_cost(variant->name), context.pair.device))
+      record.problem(std::string{variant->name}, "declared_cost", std::move(*fault), "correct the workload's cost()");
+}
+
+// Code loading, allocation and library set-up included: what the first call in a new process costs.
+void time_first_run(const Variant& variant, pair::Session& session, evidence::VariantResult& result) {
+  result.prepare_ms = session.prepare(variant);
+  session.reset(variant);
+  const double start_s = base::monotonic_s();
+  session.submit(variant);
+  session.synchronize_all();
+  const double value = (base::monotonic_s() - start_s) * 1e3;
+  evidence::Metric metric{.name = "cold_start", .unit = "ms", .better = evidence::Direction::lower, .raw = {value}};
+  metric.summary = measure::summarize(metric.raw);
+  result.metrics.push_back(std::move(metric));
+}
+
+void time_first_runs(Record& record, pair::Session& session) {
+  for (const Variant* variant : record.active()) {
+    verify::Outcome outcome{.variant = variant->name};
+    verify::guarded(outcome, "cold_start", [&] { time_first_run(*variant, session, record.of(variant->name)); });
+    for (evidence::Problem& found : outcome.problems) found.stage = record.stage();
+    record.absorb_failures(outcome);
+  }
+}
+
+}  // namespace
+
+pair::SessionOptions session_options(const Context& context) {
+  return {.gpus = context.ground.gpus(),
+          .seed = context.request.seed,
+          .scale = context.request.scale * context.ground.memory_scale(),
+          .sizes = context.request.sizes,
+          .reproducible = context.request.reproducible,
+          .red_zones = !base::under_memory_checker(),
+          .scratch_parent = context.request.scratch_parent};
+}
+
+std::optional<std::uint64_t> set_up(const Context& context, Record& record, Apparatus& apparatus) {
+  if (skip_unmet(context, record)) return std::nullopt;
+  pair::SessionOptions options = session_options(context);
+  record.result().scale = options.scale;
+  const std::uint64_t free_bytes = context.pair.device == Device::gpu ? free_device_bytes(context.ground.gpus()) : 0;
+  apparatus.session = std::make_unique<pair::Session>(context.pair, std::move(options));
+  pair::Session& session = *apparatus.session;
+  describe_workload(context, record, session);
+  check_costs(context, record, session);
+  if (record.passed() && context.request.cold_start) time_first_runs(record, session);
+  return record.passed() ? std::optional{free_bytes} : std::nullopt;
+}
+
+}  // namespace aisp::run

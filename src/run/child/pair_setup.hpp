@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "pair/session.hpp"
+#include "run/child/apparatus.hpp"
+#include "run/child/context.hpp"
+#include "run/child/record.hpp"
+
+namespace aisp::run {
+
+// Of a session at the timed shape.
+pair::SessionOptions session_options(const Context& context);
+
+// Checks what the pair needs, opens its session, which belongs to `apparatus` whatever is thrown here, and asks the workload for
+// its costs. Returns the bytes of device memory that were free before (0 for a host pair), or nothing when the pair ends here:
+// skipped, or failed.
+std::optional<std::uint64_t> set_up(const Context& context, Record& record, Apparatus& apparatus);
+
+}  // namespace aisp::run

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/child/sample_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "measure/idle_watch.hpp"
+#include "measure/statistics/statistics.hpp"
+
+namespace aisp::run {
+namespace {
+
+// Other work shorter than this is the host's own delay in asking.
+constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;
+// A time on inputs that some variant had seen may be shorter by this share.
+constexpr double most_shortened = 0.1;
+constexpr std::size_t fewest_first = 4;
+constexpr double shortest_told_ms = 0.002;
+// How much longer than in verification a timed execution may take: other work on the machine.
+constexpr double most_beyond_verified = 2, least_beyond_verified_ms = 0.5;
+
+double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value) {
+  if (samples.empty()) return 0;
+  std::vector<double> values;
+  for (const measure::Sample& sample : samples) values.push_back(sample.*value);
+  return measure::median(values);
+}
+
+std::string listed(const std::vector<std::string>& texts) { return texts.empty() ? std::string{} : texts.front(); }
+
+void check_findings(Record& record, const Timed& timed, const verify::SampleWatch::Findings& findings) {
+  timed.result->checks = findings.counts;
+  if (findings.counts.wrong > 0)
+    record.fail_variant(*timed.result, "timed_samples",
+                        fmt::format("{} of {} timed samples were wrong: {}", findings.counts.wrong, findings.counts.compared,
+                                    listed(findings.wrong)),
+                        "compute everything from the inputs in every run");
+  if (!findings.gate.empty())
+    record.fail_variant(*timed.result, "gate",
+                        fmt::format("outputs were written while launch.stream was held back ({})", listed(findings.gate)),
+                        "fork other streams from launch.stream with events; do the work on the GPU, not in run()");
+}
+
+// The lower quartile: on a busy machine a thread that goes to sleep may be seen at work now and then.
+void check_idle(Record& record, const Timed& timed, std::vector<double> idle_cpu_ms) {
+  if (idle_cpu_ms.empty()) return;
+  std::ranges::sort(idle_cpu_ms);
+  const double worked_ms = measure::percentile(idle_cpu_ms, 25);
+  if (worked_ms <= measure::IdleWatch::most_spinning_ms) return;
+  record.fail_variant(
+      *timed.result, "background_work",
+      fmt::format("a thread or child worked for {:.3g} ms between samples, when the pair should have been idle", worked_ms),
+      "let threads of the pair wait between runs");
+}
+
+// The executions of the verification were like the timed ones, and colder. Where other programs took the CPUs, neither those nor
+// these tell how long it takes.
+void compare_with_verified(const Context& context, Record& record, const Timed& timed,
+                           const std::vector<verify::Outcome>& outcomes) {
+  const auto outcome = std::ranges::find(outcomes, timed.variant->name, &verify::Outcome::variant);
+  if (outcome == outcomes.end() || outcome->longest_ms <= 0 || context.request.mode == TimingMode::timer) return;
+  std::vector<double> undisturbed_ms;
+  for (const measure::Sample& sample : timed.samples)
+    if (sample.undisturbed) undisturbed_ms.push_back(sample.host_ms);
+  const double timed_ms = undisturbed_ms.empty() ? 0 : measure::median_in_place(undisturbed_ms);
+  if (timed_ms <= most_beyond_verified * outcome->longest_ms + least_beyond_verified_ms) return;
+  record.fail_variant(
+      *timed.result, "timed_differently",
+      fmt::format("timed as {:.4g} ms, but {:.4g} ms at most when it was verified", timed_ms, outcome->longest_ms),
+      "do the same work in every run");
+}
+
+void check_other_work(Record& record, const Timed& timed) {
+  const double median_ms = median_of(timed.samples, &measure::Sample::raw_ms);
+  const auto much = [&](double milliseconds) {
+    return milliseconds > least_other_work_ms && milliseconds > least_other_work_share * median_ms;
+  };
+  if (const double late_ms = median_of(timed.samples, &measure::Sample::late_ms); much(late_ms))
+    record.fail_variant(*timed.result, "late_work",
+                        fmt::format("the GPU worked on for {:.3g} ms after the end of the sample", late_ms),
+                        "join other streams to launch.stream with events");
+  if (const double early_ms = median_of(timed.samples, &measure::Sample::early_ms); much(early_ms))
+    record.fail_variant(*timed.result, "early_work", fmt::format("the GPU was at work for {:.3g} ms before the sample", early_ms),
+                        "start nothing before run(), and join other streams to launch.stream with events");
+}
+
+void check_remembered(Record& record, const Timed& timed, std::vector<double> first_ms, std::vector<double> later_ms) {
+  if (first_ms.size() < fewest_first || later_ms.size() < fewest_first) return;
+  const double first = measure::median(first_ms), later = measure::median(later_ms);
+  // All but a few of the later ones must be faster than all but a few of the first: one slow group is no proof.
+  std::ranges::sort(first_ms);
+  std::ranges::sort(later_ms);
+  const bool apart = measure::percentile(later_ms, 75) < measure::percentile(first_ms, 25);
+  if (later >= (1 - most_shortened) * first || first - later < shortest_told_ms || !apart) return;
+  record.fail_variant(
+      *timed.result, "timed_differently",
+      fmt::format("{:.4g} ms on new inputs, {:.4g} ms on inputs that were there before: something is remembered", first, later),
+      "compute everything from the inputs in every run");
+}
+
+void check_first_on_inputs(Record& record, const Timed& timed) {
+  std::vector<double> first_ms, after_others_ms, own_new_ms, again_ms;
+  for (const measure::Sample& sample : timed.samples) {
+    (sample.again_on_inputs ? again_ms : own_new_ms).push_back(sample.raw_ms);
+    if (!sample.again_on_inputs) (sample.first_on_inputs ? first_ms : after_others_ms).push_back(sample.raw_ms);
+  }
+  check_remembered(record, timed, first_ms, after_others_ms);
+  if (timed.result->status == evidence::Status::passed) check_remembered(record, timed, own_new_ms, again_ms);
+}
+
+}  // namespace
+
+bool by_host_memory(const pair::Session& session) {
+  return std::ranges::any_of(session.buffers(), [](const Buffer& buffer) { return !pair::on_device(buffer); });
+}
+
+void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,
+                   const std::vector<Timed>& timed, const verify::SampleWatch& watch) {
+  // Whoever remembers results is faster on inputs that it, or another variant, has seen. Where the host's caches have a say
+  // everybody is.
+  const bool memory_shows = session.on_gpu() && verified.start == Start::released && !by_host_memory(session);
+  for (std::size_t v = 0; v < timed.size(); ++v) {
+    const verify::SampleWatch::Findings& findings = watch.of(v);
+    check_findings(record, timed[v], findings);
+    check_idle(record, timed[v], findings.idle_cpu_ms);
+    compare_with_verified(context, record, timed[v], verified.outcomes);
+    check_other_work(record, timed[v]);
+    if (memory_shows) check_first_on_inputs(record, timed[v]);
+  }
+}
+
+}  // namespace aisp::run

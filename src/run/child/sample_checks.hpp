@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <vector>
+
+#include "pair/session.hpp"
+#include "run/child/context.hpp"
+#include "run/child/pair_verification.hpp"
+#include "run/child/record.hpp"
+#include "run/results/speedups.hpp"
+#include "verify/sample_watch.hpp"
+
+namespace aisp::run {
+
+// Some of the pair's buffers are in the host's memory, so that its caches and the migration of pages have a say in its times.
+bool by_host_memory(const pair::Session& session);
+
+// What timed samples showed besides their times: each variant gets its counts, and fails by what was found. `timed` in the order
+// that `watch` knows.
+void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,
+                   const std::vector<Timed>& timed, const verify::SampleWatch& watch);
+
+}  // namespace aisp::run
