@@ -81,8 +81,11 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
   for (std::size_t v = 0; v < variants.size(); ++v)
     for (std::size_t w = 0; w < variants.size(); ++w)
       if (variants[v]->same_bits_as == variants[w]->name && comparable[v] && comparable[w]) checks[v].compare_bits(checks[w]);
-  for (std::size_t v = 0; earlier != nullptr && v < std::min(variants.size(), earlier->size()); ++v)
-    if (comparable[v]) checks[v].compare_with_earlier((*earlier)[v]);
+  if (earlier == nullptr) return outcomes;
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    const auto before = std::ranges::find(*earlier, variants[v]->name, &Outcome::variant);
+    if (comparable[v] && before != earlier->end()) checks[v].compare_with_earlier(*before);
+  }
   return outcomes;
 }
 

@@ -8,24 +8,15 @@
 
 #include <chrono>
 #include <csignal>
-#include <ctime>
 #include <thread>
+
+#include "measure/cpu_work.hpp"
 
 namespace {
 
 using aisp::measure::CpuWait;
+using aisp::measure::work_ms;
 using namespace std::chrono_literals;
-
-// By the thread's own clock.
-void work_ms(long milliseconds) {
-  const auto now_ns = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return time.tv_sec * 1'000'000'000L + time.tv_nsec;
-  };
-  for (const long end_ns = now_ns() + milliseconds * 1'000'000; now_ns() < end_ns;) {
-  }
-}
 
 // This thread and a process that never rests share one CPU.
 class CpuWaitBesideOthers : public testing::Test {

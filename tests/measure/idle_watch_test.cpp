@@ -7,24 +7,15 @@
 
 #include <chrono>
 #include <csignal>
-#include <ctime>
 #include <thread>
+
+#include "measure/cpu_work.hpp"
 
 namespace {
 
 using aisp::measure::IdleWatch;
+using aisp::measure::work_ms;
 using namespace std::chrono_literals;
-
-// By a thread's own clock, so that a busy machine takes longer and finds the same.
-void work_ms(long milliseconds) {
-  const auto now_ns = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return time.tv_sec * 1'000'000'000L + time.tv_nsec;
-  };
-  for (const long end_ns = now_ns() + milliseconds * 1'000'000; now_ns() < end_ns;) {
-  }
-}
 
 TEST(IdleWatch, WhoSleepsIsIdle) {
   std::jthread sleeper{[] { std::this_thread::sleep_for(50ms); }};

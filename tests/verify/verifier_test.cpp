@@ -166,6 +166,14 @@ TEST(Verify, WorkMovedToPrepareIsCaught) {
 TEST(Verify, RememberedOutputIsCaught) {
   EXPECT_TRUE(caught_by("depends_on_inputs", {.name = "remembers", .run = call<&Doubling::remembers>}));
 }
+// A library that could not be prepared the first time was left out of the second.
+TEST(Verify, RememberedOutputIsCaughtBesideOneThatWasLeftOut) {
+  const Variant remembers{.name = "remembers", .run = call<&Doubling::remembers>};
+  pair::Session session{honest_pair, {}};
+  const auto first = verify(session, {&honest_pair.baseline, &honest_pair.optimized[0], &remembers}, {.seed = 1});
+  const auto second = verify(session, {&honest_pair.baseline, &remembers}, {.seed = 2}, &first);
+  EXPECT_TRUE(std::ranges::any_of(second[1].problems, [](const auto& problem) { return problem.check == "depends_on_inputs"; }));
+}
 TEST(Verify, LeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "leaks", .run = call<&Doubling::leaks>})); }
 TEST(Verify, ALeakIsNamedByTheBufferOfItsSize) {
   const auto message_of = [](const Variant& variant) {
