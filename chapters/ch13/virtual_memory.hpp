@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda.h>
 #include <aisp/check.hpp>
+#include <aisp/driver_function.hpp>
 
 #include <cstddef>
 #include <string>
@@ -10,14 +11,12 @@
 
 namespace aisp::ch13 {
 
-// A driver function by name, without linking the driver library.
-template <class F>
-F* driver_function(const char* name) {
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  check(cudaGetDriverEntryPointByVersion(name, &address, 12000, cudaEnableDefault, &found));
-  if (found != cudaDriverEntryPointSuccess) throw Unsupported{"the driver has no " + std::string{name}};
-  return reinterpret_cast<F*>(address);
+// Of CUDA 12.0.
+template <class Function>
+Function* required_function(const char* name) {
+  auto* const found = driver_function<Function>(name, 12000);
+  if (found == nullptr) throw Unsupported{"the driver has no " + std::string{name}};
+  return found;
 }
 
 inline void check_driver(CUresult status, const char* call) {
@@ -29,14 +28,14 @@ class PagedMemory {
  public:
   explicit PagedMemory(int gpu) {
     int supported = 0;
-    check_driver(driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute")(
+    check_driver(required_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute")(
                      &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu),
                  "cuDeviceGetAttribute");
     if (supported == 0) throw Unsupported{"this GPU has no virtual memory management"};
     property_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     property_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     property_.location.id = gpu;
-    check_driver(driver_function<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity")(
+    check_driver(required_function<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity")(
                      &page_bytes_, &property_, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
                  "cuMemGetAllocationGranularity");
   }
@@ -93,13 +92,13 @@ class PagedMemory {
   std::size_t page_bytes_ = 0;
   std::vector<Page> pages_;
   std::vector<Range> ranges_;
-  decltype(&cuMemAddressReserve) reserve_ = driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
-  decltype(&cuMemAddressFree) address_free_ = driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree");
-  decltype(&cuMemCreate) create_ = driver_function<decltype(cuMemCreate)>("cuMemCreate");
-  decltype(&cuMemRelease) release_ = driver_function<decltype(cuMemRelease)>("cuMemRelease");
-  decltype(&cuMemMap) map_ = driver_function<decltype(cuMemMap)>("cuMemMap");
-  decltype(&cuMemUnmap) unmap_ = driver_function<decltype(cuMemUnmap)>("cuMemUnmap");
-  decltype(&cuMemSetAccess) set_access_ = driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
+  decltype(&cuMemAddressReserve) reserve_ = required_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
+  decltype(&cuMemAddressFree) address_free_ = required_function<decltype(cuMemAddressFree)>("cuMemAddressFree");
+  decltype(&cuMemCreate) create_ = required_function<decltype(cuMemCreate)>("cuMemCreate");
+  decltype(&cuMemRelease) release_ = required_function<decltype(cuMemRelease)>("cuMemRelease");
+  decltype(&cuMemMap) map_ = required_function<decltype(cuMemMap)>("cuMemMap");
+  decltype(&cuMemUnmap) unmap_ = required_function<decltype(cuMemUnmap)>("cuMemUnmap");
+  decltype(&cuMemSetAccess) set_access_ = required_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
 };
 
 }  // namespace aisp::ch13

@@ -191,7 +191,7 @@ class Fp4WeightQuantization final : public Workload {
         reproducible_{setup.reproducible()},
         // All codes at all places. In rows of the third kind neighbouring groups cancel for the second token.
         codes_{setup.input<std::uint8_t>(rows_ * k_ / 2, integers(0, 255).set(0x77, at(Axis{k_ / 2, kinds}, 2)),
-                                         {.name = "codes", .constant = true})},
+                                         {.name = "codes", .codes = ElementType::e2m1x2, .constant = true})},
         scales_{setup.input<e4m3>(rows_ * k_ / group,
                                   uniform(0.5f, 2)
                                       .set(1, at(Axis{k_ / group, kinds}, 2))

@@ -247,9 +247,10 @@ class Mxfp8DualQuantize final : public Workload {
         columns_{setup.size("columns")},
         x_{setup.input<bf16>(rows_ * columns_, values(), {.name = "x"})},
         codes_{setup.output<std::uint8_t>(rows_ * columns_, {.name = "codes along rows"})},
-        scales_{setup.output<std::uint8_t>(rows_ * columns_ / block, {.name = "scales along rows"})},
+        scales_{setup.output<std::uint8_t>(rows_ * columns_ / block, {.name = "scales along rows", .codes = ElementType::e8m0})},
         transposed_codes_{setup.output<std::uint8_t>(rows_ * columns_, {.name = "codes along columns"})},
-        transposed_scales_{setup.output<std::uint8_t>(rows_ * columns_ / block, {.name = "scales along columns"})},
+        transposed_scales_{
+            setup.output<std::uint8_t>(rows_ * columns_ / block, {.name = "scales along columns", .codes = ElementType::e8m0})},
         transposed_{setup.scratch<bf16>(rows_ * columns_, {.name = "transposed x"})} {}
 
   Cost cost() const override { return {.bytes = static_cast<double>(x_.bytes() + 2 * (codes_.bytes() + scales_.bytes()))}; }

@@ -197,7 +197,7 @@ class W4a8Gemm final : public Workload {
         k_{setup.size("k")},
         // All codes at all places. In rows of the third kind neighbouring groups cancel for the second token.
         codes_{setup.input<std::uint8_t>(rows_ * k_ / 2, integers(0, 255).set(0x77, at(Axis{k_ / 2, kinds}, 2)),
-                                         {.name = "codes", .constant = true})},
+                                         {.name = "codes", .codes = ElementType::s4x2, .constant = true})},
         scales_{setup.input<half>(rows_ * k_ / group,
                                   uniform(0.5f, 2)
                                       .set(1, at(Axis{k_ / group, kinds}, 2))
