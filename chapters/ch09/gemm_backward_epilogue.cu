@@ -166,11 +166,8 @@ class GemmBackwardEpilogue final : public Workload {
         gemm_dgelu_bgrad_{setup, problem(CUBLASLT_EPILOGUE_DGELU_BGRAD)},
         reproducible_{setup.reproducible()} {}
 
-  Cost cost() const override {
-    return {.flops = 2.0 * static_cast<double>(dp_.size()) * static_cast<double>(k_),
-            .math = Math::bf16,
-            .bytes = static_cast<double>(dy_.bytes() + w2_.bytes() + p_.bytes() + dp_.bytes() + db_.bytes())};
-  }
+  Cost cost() const override { return cost_of(p_.bytes() + db_.bytes()); }
+  Cost variant_cost(std::string_view variant) const override { return variant == "gemm_alone" ? cost_of(0) : cost(); }
   void compute_reference(Launch& launch) override { reference_.compute(launch, dy_, w2_, p_); }
   double expected_output(int output, std::size_t index) const override {
     if (output == 1) return reference_.column_sum(index);
@@ -208,6 +205,11 @@ class GemmBackwardEpilogue final : public Workload {
   }
 
  private:
+  Cost cost_of(std::size_t bytes_beside_gemm) const {
+    return {.flops = 2.0 * static_cast<double>(dp_.size()) * static_cast<double>(k_),
+            .math = Math::bf16,
+            .bytes = static_cast<double>(dy_.bytes() + w2_.bytes() + dp_.bytes() + bytes_beside_gemm)};
+  }
   float largest_weight() const { return 3 / std::sqrt(static_cast<float>(k_)); }
   MatmulProblem problem(cublasLtEpilogue_t epilogue) const {
     MatmulProblem of{.m = m_, .n = n_, .k = k_, .b_is_transposed = true, .epilogue = epilogue};

@@ -49,7 +49,8 @@ class EventStopwatch final : public Stopwatch {
   }
 
   Sample sample_of(const Executed& executed) {
-    Sample sample{.host_ms = executed.host_ms, .early_ms = executed.early_ms, .late_ms = executed.late_ms};
+    Sample sample{
+        .host_ms = executed.host_ms, .run_ms = executed.run_ms, .early_ms = executed.early_ms, .late_ms = executed.late_ms};
     float elapsed_ms = 0;
     check(cudaEventElapsedTime(&elapsed_ms, start_, end_));
     sample.raw_ms = elapsed_ms;

@@ -22,7 +22,8 @@ class HostStopwatch final : public Stopwatch {
     pair::LaunchState& launch = session_.launch();
     const Frame frame{.begin = [&](cudaStream_t) { launch.start_recording(); }};
     const Executed executed = executor_.execute(variant, capture, frame);
-    Sample sample{.raw_ms = executed.run_ms, .host_ms = executed.host_ms, .undisturbed = executed.undisturbed()};
+    Sample sample{
+        .raw_ms = executed.run_ms, .host_ms = executed.host_ms, .run_ms = executed.run_ms, .undisturbed = executed.undisturbed()};
     sample.marks = launch.stop_recording(nullptr);
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;

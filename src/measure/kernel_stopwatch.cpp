@@ -21,7 +21,8 @@ class KernelStopwatch final : public Stopwatch {
     std::uint64_t ready_ns = 0;
     const Frame frame{.ready = [&] { ready_ns = profile::ActivityRecorder::now_ns(); }};
     const Executed executed = executor_.execute(variant, capture, frame);
-    Sample sample{.host_ms = executed.host_ms, .early_ms = executed.early_ms, .late_ms = executed.late_ms};
+    Sample sample{
+        .host_ms = executed.host_ms, .run_ms = executed.run_ms, .early_ms = executed.early_ms, .late_ms = executed.late_ms};
     std::vector<profile::Activity> activities = recorder_.take();
     std::erase_if(activities, [&](const profile::Activity& activity) {
       return activity.start_ns < ready_ns || profile::is_harness(activity);

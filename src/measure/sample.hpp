@@ -22,6 +22,7 @@ struct Sample {
   int round = 0;
   double raw_ms = 0;             // as the stopwatch read it
   double host_ms = 0;            // host clock, start to work finished
+  double run_ms = 0;             // host clock, in run(); of the timer's blocks it is not known
   double early_ms = 0;           // how long other streams were busy before the sample
   double late_ms = 0;            // how long the GPUs stayed busy after its end
   bool undisturbed = true;       // as in Executed

@@ -9,12 +9,25 @@
 
 namespace aisp::pair {
 
-// SMs set apart for a stream: a green context of the driver (CUDA 12.5), and its one stream.
+// A green context of the driver (CUDA 12.5): SMs that kernels of its streams keep to.
+class GreenContext {
+ public:
+  GreenContext(int ordinal, CUdevResource& sms);
+  ~GreenContext();
+  GreenContext(const GreenContext&) = delete;
+  GreenContext& operator=(const GreenContext&) = delete;
+
+  CUdevResource sms() const;
+  cudaStream_t make_stream() const;
+
+ private:
+  CUgreenCtx context_ = nullptr;
+};
+
+// SMs set apart for a stream.
 class SmPart {
  public:
-  // Takes `sms` or some more from `rest`, by as many as the chip sets apart at a time. Throws Unsupported where the driver cannot
-  // do it or fewer are left.
-  SmPart(int ordinal, int sms, CUdevResource& rest);
+  SmPart(int ordinal, CUdevResource& sms);
   ~SmPart();
   SmPart(const SmPart&) = delete;
   SmPart& operator=(const SmPart&) = delete;
@@ -22,22 +35,25 @@ class SmPart {
   cudaStream_t stream() const { return stream_; }
   int sms() const { return sms_; }
 
-  // All SMs of a GPU.
-  static CUdevResource all(int ordinal);
-
  private:
-  CUgreenCtx context_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  int sms_ = 0;
+  GreenContext context_;
+  cudaStream_t stream_;
+  int sms_;
 };
 
 // No SM belongs to two of them.
 class SmParts {
  public:
+  // `sms` or some more, by as many as the chip sets apart at a time. Throws Unsupported where the driver cannot do it or fewer
+  // are left.
   const SmPart& add(int ordinal, int sms);
 
  private:
+  // What is left of a GPU's SMs. A remainder can be split again once it has a green context.
+  CUdevResource& rest_of(int ordinal);
+
   std::map<int, CUdevResource> rest_;  // by the GPU's ordinal
+  std::vector<std::unique_ptr<GreenContext>> split_;
   std::vector<std::unique_ptr<SmPart>> parts_;
 };
 
