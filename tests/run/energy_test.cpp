@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "run/child/memory_account.hpp"
+#include "run/child/verification/memory_account.hpp"
 
 namespace aisp::run {
 namespace {

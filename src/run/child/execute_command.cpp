@@ -17,7 +17,7 @@
 #include "pair/session.hpp"
 #include "run/child/child.hpp"
 #include "run/child/ground.hpp"
-#include "run/child/profiler.hpp"
+#include "run/child/profiling/profiler.hpp"
 #include "run/wire/request.hpp"
 
 namespace aisp::run {

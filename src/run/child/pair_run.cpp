@@ -8,15 +8,15 @@
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/apparatus.hpp"
-#include "run/child/memory_account.hpp"
-#include "run/child/pair_audit.hpp"
-#include "run/child/pair_edges.hpp"
-#include "run/child/pair_energy.hpp"
-#include "run/child/pair_judgement.hpp"
-#include "run/child/pair_profile.hpp"
-#include "run/child/pair_sampling.hpp"
+#include "run/child/audit/pair_audit.hpp"
+#include "run/child/audit/pair_judgement.hpp"
+#include "run/child/energy/pair_energy.hpp"
 #include "run/child/pair_setup.hpp"
-#include "run/child/pair_verification.hpp"
+#include "run/child/profiling/pair_profile.hpp"
+#include "run/child/timing/pair_sampling.hpp"
+#include "run/child/verification/memory_account.hpp"
+#include "run/child/verification/pair_edges.hpp"
+#include "run/child/verification/pair_verification.hpp"
 
 namespace aisp::run {
 namespace {

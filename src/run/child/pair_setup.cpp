@@ -6,8 +6,8 @@
 #include "base/system/clock.hpp"
 #include "base/system/memory_checker.hpp"
 #include "measure/statistics/statistics.hpp"
-#include "run/child/memory_account.hpp"
-#include "run/child/profiler.hpp"
+#include "run/child/profiling/profiler.hpp"
+#include "run/child/verification/memory_account.hpp"
 #include "run/results/assemble.hpp"
 #include "run/results/cost_faults.hpp"
 

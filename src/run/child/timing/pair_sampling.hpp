@@ -2,10 +2,10 @@
 #pragma once
 #include "run/child/apparatus.hpp"
 #include "run/child/context.hpp"
-#include "run/child/pair_verification.hpp"
 #include "run/child/record.hpp"
-#include "run/child/samples.hpp"
 #include "run/child/stages.hpp"
+#include "run/child/timing/samples.hpp"
+#include "run/child/verification/pair_verification.hpp"
 
 namespace aisp::run {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/pair_verification.hpp"
+#include "run/child/verification/pair_verification.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "run/child/pair_setup.hpp"
-#include "run/child/profiler.hpp"
+#include "run/child/profiling/profiler.hpp"
 #include "run/child/streams.hpp"
 #include "run/results/loose_limit.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warm-up and the timed rounds.
-#include "run/child/pair_sampling.hpp"
+#include "run/child/timing/pair_sampling.hpp"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 
 #include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/correction.hpp"
-#include "run/child/sample_checks.hpp"
 #include "run/child/streams.hpp"
-#include "run/child/timed_rounds.hpp"
+#include "run/child/timing/correction.hpp"
+#include "run/child/timing/sample_checks.hpp"
+#include "run/child/timing/timed_rounds.hpp"
 
 namespace aisp::run {
 namespace {

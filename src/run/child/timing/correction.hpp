@@ -4,7 +4,7 @@
 #include "measure/statistics/ratio.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
-#include "run/child/samples.hpp"
+#include "run/child/timing/samples.hpp"
 
 namespace aisp::run {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/memory_account.hpp"
+#include "run/child/verification/memory_account.hpp"
 
 #include <fmt/format.h>
 #include <aisp/check.hpp>

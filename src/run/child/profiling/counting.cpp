@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/counting.hpp"
+#include "run/child/profiling/counting.hpp"
 
 #include <fmt/format.h>
 #include <aisp/check.hpp>

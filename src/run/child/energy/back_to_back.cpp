@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/back_to_back.hpp"
+#include "run/child/energy/back_to_back.hpp"
 
 #include <aisp/check.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/pair_profile.hpp"
+#include "run/child/profiling/pair_profile.hpp"
 
 #include <fmt/format.h>
 #include <aisp/check.hpp>
@@ -10,8 +10,8 @@
 #include "evidence/profile/profile_difference.hpp"
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/counting.hpp"
-#include "run/child/profiler.hpp"
+#include "run/child/profiling/counting.hpp"
+#include "run/child/profiling/profiler.hpp"
 
 namespace aisp::run {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/profiler.hpp"
+#include "run/child/profiling/profiler.hpp"
 
 #include <sys/resource.h>
 #include <aisp/check.hpp>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/pair_energy.hpp"
+#include "run/child/energy/pair_energy.hpp"
 
 #include <fmt/format.h>
 
 #include "base/system/clock.hpp"
 #include "measure/energy.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/back_to_back.hpp"
+#include "run/child/energy/back_to_back.hpp"
 #include "run/results/energy_result.hpp"
 
 namespace aisp::run {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <random>
 
-#include "run/child/renewal.hpp"
+#include "run/child/timing/renewal.hpp"
 #include "verify/sample_watch.hpp"
 
 namespace aisp::run {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/auditor.hpp"
+#include "run/child/audit/auditor.hpp"
 
 #include <aisp/check.hpp>
 

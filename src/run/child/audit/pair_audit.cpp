@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executions like the timed ones, with CUPTI recording.
-#include "run/child/pair_audit.hpp"
+#include "run/child/audit/pair_audit.hpp"
 
 #include <fmt/format.h>
 
@@ -11,10 +11,10 @@
 #include "measure/statistics/statistics.hpp"
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/auditor.hpp"
-#include "run/child/memory_account.hpp"
-#include "run/child/sample_checks.hpp"
+#include "run/child/audit/auditor.hpp"
 #include "run/child/streams.hpp"
+#include "run/child/timing/sample_checks.hpp"
+#include "run/child/verification/memory_account.hpp"
 
 namespace aisp::run {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "pair/session.hpp"
 #include "run/child/context.hpp"
-#include "run/child/pair_verification.hpp"
 #include "run/child/record.hpp"
+#include "run/child/verification/pair_verification.hpp"
 #include "run/results/speedups.hpp"
 #include "verify/sample_watch.hpp"
 

@@ -6,10 +6,10 @@
 #include "measure/rounds.hpp"
 #include "run/child/apparatus.hpp"
 #include "run/child/context.hpp"
-#include "run/child/present_inputs.hpp"
 #include "run/child/record.hpp"
-#include "run/child/samples.hpp"
 #include "run/child/stages.hpp"
+#include "run/child/timing/present_inputs.hpp"
+#include "run/child/timing/samples.hpp"
 #include "verify/leaks.hpp"
 #include "verify/sample_watch.hpp"
 

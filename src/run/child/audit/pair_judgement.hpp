@@ -3,7 +3,7 @@
 #include "pair/session.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
-#include "run/child/samples.hpp"
+#include "run/child/timing/samples.hpp"
 
 namespace aisp::run {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/renewal.hpp"
+#include "run/child/timing/renewal.hpp"
 
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/timed_rounds.hpp"
+#include "run/child/timing/timed_rounds.hpp"
 
 #include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/correction.hpp"
+#include "run/child/timing/correction.hpp"
 #include "run/results/assemble.hpp"
 
 namespace aisp::run {

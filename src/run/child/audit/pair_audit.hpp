@@ -2,9 +2,9 @@
 #pragma once
 #include "run/child/apparatus.hpp"
 #include "run/child/context.hpp"
-#include "run/child/correction.hpp"
 #include "run/child/record.hpp"
-#include "run/child/samples.hpp"
+#include "run/child/timing/correction.hpp"
+#include "run/child/timing/samples.hpp"
 
 namespace aisp::run {
 
