@@ -38,7 +38,7 @@ Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and 
   -t, --targets TARGET   as for aisp run; repeats [all]
   --tools TOOL,...       of memcheck, racecheck, synccheck, initcheck [all four]
   --scale X              part of each workload's size [0.02]
-  -j, --jobs N           jobs at once [4]
+  -j, --jobs N           jobs at once [4]; of racecheck one for four CPUs: more only slow one another
   --limit SECONDS        of one job [120]
   --logs DIR             where each job's output is kept, as CHAPTER_NAME.TOOL.log [sanitize_DATE_TIME]
   --resume DIR           as --logs, with the logs of a run that was interrupted: jobs that ended there are not run again
