@@ -36,7 +36,9 @@ constexpr Term terms[] = {
     {"check", "timed_differently",
      "times that contradict each other: shorter on known inputs than on new ones, or different when timed and when audited"},
     {"check", "late_work", "GPU work after the end of timed samples"},
-    {"check", "hidden_work", "kernels and copies, recorded by CUPTI, on streams or devices that the timed window does not cover"},
+    {"check", "hidden_work",
+     "kernels and copies, recorded by CUPTI, on streams or devices that the timed window does not cover; host functions; a run "
+     "whose call takes the host longer than its launches need"},
     {"check", "compiled_kernels",
      "kernels that take more registers or local memory than the variant's `.kernels` allows, or less local memory than it says"},
     {"check", "possible_time",

@@ -97,10 +97,7 @@ void check_findings(Record& record, const Timed& timed, const std::vector<Audite
 
 // In timed samples; the first calls of a thread take longer under CUPTI. The timer reads blocks of runs.
 double run_ms_of(const Timed& timed, const Medians& audited, TimingMode mode) {
-  if (mode == TimingMode::timer || timed.samples.empty()) return audited.run_ms;
-  std::vector<double> run_ms;
-  for (const measure::Sample& sample : timed.samples) run_ms.push_back(sample.run_ms);
-  return measure::median_in_place(run_ms);
+  return mode == TimingMode::timer ? audited.run_ms : median_of(timed.samples, &measure::Sample::run_ms);
 }
 
 // Launches take the host microseconds each; what takes it longer is work that no clock sees while the stream is held back.
@@ -132,9 +129,7 @@ void note_kernels(Record& record, const Timed& timed, std::vector<profile::Compi
 // The audited executions are like the timed ones, so what they took must be what was timed.
 void compare_with_timed(Record& record, const Timed& timed, const Medians& medians, const Comparison& with) {
   if (with.mode == TimingMode::timer) return;
-  std::vector<double> raw_ms;
-  for (const measure::Sample& sample : timed.samples) raw_ms.push_back(sample.raw_ms);
-  const double timed_ms = std::max(0.0, measure::median(raw_ms) - with.offset_ms);
+  const double timed_ms = std::max(0.0, median_of(timed.samples, &measure::Sample::raw_ms) - with.offset_ms);
   // Pages that migrate and memory of the host take another time under CUPTI, and a callback's time is no GPU's.
   if (with.by_host_memory || timed.variant->host_callbacks) return;
   const bool short_ones = medians.busy_ms <= medians.calls * short_kernel_ms;

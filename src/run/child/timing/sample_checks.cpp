@@ -20,13 +20,6 @@ constexpr double shortest_told_ms = 0.002;
 // How much longer than in verification a timed execution may take: other work on the machine.
 constexpr double most_beyond_verified = 2, least_beyond_verified_ms = 0.5;
 
-double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value) {
-  if (samples.empty()) return 0;
-  std::vector<double> values;
-  for (const measure::Sample& sample : samples) values.push_back(sample.*value);
-  return measure::median(values);
-}
-
 std::string listed(const std::vector<std::string>& texts) { return texts.empty() ? std::string{} : texts.front(); }
 
 void check_findings(Record& record, const Timed& timed, const verify::SampleWatch::Findings& findings) {
@@ -110,6 +103,13 @@ void check_first_on_inputs(Record& record, const Timed& timed) {
 }
 
 }  // namespace
+
+double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value) {
+  if (samples.empty()) return 0;
+  std::vector<double> values;
+  for (const measure::Sample& sample : samples) values.push_back(sample.*value);
+  return measure::median(values);
+}
 
 bool by_host_memory(const pair::Session& session) {
   return std::ranges::any_of(session.buffers(), [](const Buffer& buffer) { return !pair::on_device(buffer); });

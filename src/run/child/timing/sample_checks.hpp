@@ -11,6 +11,9 @@
 
 namespace aisp::run {
 
+// Of one of their times; 0 of none.
+double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value);
+
 // Some of the pair's buffers are in the host's memory, so that its caches and the migration of pages have a say in its times.
 bool by_host_memory(const pair::Session& session);
 
