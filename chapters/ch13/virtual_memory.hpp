@@ -11,13 +11,7 @@
 
 namespace aisp::ch13 {
 
-// Of CUDA 12.0.
-template <class Function>
-Function* required_function(const char* name) {
-  auto* const found = driver_function<Function>(name, 12000);
-  if (found == nullptr) throw Unsupported{"the driver has no " + std::string{name}};
-  return found;
-}
+inline constexpr unsigned since = 12000;  // CUDA's version, of all that is called here
 
 inline void check_driver(CUresult status, const char* call) {
   if (status != CUDA_SUCCESS) throw std::runtime_error{std::string{call} + " failed with driver error " + std::to_string(status)};
@@ -28,14 +22,14 @@ class PagedMemory {
  public:
   explicit PagedMemory(int gpu) {
     int supported = 0;
-    check_driver(required_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute")(
+    check_driver(required_driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute", since)(
                      &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu),
                  "cuDeviceGetAttribute");
     if (supported == 0) throw Unsupported{"this GPU has no virtual memory management"};
     property_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     property_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     property_.location.id = gpu;
-    check_driver(required_function<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity")(
+    check_driver(required_driver_function<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity", since)(
                      &page_bytes_, &property_, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
                  "cuMemGetAllocationGranularity");
   }
@@ -92,13 +86,13 @@ class PagedMemory {
   std::size_t page_bytes_ = 0;
   std::vector<Page> pages_;
   std::vector<Range> ranges_;
-  decltype(&cuMemAddressReserve) reserve_ = required_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
-  decltype(&cuMemAddressFree) address_free_ = required_function<decltype(cuMemAddressFree)>("cuMemAddressFree");
-  decltype(&cuMemCreate) create_ = required_function<decltype(cuMemCreate)>("cuMemCreate");
-  decltype(&cuMemRelease) release_ = required_function<decltype(cuMemRelease)>("cuMemRelease");
-  decltype(&cuMemMap) map_ = required_function<decltype(cuMemMap)>("cuMemMap");
-  decltype(&cuMemUnmap) unmap_ = required_function<decltype(cuMemUnmap)>("cuMemUnmap");
-  decltype(&cuMemSetAccess) set_access_ = required_function<decltype(cuMemSetAccess)>("cuMemSetAccess");
+  decltype(&cuMemAddressReserve) reserve_ = required_driver_function<decltype(cuMemAddressReserve)>("cuMemAddressReserve", since);
+  decltype(&cuMemAddressFree) address_free_ = required_driver_function<decltype(cuMemAddressFree)>("cuMemAddressFree", since);
+  decltype(&cuMemCreate) create_ = required_driver_function<decltype(cuMemCreate)>("cuMemCreate", since);
+  decltype(&cuMemRelease) release_ = required_driver_function<decltype(cuMemRelease)>("cuMemRelease", since);
+  decltype(&cuMemMap) map_ = required_driver_function<decltype(cuMemMap)>("cuMemMap", since);
+  decltype(&cuMemUnmap) unmap_ = required_driver_function<decltype(cuMemUnmap)>("cuMemUnmap", since);
+  decltype(&cuMemSetAccess) set_access_ = required_driver_function<decltype(cuMemSetAccess)>("cuMemSetAccess", since);
 };
 
 }  // namespace aisp::ch13

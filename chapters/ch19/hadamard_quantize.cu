@@ -10,6 +10,8 @@
 
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -156,7 +158,7 @@ class HadamardQuantize final : public Workload {
     return row.code(first) + 16 * row.code(first + 1);
   }
   // Bytes of two codes say little about steps of one: some rows are looked at code by code.
-  void validate(std::string_view) override {
+  void validate(std::string_view variant) override {
     const std::size_t most = std::min<std::size_t>(rows_, 16);
     std::vector<std::uint8_t> found(columns_ / 2);
     std::size_t moved = 0;
@@ -178,11 +180,13 @@ class HadamardQuantize final : public Workload {
     }
     if (static_cast<double>(moved) > 0.01 * static_cast<double>(most * columns_))
       throw std::runtime_error{std::to_string(moved) + " codes of " + std::to_string(most * columns_) + " are off"};
-    error_ = all > 0 ? std::sqrt(lost / all) : 0;
+    errors_[std::string{variant}] = all > 0 ? std::sqrt(lost / all) : 0;
     error_without_rotation_ = all > 0 ? std::sqrt(lost_without / all) : 0;
   }
-  void metrics(std::string_view, Metrics& metrics) override {
-    metrics.report("int4_error", 100 * error_, "%", Metrics::Better::lower);
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    const auto error = errors_.find(variant);
+    if (error == errors_.end()) return;
+    metrics.report("int4_error", 100 * error->second, "%", Metrics::Better::lower);
     metrics.report("int4_error_without_rotation", 100 * error_without_rotation_, "%", Metrics::Better::lower);
   }
 
@@ -320,7 +324,8 @@ class HadamardQuantize final : public Workload {
   Opened<Cublas> cublas_;
   LibraryMatmul product_;
   shared::RowCache<Reference> reference_;
-  double error_ = 0, error_without_rotation_ = 0;
+  std::map<std::string, double, std::less<>> errors_;  // by variant: they are validated one after the other
+  double error_without_rotation_ = 0;
 };
 
 }  // namespace

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of which two in every four are zero (2:4), times activations. Stored dense they are multiplied as if nobody knew. As
 // the other two, with two bits each for where they were, they are about half the bytes, and sparse wgmma takes 32 of K in the
-// time of
-// 16. What feeds it has half the time then: activations pass from L2 to shared memory and from there to the tensor cores at twice
-// the rate, so that tiles must be large.
+// time of 16. What feeds it has half the time then: activations pass from L2 to shared memory and from there to the tensor cores
+// at twice the rate, so that tiles must be large.
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cusparselt.hpp>
 #include <aisp/libraries/cutlass_sparse.hpp>

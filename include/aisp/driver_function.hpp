@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cuda_runtime_api.h>
+#include <aisp/check.hpp>
+
+#include <string>
 
 namespace aisp {
 
@@ -13,6 +16,16 @@ Function* driver_function(const char* name, unsigned since) {
   const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &address, since, cudaEnableDefault, &found);
   if (status != cudaSuccess) cudaGetLastError();
   return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(address) : nullptr;
+}
+
+// The same where there is no going on without it: throws Unsupported, which names the function and the version of CUDA.
+template <class Function>
+Function& required_driver_function(const char* name, unsigned since) {
+  Function* const function = driver_function<Function>(name, since);
+  if (function == nullptr)
+    throw Unsupported{"the driver has no " + std::string{name} + ", which came with CUDA " + std::to_string(since / 1000) + "." +
+                      std::to_string(since % 1000 / 10)};
+  return *function;
 }
 
 }  // namespace aisp

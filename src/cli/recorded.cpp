@@ -16,23 +16,23 @@
 namespace aisp::cli {
 namespace {
 
+std::vector<std::string> libraries_beside(const Pair& pair, const Variant& step) {
+  std::vector<std::string> libraries;
+  if (pair.libraries)
+    for (const Variant& library : *pair.libraries)
+      if (!library.changes_precision || step.changes_precision) libraries.emplace_back(library.name);
+  return libraries;
+}
+
 std::vector<report::KnownPair::Step> steps_of(const Pair& pair) {
   std::vector<report::KnownPair::Step> steps;
   std::string_view before = pair.baseline.name;
   for (const Variant& step : pair.optimized) {
-    steps.push_back({std::string{step.name}, std::string{step.gains_over.empty() ? before : step.gains_over}});
+    steps.push_back(
+        {std::string{step.name}, std::string{step.gains_over.empty() ? before : step.gains_over}, libraries_beside(pair, step)});
     before = step.name;
   }
   return steps;
-}
-
-std::vector<std::string> libraries_of(const Pair& pair) {
-  const auto lesson = std::ranges::find(pair.optimized, pair::lesson_of(pair), &Variant::name);
-  std::vector<std::string> libraries;
-  if (pair.libraries)
-    for (const Variant& library : *pair.libraries)
-      if (!library.changes_precision || lesson->changes_precision) libraries.emplace_back(library.name);
-  return libraries;
 }
 
 constexpr const char* default_expectations_dir = "expectations";
@@ -65,7 +65,6 @@ std::vector<report::KnownPair> known_pairs() {
                            .teaches = std::string{entry.pair->teaches},
                            .lesson = std::string{pair::lesson_of(*entry.pair)},
                            .steps = steps_of(*entry.pair),
-                           .libraries = libraries_of(*entry.pair),
                            .source_digests = {}};
     for (const pair::CodeDigest& code : pair::code_of(entry).digests) pair.source_digests.emplace_back(code.digest);
     known.push_back(std::move(pair));

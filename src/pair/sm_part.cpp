@@ -17,13 +17,7 @@ void must(CUresult status, const char* what) {
     throw Unsupported{fmt::format("the driver cannot {} (CUresult {})", what, static_cast<int>(status))};
 }
 
-template <class Function>
-Function& needed(const char* name) {
-  Function* const function = driver_function<Function>(name, since);
-  if (function == nullptr) throw Unsupported{fmt::format("setting SMs apart needs a driver of CUDA 12.5 ({})", name)};
-  return *function;
-}
-#define AISP_DRIVER(name) needed<decltype(name)>(#name)
+#define AISP_DRIVER(name) required_driver_function<decltype(name)>(#name, since)
 
 CUdevice device_of(int ordinal) {
   CUdevice device = 0;

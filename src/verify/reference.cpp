@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <exception>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <numeric>
-#include <thread>
+
+#include "base/system/on_threads.hpp"
 
 namespace aisp::verify {
 namespace {
@@ -69,21 +68,9 @@ std::vector<double> evaluate(const std::vector<std::size_t>& indices, int thread
                              const std::function<double(std::size_t)>& expected) {
   std::vector<double> values(indices.size());
   std::atomic<std::size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex failure_mutex;
-  const auto work = [&] {
-    try {
-      for (std::size_t i = next++; i < indices.size(); i = next++) values[i] = expected(indices[i]);
-    } catch (...) {
-      const std::scoped_lock lock{failure_mutex};
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  std::vector<std::thread> workers;
-  for (int t = 1; t < threads; ++t) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
-  if (failure) std::rethrow_exception(failure);
+  base::on_threads(static_cast<std::size_t>(std::max(1, threads)), [&](std::size_t) {
+    for (std::size_t i = next++; i < indices.size(); i = next++) values[i] = expected(indices[i]);
+  });
   return values;
 }
 

@@ -181,6 +181,16 @@ class GoodPairs(EndToEnd):
         self.assertTrue(all(digests[0].values()))
         self.assertRegex(self.call("compare", "first", "second").out, r"Outputs: \d+ outputs bit for bit the same")
 
+    # A run verifies again with other inputs, and a pair like this at two shapes; aisp verify does it once.
+    def test_digests_are_of_the_runs_own_seed_and_of_the_timed_shape(self):
+        for command in ("run", "verify"):
+            self.assert_code(self.call(command, "--targets", "ch90:shaped,ch90:good", "--seed", "5", "--run-id", command), 0)
+        digests = [{(pair["target"], v["name"]): v["output_digests"] for pair in results_log(self.artifacts / name) for v in pair["variants"]}
+                   for name in ("run", "verify")]
+        self.assertEqual(digests[0], digests[1])
+        self.assertEqual(len({tuple(outputs.values()) for (target, _), outputs in digests[0].items() if target == "ch90:shaped"}), 1)
+        self.assertTrue(all(digests[0].values()))
+
     def test_compare_names_outputs_with_other_bits(self):
         for name in ("first", "second"):
             self.run_pairs("ch90:good", flags=("--run-id", name, "--seed", "5"))

@@ -131,7 +131,7 @@ TEST(MetricsToRecord, HaveTheTimesOfTokensUnlessThePairReportsThem) {
   VariantResult marked{.name = "paged", .metrics = {metric("tokens_per_second", 7, "own tokens/s")}};
   marked.inference = InferenceTiming{.tokens_per_second = 900};
   marked.inference->ttft_ms.median = 12;
-  RecordedMetrics metrics = metrics_to_record(marked);
+  RecordedMetrics metrics = metrics_to_record({}, marked);
   EXPECT_THAT(metrics, ElementsAre(Key("tokens_per_second"), Key("ttft"))) << "there is no second token";
   EXPECT_EQ(metrics.at("tokens_per_second").unit, "own tokens/s");
   EXPECT_EQ(metrics.at("ttft").value, 12);
@@ -139,10 +139,21 @@ TEST(MetricsToRecord, HaveTheTimesOfTokensUnlessThePairReportsThem) {
   EXPECT_EQ(metrics.at("ttft").better, Direction::lower);
   marked.metrics.clear();
   marked.inference->tpot_ms = {.count = 3, .median = 0.5};
-  metrics = metrics_to_record(marked);
+  metrics = metrics_to_record({}, marked);
   EXPECT_EQ(metrics.at("tpot").value, 0.5);
   EXPECT_EQ(metrics.at("tokens_per_second").value, 900);
   EXPECT_EQ(metrics.at("tokens_per_second").better, Direction::higher);
+}
+
+TEST(MetricsToRecord, TellWhatASpeedupCostsWhereAVariantChangesThePrecision) {
+  PairResult pair = decoding(1, 2);
+  pair.variants[0].accuracy = Accuracy{.relative_l2 = 0.002};
+  pair.variants[1].accuracy = Accuracy{.relative_l2 = 0.003, .unquantized_l2 = 0.025};
+  EXPECT_FALSE(metrics_to_record(pair, pair.variants[1]).contains("relative_l2_error")) << "all are as precise as the reference";
+  pair.variants[1].changes_precision = true;
+  EXPECT_DOUBLE_EQ(metrics_to_record(pair, pair.variants[0]).at("relative_l2_error").value, 0.2);
+  EXPECT_DOUBLE_EQ(metrics_to_record(pair, pair.variants[1]).at("relative_l2_error").value, 2.5);
+  EXPECT_FALSE(metrics_to_record(pair, pair.variants[2]).contains("relative_l2_error")) << "it was not verified";
 }
 
 TEST(BestVariant, IsTheFastestOptimizedOneAndOfEquallyFastOnesTheLesson) {

@@ -84,6 +84,13 @@ TEST(Html, HoldsEveryPairWithItsStatusReasonAndAdvice) {
   expect_balanced(page);
 }
 
+// The lesson, half, is at 91 % of the library; what the pair comes to is tiled.
+TEST(Html, TheBestVariantStandsBesideTheLibraryAndTheMachinesLimit) {
+  const std::string page = html_report(sample_report());
+  EXPECT_THAT(page, HasSubstr("<strong>1 of 1</strong><span>level with the library or faster, by their best variant"));
+  EXPECT_THAT(page, HasSubstr("<strong>1 of 1</strong><span>reach 90\u00a0% of the machine's limit, by their best variant"));
+}
+
 TEST(Html, APairThatFailedHasNoSpeedup) {
   HtmlReport report = sample_report();
   std::erase_if(report.run.pairs, [](const evidence::PairResult& pair) { return pair.status == evidence::Status::passed; });

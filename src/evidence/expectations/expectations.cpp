@@ -126,7 +126,7 @@ RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
     if (!variant.timing) continue;
     if (variant.role == VariantRole::baseline) {
       run.baseline_median_ms = variant.timing->summary.median;
-      run.baseline_metrics = metrics_to_record(variant);
+      run.baseline_metrics = metrics_to_record(pair, variant);
     }
     if (!variant.speedup) continue;
     RecordedVariant& into = run.variants[variant.name];
@@ -134,7 +134,7 @@ RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
             .speedup_low = variant.speedup->low,
             .speedup_high = variant.speedup->high,
             .median_ms = variant.timing->summary.median,
-            .metrics = metrics_to_record(variant)};
+            .metrics = metrics_to_record(pair, variant)};
     if (variant.floor) into.percent_of_floor = variant.floor->percent;
   }
   return run;

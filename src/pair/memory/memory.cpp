@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/system/on_threads.hpp"
 #include "pair/memory/elements.cuh"
 #include "pair/memory/memory_gpu.hpp"
 
@@ -23,10 +24,7 @@ template <class Result, class Work>
 Result in_slices(std::size_t count, Work work) {
   const std::size_t threads = std::clamp<std::size_t>(count / (1u << 20), 1, std::max(1u, std::thread::hardware_concurrency()));
   std::vector<Result> results(threads);
-  std::vector<std::thread> workers;
-  for (std::size_t t = 0; t < threads; ++t)
-    workers.emplace_back([&, t] { results[t] = work(count * t / threads, count * (t + 1) / threads); });
-  for (auto& worker : workers) worker.join();
+  base::on_threads(threads, [&](std::size_t t) { results[t] = work(count * t / threads, count * (t + 1) / threads); });
   return std::accumulate(results.begin(), results.end(), Result{});
 }
 

@@ -28,15 +28,17 @@ std::string tile(std::string_view figure, std::string_view words, std::string_vi
 
 struct Shown {
   const PairResult* pair;
-  const VariantResult* variant;
+  const VariantResult* variant;  // the lesson's, whose speedup is the pair's
+  const VariantResult* best;     // what the pair comes to, beside a library and the machine's limit
   double speedup;
 };
 
 std::vector<Shown> shown_of(const HtmlReport& report) {
   std::vector<Shown> all;
   for (const PairResult& pair : report.run.pairs)
-    if (const VariantResult* best = headline(pair); best != nullptr && pair.sweep_case.empty() && best->speedup->value > 0)
-      if (std::isfinite(best->speedup->value)) all.push_back({&pair, best, best->speedup->value});
+    if (const VariantResult* lesson = headline(pair); lesson != nullptr && pair.sweep_case.empty() && lesson->speedup->value > 0)
+      if (std::isfinite(lesson->speedup->value))
+        all.push_back({&pair, lesson, evidence::best_variant(pair), lesson->speedup->value});
   std::stable_sort(all.begin(), all.end(), [](const Shown& a, const Shown& b) { return a.speedup > b.speedup; });
   return all;
 }
@@ -67,17 +69,18 @@ std::string share_tiles(const std::vector<Shown>& all) {
   std::string text =
       tile(fmt::format("{}\u00a0%", percent_above(2)), fmt::format("at least 2x; {}\u00a0% at least 10x", percent_above(10)));
   std::size_t bounded = 0, near_bound = 0, beside = 0, level = 0;
-  for (const Shown& best : all) {
-    bounded += best.variant->floor ? 1 : 0;
-    near_bound += best.variant->floor && best.variant->floor->percent >= near_the_bound_percent ? 1 : 0;
-    const auto& share = best.variant->library_share;
+  for (const Shown& shown : all) {
+    const auto& floor = shown.best->floor;
+    bounded += floor ? 1 : 0;
+    near_bound += floor && floor->percent >= near_the_bound_percent ? 1 : 0;
+    const auto& share = shown.best->library_share;
     beside += share ? 1 : 0;
     level += share && share->percent >= level_percent ? 1 : 0;
   }
   if (bounded > 0)
     text += tile(fmt::format("{} of {}", near_bound, bounded),
-                 fmt::format("reach {:.0f}\u00a0% of the machine's limit", near_the_bound_percent));
-  if (beside > 0) text += tile(fmt::format("{} of {}", level, beside), "level with the library or faster");
+                 fmt::format("reach {:.0f}\u00a0% of the machine's limit, by their best variant", near_the_bound_percent));
+  if (beside > 0) text += tile(fmt::format("{} of {}", level, beside), "level with the library or faster, by their best variant");
   return text;
 }
 
@@ -142,16 +145,19 @@ svg::Picture columns(const std::vector<Shown>& all, double width, double height)
 }
 
 BarChart library_chart(const std::vector<Shown>& all) {
-  BarChart chart{.title = "speed in percent of the fastest library", .reference = 100, .most = 150, .tick_unit = "%"};
+  BarChart chart{.title = "speed of each pair's best variant in percent of the fastest library",
+                 .reference = 100,
+                 .most = 150,
+                 .tick_unit = "%"};
   BarGroup group;
-  for (const Shown& best : all)
-    if (const auto& share = best.variant->library_share)
-      group.bars.push_back({.name = label_of(*best.pair),
+  for (const Shown& shown : all)
+    if (const auto& share = shown.best->library_share)
+      group.bars.push_back({.name = label_of(*shown.pair),
                             .detail = share->library,
                             .value = share->percent,
                             .text = fmt::format("{:.0f}\u00a0%", share->percent),
                             .css_class = share->percent >= level_percent ? "best" : "optimized",
-                            .href = "#" + id_of(label_in_run(*best.pair))});
+                            .href = "#" + id_of(label_in_run(*shown.pair))});
   std::stable_sort(group.bars.begin(), group.bars.end(), [](const Bar& a, const Bar& b) { return a.value > b.value; });
   chart.groups.push_back(std::move(group));
   return chart;
@@ -179,7 +185,8 @@ std::string overview_part(const HtmlReport& report) {
                                     },
                                     chart.empty() ? svg::wide_px : panel_px));
   if (!chart.empty())
-    panels += panel("Beside the library", figure([&](double width) { return bar_picture(chart, width); }, panel_px));
+    panels +=
+        panel("Best variants beside the library", figure([&](double width) { return bar_picture(chart, width); }, panel_px));
   if (!panels.empty()) text += tag("div", panels, "class=\"panels\"");
   return text;
 }

@@ -52,16 +52,19 @@ std::string all_of(const ExpectedPair& pair, evidence::VariantRole role) {
   return base::join(texts, ", ");
 }
 
-// "91 % of cublas", of the fastest that is as precise.
-std::string share_of(const KnownPair& known, const ExpectedPair& pair) {
-  std::string text;
-  double least = 0;
-  for (const std::string& library : known.libraries)
-    if (const auto share = evidence::speed_over(pair, known.lesson, library); share && (text.empty() || *share < least)) {
-      least = *share;
-      text = fmt::format("{:.0f} % of {}", 100 * *share, library);
-    }
-  return text;
+// "61 % of cublas, wgmma 89 %": the lesson's, then the best variant's where that is nearer to its library.
+std::string shares_of(const KnownPair& known, const ExpectedPair& pair) {
+  const auto share_of = [&](const std::string& variant, const std::string& library) {
+    return evidence::speed_over(pair, variant, library).value_or(0);
+  };
+  const std::string library = fastest_library(known, pair, known.lesson);
+  if (library.empty()) return {};
+  const double share = share_of(known.lesson, library);
+  std::string text = fmt::format("{:.0f} % of {}", 100 * share, library);
+  const std::string best = evidence::best_variant(pair), beside_best = fastest_library(known, pair, best);
+  if (best == known.lesson || beside_best.empty() || share_of(best, beside_best) <= share) return text;
+  text += fmt::format(", {} {:.0f} %", best, 100 * share_of(best, beside_best));
+  return beside_best == library ? text : text + " of " + beside_best;
 }
 
 // "tokens_per_second 1.20M to 3.40M tokens/s": from the baseline to the best variant, which is named where the lesson is another.
@@ -123,7 +126,7 @@ void add_row(MarkdownTable& table, const KnownPair& known, const std::string& ha
     cells.push_back(fmt::format("{} {}", name, base::display_ms(variant.median_ms)));
     cells.push_back(speedup_of(variant) + metric);
     cells.push_back(variant.percent_of_floor ? fmt::format("{:.0f} %", *variant.percent_of_floor) : "-");
-    cells.push_back(share_of(known, pair));
+    cells.push_back(shares_of(known, pair));
   } else {
     cells.insert(cells.end(), {"-", "-", "-", ""});
   }
@@ -139,7 +142,8 @@ void add_row(MarkdownTable& table, const KnownPair& known, const std::string& ha
 constexpr std::string_view what_columns_say =
     "Medians; speedup of the variant that shows the lesson over the baseline, with the interval that 95 % of further runs fall "
     "into; of its floor: part of the least time that the machine's ceilings allow; of the library: its speed in percent of the "
-    "fastest one's; steps: all variants in their order, each with its speedup over the baseline and, in brackets, over the one "
+    "fastest one's, then the best variant's where that is more; steps: all variants in their order, each with its speedup over "
+    "the baseline and, in brackets, over the one "
     "before it or the one named";
 constexpr std::string_view what_metrics_say =
     "; metrics: what else the pair measures and the baseline and the best variant differ in, from the one to the other, which is "
@@ -182,6 +186,17 @@ std::vector<Line> lines_equal_to(const std::string& text, std::string_view wante
 }
 
 }  // namespace
+
+std::string fastest_library(const KnownPair& known, const ExpectedPair& recorded, const std::string& variant) {
+  const auto step = std::ranges::find(known.steps, variant, &KnownPair::Step::name);
+  std::string fastest;
+  if (step == known.steps.end()) return fastest;
+  for (const std::string& library : step->libraries)
+    if (recorded.variants.contains(library) &&
+        (fastest.empty() || evidence::speed_over(recorded, library, fastest).value_or(0) > 1))
+      fastest = library;
+  return fastest;
+}
 
 bool is_stale(const KnownPair& known, const ExpectedPair& expected) {
   return std::find(known.source_digests.begin(), known.source_digests.end(), expected.source_digest) ==

@@ -16,11 +16,11 @@ inline constexpr std::string_view table_end = "<!-- measured: end -->";
 // A pair as this executable has it.
 struct KnownPair {
   struct Step {
-    std::string name, gains_over;  // never empty
+    std::string name, gains_over;             // never empty
+    std::vector<std::string> libraries = {};  // that it may be held against: as precise as it is, or more
   };
   std::string chapter, name, teaches, lesson;
   std::vector<Step> steps;                  // the optimized variants, in their order
-  std::vector<std::string> libraries;       // that the lesson may be held against: as precise as it is, or more
   std::vector<std::string> source_digests;  // for each architecture it was built for
 };
 
@@ -32,6 +32,9 @@ std::string chapter_table(const std::string& chapter, const std::vector<KnownPai
 // The README with `table` between its two markers, each on a line of its own; throws base::Error (usage) naming `place` when
 // they are not there once each, in order.
 std::string with_table(const std::string& readme, const std::string& table, const std::string& place);
+
+// The fastest of the libraries that the variant may be held against; empty where none was recorded.
+std::string fastest_library(const KnownPair& known, const evidence::ExpectedPair& recorded, const std::string& variant);
 
 // Recorded, but of code that is not this executable's any more.
 bool is_stale(const KnownPair& known, const evidence::ExpectedPair& expected);

@@ -116,16 +116,6 @@ BarChart speedups_chart(const std::string& title, const std::vector<Shown>& show
   return chart;
 }
 
-// The fastest that is as precise as the lesson; empty where none was recorded.
-std::string fastest_library(const Shown& pair) {
-  std::string fastest;
-  for (const std::string& library : pair.known.libraries)
-    if (pair.recorded.variants.contains(library) &&
-        (fastest.empty() || evidence::speed_over(pair.recorded, library, fastest).value_or(0) > 1))
-      fastest = library;
-  return fastest;
-}
-
 Bar share_bar(const Shown& pair, const std::string& name, const std::string& library, const std::string& css_class) {
   const double percent = 100 * evidence::speed_over(pair.recorded, name, library).value_or(0);
   return {.name = name, .value = percent, .text = fmt::format("{:.0f} %", percent), .css_class = css_class};
@@ -137,7 +127,7 @@ BarChart library_chart(const std::string& title, const std::vector<Shown>& shown
   chart.reference = 100;
   chart.tick_unit = " %";
   for (const Shown& pair : shown) {
-    const std::string library = fastest_library(pair);
+    const std::string library = fastest_library(pair.known, pair.recorded, pair.known.lesson);
     if (library.empty()) continue;
     BarGroup group{.name = fmt::format("{} (100 %: {})", pair.known.name, library)};
     group.bars.push_back(share_bar(pair, pair.recorded.baseline, library, "baseline"));
