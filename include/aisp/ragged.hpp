@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace detail {
 
 std::vector<std::int64_t> ragged_lengths(const Pattern& lengths, std::size_t segments, std::uint64_t seed);
 void cut_to(std::vector<std::int64_t>& lengths, std::int64_t most_total);
-void plant(std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& always, std::uint64_t seed);
+std::vector<std::int64_t> shuffled(std::vector<std::int64_t> lengths, std::uint64_t seed);
 std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& lengths);
 void stretch_to(std::vector<std::int64_t>& sums, std::int64_t total);
 
@@ -25,16 +26,19 @@ void copy_offsets(const std::vector<std::int64_t>& sums, std::span<T> to) {
 
 }  // namespace detail
 
-// For a buffer of segments + 1 elements: 0, then where each segment ends. `lengths` is drawn for each segment, log_normal(...)
-// for example; those in `always` are there in any case, at places that change with the seed. When the sum would pass
-// `most_total`, the last segments are cut, to nothing if need be.
+// For a buffer of segments + 1 elements: 0, then where each segment ends. The lengths are drawn from `lengths`, log_normal(...)
+// for example, but for those in `always`, once and for all: the seed decides in which order they stand. So every draw is the same
+// work, also where work grows with the square of a length. When their sum would pass `most_total`, the last that were drawn are
+// cut, to nothing if need be.
 template <class T>
 HostFill<T> ragged_offsets(Pattern lengths, std::int64_t most_total, std::vector<std::int64_t> always = {}) {
   return [lengths, most_total, always = std::move(always)](std::span<T> offsets, std::uint64_t seed) {
-    std::vector<std::int64_t> drawn = detail::ragged_lengths(lengths, offsets.size() - 1, seed);
+    const std::size_t segments = offsets.size() - 1;
+    if (always.size() > segments) throw std::logic_error{"more lengths are always there than there are segments"};
+    std::vector<std::int64_t> drawn = detail::ragged_lengths(lengths, segments - always.size(), 1);
     detail::cut_to(drawn, most_total - std::accumulate(always.begin(), always.end(), std::int64_t{0}));
-    detail::plant(drawn, always, seed);
-    detail::copy_offsets(detail::sums_of(drawn), offsets);
+    drawn.insert(drawn.end(), always.begin(), always.end());
+    detail::copy_offsets(detail::sums_of(detail::shuffled(std::move(drawn), seed)), offsets);
   };
 }
 

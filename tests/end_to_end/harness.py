@@ -10,6 +10,7 @@ import struct
 import subprocess
 import tempfile
 import termios
+import threading
 import unittest
 
 SOURCE = pathlib.Path(os.environ.get("AISP_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
@@ -18,6 +19,8 @@ FIXTURES = os.environ.get("AISP_FIXTURES", str(SOURCE / "build/dev/tests/aisp_fi
 
 # Quick and the same on every machine: few rounds, a short budget.
 QUICK = ["--iterations", "5", "--warmup", "1", "--budget", "0.2s"]
+
+END_OF_TERMINAL = b"\0end of what the terminal was sent\0"
 
 
 def results_log(folder):
@@ -91,19 +94,24 @@ class EndToEnd(unittest.TestCase):
         """What a terminal of that width is sent, with line ends as in a file."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        seen = bytearray()
+
+        def read_to_the_mark():
+            while not seen.endswith(END_OF_TERMINAL):
+                seen.extend(os.read(master, 65536))
+
+        reader = threading.Thread(target=read_to_the_mark, daemon=True)
+        reader.start()
         process = self.start(*arguments, stdout=slave, stderr=slave, **keywords)
+        ended = process.wait(timeout)
+        # A terminal whose last writer closes it may lose what nobody has read: it stays open until the mark has come through.
+        os.write(slave, END_OF_TERMINAL)
+        reader.join(timeout)
+        self.assertFalse(reader.is_alive(), bytes(seen))
         os.close(slave)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            seen += piece
         os.close(master)
-        self.assertEqual(process.wait(timeout), code, seen)
+        seen = bytes(seen.removesuffix(END_OF_TERMINAL))
+        self.assertEqual(ended, code, seen)
         return seen.decode(errors="replace").replace("\r\n", "\n")
 
     def run_pairs(self, *targets, flags=(), **keywords):

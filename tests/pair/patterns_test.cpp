@@ -140,14 +140,23 @@ TEST(Ragged, OffsetsGrowByTheLengthsAndStayBelowTheTotal) {
   EXPECT_EQ(offsets.front(), 0u);
   EXPECT_LE(offsets.back(), 40000u);
   EXPECT_GT(offsets.back(), 39000u) << "64 times 1300 do not fit";
-  std::multiset<std::uint32_t> lengths;
+  std::multiset<std::uint32_t> lengths, in_another_order;
   for (std::size_t i = 0; i < 64; ++i) {
     ASSERT_LE(offsets[i], offsets[i + 1]);
     lengths.insert(offsets[i + 1] - offsets[i]);
+    in_another_order.insert(others[i + 1] - others[i]);
   }
+  EXPECT_EQ(lengths, in_another_order) << "every draw is the same work";
   EXPECT_GE(lengths.count(0), 1u);
   EXPECT_GE(lengths.count(1), 1u);
   EXPECT_GE(lengths.count(4096), 1u);
+}
+
+TEST(Ragged, LengthsThatAreAlwaysThereNeedSegments) {
+  std::vector<int> offsets(3);
+  EXPECT_THROW(ragged_offsets<int>(constant(1), 10, {1, 2, 3})(offsets, 1), std::logic_error);
+  ragged_offsets<int>(constant(1), 10, {4, 3})(offsets, 1);
+  EXPECT_EQ(offsets.back(), 7);
 }
 
 TEST(Ragged, RowsOfAGraphHaveExactlyItsEdges) {

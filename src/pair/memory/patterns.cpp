@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -85,14 +84,11 @@ std::vector<std::int64_t> ragged_lengths(const Pattern& lengths, std::size_t seg
   return result;
 }
 
-void plant(std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& always, std::uint64_t seed) {
-  if (always.size() > lengths.size()) throw std::logic_error{"more lengths are always there than there are segments"};
-  std::vector<std::size_t> places(lengths.size());
-  std::iota(places.begin(), places.end(), std::size_t{0});
-  for (std::size_t i = 0; i < always.size(); ++i) {
-    std::swap(places[i], places[i + random_bits(random_bits(seed, 1), i) % (places.size() - i)]);
-    lengths[places[i]] = always[i];
-  }
+std::vector<std::int64_t> shuffled(std::vector<std::int64_t> lengths, std::uint64_t seed) {
+  const std::uint64_t order = random_bits(seed, 1);
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    std::swap(lengths[i], lengths[i + random_bits(order, i) % (lengths.size() - i)]);
+  return lengths;
 }
 
 void cut_to(std::vector<std::int64_t>& lengths, std::int64_t most_total) {
