@@ -24,24 +24,28 @@ std::string memory_limit(const Counters& counters, const DeclaredCost& cost) {
   return fmt::format("memory: {:.1f}x the bytes that must move", times);
 }
 
-std::string limit_of(const PairResult& pair, const VariantResult& variant) {
-  if (variant.counters && variant.counters->sm_throughput_percent && variant.counters->memory_throughput_percent) {
-    const double sm = *variant.counters->sm_throughput_percent, memory = *variant.counters->memory_throughput_percent;
+std::string limit_of(const PairResult& pair, const VariantResult& variant, const Counters* counters) {
+  if (counters != nullptr && counters->sm_throughput_percent && counters->memory_throughput_percent) {
+    const double sm = *counters->sm_throughput_percent, memory = *counters->memory_throughput_percent;
     if (std::max(sm, memory) >= busy_unit_percent)
-      return memory >= sm ? memory_limit(*variant.counters, variant.cost) : "instructions of the SM";
+      return memory >= sm ? memory_limit(*counters, variant.cost) : "instructions of the SM";
   }
   if (const auto busy = gpu_busy_percent(variant); busy && *busy < busy_gpu_percent) return "launches and waits";
   // Neither a unit of the chip nor the host: what is left is that one thing must wait for another.
-  const bool nothing_busy = variant.counters && variant.counters->sm_throughput_percent;
+  const bool nothing_busy = counters != nullptr && counters->sm_throughput_percent;
   return nothing_busy || pair.bound == "latency" ? "latency" : "latency or extra work";
 }
 
 }  // namespace
 
 void name_limits(PairResult& pair) {
-  for (VariantResult& variant : pair.variants)
-    if (variant.floor && variant.timing && variant.floor->held_back_by.empty())
-      variant.floor->held_back_by = limit_of(pair, variant);
+  for (VariantResult& variant : pair.variants) {
+    if (!variant.floor || !variant.timing) continue;
+    std::string& limit = variant.floor->held_back_by;
+    // What was concluded before there were counters is no finding of the floor's own, and counters know better.
+    if (limit.empty() || limit == limit_of(pair, variant, nullptr))
+      limit = limit_of(pair, variant, variant.counters ? &*variant.counters : nullptr);
+  }
 }
 
 }  // namespace aisp::evidence

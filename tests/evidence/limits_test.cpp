@@ -54,6 +54,17 @@ TEST(Limits, WithoutCountersTwoCausesRemain) {
   EXPECT_EQ(limit_of(chain), "latency");
 }
 
+// ncu counts behind the process that timed, which had to conclude without counters.
+TEST(Limits, LaterCountersReplaceWhatWasConcludedWithoutThem) {
+  PairResult pair = pair_of({.gpu_busy_ms = 0.99});
+  name_limits(pair);
+  ASSERT_EQ(pair.variants.front().floor->held_back_by, "latency or extra work");
+  pair.variants.front().counters = busy(85, 40);
+  EXPECT_EQ(limit_of(pair), "instructions of the SM");
+  pair.variants.front().floor->held_back_by = "software power cap, 1485 MHz";
+  EXPECT_EQ(limit_of(pair), "software power cap, 1485 MHz");
+}
+
 TEST(Limits, OfNothingTimedNothingIsSaid) {
   PairResult pair = pair_of({});
   pair.variants.front().timing.reset();

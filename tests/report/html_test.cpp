@@ -103,6 +103,27 @@ void expect_in_order(const std::string& page, const std::vector<std::string>& te
   }
 }
 
+TEST(Html, ManyPairsThatWereSkippedForOneReasonTakeOneBlock) {
+  HtmlReport report = sample_report();
+  const evidence::PairResult passed = report.run.pairs[0];
+  report.run.pairs.clear();
+  for (const auto& [name, reason] : {std::pair{"a", "no CUDA device"}, {"b", "no CUDA device"}, {"c", "needs two GPUs"}}) {
+    evidence::PairResult& pair = report.run.pairs.emplace_back(passed);
+    pair.chapter = "ch02";
+    pair.name = name;
+    pair.target = std::string{"ch02:"} + name;
+    pair.status = evidence::Status::skipped;
+    pair.reason = reason;
+    pair.warnings.clear();
+    pair.problems.clear();
+    pair.lost.clear();
+  }
+  const std::string page = html_report(report);
+  const std::string problems = page.substr(page.find("id=\"problems\""));
+  expect_in_order(problems, {"2 pairs", "no CUDA device", ">ch02:a<", ">ch02:b<", "1 pair", "needs two GPUs", ">ch02:c<"});
+  EXPECT_EQ(problems.find("no CUDA device", problems.find("no CUDA device") + 1), std::string::npos);
+}
+
 TEST(Html, PairsStandInTheOrderOfTheirChaptersAndWhatWentWrongComesFirst) {
   HtmlReport report = sample_report();
   const evidence::PairResult passed = report.run.pairs[0];
@@ -201,7 +222,7 @@ TEST(Html, EverySideShowsAKernelOrSaysWhyNot) {
   for (std::size_t at = page.find("badge kernel", begin); at < end; at = page.find("badge kernel", at + 1)) ++kernels;
   EXPECT_EQ(kernels, 2u) << page.substr(begin, 2000);
   report.sources[pair.target].files[0].text.replace(0, 10, "/*nothing*/ ");
-  EXPECT_THAT(html_report(report), HasSubstr("No kernel of these files is launched"));
+  EXPECT_THAT(html_report(report), HasSubstr("No kernel that these files compile is launched"));
 }
 
 TEST(Html, WhatIsPublicNamesNoPlaceAndNobody) {

@@ -30,7 +30,11 @@ FIGURE = re.compile(
     rf"|(?:{WORDS})\s(?:(?:micro|milli|nano)?seconds|percent)\b"
     rf"|(?:twice|(?:{WORDS})\s(?:and\sa\shalf\s)?times)\s(?:as|the|more|less|faster|slower|longer|shorter|above|below)\b)(?!\s(?:confidence )?interval)",
     re.I)
-SOURCE_OF_FIGURE = re.compile(r"<!--\s+(?:\w+\s+\w+:\w+\s+[\w/]+\s+(?:speedup|time(?:/\d+)?|floor|bandwidth|metric:\S+)|not\s+recorded:\s[^>]*\w[^>]*)\s+-->")
+SOURCE_OF_FIGURE = re.compile(r"<!--\s+(?:\w+\s+\w+:\w+\s+[\w/]+\s+(?:speedup|time(?:/\d+)?|floor|bandwidth|metric:\S+)|timeline\s+\w+|not\s+recorded:\s[^>]*\w[^>]*)\s+-->")
+# The second kind is a text in the picture docs/timelines/NAME.svg.
+TIMELINE_FIGURE = re.compile(rf"({FIGURE.pattern})<!--\s+timeline\s+(\w+)\s+-->", re.I)
+# Documents of evidence beside the READMEs; the others hold settings and formats.
+EVIDENCE = ("docs/profiling.md", "docs/counters.md")
 # Sizes of pages, lines, tiles and buffers: constants of the hardware and of the pairs' code.
 POWER_OF_TWO = re.compile(r"(\d+)\s(?:[KMGT]i?B|bytes)")
 # Other constants that need no comment where they stand.
@@ -114,7 +118,8 @@ def figures_without_source(root):
     nothing did."""
     found = []
     by_hand = [picture for picture, what in marked_pictures(root).items() if what.startswith("drawn by hand") and picture.exists()]
-    for page in readmes(root) + by_hand:
+    evidence = [root / page for page in EVIDENCE if (root / page).exists()]
+    for page in readmes(root) + evidence + by_hand:
         name, text = str(page.relative_to(root)), page.read_text()
         for pattern in (GENERATED, FENCE, re.compile(r"^\|.*$", re.M), INLINE, re.compile(r"<style>.*?</style>", re.S)):
             text = pattern.sub(blank, text)
@@ -223,6 +228,12 @@ class Documents(unittest.TestCase):
     def test_figures_in_prose_have_a_source(self):
         self.assertEqual(figures_without_source(SOURCE), [], "aisp report --chapter-tables fills HARDWARE TARGET VARIANT QUANTITY")
 
+    def test_figures_of_timelines_stand_in_their_pictures(self):
+        quoted = [(" ".join(figure.split()), name) for page in EVIDENCE for figure, name in TIMELINE_FIGURE.findall((SOURCE / page).read_text())]
+        self.assertGreater(len(quoted), 6)
+        for figure, name in quoted:
+            self.assertRegex((SOURCE / f"docs/timelines/{name}.svg").read_text(), rf"(?<![\d.]){re.escape(figure)}", name)
+
     def test_constants_are_still_there(self):
         for page, constants in CONSTANTS.items():
             words = " ".join((SOURCE / page).read_text().split())
@@ -242,6 +253,8 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(shown), 3)
         for hardware, target, variant, speedup in shown:
             (pair,) = json.loads(run(AISP, "explain", target, "--json", cwd=SOURCE).stdout)
+            lesson = next(each["name"] for each in pair["variants"] if each["is_lesson"])
+            self.assertEqual(variant, lesson, f"{target}: a line is about the lesson")
             recorded = [e for e in pair["expectations"] if (e["hardware"], e["variant"]) == (hardware, variant)]
             self.assertEqual(len(recorded), 1, f"{target} {variant} on {hardware}")
             self.assertLess(recorded[0]["speedup_low"] * 0.99, speedup, target)

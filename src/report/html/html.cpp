@@ -107,7 +107,30 @@ std::vector<const PairResult*> by_chapter(const HtmlReport& report) {
   return pairs;
 }
 
-// What went wrong comes before warnings.
+std::string linked(const PairResult& pair) {
+  return fmt::format("<a href=\"#{}\">{}</a>", id_of(label_in_run(pair)), escaped(label_of(pair)));
+}
+
+// A machine without a GPU skips two hundred pairs for one reason, which is said once.
+std::string skips_by_reason(const std::vector<const PairResult*>& pairs) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+  for (const PairResult* pair : pairs) {
+    if (pair->status != Status::skipped || !problem_items(*pair).empty()) continue;
+    const auto known = std::ranges::find(reasons, pair->reason, [](const auto& entry) { return entry.first; });
+    auto& entry = known != reasons.end() ? *known : reasons.emplace_back(pair->reason, std::vector<std::string>{});
+    entry.second.push_back(linked(*pair));
+  }
+  std::string blocks;
+  for (const auto& [reason, links] : reasons)
+    blocks += tag("div",
+                  tag("h3", badge(Status::skipped) + " " + base::plural(links.size(), "pair")) + tag("p", escaped(reason)) +
+                      tag("p", base::join(links, ", ")),
+                  "class=\"problem skipped\"") +
+              "\n";
+  return blocks;
+}
+
+// What went wrong comes before warnings, and both before what was not run.
 std::string problems_section(const HtmlReport& report) {
   std::string blocks;
   std::vector<const PairResult*> pairs = by_chapter(report);
@@ -115,15 +138,16 @@ std::string problems_section(const HtmlReport& report) {
   for (const PairResult* listed : pairs) {
     const PairResult& pair = *listed;
     const std::string items = problem_items(pair);
-    if (pair.status == Status::passed && items.empty()) continue;
+    if (items.empty() && (pair.status == Status::passed || pair.status == Status::skipped)) continue;
     blocks +=
         tag("div",
-            tag("h3", fmt::format("<a href=\"#{}\">{}</a> ", id_of(label_in_run(pair)), escaped(label_of(pair))) +
+            tag("h3", linked(pair) + " " +
                           (pair.status == Status::passed ? "<span class=\"badge unclear\">warning</span>" : badge(pair.status))) +
                 (pair.reason.empty() ? "" : tag("p", escaped(pair.reason))) + (items.empty() ? "" : tag("ul", items)),
             fmt::format("class=\"problem {}\"", to_string(pair.status))) +
         "\n";
   }
+  blocks += skips_by_reason(pairs);
   if (const std::vector<std::string> missing = without_result(report); !missing.empty())
     blocks +=
         tag("p",

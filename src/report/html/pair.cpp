@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "evidence/profile/profile_difference.hpp"
 #include "evidence/quantities.hpp"
@@ -130,13 +132,22 @@ std::string notes(const PairResult& pair) {
   return items.empty() ? "" : tag("ul", items, "class=\"notes\"");
 }
 
+// A chapter's README tells of each of its pairs; pairs of one's own need not have one.
+std::string lesson_place(const PairSource& source) {
+  const auto of_a_chapter = [](const SourceText& file) { return file.path.starts_with("chapters/"); };
+  const auto file = std::ranges::find_if(source.files, of_a_chapter);
+  if (file == source.files.end()) return {};
+  const std::string folder = file->path.substr(0, file->path.rfind('/'));
+  return tag("p", fmt::format("The lesson in full: <code>{}/README.md</code>", escaped(folder)), "class=\"note\"");
+}
+
 std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   std::string body = tag("p", escaped(pair.teaches), "class=\"teaches\"");
   if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
   if (!pair.variants.empty()) body += variants_table(pair);
   body += profile_sentence_part(pair) + how(pair) + notes(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
   const auto source = report.sources.find(pair.target);
-  if (source != report.sources.end()) body += source_part(pair, source->second);
+  if (source != report.sources.end()) body += lesson_place(source->second) + source_part(pair, source->second);
   std::string groups;
   for (const std::string_view group : evidence::quantity_groups) groups += folded_table(pair, group, quantity_rows(pair, group));
   const std::string more = profile_part(pair) + groups + folded_table(pair, "Compiled kernels", kernel_rows(pair)) +

@@ -80,7 +80,10 @@ std::string side(const std::string& title, const std::vector<CodePart>& own, con
                 "class=\"note\"") +
             shown(kernels);
   } else if (!holds_kernel(all)) {
-    text += tag("p", "No kernel of these files is launched: the work is a library's or the host's.", "class=\"note\"");
+    text += tag("p",
+                "No kernel that these files compile is launched: the work is a library's, the host's, or of code that is "
+                "compiled at run time.",
+                "class=\"note\"");
   }
   return tag("div", text, "class=\"side\"");
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/system/files.hpp"
+#include "evidence/limits.hpp"
 #include "profile/tools.hpp"
 
 namespace aisp::run {
@@ -85,6 +86,7 @@ class ToolProfiles {
 void add_tool_profiles(evidence::PairResult& result, const Request& request, const ToolSettings& settings) {
   if (request.counters == CounterLevel::none || result.device == "host" || result.status != Status::passed) return;
   ToolProfiles{result, request, settings}.run();
+  evidence::name_limits(result);
 }
 
 }  // namespace aisp::run
