@@ -22,7 +22,6 @@ constexpr int group = 4, heads = group * kv_heads, steps = 4, row_pieces = head_
 // ring. blockIdx.x: the sequence.
 struct Rotated {
   bf16 *by_place, *by_text;  // queries, [sequence][head]
-  int* lengths;
 };
 template <Kept kept>
 __global__ __launch_bounds__(stream_threads) void begin_step_kernel(Inputs in, Caches to, Rotated out, int step) {
@@ -32,7 +31,6 @@ __global__ __launch_bounds__(stream_threads) void begin_step_kernel(Inputs in, C
   const int newest = stream.cached() - 1, text = stream.tokens - 1;
   if (t < pairs) by_place[t] = angle(in.turns[t], newest);
   else if (t < 2 * pairs) by_text[pair] = angle(in.turns[pair], text);
-  if (t == 0) out.lengths[sequence] = stream.cached();
   __syncthreads();
   for (int head = t / pairs; head < heads; head += stream_threads / pairs) {
     const std::size_t at = (std::size_t(sequence) * heads + head) * pairs + pair;
@@ -152,6 +150,33 @@ __global__ __launch_bounds__(decode_threads, 2) void sinks_apart_kernel(const __
                                     SinksApart{for_sinks + (std::size_t(piece.sequence) * heads + head * group) * head_size});
 }
 
+// A step in one launch: each block rotates the queries of its group and puts its KV head's new token into the ring. They go
+// through global memory to threads of the same block alone. Half of the threads turn to the place, half to the text.
+__global__ __launch_bounds__(decode_threads, 2) void whole_step_kernel(const __grid_constant__ Work work, Inputs in, Caches to,
+                                                                       Rotated out, int step) {
+  static_assert(decode_threads == 2 * pairs);
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Piece piece;
+  work.splits.piece(static_cast<int>(blockIdx.y), piece);
+  const int head = static_cast<int>(blockIdx.x), pair = static_cast<int>(threadIdx.x) % pairs;
+  const bool by_text = threadIdx.x >= pairs;
+  const Stream stream{in.seen[piece.sequence] + step + 1, in.capacity};
+  const float2 by = angle(in.turns[pair], (by_text ? stream.tokens : stream.cached()) - 1);
+  const std::size_t first_query = std::size_t(piece.sequence) * heads + head * group,
+                    row = std::size_t(piece.sequence) * kv_heads + head;
+#pragma unroll
+  for (std::size_t i = 0; i < group; ++i) {
+    const std::size_t at = (first_query + i) * pairs + pair;
+    reinterpret_cast<unsigned*>(by_text ? out.by_text : out.by_place)[at] =
+        rotated(reinterpret_cast<const unsigned*>(in.q)[at], by);
+  }
+  const std::size_t from = row * pairs + pair, target = (row * in.capacity + stream.slot_of(stream.tokens - 1)) * pairs + pair;
+  if (by_text) reinterpret_cast<unsigned*>(to.k)[target] = rotated(reinterpret_cast<const unsigned*>(in.new_k)[from], by);
+  else reinterpret_cast<unsigned*>(to.v)[target] = reinterpret_cast<const unsigned*>(in.new_v)[from];
+  __syncthreads();
+  decode_block<head_size, group, 1>(work, head, piece, memory, SinksApart{out.by_place + first_query * head_size});
+}
+
 class AttentionSinks final : public Workload {
  public:
   explicit AttentionSinks(Setup& setup)
@@ -180,7 +205,15 @@ class AttentionSinks final : public Workload {
         o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size, steps * batch_ * heads}})},
         caches_{setup.scratch<bf16>(4 * k_.size(), {.name = "caches"})},
         queries_{setup.scratch<bf16>(2 * batch_ * heads * head_size, {.name = "rotated queries"})},
-        lengths_{setup.scratch<int>(batch_, {.name = "lengths"})},
+        lengths_{setup.input<int>(
+            steps * batch_,
+            HostFill<int>{[batch = batch_, seen = seen_, capacity = capacity_](std::span<int> lengths, std::uint64_t) {
+              for (std::size_t i = 0; i < lengths.size(); ++i)
+                lengths[i] =
+                    Stream{tokens_seen(seen, capacity, i % batch) + static_cast<int>(i / batch) + 1, static_cast<int>(capacity)}
+                        .cached();
+            }},
+            {.name = "rows cached in each step", .constant = true})},
         table_{setup.scratch<__half2>(capacity_ * pairs, {.name = "cosines and sines"})},
         reproducible_{setup.reproducible()},
         cudnn_{setup, shared::AttentionSizes{batch_, heads, kv_heads, 1, capacity_, head_size}} {}
@@ -258,6 +291,13 @@ class AttentionSinks final : public Workload {
       launch.token();
     }
   }
+  void one_kernel_a_step(Launch& launch) {
+    for (int step = 0; step < steps; ++step) {
+      launch(whole_step_kernel, grid(), work(step, cache(0), by_text()), inputs(step), cache(0), Rotated{by_place(), by_text()},
+             step);
+      launch.token();
+    }
+  }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
     cudnn_->tune(launch.stream, q_, k_, v_, o_);
@@ -292,14 +332,14 @@ class AttentionSinks final : public Workload {
   template <Kept kept>
   void begin_step(Launch& launch, int step) {
     launch(begin_step_kernel<kept>, {static_cast<unsigned>(batch_), stream_threads}, inputs(step), cache(0),
-           Rotated{by_place(), by_text(), lengths_}, step);
+           Rotated{by_place(), by_text()}, step);
   }
   Grid grid() const { return decode_grid<head_size, group>(kv_heads, static_cast<int>(batch_)); }
   Work work(int step, const Caches& cache, const bf16* q) const {
     const std::size_t head = capacity_ * head_size;
     return {q,
             {cache.k, cache.v, head_size, head, kv_heads * head},
-            {lengths_, 1},
+            {lengths_.get() + static_cast<std::size_t>(step) * batch_, 1},
             heads,
             score_scale_log2(),
             o_.get() + static_cast<std::size_t>(step) * batch_ * heads * head_size,
@@ -312,7 +352,7 @@ class AttentionSinks final : public Workload {
   Input<bf16> k_, v_, q_, new_k_, new_v_;
   Output<bf16> o_;  // [step][sequence][head]
   Scratch<bf16> caches_, queries_;
-  Scratch<int> lengths_;
+  Input<int> lengths_;  // [step][sequence]
   Scratch<__half2> table_;
   bool reproducible_;
   Opened<shared::CudnnAttention> cudnn_;
@@ -342,6 +382,11 @@ extern constinit const Pair attention_sinks{
                            {.name = "ring_buffer",
                             .run = call<&AttentionSinks::ring_buffer>,
                             .reset = call<&AttentionSinks::begin<Kept::in_ring>>,
+                            .kernels = nothing_spilled},
+                           {.name = "one_kernel_a_step",
+                            .run = call<&AttentionSinks::one_kernel_a_step>,
+                            .reset = call<&AttentionSinks::begin<Kept::in_ring>>,
+                            .same_bits_as = "ring_buffer",
                             .kernels = nothing_spilled}}),
     // What reading alone takes: another rotation for the sinks is nothing that the library knows.
     .controls = variants({{.name = "cudnn_reading",
