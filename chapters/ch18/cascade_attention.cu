@@ -99,18 +99,16 @@ __global__ __launch_bounds__(mma_tiles::threads, 2) void prefix_pass_kernel(cons
 // For the engine's forward kernel: rows of a KV head's queries together, once for each part of the keys, [KV head][part][row].
 constexpr int copy_threads = 256;
 __global__ __launch_bounds__(copy_threads) void pack_queries_kernel(const uint4* q, uint4* packed, int requests) {
-  if constexpr (AISP_SM >= 90) device::let_dependents_start();
   const int i = static_cast<int>(blockIdx.x * copy_threads + threadIdx.x), piece = i % row_pieces, rows = requests * group;
   const int row = i / row_pieces % rows, head = i / row_pieces / rows / prefix_splits;
   if (head < kv_heads) packed[i] = q[(row / group * heads + head * group + row % group) * row_pieces + piece];
 }
-// And back: the parts of the prefix and the request's own are merged where prefix_pass_kernel leaves its results.
+// And back: to where prefix_pass_kernel leaves its results.
 __global__ __launch_bounds__(copy_threads) void merge_packed_kernel(const bf16* packed, const float* packed_log_sums,
                                                                     const float* suffix, const float* suffix_log_sums, bf16* o,
                                                                     int requests) {
   const int lane = static_cast<int>(threadIdx.x) % 32, query = static_cast<int>(blockIdx.x * copy_threads + threadIdx.x) / 32;
   const int rows = requests * group;
-  if constexpr (AISP_SM >= 90) device::wait_for_previous_kernel();
   if (query >= requests * heads) return;
   const int head = query % heads / group, row = query / heads * group + query % group;
   const auto at = [&](int part) { return static_cast<std::size_t>((head * prefix_splits + part) * rows + row); };
@@ -127,21 +125,18 @@ __global__ __launch_bounds__(copy_threads) void merge_packed_kernel(const bf16* 
   store_row(o + std::size_t(query) * head_size + lane * (head_size / 32), values, reciprocal(sum));
 }
 
-// The next kernel may begin while this one runs, and this one begins while the queries are still being packed: the warp that
-// asks for turns is the one that loads them.
+// The next kernel may begin while this one runs.
 struct InOrderAndNext : InOrder {
   __device__ __forceinline__ int turns() const {
     device::let_dependents_start();
-    device::wait_for_previous_kernel();
     return InOrder::turns();
   }
 };
 // Decoding that begins under a kernel that it does not depend on. Only its last block waits, so that whatever follows it comes
-// after both; the merge is launched meanwhile.
+// after both.
 using SuffixWork = Decode<Cache, FixedSplits, float>;
 __global__ __launch_bounds__(decode_threads, 2) void suffix_under_pass_kernel(const __grid_constant__ SuffixWork work) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  device::let_dependents_start();
   Piece piece;
   work.splits.piece(static_cast<int>(blockIdx.y), piece);
   decode_block<head_size, group, 1>(work, static_cast<int>(blockIdx.x), piece, memory);
@@ -236,14 +231,11 @@ class CascadeAttention final : public Workload {
   }
   void suffix_under_pass(Launch& launch) {
     pack_queries(launch);
-    Grid grid = overlapped_pass_->grid();
-    grid.overlapping = true;
-    launch(forward_kernel<head_size, head_size, NoMask, Paged<page_rows>, Scaled, true, InOrderAndNext>, grid,
-           overlapped_pass_->maps(), overlapped_pass_->work);
-    grid = decode_grid<head_size, group>(kv_heads, batch());
+    overlapped_pass_->run(launch);
+    Grid grid = decode_grid<head_size, group>(kv_heads, batch());
     grid.overlapping = true;
     launch(suffix_under_pass_kernel, grid, suffixes());
-    merge_packed(launch, true);
+    merge_packed(launch);
   }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -298,10 +290,9 @@ class CascadeAttention final : public Workload {
     launch(pack_queries_kernel, {(pieces + copy_threads - 1) / copy_threads, copy_threads},
            reinterpret_cast<const uint4*>(q_.get()), reinterpret_cast<uint4*>(packed_q_.get()), batch());
   }
-  void merge_packed(Launch& launch, bool overlapping = false) const {
-    const auto blocks = static_cast<unsigned>((rows_ * 32 + copy_threads - 1) / copy_threads);
-    launch(merge_packed_kernel, {.blocks = blocks, .threads = copy_threads, .overlapping = overlapping}, packed_o_.get(),
-           log_sums_.get(), suffix_parts(), suffix_log_sums(), o_.get(), batch());
+  void merge_packed(Launch& launch) const {
+    launch(merge_packed_kernel, {static_cast<unsigned>((rows_ * 32 + copy_threads - 1) / copy_threads), copy_threads},
+           packed_o_.get(), log_sums_.get(), suffix_parts(), suffix_log_sums(), o_.get(), batch());
   }
   InOrder pass_order() const { return in_order(layout_.batch * group, kv_heads, prefix_splits); }
   // Parts of the prefix are sequences to the forward kernel, KV heads its heads.
