@@ -254,6 +254,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("seed", p.seed);
   visit("inputs_drawn", p.inputs_drawn);
   visit("inputs_checked", p.inputs_checked);
+  visit("narrow_types", p.narrow_types);
   visit("reproducible", p.reproducible);
   visit("alternated", p.alternated);
   visit("gpu_states", p.gpu_states);

@@ -256,6 +256,7 @@ struct PairResult {
   std::map<std::string, std::uint64_t> sizes;  // that the pair declares, as used
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
   std::string sweep_case;                      // of a sweep; empty: none
+  bool narrow_types = false;                   // a buffer holds floating-point values of eight bits or fewer, or small codes
   std::vector<std::string> edges;              // names of those that were verified and passed; none where the pair was timed
   std::uint64_t seed = 0;
   int inputs_drawn = 0;              // how often inputs were renewed while samples were timed

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -21,6 +22,23 @@ double coverage(std::size_t count, const MedianRanks& ranks) {
   double sum = 0;
   for (std::size_t below = ranks.low + 1; below <= ranks.high; ++below) sum += chances[below];
   return sum;
+}
+
+TEST(Median, IsTheOneInTheMiddleOrTheMeanOfTwo) {
+  EXPECT_EQ(median(std::vector<double>{}), 0);
+  EXPECT_EQ(median(std::vector<double>{3}), 3);
+  EXPECT_EQ(median(std::vector<double>{9, 1, 5}), 5);
+  EXPECT_EQ(median(std::vector<double>{9, 1, 5, 2}), 3.5);
+  EXPECT_EQ(median(std::vector<double>{4, 4, 1, 4}), 4);
+}
+
+TEST(Median, LeavesTheValuesInTheirOrderUnlessInPlace) {
+  std::vector<double> values{9, 1, 5, 2, 7};
+  EXPECT_EQ(median(values), 5);
+  EXPECT_EQ(values, (std::vector<double>{9, 1, 5, 2, 7}));
+  EXPECT_EQ(median_in_place(values), 5);
+  std::sort(values.begin(), values.end());
+  EXPECT_EQ(values, (std::vector<double>{1, 2, 5, 7, 9}));
 }
 
 TEST(MedianRanks, HoldTheMedianWithNinetyFivePercentAndAreTheNarrowestThatDo) {

@@ -75,7 +75,7 @@ class Analyzing : public testing::Test {
   }
   static Manifest manifest_of(const char* gpu) {
     Manifest manifest{.run_id = "run", .commit = "1234", .cpu = "Some CPU", .cpus_usable = 16};
-    manifest.gpus = {{.ordinal = 0, .name = gpu, .uuid = "GPU-1"}};
+    manifest.gpus = {{.ordinal = 0, .name = gpu, .uuid = "GPU-1"}, {.ordinal = 1, .name = gpu, .uuid = "GPU-2"}};
     return manifest;
   }
 
@@ -255,6 +255,13 @@ TEST_F(Analyzing, SaysWhichDriverAndLimitWereOthers) {
   EXPECT_THAT(row_of({.loss = 1.2}).detail, HasSubstr("with driver 580, now 590"));
 }
 
+TEST_F(Analyzing, SaysWhenAllThatWasRecordedIsOfOtherGpus) {
+  EXPECT_THAT(row_of({.loss = 1.2}).detail, Not(HasSubstr("GPU")));
+  PairResult pair = measured({.loss = 1.2});
+  pair.gpus = {"GPU-2"};
+  EXPECT_THAT(look({run_of({pair})}).rows.at(0).detail, HasSubstr("3 times on another GPU of this model"));
+}
+
 TEST_F(Analyzing, OtherHardwareIsNew) {
   manifest_ = manifest_of("NVIDIA H100 80GB HBM3");
   EXPECT_EQ(row_of({.loss = 2}).finding, Finding::fresh);
@@ -357,40 +364,6 @@ TEST_F(Analyzing, AVanishedVariantIsMissing) {
   EXPECT_EQ(analysis.rows[0].finding, Finding::fresh);
   EXPECT_EQ(analysis.rows[1].finding, Finding::missing);
   EXPECT_EQ(analysis.rows[1].variant, "tiled");
-}
-
-TEST(GpuBusy, IsThePartInWhichTheGpuWorked) {
-  VariantResult variant{.name = "v"};
-  variant.timing.emplace().summary.median = 8;
-  EXPECT_FALSE(gpu_busy_percent(variant));
-  variant.gpu_busy_ms = 6;
-  EXPECT_DOUBLE_EQ(*gpu_busy_percent(variant), 75);
-  variant.gpu_busy_ms = 8.1;
-  EXPECT_DOUBLE_EQ(*gpu_busy_percent(variant), 100) << "it was another execution, and a little longer";
-}
-
-TEST(Ranges, MedianIntervalHasTheRanksOfTheBinomialDistribution) {
-  std::vector<double> samples;
-  for (int i = 1; i <= 21; ++i) samples.push_back(i);
-  const Range range = median_range(samples);
-  EXPECT_EQ(range.value, 11);
-  EXPECT_EQ(range.low, 6);  // 6 and 16 cover 97.3 %, 7 and 15 92.2 %
-  EXPECT_EQ(range.high, 16);
-  const Range of_few = median_range(std::vector<double>{3, 1, 2});
-  EXPECT_EQ(of_few.low, 1);
-  EXPECT_EQ(of_few.high, 3);
-}
-
-TEST(Ranges, ATimeIsNoSurerThanAStepOfItsClock) {
-  VariantResult variant;
-  Timing& timing = variant.timing.emplace();
-  timing.raw_times_ms.assign(30, 0.0023);
-  timing.offset_ms = 0.0009;
-  timing.clock_step_ms = 3.2e-5;
-  timing.summary.median = 0.0014;
-  const auto range = time_range(variant);
-  EXPECT_NEAR(range->low, 0.001384, 1e-9);
-  EXPECT_NEAR(range->high, 0.001416, 1e-9);
 }
 
 }  // namespace

@@ -123,6 +123,22 @@ TEST(Expectations, AreTheMedianOfAllRunsOfTheSameCodeAndStartAnewWithOther) {
   EXPECT_DOUBLE_EQ(pair.variants.at("tiled").speedup, 4);
 }
 
+TEST(Expectations, CountTheGpusBehindThemWithoutNamingThem) {
+  Recorder recorder;
+  PairResult pair = pair_with(8);
+  recorder.add(pair, manifest_of("NVIDIA H200", "a"));
+  recorder.add(pair, manifest_of("NVIDIA H200", "b"));
+  EXPECT_EQ(recorder.read().recorded.gpu_ids.size(), 1u);
+  pair.gpus = {"GPU-2"};
+  EXPECT_EQ(recorder.add(pair, manifest_of("NVIDIA H200", "c")).recorded.gpu_ids.size(), 2u);
+  for (const RecordedRun& run : recorder.read().runs) {
+    ASSERT_EQ(run.gpu_ids.size(), 1u);
+    EXPECT_THAT(run.gpu_ids[0], testing::MatchesRegex("[0-9a-f]{12}"));
+  }
+  EXPECT_EQ(recorder.read().runs[0].gpu_ids, recorder.read().runs[1].gpu_ids);
+  EXPECT_EQ(recorder.read().runs[0].machine, recorder.read().runs[2].machine) << "they are of one kind of machine";
+}
+
 TEST(Expectations, TheSameRunTwiceIsOneRun) {
   Recorder recorder;
   recorder.add(pair_with(8), manifest_of("NVIDIA H200"));

@@ -150,6 +150,9 @@ TEST(MetricsToRecord, TellWhatASpeedupCostsWhereAVariantChangesThePrecision) {
   pair.variants[0].accuracy = Accuracy{.relative_l2 = 0.002};
   pair.variants[1].accuracy = Accuracy{.relative_l2 = 0.003, .unquantized_l2 = 0.025};
   EXPECT_FALSE(metrics_to_record(pair, pair.variants[1]).contains("relative_l2_error")) << "all are as precise as the reference";
+  pair.narrow_types = true;
+  EXPECT_DOUBLE_EQ(metrics_to_record(pair, pair.variants[0]).at("relative_l2_error").value, 0.2) << "what its inputs cannot tell";
+  pair.narrow_types = false;
   pair.variants[1].changes_precision = true;
   EXPECT_DOUBLE_EQ(metrics_to_record(pair, pair.variants[0]).at("relative_l2_error").value, 0.2);
   EXPECT_DOUBLE_EQ(metrics_to_record(pair, pair.variants[1]).at("relative_l2_error").value, 2.5);

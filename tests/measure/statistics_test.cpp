@@ -14,12 +14,6 @@ TEST(Percentile, InterpolatesBetweenRanks) {
   EXPECT_DOUBLE_EQ(percentile(sorted, 75), 3.25);
 }
 
-TEST(Median, OfOddAndEvenCounts) {
-  EXPECT_DOUBLE_EQ(median(std::vector<double>{5, 1, 3}), 3);
-  EXPECT_DOUBLE_EQ(median(std::vector<double>{4, 1, 3, 2}), 2.5);
-  EXPECT_DOUBLE_EQ(median({}), 0);
-}
-
 TEST(Summary, OfKnownValues) {
   const auto summary = summarize(std::vector<double>{2, 4, 4, 4, 5, 5, 7, 9}, std::vector<double>{10});
   EXPECT_EQ(summary.count, 8u);

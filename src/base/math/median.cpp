@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/math/median.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace aisp::base {
 namespace {
@@ -9,6 +11,18 @@ namespace {
 constexpr double chance_beyond = 0.025;  // on each side
 
 }  // namespace
+
+double median(std::span<const double> values) {
+  std::vector<double> copy(values.begin(), values.end());
+  return copy.empty() ? 0 : median_in_place(copy);
+}
+
+double median_in_place(std::span<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
 
 std::optional<MedianRanks> median_ranks(std::size_t count) {
   const auto n = static_cast<double>(count);

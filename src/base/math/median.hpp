@@ -2,8 +2,12 @@
 #pragma once
 #include <cstddef>
 #include <optional>
+#include <span>
 
 namespace aisp::base {
+
+double median(std::span<const double> values);     // of two in the middle their mean; 0 for none
+double median_in_place(std::span<double> values);  // reorders them; there must be one
 
 // Of `count` sorted values, the two (from 0) between which the median of their distribution lies with at least 95 %, whatever the
 // distribution: as few ranks apart as exact binomial chances allow (Conover: Practical Nonparametric Statistics, 1999, section

@@ -36,6 +36,8 @@ RecordedMetrics median_of(const std::vector<const RecordedMetrics*>& runs) {
 
 Recorded recorded_by(const Runs& runs) {
   const RecordedRun& latest = *runs.back();
+  std::set<std::string> gpu_ids;
+  for (const RecordedRun* run : runs) gpu_ids.insert(run->gpu_ids.begin(), run->gpu_ids.end());
   return {.date_utc = latest.date_utc,
           .run_id = latest.run_id,
           .aisp_version = latest.aisp_version,
@@ -45,7 +47,8 @@ Recorded recorded_by(const Runs& runs) {
           .cuda = latest.fingerprint.cuda,
           .cpu = latest.fingerprint.cpu,
           .power_limit_w = latest.fingerprint.power_limit_w,
-          .runs = static_cast<int>(runs.size())};
+          .runs = static_cast<int>(runs.size()),
+          .gpu_ids = std::move(gpu_ids)};
 }
 
 ExpectedVariant expected_variant(const std::string& name, const Runs& runs, const ProcessSpread& assumed) {
@@ -119,6 +122,7 @@ RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
                   .source_digest = pair.source_digest,
                   .machine = {},
                   .fingerprint = fingerprint_of(pair, manifest),
+                  .gpu_ids = pair.device == "host" ? std::vector<std::string>{} : gpu_ids(pair),
                   .baseline_metrics = {},
                   .variants = {}};
   run.machine = id_of(run.fingerprint);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct RecordedRun {
   std::string source_digest;         // of the code that was measured
   std::string machine;               // id_of() of the next
   Fingerprint fingerprint;           // files hold it once, by that id
+  std::vector<std::string> gpu_ids;  // fingerprint.hpp; empty of host pairs, and where nobody wrote them down
   double baseline_median_ms = 0;
   RecordedMetrics baseline_metrics;
   std::map<std::string, RecordedVariant> variants;
@@ -53,6 +55,7 @@ struct Recorded {
   std::string gpu, driver, cuda, cpu;
   double power_limit_w = 0;
   int runs = 0;
+  std::set<std::string> gpu_ids;  // of those runs whose GPUs are known
 };
 
 // Marked with *: follows from the runs of the latest run's code, and of its machine where the host decides; no file holds it.

@@ -47,13 +47,13 @@ static void describe(RecordedMetric& m, Visitor& visit) {
   visit("better", m.better);
 }
 
-// Of a variant that reported none files say nothing.
-template <class Visitor>
-static void describe_metrics(const std::string& name, RecordedMetrics& metrics, Visitor& visit) {
-  std::optional<RecordedMetrics> some;
-  if (!metrics.empty()) some = std::move(metrics);
+// Of metrics that nobody reported, and of GPUs that nobody wrote down, files say nothing.
+template <class T, class Visitor>
+static void describe_unless_empty(const std::string& name, T& values, Visitor& visit) {
+  std::optional<T> some;
+  if (!values.empty()) some = std::move(values);
   visit(name, some);
-  if (some) metrics = std::move(*some);
+  if (some) values = std::move(*some);
 }
 
 template <class Visitor>
@@ -63,7 +63,7 @@ static void describe(RecordedVariant& v, Visitor& visit) {
   visit("speedup_high", v.speedup_high);
   visit("median_ms", v.median_ms);
   visit("percent_of_floor", v.percent_of_floor);
-  describe_metrics("metrics", v.metrics, visit);
+  describe_unless_empty("metrics", v.metrics, visit);
 }
 
 template <class Visitor>
@@ -74,8 +74,9 @@ static void describe(RecordedRun& r, Visitor& visit) {
   visit("commit", r.commit);
   visit("source_digest", r.source_digest);
   visit("machine", r.machine);
+  describe_unless_empty("gpus", r.gpu_ids, visit);
   visit("baseline_median_ms", r.baseline_median_ms);
-  describe_metrics("baseline_metrics", r.baseline_metrics, visit);
+  describe_unless_empty("baseline_metrics", r.baseline_metrics, visit);
   visit("variants", r.variants);
 }
 

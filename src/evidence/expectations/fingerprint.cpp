@@ -29,6 +29,8 @@ bool differ(double a, double b, double share) { return std::abs(a - b) > share *
 
 std::string or_none(const std::string& text) { return text.empty() ? "none" : text; }
 
+std::string short_id(const std::string& text) { return base::sha256_hex(text).substr(0, 12); }
+
 // "CUDA 13.0" of 13000.
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -100,7 +102,14 @@ std::string id_of(const Fingerprint& f) {
   std::string text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", f.hardware, f.cpu, f.cpus_usable, f.numa_nodes,
                                  f.hypervisor, f.memory_bytes, f.gpu, f.driver, f.cuda, f.power_limit_w);
   for (const auto& [name, version] : f.libraries) text += fmt::format("{}={}\n", name, version);
-  return base::sha256_hex(text).substr(0, 12);
+  return short_id(text);
+}
+
+std::vector<std::string> gpu_ids(const PairResult& pair) {
+  std::vector<std::string> ids;
+  for (const std::string& uuid : pair.gpus) ids.push_back(short_id(uuid));
+  std::sort(ids.begin(), ids.end());
+  return ids;
 }
 
 }  // namespace aisp::evidence

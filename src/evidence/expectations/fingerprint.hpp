@@ -40,4 +40,9 @@ std::vector<std::string> gpu_differences(const Fingerprint& recorded, const Fing
 // Twelve hexadecimal digits that stand for all of it.
 std::string id_of(const Fingerprint& fingerprint);
 
+// Twelve hexadecimal digits for each physical GPU (or MIG instance) that the pair used, from which nobody learns its UUID. They
+// are no part of the fingerprint: GPUs of one model are compared with one another, and a reader should know how many were
+// recorded.
+std::vector<std::string> gpu_ids(const PairResult& pair);
+
 }  // namespace aisp::evidence

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "base/text.hpp"
 
@@ -86,6 +87,15 @@ std::string since(const ExpectedPair& expected) {
   const std::string commit = expected.recorded.commit.empty() ? "" : " of " + expected.recorded.commit.substr(0, 12);
   const std::string runs = expected.recorded.runs == 1 ? ", once" : fmt::format(", {} times", expected.recorded.runs);
   return fmt::format("recorded {}{}{}", expected.recorded.date_utc.substr(0, 10), commit, runs);
+}
+
+// GPUs of one model differ, and the spread of runs on one of them does not say by how much.
+std::string on_other_gpus(const ExpectedPair& expected, const PairResult& pair) {
+  const std::set<std::string>& recorded = expected.recorded.gpu_ids;
+  const std::vector<std::string> here = gpu_ids(pair);
+  if (recorded.empty() || std::any_of(here.begin(), here.end(), [&](const std::string& id) { return recorded.contains(id); }))
+    return {};
+  return recorded.size() == 1 ? " on another GPU of this model" : fmt::format(" on {} other GPUs of this model", recorded.size());
 }
 
 // One finding of several measurements: bad and good news alike must be in all of them.
@@ -247,7 +257,7 @@ class Judge {
       if (bad > 0) row.detail = fmt::format("below in {} of {} measurements, not confirmed", bad, verdicts.all);
       return;
     }
-    row.detail = fmt::format("{}; {}", cause(row), since(expected));
+    row.detail = fmt::format("{}; {}{}", cause(row), since(expected), on_other_gpus(expected, *last_.pair));
     const std::vector<std::string> others =
         gpu_differences(expected.runs.back().fingerprint, fingerprint_of(*last_.pair, last_.run->manifest));
     if (!others.empty()) row.detail += fmt::format(" with {}", base::join(others, ", "));

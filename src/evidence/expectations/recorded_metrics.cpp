@@ -18,7 +18,7 @@ RecordedMetrics metrics_to_record(const PairResult& pair, const VariantResult& v
     if (variant.inference->tpot_ms.count > 0) add("tpot", variant.inference->tpot_ms.median, "ms", Direction::lower);
     add("tokens_per_second", variant.inference->tokens_per_second, "tokens/s", Direction::higher);
   }
-  if (variant.accuracy && std::ranges::any_of(pair.variants, &VariantResult::changes_precision)) {
+  if (variant.accuracy && (pair.narrow_types || std::ranges::any_of(pair.variants, &VariantResult::changes_precision))) {
     const bool is_further_off = variant.changes_precision && variant.accuracy->unquantized_l2 > 0;
     add("relative_l2_error", 100 * (is_further_off ? variant.accuracy->unquantized_l2 : variant.accuracy->relative_l2), "%",
         Direction::lower);

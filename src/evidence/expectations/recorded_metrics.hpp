@@ -17,8 +17,9 @@ struct RecordedMetric {
 using RecordedMetrics = std::map<std::string, RecordedMetric>;  // by name
 
 // The metrics that a variant reported, and of its tokens, where it marks some, `ttft`, `tpot` and `tokens_per_second`, unless it
-// reported one of that name. Where a variant of the pair changes the precision also `relative_l2_error`, against the float64
-// reference that rounds nothing: what a speedup costs. Without those that are no number, which no file can hold.
+// reported one of that name. Where a variant of the pair changes the precision, or a buffer holds narrow types, also
+// `relative_l2_error`, against the float64 reference that rounds nothing but its inputs: what a speedup costs. Without those that
+// are no number, which no file can hold.
 RecordedMetrics metrics_to_record(const PairResult& pair, const VariantResult& variant);
 
 }  // namespace aisp::evidence

@@ -7,24 +7,12 @@
 
 namespace aisp::measure {
 
-double median_in_place(std::span<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
 double percentile(std::span<const double> sorted, double percent) {
   const double rank = percent / 100 * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(std::floor(rank));
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
   const double fraction = rank - static_cast<double>(below);
   return sorted[below] + (sorted[above] - sorted[below]) * fraction;
-}
-
-double median(std::span<const double> values) {
-  std::vector<double> copy(values.begin(), values.end());
-  return copy.empty() ? 0 : median_in_place(copy);
 }
 
 evidence::Summary summarize(std::span<const double> values, std::span<const double> custom_percentiles) {

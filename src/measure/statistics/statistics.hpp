@@ -3,14 +3,15 @@
 #include <span>
 #include <vector>
 
+#include "base/math/median.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::measure {
 
+using base::median, base::median_in_place;
+
 // Linear interpolation between the two nearest ranks (Hyndman and Fan, type 7). `sorted` must not be empty; percent in [0, 100].
 double percentile(std::span<const double> sorted, double percent);
-double median(std::span<const double> values);
-double median_in_place(std::span<double> values);  // reorders them; there must be one
 // Standard deviation with n - 1; zeros for an empty set.
 evidence::Summary summarize(std::span<const double> values, std::span<const double> custom_percentiles = {});
 

@@ -36,6 +36,9 @@ bool skip_unmet(const Context& context, Record& record) {
 void describe_workload(const Context& context, Record& record, pair::Session& session) {
   evidence::PairResult& result = record.result();
   result.sizes = session.sizes();
+  result.narrow_types = std::ranges::any_of(session.buffers(), [](const Buffer& buffer) {
+    return buffer.type == ElementType::e4m3 || buffer.type == ElementType::e5m2 || holds_codes(buffer.type);
+  });
   watch_ranges(session);
   for (evidence::VariantResult& variant : result.variants) {
     variant.cost = declared(session.workload().variant_cost(variant.name));
