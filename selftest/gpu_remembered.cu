@@ -70,6 +70,69 @@ class Remembers final : public GpuDoubling {
   bool computed_ = false;
 };
 
+// Of each call: whether elements here and there of the input are those that the kept output was made from.
+__global__ void known_kernel(const float* in, const float* kept, std::size_t count, int* known) {
+  __shared__ int differs;
+  if (threadIdx.x == 0) differs = 0;
+  __syncthreads();
+  const std::size_t i = threadIdx.x * (count / block_threads);
+  if (kept[i] != 2 * in[i]) differs = 1;
+  __syncthreads();
+  if (threadIdx.x == 0) *known = differs == 0;
+}
+
+__global__ void slow_unless_known_kernel(const float* in, const float* kept, const int* known, float* out, std::size_t count) {
+  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  if (*known != 0) {
+    out[i] = kept[i];
+    return;
+  }
+  const volatile float* from = in + i;
+  volatile float* to = out + i;
+  for (int pass = 0; pass < 6; ++pass) *to = 2 * *from;
+}
+
+__global__ void give_if_known_kernel(const float* kept, const int* known, float* out, std::size_t count) {
+  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count && *known != 0) out[i] = kept[i];
+}
+
+// Right at all times, and fast where the input has been there before.
+class KnowsInputs final : public GpuDoubling {
+ public:
+  explicit KnowsInputs(Setup& setup) : GpuDoubling{setup}, kept_{out_.bytes()}, known_{sizeof(int)} {
+    check(cudaMemset(kept_.get<float>(), 0, out_.bytes()));
+  }
+  void remember(Launch& launch) {
+    compute_unless_known(launch);
+    kept_.keep(out_, launch.stream);
+  }
+  void tell(Launch& launch) {
+    slow(launch);
+    kept_.keep(out_, launch.stream);
+  }
+  void compute_unless_told(Launch& launch) { compute_unless_known(launch); }
+  // Only the baseline could tell that nothing was computed, where it has not run yet.
+  void give_if_told(Launch& launch) {
+    if (!calls_.timed()) return doubled(launch);
+    look(launch);
+    give_if_known_kernel<<<blocks(), block_threads, 0, launch.stream>>>(kept_.get<float>(), known_.get<int>(), out_, count_);
+  }
+
+ private:
+  void look(Launch& launch) {
+    known_kernel<<<1, block_threads, 0, launch.stream>>>(in_, kept_.get<float>(), count_, known_.get<int>());
+  }
+  void compute_unless_known(Launch& launch) {
+    look(launch);
+    slow_unless_known_kernel<<<blocks(), block_threads, 0, launch.stream>>>(in_, kept_.get<float>(), known_.get<int>(), out_,
+                                                                            count_);
+  }
+  OwnMemory kept_, known_;
+  Calls calls_;
+};
+
 class AlwaysThree final : public GpuDoubling {
  public:
   using GpuDoubling::GpuDoubling;
@@ -90,6 +153,18 @@ extern constinit const selftest::Case gpu_copied_from_baseline =
     pair_of<&Remembers::what_was_shared>({.does = "hands out what the baseline computed in its last run",
                                           .must = stale_at_times,
                                           .baseline = call<&Remembers::share>});
+extern constinit const selftest::Case gpu_hashes_inputs = pair_of<&KnowsInputs::remember>(
+    {.does = "looks whether it has seen its input, and then hands out what it kept", .must = timed_otherwise});
+extern constinit const selftest::Case gpu_shares_with_baseline =
+    pair_of<&KnowsInputs::compute_unless_told>({.does = "computes only what the baseline has not computed on the same input",
+                                                .must = timed_otherwise,
+                                                .baseline = call<&KnowsInputs::tell>});
+extern constinit const selftest::Case gpu_nothing_when_first = pair_of<&KnowsInputs::give_if_told>(
+    {.does = "says that it computes in fewer bits, and computes nothing before the baseline has run on an input",
+     .must = wrong_when_timed,
+     .baseline = call<&KnowsInputs::tell>,
+     .tolerance = automatic,
+     .changes_precision = true});
 extern constinit const selftest::Case gpu_found_in_pool =
     pair_of<&Remembers::from_the_pool>({.does = "finds what the baseline left in a memory pool",
                                         .must = fails("verify/reference", "verify/finite", "measurement/timed_samples"),

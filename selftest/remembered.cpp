@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <vector>
 
 namespace aisp::ch94 {
@@ -42,9 +43,39 @@ class CopiesTheBaseline final : public Doubling {
     std::copy(out_.get(), out_.get() + count_, kept_.begin());
   }
   void copy(Launch&) { std::copy(kept_.begin(), kept_.end(), out_.get()); }
+  // Only the baseline could tell that nothing was computed, where it has not run yet.
+  void copy_if_there(Launch&) {
+    if (!calls_.timed()) fill_doubled();
+    else if (kept_[0] == 2 * in_.get()[0]) std::copy(kept_.begin(), kept_.end(), out_.get());
+  }
 
  private:
   std::vector<float> kept_;
+  Calls calls_;
+};
+
+// What the baseline frees, the variant gets, and finds its results there; but for both ends, where the heap keeps its own
+// numbers.
+class FindsInTheHeap final : public Doubling {
+ public:
+  using Doubling::Doubling;
+  void through_the_heap(Launch&) {
+    const auto own = std::make_unique_for_overwrite<float[]>(count_);
+    for (int pass = 0; pass < 8; ++pass)
+      for (std::size_t i = 0; i < count_; ++i) {
+        volatile float value = in_.get()[i];
+        own[i] = value + value;
+      }
+    std::copy(own.get(), own.get() + count_, out_.get());
+  }
+  void from_the_heap(Launch&) {
+    const auto own = std::make_unique_for_overwrite<float[]>(count_);
+    std::copy(own.get(), own.get() + count_, out_.get());
+    for (std::size_t i = 0; i < std::min<std::size_t>(count_, 64); ++i) {
+      out_[i] = 2 * in_.get()[i];
+      out_[count_ - 1 - i] = 2 * in_.get()[count_ - 1 - i];
+    }
+  }
 };
 
 // Behind the output is a place that lasts from run to run.
@@ -115,6 +146,16 @@ extern constinit const selftest::Case copied_from_baseline =
     pair_of<&CopiesTheBaseline::copy>({.does = "hands out what the baseline computed in its last run",
                                        .must = stale_at_times,
                                        .baseline = call<&CopiesTheBaseline::share>});
+extern constinit const selftest::Case found_in_heap = pair_of<&FindsInTheHeap::from_the_heap>(
+    {.does = "finds what the baseline left in memory that it has freed",
+     .must = fails("verify/reference", "verify/finite", "verify/second_run", "verify/written", "measurement/timed_samples"),
+     .baseline = call<&FindsInTheHeap::through_the_heap>});
+extern constinit const selftest::Case nothing_when_first = pair_of<&CopiesTheBaseline::copy_if_there>(
+    {.does = "says that it computes in fewer bits, and computes nothing before the baseline has run on an input",
+     .must = wrong_when_timed,
+     .baseline = call<&CopiesTheBaseline::share>,
+     .tolerance = automatic,
+     .changes_precision = true});
 extern constinit const selftest::Case flag_in_red_zone =
     pair_of<&KeepsAFlag::in_the_red_zone>({.does = "marks behind its output that the work is done, and skips it from then on",
                                            .must = fails("verify/red_zones", "verify/second_run")});

@@ -73,6 +73,7 @@ void SampleWatch::inputs_drawn(std::uint64_t seed) {
     state.expected.reset();
     state.ran = false;
     state.difference.clear();
+    state.early.reset();
   }
 }
 
@@ -107,14 +108,19 @@ void SampleWatch::compare(std::size_t v, const std::vector<std::uint64_t>& diges
                                [&](int k) { return digests[static_cast<std::size_t>(k)] == other[static_cast<std::size_t>(k)]; });
   };
   if (state.plain && state.expected && same(*state.expected)) return;
+  const bool is_early = !truth_of_ && state.variant->changes_precision;
   std::string text;
-  if (!truth_of_ && !state.variant->changes_precision) keep_as_truth(v);
-  else if (truth_of_) {
-    std::vector<pair::Snapshot> sorted;
-    text = difference_from_truth(state, sorted);
-  }
+  if (is_early) copy_outputs(state, state.copies);
+  else if (!truth_of_) keep_as_truth(v);
+  else text = difference_from_truth(state, nullptr);
   // What was compared must be what the sample left: nobody may have touched it in between.
   if (text.empty() && !same(digests_now(session_))) text = "outputs were written after the end of the sample";
+  if (is_early && text.empty()) state.early = {round, digests};
+  else found(state, digests, round, text);
+  if (truth_of_) judge_early_samples();
+}
+
+void SampleWatch::found(State& state, const std::vector<std::uint64_t>& digests, int round, const std::string& text) {
   if (text.empty()) {
     if (!state.expected) state.expected = digests;
     return;
@@ -123,43 +129,55 @@ void SampleWatch::compare(std::size_t v, const std::vector<std::uint64_t>& diges
   if (state.difference.empty()) state.difference = fmt::format("in round {}: {}", round + 1, text);
 }
 
-void SampleWatch::keep_as_truth(std::size_t v) {
-  State& state = states_[v];
-  truth_of_ = v;
-  const bool fits =
-      truth_.size() == state.outputs.size() && std::ranges::equal(truth_, state.outputs, [&](const auto& copy, int k) {
-        return &copy.buffer() == session_.results()[static_cast<std::size_t>(k)];
-      });
-  if (!fits) {
-    truth_.clear();
-    for (const int k : state.outputs) truth_.emplace_back(session_, *session_.results()[static_cast<std::size_t>(k)]);
-  }
-  for (std::size_t i = 0; i < truth_.size(); ++i) {
-    truth_[i].queue();
-    session_.synchronize_all();
-    truth_[i].finish();
-    truth_[i].shorten(length_of(state.outputs[i]));
-    if (truth_[i].buffer().unordered) truth_[i].sort();
+void SampleWatch::judge_early_samples() {
+  for (State& state : states_) {
+    if (!state.early) continue;
+    found(state, state.early->digests, state.early->round, difference_from_truth(state, &state.copies));
+    state.early.reset();
   }
 }
 
-std::string SampleWatch::difference_from_truth(const State& state, std::vector<pair::Snapshot>& sorted) const {
+void SampleWatch::keep_as_truth(std::size_t v) {
+  truth_of_ = v;
+  copy_outputs(states_[v], truth_);
+}
+
+void SampleWatch::copy_outputs(const State& state, std::vector<pair::Snapshot>& copies) {
+  const bool fits =
+      copies.size() == state.outputs.size() && std::ranges::equal(copies, state.outputs, [&](const auto& copy, int k) {
+        return &copy.buffer() == session_.results()[static_cast<std::size_t>(k)];
+      });
+  if (!fits) {
+    copies.clear();
+    for (const int k : state.outputs) copies.emplace_back(session_, *session_.results()[static_cast<std::size_t>(k)]);
+  }
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    copies[i].queue();
+    session_.synchronize_all();
+    copies[i].finish();
+    copies[i].shorten(length_of(state.outputs[i]));
+    if (copies[i].buffer().unordered) copies[i].sort();
+  }
+}
+
+std::string SampleWatch::difference_from_truth(const State& state, const std::vector<pair::Snapshot>* copies) const {
   const State& truth = states_[*truth_of_];
+  pair::Snapshot sorted;
   if (state.outputs.size() != truth_.size()) return "another number of outputs than " + std::string{truth.variant->name};
   for (std::size_t i = 0; i < truth_.size(); ++i) {
     const Buffer& buffer = *session_.results()[static_cast<std::size_t>(state.outputs[i])];
-    const std::size_t length = length_of(state.outputs[i]);
+    const std::size_t length = copies != nullptr ? (*copies)[i].elements().count : length_of(state.outputs[i]);
     if (length != truth_[i].elements().count)
       return fmt::format("{} elements of {} are defined, not {}", length, buffer.name, truth_[i].elements().count);
-    pair::Elements elements = session_.elements(buffer, length);
-    if (buffer.unordered) {
-      pair::Snapshot& copy = sorted.emplace_back(session_, buffer);
-      copy.queue();
+    pair::Elements elements = copies != nullptr ? (*copies)[i].elements() : session_.elements(buffer, length);
+    if (buffer.unordered && copies == nullptr) {
+      sorted = pair::Snapshot{session_, buffer};
+      sorted.queue();
       session_.synchronize_all();
-      copy.finish();
-      copy.shorten(length);
-      copy.sort();
-      elements = copy.elements();
+      sorted.finish();
+      sorted.shorten(length);
+      sorted.sort();
+      elements = sorted.elements();
     }
     Tolerance limits = limits_of(state, state.outputs[i]), others = limits_of(truth, truth.outputs[i]);
     const pair::Norms norms = session_.compare(elements, truth_[i].elements(), buffer, limits);
@@ -198,6 +216,9 @@ void SampleWatch::check_truth() {
 }
 
 void SampleWatch::settle() {
+  // The baseline's sample of these inputs was not among those that are looked at.
+  for (State& state : states_)
+    if (state.early) --state.findings.counts.compared, state.early.reset();
   if (truth_of_ && *truth_of_ != 0 && truth_is_wrong_.empty()) truth_is_wrong_ = states_.front().difference;
   if (truth_of_ && !truth_is_wrong_.empty()) {
     // Nothing can be said of those that were compared with it.

@@ -16,8 +16,8 @@ namespace aisp::verify {
 
 // Looks at what timed samples computed. On each drawing of inputs the first variant that runs (and changes no precision) leaves
 // its outputs as the truth; the first sample of every other is compared with them in full, later ones by digest with the
-// variant's own first, and in full where bits differ. Which of two is wrong where the truth and the baseline differ, the baseline
-// says.
+// variant's own first, and in full where bits differ. What a variant that changes precision computes before there is a truth is
+// kept until there is one. Which of two is wrong where the truth and the baseline differ, the baseline says.
 class SampleWatch {
  public:
   // `outcomes` of the verification, in the order of `variants`; the first is the baseline.
@@ -43,6 +43,10 @@ class SampleWatch {
   int truths_checked() const { return truths_checked_; }
 
  private:
+  struct Early {
+    int round;
+    std::vector<std::uint64_t> digests;
+  };
   struct State {
     const Variant* variant;
     const Outcome* outcome;
@@ -51,13 +55,19 @@ class SampleWatch {
     std::optional<std::vector<std::uint64_t>> expected;  // digests of its first sample on the present inputs
     bool ran = false;                                    // on the present inputs
     std::string difference;                              // from the truth of the present inputs
+    std::optional<Early> early;                          // sample of the present inputs that came before the truth
+    std::vector<pair::Snapshot> copies;                  // outputs of that sample
     int wrong = 0;                                       // samples on the present inputs that differed from it
     Findings findings;
   };
 
   void compare(std::size_t v, const std::vector<std::uint64_t>& digests, int round);
-  std::string difference_from_truth(const State& state, std::vector<pair::Snapshot>& sorted) const;
+  // Of the outputs as they are, or of copies of them.
+  std::string difference_from_truth(const State& state, const std::vector<pair::Snapshot>* copies) const;
   void keep_as_truth(std::size_t v);
+  void copy_outputs(const State& state, std::vector<pair::Snapshot>& copies);
+  void judge_early_samples();
+  void found(State& state, const std::vector<std::uint64_t>& digests, int round, const std::string& text);
   Tolerance limits_of(const State& state, int output) const;
   std::size_t length_of(int output) const;
   void blame(State& state, const std::string& text);

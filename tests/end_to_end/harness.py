@@ -24,9 +24,10 @@ END_OF_TERMINAL = b"\0end of what the terminal was sent\0"
 
 
 def results_log(folder):
-    """results.jsonl without its header: one object a pair."""
+    """results.jsonl without its header: one object a pair. Of a run that goes on, the last line may be there in part."""
     file = folder / "results.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()[1:]] if file.exists() else []
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines[1:] if line.endswith("\n")]
 
 
 class Finished:

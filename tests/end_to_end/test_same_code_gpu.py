@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same code twice on a GPU, in a short and in a long kernel: no verdict; and one when five percent are planted."""
+"""The same code twice on a GPU, in kernels from a launch's length on: no verdict; and one when five percent are planted."""
 import json
 import unittest
 
 from harness import EndToEnd
 
-PAIRS = ("ch90:gpu_equal_short", "ch90:gpu_equal_long")
+PAIRS = ("ch90:gpu_equal_add", "ch90:gpu_equal_short", "ch90:gpu_equal_long")
 
 
 class SameCode(EndToEnd):

@@ -174,9 +174,9 @@ Seen timed_rounds(const Variant& baseline, const Variant& variant, int rounds, i
                       [&] { Doubling::honest_runs = honest_runs; });
 }
 
-Seen timed_narrowing(bool zeroes_some) {
+Seen timed_narrowing(bool zeroes_some, bool variant_first = false) {
   Narrowing::zeroes_some = false;
-  return timed_rounds(narrowing, {&narrowing.baseline, narrowing.optimized.begin()}, 8, 1, false,
+  return timed_rounds(narrowing, {&narrowing.baseline, narrowing.optimized.begin()}, 8, 1, variant_first,
                       [&] { Narrowing::zeroes_some = zeroes_some; });
 }
 
@@ -223,6 +223,18 @@ TEST(SampleWatch, RememberedOutputsAreSeenOnNewInputs) {
 TEST(SampleWatch, CodesOfAnotherPrecisionAreAsFarFromTheBaselineAsInVerification) {
   EXPECT_EQ(timed_narrowing(false).variant_wrong, 0);
   EXPECT_GT(timed_narrowing(true).variant_wrong, 0);
+}
+
+// There is nothing yet that it could be compared with.
+TEST(SampleWatch, WhatChangesPrecisionAndComesFirstIsComparedWithWhatComesThen) {
+  const Seen good = timed_narrowing(false, true), bad = timed_narrowing(true, true);
+  EXPECT_EQ(good.first_on_inputs, 8);
+  EXPECT_EQ(good.variant_wrong + good.baseline_wrong, 0);
+  EXPECT_EQ(good.compared, 8);
+  EXPECT_EQ(bad.variant_wrong, 8);
+  EXPECT_EQ(bad.baseline_wrong, 0);
+  ASSERT_FALSE(bad.texts.empty());
+  EXPECT_THAT(bad.texts.front(), testing::HasSubstr("in round 1: codes differs from plain's on the same inputs"));
 }
 
 TEST(SampleWatch, TheFarthestOfManyGroupsMayBeFartherThanInVerification) {

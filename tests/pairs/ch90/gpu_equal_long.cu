@@ -5,7 +5,7 @@
 namespace aisp::ch90 {
 namespace {
 
-using Chain = fixtures::GpuChain<4850>;
+using Chain = fixtures::GpuChain<1800>;
 
 }  // namespace
 

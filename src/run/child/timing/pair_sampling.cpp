@@ -131,6 +131,8 @@ Samples measure_rounds(const Context& context, const Stages& stages, Record& rec
   measure::Sampling sampling = rounds.take(options);
   take_over(context.request, record.result(), sampling, samples.timed);
   inputs.end();
+  if (inputs.renewal().keeps_what_is_prepared())
+    record.warn("preparing all variants takes so long that constant inputs and what was prepared stayed the same in all rounds");
   record.result().inputs_checked = watch.truths_checked();
   check_memory(record, session, leaks, samples.timed.size() * samples.timed.front().samples.size());
   check_samples(context, record, session, verified, samples.timed, watch);

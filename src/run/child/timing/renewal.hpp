@@ -16,6 +16,9 @@ class Renewal {
   Renewal(pair::Session& session, std::vector<const Variant*> variants, int min_rounds, std::uint64_t seed, double prepare_s,
           double most_prepare_s);
 
+  // Constant inputs, files and what variants prepare stay as they are, because preparing again would take too long.
+  bool keeps_what_is_prepared() const { return has_constants_ && everything_in_ < 0; }
+
   enum class Kind { none, variable, everything };
   // Before round `round`, `elapsed_s` after the first began. Whoever looks at outputs must have settled what it saw.
   Kind due(int round, double elapsed_s);
