@@ -68,7 +68,7 @@ void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t
   if (shown && options_.results && !options_.quiet && output_trouble_.empty()) {
     // A full disk behind the standard output must not end the measuring.
     try {
-      show(report::pair_line(result, options_.paint) + '\n' + report::pair_details(result));
+      show(report::pair_line(result, options_.paint, options_.widths) + '\n' + report::pair_details(result, options_.widths));
     } catch (const base::Error& error) {
       output_trouble_ = error.what();
     }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/system/terminal.hpp"
+#include "report/console.hpp"
 #include "suite/suite.hpp"
 
 namespace aisp::cli {
@@ -17,6 +18,7 @@ class ProgressDisplay final : public suite::Watcher {
     bool live = false;    // the standard error is a terminal that can redraw a line
     bool quiet = false;   // neither, only warnings
     base::Painter paint;
+    report::LineWidths widths;
   };
   explicit ProgressDisplay(const Options& options) : options_{options} {}
   ~ProgressDisplay() override { erase(); }

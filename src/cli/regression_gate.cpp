@@ -83,10 +83,11 @@ std::string analysis_text(const evidence::Analysis& analysis, const base::Painte
 void note_warnings(const evidence::Analysis& analysis) {
   for (const std::string& warning : analysis.warnings) note("aisp: " + warning);
   if (analysis.rows.empty() || std::ranges::any_of(analysis.rows, evidence::was_compared)) return;
-  note(fmt::format(
-      "aisp: nothing was compared ({}), so nothing is known to be good: status {}, unless something worse is above; {}",
-      why_nothing_was_compared(analysis), static_cast<int>(Exit::nothing),
-      "aisp run --update-expectations records what passes here"));
+  note(
+      fmt::format("aisp: nothing was compared ({}), so this run says nothing about regressions: exit status {}, unless something "
+                  "worse is above; {}",
+                  why_nothing_was_compared(analysis), static_cast<int>(Exit::nothing),
+                  "aisp run --update-expectations records what passes here"));
 }
 
 Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Gate& gate, suite::Watcher& watcher,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/system/screen.hpp"
@@ -15,10 +16,12 @@
 #include "cli/record_expectations.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
+#include "pair/all_variants.hpp"
 #include "pair/memory/faults.hpp"
 #include "report/console.hpp"
 #include "report/counters.hpp"
 #include "report/markdown/sweep_markdown.hpp"
+#include "run/wire/blank.hpp"
 #include "suite/sweep_cases.hpp"
 
 namespace aisp::cli {
@@ -34,6 +37,18 @@ void print_counters(const evidence::SuiteResult& suite, const suite::Configurati
   for (const evidence::PairResult& pair : suite.pairs)
     if (const auto rows = report::counters_table(pair); !rows.empty())
       show(fmt::format("Hardware counters of {}\n{}\n", label_in_run(pair), columns(rows)));
+}
+
+// Of the pairs that can run: the others have no line of their own.
+report::LineWidths widths_of(const suite::Task& task) {
+  report::LineWidths widths{.target = 0, .variant = 0};
+  for (const suite::Placement& placement : task.placements) {
+    if (placement.choices.empty()) continue;
+    const run::Request request = suite::request_for(*placement.entry, task.configuration, placement.point);
+    widths.target = std::max(widths.target, label_of(run::blank_result(*placement.entry, request)).size());
+    widths.variant = std::max(widths.variant, pair::lesson_of(*placement.entry->pair).size());
+  }
+  return widths;
 }
 
 std::string storage_trouble(const suite::Finished& finished, const suite::Configuration& configuration) {
@@ -74,7 +89,11 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (!flags.json.empty()) demand_place_for(flags.json);
   const bool json_only = flags.json == "-";
   const base::Painter paint{color_flag(flags.color), STDOUT_FILENO};
-  ProgressDisplay display{{.results = !json_only, .live = base::can_redraw(STDERR_FILENO), .quiet = flags.quiet, .paint = paint}};
+  ProgressDisplay display{{.results = !json_only,
+                           .live = base::can_redraw(STDERR_FILENO),
+                           .quiet = flags.quiet,
+                           .paint = paint,
+                           .widths = widths_of(task)}};
 
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
   const std::string where = finished.folder.string();

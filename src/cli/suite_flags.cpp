@@ -51,7 +51,8 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
 
 void add_target_flags(CLI::App& app, TargetFlags& flags) {
   app.add_option("TARGET", flags.words,
-                 "pairs: all, ch07, ch07:transpose, ch07:*gemm* or a name; several, also with commas between them [all]");
+                 "pairs: all, ch07, ch07:transpose, ch07:*gemm* or a name; several, also with commas between them [all]")
+      ->type_name("");
   app.add_option("-t,--targets", flags.targets, "the same as TARGET; may be repeated")
       ->type_name("TARGET,...")
       ->expected(1)

@@ -56,6 +56,20 @@ Reading rate(const V& v, double amount) {
   return v.energy && amount > 0 && v.energy->run_ms > 0 ? Reading{exactly(amount * 1e3 / v.energy->run_ms)} : std::nullopt;
 }
 
+// Likewise over its median time, in multiples of `unit`; nothing of a variant that may not have done its work.
+Reading rate_at_median(const P& pair, const V& v, double amount, double unit) {
+  const bool done = pair.status == Status::passed && v.status == Status::passed && v.timing && v.timing->summary.median > 0;
+  return done && amount > 0 ? Reading{exactly(amount * 1e3 / v.timing->summary.median / unit)} : std::nullopt;
+}
+Reading tflops_of(const P& pair, const V& v) { return rate_at_median(pair, v, v.cost.flops, 1e12); }
+Reading gb_per_s_of(const P& pair, const V& v) { return rate_at_median(pair, v, v.cost.bytes, 1e9); }
+
+Reading baseline_median_ms_of(const P& pair, const V&) {
+  const bool timed =
+      !pair.variants.empty() && pair.variants.front().role == VariantRole::baseline && pair.variants.front().timing;
+  return timed ? Reading{exactly(pair.variants.front().timing->summary.median)} : std::nullopt;
+}
+
 const std::vector<double>& raw_times_ms(const V& v) { return v.timing->raw_times_ms; }
 bool median_ms_is_sampled(const V& v) { return v.timing->raw_times_ms.size() >= fewest_samples; }
 
@@ -318,6 +332,17 @@ constexpr Quantity table[] = {
      .meaning = "goodput: requests a second whose time to first token and mean time per further token met the targets",
      .get = good_requests_per_second_of,
      .compared = {"good_requests", "1/s", higher}},
+    {.id = "tflops",
+     .in_csv = true,
+     .last_in_csv = true,
+     .meaning = "TFLOP/s: the operations that the variant declares, over its median time; none of what did not pass",
+     .get = tflops_of},
+    {.id = "gb_per_s",
+     .in_csv = true,
+     .last_in_csv = true,
+     .meaning = "GB/s: the bytes that the variant declares, over its median time; none of what did not pass",
+     .get = gb_per_s_of},
+    {.id = "baseline_median_ms", .in_csv = true, .last_in_csv = true, .get = baseline_median_ms_of},
 };
 
 }  // namespace

@@ -36,6 +36,7 @@ struct Quantity {
   std::string_view title;  // its heading there
   Format format = Format::number;
   bool in_csv = false, interval_in_csv = false;  // the latter in columns of their own, behind it
+  bool last_in_csv = false;                      // behind all other columns: those that were there keep their places
   std::string_view meaning{};                    // for the glossary; empty: its name says it
   // Nothing where the variant has no such figure, or may not claim it. Without an interval low and high are the value.
   std::optional<Range> (*get)(const PairResult& pair, const VariantResult& variant) = nullptr;

@@ -22,7 +22,7 @@ void write_pair(const std::filesystem::path& folder, const evidence::PairResult&
 void write_suite(const std::filesystem::path& folder, const evidence::SuiteResult& suite, const evidence::Manifest& manifest) {
   base::write_atomically(folder / "benchmark_test_results.json", evidence::json_text(suite, 2) + "\n");
   base::write_atomically(folder / "benchmark_test_results.md", suite_markdown(suite, manifest));
-  base::write_atomically(folder / "results.csv", suite_csv(suite));
+  base::write_atomically(folder / "results.csv", suite_csv(suite, manifest));
 }
 
 }  // namespace aisp::report

@@ -21,8 +21,6 @@ namespace {
 
 using base::Style;
 
-constexpr std::string_view timed_columns = "{:<28} {:<20} {:<24} {:>10}  {}";
-
 // What several pairs say in the same words, in the order in which it was first said, and who says it, each once.
 class ByText {
  public:
@@ -67,11 +65,12 @@ std::string beside(const evidence::PairResult& pair, const evidence::VariantResu
   return text;
 }
 
-std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& shown, const base::Painter& paint) {
+std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& shown, const base::Painter& paint,
+                       const LineWidths& widths) {
   const evidence::Speedup& speedup = *shown.speedup;
-  std::string line =
-      fmt::format(fmt::runtime(timed_columns), label_of(pair), shown.name, speedup_text(speedup), median_text(shown),
-                  paint(style_of(speedup.verdict), fmt::format("{:<11}", words(speedup.verdict))));
+  std::string line = fmt::format("{:<{}}  {:<{}}  {:<23}  {:>10}  {}", label_of(pair), widths.target, shown.name, widths.variant,
+                                 speedup_text(speedup), median_text(shown),
+                                 paint(style_of(speedup.verdict), fmt::format("{:<11}", words(speedup.verdict))));
   std::vector<std::string> parts;
   if (shown.floor) parts.push_back(floor_text(*shown.floor));
   if (shown.floor && !shown.floor->held_back_by.empty() && shown.floor->held_back_by != shown.floor->limiter)
@@ -81,7 +80,7 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
   return line + (parts.empty() ? "" : "  " + base::join(parts, ", ")) + beside(pair, shown);
 }
 
-std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint) {
+std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint, const LineWidths& widths) {
   std::size_t checked = 0;
   const evidence::VariantResult* worst = nullptr;  // of its limit
   const auto part_of_limit = [](const evidence::VariantResult& variant) {
@@ -93,8 +92,8 @@ std::string verified_line(const evidence::PairResult& pair, const base::Painter&
     if (!variant.accuracy || !(variant.accuracy->limit_relative_l2 > 0)) continue;
     if (worst == nullptr || part_of_limit(variant) > part_of_limit(*worst)) worst = &variant;
   }
-  std::string line =
-      fmt::format("{:<28} {}  {} verified", label_of(pair), paint(Style::green, "passed"), base::plural(checked, "variant"));
+  std::string line = fmt::format("{:<{}}  {}  {} verified", label_of(pair), widths.target, paint(Style::green, "passed"),
+                                 base::plural(checked, "variant"));
   if (worst != nullptr)
     line += fmt::format(", relative L2 error at most {:.1e} of {:.1e} allowed ({})", worst->accuracy->relative_l2,
                         worst->accuracy->limit_relative_l2, worst->name);
@@ -102,9 +101,9 @@ std::string verified_line(const evidence::PairResult& pair, const base::Painter&
   return line;
 }
 
-std::string energy_line(const evidence::VariantResult& variant) {
+std::string energy_line(const evidence::VariantResult& variant, std::size_t width) {
   const evidence::Energy& e = *variant.energy;
-  std::string line = fmt::format("  energy  {:<20} {:>9} a run [{}, {}], {:.0f} W", variant.name, joules_text(e.median_j),
+  std::string line = fmt::format("  energy  {:<{}}  {:>9} a run [{}, {}], {:.0f} W", variant.name, width, joules_text(e.median_j),
                                  joules_text(e.low_j), joules_text(e.high_j), e.average_w);
   const auto add = [&](double amount, double efficiency, const char* unit, const char* unit_per_joule) {
     if (amount > 0)
@@ -117,10 +116,10 @@ std::string energy_line(const evidence::VariantResult& variant) {
   return base::on_screen(line) + '\n';
 }
 
-std::string tokens_line(const evidence::VariantResult& variant) {
+std::string tokens_line(const evidence::VariantResult& variant, std::size_t width) {
   const evidence::InferenceTiming& i = *variant.inference;
   std::string line =
-      fmt::format("  tokens  {:<20} TTFT {} (p99 {}), TPOT {} (p99 {}), {} of {}, {} tokens/s", variant.name,
+      fmt::format("  tokens  {:<{}}  TTFT {} (p99 {}), TPOT {} (p99 {}), {} of {}, {} tokens/s", variant.name, width,
                   base::display_ms(i.ttft_ms.mean), base::display_ms(i.ttft_ms.p99), base::display_ms(i.tpot_ms.mean),
                   base::display_ms(i.tpot_ms.p99), base::plural(i.tokens, "token"), base::plural(i.requests, "request"),
                   base::significant(i.tokens_per_second));
@@ -144,13 +143,16 @@ std::string warning_lines(const evidence::SuiteResult& suite) {
 
 }  // namespace
 
-std::string pair_details(const evidence::PairResult& result) {
+std::string pair_details(const evidence::PairResult& result, const LineWidths& widths) {
   std::string text;
   if (result.status != evidence::Status::passed) return text;
+  std::size_t width = widths.variant;
   for (const evidence::VariantResult& variant : result.variants)
-    if (variant.inference) text += tokens_line(variant);
+    if (variant.inference || variant.energy) width = std::max(width, variant.name.size());
   for (const evidence::VariantResult& variant : result.variants)
-    if (variant.energy) text += energy_line(variant);
+    if (variant.inference) text += tokens_line(variant, width);
+  for (const evidence::VariantResult& variant : result.variants)
+    if (variant.energy) text += energy_line(variant, width);
   return text;
 }
 
@@ -167,16 +169,17 @@ std::vector<std::string> not_available(const evidence::SuiteResult& suite) {
   return lines;
 }
 
-std::string pair_line(const evidence::PairResult& result, const base::Painter& paint) {
+std::string pair_line(const evidence::PairResult& result, const base::Painter& paint, const LineWidths& widths) {
   if (result.status == evidence::Status::passed) {
     const evidence::VariantResult* lesson = evidence::lesson_variant(result);
     const evidence::VariantResult* shown = lesson != nullptr ? lesson : evidence::best_variant(result);
     const std::string profile = evidence::profile_sentence(result);
-    return base::on_screen(shown != nullptr ? timed_line(result, *shown, paint) : verified_line(result, paint)) +
+    return base::on_screen(shown != nullptr ? timed_line(result, *shown, paint, widths) : verified_line(result, paint, widths)) +
            (profile.empty() ? "" : "\n  " + base::on_screen(paint(Style::dim, profile)));
   }
   const Style style = result.status == evidence::Status::skipped ? Style::dim : Style::red;
-  return base::on_screen(fmt::format("{:<28} {}  {}", label_of(result), paint(style, to_string(result.status)), result.reason));
+  return base::on_screen(
+      fmt::format("{:<{}}  {}  {}", label_of(result), widths.target, paint(style, to_string(result.status)), result.reason));
 }
 
 std::string summary(const evidence::SuiteResult& suite, const base::Painter& paint) {

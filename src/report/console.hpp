@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a terminal shows.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -9,11 +10,16 @@
 
 namespace aisp::report {
 
+// Columns of the next two, in which the lines of a run agree: as wide as the longest name where a run's pairs are known.
+struct LineWidths {
+  std::size_t target = 27, variant = 19;
+};
+
 // One pair on one line, without the newline: target, the variant that is its lesson, speedup with its interval, time, percent of
 // the ceiling, verdict; or status and reason.
-std::string pair_line(const evidence::PairResult& result, const base::Painter& paint);
+std::string pair_line(const evidence::PairResult& result, const base::Painter& paint, const LineWidths& widths = {});
 // What was asked for beside times: a line a variant for energy and for tokens, each with its line end; often nothing.
-std::string pair_details(const evidence::PairResult& result);
+std::string pair_details(const evidence::PairResult& result, const LineWidths& widths = {});
 // What was asked for and could not be had, as in "no counters: the driver lets only root read them (ch07:transpose and 3 more)":
 // one line each, however many pairs lack it.
 std::vector<std::string> not_available(const evidence::SuiteResult& suite);

@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
 #include "evidence/quantities.hpp"
 #include "report/quote.hpp"
 
@@ -54,6 +57,36 @@ constexpr Column after[] = {
      [](const PairResult& pair, const VariantResult* v) { return v == nullptr || v->reason.empty() ? pair.reason : v->reason; }},
 };
 
+// "NVIDIA H200", "2 x NVIDIA H200"; empty for a host pair and for one that no GPU was found for.
+std::string gpu_text(const evidence::Manifest& manifest, const PairResult& pair) {
+  std::map<std::string, std::size_t> names;
+  for (const std::string& uuid : pair.gpus) {
+    const auto gpu = std::ranges::find(manifest.gpus, uuid, &evidence::ManifestGpu::uuid);
+    if (gpu != manifest.gpus.end()) ++names[gpu->name];
+  }
+  std::vector<std::string> texts;
+  for (const auto& [name, number] : names) texts.push_back(number > 1 ? fmt::format("{} x {}", number, name) : name);
+  return base::join(texts, ", ");
+}
+
+// So that the rows of several machines can stand in one table.
+struct RunColumn {
+  std::string_view name;
+  std::string (*text)(const evidence::Manifest& manifest, const PairResult& pair, const VariantResult* variant);
+};
+
+constexpr RunColumn last[] = {
+    {"is_best",
+     [](const evidence::Manifest&, const PairResult& pair, const VariantResult* v) {
+       const bool best = v != nullptr && v->name == pair.best && claimable(pair, *v) != nullptr;
+       return std::string{best ? "yes" : ""};
+     }},
+    {"gpu",
+     [](const evidence::Manifest& manifest, const PairResult& pair, const VariantResult*) { return gpu_text(manifest, pair); }},
+    {"commit", [](const evidence::Manifest& manifest, const PairResult&,
+                  const VariantResult*) { return manifest.commit + (manifest.dirty ? "+changes" : ""); }},
+};
+
 void add_figure(const Quantity& quantity, const PairResult& pair, const VariantResult* variant,
                 std::vector<std::string>& fields) {
   if (quantity.words != nullptr) {
@@ -75,34 +108,46 @@ std::string end_of(std::string_view id, std::string_view end) {
   return name + "_" + std::string{end} + (has_unit ? std::string{unit} : "");
 }
 
-std::string head() {
-  std::vector<std::string> names;
-  for (const Column& column : before) names.emplace_back(column.name);
+void add_names(std::vector<std::string>& names, bool last_in_csv) {
   for (const Quantity& quantity : evidence::quantities()) {
-    if (!quantity.in_csv) continue;
+    if (!quantity.in_csv || quantity.last_in_csv != last_in_csv) continue;
     names.emplace_back(quantity.id);
     if (quantity.interval_in_csv) names.insert(names.end(), {end_of(quantity.id, "low"), end_of(quantity.id, "high")});
   }
+}
+
+std::string head() {
+  std::vector<std::string> names;
+  for (const Column& column : before) names.emplace_back(column.name);
+  add_names(names, false);
   for (const Column& column : after) names.emplace_back(column.name);
+  add_names(names, true);
+  for (const RunColumn& column : last) names.emplace_back(column.name);
   return csv_line(names);
 }
 
-std::string row(const PairResult& pair, const VariantResult* variant) {
+void add_figures(const PairResult& pair, const VariantResult* variant, bool last_in_csv, std::vector<std::string>& fields) {
+  for (const Quantity& quantity : evidence::quantities())
+    if (quantity.in_csv && quantity.last_in_csv == last_in_csv) add_figure(quantity, pair, variant, fields);
+}
+
+std::string row(const evidence::Manifest& manifest, const PairResult& pair, const VariantResult* variant) {
   std::vector<std::string> fields;
   for (const Column& column : before) fields.push_back(column.text(pair, variant));
-  for (const Quantity& quantity : evidence::quantities())
-    if (quantity.in_csv) add_figure(quantity, pair, variant, fields);
+  add_figures(pair, variant, false, fields);
   for (const Column& column : after) fields.push_back(column.text(pair, variant));
+  add_figures(pair, variant, true, fields);
+  for (const RunColumn& column : last) fields.push_back(column.text(manifest, pair, variant));
   return csv_line(fields);
 }
 
 }  // namespace
 
-std::string suite_csv(const evidence::SuiteResult& suite) {
+std::string suite_csv(const evidence::SuiteResult& suite, const evidence::Manifest& manifest) {
   std::string text = head();
   for (const PairResult& pair : suite.pairs) {
-    if (pair.variants.empty()) text += row(pair, nullptr);
-    for (const VariantResult& variant : pair.variants) text += row(pair, &variant);
+    if (pair.variants.empty()) text += row(manifest, pair, nullptr);
+    for (const VariantResult& variant : pair.variants) text += row(manifest, pair, &variant);
   }
   return text;
 }

@@ -61,7 +61,13 @@ class Analyze(EndToEnd):
         self.assertEqual(len(suites.findall("./testsuite/testcase/failure")), 2)
         self.assertEqual(json.loads((self.work / "a.json").read_text())["exit_status"], 3)
         self.assertEqual(len(json.loads((self.work / "gab.json").read_text())), 2)
-        self.assertEqual(len(json.loads((self.work / "google.json").read_text())["benchmarks"]), 4)
+        benchmarks = json.loads((self.work / "google.json").read_text())["benchmarks"]
+        self.assertEqual(len(benchmarks), 4)
+        for pair in json.loads((self.artifacts / "second/benchmark_test_results.json").read_text())["pairs"]:
+            for variant in pair["variants"]:
+                (entry,) = [entry for entry in benchmarks if entry["name"] == f"{pair['target']}/{variant['name']}"]
+                self.assertEqual(entry["time_unit"], "us")
+                self.assertAlmostEqual(entry["real_time"] / variant["timing"]["median_ms"], 1000)
         self.assert_code(self.call("analyze", "second", "--require-confirmation"), 0)
         self.assert_code(self.call("analyze", "first", "second", "--require-confirmation"), 3)
         self.assert_code(self.call("analyze", "second", "artifacts/second", "--require-confirmation"), 0)

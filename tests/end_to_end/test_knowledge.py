@@ -18,7 +18,8 @@ class Specs(EndToEnd):
         self.assertEqual([line.split()[0] for line in finished.out.splitlines()[:3]], ["GPU", "h200", "b200"])
         self.assertIn("206", finished.out.splitlines()[1])
         self.assertEqual(finished.out.splitlines()[1].split()[1:3], ["132", "60"], "SMs and MiB of L2")
-        self.assertEqual(finished.out.splitlines()[2].split()[1], "-", "no document says how many SMs a B200 has")
+        self.assertEqual(finished.out.splitlines()[2].split()[1], "148?", "known from others who quote what CUDA reports")
+        self.assertEqual(self.call("specs", "b300").out.splitlines()[1].split()[1:3], ["-", "-"], "nobody says how much of its chip is in use")
 
     def test_sources(self):
         lines = self.call("specs", "h200", "--source").out.splitlines()
@@ -105,9 +106,10 @@ class Estimate(EndToEnd):
         model = ("--model", "llama-3-8b")
         text = self.call("estimate", *model, "--gpu", "b200").out
         for words in ("7.70 TB/s? a GPU", "ridge 292 FLOP/byte?", "memory bound, at least 2.23 ms?, at most 449 tokens/s?",
-                      "2.25 PFLOP/s bf16", "compute bound, at least 66.3 ms\n", "163 GB left"):
+                      "2.25 PFLOP/s bf16", "compute bound, at least 66.3 ms\n", "163 GB? left"):
             self.assertIn(words, text)
-        self.assertTrue(text.endswith('\n"?": rests on a doubtful figure of the data sheet\n  bandwidth_bytes_s: 8 TB/s is quoted as well\n'), text)
+        self.assertTrue(text.endswith('\n"?": rests on a doubtful figure of the data sheet\n  memory_bytes: 192 GB is quoted as well\n'
+                                      "  bandwidth_bytes_s: 8 TB/s is quoted as well\n"), text)
         doubted = self.call("estimate", *model, "--gpu", "gb300", "--tokens-per-second", "9").out
         self.assertIn("of 279 GB?", doubted)
         self.assertRegex(doubted, r"model FLOP utilization: [\d.]+ %\?")
@@ -115,7 +117,7 @@ class Estimate(EndToEnd):
         self.assertNotIn("?", self.call("estimate", *model, "--gpu", "h200", "--tokens-per-second", "9").out)
 
         doubts = {gpu: self.estimate(*model, "--gpu", gpu)["doubts"] for gpu in ("b200", "h200")}
-        self.assertEqual(doubts, {"b200": {"bandwidth_bytes_s": "8 TB/s is quoted as well"}, "h200": {}})
+        self.assertEqual(doubts, {"b200": {"memory_bytes": "192 GB is quoted as well", "bandwidth_bytes_s": "8 TB/s is quoted as well"}, "h200": {}})
         self.assertEqual(mistakes(self.estimate(*model, "--gpu", "gb300"), "estimate"), [])
 
     def test_doubt_of_a_data_sheet_reaches_the_ranking(self):

@@ -77,7 +77,7 @@ class New(EndToEnd):
 
     def test_one_kind_at_a_time(self):
         self.refused("mine", "--host", "--library", words=("--host", "--library"))
-        self.refused(words=("name is required",))
+        self.refused(words=("NAME is required",))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,13 @@ class Widths(EndToEnd):
         speedups = [line for line in lines_of(seen) if re.search(r"[0-9]x \[[0-9.]+, [0-9.]+\]", line)]
         self.assertEqual(len(speedups), 2, seen)
 
+    def test_columns_are_as_wide_as_the_names_of_the_selection(self):
+        finished = self.run_pairs("ch90:good", "ch90:judged_metric")
+        self.assert_code(finished, 0)
+        lines = [line for line in finished.out.splitlines() if line.startswith("ch90:")]
+        self.assertEqual({line.index("doubled") for line in lines}, {len("ch90:judged_metric") + 2})
+        self.assertEqual(len(lines), 2)
+
     def test_a_pipe_is_not_laid_out(self):
         widest = max(len(line) for line in self.call("explain", program=AISP, env={"COLUMNS": "80"}).out.splitlines())
         self.assertGreater(widest, 100)

@@ -52,12 +52,34 @@ std::string table_of(const ExpectedPair& pair) {
 TEST(ChapterTable, ARowOfAGpuPair) {
   const std::string table = table_of(transposed());
   EXPECT_THAT(table,
-              HasSubstr("| transpose | tiles make both sides coalesced | 4.20 ms | half 1.40 ms | 3.00x [2.90, 3.10] | 93 % | "
-                        "33 % of library, tiled 64 % of quick | half 3.00x, tiled 7.72x (2.57x), late 6.00x (2.00x over half) | "
-                        "serial 0.500x | "
-                        "library 9.00x, quick 12.0x | h200 | 2026-01-02 at 012345678 with changes |\n"));
-  EXPECT_THAT(table, HasSubstr("\nh200: NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W\n"));
+              HasSubstr("| pair | GPU | baseline | lesson | its time | speedup, 95 % interval | best variant | of its lower "
+                        "bound | of the library |\n"
+                        "| --- | --- | ---: | --- | ---: | ---: | --- | ---: | --- |\n"
+                        "| transpose | H200 | 4.20 ms | half | 1.40 ms | 3.00x [2.90, 3.10] | tiled 7.72x | 93 % | "
+                        "33 % of library, best 64 % of quick |\n\n"));
+  EXPECT_THAT(table, HasSubstr("\n### Steps, controls and libraries\n\n"
+                               "| pair | GPU | steps | controls | libraries |\n| --- | --- | --- | --- | --- |\n"
+                               "| transpose | H200 | half 3.00x, tiled 7.72x (2.57x), late 6.00x (2.00x over half) | "
+                               "serial 0.500x | library 9.00x, quick 12.0x |\n\n"));
+  EXPECT_THAT(table,
+              ContainsRegex("\n- H200: NVIDIA H200, driver 580.159, CUDA 13.0, power limit 700 W; recorded\\s+2026-01-02\\s+"
+                            "at\\s+012345678\\s+with\\s+changes\n"));
   EXPECT_THAT(table, Not(HasSubstr("tale")));
+}
+
+TEST(ChapterTable, SharesOfTheBestVariantBesideThoseOfTheLesson) {
+  ExpectedPair pair = transposed();
+  pair.variants["tiled"].percent_of_floor = 98.4;
+  pair.variants.erase("quick");
+  EXPECT_THAT(table_of(pair), HasSubstr("| 93 %, best 98 % | 33 %, best 86 % of library |\n"));
+  pair.variants["half"].percent_of_floor.reset();
+  EXPECT_THAT(table_of(pair), HasSubstr("| best 98 % |"));
+  pair.variants.erase("half");
+  EXPECT_THAT(table_of(pair), HasSubstr("| 4.20 ms | - | - | - | tiled 7.72x | best 98 % | best 86 % of library |\n"));
+  pair = transposed();
+  pair.variants.erase("tiled");
+  pair.variants.erase("late");
+  EXPECT_THAT(table_of(pair), HasSubstr("| 3.00x [2.90, 3.10] |  | 93 % | 33 % of library |\n"));
 }
 
 TEST(ChapterTable, SaysWhatElseJudgesAndWhatIsStale) {
@@ -65,7 +87,7 @@ TEST(ChapterTable, SaysWhatElseJudgesAndWhatIsStale) {
   pair.judged_by = "bytes_moved";
   pair.source_digest = "def";
   EXPECT_THAT(table_of(pair), HasSubstr("3.00x [2.90, 3.10] of bytes_moved |"));
-  EXPECT_THAT(table_of(pair), HasSubstr("(**stale**) |"));
+  EXPECT_THAT(table_of(pair), HasSubstr("| H200 (**stale**) |"));
 }
 
 TEST(ChapterTable, MetricsOfTheBaselineAndOfTheBestVariant) {
@@ -77,12 +99,20 @@ TEST(ChapterTable, MetricsOfTheBaselineAndOfTheBestVariant) {
   pair.variants["tiled"].metrics = {
       {"captured", {0.97, ""}}, {"images", {6271000, "images/s"}}, {"registers", {32, "registers"}}};
   const std::string table = table_of(pair);
-  EXPECT_THAT(table, HasSubstr("| libraries | metrics | hardware |"));
-  EXPECT_THAT(table, HasSubstr("| library 9.00x, quick 12.0x | tiled: captured - to 0.970, faults 7 to - of a\\|b, "
-                               "images 812 to 6.27M images/s | h200 |"));
-  EXPECT_THAT(table, ContainsRegex("the one\\s+named;\\s+metrics: what else"));
+  EXPECT_THAT(table, HasSubstr("| pair | GPU | steps | controls | libraries | metrics |"));
+  EXPECT_THAT(table, HasSubstr("| library 9.00x, quick 12.0x | tiled: images 812 to 6.27M images/s, captured - to 0.970, "
+                               "faults 7 to - of a\\|b |\n"));
+  EXPECT_THAT(table, ContainsRegex("the one\\s+named\\.\\s+Metrics go"));
   pair.lesson = "tiled";
-  EXPECT_THAT(table_of(pair), HasSubstr("| captured - to 0.970, "));
+  EXPECT_THAT(table_of(pair), HasSubstr("| images 812 to "));
+}
+
+TEST(ChapterTable, OfManyMetricsThoseThatDifferMost) {
+  ExpectedPair pair = transposed();
+  pair.baseline_metrics = {{"a", {10, ""}}, {"b", {10, ""}}, {"c", {10, ""}}, {"d", {0, ""}}, {"e", {10, ""}}};
+  pair.variants["tiled"].metrics = {{"a", {11, ""}}, {"b", {1, ""}},  {"c", {30, ""}},
+                                    {"d", {5, ""}},  {"e", {10, ""}}, {"f", {9, ""}}};
+  EXPECT_THAT(table_of(pair), HasSubstr("| tiled: d 0 to 5, b 10 to 1, c 10 to 30 and 2 more |\n"));
 }
 
 TEST(ChapterTable, RunningTextIsWrapped) {
@@ -105,25 +135,64 @@ TEST(ChapterTable, OnlyOneOfTwoPairsHasMetrics) {
        {.chapter = "ch07", .name = "silent", .teaches = "b", .lesson = "half", .source_digests = {"abc"}},
        {.chapter = "ch07", .name = "unmeasured", .teaches = "c", .lesson = "half", .source_digests = {"abc"}}},
       {Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"counting", counting}, {"silent", transposed()}}}});
-  EXPECT_THAT(table, HasSubstr("| tiled: images 5 to - images/s | h200 |"));
-  EXPECT_THAT(table, HasSubstr("| library 9.00x, quick 12.0x |  | h200 |"));
-  EXPECT_THAT(table, HasSubstr("| unmeasured | c | not measured yet |  |  |  |  |  |  |  |  |  |  |\n"));
+  EXPECT_THAT(table, HasSubstr("| pair | GPU | controls | libraries | metrics |\n"));
+  EXPECT_THAT(table,
+              HasSubstr("| counting | H200 | serial 0.500x | library 9.00x, quick 12.0x | tiled: images 5 to - images/s |\n"
+                        "| silent | H200 | serial 0.500x | library 9.00x, quick 12.0x |  |\n\n"));
+  EXPECT_THAT(table, HasSubstr("| unmeasured | not measured yet |  |  |  |  |  |  |  |\n"));
+}
+
+TEST(ChapterTable, WhatNoneOfThePairsHasIsLeftOut) {
+  ExpectedPair pair = transposed();
+  std::erase_if(pair.variants, [](const auto& variant) { return variant.first != "half"; });
+  const std::string table =
+      chapter_table("ch07", {{.chapter = "ch07", .name = "transpose", .lesson = "half", .source_digests = {"abc"}}},
+                    {Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}});
+  EXPECT_THAT(table, HasSubstr("| transpose | H200 | 4.20 ms | half | 1.40 ms | 3.00x [2.90, 3.10] |  | 93 % |  |\n"));
+  EXPECT_THAT(table, Not(HasSubstr("###")));
 }
 
 TEST(ChapterTable, OtherChaptersDoNotCount) {
   const std::string table = chapter_table(
       "ch07", {{.chapter = "ch07", .name = "transpose", .teaches = "a sentence", .lesson = "tiled", .source_digests = {"abc"}}},
       {Expectations{.hardware = "h200", .chapter = "ch08", .pairs = {{"transpose", transposed()}}}});
-  EXPECT_THAT(table, HasSubstr("| transpose | a sentence | not measured yet |"));
+  EXPECT_THAT(table, HasSubstr("| transpose | not measured yet |"));
 }
 
-TEST(ChapterTable, BothKindsOfHardwareHaveARow) {
+TEST(ChapterTable, BothKindsOfHardwareHaveARowBelowOneName) {
   const std::string table = chapter_table(
       "ch07", {{.chapter = "ch07", .name = "transpose", .teaches = "a sentence", .lesson = "tiled", .source_digests = {"abc"}}},
       {Expectations{.hardware = "2x_h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}},
        Expectations{.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", transposed()}}}});
-  EXPECT_THAT(table, HasSubstr("| 2x_h200 |"));
-  EXPECT_THAT(table, HasSubstr("| h200 |"));
+  EXPECT_THAT(table, HasSubstr("\n| transpose | 2x H200 | 4.20 ms |"));
+  EXPECT_THAT(table, HasSubstr("\n|  | H200 | 4.20 ms |"));
+}
+
+TEST(ChapterTable, KindsOfOneNameKeepTheirKeys) {
+  ExpectedPair small = transposed(), large = transposed();
+  small.recorded.gpu = "NVIDIA A100 40GB PCIe";
+  large.recorded.gpu = "NVIDIA A100 80GB PCIe";
+  const std::string table =
+      chapter_table("ch07", {{.chapter = "ch07", .name = "transpose", .lesson = "tiled", .source_digests = {"abc"}}},
+                    {Expectations{.hardware = "a100_40gb_pcie", .chapter = "ch07", .pairs = {{"transpose", small}}},
+                     Expectations{.hardware = "a100_80gb_pcie", .chapter = "ch07", .pairs = {{"transpose", large}}}});
+  EXPECT_THAT(table, HasSubstr("| transpose | a100_40gb_pcie |"));
+  EXPECT_THAT(table, HasSubstr("|  | a100_80gb_pcie |"));
+}
+
+TEST(ChapterTable, PairsOfOneCommitAndDateAreNamedTogether) {
+  std::vector<KnownPair> known;
+  Expectations file{.hardware = "h200", .chapter = "ch07"};
+  for (const char* name : {"a", "b", "c", "d"}) {
+    known.push_back({.chapter = "ch07", .name = name, .lesson = "half", .source_digests = {"abc"}});
+    file.pairs[name] = transposed();
+    file.pairs[name].recorded.gpu = "X";
+    file.pairs[name].recorded.commit = *name == 'c' ? "fedcba9876543" : "0123456789abc";
+  }
+  file.pairs["b"].recorded.date_utc = "2026-01-01T03:04:05Z";
+  EXPECT_THAT(chapter_table("ch07", known, {file}),
+              ContainsRegex("; recorded\\s+2026-01-01\\s+at\\s+012345678\\s+\\(b\\),\\s+2026-01-02\\s+at\\s+fedcba987\\s+"
+                            "\\(c\\),\\s+2026-01-02\\s+at\\s+012345678\\s+\\(the\\s+others\\)\n"));
 }
 
 TEST(ChapterTable, KeepsTheRestOfThePage) {

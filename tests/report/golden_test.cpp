@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
@@ -32,7 +34,7 @@ std::string console_text(bool colour) {
 TEST(Golden, Console) { expect_golden("console.txt", console_text(false)); }
 TEST(Golden, SuiteMarkdown) { expect_golden("suite.md", suite_markdown(sample::suite(), sample::manifest())); }
 TEST(Golden, PairMarkdown) { expect_golden("pair.md", pair_markdown(sample::passed_pair())); }
-TEST(Golden, Csv) { expect_golden("results.csv", suite_csv(sample::suite())); }
+TEST(Golden, Csv) { expect_golden("results.csv", suite_csv(sample::suite(), sample::manifest())); }
 TEST(Golden, Json) { expect_golden("suite.json", nlohmann::json(sample::suite()).dump(2) + "\n"); }
 
 TEST(Console, ColourOnlyWhenAsked) {
@@ -40,15 +42,35 @@ TEST(Console, ColourOnlyWhenAsked) {
   EXPECT_NE(console_text(true).find('\x1b'), std::string::npos);
 }
 
+std::vector<std::string> reports_of(const evidence::PairResult& pair) {
+  evidence::SuiteResult suite;
+  suite.pairs = {pair};
+  return {suite_markdown(suite, sample::manifest()), pair_markdown(pair), suite_csv(suite, sample::manifest()),
+          pair_line(pair, base::Painter{}) + summary(suite, base::Painter{})};
+}
+
+TEST(Console, LinesOfARunAgreeInTheirColumnsWhateverTheNames) {
+  evidence::PairResult longer = sample::passed_pair();
+  longer.target = "ch10:warp_specialized_attention";
+  const LineWidths widths{.target = longer.target.size(), .variant = 4};
+  const std::string one = pair_line(sample::passed_pair(), base::Painter{}, widths),
+                    other = pair_line(longer, base::Painter{}, widths);
+  EXPECT_EQ(other.find("half"), longer.target.size() + 2);
+  EXPECT_EQ(one.find("half"), other.find("half"));
+  EXPECT_EQ(one.find("1.01x"), other.find("half") + 6);
+  EXPECT_EQ(one.find("cannot tell"), other.find("cannot tell"));
+  longer.status = evidence::Status::failed;
+  EXPECT_EQ(pair_line(longer, base::Painter{}, widths).find("failed"), longer.target.size() + 2);
+}
+
 TEST(Reports, NoSpeedupForAPairThatDidNotPass) {
+  const std::string best = "7.7";
+  for (const std::string& text : reports_of(sample::passed_pair()))
+    EXPECT_NE(text.find(best), std::string::npos) << "of one that passed:\n" << text;
   for (const auto status :
-       {evidence::Status::failed, evidence::Status::timeout, evidence::Status::crashed, evidence::Status::skipped}) {
-    evidence::SuiteResult liar;
-    liar.pairs = {sample::ended_pair("liar", status, "for a reason")};
-    for (const std::string& text : {suite_markdown(liar, sample::manifest()), pair_markdown(liar.pairs[0]), suite_csv(liar),
-                                    pair_line(liar.pairs[0], base::Painter{}) + summary(liar, base::Painter{})})
-      EXPECT_EQ(text.find("7.7"), std::string::npos) << text;
-  }
+       {evidence::Status::failed, evidence::Status::timeout, evidence::Status::crashed, evidence::Status::skipped})
+    for (const std::string& text : reports_of(sample::ended_pair("liar", status, "for a reason")))
+      EXPECT_EQ(text.find(best), std::string::npos) << text;
 }
 
 TEST(Console, ALessonThatCouldNotRunIsNamedAndOutOfTheMean) {
@@ -68,8 +90,9 @@ TEST(Csv, APairWithoutVariantsHasARow) {
   evidence::SuiteResult suite;
   suite.pairs = {sample::ended_pair("early", evidence::Status::crashed, "crashed in setup")};
   suite.pairs[0].variants.clear();
-  const std::string text = suite_csv(suite);
-  EXPECT_NE(text.find("\r\nch10:early,,,,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup\r\n"),
+  const std::string text = suite_csv(suite, sample::manifest());
+  EXPECT_NE(text.find("\r\nch10:early,,,,,,crashed,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,1,,,,crashed in setup,,,,,NVIDIA "
+                      "H200,0123456789abcdef\r\n"),
             std::string::npos)
       << text;
 }
@@ -77,7 +100,7 @@ TEST(Csv, APairWithoutVariantsHasARow) {
 TEST(Csv, QuotesWhatNeedsIt) {
   evidence::SuiteResult suite;
   suite.pairs = {sample::ended_pair("a", evidence::Status::failed, "x, \"y\"\nz")};
-  EXPECT_NE(suite_csv(suite).find("\"x, \"\"y\"\"\nz\""), std::string::npos);
+  EXPECT_NE(suite_csv(suite, sample::manifest()).find("\"x, \"\"y\"\"\nz\""), std::string::npos);
 }
 
 TEST(Csv, NothingIsAFormula) {
@@ -85,9 +108,9 @@ TEST(Csv, NothingIsAFormula) {
   for (const char* reason : {"=1+1", "+1 of 2", "-x", "@SUM(A1)", "\tx", "-12.5", "=HYPERLINK(\"x\",\"y\")"})
     suite.pairs.push_back(sample::ended_pair("a", evidence::Status::failed, reason));
   for (auto& pair : suite.pairs) pair.variants.clear();
-  const std::string text = suite_csv(suite);
+  const std::string text = suite_csv(suite, sample::manifest());
   for (const char* field :
-       {",'=1+1\r", ",'+1 of 2\r", ",'-x\r", ",'@SUM(A1)\r", ",'\tx\r", ",-12.5\r", ",\"'=HYPERLINK(\"\"x\"\",\"\"y\"\")\"\r"})
+       {",'=1+1,", ",'+1 of 2,", ",'-x,", ",'@SUM(A1),", ",'\tx,", ",-12.5,", ",\"'=HYPERLINK(\"\"x\"\",\"\"y\"\")\","})
     EXPECT_NE(text.find(field), std::string::npos) << field << "\n" << text;
 }
 

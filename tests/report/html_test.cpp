@@ -76,7 +76,7 @@ TEST(Html, HoldsEveryPairWithItsStatusReasonAndAdvice) {
   }
   EXPECT_THAT(page, HasSubstr("look at the edges"));
   EXPECT_THAT(page, HasSubstr("stage measurement ran 15 s of 15 s allowed"));
-  EXPECT_THAT(page, HasSubstr("Held back by software power cap in 1 of 1 round."));
+  EXPECT_THAT(page, HasSubstr("The clock was limited by software power cap in 1 of 1 round."));
   EXPECT_THAT(page, HasSubstr("7.72x"));
   expect_balanced(page);
 }
@@ -86,6 +86,17 @@ TEST(Html, TheBestVariantStandsBesideTheLibraryAndTheMachinesLimit) {
   const std::string page = html_report(sample_report());
   EXPECT_THAT(page, HasSubstr("<strong>1 of 1</strong><span>level with the library or faster, by their best variant"));
   EXPECT_THAT(page, HasSubstr("<strong>1 of 1</strong><span>reach 90\u00a0% of the machine's limit, by their best variant"));
+}
+
+TEST(Html, APageAndAPictureShowTheMicroSign) {
+  const std::string page = html_report(sample_report());
+  EXPECT_THAT(page, HasSubstr("<td>571.0 \u00b5s</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("750 us")));
+  const svg::Picture picture{"about 5 us", 10, 10, svg::text("small", 0, 0, "255 us, 7 users")};
+  for (const std::string& drawn : {svg::alone(picture), svg::in_page(picture)}) {
+    EXPECT_THAT(drawn, HasSubstr("about 5 \u00b5s"));
+    EXPECT_THAT(drawn, HasSubstr(">255 \u00b5s, 7 users<"));
+  }
 }
 
 TEST(Html, APairThatFailedHasNoSpeedup) {

@@ -4,15 +4,16 @@ import json
 import os
 import re
 import unittest
+import unittest.mock
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from tree import SOURCE, TemporaryTree, run
+from constants import CONSTANTS
+from figures import EVIDENCE, TIMELINE_FIGURE, without_source
+from tree import FENCE, INLINE, SOURCE, TemporaryTree, blank, run
 
 AISP = os.environ.get("AISP", "")
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]:\s*(\S+)", re.M)
 SHELLS = ("bash", "sh", "console")
 TARGET = re.compile(r"\b(ch\d\d):([a-z][a-z0-9_]*)\b(?!\*)")
@@ -20,35 +21,6 @@ COMMENT = re.compile(r"(^|\s)#.*$", re.M)
 # Up to what ends a command: a pipe, a list, a redirection.
 COMMAND = re.compile(r"(?:^|[\s(])(?:\S*/)?aisp[ \t]+([^\s|;&>][^\n|;&>]*)")
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-GENERATED = re.compile(r"^<!-- (measured|counted|swept):\s[^>]*-->$.*?^<!-- \1: end -->$", re.M | re.S)
-# A figure that somebody measured, and the comment behind it that says where: aisp report --chapter-tables fills the first kind, and
-# --pictures those in pictures that are drawn by hand. Numbers in words count where they compare or have a unit.
-WORDS = "two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen|twenty|thirty|forty|fifty|sixty|eighty|hundred|thousand"
-FIGURE = re.compile(
-    r"(?<![\w.])(?:\d[\d.]*(?:x\b(?!\s*\d)|\s(?:times|[nuµm]?s|[GM]Hz|W|J|[KMGTP]B/s|[GTP]FLOP/s|[KMGT]i?B|bytes|%)(?!\w)"
-    r"|[kMGT]?\s(?:[a-z]\w*\s){0,4}[a-z]\w*/s(?!\w))"
-    rf"|(?:{WORDS})\s(?:(?:micro|milli|nano)?seconds|percent)\b"
-    rf"|(?:twice|(?:{WORDS})\s(?:and\sa\shalf\s)?times)\s(?:as|the|more|less|faster|slower|longer|shorter|above|below)\b)(?!\s(?:confidence )?interval)",
-    re.I)
-SOURCE_OF_FIGURE = re.compile(r"<!--\s+(?:\w+\s+\w+:\w+\s+[\w/]+\s+(?:speedup|time(?:/\d+)?|floor|bandwidth|metric:\S+)|timeline\s+\w+|not\s+recorded:\s[^>]*\w[^>]*)\s+-->")
-# The second kind is a text in the picture docs/timelines/NAME.svg.
-TIMELINE_FIGURE = re.compile(rf"({FIGURE.pattern})<!--\s+timeline\s+(\w+)\s+-->", re.I)
-# Documents of evidence beside the READMEs; the others hold settings and formats.
-EVIDENCE = ("docs/profiling.md", "docs/counters.md")
-# Sizes of pages, lines, tiles and buffers: constants of the hardware and of the pairs' code.
-POWER_OF_TWO = re.compile(r"(\d+)\s(?:[KMGT]i?B|bytes)")
-# Other constants that need no comment where they stand.
-CONSTANTS = {
-    "chapters/ch01/README.md": {"12 bytes": "of an addition: two floats in, one out", "hundred times below": "FLOP per byte and ridge",
-                                "forty times the": "columns of the batch",
-                                "twice the": "glibc's threshold", "fifty microseconds": "of work, set in the pair"},
-    "chapters/ch02/README.md": {"two microseconds": "a round trip, in the pair's lower bound",
-                                "twice as": "the rate of FP64 tensor cores, by data sheet", "24 MiB": "ranges, set in the pair",
-                                "60 MB": "the L2 of an H200"},
-    "chapters/ch02/machine.svg": {"60 MB": "the L2 of an H200"},
-    "chapters/ch11/README.md": {"253 MiB": "eight frames of 3840 x 2160 pixels"},
-}
-COMMENT_OF_PAGE = re.compile(r"<!--.*?-->", re.S)
 PICTURE = re.compile(r"\]\(([^()\s/:]+\.svg)\)<!-- picture:\s+([^>]*?)\s+-->")
 # The hardware of a sample of aisp's output, which follows.
 SAMPLE = re.compile(r"^<!-- sample: (\w+) -->\n```console\n(.*?)^```$", re.M | re.S)
@@ -83,16 +55,6 @@ def prose(text):
     return INLINE.sub("", FENCE.sub("", text))
 
 
-def blank(match):
-    """The lines of a match, empty, so that those behind it keep their numbers."""
-    return "\n" * match.group().count("\n")
-
-
-def is_constant(figure, page):
-    power = POWER_OF_TWO.fullmatch(figure)
-    return power and int(power[1]).bit_count() == 1 or figure in CONSTANTS.get(page, {})
-
-
 def pictures(root):
     """Pictures of the tree, without what builds and runs leave there."""
     return sorted(path for top in root.iterdir() if top.is_dir() and top.name[0] != "." and top.name not in ("build", "artifacts")
@@ -114,19 +76,14 @@ def pictures_without_source(root):
 
 
 def figures_without_source(root):
-    """PAGE:LINE: FIGURE of each figure in a README's prose, and in a picture drawn by hand, that says neither what recorded it nor why
-    nothing did."""
+    """PAGE:LINE: FIGURE of each figure in a README's prose and in its tables, and in a picture drawn by hand, that says neither what
+    recorded it nor why nothing did."""
     found = []
     by_hand = [picture for picture, what in marked_pictures(root).items() if what.startswith("drawn by hand") and picture.exists()]
     evidence = [root / page for page in EVIDENCE if (root / page).exists()]
     for page in readmes(root) + evidence + by_hand:
         name, text = str(page.relative_to(root)), page.read_text()
-        for pattern in (GENERATED, FENCE, re.compile(r"^\|.*$", re.M), INLINE, re.compile(r"<style>.*?</style>", re.S)):
-            text = pattern.sub(blank, text)
-        for figure in FIGURE.finditer(COMMENT_OF_PAGE.sub(lambda comment: " " * len(comment.group()), text)):
-            words = " ".join(figure.group().split())
-            if not SOURCE_OF_FIGURE.match(text, figure.end()) and not is_constant(words, name):
-                found.append(f"{name}:{text.count(chr(10), 0, figure.start()) + 1}: {words}")
+        found += [f"{name}:{line}: {words}" for line, words in without_source(text, name)]
     return found
 
 
@@ -226,7 +183,8 @@ class Documents(unittest.TestCase):
         self.assertEqual(broken_links(SOURCE), [])
 
     def test_figures_in_prose_have_a_source(self):
-        self.assertEqual(figures_without_source(SOURCE), [], "aisp report --chapter-tables fills HARDWARE TARGET VARIANT QUANTITY")
+        self.assertEqual(figures_without_source(SOURCE), [],
+                         "aisp report --chapter-tables fills HARDWARE TARGET VARIANT QUANTITY; one <!-- not recorded: why --> may stand before a table")
 
     def test_figures_of_timelines_stand_in_their_pictures(self):
         quoted = [(" ".join(figure.split()), name) for page in EVIDENCE for figure, name in TIMELINE_FIGURE.findall((SOURCE / page).read_text())]
@@ -317,7 +275,7 @@ class Checker(TemporaryTree):
         self.assertEqual(broken_links(self.root), ["README.md: gone.svg", "README.md: docs/method.md#the-roof", "README.md: docs/gone.md"])
 
     def test_figures(self):
-        self.write("README.md", "It takes 4 us, is 3.5x as fast, moves 2\nTB/s (`5 ms`), 95 % interval, sm_90, 2x 3, 7 things\n| 8 ms |\n"
+        self.write("README.md", "It takes 4 us, is 3.5x as fast, moves 2\nTB/s (`5 ms`), 95 % interval, sm_90, 2x 3, 7 things\n\n"
                    "```\n1 ms\n```\n4 us<!-- h200 ch07:box wide time -->, 4 us<!-- not recorded: a constant --> and 5 us<!-- h200 ch07:box wide -->\n"
                    "6 us<!-- h200\nch07:box wide time -->, 7 us<!-- not recorded: a constant\nof the 8 ms -->, 9 us<!-- h200\nch07:box -->\n")
         self.assertEqual(figures_without_source(self.root), ["README.md:1: 4 us", "README.md:1: 3.5x", "README.md:1: 2 TB/s", "README.md:7: 5 us",
@@ -330,6 +288,23 @@ class Checker(TemporaryTree):
         self.assertEqual([line.split(": ")[1] for line in figures_without_source(self.root)],
                          ["48 KiB", "12 bytes", "two microseconds", "four times as", "Twice as", "3 times", "1.2 GHz",
                           "3.40M tokens/s", "812 draft tokens of a layer/s"])
+
+    def test_figures_in_tables(self):
+        rows = "| what | time |\n| --- | --- |\n| a | 4 us |\n| b | 5 us<!-- not recorded: a constant --> |\n"
+        self.write("README.md", f"{rows}\n<!-- not recorded: once,\non a GPU -->\n{rows}\n<!-- not recorded: -->\n\n{rows}\n"
+                   f"<!-- measured: begin -->\n{rows}<!-- measured: end -->\n")
+        self.assertEqual(figures_without_source(self.root), ["README.md:3: 4 us", "README.md:17: 4 us"])
+
+    def test_changes_of_metrics(self):
+        self.write("README.md", "`page_faults` falls from 33000\nto 64. `a` rose from 16 to 24<!-- not recorded: once -->, `b` goes from 3\n"
+                   "to 4 ms<!-- not recorded: once -->. Set `c` to 1 or 8; `c`: 1 to 64; `d` grows from 5<!-- h200 ch07:box wide metric:d -->\n"
+                   "to 6<!-- h200 ch07:box tall metric:d -->, from 7 to 8\n")
+        self.assertEqual(figures_without_source(self.root), ["README.md:1: 33000 to 64"])
+
+    def test_constants_are_told_by_the_words_around_them(self):
+        self.write("README.md", "Wait 3\ns at most. It took 3 s, and 13 s at\nmost, and 3 s at most.\n")
+        with unittest.mock.patch.dict(CONSTANTS, {"README.md": {"3 s at most": "a limit"}}):
+            self.assertEqual(figures_without_source(self.root), ["README.md:2: 3 s", "README.md:2: 13 s"])
 
     def test_figures_in_pictures_drawn_by_hand(self):
         self.write("chapters/ch07/README.md", "![a](a.svg)<!-- picture: drawn by hand: why not -->\n![b](b.svg)<!-- picture: speedups h200 -->\n")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the tree share. ctest sets the environment; run alone, they use what is on PATH."""
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -11,6 +12,10 @@ CXX = os.environ.get("AISP_CXX", "c++")
 NVCC = os.environ.get("AISP_NVCC", "nvcc")
 CMAKE = os.environ.get("AISP_CMAKE", "cmake")
 CUDA_INCLUDES = os.environ.get("AISP_CUDA_INCLUDES", "/usr/local/cuda/include").split(":")
+
+# Of a document: blocks of code, and code between backquotes.
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 # The least that is a pair: what the tests of the registry and of symbols compile.
 PAIR = """// SPDX-License-Identifier: Apache-2.0
@@ -38,6 +43,11 @@ OPTIMIZED = '.optimized = variants({{.name = "optimized", .run = call<&Thing::ru
 
 def pair(name, chapter="ch07", optimized=OPTIMIZED, extra=""):
     return PAIR % {"name": name, "chapter": chapter, "optimized": optimized, "extra": extra}
+
+
+def blank(match):
+    """The lines of a match, empty, so that those behind it keep their numbers."""
+    return "\n" * match.group().count("\n")
 
 
 def run(*command, **options):

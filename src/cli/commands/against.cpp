@@ -108,7 +108,7 @@ Exit run_against(const suite::Task& task, const suite::Finished& finished, const
   if (broke_something(comparison)) return Exit::failed;
   if (!slower.empty()) return Exit::regression;
   if (!comparison.metrics.empty()) return Exit::good;
-  note("aisp: no pair was measured with both executables, so nothing is known to be good");
+  note("aisp: no pair was measured with both executables, so this run says nothing about regressions");
   return Exit::nothing;
 }
 

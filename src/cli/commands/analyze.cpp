@@ -180,7 +180,7 @@ void add_outputs(CLI::App& command, Options& options) {
 void add_analyze(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("analyze", "compare runs with recorded expectations; several runs count as one");
-  command->add_option("RUN", options->runs, "runs by name or folder, or latest [latest]");
+  command->add_option("RUN", options->runs, "runs by name or folder, or latest [latest]")->type_name("");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   command->add_option("--expectations-dir", options->gate.expectations_dir, expectations_to_read_help)->type_name("DIR");
   add_number(*command, "--threshold", options->gate.threshold_percent, "loss of speedup that is a regression, in percent [5]")

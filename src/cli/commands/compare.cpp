@@ -114,6 +114,7 @@ void add_compare(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("compare", "compare runs over all metrics, or baseline with optimized in one");
   command->add_option("RUN", options->runs, "a run and those to compare with it, or one alone: names, folders or latest")
+      ->type_name("")
       ->required();
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   add_number(*command, "--threshold", options->threshold_percent, "change that counts, in percent [5]")->type_name("PERCENT");

@@ -33,7 +33,8 @@ std::string roff(const std::string& text) {
 std::string man_options(const CLI::App& app) {
   std::string page;
   for (const CLI::Option* option : app.get_options()) {
-    const std::string value = takes_value(*option) ? " \\fI" + roff(option->get_type_name()) + "\\fR" : "";
+    const std::string type = takes_value(*option) ? option->get_type_name() : "";
+    const std::string value = type.empty() ? "" : " \\fI" + roff(type) + "\\fR";
     page += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(option->get_name(false, true)), value, roff(option->get_description()));
   }
   return page;
@@ -69,7 +70,7 @@ Exit complete(const CLI::App& app, const std::string& shell) {
 void add_completion(CLI::App& app, Action& action) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("completion", "print completion for a shell, or the man page");
-  command->add_option("SHELL", *shell, "bash, zsh, fish or man")->required();
+  command->add_option("SHELL", *shell, "bash, zsh, fish or man")->type_name("")->required();
   command->footer(
       "For this shell only: source <(aisp completion bash). For good: aisp completion bash > "
       "~/.local/share/bash-completion/completions/aisp");

@@ -245,9 +245,10 @@ std::string as_written(std::string_view word) {
 
 // Headings of reports that are words, where files have the name of a field.
 std::string field_of(const std::string& word) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> headings{{{"limited_by", "held_back_by"},
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> headings{{{"limited_by", "held_back_by"},
                                                                                    {"lower_bound", "floor"},
                                                                                    {"of_the_lower_bound", "percent_of_floor"},
+                                                                                   {"of_its_lower_bound", "percent_of_floor"},
                                                                                    {"of_its_floor", "percent_of_floor"},
                                                                                    {"of_the_library", "library_share"},
                                                                                    {"gpu_at_work", "gpu_busy_percent"},
@@ -306,7 +307,7 @@ void add_explain(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("explain", "explain what a column, check, status, verdict, finding, pair or chapter means");
-  command->add_option("NAME", options->name, "a word of a report, a pair or a chapter; all words without it");
+  command->add_option("NAME", options->name, "a word of a report, a pair or a chapter; all words without it")->type_name("");
   command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_flag("--json", options->json, "as a JSON array");
   command->callback([options, &action] { action = [options] { return explain(*options); }; });

@@ -160,7 +160,7 @@ Exit act(const Options& options) {
 void add_new(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("new", "write a pair that builds and passes into the present folder of pairs");
-  command->add_option("name", options->name, "its name: lower case, digits, underscores")->type_name("NAME")->required();
+  command->add_option("NAME", options->name, "its name: lower case, digits, underscores")->type_name("")->required();
   CLI::Option* host = command->add_flag("--host", options->host, "a host pair");
   CLI::Option* several = command->add_flag("--multi-gpu", options->multi_gpu, "a pair on two GPUs");
   CLI::Option* library = command->add_flag("--library", options->library, "a pair with a library's call");

@@ -78,7 +78,7 @@ void add_pages(CLI::App& command, ChapterPages& pages) {
   command.add_flag("--check", pages.check,
                    "with --chapter-tables or --pictures: change nothing; exit status 1 and a line for each file that differs");
   command.add_option("--expectations-dir", pages.expectations_dir, expectations_to_read_help)->type_name("DIR");
-  command.add_option("--chapters-dir", pages.chapters_dir, "folder of the chapters")->type_name("DIR")->capture_default_str();
+  command.add_option("--chapters-dir", pages.chapters_dir, "folder of the chapters [chapters]")->type_name("DIR");
 }
 
 }  // namespace
@@ -86,10 +86,8 @@ void add_pages(CLI::App& command, ChapterPages& pages) {
 void add_report(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("report", "write a run as one HTML file, or the chapters' measured tables and pictures");
-  command->add_option("run", options->run, "a run: its name, its folder, or latest")->type_name("RUN");
-  command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written")
-      ->type_name("DIR")
-      ->capture_default_str();
+  command->add_option("RUN", options->run, "a run: its name, its folder, or latest")->type_name("");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   add_html(*command, options);
   add_pages(*command, options->pages);
   command->callback([options, &action] { action = [options] { return act(*options); }; });

@@ -34,6 +34,7 @@ struct Options {
   std::vector<std::string> chapters;
   std::string hardware;
   std::string svg;
+  bool json = false;
 };
 
 std::vector<evidence::Expectations> read_run(const std::string& artifacts, const std::string& run) {
@@ -114,10 +115,8 @@ void write_picture(const std::vector<Roofline>& all, const std::string& file) {
 void add_roofline(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("roofline", "show where variants stand below the machine's ceilings");
-  command->add_option("run", options->run, "a run: its name, its folder, or latest")->type_name("RUN");
-  command->add_option("--artifacts-dir", options->artifacts_dir, "where runs are written")
-      ->type_name("DIR")
-      ->capture_default_str();
+  command->add_option("RUN", options->run, "a run: its name, its folder, or latest")->type_name("");
+  command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   command->add_option("--expectations-dir", options->expectations_dir, "recorded expectations instead of a run")
       ->type_name("DIR");
   command->add_option("--chapter", options->chapters, "of this chapter only, as in ch07; repeats")
@@ -126,12 +125,15 @@ void add_roofline(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--hardware", options->hardware, "of this kind of machine only, as in h200 or host")->type_name("KEY");
-  command->add_option("--svg", options->svg, "write a picture to this file instead of a table; - is the standard output")
-      ->type_name("FILE");
+  CLI::Option* svg =
+      command->add_option("--svg", options->svg, "write a picture to this file instead of a table; - is the standard output")
+          ->type_name("FILE");
+  command->add_flag("--json", options->json, "as JSON")->excludes(svg);
   command->callback([options, &action] {
     action = [options] {
       const std::vector<Roofline> all = gather(*options);
-      if (options->svg.empty()) print_table(all);
+      if (options->json) print(report::roofline_json(all));
+      else if (options->svg.empty()) print_table(all);
       else write_picture(all, options->svg);
       return Exit::good;
     };

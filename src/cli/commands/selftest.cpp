@@ -146,7 +146,7 @@ void add_selftest(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("selftest", "run cheating, broken and honest pairs: every cheat must be caught, no honest pair accused");
-  command->add_option("NAME", options->names, "pairs or families [all]");
+  command->add_option("NAME", options->names, "pairs or families [all]")->type_name("");
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--host", options->host, "those that need no GPU only");
   command->add_flag("--gpu", options->gpu, "those that run on a GPU only");

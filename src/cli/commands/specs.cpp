@@ -98,8 +98,8 @@ void add_specs(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("specs", "print what vendors publish about GPUs: SMs, L2, memory, bandwidth, dense rates, ridge points");
-  command->add_option("gpus", options->names, "of these GPUs only, as in h200 b200; a family such as h100 is all of its members")
-      ->type_name("GPU...");
+  command->add_option("GPU", options->names, "of these GPUs only, as in h200 b200; a family such as h100 is all of its members")
+      ->type_name("");
   command->add_flag("--json", options->json, "as JSON, each value with its source and what is doubtful about it");
   command->add_flag("--source", options->source,
                     "every value with the document that states it, and why it is doubtful where it is");

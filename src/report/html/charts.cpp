@@ -193,15 +193,15 @@ std::string line_chart(const std::vector<double>& values, std::string_view css_c
          "\n";
 }
 
-std::string held_back(const PairResult& pair, const HtmlReport& report) {
+std::string clock_limits(const PairResult& pair, const HtmlReport& report) {
   std::map<std::string, std::size_t> rounds;
   if (report.throttle_text)
     for (const GpuState& state : pair.gpu_states)
       if (std::string words = report.throttle_text(state.throttle_reasons); !words.empty()) ++rounds[words];
-  if (rounds.empty()) return tag("p", "Nothing held the clock back in any round.", "class=\"note\"");
+  if (rounds.empty()) return tag("p", "Nothing limited the clock in any round.", "class=\"note\"");
   std::string text;
   for (const auto& [words, count] : rounds)
-    text += fmt::format("{}Held back by {} in {} of {}.", text.empty() ? "" : " ", escaped(words), count,
+    text += fmt::format("{}The clock was limited by {} in {} of {}.", text.empty() ? "" : " ", escaped(words), count,
                         base::plural(pair.gpu_states.size(), "round"));
   return tag("p", text, "class=\"note\"");
 }
@@ -246,7 +246,7 @@ std::string gpu_states(const PairResult& pair, const HtmlReport& report) {
   if (known(clocks)) charts += line_chart(clocks, "clock", "SM clock", "MHz");
   if (known(watts)) charts += line_chart(watts, "power", "Power", "W");
   if (charts.empty()) return {};
-  return tag("h4", "Clock and power, round by round") + tag("div", charts, "class=\"states\"") + held_back(pair, report) +
+  return tag("h4", "Clock and power, round by round") + tag("div", charts, "class=\"states\"") + clock_limits(pair, report) +
          tag("p",
              "NVML reports power as an average over its own window, which is longer than a sample and covers the rests between "
              "samples: a chip can be at its power cap while the average is far below it.",

@@ -21,7 +21,7 @@ std::string table_of(const std::string& label, const Rows& cells) {
   std::string rows;
   for (std::size_t i = 1; i < cells.size(); ++i) {
     std::vector<std::string> safe;
-    for (const std::string& content : cells[i]) safe.push_back(escaped(with_micro_sign(content)));
+    for (const std::string& content : cells[i]) safe.push_back(escaped(content));
     rows += row(safe);
   }
   return rows.empty() ? "" : table(label, cells.front(), rows);

@@ -162,11 +162,16 @@ std::string problems_section(const HtmlReport& report) {
 
 std::string html_report(const HtmlReport& report) {
   using namespace html;
-  const std::vector<Section> sections = {
-      {"results", "Results", results_section(report)},     {"sweeps", "Sweeps", sweep_section(report)},
-      {"roofline", "Rooflines", roofline_section(report)}, {"against", "Against", against_section(report)},
-      {"history", "History", history_section(report)},     {"pairs", "Pairs", pairs_section(report)},
-      {"problems", "Problems", problems_section(report)},  {"manifest", "Manifest", manifest_section(report)}};
+  using svg::with_micro_sign;
+  // The source of pairs and the manifest are shown as they are.
+  const std::vector<Section> sections = {{"results", "Results", with_micro_sign(results_section(report))},
+                                         {"sweeps", "Sweeps", with_micro_sign(sweep_section(report))},
+                                         {"roofline", "Rooflines", with_micro_sign(roofline_section(report))},
+                                         {"against", "Against", with_micro_sign(against_section(report))},
+                                         {"history", "History", with_micro_sign(history_section(report))},
+                                         {"pairs", "Pairs", pairs_section(report)},
+                                         {"problems", "Problems", with_micro_sign(problems_section(report))},
+                                         {"manifest", "Manifest", manifest_section(report)}};
   std::string navigation = "<a href=\"#summary\">Summary</a>", body;
   for (const Section& section : sections) {
     if (section.content.empty()) continue;
@@ -181,7 +186,7 @@ std::string html_report(const HtmlReport& report) {
                              {"picture-style", picture_style},
                              {"script", page_script},
                              {"navigation", navigation},
-                             {"summary", summary_part(report)},
+                             {"summary", with_micro_sign(summary_part(report))},
                              {"sections", body}});
 }
 

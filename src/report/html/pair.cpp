@@ -64,7 +64,7 @@ std::string folded_table(const PairResult& pair, std::string_view title, const R
   std::string rows;
   for (std::size_t i = 1; i < all.size(); ++i) {
     std::vector<std::string> cells;
-    for (const std::string& cell : all[i]) cells.push_back(escaped(with_micro_sign(cell)));
+    for (const std::string& cell : all[i]) cells.push_back(escaped(cell));
     rows += row(cells);
   }
   return rows.empty() ? "" : folded(std::string{title}, table(std::string{title} + " of " + pair.target, all.front(), rows));
@@ -146,17 +146,18 @@ std::string pair_block(const PairResult& pair, const HtmlReport& report) {
   if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
   if (!pair.variants.empty()) body += variants_table(pair);
   body += profile_sentence_part(pair) + how(pair) + notes(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
+  body = svg::with_micro_sign(body);
   const auto source = report.sources.find(pair.target);
   if (source != report.sources.end()) body += lesson_place(source->second) + source_part(pair, source->second);
   std::string groups;
   for (const std::string_view group : evidence::quantity_groups) groups += folded_table(pair, group, quantity_rows(pair, group));
   const std::string more = profile_part(pair) + groups + folded_table(pair, "Compiled kernels", kernel_rows(pair)) +
                            metrics_table(pair) + counters_part(pair) + stages_table(pair);
-  if (!more.empty()) body += tag("h4", "More") + more;
+  if (!more.empty()) body += tag("h4", "More") + svg::with_micro_sign(more);
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "
       "class=\"lesson\">{}</span></summary>\n{}</details>\n",
-      id_of(label_in_run(pair)), breakable(label_of(pair)), result_in_short(pair), escaped(pair.teaches),
+      id_of(label_in_run(pair)), breakable(label_of(pair)), result_in_short(pair), svg::with_micro_sign(escaped(pair.teaches)),
       tag("div", body, "class=\"body\""));
 }
 

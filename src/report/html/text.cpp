@@ -72,12 +72,7 @@ std::string figure(const std::function<svg::Picture(double width)>& draw, double
          "\n";
 }
 
-std::string with_micro_sign(std::string text) {
-  if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "\u00b5s");
-  return text;
-}
-
-std::string time_text(double milliseconds) { return with_micro_sign(base::display_ms(milliseconds)); }
+std::string time_text(double milliseconds) { return svg::with_micro_sign(base::display_ms(milliseconds)); }
 
 std::string_view role_text(evidence::VariantRole role) { return role == evidence::VariantRole::optimized ? "" : to_string(role); }
 

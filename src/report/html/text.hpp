@@ -30,8 +30,7 @@ std::string folded(std::string_view summary, std::string_view content);
 // A picture as wide as the page, and one for narrow screens.
 std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px = svg::wide_px);
 
-std::string with_micro_sign(std::string text);  // "255 us" with the sign that a page can show
-std::string time_text(double milliseconds);     // "3.58 µs", "12.4 ms"
+std::string time_text(double milliseconds);  // "3.58 µs", "12.4 ms"
 std::string_view role_text(evidence::VariantRole role);
 std::string badge(evidence::Status status);
 std::string badge(evidence::Verdict verdict);

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -21,6 +25,8 @@ using evidence::ExpectedPair;
 using evidence::ExpectedVariant;
 using evidence::Recorded;
 using evidence::RecordedMetrics;
+
+constexpr std::size_t most_metrics = 3;
 
 std::string speedup_of(const ExpectedVariant& variant) {
   return speedup_text({variant.speedup, variant.speedup_low, variant.speedup_high, {}});
@@ -52,19 +58,49 @@ std::string all_of(const ExpectedPair& pair, evidence::VariantRole role) {
   return base::join(texts, ", ");
 }
 
-// "61 % of cublas, wgmma 89 %": the lesson's, then the best variant's where that is nearer to its library.
-std::string shares_of(const KnownPair& known, const ExpectedPair& pair) {
-  const auto share_of = [&](const std::string& variant, const std::string& library) {
-    return evidence::speed_over(pair, variant, library).value_or(0);
+// The best variant where the lesson is another.
+std::string other_best(const KnownPair& known, const ExpectedPair& pair) {
+  const std::string best = evidence::best_variant(pair);
+  return best == known.lesson ? "" : best;
+}
+
+std::string percent_text(double percent) { return fmt::format("{:.0f} %", percent); }
+
+// "61 %, best 89 %"; `best` is empty where the lesson's is all there is to say.
+std::string with_best(const std::string& lesson, const std::string& best) {
+  return lesson + (lesson.empty() || best.empty() ? "" : ", ") + (best.empty() ? "" : "best " + best);
+}
+
+std::string lower_bound_of(const KnownPair& known, const ExpectedPair& pair) {
+  const auto of = [&](const std::string& name) {
+    const auto variant = pair.variants.find(name);
+    return variant != pair.variants.end() && variant->second.percent_of_floor ? percent_text(*variant->second.percent_of_floor)
+                                                                              : std::string{};
   };
-  const std::string library = fastest_library(known, pair, known.lesson);
-  if (library.empty()) return {};
-  const double share = share_of(known.lesson, library);
-  std::string text = fmt::format("{:.0f} % of {}", 100 * share, library);
-  const std::string best = evidence::best_variant(pair), beside_best = fastest_library(known, pair, best);
-  if (best == known.lesson || beside_best.empty() || share_of(best, beside_best) <= share) return text;
-  text += fmt::format(", {} {:.0f} %", best, 100 * share_of(best, beside_best));
-  return beside_best == library ? text : text + " of " + beside_best;
+  return with_best(of(known.lesson), of(other_best(known, pair)));
+}
+
+// "61 % of cublas", "82 %, best 99 % of cublaslt_tuned": each beside the fastest library that it may be held against.
+std::string library_shares_of(const KnownPair& known, const ExpectedPair& pair) {
+  const auto library_of = [&](const std::string& name) {
+    return pair.variants.contains(name) ? fastest_library(known, pair, name) : std::string{};
+  };
+  const auto share_of = [&](const std::string& name, const std::string& library) {
+    return library.empty() ? "" : percent_text(100 * evidence::speed_over(pair, name, library).value_or(0));
+  };
+  const std::string best = other_best(known, pair), beside_lesson = library_of(known.lesson), beside_best = library_of(best);
+  std::string lesson_share = share_of(known.lesson, beside_lesson), best_share = share_of(best, beside_best);
+  if (!lesson_share.empty() && beside_lesson != beside_best) lesson_share += " of " + beside_lesson;
+  if (!best_share.empty()) best_share += " of " + beside_best;
+  return with_best(lesson_share, best_share);
+}
+
+// What a metric became of the baseline's, as a logarithm; 0 where one of both has none, which says nothing of a difference.
+double change_of(const RecordedMetrics& before, const RecordedMetrics& after, const std::string& name) {
+  const auto from = before.find(name), to = after.find(name);
+  if (from == before.end() || to == after.end()) return 0;
+  const double ratio = to->second.value / from->second.value;
+  return ratio > 0 && std::isfinite(ratio) ? std::fabs(std::log(ratio)) : std::numeric_limits<double>::infinity();
 }
 
 // "tokens_per_second 1.20M to 3.40M tokens/s": from the baseline to the best variant, which is named where the lesson is another.
@@ -79,20 +115,20 @@ std::string metrics_of(const ExpectedPair& pair) {
     const auto found = metrics.find(name);
     return found == metrics.end() ? "-" : metric_number(found->second);
   };
-  std::vector<std::string> texts;
+  std::vector<std::pair<double, std::string>> differing;  // what differs most first
   for (const auto& [name, metric] : all) {
     const std::string from = number_in(before, name), to = number_in(after, name);
-    if (from != to) texts.push_back(fmt::format("{} {} to {}{}{}", name, from, to, metric.unit.empty() ? "" : " ", metric.unit));
+    if (from == to) continue;
+    differing.emplace_back(change_of(before, after, name),
+                           fmt::format("{} {} to {}{}{}", name, from, to, metric.unit.empty() ? "" : " ", metric.unit));
   }
-  if (texts.empty()) return {};
-  return (best == pair.lesson ? "" : best + ": ") + base::join(texts, ", ");
-}
-
-std::string when(const Recorded& recorded, bool stale) {
-  // Nobody could find the code of a commit with changes.
-  const bool changed = recorded.commit.ends_with("+changes");
-  return fmt::format("{} at {}{}{}", recorded.date_utc.substr(0, 10), recorded.commit.substr(0, 9),
-                     changed ? " with changes" : "", stale ? " (**stale**)" : "");
+  if (differing.empty()) return {};
+  std::ranges::stable_sort(differing, std::greater{}, [](const auto& metric) { return metric.first; });
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < std::min(differing.size(), most_metrics); ++i) texts.push_back(differing[i].second);
+  const std::string more =
+      differing.size() > most_metrics ? fmt::format(" and {} more", differing.size() - most_metrics) : std::string{};
+  return (best == pair.lesson ? "" : best + ": ") + base::join(texts, ", ") + more;
 }
 
 // A pair on one kind of hardware; none where it is not measured yet.
@@ -117,59 +153,160 @@ std::vector<Row> rows_of(const std::string& chapter, const std::vector<KnownPair
   return rows;
 }
 
-void add_row(MarkdownTable& table, const KnownPair& known, const std::string& hardware, const ExpectedPair& pair,
-             bool with_metrics) {
-  std::vector<std::string> cells{known.name, known.teaches, base::display_ms(pair.baseline_median_ms)};
-  if (const auto lesson = pair.variants.find(known.lesson); lesson != pair.variants.end()) {
-    const auto& [name, variant] = *lesson;
-    const std::string metric = pair.judged_by == "time" ? "" : " of " + pair.judged_by;
-    cells.push_back(fmt::format("{} {}", name, base::display_ms(variant.median_ms)));
-    cells.push_back(speedup_of(variant) + metric);
-    cells.push_back(variant.percent_of_floor ? fmt::format("{:.0f} %", *variant.percent_of_floor) : "-");
-    cells.push_back(shares_of(known, pair));
-  } else {
-    cells.insert(cells.end(), {"-", "-", "-", ""});
+// "H100" of h100_80gb_hbm3, which is an NVIDIA H100 80GB HBM3; a part of a GPU keeps its key.
+std::string short_name(const std::string& hardware, const ExpectedPair& pair) {
+  if (pair.recorded.gpu.empty() || hardware.find("_mig") != std::string::npos) return hardware;
+  std::vector<std::string> words;
+  for (const std::string& word : base::split(pair.recorded.gpu, ' ')) {
+    if (word.ends_with("GB")) break;
+    if (word != "NVIDIA") words.push_back(word);
   }
-  cells.push_back(steps_of(known, pair));
-  cells.push_back(all_of(pair, evidence::VariantRole::control));
-  cells.push_back(all_of(pair, evidence::VariantRole::library));
-  if (with_metrics) cells.push_back(metrics_of(pair));
-  cells.push_back(hardware);
-  cells.push_back(when(pair.recorded, is_stale(known, pair)));
-  table.add(std::move(cells));
+  const std::size_t number = hardware.find("x_");
+  const bool several = number != std::string::npos && hardware.find_first_not_of("0123456789") == number;
+  return words.empty() ? hardware : (several ? hardware.substr(0, number) + "x " : "") + base::join(words, " ");
 }
 
-constexpr std::string_view what_columns_say =
-    "Medians; speedup of the variant that shows the lesson over the baseline, with the interval that 95 % of further runs fall "
-    "into; of its floor: part of the least time that the machine's ceilings allow; of the library: its speed in percent of the "
-    "fastest one's, then the best variant's where that is more; steps: all variants in their order, each with its speedup over "
-    "the baseline and, in brackets, over the one "
-    "before it or the one named";
-constexpr std::string_view what_metrics_say =
-    "; metrics: what else the pair measures and the baseline and the best variant differ in, from the one to the other, which is "
-    "named where it is not the lesson";
+using Names = std::map<std::string, std::string>;  // of each kind of hardware, for a reader
+
+Names names_of(const std::vector<Row>& rows) {
+  Names names;
+  for (const Row& row : rows)
+    if (row.pair != nullptr) names.emplace(row.hardware, short_name(row.hardware, *row.pair));
+  Names result = names;
+  for (auto& [hardware, name] : result)
+    if (std::ranges::count(names, name, [](const auto& each) { return each.second; }) > 1) name = hardware;
+  return result;
+}
+
+// One table, in which a pair's name stands in the first of its rows.
+class PairRows {
+ public:
+  PairRows(std::vector<std::string> columns, const std::vector<std::string>& right_aligned)
+      : table_{std::move(columns), right_aligned} {}
+  void add(const std::string& pair, std::vector<std::string> cells) {
+    cells.insert(cells.begin(), pair == last_ ? "" : pair);
+    table_.add(std::move(cells));
+    last_ = pair;
+  }
+  const std::string& text() const { return table_.text(); }
+
+ private:
+  MarkdownTable table_;
+  std::string last_;
+};
+
+std::string results_table(const std::vector<Row>& rows, const Names& names) {
+  PairRows table{{"pair", "GPU", "baseline", "lesson", "its time", "speedup, 95 % interval", "best variant", "of its lower bound",
+                  "of the library"},
+                 {"baseline", "its time", "speedup, 95 % interval", "of its lower bound"}};
+  for (const Row& row : rows) {
+    if (row.pair == nullptr) {
+      table.add(row.known.name, {"not measured yet"});
+      continue;
+    }
+    const ExpectedPair& pair = *row.pair;
+    std::vector<std::string> cells{names.at(row.hardware) + (is_stale(row.known, pair) ? " (**stale**)" : ""),
+                                   base::display_ms(pair.baseline_median_ms)};
+    if (const auto lesson = pair.variants.find(row.known.lesson); lesson != pair.variants.end()) {
+      const std::string metric = pair.judged_by == "time" ? "" : " of " + pair.judged_by;
+      cells.insert(cells.end(), {lesson->first, base::display_ms(lesson->second.median_ms), speedup_of(lesson->second) + metric});
+    } else {
+      cells.insert(cells.end(), {"-", "-", "-"});
+    }
+    const std::string best = other_best(row.known, pair);
+    cells.push_back(best.empty() ? "" : fmt::format("{} {}x", best, base::significant(pair.variants.at(best).speedup)));
+    cells.push_back(lower_bound_of(row.known, pair));
+    cells.push_back(library_shares_of(row.known, pair));
+    table.add(row.known.name, std::move(cells));
+  }
+  return table.text();
+}
+
+struct Detail {
+  const char* name;
+  std::string (*text)(const KnownPair& known, const ExpectedPair& pair);
+};
+constexpr std::array details = {
+    Detail{"steps", steps_of},
+    Detail{"controls", [](const KnownPair&, const ExpectedPair& pair) { return all_of(pair, evidence::VariantRole::control); }},
+    Detail{"libraries", [](const KnownPair&, const ExpectedPair& pair) { return all_of(pair, evidence::VariantRole::library); }},
+    Detail{"metrics", [](const KnownPair&, const ExpectedPair& pair) { return metrics_of(pair); }}};
+
+constexpr const char* what_steps_say =
+    "Steps are the optimized variants in their order, each with its speedup over the baseline and, in brackets, over the step "
+    "before it or the one named.";
+constexpr const char* what_metrics_say =
+    "Metrics go from the baseline to the best variant, which is named where it is not the lesson's; where more than three "
+    "differ, those stand here that differ most.";
+
+// Without rows and columns that say nothing; nothing where none says anything.
+std::string details_table(const std::vector<Row>& rows, const Names& names) {
+  std::vector<const Detail*> shown;
+  for (const Detail& detail : details)
+    if (std::ranges::any_of(rows, [&](const Row& row) { return row.pair && !detail.text(row.known, *row.pair).empty(); }))
+      shown.push_back(&detail);
+  if (shown.empty()) return {};
+  std::vector<std::string> columns{"pair", "GPU"};
+  for (const Detail* detail : shown) columns.emplace_back(detail->name);
+  PairRows table{columns, {}};
+  for (const Row& row : rows) {
+    if (row.pair == nullptr) continue;
+    std::vector<std::string> cells{names.at(row.hardware)};
+    for (const Detail* detail : shown) cells.push_back(detail->text(row.known, *row.pair));
+    if (std::any_of(cells.begin() + 1, cells.end(), [](const std::string& cell) { return !cell.empty(); }))
+      table.add(row.known.name, std::move(cells));
+  }
+  const auto has = [&](const char* name) { return std::ranges::find(columns, name) != columns.end(); };
+  const std::string words = fmt::format("{}{}{}", has("steps") ? what_steps_say : "", has("steps") && has("metrics") ? " " : "",
+                                        has("metrics") ? what_metrics_say : "");
+  return fmt::format("\n### Steps, controls and libraries\n\n{}{}", table.text(), words.empty() ? "" : "\n" + paragraph(words));
+}
+
+constexpr const char* what_columns_say =
+    "Times are medians. An interval of a speedup is that into which 95 % of further runs fall. The best variant is named where "
+    "it is another than the lesson's; its shares then stand behind those of the lesson. The lower bound is the least time that "
+    "the machine's ceilings allow, the library the fastest one that is as precise.";
 constexpr const char* how_to_measure_again =
     "Stale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it again.";
 
-// What the rows came to need below the table.
-struct Footnotes {
-  std::vector<std::string> machines;
-  bool metrics = false, stale = false;
+std::string when(const Recorded& recorded) {
+  // Nobody could find the code of a commit with changes.
+  const bool changed = recorded.commit.ends_with("+changes");
+  return fmt::format("{} at {}{}", recorded.date_utc.substr(0, 10), recorded.commit.substr(0, 9), changed ? " with changes" : "");
+}
 
-  void note(const KnownPair& known, const std::string& hardware, const ExpectedPair& pair) {
-    const std::string machine = fmt::format("{}: {}", markdown_text(hardware), markdown_text(machine_text(pair.recorded)));
-    if (std::find(machines.begin(), machines.end(), machine) == machines.end()) machines.push_back(machine);
-    stale = stale || is_stale(known, pair);
+// What one kind of hardware was, and when its rows were recorded.
+struct Recordings {
+  std::vector<std::string> machines;
+  std::map<std::string, std::vector<std::string>> pairs;  // by date and commit
+
+  void add(const Row& row) {
+    const std::string machine = machine_text(row.pair->recorded);
+    if (std::ranges::find(machines, machine) == machines.end()) machines.push_back(machine);
+    pairs[when(row.pair->recorded)].push_back(row.known.name);
   }
 
-  std::string text(const std::string& chapter) const {
-    if (machines.empty()) return {};
-    std::string lines = "\n" + paragraph(fmt::format("{}{}.", what_columns_say, metrics ? what_metrics_say : ""));
-    lines += "\n" + paragraph(base::join(machines, "; "));
-    if (stale) lines += "\n" + paragraph(fmt::format(how_to_measure_again, chapter));
-    return lines;
+  // "2026-01-02 at 012345678 (transpose), 2026-01-03 at 123456789 (the others)"
+  std::string times() const {
+    const auto most = std::ranges::max_element(pairs, {}, [](const auto& each) { return each.second.size(); });
+    if (pairs.size() == 1) return most->first;
+    std::string text;
+    for (const auto& [time, names] : pairs)
+      if (time != most->first) text += fmt::format("{} ({}), ", time, base::join(names, ", "));
+    return text + fmt::format("{} ({})", most->first, most->second.size() > 1 ? "the others" : base::join(most->second, ", "));
   }
 };
+
+std::string recordings_of(const std::vector<Row>& rows, const Names& names) {
+  std::map<std::string, Recordings> all;
+  for (const Row& row : rows)
+    if (row.pair != nullptr) all[row.hardware].add(row);
+  std::string text;
+  for (const auto& [hardware, recordings] : all)
+    text += list_item(markdown_text(
+        fmt::format("{}: {}; recorded {}", names.at(hardware), base::join(recordings.machines, "; "), recordings.times())));
+  return text;
+}
 
 struct Line {
   std::size_t begin = 0, end = 0;  // without its line feed
@@ -207,22 +344,13 @@ std::string chapter_table(const std::string& chapter, const std::vector<KnownPai
                           const std::vector<Expectations>& all) {
   if (chapter_pairs.empty()) return "This chapter has no pairs yet.\n";
   const std::vector<Row> rows = rows_of(chapter, chapter_pairs, all);
-  Footnotes footnotes;
-  footnotes.metrics = std::ranges::any_of(rows, [](const Row& row) { return row.pair && !metrics_of(*row.pair).empty(); });
-  std::vector<std::string> columns{"pair",         "what it teaches", "baseline", "lesson",   "speedup, 95 % interval",
-                                   "of its floor", "of the library",  "steps",    "controls", "libraries"};
-  if (footnotes.metrics) columns.emplace_back("metrics");
-  columns.insert(columns.end(), {"hardware", "recorded"});
-  MarkdownTable table{std::move(columns)};
-  for (const Row& row : rows) {
-    if (row.pair == nullptr) {
-      table.add({row.known.name, row.known.teaches, "not measured yet"});
-      continue;
-    }
-    add_row(table, row.known, row.hardware, *row.pair, footnotes.metrics);
-    footnotes.note(row.known, row.hardware, *row.pair);
-  }
-  return table.text() + footnotes.text(chapter);
+  const Names names = names_of(rows);
+  std::string text = results_table(rows, names);
+  if (names.empty()) return text;
+  text += "\n" + paragraph(what_columns_say) + "\n" + recordings_of(rows, names);
+  if (std::ranges::any_of(rows, [](const Row& row) { return row.pair && is_stale(row.known, *row.pair); }))
+    text += "\n" + paragraph(fmt::format(how_to_measure_again, chapter));
+  return text + details_table(rows, names);
 }
 
 std::string with_table(const std::string& readme, const std::string& table, const std::string& place) {

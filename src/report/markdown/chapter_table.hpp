@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measured table of a chapter's README, from recorded expectations.
+// The measured tables of a chapter's README, from recorded expectations.
 #pragma once
 #include <optional>
 #include <string>
@@ -24,8 +24,9 @@ struct KnownPair {
   std::vector<std::string> source_digests;  // for each architecture it was built for
 };
 
-// Markdown: a row for each pair and kind of hardware it was recorded on, "not measured yet" for the others, then what the
-// hardware was. `chapter_pairs` are those of `chapter`; `all` may hold other chapters too.
+// Markdown: a row for each pair and kind of hardware it was recorded on, "not measured yet" for the others; what the hardware
+// was and when; then a table of steps, controls, libraries and metrics. `chapter_pairs` are those of `chapter`; `all` may hold
+// other chapters too.
 std::string chapter_table(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                           const std::vector<evidence::Expectations>& all);
 

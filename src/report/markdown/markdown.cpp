@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/markdown/markdown.hpp"
 
+#include <algorithm>
+
 #include "base/math/fit.hpp"
 #include "base/text.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::report {
+namespace {
 
-MarkdownTable::MarkdownTable(std::vector<std::string> columns) : columns_{columns.size()} {
+constexpr std::size_t prose_columns = 100;
+
+}  // namespace
+
+MarkdownTable::MarkdownTable(std::vector<std::string> columns, const std::vector<std::string>& right_aligned)
+    : columns_{columns.size()} {
   line(columns);
   text_ += "|";
-  for (std::size_t i = 0; i < columns_; ++i) text_ += " --- |";
+  for (const std::string& column : columns)
+    text_ += std::ranges::find(right_aligned, column) != right_aligned.end() ? " ---: |" : " --- |";
   text_ += "\n";
 }
 
@@ -26,9 +35,10 @@ void MarkdownTable::line(const std::vector<std::string>& cells) {
   text_ += "\n";
 }
 
-std::string paragraph(std::string_view words) {
-  constexpr std::size_t columns = 100;
-  return base::join(base::broken(words, columns), "\n") + "\n";
+std::string paragraph(std::string_view words) { return base::join(base::broken(words, prose_columns), "\n") + "\n"; }
+
+std::string list_item(std::string_view words) {
+  return base::join(base::broken("- " + std::string{words}, prose_columns, 2), "\n") + "\n";
 }
 
 }  // namespace aisp::report

@@ -12,7 +12,8 @@ namespace aisp::report {
 // A Markdown table; cells are text (quote.hpp), in which only emphasis means something.
 class MarkdownTable {
  public:
-  explicit MarkdownTable(std::vector<std::string> columns);
+  // Of the columns named in `right_aligned`, the cells end in one line.
+  explicit MarkdownTable(std::vector<std::string> columns, const std::vector<std::string>& right_aligned = {});
   void add(std::vector<std::string> cells);
   bool empty() const { return rows_ == 0; }
   const std::string& text() const { return text_; }
@@ -26,6 +27,8 @@ class MarkdownTable {
 
 // A paragraph of running text, its words taken as they are, in lines as long as those that people write into documents.
 std::string paragraph(std::string_view words);
+// Likewise an item of a list.
+std::string list_item(std::string_view words);
 
 std::string suite_markdown(const evidence::SuiteResult& suite, const evidence::Manifest& manifest);
 std::string pair_markdown(const evidence::PairResult& pair);

@@ -29,8 +29,8 @@ std::string role_text(const PairResult& pair, const VariantResult& variant) {
 }
 
 std::string results(const PairResult& pair) {
-  MarkdownTable table{{"variant", "role", "median", "speedup, 95 % interval", "verdict", "gain", "of the library", "of its floor",
-                       "limited by", "GPU at work", "prepare"}};
+  MarkdownTable table{{"variant", "role", "median", "speedup, 95 % interval", "verdict", "gain", "of the library",
+                       "of its lower bound", "limited by", "GPU at work", "prepare"}};
   for (const VariantResult& variant : pair.variants) {
     const evidence::Speedup* speedup = claimable(pair, variant);
     table.add({variant.name, role_text(pair, variant), median_text(variant), speedup != nullptr ? speedup_text(*speedup) : "-",

@@ -22,7 +22,7 @@ std::string overview(const SuiteResult& suite) {
   const evidence::Counts counts = count(suite);
   std::set<std::string> chapters;
   for (const PairResult& pair : suite.pairs) chapters.insert(pair.chapter);
-  MarkdownTable table{{"", ""}};
+  MarkdownTable table{{"figure", "value"}};
   table.add({"chapters", std::to_string(chapters.size())});
   table.add({"pairs", std::to_string(suite.pairs.size())});
   table.add({"passed", std::to_string(counts.passed)});
@@ -32,8 +32,8 @@ std::string overview(const SuiteResult& suite) {
   table.add({"skipped", std::to_string(counts.skipped)});
   const SpeedupRange range = range_of_lessons(suite);
   if (range.count > 0) {
-    table.add({"mean speedup", base::significant(range.mean) + "x"});
-    table.add({"geometric mean of the lessons", base::significant(range.geometric_mean) + "x"});
+    table.add({"geometric mean of the lessons' speedups", base::significant(range.geometric_mean) + "x"});
+    table.add({"arithmetic mean of the lessons' speedups", base::significant(range.mean) + "x"});
     table.add({"best", fmt::format("{}x ({})", base::significant(range.best), range.best_target)});
     table.add({"worst", fmt::format("{}x ({})", base::significant(range.worst), range.worst_target)});
   }
@@ -75,7 +75,7 @@ std::string chapters(const SuiteResult& suite) {
   for (const PairResult& pair : suite.pairs) {
     const auto [table, added] = tables.try_emplace(
         pair.chapter, std::vector<std::string>{"pair", "variant", "baseline", "median", "speedup, 95 % interval", "gain",
-                                               "of the library", "of its floor", "verdict"});
+                                               "of the library", "of its lower bound", "verdict"});
     add_rows(pair, table->second);
   }
   std::string text;
@@ -107,7 +107,7 @@ std::string losses(const SuiteResult& suite) {
     for (const evidence::Lost& each : pair.lost) lost.insert(each.text);
   std::string text;
   for (const std::string& what : lost) text += fmt::format("- {}\n", markdown_text(what));
-  return text.empty() ? "" : "\n## What this environment did not give\n" + text;
+  return text.empty() ? "" : "\n## Not available on this machine\n" + text;
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
+#include "evidence/json.hpp"
 #include "report/numbers.hpp"
 
 namespace aisp::report {
@@ -16,6 +18,7 @@ namespace {
 using evidence::Ceilings;
 using evidence::Expectations;
 using evidence::ExpectedPair;
+using nlohmann::json;
 
 bool usable(double value) { return std::isfinite(value) && value > 0; }
 
@@ -99,6 +102,42 @@ std::vector<std::string> row_of(const RooflinePair& pair, const RooflinePoint& p
           roof.bound.empty() ? "-" : roof.bound};
 }
 
+json point_json(const RooflinePair& pair, const RooflinePoint& point) {
+  json result{{"name", point.variant},        {"role", to_string(point.role)},  {"is_lesson", point.lesson},
+              {"median_ms", point.median_ms}, {"flops", point.cost.flops},      {"bytes", point.cost.bytes},
+              {"math", point.cost.math},      {"bytes_of", point.cost.bytes_of}};
+  if (point.has_place()) result["intensity_flop_per_byte"] = point.intensity();
+  if (usable(point.flops_s())) result["flops_s"] = point.flops_s();
+  if (usable(point.bytes_s())) result["bytes_s"] = point.bytes_s();
+  if (const Roof roof = roof_of(point, pair.ceilings); usable(roof.percent)) {
+    result["of_its_roof_percent"] = roof.percent;
+    result["nearest_roof"] = roof.bound;
+  }
+  return result;
+}
+
+json one_json(const Roofline& roofline) {
+  json ridges = json::object(), flops_s = json::object(), pairs = json::array();
+  const double memory = usable(roofline.ceilings.memory_bytes_s) ? roofline.ceilings.memory_bytes_s : 0;
+  for (const auto& [math, rate] : roofline.ceilings.flops_s) {
+    if (!usable(rate)) continue;
+    flops_s[math] = rate;
+    if (memory > 0) ridges[math] = rate / memory;
+  }
+  for (const RooflinePair& pair : roofline.pairs) {
+    json variants = json::array();
+    for (const RooflinePoint& point : pair.points) variants.push_back(point_json(pair, point));
+    pairs.push_back({{"target", pair.target}, {"stale", pair.stale}, {"variants", std::move(variants)}});
+  }
+  json result{{"hardware", roofline.hardware},
+              {"machine", roofline.machine},
+              {"ridges_flop_per_byte", std::move(ridges)},
+              {"pairs", std::move(pairs)}};
+  if (memory > 0 || !flops_s.empty())
+    result["ceilings"] = {{"memory_bytes_s", memory}, {"flops_s", std::move(flops_s)}, {"source", roofline.ceilings.source}};
+  return result;
+}
+
 }  // namespace
 
 bool RooflinePoint::crosses_memory() const { return cost.bytes_of == "device memory" || cost.bytes_of == "host memory"; }
@@ -164,6 +203,12 @@ std::vector<std::vector<std::string>> roofline_rows(const Roofline& roofline) {
   for (const RooflinePair& pair : roofline.pairs)
     for (const RooflinePoint& point : pair.points) rows.push_back(row_of(pair, point));
   return rows;
+}
+
+std::string roofline_json(const std::vector<Roofline>& rooflines) {
+  json all = json::array();
+  for (const Roofline& roofline : rooflines) all.push_back(one_json(roofline));
+  return evidence::json_text({{"schema_version", evidence::schema_version}, {"rooflines", std::move(all)}}, 2) + '\n';
 }
 
 std::string ceilings_text(const Ceilings& ceilings) {

@@ -55,7 +55,8 @@ std::vector<Roofline> rooflines(const std::vector<evidence::Expectations>& all, 
 
 // Cells of a table, the heading first. A pair without FLOPs has its bandwidth only.
 std::vector<std::vector<std::string>> roofline_rows(const Roofline& roofline);
-std::string ceilings_text(const evidence::Ceilings& ceilings);  // "memory 4.25 TB/s, bf16 790 TFLOP/s (SOURCE)"
+std::string roofline_json(const std::vector<Roofline>& rooflines);  // docs/schema/roofline.schema.json
+std::string ceilings_text(const evidence::Ceilings& ceilings);      // "memory 4.25 TB/s, bf16 790 TFLOP/s (SOURCE)"
 // Where the roofs meet: "bf16 172, fp32 14.3 FLOP/byte; memory limits below, arithmetic above"; empty where no two are known.
 std::string ridges_text(const evidence::Ceilings& ceilings);
 // "2 pairs without FLOPs per byte of memory are in the table only"; empty when all are drawn.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/math/fit.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::report::svg {
@@ -19,20 +20,23 @@ std::size_t letters(std::string_view text) {
 std::string root(const Picture& picture, std::string_view more, const std::string& content) {
   return fmt::format(
       "<svg {} viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
-      more, picture.width, picture.height, picture.width, picture.height, xml_escaped(picture.title), content);
+      more, picture.width, picture.height, picture.width, picture.height, with_micro_sign(xml_escaped(picture.title)), content);
 }
 
 }  // namespace
 
 std::string in_page(const Picture& picture, std::string_view css_class) {
-  return root(picture, fmt::format("class=\"picture{}{}\"", css_class.empty() ? "" : " ", css_class), picture.body);
+  return root(picture, fmt::format("class=\"picture{}{}\"", css_class.empty() ? "" : " ", css_class),
+              with_micro_sign(picture.body));
 }
 
 std::string alone(const Picture& picture) {
   return root(picture, "xmlns=\"http://www.w3.org/2000/svg\" class=\"picture\"",
               fmt::format("<style>\n{}</style>\n<rect class=\"back\" width=\"{:.0f}\" height=\"{:.0f}\"/>\n{}", picture_style,
-                          picture.width, picture.height, picture.body));
+                          picture.width, picture.height, with_micro_sign(picture.body)));
 }
+
+std::string with_micro_sign(std::string_view text) { return base::for_screen(text, {.utf8 = true}); }
 
 double width_of(std::string_view text, double font_px) { return static_cast<double>(letters(text)) * 0.6 * font_px; }
 

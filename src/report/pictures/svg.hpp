@@ -22,6 +22,9 @@ inline constexpr double wide_px = 1120, narrow_px = 350;
 std::string in_page(const Picture& picture, std::string_view css_class = {});
 std::string alone(const Picture& picture);  // no scripts, no fonts or files from elsewhere, light and dark
 
+// "255 us" with the sign that pictures and pages can show; files for programs and terminals have ASCII.
+std::string with_micro_sign(std::string_view text);
+
 // The greatest width that the text takes in any usual sans-serif font.
 double width_of(std::string_view text, double font_px = 12);
 // Without its end where it would be wider than that.
