@@ -90,6 +90,7 @@ check_machine
 install_packages "$mode"
 find_or_install_cuda "$cuda_choice"
 find_or_get_cutlass
+if [[ $mode == ci ]]; then find_or_install_sass_tools; fi
 if ((with_driver)); then install_driver; fi
 if ((with_nsight)); then install_nsight; fi
 choose_architectures

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every #include in include/, chapters/ and src/ against the order of the tree's folders.
+"""Checks every #include in include/, chapters/, selftest/ and src/ against the order of the tree's folders.
 
 Usage: scripts/check-includes.py [TREE]     prints "file:line: what is wrong"; exit status 1 when anything is.
 """
@@ -59,7 +59,7 @@ class Tree:
     def __init__(self, root):
         self.root = root
         self.problems = []
-        self.files = sorted(f for top in ("include", "chapters", "src") for f in (root / top).rglob("*")
+        self.files = sorted(f for top in ("include", "chapters", "selftest", "src") for f in (root / top).rglob("*")
                             if f.suffix in SUFFIXES and f.is_file())
         self.includes = {f: self.read(f) for f in self.files}
 
@@ -85,6 +85,8 @@ class Tree:
             # Kernels to link at run time lie one folder deeper.
             own = file.parent.parent if file.parent.name == "lto" else file.parent
             places = [own, self.root / "chapters" / "shared"]
+        elif file.is_relative_to(self.root / "selftest"):
+            places = [file.parent]
         return next((place / name for place in places if (place / name).is_file()), Path(name))
 
     def check(self):
@@ -100,7 +102,7 @@ class Tree:
                 self.check_common(file, number, quote, name)
                 if top == "include":
                     self.check_public(file, number, quote, name)
-                elif top == "chapters":
+                elif top in {"chapters", "selftest"}:
                     self.check_pair(file, number, quote, name)
                 else:
                     self.check_source(file, number, quote, name, folder)
@@ -184,7 +186,7 @@ def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     tree = Tree(root)
     if not tree.files:
-        sys.exit(f"{root}: no sources in include, chapters or src")
+        sys.exit(f"{root}: no sources in include, chapters, selftest or src")
     problems = tree.check()
     print("\n".join(problems) if problems else f"{len(tree.files)} files, every include in order")
     sys.exit(1 if problems else 0)

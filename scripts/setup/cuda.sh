@@ -9,6 +9,9 @@ cuda_wheels=(
   nvidia-cuda-profiler-api==13.0.85 nvidia-nvtx==13.0.85 nvidia-cuda-cupti==13.0.85 nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.0.88
   nvidia-cublas==13.1.0.3
 )
+# What tests/scripts/test_sass.py reads machine code with; the oldest that PyPI has, and it reads what 13.0 wrote.
+sass_tools=(cuobjdump nvdisasm)
+sass_wheels=(nvidia-cuda-cuobjdump==13.2.78 nvidia-cuda-nvdisasm==13.2.78)
 cuda_headers=(cuda_runtime.h crt/host_config.h cublas_v2.h cublasLt.h nvtx3/nvToolsExt.h cccl/cub/cub.cuh)
 cuda_home=
 
@@ -77,6 +80,28 @@ arrange_wheels() {
     ln -sfn "$(basename "$library")" "${library%%.so.*}.so"
   done
   chmod +x "$home"/bin/* "$home"/nvvm/bin/*
+}
+
+install_sass_wheels() {
+  local prefix=$root/.cuda.sass work=$root/.cuda.sass.partial
+  say "CUDA: installing ${sass_tools[*]} from PyPI wheels into .cuda.sass (5 MB to download, 6 MB on disk)"
+  unpack_wheels "$work" sass-wheels "${sass_wheels[@]}" || return 1
+  if ((dry_run)); then return; fi
+  chmod +x "$work"/site/nvidia/cu13/bin/* && rm -rf "$prefix" && mv "$work/site/nvidia/cu13" "$prefix" && rm -rf "$work" &&
+    echo "${sass_wheels[*]}" >"$prefix/wheels.txt"
+}
+
+# For tests only, and only where neither the toolkit nor PATH has them.
+find_or_install_sass_tools() {
+  local tool absent=0
+  for tool in "${sass_tools[@]}"; do
+    if [[ ! -x $cuda_home/bin/$tool ]] && ! command -v "$tool" >/dev/null; then absent=1; fi
+  done
+  if ((!absent)) || [[ -f $root/.cuda.sass/wheels.txt && $(<"$root/.cuda.sass/wheels.txt") == "${sass_wheels[*]}" ]]; then return; fi
+  if ! install_sass_wheels 2>/dev/null; then
+    rm -rf "$root/.cuda.sass.partial"
+    say "warning: no ${sass_tools[*]} ($logs/sass-wheels*.log): no test looks at the kernels' machine code; run ./setup.sh --test again" >&2
+  fi
 }
 
 find_or_install_cuda() {

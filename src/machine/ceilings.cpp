@@ -13,16 +13,17 @@ namespace {
 
 constexpr std::size_t index(Math math) { return static_cast<std::size_t>(math); }
 
-// What was recorded on the H200 as parts of its theoretical peaks: 4.25 of 4.8 TB/s, 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s
-// in FP8, 55 of 63 GB/s, 396 of 450 GB/s, 4.57 of 4.8 TB/s read. Other chips are given the same parts until they are measured.
-// L2 gave 9.1 of 16.7 TB/s to reads.
+// What was recorded on the H200 as parts of its theoretical peaks: 65.8 of 66.9 TFLOP/s, 1480 of 2141 TFLOP/s in FP8, 55 of 63
+// GB/s, 396 of 450 GB/s; of memory as parts of its datasheet's figure: 4.25 of 4.8 TB/s, 4.57 of 4.8 TB/s read. Other chips are
+// given the same parts until they are measured. L2 gave 9.1 of 16.7 TB/s to reads.
 constexpr double l2_part = 0.54;
 constexpr double copy_part = 0.885, read_part = 0.95, plain_part = 0.98, tensor_part = 0.69, link_part = 0.87;
 
 Ceilings parts_of(const Peaks& peaks) {
   Ceilings c;
-  c.copy_bytes_s = peaks.memory_bytes_s * copy_part;
-  c.read_bytes_s = peaks.memory_bytes_s * read_part;
+  const double memory_bytes_s = peaks.datasheet_bytes_s > 0 ? peaks.datasheet_bytes_s : peaks.memory_bytes_s;
+  c.copy_bytes_s = memory_bytes_s * copy_part;
+  c.read_bytes_s = memory_bytes_s * read_part;
   for (std::size_t i = 0; i < math_kinds; ++i)
     c.flops_s[i] = peaks.flops_s[i] * (number_traits[i].on_tensor_cores ? tensor_part : plain_part);
   c.host_to_device_bytes_s = c.device_to_host_bytes_s = peaks.pcie_bytes_s * link_part;

@@ -44,7 +44,8 @@ bool beyond_host_caches(double bytes, const Ceilings& ceilings);
 Ceilings host_ceilings();  // of pairs without a GPU: nothing is known before `aisp peak`
 
 struct Peaks {
-  double memory_bytes_s = 0;
+  double memory_bytes_s = 0;                 // the greater of the datasheet's and memory clock x bus width
+  double datasheet_bytes_s = 0;              // of memory; 0 where no sheet of the chip is known
   std::array<double, math_kinds> flops_s{};  // dense
   double l2_bytes_s = 0;
   double wavefronts_s = 0;
@@ -77,7 +78,7 @@ FloorTime floor_seconds(const Cost& cost, const Ceilings& ceilings, double bytes
 // measurement or of the declared cost.
 struct ImpossibleTime {
   double seconds = 0;
-  std::string arithmetic;  // "4.29 GB beyond the 63 MB of L2 at 4.8 TB/s (datasheet) take 0.88 ms"
+  std::string arithmetic;  // "4.29 GB beyond the 63 MB of L2 at 3.36 TB/s (datasheet) take 1.26 ms"
 };
 ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uint64_t l2_bytes);
 

@@ -42,6 +42,10 @@ SourceText text_of(Source source) {
     case Source::a10g_sheet:
       return {"NVIDIA A10G datasheet for AWS",
               "https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf"};
+    case Source::aws_g5_page: return {"Amazon EC2 G5 instances", "https://aws.amazon.com/ec2/instance-types/g5/"};
+    case Source::ga102_whitepaper:
+      return {"NVIDIA Ampere GA102 architecture whitepaper",
+              "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"};
     case Source::h100_sheet: return {"NVIDIA H100 datasheet", "https://www.nvidia.com/en-us/data-center/h100/"};
     case Source::h100_whitepaper:
       return {"NVIDIA H100 architecture whitepaper", "https://resources.nvidia.com/en-us-tensor-core"};
@@ -53,6 +57,9 @@ SourceText text_of(Source source) {
       return {"NVIDIA Blackwell datasheet", "https://resources.nvidia.com/en-us-blackwell-architecture"};
     case Source::blackwell_tuning:
       return {"NVIDIA Blackwell tuning guide", "https://docs.nvidia.com/cuda/blackwell-tuning-guide/"};
+    case Source::blackwell_devices:
+      return {"what CUDA reports of a B200 and a GB200",
+              "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html"};
     case Source::gb200_page:
       return {"NVIDIA GB200 NVL72 specifications", "https://www.nvidia.com/en-us/data-center/gb200-nvl72/"};
     case Source::spark_page:
@@ -60,6 +67,8 @@ SourceText text_of(Source source) {
     case Source::gb10_hot_chips: return {"NVIDIA GB10 at Hot Chips 2025", "https://hotchips.org/"};
     case Source::mi300x_sheet:
       return {"AMD Instinct MI300X datasheet", "https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html"};
+    case Source::rocm_specs:
+      return {"AMD GPU specifications of ROCm", "https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html"};
     case Source::ada_whitepaper:
       return {"NVIDIA Ada architecture whitepaper",
               "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"};
@@ -75,6 +84,9 @@ std::string_view text_of(Reading reading) {
     case Reading::share: return "one GPU's share of a total";
     case Reading::half_share: return "one GPU's share of half the rate with sparsity";
     case Reading::derived: return "not stated; from the FP4 rate, 1 : 2 : 4 for 16, 8 and 4 bits";
+    case Reading::slow_fp64: return "1/64 of the fp32 rate";
+    case Reading::rt_cores: return "one for each ray tracing core";
+    case Reading::dies: return "all dies together; each of them uses its own";
   }
   return "";
 }

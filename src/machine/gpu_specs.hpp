@@ -17,6 +17,8 @@ enum class Source : std::uint8_t {
   a100_sheet,
   a100_whitepaper,
   a10g_sheet,
+  aws_g5_page,
+  ga102_whitepaper,
   h100_sheet,
   h100_whitepaper,
   h200_sheet,
@@ -24,10 +26,12 @@ enum class Source : std::uint8_t {
   hgx_page,
   blackwell_sheet,
   blackwell_tuning,
+  blackwell_devices,
   gb200_page,
   spark_page,
   gb10_hot_chips,
   mi300x_sheet,
+  rocm_specs,
   ada_whitepaper,
   l40s_sheet,
 };
@@ -43,6 +47,9 @@ enum class Reading : std::uint8_t {
   share,       // the sheet states a board's or a rack's total
   half_share,  // both
   derived,     // the sheet states another type; the chip's units relate the two
+  slow_fp64,   // the whitepaper states what part of the fp32 rate it is
+  rt_cores,    // the sheet states ray tracing cores, of which an SM has one
+  dies,        // the sheet states one die's
 };
 std::string_view text_of(Reading reading);  // "" for stated
 

@@ -14,6 +14,9 @@ struct Sheet {
   constexpr Fact total(double value, int gpus) const { return {value / gpus, source, Reading::share, doubt}; }
   constexpr Fact sparse_total(double value, int gpus) const { return {value / 2 / gpus, source, Reading::half_share, doubt}; }
   constexpr Fact derived(double value) const { return {value, source, Reading::derived, "no document states it"}; }
+  constexpr Fact slow_fp64(double fp32) const { return {fp32 / 64, source, Reading::slow_fp64, doubt}; }
+  constexpr Fact rt_cores(double value) const { return {value, source, Reading::rt_cores, doubt}; }
+  constexpr Fact dies(double value, int count) const { return {value * count, source, Reading::dies, doubt}; }
 };
 
 inline constexpr double tera = 1e12, giga = 1e9, mib = 1 << 20;
@@ -21,12 +24,14 @@ inline constexpr double c2c = 450e9;  // NVLink-C2C
 inline constexpr std::string_view second_hand = "known from others who quote this document, not from the document";
 inline constexpr std::string_view b300_fp64 = "the data sheet is quoted with 1.2 to 1.3 TFLOP/s";
 inline constexpr std::string_view eight_terabytes = "8 TB/s is quoted as well";
+inline constexpr std::string_view of_whole_chip = "the whitepaper states it of the chip, not of this product";
 inline constexpr Sheet a100{Source::a100_sheet}, ampere{Source::a100_whitepaper}, a10g{Source::a10g_sheet},
-    h100{Source::h100_sheet}, hopper{Source::h100_whitepaper}, h200{Source::h200_sheet}, h200_device{Source::h200_device},
-    hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet}, ultra{Source::blackwell_sheet, second_hand},
-    blackwell_tuning{Source::blackwell_tuning}, gb200{Source::gb200_page}, spark{Source::spark_page},
-    gb10{Source::gb10_hot_chips, second_hand}, mi300x{Source::mi300x_sheet}, ada{Source::ada_whitepaper},
-    l40s{Source::l40s_sheet};
+    aws_g5{Source::aws_g5_page}, ga102{Source::ga102_whitepaper}, h100{Source::h100_sheet}, hopper{Source::h100_whitepaper},
+    h200{Source::h200_sheet}, h200_device{Source::h200_device}, hgx{Source::hgx_page}, blackwell{Source::blackwell_sheet},
+    ultra{Source::blackwell_sheet, second_hand}, blackwell_tuning{Source::blackwell_tuning},
+    blackwell_devices{Source::blackwell_devices, second_hand}, gb200{Source::gb200_page}, spark{Source::spark_page},
+    gb10{Source::gb10_hot_chips, second_hand}, mi300x{Source::mi300x_sheet}, rocm{Source::rocm_specs},
+    ada{Source::ada_whitepaper}, l40s{Source::l40s_sheet};
 inline constexpr Fact unstated{};
 
 inline constexpr std::array<Fact, rate_kinds> a100_rates = {a100(9.7 * tera), a100(19.5 * tera), a100(19.5 * tera),
@@ -84,10 +89,12 @@ inline constexpr std::array gpu_table = {
             .memory_limit_bytes_s = 0.601 * tera,
             .memory_bytes = a10g(24 * giga),
             .memory_bytes_s = a10g(0.600 * tera),
-            .flops_s = {unstated, unstated, a10g(31.52 * tera), a10g(35 * tera), a10g(70 * tera), a10g(70 * tera), unstated,
-                        a10g(140 * tera), unstated},
+            .flops_s = {ga102.slow_fp64(31.52 * tera), unstated, a10g(31.52 * tera), a10g(35 * tera), a10g(70 * tera),
+                        a10g(70 * tera), unstated, a10g(140 * tera), unstated},
             .link_bytes_s = a10g(0),
-            .tdp_w = a10g(300)},
+            .tdp_w = a10g(300),
+            .sms = aws_g5.rt_cores(80).doubted("the datasheet's fp32 rate is that of 72 at 1.71 GHz"),
+            .l2_bytes = ga102(6 * mib).doubted(of_whole_chip)},
     GpuSpec{.key = "h100-sxm",
             .family = "h100",
             .name = "NVIDIA H100 SXM",
@@ -145,6 +152,7 @@ inline constexpr std::array gpu_table = {
             .link_bytes_s = gb200.total(3'600 * giga, 2),
             .cpu_link_bytes_s = c2c,
             .tdp_w = blackwell(1'200),
+            .sms = blackwell_devices(152),
             .l2_bytes = blackwell_tuning(126 * mib)},
     GpuSpec{.key = "gb300",
             .family = "gb300",
@@ -180,13 +188,14 @@ inline constexpr std::array gpu_table = {
         .name = "NVIDIA B200 (HGX)",
         .reported = "B200",
         .memory_limit_bytes_s = 8.0 * tera,
-        .memory_bytes = blackwell(180 * giga),
+        .memory_bytes = blackwell(180 * giga).doubted("192 GB is quoted as well"),
         .memory_bytes_s = blackwell(7.7 * tera).doubted(eight_terabytes),
         .flops_s = {hgx.total(296 * tera, 8), hgx.total(296 * tera, 8), hgx.total(600 * tera, 8),
                     hgx.sparse_total(18'000 * tera, 8), hgx.sparse_total(36'000 * tera, 8), hgx.sparse_total(36'000 * tera, 8),
                     hgx.sparse_total(72'000 * tera, 8), hgx.sparse_total(72'000 * tera, 8), hgx.total(72'000 * tera, 8)},
         .link_bytes_s = hgx(1'800 * giga),
         .tdp_w = blackwell(1'000),
+        .sms = blackwell_devices(148),
         .l2_bytes = blackwell_tuning(126 * mib)},
     GpuSpec{.key = "gb10",
             .family = "gb10",
@@ -213,7 +222,8 @@ inline constexpr std::array gpu_table = {
                         mi300x(1307.4 * tera), mi300x(1307.4 * tera), mi300x(2614.9 * tera), mi300x(2614.9 * tera), unstated},
             .link_bytes_s = mi300x(896 * giga),
             .tdp_w = mi300x(750),
-            .sms = mi300x(304)},
+            .sms = mi300x(304),
+            .l2_bytes = rocm.dies(4 * mib, 8)},
     GpuSpec{.key = "rtx-4090",
             .family = "rtx4090",
             .name = "NVIDIA GeForce RTX 4090",
@@ -221,8 +231,8 @@ inline constexpr std::array gpu_table = {
             .memory_limit_bytes_s = 1.01 * tera,
             .memory_bytes = ada(24 * giga),
             .memory_bytes_s = ada(1.008 * tera),
-            .flops_s = {unstated, unstated, ada(82.6 * tera), ada(82.6 * tera), ada(165.2 * tera), ada(165.2 * tera),
-                        ada(330.3 * tera), ada(660.6 * tera), unstated},
+            .flops_s = {ada.slow_fp64(82.6 * tera), unstated, ada(82.6 * tera), ada(82.6 * tera), ada(165.2 * tera),
+                        ada(165.2 * tera), ada(330.3 * tera), ada(660.6 * tera), unstated},
             .link_bytes_s = ada(0),
             .tdp_w = ada(450),
             .sms = ada(128),
@@ -234,10 +244,12 @@ inline constexpr std::array gpu_table = {
             .memory_limit_bytes_s = 0.865 * tera,
             .memory_bytes = l40s(48 * giga),
             .memory_bytes_s = l40s(0.864 * tera),
-            .flops_s = {unstated, unstated, l40s(91.6 * tera), l40s(183 * tera), l40s(362.05 * tera), l40s(362.05 * tera),
-                        l40s(733 * tera), l40s(733 * tera), unstated},
+            .flops_s = {ada.slow_fp64(91.6 * tera), unstated, l40s(91.6 * tera), l40s(183 * tera), l40s(362.05 * tera),
+                        l40s(362.05 * tera), l40s(733 * tera), l40s(733 * tera), unstated},
             .link_bytes_s = l40s(0),
-            .tdp_w = l40s(350)},
+            .tdp_w = l40s(350),
+            .sms = l40s.rt_cores(142),
+            .l2_bytes = ada(96 * mib).doubted("the whitepaper states it of the chip; 48 MB is quoted of this product")},
     GpuSpec{.reported = "H100 NVL", .memory_limit_bytes_s = 3.94 * tera},
     GpuSpec{.reported = "H100", .memory_limit_bytes_s = 3.36 * tera},
     GpuSpec{.reported = "H800", .memory_limit_bytes_s = 3.36 * tera},

@@ -6,6 +6,11 @@
 #include <aisp/device/tma.cuh>
 #include <aisp/tensor_map.hpp>
 
+#include <bit>
+#include <cmath>
+#include <span>
+#include <stdexcept>
+
 #include "gpu_test.hpp"
 
 namespace aisp {
@@ -122,6 +127,46 @@ TEST_F(Tma, LoadsTheBoxAtTheCoordinates) {
     check(cudaDeviceSynchronize());
     EXPECT_EQ(out.host(), box_of(matrix, at)) << at.x << ", " << at.y;
   }
+}
+
+TEST_F(Tma, FillsWhatLiesOutsideAsAsked) {
+  const std::uint64_t sizes[] = {columns, rows}, strides[] = {columns * 4};
+  const std::uint32_t box[] = {box_columns, box_rows};
+  constexpr At corner{36, 22};
+  const std::vector<float> ones(rows * columns, 1);
+  const OnGpu<float> in{ones};
+  for (const CUtensorMapFloatOOBfill fill :
+       {CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA}) {
+    const OnGpu<unsigned> out{std::vector<unsigned>(box_words, poison)};
+    const CUtensorMap map = tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, in.get(), sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_NONE,
+                                       CU_TENSOR_MAP_INTERLEAVE_NONE, fill);
+    load_box<2><<<1, 1>>>(map, corner, box_words, out.get());
+    check(cudaDeviceSynchronize());
+    const std::vector<unsigned> landed = out.host();
+    for (int i = 0; i < box_words; ++i) {
+      const bool inside = corner.x + i % box_columns < columns && corner.y + i / box_columns < rows;
+      const auto value = std::bit_cast<float>(landed[static_cast<std::size_t>(i)]);
+      if (!inside && fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) {
+        EXPECT_TRUE(std::isnan(value)) << i << ": " << value;
+      } else {
+        EXPECT_EQ(value, inside ? 1.0f : 0.0f) << i;
+      }
+    }
+  }
+}
+
+TEST_F(Tma, TellsTheDriverOfInterleavedLayouts) {
+  const OnGpu<unsigned> in{counted(4 * 5 * 6)};
+  const std::uint64_t sizes[] = {4, 5, 6}, strides[] = {16, 80};
+  const std::uint32_t box[] = {4, 2, 3};
+  const auto map = [&](std::size_t dimensions, CUtensorMapInterleave interleave) {
+    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT32, in.get(), std::span{sizes}.first(dimensions),
+                      std::span{strides}.first(dimensions - 1), std::span{box}.first(dimensions), CU_TENSOR_MAP_SWIZZLE_NONE,
+                      interleave);
+  };
+  EXPECT_NO_THROW(map(2, CU_TENSOR_MAP_INTERLEAVE_NONE));
+  EXPECT_NO_THROW(map(3, CU_TENSOR_MAP_INTERLEAVE_16B));
+  EXPECT_THROW(map(2, CU_TENSOR_MAP_INTERLEAVE_16B), std::runtime_error) << "it has three dimensions at least";
 }
 
 TEST_F(Tma, SwizzlesChunksOf16Bytes) {

@@ -21,8 +21,7 @@ double peak(const Gpu& gpu, Math math) { return theoretical_peaks(gpu).flops_s[s
 
 TEST(Peaks, OfAnH200AreThoseOfItsDataSheet) {
   const Peaks peaks = theoretical_peaks(h200());
-  EXPECT_EQ(peaks.memory_bytes_s, 4.8e12);
-  EXPECT_EQ(peaks.memory_source, "datasheet");
+  EXPECT_EQ(peaks.datasheet_bytes_s, 4.8e12);
   EXPECT_NEAR(peak(h200(), Math::fp32), 66.9e12, 0.1e12);
   // Data sheet: 989 TFLOP/s at the boost clock of 1830 MHz; the chip runs up to 1980.
   EXPECT_NEAR(peak(h200(), Math::bf16) * 1830 / 1980, 989e12, 1e12);
@@ -32,7 +31,7 @@ TEST(Peaks, OfAnH200AreThoseOfItsDataSheet) {
 }
 
 TEST(Peaks, TellProductsWithSimilarNamesApart) {
-  const auto bandwidth = [](const char* name, int sm) { return theoretical_peaks(other_gpu(name, sm)).memory_bytes_s; };
+  const auto bandwidth = [](const char* name, int sm) { return theoretical_peaks(other_gpu(name, sm)).datasheet_bytes_s; };
   EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-80GB", 80), 2.04e12);
   EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-40GB", 80), 1.56e12);
   EXPECT_EQ(bandwidth("NVIDIA A10G", 86), 0.601e12);
@@ -43,8 +42,29 @@ TEST(Peaks, TellProductsWithSimilarNamesApart) {
   EXPECT_EQ(bandwidth("NVIDIA L4", 89), 0.301e12);
 }
 
+TEST(Peaks, OfMemoryErrUpwards) {
+  const Peaks clocked = theoretical_peaks(h200());
+  EXPECT_NEAR(clocked.memory_bytes_s, 3.201e9 * 2 * 6144 / 8, 1) << "which is more than the datasheet's 4.8 TB/s";
+  EXPECT_EQ(clocked.memory_source, "memory clock x bus width");
+  Gpu h100 = other_gpu("NVIDIA H100 80GB HBM3", 90);
+  h100.memory_clock_khz = 2'619'000;
+  h100.memory_bus_bits = 5120;
+  const Peaks listed = theoretical_peaks(h100);
+  EXPECT_EQ(listed.memory_bytes_s, 3.36e12) << "clock x bus width is 3.352 TB/s";
+  EXPECT_EQ(listed.memory_source, "datasheet");
+  h100.memory_clock_khz = h100.memory_bus_bits = 0;
+  EXPECT_EQ(theoretical_peaks(h100).memory_bytes_s, 3.36e12) << "CUDA tells no clock";
+}
+
+TEST(Ceilings, OfMemoryAreProvisionallyPartsOfTheDatasheets) {
+  Gpu b200 = other_gpu("NVIDIA B200", 100);
+  b200.memory_clock_khz = 10'000'000;
+  EXPECT_NEAR(provisional_ceilings(b200).copy_bytes_s, 0.885 * 8.0e12, 1) << "whatever the clock";
+}
+
 TEST(Peaks, OfUnknownChipsComeFromTheirClocks) {
   const Peaks peaks = theoretical_peaks(other_gpu("NVIDIA X900", 130));
+  EXPECT_EQ(peaks.datasheet_bytes_s, 0);
   EXPECT_NEAR(peaks.memory_bytes_s, 3.201e9 * 2 * 6144 / 8, 1);
   EXPECT_EQ(peaks.memory_source, "memory clock x bus width");
   EXPECT_GT(peaks.flops_s[static_cast<std::size_t>(Math::fp8)], peak(h200(), Math::fp8));
@@ -169,8 +189,8 @@ TEST(Ceilings, OfEveryChipStayBelowItsPeaks) {
 TEST(ImpossibleTime, ShowsItsArithmetic) {
   const Peaks peaks = theoretical_peaks(h200());
   const ImpossibleTime copy = impossible_seconds({.bytes = 2 * gib}, peaks, 62'914'560);
-  EXPECT_NEAR(copy.seconds, (2 * gib - 62'914'560) / 4.8e12, 1e-9);
-  EXPECT_EQ(copy.arithmetic, "2.08 GB beyond the 62.9 MB of L2 at 4.80 TB/s (datasheet) take 434 us");
+  EXPECT_NEAR(copy.seconds, (2 * gib - 62'914'560) / 4.916736e12, 1e-9);
+  EXPECT_EQ(copy.arithmetic, "2.08 GB beyond the 62.9 MB of L2 at 4.92 TB/s (memory clock x bus width) take 424 us");
   const ImpossibleTime gemm =
       impossible_seconds({.flops = 2.0 * 8192 * 8192 * 8192, .math = Math::bf16, .bytes = 4e8}, peaks, 62'914'560);
   EXPECT_NEAR(gemm.seconds, 1.0995e12 / 1070.5e12, 1e-6);

@@ -56,7 +56,18 @@ TEST(Specs, EverySourceHasATitleAndAPlace) {
     }
   EXPECT_EQ(citation(find_spec("h200").rate(NumberType::bf16)), "NVIDIA H200 datasheet (half of the rate with sparsity)");
   EXPECT_EQ(citation(find_spec("h200").memory_bytes), "NVIDIA H200 datasheet");
+  EXPECT_EQ(citation(find_spec("l40s").sms), "NVIDIA L40S datasheet (one for each ray tracing core)");
 }
+
+TEST(Specs, ChipsForGraphicsHaveSlowFp64) {
+  for (const char* key : {"a10g", "rtx-4090", "l40s"}) {
+    const GpuSpec& spec = find_spec(key);
+    EXPECT_DOUBLE_EQ(spec.rate(NumberType::fp64).value * 64, spec.rate(NumberType::fp32).value) << key;
+    EXPECT_THAT(citation(spec.rate(NumberType::fp64)), HasSubstr("whitepaper (1/64 of the fp32 rate)")) << key;
+  }
+}
+
+TEST(Specs, CachesOfAllDiesAreAddedUp) { EXPECT_EQ(find_spec("mi300x").l2_bytes.value, 32 << 20); }
 
 // GPU and figure, as "b300 memory" or "b300 fp4".
 std::set<std::string> doubtful() {
@@ -77,11 +88,12 @@ std::set<std::string> doubtful() {
 }
 
 TEST(Specs, FiguresThatDocumentsDisputeOrNobodyReadAreDoubtful) {
-  EXPECT_THAT(doubtful(), testing::UnorderedElementsAre(
-                              "b200 bandwidth", "b300 bandwidth", "b300 memory", "b300 fp64", "b300 fp64_tensor", "b300 int8",
-                              "b300 fp4", "gb10 fp32", "gb10 fp16", "gb10 bf16", "gb10 fp8", "gb10 sms", "gb10 l2",
-                              "gb300 memory", "gb300 bandwidth", "gb300 link", "gb300 power", "gb300 fp32", "gb300 tf32",
-                              "gb300 fp16", "gb300 bf16", "gb300 fp8", "gb300 int8", "gb300 fp4"));
+  EXPECT_THAT(doubtful(),
+              testing::UnorderedElementsAre(
+                  "a10g sms", "a10g l2", "gb200 sms", "b200 memory", "b200 sms", "l40s l2", "b200 bandwidth", "b300 bandwidth",
+                  "b300 memory", "b300 fp64", "b300 fp64_tensor", "b300 int8", "b300 fp4", "gb10 fp32", "gb10 fp16", "gb10 bf16",
+                  "gb10 fp8", "gb10 sms", "gb10 l2", "gb300 memory", "gb300 bandwidth", "gb300 link", "gb300 power", "gb300 fp32",
+                  "gb300 tf32", "gb300 fp16", "gb300 bf16", "gb300 fp8", "gb300 int8", "gb300 fp4"));
   EXPECT_THAT(std::string{find_spec("b300").rate(NumberType::fp4).doubt}, HasSubstr("14000"));
   EXPECT_EQ(find_spec("gb10").rate(NumberType::bf16).doubt, "no document states it");
   EXPECT_THAT(std::string{find_spec("gb300").memory_bytes.doubt}, HasSubstr("others who quote"));

@@ -142,7 +142,7 @@ json memory_json(const Gpu& gpu) {
           {"memory_bus_bits", gpu.memory_bus_bits},
           {"memory_clock_khz", gpu.memory_clock_khz},
           {"computed_bytes_s", memory_clock_bytes_s(gpu)},
-          {"datasheet_bytes_s", peaks.memory_source == "datasheet" ? json(peaks.memory_bytes_s) : json(nullptr)},
+          {"datasheet_bytes_s", peaks.datasheet_bytes_s > 0 ? json(peaks.datasheet_bytes_s) : json(nullptr)},
           {"ecc", gpu.condition ? or_null(gpu.condition->ecc) : json(nullptr)},
           {"pageable_access", gpu.attribute(cudaDevAttrPageableMemoryAccess) != 0},
           {"pageable_uses_host_page_tables", gpu.attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables) != 0},

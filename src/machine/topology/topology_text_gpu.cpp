@@ -75,13 +75,12 @@ void describe_memory(const Gpu& gpu, Sheet& sheet) {
   sheet.add("L2", bytes(static_cast<double>(gpu.l2_bytes)) + ", at most " +
                       bytes(gpu.attribute(cudaDevAttrMaxPersistingL2CacheSize)) + " persisting");
   const Peaks peaks = theoretical_peaks(gpu);
-  const bool listed = peaks.memory_source == "datasheet";
   std::string text = bytes(static_cast<double>(gpu.memory_bytes)) + ", ";
   if (gpu.memory_clock_khz > 0 && gpu.memory_bus_bits > 0)
     text +=
         std::to_string(gpu.memory_bus_bits) + " bit x " + mhz(gpu.memory_clock_khz) + " x 2 = " + rate(memory_clock_bytes_s(gpu));
   else text += "bandwidth " + unknown("CUDA tells no clock or bus width");
-  if (listed) text += ", datasheet " + rate(peaks.memory_bytes_s);
+  if (peaks.datasheet_bytes_s > 0) text += ", datasheet " + rate(peaks.datasheet_bytes_s);
   if (gpu.condition && gpu.condition->ecc) text += std::string{", ECC "} + (*gpu.condition->ecc ? "on" : "off");
   else text += ", ECC " + unknown("NVML does not tell");
   sheet.add("memory", text);

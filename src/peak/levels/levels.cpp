@@ -94,7 +94,8 @@ std::vector<Stated> stated_sizes(const machine::Gpu& gpu) {
   if (const int kib = machine::chip_of(gpu.sm).unified_kib; kib > 0)
     stated.push_back({"L1", kib * 1024.0, "programming guide, with shared memory"});
   const machine::GpuSpec* const spec = gpu.mig ? nullptr : machine::spec_of_reported(gpu.name);
-  if (spec != nullptr && spec->l2_bytes.known())
+  // The driver knows better than a doubtful sheet.
+  if (spec != nullptr && spec->l2_bytes.known() && (!spec->l2_bytes.doubtful() || gpu.l2_bytes == 0))
     stated.push_back({"L2", spec->l2_bytes.value, machine::citation(spec->l2_bytes), std::string{spec->l2_bytes.doubt}});
   else if (gpu.l2_bytes > 0) stated.push_back({"L2", static_cast<double>(gpu.l2_bytes), "the driver"});
   return stated;
