@@ -88,7 +88,7 @@ Worst worst(const Problem& p, const Outputs& found) {
   return result;
 }
 
-template <int head_size, bool in_order, class Mask>
+template <int head_size, bool in_order, class Blocks = HeadsInTurn, bool staged = true, class Mask>
 Outputs run_backward(const Problem& p, const Mask& mask) {
   const int sequences = p.sequences(), queries = p.queries[0], keys = p.keys[0];
   const auto place = [](int sequence, int row) { return Place{row, sequence}; };
@@ -118,7 +118,7 @@ Outputs run_backward(const Problem& p, const Mask& mask) {
   work.log_sums = log_sums.get(), work.log_sum_strides = b.log_sum_strides();
   work.padded_log_sums = padded.get(), work.deltas = deltas.get(), work.d_q_sums = sums.get();
   work.added = added.get(), work.begun = begun.get();
-  const BackwardPass<head_size, Mask, in_order> pass{
+  const BackwardPass<head_size, Mask, in_order, Blocks, staged> pass{
       {b.q.tensor(q.get()), b.k.tensor(k.get()), b.v.tensor(v.get()), b.o.tensor(o.get()), d_o.tensor(d_o_gpu.get()),
        b.q.tensor(d_q.get()), b.k.tensor(d_k.get()), b.v.tensor(d_v.get())},
       work};
@@ -140,9 +140,9 @@ Problem problem(int heads, int kv_heads, int queries, int keys, int head_size) {
 // all of the weight little is left of it but the rounding of O: 1.3e-2 in a head whose scores rise.
 constexpr double allowed_gradient = 2e-2;
 
-template <int head_size, bool in_order, class Mask>
+template <int head_size, bool in_order, class Blocks = HeadsInTurn, bool staged = true, class Mask>
 void check_gradients(const Problem& p, const Mask& mask) {
-  const Worst found = worst(p, run_backward<head_size, in_order>(p, mask));
+  const Worst found = worst(p, run_backward<head_size, in_order, Blocks, staged>(p, mask));
   const std::string what =
       std::to_string(p.queries[0]) + " queries, " + std::to_string(p.keys[0]) + " keys of " + std::to_string(head_size);
   EXPECT_LE(found.q, allowed_gradient) << "dQ, " << what;
@@ -168,17 +168,49 @@ TEST_F(AttentionBackward, CausalAndGroupsOfHeads) {
   }
 }
 
+bool equal(const Outputs& a, const Outputs& b) {
+  const auto of = [](const Rows4& x, const Rows4& y) {
+    return std::memcmp(x.data.data(), y.data.data(), x.data.size() * sizeof(bf16)) == 0;
+  };
+  return of(a.q, b.q) && of(a.k, b.k) && of(a.v, b.v);
+}
+
 TEST_F(AttentionBackward, InOrderGivesEqualBits) {
   Problem p = problem(2, 1, 200, 400, 128);
   p.queries.push_back(200), p.keys.push_back(400);
   p.visible = causal(p);
-  const Outputs first = run_backward<128, true>(p, Causal{}), second = run_backward<128, true>(p, Causal{});
-  const auto equal = [](const Rows4& a, const Rows4& b) {
-    return std::memcmp(a.data.data(), b.data.data(), a.data.size() * sizeof(bf16)) == 0;
-  };
-  EXPECT_TRUE(equal(first.q, second.q));
-  EXPECT_TRUE(equal(first.k, second.k));
-  EXPECT_TRUE(equal(first.v, second.v));
+  const Outputs first = run_backward<128, true>(p, Causal{});
+  EXPECT_TRUE(equal(first, run_backward<128, true>(p, Causal{})));
+  EXPECT_TRUE(equal(first, (run_backward<128, true, FirstKeysFirst>(p, Causal{})))) << "in another order of the blocks";
+  Outputs other = first;
+  other.k.data[other.k.index({17, 1}, 0, 3)] = bf16{0.75f};
+  EXPECT_FALSE(equal(first, other));
+}
+
+// More sequences and heads than one, so that the first keys of all come before the second keys of any.
+TEST_F(AttentionBackward, BlocksMayBeginWithTheFirstKeys) {
+  for (const int size : {64, 128}) {
+    Problem p = problem(4, 2, 200, 330, size);
+    p.queries.push_back(200), p.keys.push_back(330);
+    p.visible = causal(p);
+    if (size == 64) {
+      check_gradients<64, true, FirstKeysFirst>(p, Causal{});
+      check_gradients<64, false, FirstKeysFirst>(p, Causal{});
+    } else {
+      check_gradients<128, true, FirstKeysFirst>(p, Causal{});
+      check_gradients<128, false, FirstKeysFirst>(p, Causal{});
+    }
+  }
+}
+
+TEST_F(AttentionBackward, PartsOfDQMayComeFromRegisters) {
+  for (const auto& [queries, keys] : {std::pair{33, 40}, {200, 330}}) {
+    Problem p = problem(4, 2, queries, keys, 128);
+    p.visible = causal(p);
+    check_gradients<128, false, FirstKeysFirst, false>(p, Causal{});
+    p = problem(4, 2, queries, keys, 64);
+    check_gradients<64, false, HeadsInTurn, false>(p, NoMask{});
+  }
 }
 
 TEST_F(AttentionBackward, FaultsAreSeen) {

@@ -149,8 +149,8 @@ TEST_F(AttentionDecode, PagesAreFollowed) {
   ASSERT_NE(pages % 7, 0);
   for (int s = 0; s < p.sequences(); ++s)
     for (int page = 0; page * page_size < lengths[s]; ++page, ++next) table[s * entries + page] = next * 7 % pages;
-  const OnGpu<int> on_gpu{table};
-  for (const int splits : {1, 3}) {
+  const auto worst = [&](const std::vector<int>& told, int splits) {
+    const OnGpu<int> on_gpu{told};
     Buffers b = buffers(p, {pages, page_size}, [&](int s, int row) {
       return Place{row % page_size, table[s * entries + row / page_size]};
     });
@@ -161,7 +161,13 @@ TEST_F(AttentionDecode, PagesAreFollowed) {
       else run.merged(cache, FixedSplits{run.lengths_on_gpu(), splits}, p.sequences() * splits);
     }
     head_behind_query(b);
-    EXPECT_LE(b.worst(p, true), allowed) << splits << " pieces";
+    return b.worst(p, true);
+  };
+  std::vector<int> exchanged = table;
+  std::swap(exchanged[4 * entries], exchanged[8 * entries + 3]);
+  for (const int splits : {1, 3}) {
+    EXPECT_LE(worst(table, splits), allowed) << splits << " pieces";
+    EXPECT_GT(worst(exchanged, splits), allowed) << "another sequence's page, " << splits << " pieces";
   }
 }
 

@@ -62,18 +62,32 @@ TEST_F(AttentionForward, HeadsShareKeys) {
   }
 }
 
+std::function<bool(int, int, int, int)> window(const Problem& p, int before, int behind) {
+  return [offset = p.offset(0), before, behind](int, int, int row, int key) {
+    return key >= row + offset - before && key <= row + offset + behind;
+  };
+}
 TEST_F(AttentionForward, WindowsMoveWithTheRow) {
   for (const auto& [before, behind] : {std::pair{0, 0}, {5, 3}, {127, 0}, {128, 0}, {200, 130}, {5000, 5000}})
     for (const auto& [queries, keys] : {std::pair{300, 300}, {150, 520}, {400, 200}}) {
       Problem p = problem(1, 4, 2, queries, keys, 64, 64);
-      p.visible = [keys = keys, queries = queries, before = before, behind = behind](int, int, int row, int key) {
-        const int own = row + keys - queries;
-        return key >= own - before && key <= own + behind;
-      };
+      p.visible = window(p, before, behind);
       Buffers b = dense(p);
       run_forward<64, 64, true>(b, Window{before, behind}, Dense{queries, keys}, scaled(p), in_order(queries, 4, 1));
       EXPECT_LE(b.worst(p, true), allowed) << sizes(p) << ", window " << before << " and " << behind;
     }
+}
+
+TEST_F(AttentionForward, FaultsOfWindowsAreSeen) {
+  Problem p = problem(1, 4, 2, 150, 520, 64, 64);
+  p.visible = window(p, 5, 3);
+  Buffers b = dense(p);
+  run_forward<64, 64, true>(b, Window{5, 3}, Dense{150, 520}, scaled(p), in_order(150, 4, 1));
+  ASSERT_LE(b.worst(p, true), allowed);
+  for (const auto& [before, behind] : {std::pair{6, 3}, {4, 3}, {5, 4}, {5, 2}, {4, 4}}) {
+    p.visible = window(p, before, behind);
+    EXPECT_GT(b.worst(p, false), allowed) << "from " << before << " before to " << behind << " behind";
+  }
 }
 
 TEST_F(AttentionForward, AlibiAddsASlopeInBothDirections) {
@@ -90,6 +104,19 @@ TEST_F(AttentionForward, AlibiAddsASlopeInBothDirections) {
     if (ascending) run_forward<128, 128, true>(b, Ascending<Causal>{}, Dense{200, 413}, score, order);
     else run_forward<128, 128, true>(b, Causal{}, Dense{200, 413}, score, order);
     EXPECT_LE(b.worst(p, true), allowed) << (ascending ? "upwards" : "downwards");
+    Problem wrong = p;
+    wrong.score = [&](double scaled, int head, int distance) {
+      return scaled + static_cast<double>(slopes[(head + 1) % 4]) * distance;
+    };
+    EXPECT_GT(b.worst(wrong, false), allowed) << "another head's slope";
+    wrong.score = [&](double scaled, int head, int distance) { return scaled - static_cast<double>(slopes[head]) * distance; };
+    EXPECT_GT(b.worst(wrong, false), allowed) << "downwards instead of upwards";
+    // The same for all keys of a row cancels in the result.
+    wrong.score = [&](double scaled, int head, int distance) {
+      return scaled + static_cast<double>(slopes[head]) * (distance + 1);
+    };
+    EXPECT_LE(b.worst(wrong, false), allowed);
+    EXPECT_GT(b.worst(wrong, true), 1) << "distances counted from the next key, in the log-sum-exp";
   }
 }
 
@@ -110,33 +137,96 @@ struct SameDocument {
   __device__ bool operator()(int, int, int row, int key) const { return key <= row && document[key] == document[row]; }
 };
 
-TEST_F(AttentionForward, ListsSayWhichTilesExist) {
-  constexpr int length = 512 + 40, tiles = (length + 127) / 128;
-  std::vector<int> document;
-  for (const int of : {40, 300, 100, 112}) document.insert(document.end(), of, static_cast<int>(document.size()));
-  std::vector<int> begins{0}, entries;
-  for (int block = 0; block < tiles; ++block) {
-    for (int tile = tiles - 1; tile >= 0; --tile) {
-      bool any = false, all = true;
-      for (int row = block * 128; row < std::min(length, block * 128 + 128); ++row)
-        for (int key = tile * 128; key < std::min(length, tile * 128 + 128); ++key) {
-          const bool visible = key <= row && document[key] == document[row];
-          any = any || visible, all = all && visible;
-        }
-      if (any) entries.push_back(tile * 2 + (all ? 0 : 1));
+// A sequence of documents, and the lists of its tiles.
+class Documents {
+ public:
+  static constexpr int length = 512 + 40, tiles = (length + 127) / 128;
+  static constexpr float cap = 3;
+
+  Documents() {
+    for (const int of : {40, 300, 100, 112}) document_.insert(document_.end(), of, static_cast<int>(document_.size()));
+    for (int block = 0; block < tiles; ++block) {
+      for (int tile = tiles - 1; tile >= 0; --tile) {
+        bool any = false, all = true;
+        for (int row = block * 128; row < std::min(length, block * 128 + 128); ++row)
+          for (int key = tile * 128; key < std::min(length, tile * 128 + 128); ++key) {
+            any = any || visible(row, key);
+            all = all && visible(row, key);
+          }
+        if (any) entries.push_back(tile * 2 + (all ? 0 : 1));
+      }
+      begins.push_back(static_cast<int>(entries.size()));
     }
-    begins.push_back(static_cast<int>(entries.size()));
   }
-  const OnGpu<int> on_gpu{document}, begins_on_gpu{begins}, entries_on_gpu{entries};
-  constexpr float cap = 3;
-  Problem p = problem(1, 4, 2, length, length);
-  p.visible = [&](int, int, int row, int key) { return key <= row && document[key] == document[row]; };
-  p.score = [](double scaled, int, int) { return cap * std::tanh(scaled / cap); };
+  bool visible(int row, int key) const { return key <= row && document_[key] == document_[row]; }
+  Problem problem_of_heads(int heads, int kv_heads) const {
+    Problem p = problem(1, heads, kv_heads, length, length);
+    p.visible = [this](int, int, int row, int key) { return visible(row, key); };
+    p.score = [](double scaled, int, int) { return cap * std::tanh(scaled / cap); };
+    return p;
+  }
+  template <class Order>
+  void run(Buffers& b, const Order& order) const {
+    const OnGpu<int> document{document_}, begins_on_gpu{begins}, entries_on_gpu{entries};
+    run_forward<128, 128, false>(b, TileList<SameDocument>{begins_on_gpu.get(), entries_on_gpu.get(), 0, 0, {document.get()}},
+                                 Dense{length, length}, Softcap{static_cast<float>(b.problem.scale) / cap, cap * log2_e}, order);
+  }
+
+  std::vector<int> begins{0}, entries;
+
+ private:
+  std::vector<int> document_;
+};
+
+TEST_F(AttentionForward, ListsSayWhichTilesExist) {
+  const Documents documents;
+  const Problem p = documents.problem_of_heads(4, 2);
   Buffers b = dense(p);
-  run_forward<128, 128, false>(b, TileList<SameDocument>{begins_on_gpu.get(), entries_on_gpu.get(), 0, 0, {on_gpu.get()}},
-                               Dense{length, length}, Softcap{static_cast<float>(p.scale) / cap, cap * log2_e},
-                               in_order(length, 4, 1));
+  documents.run(b, in_order(Documents::length, 4, 1));
   EXPECT_LE(b.worst(p, false), allowed);
+  Problem wrong = p;
+  wrong.score = [](double scaled, int, int) { return 1.1 * Documents::cap * std::tanh(scaled / (1.1 * Documents::cap)); };
+  EXPECT_GT(b.worst(wrong, false), allowed) << "another cap";
+  wrong.score = [](double scaled, int, int) { return scaled; };
+  EXPECT_GT(b.worst(wrong, false), allowed) << "no cap";
+  wrong = p;
+  wrong.visible = [&](int, int, int row, int key) { return key <= row && documents.visible(row, std::min(key + 1, row)); };
+  EXPECT_GT(b.worst(wrong, false), allowed) << "the last key of the document in front";
+}
+
+TEST_F(AttentionForward, FaultsOfListsAreSeen) {
+  Documents documents;
+  const std::vector<int> right = documents.entries;
+  const Problem p = documents.problem_of_heads(4, 2);
+  Buffers b = dense(p);
+  for (int& entry : documents.entries) entry &= ~1;
+  documents.run(b, in_order(Documents::length, 4, 1));
+  EXPECT_GT(b.worst(p, false), allowed) << "tiles hidden in part taken for whole ones";
+  documents.entries = right;
+  documents.begins[2] -= 1;
+  documents.run(b, in_order(Documents::length, 4, 1));
+  EXPECT_GT(b.worst(p, false), allowed) << "a block's last tile given to the next block";
+}
+
+// `by_tiles`, whose last block is taken first, decides about the order and about nothing else.
+TEST_F(AttentionForward, BlocksWithTheMostTilesComeFirst) {
+  const Documents documents;
+  const Problem p = documents.problem_of_heads(4, 2);
+  std::vector<int> by_tiles;
+  for (int block = 0; block < Documents::tiles; ++block) by_tiles.push_back(block);
+  std::ranges::stable_sort(by_tiles, {}, [&](int block) { return documents.begins[block + 1] - documents.begins[block]; });
+  ASSERT_FALSE(std::ranges::is_sorted(by_tiles));
+  const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
+  const auto worst = [&](const std::vector<int>& blocks) {
+    const OnGpu<int> on_gpu{blocks};
+    Buffers b = dense(p);
+    documents.run(b, MostTilesFirst{{Documents::tiles, 4, 1, 2, taken.get()}, on_gpu.get()});
+    EXPECT_EQ(taken.host()[0], 0u);
+    return b.worst(p, false);
+  };
+  EXPECT_LE(worst(by_tiles), allowed);
+  by_tiles[1] = by_tiles[0];
+  EXPECT_GT(worst(by_tiles), 1) << "a block left out";
 }
 
 // What the comparison would say of kernels with these faults.

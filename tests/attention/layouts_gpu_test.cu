@@ -24,8 +24,9 @@ Placing one_behind_the_other(const std::vector<int>& begins) {
 }
 int longest(const std::vector<int>& lengths) { return *std::max_element(lengths.begin(), lengths.end()); }
 
-// Rows in front of the first sequence and behind the last are nobody's.
-TEST_F(AttentionLayouts, PackedSequencesAreTakenFromAList) {
+// Rows in front of the first sequence and behind the last are nobody's. The kernel is told that keys begin where `told` has moved
+// their beginnings to: a planted fault.
+double worst_from_a_list(const std::function<void(std::vector<int>&)>& told = [](std::vector<int>&) {}) {
   const std::vector<int> queries{1, 127, 0, 128, 129, 300, 2}, keys{1, 200, 50, 128, 140, 300, 0};
   Problem p = ragged(queries, keys, 4, 2, 64, 64);
   p.visible = [&, causal = causal(p)](int s, int head, int row, int key) {
@@ -38,7 +39,9 @@ TEST_F(AttentionLayouts, PackedSequencesAreTakenFromAList) {
             one_behind_the_other(query_begins),
             one_behind_the_other(key_begins),
             Rows4::Order::rows_first};
-  const OnGpu<int> q_begins{query_begins}, k_begins{key_begins}, count{std::vector<int>{-1}};
+  std::vector<int> told_begins = key_begins;
+  told(told_begins);
+  const OnGpu<int> q_begins{query_begins}, k_begins{told_begins}, count{std::vector<int>{-1}};
   const OnGpu<int2> list{std::vector<int2>(20)};
   const OnGpu<unsigned> taken{std::vector<unsigned>{0}};
   const Window mask{150, 0};
@@ -47,8 +50,13 @@ TEST_F(AttentionLayouts, PackedSequencesAreTakenFromAList) {
            count.get());
   EXPECT_EQ(count.host()[0], 9);
   run_forward<64, 64, true>(b, mask, layout, scaled(p), Listed{list.get(), count.get(), p.heads, taken.get()});
-  EXPECT_LE(b.worst(p, true), allowed);
   EXPECT_EQ(taken.host()[0], 0u);
+  return b.worst(p, true);
+}
+TEST_F(AttentionLayouts, PackedSequencesAreTakenFromAList) {
+  EXPECT_LE(worst_from_a_list(), allowed);
+  EXPECT_GT(worst_from_a_list([](std::vector<int>& begins) { ++begins[2]; }), allowed) << "the next sequence's first key";
+  EXPECT_GT(worst_from_a_list([](std::vector<int>& begins) { --begins[4]; }), allowed) << "the last key of the one in front";
 }
 
 // As README.md does it.
@@ -74,19 +82,27 @@ TEST_F(AttentionLayouts, PackedSequencesNeedNoList) {
   EXPECT_LE(b.worst(p, true), allowed);
 }
 
-TEST_F(AttentionLayouts, PaddingIsNotRead) {
-  const std::vector<int> keys{0, 1, 128, 200, 384};
+// The kernel is told that the fourth sequence has `told` keys.
+double worst_of_padded(int told) {
+  std::vector<int> keys{0, 1, 128, 200, 384};
   Problem p = ragged(std::vector<int>(keys.size(), 130), keys, 4, 2, 64, 64);
   const auto as_it_stands = [](int sequence, int row) { return Place{row, sequence}; };
   Buffers b{p, {p.sequences(), 130}, {p.sequences(), 384}, as_it_stands, as_it_stands, Rows4::Order::heads_first};
+  keys[3] = told;
   const OnGpu<int> lengths{keys};
   run_forward<64, 64, true>(b, NoMask{}, Padded{130, lengths.get()}, scaled(p), in_order(130, p.heads, p.sequences()));
-  EXPECT_LE(b.worst(p, true), allowed);
+  return b.worst(p, true);
+}
+TEST_F(AttentionLayouts, PaddingIsNotRead) {
+  EXPECT_LE(worst_of_padded(200), allowed);
+  EXPECT_GT(worst_of_padded(199), allowed) << "the last key lost";
+  EXPECT_GT(worst_of_padded(201), allowed) << "a row of padding";
 }
 
-// Pages in no order; behind a sequence's last page the table has an entry that is out of range.
+// Pages in no order; behind a sequence's last page the table has an entry that is out of range. `exchanged`: the table that the
+// kernel reads has the first pages of two sequences for one another.
 template <int page_size, int head_size, int value_size>
-void check_pages() {
+double worst_of_pages(bool exchanged = false) {
   const std::vector<int> queries{1, 130, 64, 3}, keys{1, 15 + 256, 128, 300};
   Problem p = ragged(queries, keys, 4, 2, head_size, value_size);
   p.visible = causal(p);
@@ -96,7 +112,7 @@ void check_pages() {
   for (const int length : keys) pages += (length + page_size - 1) / page_size;
   for (int s = 0, next = 0; s < p.sequences(); ++s)
     for (int page = 0; page * page_size < keys[s]; ++page, ++next) table[s * entries + page] = next * 7 % pages;
-  ASSERT_NE(pages % 7, 0);
+  EXPECT_NE(pages % 7, 0);
   const std::vector<int> query_begins = cumulative(queries);
   Buffers b{p,
             {1, query_begins.back()},
@@ -106,15 +122,19 @@ void check_pages() {
               return Place{row % page_size, table[s * entries + row / page_size]};
             },
             Rows4::Order::rows_first};
-  const OnGpu<int> q_begins{query_begins}, lengths{keys}, on_gpu{table};
+  std::vector<int> told = table;
+  if (exchanged) std::swap(told[1 * entries], told[3 * entries]);
+  const OnGpu<int> q_begins{query_begins}, lengths{keys}, on_gpu{told};
   run_forward<head_size, value_size, true>(b, Causal{}, Paged<page_size>{q_begins.get(), lengths.get(), on_gpu.get(), entries},
                                            scaled(p), in_order(longest(queries), p.heads, p.sequences()));
-  EXPECT_LE(b.worst(p, true), allowed) << "pages of " << page_size;
+  return b.worst(p, true);
 }
 
 TEST_F(AttentionLayouts, PagesAreFollowed) {
-  check_pages<16, 192, 128>();
-  check_pages<256, 64, 64>();
+  EXPECT_LE((worst_of_pages<16, 192, 128>()), allowed);
+  EXPECT_LE((worst_of_pages<256, 64, 64>()), allowed);
+  EXPECT_GT((worst_of_pages<16, 192, 128>(true)), allowed) << "another sequence's page";
+  EXPECT_GT((worst_of_pages<256, 64, 64>(true)), allowed) << "another sequence's page";
 }
 
 // Q, K and V are columns of one tensor, as a projection leaves them: [sequence][row][3][head][column].

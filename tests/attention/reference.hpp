@@ -23,6 +23,9 @@ struct Problem {
   std::function<double(double, int, int)> score = [](double scaled, int, int) { return scaled; };
   // Which head of K and V a head has, if not that of its group.
   std::function<int(int)> other_kv_head;
+  // What stands in place of q_value, k_value and v_value, of a sequence, a head of its kind, a row and a column.
+  using Value = std::function<double(int, int, int, int)>;
+  Value other_q, other_k, other_v;
 
   int kv_head(int head) const { return other_kv_head ? other_kv_head(head) : head / (heads / kv_heads); }
   int sequences() const { return static_cast<int>(queries.size()); }
@@ -70,6 +73,16 @@ inline double v_value(const Problem&, int sequence, int head, int key, int colum
   return rounded(noise(3, sequence, head, key, column) + 0.25);
 }
 
+inline double q_of(const Problem& p, int sequence, int head, int row, int column) {
+  return p.other_q ? p.other_q(sequence, head, row, column) : q_value(p, sequence, head, row, column);
+}
+inline double k_of(const Problem& p, int sequence, int head, int key, int column) {
+  return p.other_k ? p.other_k(sequence, head, key, column) : k_value(p, sequence, head, key, column);
+}
+inline double v_of(const Problem& p, int sequence, int head, int key, int column) {
+  return p.other_v ? p.other_v(sequence, head, key, column) : v_value(p, sequence, head, key, column);
+}
+
 struct HeadResult {
   std::vector<double> o, log_sums, weights;  // [row][column], [row], and [row][key]
 };
@@ -80,12 +93,12 @@ inline HeadResult expected(const Problem& p, int sequence, int head) {
                     std::vector<double>(static_cast<std::size_t>(rows) * keys)};
   std::vector<double> k(static_cast<std::size_t>(keys) * p.head_size), v(static_cast<std::size_t>(keys) * p.value_size);
   for (int key = 0; key < keys; ++key) {
-    for (int i = 0; i < p.head_size; ++i) k[key * p.head_size + i] = k_value(p, sequence, kv_head, key, i);
-    for (int i = 0; i < p.value_size; ++i) v[key * p.value_size + i] = v_value(p, sequence, kv_head, key, i);
+    for (int i = 0; i < p.head_size; ++i) k[key * p.head_size + i] = k_of(p, sequence, kv_head, key, i);
+    for (int i = 0; i < p.value_size; ++i) v[key * p.value_size + i] = v_of(p, sequence, kv_head, key, i);
   }
   for (int row = 0; row < rows; ++row) {
     std::vector<double> q(p.head_size);
-    for (int i = 0; i < p.head_size; ++i) q[i] = q_value(p, sequence, head, row, i);
+    for (int i = 0; i < p.head_size; ++i) q[i] = q_of(p, sequence, head, row, i);
     double* const weights = &result.weights[static_cast<std::size_t>(row) * keys];
     double highest = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int key = 0; key < keys; ++key) {

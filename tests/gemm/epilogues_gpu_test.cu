@@ -132,13 +132,19 @@ TEST_F(Epilogues, AmaxAndScale) {
     for (std::size_t j = 0; j < sizes.n; ++j) largest = std::max(largest, std::abs(product(i, j)));
   const auto expected = [&](std::size_t i, std::size_t j) { return std::clamp(product(i, j) * 8, -448.0, 448.0); };
   using Both = Chain<Amax, ScaledOnGpu>;
-  EXPECT_TRUE(right<e4m3>((run<Both, TmaStore<e4m3, 1>>({{amax.get()}, {scale.get()}})), sizes.n, expected));
+  const std::vector<float> scaled = run<Both, TmaStore<e4m3, 1>>({{amax.get()}, {scale.get()}});
+  EXPECT_TRUE(right<e4m3>(scaled, sizes.n, expected));
+  expect_shifts_seen<e4m3>(scaled, sizes.n, expected);
   EXPECT_TRUE(right<e4m3>((run<Both, RowsStore<e4m3>>({{held.get()}, {scale.get()}})), sizes.n, expected));
   const std::vector<float> untouched_results = run<Amax, NoStore>({alone.get()});
   EXPECT_EQ(amax.host()[0], static_cast<float>(largest));
   EXPECT_EQ(alone.host()[0], static_cast<float>(largest));
   EXPECT_EQ(held.host()[0], 1e6f);
   for (const float value : untouched_results) ASSERT_EQ(value, untouched);
+  // Of sums that were scaled before it is another one.
+  const OnGpu<float> too_late{{0.0f}};
+  run<Chain<ScaledOnGpu, Amax>, NoStore>({{scale.get()}, {too_late.get()}});
+  EXPECT_NE(too_late.host()[0], static_cast<float>(largest));
 }
 
 TEST_F(Epilogues, ChainOfThree) {
@@ -146,9 +152,13 @@ TEST_F(Epilogues, ChainOfThree) {
   const OnGpu<float> scale{{0.5f}}, amax{{0.0f}};
   using Three = Chain<Bias, Chain<Scaled, QuantizeE4m3>>;
   const Three epilogue{{bias.get()}, {{2.0f}, {scale.get(), amax.get()}}};
-  EXPECT_TRUE(right<e4m3>((run<Three, TmaStore<e4m3, 1>>(epilogue)), sizes.n, [&](std::size_t i, std::size_t j) {
+  const std::vector<float> results = run<Three, TmaStore<e4m3, 1>>(epilogue);
+  const auto expected = [&](std::size_t i, std::size_t j) {
     return product(i, j) + static_cast<double>(static_cast<float>(bias_host_[j]));
-  }));
+  };
+  EXPECT_TRUE(right<e4m3>(results, sizes.n, expected));
+  expect_shifts_seen<e4m3>(results, sizes.n, expected);
+  EXPECT_FALSE(right<e4m3>(results, sizes.n, [this](std::size_t i, std::size_t j) { return product(i, j); }));
 }
 
 }  // namespace

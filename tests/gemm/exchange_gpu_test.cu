@@ -62,6 +62,15 @@ void expect_times_other() {
     };
     const auto plain = product.template run<Bands, TimesOther, TmaExchange>({}, {}, nullptr, nullptr, 0, on_gpu.get());
     EXPECT_TRUE(right(plain, sizes.n, expected));
+    // With the other matrix one element further on, and one row.
+    const auto times = [&](std::size_t further) {
+      return [&, further](std::size_t i, std::size_t j) {
+        const std::size_t at = (i * sizes.n + j + further) % other.size();
+        return product.product(i, j) * static_cast<double>(static_cast<float>(other[at]));
+      };
+    };
+    EXPECT_FALSE(right(plain, sizes.n, times(1)));
+    if (sizes.m > 1) EXPECT_FALSE(right(plain, sizes.n, times(sizes.n)));
 
     constexpr std::size_t rows = C::rows;
     const std::size_t parts = (sizes.m + rows - 1) / rows;
@@ -71,11 +80,15 @@ void expect_times_other() {
     std::vector<float> sums = partial.host();
     for (std::size_t i = parts * sizes.n; i < sums.size(); ++i) EXPECT_EQ(sums[i], untouched) << "behind the sums";
     sums.resize(parts * sizes.n);
-    EXPECT_TRUE(right<float>(sums, sizes.n, [&](std::size_t part, std::size_t j) {
-      double sum = 0;
-      for (std::size_t i = part * rows; i < std::min(sizes.m, (part + 1) * rows); ++i) sum += expected(i, j);
-      return sum;
-    }));
+    const auto sum_of_rows = [&](std::size_t lost) {
+      return [&, lost](std::size_t part, std::size_t j) {
+        double sum = 0;
+        for (std::size_t i = part * rows; i + lost < std::min(sizes.m, (part + 1) * rows); ++i) sum += expected(i, j);
+        return sum;
+      };
+    };
+    EXPECT_TRUE(right<float>(sums, sizes.n, sum_of_rows(0)));
+    EXPECT_FALSE(right<float>(sums, sizes.n, sum_of_rows(1))) << "the last row lost";
   }
 }
 

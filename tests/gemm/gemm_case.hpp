@@ -73,17 +73,18 @@ class Case {
     return sum;
   }
 
-  // What the engine makes of it, and 64 elements behind it that it must leave alone.
-  template <class Schedule = Bands, class Epilogue = Identity, class Store = TmaStore<>>
+  // What the engine makes of it, and 64 elements behind it that it must leave alone. `Taken`: the Config whose operands the
+  // kernel takes these bytes for; another one than C is a fault that a test plants.
+  template <class Schedule = Bands, class Epilogue = Identity, class Store = TmaStore<>, class Taken = C>
   std::vector<float> run(const Epilogue& epilogue = {}, const Schedule& schedule = {}, const float* a_scales = nullptr,
                          const float* b_scales = nullptr, std::size_t a_scales_stride = 0,
                          const typename Store::Element* other = nullptr) const {
-    using Engine = Gemm<C, Schedule, Epilogue, Store>;
+    using Engine = Gemm<Taken, Schedule, Epilogue, Store>;
     using Out = typename Store::Element;
     const std::size_t count = sizes.m * (sizes.n / Epilogue::narrowing);
     const OnGpu<Out> c{std::vector<Out>(count + 64, Out{untouched})};
-    const typename Engine::Problem problem{.a = a_.get(),
-                                           .b = b_.get(),
+    const typename Engine::Problem problem{.a = reinterpret_cast<const typename Taken::A::Element*>(a_.get()),
+                                           .b = reinterpret_cast<const typename Taken::B::Element*>(b_.get()),
                                            .c = c.get(),
                                            .m = sizes.m,
                                            .n = sizes.n,
@@ -155,6 +156,18 @@ testing::AssertionResult right(const std::vector<float>& results, std::size_t co
   return testing::AssertionFailure() << wrong << " of " << results.size() << " are wrong, the first in row " << first / columns
                                      << ", column " << first % columns << ": " << results[first] << ", not "
                                      << expected(first / columns, first % columns);
+}
+
+// The comparison must see faults in results that are right: neighbouring columns exchanged, and rows that stand one too high.
+template <class Out = bf16, class Expected>
+void expect_shifts_seen(const std::vector<float>& results, std::size_t columns, const Expected& expected) {
+  const std::size_t rows = results.size() / columns;
+  EXPECT_FALSE(right<Out>(results, columns, [&](std::size_t i, std::size_t j) {
+    return expected(i, (j ^ 1) < columns ? j ^ 1 : j);
+  })) << "columns exchanged";
+  if (rows > 1)
+    EXPECT_FALSE(right<Out>(results, columns, [&](std::size_t i, std::size_t j) { return expected((i + 1) % rows, j); }))
+        << "rows one too high";
 }
 
 }  // namespace aisp::gemm

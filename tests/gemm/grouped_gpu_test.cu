@@ -37,17 +37,23 @@ DeviceList list_for(const std::vector<int>& offsets) {
   return {offsets, C::tile_m * C::cluster, GroupedRows::most_row_tiles<C>(offsets.back(), static_cast<int>(offsets.size()) - 1)};
 }
 
+// Whether rows are multiplied by the B of the groups that `offsets` says, when the GPU is told the groups of `told`.
+template <class C>
+testing::AssertionResult grouped(const std::vector<int>& told, const std::vector<int>& offsets, std::size_t n, std::size_t k,
+                                 int band) {
+  const DeviceList list = list_for<C>(told);
+  const Case<C> product{{static_cast<std::size_t>(offsets.back()), n, k, offsets.size() - 1}};
+  const GroupedRows schedule{.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups, .band = band};
+  const auto results = product.template run<GroupedRows, Identity, RowsStore<bf16>>({}, schedule);
+  const auto expected = [&](std::size_t i, std::size_t j) {
+    return product.product(i, j, static_cast<std::size_t>(group_of(i, offsets)));
+  };
+  expect_shifts_seen(results, n, expected);
+  return right(results, n, expected);
+}
 template <class C>
 void expect_groups(const std::vector<int>& offsets, std::size_t n, std::size_t k) {
-  const DeviceList list = list_for<C>(offsets);
-  const Case<C> product{{static_cast<std::size_t>(offsets.back()), n, k, offsets.size() - 1}};
-  for (const int band : {1, 4}) {
-    const GroupedRows schedule{.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups, .band = band};
-    const auto results = product.template run<GroupedRows, Identity, RowsStore<bf16>>({}, schedule);
-    EXPECT_TRUE(right(results, n, [&](std::size_t i, std::size_t j) {
-      return product.product(i, j, static_cast<std::size_t>(group_of(i, offsets)));
-    }));
-  }
+  for (const int band : {1, 4}) EXPECT_TRUE(grouped<C>(offsets, offsets, n, k, band)) << band;
 }
 
 using AlongK = Operand<bf16>;
@@ -84,6 +90,15 @@ TEST_F(Groups, EightExperts) {
   expect_groups<Cooperative>(ragged, 200, 136);
   expect_groups<Pingpong>(ragged, 192, 128);
 }
+TEST_F(Groups, AWrongGroupIsSeen) {
+  const std::vector<int> one_row_late = {0, 0, 2, 129, 257, 257, 640, 767, 767},
+                         one_row_early = {0, 0, 1, 129, 257, 257, 639, 767, 767},
+                         in_the_empty_one = {0, 0, 1, 129, 129, 257, 640, 767, 767};
+  for (const std::vector<int>& told : {one_row_late, one_row_early, in_the_empty_one}) {
+    EXPECT_FALSE(grouped<Cooperative>(told, ragged, 200, 136, 1));
+    EXPECT_FALSE(grouped<Pingpong>(told, ragged, 192, 128, 1));
+  }
+}
 TEST_F(Groups, OneExpertHasAllOrNone) {
   expect_groups<Cooperative>({0, 0, 300, 300}, 72, 64);
   expect_groups<Pingpong>({0, 5}, 64, 64);
@@ -100,14 +115,23 @@ TEST_F(Groups, BlockScaled) {
   const OnGpu<float> a{a_scales}, b{b_scales};
   const GroupedRows schedule{.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups};
   const auto results = product.run<GroupedRows, Identity, RowsStore<bf16>>({}, schedule, a.get(), b.get(), stride);
-  EXPECT_TRUE(right(results, n, [&](std::size_t i, std::size_t j) {
+  // With the scales of another row and of another group than the right ones.
+  const auto scaled = [&](std::size_t i, std::size_t j, std::size_t scale_row, std::size_t scale_group) {
     const auto group = static_cast<std::size_t>(group_of(i, ragged));
     double sum = 0;
     for (std::size_t block = 0; block < k_blocks; ++block)
-      sum += product.product(i, j, group, block * 128, std::min(k, block * 128 + 128)) * a_scales[block * stride + i] *
-             b_scales[(group * n_blocks + j / 128) * k_blocks + block];
+      sum += product.product(i, j, group, block * 128, std::min(k, block * 128 + 128)) * a_scales[block * stride + scale_row] *
+             b_scales[(scale_group * n_blocks + j / 128) * k_blocks + block];
     return sum;
-  }));
+  };
+  EXPECT_TRUE(right(
+      results, n, [&](std::size_t i, std::size_t j) { return scaled(i, j, i, static_cast<std::size_t>(group_of(i, ragged))); }));
+  EXPECT_FALSE(right(results, n, [&](std::size_t i, std::size_t j) {
+    return scaled(i, j, i & ~std::size_t{3}, static_cast<std::size_t>(group_of(i, ragged)));
+  })) << "scales of the row where the box begins";
+  EXPECT_FALSE(right(results, n, [&](std::size_t i, std::size_t j) {
+    return scaled(i, j, i, static_cast<std::size_t>(group_of(i, ragged) + 1) % groups);
+  })) << "scales of the next group";
 }
 
 }  // namespace

@@ -34,6 +34,21 @@ TEST_F(GemmIntegers, Sums) {
   }
 }
 
+TEST_F(GemmIntegers, ShiftsAndScalesOfOthersAreSeen) {
+  using C = Integers<ScaledIntegers, 128, true, 2>;
+  const Sizes3 sizes{257, 320, 144};
+  const Case<C> product{sizes};
+  const std::vector<float> rows = powers_of_two(sizes.m, 4), columns = powers_of_two(sizes.n, 5);
+  const OnGpu<float> a{rows}, b{columns};
+  const auto results = product.run<Bands, Identity, RowsStore<float>>({}, {}, a.get(), b.get());
+  const auto scaled = [&](std::size_t i, std::size_t j, std::size_t row, std::size_t column) {
+    return product.product(i, j) * static_cast<double>(rows[row]) * static_cast<double>(columns[column]);
+  };
+  expect_shifts_seen<float>(results, sizes.n, [&](std::size_t i, std::size_t j) { return scaled(i, j, i, j); });
+  EXPECT_FALSE(right<float>(results, sizes.n, [&](std::size_t i, std::size_t j) { return scaled(i, j, (i + 1) % sizes.m, j); }));
+  EXPECT_FALSE(right<float>(results, sizes.n, [&](std::size_t i, std::size_t j) { return scaled(i, j, i, j ^ 1); }));
+}
+
 TEST_F(GemmIntegers, LargestSums) {
   using C = Integers<ScaledIntegers, 128, true, 1>;
   const Sizes3 sizes{130, 128, 8192};

@@ -61,6 +61,19 @@ struct Bytes {
   }
 };
 
+// Exchanges what a block has for its rows 0 and 1.
+template <class Codes>
+std::vector<std::uint8_t> with_codes_exchanged(std::vector<std::uint8_t> blocks) {
+  for (std::size_t k = 0; k < Codes::columns; ++k) std::swap(blocks[Codes::place(0, k)], blocks[Codes::place(1, k)]);
+  return blocks;
+}
+template <class Codes>
+std::vector<std::uint8_t> with_scales_exchanged(std::vector<std::uint8_t> blocks) {
+  float* const of_rows = reinterpret_cast<float*>(blocks.data() + Codes::codes_bytes);
+  std::swap(of_rows[0], of_rows[1]);
+  return blocks;
+}
+
 template <class C>
 void expect_packed(const Sizes3& sizes) {
   using Codes = typename C::A::Codes;
@@ -74,23 +87,26 @@ void expect_packed(const Sizes3& sizes) {
       block[Codes::place(row % 64, k % C::tile_k)] = static_cast<std::uint8_t>(static_cast<signed char>(a[row * sizes.k + k]));
       reinterpret_cast<float*>(block + Codes::codes_bytes)[row % 64] = scales[row * across + k / C::tile_k];
     }
-  const OnGpu<std::uint8_t> a_gpu{packed};
   const OnGpu<typename C::B::Element> b_gpu{std::vector<typename C::B::Element>(b.begin(), b.end())};
-  const OnGpu<float> c{std::vector<float>(sizes.m * sizes.n, untouched)};
-  const Gemm<C, Bands, Identity, ColumnsStore<float>> gemm{
-      {.a = a_gpu.get(), .b = b_gpu.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}};
-  gemm.run(nullptr);
-  check(cudaDeviceSynchronize());
   constexpr bool scaled = std::is_same_v<typename C::Mainloop, ScaledExpanded>;
-  EXPECT_TRUE(right<float>(c.host(), sizes.m,
-                           [&](std::size_t j, std::size_t i) {
-                             double sum = 0;
-                             for (std::size_t k = 0; k < sizes.k; ++k)
-                               sum += double{a[i * sizes.k + k]} * double{b[j * sizes.k + k]} *
-                                      (scaled ? double{scales[i * across + k / C::tile_k]} : 1);
-                             return sum;
-                           }))
-      << sizes.m << " x " << sizes.n << " x " << sizes.k;
+  std::vector<double> expected(sizes.n * sizes.m);
+  for (std::size_t j = 0; j < sizes.n; ++j)
+    for (std::size_t i = 0; i < sizes.m; ++i)
+      for (std::size_t k = 0; k < sizes.k; ++k)
+        expected[j * sizes.m + i] +=
+            double{a[i * sizes.k + k]} * double{b[j * sizes.k + k]} * (scaled ? double{scales[i * across + k / C::tile_k]} : 1);
+  const auto of_blocks = [&](const std::vector<std::uint8_t>& blocks) {
+    const OnGpu<std::uint8_t> a_gpu{blocks};
+    const OnGpu<float> c{std::vector<float>(sizes.m * sizes.n, untouched)};
+    const Gemm<C, Bands, Identity, ColumnsStore<float>> gemm{
+        {.a = a_gpu.get(), .b = b_gpu.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}};
+    gemm.run(nullptr);
+    check(cudaDeviceSynchronize());
+    return right<float>(c.host(), sizes.m, [&](std::size_t j, std::size_t i) { return expected[j * sizes.m + i]; });
+  };
+  EXPECT_TRUE(of_blocks(packed)) << sizes.m << " x " << sizes.n << " x " << sizes.k;
+  EXPECT_FALSE(of_blocks(with_codes_exchanged<Codes>(packed))) << "codes of another row";
+  if (scaled) EXPECT_FALSE(of_blocks(with_scales_exchanged<Codes>(packed))) << "the scale of another row";
 }
 
 template <class C>

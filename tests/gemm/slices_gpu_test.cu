@@ -10,8 +10,9 @@ using Fp8 = Operand<e4m3>;
 using Wide = Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 64, .pingpong = true}>;
 using Narrow = Config<Fp8, Fp8, Promoted, Shape{.tile_n = 8, .stages = 6}>;
 
+// `lost`: slices at the end that are not added, a planted fault.
 template <class C, class Store>
-testing::AssertionResult summed(const Sizes3& sizes, int slices, int expected_slices) {
+testing::AssertionResult summed(const Sizes3& sizes, int slices, int expected_slices, int lost = 0) {
   constexpr bool transposed = Store::any_width;
   const std::vector<typename C::A::Element> a_host = integers<typename C::A::Element>(sizes.m * sizes.k, 1);
   const std::vector<typename C::B::Element> b_host = integers<typename C::B::Element>(sizes.n * sizes.k, 2);
@@ -24,7 +25,9 @@ testing::AssertionResult summed(const Sizes3& sizes, int slices, int expected_sl
       {.a = a.get(), .b = b.get(), .c = workspace.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}, {.slices = slices}};
   EXPECT_EQ(parts.schedule().slices, expected_slices);
   parts.run(nullptr);
-  sum_slices(nullptr, workspace.get(), parts.schedule(), Scaled{0.5f}, Store{c.get()});
+  KSlices added = parts.schedule();
+  added.slices -= lost;
+  sum_slices(nullptr, workspace.get(), added, Scaled{0.5f}, Store{c.get()});
   check(cudaDeviceSynchronize());
   const Case<C> product{sizes};
   return right(as_floats(c.host()), transposed ? sizes.m : sizes.n, [&](std::size_t row, std::size_t column) {
@@ -42,9 +45,10 @@ TEST_F(GemmSlices, OfFewColumnsAndTransposed) {
   for (const std::size_t tokens : {1, 9}) EXPECT_TRUE((summed<Narrow, ColumnsStore<bf16>>({200, tokens, 1040}, 4, 3))) << tokens;
 }
 
-// More ranges than tiles, fewer, and one for each stage; ranges whose ends are a tile's; a kernel that begins early.
+// More ranges than tiles, fewer, and one for each stage; ranges whose ends are a tile's; a kernel that begins early. `lost`: of
+// the beginning of K in what is expected, a planted fault.
 template <class C, class Store>
-testing::AssertionResult in_ranges(const Sizes3& sizes) {
+testing::AssertionResult in_ranges(const Sizes3& sizes, std::size_t lost = 0) {
   constexpr bool transposed = Store::any_width;
   const std::vector<typename C::A::Element> a_host = integers<typename C::A::Element>(sizes.m * sizes.k, 1);
   const std::vector<typename C::B::Element> b_host = integers<typename C::B::Element>(sizes.n * sizes.k, 2);
@@ -58,7 +62,7 @@ testing::AssertionResult in_ranges(const Sizes3& sizes) {
   check(cudaDeviceSynchronize());
   const Case<C> expected{sizes};
   return right(as_floats(c.host()), transposed ? sizes.m : sizes.n, [&](std::size_t row, std::size_t column) {
-    return 0.5 * (transposed ? expected.product(column, row) : expected.product(row, column));
+    return 0.5 * expected.product(transposed ? column : row, transposed ? row : column, 0, lost, sizes.k);
   });
 }
 
@@ -79,6 +83,14 @@ TEST_F(GemmSlices, InRangesOfClusters) {
   EXPECT_TRUE((in_ranges<Clustered, ColumnsStore<bf16>>({5000, 33, 1040})));
   EXPECT_TRUE((in_ranges<Early, ColumnsStore<bf16>>({5000, 33, 1040})));
   EXPECT_TRUE((in_ranges<Early, ColumnsStore<bf16>>({200, 9, 144})));
+}
+
+TEST_F(GemmSlices, LostPartsAreSeen) {
+  EXPECT_FALSE((summed<Wide, RowsStore<bf16>>({130, 72, 400}, 3, 3, 1)));
+  EXPECT_FALSE((summed<Narrow, ColumnsStore<bf16>>({200, 9, 1040}, 4, 3, 1)));
+  EXPECT_FALSE((in_ranges<Wide, RowsStore<bf16>>({130, 72, 400}, Wide::tile_k)));
+  EXPECT_FALSE((in_ranges<Narrow, ColumnsStore<bf16>>({200, 9, 1040}, Narrow::tile_k)));
+  EXPECT_FALSE((in_ranges<Early, ColumnsStore<bf16>>({200, 9, 144}, Early::tile_k)));
 }
 
 }  // namespace

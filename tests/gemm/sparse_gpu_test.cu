@@ -98,10 +98,14 @@ TEST_F(GemmSparse, ElementsAreWhereTheMetadataSays) {
   expect_block_as_it_is("element", [](std::size_t, std::size_t k) { return static_cast<float>(k + 1); });
 }
 
+// `exchanged`: the first block has the metadata of its rows 1 and 2 for one another, a planted fault.
 template <class C>
-void expect_product(const Sizes3& sizes) {
+testing::AssertionResult multiplied(const Sizes3& sizes, bool exchanged = false) {
   const std::vector<float> numbers = integers<float>(sizes.m * sizes.k, 1);
-  const SparseMatrix a{sizes.m, sizes.k, [&](std::size_t row, std::size_t k) { return numbers[row * sizes.k + k]; }};
+  SparseMatrix a{sizes.m, sizes.k, [&](std::size_t row, std::size_t k) { return numbers[row * sizes.k + k]; }};
+  for (unsigned quarter = 0; exchanged && quarter < 4; ++quarter)
+    for (unsigned i = 0; i < 2; ++i)
+      std::swap(a.blocks[Sparse24::metadata_at(1, quarter) + i], a.blocks[Sparse24::metadata_at(2, quarter) + i]);
   const std::vector<bf16> b = integers<bf16>(sizes.n * sizes.k, 2);
   const OnGpu<std::uint8_t> blocks{a.blocks};
   const OnGpu<bf16> b_gpu{b};
@@ -109,21 +113,21 @@ void expect_product(const Sizes3& sizes) {
   const Gemm<C> gemm{{.a = blocks.get(), .b = b_gpu.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}};
   gemm.run(nullptr);
   check(cudaDeviceSynchronize());
-  EXPECT_TRUE(right(as_floats(c.host()), sizes.n,
-                    [&](std::size_t i, std::size_t j) {
-                      double sum = 0;
-                      for (std::size_t k = 0; k < sizes.k; ++k) {
-                        const std::size_t at = C::B::major == Major::k ? j * sizes.k + k : k * sizes.n + j;
-                        sum += double{a.dense[i * sizes.k + k]} * double{static_cast<float>(b[at])};
-                      }
-                      return sum;
-                    }))
-      << sizes.m << " x " << sizes.n << " x " << sizes.k;
+  return right(as_floats(c.host()), sizes.n, [&](std::size_t i, std::size_t j) {
+    double sum = 0;
+    for (std::size_t k = 0; k < sizes.k; ++k) {
+      const std::size_t at = C::B::major == Major::k ? j * sizes.k + k : k * sizes.n + j;
+      sum += double{a.dense[i * sizes.k + k]} * double{static_cast<float>(b[at])};
+    }
+    return sum;
+  });
 }
 
 template <class C>
 void expect_products() {
-  for (const Sizes3& sizes : {Sizes3{8, 64, 64}, Sizes3{200, 320, 1152}, Sizes3{2000, 576, 640}}) expect_product<C>(sizes);
+  for (const Sizes3& sizes : {Sizes3{8, 64, 64}, Sizes3{200, 320, 1152}, Sizes3{2000, 576, 640}})
+    EXPECT_TRUE(multiplied<C>(sizes)) << sizes.m << " x " << sizes.n << " x " << sizes.k;
+  EXPECT_FALSE(multiplied<C>({200, 320, 128}, true));
 }
 
 TEST_F(GemmSparse, Products) {

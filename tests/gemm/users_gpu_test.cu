@@ -22,7 +22,12 @@ void expect_product() {
   for (const Sizes3& sizes : with_tails) {
     const Case<C> product{C::tile_k == 128 ? Sizes3{sizes.m, sizes.n, sizes.k * 2} : sizes};
     const auto expected = [&](std::size_t i, std::size_t j) { return product.product(i, j); };
-    EXPECT_TRUE(right(product.template run<Bands, Identity, TmaStore<bf16, 1>>(), sizes.n, expected)) << sizes.m;
+    const auto results = product.template run<Bands, Identity, TmaStore<bf16, 1>>();
+    EXPECT_TRUE(right(results, sizes.n, expected)) << sizes.m;
+    expect_shifts_seen(results, sizes.n, expected);
+    EXPECT_FALSE(
+        right(results, sizes.n, [&](std::size_t i, std::size_t j) { return product.product(i, j, 0, 0, product.sizes.k - 1); }))
+        << "the last of K lost, " << sizes.m;
   }
 }
 
@@ -37,6 +42,9 @@ TEST_F(GemmUsers, SquareTiles) { expect_product<Square>(); }
 TEST_F(GemmUsers, SteeperBandsGiveTheSame) {
   const Case<Pingpong> product{{1100, 320, 136}};
   const auto narrow = product.run<Bands>({}, {.band = 1});
+  const auto expected = [&](std::size_t i, std::size_t j) { return product.product(i, j); };
+  EXPECT_TRUE(right(narrow, product.sizes.n, expected));
+  expect_shifts_seen(narrow, product.sizes.n, expected);
   for (const int band : {2, 3, 16}) EXPECT_EQ(narrow, product.run<Bands>({}, {.band = band})) << band;
 }
 
@@ -63,15 +71,21 @@ void expect_block_scaled(const Sizes3& sizes) {
   const std::size_t k_blocks = (sizes.k + 127) / 128, n_blocks = (sizes.n + 127) / 128, stride = (sizes.m + 3) / 4 * 4;
   const std::vector<float> a_scales = powers_of_two(k_blocks * stride, 4), b_scales = powers_of_two(n_blocks * k_blocks, 5);
   const OnGpu<float> a{a_scales}, b{b_scales};
-  const auto expected = [&](std::size_t i, std::size_t j) {
+  // With A's scales of another row and with B's `later` blocks of K further on than they should be.
+  const auto scaled = [&](std::size_t i, std::size_t j, std::size_t scale_row, std::size_t later) {
     double sum = 0;
     for (std::size_t block = 0; block < k_blocks; ++block)
-      sum += product.product(i, j, 0, block * 128, std::min(sizes.k, block * 128 + 128)) * a_scales[block * stride + i] *
-             b_scales[j / 128 * k_blocks + block];
+      sum += product.product(i, j, 0, block * 128, std::min(sizes.k, block * 128 + 128)) * a_scales[block * stride + scale_row] *
+             b_scales[j / 128 * k_blocks + (block + later) % k_blocks];
     return sum;
   };
   const auto results = product.template run<Bands, Identity, TmaStore<bf16, 1>>({}, {}, a.get(), b.get(), stride);
-  EXPECT_TRUE(right(results, sizes.n, expected)) << sizes.m << " " << sizes.n << " " << sizes.k;
+  const auto of = [&](std::size_t row_moved, std::size_t later) {
+    return [&, row_moved, later](std::size_t i, std::size_t j) { return scaled(i, j, (i + row_moved) % sizes.m, later); };
+  };
+  EXPECT_TRUE(right(results, sizes.n, of(0, 0))) << sizes.m << " " << sizes.n << " " << sizes.k;
+  EXPECT_FALSE(right(results, sizes.n, of(1, 0))) << "scales of the next row";
+  if (k_blocks > 1) EXPECT_FALSE(right(results, sizes.n, of(0, 1))) << "scales of the next block";
 }
 
 template <int tile_n, bool pingpong, int cluster>

@@ -34,18 +34,25 @@ class Convolution {
   Windows windows() const {
     return {.height = of_.height, .width = of_.width, .channels = of_.channels, .filter = of_.filter, .band = 2};
   }
-  // Whether every pixel is right, and 64 elements behind the last one are left alone.
-  testing::AssertionResult right() const {
+  // The same pixels as images that are as high as these are wide: a planted fault.
+  Windows turned() const {
+    Windows exchanged = windows();
+    std::swap(exchanged.height, exchanged.width);
+    return exchanged;
+  }
+  // Whether every pixel is right that the engine makes of such windows, and 64 elements behind the last one are left alone. What
+  // is expected sees its pixels through windows that are moved to the right by so many, another planted fault.
+  testing::AssertionResult right(const Windows& windows, int moved = 0) const {
     const OnGpu<Element> x{x_host_}, w{w_host_};
     const std::size_t count = pixels() * columns_;
     const OnGpu<bf16> y{std::vector<bf16>(count + 64, bf16{untouched})};
-    const Engine engine{{.a = x.get(), .b = w.get(), .c = y.get(), .m = pixels(), .n = columns_, .k = k_}, windows()};
+    const Engine engine{{.a = x.get(), .b = w.get(), .c = y.get(), .m = pixels(), .n = columns_, .k = k_}, windows};
     engine.run(nullptr, {0.5f});
     check(cudaDeviceSynchronize());
     std::vector<float> results = as_floats(y.host());
     for (std::size_t i = count; i < results.size(); ++i) EXPECT_EQ(results[i], untouched) << i - count << " elements behind C";
     results.resize(count);
-    return gemm::right(results, columns_, [this](std::size_t pixel, std::size_t column) { return expected(pixel, column); });
+    return gemm::right(results, columns_, [&](std::size_t pixel, std::size_t column) { return expected(pixel, column, moved); });
   }
 
  private:
@@ -53,12 +60,12 @@ class Convolution {
   std::size_t pixels() const { return size(of_.count) * size(of_.height) * size(of_.width); }
 
   // By the definition.
-  double expected(std::size_t pixel, std::size_t column) const {
+  double expected(std::size_t pixel, std::size_t column, int moved) const {
     const int in_all = static_cast<int>(pixel), x = in_all % of_.width, y = in_all / of_.width % of_.height;
     double sum = 0;
     for (int down = 0; down < of_.filter; ++down)
       for (int right = 0; right < of_.filter; ++right) {
-        const int from_x = x + right - of_.filter / 2, from_y = y + down - of_.filter / 2;
+        const int from_x = x + right - of_.filter / 2 + moved, from_y = y + down - of_.filter / 2;
         if (from_x < 0 || from_x >= of_.width || from_y < 0 || from_y >= of_.height) continue;
         const std::size_t of_x = size(in_all + (from_y - y) * of_.width + from_x - x) * size(of_.channels);
         const std::size_t of_w = column * k_ + size(down * of_.filter + right) * size(of_.channels);
@@ -76,7 +83,16 @@ class Convolution {
 
 template <class C>
 testing::AssertionResult convolved(const Images& images, std::size_t columns = 72) {
-  return Convolution<C>{images, columns}.right();
+  const Convolution<C> convolution{images, columns};
+  return convolution.right(convolution.windows());
+}
+
+template <class C>
+void expect_faults_seen(int channels) {
+  const Convolution<C> convolution{{2, 7, 20, channels}, 72};
+  EXPECT_FALSE(convolution.right(convolution.windows(), 1)) << "a column further to the right";
+  EXPECT_FALSE(convolution.right(convolution.windows(), -1)) << "a column further to the left";
+  EXPECT_FALSE(convolution.right(convolution.turned())) << "lines taken for columns";
 }
 
 TEST_F(GemmWindows, WhereTilesAreWholeLines) {
@@ -107,6 +123,14 @@ TEST_F(GemmWindows, OfOtherFiltersAndTypes) {
   EXPECT_TRUE(convolved<Wide>({2, 7, 20, 64, 1}));
   EXPECT_TRUE(convolved<Wide>({2, 7, 20, 64, 5}));
   EXPECT_TRUE(convolved<OneByte>({2, 7, 20, 128}));
+}
+
+TEST_F(GemmWindows, FaultsAreSeen) {
+  expect_faults_seen<Wide>(64);
+  expect_faults_seen<High>(64);
+  expect_faults_seen<Pingpong>(64);
+  expect_faults_seen<Three>(64);
+  expect_faults_seen<OneByte>(128);
 }
 
 TEST_F(GemmWindows, WhatCannotBeConvolvedIsRefused) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel: one warpgroup loads, one to three multiply and store, and a block goes on from tile to tile. What it multiplies, in
+// The kernel: one warpgroup loads, one to four multiply and store, and a block goes on from tile to tile. What it multiplies, in
 // what order, and what becomes of the results is left to the types that it is given.
 #pragma once
 #include <aisp/device/fence.cuh>
