@@ -2,8 +2,8 @@
 // Every step gives each core 256 KiB to scale and to sum up, work of some fifty microseconds, and a thread costs about as much to
 // start and to join. Workers that outlive the step need only a signal: waking them from sleep costs a system call and a switch
 // on each core; workers that watch a counter for a while before they sleep see the next step at once. One thread, which starts
-// nothing, is the control: new threads in every step are hardly faster than it. The metric slowest_loops is the lower bound: the
-// time of the slowest worker's loop, summed over the steps.
+// nothing, is the control: where it beats new threads in every step, starting them costs more than they bring. The metric
+// slowest_loops is the lower bound: the time of the slowest worker's loop, summed over the steps.
 #include <aisp/host.hpp>
 #include <aisp/pair.hpp>
 

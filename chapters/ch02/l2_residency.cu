@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights become FP8 with one scale a matrix: one pass finds the largest magnitude, a second divides by it and casts. Done for
 // all matrices before the second pass begins, each value comes from memory twice. Matrix by matrix, the second pass finds what
-// the first has just read in L2; the kernels are the same, only their order changes. What was read last is there most surely, so
-// a second pass that walks backward, and whose results leave L2 first, finds more of it.
+// the first has just read in L2; the kernels are the same, only their order changes. What was read last should be there most
+// surely: reverse_second_pass walks backward, and its results leave L2 first.
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 #include <aisp/device/reduce.cuh>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinetic energy of particles needs velocity and mass, four of the sixteen fields of a particle's struct. Memory moves whole
-// sectors of 32 bytes, so an array of structs is read completely for a quarter of it. Where every field has an array of its own,
-// only the arrays that are used are read, and 32 neighbours fill a line.
+// The kinetic energy of particles needs velocity and mass, four of the sixteen fields of a particle's struct. L2 moves whole
+// sectors of 32 bytes and DRAM larger pieces, so an array of structs is read completely for a quarter of it. Where every field
+// has an array of its own, only the arrays that are used are read, and 32 neighbours fill a line.
 #include <aisp/pair.hpp>
 
 #include <stdexcept>

@@ -107,8 +107,8 @@ __global__ __launch_bounds__(threads) void tma_tile_kernel(const __grid_constant
   S::sobel_to(out, left, top, box);
 }
 
-// Block b has the tiles b, b + gridDim.x ...: the blocks in flight share borders, which L2 keeps. With `tensor_store` a tile goes
-// to shared memory and leaves as a box, too, while the next one is computed into the other of two buffers.
+// Block b has the tiles b, b + gridDim.x ...: the blocks in flight share borders, of which L2 keeps some. With `tensor_store` a
+// tile goes to shared memory and leaves as a box, too, while the next one is computed into the other of two buffers.
 template <class S, bool tensor_store>
 __global__ __launch_bounds__(threads) void tma_tile_ring_kernel(const __grid_constant__ CUtensorMap map,
                                                                 const __grid_constant__ CUtensorMap out_map, float* out,

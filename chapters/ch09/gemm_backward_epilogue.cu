@@ -2,7 +2,7 @@
 // Back through an MLP's GELU: dP = (dY W2^T) * GELU'(P), where P is what the GELU was applied to, and the gradient of its bias,
 // the column sums of dP. As three kernels the product is written, read, written and read again, 1.07 GB beside 275 GFLOP. An
 // epilogue can also read a second matrix and add up columns: what is left of the passes is the reading of P, which the products
-// hide.
+// hide in part.
 #include <aisp/device/matrix.cuh>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -272,7 +272,7 @@ extern constinit const Pair gemm_backward_epilogue{
                             .prepare = call<&GemmBackwardEpilogue::describe_fused>,
                             .needs = by_the_engine,
                             .kernels = no_spills}}),
-    // The library's product with nothing behind it: what an epilogue takes beyond that is the reading of P.
+    // The library's product with nothing behind it: what a variant takes beyond that is the price of its epilogue.
     .controls = variants({{.name = "gemm_alone",
                            .run = call<&GemmBackwardEpilogue::gemm_alone>,
                            .prepare = call<&GemmBackwardEpilogue::tune_gemm>,

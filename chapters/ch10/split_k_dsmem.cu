@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four down-projections of a decoder, one launch each as layers follow one another: Y = X W in bf16 with 64 rows, K = 14336, N =
 // 4096: 470 MB of weights. Its 32 tiles of 64 x 128 use 32 SMs. Four blocks that share a tile and divide its K add their parts by
-// a second kernel, or in L2 by reductions of TMA. In clusters no fp32 leaves the SMs: of four blocks only 30 clusters fit, so two
-// share a tile of half the width, and the next launch can load weights early.
+// a second kernel, or in L2 by reductions of TMA. In clusters no fp32 leaves the SMs: clusters of four would leave some SMs
+// without a block, so two share a tile of half the width, and the next launch can load weights early.
 #include <aisp/device/cluster.cuh>
 #include <aisp/device/fence.cuh>
 #include <aisp/libraries/cublas.hpp>

@@ -2,7 +2,8 @@
 // The up-projection of DeepSeek-V3's latent attention, bf16: 4,096 tokens, K = 512, 32,768 outputs each. K is so short that a
 // tile of 128 x 256 ends after eight stages, and storing it weighs. Straight from registers a thread stores 16 bytes at a time,
 // and an instruction touches eight rows with 64 bytes each: whole sectors, half lines. stmatrix brings a row's pieces together in
-// swizzled shared memory, and whole lines leave. TMA takes them from there by itself, while the warp multiplies again.
+// swizzled shared memory, and whole lines leave. TMA takes them from there by itself, while the warp multiplies again. The bytes
+// are the same: what TMA saves is instructions, addresses and tests for tails, and little time where L2 takes half lines as well.
 #include <aisp/device/fence.cuh>
 #include <aisp/device/matrix.cuh>
 #include <aisp/device_attribute.hpp>

@@ -2,8 +2,8 @@
 // GELU(X W + b) in bf16, 16384 x 4096 with K = 1024: after 16 stages a tile of 128 x 256 is multiplied, then each sum takes a
 // bias, a tanh and a store. In the cooperative schedule both consumer warpgroups end their tile together, and the tensor cores
 // idle in every epilogue. In the ping-pong each has a tile of its own, 128 x 128, and multiplies while the other is in its
-// epilogue. At the power limit the busier chip runs at a lower clock, so that the time falls by less than the cycles do. Blocks
-// are persistent and rings as large in both.
+// epilogue. Two such tiles load a third more than the wide one, so that not every GPU gains. Blocks are persistent and rings as
+// large in both.
 #include <aisp/device_attribute.hpp>
 
 #include "gemm_epilogue.cuh"

@@ -377,7 +377,9 @@ extern constinit const Pair warp_specialized_attention{
     .edges = cases({{"one_head", "batch=1,heads=1,tokens=512"},
                     {"few_blocks_causal", "batch=1,heads=3,tokens=512,causal=1"},
                     {"odd_heads", "batch=3,heads=5,tokens=1536"},
-                    {"odd_heads_causal", "batch=3,heads=5,tokens=1536,causal=1"}}),
+                    {"odd_heads_causal", "batch=3,heads=5,tokens=1536,causal=1"},
+                    {"peaked", "batch=1,heads=2,tokens=1024,peaked=1"},
+                    {"peaked_causal", "batch=1,heads=2,tokens=1024,causal=1,peaked=1"}}),
     .reference_samples = 1024,
 };
 

@@ -3,9 +3,8 @@
 // kept in that order is rebuilt for every token: all keys move by one, and are rotated back by one position. A ring moves
 // nothing. Its keys can be rotated when they are read. Or they keep the rotation of their place in the text: to the window that
 // is the same, and for the sinks there is the query a second time, rotated as if they stood right in front of the window.
+#include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
-
-#include <cuda_fp16.h>
 
 #include "cudnn_attention.hpp"
 #include "row_cache.hpp"
@@ -17,12 +16,10 @@ namespace {
 using namespace attention;
 
 constexpr int group = 4, heads = group * kv_heads, steps = 4, row_pieces = head_size / 8;
+constexpr int sector = 16, row_sectors = head_size / sector;  // elements of 32 bytes; sectors of a row
 
 // Of a step: queries rotated to their place in the cache and, of in_ring, in the text; the new token's key and value go into a
 // ring. blockIdx.x: the sequence.
-struct Rotated {
-  bf16 *by_place, *by_text;  // queries, [sequence][head]
-};
 template <Kept kept>
 __global__ __launch_bounds__(stream_threads) void begin_step_kernel(Inputs in, Caches to, Rotated out, int step) {
   __shared__ float2 by_place[pairs], by_text[pairs];
@@ -99,12 +96,6 @@ struct RotateOnRead {
     own.score(scores);
   }
 };
-__global__ __launch_bounds__(stream_threads) void fill_table_kernel(const double* turns, __half2* table, int places) {
-  const int i = static_cast<int>(blockIdx.x * stream_threads + threadIdx.x);
-  if (i >= places * pairs) return;
-  const float2 by = angle(turns[i % pairs], i / pairs);
-  table[i] = __floats2half2_rn(by.x, by.y);
-}
 
 // The tile that begins with the sinks is scored twice, and of their rows the scores with the second query are taken.
 struct SinksApart {
@@ -151,26 +142,31 @@ __global__ __launch_bounds__(decode_threads, 2) void sinks_apart_kernel(const __
 }
 
 // A step in one launch: each block rotates the queries of its group and puts its KV head's new token into the ring. They go
-// through global memory to threads of the same block alone. Half of the threads turn to the place, half to the text.
+// through global memory to threads of the same block alone. Half of the threads turn to the place, half to the text. The first
+// tiles come to L2 meanwhile.
 __global__ __launch_bounds__(decode_threads, 2) void whole_step_kernel(const __grid_constant__ Work work, Inputs in, Caches to,
                                                                        Rotated out, int step) {
   static_assert(decode_threads == 2 * pairs);
   extern __shared__ __align__(1024) unsigned char memory[];
   Piece piece;
   work.splits.piece(static_cast<int>(blockIdx.y), piece);
-  const int head = static_cast<int>(blockIdx.x), pair = static_cast<int>(threadIdx.x) % pairs;
-  const bool by_text = threadIdx.x >= pairs;
+  const int head = static_cast<int>(blockIdx.x), t = static_cast<int>(threadIdx.x), pair = t % pairs;
+  const std::size_t row = std::size_t(piece.sequence) * kv_heads + head, first_row = row * in.capacity;
+  for (int i = t; i < min(decode_warps * decode_tile, in.capacity) * row_sectors; i += decode_threads) {
+    device::prefetch_l2(to.k + (first_row * row_sectors + i) * sector);
+    device::prefetch_l2(to.v + (first_row * row_sectors + i) * sector);
+  }
+  const bool by_text = t >= pairs;
   const Stream stream{in.seen[piece.sequence] + step + 1, in.capacity};
   const float2 by = angle(in.turns[pair], (by_text ? stream.tokens : stream.cached()) - 1);
-  const std::size_t first_query = std::size_t(piece.sequence) * heads + head * group,
-                    row = std::size_t(piece.sequence) * kv_heads + head;
+  const std::size_t first_query = std::size_t(piece.sequence) * heads + head * group;
 #pragma unroll
   for (std::size_t i = 0; i < group; ++i) {
     const std::size_t at = (first_query + i) * pairs + pair;
     reinterpret_cast<unsigned*>(by_text ? out.by_text : out.by_place)[at] =
         rotated(reinterpret_cast<const unsigned*>(in.q)[at], by);
   }
-  const std::size_t from = row * pairs + pair, target = (row * in.capacity + stream.slot_of(stream.tokens - 1)) * pairs + pair;
+  const std::size_t from = row * pairs + pair, target = (first_row + stream.slot_of(stream.tokens - 1)) * pairs + pair;
   if (by_text) reinterpret_cast<unsigned*>(to.k)[target] = rotated(reinterpret_cast<const unsigned*>(in.new_k)[from], by);
   else reinterpret_cast<unsigned*>(to.v)[target] = reinterpret_cast<const unsigned*>(in.new_v)[from];
   __syncthreads();
@@ -183,17 +179,9 @@ class AttentionSinks final : public Workload {
       : batch_{setup.size("batch")},
         capacity_{sinks + setup.size("window")},
         seen_{setup.size("seen")},
-        tokens_{setup.input<int>(batch_,
-                                 HostFill<int>{[seen = seen_, capacity = capacity_](std::span<int> values, std::uint64_t) {
-                                   for (std::size_t s = 0; s < values.size(); ++s) values[s] = tokens_seen(seen, capacity, s);
-                                 }},
+        tokens_{setup.input<int>(batch_, HostFill<int>{fill_tokens_seen(seen_, capacity_)},
                                  {.name = "tokens seen", .constant = true})},
-        turns_{setup.input<double>(pairs, HostFill<double>{[](std::span<double> turns, std::uint64_t) {
-                                     for (std::size_t p = 0; p < turns.size(); ++p)
-                                       turns[p] =
-                                           std::pow(10000.0, -static_cast<double>(p) / pairs) / (2 * 3.14159265358979323846);
-                                   }},
-                                   {.name = "turns", .constant = true})},
+        turns_{setup.input<double>(pairs, HostFill<double>{fill_turns}, {.name = "turns", .constant = true})},
         // Scores of sinks are larger, so that a wrong rotation shows.
         k_{setup.input<bf16>(batch_ * kv_heads * capacity_ * head_size,
                              normal(0, 1).times(1.5, at(Axis{head_size, capacity_}, 0, sinks)),
@@ -205,15 +193,8 @@ class AttentionSinks final : public Workload {
         o_{setup.output<bf16>(q_.size(), {.name = "o", .groups = {head_size, steps * batch_ * heads}})},
         caches_{setup.scratch<bf16>(4 * k_.size(), {.name = "caches"})},
         queries_{setup.scratch<bf16>(2 * batch_ * heads * head_size, {.name = "rotated queries"})},
-        lengths_{setup.input<int>(
-            steps * batch_,
-            HostFill<int>{[batch = batch_, seen = seen_, capacity = capacity_](std::span<int> lengths, std::uint64_t) {
-              for (std::size_t i = 0; i < lengths.size(); ++i)
-                lengths[i] =
-                    Stream{tokens_seen(seen, capacity, i % batch) + static_cast<int>(i / batch) + 1, static_cast<int>(capacity)}
-                        .cached();
-            }},
-            {.name = "rows cached in each step", .constant = true})},
+        lengths_{setup.input<int>(steps * batch_, HostFill<int>{fill_rows_cached(seen_, capacity_, batch_)},
+                                  {.name = "rows cached in each step", .constant = true})},
         table_{setup.scratch<__half2>(capacity_ * pairs, {.name = "cosines and sines"})},
         reproducible_{setup.reproducible()},
         cudnn_{setup, shared::AttentionSizes{batch_, heads, kv_heads, 1, capacity_, head_size}} {}
@@ -221,8 +202,7 @@ class AttentionSinks final : public Workload {
   // Of each step the whole cache, once.
   Cost cost() const override {
     double rows = 0;
-    for (std::size_t s = 0; s < batch_; ++s)
-      for (int step = 0; step < steps; ++step) rows += stream(s, step).cached();
+    for (std::size_t i = 0; i < lengths_.size(); ++i) rows += lengths_.host(i);
     return {.flops = 4 * rows * heads * head_size,
             .math = Math::bf16,
             .bytes = rows * 2 * kv_heads * head_size * sizeof(bf16) + static_cast<double>(q_.bytes() + o_.bytes())};
@@ -271,9 +251,8 @@ class AttentionSinks final : public Workload {
     }
   }
   void fill_table(Launch& launch) {
-    const auto places = static_cast<int>(capacity_);
-    launch(fill_table_kernel, {static_cast<unsigned>((places * pairs + stream_threads - 1) / stream_threads), stream_threads},
-           turns_.get(), table_.get(), places);
+    launch(fill_table_kernel, {static_cast<unsigned>((table_.size() + stream_threads - 1) / stream_threads), stream_threads},
+           turns_.get(), table_.get(), static_cast<int>(table_.size()));
   }
   void ring_rotate_on_read(Launch& launch) {
     for (int step = 0; step < steps; ++step) {

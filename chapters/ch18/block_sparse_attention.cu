@@ -184,6 +184,7 @@ class BlockSparseAttention final : public Workload {
     })[i % head_size];
   }
   void metrics(std::string_view variant, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(all_ / kv_heads), "tokens of a layer/s");
     if (!reads_all(variant)) metrics.report("captured_mass", 100 * captured_, "% of all weights", Metrics::Better::higher);
   }
 

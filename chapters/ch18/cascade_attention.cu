@@ -176,6 +176,9 @@ class CascadeAttention final : public Workload {
         cudnn_{setup,
                CudnnPagedSizes{layout_.batch, heads, kv_heads, head_size, layout_.pages(), page_rows, layout_.table_stride()}} {}
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(layout_.batch), "tokens of a layer/s");
+  }
   Cost cost() const override {
     double own = 0;
     for (std::size_t s = 0; s < layout_.batch; ++s) own += static_cast<double>(layout_.suffix_length(s));

@@ -140,6 +140,9 @@ class GqaPacking final : public Workload {
     if (group_ > 16 || (group_ & (group_ - 1)) != 0) throw Unsupported{"groups are of 1, 2, 4, 8 or 16 query heads"};
   }
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(batch_), "tokens of a layer/s");
+  }
   Cost cost() const override {
     return {.flops = 4 * static_cast<double>(batch_ * heads()) * static_cast<double>(context_) * head_size,
             .math = Math::bf16,

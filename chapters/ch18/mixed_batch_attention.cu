@@ -78,7 +78,7 @@ class MixedBatchAttention final : public Workload {
                            [&] { return reference(decode_q_, decode_k_, decode_v_, row, row / group * cached_, cached_); })[d];
   }
   void metrics(std::string_view, Metrics& metrics) override {
-    metrics.report_rate("tokens", static_cast<double>(queries_ + requests_), "tokens of a layer/s");
+    metrics.report_rate("tokens_per_second", static_cast<double>(queries_ + requests_), "tokens of a layer/s");
   }
 
   void one_after_the_other(Launch& launch) {

@@ -61,6 +61,10 @@ class MlaDecode final : public Workload {
         cudnn_{setup, shared::AttentionSizes{batch_, heads, heads, 1, tokens_, query_size, value_size}} {}
 
   // Attention is that over latents, with one projection before and one behind it.
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(batch_), "tokens of a layer/s");
+    metrics.report("bytes_per_token", variant_cost(variant).bytes / static_cast<double>(batch_), "bytes", Metrics::Better::lower);
+  }
   Cost cost() const override {
     const double rows = keys(), all = static_cast<double>(batch_) * heads;
     return {.flops = 2 * heads * rows * (mla_key_size + latent_size) + 2 * all * latent_size * matrix_rows,

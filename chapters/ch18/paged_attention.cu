@@ -127,6 +127,9 @@ class PagedAttention final : public Workload {
     with_pages([](auto) {});
   }
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(batch_), "tokens of a layer/s");
+  }
   Cost cost() const override {
     double rows = 0;
     for (int s = 0; s < layout_.batch; ++s) rows += layout_.length(s);

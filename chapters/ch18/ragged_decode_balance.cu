@@ -147,6 +147,9 @@ class RaggedDecodeBalance final : public Workload {
     if (layout_.longest > layout_.total) throw Unsupported{"the longest context is part of the total"};
   }
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(layout_.batch), "tokens of a layer/s");
+  }
   Cost cost() const override {
     const auto rows = static_cast<double>(layout_.total);
     return {.flops = 4 * rows * heads * head_size,

@@ -2,6 +2,8 @@
 // A cache of the first tokens (sinks) and of a window of recent ones: where tokens stand in it, how positions rotate keys, and
 // how it is filled before measuring.
 #pragma once
+#include <cuda_fp16.h>
+
 #include "decode_reference.hpp"
 
 namespace aisp::ch18 {
@@ -45,6 +47,9 @@ struct Inputs {
   const bf16 *q, *new_k, *new_v;  // of a step, not rotated
   int capacity;
 };
+struct Rotated {
+  bf16 *by_place, *by_text;  // queries of a step, [sequence][head]: turned to the place in the cache, and in the text
+};
 enum class Kept { by_place, in_ring, in_ring_not_rotated };
 
 // The cache in front of the first step. blockIdx.x: the KV head of a sequence; a thread has a pair.
@@ -66,12 +71,38 @@ __global__ __launch_bounds__(stream_threads) void begin_kernel(Inputs in, Caches
   }
 }
 
+// Cosines and sines, [place][pair].
+static __global__ __launch_bounds__(stream_threads) void fill_table_kernel(const double* turns, __half2* table, int size) {
+  const int i = static_cast<int>(blockIdx.x * stream_threads + threadIdx.x);
+  if (i >= size) return;
+  const float2 by = angle(turns[i % pairs], i / pairs);
+  table[i] = __floats2half2_rn(by.x, by.y);
+}
+
 // With full caches, sequences are just in front of the place where the ring begins again, at it, a million tokens on, and
 // elsewhere.
 inline int tokens_seen(std::size_t seen, std::size_t capacity, std::size_t sequence) {
   const std::size_t wrap = sinks + (seen / (capacity - sinks) + 1) * (capacity - sinks);
   const std::size_t places[] = {wrap - 2, wrap, std::max<std::size_t>(seen, 1000000), seen + 37 * sequence};
   return static_cast<int>(seen < capacity ? seen : places[std::min<std::size_t>(sequence, 3)]);
+}
+inline auto fill_tokens_seen(std::size_t seen, std::size_t capacity) {
+  return [=](std::span<int> tokens, std::uint64_t) {
+    for (std::size_t s = 0; s < tokens.size(); ++s) tokens[s] = tokens_seen(seen, capacity, s);
+  };
+}
+// [step][sequence]: in each step, the new token included.
+inline auto fill_rows_cached(std::size_t seen, std::size_t capacity, std::size_t batch) {
+  return [=](std::span<int> rows, std::uint64_t) {
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] =
+          Stream{tokens_seen(seen, capacity, i % batch) + static_cast<int>(i / batch) + 1, static_cast<int>(capacity)}.cached();
+  };
+}
+// Turns of each pair for a position: RoPE with a base of 10000.
+inline void fill_turns(std::span<double> turns, std::uint64_t) {
+  for (std::size_t p = 0; p < turns.size(); ++p)
+    turns[p] = std::pow(10000.0, -static_cast<double>(p) / pairs) / (2 * 3.14159265358979323846);
 }
 
 }  // namespace aisp::ch18

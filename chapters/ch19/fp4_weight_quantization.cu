@@ -218,6 +218,9 @@ class Fp4WeightQuantization final : public Workload {
     without_expansion_ = product<Config<256, 64, Unexpanded>>(problem);
   }
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(tokens_), "tokens/s");
+  }
   Cost cost() const override { return {.flops = flops(), .math = Math::bf16, .bytes = narrow_bytes() + io_bytes()}; }
   Cost variant_cost(std::string_view variant) const override {
     const auto wide_bytes = static_cast<double>(wide_.bytes());

@@ -69,8 +69,9 @@ class QuantizedKvCache final : public Workload {
       return cost_of(context_, head_size + head_size * sizeof(half) / double{int4_group} + sizeof(half), Math::fp16);
     return cost();
   }
-  void metrics(std::string_view, Metrics& metrics) override {
-    metrics.report_rate("tokens", static_cast<double>(batch_), "tokens/s");
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(batch_), "tokens of a layer/s");
+    metrics.report("bytes_per_token", variant_cost(variant).bytes / static_cast<double>(batch_), "bytes", Metrics::Better::lower);
   }
 
   void compute_reference(Launch&) override { rows_.forget(heads()); }

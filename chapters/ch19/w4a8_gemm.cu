@@ -242,6 +242,9 @@ class W4a8Gemm final : public Workload {
     });
   }
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(tokens_), "tokens/s");
+  }
   Cost cost() const override { return cost_of(static_cast<double>(codes_.bytes() + scales_.bytes())); }
   Cost variant_cost(std::string_view variant) const override {
     return variant == "expanded_weights" || variant == "cublaslt"
