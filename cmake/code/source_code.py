@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host's part of a pair as its source says it: the tokens of its file, and of the headers that it includes those declarations
 that it can reach by name. Comments and layout are no tokens; functions of the GPU alone count by their instructions instead
-(device_code.py). Nor does what a pair says of its variants, which changes nothing that runs."""
+(device_code.py). Nor does what a pair says of its variants, nor what it reports beside their times: neither changes what runs."""
 import re
 from pathlib import Path
 
@@ -45,11 +45,14 @@ def tokens(text):
 
 
 def without_words(code):
-    """The tokens without a pair's sentence, its lesson, its variants' roles and what is only checked."""
-    kept, at = [], 0
+    """The tokens without a pair's sentence, its lesson, its variants' roles, what is only checked, and its metrics, unless one of
+    them is what it is judged by."""
+    kept, at, judged_by_time = [], 0, "judged_by" not in code
     while at < len(code):
         field = code[at + 1] if code[at] == "." and code[at + 2:at + 3] == ["="] else ""
-        if field in ROLES:
+        if judged_by_time and code[at:at + 3] == ["void", "metrics", "("]:
+            at = after_body(code, at)
+        elif field in ROLES:
             at += 3
         elif field in SAID:
             at += 3
@@ -60,6 +63,13 @@ def without_words(code):
             kept.append(code[at])
             at += 1
     return [token for token, following in zip(kept, kept[1:] + [""]) if (token, following) != (",", "}")]
+
+
+def after_body(code, at):
+    """The place behind the body of the function, or behind the semicolon of the declaration, that begins at `at`."""
+    while at < len(code) and code[at] not in {"{", ";"}:
+        at = after_group(code, at) if code[at] in OPEN else at + 1
+    return at + 1 if code[at:at + 1] == [";"] else after_group(code, at)
 
 
 def is_word(token):

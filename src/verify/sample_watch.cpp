@@ -57,6 +57,8 @@ SampleWatch::SampleWatch(pair::Session& session, std::vector<const Variant*> var
         const Buffer& buffer = *session.results()[k];
         state.plain &= !buffer.unordered && length_of(static_cast<int>(k)) == buffer.count;
       }
+    // Not when they are needed first: memory that is taken between timed samples is held to be the pair's.
+    if (state.variant->changes_precision) make_room(state, state.copies);
   }
 }
 
@@ -142,15 +144,18 @@ void SampleWatch::keep_as_truth(std::size_t v) {
   copy_outputs(states_[v], truth_);
 }
 
-void SampleWatch::copy_outputs(const State& state, std::vector<pair::Snapshot>& copies) {
+void SampleWatch::make_room(const State& state, std::vector<pair::Snapshot>& copies) {
   const bool fits =
       copies.size() == state.outputs.size() && std::ranges::equal(copies, state.outputs, [&](const auto& copy, int k) {
         return &copy.buffer() == session_.results()[static_cast<std::size_t>(k)];
       });
-  if (!fits) {
-    copies.clear();
-    for (const int k : state.outputs) copies.emplace_back(session_, *session_.results()[static_cast<std::size_t>(k)]);
-  }
+  if (fits) return;
+  copies.clear();
+  for (const int k : state.outputs) copies.emplace_back(session_, *session_.results()[static_cast<std::size_t>(k)]);
+}
+
+void SampleWatch::copy_outputs(const State& state, std::vector<pair::Snapshot>& copies) {
+  make_room(state, copies);
   for (std::size_t i = 0; i < copies.size(); ++i) {
     copies[i].queue();
     session_.synchronize_all();

@@ -65,6 +65,7 @@ class SampleWatch {
   // Of the outputs as they are, or of copies of them.
   std::string difference_from_truth(const State& state, const std::vector<pair::Snapshot>* copies) const;
   void keep_as_truth(std::size_t v);
+  void make_room(const State& state, std::vector<pair::Snapshot>& copies);
   void copy_outputs(const State& state, std::vector<pair::Snapshot>& copies);
   void judge_early_samples();
   void found(State& state, const std::vector<std::uint64_t>& digests, int round, const std::string& text);

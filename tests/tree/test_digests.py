@@ -125,6 +125,21 @@ class HostCode(TemporaryTree):
             with self.subTest(after):
                 self.assertNotEqual(code, self.code(own=OWN + changed(pair, before, after)))
 
+    def test_what_a_pair_reports_beside_its_times_counts_where_it_is_judged_by_it_alone(self):
+        box = """struct Box { void run() { act(); }
+  void metrics(std::string_view, Metrics& metrics) override {
+    if (wide) { metrics.report("width", engine::width, "m", Better::higher); }
+  }
+  void other(); };
+extern const Pair box{.make = make<Box>};
+"""
+        code = self.code(own=OWN + box)
+        self.assertEqual(code, self.code(own=OWN + changed(box, '"width"', '"breadth"')))
+        self.assertNotEqual(code, self.code(own=OWN + changed(box, "act()", "rest()")))
+        self.assertNotEqual(code, self.code(own=OWN + changed(box, "other()", "another()")))
+        judged = changed(box, ".make", '.judged_by = "width", .make')
+        self.assertNotEqual(self.code(own=OWN + judged), self.code(own=OWN + changed(judged, "engine::width", "engine::blocks")))
+
     def test_what_is_compiled_at_run_time_counts_in_full(self):
         self.write("include/aisp/device/part.cuh", "__device__ int part() { return 1; }\n")
         later = self.write("chapters/ch07/later.cuh", "#include <aisp/device/part.cuh>\n__device__ int later() { return part(); }\n")

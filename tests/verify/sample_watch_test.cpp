@@ -4,6 +4,8 @@
 #include <cuda_bf16.h>
 #include <gmock/gmock.h>
 
+#include "verify/leaks.hpp"
+
 namespace aisp::verify {
 namespace {
 
@@ -59,7 +61,7 @@ constexpr Pair doubling{.teaches = "test",
 // former, and none is off its own reference.
 class Narrowing final : public Workload {
  public:
-  static constexpr std::size_t count = 4000;
+  static constexpr std::size_t count = 40000;
   static inline bool zeroes_some = false;
   explicit Narrowing(Setup& setup)
       : x_{setup.input<float>(count, uniform(1, 2))}, y_{setup.output<__nv_bfloat16>(count, {.name = "codes"})} {}
@@ -235,6 +237,31 @@ TEST(SampleWatch, WhatChangesPrecisionAndComesFirstIsComparedWithWhatComesThen) 
   EXPECT_EQ(bad.baseline_wrong, 0);
   ASSERT_FALSE(bad.texts.empty());
   EXPECT_THAT(bad.texts.front(), testing::HasSubstr("in round 1: codes differs from plain's on the same inputs"));
+}
+
+TEST(SampleWatch, TakesNoMemoryForItBetweenSamples) {
+  pair::Session session{narrowing, {}};
+  Narrowing::zeroes_some = false;
+  const std::vector<const Variant*> variants{&narrowing.baseline, narrowing.optimized.begin()};
+  const std::vector<Outcome> outcomes = verify(session, variants, {.seed = 5});
+  measure::Executor executor{session, {.start = Start::immediate}};
+  SampleWatch watch{session, variants, outcomes, 11};
+  const LeakWatch::OwnBytes unknown;
+  LeakWatch leaks{session, unknown};
+  for (std::uint64_t round = 0; round < 2; ++round) {
+    if (round == 1) leaks.before();
+    watch.settle();
+    session.refill_variable(round);
+    watch.inputs_drawn(round);
+    for (const std::size_t v : {round, 1 - round}) {  // the baseline first, then the other
+      measure::Capture capture = watch.wish(v, false);
+      executor.execute(*variants[v], capture);
+      measure::Sample sample{.round = static_cast<int>(round)};
+      watch.look(v, capture, sample);
+    }
+  }
+  leaks.after();
+  EXPECT_FALSE(leaks.grew()) << leaks.text();
 }
 
 TEST(SampleWatch, TheFarthestOfManyGroupsMayBeFartherThanInVerification) {
