@@ -100,6 +100,7 @@ extern constinit const Pair add{
                     {"samples_132", "samples=132"},
                     {"samples_256", "samples=256"},
                     {"samples_1024", "samples=1024"}}),
+    .edges = cases({{"samples_1", "samples=1"}, {"samples_7", "samples=7"}}),
     .reference_samples = 1 << 20,
 };
 

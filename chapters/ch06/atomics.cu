@@ -207,6 +207,7 @@ extern constinit const Pair atomics{
                     {"squares_16", "squares=16"},
                     {"squares_64", "squares=64"},
                     {"squares_256", "squares=256"}}),
+    .edges = cases({{"squares_1", "squares=1"}, {"squares_7", "squares=7"}}),
 };
 
 }  // namespace aisp::ch06

@@ -244,6 +244,7 @@ extern constinit const Pair autotuning{
                     {"width_16384", "width=16384"},
                     {"width_32768", "width=32768"},
                     {"width_65536", "width=65536"}}),
+    .edges = cases({{"width_64", "width=64"}, {"width_192", "width=192"}}),
 };
 
 }  // namespace aisp::ch06

@@ -156,6 +156,7 @@ extern constinit const Pair bank_conflicts{
                     {"pitch_36", "pitch=36"},
                     {"pitch_40", "pitch=40"},
                     {"pitch_48", "pitch=48"}}),
+    .edges = cases({{"pitch_1", "pitch=1"}, {"pitch_15", "pitch=15"}}),
     .reference_samples = 1 << 20,
 };
 

@@ -175,6 +175,7 @@ extern constinit const Pair block_shape{
                     {"wide_32", "wide=32"},
                     {"wide_64", "wide=64"},
                     {"wide_128", "wide=128"}}),
+    .edges = cases({{"wide_4", "wide=4"}}),
 };
 
 }  // namespace aisp::ch06

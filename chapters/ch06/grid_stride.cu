@@ -164,6 +164,7 @@ extern constinit const Pair grid_stride{
                     {"reuse_8", "reuse=8"},
                     {"reuse_32", "reuse=32"},
                     {"reuse_128", "reuse=128"}}),
+    .edges = cases({{"reuse_1", "reuse=1"}, {"reuse_63", "reuse=63"}}),
 };
 
 }  // namespace aisp::ch06

@@ -202,6 +202,7 @@ extern constinit const Pair index_arithmetic{
                     {"dimensions_4", "dimensions=4"},
                     {"dimensions_5", "dimensions=5"},
                     {"dimensions_6", "dimensions=6"}}),
+    .edges = cases({{"dimensions_1", "dimensions=1"}, {"dimensions_3", "dimensions=3"}}),
 };
 
 }  // namespace aisp::ch06

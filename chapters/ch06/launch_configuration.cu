@@ -137,6 +137,7 @@ extern constinit const Pair launch_configuration{
                     {"threads_256", "threads=256"},
                     {"threads_512", "threads=512"},
                     {"threads_1024", "threads=1024"}}),
+    .edges = cases({{"threads_96", "threads=96"}, {"threads_1024", "threads=1024"}}),
     .reference_samples = 65536,
 };
 

@@ -244,6 +244,7 @@ extern constinit const Pair stream_compaction{
                     {"percent_50", "percent=50"},
                     {"percent_75", "percent=75"},
                     {"percent_95", "percent=95"}}),
+    .edges = cases({{"percent_1", "percent=1"}, {"percent_99", "percent=99"}}),
 };
 
 }  // namespace aisp::ch06

@@ -184,6 +184,7 @@ extern constinit const Pair tiled_partition{
                     {"long_lanes_8", "lanes=8,mean=64"},
                     {"long_lanes_16", "lanes=16,mean=64"},
                     {"long_lanes_32", "lanes=32,mean=64"}}),
+    .edges = cases({{"lanes_1", "lanes=1"}, {"lanes_3", "lanes=3"}}),
     .reference_samples = 1 << 20,
 };
 

@@ -188,6 +188,7 @@ extern constinit const Pair warp_reduce{
                     {"columns_512", "columns=512"},
                     {"columns_1024", "columns=1024"},
                     {"columns_4096", "columns=4096"}}),
+    .edges = cases({{"columns_32", "columns=32"}, {"columns_96", "columns=96"}}),
     .reference_samples = 1 << 20,
 };
 

@@ -137,6 +137,7 @@ extern constinit const Pair alignment{
                     {"offset_6", "offset=6"},
                     {"offset_7", "offset=7"},
                     {"offset_8", "offset=8"}}),
+    .edges = cases({{"offset_8", "offset=8"}}),
 };
 
 }  // namespace aisp::ch07

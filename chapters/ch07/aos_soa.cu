@@ -163,6 +163,7 @@ extern constinit const Pair aos_soa{
                     {"fields_4", "fields=4"},
                     {"fields_8", "fields=8"},
                     {"fields_16", "fields=16"}}),
+    .edges = cases({{"fields_1", "fields=1"}}),
 };
 
 }  // namespace aisp::ch07

@@ -220,6 +220,7 @@ extern constinit const Pair async_prefetch{
                     {"ahead_6", "ahead=6"},
                     {"ahead_8", "ahead=8"},
                     {"ahead_12", "ahead=12"}}),
+    .edges = cases({{"ahead_1", "ahead=1"}, {"ahead_3", "ahead=3"}}),
 };
 
 }  // namespace aisp::ch07

@@ -220,6 +220,7 @@ extern constinit const Pair constant_memory{
                     {"width_7", "width=7"},
                     {"width_9", "width=9"},
                     {"width_11", "width=11"}}),
+    .edges = cases({{"width_1", "width=1"}, {"width_5", "width=5"}}),
     .reference_samples = 65536,
 };
 

@@ -155,6 +155,7 @@ extern constinit const Pair copy_scalar{
                     {"warps_32", "warps=32"},
                     {"warps_48", "warps=48"},
                     {"warps_64", "warps=64"}}),
+    .edges = cases({{"warps_8", "warps=8"}, {"warps_24", "warps=24"}}),
 };
 
 }  // namespace aisp::ch07

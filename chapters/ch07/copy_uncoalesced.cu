@@ -97,6 +97,7 @@ extern constinit const Pair copy_uncoalesced{
                     {"chunk_32", "chunk=32"},
                     {"chunk_64", "chunk=64"},
                     {"chunk_256", "chunk=256"}}),
+    .edges = cases({{"chunk_1", "chunk=1"}, {"chunk_127", "chunk=127"}}),
 };
 
 }  // namespace aisp::ch07

@@ -202,6 +202,7 @@ extern constinit const Pair gather{
                     {"bytes_512", "row_bytes=512"},
                     {"bytes_2048", "row_bytes=2048"},
                     {"bytes_8192", "row_bytes=8192"}}),
+    .edges = cases({{"row_bytes_32", "row_bytes=32"}}),
 };
 
 }  // namespace aisp::ch07

@@ -236,6 +236,7 @@ extern constinit const Pair gemv{
                     {"rows_4096", "rows=4096"},
                     {"rows_16384", "rows=16384"},
                     {"rows_65536", "rows=65536"}}),
+    .edges = cases({{"rows_8", "rows=8"}, {"rows_24", "rows=24"}}),
 };
 
 }  // namespace aisp::ch07

@@ -172,6 +172,7 @@ extern constinit const Pair histogram{
                     {"values_16", "values=16"},
                     {"values_96", "values=96"},
                     {"values_256", "values=256"}}),
+    .edges = cases({{"values_1", "values=1"}, {"values_47", "values=47"}}),
 };
 
 }  // namespace aisp::ch07

@@ -166,6 +166,7 @@ extern constinit const Pair l2_persistence{
                     {"mib_32", "table_mib=32"},
                     {"mib_48", "table_mib=48"},
                     {"mib_64", "table_mib=64"}}),
+    .edges = cases({{"table_mib_1", "table_mib=1"}, {"table_mib_15", "table_mib=15"}}),
 };
 
 }  // namespace aisp::ch07

@@ -166,6 +166,7 @@ extern constinit const Pair lookup{
                     {"codes_16", "codes=16"},
                     {"codes_64", "codes=64"},
                     {"codes_256", "codes=256"}}),
+    .edges = cases({{"codes_1", "codes=1"}, {"codes_127", "codes=127"}}),
 };
 
 }  // namespace aisp::ch07

@@ -208,6 +208,7 @@ extern constinit const Pair matmul{
                     {"outputs_16", "outputs=16"},
                     {"outputs_32", "outputs=32"},
                     {"outputs_64", "outputs=64"}}),
+    .edges = cases({{"outputs_1", "outputs=1"}, {"outputs_3", "outputs=3"}}),
 };
 
 }  // namespace aisp::ch07

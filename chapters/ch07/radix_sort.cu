@@ -231,6 +231,7 @@ extern constinit const Pair radix_sort{
                     {"mi_16", "keys=16777216"},
                     {"mi_64", "keys=67108864"},
                     {"mi_128", "keys=134217728"}}),
+    .edges = cases({{"one_tile", "keys=8192"}, {"three_tiles", "keys=24576"}}),
 };
 
 }  // namespace aisp::ch07

@@ -245,6 +245,7 @@ extern constinit const Pair scan{
                     {"mi_64", "elements=67108864"},
                     {"mi_256", "elements=268435456"},
                     {"mi_512", "elements=536870912"}}),
+    .edges = cases({{"one_tile", "elements=8192"}, {"three_tiles", "elements=24576"}}),
 };
 
 }  // namespace aisp::ch07

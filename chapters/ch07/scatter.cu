@@ -164,6 +164,7 @@ extern constinit const Pair scatter{
                     {"buckets_64", "bits=6"},
                     {"buckets_256", "bits=8"},
                     {"buckets_1024", "bits=10"}}),
+    .edges = cases({{"bits_1", "bits=1"}, {"bits_3", "bits=3"}}),
 };
 
 }  // namespace aisp::ch07

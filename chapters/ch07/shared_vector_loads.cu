@@ -230,6 +230,7 @@ extern constinit const Pair shared_vector_loads{
     .tolerance = exact,
     .sizes = sizes({{.name = "points", .full = most_points, .most = most_points, .scales = false}}),
     .sweep = cases({{"points_1", "points=1"}, {"points_2", "points=2"}, {"points_4", "points=4"}, {"points_8", "points=8"}}),
+    .edges = cases({{"points_1", "points=1"}, {"points_3", "points=3"}}),
 };
 
 }  // namespace aisp::ch07

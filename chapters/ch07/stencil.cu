@@ -283,6 +283,7 @@ extern constinit const Pair stencil{
                     {"radius_4", "radius=4"},
                     {"radius_6", "radius=6"},
                     {"radius_8", "radius=8"}}),
+    .edges = cases({{"radius_1", "radius=1"}}),
 };
 
 }  // namespace aisp::ch07

@@ -223,6 +223,7 @@ extern constinit const Pair texture{
                     {"degrees_45", "degrees=45"},
                     {"degrees_60", "degrees=60"},
                     {"degrees_90", "degrees=90"}}),
+    .edges = cases({{"degrees_1", "degrees=1"}, {"degrees_15", "degrees=15"}}),
 };
 
 }  // namespace aisp::ch07

@@ -243,6 +243,7 @@ extern constinit const Pair tma_bulk_tensor_2d{
                     {"tile_64_32", "tile_columns=64,tile_rows=32"},
                     {"tile_64_64", "tile_columns=64,tile_rows=64"},
                     {"tile_128_32", "tile_columns=128,tile_rows=32"}}),
+    .edges = cases({{"tile_columns_32", "tile_columns=32"}, {"tile_rows_16", "tile_rows=16"}}),
 };
 
 }  // namespace aisp::ch07

@@ -144,6 +144,7 @@ extern constinit const Pair ilp{
                     {"sequences_16384", "sequences=16384"},
                     {"sequences_65536", "sequences=65536"},
                     {"sequences_262144", "sequences=262144"}}),
+    .edges = cases({{"sequences_4096", "sequences=4096"}}),
 };
 
 }  // namespace aisp::ch08

@@ -179,6 +179,7 @@ extern constinit const Pair launch_bounds{
     .tolerance = within(2e-6),
     .sizes = sizes({{.name = "order", .full = 12, .multiple = 2, .most = 16, .scales = false}}),
     .sweep = cases({{"order_8", "order=8"}, {"order_12", "order=12"}, {"order_14", "order=14"}, {"order_16", "order=16"}}),
+    .edges = cases({{"order_2", "order=2"}, {"order_6", "order=6"}}),
 };
 
 }  // namespace aisp::ch08

@@ -102,6 +102,7 @@ extern constinit const Pair occupancy_tuning{
                     {"threads_256", "threads=256"},
                     {"threads_512", "threads=512"},
                     {"threads_1024", "threads=1024"}}),
+    .edges = cases({{"threads_128", "threads=128"}}),
 };
 
 }  // namespace aisp::ch08

@@ -138,6 +138,7 @@ extern constinit const Pair persistent_blocks{
                     {"codes_1024", "codes_per_block=1024"},
                     {"codes_4096", "codes_per_block=4096"},
                     {"codes_16384", "codes_per_block=16384"}}),
+    .edges = cases({{"codes_per_block_256", "codes_per_block=256"}, {"codes_per_block_1792", "codes_per_block=1792"}}),
 };
 
 }  // namespace aisp::ch08

@@ -210,6 +210,7 @@ extern constinit const Pair shared_carveout{
                     {"vocabulary_36864", "vocabulary=36864"},
                     {"vocabulary_50257", "vocabulary=50257"},
                     {"tokens_all_equal", "all_equal=1"}}),
+    .edges = cases({{"vocabulary_1", "vocabulary=1"}, {"vocabulary_25129", "vocabulary=25129"}, {"all_equal", "all_equal=1"}}),
 };
 
 }  // namespace aisp::ch08

@@ -174,6 +174,7 @@ extern constinit const Pair special_functions{
                     {"share_24", "share=24"},
                     {"share_28", "share=28"},
                     {"share_32", "share=32"}}),
+    .edges = cases({{"share_4", "share=4"}, {"share_12", "share=12"}}),
     .reference_samples = 1024,
 };
 

@@ -202,6 +202,7 @@ extern constinit const Pair thresholdtma{
     .sizes = sizes({{.name = "sms", .full = 32, .most = 1024, .scales = false}}),
     .sweep =
         cases({{"sms_8", "sms=8"}, {"sms_16", "sms=16"}, {"sms_32", "sms=32"}, {"sms_64", "sms=64"}, {"sms_132", "sms=132"}}),
+    .edges = cases({{"sms_1", "sms=1"}, {"sms_15", "sms=15"}}),
 };
 
 }  // namespace aisp::ch08

@@ -236,6 +236,7 @@ extern constinit const Pair warp_divergence{
                     {"student_25", "student_percent=25"},
                     {"student_50", "student_percent=50"},
                     {"student_100", "student_percent=100"}}),
+    .edges = cases({{"student_percent_1", "student_percent=1"}, {"student_percent_5", "student_percent=5"}}),
     .reference_samples = 16384,
 };
 

@@ -148,6 +148,7 @@ extern constinit const Pair wave_quantization{
                     {"blocks_198", "blocks=198"},
                     {"blocks_264", "blocks=264"},
                     {"blocks_265", "blocks=265"}}),
+    .edges = cases({{"blocks_1", "blocks=1"}, {"blocks_133", "blocks=133"}}),
     .reference_samples = 1024,
 };
 

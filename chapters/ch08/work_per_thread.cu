@@ -175,6 +175,7 @@ extern constinit const Pair work_per_thread{
                     {"outputs_4", "outputs=4"},
                     {"outputs_8", "outputs=8"},
                     {"outputs_16", "outputs=16"}}),
+    .edges = cases({{"outputs_1", "outputs=1"}, {"outputs_7", "outputs=7"}}),
 };
 
 }  // namespace aisp::ch08

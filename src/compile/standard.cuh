@@ -44,17 +44,52 @@ struct alignas(128) CUtensorMap {
   uint64_t opaque[16];
 };
 
-// Of cuda_fp16.h and cuda_fp8.h: what buffers are made of, and two of them rounded from fp32.
+// Of cuda_fp16.h and cuda_fp8.h: what buffers are made of, conversions, and the arithmetic on two at a time that engines use.
 struct alignas(2) __half {
   uint16_t bits;
 };
 struct alignas(4) __half2 {
   __half x, y;
 };
+using half = __half;
+namespace standard {
+__device__ inline unsigned bits_of(const __half2& x) { return reinterpret_cast<const unsigned&>(x); }
+__device__ inline __half2 half2_of(unsigned bits) { return reinterpret_cast<const __half2&>(bits); }
+}  // namespace standard
 __device__ inline __half2 __floats2half2_rn(float x, float y) {
   unsigned bits;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
-  return reinterpret_cast<const __half2&>(bits);
+  return standard::half2_of(bits);
+}
+__device__ inline __half2 __float2half2_rn(float x) { return __floats2half2_rn(x, x); }
+__device__ inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
+__device__ inline __half __int2half_rn(int x) {
+  __half rounded;
+  asm("cvt.rn.f16.s32 %0, %1;" : "=h"(rounded.bits) : "r"(x));
+  return rounded;
+}
+__device__ inline float2 __half22float2(__half2 x) {
+  float2 both;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(both.x) : "h"(x.x.bits));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(both.y) : "h"(x.y.bits));
+  return both;
+}
+__device__ inline __half2 __hsub2(__half2 x, __half2 y) {
+  unsigned difference;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(standard::bits_of(x)), "r"(standard::bits_of(y)));
+  return standard::half2_of(difference);
+}
+__device__ inline __half2 __hmul2(__half2 x, __half2 y) {
+  unsigned product;
+  asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(standard::bits_of(x)), "r"(standard::bits_of(y)));
+  return standard::half2_of(product);
+}
+__device__ inline __half2 __hfma2(__half2 x, __half2 y, __half2 z) {
+  unsigned sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;"
+      : "=r"(sum)
+      : "r"(standard::bits_of(x)), "r"(standard::bits_of(y)), "r"(standard::bits_of(z)));
+  return standard::half2_of(sum);
 }
 struct __nv_fp8_e4m3 {
   uint8_t bits;
@@ -63,13 +98,18 @@ struct __nv_fp8_e5m2 {
   uint8_t bits;
 };
 
-// Of cuda_bf16.h: two bytes, and two of them rounded from fp32.
+// Of cuda_bf16.h: two bytes, and one or two of them rounded from fp32.
 struct alignas(2) __nv_bfloat16 {
   uint16_t bits;
 };
 struct alignas(4) __nv_bfloat162 {
   __nv_bfloat16 x, y;
 };
+__device__ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
+  __nv_bfloat16 rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded.bits) : "f"(x));
+  return rounded;
+}
 __device__ inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
   unsigned bits;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));

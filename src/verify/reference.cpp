@@ -154,27 +154,29 @@ double most_l2_of_all(const ReferenceSamples& samples, const std::vector<double>
   return std::sqrt(std::max(ratio + more / norm, alike * alike * ratio));
 }
 
-// What lies beyond the limits, or nothing. Those of norms hold for all samples together, and for a group but for what its samples
-// may be off.
-std::string beyond(const Tolerance& limits, const Errors& errors, std::size_t samples, const Buffer& buffer) {
+// What lies beyond the limits, or nothing. Those of norms hold for all samples together, unless these are few, and for a group
+// but for what its samples may be off.
+std::string beyond(const Tolerance& limits, const Errors& errors, const ReferenceSamples& samples, const Buffer& buffer) {
   const pair::Norms& norms = errors.norms;
-  const auto count = static_cast<double>(samples);
-  const bool of_some = samples < buffer.count;
+  const auto count = static_cast<double>(samples.indices.size());
+  const bool of_some = samples.indices.size() < buffer.count;
   switch (limits.kind) {
     case Tolerance::Kind::exact:
       return norms.mismatches == 0
                  ? std::string{}
-                 : fmt::format("{} of {} checked elements of {} are wrong", norms.mismatches, samples, buffer.name);
+                 : fmt::format("{} of {:.0f} checked elements of {} are wrong", norms.mismatches, count, buffer.name);
     case Tolerance::Kind::codes: {
       const double slack = of_some ? deviations * std::sqrt(limits.share * count) : 0;
       if (norms.most_steps <= limits.most_steps && static_cast<double>(norms.moved) <= limits.share * count + slack) return {};
-      return fmt::format("{} of {} checked elements of {} are off, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
-                         norms.moved, samples, buffer.name, norms.most_steps, limits.most_steps, 100 * limits.share);
+      return fmt::format("{} of {:.0f} checked elements of {} are off, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
+                         norms.moved, count, buffer.name, norms.most_steps, limits.most_steps, 100 * limits.share);
     }
     default: {
-      const double of_group = limits.relative_l2 * (of_some && norms.groups > 1 ? of_few_samples(errors.of_group) : 1);
-      if (!(norms.relative_l2() <= limits.relative_l2))
-        return fmt::format("{}: relative L2 error {:.2g} (limit {:.2g})", buffer.name, norms.relative_l2(), limits.relative_l2);
+      const double of_all = limits.relative_l2 * (samples.few ? of_few_samples(count) : 1);
+      const double of_group =
+          std::max(of_all, limits.relative_l2 * (of_some && norms.groups > 1 ? of_few_samples(errors.of_group) : 1));
+      if (!(norms.relative_l2() <= of_all))
+        return fmt::format("{}: relative L2 error {:.2g} (limit {:.2g})", buffer.name, norms.relative_l2(), of_all);
       if (norms.group_l2 <= of_group && norms.largest_element_error <= limits.element) return {};
       return fmt::format("{}{}: relative L2 error {:.2g} (limit {:.2g}), largest element error {:.2g} (limit {:.2g})",
                          buffer.name, in_group(norms), norms.group_l2, of_group, norms.largest_element_error, limits.element);
@@ -193,6 +195,7 @@ ReferenceSamples take_samples(const pair::Session& session, const pair::Snapshot
   samples.indices = sample_indices(outputs.elements().count, std::min(most, session.pair().reference_samples), seed,
                                    outputs.buffer().unordered ? Axis{} : outputs.buffer().groups);
   samples.values = outputs.values(samples.indices);
+  samples.few = most < std::min(outputs.elements().count, session.pair().reference_samples);
   return samples;
 }
 
@@ -200,7 +203,8 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
                                int threads) {
   const Buffer& buffer = *session.results()[static_cast<std::size_t>(output)];
   const Workload& workload = session.workload();
-  const auto& [indices, values] = samples;
+  const std::vector<std::size_t>& indices = samples.indices;
+  const std::vector<double>& values = samples.values;
   if (threads <= 0) threads = session.cpus();
   const std::vector<double> expected = evaluate(indices, threads, [&](std::size_t index) {
     return variant.changes_precision ? workload.expected_quantized(variant.name, output, index)
@@ -229,7 +233,7 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
   const std::string worst =
       fmt::format("element {} is {}, expected {}", indices[errors.worst], pair::element_text(values[errors.worst], buffer.type),
                   pair::element_text(expected[errors.worst], buffer.type));
-  if (const std::string wrong = beyond(limits, errors, indices.size(), buffer); !wrong.empty())
+  if (const std::string wrong = beyond(limits, errors, samples, buffer); !wrong.empty())
     result.problem = {fmt::format("{}; {}", wrong, worst), may_be_chance(norms, buffer.count, limits)};
   return result;
 }

@@ -26,6 +26,7 @@ std::string in_group(const pair::Norms& norms);
 struct ReferenceSamples {
   std::vector<std::size_t> indices;
   std::vector<double> values;
+  bool few = false;  // fewer than the pair is verified by, so that their norm may be off
 };
 
 // Drawn when the variant has run: it cannot know the places.

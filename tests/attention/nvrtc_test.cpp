@@ -14,63 +14,14 @@ namespace {
 
 struct Instance {
   std::string text, kernel;
-  std::vector<NamedText> headers{};  // besides the engine's
 };
 
 Instance instance(const std::string& header, const std::string& kernel) {
   return {"#include \"attention/" + header + "\"\nusing namespace aisp::attention;\n", kernel};
 }
 
-// Functions of cuda_fp16.h, and one of cuda_bf16.h, that decoding over codes needs. What stands for CUDA's headers under NVRTC
-// (src/compile/standard.cuh) has types without arithmetic, so that who compiles these kernels there adds them.
-constexpr const char* half_functions = R"(#pragma once
-#include <standard.cuh>
-using half = __half;
-__device__ inline unsigned bits_of(const __half2& x) { return reinterpret_cast<const unsigned&>(x); }
-__device__ inline __half2 half2_of(unsigned bits) { return reinterpret_cast<const __half2&>(bits); }
-__device__ inline __half __int2half_rn(int x) {
-  __half rounded;
-  asm("cvt.rn.f16.s32 %0, %1;" : "=h"(rounded.bits) : "r"(x));
-  return rounded;
-}
-__device__ inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
-__device__ inline __half2 __float2half2_rn(float x) { return __floats2half2_rn(x, x); }
-__device__ inline __half2 __hsub2(__half2 x, __half2 y) {
-  unsigned difference;
-  asm("sub.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(bits_of(x)), "r"(bits_of(y)));
-  return half2_of(difference);
-}
-__device__ inline __half2 __hmul2(__half2 x, __half2 y) {
-  unsigned product;
-  asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(bits_of(x)), "r"(bits_of(y)));
-  return half2_of(product);
-}
-__device__ inline __half2 __hfma2(__half2 x, __half2 y, __half2 z) {
-  unsigned sum;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(bits_of(x)), "r"(bits_of(y)), "r"(bits_of(z)));
-  return half2_of(sum);
-}
-__device__ inline float2 __half22float2(__half2 x) {
-  float2 both;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(both.x) : "h"(x.x.bits));
-  asm("cvt.f32.f16 %0, %1;" : "=f"(both.y) : "h"(x.y.bits));
-  return both;
-}
-__device__ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
-  __nv_bfloat16 rounded;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded.bits) : "f"(x));
-  return rounded;
-}
-)";
-Instance with_halves(Instance of) {
-  of.headers.push_back({"cuda_fp16.h", half_functions});
-  return of;
-}
-
 KernelSource source_of(const Instance& of) {
-  KernelSource source{.name = "attention.cu", .text = of.text, .kernel = of.kernel, .headers = engine_headers("attention")};
-  source.headers.insert(source.headers.end(), of.headers.begin(), of.headers.end());
-  return source;
+  return {.name = "attention.cu", .text = of.text, .kernel = of.kernel, .headers = engine_headers("attention")};
 }
 
 // What the compiler has against an instance; empty when it is content.
@@ -102,10 +53,9 @@ TEST_F(AttentionUnderNvrtc, BecomesMachineCode) {
   expect_machine_code(instance("forward.cuh", "forward_kernel<128, 128, NoMask, Dense, Scaled, false, InOrder>"));
   expect_machine_code(instance("backward.cuh", "backward_kernel<128, Causal, true, FirstKeysFirst>"));
   expect_machine_code(instance("mla.cuh", "mla_kernel<MlaSchedule::late_half, true, FixedSplits>"));
-  expect_machine_code(with_halves(instance("decode_narrow.cuh", "narrow_decode_kernel<4, E4m3Cache, FixedSplits, float>")));
-  expect_machine_code(
-      with_halves(instance("decode_narrow.cuh", "narrow_decode_kernel<8, Int4Cache<SplicedCodes>, FixedSplits, bf16>")));
-  expect_machine_code(with_halves(instance("decode_wgmma.cuh", "page_decode_kernel<8, bf16>")));
+  expect_machine_code(instance("decode_narrow.cuh", "narrow_decode_kernel<4, E4m3Cache, FixedSplits, float>"));
+  expect_machine_code(instance("decode_narrow.cuh", "narrow_decode_kernel<8, Int4Cache<SplicedCodes>, FixedSplits, bf16>"));
+  expect_machine_code(instance("decode_wgmma.cuh", "page_decode_kernel<8, bf16>"));
 }
 
 TEST_F(AttentionUnderNvrtc, Compile) {
@@ -132,11 +82,11 @@ TEST_F(AttentionUnderNvrtc, CompileOverLatentsAndCodes) {
   EXPECT_EQ(complaints(instance("mla.cuh", "mla_kernel<MlaSchedule::one_softmax, false, FixedSplits>")), "");
   EXPECT_EQ(complaints(instance("mla.cuh", "mla_kernel<MlaSchedule::seesaw, false, ListedSplits>")), "");
   for (const char* const codes : {"ShiftedCodes", "SubnormalCodes"})
-    EXPECT_EQ(complaints(with_halves(instance(
-                  "decode_narrow.cuh", std::string{"narrow_decode_kernel<1, Int4Cache<"} + codes + ">, ListedSplits, float>"))),
+    EXPECT_EQ(complaints(instance("decode_narrow.cuh",
+                                  std::string{"narrow_decode_kernel<1, Int4Cache<"} + codes + ">, ListedSplits, float>")),
               "");
-  EXPECT_EQ(complaints(with_halves(instance("decode_narrow.cuh", "narrow_decode_kernel<8, E4m3Cache, ListedSplits, bf16>"))), "");
-  EXPECT_EQ(complaints(with_halves(instance("decode_wgmma.cuh", "page_decode_kernel<1, bf16>"))), "");
+  EXPECT_EQ(complaints(instance("decode_narrow.cuh", "narrow_decode_kernel<8, E4m3Cache, ListedSplits, bf16>")), "");
+  EXPECT_EQ(complaints(instance("decode_wgmma.cuh", "page_decode_kernel<1, bf16>")), "");
 }
 
 // As a pair that takes mask and score as text would write them.

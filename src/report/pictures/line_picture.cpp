@@ -13,8 +13,8 @@
 namespace aisp::report {
 namespace {
 
-constexpr double left_px = 62, right_px = 14, plot_px = 210, row_px = 18, axis_px = 40;
-constexpr std::size_t colours = 8;
+constexpr double least_left_px = 62, right_px = 14, plot_px = 210, row_px = 18, axis_px = 40;
+constexpr std::size_t colours = 8, most_y_ticks = 6;
 constexpr double log_room = 1.25;
 
 struct Extent {
@@ -42,11 +42,12 @@ class Drawing {
     const double room = ys.high > ys.low ? (ys.high - ys.low) * 0.08 : std::abs(ys.high) * 0.05;
     std::string head = legend();
     top_ = y_ + (chart_.series.size() < 2 ? row_px : 1.5 * row_px);
-    const Scale x{chart_.logarithmic_x && xs.low > 0, xs.low, xs.high, left_px + 8, width_ - right_px - 8};
     const bool logarithmic_y = chart_.logarithmic_y && ys.low > 0;
     const double low = logarithmic_y ? ys.low / log_room : chart_.from_zero ? 0 : ys.low - room;
     const double high = logarithmic_y ? ys.high * log_room : ys.high + room;
     const Scale y{logarithmic_y, low, high, top_ + plot_px, top_};
+    for (const double tick : y.ticks(most_y_ticks)) left_ = std::max(left_, svg::width_of(label_of(tick)) + 12);
+    const Scale x{chart_.logarithmic_x && xs.low > 0, xs.low, xs.high, left_ + 8, width_ - right_px - 8};
     std::string body = head + grid(x, y);
     for (std::size_t i = 0; i < chart_.series.size(); ++i) body += curve(chart_.series[i], class_of(i), x, y);
     // On top, so that no curve crosses what they say.
@@ -55,6 +56,8 @@ class Drawing {
   }
 
  private:
+  std::string label_of(double tick) const { return fmt::format("{:.6g}{}", tick, chart_.y_unit); }
+
   // Of its line and dots. A ceiling takes no colour from the others.
   std::string class_of(std::size_t series) const {
     if (chart_.series[series].is_ceiling) return "ceiling";
@@ -90,11 +93,11 @@ class Drawing {
   std::string grid(const Scale& x, const Scale& y) const {
     const double bottom = top_ + plot_px, right = width_ - right_px;
     std::string text = svg::text("axis", 4, top_ - 8, chart_.y_title);
-    for (const double tick : y.ticks(6)) {
-      text += svg::line("grid", left_px, y.at(tick), right, y.at(tick));
-      text += svg::text("tick", left_px - 6, y.at(tick) + 4, fmt::format("{:.6g}{}", tick, chart_.y_unit), "end");
+    for (const double tick : y.ticks(most_y_ticks)) {
+      text += svg::line("grid", left_, y.at(tick), right, y.at(tick));
+      text += svg::text("tick", left_ - 6, y.at(tick) + 4, label_of(tick), "end");
     }
-    return text + upright(x, bottom) + svg::text("axis", (left_px + right) / 2, bottom + 34, chart_.x_title, "middle");
+    return text + upright(x, bottom) + svg::text("axis", (left_ + right) / 2, bottom + 34, chart_.x_title, "middle");
   }
 
   std::string upright(const Scale& x, double bottom) const {
@@ -112,7 +115,7 @@ class Drawing {
       const double place = x.at(static_cast<double>(i));
       text += svg::line("grid", place, top_, place, bottom);
       text +=
-          svg::text("tick", place, bottom + 16, svg::shortened(chart_.x_names[i], (width_ - left_px) / static_cast<double>(most)),
+          svg::text("tick", place, bottom + 16, svg::shortened(chart_.x_names[i], (width_ - left_) / static_cast<double>(most)),
                     i == 0                               ? "start"
                     : i + every >= chart_.x_names.size() ? "end"
                                                          : "middle");
@@ -171,7 +174,7 @@ class Drawing {
   }
 
   const LineChart& chart_;
-  double width_, y_ = 0, top_ = 0;
+  double width_, y_ = 0, top_ = 0, left_ = least_left_px;
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace aisp::ch90 {
 namespace {
 
-using Chain = fixtures::GpuChain<1800>;
+using Chain = fixtures::GpuChain<4850>;
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 namespace aisp::ch90 {
 namespace {
 
-using Chain = fixtures::GpuChain<16>;
+using Chain = fixtures::GpuChain<50>;
 
 }  // namespace
 
