@@ -159,7 +159,7 @@ extern constinit const Pair occupancy_api{
                     {"per_sm_6", "blocks=792"},
                     {"per_sm_7", "blocks=924"},
                     {"per_sm_8", "blocks=1056"}}),
-    .edges = cases({{"blocks_1", "blocks=1"}, {"blocks_127", "blocks=127"}}),
+    .edges = cases({{"blocks_127", "blocks=127"}}),
 };
 
 }  // namespace aisp::ch06

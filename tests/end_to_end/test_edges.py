@@ -21,6 +21,16 @@ class Edges(EndToEnd):
         self.assertIn("written", {problem["check"] for problem in pair["errors"]})
         self.assertIn("edge three_left (n=1023)", finished.out)
 
+    def test_a_baseline_that_is_wrong_at_an_edge_ends_them(self):
+        finished = self.call("verify", "-t", "ch88:baseline_at_edge")
+        self.assert_code(finished, 1)
+        pair = finished.pair("ch88:baseline_at_edge")
+        self.assertEqual(pair["status"], "failed")
+        self.assertEqual(pair["edges"], [])
+        self.assertEqual({problem["variant"] for problem in pair["errors"]}, {"twice", "once"})
+        for problem in pair["errors"]:
+            self.assertTrue(problem["message"].startswith("edge one (n=1): "), problem["message"])
+
     def test_those_that_pass_are_told(self):
         finished = self.call("verify", "-t", "ch90:edged")
         self.assert_code(finished, 0)

@@ -28,6 +28,9 @@ constexpr double picture_px = 880;
 constexpr double most_on_linear_scale = 12;
 
 constexpr std::array kinds = {"speedups", "library", "roofline", "intensity", "sweep", "sweep_speedups"};
+// Pictures that somebody else draws, each with the reason behind it.
+constexpr std::array<std::string_view, 3> other_hands = {
+    "drawn by hand: ", "drawn by scripts/draw-diagrams: ", "drawn by aisp peak --levels: "};
 
 [[noreturn]] void refuse(const std::string& place, const std::string& what) {
   throw base::Error{base::Exit::usage, place + ": " + what};
@@ -197,7 +200,7 @@ std::vector<PictureMark> picture_marks(const std::string& page, const std::strin
       refuse(place, mark.file + ": no comment behind it says what it shows, as in <!-- picture: speedups h200 -->");
     static const std::regex blanks{R"(\s+)"};
     const std::string what = std::regex_replace((*match)[3].str(), blanks, " ");
-    if (!what.starts_with("drawn by hand: ") && !what.starts_with("drawn by scripts/draw-diagrams: ")) {
+    if (std::ranges::none_of(other_hands, [&](std::string_view hand) { return what.starts_with(hand); })) {
       std::vector<std::string> words = base::split(what, ' ');
       if (words.size() < 2 || std::ranges::find(kinds, words[0]) == kinds.end())
         refuse(place, fmt::format("{}: '{}' is no kind of picture and hardware; {}, or drawn by hand: and why", mark.file, what,

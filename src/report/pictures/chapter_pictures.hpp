@@ -3,6 +3,7 @@
 //   ![Each step](speedups.svg)<!-- picture: speedups h200 -->
 //   [the machine](machine.svg)<!-- picture: drawn by hand: where parts lie is not recorded -->
 //   ![The ring](ring.svg)<!-- picture: drawn by scripts/draw-diagrams: a rule, no measurement -->
+//   ![The levels](levels.svg)<!-- picture: drawn by aisp peak --levels: on an H100 -->
 // KIND HARDWARE, then the pairs that it shows, in their order; all of the chapter unless it names some. Kinds: speedups of each
 // variant; library, the speed of each in percent of the library's; roofline; intensity, FLOPs a byte; sweep, the rate of each
 // variant of one pair (or its time where it declares no work) over a size; sweep_speedups, the same of speedups. A comment may

@@ -47,6 +47,9 @@ void verify_edges(const Context& context, Stages& stages, Record& record, Start 
   if (context.pair.edges.empty() || !context.request.sizes.empty()) return;
   stages.begin("edges", context.request.limits.verify);
   for (const Case& edge : context.pair.edges) {
+    // Where an edge before found the baseline wrong, there is nothing to hold the others against.
+    const std::vector<const Variant*> active = record.active();
+    if (active.empty() || active.front() != &context.pair.baseline) break;
     record.begin_edge(edge);
     const std::size_t problems = record.result().problems.size();
     try {
