@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -89,8 +90,15 @@ std::string metric_text(const evidence::RecordedMetric& metric) {
   return metric_number(metric) + (metric.unit.empty() ? "" : " " + metric.unit);
 }
 
+static std::string host_text(const evidence::Recorded& recorded) {
+  if (recorded.cpus_usable <= 0) return recorded.cpu;
+  return fmt::format("{}, {}, {}{}", recorded.cpu, base::plural(static_cast<std::size_t>(recorded.cpus_usable), "usable CPU"),
+                     base::plural(static_cast<std::size_t>(std::max(0, recorded.numa_nodes)), "NUMA node"),
+                     recorded.hypervisor.empty() ? "" : ", hypervisor " + recorded.hypervisor);
+}
+
 std::string machine_text(const evidence::Recorded& recorded) {
-  if (recorded.gpu.empty()) return recorded.cpu;
+  if (recorded.gpu.empty()) return host_text(recorded);
   const std::string limit =
       recorded.power_limit_w > 0 ? fmt::format(", power limit {} W", base::significant(recorded.power_limit_w)) : "";
   return fmt::format("{}, driver {}, CUDA {}{}", recorded.gpu, recorded.driver, recorded.cuda, limit);

@@ -168,8 +168,9 @@ std::string beyond(const Tolerance& limits, const Errors& errors, const Referenc
     case Tolerance::Kind::codes: {
       const double slack = of_some ? deviations * std::sqrt(limits.share * count) : 0;
       if (norms.most_steps <= limits.most_steps && static_cast<double>(norms.moved) <= limits.share * count + slack) return {};
-      return fmt::format("{} of {:.0f} checked elements of {} are off, by up to {:g} steps of their type ({:g} in {:.2g} % may be)",
-                         norms.moved, count, buffer.name, norms.most_steps, limits.most_steps, 100 * limits.share);
+      return fmt::format(
+          "{} of {:.0f} checked elements of {} are off, by up to {:g} steps of their type ({:g} in {:.2g} % may be)", norms.moved,
+          count, buffer.name, norms.most_steps, limits.most_steps, 100 * limits.share);
     }
     default: {
       const double of_all = limits.relative_l2 * (samples.few ? of_few_samples(count) : 1);

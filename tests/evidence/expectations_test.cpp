@@ -172,6 +172,24 @@ TEST(Expectations, OfTwoMachinesStandSideBySide) {
   EXPECT_TRUE(applicable(changed, "def", fingerprint_of(launches, b)).same_code);
 }
 
+TEST(Expectations, OfTheMachineWithTheMostRunsAreShown) {
+  Recorder recorder;
+  const auto add = [&](double speedup, const char* run, int cpus) {
+    PairResult pair = pair_with(speedup);
+    pair.host_dependent = true;
+    pair.started_utc = run;
+    recorder.add(pair, manifest_of("NVIDIA H200", run, cpus));
+  };
+  add(8, "a", 16);
+  add(8, "b", 16);
+  add(5, "c", 2);
+  EXPECT_EQ(recorder.read().recorded.cpus_usable, 16);
+  EXPECT_DOUBLE_EQ(recorder.read().variants.at("tiled").speedup, 8);
+  add(5, "d", 2);
+  EXPECT_EQ(recorder.read().recorded.cpus_usable, 2) << "of two with as many the later one";
+  EXPECT_DOUBLE_EQ(recorder.read().variants.at("tiled").speedup, 5);
+}
+
 TEST(Expectations, OfWhatWaitsForTheGpuAloneTravel) {
   Recorder recorder;
   recorder.add(pair_with(8), manifest_of("NVIDIA H200", "a", 16));

@@ -152,6 +152,16 @@ TEST(ChapterTable, WhatNoneOfThePairsHasIsLeftOut) {
   EXPECT_THAT(table, Not(HasSubstr("###")));
 }
 
+TEST(ChapterTable, TellsOfAHostWhatDecidesItsTimes) {
+  ExpectedPair pair = transposed();
+  pair.recorded = {.date_utc = "2026-01-02T03:04:05Z", .commit = "0123456789abcdef", .cpu = "Some CPU"};
+  EXPECT_THAT(table_of(pair), ContainsRegex("Some CPU; recorded"));
+  pair.recorded.cpus_usable = 16;
+  pair.recorded.numa_nodes = 1;
+  pair.recorded.hypervisor = "kvm";
+  EXPECT_THAT(table_of(pair), ContainsRegex("Some CPU, 16 usable CPUs, 1 NUMA node, hypervisor\\s+kvm; recorded"));
+}
+
 TEST(ChapterTable, OtherChaptersDoNotCount) {
   const std::string table = chapter_table(
       "ch07", {{.chapter = "ch07", .name = "transpose", .teaches = "a sentence", .lesson = "tiled", .source_digests = {"abc"}}},

@@ -47,6 +47,9 @@ Recorded recorded_by(const Runs& runs) {
           .cuda = latest.fingerprint.cuda,
           .cpu = latest.fingerprint.cpu,
           .power_limit_w = latest.fingerprint.power_limit_w,
+          .cpus_usable = latest.fingerprint.cpus_usable,
+          .numa_nodes = latest.fingerprint.numa_nodes,
+          .hypervisor = latest.fingerprint.hypervisor,
           .runs = static_cast<int>(runs.size()),
           .gpu_ids = std::move(gpu_ids)};
 }
@@ -172,6 +175,20 @@ Applicable applicable(const ExpectedPair& recorded, const std::string& source_di
   if (same.empty()) same = of_code(runs, runs.back()->source_digest);
   result.expected = expect(recorded, same);
   return result;
+}
+
+const Fingerprint& most_recorded_machine(const ExpectedPair& recorded) {
+  Runs runs;
+  for (const RecordedRun& run : recorded.runs) runs.push_back(&run);
+  const Runs latest = of_code(runs, runs.back()->source_digest);
+  const RecordedRun* shown = latest.back();
+  std::size_t most = of_host(latest, shown->fingerprint).size();
+  for (auto run = latest.rbegin(); run != latest.rend(); ++run)
+    if (const std::size_t count = of_host(latest, (*run)->fingerprint).size(); count > most) {
+      most = count;
+      shown = *run;
+    }
+  return shown->fingerprint;
 }
 
 fs::path expectations_path(const fs::path& folder, const std::string& hardware, const std::string& chapter) {

@@ -54,6 +54,8 @@ struct Recorded {
   std::string aisp_version, commit;
   std::string gpu, driver, cuda, cpu;
   double power_limit_w = 0;
+  int cpus_usable = 0, numa_nodes = 0;  // 0: nobody wrote them down
+  std::string hypervisor;
   int runs = 0;
   std::set<std::string> gpu_ids;  // of those runs whose GPUs are known
 };
@@ -91,6 +93,8 @@ struct Applicable {
   std::vector<std::string> machine_differences;  // host_differences(); empty: the same, or it does not matter
 };
 Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here);
+// Of the runs of the latest code the machine with the most of them, of two the later one: what is shown where no machine is given.
+const Fingerprint& most_recorded_machine(const ExpectedPair& recorded);
 
 std::filesystem::path expectations_path(const std::filesystem::path& folder, const std::string& hardware,
                                         const std::string& chapter);

@@ -170,7 +170,7 @@ Expectations parse_expectations(std::string_view text, const std::string& source
       run.fingerprint = machine->second;
       check_run(run, of_run);
     }
-    pair = applicable(pair, pair.runs.back().source_digest, pair.runs.back().fingerprint).expected;
+    pair = applicable(pair, pair.runs.back().source_digest, most_recorded_machine(pair)).expected;
   }
   return {file.schema_version, file.hardware, file.chapter, std::move(file.pairs)};
 }
