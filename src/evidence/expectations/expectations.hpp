@@ -93,7 +93,8 @@ struct Applicable {
   std::vector<std::string> machine_differences;  // host_differences(); empty: the same, or it does not matter
 };
 Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here);
-// Of the runs of the latest code the machine with the most of them, of two the later one: what is shown where no machine is given.
+// Of the runs of the latest code the machine with the most of them, of two the later one: what is shown where no machine is
+// given.
 const Fingerprint& most_recorded_machine(const ExpectedPair& recorded);
 
 std::filesystem::path expectations_path(const std::filesystem::path& folder, const std::string& hardware,
