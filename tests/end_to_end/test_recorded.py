@@ -118,7 +118,7 @@ class ChapterTables(Recorded):
         self.assertEqual(details[1], "host")
         self.assertRegex(details[2], r"^doubled [\d.]+x, added [\d.]+x \([\d.]+x\)$")
         self.assertRegex(details[-1], r"^library [\d.]+x$")
-        self.assertRegex(text, rf"; recorded\s+{pair['runs'][-1]['date_utc'][:10]}\s+at\s")
+        self.assertRegex(text, rf";\s+recorded\s+{pair['runs'][-1]['date_utc'][:10]}\s+at\s")
         self.assertIn("| equal | not measured yet |", text)
         # The list below the table is wrapped.
         self.assertIn(next(iter(self.expectations()["machines"].values()))["cpu"], " ".join(text.split()))

@@ -64,7 +64,7 @@ class Widths(EndToEnd):
     def test_columns_are_as_wide_as_the_names_of_the_selection(self):
         finished = self.run_pairs("ch90:good", "ch90:judged_metric")
         self.assert_code(finished, 0)
-        lines = [line for line in finished.out.splitlines() if re.match(r"ch90:\w+ ", line)]  # and no warnings
+        lines = [line for line in finished.out.splitlines() if re.match(r"ch90:\w+  ", line)]  # and no warnings
         self.assertEqual({line.index("doubled") for line in lines}, {len("ch90:judged_metric") + 2})
         self.assertEqual(len(lines), 2)
 
