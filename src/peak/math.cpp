@@ -54,8 +54,8 @@ struct Operands {
 
 using Loads = std::vector<std::function<Load()>>;
 
-// In the quick variant the largest product is tuned, on tensor cores: to try 32 algorithms takes a quarter of a second there, and
-// three seconds on the FMA units. Other sizes have the heuristic's first.
+// In the quick variant the largest product is tuned on tensor cores; on the FMA units, many times as slow, there is no time to
+// try 32 algorithms. Other sizes have the heuristic's first.
 bool is_tuned(const Bench& bench, const Kind& kind, int n) { return bench.tunes() || (n == most && &kind != &fp32); }
 
 // For each size and each layout of B, the fastest of the algorithms that cuBLASLt's heuristic proposes, or its first where there

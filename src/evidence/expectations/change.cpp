@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/math/median.hpp"
+
 namespace aisp::evidence {
 namespace {
 
@@ -14,12 +16,6 @@ constexpr double half_interval = 1.96;
 
 bool is_usable(const Range& range) {
   return std::isfinite(range.value) && std::isfinite(range.low) && std::isfinite(range.high) && range.low >= 0;
-}
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 double variance_within(const Range& run) { return std::pow(std::log(run.high / run.low) / 2 / half_interval, 2); }
@@ -52,11 +48,11 @@ Range expected_of_runs(std::span<const Range> runs, const ProcessSpread& assumed
   double squares = 0;
   for (const double value : logs) squares += std::pow(value - sum / count, 2);
   const double degrees = assumed.degrees + count - 1;
-  const double assumed_variance = assumed.deviation * assumed.deviation + median_of(within);
+  const double assumed_variance = assumed.deviation * assumed.deviation + base::median(within);
   const double variance = (assumed.degrees * assumed_variance + squares) / degrees;
   // Of one more run around the centre of these.
   const double half = assumed.student_t(degrees) * std::sqrt(variance * (1 + 1 / count));
-  const double centre = median_of(logs);
+  const double centre = base::median(logs);
   return {std::exp(centre), std::exp(centre - half), std::exp(centre + half)};
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/math/median.hpp"
 #include "evidence/expectations/change.hpp"
 
 namespace aisp::evidence {
@@ -15,13 +16,6 @@ namespace {
 
 using Runs = std::vector<const RecordedRun*>;
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 RecordedMetrics median_of(const std::vector<const RecordedMetrics*>& runs) {
   RecordedMetrics medians;
   std::map<std::string, std::vector<double>> values;
@@ -30,7 +24,7 @@ RecordedMetrics median_of(const std::vector<const RecordedMetrics*>& runs) {
       medians[name] = metric;
       values[name].push_back(metric.value);
     }
-  for (auto& [name, metric] : medians) metric.value = median_of(std::move(values[name]));
+  for (auto& [name, metric] : medians) metric.value = base::median(values[name]);
   return medians;
 }
 
@@ -70,9 +64,9 @@ ExpectedVariant expected_variant(const std::string& name, const Runs& runs, cons
   ExpectedVariant variant{.speedup = speedup.value,
                           .speedup_low = speedup.low,
                           .speedup_high = speedup.high,
-                          .median_ms = median_of(std::move(medians)),
+                          .median_ms = base::median(medians),
                           .metrics = median_of(metrics)};
-  if (!percents.empty()) variant.percent_of_floor = median_of(std::move(percents));
+  if (!percents.empty()) variant.percent_of_floor = base::median(percents);
   return variant;
 }
 
@@ -87,7 +81,7 @@ ExpectedPair expect(const ExpectedPair& pair, const Runs& runs) {
     baselines.push_back(run->baseline_median_ms);
     metrics.push_back(&run->baseline_metrics);
   }
-  expected.baseline_median_ms = median_of(std::move(baselines));
+  expected.baseline_median_ms = base::median(baselines);
   expected.baseline_metrics = median_of(metrics);
   expected.variants.clear();
   for (const RecordedRun* run : runs)
