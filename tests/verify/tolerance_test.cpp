@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <aisp/tolerance.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -78,6 +79,12 @@ class Product {
     for (int i = 0; i < k; ++i) sum = rounded<__half>(sum + static_cast<double>(a[i]) * static_cast<double>(b[i]));
     return sum;
   }
+  // As parts of 64 terms in fp16, which fp32 adds up.
+  static double fp16_parts(const float* a, const float* b, int k) {
+    double sum = 0;
+    for (int i = 0; i < k; i += 64) sum += fp16_sum(a + i, b + i, std::min(64, k - i));
+    return sum;
+  }
   static double without_last_term(const float* a, const float* b, int k) { return exact_sum(a, b, k - 1); }
   static double three_quarters(const float* a, const float* b, int k) { return exact_sum(a, b, k / 4 * 3); }
 
@@ -126,6 +133,14 @@ TEST(Tolerance, TellsLowerPrecisionAndMissingTermsInFp32) {
 }
 TEST(Tolerance, TellsLowerPrecisionAndMissingTermsInBf16) {
   for (const int k : {512, 4096}) expect_limits_to_tell<__nv_bfloat16>(k);
+}
+// A limit of what limits can tell, which docs/method.md names.
+TEST(Tolerance, DoesNotTellShortSumsInFp16BehindBf16) {
+  for (const int k : {512, 4096}) {
+    const Product<__nv_bfloat16> product{96, 64, k};
+    EXPECT_TRUE(product.passes_reference(product.all(Product<__nv_bfloat16>::fp16_parts))) << k;
+    EXPECT_FALSE((Product<float>{96, 64, k}.passes_reference(Product<float>{96, 64, k}.all(Product<float>::fp16_parts)))) << k;
+  }
 }
 TEST(Tolerance, TellsLowerPrecisionAndMissingTermsInFp16) {
   for (const int k : {256, 4096}) expect_limits_to_tell<__half>(k);
