@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "base/system/files.hpp"
+#include "places.hpp"
 
 namespace aisp {
 
 inline std::vector<NamedText> engine_headers(const std::string& engine) {
   std::vector<NamedText> headers;
-  for (const auto& entry :
-       std::filesystem::directory_iterator{std::filesystem::path{AISP_SOURCE_DIR} / "chapters/shared" / engine}) {
+  for (const auto& entry : std::filesystem::directory_iterator{source_folder() / "chapters/shared" / engine}) {
     if (entry.path().extension() != ".cuh") continue;
     const std::string name = entry.path().filename().string();
     for (const std::string& called : {name, engine + "/" + name}) headers.push_back({called, base::read_file(entry.path())});

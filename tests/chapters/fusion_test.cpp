@@ -13,6 +13,7 @@
 
 #include "base/system/files.hpp"
 #include "ch14/fusion_code.hpp"
+#include "places.hpp"
 
 namespace aisp::ch14 {
 namespace {
@@ -125,7 +126,7 @@ TEST(FusionCode, ReadsWhatItUses) {
 TEST(FusionCode, Compiles) {
   if (!SharedLibrary::available(Library::nvrtc)) GTEST_SKIP() << "NVRTC is not installed";
   const Nvrtc nvrtc{90, {}};
-  const std::filesystem::path chapters = std::filesystem::path{AISP_SOURCE_DIR} / "chapters";
+  const std::filesystem::path chapters = source_folder() / "chapters";
   const std::vector<NamedText> headers{{"ch14/elementwise.cuh", base::read_file(chapters / "ch14/elementwise.cuh")},
                                        {"rows.cuh", base::read_file(chapters / "shared/rows.cuh")}};
   const auto compile = [&](const Expression& nodes) {

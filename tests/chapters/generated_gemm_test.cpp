@@ -10,6 +10,7 @@
 #include "ch14/fp8_glue_code.hpp"
 #include "ch14/gemm_candidates.hpp"
 #include "engine_headers.hpp"
+#include "places.hpp"
 
 namespace aisp::ch14 {
 namespace {
@@ -54,9 +55,7 @@ class GeneratedGemm : public testing::Test {
     if (!SharedLibrary::available(Library::nvrtc)) GTEST_SKIP() << "NVRTC is not installed";
   }
 
-  static std::string chapters(const std::string& path) {
-    return base::read_file(std::filesystem::path{AISP_SOURCE_DIR} / "chapters" / path);
-  }
+  static std::string chapters(const std::string& path) { return base::read_file(source_folder() / "chapters" / path); }
   // Machine code without a warning, spilled registers among them; gives the PTX.
   static std::string clean(KernelSource source, std::vector<NamedText> headers) {
     SCOPED_TRACE(source.kernel + "\n" + source.text);

@@ -9,6 +9,7 @@
 
 #include "base/system/files.hpp"
 #include "fuzz/readers.hpp"
+#include "places.hpp"
 
 namespace aisp::fuzz {
 namespace {
@@ -26,8 +27,7 @@ std::string changed(std::string text, std::uint64_t number) {
 
 TEST_P(Seeds, EndInAResultOrInOneClearLine) {
   int taken = 0, refused = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator{AISP_SOURCE_DIR "/tests/fuzz/seeds/" + std::string{GetParam().name}}) {
+  for (const auto& entry : std::filesystem::directory_iterator{source_folder() / "tests/fuzz/seeds" / GetParam().name}) {
     SCOPED_TRACE(entry.path().string());
     const std::string text = base::read_file(entry.path());
     const bool good = entry.path().filename().string().starts_with("good");

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <vector>
 
-#include "aisp_path.hpp"
 #include "base/system/clock.hpp"
 #include "machine/ceilings.hpp"
 #include "machine/doctor/doctor.hpp"
@@ -15,6 +14,7 @@
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"
 #include "machine/topology/topology.hpp"
+#include "places.hpp"
 
 namespace aisp::machine {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "aisp_path.hpp"
 #include "base/system/clock.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/json.hpp"
 #include "machine/machine.hpp"
+#include "places.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -73,7 +73,7 @@ TEST(Probe, StartsTheExecutableThatTheEnvironmentNames) {
   ::setenv("AISP_PATH", "/no/such/program", 1);
   EXPECT_THAT(probe(1, aisp_path()).cuda_error, HasSubstr("/no/such/program"));
   ::unsetenv("AISP_PATH");
-  EXPECT_EQ(aisp_path(), AISP_PATH);
+  EXPECT_EQ(aisp_path(), built);
   ::setenv("AISP_PATH", built.c_str(), 1);
 }
 

@@ -11,6 +11,7 @@
 #include "machine/host.hpp"
 #include "machine/json.hpp"
 #include "machine/topology/clusters.hpp"
+#include "places.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -247,7 +248,7 @@ void expect_fields(const nlohmann::json& schema, const char* part, const nlohman
 
 // Machines without a GPU see no other part of the schema than the host's.
 TEST(TopologyTest, GpuHasTheFieldsOfTheSchema) {
-  const auto schema = nlohmann::json::parse(base::read_file(AISP_SOURCE_DIR "/docs/schema/topology.schema.json"));
+  const auto schema = nlohmann::json::parse(base::read_file(source_folder() / "docs/schema/topology.schema.json"));
   const nlohmann::json gpu = topology_json(two_gpus())["gpus"][1];
   expect_fields(schema, "gpu", gpu);
   for (const char* part : {"chip", "memory", "pcie"}) expect_fields(schema, part, gpu[part]);

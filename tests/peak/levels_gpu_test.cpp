@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "aisp_path.hpp"
 #include "machine/machine.hpp"
 #include "peak/child.hpp"
+#include "places.hpp"
 
 namespace aisp::peak {
 namespace {

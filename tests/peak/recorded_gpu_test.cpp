@@ -2,10 +2,10 @@
 // On an H200 the figures are what was recorded on one.
 #include <gtest/gtest.h>
 
-#include "aisp_path.hpp"
 #include "machine/machine.hpp"
 #include "peak/child.hpp"
 #include "peak/expected.hpp"
+#include "places.hpp"
 
 namespace aisp::peak {
 namespace {

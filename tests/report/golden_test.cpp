@@ -9,6 +9,7 @@
 
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
+#include "places.hpp"
 #include "report/console.hpp"
 #include "report/csv.hpp"
 #include "report/markdown/markdown.hpp"
@@ -19,7 +20,7 @@ namespace aisp::report {
 namespace {
 
 void expect_golden(const std::string& name, const std::string& text) {
-  const std::filesystem::path path = std::filesystem::path{AISP_SOURCE_DIR} / "tests/report/golden" / name;
+  const std::filesystem::path path = source_folder() / "tests/report/golden" / name;
   if (std::getenv("AISP_UPDATE_GOLDEN") != nullptr) base::write_atomically(path, text);
   EXPECT_EQ(text, base::read_file(path)) << "differs from " << path;
 }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "aisp_path.hpp"
+#include "places.hpp"
 #include "report/html/code_parts.hpp"
 
 namespace aisp::report {
@@ -39,7 +39,7 @@ nlohmann::json listed_pairs() {
 
 // The pair's file and those of chapters that it includes, as they are beside its measurement.
 std::vector<SourceText> files_of(const fs::path& source) {
-  const fs::path root{AISP_SOURCE_DIR};
+  const fs::path root = source_folder();
   std::vector<SourceText> files{{source.string(), text_of(root / source)}};
   std::set<fs::path> known{source};
   for (std::size_t i = 0; i < files.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "pair/registry.hpp"
+#include "places.hpp"
 
 namespace aisp::run {
 namespace {
@@ -22,8 +23,8 @@ std::string refusal(const std::string& answer) {
 }
 
 TEST(Handshake, WithAnExecutableOfTheSameProtocol) {
-  const Counterpart other = shake_hands(AISP_FIXTURES_PATH);
-  EXPECT_EQ(other.executable, AISP_FIXTURES_PATH);
+  const Counterpart other = shake_hands(fixtures_path());
+  EXPECT_EQ(other.executable, fixtures_path());
   EXPECT_FALSE(other.version.empty());
   std::vector<std::string> own;
   for (const pair::Entry& entry : pair::registry()) own.push_back(entry.target());
