@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// O = softmax(score(Q K^T)) V on wgmma (sm_90a): two warpgroups with 64 query rows each take turns, each with its next products
-// under way while it exponentiates; a warp keeps a ring of tiles of K and V full. It is chapter 10's query_in_registers with
-// masks, layouts of keys, scores and tails.
+// O = softmax(score(Q K^T)) V on wgmma (sm_90a): two or three warpgroups with 64 query rows each take turns, each with its next
+// products under way while it exponentiates; a warp keeps a ring of tiles of K and V full. It is chapter 10's query_in_registers
+// with masks, layouts of keys, scores and tails.
 #pragma once
 #include <aisp/device/wgmma_products.cuh>
 
@@ -18,6 +18,9 @@ __device__ __forceinline__ void multiply(float (&d)[count], const A& a, std::uin
   else device::wgmma<device::Operands::bf16, Major::k, b_major>(d, a, b, add);
 }
 
+// Threads at a turn's barrier: the warpgroup that waits and the one that arrives.
+constexpr int of_two = 2 * warpgroup;
+
 // A consumer warpgroup's view of the block's shared memory, and its registers.
 template <class S>
 struct Consumer {
@@ -27,6 +30,13 @@ struct Consumer {
   float scores[tile_keys / 2], sums[S::value_size / 2];
   unsigned p[tile_keys / 16][4], q[S::queries_in_registers ? S::head_size / 16 : 1][4];
 
+  // The named barriers at which this warpgroup and the one after it wait for their turn to multiply, and its own for stores.
+  __device__ __forceinline__ int my_turn() const { return 1 + index; }
+  __device__ __forceinline__ int turn_after() const {
+    if constexpr (S::consumers == 2) return 2 - index;
+    else return index == S::consumers - 1 ? 1 : 2 + index;
+  }
+  __device__ __forceinline__ int storing() const { return 1 + S::consumers + index; }
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x) % warpgroup; }
   // Of this thread's first row, and of its first column.
   __device__ __forceinline__ int row() const { return index * S::query_rows + thread() / 32 * 16 + thread() % 32 / 4; }
@@ -82,7 +92,7 @@ struct Consumer {
   __device__ __forceinline__ void store(const CUtensorMap& map, const Work& work, const RowBlock& block, const Lengths& lengths) {
     const int t = thread(), first_row = block.first_row + index * S::query_rows, rows = lengths.queries - first_row;
     if (t == 0) device::wait_stores_read<0>();
-    device::named_barrier_sync(3 + index, warpgroup);  // what was stored last has been read, and Q by this warpgroup
+    device::named_barrier_sync(storing(), warpgroup);  // what was stored last has been read, and Q by this warpgroup
     bf16(*const results)[S::query_rows * 64] = shared.results(index);
 #pragma unroll
     for (int i = 0; i < S::value_size / 16; ++i) {
@@ -91,7 +101,7 @@ struct Consumer {
       device::store_matrices(device::shared_address(results[i / 4]) + fragment(i), words[0], words[1], words[2], words[3]);
     }
     device::fence_proxy_async_shared();
-    device::named_barrier_sync(3 + index, warpgroup);
+    device::named_barrier_sync(storing(), warpgroup);
     const Place place = work.keys.query(block.sequence, first_row);
     if (Work::KeysType::clips_queries || rows >= S::query_rows) {
       if (t == 0) {
@@ -110,7 +120,7 @@ struct Consumer {
     }
     if constexpr (S::results_over_queries) {
       if (t == 0) device::wait_stores_read<0>();
-      device::named_barrier_sync(3 + index, warpgroup);
+      device::named_barrier_sync(storing(), warpgroup);
       release(&shared.q_empty);
     }
   }
@@ -118,7 +128,7 @@ struct Consumer {
 
 // A block of rows, from the arrival of its queries until the sums and the softmax's rows are complete. The scores of the next
 // tile are started before the sums of this one; both run while its exponentials are taken, and a warpgroup starts its products
-// behind the other's.
+// behind that of the one before it.
 template <class S, class Work, class Tiles>
 __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work, const RowBlock& block, const Lengths& lengths,
                                               const Tiles& tiles, Rows& rows) {
@@ -173,11 +183,11 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
     ++own.step.count;
     begin_scores(i);
     device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
-    device::named_barrier_sync(1 + own.index, S::consumers * warpgroup);
+    device::named_barrier_sync(own.my_turn(), of_two);
     own.template start_scores<begins>(own.step);
     device::barrier_wait(&shared.v_full[last.slot()], last.parity());
     own.start_sums(last);
-    device::named_barrier_arrive(2 - own.index, S::consumers * warpgroup);
+    device::named_barrier_arrive(own.turn_after(), of_two);
     device::wgmma_wait<1>();
     device::wgmma_touch(own.scores);
     own.release(&shared.k_empty[own.step.slot()]);
@@ -189,6 +199,7 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
     own.narrow_scores();
     if (outgrown) rescale(own.sums, factor);
   }
+  if constexpr (!S::queries_in_registers && !S::results_over_queries) own.release(&shared.q_empty);
   device::barrier_wait(&shared.v_full[own.step.slot()], own.step.parity());
   own.start_sums(own.step);
   device::wgmma_wait<0>();
@@ -200,7 +211,7 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
 template <class S, class Work, bool log_sum>
 __device__ __forceinline__ void consume(Shared<S>& shared, const Maps& maps, const Work& work) {
   Consumer<S> own{shared, static_cast<int>(threadIdx.x) / warpgroup - 1, {}, {}, {}, {}, {}};
-  if (own.index == 1) device::named_barrier_arrive(1, S::consumers * warpgroup);
+  if (own.index == S::consumers - 1) device::named_barrier_arrive(own.turn_after(), of_two);
   for (unsigned round = 0;; ++round) {
     const int turn = own.next_turn(round);
     if (turn == Shared<S>::none) break;
@@ -225,23 +236,23 @@ __device__ __forceinline__ void consume(Shared<S>& shared, const Maps& maps, con
     }
     own.store(maps.o, work, block, lengths);
   }
-  if (own.index == 0) device::named_barrier_sync(1, S::consumers * warpgroup);  // takes the last arrival
+  if (own.index == 0) device::named_barrier_sync(own.my_turn(), of_two);  // takes the last arrival
   if (own.thread() == 0) device::wait_stores_read<0>();
 }
 
 template <int head_size, int value_size, class Mask, class Keys, class Score, bool log_sum, class Order>
-__global__ __launch_bounds__(forward_threads,
+__global__ __launch_bounds__(forward_threads<Order>,
                              1) void forward_kernel(const __grid_constant__ Maps maps,
                                                     const __grid_constant__ Forward<Mask, Keys, Score, Order> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  using S = Shape<head_size, value_size>;
+  using S = Shape<head_size, value_size, warpgroups_of<Order>>;
   Shared<S>& shared = *reinterpret_cast<Shared<S>*>(memory);
   initialize(shared);
   if (threadIdx.x < warpgroup) {
-    device::give_up_registers<24>();
+    device::give_up_registers<S::producer_registers>();
     if (threadIdx.x < 32) produce(shared, maps, work);
   } else {
-    device::take_registers<240>();
+    device::take_registers<S::consumer_registers>();
     consume<S, Forward<Mask, Keys, Score, Order>, log_sum>(shared, maps, work);
   }
 }

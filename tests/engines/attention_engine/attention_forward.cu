@@ -56,6 +56,7 @@ class AttentionForward final : public Workload {
     if (!variant.starts_with("engine")) return;
     const std::size_t used = variant == "engine_tuned" ? chosen_.value_or(0) : 0;
     metrics.report("longest_first", orders_[used].longest_first ? 1 : 0, "of 1", Metrics::Better::higher);
+    metrics.report("warpgroups", orders_[used].warpgroups, "of a block", Metrics::Better::higher);
   }
 
   void plan_cudnn(Launch&) { cudnn_->plan(); }
@@ -81,6 +82,7 @@ class AttentionForward final : public Workload {
  private:
   struct Order {
     bool longest_first;
+    int warpgroups;
     std::function<void(const Launch&)> run;
   };
 
@@ -104,9 +106,15 @@ class AttentionForward final : public Workload {
   // The usual order first.
   template <int head_size>
   void add_orders() {
-    const attention::InOrder in_order = attention::in_order(tokens_, heads_, batch_);
-    const attention::LongestFirst longest_first = attention::longest_first(
-        tokens_, tokens_, 2 * head_size_, heads_, static_cast<int>(heads_ / kv_heads_), batch_, taken_.get());
+    using attention::ByThree, attention::InOrder, attention::LongestFirst;
+    if constexpr (head_size == 64) add_both<head_size, ByThree<InOrder>, ByThree<LongestFirst>>();
+    add_both<head_size, InOrder, LongestFirst>();
+  }
+  template <int head_size, class InOrder, class LongestFirst>
+  void add_both() {
+    const auto in_order = attention::in_order<InOrder>(tokens_, heads_, batch_);
+    const auto longest_first = attention::longest_first<LongestFirst>(tokens_, tokens_, 2 * head_size_, heads_,
+                                                                      static_cast<int>(heads_ / kv_heads_), batch_, taken_.get());
     if (causal_) {
       add<head_size, attention::Causal>(longest_first, true);
       add<head_size, attention::Causal>(in_order, false);
@@ -125,7 +133,7 @@ class AttentionForward final : public Workload {
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_size_)));
     const Pass pass{{tensor(q_, heads_), tensor(k_, kv_heads_), tensor(v_, kv_heads_), tensor(o_, heads_)},
                     {.mask = {}, .keys = {rows, rows}, .score = {scale * attention::log2_e}, .order = turns}};
-    orders_.push_back({longest_first, [pass](const Launch& launch) { pass.run(launch); }});
+    orders_.push_back({longest_first, attention::warpgroups_of<Turns>, [pass](const Launch& launch) { pass.run(launch); }});
   }
 
   std::size_t batch_, heads_, kv_heads_, tokens_, head_size_;
