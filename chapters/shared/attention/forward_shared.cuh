@@ -16,7 +16,8 @@ namespace aisp::attention {
 template <int head_size_, int value_size_, int consumers_ = 2>
 struct Shape {
   static_assert(head_size_ % 64 == 0 && (value_size_ == 64 || value_size_ == 128) && value_size_ <= head_size_);
-  static_assert(consumers_ == 2 || (consumers_ == 3 && head_size_ == 64), "more columns leave no registers for a third warpgroup");
+  static_assert(consumers_ == 2 || (consumers_ == 3 && head_size_ == 64),
+                "more columns leave no registers for a third warpgroup");
   static constexpr int head_size = head_size_, value_size = value_size_;
   static constexpr int consumers = consumers_, query_rows = 64, block_rows = consumers * query_rows;
   static constexpr int producer_registers = consumers == 2 ? 24 : 32, consumer_registers = consumers == 2 ? 240 : 160;
@@ -31,7 +32,7 @@ struct Shape {
 constexpr int warpgroup = 128;
 // A producing warpgroup and the consuming ones.
 template <class Order>
-constexpr int forward_threads = (1 + warpgroups_of<Order>) * warpgroup;
+constexpr int forward_threads = (1 + warpgroups_of<Order>)*warpgroup;
 
 template <class S, bool apart>
 struct Results {
