@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/results/loose_limit.hpp"
+#include "run/results/declarations.hpp"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,6 @@
 #include "evidence/json.hpp"
 #include "pair/running_variant.hpp"
 #include "pair/selftest_registry.hpp"
-#include "run/child/pair_run.hpp"
 
 namespace aisp::run {
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/execute_command.hpp"
 
 #include <cuda_profiler_api.h>
 #include <fmt/format.h>

@@ -9,7 +9,7 @@
 #include "run/child/profiling/profiler.hpp"
 #include "run/child/verification/memory_account.hpp"
 #include "run/results/assemble.hpp"
-#include "run/results/cost_faults.hpp"
+#include "run/results/declarations.hpp"
 
 namespace aisp::run {
 namespace {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/results/cost_faults.hpp"
+#include "run/results/declarations.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <vector>
 
 namespace aisp::run {
 namespace {
+
+constexpr double most_times_the_error = 1000;  // of a limit
 
 struct Amount {
   std::string_view name;
@@ -49,6 +52,21 @@ std::optional<std::string> impossible_cost(const Cost& cost, Device device) {
   if (!cost.phases.empty() && any) return "its declared cost has phases, and amounts beside them";
   if (!any && cost.phases.empty()) return "its declared cost is nothing at all";
   return std::nullopt;
+}
+
+std::optional<std::string> loose_limit(const evidence::VariantResult& variant, const Tolerances& tolerances) {
+  if (!variant.accuracy || variant.accuracy->samples == 0) return std::nullopt;
+  const evidence::Accuracy& found = *variant.accuracy;
+  // The accuracy is of the output that came nearest to its limit.
+  const auto chosen = [&](const Tolerance& tolerance) {
+    return tolerance.kind == Tolerance::Kind::limits && tolerance.relative_l2 == found.limit_relative_l2;
+  };
+  if (std::ranges::none_of(tolerances, chosen)) return std::nullopt;
+  if (!(found.limit_relative_l2 > most_times_the_error * found.relative_l2)) return std::nullopt;
+  return fmt::format(
+      "{}: its tolerance allows a relative L2 error of {:.2g}, and {:.2g} was found; a limit near that would catch "
+      "more",
+      variant.name, found.limit_relative_l2, found.relative_l2);
 }
 
 }  // namespace aisp::run

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/timing/correction.hpp"
+#include "run/child/timing/samples.hpp"
 
 #include <span>
 
