@@ -29,7 +29,7 @@ function(aisp_generate_selftest out_cpp folder)
     string(APPEND rows "    {Entry{\"${chapter}\", \"${name}\", \"${source}\", &${symbol}}, &aisp::${chapter}::${name}, \"${family}\", \"${about}\"},\n")
   endforeach()
   file(CONFIGURE OUTPUT "${out_cpp}" @ONLY CONTENT "// Written by cmake/selftest.cmake from the files in selftest; changes here are lost.
-#include \"pair/selftest_registry.hpp\"
+#include \"pair/registry.hpp\"
 
 #include <array>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/memory/faults.hpp"
+#include "pair/faults.hpp"
 
 #include <gmock/gmock.h>
 
 #include <limits>
 
-#include "pair/selftest_registry.hpp"
+#include "pair/registry.hpp"
 
 namespace aisp::pair {
 namespace {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Medians, and what intervals of a few values are made with.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -16,5 +17,10 @@ struct MedianRanks {
   std::size_t low = 0, high = 0;
 };
 std::optional<MedianRanks> median_ranks(std::size_t count);
+
+// Student's t that 2.5 % and 0.5 % of the distribution lie above: what 95 % and 99 % intervals from a few values are made with.
+// Degrees of freedom need not be whole.
+double student_t_975(double degrees);
+double student_t_995(double degrees);
 
 }  // namespace aisp::base

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/output_digests.hpp"
+#include "measure/execution/output_digests.hpp"
 
 #include <aisp/check.hpp>
 

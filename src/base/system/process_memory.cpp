@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/system/resident_memory.hpp"
+#include "base/system/process_memory.hpp"
 
 #include <charconv>
 #include <fstream>

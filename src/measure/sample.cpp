@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/metrics.hpp"
+#include "measure/sample.hpp"
 
 namespace aisp::measure {
 namespace {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory of this process: how much is resident, and whether a checker watches it.
 #pragma once
 #include <cstdint>
+#include <cstdlib>
 
 namespace aisp::base {
 
@@ -14,5 +16,12 @@ bool reset_peak_resident();
 
 // Processes that the kernel has killed for want of memory, the machine's or a group's, since it booted; 0 where it does not tell.
 std::uint64_t memory_kills();
+
+// Whether a memory checker watches this process (scripts/sanitize.sh says so by AISP_MEMORY_CHECKER). It keeps books of its own
+// in the process's heap, puts red zones around allocations, and others run beside it on the same GPU.
+inline bool under_memory_checker() {
+  static const bool is_set = std::getenv("AISP_MEMORY_CHECKER") != nullptr;
+  return is_set;
+}
 
 }  // namespace aisp::base

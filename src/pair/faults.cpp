@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/memory/faults.hpp"
+#include "pair/faults.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Settings that reach beyond the variant that makes them.
 #pragma once
 #include <cuda_runtime_api.h>
+#include <sched.h>
 
 #include <array>
 #include <string>
@@ -10,8 +12,7 @@
 
 namespace aisp::measure {
 
-// Settings that reach beyond the variant that makes them: limits of the devices and the access-policy windows of the pair's
-// streams, as the workload's constructor left them.
+// Limits of the devices and the access-policy windows of the pair's streams, as the workload's constructor left them.
 class DeviceLimits {
  public:
   explicit DeviceLimits(pair::Session& session);
@@ -27,6 +28,19 @@ class DeviceLimits {
     cudaFuncCache cache_preference = cudaFuncCachePreferNone;
   };
   std::vector<OfGpu> gpus_;
+};
+
+// Of this thread: where it may run, its priority, how it rounds.
+class HostSettings {
+ public:
+  HostSettings();
+  // Puts back what has changed, and names it.
+  std::vector<std::string> restore() const;
+
+ private:
+  cpu_set_t cpus_{};
+  int priority_ = 0;
+  int rounding_ = 0;
 };
 
 }  // namespace aisp::measure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/cold_cache.hpp"
+#include "measure/execution/cold_cache.hpp"
 
 #include <aisp/check.hpp>
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/device_limits.hpp"
+#include "measure/execution/settings.hpp"
 
+#include <sys/resource.h>
 #include <aisp/check.hpp>
 
+#include <cfenv>
 #include <cstring>
 
 namespace aisp::measure {
@@ -72,6 +74,28 @@ std::vector<std::string> DeviceLimits::restore() {
     changed.emplace_back("the access-policy window of launch.stream");
   }
   if (gpus_.size() > 1) check(cudaSetDevice(gpus_.front().ordinal));
+  return changed;
+}
+
+HostSettings::HostSettings() : priority_{getpriority(PRIO_PROCESS, 0)}, rounding_{std::fegetround()} {
+  if (sched_getaffinity(0, sizeof cpus_, &cpus_) != 0) CPU_ZERO(&cpus_);
+}
+
+std::vector<std::string> HostSettings::restore() const {
+  std::vector<std::string> changed;
+  cpu_set_t now{};
+  if (sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&cpus_) > 0 && CPU_EQUAL(&now, &cpus_) == 0) {
+    sched_setaffinity(0, sizeof cpus_, &cpus_);
+    changed.emplace_back("the CPUs that the thread may use");
+  }
+  if (getpriority(PRIO_PROCESS, 0) != priority_) {
+    setpriority(PRIO_PROCESS, 0, priority_);
+    changed.emplace_back("the thread's priority");
+  }
+  if (std::fegetround() != rounding_) {
+    std::fesetround(rounding_);
+    changed.emplace_back("the processor's rounding");
+  }
   return changed;
 }
 

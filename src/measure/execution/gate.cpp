@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/gate.hpp"
+#include "measure/execution/gate.hpp"
 
 #include <cuda.h>
 #include <aisp/check.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/system/installation.hpp"
+#include "base/system/places.hpp"
 
 #include <gtest/gtest.h>
 

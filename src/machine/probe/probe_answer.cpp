@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parent's side of the probe; CUDA is called in probe_cuda.cpp only.
+#include "machine/probe/probe_answer.hpp"
+
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/system/clock.hpp"
 #include "base/system/files.hpp"
-#include "base/system/installation.hpp"
+#include "base/system/places.hpp"
 #include "base/system/process.hpp"
 #include "base/text.hpp"
-#include "machine/host.hpp"
-#include "machine/json.hpp"
-#include "machine/probe_answer.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -40,15 +37,6 @@ Reading read_until(int descriptor, double deadline_s) {
     }
     if (got < 0 && errno != EAGAIN && errno != EINTR) return reading;
   }
-}
-
-Machine without_gpus(const std::string& error, const std::string& advice) {
-  Machine machine;
-  machine.cuda_error = error;
-  machine.cuda_advice = advice;
-  machine.driver_version = read_driver_version("/");
-  machine.host = read_host();
-  return machine;
 }
 
 }  // namespace
@@ -77,15 +65,5 @@ int write_answer(int fd, const nlohmann::json& answer) {
   const std::string text = answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return static_cast<int>(base::write_all(fd, text) == 0 ? base::Exit::good : base::Exit::failed);
 }
-
-Machine probe(double limit_s, const std::string& executable) try {
-  const ProbeAnswer answer = ask_child("__probe", limit_s, executable);
-  return answer.error.empty() ? answer.json.get<Machine>() : without_gpus(answer.error, answer.advice);
-} catch (const nlohmann::json::exception& error) {
-  return without_gpus(std::string{"the process that asks the CUDA driver gave an unreadable answer: "} + error.what(),
-                      "build aisp anew");
-}
-
-int probe_main(int fd) { return write_answer(fd, probe_here()); }
 
 }  // namespace aisp::machine
