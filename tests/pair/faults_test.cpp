@@ -43,7 +43,7 @@ TEST(Faults, NoneOfAGoodPair) {
   EXPECT_THAT(faults_with([](Pair& p) { p.device = Device::host; }, "chapters/ch07/thing.cpp"), IsEmpty());
 }
 
-// One pair of the fixtures has every fault that can be seen from outside; tests/end_to_end/test_faults.py looks at it.
+// One pair of the fixtures has every fault that can be seen from outside; tests/end_to_end/runs/test_faults.py looks at it.
 TEST(Faults, NoneOfAnyPairThatIsBuilt) {
   for (const Entry& entry : registry()) {
     if (entry.name == "declared_wrongly") continue;

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 from harness import AISP, EndToEnd
-from test_schemas import mistakes
+from schemas import mistakes
 
 # The address sanitizer keeps books of its own, so these look otherwise under it.
 UNLIKE_UNDER_SANITIZER = {"exhaust_memory", "leak_memory", "leak_when_timed", "out_of_bounds", "out_of_bounds_when_timed",
