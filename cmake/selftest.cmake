@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The pairs of the self-test, families of them in selftest/family.{cu,cpp}: built like others, listed in a table of their own.
+# The pairs of the self-test, families of them in selftest/KIND/family.{cu,cpp}: built like others, listed in a table of their own.
 include_guard()
 include("${CMAKE_CURRENT_LIST_DIR}/pairs.cmake")
 
