@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/log.hpp"
+#include "compile/compilers.hpp"
 
 #include <fmt/format.h>
+#include <aisp/device_attribute.hpp>
 
 #include <filesystem>
 #include <system_error>
@@ -9,6 +10,11 @@
 #include "base/text.hpp"
 
 namespace aisp::compile {
+namespace {
+
+constexpr int first_with_features_of_its_own = 90;
+
+}  // namespace
 
 std::string failure_text(std::string_view what, std::string_view log) {
   std::string first;
@@ -20,6 +26,12 @@ std::string failure_text(std::string_view what, std::string_view log) {
   }
   if (first.empty()) return fmt::format("{}, and gives no reason", what);
   return fmt::format("{}: {}\n{}", what, first, log);
+}
+
+std::string architecture_name(int sm) { return fmt::format("sm_{}{}", sm, sm >= first_with_features_of_its_own ? "a" : ""); }
+
+int current_sm() {
+  return 10 * device_attribute(cudaDevAttrComputeCapabilityMajor) + device_attribute(cudaDevAttrComputeCapabilityMinor);
 }
 
 std::string stamp_of(const SharedLibrary& library) {
