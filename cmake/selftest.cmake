@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The pairs of the self-test, families of them in selftest/family.{cu,cpp}: built like others, listed in a table of their own.
+# The pairs of the self-test, families of them in selftest/KIND/family.{cu,cpp}: built like others, listed in a table of their own.
 include_guard()
 include("${CMAKE_CURRENT_LIST_DIR}/pairs.cmake")
 
@@ -29,7 +29,7 @@ function(aisp_generate_selftest out_cpp folder)
     string(APPEND rows "    {Entry{\"${chapter}\", \"${name}\", \"${source}\", &${symbol}}, &aisp::${chapter}::${name}, \"${family}\", \"${about}\"},\n")
   endforeach()
   file(CONFIGURE OUTPUT "${out_cpp}" @ONLY CONTENT "// Written by cmake/selftest.cmake from the files in selftest; changes here are lost.
-#include \"pair/selftest_registry.hpp\"
+#include \"pair/registry.hpp\"
 
 #include <array>
 

@@ -86,7 +86,7 @@ class Tree:
             own = file.parent.parent if file.parent.name == "lto" else file.parent
             places = [own, self.root / "chapters" / "shared"]
         elif file.is_relative_to(self.root / "selftest"):
-            places = [file.parent]
+            places = [file.parent, self.root / "selftest" / "shared"]
         return next((place / name for place in places if (place / name).is_file()), Path(name))
 
     def check(self):

@@ -11,7 +11,7 @@ FAMILY = re.compile(r"^extern constinit const selftest::Case (\w+)", re.M)
 
 def promised(source, text):
     """The chapter and the names of the pairs that a file must define."""
-    if source.parent.name == "selftest":
+    if source.parent.parent.name == "selftest":
         chapter = re.search(r"^namespace aisp::(ch\d\d) {", text, re.M)
         return (chapter[1] if chapter else ""), FAMILY.findall(text)
     return source.parent.name, [source.stem]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""aisp.load, over made-up runs. Needs pandas; tests/end_to_end/test_packages.py runs it with the installed wheel."""
+"""aisp.load, over made-up runs. Needs pandas; tests/end_to_end/installed/test_packages.py runs it with the installed wheel."""
 import json
 import pathlib
 import tempfile

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 
 namespace aisp::base {
 namespace {

@@ -9,7 +9,7 @@
 namespace aisp::cli {
 namespace {
 
-// Checks and findings are the rows of docs/method.md, word for word; tests/end_to_end/test_explain.py compares them.
+// Checks and findings are the rows of docs/method.md, word for word; tests/end_to_end/commands/test_explain.py compares them.
 constexpr Term terms[] = {
     {"check", "written",
      "elements that were not written, found by two runs with different poison in the outputs; for results of variable length, "

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/math/fit.hpp"
 #include "base/system/files.hpp"
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 
 namespace aisp::cli {

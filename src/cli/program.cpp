@@ -19,7 +19,6 @@
 #include "machine/topology/topology.hpp"
 #include "peak/child.hpp"
 #include "run/child/child.hpp"
-#include "run/child/execute_command.hpp"
 #include "run/wire/handshake.hpp"
 
 namespace aisp::cli {

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/system/files.hpp"
-#include "base/system/installation.hpp"
+#include "base/system/places.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "pair/registry.hpp"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands/against.hpp"
 #include "cli/flags.hpp"
@@ -17,7 +17,7 @@
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
 #include "pair/all_variants.hpp"
-#include "pair/memory/faults.hpp"
+#include "pair/faults.hpp"
 #include "report/console.hpp"
 #include "report/counters.hpp"
 #include "report/markdown/sweep_markdown.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/digest.hpp"
-#include "base/system/memory_checker.hpp"
+#include "base/system/process_memory.hpp"
 #include "pair/code.hpp"
 
 namespace aisp {

@@ -8,7 +8,7 @@
 #include <array>
 #include <stdexcept>
 
-#include "compile/log.hpp"
+#include "compile/compilers.hpp"
 #include "compile/store.hpp"
 
 namespace aisp {

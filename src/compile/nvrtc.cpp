@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "base/text.hpp"
+#include "compile/compilers.hpp"
 #include "compile/headers.hpp"
-#include "compile/log.hpp"
 #include "compile/store.hpp"
 
 namespace aisp {

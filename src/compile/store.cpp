@@ -2,7 +2,6 @@
 #include "compile/store.hpp"
 
 #include <fmt/format.h>
-#include <aisp/device_attribute.hpp>
 
 #include <chrono>
 #include <optional>
@@ -11,15 +10,14 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/parse_number.hpp"
-#include "base/system/cache_folder.hpp"
 #include "base/system/files.hpp"
+#include "base/system/places.hpp"
 #include "base/text.hpp"
 
 namespace aisp::compile {
 namespace {
 
 constexpr std::string_view title = "aisp compiled code 1";
-constexpr int first_with_features_of_its_own = 90;
 
 // Lines of text, then the code: title, key, digest of the code, the kernel's name, milliseconds.
 std::string file_text(const std::string& key, const CompiledCode& code) {
@@ -92,12 +90,6 @@ std::shared_ptr<Store> common_store() {
   static const std::filesystem::path cache = base::cache_folder();
   static const auto store = std::make_shared<Store>(cache.empty() ? cache : cache / "kernels");
   return store;
-}
-
-std::string architecture_name(int sm) { return fmt::format("sm_{}{}", sm, sm >= first_with_features_of_its_own ? "a" : ""); }
-
-int current_sm() {
-  return 10 * device_attribute(cudaDevAttrComputeCapabilityMajor) + device_attribute(cudaDevAttrComputeCapabilityMinor);
 }
 
 }  // namespace aisp::compile

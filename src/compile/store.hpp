@@ -39,8 +39,4 @@ class Store {
 // That of this process, in aisp's cache.
 std::shared_ptr<Store> common_store();
 
-// "sm_90a" of 90: with the features of that architecture alone, where there are such.
-std::string architecture_name(int sm);
-int current_sm();  // compute capability of the current GPU, times ten
-
 }  // namespace aisp::compile

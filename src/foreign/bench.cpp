@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/embedded.hpp"
 #include "base/error.hpp"
+#include "base/system/places.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 #include "foreign/declaration.hpp"

@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "foreign/workload.hpp"
 #include "machine/ceilings.hpp"
-#include "pair/memory/faults.hpp"
+#include "pair/faults.hpp"
 #include "run/wire/blank.hpp"
 
 namespace aisp::foreign {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "machine/machine.hpp"
 #include "machine/number_types.hpp"
@@ -81,5 +82,10 @@ struct ImpossibleTime {
   std::string arithmetic;  // "4.29 GB beyond the 63 MB of L2 at 3.36 TB/s (datasheet) take 1.26 ms"
 };
 ImpossibleTime impossible_seconds(const Cost& cost, const Peaks& peaks, std::uint64_t l2_bytes);
+
+// Every type of math of one phase, with FLOPs; a type that is named twice comes once.
+std::vector<MoreMath> math_of(const Cost& cost);
+// What all phases do together, as one phase; a cost without phases is its own.
+Cost whole(const Cost& cost);
 
 }  // namespace aisp::machine

@@ -1,11 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
+// The parent's side of the probe; CUDA is called in probe/probe_cuda.cpp only.
 #include "machine/machine.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/hardware_key.hpp"
+#include "machine/host.hpp"
+#include "machine/json.hpp"
+#include "machine/probe/probe_answer.hpp"
 
 namespace aisp::machine {
+namespace {
+
+Machine without_gpus(const std::string& error, const std::string& advice) {
+  Machine machine;
+  machine.cuda_error = error;
+  machine.cuda_advice = advice;
+  machine.driver_version = read_driver_version("/");
+  machine.host = read_host();
+  return machine;
+}
+
+}  // namespace
+
+Machine probe(double limit_s, const std::string& executable) try {
+  const ProbeAnswer answer = ask_child("__probe", limit_s, executable);
+  return answer.error.empty() ? answer.json.get<Machine>() : without_gpus(answer.error, answer.advice);
+} catch (const nlohmann::json::exception& error) {
+  return without_gpus(std::string{"the process that asks the CUDA driver gave an unreadable answer: "} + error.what(),
+                      "build aisp anew");
+}
+
+int probe_main(int fd) { return write_answer(fd, probe_here()); }
 
 std::string hardware_key(const Machine& machine, const std::vector<int>& gpus) {
   std::vector<std::string> names;

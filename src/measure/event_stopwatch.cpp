@@ -2,7 +2,7 @@
 #include <aisp/check.hpp>
 
 #include "measure/gpu_kernels.hpp"
-#include "measure/metrics.hpp"
+#include "measure/sample.hpp"
 #include "measure/stopwatch.hpp"
 
 namespace aisp::measure {

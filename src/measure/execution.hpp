@@ -14,11 +14,10 @@
 #include <vector>
 
 #include "base/system/entropy.hpp"
-#include "measure/cold_cache.hpp"
-#include "measure/device_limits.hpp"
-#include "measure/gate.hpp"
-#include "measure/host_settings.hpp"
-#include "measure/output_digests.hpp"
+#include "measure/execution/cold_cache.hpp"
+#include "measure/execution/gate.hpp"
+#include "measure/execution/output_digests.hpp"
+#include "measure/execution/settings.hpp"
 #include "pair/memory/snapshot.hpp"
 #include "pair/session.hpp"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string_view>
 
-#include "measure/metrics.hpp"
+#include "measure/sample.hpp"
 #include "measure/stopwatch.hpp"
 
 namespace aisp::measure {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <aisp/check.hpp>
 
-#include "measure/metrics.hpp"
+#include "measure/sample.hpp"
 #include "measure/stopwatch.hpp"
 #include "profile/activity.hpp"
 #include "profile/audit.hpp"

@@ -3,6 +3,7 @@
 #include <aisp/workload.hpp>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pair/launch_state.hpp"
@@ -31,5 +32,8 @@ struct Sample {
   std::vector<pair::Mark> marks;
   std::vector<MetricValue> metrics;
 };
+
+// What the workload reports about the execution of `variant` that has just ended.
+std::vector<MetricValue> collect_metrics(Workload& workload, std::string_view variant);
 
 }  // namespace aisp::measure

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The pairs that are linked into this executable, in tables that are generated at build time.
 #pragma once
 #include <aisp/pair.hpp>
+#include <aisp/selftest.hpp>
 
 #include <span>
 #include <string>
@@ -8,7 +10,7 @@
 
 namespace aisp::pair {
 
-// One pair linked into this executable. The table is generated at build time from the chapter folders (cmake/registry.cmake).
+// The table of these is generated from the chapter folders (cmake/registry.cmake).
 struct Entry {
   std::string_view chapter;  // "ch07"
   std::string_view name;     // "transpose"
@@ -20,5 +22,16 @@ struct Entry {
 
 // Sorted by chapter, then name.
 std::span<const Entry> registry();
+
+// A pair of the self-test: in every executable, never part of the registry.
+struct SelftestEntry {
+  Entry entry;
+  const selftest::Case* subject;
+  std::string_view family;  // the file that it is in, as "hangs"
+  std::string_view about;   // what the pairs of this family do, one sentence
+};
+
+// Sorted by chapter, then name; generated from the folder selftest (cmake/selftest.cmake).
+std::span<const SelftestEntry> selftest_registry();
 
 }  // namespace aisp::pair

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/system/cache_folder.hpp"
+#include "base/system/places.hpp"
 #include "peak/cache.hpp"
 
 namespace aisp::peak {

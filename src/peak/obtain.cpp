@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "base/system/cache_folder.hpp"
 #include "base/system/clock.hpp"
+#include "base/system/places.hpp"
 #include "machine/gpu_lock.hpp"
 #include "peak/child.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profile/ncu_csv.hpp"
+#include "profile/tools.hpp"
 
 #include <algorithm>
 #include <array>

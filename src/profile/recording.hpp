@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One execution of a variant under the recorder. Pure: what is read from it needs no CUDA.
+// One execution of a variant under the recorder, and what is made of it. Pure: what is read from it needs no CUDA.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "evidence/profile/profile.hpp"
 #include "profile/activity.hpp"
+#include "profile/occupancy.hpp"
 #include "profile/ranges.hpp"
 
 namespace aisp::profile {
@@ -41,5 +45,25 @@ std::uint64_t common_ns(const Stretches& a, const Stretches& b);
 std::vector<Activity> outermost_calls(const Recording& recording);
 
 bool is_launch(const Activity& call);
+
+// `device`: an execution in which only the GPU was recorded, `everything`: one with the host's calls, which slow it down.
+// `limits`: of each GPU by its CUDA ordinal.
+evidence::Profile summarize(const Recording& device, const Recording& everything, const std::map<int, SmLimits>& limits);
+
+// Recording makes an execution longer: the host's calls and the nodes of graphs take more time. Where it took longer than the
+// median of the timed samples, that is the span, and what is idle in it is the rest beside the recorded work.
+void shorten_to_timed(evidence::Profile& profile, double timed_ms);
+
+struct TraceHeading {
+  std::string target;  // ch07:transpose
+  std::string variant;
+  double allocated_bytes = 0;  // on the GPU before the execution
+  double span_ms = 0;          // of the execution without the recorder, which makes the trace's longer; 0: not known
+};
+
+// In the Trace Event Format that Perfetto and chrome://tracing open: one track a GPU stream, one a host thread for CUDA calls,
+// one for ranges and marks, one for allocated memory (of a host pair: resident memory), and an arrow from each launch to what it
+// launched. Times in microseconds since the first event.
+std::string chrome_trace(const Recording& recording, const TraceHeading& heading);
 
 }  // namespace aisp::profile

@@ -11,7 +11,6 @@
 #include "base/system/files.hpp"
 #include "base/system/process.hpp"
 #include "base/text.hpp"
-#include "profile/ncu_csv.hpp"
 
 namespace aisp::profile {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profile/trace.hpp"
+#include "profile/recording.hpp"
 
 #include <algorithm>
 #include <map>

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 

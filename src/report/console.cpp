@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "evidence/profile/profile_difference.hpp"
 #include "evidence/quantities.hpp"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/parse_number.hpp"
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::report {

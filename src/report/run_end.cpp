@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "report/numbers.hpp"
 

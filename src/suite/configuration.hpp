@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "pair/registry.hpp"
-#include "pair/size_lists.hpp"
+#include "pair/sizes.hpp"
 #include "run/wire/request.hpp"
 
 namespace aisp::suite {

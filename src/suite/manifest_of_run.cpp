@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.hpp"
-#include "machine/library/library_version.hpp"
+#include "machine/library/library_search.hpp"
 
 namespace aisp::suite {
 namespace {

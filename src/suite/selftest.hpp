@@ -9,7 +9,7 @@
 
 #include "evidence/result.hpp"
 #include "machine/machine.hpp"
-#include "pair/selftest_registry.hpp"
+#include "pair/registry.hpp"
 
 namespace aisp::suite {
 

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
-#include "pair/size_lists.hpp"
+#include "pair/sizes.hpp"
 
 namespace aisp::suite {
 namespace {

@@ -14,7 +14,7 @@
 #include "evidence/cost_check.hpp"
 #include "machine/host.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/pair_run.hpp"
+#include "run/child/child.hpp"
 #include "run/parent/tool_profiles.hpp"
 #include "run/wire/blank.hpp"
 #include "suite/environment.hpp"

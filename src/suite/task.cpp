@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "base/embedded.hpp"
+#include "base/system/places.hpp"
 #include "base/text.hpp"
 #include "machine/gpu_lock.hpp"
 #include "peak/obtain.hpp"

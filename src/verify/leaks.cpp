@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/system/memory_checker.hpp"
+#include "base/system/process_memory.hpp"
 #include "base/text.hpp"
 #include "measure/gpu_kernels.hpp"
 #include "pair/memory/pools.hpp"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/system/memory_checker.hpp"
+#include "base/system/process_memory.hpp"
 #include "measure/idle_watch.hpp"
 #include "pair/memory/pools.hpp"
 

@@ -7,8 +7,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/system/screen.hpp"
-
 namespace aisp::base {
 namespace {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/memory/faults.hpp"
+#include "pair/faults.hpp"
 
 #include <gmock/gmock.h>
 
 #include <limits>
 
-#include "pair/selftest_registry.hpp"
+#include "pair/registry.hpp"
 
 namespace aisp::pair {
 namespace {
@@ -43,7 +43,7 @@ TEST(Faults, NoneOfAGoodPair) {
   EXPECT_THAT(faults_with([](Pair& p) { p.device = Device::host; }, "chapters/ch07/thing.cpp"), IsEmpty());
 }
 
-// One pair of the fixtures has every fault that can be seen from outside; tests/end_to_end/test_faults.py looks at it.
+// One pair of the fixtures has every fault that can be seen from outside; tests/end_to_end/runs/test_faults.py looks at it.
 TEST(Faults, NoneOfAnyPairThatIsBuilt) {
   for (const Entry& entry : registry()) {
     if (entry.name == "declared_wrongly") continue;

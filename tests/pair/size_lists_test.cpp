@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pair/size_lists.hpp"
+#include "pair/sizes.hpp"
 
 #include <gmock/gmock.h>
 

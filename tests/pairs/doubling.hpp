@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Test-only pairs are built like those of the self-test.
 #pragma once
-#include "../../selftest/doubling.hpp"
+#include "../../selftest/shared/doubling.hpp"
 
 namespace aisp {
 namespace fixtures = selftest;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "profile/summary.hpp"
+#include "profile/recording.hpp"
 
 namespace aisp::profile {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/results/inference.hpp"
+#include "run/results/assemble.hpp"
 
 #include <gtest/gtest.h>
 

@@ -102,13 +102,13 @@ class Checker(TemporaryTree):
             self.wrong("chapters/ch07/a.cpp", f"#include <{name}>\n", f"<{name}>: pairs include")
 
     def test_pairs_of_the_self_test_are_pairs(self):
-        self.write("selftest/calls.hpp", "#include <aisp/pair.hpp>\n")
-        self.write("selftest/gpu_cheats.cu", '#include <aisp/pair.hpp>\n#include "calls.hpp"\n')
+        self.write("selftest/shared/calls.hpp", "#include <aisp/pair.hpp>\n")
+        self.write("selftest/cheating/gpu_cheats.cu", '#include <aisp/pair.hpp>\n#include "calls.hpp"\n')
         self.assertEqual(self.check().returncode, 0)
-        self.wrong("selftest/cheats.cpp", '#include "base/files.hpp"\n', "not a file that this folder may see")
-        self.wrong("selftest/cheats.cpp", '#include "engine.cuh"\n', "not a file that this folder may see")
-        self.wrong("selftest/cheats.cpp", "#include <fmt/core.h>\n", "<fmt/core.h>: pairs include")
-        self.wrong("selftest/gpu_cheats.cu", "#include <gtest/gtest.h>\n", "<gtest/gtest.h>: pairs include")
+        self.wrong("selftest/cheating/cheats.cpp", '#include "base/files.hpp"\n', "not a file that this folder may see")
+        self.wrong("selftest/cheating/cheats.cpp", '#include "engine.cuh"\n', "not a file that this folder may see")
+        self.wrong("selftest/cheating/cheats.cpp", "#include <fmt/core.h>\n", "<fmt/core.h>: pairs include")
+        self.wrong("selftest/cheating/gpu_cheats.cu", "#include <gtest/gtest.h>\n", "<gtest/gtest.h>: pairs include")
 
     def test_libraries_have_their_places(self):
         self.wrong("src/base/a.cpp", "#include <CLI/CLI.hpp>\n", "CLI11 belongs to src/cli")

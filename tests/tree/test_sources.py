@@ -92,7 +92,7 @@ class DocumentedExample(TemporaryTree):
         self.assertEqual(symbols.returncode, 0, symbols.stdout)
 
     def test_second_example_is_a_file_of_the_example_project(self):
-        """tests/end_to_end/test_own_kernels.py builds and verifies it."""
+        """tests/end_to_end/installed/test_own_kernels.py builds and verifies it."""
         self.assertEqual(self.listings[1], (SOURCE / "docs/your-own-kernels/kernels/sums/rms_norm.cpp").read_text())
 
     def test_pairs_to_copy_from_have_what_their_row_is_about(self):

@@ -38,7 +38,7 @@ class Version(TemporaryTree):
         self.assertTrue(self.dirty())
 
     def test_pair_that_was_dropped_in(self):
-        for name in ("chapters/ch07/scan.cu", "chapters/ch21/streams.cu", "src/run/more.cpp", "include/aisp/more.hpp", "selftest/ch94/cheat.cpp",
+        for name in ("chapters/ch07/scan.cu", "chapters/ch21/streams.cu", "src/run/more.cpp", "include/aisp/more.hpp", "selftest/cheating/cheat.cpp",
                      "cmake/more.cmake"):
             with self.subTest(name):
                 path = self.write(name, "")

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <cstdlib>
 
-#include "base/system/screen.hpp"
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
 

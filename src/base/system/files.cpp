@@ -14,8 +14,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/embedded.hpp"
 #include "base/error.hpp"
+#include "base/system/places.hpp"
 
 namespace aisp::base {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/system/leftovers.hpp"
+#include "base/system/process.hpp"
 
 #include <signal.h>
 #include <unistd.h>

@@ -4,9 +4,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-
-#include "base/system/screen.hpp"
+#include <vector>
 
 namespace aisp::base {
 namespace {
@@ -26,6 +26,16 @@ std::string_view code(Style style) {
     case Style::cyan: return "\x1b[36m";
   }
   return {};
+}
+
+std::vector<std::string> painters_words() {
+  std::vector<std::string> words;
+  for (const Style style : {Style::bold, Style::dim, Style::red, Style::green, Style::yellow, Style::cyan}) {
+    const std::string shown = Painter{true}(style, "|");
+    words.push_back(shown.substr(0, shown.find('|')));
+    words.push_back(shown.substr(shown.find('|') + 1));
+  }
+  return words;
 }
 
 }  // namespace
@@ -56,6 +66,41 @@ bool use_color(Color choice, int descriptor) {
 std::string Painter::operator()(Style style, std::string_view text) const {
   if (!on_ || text.empty()) return std::string{text};
   return std::string{code(style)} + std::string{text} + "\x1b[0m";
+}
+
+std::size_t painted(std::string_view text) {
+  if (!text.starts_with('\x1b')) return 0;
+  static const std::vector<std::string> words = painters_words();
+  const auto word = std::find_if(words.begin(), words.end(), [&](const std::string& each) { return text.starts_with(each); });
+  return word == words.end() ? 0 : word->size();
+}
+
+std::string without_controls(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0; };
+    const bool second_block = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;
+    result += byte(i) < 0x20 || byte(i) == 0x7F || second_block ? ' ' : text[i];
+    if (second_block) ++i;
+  }
+  return result;
+}
+
+std::string on_screen(std::string_view line) {
+  std::string result;
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find('\x1b', 1), line.size());
+    const std::size_t colour = painted(line);
+    result += std::string{line.substr(0, colour)} + without_controls(line.substr(colour, end - colour));
+    line.remove_prefix(end);
+  }
+  return result;
+}
+
+bool can_redraw(int descriptor) {
+  const char* terminal = std::getenv("TERM");
+  const std::string_view name = terminal == nullptr ? "" : terminal;
+  return !name.empty() && name != "dumb" && is_terminal(descriptor);
 }
 
 }  // namespace aisp::base

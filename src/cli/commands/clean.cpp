@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/system/cache_folder.hpp"
 #include "base/system/files.hpp"
 #include "base/system/lock.hpp"
-#include "base/system/screen.hpp"
+#include "base/system/places.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"

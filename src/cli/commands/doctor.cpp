@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.hpp"
-#include "base/system/screen.hpp"
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/system/files.hpp"
-#include "base/system/screen.hpp"
+#include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/math/median.hpp"
+#include "base/math/statistics.hpp"
 
 namespace aisp::evidence {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/math/student.hpp"
+#include "base/math/statistics.hpp"
 #include "evidence/range.hpp"
 
 namespace aisp::evidence {

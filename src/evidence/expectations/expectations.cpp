@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/math/median.hpp"
+#include "base/math/statistics.hpp"
 #include "evidence/expectations/change.hpp"
 
 namespace aisp::evidence {

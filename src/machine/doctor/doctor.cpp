@@ -12,7 +12,6 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "base/text.hpp"
-#include "machine/doctor/doctor_parts.hpp"
 #include "machine/doctor/tcgen05.hpp"
 #include "machine/needs.hpp"
 

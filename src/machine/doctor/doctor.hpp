@@ -40,7 +40,11 @@ struct Surroundings {
 // Toolkits may be in these folders, the first one counts.
 std::vector<std::filesystem::path> toolkit_homes(const std::filesystem::path& root = "/");
 
-std::vector<Finding> examine(const Machine& machine, const Surroundings& surroundings = {});
+using Findings = std::vector<Finding>;
+Findings examine(const Machine& machine, const Surroundings& surroundings = {});
+// Its parts.
+void examine_gpu(const Gpu& gpu, const Surroundings& surroundings, Findings& findings);
+void examine_host(const Machine& machine, const Surroundings& surroundings, Findings& findings);
 Level worst(const std::vector<Finding>& findings);
 
 }  // namespace aisp::machine

@@ -3,7 +3,7 @@
 
 #include "base/text.hpp"
 #include "machine/architectures.hpp"
-#include "machine/doctor/doctor_parts.hpp"
+#include "machine/doctor/doctor.hpp"
 #include "machine/doctor/tcgen05.hpp"
 #include "machine/needs.hpp"
 #include "machine/nvml.hpp"

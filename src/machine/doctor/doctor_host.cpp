@@ -9,9 +9,9 @@
 
 #include "base/parse_number.hpp"
 #include "base/system/files.hpp"
-#include "base/system/installation.hpp"
+#include "base/system/places.hpp"
 #include "base/text.hpp"
-#include "machine/doctor/doctor_parts.hpp"
+#include "machine/doctor/doctor.hpp"
 #include "machine/host.hpp"
 
 namespace aisp::machine {

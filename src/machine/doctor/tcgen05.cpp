@@ -12,7 +12,7 @@
 #include "machine/architectures.hpp"
 #include "machine/doctor/tcgen05_launch.hpp"
 #include "machine/gpu_lock.hpp"
-#include "machine/probe_answer.hpp"
+#include "machine/probe/probe_answer.hpp"
 
 namespace aisp::machine {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where libraries may lie: folders of toolkits and of Python's wheels, without starting a program to ask.
+// Where libraries may lie: folders of toolkits and of Python's wheels, without starting a program to ask; and the versions of
+// what lies there, without opening it: that can take seconds, and the parent must not.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -23,5 +24,9 @@ std::vector<std::string> search_folders(const SearchPlaces& places);
 std::vector<std::string> loader_folders(const SearchPlaces& places);
 // Full path of `file_name` according to the bytes of /etc/ld.so.cache; empty when it is not there.
 std::string find_in_loader_cache(std::string_view cache, std::string_view file_name);
+
+// "13.1.0.3" of a library's file: from the name of the file that its links lead to (libcublas.so.13.1.0.3), else from the wheel
+// that it came with (nvidia_cublas-13.1.0.3.dist-info, whose RECORD lists it). Empty where neither tells.
+std::string library_version(const std::filesystem::path& file);
 
 }  // namespace aisp::machine

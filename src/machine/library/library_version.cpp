@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine/library/library_version.hpp"
+#include "machine/library/library_search.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -10,7 +10,7 @@
 #include "machine/host.hpp"
 #include "machine/json.hpp"
 #include "machine/nvml.hpp"
-#include "machine/probe_answer.hpp"
+#include "machine/probe/probe_answer.hpp"
 #include "machine/topology/clusters.hpp"
 
 namespace aisp::machine {

@@ -7,8 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "base/math/median.hpp"
-#include "base/math/student.hpp"
+#include "base/math/statistics.hpp"
 #include "measure/statistics/clock_step.hpp"
 #include "measure/statistics/correlation.hpp"
 #include "measure/statistics/statistics.hpp"

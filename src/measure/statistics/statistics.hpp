@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "base/math/median.hpp"
+#include "base/math/statistics.hpp"
 #include "evidence/result.hpp"
 
 namespace aisp::measure {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "base/math/median.hpp"
+#include "base/math/statistics.hpp"
 #include "base/text.hpp"
 #include "evidence/range.hpp"
 #include "report/html/text.hpp"

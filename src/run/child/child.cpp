@@ -12,9 +12,8 @@
 #include "base/system/crash_trace.hpp"
 #include "base/system/files.hpp"
 #include "evidence/json.hpp"
+#include "pair/registry.hpp"
 #include "pair/running_variant.hpp"
-#include "pair/selftest_registry.hpp"
-#include "run/child/pair_run.hpp"
 
 namespace aisp::run {
 

@@ -2,6 +2,11 @@
 #pragma once
 #include <aisp/pair.hpp>
 
+#include <cstdint>
+#include <memory>
+
+#include "measure/stopwatch.hpp"
+#include "pair/session.hpp"
 #include "run/child/ground.hpp"
 #include "run/wire/request.hpp"
 
@@ -12,6 +17,35 @@ struct Context {
   const Pair& pair;
   const Request& request;
   const Ground& ground;
+};
+
+// Independent random numbers from the run's seed: random_bits(seed, stream) is the seed of each.
+enum Stream : std::uint64_t {
+  stream_of_inputs = 0x1000,  // of the timed rounds
+  stream_of_order,            // of the variants in a round
+  stream_of_looks,            // which samples are looked at, and how
+  stream_of_checks,           // which inputs are compared with the reference
+  stream_of_executor,
+  stream_of_second_inputs = 0x5EED,
+  stream_of_edges = 0xED6E,
+  stream_of_audit = 0xA0D17,
+};
+
+// What a pair holds of the machine from one stage to the next. It outlives the stages: when one of them throws, only who catches
+// that knows whether anything can still be freed.
+struct Apparatus {
+  std::unique_ptr<pair::Session> session;
+  std::unique_ptr<measure::Stopwatch> stopwatch;  // from the warm-up on; it uses the session
+
+  void free() {
+    stopwatch.reset();
+    session.reset();
+  }
+  // The context may be poisoned: nothing on the GPU can be freed or trusted any more. It goes with the process.
+  void abandon() {
+    [[maybe_unused]] const auto* leaked_session = session.release();
+    [[maybe_unused]] const auto* leaked_stopwatch = stopwatch.release();
+  }
 };
 
 }  // namespace aisp::run

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/execute_command.hpp"
+#include "run/child/child.hpp"
 
 #include <cuda_profiler_api.h>
 #include <fmt/format.h>
@@ -15,7 +15,6 @@
 #include "measure/execution.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/session.hpp"
-#include "run/child/child.hpp"
 #include "run/child/ground.hpp"
 #include "run/child/profiling/profiler.hpp"
 #include "run/wire/request.hpp"

@@ -12,7 +12,6 @@
 #include "base/build_info.hpp"
 #include "base/text.hpp"
 #include "machine/ceilings.hpp"
-#include "machine/cost.hpp"
 #include "machine/host.hpp"
 #include "machine/machine.hpp"
 #include "machine/needs.hpp"

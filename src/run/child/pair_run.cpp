@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/pair_run.hpp"
+#include "run/child/child.hpp"
 
 #include <aisp/check.hpp>
 
@@ -7,15 +7,13 @@
 
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/apparatus.hpp"
 #include "run/child/audit/pair_audit.hpp"
-#include "run/child/audit/pair_judgement.hpp"
+#include "run/child/context.hpp"
 #include "run/child/energy/pair_energy.hpp"
 #include "run/child/pair_setup.hpp"
 #include "run/child/profiling/pair_profile.hpp"
 #include "run/child/timing/pair_sampling.hpp"
 #include "run/child/verification/memory_account.hpp"
-#include "run/child/verification/pair_edges.hpp"
 #include "run/child/verification/pair_verification.hpp"
 
 namespace aisp::run {

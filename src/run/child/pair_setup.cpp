@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "base/system/clock.hpp"
-#include "base/system/memory_checker.hpp"
+#include "base/system/process_memory.hpp"
 #include "measure/statistics/statistics.hpp"
 #include "run/child/profiling/profiler.hpp"
 #include "run/child/verification/memory_account.hpp"
 #include "run/results/assemble.hpp"
-#include "run/results/cost_faults.hpp"
+#include "run/results/declarations.hpp"
 
 namespace aisp::run {
 namespace {

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "pair/session.hpp"
-#include "run/child/apparatus.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
 

@@ -8,7 +8,6 @@
 
 #include "evidence/result.hpp"
 #include "pair/registry.hpp"
-#include "run/child/reporter.hpp"
 #include "run/child/stages.hpp"
 #include "run/wire/request.hpp"
 #include "verify/verifier.hpp"

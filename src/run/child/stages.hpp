@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "evidence/result.hpp"
-#include "run/child/reporter.hpp"
 #include "run/wire/protocol.hpp"
 
 namespace aisp::run {
+
+// Receives what the child says; the real one writes JSON lines to the parent's pipe.
+struct Reporter {
+  std::function<void(const std::string& line)> send;
+};
 
 // Tells the parent which stage runs and how far it is, and keeps the watchdog's record. One stage at a time.
 class Stages {

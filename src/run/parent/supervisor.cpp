@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/system/process.hpp"
-#include "base/system/resident_memory.hpp"
+#include "base/system/process_memory.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
 #include "run/parent/ending.hpp"

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "machine/ceilings.hpp"
-#include "machine/cost.hpp"
 #include "measure/statistics/clock_step.hpp"
 #include "measure/statistics/correlation.hpp"
 #include "measure/statistics/statistics.hpp"

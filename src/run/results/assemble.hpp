@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From samples to results: offsets taken out, summaries, speedups and metrics.
+// From samples to results: offsets taken out, summaries, speedups, metrics, energy and latencies of tokens.
 #pragma once
 #include <aisp/workload.hpp>
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "evidence/result.hpp"
+#include "measure/energy.hpp"
 #include "measure/sample.hpp"
 #include "measure/statistics/ratio.hpp"
 
@@ -33,5 +34,21 @@ void clear_claims(evidence::VariantResult& variant);
 std::optional<double> calls_to_repay(double compile_ms, double baseline_ms, double variant_ms);
 std::vector<evidence::Metric> metrics_of(const std::vector<measure::Sample>& samples, double offset_ms,
                                          const std::vector<double>& percentiles);
+
+// Nothing without windows.
+std::optional<evidence::Energy> energy_of(const std::vector<measure::EnergyWindow>& windows, const evidence::DeclaredCost& cost,
+                                          const std::vector<double>& steps_s);
+// Median of the rounds' own ratios with what was seen of them, so that what both share in a round (temperature, clock) drops out.
+evidence::EnergyRatio energy_ratio(const std::vector<measure::EnergyWindow>& baseline,
+                                   const std::vector<measure::EnergyWindow>& variant);
+
+struct LatencyTargets {  // 0: none
+  double ttft_ms = 0, tpot_ms = 0;
+  bool any() const { return ttft_ms > 0 || tpot_ms > 0; }
+};
+
+// Absent when the variant marks no tokens. `offset_ms`: the stopwatch's own, in the time of each sample.
+std::optional<evidence::InferenceTiming> inference_of(const std::vector<measure::Sample>& samples, double offset_ms,
+                                                      const LatencyTargets& targets, const std::vector<double>& percentiles);
 
 }  // namespace aisp::run

@@ -12,8 +12,8 @@
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/audit/auditor.hpp"
-#include "run/child/streams.hpp"
-#include "run/child/timing/sample_checks.hpp"
+#include "run/child/context.hpp"
+#include "run/child/timing/pair_sampling.hpp"
 #include "run/child/verification/memory_account.hpp"
 
 namespace aisp::run {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "run/child/apparatus.hpp"
+#include "pair/session.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
-#include "run/child/timing/correction.hpp"
 #include "run/child/timing/samples.hpp"
 
 namespace aisp::run {
@@ -12,5 +11,10 @@ namespace aisp::run {
 // by CUPTI; `assumed` where that is 0, on the host and without CUPTI. A stopwatch that records itself is gone afterwards.
 ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, Start start, const Samples& samples,
                 const ProbeWork& assumed);
+
+// What the samples are worth: times without the stopwatch's own, the figures that come from them, speedups, the best variant, and
+// the checks that can void them.
+void judge(const Context& context, Record& record, pair::Session& session, const Samples& samples,
+           const measure::Correction& correction);
 
 }  // namespace aisp::run

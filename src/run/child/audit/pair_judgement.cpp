@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/audit/pair_judgement.hpp"
+#include "run/child/audit/pair_audit.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,8 @@
 #include <cmath>
 
 #include "base/text.hpp"
-#include "run/child/timing/correction.hpp"
+#include "run/child/timing/samples.hpp"
 #include "run/results/assemble.hpp"
-#include "run/results/inference.hpp"
 
 namespace aisp::run {
 namespace {

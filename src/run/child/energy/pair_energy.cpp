@@ -7,7 +7,7 @@
 #include "measure/energy.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/energy/back_to_back.hpp"
-#include "run/results/energy_result.hpp"
+#include "run/results/assemble.hpp"
 
 namespace aisp::run {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "run/child/apparatus.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
 #include "run/child/stages.hpp"

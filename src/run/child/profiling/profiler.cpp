@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "base/system/clock.hpp"
-#include "base/system/resident_memory.hpp"
+#include "base/system/process_memory.hpp"
 #include "measure/gpu_kernels.hpp"
-#include "profile/summary.hpp"
-#include "profile/trace.hpp"
+#include "profile/recording.hpp"
 
 namespace aisp::run {
 namespace {

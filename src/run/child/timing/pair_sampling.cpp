@@ -8,9 +8,8 @@
 
 #include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/streams.hpp"
-#include "run/child/timing/correction.hpp"
-#include "run/child/timing/sample_checks.hpp"
+#include "run/child/context.hpp"
+#include "run/child/timing/samples.hpp"
 #include "run/child/timing/timed_rounds.hpp"
 
 namespace aisp::run {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "run/child/apparatus.hpp"
+#include <vector>
+
+#include "pair/session.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
 #include "run/child/stages.hpp"
 #include "run/child/timing/samples.hpp"
 #include "run/child/verification/pair_verification.hpp"
+#include "run/results/speedups.hpp"
+#include "verify/sample_watch.hpp"
 
 namespace aisp::run {
 
@@ -16,5 +20,16 @@ double warm_up(const Context& context, const Stages& stages, const Record& recor
 // The timed rounds, and the checks of what was seen beside them; failures go to the record. `offset_ms`: of the warm-up.
 Samples measure_rounds(const Context& context, const Stages& stages, Record& record, const Apparatus& apparatus,
                        const Verified& verified, double offset_ms);
+
+// Of one of their times; 0 of none.
+double median_of(const std::vector<measure::Sample>& samples, double measure::Sample::*value);
+
+// Some of the pair's buffers are in the host's memory, so that its caches and the migration of pages have a say in its times.
+bool by_host_memory(const pair::Session& session);
+
+// What timed samples showed besides their times: each variant gets its counts, and fails by what was found. `timed` in the order
+// that `watch` knows.
+void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,
+                   const std::vector<Timed>& timed, const verify::SampleWatch& watch);
 
 }  // namespace aisp::run

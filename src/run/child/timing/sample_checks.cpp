@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/timing/sample_checks.hpp"
+#include "run/child/timing/pair_sampling.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/system/clock.hpp"
 #include "profile/ranges.hpp"
-#include "run/child/timing/correction.hpp"
+#include "run/child/timing/samples.hpp"
 #include "run/results/assemble.hpp"
 
 namespace aisp::run {

@@ -4,11 +4,10 @@
 #include <vector>
 
 #include "measure/rounds.hpp"
-#include "run/child/apparatus.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
 #include "run/child/stages.hpp"
-#include "run/child/timing/present_inputs.hpp"
+#include "run/child/timing/renewal.hpp"
 #include "run/child/timing/samples.hpp"
 #include "verify/leaks.hpp"
 #include "verify/sample_watch.hpp"

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "base/embedded.hpp"
-#include "base/system/resident_memory.hpp"
+#include "base/system/places.hpp"
+#include "base/system/process_memory.hpp"
 #include "base/text.hpp"
 #include "measure/execution.hpp"
 #include "pair/all_variants.hpp"

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/child/verification/pair_edges.hpp"
+#include "run/child/verification/pair_verification.hpp"
 
 #include <fmt/format.h>
 #include <aisp/check.hpp>
 
+#include "run/child/context.hpp"
 #include "run/child/pair_setup.hpp"
 #include "run/child/profiling/profiler.hpp"
-#include "run/child/streams.hpp"
-#include "run/child/verification/pair_verification.hpp"
 
 namespace aisp::run {
 namespace {

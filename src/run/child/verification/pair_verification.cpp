@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
+#include "run/child/context.hpp"
 #include "run/child/pair_setup.hpp"
 #include "run/child/profiling/profiler.hpp"
-#include "run/child/streams.hpp"
-#include "run/results/loose_limit.hpp"
+#include "run/results/declarations.hpp"
 
 namespace aisp::run {
 namespace {

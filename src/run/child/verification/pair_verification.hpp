@@ -8,6 +8,7 @@
 #include "pair/session.hpp"
 #include "run/child/context.hpp"
 #include "run/child/record.hpp"
+#include "run/child/stages.hpp"
 #include "verify/verifier.hpp"
 
 namespace aisp::run {
@@ -26,5 +27,9 @@ std::optional<Verified> verify_first(const Context& context, Record& record, pai
 
 // The same with other inputs, which must change the outputs of `first`. Returns the start that holds from here on.
 std::optional<Start> verify_again(const Context& context, Record& record, pair::Session& session, const Verified& first);
+
+// Verifies the pair at the sizes of its edges, each in a session of its own; none where somebody set sizes, because edges are of
+// the pair's own. `start`: from which its variants were verified at the timed shape. Failures go to the record.
+void verify_edges(const Context& context, Stages& stages, Record& record, Start start);
 
 }  // namespace aisp::run

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Medians, and what intervals of a few values are made with.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace aisp::base {
+
+double median(std::span<const double> values);     // of two in the middle their mean; 0 for none
+double median_in_place(std::span<double> values);  // reorders them; there must be one
+
+// Of `count` sorted values, the two (from 0) between which the median of their distribution lies with at least 95 %, whatever the
+// distribution: as few ranks apart as exact binomial chances allow (Conover: Practical Nonparametric Statistics, 1999, section
+// 3.2). Nothing for fewer than six values, of which not even the least and the greatest hold it so surely.
+struct MedianRanks {
+  std::size_t low = 0, high = 0;
+};
+std::optional<MedianRanks> median_ranks(std::size_t count);
+
+// Student's t that 2.5 % and 0.5 % of the distribution lie above: what 95 % and 99 % intervals from a few values are made with.
+// Degrees of freedom need not be whole.
+double student_t_975(double degrees);
+double student_t_995(double degrees);
+
+}  // namespace aisp::base

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/results/declarations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+namespace aisp::run {
+namespace {
+
+constexpr double most_times_the_error = 1000;  // of a limit
+
+struct Amount {
+  std::string_view name;
+  double value;
+  bool of_the_device;
+};
+
+std::vector<Amount> amounts(const Cost& cost) {
+  std::vector<Amount> all{{"flops", cost.flops, false},
+                          {"bytes", cost.bytes, true},
+                          {"l2_bytes", cost.l2_bytes, true},
+                          {"shared_wavefronts", cost.shared_wavefronts, true},
+                          {"issue_slots", cost.issue_slots, true},
+                          {"special_functions", cost.special_functions, true},
+                          {"host_to_device", cost.host_to_device, true},
+                          {"device_to_host", cost.device_to_host, true},
+                          {"peer_bytes", cost.peer_bytes, true},
+                          {"host_bytes", cost.host_bytes, false},
+                          {"dependent_kernels", cost.dependent_kernels, true},
+                          {"seconds", cost.seconds, false}};
+  for (const MoreMath& more : cost.more_math) all.push_back({"flops of more math", more.flops, false});
+  return all;
+}
+
+}  // namespace
+
+std::optional<std::string> impossible_cost(const Cost& cost, Device device) {
+  bool any = false;
+  for (const Amount& amount : amounts(cost)) {
+    if (!std::isfinite(amount.value) || amount.value < 0)
+      return fmt::format("its declared cost has {:g} {}", amount.value, amount.name);
+    if (amount.of_the_device && amount.value > 0 && device == Device::host)
+      return fmt::format("its declared cost has {:g} {}, but it runs on the host", amount.value, amount.name);
+    any = any || amount.value > 0;
+  }
+  for (const Cost& phase : cost.phases)
+    if (auto fault = impossible_cost(phase, device)) return "in a phase " + *fault;
+  if (!cost.phases.empty() && any) return "its declared cost has phases, and amounts beside them";
+  if (!any && cost.phases.empty()) return "its declared cost is nothing at all";
+  return std::nullopt;
+}
+
+std::optional<std::string> loose_limit(const evidence::VariantResult& variant, const Tolerances& tolerances) {
+  if (!variant.accuracy || variant.accuracy->samples == 0) return std::nullopt;
+  const evidence::Accuracy& found = *variant.accuracy;
+  // The accuracy is of the output that came nearest to its limit.
+  const auto chosen = [&](const Tolerance& tolerance) {
+    return tolerance.kind == Tolerance::Kind::limits && tolerance.relative_l2 == found.limit_relative_l2;
+  };
+  if (std::ranges::none_of(tolerances, chosen)) return std::nullopt;
+  if (!(found.limit_relative_l2 > most_times_the_error * found.relative_l2)) return std::nullopt;
+  return fmt::format(
+      "{}: its tolerance allows a relative L2 error of {:.2g}, and {:.2g} was found; a limit near that would catch "
+      "more",
+      variant.name, found.limit_relative_l2, found.relative_l2);
+}
+
+}  // namespace aisp::run
