@@ -22,7 +22,7 @@
 #include "report/counters.hpp"
 #include "report/markdown/sweep_markdown.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/sweep_cases.hpp"
+#include "suite/selection/sweep_cases.hpp"
 
 namespace aisp::cli {
 

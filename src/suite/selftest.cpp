@@ -21,8 +21,8 @@
 #include "machine/gpu_lock.hpp"
 #include "run/parent/supervisor.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/configuration.hpp"
 #include "suite/placement.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
 namespace {

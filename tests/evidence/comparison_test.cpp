@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs against runs, made up: how often identical code looks worse, and what is told of runs of two machines.
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

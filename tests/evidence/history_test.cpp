@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 
 namespace aisp::evidence {
 namespace {

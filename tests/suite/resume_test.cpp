@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/resume.hpp"
+#include "suite/records/resume.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "pair/code.hpp"
-#include "suite/records.hpp"
-#include "suite/select.hpp"
+#include "suite/records/records.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::suite {
 namespace {

@@ -13,7 +13,7 @@
 #include "evidence/json.hpp"
 #include "pair/all_variants.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/select.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {

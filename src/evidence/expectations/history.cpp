@@ -8,7 +8,7 @@
 #include <random>
 #include <tuple>
 
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/range.hpp"
 

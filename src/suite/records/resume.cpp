@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/resume.hpp"
+#include "suite/records/resume.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "machine/needs.hpp"
 #include "pair/code.hpp"
 #include "pair/sizes.hpp"
-#include "suite/records.hpp"
+#include "suite/records/records.hpp"
 
 namespace aisp::suite {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/records.hpp"
+#include "suite/records/records.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include "base/system/clock.hpp"
 #include "evidence/json.hpp"
 #include "report/artifacts.hpp"
-#include "suite/manifest_of_run.hpp"
-#include "suite/resume.hpp"
+#include "suite/records/manifest_of_run.hpp"
+#include "suite/records/resume.hpp"
 
 namespace aisp::suite {
 namespace {
