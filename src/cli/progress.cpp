@@ -30,7 +30,7 @@ std::string estimate_left(double measured_s, std::size_t measured, std::size_t o
 
 std::string doing_text(const run::Progress& progress) {
   const run::RoundProgress& rounds = progress.rounds;
-  if (rounds.of <= 0) return progress.stage;
+  if (rounds.of <= 0) return std::string{to_string(progress.stage)};
   const bool by_interval = rounds.wanted_percent > 0 && rounds.interval_percent > 0;
   std::string text = by_interval ? fmt::format("interval {} % (until {} %)", base::significant(rounds.interval_percent, 2),
                                                base::significant(rounds.wanted_percent, 1))

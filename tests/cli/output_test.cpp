@@ -41,8 +41,8 @@ TEST(TargetList, SplitsAtCommasAndRefusesNothing) {
 }
 
 TEST(DoingText, SaysHowFarSamplingIs) {
-  EXPECT_EQ(doing_text({.stage = "verify"}), "verify");
-  run::Progress progress{.stage = "measurement",
+  EXPECT_EQ(doing_text({.stage = evidence::Stage::verify}), "verify");
+  run::Progress progress{.stage = evidence::Stage::measurement,
                          .rounds = {.round = 3, .of = 20, .wanted_percent = 1, .spent_s = 0.2, .budget_s = 3}};
   EXPECT_EQ(doing_text(progress), "round 3 of 20, 0.2 of 3 s");
   progress.rounds.interval_percent = 1.81;

@@ -62,7 +62,7 @@ class Process {
 
   PairResult pair(int number) {
     PairResult pair{.target = "ch01:p" + std::to_string(number), .chapter = "ch01", .name = "p" + std::to_string(number)};
-    pair.device = "gpu";
+    pair.device = Device::gpu;
     pair.host_dependent = world_.host;
     pair.gpus = {"GPU-1"};
     const double shared = around_one(world_.clock);

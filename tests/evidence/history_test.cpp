@@ -139,7 +139,7 @@ RunRecord run_at(int day, double speedup, const std::string& driver) {
   run.manifest.run_id = "run" + std::to_string(day);
   run.manifest.hostname = "node1";
   run.manifest.driver_version = driver;
-  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = "host"};
+  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = Device::host};
   pair.started_utc = "2026-01-" + std::to_string(10 + day);
   VariantResult variant{.name = "v"};
   variant.timing.emplace().summary.median = 1 / speedup;
@@ -197,7 +197,7 @@ RunRecord compared(double median_ms, int clock_mhz) {
   RunRecord run;
   run.folder = "run";
   run.manifest.commit = std::to_string(clock_mhz);
-  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = "host"};
+  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = Device::host};
   pair.variants = {timed("b", VariantRole::baseline, 2), timed("v", VariantRole::optimized, median_ms)};
   pair.gpu_states = {{.sm_clock_mhz = clock_mhz}};
   run.pairs = {pair};

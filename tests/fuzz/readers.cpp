@@ -49,7 +49,7 @@ void read_expectations(std::string_view text) {
 void read_manifest(std::string_view text) {
   const evidence::Manifest manifest = evidence::parse_manifest(text, source);
   evidence::PairResult pair;
-  pair.device = "gpu";
+  pair.device = evidence::Device::gpu;
   for (const evidence::ManifestGpu& gpu : manifest.gpus) {
     pair.gpus = {gpu.uuid};
     evidence::hardware_key(pair, manifest);

@@ -33,7 +33,7 @@ ExpectedPair transpose() {
 
 // `gather` does math and has no library, and nothing of `box` is recorded.
 std::vector<Expectations> recorded() {
-  const evidence::DeclaredCost cost{.flops = 2e9, .bytes = 1e9, .math = "fp32", .bytes_of = "device memory"};
+  const evidence::DeclaredCost cost{.flops = 2e9, .bytes = 1e9, .math = "fp32", .bytes_of = evidence::ByteKind::device_memory};
   ExpectedPair gather{.lesson = "sorted",
                       .ceilings = evidence::Ceilings{.memory_bytes_s = 4e12, .flops_s = {{"fp32", 60e12}}, .source = "measured"},
                       .baseline = "random",
@@ -148,7 +148,7 @@ TEST(ChapterPictures, CountedBytesMoveAPairAlongTheAxis) {
 }
 
 TEST(ChapterPictures, SweepsAreDrawnFromTheirOwnRecords) {
-  evidence::Sweep sweep{.target = "ch07:transpose", .lesson = "tiled", .bound = "memory", .hardware = "h200"};
+  evidence::Sweep sweep{.target = "ch07:transpose", .lesson = "tiled", .bound = evidence::Bound::memory, .hardware = "h200"};
   for (const std::uint64_t n : {64, 128, 256}) {
     evidence::SweptPoint& point = sweep.points.emplace_back();
     point.name = "n_" + std::to_string(n);
@@ -157,7 +157,7 @@ TEST(ChapterPictures, SweepsAreDrawnFromTheirOwnRecords) {
       point.variants.push_back({.name = name,
                                 .role = point.variants.empty() ? VariantRole::baseline : VariantRole::optimized,
                                 .median_ms = 1,
-                                .speedup = point.variants.empty() ? std::nullopt : std::optional{2.0},
+                                .speedup = point.variants.empty() ? "" : std::optional{2.0},
                                 .cost = {.bytes = 1e6 * static_cast<double>(n)}});
   }
   const auto picture = [&](const char* kind, std::vector<std::string> pairs) {

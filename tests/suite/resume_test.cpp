@@ -101,7 +101,7 @@ TEST(Elsewhere, ResultsOfAGpuNeedOneAndThoseOfTheHostKnowOfNone) {
 class TakenOver : public testing::Test {
  protected:
   TakenOver() {
-    earlier_.timing_mode = "events";
+    earlier_.timing_mode = evidence::TimingMode::events;
     earlier_.seed = wish_.seed;
     placement_.entry = select(pair::registry(), {"ch90:good"}).front();
     earlier_.source_digest = std::string{pair::digest_on(pair::code_of(*placement_.entry), 0)};
@@ -133,7 +133,7 @@ TEST_F(TakenOver, NotWhatWasMeasuredOtherwise) {
   wish_.mode = run::TimingMode::timer;
   EXPECT_EQ(other(), "seed 42, mode events");
   earlier_.seed = 7;
-  earlier_.timing_mode = "timer";
+  earlier_.timing_mode = evidence::TimingMode::timer;
   wish_.reproducible = true;
   EXPECT_EQ(other(), "not reproducible");
   earlier_.reproducible = true;

@@ -12,7 +12,6 @@
 
 #include "evidence/expectations/fingerprint.hpp"
 #include "evidence/quantities.hpp"
-#include "evidence/sm_clock.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -226,7 +225,7 @@ bool explains_nothing(const Difference& difference) {
 }
 
 // What host both are taken to have run on, whatever they used of it.
-Fingerprint host_of(const Manifest& manifest) { return fingerprint_of({.device = "host"}, manifest); }
+Fingerprint host_of(const Manifest& manifest) { return fingerprint_of({.device = Device::host}, manifest); }
 
 Terms terms_of(const PairResult& before, const PairResult& after, const std::pair<std::string, std::string>& hardware,
                const Comparison& comparison, double threshold) {
