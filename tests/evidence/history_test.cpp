@@ -157,7 +157,7 @@ TEST(History, NamesTheRunAndTheLikelyCauseOfAStep) {
   const std::vector<Series> all = history(runs);
   ASSERT_EQ(all.size(), 2u);
   const Series& speedup = all[1];
-  EXPECT_EQ(speedup.quantity, "speedup");
+  EXPECT_EQ(speedup.quantity, SeriesOf::speedup);
   ASSERT_EQ(speedup.steps.size(), 1u);
   EXPECT_EQ(speedup.steps[0].run_id, "run10");
   EXPECT_FALSE(speedup.steps[0].source_changed);
