@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -23,13 +22,9 @@
 #include "base/error.hpp"
 #include "base/json_integer.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 
 namespace aisp::base {
-
-template <std::size_t n>
-struct Words {
-  std::array<std::string_view, n> words;
-};
 
 template <class T>
 concept WritesItself = requires(nlohmann::json& to, T& value) {
@@ -61,7 +56,7 @@ class JsonWriter {
       json own;
       write_field(own, value);
       return own;
-    } else if constexpr (std::is_enum_v<T>) return words_of(value).words[static_cast<std::size_t>(value)];
+    } else if constexpr (std::is_enum_v<T>) return word_for(value);
     else if constexpr (std::is_same_v<T, double>) return std::isfinite(value) ? json(value) : json(nullptr);
     else if constexpr (std::is_class_v<T> && !std::is_convertible_v<T, json>) {
       json object;
@@ -108,12 +103,9 @@ class JsonReader {
   template <class T>
   static void read_plainly(const nlohmann::json& from, T& value, const std::string& place) {
     if constexpr (std::is_enum_v<T>) {
-      const auto& words = words_of(value).words;
-      const auto word =
-          from.is_string() ? std::find(words.begin(), words.end(), from.get_ref<const std::string&>()) : words.end();
-      if (word == words.end())
-        throw Error{Exit::usage, fmt::format("{}: {} is none of {}", place, quoted(from), fmt::join(words, ", "))};
-      value = static_cast<T>(word - words.begin());
+      const std::optional<T> known = from.is_string() ? find_word<T>(from.get_ref<const std::string&>()) : std::nullopt;
+      if (!known) unknown_word(place, from, words_of(value).words);
+      value = *known;
     } else if constexpr (std::is_same_v<T, bool>) {
       if (!from.is_boolean()) wrong(place, "true or false", from);
       value = from.get<bool>();
@@ -155,6 +147,14 @@ class JsonReader {
   }
 
  private:
+  // The word of a set for "none" is empty, and goes without saying.
+  template <std::size_t n>
+  [[noreturn]] static void unknown_word(const std::string& place, const nlohmann::json& found,
+                                        const std::array<std::string_view, n>& words) {
+    std::vector<std::string_view> named;
+    std::ranges::copy_if(words, std::back_inserter(named), [](std::string_view word) { return !word.empty(); });
+    throw Error{Exit::usage, fmt::format("{}: {} is none of {}", place, quoted(found), fmt::join(named, ", "))};
+  }
   // A value in a message: short, whatever a file holds.
   static std::string quoted(const nlohmann::json& value) {
     return one_line(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), 80);

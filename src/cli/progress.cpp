@@ -12,13 +12,62 @@
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "report/console.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::cli {
 namespace {
 
 constexpr double redraw_every_s = 0.1;
+// Of a pair's process: pairs whose interval is narrow early make up for those that take longer to set up and verify.
+constexpr double beside_sampling_s = 1;
+
+// "NVIDIA H200", "8 x NVIDIA H200", "NVIDIA H200, 2 x NVIDIA L4"
+std::string gpus_text(const suite::Task& task) {
+  std::vector<std::pair<std::string, std::size_t>> kinds;
+  for (const int ordinal : suite::gpus_in_use(task)) {
+    const std::string& name = task.machine.gpus[static_cast<std::size_t>(ordinal)].name;
+    const auto known = std::ranges::find(kinds, name, &std::pair<std::string, std::size_t>::first);
+    if (known == kinds.end()) kinds.emplace_back(name, 1);
+    else ++known->second;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : kinds) parts.push_back(count == 1 ? name : fmt::format("{} x {}", count, name));
+  return base::join(parts, ", ");
+}
+
+std::string places_text(const suite::Task& task) {
+  const bool on_host = std::ranges::any_of(task.placements, [](const suite::Placement& placement) {
+    return !placement.choices.empty() && placement.choices.front().empty();
+  });
+  const std::string gpus = gpus_text(task);
+  if (!gpus.empty()) return gpus + (on_host ? " and the host" : "");
+  const machine::Host& host = task.machine.host;
+  const std::string cpus = base::plural(static_cast<std::size_t>(std::max(host.cpus_usable, 0)), "CPU");
+  return host.cpu.empty() ? "the host's " + cpus : fmt::format("{} ({})", host.cpu, cpus);
+}
+
+// Of the pairs that can run. Those that need not be alone share the GPUs.
+double estimated_s(const suite::Task& task) {
+  double alone_s = 0, shared_s = 0;
+  for (const suite::Placement& placement : task.placements) {
+    if (placement.choices.empty()) continue;
+    const double each_s = suite::request_for(*placement.entry, task.configuration, placement.point).budget_s + beside_sampling_s;
+    if (placement.alone) alone_s += each_s;
+    else shared_s += each_s * static_cast<double>(std::max<std::size_t>(placement.choices.front().size(), 1));
+  }
+  return alone_s + shared_s / static_cast<double>(std::max<std::size_t>(task.gpus.size(), 1));
+}
 
 }  // namespace
+
+std::string heading(const suite::Task& task) {
+  const auto skipped = static_cast<std::size_t>(
+      std::ranges::count_if(task.placements, [](const suite::Placement& placement) { return placement.choices.empty(); }));
+  std::string text = base::plural(task.placements.size() - skipped, "pair") + " on " + places_text(task);
+  if (skipped > 0) text += fmt::format(", {} skipped", skipped);
+  const bool known = !task.resumed && !task.against && skipped < task.placements.size();
+  return known ? text + ", about " + base::human_duration(estimated_s(task)) : text;
+}
 
 std::string estimate_left(double measured_s, std::size_t measured, std::size_t open, double since_s) {
   if (measured == 0 || open == 0) return {};
@@ -30,7 +79,7 @@ std::string estimate_left(double measured_s, std::size_t measured, std::size_t o
 
 std::string doing_text(const run::Progress& progress) {
   const run::RoundProgress& rounds = progress.rounds;
-  if (rounds.of <= 0) return progress.stage;
+  if (rounds.of <= 0) return std::string{to_string(progress.stage)};
   const bool by_interval = rounds.wanted_percent > 0 && rounds.interval_percent > 0;
   std::string text = by_interval ? fmt::format("interval {} % (until {} %)", base::significant(rounds.interval_percent, 2),
                                                base::significant(rounds.wanted_percent, 1))

@@ -50,6 +50,10 @@ class ProgressDisplay final : public suite::Watcher {
   std::string output_trouble_;
 };
 
+// The line before the first result: "61 pairs on 8 x NVIDIA H200 and the host, 12 skipped, about 5 min". Without the time where
+// part of the pairs is taken over from an earlier run, or another executable takes turns.
+std::string heading(const suite::Task& task);
+
 // What a pair does, as in "interval 1.8 % (until 1 %), 2.1 of 3 s".
 std::string doing_text(const run::Progress& progress);
 

@@ -7,9 +7,9 @@
 
 #include "base/text.hpp"
 #include "cli/output.hpp"
-#include "evidence/counted.hpp"
 #include "evidence/expectations/expectations.hpp"
-#include "evidence/sweep.hpp"
+#include "evidence/recorded/counted.hpp"
+#include "evidence/recorded/sweep.hpp"
 
 namespace aisp::cli {
 

@@ -22,7 +22,7 @@
 #include "report/counters.hpp"
 #include "report/markdown/sweep_markdown.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/sweep_cases.hpp"
+#include "suite/selection/sweep_cases.hpp"
 
 namespace aisp::cli {
 
@@ -95,6 +95,7 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
                            .paint = paint,
                            .widths = widths_of(task)}};
 
+  if (!json_only && !flags.quiet && !task.configuration.verify_only) note("aisp: " + heading(task));
   const suite::Finished finished = suite::run_suite(task, std::move(folder), display);
   const std::string where = finished.folder.string();
   if (!json_only) {

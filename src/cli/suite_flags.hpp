@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "suite/configuration.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace CLI {
 class App;

@@ -24,7 +24,7 @@ std::optional<CostPart> least(const PairResult& pair, const Part& part_of) {
 
 std::optional<CostPart> bytes_of(const VariantResult& variant) {
   const std::optional<double> measured = dram_bytes(*variant.counters);
-  if (!measured || variant.cost.bytes <= 0 || variant.cost.bytes_of != "device memory") return std::nullopt;
+  if (!measured || variant.cost.bytes <= 0 || variant.cost.bytes_of != ByteKind::device_memory) return std::nullopt;
   const double unwritten = variant.counters->drained ? 0 : variant.counters->l2_bytes;
   return CostPart{variant.name, variant.cost.bytes, *measured, unwritten, {}};
 }
@@ -63,7 +63,7 @@ std::string numbers(const CostPart& part, const char* unit) {
 void judge_bytes(CostPart& part, const PairResult& pair, double l2_bytes) {
   if (part.measured + part.unwritten < (1 - cost_tolerance) * part.declared)
     part.fault = fmt::format("{} moves less than the declared cost: {}", part.variant, numbers(part, "bytes"));
-  else if (pair.bound == "memory" && part.declared > l2_bytes && part.ratio() > 1 + cost_tolerance)
+  else if (pair.bound == Bound::memory && part.declared > l2_bytes && part.ratio() > 1 + cost_tolerance)
     part.fault =
         fmt::format("every variant moves more than the declared cost, {} the least: {}", part.variant, numbers(part, "bytes"));
 }
@@ -71,7 +71,7 @@ void judge_bytes(CostPart& part, const PairResult& pair, double l2_bytes) {
 // Why a pair with counters has nothing to compare.
 std::string nothing_declared(const PairResult& pair) {
   const DeclaredCost& cost = pair.variants.front().cost;
-  if (cost.bytes > 0) return fmt::format("its cost is of another kind: {}", cost.bytes_of);
+  if (cost.bytes > 0) return fmt::format("its cost is of another kind: {}", to_string(cost.bytes_of));
   return "declares neither bytes of device memory nor FLOPs";
 }
 
@@ -95,7 +95,7 @@ CostCheck check_cost(const PairResult& pair) {
     check.not_compared = pair.reason.empty() ? "nothing ran" : pair.reason;
     return check;
   }
-  if (pair.device == "host") {
+  if (pair.device == Device::host) {
     check.not_compared = "runs on the host";
     return check;
   }
@@ -121,7 +121,7 @@ void judge_cost(PairResult& pair) {
   if (pair.status != Status::passed) return;
   for (const std::string& fault : check_cost(pair).faults()) {
     pair.problems.push_back(
-        {"counters", {}, "declared_cost", fault, "correct the workload's cost(), or the variant that is named"});
+        {Stage::counters, {}, "declared_cost", fault, "correct the workload's cost(), or the variant that is named"});
     if (pair.reason.empty()) pair.reason = fault;
     pair.status = Status::failed;
   }
@@ -131,7 +131,7 @@ bool nothing_counted(const SuiteResult& suite) {
   const auto counted = [](const VariantResult& variant) { return variant.counters.has_value(); };
   bool any_passed = false;
   for (const PairResult& pair : suite.pairs) {
-    if (pair.device != "gpu" || pair.status != Status::passed) continue;
+    if (pair.device != Device::gpu || pair.status != Status::passed) continue;
     if (std::any_of(pair.variants.begin(), pair.variants.end(), counted)) return false;
     any_passed = true;
   }

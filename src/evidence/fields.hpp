@@ -16,14 +16,6 @@ using nlohmann::json;
 using Writer = base::JsonWriter;
 using Reader = base::JsonReader;
 
-constexpr base::Words<5> words_of(Status) { return {{"passed", "failed", "timeout", "crashed", "skipped"}}; }
-constexpr base::Words<3> words_of(Verdict) { return {{"faster", "slower", "cannot_tell"}}; }
-constexpr base::Words<2> words_of(Direction) { return {{"lower", "higher"}}; }
-constexpr base::Words<7> words_of(LostKind) {
-  return {{"other", "cupti", "counters", "counters_refused", "profile", "tool_profile", "energy"}};
-}
-constexpr base::Words<4> words_of(VariantRole) { return {{"baseline", "optimized", "control", "library"}}; }
-
 template <class Visitor>
 void describe(Lost& l, Visitor& visit) {
   visit("kind", l.kind);
@@ -32,7 +24,6 @@ void describe(Lost& l, Visitor& visit) {
 
 template <class Visitor>
 void describe(StageRecord& s, Visitor& visit) {
-  visit("name", s.name);
   visit("started_s", s.started_s);
   visit("elapsed_s", s.elapsed_s);
   visit("limit_s", s.limit_s);
@@ -58,10 +49,8 @@ void describe(DeclaredCost& c, Visitor& visit) {
 inline void write_field(json& to, std::vector<StageRecord>& records) {
   to = json::object();
   for (StageRecord& record : records) {
-    json& entry = to[record.name];
-    Writer writer{entry};
+    Writer writer{to[std::string{to_string(record.stage)}]};
     describe(record, writer);
-    entry.erase("name");
   }
 }
 
@@ -69,8 +58,9 @@ inline void read_field(const json& from, std::vector<StageRecord>& records, cons
   if (!from.is_object()) Reader::wrong(place, "an object", from);
   records.clear();
   for (const auto& [name, entry] : from.items()) {
-    Reader::read(entry, records.emplace_back(), place + "." + name);
-    records.back().name = name;
+    StageRecord& record = records.emplace_back();
+    Reader::read(json(name), record.stage, place);
+    Reader::read(entry, record, place + "." + name);
   }
   std::sort(records.begin(), records.end(), [](const StageRecord& a, const StageRecord& b) { return a.started_s < b.started_s; });
 }

@@ -18,7 +18,7 @@ constexpr double more_traffic = 1.25;
 
 std::string memory_limit(const Counters& counters, const DeclaredCost& cost) {
   const std::optional<double> moved = dram_bytes(counters);
-  if (!moved || cost.bytes_of != "device memory" || !(cost.bytes > 0)) return "memory";
+  if (!moved || cost.bytes_of != ByteKind::device_memory || !(cost.bytes > 0)) return "memory";
   const double times = *moved / cost.bytes;
   if (!std::isfinite(times) || times < more_traffic) return "memory";
   return fmt::format("memory: {:.1f}x the bytes that must move", times);
@@ -33,7 +33,7 @@ std::string limit_of(const PairResult& pair, const VariantResult& variant, const
   if (const auto busy = gpu_busy_percent(variant); busy && *busy < busy_gpu_percent) return "launches and waits";
   // Neither a unit of the chip nor the host: what is left is that one thing must wait for another.
   const bool nothing_busy = counters != nullptr && counters->sm_throughput_percent;
-  return nothing_busy || pair.bound == "latency" ? "latency" : "latency or extra work";
+  return nothing_busy || pair.bound == Bound::latency ? "latency" : "latency or extra work";
 }
 
 }  // namespace

@@ -55,6 +55,11 @@ struct Quantity {
   Compared compared{};
 };
 
+// Names of what is compared that code goes by; that of the time is time_metric.
+inline constexpr std::string_view speedup_metric = "speedup", energy_metric = "energy", prepare_metric = "prepare";
+// Units with a form of their own in text. What pairs report may have any other.
+inline constexpr std::string_view milliseconds_unit = "ms", bytes_unit = "B", times_unit = "x";
+
 std::span<const Quantity> quantities();
 // Of fewer samples nothing is known about how they spread.
 inline constexpr std::size_t fewest_samples = 6;

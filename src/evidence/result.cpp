@@ -3,23 +3,12 @@
 
 #include <algorithm>
 
-#include <array>
+#include "evidence/range.hpp"
 
 namespace aisp::evidence {
 
-std::string_view to_string(Status status) {
-  constexpr std::array<std::string_view, 5> names{"passed", "failed", "timeout", "crashed", "skipped"};
-  return names[static_cast<std::size_t>(status)];
-}
-
-std::string_view to_string(Verdict verdict) {
-  constexpr std::array<std::string_view, 3> names{"faster", "slower", "cannot_tell"};
-  return names[static_cast<std::size_t>(verdict)];
-}
-
-std::string_view to_string(VariantRole role) {
-  constexpr std::array<std::string_view, 4> names{"baseline", "optimized", "control", "library"};
-  return names[static_cast<std::size_t>(role)];
+std::string place_of(const Problem& problem) {
+  return std::string{to_string(problem.stage)} + (problem.variant.empty() ? "" : ", " + problem.variant);
 }
 
 std::string sizes_text(const PairResult& pair) {
@@ -90,6 +79,14 @@ std::optional<double> gpu_busy_percent(const VariantResult& variant) {
   if (!variant.gpu_busy_ms || !variant.timing || !(variant.timing->summary.median > 0)) return std::nullopt;
   // The two are of different executions, so a busy one may have been the longer.
   return std::min(100.0, *variant.gpu_busy_ms / variant.timing->summary.median * 100);
+}
+
+std::optional<double> median_sm_clock_mhz(std::span<const GpuState> states) {
+  std::vector<double> clocks_mhz;
+  for (const GpuState& state : states)
+    if (state.sm_clock_mhz > 0) clocks_mhz.push_back(state.sm_clock_mhz);
+  if (clocks_mhz.empty()) return std::nullopt;
+  return median_range(clocks_mhz).value;
 }
 
 }  // namespace aisp::evidence

@@ -5,14 +5,20 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "evidence/profile/profile.hpp"
+#include "evidence/words.hpp"
 
 namespace aisp::evidence {
 
 inline constexpr int schema_version = 1;
+
+// Of a pair that is judged by its time, and of comparisons of times. Every other is a metric that pairs report.
+inline constexpr std::string_view time_metric = "time";
 
 struct EnergyRatio {  // baseline over variant: above 1, the variant needs less
   double value = 0, low = 0, high = 0;
@@ -30,12 +36,7 @@ struct Energy {
   double counter_step_ms = 0;            // between two updates of the counter
 };
 
-enum class Status { passed, failed, timeout, crashed, skipped };
-enum class Verdict { faster, slower, cannot_tell };
-enum class Direction { lower, higher };
-
 // What this environment could not give: the kind is for programs, the text for readers.
-enum class LostKind { other, cupti, counters, counters_refused, profile, tool_profile, energy };
 struct Lost {
   LostKind kind = LostKind::other;
   std::string text;  // "no clock lock: clocks are left as they are"
@@ -43,7 +44,7 @@ struct Lost {
 
 // Where something went wrong, in words for the reader. `check` names the verification or stage check ("inputs_unchanged").
 struct Problem {
-  std::string stage;
+  Stage stage = Stage::none;
   std::string variant;  // empty: the whole pair
   std::string check;
   std::string message;
@@ -150,8 +151,8 @@ struct Ceilings {
 // of the others.
 struct DeclaredCost {
   double flops = 0, bytes = 0;
-  std::string math;      // "bf16"; empty without FLOPs
-  std::string bytes_of;  // "device memory", "host memory", "host to device", "device to host", "peer", "several"; empty without
+  std::string math;  // "bf16"; empty without FLOPs
+  ByteKind bytes_of = ByteKind::none;
 };
 
 struct Accuracy {
@@ -189,8 +190,6 @@ struct CompiledKernel {
   std::uint64_t local_bytes = 0;  // spilled registers and arrays
 };
 
-enum class VariantRole { baseline, optimized, control, library };
-
 struct VariantResult {
   std::string name;
   VariantRole role = VariantRole::optimized;
@@ -221,8 +220,8 @@ struct VariantResult {
   std::map<std::string, std::string> output_digests;  // hex; at the timed shape, with the run's seed
 };
 
-struct StageRecord {     // the watchdog's record
-  std::string name;      // setup, verify, edges, warmup, measurement, audit, energy, reverify, counters, profiling, teardown
+struct StageRecord {  // the watchdog's record
+  Stage stage = Stage::none;
   double started_s = 0;  // since the child started
   double elapsed_s = 0;
   double limit_s = 0;
@@ -235,10 +234,10 @@ struct PairResult {
   std::string chapter;  // ch07
   std::string name;     // transpose
   std::string teaches;
-  std::string lesson;             // name of the optimized variant that shows it, whose speedup is the pair's
-  std::string source_digest;      // SHA-256 of the pair's code, hex
-  std::string bound;              // memory, compute, latency, transfer, host
-  std::string device;             // gpu or host
+  std::string lesson;         // name of the optimized variant that shows it, whose speedup is the pair's
+  std::string source_digest;  // SHA-256 of the pair's code, hex
+  Bound bound = Bound::memory;
+  Device device = Device::gpu;
   bool host_dependent = false;    // the host has a say in its times: comparable with those of the same machine alone
   std::vector<std::string> gpus;  // UUIDs used
   Status status = Status::passed;
@@ -246,12 +245,11 @@ struct PairResult {
   std::vector<VariantResult> variants;  // baseline first
   std::optional<Ceilings> ceilings;     // absent where none is known
   std::string best;                     // name of the best optimized variant; empty when none may be claimed
-  std::string judged_by = "time";
-  std::string timing_mode = "events";
-  std::string start = "released";              // how samples started: released or immediate; none on the host
-  std::string cache = "cold";                  // or hot; none on the host
-  std::string stopped_because;                 // "interval narrow", "time budget", "fixed iterations", "most rounds",
-                                               // "stage limit"
+  std::string judged_by{time_metric};
+  TimingMode timing_mode = TimingMode::events;
+  Start start = Start::released;  // how samples started
+  Cache cache = Cache::cold;
+  StopReason stopped_because = StopReason::none;
   double scale = 1;                            // of the workload
   std::map<std::string, std::uint64_t> sizes;  // that the pair declares, as used
   bool sizes_set = false;                      // by --size or --sweep: not the pair's own workload
@@ -270,7 +268,7 @@ struct PairResult {
   std::vector<Problem> problems;  // errors and warnings with context
   std::vector<std::string> warnings;
   std::vector<StageRecord> watchdog;
-  std::string timeout_stage;
+  Stage timeout_stage = Stage::none;
   double timeout_limit_seconds = 0;
   double timeout_duration_seconds = 0;
   double wall_s = 0;        // of the child, start to exit
@@ -295,6 +293,8 @@ struct SuiteResult {
 };
 
 Counts count(const SuiteResult& suite);
+// "verify, tiled"; the stage alone where it is not a variant's.
+std::string place_of(const Problem& problem);
 // What tells results of a run apart: the target, and the case of a sweep behind it.
 std::string label_in_run(const PairResult& pair);
 // The same for a reader, who is told of sizes that somebody set too.
@@ -303,9 +303,6 @@ std::string label_of(const PairResult& pair);
 std::string sizes_text(const PairResult& pair);
 // Of a result in the folder of its run.
 std::string folder_of(const PairResult& pair);
-std::string_view to_string(Status status);
-std::string_view to_string(Verdict verdict);  // as in every file; only a terminal shows "cannot tell"
-std::string_view to_string(VariantRole role);
 
 // The speedup that may be claimed: only of a pair that passed, of a variant that passed. Null otherwise, whatever the struct
 // holds.
@@ -320,5 +317,8 @@ const VariantResult* best_variant(const PairResult& pair);
 
 // Part of the median in which the GPU worked; nothing for host pairs and where CUPTI did not tell.
 std::optional<double> gpu_busy_percent(const VariantResult& variant);
+
+// Of the SMs, over the states that tell their clock; nothing where none does.
+std::optional<double> median_sm_clock_mhz(std::span<const GpuState> states);
 
 }  // namespace aisp::evidence

@@ -8,12 +8,21 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/json_fields.hpp"
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
 #include "evidence/names.hpp"
 
 namespace aisp::evidence {
+
+template <class Visitor>
+static void describe(LogHeader& header, Visitor& visit) {
+  visit("run_id", header.run_id);
+  visit("started_utc", header.started_utc);
+  visit("command", header.command);
+}
+
 namespace {
 
 using base::Error;
@@ -26,15 +35,17 @@ LogHeader read_header(const nlohmann::json& line, const std::string& place) {
   if (line.value("kind", nlohmann::json{}) != log_kind)
     throw Error{Exit::usage, fmt::format("{}: this is not the first line of a results log; the file was changed by hand", place)};
   demand_schema_version(line, place);
-  return {line.value("run_id", ""), line.value("started_utc", ""), line.value("command", LogHeader{}.command)};
+  LogHeader header;
+  base::JsonReader reader{line, place};
+  describe(header, reader);
+  return header;
 }
 
 nlohmann::json header_json(const LogHeader& header) {
-  return {{"schema_version", schema_version},
-          {"kind", log_kind},
-          {"command", header.command},
-          {"run_id", header.run_id},
-          {"started_utc", header.started_utc}};
+  nlohmann::json json = base::json_of(header);
+  json["schema_version"] = schema_version;
+  json["kind"] = log_kind;
+  return json;
 }
 
 void check_names(const PairResult& pair, const std::string& place) {

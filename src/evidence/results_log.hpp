@@ -16,7 +16,7 @@ inline constexpr const char* results_log_file = "results.jsonl";
 struct LogHeader {
   std::string run_id;
   std::string started_utc;
-  std::string command = "run";  // of aisp's that wrote it: "run" or "verify", which times nothing
+  Command command = Command::run;
 };
 std::string header_line(const LogHeader& header);
 std::string to_line(const PairResult& result);

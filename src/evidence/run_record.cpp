@@ -41,7 +41,7 @@ std::vector<fs::path> timed_runs(const fs::path& artifacts) {
     if (error) continue;
     // What is damaged stays, so that its reader says so.
     const auto header = try_read_log_header(entry.path() / results_log_file);
-    if (!header || header->command != "verify") found.emplace_back(time, entry.path());
+    if (!header || header->command != Command::verify) found.emplace_back(time, entry.path());
   }
   std::sort(found.begin(), found.end());
   std::vector<fs::path> runs;

@@ -28,9 +28,6 @@ constexpr std::array types{
     std::pair{"s4x2", ElementType::s4x2},    std::pair{"e3m2", ElementType::e3m2}, std::pair{"e8m0", ElementType::e8m0},
     std::pair{"record", ElementType::record}};
 constexpr std::array roles{std::pair{"input", Role::input}, std::pair{"inout", Role::inout}, std::pair{"output", Role::output}};
-constexpr std::array starts{std::pair{"released", Start::released}, std::pair{"immediate", Start::immediate}};
-constexpr std::array caches{std::pair{"cold", Cache::cold}, std::pair{"hot", Cache::hot}};
-constexpr std::array devices{std::pair{"gpu", Device::gpu}, std::pair{"host", Device::host}};
 
 // One of a list of words: "cache is 'warm'; it is one of cold, hot".
 template <class Value, std::size_t count>
@@ -45,11 +42,12 @@ Value one_of(const json& given, const char* key, const std::array<std::pair<cons
                     fmt::format("{} is '{}'; it is one of {}", key, base::one_line(text, 40), fmt::join(known, ", "))};
 }
 
-Bound bound_of(const json& given) {
-  constexpr std::array all{Bound::memory, Bound::compute, Bound::latency, Bound::transfer, Bound::host};
-  std::array<std::pair<const char*, Bound>, all.size()> words;
-  for (std::size_t i = 0; i < all.size(); ++i) words[i] = {run::to_string(all[i]).data(), all[i]};
-  return one_of(given, "bound", words);
+// The same of values that results name too, by their words.
+template <class Value, std::size_t count>
+Value one_of(const json& given, const char* key, const std::array<Value, count>& values) {
+  std::array<std::pair<const char*, Value>, count> words;
+  for (std::size_t i = 0; i < count; ++i) words[i] = {to_string(run::recorded(values[i])).data(), values[i]};
+  return one_of(given, key, words);
 }
 
 Math math_of(const json& given) {
@@ -91,11 +89,11 @@ Declaration::Declaration(const json& given)
   pair_.optimized = variants_of(given.at("optimized"), number);
   if (!given.at("controls").empty()) pair_.controls = variants_of(given["controls"], number);
   if (!given.at("libraries").empty()) pair_.libraries = variants_of(given["libraries"], number);
-  pair_.device = one_of(given, "device", devices);
-  pair_.bound = bound_of(given);
+  pair_.device = one_of(given, "device", std::array{Device::gpu, Device::host});
+  pair_.bound = one_of(given, "bound", std::array{Bound::memory, Bound::compute, Bound::latency, Bound::transfer, Bound::host});
   pair_.tolerance = tolerance_of(given.at("tolerance"));
-  pair_.cache = one_of(given, "cache", caches);
-  pair_.start = one_of(given, "start", starts);
+  pair_.cache = one_of(given, "cache", std::array{Cache::cold, Cache::hot});
+  pair_.start = one_of(given, "start", std::array{Start::released, Start::immediate});
   for (const json& each : given.at("buffers"))
     buffers_.push_back({.name = each.at("name").get<std::string>(),
                         .role = one_of(each, "role", roles),

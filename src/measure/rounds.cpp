@@ -6,6 +6,8 @@
 #include <random>
 
 namespace aisp::measure {
+
+using evidence::StopReason;
 namespace {
 
 // Where rounds resemble one another, a few independent ones' worth of them can look narrow by luck, and each look is a chance of
@@ -36,7 +38,7 @@ Sampling in_sequence(Sampling sampling, std::size_t variants, const SamplingOpti
                      const SamplingCallbacks& callbacks) {
   const double share_s = options.budget_s / static_cast<double>(variants);
   int rounds = options.min_rounds;
-  sampling.stopped_because = options.fixed_rounds ? "fixed iterations" : "time budget";
+  sampling.stopped_because = options.fixed_rounds ? StopReason::fixed_iterations : StopReason::time_budget;
   for (std::size_t variant = 0; variant < variants; ++variant) {
     const double start_s = callbacks.now_s();
     Deadline deadline{options.deadline_s / static_cast<double>(variants), callbacks.now_s};
@@ -46,7 +48,7 @@ Sampling in_sequence(Sampling sampling, std::size_t variants, const SamplingOpti
       // All variants have as many as the first.
       if (variant != 0) continue;
       if (deadline.comes() && round + 1 >= least_rounds) {
-        if (round + 1 < options.min_rounds) sampling.stopped_because = "stage limit";
+        if (round + 1 < options.min_rounds) sampling.stopped_because = StopReason::stage_limit;
         rounds = round + 1;
         break;
       }
@@ -78,29 +80,29 @@ Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, con
     sampling.rounds = round + 1;
     callbacks.after_round(round, std::max(options.min_rounds, round + 1));
     if (deadline.comes() && sampling.rounds >= least_rounds && sampling.rounds < options.min_rounds) {
-      sampling.stopped_because = "stage limit";
+      sampling.stopped_because = StopReason::stage_limit;
       return sampling;
     }
     if (sampling.rounds < options.min_rounds) continue;
     if (options.fixed_rounds) {
-      sampling.stopped_because = "fixed iterations";
+      sampling.stopped_because = StopReason::fixed_iterations;
       return sampling;
     }
     const double elapsed_s = callbacks.now_s() - start_s;
     const bool cheap = sampling.rounds < options.cheap_rounds && elapsed_s < options.cheap_s;
     if (!cheap && sampling.rounds >= look) {
       if (narrow_enough(sampling, options, callbacks)) {
-        sampling.stopped_because = "interval narrow";
+        sampling.stopped_because = StopReason::interval_narrow;
         return sampling;
       }
       look = next_look(sampling.rounds);
     }
     if (elapsed_s >= options.budget_s) {
-      sampling.stopped_because = "time budget";
+      sampling.stopped_because = StopReason::time_budget;
       return sampling;
     }
     if (sampling.rounds >= options.max_rounds) {
-      sampling.stopped_because = "most rounds";
+      sampling.stopped_because = StopReason::most_rounds;
       return sampling;
     }
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "evidence/words.hpp"
 #include "measure/sample.hpp"
 #include "measure/statistics/ratio.hpp"
 
@@ -61,7 +62,7 @@ struct SamplingCallbacks {
 struct Sampling {
   std::vector<std::vector<Sample>> samples;  // per variant, in the order of the rounds
   int rounds = 0;
-  std::string stopped_because;
+  evidence::StopReason stopped_because = evidence::StopReason::none;
 };
 
 // Times variants 0 .. variants - 1 (0 is the baseline) in rounds: one sample of each, in a new random order every round, until

@@ -45,7 +45,7 @@ class Bench {
   double kernel_seconds(const Work& work);
   // The best of the loads in a short burst, and that one again for long. Loads that throw Unsupported are passed over; throws
   // the last one's reason when all do.
-  Figure best_rate(const std::string& id, std::vector<std::function<Load()>> loads, Cache cache = Cache::hot);
+  Figure best_rate(std::string_view id, std::vector<std::function<Load()>> loads, Cache cache = Cache::hot);
 
  private:
   double once(measure::Stopwatch& stopwatch, const Work& work);

@@ -23,7 +23,7 @@ std::string one_line(std::string text) {
 
 std::filesystem::path file_of(const std::filesystem::path& cache, const Key& key, std::string_view kind) {
   const std::string digest = base::sha256_hex(evidence::json_text(nlohmann::json(key)));
-  return cache / "peak" / fmt::format("{}{}-{}.json", kind, key.of == "host" ? "host" : "gpu", digest.substr(0, 16));
+  return cache / "peak" / fmt::format("{}{}-{}.json", kind, key.of == key_of_host ? key_of_host : "gpu", digest.substr(0, 16));
 }
 
 template <class Kept>

@@ -100,13 +100,13 @@ End read_answer(base::Child& child, double limit_s, Answer& answer, bool& done) 
 
 }  // namespace
 
-void Teller::figure(const std::string& id, const std::function<Figure()>& measure) const {
-  Figure figure{.id = id};
+void Teller::figure(std::string_view id, const std::function<Figure()>& measure) const {
+  Figure figure{.id = std::string{id}};
   try {
     if (base::monotonic_s() > time_up_s_) figure.why_not = "no time for it in the quick variant; aisp peak measures it";
     else figure = measure();
   } catch (const std::exception& error) {
-    figure = {.id = id, .why_not = error.what()};
+    figure = {.id = std::string{id}, .why_not = error.what()};
     if (const auto* cuda = dynamic_cast<const CudaError*>(&error); cuda != nullptr) cudaGetLastError();
   }
   tell_(figure);

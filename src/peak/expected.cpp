@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peak/expected.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "machine/ceilings.hpp"
 #include "machine/gpu_specs.hpp"
+#include "peak/figures.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -22,21 +24,39 @@ std::optional<Reference> known(double value, const std::string& source) {
   return Reference{value, source, {}};
 }
 
-bool begins(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
+// Figures of the link to the host, with how many of its directions they load at once.
+struct HostLink {
+  std::string_view id;
+  double directions;
+};
+constexpr std::array host_links{HostLink{figure_id::host_to_device, 1}, HostLink{figure_id::device_to_host, 1},
+                                HostLink{figure_id::both_directions, 2}};
+constexpr std::array of_memory{figure_id::hbm_read, figure_id::hbm_write, figure_id::hbm_copy, figure_id::hbm_triad};
+constexpr std::array of_peers{figure_id::peer_copy, figure_id::peer_pull, figure_id::all_reduce};
+
+// Figures that were recorded on a chip of the kind, beside the rates of its math.
+struct RecordedRate {
+  std::string_view id;
+  double machine::RecordedCeilings::*value;
+};
+constexpr std::array recorded_rates{RecordedRate{figure_id::hbm_copy, &machine::RecordedCeilings::copy_bytes_s},
+                                    RecordedRate{figure_id::hbm_read, &machine::RecordedCeilings::read_bytes_s},
+                                    RecordedRate{figure_id::host_to_device, &machine::RecordedCeilings::host_to_device_bytes_s},
+                                    RecordedRate{figure_id::device_to_host, &machine::RecordedCeilings::device_to_host_bytes_s},
+                                    RecordedRate{figure_id::peer_copy, &machine::RecordedCeilings::peer_bytes_s},
+                                    RecordedRate{figure_id::peer_pull, &machine::RecordedCeilings::peer_pull_bytes_s},
+                                    RecordedRate{figure_id::graph_node, &machine::RecordedCeilings::launch_s}};
 
 }  // namespace
 
 std::optional<Reference> vendor_figure(const machine::Gpu& gpu, std::string_view id) {
-  const bool link = id == "host_to_device" || id == "device_to_host" || id == "both_directions";
-  if (link) {
-    const double directions = id == "both_directions" ? 2 : 1;
-    return known(machine::theoretical_peaks(gpu).pcie_bytes_s * directions, "link rate");
-  }
+  const auto link = std::ranges::find(host_links, id, &HostLink::id);
+  if (link != host_links.end()) return known(machine::theoretical_peaks(gpu).pcie_bytes_s * link->directions, "link rate");
   const machine::GpuSpec* const spec = gpu.mig ? nullptr : machine::spec_of_reported(gpu.name);
   if (spec == nullptr) return std::nullopt;
-  if (begins(id, "hbm_")) return stated(spec->memory_bytes_s);
+  if (std::ranges::find(of_memory, id) != of_memory.end()) return stated(spec->memory_bytes_s);
   // Sheets count both directions.
-  if (begins(id, "peer_") || id == "all_reduce") return stated(spec->link_bytes_s, 0.5);
+  if (std::ranges::find(of_peers, id) != of_peers.end()) return stated(spec->link_bytes_s, 0.5);
   for (std::size_t i = 0; i < machine::rate_kinds; ++i)
     if (machine::name_of(static_cast<NumberType>(i)) == id) return stated(spec->rate(static_cast<NumberType>(i)));
   return std::nullopt;
@@ -48,14 +68,10 @@ std::optional<Reference> recorded_figure(const machine::Gpu& gpu, std::string_vi
   const std::string source = "recorded on " + std::string{recorded->on};
   for (std::size_t i = 0; i < machine::math_kinds; ++i)
     if (machine::name_of(static_cast<Math>(i)) == id) return known(recorded->flops_s[i], source);
-  if (id == "hbm_copy") return known(recorded->copy_bytes_s, source);
-  if (id == "hbm_read") return known(recorded->read_bytes_s, source);
-  if (id == "host_to_device") return known(recorded->host_to_device_bytes_s, source);
-  if (id == "device_to_host") return known(recorded->device_to_host_bytes_s, source);
-  if (id == "peer_copy") return known(recorded->peer_bytes_s, source);
-  if (id == "peer_pull") return known(recorded->peer_pull_bytes_s, source);
-  if (id == "all_reduce") return known(recorded->all_reduce_bytes_s, source + " with " + std::string{recorded->all_reduce_by});
-  if (id == "graph_node") return known(recorded->launch_s, source);
+  const auto rate = std::ranges::find(recorded_rates, id, &RecordedRate::id);
+  if (rate != recorded_rates.end()) return known(recorded->*rate->value, source);
+  if (id == figure_id::all_reduce)
+    return known(recorded->all_reduce_bytes_s, source + " with " + std::string{recorded->all_reduce_by});
   return std::nullopt;
 }
 

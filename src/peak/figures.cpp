@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
-#include "base/json_integer.hpp"
+#include "peak/amounts.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -17,12 +15,12 @@ using nlohmann::json;
 constexpr Unit bytes = Unit::bytes_per_second, flop = Unit::flop_per_second, time = Unit::seconds;
 
 constexpr std::array figures = {
-    Known{"hbm_read", "HBM read", bytes},
-    Known{"hbm_write", "HBM write", bytes},
-    Known{"hbm_copy", "HBM copy", bytes},
-    Known{"hbm_triad", "HBM triad", bytes},
-    Known{"l2_read", "L2 read", bytes},
-    Known{"shared_read", "shared memory read", bytes},
+    Known{figure_id::hbm_read, "HBM read", bytes},
+    Known{figure_id::hbm_write, "HBM write", bytes},
+    Known{figure_id::hbm_copy, "HBM copy", bytes},
+    Known{figure_id::hbm_triad, "HBM triad", bytes},
+    Known{figure_id::l2_read, "L2 read", bytes},
+    Known{figure_id::shared_read, "shared memory read", bytes},
     Known{"fp64", "FP64", flop},
     Known{"fp64_tensor", "FP64 tensor", flop},
     Known{"fp32", "FP32", flop},
@@ -31,34 +29,22 @@ constexpr std::array figures = {
     Known{"fp16", "FP16", flop},
     Known{"fp8", "FP8", flop},
     Known{"int8", "INT8", flop},
-    Known{"host_to_device", "host to device", bytes},
-    Known{"device_to_host", "device to host", bytes},
-    Known{"both_directions", "both at once", bytes},
-    Known{"peer_copy", "peer copy engine", bytes},
-    Known{"peer_pull", "peer pull by SMs", bytes},
-    Known{"all_reduce", "NCCL all-reduce bus", bytes},
-    Known{"kernel_launch", "kernel launch", time},
-    Known{"graph_launch", "graph launch", time},
-    Known{"event_record", "event record", time},
-    Known{"synchronize", "launch and synchronize", time},
-    Known{"empty_kernel", "empty kernel", time},
-    Known{"graph_node", "kernel after kernel in a graph", time},
-    Known{"host_read", "host memory read", bytes, true},
-    Known{"host_write", "host memory write", bytes, true},
-    Known{"host_copy", "host memory copy", bytes, true},
+    Known{figure_id::host_to_device, "host to device", bytes},
+    Known{figure_id::device_to_host, "device to host", bytes},
+    Known{figure_id::both_directions, "both at once", bytes},
+    Known{figure_id::peer_copy, "peer copy engine", bytes},
+    Known{figure_id::peer_pull, "peer pull by SMs", bytes},
+    Known{figure_id::all_reduce, "NCCL all-reduce bus", bytes},
+    Known{figure_id::kernel_launch, "kernel launch", time},
+    Known{figure_id::graph_launch, "graph launch", time},
+    Known{figure_id::event_record, "event record", time},
+    Known{figure_id::synchronize, "launch and synchronize", time},
+    Known{figure_id::empty_kernel, "empty kernel", time},
+    Known{figure_id::graph_node, "kernel after kernel in a graph", time},
+    Known{figure_id::host_read, "host memory read", bytes, true},
+    Known{figure_id::host_write, "host memory write", bytes, true},
+    Known{figure_id::host_copy, "host memory copy", bytes, true},
 };
-
-double amount(const json& object, const char* name) {
-  const double value = object.at(name).get<double>();
-  if (!std::isfinite(value) || value < 0) throw std::invalid_argument{std::string{name} + " is no amount"};
-  return value;
-}
-
-Sustained sustained_from(const json& object) {
-  return {amount(object, "value"), amount(object, "duration_s"),
-          base::json_integer<int>(object.at("sm_clock_mhz"), "sm_clock_mhz"), amount(object, "power_w"),
-          base::json_integer<std::uint64_t>(object.at("throttle_reasons"), "throttle_reasons")};
-}
 
 }  // namespace
 
@@ -79,7 +65,7 @@ Key key_of(const machine::Gpu& gpu, const std::string& driver) {
   return {.of = gpu.uuid, .model = gpu.name, .driver = driver, .power_limit_w = limit_w};
 }
 
-Key key_of(const machine::Host& host) { return {.of = "host", .model = host.cpu, .cpus = host.cpus_usable}; }
+Key key_of(const machine::Host& host) { return {.of = std::string{key_of_host}, .model = host.cpu, .cpus = host.cpus_usable}; }
 
 const Figure* Record::find(std::string_view id) const {
   for (const Figure& figure : figures)
@@ -87,53 +73,69 @@ const Figure* Record::find(std::string_view id) const {
   return nullptr;
 }
 
+template <class Visitor>
+static void describe(Sustained& s, Visitor& visit) {
+  visit("value", s.value);
+  visit("duration_s", s.duration_s);
+  visit("sm_clock_mhz", s.sm_clock_mhz);
+  visit("power_w", s.power_w);
+  visit("throttle_reasons", s.throttle_reasons);
+}
+
+template <class Visitor>
+static void describe(Figure& f, Visitor& visit) {
+  visit("id", f.id);
+  visit("value", f.value);
+  visit("how", f.how);
+  visit("why_not", f.why_not);
+  visit("sustained", f.sustained);
+}
+
+template <class Visitor>
+static void describe(Key& k, Visitor& visit) {
+  visit("of", k.of);
+  visit("model", k.model);
+  visit("driver", k.driver);
+  visit("power_limit_w", k.power_limit_w);
+  visit("cpus", k.cpus);
+}
+
+template <class Visitor>
+static void describe(Record& r, Visitor& visit) {
+  visit("key", r.key);
+  visit("measured_utc", r.measured_utc);
+  visit("quick", r.quick);
+  visit("figures", r.figures);
+}
+
+static void read_field(const json& from, Sustained& value, const std::string& place) { read_amounts(from, value, place); }
+static void read_field(const json& from, Figure& value, const std::string& place) { read_amounts(from, value, place); }
+static void read_field(const json& from, Key& value, const std::string& place) { read_amounts(from, value, place); }
+
+// Readers know the unit by the id; scripts need not.
 void to_json(json& object, const Figure& figure) {
-  object = {{"id", figure.id}, {"value", figure.value}, {"how", figure.how}, {"why_not", figure.why_not}};
+  object = base::json_of(figure);
   if (const Known* known = find_known(figure.id)) object["unit"] = name_of(known->unit);
-  if (!figure.sustained) return;
-  const Sustained& s = *figure.sustained;
-  object["sustained"] = {{"value", s.value},
-                         {"duration_s", s.duration_s},
-                         {"sm_clock_mhz", s.sm_clock_mhz},
-                         {"power_w", s.power_w},
-                         {"throttle_reasons", s.throttle_reasons}};
 }
+void from_json(const json& object, Figure& figure) { read_field(object, figure, "figure"); }
 
-void from_json(const json& object, Figure& figure) {
-  object.at("id").get_to(figure.id);
-  figure.value = amount(object, "value");
-  object.at("how").get_to(figure.how);
-  object.at("why_not").get_to(figure.why_not);
-  if (object.contains("sustained")) figure.sustained = sustained_from(object.at("sustained"));
-}
-
-void to_json(json& object, const Key& key) {
-  object = {
-      {"of", key.of}, {"model", key.model}, {"driver", key.driver}, {"power_limit_w", key.power_limit_w}, {"cpus", key.cpus}};
-}
-
-void from_json(const json& object, Key& key) {
-  object.at("of").get_to(key.of);
-  object.at("model").get_to(key.model);
-  object.at("driver").get_to(key.driver);
-  key.power_limit_w = amount(object, "power_limit_w");
-  key.cpus = base::json_integer<int>(object.at("cpus"), "cpus");
-}
+void to_json(json& object, const Key& key) { object = base::json_of(key); }
+void from_json(const json& object, Key& key) { read_field(object, key, "key"); }
 
 void to_json(json& object, const Record& record) {
-  object = {{"schema_version", 1},
-            {"key", record.key},
-            {"measured_utc", record.measured_utc},
-            {"quick", record.quick},
-            {"figures", record.figures}};
+  object = base::json_of(record);
+  object["schema_version"] = record_version;
+}
+void from_json(const json& object, Record& record) {
+  demand_record_version(object);
+  base::JsonReader reader{object, "record"};
+  describe(record, reader);
 }
 
-void from_json(const json& object, Record& record) {
-  if (object.at("schema_version") != 1) throw std::invalid_argument{"it is of another version of aisp"};
-  object.at("key").get_to(record.key);
-  object.at("measured_utc").get_to(record.measured_utc);
-  object.at("quick").get_to(record.quick);
-  object.at("figures").get_to(record.figures);
+void demand_record_version(const json& object) {
+  int version = 0;
+  base::JsonReader{object, "record"}("schema_version", version);
+  if (version != record_version) throw base::Error{base::Exit::usage, "it is of another version of aisp"};
 }
 
 }  // namespace aisp::peak

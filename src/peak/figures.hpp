@@ -16,9 +16,21 @@ namespace aisp::peak {
 enum class Unit : std::uint8_t { bytes_per_second, flop_per_second, seconds };
 std::string_view name_of(Unit unit);  // "B/s", "FLOP/s", "s"
 
+// Ids of figures that code goes by: stable, for scripts and for the cache. Those of math are the names of its types.
+namespace figure_id {
+inline constexpr std::string_view hbm_read = "hbm_read", hbm_write = "hbm_write", hbm_copy = "hbm_copy", hbm_triad = "hbm_triad";
+inline constexpr std::string_view l2_read = "l2_read", shared_read = "shared_read";
+inline constexpr std::string_view host_to_device = "host_to_device", device_to_host = "device_to_host",
+                                  both_directions = "both_directions";
+inline constexpr std::string_view peer_copy = "peer_copy", peer_pull = "peer_pull", all_reduce = "all_reduce";
+inline constexpr std::string_view kernel_launch = "kernel_launch", graph_launch = "graph_launch", graph_node = "graph_node";
+inline constexpr std::string_view event_record = "event_record", synchronize = "synchronize", empty_kernel = "empty_kernel";
+inline constexpr std::string_view host_read = "host_read", host_write = "host_write", host_copy = "host_copy";
+}  // namespace figure_id
+
 // All figures there are, in the order of the table.
 struct Known {
-  std::string_view id;     // "hbm_copy": stable, for scripts
+  std::string_view id;     // "hbm_copy"
   std::string_view title;  // "HBM copy"
   Unit unit;
   bool host = false;  // of the host's part
@@ -44,9 +56,11 @@ struct Figure {
   bool measured() const { return value > 0; }
 };
 
+inline constexpr std::string_view key_of_host = "host";
+
 // What a record holds for. Anything else needs a new measurement.
 struct Key {
-  std::string of;            // UUID of a GPU; "host"
+  std::string of;            // UUID of a GPU, or key_of_host
   std::string model;         // "NVIDIA H200"; the CPU's model name
   std::string driver;        // empty for the host
   double power_limit_w = 0;  // 0: not told, or the host
@@ -64,11 +78,16 @@ struct Record {
   const Figure* find(std::string_view id) const;  // null when it was not measured
 };
 
+// Of the files that the cache keeps.
+inline constexpr int record_version = 1;
+// Throws base::Error for the JSON of a file of another version.
+void demand_record_version(const nlohmann::json& json);
+
 void to_json(nlohmann::json& json, const Figure& figure);
 void from_json(const nlohmann::json& json, Figure& figure);
 void to_json(nlohmann::json& json, const Key& key);
 void from_json(const nlohmann::json& json, Key& key);
 void to_json(nlohmann::json& json, const Record& record);
-void from_json(const nlohmann::json& json, Record& record);  // throws std::exception for what no measurement gives
+void from_json(const nlohmann::json& json, Record& record);  // throws base::Error for what no measurement gives
 
 }  // namespace aisp::peak

@@ -82,7 +82,7 @@ void measure_host(Bench& bench, const Teller& teller) {
     how.push_back(base::plural(static_cast<std::size_t>(workers), "thread") + ", " +
                   base::human_bytes(static_cast<double>(bytes)));
   }
-  const auto measure = [&](const std::string& id, double arrays, void (Arrays::*work)()) {
+  const auto measure = [&](std::string_view id, double arrays, void (Arrays::*work)()) {
     teller.figure(id, [&] {
       std::vector<std::function<Load()>> loads;
       for (std::size_t i = 0; i < teams.size(); ++i)
@@ -92,9 +92,9 @@ void measure_host(Bench& bench, const Teller& teller) {
       return bench.best_rate(id, std::move(loads));
     });
   };
-  measure("host_read", 1, &Arrays::read);
-  measure("host_write", 1, &Arrays::write);
-  measure("host_copy", 2, &Arrays::copy);
+  measure(figure_id::host_read, 1, &Arrays::read);
+  measure(figure_id::host_write, 1, &Arrays::write);
+  measure(figure_id::host_copy, 2, &Arrays::copy);
 }
 
 }  // namespace aisp::peak

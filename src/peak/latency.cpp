@@ -13,7 +13,7 @@ namespace {
 constexpr int blocks = 15;
 constexpr int calls = 200;  // fewer than a stream holds before the caller waits
 
-Figure host_time(const char* id, const char* how, cudaStream_t stream, const std::function<void()>& call) {
+Figure host_time(std::string_view id, const char* how, cudaStream_t stream, const std::function<void()>& call) {
   std::vector<double> times_s;
   for (int block = 0; block < blocks + 2; ++block) {
     const double start_s = base::monotonic_s();
@@ -22,12 +22,12 @@ Figure host_time(const char* id, const char* how, cudaStream_t stream, const std
     check(cudaStreamSynchronize(stream));
   }
   times_s.erase(times_s.begin(), times_s.begin() + 2);
-  return {.id = id, .value = measure::median(times_s), .how = how};
+  return {.id = std::string{id}, .value = measure::median(times_s), .how = how};
 }
 
 Figure measure_empty_kernel(Bench& bench) {
   const Work work = [](Launch& launch) { launch_empty(launch.stream); };
-  Figure figure{.id = "empty_kernel"};
+  Figure figure{.id = std::string{figure_id::empty_kernel}};
   try {
     figure.value = bench.kernel_seconds(work);
     figure.how = "CUPTI";
@@ -42,33 +42,34 @@ Figure measure_empty_kernel(Bench& bench) {
 
 void measure_latency(Bench& bench, const Teller& teller) {
   const cudaStream_t stream = bench.stream();
-  teller.figure("kernel_launch",
-                [&] { return host_time("kernel_launch", "host time of a call", stream, [&] { launch_empty(stream); }); });
-  teller.figure("graph_launch", [&] {
+  teller.figure(figure_id::kernel_launch, [&] {
+    return host_time(figure_id::kernel_launch, "host time of a call", stream, [&] { launch_empty(stream); });
+  });
+  teller.figure(figure_id::graph_launch, [&] {
     Graph graph;
     graph.capture(stream, [](cudaStream_t on) { launch_empty(on); });
-    return host_time("graph_launch", "host time of a call, one kernel", stream, [&] { graph.launch(stream); });
+    return host_time(figure_id::graph_launch, "host time of a call, one kernel", stream, [&] { graph.launch(stream); });
   });
-  teller.figure("event_record", [&] {
+  teller.figure(figure_id::event_record, [&] {
     const cudaEvent_t event = bench.setup().event();
-    return host_time("event_record", "host time of a call", stream, [&] { check(cudaEventRecord(event, stream)); });
+    return host_time(figure_id::event_record, "host time of a call", stream, [&] { check(cudaEventRecord(event, stream)); });
   });
-  teller.figure("synchronize", [&] {
-    return host_time("synchronize", "empty kernel, cudaStreamSynchronize", stream, [&] {
+  teller.figure(figure_id::synchronize, [&] {
+    return host_time(figure_id::synchronize, "empty kernel, cudaStreamSynchronize", stream, [&] {
       launch_empty(stream);
       check(cudaStreamSynchronize(stream));
     });
   });
-  teller.figure("graph_node", [&] {
+  teller.figure(figure_id::graph_node, [&] {
     constexpr int nodes = 100;
     Graph graph;
     graph.capture(stream, [](cudaStream_t on) {
       for (int i = 0; i < nodes; ++i) launch_empty(on);
     });
     const double graph_s = bench.seconds([&](Launch& launch) { graph.launch(launch.stream); });
-    return Figure{.id = "graph_node", .value = graph_s / nodes, .how = "graph of 100 empty kernels"};
+    return Figure{.id = std::string{figure_id::graph_node}, .value = graph_s / nodes, .how = "graph of 100 empty kernels"};
   });
-  teller.figure("empty_kernel", [&] { return measure_empty_kernel(bench); });
+  teller.figure(figure_id::empty_kernel, [&] { return measure_empty_kernel(bench); });
 }
 
 }  // namespace aisp::peak

@@ -110,7 +110,9 @@ Figure measure_all_reduce(int gpus) {
   std::vector<double> times_s;
   for (int i = 0; i < 7; ++i) times_s.push_back(ring.seconds(nccl, 5));
   const double moved = 2.0 * (gpus - 1) / gpus * static_cast<double>(peer_copy_bytes);
-  return {.id = "all_reduce", .value = moved / measure::median(times_s), .how = std::to_string(gpus) + " GPUs, 1 GiB"};
+  return {.id = std::string{figure_id::all_reduce},
+          .value = moved / measure::median(times_s),
+          .how = std::to_string(gpus) + " GPUs, 1 GiB"};
 }
 
 Load copy_load(const char* how, void* to, const void* from, std::size_t bytes) {
@@ -125,15 +127,15 @@ void measure_host_link(Bench& bench, const Teller& teller) {
   std::unique_ptr<PinnedMemory> up, down;
   const base::DeviceMemory in{bytes}, out{bytes};
   constexpr const char* how = "pinned, cudaMemcpyAsync";
-  teller.figure("host_to_device", [&] {
+  teller.figure(figure_id::host_to_device, [&] {
     up = std::make_unique<PinnedMemory>(bytes);
-    return bench.best_rate("host_to_device", {[&] { return copy_load(how, in.data(), up->data(), bytes); }});
+    return bench.best_rate(figure_id::host_to_device, {[&] { return copy_load(how, in.data(), up->data(), bytes); }});
   });
-  teller.figure("device_to_host", [&] {
+  teller.figure(figure_id::device_to_host, [&] {
     down = std::make_unique<PinnedMemory>(bytes);
-    return bench.best_rate("device_to_host", {[&] { return copy_load(how, down->data(), out.data(), bytes); }});
+    return bench.best_rate(figure_id::device_to_host, {[&] { return copy_load(how, down->data(), out.data(), bytes); }});
   });
-  teller.figure("both_directions", [&] {
+  teller.figure(figure_id::both_directions, [&] {
     if (!up || !down) throw Unsupported{"there is no pinned memory for it"};
     const cudaStream_t other = bench.setup().stream();
     const cudaEvent_t fork = bench.setup().event(), join = bench.setup().event();
@@ -145,13 +147,13 @@ void measure_host_link(Bench& bench, const Teller& teller) {
       check(cudaEventRecord(join, other));
       check(cudaStreamWaitEvent(launch.stream, join));
     };
-    return bench.best_rate("both_directions", {[&] { return Load{"two streams", 2.0 * bytes, work}; }});
+    return bench.best_rate(figure_id::both_directions, {[&] { return Load{"two streams", 2.0 * bytes, work}; }});
   });
 }
 
 void measure_peers(Bench& bench, const Teller& teller) {
   if (visible_gpus() < 2) return;
-  const auto from_neighbour = [&](const std::string& id, const std::function<Load(void*, void*)>& make_load) {
+  const auto from_neighbour = [&](std::string_view id, const std::function<Load(void*, void*)>& make_load) {
     teller.figure(id, [&] {
       const PeerAccess access{0, 1};
       const base::DeviceMemory here{peer_copy_bytes};
@@ -164,11 +166,11 @@ void measure_peers(Bench& bench, const Teller& teller) {
     });
   };
   constexpr std::size_t bytes = peer_copy_bytes;
-  from_neighbour("peer_copy", [&](void* here, void* there) {
+  from_neighbour(figure_id::peer_copy, [&](void* here, void* there) {
     return Load{"cudaMemcpyPeerAsync", static_cast<double>(bytes),
                 [=](Launch& launch) { check(cudaMemcpyPeerAsync(here, 0, there, 1, bytes, launch.stream)); }};
   });
-  from_neighbour("peer_pull", [&](void* here, void* there) {
+  from_neighbour(figure_id::peer_pull, [&](void* here, void* there) {
     return Load{"16 bytes a thread", static_cast<double>(bytes),
                 [=](Launch& launch) { launch_copy(there, here, bytes, launch.stream); }};
   });
@@ -176,7 +178,7 @@ void measure_peers(Bench& bench, const Teller& teller) {
 
 void measure_collectives(const Teller& teller) {
   const int gpus = visible_gpus();
-  if (gpus >= 2) teller.figure("all_reduce", [&] { return measure_all_reduce(gpus); });
+  if (gpus >= 2) teller.figure(figure_id::all_reduce, [&] { return measure_all_reduce(gpus); });
 }
 
 }  // namespace aisp::peak

@@ -44,18 +44,18 @@ machine::Ceilings measured_over(machine::Ceilings known, const Record& record, b
   if (!any) return known;
   Merge merge{std::move(known), record};
   machine::Ceilings& c = merge.ceilings();
-  merge.take(c.copy_bytes_s, {"hbm_copy"});
-  merge.take(c.read_bytes_s, {"hbm_read"});
+  merge.take(c.copy_bytes_s, {figure_id::hbm_copy});
+  merge.take(c.read_bytes_s, {figure_id::hbm_read});
   for (std::size_t i = 0; i < machine::math_kinds; ++i) merge.take(c.flops_s[i], {machine::name_of(static_cast<Math>(i))});
-  merge.take(c.host_to_device_bytes_s, {"host_to_device"});
-  merge.take(c.device_to_host_bytes_s, {"device_to_host"});
-  merge.take(c.peer_bytes_s, {"peer_copy", "peer_pull"}, with_peers);
-  merge.take(c.launch_s, {"graph_node"});
-  merge.take(c.l2_bytes_s, {"l2_read"}, false);
+  merge.take(c.host_to_device_bytes_s, {figure_id::host_to_device});
+  merge.take(c.device_to_host_bytes_s, {figure_id::device_to_host});
+  merge.take(c.peer_bytes_s, {figure_id::peer_copy, figure_id::peer_pull}, with_peers);
+  merge.take(c.launch_s, {figure_id::graph_node});
+  merge.take(c.l2_bytes_s, {figure_id::l2_read}, false);
   double shared_bytes_s = 0;
-  merge.take(shared_bytes_s, {"shared_read"}, false);
+  merge.take(shared_bytes_s, {figure_id::shared_read}, false);
   if (shared_bytes_s > 0) c.wavefronts_s = shared_bytes_s / machine::wavefront_bytes;
-  merge.take(c.host_copy_bytes_s, {"host_copy", "host_read"});
+  merge.take(c.host_copy_bytes_s, {figure_id::host_copy, figure_id::host_read});
   return merge.finish();
 }
 

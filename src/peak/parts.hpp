@@ -4,7 +4,7 @@
 #include <aisp/check.hpp>
 
 #include <functional>
-#include <string>
+#include <string_view>
 
 #include "peak/bench.hpp"
 #include "peak/levels/levels.hpp"
@@ -16,7 +16,7 @@ class Teller {
  public:
   Teller(std::function<void(const Figure&)> tell, double time_up_s) : tell_{std::move(tell)}, time_up_s_{time_up_s} {}
   // `measure` returns the figure of that id. Not called when the time is up.
-  void figure(const std::string& id, const std::function<Figure()>& measure) const;
+  void figure(std::string_view id, const std::function<Figure()>& measure) const;
 
  private:
   std::function<void(const Figure&)> tell_;

@@ -12,12 +12,14 @@
 #include "base/system/terminal.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
+#include "evidence/quantities.hpp"
 
 namespace aisp::report {
 namespace {
 
 using evidence::Change;
 using evidence::MetricChange;
+using evidence::SeriesOf;
 using nlohmann::json;
 
 // More differences than this hide the one that matters; --json has them all.
@@ -25,13 +27,18 @@ constexpr std::size_t most_causes = 12;
 // Environments and lists of GPUs fill screens.
 constexpr std::size_t longest_cause = 100;
 
-std::string quantity_text(double value, const std::string& unit) {
-  if (unit == "ms") return base::display_ms(value);
-  if (unit == "B") return base::human_bytes(value);
-  return base::significant(value) + (unit == "x" ? "x" : unit.empty() ? "" : " " + unit);
+std::string quantity_text(double value, std::string_view unit) {
+  if (unit == evidence::milliseconds_unit) return base::display_ms(value);
+  if (unit == evidence::bytes_unit) return base::human_bytes(value);
+  const bool apart = !unit.empty() && unit != evidence::times_unit;
+  return fmt::format("{}{}{}", base::significant(value), apart ? " " : "", unit);
 }
 
-std::string range_text(const evidence::Range& range, const std::string& unit) {
+std::string_view unit_of(SeriesOf quantity) {
+  return quantity == SeriesOf::speedup ? evidence::times_unit : evidence::milliseconds_unit;
+}
+
+std::string range_text(const evidence::Range& range, std::string_view unit) {
   if (range.low == range.high) return quantity_text(range.value, unit);
   return fmt::format("{} [{}, {}]", quantity_text(range.value, unit), quantity_text(range.low, unit),
                      quantity_text(range.high, unit));
@@ -236,8 +243,8 @@ std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::S
   std::vector<std::vector<std::string>> rows{
       {"pair", "variant", "hardware", "machine", "quantity", "runs", "days", "first", "last", "steps"}};
   for (const evidence::Series& series : history) {
-    if (!all && series.steps.empty() && !series.recent && series.quantity != "speedup") continue;
-    const std::string unit = series.quantity == "speedup" ? "x" : "ms";
+    if (!all && series.steps.empty() && !series.recent && series.quantity != SeriesOf::speedup) continue;
+    const std::string_view unit = unit_of(series.quantity);
     std::vector<std::string> steps;
     for (const evidence::SeriesStep& step : series.steps)
       steps.push_back(
@@ -245,7 +252,7 @@ std::vector<std::vector<std::string>> history_rows(const std::vector<evidence::S
     if (series.recent)
       steps.push_back(fmt::format("{} -> {} since {}, recent", quantity_text(series.recent->before, unit),
                                   quantity_text(series.recent->after, unit), series.recent->run_id));
-    rows.push_back({series.target, series.variant, series.hardware, series.machine, series.quantity,
+    rows.push_back({series.target, series.variant, series.hardware, series.machine, std::string{to_string(series.quantity)},
                     std::to_string(series.values.size()), std::to_string(series.days), quantity_text(series.values.front(), unit),
                     quantity_text(series.values.back(), unit), steps.empty() ? "none" : base::join(steps, "; ")});
   }
@@ -256,8 +263,8 @@ std::string history_notes(const std::vector<evidence::Series>& history) {
   std::string text;
   for (const evidence::Series& series : history) {
     const auto add = [&](const evidence::SeriesStep& step, const char* when) {
-      add_line(fmt::format("{} {}, {}, {} {} (p = {:.3f}){}", series.target, series.variant, series.quantity, when, step.run_id,
-                           step.p_value, step.source_changed ? ": its code changed" : ""),
+      add_line(fmt::format("{} {}, {}, {} {} (p = {:.3f}){}", series.target, series.variant, to_string(series.quantity), when,
+                           step.run_id, step.p_value, step.source_changed ? ": its code changed" : ""),
                text);
       add_causes(step.causes, text);
     };
@@ -289,7 +296,7 @@ std::string history_json(const std::vector<evidence::Series>& history) {
                    {"variant", series.variant},
                    {"hardware", series.hardware},
                    {"machine", series.machine},
-                   {"quantity", series.quantity},
+                   {"quantity", to_string(series.quantity)},
                    {"points", std::move(points)},
                    {"days", series.days},
                    {"steps", std::move(steps)},

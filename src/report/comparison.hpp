@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/system/terminal.hpp"
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 #include "evidence/expectations/history.hpp"
 
 namespace aisp::report {

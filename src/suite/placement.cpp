@@ -10,7 +10,7 @@
 #include "machine/needs.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/host_dependent.hpp"
-#include "suite/sweep_cases.hpp"
+#include "suite/selection/sweep_cases.hpp"
 
 namespace aisp::suite {
 namespace {

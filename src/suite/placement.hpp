@@ -6,7 +6,7 @@
 
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
-#include "suite/configuration.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
 

@@ -21,13 +21,14 @@
 #include "machine/gpu_lock.hpp"
 #include "run/parent/supervisor.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/configuration.hpp"
 #include "suite/placement.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
 namespace {
 
 using evidence::PairResult;
+using evidence::Stage;
 using evidence::Status;
 
 // Enough for every honest pair on a busy machine; cheats that never end bring shorter ones.
@@ -48,13 +49,22 @@ Status status_of(selftest::Ends ends) {
   return Status::passed;
 }
 
-double& limit_of(run::StageLimits& limits, std::string_view stage) {
-  if (stage == "setup") return limits.setup;
-  if (stage == "warmup") return limits.warmup;
-  if (stage == "measurement") return limits.measurement;
-  if (stage == "audit") return limits.audit;
-  if (stage == "teardown") return limits.teardown;
-  return limits.verify;  // of both verifications
+// Cheats are written in the words of reports.
+Stage stage_of(const selftest::Complaint& by) {
+  const std::optional<Stage> stage = base::find_word<Stage>(by.stage);
+  if (!stage) throw base::Error{base::Exit::unfit, fmt::format("the self-test names a stage '{}', which there is not", by.stage)};
+  return *stage;
+}
+
+double& limit_of(run::StageLimits& limits, Stage stage) {
+  switch (stage) {
+    case Stage::setup: return limits.setup;
+    case Stage::warmup: return limits.warmup;
+    case Stage::measurement: return limits.measurement;
+    case Stage::audit: return limits.audit;
+    case Stage::teardown: return limits.teardown;
+    default: return limits.verify;  // of both verifications
+  }
 }
 
 run::Request request_for(const pair::SelftestEntry& entry, const std::filesystem::path& scratch) {
@@ -72,7 +82,7 @@ run::Request request_for(const pair::SelftestEntry& entry, const std::filesystem
                     .audit = stage_limit_s,
                     .teardown = stage_limit_s};
   const selftest::Expected& expected = entry.subject->expected;
-  if (expected.limit_s > 0) limit_of(request.limits, expected.by[0].stage) = expected.limit_s;
+  if (expected.limit_s > 0) limit_of(request.limits, stage_of(expected.by[0])) = expected.limit_s;
   request.scratch_parent = std::filesystem::absolute(scratch).string();
   return request;
 }
@@ -94,7 +104,7 @@ std::vector<std::string> complaints(const PairResult& result) {
   std::vector<std::string> checks;
   for (const evidence::Problem& problem : result.problems) {
     if (problem.check == "output" || problem.check == "stack") continue;  // the last words of a dead process
-    std::string check = fmt::format("{}/{}", problem.stage, problem.check);
+    std::string check = fmt::format("{}/{}", to_string(problem.stage), problem.check);
     if (std::find(checks.begin(), checks.end(), check) == checks.end()) checks.push_back(std::move(check));
   }
   return checks;
@@ -111,7 +121,7 @@ std::string slip(const selftest::Expected& expected, const PairResult& result) {
   if (expected.spy) return {};
   const bool named = std::any_of(result.problems.begin(), result.problems.end(), [&](const evidence::Problem& problem) {
     return std::any_of(expected.by.begin(), expected.by.end(), [&](const selftest::Complaint& by) {
-      return !by.check.empty() && problem.stage == by.stage && problem.check == by.check;
+      return !by.check.empty() && problem.stage == stage_of(by) && problem.check == by.check;
     });
   });
   if (!named) return result.problems.empty() ? "nothing was noticed" : "other checks noticed it only";
@@ -123,7 +133,7 @@ SelftestLine blank_line(const pair::SelftestEntry& entry) {
   return {.family = std::string{entry.family},
           .about = std::string{entry.about},
           .name = std::string{entry.entry.name},
-          .device = std::string{run::to_string(entry.subject->pair.device)},
+          .device = run::recorded(entry.subject->pair.device),
           .does = std::string{entry.subject->pair.teaches},
           .honest = entry.subject->expected.honest(),
           .expected = expected_text(entry.subject->expected)};
@@ -155,7 +165,7 @@ bool stands_company(const pair::SelftestEntry& entry) {
   const selftest::Expected& expected = entry.subject->expected;
   if (entry.subject->pair.device != Device::host || expected.honest()) return false;
   return std::all_of(expected.by.begin(), expected.by.end(), [](const selftest::Complaint& by) {
-    return by.check.empty() || by.stage == "setup" || by.stage == "verify";
+    return by.check.empty() || stage_of(by) == Stage::setup || stage_of(by) == Stage::verify;
   });
 }
 

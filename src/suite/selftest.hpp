@@ -26,7 +26,7 @@ struct SelftestLine {
   std::string family;  // the file that it is in
   std::string about;   // what the pairs of its family do
   std::string name;
-  std::string device;  // gpu or host
+  evidence::Device device = evidence::Device::gpu;
   std::string does;
   bool honest = false;
   std::string expected;  // "failed: measurement/timed_samples or warmup/timed_samples"

@@ -8,7 +8,7 @@
 #include "evidence/json.hpp"
 #include "evidence/results_log.hpp"
 #include "evidence/run_record.hpp"
-#include "suite/records.hpp"
+#include "suite/records/records.hpp"
 
 namespace aisp::suite {
 namespace {

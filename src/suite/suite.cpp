@@ -18,8 +18,8 @@
 #include "run/parent/tool_profiles.hpp"
 #include "run/wire/blank.hpp"
 #include "suite/environment.hpp"
-#include "suite/records.hpp"
-#include "suite/resume.hpp"
+#include "suite/records/records.hpp"
+#include "suite/records/resume.hpp"
 #include "suite/schedule.hpp"
 #include "suite/side_by_side.hpp"
 

@@ -9,7 +9,7 @@
 #include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 #include "run/parent/supervisor.hpp"
-#include "suite/run_folder.hpp"
+#include "suite/records/run_folder.hpp"
 #include "suite/task.hpp"
 
 namespace aisp::suite {

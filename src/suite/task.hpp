@@ -9,8 +9,8 @@
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
 #include "run/wire/handshake.hpp"
-#include "suite/configuration.hpp"
 #include "suite/placement.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
 

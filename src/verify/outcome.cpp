@@ -12,7 +12,8 @@ namespace aisp::verify {
 
 void guarded(Outcome& outcome, const std::string& check, const std::function<void()>& work) {
   const auto fail = [&](std::string message, std::string advice) {
-    outcome.problems.push_back({"verify", std::string{outcome.variant}, check, std::move(message), std::move(advice)});
+    outcome.problems.push_back(
+        {evidence::Stage::verify, std::string{outcome.variant}, check, std::move(message), std::move(advice)});
   };
   try {
     work();

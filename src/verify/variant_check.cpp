@@ -269,7 +269,8 @@ const Buffer& VariantCheck::result(int output) const { return *session_.results(
 const Buffer& VariantCheck::buffer_of(std::size_t i) const { return result(written_.outputs[i]); }
 std::string VariantCheck::name(std::size_t i) const { return buffer_of(i).name; }
 bool VariantCheck::fail(std::string check, std::string message, std::string advice) {
-  outcome_.problems.push_back({"verify", std::string{variant_.name}, std::move(check), std::move(message), std::move(advice)});
+  outcome_.problems.push_back(
+      {evidence::Stage::verify, std::string{variant_.name}, std::move(check), std::move(message), std::move(advice)});
   return false;
 }
 

@@ -7,6 +7,7 @@
 #include "cli/flags.hpp"
 #include "cli/progress.hpp"
 #include "cli/suite_flags.hpp"
+#include "suite/made_up_machine.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -41,8 +42,8 @@ TEST(TargetList, SplitsAtCommasAndRefusesNothing) {
 }
 
 TEST(DoingText, SaysHowFarSamplingIs) {
-  EXPECT_EQ(doing_text({.stage = "verify"}), "verify");
-  run::Progress progress{.stage = "measurement",
+  EXPECT_EQ(doing_text({.stage = evidence::Stage::verify}), "verify");
+  run::Progress progress{.stage = evidence::Stage::measurement,
                          .rounds = {.round = 3, .of = 20, .wanted_percent = 1, .spent_s = 0.2, .budget_s = 3}};
   EXPECT_EQ(doing_text(progress), "round 3 of 20, 0.2 of 3 s");
   progress.rounds.interval_percent = 1.81;
@@ -51,6 +52,44 @@ TEST(DoingText, SaysHowFarSamplingIs) {
   EXPECT_EQ(doing_text(progress), "interval 1.8 % (until 1 %), 3.0 of 3 s");
   progress.rounds.wanted_percent = 0;
   EXPECT_EQ(doing_text(progress), "round 3 of 20, 3.0 of 3 s") << "the interval ends nothing";
+}
+
+constexpr Pair pair_on(Device device) {
+  return {.teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}}), .device = device};
+}
+constexpr Pair gpu_pair = pair_on(Device::gpu), host_pair = pair_on(Device::host);
+constexpr pair::Entry on_gpu{"ch01", "a", "", &gpu_pair}, on_host{"ch03", "b", "", &host_pair};
+
+suite::Task task_of(const std::vector<const pair::Entry*>& entries, machine::Machine machine) {
+  suite::Task task;
+  for (const machine::Gpu& gpu : machine.gpus) task.gpus.push_back(gpu.ordinal);
+  task.placements = suite::place(entries, machine, task.gpus);
+  task.machine = std::move(machine);
+  task.configuration.budget_s = 3;
+  return task;
+}
+
+TEST(Heading, SaysHowManyPairsOnWhichMachineAndHowLongAbout) {
+  EXPECT_EQ(heading(task_of({&on_gpu}, suite::machine_with({{"NVIDIA H200", 90}}))), "1 pair on NVIDIA H200, about 4.0 s");
+  EXPECT_EQ(heading(task_of({&on_gpu, &on_gpu, &on_host}, suite::machine_with({{"NVIDIA H200", 90}, {"NVIDIA H200", 90}}))),
+            "3 pairs on 2 x NVIDIA H200 and the host, about 8.0 s")
+      << "GPU pairs run side by side, the host's by itself";
+  EXPECT_EQ(heading(task_of({&on_gpu, &on_gpu}, suite::machine_with({{"NVIDIA H200", 90}, {"NVIDIA L4", 89}}))),
+            "2 pairs on NVIDIA H200, NVIDIA L4, about 4.0 s");
+}
+
+TEST(Heading, WithoutAGpuNamesTheProcessorAndWhatIsSkipped) {
+  machine::Machine machine = suite::machine_with({});
+  EXPECT_EQ(heading(task_of({&on_gpu, &on_host}, machine)), "1 pair on the host's 8 CPUs, 1 skipped, about 4.0 s");
+  machine.host.cpu = "Example 9000";
+  EXPECT_EQ(heading(task_of({&on_host}, machine)), "1 pair on Example 9000 (8 CPUs), about 4.0 s");
+  EXPECT_EQ(heading(task_of({&on_gpu}, machine)), "0 pairs on Example 9000 (8 CPUs), 1 skipped");
+}
+
+TEST(Heading, GuessesNoTimeWherePartIsTakenOver) {
+  suite::Task task = task_of({&on_gpu}, suite::machine_with({{"NVIDIA H200", 90}}));
+  task.resumed = true;
+  EXPECT_EQ(heading(task), "1 pair on NVIDIA H200");
 }
 
 TEST(TimeLeft, FollowsFromWhatWasMeasured) {

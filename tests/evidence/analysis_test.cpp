@@ -33,7 +33,8 @@ PairResult measured(const World& world) {
     baseline.push_back(4 * world.slowdown * (1 + world.noise * normal(random)));
     optimized.push_back(4 / world.speedup * world.slowdown * world.loss * own * (1 + world.noise * normal(random)));
   }
-  PairResult pair{.target = "ch07:transpose", .chapter = "ch07", .name = "transpose", .source_digest = "abc", .device = "gpu"};
+  PairResult pair{
+      .target = "ch07:transpose", .chapter = "ch07", .name = "transpose", .source_digest = "abc", .device = Device::gpu};
   pair.gpus = {"GPU-1"};
   pair.lesson = pair.best = "tiled";
   pair.started_utc = "2026-01-01T00:00:00Z";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/sm_clock.hpp"
+#include "evidence/result.hpp"
 
 #include <gtest/gtest.h>
 

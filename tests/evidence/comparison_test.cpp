@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs against runs, made up: how often identical code looks worse, and what is told of runs of two machines.
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ class Process {
 
   PairResult pair(int number) {
     PairResult pair{.target = "ch01:p" + std::to_string(number), .chapter = "ch01", .name = "p" + std::to_string(number)};
-    pair.device = "gpu";
+    pair.device = Device::gpu;
     pair.host_dependent = world_.host;
     pair.gpus = {"GPU-1"};
     const double shared = around_one(world_.clock);

@@ -15,7 +15,7 @@ constexpr double l2 = 60e6;
 VariantResult variant(const std::string& name, double declared_bytes, double read, double write) {
   VariantResult result;
   result.name = name;
-  result.cost = {.flops = 0, .bytes = declared_bytes, .math = {}, .bytes_of = "device memory"};
+  result.cost = {.flops = 0, .bytes = declared_bytes, .math = {}, .bytes_of = ByteKind::device_memory};
   Counters& counters = result.counters.emplace();
   counters.l2_bytes = l2;
   counters.drained = true;
@@ -25,10 +25,10 @@ VariantResult variant(const std::string& name, double declared_bytes, double rea
   return result;
 }
 
-PairResult pair(std::vector<VariantResult> variants, const std::string& bound = "memory") {
+PairResult pair(std::vector<VariantResult> variants, Bound bound = Bound::memory) {
   PairResult result;
   result.target = "ch07:copy";
-  result.device = "gpu";
+  result.device = Device::gpu;
   result.bound = bound;
   result.variants = std::move(variants);
   return result;
@@ -42,7 +42,7 @@ TEST(CostCheck, AcceptsABestVariantNearItsDeclaration) {
 }
 
 TEST(CostCheck, RefusesBytesThatNeedNotMove) {
-  const CostCheck check = check_cost(pair({variant("direct", 1e9, 1e9, 0), variant("tiled", 1e9, 0.4e9, 0.4e9)}, "compute"));
+  const CostCheck check = check_cost(pair({variant("direct", 1e9, 1e9, 0), variant("tiled", 1e9, 0.4e9, 0.4e9)}, Bound::compute));
   EXPECT_THAT(check.faults(),
               ElementsAre("tiled moves less than the declared cost: 8e+08 bytes measured against 1e+09 declared (-20 %)"));
 }
@@ -51,7 +51,7 @@ TEST(CostCheck, RefusesADeclarationThatNoVariantComesNear) {
   const std::vector<VariantResult> variants{variant("direct", 1e9, 3e9, 0), variant("tiled", 1e9, 1.2e9, 0)};
   EXPECT_THAT(check_cost(pair(variants)).faults(),
               ElementsAre(HasSubstr("every variant moves more than the declared cost, tiled")));
-  EXPECT_THAT(check_cost(pair(variants, "compute")).faults(), IsEmpty());
+  EXPECT_THAT(check_cost(pair(variants, Bound::compute)).faults(), IsEmpty());
 }
 
 TEST(CostCheck, AllowsMoreWhereTheWorkFitsL2) {
@@ -97,14 +97,14 @@ TEST(CostCheck, TakesATypeThatWasNotSeenForUncounted) {
 
 TEST(CostCheck, SaysWhyNothingIsCompared) {
   PairResult transfer = pair({variant("pageable", 1e9, 1e9, 0)}, "transfer");
-  transfer.variants.front().cost.bytes_of = "host to device";
+  transfer.variants.front().cost.bytes_of = ByteKind::host_to_device;
   EXPECT_THAT(check_cost(transfer).not_compared, HasSubstr("host to device"));
   PairResult refused = pair({VariantResult{}});
   refused.lost = {{LostKind::other, "no clock lock"},
                   {LostKind::counters_refused, "no counters: the driver lets only root read hardware counters"}};
   EXPECT_THAT(check_cost(refused).not_compared, HasSubstr("only root"));
   PairResult host = pair({VariantResult{}});
-  host.device = "host";
+  host.device = Device::host;
   EXPECT_THAT(check_cost(host).not_compared, HasSubstr("host"));
 }
 
@@ -125,7 +125,7 @@ TEST(CostCheck, TellsARunThatCountedNothing) {
   suite.pairs.push_back(pair({variant("tiled", 1e9, 0.5e9, 0.5e9)}));
   EXPECT_FALSE(nothing_counted(suite));
   suite.pairs = {pair({VariantResult{}})};
-  suite.pairs.front().device = "host";
+  suite.pairs.front().device = Device::host;
   EXPECT_FALSE(nothing_counted(suite));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "evidence/sweep.hpp"
+#include "evidence/recorded/sweep.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -90,8 +90,8 @@ PairResult result(const char* name, std::uint64_t m) {
   pair.chapter = "ch10";
   pair.name = "gemm";
   pair.lesson = "tiled";
-  pair.bound = "compute";
-  pair.device = "host";
+  pair.bound = Bound::compute;
+  pair.device = Device::host;
   pair.sweep_case = name;
   pair.sizes = {{"m", m}};
   pair.sizes_set = true;
@@ -100,7 +100,7 @@ PairResult result(const char* name, std::uint64_t m) {
     each.name = variant;
     each.role = pair.variants.size() == 1 ? VariantRole::baseline : VariantRole::optimized;
     each.timing.emplace().summary.median = 1.0 / static_cast<double>(pair.variants.size());
-    each.cost = {.flops = 1e9, .bytes = 1e6, .math = "fp32", .bytes_of = "host memory"};
+    each.cost = {.flops = 1e9, .bytes = 1e6, .math = "fp32", .bytes_of = ByteKind::host_memory};
     each.floor = Floor{.milliseconds = 0.25, .limiter = "memory"};
   }
   pair.variants[1].speedup = Speedup{2, 1.9, 2.1, Verdict::faster};

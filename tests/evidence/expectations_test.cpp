@@ -22,7 +22,8 @@ VariantResult variant(const char* name, VariantRole role, double median_ms, doub
 }
 
 PairResult pair_with(double speedup) {
-  PairResult pair{.target = "ch07:transpose", .chapter = "ch07", .name = "transpose", .source_digest = "abc", .device = "gpu"};
+  PairResult pair{
+      .target = "ch07:transpose", .chapter = "ch07", .name = "transpose", .source_digest = "abc", .device = Device::gpu};
   pair.gpus = {"GPU-1"};
   pair.variants = {variant("strided", VariantRole::baseline, 4.2),
                    variant("tiled", VariantRole::optimized, 4.2 / speedup, speedup),
@@ -60,10 +61,10 @@ TEST(Expectations, AreRecordedWithTheirRunAndReadBack) {
 TEST(Expectations, KeepWhatARooflineNeeds) {
   const base::ScratchDirectory folder;
   PairResult pair = pair_with(8);
-  pair.bound = "memory";
+  pair.bound = Bound::memory;
   pair.ceilings = Ceilings{.memory_bytes_s = 4e12, .flops_s = {{"fp32", 5e13}}, .source = "measured"};
-  pair.variants[0].cost = {.flops = 1, .bytes = 2, .math = "fp32", .bytes_of = "device memory"};
-  pair.variants[1].cost = {.flops = 3, .bytes = 4, .math = "bf16", .bytes_of = "device memory"};
+  pair.variants[0].cost = {.flops = 1, .bytes = 2, .math = "fp32", .bytes_of = ByteKind::device_memory};
+  pair.variants[1].cost = {.flops = 3, .bytes = 4, .math = "bf16", .bytes_of = ByteKind::device_memory};
   record(folder.path(), {.pairs = {pair}}, manifest_of("NVIDIA H200"));
   const std::vector<Expectations> all = read_all_expectations(folder.path());
   ASSERT_EQ(all.size(), 1u);
@@ -214,7 +215,7 @@ TEST(Expectations, AreNotMadeOfWhatSaysLittle) {
   PairResult failed = pair_with(8), small = pair_with(8), kernel = pair_with(8), cut = pair_with(8), sized = pair_with(8);
   failed.status = Status::failed;
   small.scale = 0.1;
-  kernel.timing_mode = "kernel";
+  kernel.timing_mode = TimingMode::kernel;
   cut.complete = false;
   EXPECT_EQ(not_recordable(failed), "it did not pass");
   EXPECT_THAT(*not_recordable(small), HasSubstr("0.1"));

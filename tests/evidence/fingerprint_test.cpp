@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 PairResult gpu_pair() {
-  PairResult pair{.bound = "compute", .device = "gpu"};
+  PairResult pair{.bound = Bound::compute, .device = Device::gpu};
   pair.gpus = {"GPU-1"};
   return pair;
 }
@@ -45,7 +45,7 @@ TEST(HardwareKey, IsOfTheGpusThatThePairUsed) {
   EXPECT_EQ(key({"MIG-1"}), "h100_80gb_hbm3_mig_1g_10gb");
   EXPECT_EQ(key({}), "");
   EXPECT_EQ(key({"GPU-1", "GPU-9"}), "") << "a GPU that the manifest does not know";
-  pair.device = "host";
+  pair.device = Device::host;
   EXPECT_EQ(hardware_key(pair, machine()), "host");
 }
 
@@ -60,7 +60,7 @@ TEST(Fingerprint, HoldsTheHostAndTheGpu) {
   EXPECT_EQ(fingerprint.cuda, "13.1");
   EXPECT_EQ(fingerprint.power_limit_w, 700);
   EXPECT_EQ(fingerprint.libraries.at("cublas"), "13.1.0");
-  const Fingerprint host = fingerprint_of({.device = "host"}, machine());
+  const Fingerprint host = fingerprint_of({.device = Device::host}, machine());
   EXPECT_EQ(host.gpu + host.driver + host.cuda, "");
   EXPECT_NE(id_of(host), id_of(fingerprint));
   EXPECT_EQ(id_of(fingerprint), id_of(fingerprint_of(gpu_pair(), machine())));

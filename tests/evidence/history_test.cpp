@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -139,7 +139,7 @@ RunRecord run_at(int day, double speedup, const std::string& driver) {
   run.manifest.run_id = "run" + std::to_string(day);
   run.manifest.hostname = "node1";
   run.manifest.driver_version = driver;
-  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = "host"};
+  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = Device::host};
   pair.started_utc = "2026-01-" + std::to_string(10 + day);
   VariantResult variant{.name = "v"};
   variant.timing.emplace().summary.median = 1 / speedup;
@@ -157,7 +157,7 @@ TEST(History, NamesTheRunAndTheLikelyCauseOfAStep) {
   const std::vector<Series> all = history(runs);
   ASSERT_EQ(all.size(), 2u);
   const Series& speedup = all[1];
-  EXPECT_EQ(speedup.quantity, "speedup");
+  EXPECT_EQ(speedup.quantity, SeriesOf::speedup);
   ASSERT_EQ(speedup.steps.size(), 1u);
   EXPECT_EQ(speedup.steps[0].run_id, "run10");
   EXPECT_FALSE(speedup.steps[0].source_changed);
@@ -197,7 +197,7 @@ RunRecord compared(double median_ms, int clock_mhz) {
   RunRecord run;
   run.folder = "run";
   run.manifest.commit = std::to_string(clock_mhz);
-  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = "host"};
+  PairResult pair{.target = "ch03:x", .chapter = "ch03", .name = "x", .source_digest = "abc", .device = Device::host};
   pair.variants = {timed("b", VariantRole::baseline, 2), timed("v", VariantRole::optimized, median_ms)};
   pair.gpu_states = {{.sm_clock_mhz = clock_mhz}};
   run.pairs = {pair};

@@ -87,6 +87,44 @@ TEST(Json, AWrongTypeIsNamedWithItsPlace) {
   EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("out of range"));
 }
 
+TEST(Json, AnUnknownWordIsRefusedWithItsPlaceAndTheKnownOnes) {
+  const auto refusal = [](const json::json_pointer& place, const char* word) {
+    json pair = sample::passed_pair();
+    pair[place] = word;
+    return error_of([&] { pair.get<PairResult>(); });
+  };
+  const auto at = [](const char* place) { return json::json_pointer{place}; };
+  EXPECT_THAT(refusal(at("/device"), "tpu"), HasSubstr("result.device: \"tpu\" is none of gpu, host"));
+  EXPECT_THAT(refusal(at("/bound"), "luck"), HasSubstr("result.bound: \"luck\" is none of memory, compute"));
+  EXPECT_THAT(refusal(at("/timing_mode"), "guess"), HasSubstr("result.timing_mode: \"guess\" is none of events, kernel"));
+  EXPECT_THAT(refusal(at("/start"), "late"), HasSubstr("result.start: \"late\" is none of released, immediate, none"));
+  EXPECT_THAT(refusal(at("/cache"), "warm"), HasSubstr("result.cache: \"warm\" is none of cold, hot, none"));
+  EXPECT_THAT(refusal(at("/stopped_because"), "tired"),
+              HasSubstr("result.stopped_because: \"tired\" is none of interval narrow, time budget"));
+  EXPECT_THAT(refusal(at("/timeout_stage"), "lunch"), HasSubstr("result.timeout_stage: \"lunch\" is none of selection, start"));
+  EXPECT_THAT(refusal(at("/variants/0/bytes_of"), "disk"),
+              HasSubstr("result.variants[0].bytes_of: \"disk\" is none of device memory, host memory"));
+  json pair = sample::passed_pair();
+  pair["watchdog"]["lunch"] = pair["watchdog"]["setup"];
+  EXPECT_THAT(error_of([&] { pair.get<PairResult>(); }), HasSubstr("result.watchdog: \"lunch\" is none of selection, start"));
+}
+
+TEST(Json, EveryWordComesBack) {
+  PairResult pair = sample::passed_pair();
+  pair.device = Device::host;
+  pair.bound = Bound::transfer;
+  pair.timing_mode = TimingMode::do_bench;
+  pair.start = Start::none;
+  pair.cache = Cache::none;
+  pair.stopped_because = StopReason::most_rounds;
+  pair.timeout_stage = Stage::suite;
+  pair.variants[0].cost.bytes_of = ByteKind::device_to_host;
+  const json written = pair;
+  EXPECT_EQ(written["stopped_because"], "most rounds");
+  EXPECT_EQ(written["variants"][0]["bytes_of"], "device to host");
+  EXPECT_EQ(json(written.get<PairResult>()), written);
+}
+
 TEST(Json, HostileTextIsRefused) {
   EXPECT_THAT(error_of([] { parse_json("{\"a\": ", "x.json"); }), HasSubstr("x.json: not valid JSON"));
   EXPECT_THAT(error_of([] { parse_json(std::string(100000, '['), "x.json"); }), HasSubstr("nested too deeply"));
@@ -143,12 +181,18 @@ TEST_F(Log, WhatIsNotOursOrOfAnotherVersionIsRefused) {
 }
 
 TEST_F(Log, TellsWhichCommandWroteIt) {
-  EXPECT_EQ(read_results_log(write(header_)).command, "run");
-  EXPECT_EQ(try_read_log_header(write(header_line({.run_id = "v", .command = "verify"}) + "\n" + line_))->command, "verify");
+  EXPECT_EQ(read_results_log(write(header_)).command, Command::run);
+  EXPECT_EQ(try_read_log_header(write(header_line({.run_id = "v", .command = Command::verify}) + "\n" + line_))->command,
+            Command::verify);
   EXPECT_EQ(try_read_log_header(write(R"({"kind":"aisp results log","run_id":"old","schema_version":1,"started_utc":""})"
                                       "\n"))
                 ->command,
-            "run");
+            Command::run);
+  EXPECT_THAT(error_of([&] {
+                read_results_log(write(R"({"command":"guess","kind":"aisp results log","schema_version":1})"
+                                       "\n"));
+              }),
+              HasSubstr("results.jsonl:1.command: \"guess\" is none of run, verify"));
   for (const std::string& text :
        {std::string{}, header_.substr(0, header_.size() - 1), line_, std::string("[]\n"), std::string(99'999, '[')})
     EXPECT_EQ(try_read_log_header(write(text)), std::nullopt) << text.substr(0, 99);

@@ -7,7 +7,7 @@ namespace aisp::evidence {
 namespace {
 
 PairResult pair_of(VariantResult variant) {
-  PairResult pair{.target = "ch07:transpose", .bound = "memory"};
+  PairResult pair{.target = "ch07:transpose", .bound = Bound::memory};
   variant.timing.emplace().summary.median = 1;
   if (!variant.floor) variant.floor = Floor{.milliseconds = 0.1, .percent = 10, .limiter = "memory"};
   pair.variants.push_back(std::move(variant));
@@ -34,7 +34,7 @@ TEST(Limits, CountersNameTheBusiestUnit) {
 
 TEST(Limits, MoreTrafficThanDeclaredIsSaid) {
   VariantResult variant{.counters = busy(20, 79)};
-  variant.cost = {.bytes = 1e9, .bytes_of = "device memory"};
+  variant.cost = {.bytes = 1e9, .bytes_of = ByteKind::device_memory};
   variant.counters->dram_read_bytes = 2e9;
   variant.counters->dram_write_bytes = 0.5e9;
   EXPECT_EQ(limit_of(pair_of(variant)), "memory: 2.5x the bytes that must move");
@@ -50,7 +50,7 @@ TEST(Limits, AnIdleGpuWaits) {
 TEST(Limits, WithoutCountersTwoCausesRemain) {
   EXPECT_EQ(limit_of(pair_of({.gpu_busy_ms = 0.99})), "latency or extra work");
   PairResult chain = pair_of({});
-  chain.bound = "latency";
+  chain.bound = Bound::latency;
   EXPECT_EQ(limit_of(chain), "latency");
 }
 

@@ -32,7 +32,7 @@ VariantResult variant(const char* name, VariantRole role, double speedup, std::v
 }
 
 PairResult decoding(double dense, double split) {
-  PairResult pair{.target = "ch19:decode", .chapter = "ch19", .name = "decode", .source_digest = "abc", .device = "gpu"};
+  PairResult pair{.target = "ch19:decode", .chapter = "ch19", .name = "decode", .source_digest = "abc", .device = Device::gpu};
   pair.gpus = {"GPU-1"};
   pair.variants = {
       variant("dense", VariantRole::baseline, 0, {metric("tokens", dense, "tokens/s")}),

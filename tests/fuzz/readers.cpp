@@ -17,7 +17,7 @@
 #include "knowledge/model_config.hpp"
 #include "report/analysis.hpp"
 #include "run/wire/protocol.hpp"
-#include "suite/configuration_file.hpp"
+#include "suite/settings/configuration_file.hpp"
 
 namespace aisp::fuzz {
 namespace {
@@ -49,7 +49,7 @@ void read_expectations(std::string_view text) {
 void read_manifest(std::string_view text) {
   const evidence::Manifest manifest = evidence::parse_manifest(text, source);
   evidence::PairResult pair;
-  pair.device = "gpu";
+  pair.device = evidence::Device::gpu;
   for (const evidence::ManifestGpu& gpu : manifest.gpus) {
     pair.gpus = {gpu.uuid};
     evidence::hardware_key(pair, manifest);

@@ -54,7 +54,7 @@ TEST(Rounds, EveryRoundHoldsEveryVariantOnceInChangingOrder) {
   Machine machine{{2, 1, 3}};
   const Sampling sampling = sample_rounds(3, {.min_rounds = 30, .fixed_rounds = true}, machine.callbacks());
   EXPECT_EQ(sampling.rounds, 30);
-  EXPECT_EQ(sampling.stopped_because, "fixed iterations");
+  EXPECT_EQ(sampling.stopped_because, evidence::StopReason::fixed_iterations);
   std::set<std::vector<std::size_t>> orders;
   for (std::size_t round = 0; round < 30; ++round) {
     std::vector<std::size_t> one(machine.order.begin() + static_cast<std::ptrdiff_t>(3 * round),
@@ -70,7 +70,7 @@ TEST(Rounds, EveryRoundHoldsEveryVariantOnceInChangingOrder) {
 TEST(Rounds, StopsWhenTheIntervalIsNarrow) {
   Machine quiet{{20, 10}, 0.001};
   const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .budget_s = 100}, quiet.callbacks());
-  EXPECT_EQ(sampling.stopped_because, "interval narrow");
+  EXPECT_EQ(sampling.stopped_because, evidence::StopReason::interval_narrow);
   EXPECT_EQ(sampling.rounds, 20);
 }
 
@@ -113,7 +113,7 @@ TEST(Rounds, StoppingAtANarrowIntervalDoesNotFavourDrift) {
 TEST(Rounds, NoiseTakesMoreRoundsUntilTheBudgetEnds) {
   Machine noisy{{2, 1}, 0.3};
   const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .budget_s = 0.6}, noisy.callbacks());
-  EXPECT_EQ(sampling.stopped_because, "time budget");
+  EXPECT_EQ(sampling.stopped_because, evidence::StopReason::time_budget);
   EXPECT_GT(sampling.rounds, 150);
 }
 
@@ -142,7 +142,7 @@ TEST(Rounds, SlowOnesStopBeforeTheDeadlineWithAsManyAsFit) {
   Machine slow{{1000, 900}};
   const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .deadline_s = 15}, slow.callbacks());
   EXPECT_EQ(sampling.rounds, 7) << "1.9 s each";
-  EXPECT_EQ(sampling.stopped_because, "stage limit");
+  EXPECT_EQ(sampling.stopped_because, evidence::StopReason::stage_limit);
   for (const auto& samples : sampling.samples) EXPECT_EQ(samples.size(), 7u);
   Machine fixed{{1000, 900}};
   EXPECT_EQ(sample_rounds(2, {.min_rounds = 20, .fixed_rounds = true, .deadline_s = 15}, fixed.callbacks()).rounds, 7);
@@ -152,7 +152,7 @@ TEST(Rounds, TheDeadlineTakesNothingFromThoseThatFit) {
   Machine machine{{100, 90}};
   const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .deadline_s = 15}, machine.callbacks());
   EXPECT_GE(sampling.rounds, 20);
-  EXPECT_NE(sampling.stopped_because, "stage limit");
+  EXPECT_NE(sampling.stopped_because, evidence::StopReason::stage_limit);
 }
 
 TEST(Rounds, WithFewerThanTheLeastNothingCouldBeClaimedSoTheyGoOn) {
@@ -165,7 +165,7 @@ TEST(Rounds, InSequenceEachVariantHasItsShareOfTheDeadline) {
   Machine slow{{1000, 900}};
   const Sampling sampling = sample_rounds(2, {.min_rounds = 20, .deadline_s = 15, .alternate = false}, slow.callbacks());
   EXPECT_EQ(sampling.rounds, 7);
-  EXPECT_EQ(sampling.stopped_because, "stage limit");
+  EXPECT_EQ(sampling.stopped_because, evidence::StopReason::stage_limit);
   for (const auto& samples : sampling.samples) EXPECT_EQ(samples.size(), 7u);
 }
 

@@ -33,7 +33,7 @@ ExpectedPair transpose() {
 
 // `gather` does math and has no library, and nothing of `box` is recorded.
 std::vector<Expectations> recorded() {
-  const evidence::DeclaredCost cost{.flops = 2e9, .bytes = 1e9, .math = "fp32", .bytes_of = "device memory"};
+  const evidence::DeclaredCost cost{.flops = 2e9, .bytes = 1e9, .math = "fp32", .bytes_of = evidence::ByteKind::device_memory};
   ExpectedPair gather{.lesson = "sorted",
                       .ceilings = evidence::Ceilings{.memory_bytes_s = 4e12, .flops_s = {{"fp32", 60e12}}, .source = "measured"},
                       .baseline = "random",
@@ -83,12 +83,12 @@ TEST(ChapterPictures, AMarkSaysWhatALinkShows) {
       "![c](c.svg)<!-- picture: drawn by hand: no evidence -->, [other](../ch01/d.svg), [page](README.md)",
       place);
   ASSERT_EQ(marks.size(), 3u);
-  EXPECT_EQ((std::vector{marks[0].file, marks[0].kind, marks[0].hardware}),
-            (std::vector<std::string>{"a.svg", "speedups", "h200"}));
+  EXPECT_EQ((std::vector{marks[0].file, marks[0].hardware}), (std::vector<std::string>{"a.svg", "h200"}));
+  EXPECT_EQ(marks[0].kind, PictureKind::speedups);
   EXPECT_THAT(marks[0].pairs, IsEmpty());
-  EXPECT_EQ(marks[1].kind, "library");
+  EXPECT_EQ(marks[1].kind, PictureKind::library);
   EXPECT_THAT(marks[1].pairs, ElementsAre("x", "y"));
-  EXPECT_EQ(marks[2].kind, "");
+  EXPECT_EQ(marks[2].kind, std::nullopt);
 }
 
 TEST(ChapterPictures, AMarkMayTakeSeveralLines) {
@@ -148,7 +148,7 @@ TEST(ChapterPictures, CountedBytesMoveAPairAlongTheAxis) {
 }
 
 TEST(ChapterPictures, SweepsAreDrawnFromTheirOwnRecords) {
-  evidence::Sweep sweep{.target = "ch07:transpose", .lesson = "tiled", .bound = "memory", .hardware = "h200"};
+  evidence::Sweep sweep{.target = "ch07:transpose", .lesson = "tiled", .bound = evidence::Bound::memory, .hardware = "h200"};
   for (const std::uint64_t n : {64, 128, 256}) {
     evidence::SweptPoint& point = sweep.points.emplace_back();
     point.name = "n_" + std::to_string(n);

@@ -124,7 +124,7 @@ TEST(Markdown, OfOthersCannotBecomeMarkup) {
   pair.teaches = pair.stopped_because = evil;
   pair.warnings = {evil};
   pair.lost = {{evidence::LostKind::other, evil}};
-  pair.problems = {{"verify", "", "reference", evil, evil}};
+  pair.problems = {{evidence::Stage::verify, "", "reference", evil, evil}};
   for (evidence::VariantResult& variant : pair.variants) variant.reason = evil;
   evidence::Manifest manifest = sample::manifest();
   manifest.cpu = evil;
@@ -138,11 +138,11 @@ TEST(Summary, SaysOnceWhatHoldsForManyPairs) {
   evidence::SuiteResult suite;
   for (const char* name : {"a", "b", "c"}) {
     suite.pairs.push_back(sample::ended_pair(name, evidence::Status::skipped, "no GPU"));
-    suite.pairs.back().problems = {{"selection", "", "needs", "no GPU", "install a driver"}};
+    suite.pairs.back().problems = {{evidence::Stage::selection, "", "needs", "no GPU", "install a driver"}};
   }
   suite.pairs.push_back(sample::ended_pair("d", evidence::Status::failed, "wrong"));
-  suite.pairs.back().problems = {{"verify", "", "reference", "wrong", "look at the edges"},
-                                 {"verify", "x", "reference", "wrong", "look at the edges"}};
+  suite.pairs.back().problems = {{evidence::Stage::verify, "", "reference", "wrong", "look at the edges"},
+                                 {evidence::Stage::verify, "x", "reference", "wrong", "look at the edges"}};
   const std::string text = summary(suite, base::Painter{});
   EXPECT_NE(text.find("\n3 pairs skipped (ch10:a, ch10:b, ch10:c): no GPU\n    install a driver\nch10:d: look at the edges\n"),
             std::string::npos)

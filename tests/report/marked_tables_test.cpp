@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "base/text.hpp"
-#include "evidence/counted.hpp"
+#include "evidence/recorded/counted.hpp"
 #include "report/sample_suite.hpp"
 
 namespace aisp::report {

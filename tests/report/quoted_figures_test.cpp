@@ -14,10 +14,13 @@ using evidence::ExpectedPair;
 using testing::HasSubstr;
 
 std::vector<Expectations> recorded() {
-  ExpectedPair pair{
-      .baseline = "direct", .baseline_median_ms = 4.2, .baseline_cost = {.bytes = 4.2e6, .bytes_of = "device memory"}};
-  pair.variants["tiled"] = {
-      .speedup = 7.72, .median_ms = 0.544, .percent_of_floor = 92.8, .cost = {.bytes = 2.147e9, .bytes_of = "device memory"}};
+  ExpectedPair pair{.baseline = "direct",
+                    .baseline_median_ms = 4.2,
+                    .baseline_cost = {.bytes = 4.2e6, .bytes_of = evidence::ByteKind::device_memory}};
+  pair.variants["tiled"] = {.speedup = 7.72,
+                            .median_ms = 0.544,
+                            .percent_of_floor = 92.8,
+                            .cost = {.bytes = 2.147e9, .bytes_of = evidence::ByteKind::device_memory}};
   pair.baseline_metrics = {{"images", {812.4, "images/s"}}};
   pair.variants["tiled"].metrics = {{"images", {6271000, "images/s"}},
                                     {"error", {0.0517, "% of (all|most) rows"}},

@@ -31,9 +31,9 @@ ExpectedPair pair_of(const DeclaredCost& cost, const std::string& date = "2026-0
   return pair;
 }
 
-const DeclaredCost streaming{.flops = 1e9, .bytes = 2e9, .math = "fp32", .bytes_of = "device memory"};
-const DeclaredCost dense{.flops = 600e9, .bytes = 1e8, .math = "bf16", .bytes_of = "device memory"};
-const DeclaredCost bytes_only{.bytes = 2e9, .bytes_of = "device memory"};
+const DeclaredCost streaming{.flops = 1e9, .bytes = 2e9, .math = "fp32", .bytes_of = ByteKind::device_memory};
+const DeclaredCost dense{.flops = 600e9, .bytes = 1e8, .math = "bf16", .bytes_of = ByteKind::device_memory};
+const DeclaredCost bytes_only{.bytes = 2e9, .bytes_of = ByteKind::device_memory};
 
 std::vector<Roofline> of(std::map<std::string, ExpectedPair> pairs) {
   return rooflines({Expectations{.hardware = "h200", .chapter = "ch01", .pairs = std::move(pairs)}}, {}, {});
@@ -54,7 +54,7 @@ TEST(Roofline, RatesAndTheNearerRoof) {
 }
 
 TEST(Roofline, CasesOfASweepAreJoinedByACurve) {
-  const DeclaredCost larger{.flops = 1200e9, .bytes = 1e8, .math = "bf16", .bytes_of = "device memory"};
+  const DeclaredCost larger{.flops = 1200e9, .bytes = 1e8, .math = "bf16", .bytes_of = ByteKind::device_memory};
   const std::string alone = roofline_svg(of({{"gemm", pair_of(dense)}, {"other", pair_of(larger)}}).at(0));
   EXPECT_THAT(alone, Not(HasSubstr("<polyline")));
   const std::string swept = roofline_svg(of({{"gemm small", pair_of(dense)}, {"gemm wide", pair_of(larger)}}).at(0));
@@ -109,7 +109,7 @@ TEST(RooflineSvg, DrawsTheRoofsOfWhatItShows) {
 }
 
 TEST(RooflineSvg, HostileNumbersAndTextStayHarmless) {
-  ExpectedPair odd = pair_of({.flops = 1e308, .bytes = 1e-308, .math = "<script>\x01&", .bytes_of = "device memory"});
+  ExpectedPair odd = pair_of({.flops = 1e308, .bytes = 1e-308, .math = "<script>\x01&", .bytes_of = ByteKind::device_memory});
   ExpectedPair tiny = pair_of(streaming);
   tiny.baseline_median_ms = 1e300;
   tiny.variants["tiled"].median_ms = 1e-200;

@@ -45,13 +45,13 @@ inline evidence::PairResult passed_pair() {
   pair.source_digest = std::string(64, '7');
   pair.teaches = "one side of a transpose must stride";
   pair.lesson = "half";
-  pair.bound = "memory";
-  pair.device = "gpu";
+  pair.bound = evidence::Bound::memory;
+  pair.device = evidence::Device::gpu;
   pair.gpus = {"GPU-0001"};
   pair.best = "tiled";
   pair.seed = 42;
   pair.started_utc = "2026-01-02T03:04:05Z";
-  pair.stopped_because = "interval narrow";
+  pair.stopped_because = evidence::StopReason::interval_narrow;
   pair.sampling_s = 0.5;
   pair.duty_percent = 34.5;
   pair.variants = {
@@ -115,7 +115,7 @@ inline evidence::PairResult passed_pair() {
                                              .raw_j = {0.305},
                                              .counter_step_ms = 100};
   for (evidence::VariantResult& variant : pair.variants) {
-    variant.cost = {.bytes = 2.147e9, .bytes_of = "device memory"};
+    variant.cost = {.bytes = 2.147e9, .bytes_of = evidence::ByteKind::device_memory};
     variant.memory = {.device_peak_bytes = std::uint64_t{3} << 30,
                       .device_allocated_bytes = std::uint64_t{2} << 30,
                       .device_reserved_bytes = std::uint64_t{3} << 30,
@@ -127,7 +127,7 @@ inline evidence::PairResult passed_pair() {
   pair.variants[1].metrics = {metric};
   pair.gpu_states = {{1980, 3201, 512.5, 45, 4}};
   pair.lost = {{evidence::LostKind::cupti, "no CUPTI: library absent"}};
-  pair.watchdog = {{"setup", 0, 0.3, 30, true}, {"verify", 0.3, 0.5, 60, true}};
+  pair.watchdog = {{evidence::Stage::setup, 0, 0.3, 30, true}, {evidence::Stage::verify, 0.3, 0.5, 60, true}};
   pair.wall_s = 1.5;
   return pair;
 }
@@ -151,8 +151,9 @@ inline evidence::SuiteResult suite() {
                   ended_pair("slow", evidence::Status::timeout, "measurement took longer than 15 s"),
                   ended_pair("wild", evidence::Status::crashed, "crashed in warmup (SIGSEGV, invalid memory access)"),
                   ended_pair("multi|gpu", evidence::Status::skipped, "needs 2 GPUs with peer access, found 1")};
-  result.pairs[1].problems = {{"verify", "tiled", "reference", "3 of 4096 checked elements are wrong", "look at the edges"}};
-  result.pairs[2].timeout_stage = "measurement";
+  result.pairs[1].problems = {
+      {evidence::Stage::verify, "tiled", "reference", "3 of 4096 checked elements are wrong", "look at the edges"}};
+  result.pairs[2].timeout_stage = evidence::Stage::measurement;
   result.pairs[2].timeout_limit_seconds = 15;
   result.pairs[2].timeout_duration_seconds = 15.2;
   return result;

@@ -59,7 +59,7 @@ evidence::Sweep curve(std::initializer_list<std::uint64_t> values) {
       variant.floor = evidence::Floor{.milliseconds = 0.5 * static_cast<double>(n), .percent = 50, .limiter = "compute (bf16)"};
   }
   evidence::Sweep sweep = evidence::sweeps_of(pairs).at(0);
-  sweep.bound = "compute";
+  sweep.bound = evidence::Bound::compute;
   return sweep;
 }
 
@@ -114,7 +114,7 @@ TEST(SweepCharts, PointsThatFormNoCurveStandSideBySide) {
 
 TEST(SweepCharts, AreOfBytesWhereMemoryIsTheLimit) {
   evidence::Sweep moved = curve({1, 2, 4});
-  moved.bound = "memory";
+  moved.bound = evidence::Bound::memory;
   EXPECT_EQ(sweep_charts(moved, SweepQuantity::rate).at(0).y_title, "TB/s");
   for (evidence::SweptPoint& point : moved.points)
     for (evidence::SweptVariant& variant : point.variants) variant.cost = {};

@@ -16,7 +16,7 @@ using testing::StartsWith;
 
 Ending killed() {
   Ending ending;
-  ending.stages = {{.name = "verify"}};
+  ending.stages = {{.stage = evidence::Stage::verify}};
   ending.exit = {.signalled = true, .code = SIGKILL, .peak_rss_bytes = std::uint64_t{8} << 20, .user_s = 3, .system_s = 2};
   return ending;
 }

@@ -29,6 +29,7 @@ TEST(LineSplitter, DropsAnOverlongLineAndGoesOn) {
 
 TEST(ParseMessage, KnowsEveryKind) {
   EXPECT_EQ(std::get<StageBegun>(*parse_message(R"({"stage":"setup","limit_s":30})")).limit_s, 30);
+  EXPECT_EQ(std::get<StageBegun>(*parse_message(R"({"stage":"setup","limit_s":30})")).stage, evidence::Stage::setup);
   EXPECT_EQ(std::get<StageDone>(*parse_message(R"({"stage_done":"setup","elapsed_s":0.5})")).elapsed_s, 0.5);
   EXPECT_EQ(std::get<RoundProgress>(*parse_message(R"({"progress":{"round":2,"of":20}})")).of, 20);
   const auto progress = std::get<RoundProgress>(
@@ -49,7 +50,8 @@ TEST(ParseMessage, LastWordsOfACrash) {
 TEST(ParseMessage, NothingIsFatal) {
   for (const char* line :
        {R"({"crash":5})", R"({"crash":[5]})", "x", "{", "[1]", "3", "null", "{}", R"({"stage":1})", R"({"stage":"a"})",
-        R"({"result":{"target":5}})", R"({"progress":[]})", R"({"progress":{"round":1,"of":2,"spent_s":"x"}})", "\xff\xfe"})
+        R"({"stage":"lunch","limit_s":30})", R"({"stage_done":"lunch","elapsed_s":1})", R"({"result":{"target":5}})",
+        R"({"progress":[]})", R"({"progress":{"round":1,"of":2,"spent_s":"x"}})", "\xff\xfe"})
     EXPECT_TRUE(std::holds_alternative<Unreadable>(*parse_message(line))) << line;
 }
 

@@ -50,7 +50,7 @@ class SupervisorTest : public testing::Test {
   static std::string result_line(const char* kind = "result") {
     evidence::PairResult result;
     result.target = "ch01:impostor";
-    result.stopped_because = "fixed iterations";
+    result.stopped_because = evidence::StopReason::fixed_iterations;
     return "echo '" + nlohmann::json{{kind, result}}.dump() + "' >&3";
   }
 
@@ -77,9 +77,9 @@ TEST_F(SupervisorTest, TakesTheResultAndKeepsThePairsIdentity) {
   EXPECT_EQ(outcome.result.status, Status::passed);
   EXPECT_TRUE(outcome.result.complete);
   EXPECT_EQ(outcome.result.target, "ch90:scripted");
-  EXPECT_EQ(outcome.result.stopped_because, "fixed iterations");
+  EXPECT_EQ(outcome.result.stopped_because, evidence::StopReason::fixed_iterations);
   ASSERT_EQ(outcome.result.watchdog.size(), 2u);
-  EXPECT_EQ(outcome.result.watchdog[0].name, "setup");
+  EXPECT_EQ(outcome.result.watchdog[0].stage, evidence::Stage::setup);
   EXPECT_TRUE(outcome.result.watchdog[0].finished);
   EXPECT_DOUBLE_EQ(outcome.result.watchdog[0].elapsed_s, 0.0125);
   EXPECT_LT(outcome.result.watchdog[1].elapsed_s, 10) << "longer than the supervisor has known of it";
@@ -95,7 +95,7 @@ TEST_F(SupervisorTest, HandsTheRequestOverOnStdin) {
 TEST_F(SupervisorTest, StopsAStageAtItsLimitAndSaysSo) {
   const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":0.2}' >&3; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::timeout);
-  EXPECT_EQ(outcome.result.timeout_stage, "verify");
+  EXPECT_EQ(outcome.result.timeout_stage, evidence::Stage::verify);
   EXPECT_DOUBLE_EQ(outcome.result.timeout_limit_seconds, 0.2);
   EXPECT_GT(outcome.result.timeout_duration_seconds, 0.2);
   EXPECT_LT(outcome.result.wall_s, 5);
@@ -158,8 +158,8 @@ TEST_F(SupervisorTest, AProfileThatHangsOrCrashesCostsNoResult) {
     const Outcome outcome = run(measured + death);
     EXPECT_EQ(outcome.result.status, Status::passed) << death;
     EXPECT_TRUE(outcome.result.complete) << death;
-    EXPECT_EQ(outcome.result.stopped_because, "fixed iterations") << death;
-    EXPECT_EQ(outcome.result.timeout_stage, "") << death;
+    EXPECT_EQ(outcome.result.stopped_because, evidence::StopReason::fixed_iterations) << death;
+    EXPECT_EQ(outcome.result.timeout_stage, evidence::Stage::none) << death;
     EXPECT_THAT(outcome.result.problems, testing::IsEmpty()) << death;
     ASSERT_EQ(outcome.result.lost.size(), 1u) << death;
     EXPECT_EQ(outcome.result.lost[0].kind, evidence::LostKind::profile);
@@ -183,13 +183,13 @@ TEST_F(SupervisorTest, ADeathBeforeProfilingStillCountsAsOne) {
 
 TEST_F(SupervisorTest, ChildThatNeverSaysAnythingIsLateAtStart) {
   supervision_.startup_limit_s = 0.2;
-  EXPECT_EQ(run("sleep 60").result.timeout_stage, "start");
+  EXPECT_EQ(run("sleep 60").result.timeout_stage, evidence::Stage::start);
 }
 
 TEST_F(SupervisorTest, KeepsWhatWasMeasuredBeforeADeath) {
   const Outcome outcome = run(result_line("partial") + "; kill -SEGV $$");
   EXPECT_EQ(outcome.result.status, Status::crashed);
-  EXPECT_EQ(outcome.result.stopped_because, "fixed iterations");
+  EXPECT_EQ(outcome.result.stopped_because, evidence::StopReason::fixed_iterations);
   EXPECT_FALSE(outcome.result.complete);
 }
 
@@ -268,14 +268,14 @@ TEST_F(SupervisorTest, InterruptKillsAndReturnsWhatThereIs) {
   EXPECT_FALSE(outcome.result.complete);
   EXPECT_EQ(outcome.result.status, Status::skipped);
   EXPECT_THAT(outcome.result.reason, HasSubstr("interrupted in verify"));
-  EXPECT_EQ(outcome.result.stopped_because, "fixed iterations");
+  EXPECT_EQ(outcome.result.stopped_because, evidence::StopReason::fixed_iterations);
 }
 
 TEST_F(SupervisorTest, SuiteDeadlineIsATimeout) {
   supervision_.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{200};
   const Outcome outcome = run("echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
   EXPECT_EQ(outcome.result.status, Status::timeout);
-  EXPECT_EQ(outcome.result.timeout_stage, "suite");
+  EXPECT_EQ(outcome.result.timeout_stage, evidence::Stage::suite);
 }
 
 TEST_F(SupervisorTest, ReportsProgress) {
@@ -284,7 +284,7 @@ TEST_F(SupervisorTest, ReportsProgress) {
   run("echo '{\"stage\":\"measurement\",\"limit_s\":9}' >&3; echo '{\"progress\":{\"round\":3,\"of\":20}}' >&3\n" +
       result_line());
   ASSERT_EQ(seen.size(), 2u);
-  EXPECT_EQ(seen[1].stage, "measurement");
+  EXPECT_EQ(seen[1].stage, evidence::Stage::measurement);
   EXPECT_EQ(seen[1].rounds.round, 3);
   EXPECT_EQ(seen[1].rounds.of, 20);
 }

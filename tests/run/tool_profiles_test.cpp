@@ -22,7 +22,7 @@ class ToolProfiles : public testing::Test {
   ToolProfiles() : old_path_{std::getenv("PATH")} {
     setenv("PATH", (scratch_.path().string() + ":/usr/bin:/bin").c_str(), 1);
     install("ncu", "echo $last >> " + noted() + "\nexit 1\n");
-    result_.device = "gpu";
+    result_.device = evidence::Device::gpu;
     request_.counters = CounterLevel::deep;
     for (const char* name : {"slow", "doubled", "waiting"}) result_.variants.emplace_back().name = name;
   }

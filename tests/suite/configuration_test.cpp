@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/configuration.hpp"
+#include "suite/settings/configuration.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/resume.hpp"
+#include "suite/records/resume.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "pair/code.hpp"
-#include "suite/records.hpp"
-#include "suite/select.hpp"
+#include "suite/records/records.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -101,7 +101,7 @@ TEST(Elsewhere, ResultsOfAGpuNeedOneAndThoseOfTheHostKnowOfNone) {
 class TakenOver : public testing::Test {
  protected:
   TakenOver() {
-    earlier_.timing_mode = "events";
+    earlier_.timing_mode = evidence::TimingMode::events;
     earlier_.seed = wish_.seed;
     placement_.entry = select(pair::registry(), {"ch90:good"}).front();
     earlier_.source_digest = std::string{pair::digest_on(pair::code_of(*placement_.entry), 0)};
@@ -133,7 +133,7 @@ TEST_F(TakenOver, NotWhatWasMeasuredOtherwise) {
   wish_.mode = run::TimingMode::timer;
   EXPECT_EQ(other(), "seed 42, mode events");
   earlier_.seed = 7;
-  earlier_.timing_mode = "timer";
+  earlier_.timing_mode = evidence::TimingMode::timer;
   wish_.reproducible = true;
   EXPECT_EQ(other(), "not reproducible");
   earlier_.reproducible = true;

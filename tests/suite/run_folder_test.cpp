@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/run_folder.hpp"
+#include "suite/records/run_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,6 +12,7 @@ namespace aisp::suite {
 namespace {
 
 using evidence::PairResult;
+using evidence::Stage;
 using evidence::Status;
 
 const pair::SelftestEntry& entry_of(std::string_view name) {
@@ -31,8 +32,9 @@ SelftestVerdict verdict(std::string_view name, const PairResult& result) {
 }
 
 TEST(Selftest, CaughtByTheCheckThatIsMeantForIt) {
-  const SelftestLine line = judge_selftest(
-      entry_of("zeros"), ended(Status::failed, {{"verify", "doubled", "reference"}, {"verify", "doubled", "baseline"}}));
+  const SelftestLine line =
+      judge_selftest(entry_of("zeros"),
+                     ended(Status::failed, {{Stage::verify, "doubled", "reference"}, {Stage::verify, "doubled", "baseline"}}));
   EXPECT_EQ(line.verdict, SelftestVerdict::caught);
   EXPECT_EQ(line.expected, "failed: verify/reference");
   EXPECT_EQ(line.happened, "failed: verify/reference, verify/baseline");
@@ -40,9 +42,9 @@ TEST(Selftest, CaughtByTheCheckThatIsMeantForIt) {
 }
 
 TEST(Selftest, AnotherCheckIsNoCatch) {
-  EXPECT_EQ(verdict("zeros", ended(Status::failed, {{"verify", "doubled", "written"}})), SelftestVerdict::slipped);
-  EXPECT_EQ(verdict("zeros", ended(Status::failed, {{"reverify", "doubled", "reference"}})), SelftestVerdict::slipped);
-  EXPECT_EQ(verdict("zeros", ended(Status::crashed, {{"verify", "doubled", "reference"}})), SelftestVerdict::slipped);
+  EXPECT_EQ(verdict("zeros", ended(Status::failed, {{Stage::verify, "doubled", "written"}})), SelftestVerdict::slipped);
+  EXPECT_EQ(verdict("zeros", ended(Status::failed, {{Stage::reverify, "doubled", "reference"}})), SelftestVerdict::slipped);
+  EXPECT_EQ(verdict("zeros", ended(Status::crashed, {{Stage::verify, "doubled", "reference"}})), SelftestVerdict::slipped);
 }
 
 // No shipped pair needs to be of that kind for the rule to hold.
@@ -56,30 +58,36 @@ pair::SelftestEntry seen_by_either() {
 
 TEST(Selftest, OneOfTheChecksThatMayComeFirstIsEnough) {
   const pair::SelftestEntry entry = seen_by_either();
-  const auto verdict_by = [&](const char* stage, const char* check) {
+  const auto verdict_by = [&](Stage stage, const char* check) {
     return judge_selftest(entry, ended(Status::failed, {{stage, "doubled", check}})).verdict;
   };
-  EXPECT_EQ(verdict_by("measurement", "timed_samples"), SelftestVerdict::caught);
-  EXPECT_EQ(verdict_by("audit", "late_work"), SelftestVerdict::caught);
-  EXPECT_EQ(verdict_by("audit", "timed_samples"), SelftestVerdict::slipped);
-  EXPECT_EQ(verdict_by("verify", "written"), SelftestVerdict::slipped);
-  EXPECT_EQ(judge_selftest(entry, ended(Status::failed, {{"measurement", "", ""}})).verdict, SelftestVerdict::slipped);
+  EXPECT_EQ(verdict_by(Stage::measurement, "timed_samples"), SelftestVerdict::caught);
+  EXPECT_EQ(verdict_by(Stage::audit, "late_work"), SelftestVerdict::caught);
+  EXPECT_EQ(verdict_by(Stage::audit, "timed_samples"), SelftestVerdict::slipped);
+  EXPECT_EQ(verdict_by(Stage::verify, "written"), SelftestVerdict::slipped);
+  EXPECT_EQ(judge_selftest(entry, ended(Status::failed, {{Stage::measurement, "", ""}})).verdict, SelftestVerdict::slipped);
   EXPECT_EQ(judge_selftest(entry, ended(Status::failed, {})).expected, "failed: measurement/timed_samples or audit/late_work");
 }
 
 TEST(Selftest, UnnoticedOrRewardedIsNoCatch) {
   EXPECT_EQ(judge_selftest(entry_of("zeros"), ended(Status::passed, {})).reason, "it ended as passed");
-  PairResult rewarded = ended(Status::failed, {{"verify", "doubled", "reference"}});
+  PairResult rewarded = ended(Status::failed, {{Stage::verify, "doubled", "reference"}});
   rewarded.best = "doubled";
   EXPECT_EQ(verdict("zeros", rewarded), SelftestVerdict::slipped);
 }
 
 TEST(Selftest, HonestPairs) {
   EXPECT_EQ(verdict("honest", ended(Status::passed, {})), SelftestVerdict::passed);
-  EXPECT_EQ(verdict("honest", ended(Status::failed, {{"verify", "doubled", "reference", "wrong"}})),
+  EXPECT_EQ(verdict("honest", ended(Status::failed, {{Stage::verify, "doubled", "reference", "wrong"}})),
             SelftestVerdict::false_alarm);
   // Processes left behind are a complaint too, though the pair passes.
-  EXPECT_EQ(verdict("honest", ended(Status::passed, {{"exit", "", "processes_left", "one"}})), SelftestVerdict::false_alarm);
+  EXPECT_EQ(verdict("honest", ended(Status::passed, {{Stage::exit, "", "processes_left", "one"}})), SelftestVerdict::false_alarm);
+}
+
+TEST(Selftest, EveryCheatNamesStagesThatThereAre) {
+  for (const pair::SelftestEntry& entry : pair::selftest_registry())
+    for (const selftest::Complaint& by : entry.subject->expected.by)
+      if (!by.check.empty()) EXPECT_TRUE(base::find_word<Stage>(by.stage)) << entry.entry.name << ": " << by.stage;
 }
 
 TEST(Selftest, WhatOnlyAProfilerSeesIsSkippedWithoutOne) {
@@ -105,7 +113,7 @@ TEST(Selftest, ASpyMustPassBecauseItSeesNothing) {
   EXPECT_EQ(verdict("spy_on_threads", ended(Status::passed, {})), SelftestVerdict::caught);
   const SelftestLine line =
       judge_selftest(entry_of("spy_on_threads"),
-                     ended(Status::failed, {{"measurement", "doubled", "exception", "this run looks unlike the first"}}));
+                     ended(Status::failed, {{Stage::measurement, "doubled", "exception", "this run looks unlike the first"}}));
   EXPECT_EQ(line.verdict, SelftestVerdict::slipped);
   EXPECT_EQ(line.reason, "this run looks unlike the first");
   EXPECT_EQ(line.expected, "passed: it sees nothing");
@@ -115,7 +123,7 @@ TEST(Selftest, ASpyMustPassBecauseItSeesNothing) {
 TEST(Selftest, FamiliesHoldTheirLines) {
   SelftestReport report;
   for (const char* name : {"zeros", "hang_in_verify", "wrong_result"})
-    report.lines.push_back(judge_selftest(entry_of(name), ended(Status::failed, {{"verify", "doubled", "reference"}})));
+    report.lines.push_back(judge_selftest(entry_of(name), ended(Status::failed, {{Stage::verify, "doubled", "reference"}})));
   report.lines[0].wall_s = 1;
   report.lines[2].wall_s = 2;
   const std::vector<SelftestFamily> families = families_of(report);

@@ -10,9 +10,9 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
-#include "evidence/sides.hpp"
+#include "evidence/comparison/sides.hpp"
 #include "report/comparison.hpp"
-#include "suite/select.hpp"
+#include "suite/selection/select.hpp"
 #include "suite/side_by_side.hpp"
 
 namespace aisp::cli {

@@ -17,7 +17,7 @@
 #include "evidence/expectations/history.hpp"
 #include "report/analysis.hpp"
 #include "report/comparison.hpp"
-#include "suite/run_folder.hpp"
+#include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {
 namespace {

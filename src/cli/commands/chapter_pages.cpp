@@ -113,11 +113,11 @@ class Pages {
  private:
   void update_picture(const Readme& readme, const report::PictureMark& mark) {
     const fs::path file = readme.path.parent_path() / mark.file;
-    if (mark.kind.empty() && !is_there(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
+    if (!mark.kind && !is_there(file)) throw Error{Exit::usage, file.string() + ": drawn by hand, and not there"};
     const std::string before = is_there(file) ? base::read_file(file) : "";
-    const std::string after = mark.kind.empty() ? report::with_quoted_figures(before, all_, file.string())
-                                                : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter),
-                                                                          {all_, sweeps_, counted_}, readme.path.string());
+    const std::string after = !mark.kind ? report::with_quoted_figures(before, all_, file.string())
+                                         : report::chapter_picture(mark, readme.chapter, pairs_of(readme.chapter),
+                                                                   {all_, sweeps_, counted_}, readme.path.string());
     settle(file, before, after, "it is", "--pictures");
   }
 

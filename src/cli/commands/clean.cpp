@@ -13,7 +13,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
-#include "suite/run_folder.hpp"
+#include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -11,9 +11,9 @@
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/regression_gate.hpp"
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 #include "report/comparison.hpp"
-#include "suite/run_folder.hpp"
+#include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {
 namespace {

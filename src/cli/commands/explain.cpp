@@ -136,17 +136,17 @@ json metrics_of(const std::vector<RecordedOn>& recorded) {
 
 json pair_json(const pair::Entry& entry, const std::string& folder) {
   const Pair& pair = *entry.pair;
-  const std::string_view bound = run::to_string(pair.bound);
+  const std::string_view bound = to_string(run::recorded(pair.bound));
   const bool host = pair.device == Device::host;
   const std::vector<RecordedOn> recorded = recorded_of(entry, folder);
   return {{"kind", "pair"},
           {"name", entry.target()},
           {"text", pair.teaches},
           {"source", entry.source},
-          {"device", run::to_string(pair.device)},
+          {"device", to_string(run::recorded(pair.device))},
           {"bound", bound},
           {"bound_text", text_of("bound", bound)},
-          {"judged_by", pair.judged_by.empty() ? "time" : pair.judged_by},
+          {"judged_by", pair.judged_by.empty() ? evidence::time_metric : pair.judged_by},
           {"needs", needs_of(entry)},
           {"architectures", host ? "" : base::build_info().cuda_architectures},
           {"has_code", host || has_code(pair.needs)},
@@ -221,14 +221,14 @@ std::string pair_text(const json& pair) {
   std::vector<std::vector<std::string>> rows{{"pair", word("name")}, {"teaches", word("text")}, {"source", word("source")}};
   for (const json& variant : pair["variants"]) rows.push_back({variant["role"].get<std::string>(), variant_line(variant)});
   rows.push_back({"bound", word("bound") + ": " + word("bound_text")});
-  if (word("judged_by") != "time") rows.push_back({"judged by", word("judged_by")});
+  if (word("judged_by") != evidence::time_metric) rows.push_back({"judged by", word("judged_by")});
   for (const json& size : pair["sizes"]) rows.push_back({"size", size_line(size)});
   for (const json& each : pair["sweep"])
     rows.push_back({"case", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
   for (const json& each : pair["edges"])
     rows.push_back({"edge", each["name"].get<std::string>() + ": " + each["sizes"].get<std::string>()});
   for (const json& need : pair["needs"]) rows.push_back({"needs", need.get<std::string>()});
-  if (word("device") != "host") rows.push_back({"code", code_line(pair)});
+  if (word("device") != to_string(evidence::Device::host)) rows.push_back({"code", code_line(pair)});
   if (pair["expectations"].empty()) rows.push_back({"expected", "nothing recorded"});
   for (const json& entry : pair["expectations"]) rows.push_back({"expected", expectation_line(entry)});
   for (const std::string& line : metric_lines(pair["metrics"])) rows.push_back({"metric", line});

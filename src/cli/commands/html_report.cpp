@@ -18,7 +18,7 @@
 #include "pair/registry.hpp"
 #include "report/html/html.hpp"
 #include "report/public_run.hpp"
-#include "suite/run_folder.hpp"
+#include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {
 namespace {

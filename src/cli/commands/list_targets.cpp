@@ -13,7 +13,7 @@
 #include "evidence/json.hpp"
 #include "pair/all_variants.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/select.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -44,10 +44,10 @@ nlohmann::json as_json(const pair::Entry& entry) {
           {"chapter", entry.chapter},
           {"name", entry.name},
           {"teaches", pair.teaches},
-          {"device", run::to_string(pair.device)},
+          {"device", to_string(run::recorded(pair.device))},
           {"gpus", host ? 0 : pair.needs.gpus},
           {"min_sm", host ? 0 : pair.needs.min_sm},
-          {"bound", run::to_string(pair.bound)},
+          {"bound", to_string(run::recorded(pair.bound))},
           {"baseline", pair.baseline.name},
           {"lesson", pair::lesson_of(pair)},
           {"optimized", names(pair.optimized)},

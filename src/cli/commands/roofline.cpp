@@ -16,9 +16,9 @@
 #include "cli/recorded.hpp"
 #include "evidence/json.hpp"
 #include "evidence/results_log.hpp"
-#include "suite/records.hpp"
-#include "suite/run_folder.hpp"
-#include "suite/select.hpp"
+#include "suite/records/records.hpp"
+#include "suite/records/run_folder.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "cli/suite_command.hpp"
-#include "suite/resume.hpp"
-#include "suite/select.hpp"
-#include "suite/sweep_cases.hpp"
+#include "suite/records/resume.hpp"
+#include "suite/selection/select.hpp"
+#include "suite/selection/sweep_cases.hpp"
 #include "suite/task.hpp"
 
 namespace aisp::cli {

@@ -104,7 +104,7 @@ nlohmann::json as_json(const SelftestReport& report) {
   for (const SelftestLine& line : report.lines)
     pairs.push_back({{"family", line.family},
                      {"name", line.name},
-                     {"device", line.device},
+                     {"device", to_string(line.device)},
                      {"does", line.does},
                      {"honest", line.honest},
                      {"expected", line.expected},

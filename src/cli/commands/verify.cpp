@@ -11,8 +11,8 @@
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/suite_command.hpp"
-#include "suite/select.hpp"
-#include "suite/sweep_cases.hpp"
+#include "suite/selection/select.hpp"
+#include "suite/selection/sweep_cases.hpp"
 
 namespace aisp::cli {
 namespace {

@@ -19,10 +19,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 Words modes() {
-  Words words;
-  for (const auto mode : {run::TimingMode::events, run::TimingMode::kernel, run::TimingMode::do_bench, run::TimingMode::timer})
-    words.emplace_back(run::to_string(mode));
-  return words;
+  constexpr auto words = base::all_words<run::TimingMode>();
+  return {words.begin(), words.end()};
 }
 
 Words profiles() {

@@ -119,7 +119,7 @@ RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
                   .source_digest = pair.source_digest,
                   .machine = {},
                   .fingerprint = fingerprint_of(pair, manifest),
-                  .gpu_ids = pair.device == "host" ? std::vector<std::string>{} : gpu_ids(pair),
+                  .gpu_ids = pair.device == Device::host ? std::vector<std::string>{} : gpu_ids(pair),
                   .baseline_metrics = {},
                   .variants = {}};
   run.machine = id_of(run.fingerprint);
@@ -201,8 +201,7 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
   if (pair.lesson.empty()) return "an aisp wrote it that knew no lessons";
   if (pair.scale != 1) return fmt::format("it ran at scale {}", pair.scale);
   if (pair.sizes_set) return fmt::format("it ran with sizes set: {}", sizes_text(pair));
-  if (pair.timing_mode == "timer" || pair.timing_mode == "do_bench" || pair.timing_mode == "kernel")
-    return "it was timed in mode " + pair.timing_mode;
+  if (pair.timing_mode != TimingMode::events) return "it was timed in mode " + std::string{to_string(pair.timing_mode)};
   if (best_variant(pair) == nullptr) return "no optimized variant was timed";
   return std::nullopt;
 }

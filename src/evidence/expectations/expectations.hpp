@@ -63,10 +63,10 @@ struct Recorded {
 // Marked with *: follows from the runs of the latest run's code, and of its machine where the host decides; no file holds it.
 // Controls are recorded to be shown; no result is held against them.
 struct ExpectedPair {
-  std::string source_digest;  // * of the code that was measured
-  Recorded recorded;          // *
-  std::string bound;          // as in PairResult
-  std::string judged_by = "time";
+  std::string source_digest;    // * of the code that was measured
+  Recorded recorded;            // *
+  Bound bound = Bound::memory;  // as in PairResult
+  std::string judged_by{time_metric};
   std::string lesson;         // as in PairResult
   bool host_decides = false;  // PairResult::host_dependent: its runs are compared with runs of the same kind of host alone
   std::optional<Ceilings> ceilings;

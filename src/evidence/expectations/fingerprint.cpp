@@ -37,7 +37,7 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 }  // namespace
 
 std::string hardware_key(const PairResult& pair, const Manifest& manifest) {
-  if (pair.device == "host") return "host";
+  if (pair.device == Device::host) return "host";
   std::vector<std::string> names;
   for (const std::string& uuid : pair.gpus) {
     const ManifestGpu* gpu = find_gpu(manifest, uuid);
@@ -54,7 +54,7 @@ Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest) {
                           .numa_nodes = manifest.numa_nodes,
                           .hypervisor = manifest.virtualization,
                           .memory_bytes = (manifest.memory_bytes + gib / 2) / gib * gib};
-  if (pair.device == "host" || pair.gpus.empty()) return fingerprint;
+  if (pair.device == Device::host || pair.gpus.empty()) return fingerprint;
   if (const ManifestGpu* gpu = find_gpu(manifest, pair.gpus.front())) {
     fingerprint.gpu = gpu->name;
     fingerprint.driver = manifest.driver_version;

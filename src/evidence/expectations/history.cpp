@@ -8,7 +8,7 @@
 #include <random>
 #include <tuple>
 
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/range.hpp"
 
@@ -139,7 +139,7 @@ SeriesStep explained(const Step& step, const std::vector<Point>& points) {
   return result;
 }
 
-using Key = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+using Key = std::tuple<std::string, std::string, std::string, std::string, SeriesOf>;
 
 void add_points(const RunRecord& run, std::map<Key, std::vector<Point>>& series) {
   for (const PairResult& pair : run.pairs) {
@@ -148,11 +148,11 @@ void add_points(const RunRecord& run, std::map<Key, std::vector<Point>>& series)
     for (const VariantResult& variant : pair.variants) {
       if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.timing || !variant.speedup)
         continue;
-      const auto add = [&](const char* quantity, double value) {
+      const auto add = [&](SeriesOf quantity, double value) {
         series[{pair.target, variant.name, hardware, run.manifest.hostname, quantity}].push_back({&run, &pair, value});
       };
-      add("speedup", variant.speedup->value);
-      add("median_ms", variant.timing->summary.median);
+      add(SeriesOf::speedup, variant.speedup->value);
+      add(SeriesOf::median_ms, variant.timing->summary.median);
     }
   }
 }

@@ -36,9 +36,13 @@ struct SeriesStep : Step {
   std::vector<Difference> causes;  // of the manifests on both sides
 };
 
+// What a series is of: a variant's median time, or its speedup.
+enum class SeriesOf : std::uint8_t { median_ms, speedup };
+constexpr base::Words<2> words_of(SeriesOf) { return {{"median_ms", "speedup"}}; }
+
 struct Series {
   std::string target, variant, hardware, machine;  // machine: host name
-  std::string quantity;                            // "speedup" or "median_ms"
+  SeriesOf quantity = SeriesOf::speedup;
   std::vector<std::string> run_ids;
   std::vector<double> values;
   std::size_t days = 0;  // on which they were measured

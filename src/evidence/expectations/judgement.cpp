@@ -60,7 +60,7 @@ Finding finding_of(const Measurement& m, const std::string& name, const Expected
   const Change change =
       has_interval(measured) ? change_of(range_of(wanted), measured, Direction::higher, threshold) : Change::same;
   // Launches are made by the host, and a busy one makes them late: a baseline of many moves where its variants do not.
-  if (change != Change::same && m.pair->judged_by == "time" &&
+  if (change != Change::same && m.pair->judged_by == time_metric &&
       only_baseline_moved(*m.pair, *variant, wanted, expected.baseline_median_ms))
     return Finding::rebased;
   switch (change) {

@@ -40,7 +40,7 @@ std::string remote_name(std::optional<unsigned> type) {
   switch (*type) {
     case 0: return "GPU";
     case 1: return "NPU";
-    case 2: return "NVSwitch";
+    case 2: return std::string{nvswitch};
     default: return {};
   }
 }

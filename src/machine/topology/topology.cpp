@@ -8,7 +8,7 @@
 namespace aisp::machine {
 namespace {
 
-bool leads_to_switch(const NvLink& link) { return link.active && link.remote == "NVSwitch"; }
+bool leads_to_switch(const NvLink& link) { return link.active && link.remote == nvswitch; }
 
 // What NVML was to tell of every GPU, and whether it did.
 void add_condition(const Gpu& gpu, const std::string& name, const std::string& nvml_error, std::vector<Unknown>& list) {
@@ -46,7 +46,7 @@ int nvlinks_between(const Topology& topology, std::size_t from, std::size_t to) 
   const auto& other = topology.gpus[to].nvlinks;
   const std::string& pci = topology.machine.gpus[to].pci;
   const auto direct = std::count_if(mine.begin(), mine.end(), [&](const NvLink& link) {
-    return link.active && link.remote != "NVSwitch" && !pci.empty() && link.remote_pci == pci;
+    return link.active && link.remote != nvswitch && !pci.empty() && link.remote_pci == pci;
   });
   const auto switched = std::min(std::count_if(mine.begin(), mine.end(), leads_to_switch),
                                  std::count_if(other.begin(), other.end(), leads_to_switch));

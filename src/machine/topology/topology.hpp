@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/system/terminal.hpp"
@@ -22,6 +23,9 @@ struct ClusterFindings {
   std::string max_size_error;       // why max_size is unknown, one clause
   std::string groups_error;         // why cluster_groups is unknown, one clause
 };
+
+// The remote end of a link that leads to all GPUs.
+inline constexpr std::string_view nvswitch = "NVSwitch";
 
 struct NvLink {
   int link = 0;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_fields.hpp"
 #include "machine/ceilings.hpp"
 #include "machine/chips.hpp"
 #include "machine/needs.hpp"
@@ -21,13 +22,6 @@ json or_null(const std::string& text) { return text.empty() ? json(nullptr) : js
 // For numbers of which one value stands for "unknown".
 json unless(int value, int unknown) { return value == unknown ? json(nullptr) : json(value); }
 
-template <class T>
-std::optional<T> get_optional(const json& object, const char* name) {
-  const json& value = object.at(name);
-  return value.is_null() ? std::nullopt : std::optional{value.get<T>()};
-}
-std::string get_text(const json& object, const char* name) { return get_optional<std::string>(object, name).value_or(""); }
-
 json link_json(const NvLink& link) {
   return {{"link", link.link},
           {"active", link.active},
@@ -35,15 +29,6 @@ json link_json(const NvLink& link) {
           {"bytes_s", or_null(link.bytes_s)},
           {"remote", or_null(link.remote)},
           {"remote_pci", or_null(link.remote_pci)}};
-}
-
-NvLink link_from(const json& object) {
-  return {.link = object.at("link").get<int>(),
-          .active = object.at("active").get<bool>(),
-          .version = get_text(object, "version"),
-          .bytes_s = get_optional<std::uint64_t>(object, "bytes_s"),
-          .remote = get_text(object, "remote"),
-          .remote_pci = get_text(object, "remote_pci")};
 }
 
 json numa_json(const Host& host, const HostTopology& found) {
@@ -204,39 +189,43 @@ json topology_json(const Topology& topology) {
           {"unknown", list}};
 }
 
-void to_json(json& object, const GpuTopology& gpu) {
-  json links = json::array(), peers = json::array();
-  for (const NvLink& link : gpu.nvlinks) links.push_back(link_json(link));
-  for (const PeerPath& path : gpu.peers)
-    peers.push_back({{"ancestor", or_null(path.ancestor)},
-                     {"access", path.access},
-                     {"atomics", path.atomics},
-                     {"performance_rank", or_null(path.performance_rank)}});
-  object = {{"max_size", gpu.clusters.max_size},
-            {"cluster_groups", gpu.clusters.cluster_groups},
-            {"unplaced_sms", gpu.clusters.unplaced_sms},
-            {"max_size_error", gpu.clusters.max_size_error},
-            {"groups_error", gpu.clusters.groups_error},
-            {"nvlinks", links},
-            {"nvlink_error", gpu.nvlink_error},
-            {"cpus", gpu.cpus},
-            {"peers", peers}};
+// As the child that asked the driver tells it, which leaves out what is unknown.
+template <class Visitor>
+static void describe(NvLink& l, Visitor& visit) {
+  visit("link", l.link);
+  visit("active", l.active);
+  visit("version", l.version);
+  visit("bytes_s", l.bytes_s);
+  visit("remote", l.remote);
+  visit("remote_pci", l.remote_pci);
 }
 
+template <class Visitor>
+static void describe(PeerPath& p, Visitor& visit) {
+  visit("ancestor", p.ancestor);
+  visit("access", p.access);
+  visit("atomics", p.atomics);
+  visit("performance_rank", p.performance_rank);
+}
+
+template <class Visitor>
+static void describe(GpuTopology& g, Visitor& visit) {
+  visit("max_size", g.clusters.max_size);
+  visit("cluster_groups", g.clusters.cluster_groups);
+  visit("unplaced_sms", g.clusters.unplaced_sms);
+  visit("max_size_error", g.clusters.max_size_error);
+  visit("groups_error", g.clusters.groups_error);
+  visit("nvlinks", g.nvlinks);
+  visit("nvlink_error", g.nvlink_error);
+  visit("cpus", g.cpus);
+  visit("peers", g.peers);
+}
+
+void to_json(json& object, const GpuTopology& gpu) { object = base::json_of(gpu); }
+
 void from_json(const json& object, GpuTopology& gpu) {
-  object.at("max_size").get_to(gpu.clusters.max_size);
-  object.at("cluster_groups").get_to(gpu.clusters.cluster_groups);
-  object.at("unplaced_sms").get_to(gpu.clusters.unplaced_sms);
-  object.at("max_size_error").get_to(gpu.clusters.max_size_error);
-  object.at("groups_error").get_to(gpu.clusters.groups_error);
-  object.at("nvlink_error").get_to(gpu.nvlink_error);
-  object.at("cpus").get_to(gpu.cpus);
-  for (const json& link : object.at("nvlinks")) gpu.nvlinks.push_back(link_from(link));
-  for (const json& path : object.at("peers"))
-    gpu.peers.push_back({.ancestor = get_optional<int>(path, "ancestor"),
-                         .access = path.at("access").get<bool>(),
-                         .atomics = path.at("atomics").get<bool>(),
-                         .performance_rank = get_optional<int>(path, "performance_rank")});
+  base::JsonReader reader{object, "gpu"};
+  describe(gpu, reader);
 }
 
 }  // namespace aisp::machine

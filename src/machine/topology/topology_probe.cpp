@@ -75,7 +75,7 @@ Topology probe_topology(double limit_s, const std::string& executable) {
       answer.json.at("machine").get_to(topology.machine);
       answer.json.at("gpus").get_to(topology.gpus);
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     topology = without_kernel(std::string{"the probe gave an unreadable answer: "} + error.what(), executable);
   }
   topology.gpus.resize(topology.machine.gpus.size());

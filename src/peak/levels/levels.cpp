@@ -2,14 +2,13 @@
 #include "peak/levels/levels.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "machine/chips.hpp"
 #include "machine/gpu_specs.hpp"
 #include "machine/host.hpp"
 #include "machine/topology/topology.hpp"
+#include "peak/amounts.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -17,12 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t most_points = 4096;
-
-double amount(const json& object, const char* name) {
-  const double value = object.at(name).get<double>();
-  if (!std::isfinite(value) || value < 0) throw std::invalid_argument{std::string{name} + " is no amount"};
-  return value;
-}
 
 json level_json(const Level& level, const std::vector<Stated>& stated) {
   const Stated* const by = stated_of(level, stated);
@@ -43,49 +36,60 @@ json levels_json(const std::vector<Level>& levels, const std::vector<Stated>& st
   return list;
 }
 
-std::vector<ChasePoint> points_from(const json& list) {
-  std::vector<ChasePoint> points = list.get<std::vector<ChasePoint>>();
-  if (points.size() > most_points) throw std::invalid_argument{"it has too many points"};
-  if (!std::ranges::is_sorted(points, {}, &ChasePoint::bytes)) throw std::invalid_argument{"its points are in no order"};
-  return points;
+void demand_points(const std::vector<ChasePoint>& points, const std::string& place) {
+  const auto refuse = [&](const char* what) { throw base::Error{base::Exit::usage, fmt::format("{}: {}", place, what)}; };
+  if (points.size() > most_points) refuse("too many points");
+  if (!std::ranges::is_sorted(points, {}, &ChasePoint::bytes)) refuse("its points are in no order");
 }
 
 }  // namespace
 
-void to_json(json& object, const ChasePoint& point) {
-  object = {{"bytes", point.bytes}, {"latency_ns", point.ns}, {"latency_cycles", point.cycles}, {"bytes_s", point.bytes_s}};
+template <class Visitor>
+static void describe(ChasePoint& p, Visitor& visit) {
+  visit("bytes", p.bytes);
+  visit("latency_ns", p.ns);
+  visit("latency_cycles", p.cycles);
+  visit("bytes_s", p.bytes_s);
 }
 
-void from_json(const json& object, ChasePoint& point) {
-  point = {amount(object, "bytes"), amount(object, "latency_ns"), amount(object, "latency_cycles"), amount(object, "bytes_s")};
+template <class Visitor>
+static void describe(TwoKinds& k, Visitor& visit) {
+  visit("near_cycles", k.near);
+  visit("far_cycles", k.far);
+  visit("far_share", k.far_share);
 }
+
+template <class Visitor>
+static void describe(Levels& l, Visitor& visit) {
+  visit("key", l.key);
+  visit("measured_utc", l.measured_utc);
+  visit("lines", l.lines);
+  visit("pages", l.pages);
+  visit("page_bytes", l.page_bytes);
+  visit("registers", l.registers);
+  visit("shared", l.shared);
+  visit("l2", l.l2);
+}
+
+static void read_field(const json& from, Key& value, const std::string& /*place*/) { from.get_to(value); }
+static void read_field(const json& from, ChasePoint& value, const std::string& place) { read_amounts(from, value, place); }
+static void read_field(const json& from, TwoKinds& value, const std::string& place) { read_amounts(from, value, place); }
 
 void to_json(json& object, const Levels& levels) {
-  object = {{"schema_version", 1},   {"key", levels.key},     {"measured_utc", levels.measured_utc},
-            {"lines", levels.lines}, {"pages", levels.pages}, {"page_bytes", levels.page_bytes}};
-  if (levels.registers) object["registers"] = *levels.registers;
-  if (levels.shared) object["shared"] = *levels.shared;
-  if (levels.l2)
-    object["l2"] = {{"near_cycles", levels.l2->near}, {"far_cycles", levels.l2->far}, {"far_share", levels.l2->far_share}};
+  object = base::json_of(levels);
+  object["schema_version"] = record_version;
 }
 
 void from_json(const json& object, Levels& levels) {
-  if (object.at("schema_version") != 1) throw std::invalid_argument{"it is of another version of aisp"};
-  object.at("key").get_to(levels.key);
-  object.at("measured_utc").get_to(levels.measured_utc);
-  levels.lines = points_from(object.at("lines"));
-  levels.pages = points_from(object.at("pages"));
-  levels.page_bytes = amount(object, "page_bytes");
-  if (object.contains("registers")) levels.registers = object.at("registers").get<ChasePoint>();
-  if (object.contains("shared")) levels.shared = object.at("shared").get<ChasePoint>();
-  if (!object.contains("l2")) return;
-  const json& l2 = object.at("l2");
-  levels.l2 = TwoKinds{amount(l2, "near_cycles"), amount(l2, "far_cycles"), amount(l2, "far_share")};
+  demand_record_version(object);
+  read_amounts(object, levels, "levels");
+  demand_points(levels.lines, "levels.lines");
+  demand_points(levels.pages, "levels.pages");
 }
 
 LevelsFound found_in(const Levels& levels, std::vector<Stated> stated) {
   LevelsFound found{find_levels(levels.lines), find_levels(levels.pages), std::move(stated)};
-  name_levels(found.memory, found.stated, levels.key.of == "host" ? "DRAM" : "HBM");
+  name_levels(found.memory, found.stated, levels.key.of == key_of_host ? "DRAM" : "HBM");
   return found;
 }
 

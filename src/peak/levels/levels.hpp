@@ -36,10 +36,8 @@ LevelsFound found_in(const Levels& levels, std::vector<Stated> stated);
 std::vector<Stated> stated_sizes(const machine::Gpu& gpu);
 std::vector<Stated> stated_sizes_of_host();
 
-void to_json(nlohmann::json& json, const ChasePoint& point);
-void from_json(const nlohmann::json& json, ChasePoint& point);
 void to_json(nlohmann::json& json, const Levels& levels);
-void from_json(const nlohmann::json& json, Levels& levels);  // throws std::exception for what no measurement gives
+void from_json(const nlohmann::json& json, Levels& levels);  // throws base::Error for what no measurement gives
 
 // For people, the heading first, and what the steps alone do not say.
 std::vector<std::vector<std::string>> level_rows(const Levels& levels, const LevelsFound& found);

@@ -11,8 +11,8 @@
 #include "base/text.hpp"
 #include "evidence/range.hpp"
 #include "report/html/text.hpp"
-#include "report/ladder.hpp"
 #include "report/numbers.hpp"
+#include "report/pictures/ladder.hpp"
 
 namespace aisp::report::html {
 namespace {

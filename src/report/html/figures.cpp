@@ -39,11 +39,12 @@ Rows rates_of(const Roofline& roofline, bool drawn) {
 }
 
 LineChart history_chart(const evidence::Series& series) {
+  const bool is_speedup = series.quantity == evidence::SeriesOf::speedup;
   LineChart chart{.title = fmt::format("{} {} over {}", series.target, series.variant, base::plural(series.values.size(), "run")),
                   .x_title = "run",
-                  .y_title = series.quantity == "speedup" ? "speedup" : "median",
+                  .y_title = is_speedup ? "speedup" : "median",
                   .from_zero = false,
-                  .y_unit = series.quantity == "speedup" ? "x" : " ms",
+                  .y_unit = is_speedup ? "x" : " ms",
                   .x_names = series.run_ids};
   LineSeries line{.name = series.variant};
   for (std::size_t i = 0; i < series.values.size(); ++i)
@@ -109,7 +110,7 @@ std::string history_section(const HtmlReport& report) {
   std::string text, rest;
   for (const evidence::Series& series : report.history) {
     if (series.values.size() < 2) continue;
-    const std::string what = series.quantity == "speedup" ? "speedup" : "median time";
+    const std::string what = series.quantity == evidence::SeriesOf::speedup ? "speedup" : "median time";
     const std::string picture = tag("h3", escaped(fmt::format("{} {}: {}", series.target, series.variant, what))) +
                                 figure([&](double width) { return line_picture(history_chart(series), width); });
     (series.steps.empty() && !series.recent ? rest : text) += picture;

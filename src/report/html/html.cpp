@@ -42,14 +42,13 @@ std::vector<std::string> without_result(const HtmlReport& report) {
 std::string problem_items(const PairResult& pair) {
   std::string items;
   for (const evidence::Problem& problem : pair.problems) {
-    const std::string where = problem.stage + (problem.variant.empty() ? "" : ", " + problem.variant) +
-                              (problem.check.empty() ? "" : ", " + problem.check);
+    const std::string where = place_of(problem) + (problem.check.empty() ? "" : ", " + problem.check);
     items += tag(
         "li", tag("b", escaped(where)) + ": " + escaped(problem.message) +
                   (problem.advice.empty() ? "" : fmt::format("<br><span class=\"advice\">{}</span>", escaped(problem.advice))));
   }
-  if (!pair.timeout_stage.empty())
-    items += tag("li", escaped(fmt::format("stage {} ran {} of {} allowed", pair.timeout_stage,
+  if (pair.timeout_stage != evidence::Stage::none)
+    items += tag("li", escaped(fmt::format("stage {} ran {} of {} allowed", to_string(pair.timeout_stage),
                                            base::human_duration(pair.timeout_duration_seconds),
                                            base::human_duration(pair.timeout_limit_seconds))));
   for (const evidence::VariantResult& variant : pair.variants)

@@ -46,10 +46,10 @@ std::vector<Shown> shown_of(const HtmlReport& report) {
 // Host pairs and GPU pairs are kept apart: a lock that 16 threads fight over is no kernel.
 std::string speedup_tiles(const HtmlReport& report) {
   std::string text;
-  for (const auto& [device, words] : {std::pair{"gpu", "GPU pair"}, {"host", "host pair"}}) {
+  for (const auto& [device, words] : {std::pair{evidence::Device::gpu, "GPU pair"}, {evidence::Device::host, "host pair"}}) {
     evidence::SuiteResult suite;
     for (const PairResult& pair : report.run.pairs)
-      if ((pair.device == "host") == (std::string_view{device} == "host")) suite.pairs.push_back(pair);
+      if (pair.device == device) suite.pairs.push_back(pair);
     const SpeedupRange range = range_of_lessons(suite);
     if (range.count > 0)
       text +=
@@ -129,7 +129,7 @@ svg::Picture columns(const std::vector<Shown>& all, double width, double height)
     const double y = scale.at(best.speedup), x = left + (static_cast<double>(i) + 0.5) * pitch - column / 2;
     const std::string_view css_class = best.variant->speedup->verdict == evidence::Verdict::cannot_tell ? "unclear"
                                        : best.speedup < 1                                               ? "slower"
-                                       : best.pair->device == "host"                                    ? "optimized"
+                                       : best.pair->device == evidence::Device::host                    ? "optimized"
                                                                                                         : "best";
     body += svg::link(
         "#" + id_of(label_in_run(*best.pair)),

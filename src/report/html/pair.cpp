@@ -97,19 +97,20 @@ std::string counters_part(const PairResult& pair) {
 std::string stages_table(const PairResult& pair) {
   std::string rows;
   for (const evidence::StageRecord& stage : pair.watchdog)
-    rows += row({escaped(stage.name), base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s),
+    rows += row({escaped(to_string(stage.stage)), base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s),
                  stage.finished ? "yes" : "no"});
   return rows.empty() ? "" : folded("Stages", table("stages of " + pair.target, {"stage", "took", "limit", "finished"}, rows));
 }
 
 std::string how(const PairResult& pair) {
-  if (pair.stopped_because.empty()) return {};
-  const std::string clock = pair.device == "host"
+  if (pair.stopped_because == evidence::StopReason::none) return {};
+  const std::string clock = pair.device == evidence::Device::host
                                 ? "the host's clock"
-                                : fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
+                                : fmt::format("{} from a {} start, {} cache", to_string(pair.timing_mode), to_string(pair.start),
+                                              to_string(pair.cache));
   return tag("p",
              escaped(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", clock, pair.judged_by,
-                                 pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))),
+                                 to_string(pair.stopped_because), pair.seed, workload_text(pair), pace_text(pair))),
              "class=\"note\"");
 }
 
@@ -125,8 +126,8 @@ std::string result_in_short(const PairResult& pair) {
 std::string notes(const PairResult& pair) {
   std::string items;
   for (const evidence::Problem& problem : pair.problems)
-    items += tag("li", tag("b", escaped(problem.stage + (problem.variant.empty() ? "" : ", " + problem.variant))) + ": " +
-                           escaped(problem.message) + (problem.advice.empty() ? "" : "; " + escaped(problem.advice)));
+    items += tag("li", tag("b", escaped(place_of(problem))) + ": " + escaped(problem.message) +
+                           (problem.advice.empty() ? "" : "; " + escaped(problem.advice)));
   for (const std::string& warning : pair.warnings) items += tag("li", "Warning: " + escaped(warning));
   for (const evidence::Lost& lost : pair.lost) items += tag("li", "Not available here: " + escaped(lost.text));
   return items.empty() ? "" : tag("ul", items, "class=\"notes\"");

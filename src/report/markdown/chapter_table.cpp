@@ -208,7 +208,7 @@ std::string results_table(const std::vector<Row>& rows, const Names& names) {
     std::vector<std::string> cells{names.at(row.hardware) + (is_stale(row.known, pair) ? " (**stale**)" : ""),
                                    base::display_ms(pair.baseline_median_ms)};
     if (const auto lesson = pair.variants.find(row.known.lesson); lesson != pair.variants.end()) {
-      const std::string metric = pair.judged_by == "time" ? "" : " of " + pair.judged_by;
+      const std::string metric = pair.judged_by == evidence::time_metric ? "" : " of " + pair.judged_by;
       cells.insert(cells.end(), {lesson->first, base::display_ms(lesson->second.median_ms), speedup_of(lesson->second) + metric});
     } else {
       cells.insert(cells.end(), {"-", "-", "-"});

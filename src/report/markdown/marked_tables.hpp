@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "evidence/counted.hpp"
-#include "evidence/sweep.hpp"
+#include "evidence/recorded/counted.hpp"
+#include "evidence/recorded/sweep.hpp"
 #include "report/markdown/chapter_table.hpp"
 
 namespace aisp::report {

@@ -91,8 +91,8 @@ std::string tool_reports(const PairResult& pair) {
 std::string stages(const PairResult& pair) {
   MarkdownTable table{{"stage", "took", "limit", "finished"}};
   for (const evidence::StageRecord& stage : pair.watchdog)
-    table.add(
-        {stage.name, base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s), stage.finished ? "yes" : "no"});
+    table.add({std::string{to_string(stage.stage)}, base::human_duration(stage.elapsed_s), base::human_duration(stage.limit_s),
+               stage.finished ? "yes" : "no"});
   return table.empty() ? "" : "\n## Stages\n" + table.text();
 }
 
@@ -100,16 +100,15 @@ std::string notes(const PairResult& pair) {
   std::string text;
   const auto add = [&](const std::string& line) { text += fmt::format("- {}\n", markdown_text(line)); };
   for (const evidence::Problem& problem : pair.problems)
-    add(fmt::format("{}{}: {}{}", problem.stage, problem.variant.empty() ? "" : ", " + problem.variant, problem.message,
-                    problem.advice.empty() ? "" : "; " + problem.advice));
+    add(fmt::format("{}: {}{}", place_of(problem), problem.message, problem.advice.empty() ? "" : "; " + problem.advice));
   for (const std::string& warning : pair.warnings) add("warning: " + warning);
   for (const evidence::Lost& lost : pair.lost) add("not available here: " + lost.text);
   return text.empty() ? "" : "\n## Notes\n" + text;
 }
 
 std::string stopwatch(const PairResult& pair) {
-  if (pair.device == "host") return "the host's clock";
-  return fmt::format("{} from a {} start, {} cache", pair.timing_mode, pair.start, pair.cache);
+  if (pair.device == evidence::Device::host) return "the host's clock";
+  return fmt::format("{} from a {} start, {} cache", to_string(pair.timing_mode), to_string(pair.start), to_string(pair.cache));
 }
 
 }  // namespace
@@ -117,9 +116,9 @@ std::string stopwatch(const PairResult& pair) {
 std::string pair_markdown(const PairResult& pair) {
   std::string head = fmt::format("# {}\n\n{}.\n\nStatus: {}{}\n", markdown_text(label_of(pair)), markdown_text(pair.teaches),
                                  to_string(pair.status), pair.reason.empty() ? "" : ": " + markdown_text(pair.reason));
-  if (!pair.stopped_because.empty())
+  if (pair.stopped_because != evidence::StopReason::none)
     head += markdown_text(fmt::format("Timed by {}, judged by {}; stopped: {}. Seed {}, {}.{}", stopwatch(pair), pair.judged_by,
-                                      pair.stopped_because, pair.seed, workload_text(pair), pace_text(pair))) +
+                                      to_string(pair.stopped_because), pair.seed, workload_text(pair), pace_text(pair))) +
             '\n';
   std::string groups;
   for (const std::string_view group : evidence::quantity_groups) groups += section(group, quantity_rows(pair, group));

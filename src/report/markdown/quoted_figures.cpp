@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/parse_number.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "report/numbers.hpp"
 
 namespace aisp::report {
@@ -41,6 +42,10 @@ std::optional<ExpectedVariant> variant_of(const ExpectedPair& pair, const std::s
   return found == pair.variants.end() ? std::nullopt : std::optional{found->second};
 }
 
+// What a page may quote by a word alone. Times and metrics say more: time/256, metric:bytes_moved.
+enum class Quoted : std::uint8_t { speedup, floor, bandwidth };
+constexpr base::Words<3> words_of(Quoted) { return {{"speedup", "floor", "bandwidth"}}; }
+
 constexpr std::string_view metric_of_pair = "metric:";
 
 // "time" 1, "time/256" 256: what one of that many requests takes.
@@ -57,14 +62,15 @@ std::optional<std::string> figure_of(const Quote& quote, const std::vector<Expec
   const std::size_t slash = quote.variant.find('/');
   const auto variant = variant_of(*pair, quote.variant.substr(0, slash));
   if (!variant) return std::nullopt;
-  if (quote.quantity == "speedup") {
+  const std::optional<Quoted> quoted = base::find_word<Quoted>(quote.quantity);
+  if (quoted == Quoted::speedup) {
     if (slash == std::string::npos) return fmt::format("{}x", base::significant(variant->speedup));
     const auto other = variant_of(*pair, quote.variant.substr(slash + 1));
     return other ? std::optional{fmt::format("{}x", base::significant(variant->speedup / other->speedup))} : std::nullopt;
   }
   if (slash != std::string::npos) return std::nullopt;
-  if (quote.quantity == "floor" && variant->percent_of_floor) return fmt::format("{:.0f} %", *variant->percent_of_floor);
-  if (quote.quantity == "bandwidth" && variant->cost.bytes > 0 && variant->median_ms > 0)
+  if (quoted == Quoted::floor && variant->percent_of_floor) return fmt::format("{:.0f} %", *variant->percent_of_floor);
+  if (quoted == Quoted::bandwidth && variant->cost.bytes > 0 && variant->median_ms > 0)
     return base::human_rate(variant->cost.bytes / variant->median_ms * 1e3, "B");
   if (quote.quantity.starts_with(metric_of_pair)) {
     const auto found = variant->metrics.find(quote.quantity.substr(metric_of_pair.size()));

@@ -87,7 +87,8 @@ std::string problems(const SuiteResult& suite) {
   MarkdownTable table{{"pair", "variant", "stage", "check", "what", "what to do"}};
   for (const PairResult& pair : suite.pairs)
     for (const evidence::Problem& problem : pair.problems)
-      table.add({label_of(pair), problem.variant, problem.stage, problem.check, problem.message, problem.advice});
+      table.add({label_of(pair), problem.variant, std::string{to_string(problem.stage)}, problem.check, problem.message,
+                 problem.advice});
   return table.empty() ? "" : "\n## Problems\n" + table.text();
 }
 

@@ -2,6 +2,7 @@
 #include "report/pictures/chapter_pictures.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -27,7 +28,6 @@ constexpr double picture_px = 880;
 // Bars of a ladder that climbs further cannot be told apart on a linear scale.
 constexpr double most_on_linear_scale = 12;
 
-constexpr std::array kinds = {"speedups", "library", "roofline", "intensity", "sweep", "sweep_speedups"};
 // Pictures that somebody else draws, each with the reason behind it.
 constexpr std::array<std::string_view, 3> other_hands = {
     "drawn by hand: ", "drawn by scripts/draw-diagrams: ", "drawn by aisp peak --levels: "};
@@ -92,7 +92,7 @@ Bar speedup_bar(const Shown& pair, const std::string& name, const std::string& g
 // The baseline, the steps in their order, then controls and libraries.
 BarGroup speedups_of(const Shown& pair) {
   BarGroup group{.name = pair.known.name};
-  const std::string judged = pair.recorded.judged_by == "time" ? "" : " of " + pair.recorded.judged_by;
+  const std::string judged = pair.recorded.judged_by == evidence::time_metric ? "" : " of " + pair.recorded.judged_by;
   group.bars.push_back({.name = pair.recorded.baseline,
                         .value = 1,
                         .text = judged.empty() ? "1x, " + base::display_ms(pair.recorded.baseline_median_ms) : "1x" + judged,
@@ -183,7 +183,7 @@ std::string picture_of_sweep(const PictureMark& mark, const std::string& chapter
     refuse(place, fmt::format("{}: no sweep of {} is recorded on {}; aisp run --targets {} --sweep --update-expectations records "
                               "one",
                               mark.file, target, mark.hardware, target));
-  const SweepQuantity quantity = mark.kind == "sweep" ? SweepQuantity::rate : SweepQuantity::speedup;
+  const SweepQuantity quantity = mark.kind == PictureKind::sweep ? SweepQuantity::rate : SweepQuantity::speedup;
   std::string picture = sweep_svg(*found, quantity, picture_px);
   if (picture.empty()) refuse(place, fmt::format("{}: the sweep of {} has nothing of this kind", mark.file, target));
   return picture;
@@ -202,10 +202,10 @@ std::vector<PictureMark> picture_marks(const std::string& page, const std::strin
     const std::string what = std::regex_replace((*match)[3].str(), blanks, " ");
     if (std::ranges::none_of(other_hands, [&](std::string_view hand) { return what.starts_with(hand); })) {
       std::vector<std::string> words = base::split(what, ' ');
-      if (words.size() < 2 || std::ranges::find(kinds, words[0]) == kinds.end())
+      mark.kind = base::find_word<PictureKind>(words[0]);
+      if (words.size() < 2 || !mark.kind)
         refuse(place, fmt::format("{}: '{}' is no kind of picture and hardware; {}, or drawn by hand: and why", mark.file, what,
-                                  base::join({kinds.begin(), kinds.end()}, ", ")));
-      mark.kind = words[0];
+                                  fmt::join(base::all_words<PictureKind>(), ", ")));
       mark.hardware = words[1];
       mark.pairs.assign(words.begin() + 2, words.end());
     }
@@ -216,7 +216,8 @@ std::vector<PictureMark> picture_marks(const std::string& page, const std::strin
 
 std::string chapter_picture(const PictureMark& mark, const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                             const Records& records, const std::string& place) {
-  if (mark.kind.starts_with("sweep")) return picture_of_sweep(mark, chapter, records.sweeps, place);
+  if (mark.kind == PictureKind::sweep || mark.kind == PictureKind::sweep_speedups)
+    return picture_of_sweep(mark, chapter, records.sweeps, place);
   const std::vector<Expectations>& all = records.expectations;
   const auto recorded = std::ranges::find_if(all, [&](const Expectations& expectations) {
     return expectations.hardware == mark.hardware && expectations.chapter == chapter;
@@ -224,12 +225,12 @@ std::string chapter_picture(const PictureMark& mark, const std::string& chapter,
   if (recorded == all.end()) refuse(place, fmt::format("{}: nothing of {} is recorded on {}", mark.file, chapter, mark.hardware));
   const std::vector<Shown> shown = shown_pairs(mark, chapter_pairs, *recorded, place);
   const std::string title = fmt::format("{} on {}", chapter_title(chapter), mark.hardware);
-  if (mark.kind == "speedups") return drawn(speedups_chart(title, shown), mark, place);
-  if (mark.kind == "library") return drawn(library_chart(title, shown), mark, place);
+  if (mark.kind == PictureKind::speedups) return drawn(speedups_chart(title, shown), mark, place);
+  if (mark.kind == PictureKind::library) return drawn(library_chart(title, shown), mark, place);
   Roofline roofline = roofline_of(mark, chapter, chapter_pairs, all);
   add_counted_bytes(roofline, records.counted);
   if (roofline.drawn() == 0) refuse(place, fmt::format("{}: no pair declares FLOPs and bytes of memory", mark.file));
-  return mark.kind == "roofline" ? roofline_svg(roofline) : intensity_svg(roofline);
+  return mark.kind == PictureKind::roofline ? roofline_svg(roofline) : intensity_svg(roofline);
 }
 
 }  // namespace aisp::report

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "evidence/counted.hpp"
-#include "evidence/sweep.hpp"
+#include "evidence/recorded/counted.hpp"
+#include "evidence/recorded/sweep.hpp"
 #include "report/markdown/chapter_table.hpp"
 
 namespace aisp::report {
@@ -25,9 +25,16 @@ struct Records {
   const std::vector<evidence::Counted>& counted;
 };
 
+// By the words of marks.
+enum class PictureKind : std::uint8_t { speedups, library, roofline, intensity, sweep, sweep_speedups };
+constexpr base::Words<6> words_of(PictureKind) {
+  return {{"speedups", "library", "roofline", "intensity", "sweep", "sweep_speedups"}};
+}
+
 struct PictureMark {
-  std::string file;            // as the page links to it
-  std::string kind, hardware;  // both empty: not drawn from evidence
+  std::string file;                 // as the page links to it
+  std::optional<PictureKind> kind;  // absent: not drawn from evidence
+  std::string hardware;
   std::vector<std::string> pairs;
 };
 

@@ -97,15 +97,16 @@ std::vector<std::string> row_of(const RooflinePair& pair, const RooflinePoint& p
           base::display_ms(point.median_ms),
           point.has_place() ? base::significant(point.intensity()) : "-",
           or_dash(point.flops_s(), base::human_rate(point.flops_s(), "FLOP")),
-          bytes == "-" || point.crosses_memory() ? bytes : fmt::format("{} ({})", bytes, point.cost.bytes_of),
+          bytes == "-" || point.crosses_memory() ? bytes : fmt::format("{} ({})", bytes, to_string(point.cost.bytes_of)),
           or_dash(roof.percent, base::significant(roof.percent) + " %"),
           roof.bound.empty() ? "-" : roof.bound};
 }
 
 json point_json(const RooflinePair& pair, const RooflinePoint& point) {
-  json result{{"name", point.variant},        {"role", to_string(point.role)},  {"is_lesson", point.lesson},
-              {"median_ms", point.median_ms}, {"flops", point.cost.flops},      {"bytes", point.cost.bytes},
-              {"math", point.cost.math},      {"bytes_of", point.cost.bytes_of}};
+  json result{{"name", point.variant},     {"role", to_string(point.role)},
+              {"is_lesson", point.lesson}, {"median_ms", point.median_ms},
+              {"flops", point.cost.flops}, {"bytes", point.cost.bytes},
+              {"math", point.cost.math},   {"bytes_of", to_string(point.cost.bytes_of)}};
   if (point.has_place()) result["intensity_flop_per_byte"] = point.intensity();
   if (usable(point.flops_s())) result["flops_s"] = point.flops_s();
   if (usable(point.bytes_s())) result["bytes_s"] = point.bytes_s();
@@ -140,7 +141,9 @@ json one_json(const Roofline& roofline) {
 
 }  // namespace
 
-bool RooflinePoint::crosses_memory() const { return cost.bytes_of == "device memory" || cost.bytes_of == "host memory"; }
+bool RooflinePoint::crosses_memory() const {
+  return cost.bytes_of == evidence::ByteKind::device_memory || cost.bytes_of == evidence::ByteKind::host_memory;
+}
 bool RooflinePoint::has_place() const {
   return crosses_memory() && usable(cost.flops) && usable(cost.bytes) && usable(intensity()) && usable(flops_s());
 }

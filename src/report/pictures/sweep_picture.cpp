@@ -37,6 +37,7 @@ struct Quantity {
   double (*raw)(const SweptVariant& variant, double ms) = nullptr;
   bool has_ceiling = false;
   double scale = 1;
+  bool is_time = false;
 
   double value(const SweptVariant& variant, double ms) const { return raw(variant, ms) * scale; }
 };
@@ -54,12 +55,17 @@ Quantity rate_quantity(const Sweep& sweep, const char* unit, double (*per_second
 }
 
 Quantity quantity_of(const Sweep& sweep, SweepQuantity wanted) {
-  if (wanted == SweepQuantity::time) return {"median", " ms", [](const SweptVariant&, double ms) { return ms; }, true};
+  if (wanted == SweepQuantity::time)
+    return {.title = "median",
+            .unit = " ms",
+            .raw = [](const SweptVariant&, double ms) { return ms; },
+            .has_ceiling = true,
+            .is_time = true};
   if (wanted == SweepQuantity::speedup)
     return {"speedup over the baseline", "x",
             [](const SweptVariant& v, double) { return v.role == VariantRole::baseline ? 1.0 : v.speedup.value_or(0); }, false};
   const bool bytes = all_variants(sweep, has_bytes), flops = all_variants(sweep, has_flops);
-  const bool moves = sweep.bound == "memory" || sweep.bound == "transfer";
+  const bool moves = sweep.bound == evidence::Bound::memory || sweep.bound == evidence::Bound::transfer;
   if (flops && !(moves && bytes))
     return rate_quantity(sweep, "FLOP", [](const SweptVariant& v, double ms) { return v.cost.flops / ms * 1e3; });
   if (bytes) return rate_quantity(sweep, "B", [](const SweptVariant& v, double ms) { return v.cost.bytes / ms * 1e3; });
@@ -117,7 +123,7 @@ class Chart {
     }
     for (const std::string& name : variant_names(sweep_))
       if (LineSeries series = line_of(name); !series.points.empty()) chart.series.push_back(std::move(series));
-    chart.logarithmic_y = quantity_.unit == " ms" && curve_.geometric && spread_of(chart) > 10;
+    chart.logarithmic_y = quantity_.is_time && curve_.geometric && spread_of(chart) > 10;
     if (chart.series.empty() || !quantity_.has_ceiling) return chart;
     if (LineSeries line = ceiling(); !line.points.empty()) chart.series.push_back(std::move(line));
     return chart;

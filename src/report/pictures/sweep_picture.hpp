@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "evidence/sweep.hpp"
+#include "evidence/recorded/sweep.hpp"
 #include "report/pictures/line_picture.hpp"
 #include "report/usage.hpp"
 

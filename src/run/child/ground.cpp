@@ -125,8 +125,9 @@ std::optional<evidence::Ceilings> Ground::ceilings(const std::vector<evidence::V
   const machine::Ceilings& known = machine_->ceilings;
   evidence::Ceilings used{.source = known.source};
   for (const evidence::VariantResult& variant : variants) {
-    if (variant.cost.bytes_of == "device memory") used.memory_bytes_s = std::max(known.copy_bytes_s, known.read_bytes_s);
-    if (variant.cost.bytes_of == "host memory" && machine::beyond_host_caches(variant.cost.bytes, known))
+    if (variant.cost.bytes_of == evidence::ByteKind::device_memory)
+      used.memory_bytes_s = std::max(known.copy_bytes_s, known.read_bytes_s);
+    if (variant.cost.bytes_of == evidence::ByteKind::host_memory && machine::beyond_host_caches(variant.cost.bytes, known))
       used.memory_bytes_s = known.host_copy_bytes_s;
     for (std::size_t i = 0; i < machine::math_kinds; ++i)
       if (machine::name_of(static_cast<Math>(i)) == variant.cost.math && known.flops_s[i] > 0)

@@ -20,14 +20,14 @@ namespace aisp::run {
 namespace {
 
 void tear_down(Stages& stages, double limit_s, Apparatus& apparatus) {
-  stages.begin("teardown", limit_s);
+  stages.begin(evidence::Stage::teardown, limit_s);
   apparatus.free();
   stages.end();
 }
 
 void run_stages(const Pair& pair, const Request& request, Stages& stages, Record& record, Apparatus& apparatus) {
   const StageLimits& limits = request.limits;
-  stages.begin("setup", limits.setup);
+  stages.begin(evidence::Stage::setup, limits.setup);
   if (request.reproducible) demand_deterministic_libraries();
   const Ground ground{record.result().gpus};
   // From here on, so that its presence tells nothing of the stage.
@@ -37,7 +37,7 @@ void run_stages(const Pair& pair, const Request& request, Stages& stages, Record
   const std::optional<std::uint64_t> free_bytes = set_up(context, record, apparatus);
   if (!free_bytes) return;
   pair::Session& session = *apparatus.session;
-  stages.begin("verify", limits.verify);
+  stages.begin(evidence::Stage::verify, limits.verify);
   const std::optional<Verified> verified = verify_first(context, record, session);
   if (!verified) return;
   account_memory(context, record, session, verified->start, *free_bytes);
@@ -48,16 +48,16 @@ void run_stages(const Pair& pair, const Request& request, Stages& stages, Record
     return tear_down(stages, limits.teardown, apparatus);
   }
   record.send_partial();
-  stages.begin("warmup", limits.warmup);
+  stages.begin(evidence::Stage::warmup, limits.warmup);
   const double offset_ms = warm_up(context, stages, record, apparatus, verified->start);
-  stages.begin("measurement", limits.measurement);
+  stages.begin(evidence::Stage::measurement, limits.measurement);
   const Samples samples = measure_rounds(context, stages, record, apparatus, *verified, offset_ms);
   if (!record.passed()) return tear_down(stages, limits.teardown, apparatus);
-  stages.begin("audit", limits.audit);
+  stages.begin(evidence::Stage::audit, limits.audit);
   const ProbeWork probe_work = audit(context, record, apparatus, verified->start, samples, assumed_probe_work(context));
   judge(context, record, session, samples, correction_of(pair, samples, probe_work));
   measure_energy(context, stages, record, session, samples.timed);
-  stages.begin("reverify", limits.verify);
+  stages.begin(evidence::Stage::reverify, limits.verify);
   const std::optional<Start> start = verify_again(context, record, session, *verified);
   if (!start) return;
   look_inside(context, stages, record, apparatus, *start);

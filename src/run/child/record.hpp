@@ -26,7 +26,7 @@ class Record {
   bool passed() const { return result_.status == evidence::Status::passed; }
   evidence::VariantResult& of(std::string_view variant);  // one of the pair's
   std::vector<const Variant*> active() const;             // baseline first; without what was skipped and libraries that failed
-  const std::string& stage() const { return stages_.current(); }
+  evidence::Stage stage() const { return stages_.current(); }
 
   void skip(std::string reason);
   void skip_variant(std::string_view variant, std::string reason);

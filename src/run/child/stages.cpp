@@ -2,6 +2,7 @@
 #include "run/child/stages.hpp"
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "pair/running_variant.hpp"
 #include "profile/ranges.hpp"
@@ -12,23 +13,24 @@ double Stages::elapsed_s() const { return std::chrono::duration<double>(std::chr
 
 double Stages::left_s() const { return records_.back().started_s + records_.back().limit_s - elapsed_s(); }
 
-void Stages::begin(const std::string& name, double limit_s) {
+void Stages::begin(evidence::Stage stage, double limit_s) {
   end();
-  current_ = name;
+  current_ = stage;
   pair::note_running_variant({});
+  const std::string name{to_string(stage)};
   profile::push_range(name.c_str());
-  records_.push_back({.name = name, .started_s = elapsed_s(), .limit_s = limit_s});
+  records_.push_back({.stage = stage, .started_s = elapsed_s(), .limit_s = limit_s});
   reporter_.send(nlohmann::json{{"stage", name}, {"limit_s", limit_s}}.dump());
 }
 
 void Stages::end() {
-  if (current_.empty()) return;
+  if (current_ == evidence::Stage::none) return;
   profile::pop_range();
   evidence::StageRecord& record = records_.back();
   record.elapsed_s = elapsed_s() - record.started_s;
   record.finished = true;
-  reporter_.send(nlohmann::json{{"stage_done", current_}, {"elapsed_s", record.elapsed_s}}.dump());
-  current_.clear();
+  reporter_.send(nlohmann::json{{"stage_done", to_string(current_)}, {"elapsed_s", record.elapsed_s}}.dump());
+  current_ = evidence::Stage::none;
 }
 
 void Stages::tell(const RoundProgress& progress) const {

@@ -20,10 +20,10 @@ class Stages {
  public:
   explicit Stages(const Reporter& reporter) : reporter_{reporter} {}
 
-  void begin(const std::string& name, double limit_s);
+  void begin(evidence::Stage stage, double limit_s);
   void end();
   void tell(const RoundProgress& progress) const;
-  const std::string& current() const { return current_; }
+  evidence::Stage current() const { return current_; }  // none between two stages
   const std::vector<evidence::StageRecord>& records() const { return records_; }
   double elapsed_s() const;  // since the child started
   double left_s() const;     // of the current stage's limit
@@ -31,7 +31,7 @@ class Stages {
  private:
   const Reporter& reporter_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::string current_;
+  evidence::Stage current_ = evidence::Stage::none;
   std::vector<evidence::StageRecord> records_;
 };
 

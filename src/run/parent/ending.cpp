@@ -16,6 +16,7 @@ namespace aisp::run {
 namespace {
 
 using evidence::PairResult;
+using evidence::Stage;
 using evidence::Status;
 
 std::string signal_words(int number) {
@@ -33,7 +34,7 @@ std::string signal_words(int number) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
 }
 
-std::string last_stage(const Ending& ending) { return ending.stages.empty() ? "start" : ending.stages.back().name; }
+Stage last_stage(const Ending& ending) { return ending.stages.empty() ? Stage::start : ending.stages.back().stage; }
 
 std::string see_log(const Ending& ending) {
   return ending.log_name.empty() ? std::string{"rerun with --in-process under a debugger"}
@@ -62,14 +63,14 @@ PairResult adopt_report(const Ending& ending) {
   return result;
 }
 
-void add_problem(PairResult& result, std::string stage, std::string check, std::string message, std::string advice = {},
+void add_problem(PairResult& result, Stage stage, std::string check, std::string message, std::string advice = {},
                  std::string variant = {}) {
-  result.problems.push_back({std::move(stage), std::move(variant), std::move(check), std::move(message), std::move(advice)});
+  result.problems.push_back({stage, std::move(variant), std::move(check), std::move(message), std::move(advice)});
 }
 
 // "verify, in 'threads'"
-std::string with_variant(const std::string& stage, const Ending& ending) {
-  return ending.variant.empty() ? stage : fmt::format("{}, in '{}'", stage, ending.variant);
+std::string with_variant(Stage stage, const Ending& ending) {
+  return std::string{to_string(stage)} + (ending.variant.empty() ? "" : fmt::format(", in '{}'", ending.variant));
 }
 
 // For --timeout-multiplier: whole from 1 on.
@@ -78,9 +79,9 @@ double rounded_up(double multiplier) { return multiplier > 1 ? std::ceil(multipl
 // Which --timeout-multiplier would have been enough, where that is known.
 std::string what_would_do(const Ending& ending) {
   const double now = ending.timeout_multiplier;
-  if (ending.late_stage == "warmup" || ending.late_stage == "measurement") {
+  if (ending.late_stage == Stage::warmup || ending.late_stage == Stage::measurement) {
     Ending::Rounds seen;
-    for (const char* stage : {"measurement", "warmup"})
+    for (const Stage stage : {Stage::measurement, Stage::warmup})
       if (const auto found = ending.rounds.find(stage); found != ending.rounds.end() && seen.count == 0) seen = found->second;
     const double round_s = seen.count > 0 ? seen.took_s / seen.count : ending.elapsed_s;
     constexpr double reserve = 1.1;
@@ -97,17 +98,17 @@ std::string what_would_do(const Ending& ending) {
 
 void describe_timeout(const Ending& ending, PairResult& result) {
   result.status = Status::timeout;
-  result.timeout_stage = ending.killed_for == KilledFor::suite_deadline ? "suite" : ending.late_stage;
+  result.timeout_stage = ending.killed_for == KilledFor::suite_deadline ? Stage::suite : ending.late_stage;
   result.timeout_limit_seconds = ending.limit_s;
   result.timeout_duration_seconds = ending.elapsed_s;
   if (ending.killed_for == KilledFor::suite_deadline) {
-    result.reason = fmt::format("stopped in {}: the suite's time was up", ending.late_stage);
+    result.reason = fmt::format("stopped in {}: the suite's time was up", to_string(ending.late_stage));
     add_problem(result, ending.late_stage, "suite_deadline", result.reason,
                 "raise --suite-timeout; what aisp run left open, --resume continues");
     return;
   }
-  result.reason = fmt::format("{} took longer than its limit of {:g} s and was killed after {:.1f} s", ending.late_stage,
-                              ending.limit_s, ending.elapsed_s);
+  result.reason = fmt::format("{} took longer than its limit of {:g} s and was killed after {:.1f} s",
+                              to_string(ending.late_stage), ending.limit_s, ending.elapsed_s);
   if (!ending.variant.empty()) result.reason += fmt::format(", in '{}'", ending.variant);
   add_problem(result, ending.late_stage, "stage_limit",
               fmt::format("{} ({:g} s of grace beyond the limit)", result.reason, ending.grace_s),
@@ -123,7 +124,8 @@ bool used_up_cpu_time(const base::ExitState& exit) {
 }
 
 void describe_kill(const Ending& ending, PairResult& result) {
-  const std::string stage = last_stage(ending), where = with_variant(stage, ending);
+  const Stage stage = last_stage(ending);
+  const std::string where = with_variant(stage, ending);
   const double peak_mib = static_cast<double>(ending.exit.peak_rss_bytes) / (1 << 20);
   std::string advice;
   if (ending.killed_for_memory) {
@@ -143,7 +145,7 @@ void describe_kill(const Ending& ending, PairResult& result) {
 void describe_signal(const Ending& ending, PairResult& result) {
   const int number = ending.exit.code;
   if (number == SIGKILL) return describe_kill(ending, result);
-  const std::string stage = last_stage(ending);
+  const Stage stage = last_stage(ending);
   const double peak_mib = static_cast<double>(ending.exit.peak_rss_bytes) / (1 << 20);
   result.reason = fmt::format("crashed in {} ({})", with_variant(stage, ending), signal_words(number));
   add_problem(
@@ -166,7 +168,7 @@ void describe_stack(const Ending& ending, PairResult& result) {
 
 void describe_death(const Ending& ending, PairResult& result) {
   result.status = Status::crashed;
-  const std::string stage = last_stage(ending);
+  const Stage stage = last_stage(ending);
   if (ending.killed_for == KilledFor::silence) {
     result.reason = fmt::format("closed its result pipe in {} and lived on without a result", with_variant(stage, ending));
     add_problem(result, stage, "silent", fmt::format("{}; it was killed", result.reason), see_log(ending), ending.variant);
@@ -182,25 +184,26 @@ void describe_death(const Ending& ending, PairResult& result) {
 
 void describe_interrupt(const Ending& ending, PairResult& result) {
   result.status = Status::skipped;
-  result.reason = fmt::format("interrupted in {}", ending.late_stage);
+  result.reason = fmt::format("interrupted in {}", to_string(ending.late_stage));
 }
 
 // What went wrong beside a result that stands.
 void describe_exit(const Ending& ending, PairResult& result) {
   if (ending.killed_for != KilledFor::nothing)
-    add_problem(result, "exit", "exit_limit",
+    add_problem(result, Stage::exit, "exit_limit",
                 fmt::format("its process did not end within {:g} s after its result and was killed after {:.1f} s",
                             ending.limit_s, ending.elapsed_s),
                 see_log(ending));
   else if (ending.exit.signalled)
-    add_problem(result, "exit", "signal",
+    add_problem(result, Stage::exit, "signal",
                 fmt::format("its process crashed after its result ({})", signal_words(ending.exit.code)), see_log(ending));
 }
 
 // What was measured and verified before does not depend on how looking inside the variants ended.
 bool died_looking_inside(const Ending& ending) {
   return ending.report && !ending.report->is_final && ending.report->result.status == Status::passed &&
-         (last_stage(ending) == "profiling" || last_stage(ending) == "counters") && ending.killed_for != KilledFor::interrupt;
+         (last_stage(ending) == Stage::profiling || last_stage(ending) == Stage::counters) &&
+         ending.killed_for != KilledFor::interrupt;
 }
 
 void describe_lost_profile(const Ending& ending, PairResult& result) {
@@ -209,7 +212,7 @@ void describe_lost_profile(const Ending& ending, PairResult& result) {
     describe_timeout(ending, death);
   else describe_death(ending, death);
   result.complete = true;
-  const bool counting = last_stage(ending) == "counters";
+  const bool counting = last_stage(ending) == Stage::counters;
   result.lost.push_back({counting ? evidence::LostKind::counters : evidence::LostKind::profile,
                          fmt::format("no {} of every variant: {}", counting ? "counters" : "profile", death.reason)});
 }
@@ -220,7 +223,7 @@ void describe_surroundings(const Ending& ending, PairResult& result) {
                 "the GPU may be unusable until the driver is reloaded or the machine restarted; see dmesg");
   if (!ending.left_behind.empty()) {
     const std::size_t count = ending.left_behind.size();
-    add_problem(result, "exit", "processes_left",
+    add_problem(result, Stage::exit, "processes_left",
                 fmt::format("{} {} it had started ({}) still ran after it had ended; killed", count,
                             count == 1 ? "process" : "processes", ending.left_behind.front().name),
                 "a pair must wait for the processes that it starts");

@@ -30,14 +30,14 @@ struct Ending {
   bool stuck = false;              // killed, yet still there
   bool killed_for_memory = false;  // the kernel killed a process of this machine for want of memory meanwhile
   KilledFor killed_for = KilledFor::nothing;
-  std::string late_stage;
+  evidence::Stage late_stage = evidence::Stage::none;
   std::string variant;  // that it was running when it ended; empty: none
   struct Rounds {
     int count = 0;
     double took_s = 0;
   };
-  std::map<std::string, Rounds> rounds;  // by stage
-  double timeout_multiplier = 1;         // that was in the limits
+  std::map<evidence::Stage, Rounds> rounds;
+  double timeout_multiplier = 1;  // that was in the limits
   double limit_s = 0;
   double grace_s = 0;  // it had beyond the limit
   double elapsed_s = 0;

@@ -130,19 +130,19 @@ class Supervisor {
     std::visit([this](const auto& news) { handle(news); }, *message);
   }
 
-  void handle(const StageBegun& stage) {
+  void handle(const StageBegun& begun) {
     finish_stage(0);
-    ending_.stages.push_back({.name = stage.name, .started_s = now_s(), .limit_s = stage.limit_s});
-    allow(stage.limit_s, Phase::in_stage);
-    tell({.stage = stage.name});
+    ending_.stages.push_back({.stage = begun.stage, .started_s = now_s(), .limit_s = begun.limit_s});
+    allow(begun.limit_s, Phase::in_stage);
+    tell({.stage = begun.stage});
   }
-  void handle(const StageDone& stage) {
-    if (!ending_.stages.empty() && ending_.stages.back().name == stage.name) finish_stage(stage.elapsed_s);
+  void handle(const StageDone& done) {
+    if (!ending_.stages.empty() && ending_.stages.back().stage == done.stage) finish_stage(done.elapsed_s);
     if (phase_ == Phase::in_stage) allow(supervision_.startup_limit_s, Phase::between_stages);
   }
   void handle(const RoundProgress& progress) {
-    if (!ending_.stages.empty()) ending_.rounds[stage_name()] = {progress.round, now_s() - ending_.stages.back().started_s};
-    tell({.stage = stage_name(), .rounds = progress});
+    if (!ending_.stages.empty()) ending_.rounds[stage()] = {progress.round, now_s() - ending_.stages.back().started_s};
+    tell({.stage = stage(), .rounds = progress});
   }
   void handle(const Report& report) {
     ending_.report = report;
@@ -155,7 +155,7 @@ class Supervisor {
     if (ending_.unreadable_lines++ == 0) ending_.first_unreadable = unreadable.excerpt;
   }
 
-  std::string stage_name() const { return ending_.stages.empty() ? "start" : ending_.stages.back().name; }
+  evidence::Stage stage() const { return ending_.stages.empty() ? evidence::Stage::start : ending_.stages.back().stage; }
 
   void tell(const Progress& progress) const {
     if (supervision_.on_progress) supervision_.on_progress(progress);
@@ -164,11 +164,11 @@ class Supervisor {
   // Zero: the child did not say how long it took.
   void finish_stage(double elapsed_s) {
     if (ending_.stages.empty() || ending_.stages.back().finished) return;
-    evidence::StageRecord& stage = ending_.stages.back();
+    evidence::StageRecord& last = ending_.stages.back();
     // The child's word of a stage's begin may come late: what it says of its length must not reach into the next stage.
-    const double since_begin_s = now_s() - stage.started_s;
-    stage.elapsed_s = elapsed_s > 0 ? std::min(elapsed_s, since_begin_s) : since_begin_s;
-    stage.finished = elapsed_s > 0 || (ending_.report && ending_.report->is_final);
+    const double since_begin_s = now_s() - last.started_s;
+    last.elapsed_s = elapsed_s > 0 ? std::min(elapsed_s, since_begin_s) : since_begin_s;
+    last.finished = elapsed_s > 0 || (ending_.report && ending_.report->is_final);
   }
 
   void reap() {
@@ -200,8 +200,8 @@ class Supervisor {
     ending_.limit_s = phase_limit_s_;
     ending_.grace_s = supervision_.grace_s;
     ending_.elapsed_s = elapsed_s;
-    ending_.late_stage = phase_ == Phase::starting ? "start" : stage_name();
-    if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = "exit";
+    ending_.late_stage = phase_ == Phase::starting ? evidence::Stage::start : stage();
+    if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = evidence::Stage::exit;
     killed_at_s_ = now_s();
     child_->kill_group(SIGKILL);
   }

@@ -14,7 +14,7 @@
 namespace aisp::run {
 
 struct Progress {
-  std::string stage;
+  evidence::Stage stage = evidence::Stage::none;
   RoundProgress rounds{};  // while sampling
 };
 

@@ -84,7 +84,8 @@ class ToolProfiles {
 }  // namespace
 
 void add_tool_profiles(evidence::PairResult& result, const Request& request, const ToolSettings& settings) {
-  if (request.counters == CounterLevel::none || result.device == "host" || result.status != Status::passed) return;
+  if (request.counters == CounterLevel::none || result.device == evidence::Device::host || result.status != Status::passed)
+    return;
   ToolProfiles{result, request, settings}.run();
   evidence::name_limits(result);
 }

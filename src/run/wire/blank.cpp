@@ -9,18 +9,24 @@
 
 namespace aisp::run {
 
-std::string_view to_string(Bound bound) {
+evidence::Device recorded(Device device) { return device == Device::host ? evidence::Device::host : evidence::Device::gpu; }
+
+evidence::Bound recorded(Bound bound) {
   switch (bound) {
-    case Bound::memory: return "memory";
-    case Bound::compute: return "compute";
-    case Bound::latency: return "latency";
-    case Bound::transfer: return "transfer";
-    case Bound::host: return "host";
+    case Bound::memory: return evidence::Bound::memory;
+    case Bound::compute: return evidence::Bound::compute;
+    case Bound::latency: return evidence::Bound::latency;
+    case Bound::transfer: return evidence::Bound::transfer;
+    case Bound::host: return evidence::Bound::host;
   }
-  return "memory";
+  return evidence::Bound::memory;
 }
 
-std::string_view to_string(Device device) { return device == Device::host ? "host" : "gpu"; }
+evidence::Start recorded(Start start) {
+  return start == Start::released ? evidence::Start::released : evidence::Start::immediate;
+}
+
+evidence::Cache recorded(Cache cache) { return cache == Cache::cold ? evidence::Cache::cold : evidence::Cache::hot; }
 
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request) {
   evidence::PairResult result;
@@ -30,16 +36,16 @@ evidence::PairResult blank_result(const pair::Entry& entry, const Request& reque
   result.teaches = entry.pair->teaches;
   result.lesson = pair::lesson_of(*entry.pair);
   result.source_digest = pair::digest_on(pair::code_of(entry), request.sm);
-  result.bound = to_string(entry.pair->bound);
-  result.device = to_string(entry.pair->device);
+  result.bound = recorded(entry.pair->bound);
+  result.device = recorded(entry.pair->device);
   result.host_dependent = pair::host_dependent(*entry.pair) || request.mode == TimingMode::timer;
   const bool host = entry.pair->device == Device::host;
   if (!host) result.gpus = request.gpus;
   // What a stream and an L2 are asked for; the host has neither.
-  result.start = host ? "none" : entry.pair->start == Start::released ? "released" : "immediate";
-  result.cache = host ? "none" : entry.pair->cache == Cache::cold ? "cold" : "hot";
-  result.timing_mode = to_string(request.mode);
-  result.judged_by = entry.pair->judged_by.empty() ? "time" : std::string{entry.pair->judged_by};
+  result.start = host ? evidence::Start::none : recorded(entry.pair->start);
+  result.cache = host ? evidence::Cache::none : recorded(entry.pair->cache);
+  result.timing_mode = request.mode;
+  if (!entry.pair->judged_by.empty()) result.judged_by = entry.pair->judged_by;
   result.scale = request.scale;
   result.sizes = pair::sizes_in_effect(*entry.pair, request.sizes, request.scale);
   result.sizes_set = !request.sizes.empty();
@@ -55,7 +61,7 @@ evidence::PairResult skipped_result(const pair::Entry& entry, const Request& req
   evidence::PairResult result = blank_result(entry, request);
   result.status = evidence::Status::skipped;
   result.reason = std::move(reason);
-  if (!advice.empty()) result.problems.push_back({"selection", "", "needs", result.reason, std::move(advice)});
+  if (!advice.empty()) result.problems.push_back({evidence::Stage::selection, "", "needs", result.reason, std::move(advice)});
   return result;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <string_view>
+#include <string>
 
 #include "evidence/result.hpp"
 #include "pair/registry.hpp"
@@ -8,8 +8,11 @@
 
 namespace aisp::run {
 
-std::string_view to_string(Bound bound);
-std::string_view to_string(Device device);
+// What a pair declares, as results name it.
+evidence::Device recorded(Device device);
+evidence::Bound recorded(Bound bound);
+evidence::Start recorded(Start start);
+evidence::Cache recorded(Cache cache);
 
 // A result with the entry's identity and nothing measured; `started_utc` is now.
 evidence::PairResult blank_result(const pair::Entry& entry, const Request& request);

@@ -3,17 +3,23 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/json_integer.hpp"
+#include "base/json_fields.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::run {
 namespace {
 
+evidence::Stage stage_of(const nlohmann::json& word) {
+  evidence::Stage stage{};
+  base::JsonReader::read(word, stage, "stage");
+  return stage;
+}
+
 Message parse_object(const nlohmann::json& json) {
   if (const auto stage = json.find("stage"); stage != json.end())
-    return StageBegun{stage->get<std::string>(), json.at("limit_s").get<double>()};
+    return StageBegun{stage_of(*stage), json.at("limit_s").get<double>()};
   if (const auto done = json.find("stage_done"); done != json.end())
-    return StageDone{done->get<std::string>(), json.at("elapsed_s").get<double>()};
+    return StageDone{stage_of(*done), json.at("elapsed_s").get<double>()};
   if (const auto progress = json.find("progress"); progress != json.end())
     return RoundProgress{.round = base::json_integer<int>(progress->at("round"), "round"),
                          .of = base::json_integer<int>(progress->at("of"), "of"),

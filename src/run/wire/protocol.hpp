@@ -14,11 +14,11 @@
 namespace aisp::run {
 
 struct StageBegun {
-  std::string name;
+  evidence::Stage stage = evidence::Stage::none;
   double limit_s = 0;
 };
 struct StageDone {
-  std::string name;
+  evidence::Stage stage = evidence::Stage::none;
   double elapsed_s = 0;
 };
 struct RoundProgress {

@@ -5,7 +5,6 @@
 
 namespace aisp::run {
 
-static constexpr base::Words<4> words_of(TimingMode) { return {{"events", "kernel", "do_bench", "timer"}}; }
 static constexpr base::Words<3> words_of(ProfileLevel) { return {{"none", "minimal", "full"}}; }
 static constexpr base::Words<3> words_of(CounterLevel) { return {{"none", "deep", "full"}}; }
 
@@ -56,14 +55,9 @@ static void describe(Request& request, Visitor& visit) {
   visit("run_folder", request.run_folder);
 }
 
-std::string_view to_string(TimingMode mode) { return words_of(mode).words[static_cast<std::size_t>(mode)]; }
-std::string_view to_string(ProfileLevel level) { return words_of(level).words[static_cast<std::size_t>(level)]; }
+std::string_view to_string(ProfileLevel level) { return base::word_for(level); }
 
-std::optional<ProfileLevel> profile_level(std::string_view text) {
-  for (const ProfileLevel level : {ProfileLevel::none, ProfileLevel::minimal, ProfileLevel::full})
-    if (text == to_string(level)) return level;
-  return std::nullopt;
-}
+std::optional<ProfileLevel> profile_level(std::string_view text) { return base::find_word<ProfileLevel>(text); }
 
 void to_json(nlohmann::json& json, const Request& request) { json = base::json_of(request); }
 

@@ -10,12 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "evidence/words.hpp"
+
 namespace aisp::run {
 
 // Hardware counters to read, in a stage of their own: those that a declared cost is compared with, or all.
 enum class CounterLevel { none, deep, full };
 
-enum class TimingMode { events, kernel, do_bench, timer };
+using evidence::TimingMode;
 
 // Minimal: what CUPTI's activity records show, without root. Full: hardware counters too, where they can be read.
 enum class ProfileLevel { none, minimal, full };
@@ -70,7 +72,6 @@ struct Request : Settings {
 
 void to_json(nlohmann::json& json, const Request& request);
 void from_json(const nlohmann::json& json, Request& request);
-std::string_view to_string(TimingMode mode);
 std::string_view to_string(ProfileLevel level);
 // Nothing when `text` names none.
 std::optional<ProfileLevel> profile_level(std::string_view text);

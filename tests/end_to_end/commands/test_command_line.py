@@ -160,6 +160,11 @@ class Streams(EndToEnd):
         self.assertRegex(finished.out, r"\n\d+ pairs skipped \(.*ch95.*\): no CUDA device")
         self.assertRegex(finished.out, r"\nch90  1 of 1 passed; .*\nch95  \d of \d+ passed")
 
+    def test_the_first_line_says_how_many_pairs_run_where_and_how_long(self):
+        finished = self.run_pairs("ch90:good")
+        self.assertRegex(finished.err.splitlines()[0], r"^aisp: 1 pair on .*\d CPUs?\)?, about \d[\d.]* (ms|s)$")
+        self.assertEqual(self.run_pairs("ch90:good", flags=("--json", "-")).err, "")
+
     def test_quiet_prints_the_summary_only(self):
         finished = self.run_pairs("ch90:good", flags=("--quiet",))
         self.assertNotIn("ch90:good ", finished.out.splitlines()[0])

@@ -73,7 +73,7 @@ void measure_energy(const Context& context, Stages& stages, Record& record, pair
     return record.lose(evidence::LostKind::energy, std::move(why));
   // The times are known: whatever happens to the joules must not lose them.
   record.send_partial();
-  stages.begin("energy", context.request.limits.energy);
+  stages.begin(evidence::Stage::energy, context.request.limits.energy);
   const std::vector<const Timed*> metered = those_without_reset(record, timed);
   const measure::EnergyReadings readings = read(context, session, metered);
   if (!readings.obstacle.empty()) record.lose(evidence::LostKind::energy, "joules: " + readings.obstacle);

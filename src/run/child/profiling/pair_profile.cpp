@@ -19,7 +19,7 @@ namespace {
 void count(const Context& context, Stages& stages, Record& record, Apparatus& apparatus) {
   const double limit_s = context.request.limits.counters;
   record.send_measured();
-  stages.begin("counters", limit_s);
+  stages.begin(evidence::Stage::counters, limit_s);
   const auto set = context.request.counters == CounterLevel::full ? profile::MetricSet::full : profile::MetricSet::deep;
   try {
     profile_counters(*apparatus.session, record, set, limit_s);
@@ -76,7 +76,7 @@ void profile_host_pair(const Context& context, Record& record, pair::Session& se
 
 void profile_variants(const Context& context, Stages& stages, Record& record, Apparatus& apparatus, Start start) {
   record.send_measured();
-  stages.begin("profiling", context.request.limits.profiling);
+  stages.begin(evidence::Stage::profiling, context.request.limits.profiling);
   std::string variant;
   const auto no_profile = [&](const std::string& reason) {
     record.lose(evidence::LostKind::profile,

@@ -11,6 +11,7 @@
 #include "run/child/context.hpp"
 #include "run/child/timing/samples.hpp"
 #include "run/child/timing/timed_rounds.hpp"
+#include "run/wire/blank.hpp"
 
 namespace aisp::run {
 namespace {
@@ -58,7 +59,7 @@ Renewal renewal_for(const Context& context, pair::Session& session, const std::v
 }
 
 void note_start(Record& record, const pair::Session& session, Start start) {
-  if (session.on_gpu()) record.result().start = start == Start::released ? "released" : "immediate";
+  if (session.on_gpu()) record.result().start = recorded(start);
   record.result().host_dependent |= start == Start::immediate;
 }
 

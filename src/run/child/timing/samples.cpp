@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "evidence/sm_clock.hpp"
+#include "evidence/result.hpp"
 #include "measure/statistics/clock_step.hpp"
 #include "run/results/assemble.hpp"
 

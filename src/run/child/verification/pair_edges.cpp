@@ -44,7 +44,7 @@ void verify_edge(const Context& context, Record& record, const Case& edge, Start
 
 void verify_edges(const Context& context, Stages& stages, Record& record, Start start) {
   if (context.pair.edges.empty() || !context.request.sizes.empty()) return;
-  stages.begin("edges", context.request.limits.verify);
+  stages.begin(evidence::Stage::edges, context.request.limits.verify);
   for (const Case& edge : context.pair.edges) {
     // Where an edge before found the baseline wrong, there is nothing to hold the others against.
     const std::vector<const Variant*> active = record.active();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/sides.hpp"
+#include "evidence/comparison/sides.hpp"
 
 #include <algorithm>
 #include <set>
+
+#include "evidence/quantities.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -37,8 +39,8 @@ void gather(const Comparison& turn, std::vector<Gathered>& all) {
 
 // Readings without an interval (a preparation, a peak of memory) are as they were compared: a hull of two is none either.
 bool has_intervals(const MetricChange& metric) {
-  return metric.metric == "time" || metric.metric == "speedup" || metric.metric == "energy" ||
-         (metric.before.low < metric.before.high && metric.after.low < metric.after.high && metric.metric != "prepare");
+  return metric.metric == time_metric || metric.metric == speedup_metric || metric.metric == energy_metric ||
+         (metric.before.low < metric.before.high && metric.after.low < metric.after.high && metric.metric != prepare_metric);
 }
 
 MetricChange judged(const Gathered& gathered, double threshold) {
@@ -76,18 +78,18 @@ Comparison compare_sides(const std::vector<RunRecord>& before, const std::vector
 std::vector<std::string> slower_targets(const Comparison& comparison) {
   const auto is_baseline = [&](const MetricChange& time) {
     return std::none_of(comparison.metrics.begin(), comparison.metrics.end(), [&](const MetricChange& other) {
-      return other.metric == "speedup" && other.target == time.target && other.variant == time.variant;
+      return other.metric == speedup_metric && other.target == time.target && other.variant == time.variant;
     });
   };
   std::set<std::string> slower, faster_baselines;
   for (const MetricChange& metric : comparison.metrics) {
-    if (metric.metric != "time") continue;
+    if (metric.metric != time_metric) continue;
     if (metric.change == Change::worse) slower.insert(metric.target);
     const bool better = metric.change == Change::better || metric.change == Change::slightly_better;
     if (better && is_baseline(metric)) faster_baselines.insert(metric.target);
   }
   for (const MetricChange& metric : comparison.metrics)
-    if (metric.metric == "speedup" && metric.change == Change::worse && !faster_baselines.contains(metric.target))
+    if (metric.metric == speedup_metric && metric.change == Change::worse && !faster_baselines.contains(metric.target))
       slower.insert(metric.target);
   return {slower.begin(), slower.end()};
 }

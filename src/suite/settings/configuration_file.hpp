@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "suite/configuration.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
 

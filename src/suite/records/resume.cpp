@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/resume.hpp"
+#include "suite/records/resume.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "machine/needs.hpp"
 #include "pair/code.hpp"
 #include "pair/sizes.hpp"
-#include "suite/records.hpp"
+#include "suite/records/records.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -75,7 +75,7 @@ std::string other_settings(const evidence::PairResult& earlier, const Placement&
   if (!has_sizes(earlier, *placement.entry->pair, wish))
     others.push_back(earlier.sizes.empty() ? "sizes not known" : fmt::format("sizes {}", evidence::sizes_text(earlier)));
   if (earlier.seed != wish.seed) others.push_back(fmt::format("seed {}", earlier.seed));
-  if (earlier.timing_mode != run::to_string(wish.mode)) others.push_back(fmt::format("mode {}", earlier.timing_mode));
+  if (earlier.timing_mode != wish.mode) others.push_back(fmt::format("mode {}", to_string(earlier.timing_mode)));
   if (earlier.reproducible != wish.reproducible) others.emplace_back(wish.reproducible ? "not reproducible" : "reproducible");
   if (earlier.alternated != wish.alternate) others.emplace_back(wish.alternate ? "not alternating" : "alternating");
   if (!pair::has_digest(pair::code_of(*placement.entry), earlier.source_digest)) others.emplace_back("other code");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/configuration.hpp"
+#include "suite/settings/configuration.hpp"
 
 #include <fmt/format.h>
 

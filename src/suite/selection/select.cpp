@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/select.hpp"
+#include "suite/selection/select.hpp"
 
 #include <fmt/format.h>
 

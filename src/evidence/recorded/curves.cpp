@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "evidence/sweep.hpp"
+#include "evidence/recorded/sweep.hpp"
 
 namespace aisp::evidence {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pair/registry.hpp"
-#include "suite/configuration.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
 

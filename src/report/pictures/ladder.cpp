@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/ladder.hpp"
+#include "report/pictures/ladder.hpp"
 
 #include <fmt/format.h>
 

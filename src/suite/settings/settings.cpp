@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/configuration.hpp"
+#include "suite/settings/configuration.hpp"
 
 #include <fmt/format.h>
 
@@ -56,11 +56,11 @@ Values split_commas(const Values& values) {
 }
 
 run::TimingMode parse_mode(const std::string& text) {
-  for (const auto mode : {run::TimingMode::events, run::TimingMode::kernel, run::TimingMode::do_bench, run::TimingMode::timer})
-    if (run::to_string(mode) == text) return mode;
-  const std::vector<std::string> names{"events", "kernel", "do_bench", "timer"};
+  if (const auto mode = base::find_word<run::TimingMode>(text)) return *mode;
+  constexpr auto words = base::all_words<run::TimingMode>();
+  const std::vector<std::string> names{words.begin(), words.end()};
   const std::vector<std::string> near = base::nearest(names, text, 1);
-  reject(fmt::format("must be events, kernel, do_bench or timer{}",
+  reject(fmt::format("must be {} or {}{}", fmt::join(names.begin(), names.end() - 1, ", "), names.back(),
                      near.empty() ? "" : fmt::format("; did you mean {}?", near.front())));
 }
 
@@ -120,7 +120,7 @@ constexpr const char* warmup_number = "must be a whole number from 0 to 1000000"
 const Setting all_settings[] = {
     {"mode", "MODE", "how samples are timed: events, kernel, do_bench or timer", false,
      [](Configuration& c, const Values& v) { c.mode = parse_mode(single(v)); },
-     [](const Configuration& c) { return nlohmann::json(run::to_string(c.mode)); }},
+     [](const Configuration& c) { return nlohmann::json(to_string(c.mode)); }},
     {"iterations", "N", "minimum number of rounds; sampling goes on until the result is stable", false,
      [](Configuration& c, const Values& v) { c.iterations = number_between(v, 1, 1000000, whole_number); },
      [](const Configuration& c) { return nlohmann::json(c.iterations); }},

@@ -11,8 +11,8 @@
 #include "evidence/results_log.hpp"
 #include "machine/machine.hpp"
 #include "run/wire/request.hpp"
-#include "suite/configuration.hpp"
 #include "suite/placement.hpp"
+#include "suite/settings/configuration.hpp"
 
 namespace aisp::suite {
 

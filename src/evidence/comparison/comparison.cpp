@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,6 @@
 
 #include "evidence/expectations/fingerprint.hpp"
 #include "evidence/quantities.hpp"
-#include "evidence/sm_clock.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -30,16 +29,16 @@ struct Figure {
 
 Range exactly(double value) { return {value, value, value}; }
 
-void add_reading(const char* name, const char* unit, Direction better, const std::optional<double>& value,
+void add_reading(std::string_view name, std::string_view unit, Direction better, const std::optional<double>& value,
                  std::vector<Figure>& figures) {
-  if (value) figures.push_back({name, unit, better, exactly(*value)});
+  if (value) figures.push_back({std::string{name}, std::string{unit}, better, exactly(*value)});
 }
 
 // Of one counted execution, by the names of the fields in files. How wide accesses are (sectors a request) is neither good nor
 // bad by itself.
 void add_counters(const Counters& counters, std::vector<Figure>& figures) {
-  add_reading("counters.dram_read_bytes", "B", Direction::lower, counters.dram_read_bytes, figures);
-  add_reading("counters.dram_write_bytes", "B", Direction::lower, counters.dram_write_bytes, figures);
+  add_reading("counters.dram_read_bytes", bytes_unit, Direction::lower, counters.dram_read_bytes, figures);
+  add_reading("counters.dram_write_bytes", bytes_unit, Direction::lower, counters.dram_write_bytes, figures);
   add_reading("counters.sm_throughput_percent", "%", Direction::higher, counters.sm_throughput_percent, figures);
   add_reading("counters.memory_throughput_percent", "%", Direction::higher, counters.memory_throughput_percent, figures);
   add_reading("counters.l2_hit_percent", "%", Direction::higher, counters.l2_hit_percent, figures);
@@ -51,16 +50,16 @@ void add_counters(const Counters& counters, std::vector<Figure>& figures) {
 // Of one recorded execution; of a host pair what the system counted.
 void add_profile(const Profile& profile, std::vector<Figure>& figures) {
   if (const std::optional<HostProfile>& host = profile.host) {
-    figures.push_back({"profile.user_ms", "ms", Direction::lower, exactly(host->user_ms)});
-    figures.push_back({"profile.system_ms", "ms", Direction::lower, exactly(host->system_ms)});
+    figures.push_back({"profile.user_ms", std::string{milliseconds_unit}, Direction::lower, exactly(host->user_ms)});
+    figures.push_back({"profile.system_ms", std::string{milliseconds_unit}, Direction::lower, exactly(host->system_ms)});
     figures.push_back({"profile.context_switches", "", Direction::lower,
                        exactly(static_cast<double>(host->voluntary_switches + host->involuntary_switches))});
     figures.push_back(
         {"profile.page_faults", "", Direction::lower, exactly(static_cast<double>(host->minor_faults + host->major_faults))});
     return;
   }
-  figures.push_back({"profile.kernel_ms", "ms", Direction::lower, exactly(profile.kernel_ms)});
-  figures.push_back({"profile.copy_ms", "ms", Direction::lower, exactly(profile.copy_ms)});
+  figures.push_back({"profile.kernel_ms", std::string{milliseconds_unit}, Direction::lower, exactly(profile.kernel_ms)});
+  figures.push_back({"profile.copy_ms", std::string{milliseconds_unit}, Direction::lower, exactly(profile.copy_ms)});
   figures.push_back({"profile.launches", "", Direction::lower, exactly(static_cast<double>(profile.launches))});
   std::size_t waits = 0;
   for (const CallProfile& kind : profile.synchronizations) waits += kind.count;
@@ -121,7 +120,7 @@ Change change_of_readings(const Figure& before, const Figure& after, double thre
 Change change_of_samples(const Figure& before, const Figure& after, const Terms& terms) {
   const Change by_intervals = change_of(before.range, after.range, before.better, terms.threshold);
   if (terms.one_process) return by_intervals;
-  const ProcessSpread& of_gpu = before.name == "speedup" ? process_spread_of_gpu : process_spread_of_absolutes;
+  const ProcessSpread& of_gpu = before.name == speedup_metric ? process_spread_of_gpu : process_spread_of_absolutes;
   const Range expected = expected_of_runs({&before.range, 1}, terms.host_decides ? process_spread_of_host : of_gpu);
   const Change change = change_of(expected, after.range, before.better, terms.threshold);
   if (change != Change::same) return change;
@@ -203,7 +202,7 @@ void compare_pairs(const PairResult& before, const PairResult& after, const Term
   }
   for (std::size_t i = first; i < comparison.metrics.size(); ++i) {
     MetricChange& metric = comparison.metrics[i];
-    if (metric.metric == "time" && metric.change != Change::same && !clocks.empty())
+    if (metric.metric == time_metric && metric.change != Change::same && !clocks.empty())
       metric.detail += (metric.detail.empty() ? "" : "; ") + clocks;
   }
 }
@@ -226,7 +225,7 @@ bool explains_nothing(const Difference& difference) {
 }
 
 // What host both are taken to have run on, whatever they used of it.
-Fingerprint host_of(const Manifest& manifest) { return fingerprint_of({.device = "host"}, manifest); }
+Fingerprint host_of(const Manifest& manifest) { return fingerprint_of({.device = Device::host}, manifest); }
 
 Terms terms_of(const PairResult& before, const PairResult& after, const std::pair<std::string, std::string>& hardware,
                const Comparison& comparison, double threshold) {
@@ -252,7 +251,7 @@ Overall overall(const Comparison& comparison) {
   std::set<std::string> pairs;
   double logarithms = 0;
   for (const MetricChange& metric : comparison.metrics) {
-    if (metric.metric != "time" || !(metric.before.value > 0) || !(metric.after.value > 0)) continue;
+    if (metric.metric != time_metric || !(metric.before.value > 0) || !(metric.after.value > 0)) continue;
     const double ratio = metric.before.value / metric.after.value;
     const std::string name = metric.target + " " + metric.variant;
     if (result.kernels == 0 || ratio < result.least) {

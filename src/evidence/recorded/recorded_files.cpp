@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/recorded_files.hpp"
+#include "evidence/recorded/recorded_files.hpp"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "evidence/comparison.hpp"
+#include "evidence/comparison/comparison.hpp"
 #include "evidence/run_record.hpp"
 
 namespace aisp::evidence {

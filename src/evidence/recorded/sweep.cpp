@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/sweep.hpp"
+#include "evidence/recorded/sweep.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/text.hpp"
 #include "evidence/names.hpp"
-#include "evidence/recorded_files.hpp"
+#include "evidence/recorded/recorded_files.hpp"
 
 namespace aisp::evidence {
 

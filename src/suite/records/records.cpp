@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/records.hpp"
+#include "suite/records/records.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include "base/system/clock.hpp"
 #include "evidence/json.hpp"
 #include "report/artifacts.hpp"
-#include "suite/manifest_of_run.hpp"
-#include "suite/resume.hpp"
+#include "suite/records/manifest_of_run.hpp"
+#include "suite/records/resume.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -31,10 +31,10 @@ std::string log_text(const fs::path& file) {
 evidence::ResultsLog read_earlier(const std::string& text, const std::string& run_id, const fs::path& file) {
   if (evidence::is_unfinished_header(text, run_id)) return {};
   evidence::ResultsLog log = evidence::parse_results_log(text, file.string());
-  if (log.command != evidence::LogHeader{}.command)
+  if (log.command != evidence::Command::run)
     throw base::Error{base::Exit::usage,
                       fmt::format("cannot continue {}: aisp {} made it, which times nothing; start a run of its own",
-                                  file.parent_path().string(), log.command)};
+                                  file.parent_path().string(), to_string(log.command))};
   return log;
 }
 
@@ -78,8 +78,10 @@ Records::Records(const fs::path& folder, const std::string& run_id, const Task& 
   lines_ = whole;
   log_.emplace(folder_ / evidence::results_log_file);
   if (lines_.empty())
-    append(evidence::header_line(
-        {.run_id = run_id, .started_utc = manifest_.started_utc, .command = task.configuration.verify_only ? "verify" : "run"}));
+    append(
+        evidence::header_line({.run_id = run_id,
+                               .started_utc = manifest_.started_utc,
+                               .command = task.configuration.verify_only ? evidence::Command::verify : evidence::Command::run}));
 }
 
 void Records::demand_same_place(const evidence::Manifest& earlier) const {

@@ -37,7 +37,7 @@ struct SweptPoint {
 struct Sweep {
   int schema_version = sweep_version;
   std::string target, lesson;
-  std::string bound;     // as in PairResult
+  Bound bound = Bound::memory;
   std::string hardware;  // of a recorded one, as in Expectations
   std::string source_digest;
   Recorded recorded;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/manifest_of_run.hpp"
+#include "suite/records/manifest_of_run.hpp"
 
 #include <unistd.h>
 

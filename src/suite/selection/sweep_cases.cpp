@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/sweep_cases.hpp"
+#include "suite/selection/sweep_cases.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence/counted.hpp"
+#include "evidence/recorded/counted.hpp"
 
 #include "evidence/profile/profile_fields.hpp"
-#include "evidence/recorded_files.hpp"
+#include "evidence/recorded/recorded_files.hpp"
 
 namespace aisp::evidence {
 
