@@ -43,7 +43,7 @@ enum class ElementType : std::uint8_t {
   s4x2,    // two's complement
   e3m2,    // FP6 in the low six bits
   e8m0,    // 2^(byte - 127): scales of blocks
-  record,  // compared byte for byte
+  record,  // anything else, of inputs alone: it has no value to compare with a reference
 };
 constexpr bool holds_codes(ElementType type) { return type >= ElementType::e2m1x2 && type <= ElementType::e8m0; }
 

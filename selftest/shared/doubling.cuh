@@ -39,8 +39,10 @@ class GpuDoubling : public Workload {
  public:
   static constexpr Device device = Device::gpu;
 
-  explicit GpuDoubling(Setup& setup, std::size_t full = std::size_t{4} << 20)
-      : count_{setup.scaled(full, 1024)}, in_{setup.input<float>(count_, uniform(-1, 1))}, out_{setup.output<float>(count_)} {}
+  explicit GpuDoubling(Setup& setup, std::size_t full = std::size_t{4} << 20, Memory input = Memory::device)
+      : count_{setup.scaled(full, 1024)},
+        in_{setup.input<float>(count_, uniform(-1, 1), {.memory = input})},
+        out_{setup.output<float>(count_)} {}
 
   Cost cost() const override {
     return {.flops = static_cast<double>(count_), .bytes = static_cast<double>(in_.bytes() + out_.bytes())};

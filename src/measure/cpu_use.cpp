@@ -37,13 +37,16 @@ std::map<pid_t, double> waited_by_now_ms() {
   return waited_ms;
 }
 
-double of_ended_children_ms() {
-  rusage usage{};
-  getrusage(RUSAGE_CHILDREN, &usage);
-  const auto milliseconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_usec) * 1e-3;
-  };
-  return milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime);
+void add_children(const std::string& process, std::map<pid_t, double>& children_ms) {
+  for (const pid_t thread : threads_of(process)) {
+    std::ifstream list{"/proc/" + process + "/task/" + std::to_string(thread) + "/children"};
+    for (pid_t child = 0; list >> child;) {
+      clockid_t clock{};
+      if (clock_getcpuclockid(child, &clock) != 0) continue;
+      if (const auto ms = milliseconds_of(clock)) children_ms[child] = *ms;
+      add_children(std::to_string(child), children_ms);
+    }
+  }
 }
 
 // "0.52 0.58 0.59 3/692 12345": threads that want to run now, this one among them, of all.
@@ -77,6 +80,21 @@ std::vector<pid_t> threads_of(const std::string& process) {
   return threads;
 }
 
+std::map<pid_t, double> living_children_ms() {
+  std::map<pid_t, double> children_ms;
+  add_children("self", children_ms);
+  return children_ms;
+}
+
+double ended_children_ms() {
+  rusage usage{};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  const auto milliseconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_usec) * 1e-3;
+  };
+  return milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime);
+}
+
 // Threads first: Linux brings the account of a running thread up to date when its own clock is asked, not when that of its
 // process is, which lags by a tick otherwise.
 CpuUse CpuUse::now() {
@@ -100,11 +118,11 @@ double CpuUse::of_ended_since(const CpuUse& before) const {
   return ended_ms;
 }
 
-CpuWait::CpuWait() : children_ms_{of_ended_children_ms()}, use_{CpuUse::now()}, waited_ms_{waited_by_now_ms()} {}
+CpuWait::CpuWait() : children_ms_{ended_children_ms()}, use_{CpuUse::now()}, waited_ms_{waited_by_now_ms()} {}
 
 std::optional<double> CpuWait::ms() const {
   if (more_threads_than_cpus()) {
-    const double ended_ms = CpuUse::now().of_ended_since(use_) + of_ended_children_ms() - children_ms_;
+    const double ended_ms = CpuUse::now().of_ended_since(use_) + ended_children_ms() - children_ms_;
     if (ended_ms > least_of_ended_ms) return std::nullopt;
   }
   double waited_ms = 0;

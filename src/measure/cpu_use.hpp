@@ -12,6 +12,11 @@ namespace aisp::measure {
 // The threads of a process: "self" or a number. Empty when it is gone.
 std::vector<pid_t> threads_of(const std::string& process);
 
+// CPU time in ms of each child process that lives, and of theirs. That of one lags by up to a tick as long as it runs.
+std::map<pid_t, double> living_children_ms();
+// Of all children together that ended and were waited for, with those that they had waited for.
+double ended_children_ms();
+
 // CPU time in ms that this process has used.
 struct CpuUse {
   double process_ms = 0, caller_ms = 0;

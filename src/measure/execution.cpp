@@ -74,6 +74,10 @@ void Executor::make_ready(const Variant& variant, Capture& capture) {
   if (hot) warm(variant);
   session_.reset(variant);
   if (change_inputs) session_.refill_inputs(*capture.inputs);
+  if (capture.rested) {
+    session_.synchronize_all();
+    capture.rested();
+  }
   if (conditions_.checked) poison_outputs();
   poisoned_.clear();
   if (capture.watch && conditions_.checked && conditions_.start == Start::released && gate_ && can_watch_held_) {
@@ -150,6 +154,7 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   const bool gated = gate_ && start == Start::released;
   const cudaStream_t stream = session_.launch().stream;
   if (frame.ready) frame.ready();
+  if (!gated) children_.begin();
   std::optional<CpuWait> wait;
   if (!session_.on_gpu()) wait.emplace();
   if (gated) gate_->close(stream);
@@ -161,12 +166,16 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   if (wait) executed.cpu_wait_ms = wait->ms();
   if (frame.end) frame.end(stream);
   if (capture != nullptr) session_.collect();
-  if (!session_.on_gpu()) return executed;
+  if (!session_.on_gpu()) {
+    children_.end();
+    return executed;
+  }
   check(cudaGetLastError());
   check(cudaEventRecord(finished_, stream));
   if (capture != nullptr) queue_looks(*capture);
   if (gated) {
     if (capture != nullptr) watch_held(*capture);
+    children_.begin();
     started = Clock::now();
     gate_->open();
   }
@@ -177,6 +186,7 @@ Executed Executor::around(const std::function<void()>& work, Start start, Captur
   const Clock::time_point finished = Clock::now();
   session_.synchronize_all();
   executed.late_ms = milliseconds_since(finished);
+  children_.end();
   return executed;
 }
 

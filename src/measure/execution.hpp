@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/system/entropy.hpp"
+#include "measure/child_watch.hpp"
 #include "measure/execution/cold_cache.hpp"
 #include "measure/execution/gate.hpp"
 #include "measure/execution/output_digests.hpp"
@@ -45,6 +46,7 @@ struct Capture {
   // Where something of the variant runs before the execution (its reset, the run that makes a cache hot): other inputs for that,
   // and these behind it.
   std::optional<std::uint64_t> inputs{};
+  std::function<void()> rested{};  // called when the devices are idle, and all that the pair may do before its run is done
 
   std::vector<std::uint64_t> digests{};  // of session.results() in order, right behind the execution
   bool touched_while_held = false;       // outputs changed before the gate was opened
@@ -102,6 +104,7 @@ class Executor {
   // Settings of the device that the variant of the last execution changed and left so; put back by now.
   const std::vector<std::string>& changed_limits() const { return changed_limits_; }
   ColdCache* cold() { return cold_.get(); }
+  ChildWatch& children() { return children_; }
 
  private:
   Executed perform_work(const std::function<void()>& work, Capture& capture, const Frame& frame);
@@ -119,6 +122,7 @@ class Executor {
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<DeviceLimits> limits_;
   HostSettings host_settings_;
+  ChildWatch children_;
   OutputDigests digests_, held_digests_;
   std::vector<std::uint64_t> poisoned_;  // digests of the outputs before the execution
   std::mt19937_64 random_{base::entropy()};

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/idle_watch.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <ctime>
-#include <filesystem>
-#include <fstream>
-#include <string>
 #include <thread>
-#include <vector>
 
 namespace aisp::measure {
 namespace {
@@ -23,32 +16,11 @@ constexpr auto window = 3500us;
 constexpr int most_windows = 4;
 constexpr double least_doubtful_ms = 0.1;
 
-void add_children(const std::string& process, const std::vector<pid_t>& threads, std::map<pid_t, double>& children_ms) {
-  for (const pid_t thread : threads) {
-    std::ifstream list{"/proc/" + process + "/task/" + std::to_string(thread) + "/children"};
-    for (pid_t child = 0; list >> child;) {
-      clockid_t clock{};
-      timespec used{};
-      if (clock_getcpuclockid(child, &clock) != 0) continue;
-      if (clock_gettime(clock, &used) == 0)
-        children_ms[child] = static_cast<double>(used.tv_sec) * 1e3 + static_cast<double>(used.tv_nsec) * 1e-6;
-      add_children(std::to_string(child), threads_of(std::to_string(child)), children_ms);
-    }
-  }
-}
-
-// That of a child lags by up to a tick as long as the child runs.
-std::map<pid_t, double> of_children_ms() {
-  std::map<pid_t, double> children_ms;
-  add_children("self", threads_of("self"), children_ms);
-  return children_ms;
-}
-
 }  // namespace
 
 IdleWatch::IdleWatch() {
   std::this_thread::sleep_for(grace);
-  children_ms_ = of_children_ms();
+  children_ms_ = living_children_ms();
   before_ = CpuUse::now();
   start_ = std::chrono::steady_clock::now();
 }
@@ -68,7 +40,7 @@ double IdleWatch::busiest_ms_by_now() const {
   double busiest_ms = after.of_ended_since(before_);
   for (const auto& [thread, used_ms] : after.threads_ms)
     busiest_ms = std::max(busiest_ms, after.of_thread_since(before_, thread));
-  for (const auto& [child, now_ms] : of_children_ms()) {
+  for (const auto& [child, now_ms] : living_children_ms()) {
     const auto before = children_ms_.find(child);
     busiest_ms = std::max(busiest_ms, before == children_ms_.end() ? now_ms : now_ms - before->second);
   }

@@ -21,6 +21,11 @@ std::string what(const Activity& activity) {
   return kind + std::to_string(activity.bytes) + " bytes";
 }
 
+// The harness copies too, and CUPTI does not say who does.
+std::uint64_t begins_with(const Before& before, const Activity& activity) {
+  return activity.kind == Activity::Kind::kernel ? before.rested_ns + clock_slack_ns : before.ready_ns;
+}
+
 std::string microseconds(std::uint64_t ns) { return std::to_string((ns + 500) / 1000) + " us"; }
 
 std::vector<CompiledKernel> compiled_of(const std::vector<Activity>& work) {
@@ -42,14 +47,23 @@ bool is_harness(const Activity& activity) {
          std::ranges::any_of(names, [&](const char* name) { return is_marker(activity, name); });
 }
 
-Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus, std::uint64_t ready_ns) {
+std::vector<std::string> kernels_begun(const std::vector<Activity>& activities, std::uint64_t since_ns) {
+  std::vector<std::string> names;
+  for (const Activity& activity : activities)
+    if (activity.kind == Activity::Kind::kernel && !is_harness(activity) &&
+        (activity.start_ns >= since_ns || activity.start_ns == 0))
+      names.push_back(short_name(demangled(activity.name)));
+  return names;
+}
+
+Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus, const Before& before) {
   Audit result;
   std::optional<Activity> begin, end;
   std::vector<Activity> work;
   for (const Activity& activity : activities) {
     if (is_marker(activity, begin_marker)) begin = activity;
     else if (is_marker(activity, end_marker)) end = activity;
-    else if (!is_harness(activity) && activity.end_ns > ready_ns) work.push_back(activity);
+    else if (!is_harness(activity) && activity.end_ns > begins_with(before, activity)) work.push_back(activity);
   }
   if (!begin || !end) {
     result.findings.push_back("the frame of the execution is missing in CUPTI's records");

@@ -31,8 +31,16 @@ struct Audit {
   std::vector<CompiledKernel> compiled;  // each once, in the order of their names
 };
 
-// One execution between its markers. What began before `ready_ns`, when everything that may run before an execution had run, does
-// not count. `gpus`: those of the pair.
-Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus, std::uint64_t ready_ns = 0);
+// Of one execution, by CUPTI's clock. What had ended by then does not count.
+struct Before {
+  std::uint64_t rested_ns = 0;  // all that the pair may do before the run was done: from here on kernels are the harness's alone
+  std::uint64_t ready_ns = 0;   // what the harness does before the run was done too: from here on there are no copies either
+};
+
+// One execution between its markers. `gpus`: those of the pair.
+Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpus, const Before& before = {});
+
+// Names of kernels that began from `since_ns` on, or whose beginning CUPTI does not know yet, and are not the harness's.
+std::vector<std::string> kernels_begun(const std::vector<Activity>& activities, std::uint64_t since_ns);
 
 }  // namespace aisp::profile

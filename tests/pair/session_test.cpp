@@ -47,6 +47,35 @@ constexpr Pair pair_of_everything{.teaches = "test",
 
 Everything& workload(Session& session) { return static_cast<Everything&>(session.workload()); }
 
+struct Point {
+  float x, y;
+};
+
+template <Role role>
+class HasPoints final : public Workload {
+ public:
+  explicit HasPoints(Setup& setup) {
+    if constexpr (role == Role::output) setup.output<Point>(10, {.name = "points"});
+    else if constexpr (role == Role::inout) setup.inout<Point>(10, HostFill<Point>{[](std::span<Point>, std::uint64_t) {}});
+    else setup.input<Point>(10, HostFill<Point>{[](std::span<Point>, std::uint64_t) {}});
+  }
+  Cost cost() const override { return {}; }
+  void nothing(Launch&) {}
+};
+
+template <Role role>
+constexpr Pair pair_of_points{.teaches = "test",
+                              .make = make<HasPoints<role>>,
+                              .baseline = {.name = "a", .run = call<&HasPoints<role>::nothing>},
+                              .optimized = variants({{.name = "b", .run = call<&HasPoints<role>::nothing>}}),
+                              .device = Device::host};
+
+TEST(Session, ResultsAreNumbersBecauseRecordsHaveNoReference) {
+  EXPECT_NO_THROW((Session{pair_of_points<Role::input>, {}}));
+  EXPECT_THROW((Session{pair_of_points<Role::output>, {}}), std::logic_error);
+  EXPECT_THROW((Session{pair_of_points<Role::inout>, {}}), std::logic_error);
+}
+
 TEST(Session, BuffersHoldWhatTheirHandlesSay) {
   Session session{pair_of_everything, {.seed = 9}};
   Everything& all = workload(session);

@@ -46,6 +46,32 @@ TEST(Audit, WorkThatBeganEarlierIsFound) {
   EXPECT_THAT(audit(framed({kernel("early", 2, 50, 9)}), {0}).findings, ElementsAre(HasSubstr("started 9 us before the sample")));
 }
 
+// The pair has come to rest at 2 us; the harness works until 8 us, and the run begins at 11 us.
+TEST(Audit, KernelsBeforeTheRunAreFoundFromWhenThePairHadRest) {
+  const Before before{.rested_ns = 2000, .ready_ns = 8000};
+  EXPECT_THAT(audit(framed({kernel("of_its_reset", 0, 2)}), {0}, before).findings, IsEmpty());
+  EXPECT_THAT(audit(framed({kernel("ahead", 4, 6, 9)}), {0}, before).findings,
+              ElementsAre(HasSubstr("kernel ahead on stream 9 started 7 us before the sample")));
+  EXPECT_THAT(audit(framed({kernel("_ZN4aisp4pair3gpu4fillEv", 4, 6)}), {0}, before).findings, IsEmpty());
+}
+
+TEST(Audit, CopiesBeforeTheRunAreFoundFromWhenTheHarnessHadRest) {
+  const Before before{.rested_ns = 2000, .ready_ns = 5000};
+  const auto copy = [](std::uint64_t start_us, std::uint64_t end_us) {
+    return Activity{Activity::Kind::memcpy, start_us * 1000, end_us * 1000, 0, 7, "", 64};
+  };
+  EXPECT_THAT(audit(framed({copy(3, 4)}), {0}, before).findings, IsEmpty());
+  EXPECT_THAT(audit(framed({copy(6, 7)}), {0}, before).findings,
+              ElementsAre(HasSubstr("a copy of 64 bytes on stream 7 started")));
+}
+
+TEST(KernelsBegun, AreThoseOfOthersThatBeganSince) {
+  const std::vector<Activity> activities{kernel("_ZN4aisp4pair3gpu4fillEv", 1, 20), kernel("before", 2, 30),
+                                         kernel("running", 0, 0), kernel("since", 12, 13),
+                                         kernel("_ZN4aisp4pair3gpu3setEv", 14, 15)};
+  EXPECT_THAT(kernels_begun(activities, 10'000), ElementsAre("running", "since"));
+}
+
 TEST(Audit, AnotherGpuIsFoundUnlessItIsThePairs) {
   const auto activities = framed({kernel("elsewhere", 20, 30, 3, 1)});
   EXPECT_THAT(audit(activities, {0}).findings, ElementsAre(HasSubstr("ran on GPU 1")));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/child/child.hpp"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,7 +29,10 @@ const pair::Entry& find_pair(const std::string& target) {
 int child_main(int result_fd) {
   base::trace_crashes(result_fd);
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
-  const Request request = nlohmann::json::parse(text).get<Request>();
+  Request request = nlohmann::json::parse(text).get<Request>();
+  request.own_process = true;
+  // Processes whose parent ends become ours, so that what they do stays in our account.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!request.running_variant_page.empty()) pair::share_running_variant(request.running_variant_page);
   // It fails where the parent is gone, who will be the one to say so.
   const Reporter reporter{[&](const std::string& line) { base::write_all(result_fd, line + "\n"); }};

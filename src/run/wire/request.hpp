@@ -68,6 +68,7 @@ struct Request : Settings {
   std::string running_variant_page;  // where the child notes which variant it runs (pair/running_variant.hpp)
   std::string scratch_parent;        // folder in which the pair's scratch folder is made
   std::string run_folder;            // where <chapter>_<name>/profiles goes; empty: no traces are written
+  bool own_process = false;          // the pair has one, so that its children are the pair's; not sent: the child itself knows
 };
 
 void to_json(nlohmann::json& json, const Request& request);

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "measure/execution.hpp"
 #include "pair/session.hpp"
 #include "profile/audit.hpp"
@@ -23,6 +27,9 @@ struct AuditedRun {
 class Auditor {
  public:
   Auditor(pair::Session& session, const measure::Conditions& conditions) : session_{session}, executor_{session, conditions} {}
+  // New contents for variable inputs. Returns the kernels that begin in the 2 ms behind that, on whatever stream and in whatever
+  // context of the process, when nobody has asked the pair for anything.
+  std::vector<std::string> renew(std::uint64_t inputs);
   // `inputs`: the seed of the present ones (measure::Capture).
   AuditedRun run(const Variant& variant, std::uint64_t inputs);
   // Prepares once more and counts the host functions that this queues or puts into graphs.

@@ -163,19 +163,30 @@ void judge_audit(Record& record, const Timed& timed, const std::vector<AuditedRu
   compare_with_timed(record, timed, medians, with);
 }
 
+// One finding of several may be the profiler's own, as with those of a run.
+void check_renewals(Record& record, const std::vector<std::string>& begun) {
+  if (2 * begun.size() <= audited_rounds) return;
+  record.problem({}, "early_work",
+                 fmt::format("the kernel {} began when inputs had changed, before any run ({} of {} times)", begun.front(),
+                             begun.size(), audited_rounds),
+                 "do all work in the run, on launch.stream");
+}
+
 // One list a variant, in the order of `timed`.
-std::vector<std::vector<AuditedRun>> run_audited(Auditor& auditor, pair::Session& session, const std::vector<Timed>& timed,
+std::vector<std::vector<AuditedRun>> run_audited(Auditor& auditor, Record& record, const std::vector<Timed>& timed,
                                                  std::uint64_t seed) {
   std::vector<std::vector<AuditedRun>> runs(timed.size());
+  std::vector<std::string> begun;  // one of each round in which there was any
   std::mt19937_64 random{random_bits(seed, stream_of_audit)};
   for (int round = 0; round < audited_rounds; ++round) {
     const std::uint64_t inputs = random();
-    session.refill_variable(inputs);
+    if (const std::vector<std::string> kernels = auditor.renew(inputs); !kernels.empty()) begun.push_back(kernels.front());
     for (std::size_t v = 0; v < timed.size(); ++v) {
       const profile::Scope range{timed[v].result->name};
       runs[v].push_back(auditor.run(*timed[v].variant, inputs));
     }
   }
+  check_renewals(record, begun);
   return runs;
 }
 
@@ -194,7 +205,7 @@ ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, St
   ProbeWork work = assumed;
   if (assumed.ms > 0) work = {.ms = auditor.probe_ms(*apparatus.stopwatch), .measured = true};
   for (const Timed& timed : samples.timed) check_prepare(record, auditor, timed);
-  const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, session, samples.timed, context.request.seed);
+  const std::vector<std::vector<AuditedRun>> runs = run_audited(auditor, record, samples.timed, context.request.seed);
   const Comparison with{.mode = context.request.mode,
                         .start = start,
                         .offset_ms = samples.known_offset_ms,

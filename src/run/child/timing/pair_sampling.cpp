@@ -129,6 +129,7 @@ Samples measure_rounds(const Context& context, const Stages& stages, Record& rec
   leaks.before();
   TimedRounds rounds{context, stages, record, *apparatus.stopwatch, {watch, inputs, leaks}, samples};
   measure::Sampling sampling = rounds.take(options);
+  const double children_ms = apparatus.stopwatch->executor().children().outside_ms();
   take_over(context.request, record.result(), sampling, samples.timed);
   inputs.end();
   if (inputs.renewal().keeps_what_is_prepared())
@@ -136,6 +137,7 @@ Samples measure_rounds(const Context& context, const Stages& stages, Record& rec
   record.result().inputs_checked = watch.truths_checked();
   check_memory(record, session, leaks, samples.timed.size() * samples.timed.front().samples.size());
   check_samples(context, record, session, verified, samples.timed, watch);
+  check_children(context, record, samples.timed, children_ms);
   if (sampling.rounds < options.min_rounds)
     record.warn(
         fmt::format("{} of {} rounds: more did not fit into the {:g} s of the measurement; "

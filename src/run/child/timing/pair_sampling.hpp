@@ -27,6 +27,9 @@ double median_of(const std::vector<measure::Sample>& samples, double measure::Sa
 // Some of the pair's buffers are in the host's memory, so that its caches and the migration of pages have a say in its times.
 bool by_host_memory(const pair::Session& session);
 
+// `outside_ms`: CPU time of the pair's child processes outside of the timed samples, in all rounds together.
+void check_children(const Context& context, Record& record, const std::vector<Timed>& timed, double outside_ms);
+
 // What timed samples showed besides their times: each variant gets its counts, and fails by what was found. `timed` in the order
 // that `watch` knows.
 void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "measure/idle_watch.hpp"
 #include "measure/statistics/statistics.hpp"
@@ -11,6 +12,9 @@
 namespace aisp::run {
 namespace {
 
+// Of the CPU, that child processes may take in a round beside its samples: to fall asleep and to be woken; on the host also a
+// share of the shortest sample. Those of a GPU pair have nothing to do that its time would show.
+constexpr double most_child_ms = 0.02, most_child_ms_on_gpu = 0.005, most_child_share = 0.1;
 // Other work shorter than this is the host's own delay in asking.
 constexpr double least_other_work_ms = 0.25, least_other_work_share = 0.02;
 // A time on inputs that some variant had seen may be shorter by this share.
@@ -113,6 +117,20 @@ double median_of(const std::vector<measure::Sample>& samples, double measure::Sa
 
 bool by_host_memory(const pair::Session& session) {
   return std::ranges::any_of(session.buffers(), [](const Buffer& buffer) { return !pair::on_device(buffer); });
+}
+
+void check_children(const Context& context, Record& record, const std::vector<Timed>& timed, double outside_ms) {
+  // In another program's process its children are not the pair's.
+  if (!context.request.own_process || timed.empty() || timed.front().samples.empty()) return;
+  double shortest_ms = INFINITY;
+  for (const Timed& each : timed) shortest_ms = std::min(shortest_ms, median_of(each.samples, &measure::Sample::raw_ms));
+  const bool on_gpu = context.pair.device == Device::gpu;
+  const double most_ms = on_gpu ? most_child_ms_on_gpu : std::max(most_child_ms, most_child_share * shortest_ms);
+  const double worked_ms = outside_ms / static_cast<double>(timed.front().samples.size());
+  if (worked_ms <= most_ms) return;
+  record.problem({}, "child_work",
+                 fmt::format("child processes worked for {:.3g} ms of CPU time in each round outside of its samples", worked_ms),
+                 "let child processes sleep between runs; start those of one-time work in the constructor or in prepare");
 }
 
 void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,

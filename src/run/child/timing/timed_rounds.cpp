@@ -30,6 +30,7 @@ measure::Sampling TimedRounds::take(const measure::SamplingOptions& options) {
     tell(round, expected, options);
     if (base::monotonic_s() - last_partial_s_ >= partial_every_s) send_partial();
   };
+  stopwatch_.executor().children().start_over();
   measure::Sampling sampling = measure::sample_rounds(samples_.timed.size(), options, callbacks);
   record_.result().sampling_s = base::monotonic_s() - start_s_;
   return sampling;
@@ -37,6 +38,8 @@ measure::Sampling TimedRounds::take(const measure::SamplingOptions& options) {
 
 void TimedRounds::renew(Renewal::Kind kind) {
   watchers_.inputs.replace(kind);
+  // Every variant has prepared again.
+  if (kind == Renewal::Kind::everything) stopwatch_.executor().children().forget();
   ++record_.result().inputs_drawn;
 }
 
