@@ -18,8 +18,8 @@ __device__ __forceinline__ void multiply(float (&d)[count], const A& a, std::uin
   else device::wgmma<device::Operands::bf16, Major::k, b_major>(d, a, b, add);
 }
 
-// Threads at a turn's barrier: the warpgroup that waits and the one that arrives.
-constexpr int of_two = 2 * warpgroup;
+// The named barrier of the first warpgroup's turn, and how many threads meet there: it waits, another arrives.
+constexpr int first_turn = 1, of_two = 2 * warpgroup;
 
 // A consumer warpgroup's view of the block's shared memory, and its registers.
 template <class S>
@@ -31,10 +31,10 @@ struct Consumer {
   unsigned p[tile_keys / 16][4], q[S::queries_in_registers ? S::head_size / 16 : 1][4];
 
   // The named barriers at which this warpgroup and the one after it wait for their turn to multiply, and its own for stores.
-  __device__ __forceinline__ int my_turn() const { return 1 + index; }
+  __device__ __forceinline__ int my_turn() const { return first_turn + index; }
   __device__ __forceinline__ int turn_after() const {
     if constexpr (S::consumers == 2) return 2 - index;
-    else return index == S::consumers - 1 ? 1 : 2 + index;
+    else return index == S::consumers - 1 ? first_turn : 2 + index;
   }
   __device__ __forceinline__ int storing() const { return 1 + S::consumers + index; }
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x) % warpgroup; }
@@ -211,7 +211,7 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
 template <class S, class Work, bool log_sum>
 __device__ __forceinline__ void consume(Shared<S>& shared, const Maps& maps, const Work& work) {
   Consumer<S> own{shared, static_cast<int>(threadIdx.x) / warpgroup - 1, {}, {}, {}, {}, {}};
-  if (own.index == S::consumers - 1) device::named_barrier_arrive(own.turn_after(), of_two);
+  if (own.index == S::consumers - 1) device::named_barrier_arrive(first_turn, of_two);
   for (unsigned round = 0;; ++round) {
     const int turn = own.next_turn(round);
     if (turn == Shared<S>::none) break;
@@ -236,7 +236,7 @@ __device__ __forceinline__ void consume(Shared<S>& shared, const Maps& maps, con
     }
     own.store(maps.o, work, block, lengths);
   }
-  if (own.index == 0) device::named_barrier_sync(own.my_turn(), of_two);  // takes the last arrival
+  if (own.index == 0) device::named_barrier_sync(first_turn, of_two);  // takes the last arrival
   if (own.thread() == 0) device::wait_stores_read<0>();
 }
 
