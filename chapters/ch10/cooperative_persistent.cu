@@ -2,7 +2,9 @@
 // An LSTM layer (hidden 1024, batch 32, 512 steps): each step multiplies 64 KB of state by the same 8.4 MB of weights. A GEMM and
 // a gate kernel per step launch 1024 times and fetch the weights from L2 each time; a graph takes out the launches alone. 128
 // resident blocks keep 64 KB of weights each in registers, so that what is left of a step is its product, and that everybody
-// tells everybody the new state: by a barrier of the whole grid, or each warp waits only for what it needs.
+// tells everybody the new state: by a barrier of the whole grid, or each warp waits only for what it needs. No library stands
+// beside it: cuDNN's LSTM multiplies inputs by weights, too, or adds one input to all four gates of a unit (CUDNN_SKIP_INPUT),
+// where each gate has its own here.
 #include <aisp/device/cluster.cuh>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>

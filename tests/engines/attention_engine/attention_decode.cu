@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One decoding step over a bf16 cache of keys and values, 4 or 8 query heads to each of eight KV heads of 128: limited by reading
-// the cache. A block for each sequence and KV head leaves multiprocessors idle where sequences are few and long; cut into pieces,
-// whose states are merged in a fixed order, the keys keep all of them reading.
+// One decoding step over a bf16 cache of keys and values, 1, 4 or 8 query heads to each of eight KV heads of 64 or 128: limited
+// by reading the cache. A block for each sequence and KV head leaves multiprocessors idle where sequences are few and long; cut
+// into pieces, whose states are merged in a fixed order, the keys keep all of them reading.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "attention/decode.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 using attention::bf16;
 
-constexpr int head_size = 128, kv_heads = 8;
+constexpr std::size_t kv_heads = 8;
 constexpr std::array all_splits{1, 2, 4, 8, 16, 32, 64};
 
 class AttentionDecode final : public Workload {
@@ -29,10 +30,11 @@ class AttentionDecode final : public Workload {
   explicit AttentionDecode(Setup& setup)
       : batch_{setup.size("batch")},
         heads_{setup.size("heads")},
+        head_size_{setup.size("head_size")},
         context_{setup.size("context")},
-        q_{setup.input<bf16>(batch_ * heads_ * head_size, normal(0, 1), {.name = "q"})},
-        k_{setup.input<bf16>(batch_ * kv_heads * context_ * head_size, normal(0, 1), {.name = "k"})},
-        v_{setup.input<bf16>(batch_ * kv_heads * context_ * head_size, normal(0, 1), {.name = "v"})},
+        q_{setup.input<bf16>(batch_ * heads_ * head_size_, normal(0, 1), {.name = "q"})},
+        k_{setup.input<bf16>(batch_ * kv_heads * context_ * head_size_, normal(0, 1), {.name = "k"})},
+        v_{setup.input<bf16>(batch_ * kv_heads * context_ * head_size_, normal(0, 1), {.name = "v"})},
         lengths_{setup.input<int>(batch_, integers(static_cast<std::int64_t>(context_), static_cast<std::int64_t>(context_)),
                                   {.name = "lengths", .constant = true})},
         o_{setup.output<bf16>(q_.size(), {.name = "o"})},
@@ -40,24 +42,29 @@ class AttentionDecode final : public Workload {
         part_log_sums_{setup.scratch<float>(all_splits.back() * batch_ * heads_, {.name = "log-sum-exps of pieces"})},
         reproducible_{setup.reproducible()},
         cudnn_{setup, sizes()},
-        tuned_cudnn_{setup, sizes()} {}
+        tuned_cudnn_{setup, sizes()} {
+    if (group() != 1 && group() != 4 && group() != 8)
+      throw Unsupported{"compiled for 1, 4 and 8 heads to each of " + std::to_string(kv_heads) +
+                        " KV heads: heads are 8, 32 or 64, not " + std::to_string(heads_)};
+  }
 
   Cost cost() const override {
-    return {.flops = 4 * static_cast<double>(batch_ * heads_) * static_cast<double>(context_) * head_size,
+    return {.flops = 4 * static_cast<double>(batch_ * heads_) * static_cast<double>(context_ * head_size_),
             .math = Math::bf16,
             .bytes = static_cast<double>(q_.bytes() + k_.bytes() + v_.bytes() + o_.bytes())};
   }
   double expected(std::size_t i) const override {
-    const std::size_t row = i / head_size, kv_row = row / (heads_ / kv_heads) * context_;
-    std::array<double, head_size> q{};
-    for (std::size_t d = 0; d < head_size; ++d) q[d] = q_.host(row * head_size + d) / std::sqrt(static_cast<double>(head_size));
+    const std::size_t row = i / head_size_, kv_row = row / group() * context_;
+    std::vector<double> q(head_size_);
+    for (std::size_t d = 0; d < head_size_; ++d)
+      q[d] = q_.host(row * head_size_ + d) / std::sqrt(static_cast<double>(head_size_));
     double sum = 0, weights = 0;  // float64 reaches to exp(709): no maximum need be taken off
     for (std::size_t key = kv_row; key < kv_row + context_; ++key) {
       double score = 0;
-      for (std::size_t d = 0; d < head_size; ++d) score += q[d] * k_.host(key * head_size + d);
+      for (std::size_t d = 0; d < head_size_; ++d) score += q[d] * k_.host(key * head_size_ + d);
       const double weight = std::exp(score);
       weights += weight;
-      sum += weight * v_.host(key * head_size + i % head_size);
+      sum += weight * v_.host(key * head_size_ + i % head_size_);
     }
     return sum / weights;
   }
@@ -86,37 +93,44 @@ class AttentionDecode final : public Workload {
   void cudnn_tuned(Launch& launch) { tuned_cudnn_->run(launch.stream, q_, k_, v_, o_); }
 
  private:
-  shared::AttentionSizes sizes() const { return {batch_, heads_, kv_heads, 1, context_, head_size}; }
+  shared::AttentionSizes sizes() const { return {batch_, heads_, kv_heads, 1, context_, head_size_}; }
   // Eight blocks for each multiprocessor, so that the last of them leave little idle.
   int splits() const {
     const std::size_t blocks = std::size_t{8} * multiprocessors(), whole = batch_ * kv_heads;
     return static_cast<int>(std::min<std::size_t>(std::bit_ceil((blocks + whole - 1) / whole), all_splits.back()));
   }
+  std::size_t group() const { return heads_ / kv_heads; }
   void run(Launch& launch, int pieces) const {
-    if (heads_ == 8 * kv_heads) decode<8>(launch, pieces);
-    else decode<4>(launch, pieces);
+    if (head_size_ == 64) run<64>(launch, pieces);
+    else run<128>(launch, pieces);
   }
-  template <int group>
+  template <int head_size>
+  void run(Launch& launch, int pieces) const {
+    if (group() == 8) decode<head_size, 8>(launch, pieces);
+    else if (group() == 4) decode<head_size, 4>(launch, pieces);
+    else decode<head_size, 1>(launch, pieces);
+  }
+  template <int head_size, int group>
   void decode(Launch& launch, int pieces) const {
     const attention::FixedSplits splits{lengths_, pieces};
-    if (pieces == 1) return decode<group>(launch, splits, o_.get(), nullptr);
-    decode<group>(launch, splits, parts_.get(), part_log_sums_.get());
+    if (pieces == 1) return decode<head_size, group>(launch, splits, o_.get(), nullptr);
+    decode<head_size, group>(launch, splits, parts_.get(), part_log_sums_.get());
     float* const no_log_sums = nullptr;
     launch(attention::merge_states<head_size, attention::FixedSplits, float, bf16>,
            attention::merge_grid(static_cast<int>(heads_), static_cast<int>(batch_)), splits, parts_.get(), part_log_sums_.get(),
            heads_, o_.get(), no_log_sums);
   }
-  template <int group, class Out>
+  template <int head_size, int group, class Out>
   void decode(Launch& launch, const attention::FixedSplits& splits, Out* o, float* log_sums) const {
     const attention::ContiguousCache cache{k_, v_, head_size, context_ * head_size, kv_heads * context_ * head_size};
     const float scale = attention::log2_e / std::sqrt(static_cast<float>(head_size));
     launch(attention::decode_kernel<head_size, group, 1, attention::ContiguousCache, attention::FixedSplits, Out>,
-           attention::decode_grid<head_size, group>(kv_heads, static_cast<int>(batch_) * splits.splits),
+           attention::decode_grid<head_size, group>(static_cast<int>(kv_heads), static_cast<int>(batch_) * splits.splits),
            attention::Decode<attention::ContiguousCache, attention::FixedSplits, Out>{q_, cache, splits, static_cast<int>(heads_),
                                                                                       scale, o, log_sums});
   }
 
-  std::size_t batch_, heads_, context_;
+  std::size_t batch_, heads_, head_size_, context_;
   Input<bf16> q_, k_, v_;  // q[sequence][head], k and v[sequence][kv_head][row]
   Input<int> lengths_;
   Output<bf16> o_;
@@ -153,16 +167,24 @@ extern constinit const Pair attention_decode{
     .tolerance = within(3.5e-3),
     // A grid has at most 65535 rows of blocks, and a sequence takes up to 64.
     .sizes = sizes({{.name = "batch", .full = 64, .most = 1023},
-                    {.name = "heads", .full = 32, .multiple = 32, .most = 64, .scales = false},
+                    {.name = "heads", .full = 32, .multiple = 8, .most = 64, .scales = false},
+                    {.name = "head_size", .full = 128, .multiple = 64, .most = 128, .scales = false},
                     {.name = "context", .full = 8192, .scales = false}}),
     .sweep = cases({{"many_sequences", "batch=64,context=8192"},
                     {"longer", "batch=32,context=16384"},
                     {"few_long_sequences", "batch=8,context=65536"},
                     {"few_sequences", "batch=8,context=8192"},
-                    {"groups_of_eight", "batch=32,heads=64,context=8192"}}),
+                    {"groups_of_eight", "batch=32,heads=64,context=8192"},
+                    {"small_heads", "batch=64,heads=8,context=16384,head_size=64"},
+                    {"small_heads_few_sequences", "batch=8,context=16384,head_size=64"},
+                    {"small_heads_groups_of_eight", "batch=32,heads=64,context=16384,head_size=64"}}),
     .edges = cases({{"one_key", "batch=1,context=1"},
                     {"pieces_without_keys", "batch=3,context=65"},
-                    {"tails_in_groups_of_eight", "batch=2,heads=64,context=1021"}}),
+                    {"tails_in_groups_of_eight", "batch=2,heads=64,context=1021"},
+                    {"tails_without_groups", "batch=2,heads=8,context=1021"},
+                    {"small_heads", "batch=3,context=1021,head_size=64"},
+                    {"small_heads_without_groups", "batch=3,heads=8,context=65,head_size=64"},
+                    {"small_heads_in_groups_of_eight", "batch=2,heads=64,context=1021,head_size=64"}}),
     .reference_samples = 128,
 };
 
