@@ -104,6 +104,12 @@ class Gemm final : public Workload {
     if (output == 1) return product(index, probe_of(index));
     return choices_.host(index);
   }
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    metrics.report_rate("steps_per_second", static_cast<double>(steps_), "steps/s");
+    if (variant == "plain_gemm") return;
+    const int loaders = loaders_.size() - (variant == "shared_cpus" ? 0 : 1);
+    metrics.report("loaders", loaders, "threads", Metrics::Better::higher);
+  }
 
   // Loaders start before the clock does, and the others' have stopped by then.
   void load_all_cpus(Launch&) { loaders_.work(loaders_.size(), cpus_); }

@@ -383,7 +383,7 @@ extern constinit const Pair int8_outliers{
     .sizes = sizes({{.name = "m", .full = 8192, .multiple = 16},
                     {.name = "n", .full = 8192, .multiple = 64},
                     {.name = "k", .full = 8192, .multiple = 16, .most = most_row_packets * packet, .scales = false},
-                    {.name = "outliers", .full = 64, .most = 4096, .scales = false, .can_be_zero = true}}),
+                    {.name = "outliers", .full = 64, .least = 0, .most = 4096, .scales = false}}),
     .sweep = cases({{"outliers_0", "outliers=0"},
                     {"outliers_16", "outliers=16"},
                     {"outliers_64", "outliers=64"},

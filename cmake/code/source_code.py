@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host's part of a pair as its source says it: the tokens of its file, and of the headers that it includes those declarations
 that it can reach by name. Comments and layout are no tokens; functions of the GPU alone count by their instructions instead
-(device_code.py). Nor does what a pair says of its variants, nor what it reports beside their times: neither changes what runs."""
+(device_code.py). Nor does what a pair says of its variants, nor what it reports beside their times, nor which sizes it takes beside
+the full ones: none of it changes what runs."""
 import re
 from pathlib import Path
 
@@ -19,8 +20,11 @@ INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(?:"([^"]+)"|<(aisp/(?:libr
 NAMED = re.compile(r"[\w/]+\.(?:cuh|hpp|cu)\b")
 ANY_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*["<]([^">]+)[">]""", re.M)
 GPU_ONLY = {"__device__", "__global__", "__constant__"}
-# Of a pair, its variants and its outputs: words, which of them is what, and what is checked beside the measurement.
-SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels"}
+# Of a pair, its variants and its outputs: words, which of them is what, what is checked beside the measurement, and the cases of a
+# sweep, whose recorded points name their sizes.
+SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels", "sweep"}
+# Of a size: which values may be set.
+LIMITS = {"multiple", "least", "most"}
 ROLES = {"optimized", "controls", "libraries"}
 TYPES = {"struct", "class", "union", "enum"}
 # Their parentheses are not those of a function's parameters.
@@ -45,24 +49,50 @@ def tokens(text):
 
 
 def without_words(code):
-    """The tokens without a pair's sentence, its lesson, its variants' roles, what is only checked, and its metrics, unless one of
-    them is what it is judged by."""
+    """The tokens without a pair's sentence, its lesson, its variants' roles, what is only checked, the cases of its sweep, and its
+    metrics, unless one of them is what it is judged by."""
     kept, at, judged_by_time = [], 0, "judged_by" not in code
     while at < len(code):
-        field = code[at + 1] if code[at] == "." and code[at + 2:at + 3] == ["="] else ""
+        field = field_at(code, at)
         if judged_by_time and code[at:at + 3] == ["void", "metrics", "("]:
             at = after_body(code, at)
         elif field in ROLES:
             at += 3
         elif field in SAID:
-            at += 3
-            while at < len(code) and code[at] not in {",", "}"}:
-                at = after_group(code, at) if code[at] in OPEN else at + 1
-            at += code[at:at + 1] == [","]
+            at = after_initializer(code, at)
         else:
             kept.append(code[at])
             at += 1
     return [token for token, following in zip(kept, kept[1:] + [""]) if (token, following) != (",", "}")]
+
+
+def without_limits(code):
+    """The tokens without the limits of sizes, in a pair and in headers that declare sizes for several."""
+    kept, at, end_of_sizes = [], 0, 0
+    while at < len(code):
+        if code[at:at + 3] == ["sizes", "(", "{"]:
+            end_of_sizes = after_group(code, at + 1)
+        if at < end_of_sizes and field_at(code, at) in LIMITS:
+            at = after_initializer(code, at)
+            if code[at:at + 1] == ["}"] and kept[-1] == ",":
+                kept.pop()
+        else:
+            kept.append(code[at])
+            at += 1
+    return kept
+
+
+def field_at(code, at):
+    """The name in `.name =` that begins at `at`; "" where nothing of the kind does."""
+    return code[at + 1] if code[at] == "." and code[at + 2:at + 3] == ["="] else ""
+
+
+def after_initializer(code, at):
+    """The place behind the `.name = value` that begins at `at` and a comma behind that."""
+    at += 3
+    while at < len(code) and code[at] not in {",", "}"}:
+        at = after_group(code, at) if code[at] in OPEN else at + 1
+    return at + (code[at:at + 1] == [","])
 
 
 def after_body(code, at):
@@ -255,10 +285,11 @@ class Sources:
 
     def host_code(self, source):
         """Text that is equal for equal code: the file's tokens, then what it reaches in headers, wherever that stands."""
-        own = without_words(tokens(Path(source).read_text()))
+        own = without_words(without_limits(tokens(Path(source).read_text())))
         known = {token for token in own if is_word(token)}
         waiting = [(names_of(part), part) for header in self.headers(source)
-                   for part in map(host_part, declarations(tokens(header.read_text()))) if part not in ([], [";"], ["}"])]
+                   for part in map(host_part, declarations(without_limits(tokens(header.read_text()))))
+                   if part not in ([], [";"], ["}"])]
         reached = []
         while True:
             new = [part for names, part in waiting if not names or names & known]

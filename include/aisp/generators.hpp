@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,10 +67,11 @@ struct Pattern {
 
   // Of the elements at all three places, or at as many as are given. The number of a place counts among the first.
   struct Change {
-    enum class Kind : std::uint8_t { none, times, plus_steps, set };
+    enum class Kind : std::uint8_t { none, times, plus_steps, on_grid, set };
     Kind kind = Kind::none;
-    float from = 0, to = 0;  // times: factor at the first place and at the last; plus_steps: height of a step; set: the value
-    std::uint64_t run = 1;   // plus_steps: places of a step
+    // times: factor at the first place and at the last; plus_steps: height of a step; on_grid: the grid's step; set: the value
+    float from = 0, to = 0;
+    std::uint64_t run = 1;  // plus_steps: places of a step
     Places where[3];
   };
   static constexpr std::size_t most_changes = 6;
@@ -86,6 +88,11 @@ struct Pattern {
   // A staircase: 0 at the first `run` places, `height` at the next ones, and so on.
   constexpr Pattern plus_steps(float height, std::uint64_t run, Places where, Places and_where = {}, Places and_also = {}) const {
     return with({Change::Kind::plus_steps, height, height, run, {where, and_where, and_also}});
+  }
+  // The nearest multiple of `step`, of two the even one. uniform(-4, 4).on_grid(0.25f) makes values from -4 to 4, both reached,
+  // of which a million add up exactly in fp32, in any order.
+  constexpr Pattern on_grid(float step, Places where = {}, Places and_where = {}, Places and_also = {}) const {
+    return with({Change::Kind::on_grid, step, step, 1, {where, and_where, and_also}});
   }
   constexpr Pattern set(float value, Places where, Places and_where = {}, Places and_also = {}) const {
     return with({Change::Kind::set, value, value, 1, {where, and_where, and_also}});
@@ -220,6 +227,10 @@ AISP_HOST_DEVICE inline double changed(const Pattern::Change& change, std::uint6
     case Pattern::Change::Kind::plus_steps: {
       const std::uint64_t step = number / change.run;
       return static_cast<double>(static_cast<float>(before + static_cast<double>(change.from) * static_cast<double>(step)));
+    }
+    case Pattern::Change::Kind::on_grid: {
+      const auto step = static_cast<double>(change.from);
+      return static_cast<double>(static_cast<float>(rint(before / step) * step));
     }
     case Pattern::Change::Kind::set: return static_cast<double>(change.from);
     default: return value;

@@ -9,19 +9,22 @@
 namespace aisp {
 
 // Setup::size(name) gives it to the workload's constructor: what --size says, else `full`, times the scale of the run where it
-// scales. Always a multiple of `multiple`, so a kernel may rely on it.
+// scales. Always a multiple of `multiple`, so a kernel may rely on it, and from `least` to `most`.
 struct Size {
   std::string_view name;  // lower case, digits, underscores
   std::uint64_t full;
   std::uint64_t multiple = 1;
+  std::uint64_t least = 1;  // 0: the empty case may be set as well
   std::uint64_t most = 1u << 16;
-  bool scales = true;        // false: a count that --scale leaves alone
-  bool can_be_zero = false;  // 0 may be set as well: the empty case
+  bool scales = true;  // false: a count that --scale leaves alone
 };
 
 // A size that is 0 or 1, 0 unless it is set.
-constexpr Size option(std::string_view name) { return {.name = name, .full = 0, .multiple = 1, .most = 1, .scales = false}; }
-constexpr std::uint64_t least(const Size& size) { return size.full == 0 || size.can_be_zero ? 0 : size.multiple; }
+constexpr Size option(std::string_view name) { return {.name = name, .full = 0, .most = 1, .scales = false}; }
+// The smallest value that may be set: a multiple, and 0 where that is the full size.
+constexpr std::uint64_t least_value(const Size& size) {
+  return size.full == 0 ? 0 : (size.least + size.multiple - 1) / size.multiple * size.multiple;
+}
 
 struct Case {
   std::string_view name;   // as a variant's
@@ -65,8 +68,8 @@ template <std::size_t count>
 consteval Sizes sizes(const Size (&list)[count]) {
   for (const Size& size : list) {
     if (!detail::is_plain_name(size.name)) detail::declaration_is_wrong("a size's name is lower case, digits, underscores");
-    if (size.multiple == 0 || size.full % size.multiple != 0 || size.full > size.most)
-      detail::declaration_is_wrong("a full size is a multiple of its multiple and not above the most");
+    if (size.multiple == 0 || size.full % size.multiple != 0 || size.full < least_value(size) || size.full > size.most)
+      detail::declaration_is_wrong("a full size is a multiple of its multiple, not below the least and not above the most");
   }
   return Sizes{list};
 }

@@ -22,8 +22,8 @@ std::string known_sizes(const Pair& pair) {
 }
 
 std::optional<std::string> wrong_value(const Size& size, std::uint64_t value) {
-  if (value < least(size) || value > size.most)
-    return fmt::format("{} {} is not from {} to {}", size.name, value, least(size), size.most);
+  if (value < least_value(size) || value > size.most)
+    return fmt::format("{} {} is not from {} to {}", size.name, value, least_value(size), size.most);
   if (value % size.multiple != 0) {
     const std::uint64_t below = value / size.multiple * size.multiple, above = below + size.multiple;
     return fmt::format("{} {} is not a multiple of {}; {} is the nearest", size.name, value, size.multiple,
@@ -72,7 +72,7 @@ SizeMap sizes_in_effect(const Pair& pair, const SizeMap& set, double scale) {
     const auto given = set.find(std::string{size.name});
     const bool shrinks = size.scales && size.full > 0;
     sizes[std::string{size.name}] = given != set.end() ? given->second
-                                    : shrinks          ? scaled(size.full, size.multiple, scale)
+                                    : shrinks          ? std::max(scaled(size.full, size.multiple, scale), least_value(size))
                                                        : size.full;
   }
   return sizes;

@@ -25,7 +25,8 @@ std::optional<std::string> wrong_size(const Pair& pair, const SizeMap& sizes);
 // `full` times the scale, rounded down to a multiple, at least one.
 std::uint64_t scaled(std::uint64_t full, std::uint64_t multiple, double scale);
 
-// Of each declared size, what a run with these set and this scale uses. Throws std::invalid_argument for what wrong_size() says.
+// Of each declared size, what a run with these set and this scale uses: none below its least. Throws std::invalid_argument for
+// what wrong_size() says.
 SizeMap sizes_in_effect(const Pair& pair, const SizeMap& set, double scale);
 
 // Each name with its values in their order; none of them is there twice.

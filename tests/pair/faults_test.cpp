@@ -131,7 +131,7 @@ TEST(Faults, EdgesThatTheSizesCannotTake) {
   EXPECT_THAT(with_edges(cases({{"one", "n=64"}, {"one", "n=128"}})),
               ElementsAre(HasSubstr("two of its edges are called 'one'")));
   EXPECT_THAT(faults_with([](Pair& p) {
-                p.sizes = sizes({{.name = "n", .full = 256, .multiple = 64, .can_be_zero = true}});
+                p.sizes = sizes({{.name = "n", .full = 256, .multiple = 64, .least = 0}});
                 p.edges = cases({{"empty", "n=0"}});
               }),
               IsEmpty());

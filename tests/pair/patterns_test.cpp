@@ -118,6 +118,46 @@ TEST(Changes, RampsAndStaircasesFollowTheirAxis) {
   EXPECT_EQ(pattern_value<float>(stairs, 1, 42 * columns), 25);
 }
 
+TEST(Changes, OnAGridAllValuesAreMultiplesAndTheMeanStays) {
+  struct Drawn {
+    Pattern pattern;
+    float low, high;
+    double mean, deviation;
+  };
+  constexpr float step = 0.25f;
+  // Rounding to a grid adds the variance of a uniform error, step^2 / 12.
+  for (const Drawn& drawn : {Drawn{uniform(-4, 4), -4, 4, 0, std::hypot(8, step) / std::sqrt(12)},
+                             Drawn{normal(1, 2), -9, 11, 1, std::hypot(2, step / std::sqrt(12))}}) {
+    const Pattern pattern = drawn.pattern.on_grid(step);
+    float sum = 0, backwards = 0;
+    double squares = 0;
+    std::set<float> found;
+    for (std::size_t i = 0; i < many; ++i) {
+      const auto value = pattern_value<float>(pattern, 3, i);
+      ASSERT_EQ(std::remainder(value, step), 0);
+      ASSERT_LE(std::abs(value - pattern_value<float>(drawn.pattern, 3, i)), step / 2);
+      found.insert(value);
+      sum += value;
+      backwards += pattern_value<float>(pattern, 3, many - 1 - i);
+      squares += (value - drawn.mean) * (value - drawn.mean);
+    }
+    EXPECT_EQ(sum, backwards) << "every sum is exact";
+    EXPECT_GE(*found.begin(), drawn.low);
+    EXPECT_LE(*found.rbegin(), drawn.high);
+    EXPECT_NEAR(sum / many, drawn.mean, 0.02);
+    EXPECT_NEAR(std::sqrt(squares / many), drawn.deviation, 0.01);
+  }
+}
+
+TEST(Changes, AGridMayBeOfSomePlacesAndOfWholeNumbers) {
+  const Pattern pattern = uniform(0, 1).on_grid(0.5f, at(by_row, 2));
+  EXPECT_EQ(pattern_value<float>(pattern, 1, 5), pattern_value<float>(uniform(0, 1), 1, 5));
+  std::set<float> of_row;
+  for (std::size_t c = 0; c < columns; ++c) of_row.insert(pattern_value<float>(pattern, 1, 2 * columns + c));
+  EXPECT_EQ(of_row, (std::set<float>{0, 0.5f, 1}));
+  for (const auto& [value, share] : shares(integers(0, 100).on_grid(10))) EXPECT_EQ(value % 10, 0) << value;
+}
+
 TEST(Changes, OfWholeNumbersLeaveTheOthersExact) {
   const Pattern pattern = integers((1ll << 60) + 1, (1ll << 60) + 1).set(0, at(by_row, 1));
   EXPECT_EQ(pattern_value<std::int64_t>(pattern, 1, 0), (1ll << 60) + 1);

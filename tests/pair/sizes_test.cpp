@@ -20,6 +20,12 @@ constexpr Pair sized{.teaches = "sizes",
                                      {.name = "batch", .full = 2, .most = 64, .scales = false},
                                      {.name = "rest", .full = 0, .multiple = 8},
                                      option("causal")})};
+constexpr Pair with_least{.teaches = "a size has a least value",
+                          .make = nullptr,
+                          .baseline = {.name = "slow"},
+                          .optimized = variants({{.name = "fast"}}),
+                          .sizes = sizes({{.name = "rows", .full = 1000, .multiple = 8, .least = 60},
+                                          {.name = "tail", .full = 32, .multiple = 8, .least = 0}})};
 constexpr Pair plain{
     .teaches = "no sizes", .make = nullptr, .baseline = {.name = "slow"}, .optimized = variants({{.name = "fast"}})};
 
@@ -50,6 +56,13 @@ TEST(Sizes, WithoutASettingTheFullSizeTimesTheScale) {
   // What is set is meant as it stands.
   EXPECT_EQ(sizes_in_effect(sized, {{"m", 512}}, 0.1), (SizeMap{{"m", 512}, {"batch", 2}, {"causal", 0}, {"rest", 0}}));
   EXPECT_THROW(sizes_in_effect(sized, {{"m", 1}}, 1), std::invalid_argument);
+}
+
+TEST(Sizes, BelowTheLeastMultipleAreRefusedAndNotScaledTo) {
+  EXPECT_EQ(complaint({{"rows", 64}, {"tail", 0}}, with_least), "");
+  EXPECT_THAT(complaint({{"rows", 56}}, with_least), HasSubstr("rows 56 is not from 64 to 65536"));
+  EXPECT_THAT(complaint({{"rows", 65}}, with_least), HasSubstr("64 is the nearest"));
+  EXPECT_EQ(sizes_in_effect(with_least, {}, 0.01), (SizeMap{{"rows", 64}, {"tail", 8}}));
 }
 
 TEST(Sizes, EveryCaseOfEveryPairIsOneThatThePairTakes) {

@@ -110,6 +110,7 @@ class HostCode(TemporaryTree):
     .baseline = {.name = "plain", .run = call<&Box::plain>},
     .optimized = variants({{.name = "wide", .run = call<&Box::wide>}, {.name = "deep", .run = call<&Box::deep>, .gains_over = "plain"}}),
     .controls = variants({{.name = "other", .run = call<&Box::other>, .same_bits_as = "deep"}}),
+    .sweep = cases({{"few", "n=8"}, {"many", "n=800"}}),
     .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),
     .cache = Cache::hot,
 };
@@ -118,12 +119,34 @@ class HostCode(TemporaryTree):
         for before, after in (('"what it shows"', '"what"\n        " it shows, in other words"'), ('"wide",\n    .base', '"deep",\n    .base'),
                               ('    .lesson = "wide",\n', ""), (', .gains_over = "plain"', ""), (".controls =", ".libraries ="),
                               (', .same_bits_as = "deep"', ""), ('{"empty", "n=0"}, ', ""),
-                              ('    .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),\n', "")):
+                              ('    .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),\n', ""), ("n=800", "n=1600"),
+                              ('    .sweep = cases({{"few", "n=8"}, {"many", "n=800"}}),\n', "    .sweep = engine::all_cases,\n")):
             with self.subTest(after):
                 self.assertEqual(code, self.code(own=OWN + changed(pair, before, after)))
         for before, after in (("Box::deep", "Box::deeper"), ("Cache::hot", "Cache::cold"), ("{{.name = \"wide\", .run = call<&Box::wide>}, ", "{")):
             with self.subTest(after):
                 self.assertNotEqual(code, self.code(own=OWN + changed(pair, before, after)))
+
+    def test_which_sizes_a_pair_takes_beside_the_full_ones_does_not_count(self):
+        sizes = """sizes({{.name = "rows", .full = 4096, .multiple = width, .most = 1u << 20},
+                    {.name = "columns", .full = 64, .least = 2, .scales = false}})"""
+        own = OWN + f"""constexpr Range range{{.least = 1, .most = 2}};
+extern const Pair box{{.make = make<Box>, .sizes = {sizes}, .cache = Cache::hot}};
+"""
+        named = OWN + "extern const Pair box{.make = make<Box>, .sizes = engine::common};\n"
+        header = changed(HEADER, "inline int unrelated", f"inline constexpr Sizes common = {sizes};\ninline int unrelated")
+        of_pair, of_header = self.code(own=own), self.code(own=named, header=header)
+        for before, after in ((".multiple = width, ", ""), (".multiple = width", ".multiple = 16"), (", .most = 1u << 20", ""),
+                              (".most = 1u << 20", ".least = std::max(3, 4), .most = blocks"), (".least = 2, ", ""),
+                              (".least = 2, ", ".least = 2, .most = 640, ")):
+            with self.subTest(after):
+                self.assertEqual(of_pair, self.code(own=changed(own, before, after)))
+                self.assertEqual(of_header, self.code(own=named, header=changed(header, before, after)))
+        for before, after in ((".full = 4096", ".full = 8192"), ('"rows"', '"lines"'), (", .scales = false", ""), (".full = 64", ".full = width")):
+            with self.subTest(after):
+                self.assertNotEqual(of_pair, self.code(own=changed(own, before, after)))
+                self.assertNotEqual(of_header, self.code(own=named, header=changed(header, before, after)))
+        self.assertNotEqual(of_pair, self.code(own=changed(own, "{.least = 1, .most = 2}", "{.least = 1, .most = 3}")), "what is no size")
 
     def test_what_a_pair_reports_beside_its_times_counts_where_it_is_judged_by_it_alone(self):
         box = """struct Box { void run() { act(); }

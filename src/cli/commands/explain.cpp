@@ -184,16 +184,12 @@ std::vector<std::string> metric_lines(const json& metrics) {
   return texts;
 }
 
-// "m: 8192, or another multiple of 256 up to 65536"
+// "m: 8192, or another multiple of 256 from 256 to 65536"
 std::string size_line(const json& size) {
   const auto number = [&](const char* name) { return size[name].get<std::uint64_t>(); };
-  const std::string name = size["name"].get<std::string>();
-  if (number("least") == 0)
-    return fmt::format("{}: {}, or another{} from 0 to {}", name, number("full"),
-                       number("multiple") == 1 ? "" : fmt::format(" multiple of {}", number("multiple")), number("most"));
-  return number("multiple") == 1 ? fmt::format("{}: {}, or another from 1 to {}", name, number("full"), number("most"))
-                                 : fmt::format("{}: {}, or another multiple of {} up to {}", name, number("full"),
-                                               number("multiple"), number("most"));
+  return fmt::format("{}: {}, or another{} from {} to {}", size["name"].get<std::string>(), number("full"),
+                     number("multiple") == 1 ? "" : fmt::format(" multiple of {}", number("multiple")), number("least"),
+                     number("most"));
 }
 
 // "captured_graph (the lesson, changes precision)"

@@ -67,7 +67,7 @@ nlohmann::json sizes_json(const Pair& pair) {
     list.push_back({{"name", size.name},
                     {"full", size.full},
                     {"multiple", size.multiple},
-                    {"least", least(size)},
+                    {"least", least_value(size)},
                     {"most", size.most},
                     {"scales", size.scales}});
   return list;

@@ -10,6 +10,7 @@ import schemas
 from harness import AISP, EndToEnd, results_log, variant
 
 SIZED = "ch89:sized"
+COMPILED = "ch90:dispatched"
 
 
 class Size(EndToEnd):
@@ -117,11 +118,22 @@ class Size(EndToEnd):
 
     def test_explain_and_list_targets_show_them(self):
         text = self.call("explain", SIZED).out
-        for words in ("rows: 512, or another multiple of 64 up to 65536", "backwards: 0, or another from 0 to 1", "tall: rows=4096,columns=64"):
+        for words in ("rows: 512, or another multiple of 64 from 64 to 65536", "backwards: 0, or another from 0 to 1", "tall: rows=4096,columns=64"):
             self.assertIn(words, text)
         target = next(t for t in json.loads(self.call("list-targets", "--json").out) if t["target"] == SIZED)
         self.assertEqual([size["name"] for size in target["sizes"]], ["rows", "columns", "backwards"])
         self.assertEqual(target["sweep"][0], {"name": "small", "sizes": "rows=64,columns=128"})
+
+
+    def test_a_size_that_no_code_is_compiled_for_skips_the_variant_with_those_that_are(self):
+        pair = self.run_pairs(COMPILED, flags=("--size", "width=16")).pair(COMPILED)
+        self.assertEqual((pair["status"], variant(pair, "unrolled")["status"]), ("passed", "passed"))
+        pair = self.run_pairs(COMPILED, flags=("--size", "width=12", "--run-id", "other")).pair(COMPILED)
+        self.assertEqual([variant(pair, name)["status"] for name in ("looped", "unrolled")], ["passed", "skipped"])
+        self.assertIn("width must be 4, 8 or 16, not 12", json.dumps(pair))
+        refused = self.run_pairs(COMPILED, flags=("--size", "width=3", "--run-id", "less"))
+        self.assert_code(refused, 2)
+        self.assert_one_error_line(refused, "width 3 is not from 4 to 16")
 
 
 class Sweep(EndToEnd):

@@ -49,7 +49,7 @@ extern constinit const Pair tail_at_edge{
                            {.name = "forgetful", .run = call<&TailAtEdge::forgetful>}}),
     .device = Device::host,
     .bound = Bound::host,
-    .sizes = sizes({{.name = "n", .full = 8192, .can_be_zero = true}}),
+    .sizes = sizes({{.name = "n", .full = 8192, .least = 0}}),
     .edges = cases({{"empty", "n=0"}, {"one", "n=1"}, {"three_left", "n=1023"}, {"four", "n=4"}}),
 };
 

@@ -61,7 +61,7 @@ extern constinit const Pair edged{
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = per_output({reduction_of(256), exact, within_steps(1, 0.01)}),
-    .sizes = sizes({{.name = "rows", .full = 512, .can_be_zero = true}, {.name = "columns", .full = 256}}),
+    .sizes = sizes({{.name = "rows", .full = 512, .least = 0}, {.name = "columns", .full = 256}}),
     .edges = cases({{"empty", "rows=0"}, {"one_row", "rows=1"}, {"narrow", "rows=3,columns=7"}}),
 };
 
