@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O = softmax(score(Q K^T)) V on wgmma (sm_90a): two or three warpgroups with 64 query rows each take turns, each with its next
-// products under way while it exponentiates; a warp keeps a ring of tiles of K and V full. It is chapter 10's query_in_registers
+// O = softmax(score(Q K^T)) V on wgmma (sm_90a): two or three warpgroups with 64 query rows each take turns, so that one
+// multiplies while another exponentiates; a warp keeps a ring of tiles of K and V full. It is chapter 10's query_in_registers
 // with masks, layouts of keys, scores and tails.
 #pragma once
 #include <aisp/device/wgmma_products.cuh>
@@ -127,8 +127,8 @@ struct Consumer {
 };
 
 // A block of rows, from the arrival of its queries until the sums and the softmax's rows are complete. The scores of the next
-// tile are started before the sums of this one; both run while its exponentials are taken, and a warpgroup starts its products
-// behind that of the one before it.
+// tile are started before the sums of this one, which need not be ready before its exponentials have been taken (ptxas of CUDA
+// 13.0 waits for them in front of these all the same). A warpgroup starts its products behind those of the one before it.
 template <class S, class Work, class Tiles>
 __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work, const RowBlock& block, const Lengths& lengths,
                                               const Tiles& tiles, Rows& rows) {
