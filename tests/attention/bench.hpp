@@ -132,16 +132,35 @@ struct Direct {
   }
 };
 
-template <int head_size, int value_size, bool log_sum, class Mask, class Keys, class Score, class Order>
-void run_forward(Buffers& b, const Mask& mask, const Keys& keys, const Score& score, const Order& order) {
+// `pass_of(tensors, work)` makes the pass.
+template <class Mask, class Keys, class Score, class Order, class PassOf>
+void run_pass(Buffers& b, const Forward<Mask, Keys, Score, Order>& given, const PassOf& pass_of) {
   const OnGpu<bf16> q{b.q.data}, k{b.k.data}, v{b.v.data}, o{b.o.data};
   const OnGpu<float> log_sums{b.log_sums};
-  ForwardPass<head_size, value_size, Mask, Keys, Score, log_sum, Order> pass{
-      {b.q.tensor(q.get()), b.k.tensor(k.get()), b.v.tensor(v.get()), b.o.tensor(o.get())},
-      {mask, keys, score, order, 1, nullptr, {}, log_sums.get(), b.log_sum_strides()}};
-  pass.run(Direct{});
+  Forward<Mask, Keys, Score, Order> work = given;
+  work.log_sums = log_sums.get();
+  work.log_sum_strides = b.log_sum_strides();
+  pass_of(Tensors{b.q.tensor(q.get()), b.k.tensor(k.get()), b.v.tensor(v.get()), b.o.tensor(o.get())}, work).run(Direct{});
   b.o.data = o.host();
   b.log_sums = log_sums.host();
+}
+
+template <int head_size, int value_size, bool log_sum, class Mask, class Keys, class Score, class Order>
+void run_forward(Buffers& b, const Mask& mask, const Keys& keys, const Score& score, const Order& order) {
+  using Pass = ForwardPass<head_size, value_size, Mask, Keys, Score, log_sum, Order>;
+  run_pass(b, typename Pass::Work{mask, keys, score, order, 1, nullptr, {}, nullptr, {}},
+           [](const Tensors& tensors, const typename Pass::Work& work) {
+             return Pass{tensors, work};
+           });
+}
+
+template <class Mask, class Keys, class Score, class Order>
+void run_by_three(Buffers& b, const Mask& mask, const Keys& keys, const Score& score, const Order& order) {
+  using Pass = ForwardByThree<Mask, Keys, Score, true, Order>;
+  run_pass(b, typename Pass::Work{mask, keys, score, order, 1, nullptr, {}, nullptr, {}},
+           [&](const Tensors& tensors, const typename Pass::Work& work) {
+             return Pass{tensors, work, tensors.q.rows};
+           });
 }
 
 inline Scaled scaled(const Problem& p) { return {static_cast<float>(p.scale) * log2_e}; }

@@ -96,17 +96,16 @@ TEST_F(AttentionForward, ThreeWarpgroupsShareABlock) {
   for (const auto& [queries, keys] : {std::pair{192, 192}, {1, 1}, {64, 640}, {65, 129}, {191, 385}, {193, 127}, {1000, 1100}}) {
     Problem p = problem(3, 6, 2, queries, keys, 64, 64);
     Buffers b = dense(p);
-    run_forward<64, 64, true>(b, NoMask{}, Dense{queries, keys}, scaled(p), in_order<ByThree<InOrder>>(queries, 6, 3));
+    run_by_three(b, NoMask{}, Dense{queries, keys}, scaled(p), in_order(queries, 6, 3));
     EXPECT_LE(b.worst(p, true), allowed) << sizes(p);
     p.visible = causal(p);
     b = dense(p, rows_first_order);
-    run_forward<64, 64, true>(b, Causal{}, Dense{queries, keys}, scaled(p),
-                              longest_first<ByThree<LongestFirst>>(queries, keys, 128, 6, 3, 3, taken.get()));
+    run_by_three(b, Causal{}, Dense{queries, keys}, scaled(p), longest_first(queries, keys, 128, 6, 3, 3, taken.get()));
     EXPECT_LE(b.worst(p, true), allowed) << sizes(p) << ", causal";
     EXPECT_EQ(taken.host()[0], 0u);
     p.visible = window(p, 100, 30);
     b = dense(p);
-    run_forward<64, 64, true>(b, Window{100, 30}, Dense{queries, keys}, scaled(p), in_order<ByThree<InOrder>>(queries, 6, 3));
+    run_by_three(b, Window{100, 30}, Dense{queries, keys}, scaled(p), in_order(queries, 6, 3));
     EXPECT_LE(b.worst(p, true), allowed) << sizes(p) << ", window";
     p.visible = window(p, 99, 30);
     if (keys > 100 && queries > 64) EXPECT_GT(b.worst(p, false), allowed) << sizes(p) << ", another window";

@@ -130,16 +130,6 @@ TEST_F(GemmPacked, ThroughSharedMemory) {
   expect_packed<Config<Packed<Bytes<e4m3, false>>, Operand<e4m3>, ScaledExpanded,
                        Shape{.tile_m = 256, .tile_n = 32, .stages = 3, .cluster = 2}>>();
 }
-// Warpgroups that expand codes meet at barriers of their own, not at those of their turns. Half of the blocks have one tile more
-// than the others, so that either warpgroup has a last one.
-TEST_F(GemmPacked, InTurnsOverSeveralTiles) {
-  using Pingpong = Config<Packed<Bytes<bf16, false>>, Operand<bf16>, ExpandedInTensorCores,
-                          Shape{.tile_m = 64, .tile_n = 16, .pingpong = true}>;
-  for (const std::size_t tiles_in_a_block : {2, 3}) {
-    const std::size_t tiles = multiprocessors() * tiles_in_a_block + multiprocessors() / 2;
-    expect_packed<Pingpong>({tiles * Pingpong::tile_m, 16, 256});
-  }
-}
 
 }  // namespace
 }  // namespace aisp::gemm

@@ -222,8 +222,8 @@ __device__ __forceinline__ void consume(BackwardShared<S>& shared, const Backwar
 // give equal bits; then blocks are numbered as they begin, and wait only for those before them. staged: they are added by bulk
 // copies from shared memory, otherwise by the consumers' own instructions.
 template <int head_size, class Mask, bool in_order, class Blocks = HeadsInTurn, bool staged = true>
-__global__ __launch_bounds__(backward_threads, 1) void backward_kernel(const __grid_constant__ BackwardMaps maps,
-                                                                       const __grid_constant__ Backward<Mask> work) {
+__global__ __launch_bounds__(forward_threads, 1) void backward_kernel(const __grid_constant__ BackwardMaps maps,
+                                                                      const __grid_constant__ Backward<Mask> work) {
   static_assert(staged || !in_order);
   extern __shared__ __align__(1024) unsigned char memory[];
   using S = BackwardShape<head_size>;

@@ -41,7 +41,7 @@ class BackwardPass {
   void run(const Launch& launch) const {
     launch(backward_begin<head_size, Mask>, rows_grid(), work);
     launch(backward_kernel<head_size, Mask, in_order, Blocks, staged>,
-           Grid{blocks(), backward_threads, sizeof(BackwardShared<BackwardShape<head_size>>)}, maps_, work);
+           Grid{blocks(), forward_threads, sizeof(BackwardShared<BackwardShape<head_size>>)}, maps_, work);
     launch(backward_end<head_size, Mask>, rows_grid(), work);
   }
   // Of the kernels before and behind, and of the one between: for one of a pair's own.

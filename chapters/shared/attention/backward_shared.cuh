@@ -151,7 +151,7 @@ __device__ __forceinline__ void produce(BackwardShared<S>& shared, const Backwar
   });
 }
 
-constexpr int backward_threads = 3 * warpgroup, backward_side_threads = 128;
+constexpr int backward_side_threads = 128;
 
 // The products of eight bf16 each, added up.
 __device__ __forceinline__ float dot_of_8(const uint4& a, const uint4& b) {

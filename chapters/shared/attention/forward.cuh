@@ -241,18 +241,18 @@ __device__ __forceinline__ void consume(Shared<S>& shared, const Maps& maps, con
 }
 
 template <int head_size, int value_size, class Mask, class Keys, class Score, bool log_sum, class Order>
-__global__ __launch_bounds__(forward_threads<Order>,
+__global__ __launch_bounds__(forward_threads,
                              1) void forward_kernel(const __grid_constant__ Maps maps,
                                                     const __grid_constant__ Forward<Mask, Keys, Score, Order> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  using S = Shape<head_size, value_size, warpgroups_of<Order>>;
+  using S = Shape<head_size, value_size>;
   Shared<S>& shared = *reinterpret_cast<Shared<S>*>(memory);
   initialize(shared);
   if (threadIdx.x < warpgroup) {
-    device::give_up_registers<S::producer_registers>();
+    device::give_up_registers<24>();
     if (threadIdx.x < 32) produce(shared, maps, work);
   } else {
-    device::take_registers<S::consumer_registers>();
+    device::take_registers<240>();
     consume<S, Forward<Mask, Keys, Score, Order>, log_sum>(shared, maps, work);
   }
 }

@@ -45,23 +45,16 @@ struct Tensors {
   Tensor q, k, v, o;
 };
 
-template <class Order>
-int blocks_of_a_head(std::size_t queries) {
-  return static_cast<int>((queries + block_rows_of<Order> - 1) / block_rows_of<Order>);
-}
-
 // As many heads together as have 16 MiB of keys and values, counted in query heads.
-template <class Order = LongestFirst>
-Order longest_first(std::size_t queries, std::size_t keys, std::size_t columns, std::size_t heads, int group,
-                    std::size_t sequences, unsigned* taken) {
+inline LongestFirst longest_first(std::size_t queries, std::size_t keys, std::size_t columns, std::size_t heads, int group,
+                                  std::size_t sequences, unsigned* taken) {
   constexpr std::size_t in_l2 = std::size_t{16} << 20;
   const std::size_t kv_heads = std::max<std::size_t>(in_l2 / std::max<std::size_t>(keys * columns * sizeof(bf16), 1), 1);
-  return {LongestFirst{blocks_of_a_head<Order>(queries), static_cast<int>(heads), static_cast<int>(sequences),
-                       static_cast<int>(std::min(kv_heads * group, heads * sequences)), taken}};
+  return {static_cast<int>((queries + 127) / 128), static_cast<int>(heads), static_cast<int>(sequences),
+          static_cast<int>(std::min(kv_heads * group, heads * sequences)), taken};
 }
-template <class Order = InOrder>
-Order in_order(std::size_t queries, std::size_t heads, std::size_t sequences) {
-  return {InOrder{blocks_of_a_head<Order>(queries), static_cast<int>(heads), static_cast<int>(sequences)}};
+inline InOrder in_order(std::size_t queries, std::size_t heads, std::size_t sequences) {
+  return {static_cast<int>((queries + 127) / 128), static_cast<int>(heads), static_cast<int>(sequences)};
 }
 
 // A launch of the forward kernel. `work` may be changed between runs.
@@ -69,13 +62,13 @@ template <int head_size, int value_size, class Mask, class Keys, class Score, bo
 class ForwardPass {
  public:
   using Work = Forward<Mask, Keys, Score, Order>;
-  using Blocks = Shape<head_size, value_size, warpgroups_of<Order>>;
-  using Block = Shared<Blocks>;
+  using Block = Shared<Shape<head_size, value_size>>;
 
   ForwardPass(const Tensors& tensors, const Work& given)
       : work{given},
-        maps_{map_of(tensors.q, head_size, Blocks::query_rows), map_of(tensors.k, head_size, Keys::box_rows),
-              map_of(tensors.v, value_size, Keys::box_rows), map_of(tensors.o, value_size, Blocks::query_rows)} {
+        maps_{map_of(tensors.q, head_size, Shape<head_size, value_size>::query_rows),
+              map_of(tensors.k, head_size, Keys::box_rows), map_of(tensors.v, value_size, Keys::box_rows),
+              map_of(tensors.o, value_size, Shape<head_size, value_size>::query_rows)} {
     work.o = const_cast<bf16*>(tensors.o.data);
     work.o_strides = tensors.o.strides;
     work.group = static_cast<int>(tensors.q.heads / tensors.k.heads);
@@ -88,11 +81,11 @@ class ForwardPass {
   // With another number of blocks of threads than there are SMs: one for each turn, for example.
   template <class Launch>
   void run(const Launch& launch, unsigned blocks) const {
-    launch(forward_kernel<head_size, value_size, Mask, Keys, Score, log_sum, Order>,
-           Grid{blocks, forward_threads<Order>, sizeof(Block)}, maps_, work);
+    launch(forward_kernel<head_size, value_size, Mask, Keys, Score, log_sum, Order>, Grid{blocks, forward_threads, sizeof(Block)},
+           maps_, work);
   }
   // For a kernel with these parameters that was compiled at run time: launch(kernel, pass.grid(), pass.maps(), pass.work).
-  Grid grid() const { return {blocks(work.order), forward_threads<Order>, sizeof(Block)}; }
+  Grid grid() const { return {blocks(work.order), forward_threads, sizeof(Block)}; }
   const Maps& maps() const { return maps_; }
 
   Work work;

@@ -12,27 +12,21 @@
 
 namespace aisp::attention {
 
-// Queries and keys have head_size columns, values and results value_size. Each consuming warpgroup has 64 query rows.
-template <int head_size_, int value_size_, int consumers_ = 2>
+// Queries and keys have head_size columns, values and results value_size. Two warpgroups have 64 query rows each.
+template <int head_size_, int value_size_>
 struct Shape {
   static_assert(head_size_ % 64 == 0 && (value_size_ == 64 || value_size_ == 128) && value_size_ <= head_size_);
-  static_assert(consumers_ == 2 || (consumers_ == 3 && head_size_ == 64),
-                "more columns leave no registers for a third warpgroup");
   static constexpr int head_size = head_size_, value_size = value_size_;
-  static constexpr int consumers = consumers_, query_rows = 64, block_rows = consumers * query_rows;
-  static constexpr int producer_registers = consumers == 2 ? 24 : 32, consumer_registers = consumers == 2 ? 240 : 160;
+  static constexpr int consumers = 2, query_rows = 64, block_rows = consumers * query_rows;
   static constexpr int head_boxes = head_size / 64, value_boxes = value_size / 64;  // boxes are 64 columns wide: 128 bytes
   static constexpr int stages = head_size <= 64 ? 4 : 2;
   // Where sums and scores leave room for them, which spares shared memory the reading of Q in every tile.
-  static constexpr bool queries_in_registers = consumers == 2 && head_size <= 128;
+  static constexpr bool queries_in_registers = head_size <= 128;
   // Where shared memory has no room for both.
   static constexpr bool results_over_queries = head_size > 128;
 };
 
-constexpr int warpgroup = 128;
-// A producing warpgroup and the consuming ones.
-template <class Order>
-constexpr int forward_threads = (1 + warpgroups_of<Order>)*warpgroup;
+constexpr int warpgroup = 128, forward_threads = 3 * warpgroup;
 
 template <class S, bool apart>
 struct Results {

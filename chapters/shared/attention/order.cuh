@@ -68,16 +68,4 @@ struct Listed {
   __device__ __forceinline__ int next(int) const { return next_turn(taken, turns()); }
 };
 
-// Another order's turns, of blocks of 192 rows: three warpgroups with 64 each instead of two. For heads of 64 columns, whose
-// exponentials take as long as their products, so that two warpgroups leave both units waiting; wider heads need the registers.
-template <class Order>
-struct ByThree : Order {};
-
-template <class Order>
-constexpr int warpgroups_of = 2;
-template <class Order>
-constexpr int warpgroups_of<ByThree<Order>> = 3;
-template <class Order>
-constexpr int block_rows_of = 64 * warpgroups_of<Order>;
-
 }  // namespace aisp::attention

@@ -23,14 +23,12 @@ constexpr unsigned shared_bytes = sizeof(Ring<C>) + C::consumers * 4 *
 
 namespace detail {
 
-// The turn of warpgroup w begins when its own 128 threads have come to barrier 1 + w and the other's 128 have arrived there.
-// Phases cannot mix: the other one arrives for w's next turn only in a turn of its own, which each thread of w has to give, and
-// gives only when it has left the barrier.
-__device__ __forceinline__ void wait_for_turn(int warpgroup) {
-  device::named_barrier_sync(turn_barrier + warpgroup, 2 * warpgroup_threads);
-}
+// Barrier 1 + w is met by warpgroup w, which waits, and the other one, which lets it go on; barrier 4 + w by the warps of
+// warpgroup w, at the end of a tile.
+constexpr int meeting_barrier = 4;
+__device__ __forceinline__ void wait_for_turn(int warpgroup) { device::named_barrier_sync(1 + warpgroup, 2 * warpgroup_threads); }
 __device__ __forceinline__ void give_turn_to(int warpgroup) {
-  device::named_barrier_arrive(turn_barrier + warpgroup, 2 * warpgroup_threads);
+  device::named_barrier_arrive(1 + warpgroup, 2 * warpgroup_threads);
 }
 
 // The stages of a tile, of all parts.
@@ -170,9 +168,7 @@ struct Consumer {
   }
 
   // Warpgroup 0 computes the first, third, fifth ... tile of the walk, warpgroup 1 the others. The ring's stages come in the
-  // order of the tiles. Every tile but the walk's first waits for a turn, and every tile but its last gives one: as many are
-  // given as are waited for, whichever warpgroup has the last tile. Whoever has the turn finds all stages of the tiles before
-  // full, so that the parity of a stage's barrier cannot be mistaken for that of a round before.
+  // order of the tiles. Every tile but the walk's first waits for a turn, and every tile but its last gives one.
   __device__ __forceinline__ void take_turns(const Walk& walk, int block_row) const {
     Cursor<C> at;
     Sums sums;
@@ -210,8 +206,6 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
                 "a tile's last rows may be another group's: RowsStore leaves them alone");
   static_assert(!Schedule::windows || (C::A::major == Major::k && C::B::major == Major::k && !C::Mainloop::scaled),
                 "windows lie along K, and so does the filter");
-  static_assert(!exchanges<Store> || !C::A::packed || C::consumers < 4,
-                "the fourth consumer's barrier is the first one's meeting");
   extern __shared__ __align__(1024) unsigned char memory[];
   Ring<C>& ring = *reinterpret_cast<Ring<C>*>(memory);
   constexpr unsigned staging_bytes_of_all = C::consumers * 4 * staging_bytes<C, Epilogue, Store>;

@@ -108,9 +108,7 @@ __device__ __forceinline__ void multiply_expanded(Ring<C>& ring, int stage, int 
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) codes.expand(blocks + part * Codes::block_bytes, rows + part * 64 * 128);
     device::fence_proxy_async_shared();
-    const int barrier =
-        C::pingpong ? meeting_barrier + static_cast<int>(threadIdx.x) / warpgroup_threads : 1 + first_row / C::rows;
-    device::named_barrier_sync(barrier, warpgroup_threads);
+    device::named_barrier_sync(1 + first_row / C::rows, warpgroup_threads);
     device::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < C::parts; ++part) {

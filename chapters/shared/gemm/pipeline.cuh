@@ -15,13 +15,6 @@ namespace aisp::gemm {
 
 constexpr int warpgroup_threads = 128;
 
-namespace detail {
-
-// Named barriers: 1 + w is for warpgroup w's turn in the ping-pong, 4 + w for the warps of warpgroup w among themselves.
-constexpr int turn_barrier = 1, meeting_barrier = 4;
-
-}  // namespace detail
-
 // Made on the host (gemm.hpp).
 struct Maps {
   CUtensorMap a, b, c, extra;  // c: boxes of stores by TMA; extra: the scales of A for BlockScaled, or the other matrix

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention/forward.hpp"
+#include "attention/forward_by_three.hpp"
 #include "attention_reference.hpp"
 #include "cudnn_attention.hpp"
 
@@ -106,15 +107,9 @@ class AttentionForward final : public Workload {
   // The usual order first.
   template <int head_size>
   void add_orders() {
-    using attention::ByThree, attention::InOrder, attention::LongestFirst;
-    if constexpr (head_size == 64) add_both<head_size, ByThree<InOrder>, ByThree<LongestFirst>>();
-    add_both<head_size, InOrder, LongestFirst>();
-  }
-  template <int head_size, class InOrder, class LongestFirst>
-  void add_both() {
-    const auto in_order = attention::in_order<InOrder>(tokens_, heads_, batch_);
-    const auto longest_first = attention::longest_first<LongestFirst>(tokens_, tokens_, 2 * head_size_, heads_,
-                                                                      static_cast<int>(heads_ / kv_heads_), batch_, taken_.get());
+    const attention::InOrder in_order = attention::in_order(tokens_, heads_, batch_);
+    const attention::LongestFirst longest_first = attention::longest_first(
+        tokens_, tokens_, 2 * head_size_, heads_, static_cast<int>(heads_ / kv_heads_), batch_, taken_.get());
     if (causal_) {
       add<head_size, attention::Causal>(longest_first, true);
       add<head_size, attention::Causal>(in_order, false);
@@ -131,9 +126,14 @@ class AttentionForward final : public Workload {
     };
     const auto rows = static_cast<int>(tokens_);
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_size_)));
-    const Pass pass{{tensor(q_, heads_), tensor(k_, kv_heads_), tensor(v_, kv_heads_), tensor(o_, heads_)},
-                    {.mask = {}, .keys = {rows, rows}, .score = {scale * attention::log2_e}, .order = turns}};
-    orders_.push_back({longest_first, attention::warpgroups_of<Turns>, [pass](const Launch& launch) { pass.run(launch); }});
+    const attention::Tensors tensors{tensor(q_, heads_), tensor(k_, kv_heads_), tensor(v_, kv_heads_), tensor(o_, heads_)};
+    const typename Pass::Work work{.mask = {}, .keys = {rows, rows}, .score = {scale * attention::log2_e}, .order = turns};
+    if constexpr (head_size == 64) {
+      const attention::ForwardByThree<Mask, attention::Dense, attention::Scaled, false, Turns> pass{tensors, work, tokens_};
+      orders_.push_back({longest_first, 3, [pass](const Launch& launch) { pass.run(launch); }});
+    }
+    const Pass pass{tensors, work};
+    orders_.push_back({longest_first, 2, [pass](const Launch& launch) { pass.run(launch); }});
   }
 
   std::size_t batch_, heads_, kv_heads_, tokens_, head_size_;
