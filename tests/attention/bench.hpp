@@ -4,6 +4,7 @@
 #include <aisp/launch.hpp>
 
 #include <attention/forward.hpp>
+#include <attention/forward_by_three.hpp>
 #include <cstring>
 #include <map>
 #include <string>
