@@ -86,7 +86,7 @@ Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std
       throw std::logic_error{buffer.name + ": codes are e2m1x2, s4x2, e3m2 or e8m0, in elements of one byte"};
     buffer.type = options.codes;
   }
-  if (buffer.type == ElementType::record && role != Role::input)
+  if (buffer.type == ElementType::record && (role == Role::output || role == Role::inout))
     throw std::logic_error{
         buffer.name + ": a record has no value to compare with the float64 reference; declare an output for each of its numbers"};
   buffer.memory = options.memory != Memory::automatic ? options.memory : on_gpu() ? Memory::device : Memory::pageable;

@@ -96,7 +96,7 @@ TEST(CostCheck, TakesATypeThatWasNotSeenForUncounted) {
 }
 
 TEST(CostCheck, SaysWhyNothingIsCompared) {
-  PairResult transfer = pair({variant("pageable", 1e9, 1e9, 0)}, "transfer");
+  PairResult transfer = pair({variant("pageable", 1e9, 1e9, 0)}, Bound::transfer);
   transfer.variants.front().cost.bytes_of = ByteKind::host_to_device;
   EXPECT_THAT(check_cost(transfer).not_compared, HasSubstr("host to device"));
   PairResult refused = pair({VariantResult{}});

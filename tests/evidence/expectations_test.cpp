@@ -69,7 +69,7 @@ TEST(Expectations, KeepWhatARooflineNeeds) {
   const std::vector<Expectations> all = read_all_expectations(folder.path());
   ASSERT_EQ(all.size(), 1u);
   const ExpectedPair& read = all[0].pairs.at("transpose");
-  EXPECT_EQ(read.bound, "memory");
+  EXPECT_EQ(read.bound, Bound::memory);
   EXPECT_EQ(read.baseline, "strided");
   EXPECT_EQ(read.baseline_cost.bytes, 2);
   EXPECT_EQ(read.variants.at("tiled").cost.math, "bf16");

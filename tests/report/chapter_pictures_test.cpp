@@ -59,7 +59,7 @@ std::vector<KnownPair> known() {
            .source_digests = {}}};
 }
 
-std::string drawn(const std::string& kind, std::vector<std::string> pairs = {}) {
+std::string drawn(PictureKind kind, std::vector<std::string> pairs = {}) {
   return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), {recorded(), {}, {}}, place);
 }
 
@@ -95,9 +95,9 @@ TEST(ChapterPictures, AMarkMayTakeSeveralLines) {
   const auto marks =
       picture_marks("![a](a.svg)<!-- picture:\nlibrary h100 x\n  y -->, ![b](b.svg)<!-- picture: drawn by\nhand: no -->", place);
   ASSERT_EQ(marks.size(), 2u);
-  EXPECT_EQ(marks[0].kind, "library");
+  EXPECT_EQ(marks[0].kind, PictureKind::library);
   EXPECT_THAT(marks[0].pairs, ElementsAre("x", "y"));
-  EXPECT_EQ(marks[1].kind, "");
+  EXPECT_EQ(marks[1].kind, std::nullopt);
 }
 
 TEST(ChapterPictures, ALinkWithoutAMarkIsRefused) {
@@ -109,27 +109,27 @@ TEST(ChapterPictures, ALinkWithoutAMarkIsRefused) {
 }
 
 TEST(ChapterPictures, SpeedupsOfEveryVariantInTheOrderOfTheSteps) {
-  const std::string svg = drawn("speedups");
+  const std::string svg = drawn(PictureKind::speedups);
   EXPECT_THAT(svg, AllOf(HasSubstr("Chapter 7 on h200"), HasSubstr("NVIDIA &lt;H200&gt;"), HasSubstr("1x, 4.00 ms"),
                          HasSubstr("8.00x (2.00x over tiled)"), Not(HasSubstr(">box<"))));
   const std::vector<std::string> names{">gather<", ">random<", ">sorted<", ">transpose<", ">strided<",
                                        ">tiled<",  ">wide<",   ">copy<",   ">geam<"};
   for (std::size_t i = 1; i < names.size(); ++i) EXPECT_LT(svg.find(names[i - 1]), svg.find(names[i])) << names[i];
   EXPECT_LT(svg.find(">geam<"), std::string::npos);
-  EXPECT_THAT(drawn("speedups", {"transpose"}), Not(HasSubstr(">gather<")));
+  EXPECT_THAT(drawn(PictureKind::speedups, {"transpose"}), Not(HasSubstr(">gather<")));
 }
 
 TEST(ChapterPictures, SharesAreOfTheFastestLibrary) {
-  const std::string svg = drawn("library");
+  const std::string svg = drawn(PictureKind::library);
   EXPECT_THAT(svg, AllOf(HasSubstr("transpose (100 %: geam)"), HasSubstr(">20 %<"), HasSubstr(">80 %<"), HasSubstr(">160 %<"),
                          Not(HasSubstr("gather"))));
 }
 
 TEST(ChapterPictures, IntensitiesStandBesideTheirRidge) {
-  const std::string svg = drawn("intensity");
+  const std::string svg = drawn(PictureKind::intensity);
   EXPECT_THAT(svg, AllOf(HasSubstr(">gather<"), HasSubstr("fp32 ridge 15.0"), HasSubstr("random, sorted: 2.0 FLOP/byte"),
                          Not(HasSubstr("transpose"))));
-  EXPECT_THAT(drawn("roofline"), HasSubstr("ch07:gather"));
+  EXPECT_THAT(drawn(PictureKind::roofline), HasSubstr("ch07:gather"));
 }
 
 TEST(ChapterPictures, CountedBytesMoveAPairAlongTheAxis) {
@@ -141,7 +141,7 @@ TEST(ChapterPictures, CountedBytesMoveAPairAlongTheAxis) {
                                     .hardware = "h200",
                                     .variants = {{"random", VariantRole::baseline, counters(bytes_of_baseline)},
                                                  {"sorted", VariantRole::optimized, counters(1e9)}}};
-    return chapter_picture({"a.svg", "intensity", "h200", {}}, "ch07", known(), {recorded(), {}, {counted}}, place);
+    return chapter_picture({"a.svg", PictureKind::intensity, "h200", {}}, "ch07", known(), {recorded(), {}, {counted}}, place);
   };
   EXPECT_THAT(picture(4e9), AllOf(HasSubstr("counted: 0.50 FLOP/byte before, 2.0 after"), HasSubstr("Arrows: ")));
   EXPECT_THAT(picture(1.01e9), AllOf(Not(HasSubstr("counted:")), Not(HasSubstr("Arrows")))) << "alike";
@@ -160,24 +160,26 @@ TEST(ChapterPictures, SweepsAreDrawnFromTheirOwnRecords) {
                                 .speedup = point.variants.empty() ? std::nullopt : std::optional{2.0},
                                 .cost = {.bytes = 1e6 * static_cast<double>(n)}});
   }
-  const auto picture = [&](const char* kind, std::vector<std::string> pairs) {
+  const auto picture = [&](PictureKind kind, std::vector<std::string> pairs) {
     return chapter_picture({"a.svg", kind, "h200", std::move(pairs)}, "ch07", known(), {recorded(), {sweep}, {}}, place);
   };
-  EXPECT_THAT(picture("sweep", {"transpose"}), AllOf(HasSubstr("ch07:transpose"), HasSubstr("GB/s"), HasSubstr(">256<")));
-  EXPECT_THAT(picture("sweep_speedups", {"transpose"}), HasSubstr("speedup over the baseline"));
-  EXPECT_THAT(refusal([&] { picture("sweep", {}); }), HasSubstr("a picture of a sweep is of one pair"));
-  EXPECT_THAT(refusal([&] { picture("sweep", {"gather"}); }), HasSubstr("no sweep of ch07:gather is recorded on h200"));
+  EXPECT_THAT(picture(PictureKind::sweep, {"transpose"}),
+              AllOf(HasSubstr("ch07:transpose"), HasSubstr("GB/s"), HasSubstr(">256<")));
+  EXPECT_THAT(picture(PictureKind::sweep_speedups, {"transpose"}), HasSubstr("speedup over the baseline"));
+  EXPECT_THAT(refusal([&] { picture(PictureKind::sweep, {}); }), HasSubstr("a picture of a sweep is of one pair"));
+  EXPECT_THAT(refusal([&] { picture(PictureKind::sweep, {"gather"}); }),
+              HasSubstr("no sweep of ch07:gather is recorded on h200"));
 }
 
 TEST(ChapterPictures, WhatWasNotRecordedIsRefused) {
   EXPECT_THAT(refusal([] {
-                drawn("speedups", {"transpose", "box"});
+                drawn(PictureKind::speedups, {"transpose", "box"});
               }),
               AllOf(HasSubstr(place), HasSubstr("ch07:box is not recorded on h200")));
-  EXPECT_THAT(refusal([] { drawn("library", {"gather"}); }), HasSubstr("nothing of this kind is recorded"));
-  EXPECT_THAT(refusal([] { drawn("roofline", {"transpose"}); }), HasSubstr("no pair declares FLOPs"));
+  EXPECT_THAT(refusal([] { drawn(PictureKind::library, {"gather"}); }), HasSubstr("nothing of this kind is recorded"));
+  EXPECT_THAT(refusal([] { drawn(PictureKind::roofline, {"transpose"}); }), HasSubstr("no pair declares FLOPs"));
   EXPECT_THAT(refusal([] {
-                chapter_picture({"a.svg", "speedups", "b200", {}}, "ch07", known(), {recorded(), {}, {}}, place);
+                chapter_picture({"a.svg", PictureKind::speedups, "b200", {}}, "ch07", known(), {recorded(), {}, {}}, place);
               }),
               HasSubstr("nothing of ch07 is recorded on b200"));
 }

@@ -121,7 +121,7 @@ TEST(Markdown, OfOthersCannotBecomeMarkup) {
   suite.pairs = {sample::ended_pair("evil", evidence::Status::failed, evil),
                  sample::ended_pair("other", evidence::Status::skipped, evil)};
   evidence::PairResult& pair = suite.pairs[0];
-  pair.teaches = pair.stopped_because = evil;
+  pair.teaches = evil;
   pair.warnings = {evil};
   pair.lost = {{evidence::LostKind::other, evil}};
   pair.problems = {{evidence::Stage::verify, "", "reference", evil, evil}};

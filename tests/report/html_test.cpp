@@ -186,10 +186,10 @@ TEST(Html, HostileTextStaysText) {
   report.run.warnings = {evil};
   for (evidence::PairResult& pair : report.run.pairs) {
     pair.target += evil;
-    pair.chapter = pair.name = pair.teaches = pair.reason = pair.stopped_because = pair.best = evil;
+    pair.chapter = pair.name = pair.teaches = pair.reason = pair.best = evil;
     pair.warnings = {evil};
     pair.lost = {{evidence::LostKind::other, evil}};
-    pair.problems = {{evil, evil, evil, evil, evil}};
+    pair.problems = {{evidence::Stage::verify, evil, evil, evil, evil}};
     for (evidence::VariantResult& variant : pair.variants) {
       variant.name = variant.reason = evil;
       variant.floor = evidence::Floor{.limiter = evil, .ceiling = evil, .held_back_by = evil};

@@ -9,6 +9,7 @@
 namespace aisp::report {
 namespace {
 
+using evidence::ByteKind;
 using evidence::DeclaredCost;
 using evidence::Expectations;
 using evidence::ExpectedPair;

@@ -262,7 +262,7 @@ TEST_F(SupervisorTest, RunawayOutputIsCutInTheMiddle) {
 TEST_F(SupervisorTest, InterruptKillsAndReturnsWhatThereIs) {
   std::atomic<bool> interrupt{false};
   supervision_.interrupted = [&] { return interrupt.load(); };
-  supervision_.on_progress = [&](const Progress& progress) { interrupt = progress.stage == "verify"; };
+  supervision_.on_progress = [&](const Progress& progress) { interrupt = progress.stage == evidence::Stage::verify; };
   const Outcome outcome = run(result_line("partial") + "; echo '{\"stage\":\"verify\",\"limit_s\":60}' >&3; sleep 60");
   EXPECT_TRUE(outcome.interrupted);
   EXPECT_FALSE(outcome.result.complete);
