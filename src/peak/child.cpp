@@ -112,6 +112,11 @@ void Teller::figure(std::string_view id, const std::function<Figure()>& measure)
   tell_(figure);
 }
 
+// A line that is no figure.
+static Answer unreadable(const std::exception& error) {
+  return {.trouble = std::string{"the process that measures gave an unreadable answer: "} + error.what()};
+}
+
 Answer ask(const Wish& wish) try {
   const json request{{"gpus", wish.gpus},
                      {"part", part_words.at(static_cast<std::size_t>(wish.part))},
@@ -132,9 +137,10 @@ Answer ask(const Wish& wish) try {
   return answer;
 } catch (const base::Error& error) {
   if (error.status() == base::Exit::interrupted) throw;
+  if (error.status() == base::Exit::usage) return unreadable(error);
   return {.trouble = error.what()};
-} catch (const std::exception& error) {  // a line that is no figure
-  return {.trouble = std::string{"the process that measures gave an unreadable answer: "} + error.what()};
+} catch (const std::exception& error) {
+  return unreadable(error);
 }
 
 int child_main(int result_fd) {

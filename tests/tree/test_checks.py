@@ -7,7 +7,7 @@ from tree import SOURCE, TemporaryTree
 
 # What makes a problem, up to its check: the stage or the variant come first.
 MAKERS = (r"\badd_problem\(\s*result,\s*[^,]+,\s*", r"(?<!add_)\bproblem\(\s*[^,]+,\s*", r"\bfail_variant\(\s*[^,]+,\s*",
-          r"\bguarded\(\s*[^,\"]+,\s*", r"\bproblems\.push_back\(\s*\{\s*\"\w+\",\s*[^,]+,\s*")
+          r"\bguarded\(\s*[^,\"]+,\s*", r"\bproblems\.push_back\(\s*\{\s*[\w:]+,\s*[^,]+,\s*")
 NAMED = re.compile(rf"(?:{'|'.join(MAKERS)})\"(\w+)\"")
 # In src/verify the variant and the stage are known.
 FAILED = re.compile(r"\bfail\(\s*\"(\w+)\",")
@@ -47,8 +47,8 @@ class Checker(TemporaryTree):
         self.write("src/verify/check.cpp", 'fail("written", text);\n  fail("out of memory", {});\n  guarded(outcome_, "run", [&] {});\n')
         self.write("src/run/child.cpp", 'record.problem({}, "cuda", what);\nrecord.problem(std::string{name}, "cost",\n x);\n'
                    'record.fail_variant(\n      *timed.result, "late", "text");\nproblem(variant.name, check, message);\nguarded("ncu", body);\n')
-        self.write("src/run/parent.cpp", 'add_problem(result, last_stage(ending), "killed", x);\nadd_problem(result, "exit", "left", x);\n'
-                   'result.problems.push_back({"selection", "", "needs", x});\npair.problems.push_back(\n  {"counters", {}, "deep", x});\n'
+        self.write("src/run/parent.cpp", 'add_problem(result, last_stage(ending), "killed", x);\nadd_problem(result, Stage::exit, "left", x);\n'
+                   'result.problems.push_back({evidence::Stage::selection, "", "needs", x});\npair.problems.push_back(\n  {Stage::counters, {}, "deep", x});\n'
                    'fail("elsewhere", x);\n')
         self.assertEqual(checks_made(self.root),
                          {"written", "run", "cuda", "cost", "late", "killed", "left", "needs", "deep"})
