@@ -70,19 +70,19 @@ suite::Task task_of(const std::vector<const pair::Entry*>& entries, machine::Mac
 }
 
 TEST(Heading, SaysHowManyPairsOnWhichMachineAndHowLongAbout) {
-  EXPECT_EQ(heading(task_of({&on_gpu}, suite::machine_with({{"NVIDIA H200", 90}}))), "1 pair on NVIDIA H200, about 4.0 s");
+  EXPECT_EQ(heading(task_of({&on_gpu}, suite::machine_with({{"NVIDIA H200", 90}}))), "1 pair on NVIDIA H200, about 5.0 s");
   EXPECT_EQ(heading(task_of({&on_gpu, &on_gpu, &on_host}, suite::machine_with({{"NVIDIA H200", 90}, {"NVIDIA H200", 90}}))),
-            "3 pairs on 2 x NVIDIA H200 and the host, about 8.0 s")
+            "3 pairs on 2 x NVIDIA H200 and the host, about 10 s")
       << "GPU pairs run side by side, the host's by itself";
   EXPECT_EQ(heading(task_of({&on_gpu, &on_gpu}, suite::machine_with({{"NVIDIA H200", 90}, {"NVIDIA L4", 89}}))),
-            "2 pairs on NVIDIA H200, NVIDIA L4, about 4.0 s");
+            "2 pairs on NVIDIA H200, NVIDIA L4, about 5.0 s");
 }
 
 TEST(Heading, WithoutAGpuNamesTheProcessorAndWhatIsSkipped) {
   machine::Machine machine = suite::machine_with({});
-  EXPECT_EQ(heading(task_of({&on_gpu, &on_host}, machine)), "1 pair on the host's 8 CPUs, 1 skipped, about 4.0 s");
+  EXPECT_EQ(heading(task_of({&on_gpu, &on_host}, machine)), "1 pair on the host's 8 CPUs, 1 skipped, about 5.0 s");
   machine.host.cpu = "Example 9000";
-  EXPECT_EQ(heading(task_of({&on_host}, machine)), "1 pair on Example 9000 (8 CPUs), about 4.0 s");
+  EXPECT_EQ(heading(task_of({&on_host}, machine)), "1 pair on Example 9000 (8 CPUs), about 5.0 s");
   EXPECT_EQ(heading(task_of({&on_gpu}, machine)), "0 pairs on Example 9000 (8 CPUs), 1 skipped");
 }
 

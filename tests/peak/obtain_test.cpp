@@ -122,6 +122,8 @@ TEST_F(Obtain, AChildWithoutAnyFigureSaysWhyNot) {
   EXPECT_EQ(gpu_0().why_not, "out of memory");
   child("echo '{\"figure\":3}' >&3\n");
   EXPECT_THAT(gpu_0().why_not, HasSubstr("unreadable answer"));
+  child("echo '{\"figure\":{\"id\":\"hbm_copy\",\"how\":\"x\",\"why_not\":\"\"}}' >&3\n");
+  EXPECT_THAT(gpu_0().why_not, HasSubstr("figure.value is missing"));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "aisp" / "peak")) << "failures are not kept";
 }
 
