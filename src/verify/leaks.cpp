@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/math/statistics.hpp"
 #include "base/system/process_memory.hpp"
 #include "base/text.hpp"
 #include "measure/gpu_kernels.hpp"
@@ -23,6 +24,9 @@ namespace {
 
 // Allocators round, keep caches and split blocks: less than this says nothing.
 constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
+
+// What the caches of glibc's threads may take up of one run's blocks, each thread's seven of a size.
+constexpr std::int64_t most_kept_by_threads_bytes = 1 << 20;
 
 // What may be left of a run's launches where they leave anything: those of 32 thousand.
 constexpr std::int64_t most_kept_of_launches_bytes = 1 << 20;
@@ -46,6 +50,14 @@ std::int64_t heap_bytes() {
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
 }
 
+// By how much the heap would have grown if each round had left what the median of them did.
+std::int64_t growth_of_most_rounds(const std::vector<std::int64_t>& heap, std::int64_t growth) {
+  if (heap.size() < 3) return growth;
+  std::vector<double> steps;
+  for (std::size_t i = 1; i < heap.size(); ++i) steps.push_back(static_cast<double>(heap[i] - heap[i - 1]));
+  return static_cast<std::int64_t>(base::median(steps)) * static_cast<std::int64_t>(steps.size());
+}
+
 }  // namespace
 
 LeakWatch::Use LeakWatch::measure() const {
@@ -65,7 +77,14 @@ LeakWatch::Use LeakWatch::measure() const {
   return use;
 }
 
-void LeakWatch::before() { before_ = measure(); }
+void LeakWatch::before() {
+  before_ = measure();
+  heap_of_rounds_.assign(1, before_.host_bytes);
+}
+
+void LeakWatch::round_ended() {
+  if (!base::under_memory_checker()) heap_of_rounds_.push_back(heap_bytes());
+}
 
 void LeakWatch::after() {
   const Use now = measure();
@@ -95,6 +114,10 @@ bool LeakWatch::grew() const {
   return growth_.host_bytes > most_kept_of_launches_bytes || !launches_leave_memory();
 }
 
+bool LeakWatch::threads_may_keep_it() const {
+  return growth_.device_bytes <= 0 && growth_.pool_bytes <= 0 && growth_.host_bytes <= most_kept_by_threads_bytes;
+}
+
 std::string LeakWatch::text_of_each(std::size_t runs) {
   // What drivers take for themselves in a while.
   constexpr std::int64_t drivers_own_bytes = std::int64_t{64} << 20, harness_own_bytes = std::int64_t{256} << 10;
@@ -103,7 +126,7 @@ std::string LeakWatch::text_of_each(std::size_t runs) {
   const auto kept_bytes = drivers_own_bytes + static_cast<std::int64_t>(session_.kept_by_makers_of_inputs());
   growth_ = {.device_bytes = growth_.device_bytes > kept_bytes ? growth_.device_bytes / each : 0,
              .pool_bytes = growth_.pool_bytes / each,
-             .host_bytes = growth_.host_bytes / each};
+             .host_bytes = growth_of_most_rounds(heap_of_rounds_, growth_.host_bytes) / each};
   const bool left =
       growth_.device_bytes > 0 || growth_.pool_bytes > pool_rounding_bytes || growth_.host_bytes > harness_own_bytes;
   return left ? text() : std::string{};

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pair/session.hpp"
 
@@ -16,11 +17,15 @@ class LeakWatch {
   using OwnBytes = std::function<std::optional<std::uint64_t>()>;
   LeakWatch(pair::Session& session, const OwnBytes& own_device_bytes) : session_{session}, own_device_bytes_{own_device_bytes} {}
   void before();
+  void round_ended();  // between the two, where they lie rounds apart
   void after();
   bool grew() const;
+  // What threads of the C library may keep of what was freed, which counts as in use: they fill up within many runs, a leak goes
+  // on.
+  bool threads_may_keep_it() const;
   std::string text() const;  // how much, of what, and the buffer that is as large
   // The same where `runs` executions lie between before() and after(), and the harness's own work; empty unless each left
-  // something.
+  // something: of host memory, in most rounds, since harness and drivers allocate for many rounds at once.
   std::string text_of_each(std::size_t runs);
 
  private:
@@ -37,6 +42,7 @@ class LeakWatch {
   const OwnBytes& own_device_bytes_;
   Use before_;
   Use growth_;
+  std::vector<std::int64_t> heap_of_rounds_;  // at the beginning of the first, and behind each
 };
 
 }  // namespace aisp::verify

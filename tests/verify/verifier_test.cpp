@@ -78,6 +78,15 @@ class Doubling final : public Workload {
     honest(launch);
     leak(y_.bytes());
   }
+  // As caches of the C library's threads do, which take up what other threads free until they are full.
+  void fills_caches(Launch& launch) {
+    honest(launch);
+    if (++runs_ <= 12) leak(30 << 10);
+  }
+  void leaks_little(Launch& launch) {
+    honest(launch);
+    leak(30 << 10);
+  }
   void varies(Launch&) {
     ++runs_;
     all([&](std::size_t i) { return std::nextafterf(2 * x_[i], runs_ % 2 == 0 ? 10.0f : 2 * x_[i]); });
@@ -175,6 +184,10 @@ TEST(Verify, RememberedOutputIsCaughtBesideOneThatWasLeftOut) {
   EXPECT_TRUE(std::ranges::any_of(second[1].problems, [](const auto& problem) { return problem.check == "depends_on_inputs"; }));
 }
 TEST(Verify, LeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "leaks", .run = call<&Doubling::leaks>})); }
+TEST(Verify, ASmallLeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "little", .run = call<&Doubling::leaks_little>})); }
+TEST(Verify, CachesThatFillUpAreNoLeak) {
+  EXPECT_TRUE(failed_checks({.name = "caches", .run = call<&Doubling::fills_caches>}).empty());
+}
 TEST(Verify, ALeakIsNamedByTheBufferOfItsSize) {
   const auto message_of = [](const Variant& variant) {
     pair::Session session{honest_pair, {}};

@@ -84,6 +84,7 @@ measure::Interval TimedRounds::speedup(const std::vector<measure::Sample>& basel
 void TimedRounds::after_round(int round) {
   // The copies that samples are compared with are there by now.
   if (round == 1) watchers_.leaks.before();
+  else watchers_.leaks.round_ended();
   round_s_ = base::monotonic_s() - round_start_s_;
   samples_.probe_ms.push_back(stopwatch_.time_probe());
   if (context_.pair.device == Device::gpu) read_state(round);
