@@ -167,6 +167,7 @@ class Documents {
 
   Documents() {
     for (const int of : {40, 300, 100, 112}) document_.insert(document_.end(), of, static_cast<int>(document_.size()));
+    document_.resize(tiles * 128);  // the mask is asked about all rows of the last block
     for (int block = 0; block < tiles; ++block) {
       for (int tile = tiles - 1; tile >= 0; --tile) {
         bool any = false, all = true;

@@ -128,7 +128,7 @@ struct Consumer {
 
 // A block of rows, from the arrival of its queries until the sums and the softmax's rows are complete. The scores of the next
 // tile are started before the sums of this one, which need not be ready before its exponentials have been taken (ptxas of CUDA
-// 13.0 waits for them in front of these all the same). A warpgroup starts its products behind those of the one before it.
+// 13.0 waits for them in front of these all the same, which is faster). A warpgroup starts its products behind those before it.
 template <class S, class Work, class Tiles>
 __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work, const RowBlock& block, const Lengths& lengths,
                                               const Tiles& tiles, Rows& rows) {

@@ -83,8 +83,10 @@ __device__ __forceinline__ TileSpan tiles_of(const Ascending<Mask>& mask, int se
 }
 
 // Any mask: a list says which tiles of 128 keys the block of rows b of a head takes, and visible(sequence, head, row, key) is
-// asked where the list says so. The tiles of block b are those from begins[b] to begins[b + 1] - 1; an entry is twice the tile's
-// number, plus 1 where the tile is hidden in part. With head_stride and sequence_stride 0 all share the blocks of one head.
+// asked where the list says so: of keys that exist, and of all rows of a block, also where the last ends behind the queries, so
+// that what it reads of a row must reach to a multiple of 128. The tiles of block b are those from begins[b] to begins[b + 1] -
+// 1; an entry is twice the tile's number, plus 1 where the tile is hidden in part. With head_stride and sequence_stride 0 all
+// share the blocks of one head.
 template <class Visible>
 struct TileList {
   const int *begins, *entries;
