@@ -57,6 +57,15 @@ class EngineTables(unittest.TestCase):
         self.assertIn("| square | m 2048 | 24.7 us | 24.8 us | 100 % | 81.0 |", lines)
         self.assertIn("| wide | m 4096 | 24.7 us | 24.8 us | 100 % | 81.0 |", lines)
 
+    def test_a_pair_that_no_run_measured_keeps_its_table(self):
+        both = [variant("cublaslt", 0.0255), variant("engine_tuned", 0.0247, 100.4), variant("cublaslt_tuned", 0.0248)]
+        first = self.lines(self.run_of("a", [row("square", both, m=1), row("few", both, pair="gemm_split_k", m=1)]))
+        self.assertEqual(self.lines(self.run_of("b", [row("square", both, m=1), row("few", both, pair="gemm_split_k", m=1)])), first)
+        again = self.lines(self.run_of("c", [row("other", both, m=1)], budget="2"))
+        self.assertIn("| other |", "\n".join(again))
+        self.assertNotIn("| square |", "\n".join(again))
+        self.assertEqual(again[again.index("`gemm_split_k`:"):], first[first.index("`gemm_split_k`:"):])
+
     def test_another_variant_is_named_where_it_is_faster(self):
         def timed(ms):
             return [variant("engine", ms, 99), variant("engine_tuned", 1.4, 97), variant("cublaslt_tuned", 1.35)]

@@ -13,8 +13,9 @@
 namespace aisp::gemm_engine {
 namespace {
 
-template <int tile_m, int tile_n>
-using Cooperative = Tile<bf16, gemm::InTensorCores, gemm::SlicesStore, tile_m, tile_n, 2, false, 1>;
+// The blocks of a cluster share what they read of X.
+template <int tile_m, int tile_n, int cluster = 1>
+using Cooperative = Tile<bf16, gemm::InTensorCores, gemm::SlicesStore, tile_m, tile_n, 2, false, cluster>;
 
 constexpr int most_slices = 16;
 
@@ -35,6 +36,10 @@ class GemmSplitK final : public Workload {
     add<Cooperative<128, 128>>();
     add<Cooperative<128, 32>>();
     add<Cooperative<128, 16>>();
+    add<Cooperative<128, 64, 2>>();
+    add<Cooperative<256, 64, 2>>();
+    add<Cooperative<128, 128, 2>>();
+    add<Cooperative<256, 128>>();
   }
 
   Cost cost() const override {
@@ -76,7 +81,7 @@ class GemmSplitK final : public Workload {
     choice_.add({shape_of<C>(), 0, [in_ranges](cudaStream_t stream) { in_ranges.run(stream); }});
   }
   // Of the largest tile.
-  static std::size_t most_in_ranges() { return std::size_t{2} * multiprocessors() * 256 * 64; }
+  static std::size_t most_in_ranges() { return std::size_t{2} * multiprocessors() * 256 * 128; }
 
   std::size_t tokens_, n_, k_;
   Input<bf16> x_, w_;
