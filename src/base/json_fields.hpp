@@ -69,6 +69,7 @@ class JsonWriter {
   static nlohmann::json written(std::vector<T>& values) {
     nlohmann::json array = nlohmann::json::array();
     if constexpr (WritesItself<std::vector<T>>) write_field(array, values);
+    else if constexpr (std::is_same_v<T, bool>) array = values;
     else
       for (T& value : values) array.push_back(written(value));
     return array;
@@ -133,7 +134,9 @@ class JsonReader {
     values.clear();
     for (const nlohmann::json& element : from) {
       const std::string element_place = fmt::format("{}[{}]", place, values.size());
-      read(element, values.emplace_back(), element_place);
+      T value{};
+      read(element, value, element_place);
+      values.push_back(std::move(value));
     }
   }
   template <class T>

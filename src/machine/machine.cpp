@@ -27,7 +27,7 @@ Machine without_gpus(const std::string& error, const std::string& advice) {
 Machine probe(double limit_s, const std::string& executable) try {
   const ProbeAnswer answer = ask_child("__probe", limit_s, executable);
   return answer.error.empty() ? answer.json.get<Machine>() : without_gpus(answer.error, answer.advice);
-} catch (const nlohmann::json::exception& error) {
+} catch (const std::exception& error) {
   return without_gpus(std::string{"the process that asks the CUDA driver gave an unreadable answer: "} + error.what(),
                       "build aisp anew");
 }

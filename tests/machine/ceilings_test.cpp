@@ -4,10 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "machine/fake_root.hpp"
-#include "machine/json.hpp"
 
 namespace aisp::machine {
 namespace {
@@ -209,14 +206,6 @@ TEST(ImpossibleTime, LiesBelowWhatWasRecorded) {
        {Cost{.bytes = 2 * gib}, Cost{.flops = 1e12, .math = Math::bf16}, Cost{.flops = 1e12, .math = Math::fp8},
         Cost{.flops = 1e12, .math = Math::fp32}, Cost{.host_to_device = 1e9}, Cost{.peer_bytes = 1e9}})
     EXPECT_LT(impossible_seconds(cost, theoretical_peaks(h200()), 62'914'560).seconds, floor_seconds(cost, ceilings).seconds);
-}
-
-TEST(Ceilings, SurviveJson) {
-  const Ceilings before = provisional_ceilings(h200());
-  const auto after = nlohmann::json(before).get<Ceilings>();
-  EXPECT_EQ(nlohmann::json(after), nlohmann::json(before));
-  EXPECT_EQ(after.flops_s, before.flops_s);
-  EXPECT_EQ(after.launch_s, before.launch_s);
 }
 
 }  // namespace
