@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
-#include "report/analysis.hpp"
+#include "report/analysis/analysis.hpp"
 
 namespace aisp::cli {
 

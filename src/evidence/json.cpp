@@ -154,6 +154,7 @@ static void describe(Floor& f, Visitor& visit) {
   visit("ceiling", f.ceiling);
   visit("source", f.source);
   visit("held_back_by", f.held_back_by);
+  visit("limit_from", f.limit_from);
 }
 
 template <class Visitor>

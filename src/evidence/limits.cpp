@@ -41,10 +41,11 @@ std::string limit_of(const PairResult& pair, const VariantResult& variant, const
 void name_limits(PairResult& pair) {
   for (VariantResult& variant : pair.variants) {
     if (!variant.floor || !variant.timing) continue;
-    std::string& limit = variant.floor->held_back_by;
-    // What was concluded before there were counters is no finding of the floor's own, and counters know better.
-    if (limit.empty() || limit == limit_of(pair, variant, nullptr))
-      limit = limit_of(pair, variant, variant.counters ? &*variant.counters : nullptr);
+    Floor& floor = *variant.floor;
+    if (floor.limit_from == LimitFrom::throttling || floor.limit_from == LimitFrom::floor) continue;
+    // Counters know better than what was concluded before there were any.
+    floor.limit_from = variant.counters ? LimitFrom::counters : LimitFrom::times;
+    floor.held_back_by = limit_of(pair, variant, variant.counters ? &*variant.counters : nullptr);
   }
 }
 

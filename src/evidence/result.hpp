@@ -138,6 +138,7 @@ struct Floor {
   std::string ceiling;       // "4.25 TB/s"
   std::string source;        // "provisional: recorded on an H200" or "aisp peak DATE"
   std::string held_back_by;  // "power cap, 1455 MHz", "memory", "latency", ...: limits.hpp
+  LimitFrom limit_from = LimitFrom::none;
 };
 
 // What the machine was taken to give when floors were computed, as far as the pair's variants use it; 0 where nobody measured.

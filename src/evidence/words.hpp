@@ -55,6 +55,11 @@ constexpr base::Words<6> words_of(StopReason) {
   return {{"", "interval narrow", "time budget", "fixed iterations", "most rounds", "stage limit"}};
 }
 
+// What told why a variant is not at its floor: the chip's own throttle reasons, that it is near the floor, the counters, or
+// without them only how busy the GPU was.
+enum class LimitFrom : std::uint8_t { none, throttling, floor, counters, times };
+constexpr base::Words<5> words_of(LimitFrom) { return {{"", "throttling", "floor", "counters", "times"}}; }
+
 // What the bytes of a declared cost cross. Several: they are the sum of more than one kind.
 enum class ByteKind : std::uint8_t { none, device_memory, host_memory, host_to_device, device_to_host, peer, several };
 constexpr base::Words<7> words_of(ByteKind) {

@@ -73,7 +73,8 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
                                  paint(style_of(speedup.verdict), fmt::format("{:<11}", words(speedup.verdict))));
   std::vector<std::string> parts;
   if (shown.floor) parts.push_back(floor_text(*shown.floor));
-  if (shown.floor && !shown.floor->held_back_by.empty() && shown.floor->held_back_by != shown.floor->limiter)
+  // Of what is near its floor, the floor's text says it.
+  if (shown.floor && !shown.floor->held_back_by.empty() && shown.floor->limit_from != evidence::LimitFrom::floor)
     parts.push_back("limited by " + shown.floor->held_back_by);
   if (const std::string share = share_text(pair, shown); !share.empty()) parts.push_back(share);
   if (shown.changes_precision && shown.accuracy) parts.push_back(fmt::format("error {:.1e}", shown.accuracy->unquantized_l2));

@@ -10,21 +10,32 @@
 
 #include "base/text.hpp"
 #include "evidence/cost_check.hpp"
+#include "evidence/profile/counter_table.hpp"
 
 namespace aisp::report {
 namespace {
 
 using evidence::CostPart;
+using evidence::CounterKind;
+using evidence::CounterRow;
 using evidence::Counters;
 using Row = std::vector<std::string>;
 
-std::string percent(const std::optional<double>& value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
-std::string bytes(const std::optional<double>& value) { return value ? base::human_bytes(*value) : "-"; }
-std::string plain(const std::optional<double>& value) { return value ? base::significant(*value) : "-"; }
-std::string count(const std::optional<double>& value) {
+std::string count(double value) {
+  if (value >= 1e6) return base::significant(value / 1e6) + " M";
+  return value >= 1e4 ? base::significant(value / 1e3) + " k" : base::significant(value);
+}
+
+std::string cell(CounterKind kind, const std::optional<double>& value) {
   if (!value) return "-";
-  if (*value >= 1e6) return base::significant(*value / 1e6) + " M";
-  return *value >= 1e4 ? base::significant(*value / 1e3) + " k" : base::significant(*value);
+  switch (kind) {
+    case CounterKind::microseconds: return base::display_ms(*value * 1e-3);
+    case CounterKind::percent: return fmt::format("{:.0f} %", *value);
+    case CounterKind::bytes: return base::human_bytes(*value);
+    case CounterKind::count: return count(*value);
+    case CounterKind::ratio: return base::significant(*value);
+  }
+  return "-";
 }
 
 std::string operations(double value) {
@@ -77,20 +88,17 @@ std::string stalls(const Counters& counters) {
 }
 
 Row cells(const std::string& name, const Counters& c) {
-  return {name,
-          c.duration_us ? base::display_ms(*c.duration_us * 1e-3) : "-",
-          percent(c.sm_throughput_percent),
-          percent(c.memory_throughput_percent),
-          bytes(c.dram_read_bytes),
-          bytes(c.dram_write_bytes),
-          percent(c.l2_hit_percent),
-          percent(c.occupancy_percent),
-          percent(c.tensor_pipe_percent),
-          count(c.bank_conflicts),
-          plain(c.sectors_per_load),
-          plain(c.sectors_per_store),
-          flops(c),
-          stalls(c)};
+  Row cells{name};
+  for (const CounterRow& row : evidence::counter_rows) cells.push_back(cell(row.kind, c.*row.value));
+  cells.insert(cells.end(), {flops(c), stalls(c)});
+  return cells;
+}
+
+Row headings() {
+  Row cells{"variant"};
+  for (const CounterRow& row : evidence::counter_rows) cells.emplace_back(row.heading);
+  cells.insert(cells.end(), {"FLOPs", "warps wait for"});
+  return cells;
 }
 
 std::string difference(const std::optional<CostPart>& part) {
@@ -121,9 +129,7 @@ Row cost_cells(const evidence::PairResult& pair) {
 std::vector<Row> counters_table(const std::vector<CountedRow>& variants) {
   std::vector<Row> rows;
   for (const auto& [name, counters] : variants) rows.push_back(cells(name, *counters));
-  if (!rows.empty())
-    rows.insert(rows.begin(), Row{"variant", "duration", "SM", "memory", "DRAM read", "DRAM written", "L2 hits", "occupancy",
-                                  "tensor pipe", "bank conflicts", "sectors/load", "sectors/store", "FLOPs", "warps wait for"});
+  if (!rows.empty()) rows.insert(rows.begin(), headings());
   return rows;
 }
 

@@ -22,8 +22,10 @@ std::string limit_of(PairResult pair) {
 Counters busy(double sm, double memory) { return {.sm_throughput_percent = sm, .memory_throughput_percent = memory}; }
 
 TEST(Limits, WhatWasToldWithTheFloorStays) {
-  EXPECT_EQ(limit_of(pair_of({.floor = Floor{.percent = 95, .held_back_by = "software power cap, 1485 MHz"}})),
-            "software power cap, 1485 MHz");
+  EXPECT_EQ(
+      limit_of(pair_of(
+          {.floor = Floor{.percent = 95, .held_back_by = "software power cap, 1485 MHz", .limit_from = LimitFrom::throttling}})),
+      "software power cap, 1485 MHz");
 }
 
 TEST(Limits, CountersNameTheBusiestUnit) {
@@ -58,10 +60,15 @@ TEST(Limits, WithoutCountersTwoCausesRemain) {
 TEST(Limits, LaterCountersReplaceWhatWasConcludedWithoutThem) {
   PairResult pair = pair_of({.gpu_busy_ms = 0.99});
   name_limits(pair);
-  ASSERT_EQ(pair.variants.front().floor->held_back_by, "latency or extra work");
+  Floor& floor = *pair.variants.front().floor;
+  ASSERT_EQ(floor.held_back_by, "latency or extra work");
+  EXPECT_EQ(floor.limit_from, LimitFrom::times);
   pair.variants.front().counters = busy(85, 40);
-  EXPECT_EQ(limit_of(pair), "instructions of the SM");
-  pair.variants.front().floor->held_back_by = "software power cap, 1485 MHz";
+  name_limits(pair);
+  EXPECT_EQ(floor.held_back_by, "instructions of the SM");
+  EXPECT_EQ(floor.limit_from, LimitFrom::counters);
+  floor.held_back_by = "software power cap, 1485 MHz";
+  floor.limit_from = LimitFrom::throttling;
   EXPECT_EQ(limit_of(pair), "software power cap, 1485 MHz");
 }
 

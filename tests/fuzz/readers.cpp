@@ -15,7 +15,7 @@
 #include "evidence/results_log.hpp"
 #include "evidence/run_record.hpp"
 #include "knowledge/model_config.hpp"
-#include "report/analysis.hpp"
+#include "report/analysis/analysis.hpp"
 #include "run/wire/protocol.hpp"
 #include "suite/settings/configuration_file.hpp"
 

@@ -64,7 +64,8 @@ inline evidence::PairResult passed_pair() {
                                            .limiter = "memory",
                                            .ceiling = "4.25 TB/s",
                                            .source = "provisional",
-                                           .held_back_by = "memory"};
+                                           .held_back_by = "memory",
+                                           .limit_from = evidence::LimitFrom::floor};
   pair.variants[2].speedup = evidence::Speedup{1.01, 0.99, 1.03, evidence::Verdict::cannot_tell};
   pair.variants[2].changes_precision = true;
   pair.variants[2].accuracy->unquantized_l2 = 1.6e-3;

@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "evidence/comparison/sides.hpp"
-#include "report/comparison.hpp"
+#include "report/analysis/comparison.hpp"
 #include "suite/selection/select.hpp"
 #include "suite/side_by_side.hpp"
 

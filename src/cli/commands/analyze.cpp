@@ -15,8 +15,8 @@
 #include "cli/recorded.hpp"
 #include "cli/regression_gate.hpp"
 #include "evidence/expectations/history.hpp"
-#include "report/analysis.hpp"
-#include "report/comparison.hpp"
+#include "report/analysis/analysis.hpp"
+#include "report/analysis/comparison.hpp"
 #include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {

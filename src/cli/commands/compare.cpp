@@ -12,7 +12,7 @@
 #include "cli/output.hpp"
 #include "cli/regression_gate.hpp"
 #include "evidence/comparison/comparison.hpp"
-#include "report/comparison.hpp"
+#include "report/analysis/comparison.hpp"
 #include "suite/records/run_folder.hpp"
 
 namespace aisp::cli {

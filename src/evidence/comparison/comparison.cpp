@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "evidence/expectations/fingerprint.hpp"
+#include "evidence/profile/counter_table.hpp"
 #include "evidence/quantities.hpp"
 
 namespace aisp::evidence {
@@ -34,17 +35,21 @@ void add_reading(std::string_view name, std::string_view unit, Direction better,
   if (value) figures.push_back({std::string{name}, std::string{unit}, better, exactly(*value)});
 }
 
-// Of one counted execution, by the names of the fields in files. How wide accesses are (sectors a request) is neither good nor
-// bad by itself.
+std::string_view unit_of(CounterKind kind) {
+  switch (kind) {
+    case CounterKind::microseconds: return "us";
+    case CounterKind::percent: return "%";
+    case CounterKind::bytes: return bytes_unit;
+    case CounterKind::count:
+    case CounterKind::ratio: return "";
+  }
+  return "";
+}
+
+// Of one counted execution, by the names of the fields in files.
 void add_counters(const Counters& counters, std::vector<Figure>& figures) {
-  add_reading("counters.dram_read_bytes", bytes_unit, Direction::lower, counters.dram_read_bytes, figures);
-  add_reading("counters.dram_write_bytes", bytes_unit, Direction::lower, counters.dram_write_bytes, figures);
-  add_reading("counters.sm_throughput_percent", "%", Direction::higher, counters.sm_throughput_percent, figures);
-  add_reading("counters.memory_throughput_percent", "%", Direction::higher, counters.memory_throughput_percent, figures);
-  add_reading("counters.l2_hit_percent", "%", Direction::higher, counters.l2_hit_percent, figures);
-  add_reading("counters.occupancy_percent", "%", Direction::higher, counters.occupancy_percent, figures);
-  add_reading("counters.tensor_pipe_percent", "%", Direction::higher, counters.tensor_pipe_percent, figures);
-  add_reading("counters.bank_conflicts", "", Direction::lower, counters.bank_conflicts, figures);
+  for (const CounterRow& row : counter_rows)
+    if (row.better) add_reading("counters." + std::string{row.id}, unit_of(row.kind), *row.better, counters.*row.value, figures);
 }
 
 // Of one recorded execution; of a host pair what the system counted.

@@ -2,6 +2,7 @@
 // The fields of evidence/profile/profile.hpp as files name them. Not for use beyond evidence's own .cpp files.
 #pragma once
 #include "evidence/fields.hpp"
+#include "evidence/profile/counter_table.hpp"
 #include "evidence/profile/profile.hpp"
 
 namespace aisp::evidence {
@@ -18,17 +19,7 @@ void describe(Counters& c, Visitor& visit) {
   visit("passes", c.passes);
   visit("l2_bytes", c.l2_bytes);
   visit("drained", c.drained);
-  visit("duration_us", c.duration_us);
-  visit("sm_throughput_percent", c.sm_throughput_percent);
-  visit("memory_throughput_percent", c.memory_throughput_percent);
-  visit("dram_read_bytes", c.dram_read_bytes);
-  visit("dram_write_bytes", c.dram_write_bytes);
-  visit("l2_hit_percent", c.l2_hit_percent);
-  visit("occupancy_percent", c.occupancy_percent);
-  visit("tensor_pipe_percent", c.tensor_pipe_percent);
-  visit("bank_conflicts", c.bank_conflicts);
-  visit("sectors_per_load", c.sectors_per_load);
-  visit("sectors_per_store", c.sectors_per_store);
+  for (const CounterRow& row : counter_rows) visit(std::string{row.id}, c.*row.value);
   visit("flops", c.flops);
   visit("flops_counted", c.flops_counted);
   visit("uncounted_instructions_percent", c.uncounted_instructions_percent);

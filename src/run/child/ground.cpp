@@ -29,10 +29,14 @@ constexpr double near_floor_percent = 80;
 constexpr double most_percent_of_a_ceiling = 150;
 constexpr double times_beyond_caches = 4;
 
-std::string held_back_by(const evidence::Floor& floor, const evidence::GpuState& state) {
-  if (machine::slows_down(state.throttle_reasons))
-    return fmt::format("{}, {} MHz", machine::throttle_text(state.throttle_reasons), state.sm_clock_mhz);
-  return floor.percent >= near_floor_percent ? floor.limiter : std::string{};
+void name_limit(evidence::Floor& floor, const evidence::GpuState& state) {
+  if (machine::slows_down(state.throttle_reasons)) {
+    floor.limit_from = evidence::LimitFrom::throttling;
+    floor.held_back_by = fmt::format("{}, {} MHz", machine::throttle_text(state.throttle_reasons), state.sm_clock_mhz);
+  } else if (floor.percent >= near_floor_percent) {
+    floor.limit_from = evidence::LimitFrom::floor;
+    floor.held_back_by = floor.limiter;
+  }
 }
 
 // More than any processor's core does: cycles a second, FLOPs a cycle (two 512-bit multiply-adds in fp32), bytes a cycle to and
@@ -147,7 +151,7 @@ std::optional<evidence::Floor> Ground::floor(const Cost& cost, double bytes_writ
                         .ceiling = time.ceiling,
                         .source = machine_->ceilings.source};
   // The state in the middle of the run: the first rounds may still have had a cool chip.
-  floor.held_back_by = held_back_by(floor, states.empty() ? evidence::GpuState{} : states[states.size() / 2]);
+  name_limit(floor, states.empty() ? evidence::GpuState{} : states[states.size() / 2]);
   return floor;
 }
 

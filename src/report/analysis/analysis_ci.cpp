@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "report/analysis.hpp"
+#include "report/analysis/analysis.hpp"
 #include "report/quote.hpp"
 
 namespace aisp::report {

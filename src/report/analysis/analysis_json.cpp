@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "evidence/json.hpp"
-#include "report/analysis.hpp"
+#include "report/analysis/analysis.hpp"
 
 namespace aisp::report {
 namespace {

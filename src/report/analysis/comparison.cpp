@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/comparison.hpp"
+#include "report/analysis/comparison.hpp"
 
 #include <fmt/format.h>
 

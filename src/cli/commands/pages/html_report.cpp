@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/html_report.hpp"
+#include "cli/commands/pages/html_report.hpp"
 
 #include <fmt/format.h>
 

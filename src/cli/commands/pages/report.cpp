@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "cli/command.hpp"
-#include "cli/commands/chapter_pages.hpp"
-#include "cli/commands/html_report.hpp"
+#include "cli/commands/pages/chapter_pages.hpp"
+#include "cli/commands/pages/html_report.hpp"
 #include "cli/recorded.hpp"
 
 namespace aisp::cli {

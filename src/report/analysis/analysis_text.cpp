@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/text.hpp"
-#include "report/analysis.hpp"
+#include "report/analysis/analysis.hpp"
 #include "report/numbers.hpp"
 #include "report/quote.hpp"
 
