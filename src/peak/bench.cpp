@@ -35,7 +35,7 @@ const Pair& pair_of(Device device) {
 // As CUPTI records it on an H200; the stopwatch reads it too much.
 constexpr double probe_s = 1.3e-6;
 constexpr double batch_s = 0.05;  // of a long load, between two looks at the clock
-constexpr double rest_s = 0.2;    // before a burst, so that the load before it does not hold its clock down
+constexpr double rest_s = 0.2;    // before a burst, so that what ran before does not hold its clock down
 
 pair::SessionOptions options_for(Device device) {
   pair::SessionOptions options;
@@ -90,9 +90,11 @@ Figure Bench::best_rate(std::string_view id, std::vector<std::function<Load()>> 
   std::optional<Load> best;
   double best_s = 0;
   std::string reason = "there is no way to measure it";
-  if (sustain_s_ > 0) base::sleep_s(rest_s);
+  bool rests = sustain_s_ > 0;  // behind what the last figure sustained
   for (const auto& prepare : loads) try {
       Load load = prepare();
+      if (rests || load.tuned) base::sleep_s(rest_s);
+      rests = false;
       const double burst_s = seconds(load.work, cache);
       const double rate = load.amount / burst_s;
       if (rate <= figure.value) continue;

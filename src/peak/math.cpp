@@ -81,7 +81,8 @@ Loads products(Bench& bench, const CublasLt& library, const Operands& operands, 
         return Load{title("cuBLASLt", n, transposed) + (tuned ? ", tuned" : ""), operations(n),
                     [plan, &operands](Launch& launch) {
                       plan->run(launch.stream, operands.a.data(), operands.b.data(), operands.c.data());
-                    }};
+                    },
+                    tuned};
       });
     }
   return loads;
