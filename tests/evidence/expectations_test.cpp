@@ -124,6 +124,17 @@ TEST(Expectations, AreTheMedianOfAllRunsOfTheSameCodeAndStartAnewWithOther) {
   EXPECT_DOUBLE_EQ(pair.variants.at("tiled").speedup, 4);
 }
 
+TEST(Expectations, TakeTheLowerBoundFromTheBestCeilingOfAllRuns) {
+  Recorder recorder;
+  ExpectedPair pair;
+  for (const double percent : {80, 100, 90}) {
+    PairResult run = pair_with(8);
+    run.variants[1].floor = Floor{.milliseconds = 0.525 * percent / 100, .percent = percent};
+    pair = recorder.add(run, manifest_of("NVIDIA H200", std::to_string(percent)));
+  }
+  EXPECT_NEAR(*pair.variants.at("tiled").percent_of_floor, 80, 1e-9);
+}
+
 TEST(Expectations, CountTheGpusBehindThemWithoutNamingThem) {
   Recorder recorder;
   PairResult pair = pair_with(8);
