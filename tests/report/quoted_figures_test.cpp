@@ -66,7 +66,7 @@ TEST(QuotedFigures, OneOfManyRequests) {
 
 TEST(QuotedFigures, BandwidthIsOfTheBytesThatWereDeclared) {
   EXPECT_EQ(written("1 GB/s<!-- h200 ch07:transpose direct bandwidth -->, 1\nTB/s<!-- h200 ch07:transpose tiled bandwidth -->"),
-            "1.00 GB/s<!-- h200 ch07:transpose direct bandwidth -->, 3.95 TB/s<!-- h200 ch07:transpose tiled bandwidth -->");
+            "1.00 GB/s<!-- h200 ch07:transpose direct bandwidth -->, 3.95\nTB/s<!-- h200 ch07:transpose tiled bandwidth -->");
 }
 
 TEST(QuotedFigures, MetricsHaveTheUnitOfThePair) {
@@ -74,7 +74,7 @@ TEST(QuotedFigures, MetricsHaveTheUnitOfThePair) {
       written("from 5 images/s<!-- h200 ch07:transpose direct metric:images --> to 12.5k\n"
               "images/s<!-- h200 ch07:transpose tiled metric:images -->, in 4<!-- h200 ch07:transpose tiled metric:splits -->"),
       "from 812 images/s<!-- h200 ch07:transpose direct metric:images --> to "
-      "6.27M images/s<!-- h200 ch07:transpose tiled metric:images -->, in 8<!-- h200 ch07:transpose tiled metric:splits -->");
+      "6.27M\nimages/s<!-- h200 ch07:transpose tiled metric:images -->, in 8<!-- h200 ch07:transpose tiled metric:splits -->");
   EXPECT_EQ(written("-1 % of (all|most) rows<!-- h200 ch07:transpose tiled metric:error -->"),
             "0.0517 % of (all|most) rows<!-- h200 ch07:transpose tiled metric:error -->");
   EXPECT_EQ(written("0 B<!-- h200 ch07:transpose tiled metric:moved -->"),

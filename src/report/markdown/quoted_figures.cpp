@@ -124,8 +124,12 @@ std::string with_quoted_figures(const std::string& page, const std::vector<Expec
     const std::size_t length = length_at_the_end(words, quote, *figure);
     if (length == 0) refuse(fmt::format("no figure stands right before it, as in {}", *figure));
     if (words.substr(words.size() - length) == *figure) continue;
+    const std::size_t line_break = written.find('\n', written.size() - length);
+    const std::size_t behind_break = line_break == std::string::npos ? 0 : written.size() - line_break;
     written.resize(written.size() - length);
     written += *figure;
+    // The line that the unit stands on is as long as before.
+    if (behind_break > 0 && written[written.size() - behind_break] == ' ') written[written.size() - behind_break] = '\n';
   }
   return written.append(from, page.end());
 }
