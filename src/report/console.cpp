@@ -210,7 +210,7 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
         if (!problem.advice.empty()) advices.add(problem.advice, pair);
   for (const auto& [advice, labels] : advices.entries())
     text += base::on_screen(fmt::format("{}: {}", short_list(labels), advice)) + '\n';
-  return text + warning_lines(suite);
+  return text + low_ceilings_line(suite) + warning_lines(suite);
 }
 
 }  // namespace aisp::report

@@ -18,6 +18,9 @@ using base::Style;
 using evidence::PairResult;
 using evidence::Status;
 
+// So far beyond its lower bound a variant shows that the ceilings are too low. Clocks differ by less between two moments.
+constexpr double most_percent_of_floor = 105;
+
 // More names than these are counted.
 constexpr std::size_t most_names = 3;
 
@@ -100,6 +103,25 @@ std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& 
     if (!group.advice.empty()) text += base::on_screen("    " + group.advice) + '\n';
   }
   return text;
+}
+
+std::string low_ceilings_line(const evidence::SuiteResult& suite) {
+  std::size_t many = 0;
+  const PairResult* of = nullptr;
+  const evidence::VariantResult* most = nullptr;
+  for (const PairResult& pair : suite.pairs)
+    for (const evidence::VariantResult& variant : pair.variants) {
+      if (!variant.floor || !(variant.floor->percent > most_percent_of_floor)) continue;
+      ++many;
+      if (most != nullptr && most->floor->percent >= variant.floor->percent) continue;
+      of = &pair;
+      most = &variant;
+    }
+  if (most == nullptr) return {};
+  return base::on_screen(fmt::format("{} faster than the ceilings, most {} {} ({}): the chip was warm or busy when they were "
+                                     "measured; aisp peak --refresh measures them again",
+                                     base::plural(many, "variant"), label_in_run(*of), most->name, floor_text(*most->floor))) +
+         '\n';
 }
 
 }  // namespace aisp::report

@@ -18,4 +18,7 @@ std::string_view counted(const evidence::SuiteResult& suite);
 // "48 pairs skipped (ch01: 16, ch02: 6, ...): no NVIDIA driver" and what to do about it, once for each reason.
 std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
 
+// Of variants that are faster than their lower bounds; empty where none is by more than clocks differ.
+std::string low_ceilings_line(const evidence::SuiteResult& suite);
+
 }  // namespace aisp::report

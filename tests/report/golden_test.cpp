@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports byte for byte. After a change that is meant: AISP_UPDATE_GOLDEN=1 writes the files anew; read the difference.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -157,6 +157,17 @@ TEST(Summary, CountsSkippedPairsByChapterWhereTheyAreMany) {
   suite.pairs.push_back(sample::ended_pair("e", evidence::Status::skipped, "needs 2 GPUs"));
   const std::string text = skip_lines(suite, base::Painter{});
   EXPECT_EQ(text, "4 pairs skipped (ch10: 3, ch11: 1): no GPU\n1 pair skipped (ch10:e): needs 2 GPUs\n");
+}
+
+TEST(Summary, NamesCeilingsThatWereTooLow) {
+  evidence::SuiteResult suite = sample::suite();
+  EXPECT_EQ(low_ceilings_line(suite), "");
+  suite.pairs[0].variants[1].floor->percent = 104;
+  EXPECT_EQ(low_ceilings_line(suite), "") << "clocks differ by as much";
+  suite.pairs[0].variants[1].floor->percent = 116;
+  EXPECT_THAT(low_ceilings_line(suite),
+              testing::AllOf(testing::StartsWith("1 variant faster than the ceilings, most ch07:transpose tiled (116 % of memory ("),
+                             testing::HasSubstr("aisp peak --refresh")));
 }
 
 TEST(Summary, SaysOfEachChapterWhatPassedOfAll) {
