@@ -20,6 +20,17 @@ declare -A left_out=(
   [ch08:thresholdtma racecheck]='ring_kernel, whose warps meet at a barrier before one of them frees a stage by an mbarrier; racecheck reports the next store to it'
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
   [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, whose reads of 1 KB end behind the compressed operand at the least size')
+# Sizes with which jobs come to an end where --scale alone leaves them too much. All have tails.
+declare -A small=(
+  [ch06:autotuning]=width=512
+  [ch09:implicit_gemm_conv]=images=2,height=16,width=20,channels_in=64,channels_out=128
+  [ch09:micro_tiling_matmul]=m=128,outputs=4
+  [ch09:tall_skinny_gram]=rows=3000
+  [ch14:autotuned_gemm]=tokens=72,hidden=136,ffn=264
+  [ch14:fp8_quantize_gemm]=m=144,n=272,k=256
+  [ch18:attention_sinks]=batch=2,seen=700,window=300
+  [ch18:block_sparse_attention]=batch=2,context=2048
+  [ch18:cascade_attention]=batch=4,prefix=256)
 # initcheck takes the parts of cuBLASLt's split K for uninitialised, so the kernel that adds them up is left out of all pairs.
 split_k_reduction=splitKreduce
 
@@ -37,7 +48,7 @@ Runs `aisp verify` of each GPU pair under compute-sanitizer, a job per pair and 
 
   -t, --targets TARGET   as for aisp run; repeats [all]
   --tools TOOL,...       of memcheck, racecheck, synccheck, initcheck [all four]
-  --scale X              part of each workload's size [0.02]
+  --scale X              part of each workload's size [0.02]; some pairs have sizes of their own here
   -j, --jobs N           jobs at once [4]; of racecheck one for four CPUs: more only slow one another
   --limit SECONDS        of one job [120]
   --logs DIR             where each job's output is kept, as CHAPTER_NAME.TOOL.log [sanitize_DATE_TIME]
@@ -113,9 +124,11 @@ run_job() {
   [[ $tool == memcheck ]] && options+=(--leak-check no --padding "$padding_bytes")
   [[ $tool == initcheck ]] && options+=(--kernel-name-exclude "kernel_substring=$split_k_reduction")
   [[ -n ${left_out[$target $tool]:-} ]] && options+=(--kernel-name-exclude "kernel_substring=${left_out[$target $tool]%%,*}")
+  local sizes=()
+  [[ -n ${small[$target]:-} ]] && sizes=(--size "${small[$target]}")
   # Nothing is timed, so jobs share the GPU: each has a lock of its own.
   AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
-    "$aisp" verify --in-process --scale "$scale" --targets "$target" --artifacts-dir "$logs/artifacts" \
+    "$aisp" verify --in-process --scale "$scale" "${sizes[@]}" --targets "$target" --artifacts-dir "$logs/artifacts" \
     --run-id "${target/:/_}_$tool" --timeout-multiplier 20 --color never >"$log" 2>&1 || status=$?
   printf '\nsanitize: status %d after %d s\n' "$status" "$((SECONDS - started))" >>"$log"
 }

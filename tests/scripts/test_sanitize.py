@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """sanitize.sh with a made-up aisp and a made-up compute-sanitizer."""
 import json
+import os
+import re
+import subprocess
 import unittest
 
-from machine import Machine
+from machine import SOURCE, Machine
 
 AISP = """#!/usr/bin/env -S python3 -IS
 import json, sys
@@ -76,6 +79,19 @@ class Sanitize(Machine):
         self.assert_status(self.sanitize(), 0)
         padded = {job["tool"]: "--padding" in job["arguments"] for job in self.jobs()}
         self.assertEqual(padded, {"memcheck": True, "racecheck": False, "synccheck": False, "initcheck": False})
+
+    def test_large_pairs_have_small_sizes(self):
+        self.assert_status(self.sanitize(pairs=("ch09:tall_skinny_gram", "ch07:a")), 0)
+        sizes = {job["target"]: job["arguments"][job["arguments"].index("--size") + 1] if "--size" in job["arguments"] else None for job in self.jobs()}
+        self.assertEqual(sizes, {"ch09:tall_skinny_gram": "rows=3000", "ch07:a": None})
+
+    @unittest.skipUnless("AISP" in os.environ, "needs the executable")
+    def test_the_small_sizes_are_sizes_of_their_pairs(self):
+        named = re.findall(r"^  \[(ch\d\d:\w+)\]=(\w+=[\w=,]+)", (SOURCE / "scripts/sanitize.sh").read_text(), re.M)
+        self.assertGreater(len(named), 5)
+        for target, size in named:
+            checked = subprocess.run([os.environ["AISP"], "run", "--dry-run", "--targets", target, "--size", size], capture_output=True, text=True)
+            self.assertEqual(checked.returncode, 0, checked.stderr)
 
     def test_what_a_tool_cannot_see_is_left_out_and_said(self):
         result = self.sanitize(pairs=("ch01:preallocated_buffers",))
