@@ -20,17 +20,17 @@ declare -A left_out=(
   [ch08:thresholdtma racecheck]='ring_kernel, whose warps meet at a barrier before one of them frees a stage by an mbarrier; racecheck reports the next store to it'
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
   [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, whose reads of 1 KB end behind the compressed operand at the least size')
-# Sizes with which jobs come to an end where --scale alone leaves them too much. All have tails.
+# Sizes with which jobs come to an end where --scale alone leaves them too much.
 declare -A small=(
-  [ch06:autotuning]=width=512
-  [ch09:implicit_gemm_conv]=images=2,height=16,width=20,channels_in=64,channels_out=128
-  [ch09:micro_tiling_matmul]=m=128,outputs=4
-  [ch09:tall_skinny_gram]=rows=3000
-  [ch14:autotuned_gemm]=tokens=72,hidden=136,ffn=264
-  [ch14:fp8_quantize_gemm]=m=144,n=272,k=256
-  [ch18:attention_sinks]=batch=2,seen=700,window=300
-  [ch18:block_sparse_attention]=batch=2,context=2048
-  [ch18:cascade_attention]=batch=4,prefix=256)
+  [ch06:autotuning]='width=512'
+  [ch09:implicit_gemm_conv]='images=2,height=16,width=20,channels_in=64,channels_out=128'
+  [ch09:micro_tiling_matmul]='m=128,outputs=4'
+  [ch09:tall_skinny_gram]='rows=3000'
+  [ch14:autotuned_gemm]='tokens=72,hidden=136,ffn=264'
+  [ch14:fp8_quantize_gemm]='m=144,n=272,k=256'
+  [ch18:attention_sinks]='batch=2,seen=700,window=300'
+  [ch18:block_sparse_attention]='batch=2,context=2048'
+  [ch18:cascade_attention]='batch=4,prefix=256')
 # initcheck takes the parts of cuBLASLt's split K for uninitialised, so the kernel that adds them up is left out of all pairs.
 split_k_reduction=splitKreduce
 

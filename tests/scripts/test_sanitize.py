@@ -87,7 +87,7 @@ class Sanitize(Machine):
 
     @unittest.skipUnless("AISP" in os.environ, "needs the executable")
     def test_the_small_sizes_are_sizes_of_their_pairs(self):
-        named = re.findall(r"^  \[(ch\d\d:\w+)\]=(\w+=[\w=,]+)", (SOURCE / "scripts/sanitize.sh").read_text(), re.M)
+        named = re.findall(r"^  \[(ch\d\d:\w+)\]='(\w+=[\w=,]+)'", (SOURCE / "scripts/sanitize.sh").read_text(), re.M)
         self.assertGreater(len(named), 5)
         for target, size in named:
             checked = subprocess.run([os.environ["AISP"], "run", "--dry-run", "--targets", target, "--size", size], capture_output=True, text=True)
