@@ -359,7 +359,8 @@ extern constinit const Pair tall_skinny_gram{
                             .needs = {.libraries = {Library::cublaslt}}}}),
     // fp32 over chains of 8 Ki to 128 Ki rows is off by 4e-6, plain TF32 by 4e-4 of the triangle.
     .tolerance = per_output({within(5e-6), within(2e-5)}),
-    .sizes = sizes({{.name = "rows", .full = 8388608, .most = 1 << 25},
+    // With 2^25 rows the fp32 sums are farther off than that.
+    .sizes = sizes({{.name = "rows", .full = 8388608, .most = 1 << 24},
                     {.name = "columns", .full = 64, .multiple = 32, .most = 128, .scales = false}}),
     .sweep = cases({{"columns_32", "rows=16777216,columns=32"},
                     {"columns_64", "rows=8388608,columns=64"},

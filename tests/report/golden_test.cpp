@@ -165,9 +165,10 @@ TEST(Summary, NamesCeilingsThatWereTooLow) {
   suite.pairs[0].variants[1].floor->percent = 104;
   EXPECT_EQ(low_ceilings_line(suite), "") << "clocks differ by as much";
   suite.pairs[0].variants[1].floor->percent = 116;
-  EXPECT_THAT(low_ceilings_line(suite),
-              testing::AllOf(testing::StartsWith("1 variant faster than the ceilings, most ch07:transpose tiled (116 % of memory ("),
-                             testing::HasSubstr("aisp peak --refresh")));
+  EXPECT_THAT(
+      low_ceilings_line(suite),
+      testing::AllOf(testing::StartsWith("1 variant faster than the ceilings, most ch07:transpose tiled (116 % of memory ("),
+                     testing::HasSubstr("aisp peak --refresh")));
 }
 
 TEST(Summary, SaysOfEachChapterWhatPassedOfAll) {
