@@ -124,8 +124,9 @@ Records::Closing Records::finish(const evidence::SuiteResult& suite) const {
   const bool ours = place != base::AppendFile::Place::taken;
   Closing closing{.trouble = trouble_with(place, log_->path()), .place = place};
   try {
-    if (ours && !fs::exists(folder_ / manifest_file)) write_settings();
-    if (place == base::AppendFile::Place::gone) write_anew(suite);
+    const bool gone = place == base::AppendFile::Place::gone;
+    if (ours && (gone || !fs::exists(folder_ / manifest_file) || !fs::exists(folder_ / configuration_file))) write_settings();
+    if (gone) write_anew(suite);
     if (ours) report::write_suite(folder_, suite, manifest_);
   } catch (const base::Error& error) {
     closing.trouble = error.what();
