@@ -135,6 +135,18 @@ TEST(Expectations, TakeTheLowerBoundFromTheBestCeilingOfAllRuns) {
   EXPECT_NEAR(*pair.variants.at("tiled").percent_of_floor, 80, 1e-9);
 }
 
+TEST(Expectations, KeepTheBestCeilingsOfAllRuns) {
+  Recorder recorder;
+  ExpectedPair pair;
+  for (const double factor : {1.0, 1.5, 1.25}) {
+    PairResult run = pair_with(8);
+    run.ceilings = {.memory_bytes_s = 4e12 / factor, .flops_s = {{"bf16", 6e14 * factor}}, .source = "measured"};
+    pair = recorder.add(run, manifest_of("NVIDIA H200", std::to_string(factor)));
+  }
+  EXPECT_EQ(pair.ceilings->memory_bytes_s, 4e12);
+  EXPECT_EQ(pair.ceilings->flops_s.at("bf16"), 9e14);
+}
+
 TEST(Expectations, CountTheGpusBehindThemWithoutNamingThem) {
   Recorder recorder;
   PairResult pair = pair_with(8);

@@ -129,7 +129,8 @@ class Analyst {
   // A skipped pair used no hardware, so that of its machine is asked.
   bool is_expected_of(const Measurement& m) {
     PairResult as_if = *m.pair;
-    if (as_if.device == Device::host) return expectations_.find("host", as_if.chapter, as_if.name) != nullptr;
+    if (as_if.device == Device::host)
+      return expectations_.find(std::string{hardware_of_hosts}, as_if.chapter, as_if.name) != nullptr;
     for (const ManifestGpu& gpu : m.run->manifest.gpus) {
       as_if.gpus = {gpu.uuid};
       if (expectations_.find(hardware_key(as_if, m.run->manifest), as_if.chapter, as_if.name) != nullptr) return true;

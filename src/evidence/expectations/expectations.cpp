@@ -208,13 +208,26 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
   return std::nullopt;
 }
 
+// Of what two runs on GPUs of one kind were told, the better: ceilings are measured, and a warm chip gives less. `latest` where
+// hosts decide, which are of any kind.
+static std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
+  std::optional<Ceilings> best = latest.ceilings;
+  if (!best || earlier == nullptr || !earlier->ceilings || latest.device == Device::host || latest.host_dependent) return best;
+  best->memory_bytes_s = std::max(best->memory_bytes_s, earlier->ceilings->memory_bytes_s);
+  for (const auto& [math, flops_s] : earlier->ceilings->flops_s) {
+    double& own = best->flops_s[math];
+    own = std::max(own, flops_s);
+  }
+  return best;
+}
+
 ExpectedPair expected_of(const PairResult& pair, const Manifest& manifest, const ExpectedPair* earlier) {
   const RecordedRun latest = run_of(pair, manifest);
   ExpectedPair expected{.bound = pair.bound,
                         .judged_by = pair.judged_by,
                         .lesson = pair.lesson,
                         .host_decides = pair.host_dependent,
-                        .ceilings = pair.ceilings};
+                        .ceilings = best_ceilings(earlier, pair)};
   if (earlier != nullptr && earlier->judged_by == pair.judged_by)
     std::copy_if(earlier->runs.begin(), earlier->runs.end(), std::back_inserter(expected.runs),
                  [&](const RecordedRun& run) { return is_kept(run, latest, expected.host_decides); });

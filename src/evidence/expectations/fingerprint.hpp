@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "evidence/manifest.hpp"
@@ -24,6 +25,9 @@ struct Fingerprint {
 
   bool operator==(const Fingerprint&) const = default;
 };
+
+// Of pairs that need no GPU, whatever the host.
+inline constexpr std::string_view hardware_of_hosts = "host";
 
 // The kind of hardware that a pair's result is of: the key of the GPUs that it used, "host" for a host pair, empty for a pair
 // that used none (skipped) or one that the manifest does not know.

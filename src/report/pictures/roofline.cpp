@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
+#include "evidence/expectations/fingerprint.hpp"
 #include "evidence/json.hpp"
 #include "report/numbers.hpp"
 
@@ -44,7 +45,7 @@ bool is_stale(const std::vector<KnownPair>& known, const std::string& chapter, c
                      [&](const KnownPair& k) { return k.chapter == chapter && k.name == name && report::is_stale(k, expected); });
 }
 
-// The roofs of the latest record, and of earlier ones where it has none.
+// The highest roofs of all records; of hosts, which are of many kinds, those of the latest.
 void gather_ceilings(Roofline& roofline) {
   std::vector<const RooflinePair*> latest_first;
   for (const RooflinePair& pair : roofline.pairs) latest_first.push_back(&pair);
@@ -52,18 +53,16 @@ void gather_ceilings(Roofline& roofline) {
                    [](const auto* a, const auto* b) { return a->recorded.date_utc > b->recorded.date_utc; });
   if (!latest_first.empty()) roofline.machine = machine_text(latest_first.front()->recorded);
   Ceilings& all = roofline.ceilings;
+  const auto take = [&](double& roof, double own) {
+    if (!usable(own)) return;
+    roofline.ceilings_differ = roofline.ceilings_differ || (roof > 0 && roof != own);
+    if (roof == 0 || roofline.hardware != evidence::hardware_of_hosts) roof = std::max(roof, own);
+  };
   for (const RooflinePair* pair : latest_first) {
-    const Ceilings& own = pair->ceilings;
-    if (all.source.empty()) all.source = own.source;
-    if (usable(own.memory_bytes_s)) {
-      if (all.memory_bytes_s == 0) all.memory_bytes_s = own.memory_bytes_s;
-      roofline.ceilings_differ = roofline.ceilings_differ || all.memory_bytes_s != own.memory_bytes_s;
-    }
-    for (const auto& [math, flops_s] : own.flops_s) {
-      if (!usable(flops_s)) continue;
-      const double drawn = all.flops_s.emplace(math, flops_s).first->second;
-      roofline.ceilings_differ = roofline.ceilings_differ || drawn != flops_s;
-    }
+    if (all.source.empty()) all.source = pair->ceilings.source;
+    take(all.memory_bytes_s, pair->ceilings.memory_bytes_s);
+    for (const auto& [math, flops_s] : pair->ceilings.flops_s)
+      if (usable(flops_s)) take(all.flops_s[math], flops_s);
   }
 }
 

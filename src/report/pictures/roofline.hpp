@@ -41,7 +41,7 @@ struct RooflinePair {
 struct Roofline {
   std::string hardware;
   std::string machine;          // of the latest record
-  evidence::Ceilings ceilings;  // those of its pairs, the latest where they differ
+  evidence::Ceilings ceilings;  // those of its pairs, the highest where they differ; of hosts the latest
   bool ceilings_differ = false;
   std::vector<RooflinePair> pairs;
 

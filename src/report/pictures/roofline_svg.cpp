@@ -334,8 +334,7 @@ class Drawing {
   std::vector<std::string> notes() const {
     std::vector<std::string> lines;
     if (!roofline_.machine.empty()) lines.push_back(roofline_.machine);
-    lines.push_back("Ceilings: " + ceilings_text(roofline_.ceilings) +
-                    (roofline_.ceilings_differ ? "; earlier records had others" : ""));
+    lines.push_back("Ceilings: " + ceilings_text(roofline_.ceilings) + (roofline_.ceilings_differ ? "; records differ" : ""));
     if (const std::string ridges = ridges_text(roofline_.ceilings); !ridges.empty()) lines.push_back("Ridge points: " + ridges);
     if (const std::string left_out = left_out_text(roofline_); !left_out.empty()) lines.push_back(left_out);
     return lines;
