@@ -53,6 +53,9 @@ struct Capture {
   double idle_cpu_ms = 0;                // host pairs, with `watch`: what one other thread or child used while all should be idle
 };
 
+// Threads of the process had the CPUs that they wanted: a wait of a tenth of the time is a disturbance.
+inline bool undisturbed(double cpu_wait_ms, double host_ms) { return cpu_wait_ms <= 0.1 * host_ms; }
+
 struct Executed {
   double host_ms = 0;  // from the opening of the gate (the call of run() without one) to finished work
   double run_ms = 0;   // in the variant's run()
@@ -62,8 +65,7 @@ struct Executed {
   double late_ms = 0;   // and after it
   bool forced_open = false;
 
-  // Threads of the process had the CPUs that they wanted, as far as is known: a wait of a tenth of the time is a disturbance.
-  bool undisturbed() const { return cpu_wait_ms && *cpu_wait_ms <= 0.1 * host_ms; }
+  bool undisturbed() const { return cpu_wait_ms && measure::undisturbed(*cpu_wait_ms, host_ms); }
 };
 
 struct Conditions {

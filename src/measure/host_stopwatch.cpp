@@ -23,7 +23,7 @@ class HostStopwatch final : public Stopwatch {
     const Frame frame{.begin = [&](cudaStream_t) { launch.start_recording(); }};
     const Executed executed = executor_.execute(variant, capture, frame);
     Sample sample{
-        .raw_ms = executed.run_ms, .host_ms = executed.host_ms, .run_ms = executed.run_ms, .undisturbed = executed.undisturbed()};
+        .raw_ms = executed.run_ms, .host_ms = executed.host_ms, .run_ms = executed.run_ms, .cpu_wait_ms = executed.cpu_wait_ms};
     sample.marks = launch.stop_recording(nullptr);
     sample.metrics = collect_metrics(session_.workload(), variant.name);
     return sample;

@@ -2,6 +2,7 @@
 #pragma once
 #include <aisp/workload.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,14 +22,14 @@ struct MetricValue {
 // One timed execution.
 struct Sample {
   int round = 0;
-  double raw_ms = 0;             // as the stopwatch read it
-  double host_ms = 0;            // host clock, start to work finished
-  double run_ms = 0;             // host clock, in run(); of the timer's blocks it is not known
-  double early_ms = 0;           // how long other streams were busy before the sample
-  double late_ms = 0;            // how long the GPUs stayed busy after its end
-  bool undisturbed = true;       // as in Executed
-  bool first_on_inputs = false;  // no variant had run on these inputs before
-  bool again_on_inputs = false;  // this very variant had
+  double raw_ms = 0;                      // as the stopwatch read it
+  double host_ms = 0;                     // host clock, start to work finished
+  double run_ms = 0;                      // host clock, in run(); of the timer's blocks it is not known
+  double early_ms = 0;                    // how long other streams were busy before the sample
+  double late_ms = 0;                     // how long the GPUs stayed busy after its end
+  std::optional<double> cpu_wait_ms = 0;  // as in Executed
+  bool first_on_inputs = false;           // no variant had run on these inputs before
+  bool again_on_inputs = false;           // this very variant had
   std::vector<pair::Mark> marks;
   std::vector<MetricValue> metrics;
 };
