@@ -20,7 +20,7 @@ declare -A left_out=(
   [ch08:thresholdtma racecheck]='ring_kernel, whose warps meet at a barrier before one of them frees a stage by an mbarrier; racecheck reports the next store to it'
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
   [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, whose reads of 1 KB end behind the compressed operand at the least size')
-# Sizes with which jobs come to an end where --scale alone leaves them too much.
+# Small sizes of pairs of which --scale alone leaves so much that a job may not come to an end.
 declare -A small=(
   [ch06:autotuning]='width=512'
   [ch09:implicit_gemm_conv]='images=2,height=16,width=20,channels_in=64,channels_out=128'

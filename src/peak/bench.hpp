@@ -25,7 +25,7 @@ struct Load {
   std::string how;
   double amount = 0;
   Work work;
-  bool tuned = false;  // candidates ran to find it, which warms the chip
+  bool tuned = false;  // candidates ran right before, to find it
 };
 
 class Bench {

@@ -118,8 +118,8 @@ std::string low_ceilings_line(const evidence::SuiteResult& suite) {
       most = &variant;
     }
   if (most == nullptr) return {};
-  return base::on_screen(fmt::format("{} faster than the ceilings, most {} {} ({}): the chip was warm or busy when they were "
-                                     "measured; aisp peak --refresh measures them again",
+  return base::on_screen(fmt::format("{} faster than the ceilings, most {} {} ({}): they were measured too low; aisp peak "
+                                     "--refresh measures them again",
                                      base::plural(many, "variant"), label_in_run(*of), most->name, floor_text(*most->floor))) +
          '\n';
 }

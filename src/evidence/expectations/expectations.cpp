@@ -66,7 +66,7 @@ ExpectedVariant expected_variant(const std::string& name, const Runs& runs, cons
                           .speedup_high = speedup.high,
                           .median_ms = base::median(medians),
                           .metrics = median_of(metrics)};
-  // Ceilings are measured, and a power cap holds some of them down: the best of all runs is the nearest to what the chip gives.
+  // Ceilings are measured, and no chip gives more than it can: the best of all runs is the nearest to that.
   if (!floors_ms.empty() && variant.median_ms > 0)
     variant.percent_of_floor = std::ranges::min(floors_ms) / variant.median_ms * 100;
   return variant;
@@ -208,8 +208,8 @@ std::optional<std::string> not_recordable(const PairResult& pair) {
   return std::nullopt;
 }
 
-// Of what two runs on GPUs of one kind were told, the better: ceilings are measured, and a warm chip gives less. `latest` where
-// hosts decide, which are of any kind.
+// Of what two runs on GPUs of one kind were told, the better: ceilings are measured, and no chip gives more than it can. `latest`
+// where hosts decide, which are of any kind.
 static std::optional<Ceilings> best_ceilings(const ExpectedPair* earlier, const PairResult& latest) {
   std::optional<Ceilings> best = latest.ceilings;
   if (!best || earlier == nullptr || !earlier->ceilings || latest.device == Device::host || latest.host_dependent) return best;
