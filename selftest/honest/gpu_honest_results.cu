@@ -27,6 +27,22 @@ class Rounds final : public GpuDoubling {
   void as_it_says(Launch& launch) { rough_kernel<<<blocks(), block_threads, 0, launch.stream>>>(in_, out_, count_); }
 };
 
+// Four passes or one, as the data want it.
+__global__ void passes_by_data_kernel(const float* in, float* out, std::size_t count) {
+  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const volatile float* from = in + i;
+  volatile float* to = out + i;
+  const int passes = in[0] > 0 ? 4 : 1;
+  for (int pass = 0; pass < passes; ++pass) *to = 2 * *from;
+}
+
+class TakesWhatDataWant final : public GpuDoubling {
+ public:
+  using GpuDoubling::GpuDoubling;
+  void as_data_want(Launch& launch) { passes_by_data_kernel<<<blocks(), block_threads, 0, launch.stream>>>(in_, out_, count_); }
+};
+
 class ReportsBytes final : public GpuDoubling {
  public:
   using GpuDoubling::GpuDoubling;
@@ -173,6 +189,8 @@ extern constinit const selftest::Case gpu_honest_rounding = pair_of<&Rounds::as_
     {.does = "rounds its operands to bf16 and says so", .tolerance = automatic, .changes_precision = true});
 extern constinit const selftest::Case gpu_honest_metric =
     pair_of<&GpuDoubling::doubled, ReportsBytes>({.does = "is judged by a metric", .judged_by = "bytes_moved"});
+extern constinit const selftest::Case gpu_honest_data =
+    pair_of<&TakesWhatDataWant::as_data_want>({.does = "takes two or three times as long on every other draw of its inputs"});
 extern constinit const selftest::Case gpu_honest_order =
     pair_of<&Totals::in_any_order>({.does = "adds up with atomics, in another order every time",
                                     .tolerance = reduction_of(static_cast<int>(Totals::count)),

@@ -90,6 +90,7 @@ void SampleWatch::look(std::size_t v, const measure::Capture& capture, measure::
   State& state = states_[v];
   evidence::SampleChecks& counts = state.findings.counts;
   ++counts.samples;
+  sample.inputs = inputs_;
   sample.first_on_inputs = fresh_;
   sample.again_on_inputs = state.ran;
   state.ran = true;

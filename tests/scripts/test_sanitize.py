@@ -134,6 +134,22 @@ class Sanitize(Machine):
         self.assertEqual(self.cells(result, "ch07:a")[1], "tool error")
         self.assertIn("Internal Sanitizer Error", result.stdout)
 
+    def test_a_pair_that_died_under_the_tool_is_not_clean(self):
+        died = ("========= Error: process didn't terminate successfully\n========= Target application returned an error\n"
+                "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)")
+        of_library = race("_ZN7cutlass7Kernel2I") + "\n========= Target application returned an error"
+        for text in (died, of_library):
+            result = self.sanitize(answers={"ch07:a racecheck": [text, 9]})
+            self.assert_status(result, 4)
+            self.assertEqual(self.cells(result, "ch07:a")[1], "tool error")
+            self.assertIn("ch07:a racecheck: tool error: ========= ", result.stdout)
+
+    def test_an_interrupted_job_begins_anew(self):
+        artifacts = self.work / "logs/artifacts/ch07_a_memcheck"
+        artifacts.mkdir(parents=True)
+        self.assert_status(self.sanitize("--resume", str(self.work / "logs")), 0)
+        self.assertFalse(artifacts.exists(), "aisp takes no run's folder that exists")
+
     def test_a_pair_that_cannot_run_is_skipped_with_its_reason(self):
         text = "TARGET    skipped  needs 2 GPUs, found 1\n========= ERROR SUMMARY: 0 errors"
         result = self.sanitize("--tools", "memcheck", answers={"ch07:a": [text, 0]})

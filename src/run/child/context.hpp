@@ -29,6 +29,7 @@ enum Stream : std::uint64_t {
   stream_of_second_inputs = 0x5EED,
   stream_of_edges = 0xED6E,
   stream_of_audit = 0xA0D17,
+  stream_of_timed_inputs,  // on which the audit looks once more
 };
 
 // What a pair holds of the machine from one stage to the next. It outlives the stages: when one of them throws, only who catches

@@ -20,7 +20,7 @@ using gemm::bf16, gemm::e4m3;
 // With as many stages as fit into a block's shared memory beside what each of the consumers' warps needs to store; `scaled` ones
 // bring a scale for each row along. A KiB is left for barriers.
 constexpr gemm::Shape deepest(gemm::Shape shape, unsigned staging_bytes, bool scaled) {
-  constexpr int row_bytes = 128, most_stages = 8, available = 226 * 1024, more_scales = 32;
+  constexpr int row_bytes = 128, most_stages = 16, available = 226 * 1024, more_scales = 32;
   const int of_scales = scaled ? (shape.tile_m + more_scales) * static_cast<int>(sizeof(float)) : 0;
   const int stage = (shape.tile_m + shape.tile_n) * row_bytes + of_scales;
   shape.stages = std::min(most_stages, (available - shape.consumers * 4 * static_cast<int>(staging_bytes)) / stage);

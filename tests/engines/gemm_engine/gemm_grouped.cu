@@ -62,6 +62,10 @@ class GemmGrouped final : public Workload {
     add<Pingpong<128, 128, 1>>();
     add<Pingpong<128, 128, 2>>();
     add<Pingpong<64, 256, 1>>();
+    add<Cooperative<128, 216, 1>>();
+    add<Cooperative<128, 152, 1>>();
+    add<Pingpong<128, 176, 1>>();
+    add<Pingpong<128, 176, 2>>();
   }
 
   Cost cost() const override {

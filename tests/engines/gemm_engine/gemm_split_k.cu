@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Few tokens times large weights in bf16: Y[tokens][n] = X[tokens][k] W[n][k], limited by reading W. There are fewer tiles than
-// multiprocessors, so the engine takes W as its rows, cuts K into slices, or all tiles into ranges of equal length, and adds
-// their sums in a fixed order.
+// Few tokens times large weights in bf16: Y[tokens][n] = X[tokens][k] W[n][k], limited by reading W, which the engine takes as
+// its rows. Large tiles are fewer than multiprocessors, so that K is cut into slices, or all tiles into ranges of equal length,
+// whose sums a second kernel adds in a fixed order. Tiles of 64 rows are enough of them to do without.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -16,6 +16,8 @@ namespace {
 // The blocks of a cluster share what they read of X.
 template <int tile_m, int tile_n, int cluster = 1>
 using Cooperative = Tile<bf16, gemm::InTensorCores, gemm::SlicesStore, tile_m, tile_n, 2, false, cluster>;
+template <int tile_n, int cluster>
+using Low = Tile<bf16, gemm::InTensorCores, gemm::ColumnsStore<bf16>, 64, tile_n, 1, false, cluster>;
 
 constexpr int most_slices = 16;
 
@@ -40,6 +42,13 @@ class GemmSplitK final : public Workload {
     add<Cooperative<256, 64, 2>>();
     add<Cooperative<128, 128, 2>>();
     add<Cooperative<256, 128>>();
+    add_whole<Low<16, 1>>();
+    add_whole<Low<16, 2>>();
+    add_whole<Low<32, 1>>();
+    add_whole<Low<32, 2>>();
+    add_whole<Low<64, 1>>();
+    add_whole<Low<64, 2>>();
+    add_whole<Low<128, 2>>();
   }
 
   Cost cost() const override {
@@ -79,6 +88,13 @@ class GemmSplitK final : public Workload {
     using InRanges = gemm::GemmInRanges<C, gemm::Identity, gemm::ColumnsStore<bf16>>;
     const InRanges in_ranges{{.a = w_, .b = x_, .c = y_, .m = n_, .n = tokens_, .k = k_}, parts_};
     choice_.add({shape_of<C>(), 0, [in_ranges](cudaStream_t stream) { in_ranges.run(stream); }});
+  }
+  // Without parts, in one kernel.
+  template <class C>
+  void add_whole() {
+    const gemm::Gemm<C, gemm::Bands, gemm::Identity, gemm::ColumnsStore<bf16>> product{
+        {.a = w_, .b = x_, .c = y_, .m = n_, .n = tokens_, .k = k_}, {.band = 1}};
+    choice_.add({shape_of<C>(), 1, [product](cudaStream_t stream) { product.run(stream); }});
   }
   // Of the largest tile.
   static std::size_t most_in_ranges() { return std::size_t{2} * multiprocessors() * 256 * 128; }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <random>
 
 #include "measure/statistics/statistics.hpp"
@@ -38,6 +39,7 @@ struct Comparison {
   double offset_ms;
   bool one_gpu;
   bool by_host_memory;
+  int constants_since_round;
 };
 
 struct Medians {  // of one variant's audited executions
@@ -126,41 +128,90 @@ void note_kernels(Record& record, const Timed& timed, std::vector<profile::Compi
     timed.result->kernels.push_back({kernels[i].name, kernels[i].registers, kernels[i].local_bytes});
 }
 
-// The audited executions are like the timed ones, so what they took must be what was timed.
-void compare_with_timed(Record& record, const Timed& timed, const Medians& medians, const Comparison& with) {
-  if (with.mode == TimingMode::timer) return;
-  const double timed_ms = std::max(0.0, median_of(timed.samples, &measure::Sample::raw_ms) - with.offset_ms);
-  // Pages that migrate and memory of the host take another time under CUPTI, and a callback's time is no GPU's.
-  if (with.by_host_memory || timed.variant->host_callbacks) return;
+struct Difference {
+  std::string message, advice;
+};
+
+// Between what audited executions took and `raw_ms`, which executions like them were timed as.
+std::optional<Difference> difference(const Variant& variant, const Medians& medians, double raw_ms, const Comparison& with) {
+  const double timed_ms = std::max(0.0, raw_ms - with.offset_ms);
   const bool short_ones = medians.busy_ms <= medians.calls * short_kernel_ms;
   const double slack_ms = audit_slack_ms + (short_ones ? audit_kernel_slack_ms * std::max(0.0, medians.calls - 1) : 0);
   if (medians.busy_ms > (1 + other_pace) * timed_ms + slack_ms && with.one_gpu)
-    return record.fail_variant(
-        *timed.result, "timed_differently",
+    return Difference{
         fmt::format("the GPU was busy for {:.4g} ms in an execution that was timed as {:.4g} ms", medians.busy_ms, timed_ms),
-        "do all work between the start and the end of launch.stream's");
+        "do all work between the start and the end of launch.stream's"};
   // A control without outputs may be slower when timed: nobody verifies that it does the same twice, and no work is left out of
   // its time.
-  if (timed.variant->outputs == no_outputs) return;
+  if (variant.outputs == no_outputs) return std::nullopt;
   // From an immediate start CUPTI makes the host's calls longer, so only a time that it did not reach tells.
   const bool released = with.start == Start::released;
   const double audited_ms = released ? medians.span_ms : medians.host_ms;
   const double least_ms = (1 + (released ? other_pace : 1)) * audited_ms + (released ? audit_slack_ms : 0.05);
-  if (timed_ms > least_ms)
-    record.fail_variant(
-        *timed.result, "timed_differently",
-        fmt::format("timed as {:.4g} ms, but an execution like it took {:.4g} ms afterwards", timed_ms, audited_ms),
-        "do the same work in every run");
+  if (timed_ms <= least_ms) return std::nullopt;
+  return Difference{fmt::format("timed as {:.4g} ms, but an execution like it took {:.4g} ms afterwards", timed_ms, audited_ms),
+                    "do the same work in every run"};
 }
 
-void judge_audit(Record& record, const Timed& timed, const std::vector<AuditedRun>& runs, const Comparison& with) {
+// Inputs of timed rounds, as many as there are audited ones; each comes as often as samples were taken on it.
+std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, std::mt19937_64& random) {
+  std::vector<std::uint64_t> present;
+  for (const measure::Sample& sample : timed.samples)
+    if (sample.round >= since_round) present.push_back(sample.inputs);
+  std::vector<std::uint64_t> drawn;
+  for (int i = 0; i < audited_rounds && !present.empty(); ++i) drawn.push_back(present[random() % present.size()]);
+  return drawn;
+}
+
+// The median over these inputs of the variant's samples on each: of all of them, or of the first alone.
+double raw_ms_on(const Timed& timed, const std::vector<std::uint64_t>& inputs, bool first) {
+  std::vector<double> on_each;
+  for (const std::uint64_t seed : inputs) {
+    std::vector<double> raw_ms;
+    for (const measure::Sample& sample : timed.samples)
+      if (sample.inputs == seed && !(first && sample.again_on_inputs)) raw_ms.push_back(sample.raw_ms);
+    on_each.push_back(measure::median(raw_ms));
+  }
+  return measure::median(on_each);
+}
+
+// What a variant takes may depend on its data: then executions on the very inputs of timed rounds take what was timed on them.
+// That holds for what was timed when it met them and for what was timed later, or else it had only remembered them.
+bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparison& with, std::mt19937_64& random) {
+  const std::vector<std::uint64_t> inputs = timed_inputs(timed, with.constants_since_round, random);
+  if (inputs.empty()) return false;
+  std::vector<AuditedRun> runs;
+  for (const std::uint64_t seed : inputs) {
+    auditor.renew(seed);
+    const profile::Scope range{timed.result->name};
+    runs.push_back(auditor.run(*timed.variant, seed));
+  }
+  const Medians medians = medians_of(runs);
+  return !difference(*timed.variant, medians, raw_ms_on(timed, inputs, true), with) &&
+         !difference(*timed.variant, medians, raw_ms_on(timed, inputs, false), with);
+}
+
+// The audited executions are like the timed ones, so what they took must be what was timed.
+void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, const Medians& medians, const Comparison& with,
+                        std::mt19937_64& random) {
+  if (with.mode == TimingMode::timer) return;
+  // Pages that migrate and memory of the host take another time under CUPTI, and a callback's time is no GPU's.
+  if (with.by_host_memory || timed.variant->host_callbacks) return;
+  const std::optional<Difference> found =
+      difference(*timed.variant, medians, median_of(timed.samples, &measure::Sample::raw_ms), with);
+  if (!found || agrees_on_timed_inputs(auditor, timed, with, random)) return;
+  record.fail_variant(*timed.result, "timed_differently", found->message, found->advice);
+}
+
+void judge_audit(Record& record, Auditor& auditor, const Timed& timed, const std::vector<AuditedRun>& runs,
+                 const Comparison& with, std::mt19937_64& random) {
   const Medians medians = medians_of(runs);
   for (const AuditedRun& run : runs) add_own_allocations(timed.result->memory, run.most_allocated_bytes);
   timed.result->gpu_busy_ms = medians.busy_ms;
   check_findings(record, timed, runs);
   check_host_work(record, timed, medians, with, runs.front().host_functions);
   note_kernels(record, timed, runs.front().audit.compiled);
-  compare_with_timed(record, timed, medians, with);
+  compare_with_timed(record, auditor, timed, medians, with, random);
 }
 
 // One finding of several may be the profiler's own, as with those of a run.
@@ -210,8 +261,10 @@ ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, St
                         .start = start,
                         .offset_ms = samples.known_offset_ms,
                         .one_gpu = session.gpu_ordinals().size() == 1,
-                        .by_host_memory = by_host_memory(session)};
-  for (std::size_t v = 0; v < samples.timed.size(); ++v) judge_audit(record, samples.timed[v], runs[v], with);
+                        .by_host_memory = by_host_memory(session),
+                        .constants_since_round = samples.constants_since_round};
+  std::mt19937_64 random{random_bits(context.request.seed, stream_of_timed_inputs)};
+  for (std::size_t v = 0; v < samples.timed.size(); ++v) judge_audit(record, auditor, samples.timed[v], runs[v], with, random);
   return work;
 }
 

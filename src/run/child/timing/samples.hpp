@@ -15,6 +15,7 @@ struct Samples {
   std::vector<double> probe_ms{};  // raw readings of the stopwatch for the least work there is, one a round
   // The stopwatch's own time as far as it was known when the last partial result was sent; without one, by the warm-up.
   double known_offset_ms = 0;
+  int constants_since_round = 0;  // from which on constant inputs are what they are at the end
 };
 
 // How long the least work there is (Stopwatch::time_probe) takes by itself.

@@ -39,7 +39,10 @@ measure::Sampling TimedRounds::take(const measure::SamplingOptions& options) {
 void TimedRounds::renew(Renewal::Kind kind) {
   watchers_.inputs.replace(kind);
   // Every variant has prepared again.
-  if (kind == Renewal::Kind::everything) stopwatch_.executor().children().forget();
+  if (kind == Renewal::Kind::everything) {
+    stopwatch_.executor().children().forget();
+    samples_.constants_since_round = present_round_;
+  }
   ++record_.result().inputs_drawn;
 }
 
