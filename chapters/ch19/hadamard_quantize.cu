@@ -178,7 +178,10 @@ class HadamardQuantize final : public Workload {
       }
       lost_without += error_without_rotation(row);
     }
-    if (static_cast<double>(moved) > 0.01 * static_cast<double>(most * columns_))
+    // Of two roundings 0.7 % change, more or less by 9 % over the root of their number: a row has one scale, and its codes change
+    // together. Six times that is allowed.
+    const auto looked_at = static_cast<double>(most * columns_);
+    if (static_cast<double>(moved) > 0.0075 * looked_at + 0.55 * std::sqrt(looked_at))
       throw std::runtime_error{std::to_string(moved) + " codes of " + std::to_string(most * columns_) + " are off"};
     errors_[std::string{variant}] = all > 0 ? std::sqrt(lost / all) : 0;
     error_without_rotation_ = all > 0 ? std::sqrt(lost_without / all) : 0;
