@@ -203,6 +203,7 @@ __device__ __forceinline__ void take_chunks(Memory& memory, const Maps& maps, in
     own.store(states[1], own.state, 32);
     device::wgmma_wait<0>();
     device::wgmma_touch(own.results);
+    __syncwarp();  // all lanes have read the decays
     if (threadIdx.x % 32 == 0) device::barrier_arrive(&memory.empty[slot]);
     bf16* const o = memory.o[own.index][chunk % 2];
     own.store(o, own.results, 0);
