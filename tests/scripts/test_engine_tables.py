@@ -63,8 +63,31 @@ class EngineTables(unittest.TestCase):
         self.assertEqual(self.lines(self.run_of("b", [row("square", both, m=1), row("few", both, pair="gemm_split_k", m=1)])), first)
         again = self.lines(self.run_of("c", [row("other", both, m=1)], budget="2"))
         self.assertIn("| other |", "\n".join(again))
-        self.assertNotIn("| square |", "\n".join(again))
         self.assertEqual(again[again.index("`gemm_split_k` (NVIDIA H100):"):], first[first.index("`gemm_split_k` (NVIDIA H100):"):])
+
+    def test_rows_that_no_run_measured_stay_with_what_they_are_of(self):
+        def timed(ms, joules=()):
+            return [variant("engine_tuned", ms, 100, joules=joules), variant("cublaslt_tuned", ms, joules=joules)]
+        self.lines(self.run_of("a", [row("left", timed(1, (1, 2, 3))), row("again", timed(2))], budget="1.0"))
+        lines = self.lines(self.run_of("b", [row("added", timed(3)), row("again", timed(4))], budget="2.0"))
+        self.assertEqual([line for line in lines if line.startswith("| ") and " ms " in line],
+                         ["| left |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 2.00 [1.00, 3.00] | 2.00 [1.00, 3.00] |",
+                          "| again |  | 4.00 ms | 4.00 ms | 100 % | 0.500 |  |  |", "| added |  | 3.00 ms | 3.00 ms | 100 % | 0.667 |  |  |"])
+        self.assertIn("f9714ffbc, --budget 1s; NVIDIA H100, 2026-11-26, f9714ffbc, --budget 2s -->", " ".join(lines))
+        lines = self.lines(self.run_of("c", [row("left", timed(5)), row("again", timed(6)), row("added", timed(7))], budget="3.0"))
+        self.assertIn("<!-- not recorded: engine_bench, NVIDIA H100, 2026-11-26, f9714ffbc, --budget 3s -->", lines)
+
+    def test_a_size_that_a_row_left_has_is_told_by_all(self):
+        both = [variant("engine_tuned", 1, 100), variant("cublaslt_tuned", 1)]
+        self.lines(self.run_of("a", [row("left", both, m=1, n=2), row("wide", both, m=1, n=3)]))
+        lines = self.lines(self.run_of("b", [row("wide", both, m=4, n=3)]))
+        self.assertIn("| wide | n 3 | 1.00 ms | 1.00 ms | 100 % | 2.00 |", lines)
+
+    def test_rows_of_another_gpu_go(self):
+        both = [variant("engine_tuned", 1, 100), variant("cublaslt_tuned", 1)]
+        page = self.lines(self.run_of("a", [row("left", both)]))
+        (self.root / "page.md").write_text("\n".join(page).replace("H100", "H200") + "\n")
+        self.assertNotIn("| left |", "\n".join(self.lines(self.run_of("b", [row("added", both)]))))
 
     def test_another_variant_is_named_where_it_is_faster(self):
         def timed(ms):
