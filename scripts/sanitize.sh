@@ -20,6 +20,11 @@ declare -A left_out=(
   [ch08:thresholdtma racecheck]='ring_kernel, whose warps meet at a barrier before one of them frees a stage by an mbarrier; racecheck reports the next store to it'
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
   [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, whose reads of 1 KB end behind the compressed operand at the least size')
+# Libraries that pairs do without, by "PAIR TOOL": under the tool their kernels end the process, and nothing is known of the pair's.
+declare -A unwanted=(
+  [ch18:mixed_batch_attention racecheck]=cuDNN
+  [ch18:sliding_window_attention racecheck]=cuDNN
+  [ch18:tree_attention racecheck]=cuDNN)
 # Small sizes of pairs of which --scale alone leaves so much that a job may not come to an end. Edges are not verified with them.
 declare -A small=(
   [ch06:autotuning]='width=512'
@@ -34,7 +39,7 @@ declare -A small=(
   [ch18:gqa_packing]='batch=2,context=300'
   [ch18:linear_attention]='heads=2,tokens=200'
   [ch18:mixed_batch_attention]='requests=3,cached=100,chunk=70,context=150'
-  [ch18:mla_decode]='batch=2,context=200'
+  [ch18:mla_decode]='batch=1,context=70'
   [ch18:paged_attention]='batch=3,context=150'
   [ch18:ragged_decode_balance]='batch=4,total=900,longest=500'
   [ch18:rope_kv_append]='tokens=130'
@@ -43,10 +48,10 @@ declare -A small=(
   [ch19:fp4_weight_quantization]='rows=136,tokens=20,k=256'
   [ch19:fp8_block_scaling]='m=144,n=144,k=512'
   [ch19:fp8_decode_gemm]='tokens=20,n=192,k=272'
-  [ch19:fp8_training_step]='tokens=256,microbatches=2,depth=144,width=272'
+  [ch19:fp8_training_step]='tokens=256,microbatches=1,depth=48,width=80'
   [ch19:int8_outliers]='m=144,n=192,k=272,outliers=9'
   [ch19:quantized_kv_cache]='batch=2,context=130'
-  [ch19:sparse_2to4_gemm]='rows=144,tokens=144,k=128')
+  [ch19:sparse_2to4_gemm]='rows=48,tokens=80,k=64')
 # initcheck takes the parts of cuBLASLt's split K for uninitialised, so the kernel that adds them up is left out of all pairs.
 split_k_reduction=splitKreduce
 
@@ -79,7 +84,8 @@ Of a pair and tool where a kernel is left out, because the tool cannot see what 
 memcheck pads every allocation by 64 KiB, so that it also sees what runs over the end of one buffer into the next.
 Known of the tools: racecheck sees shared memory only and follows neither mbarriers nor asynchronous copies on every path, so
 its warnings in kernels that use TMA deserve a look at the code before they are believed. initcheck does not see what TMA stores.
-It leaves out the kernel by which cuBLASLt adds up the parts of a split K. All other kernels of libraries are checked: where they
+racecheck keeps its books in the host's memory, of one pair 115 GB, where Linux killed it; fewer jobs leave each of them more.
+initcheck leaves out the kernel by which cuBLASLt adds up the parts of a split K. All other kernels of libraries are checked: where they
 are left out (--kernel-name-exclude), racecheck ends in an internal error, and initcheck takes what they wrote for uninitialised.
 synccheck does not come to an end in the GEMM engine's ping-pong where a block has more than one tile, for a reason that nobody
 knows; at sizes of few tiles (aisp verify --size under the tool) it does, and finds nothing.
@@ -144,7 +150,8 @@ run_job() {
   [[ -n ${small[$target]:-} ]] && sizes=(--size "${small[$target]}")
   rm -rf "$logs/artifacts/${target/:/_}_$tool"  # of a run that was interrupted
   # Nothing is timed, so jobs share the GPU: each has a lock of its own.
-  AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
+  AISP_MEMORY_CHECKER=1 AISP_PEAK=off AISP_LOCK_DIRECTORY="$logs/locks/${target/:/_}_$tool" \
+    AISP_WITHOUT_LIBRARIES="${unwanted[$target $tool]:-}" timeout -k 5 "$limit_s" "$sanitizer" "${options[@]}" \
     "$aisp" verify --in-process --scale "$scale" "${sizes[@]}" --targets "$target" --artifacts-dir "$logs/artifacts" \
     --run-id "${target/:/_}_$tool" --timeout-multiplier 20 --color never >"$log" 2>&1 || status=$?
   printf '\nsanitize: status %d after %d s\n' "$status" "$((SECONDS - started))" >>"$log"
@@ -254,6 +261,8 @@ for target in "${pairs[@]}"; do
     [[ $word == clean ]] || details+=("$target $tool: $text ($(log_of "$target" "$tool"))")
     [[ -z ${left_out[$target $tool]:-} ]] ||
       details+=("$target $tool: without ${left_out[$target $tool]}")
+    [[ -z ${unwanted[$target $tool]:-} ]] ||
+      details+=("$target $tool: without variants of ${unwanted[$target $tool]}, whose kernels end the process under the tool")
   done
   row "$target" "${cells[@]}"
 done

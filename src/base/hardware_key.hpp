@@ -17,4 +17,7 @@ std::string gpu_key(std::string_view name);
 // none.
 std::string hardware_key(const std::vector<std::string>& gpu_names);
 
+// Of what needs no GPU, whatever the host.
+inline constexpr std::string_view hardware_of_hosts = "host";
+
 }  // namespace aisp::base

@@ -38,7 +38,7 @@ std::string hardware_key(const Machine& machine, const std::vector<int>& gpus) {
   std::vector<std::string> names;
   for (const Gpu& gpu : machine.gpus)
     if (std::find(gpus.begin(), gpus.end(), gpu.ordinal) != gpus.end()) names.push_back(gpu.name);
-  return names.empty() ? "host" : base::hardware_key(names);
+  return names.empty() ? std::string{base::hardware_of_hosts} : base::hardware_key(names);
 }
 
 }  // namespace aisp::machine

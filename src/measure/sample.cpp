@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/sample.hpp"
 
+#include <algorithm>
+
+#include "measure/execution.hpp"
+#include "measure/statistics/statistics.hpp"
+
 namespace aisp::measure {
 namespace {
 
@@ -21,6 +26,19 @@ std::vector<MetricValue> collect_metrics(Workload& workload, std::string_view va
   Collector collector;
   workload.metrics(variant, collector);
   return std::move(collector.values);
+}
+
+double own_host_ms(const std::vector<Sample>& samples) {
+  std::vector<double> undisturbed_ms, own_ms;
+  for (const Sample& sample : samples) {
+    if (!sample.cpu_wait_ms) continue;
+    own_ms.push_back(std::max(0.0, sample.host_ms - *sample.cpu_wait_ms));
+    if (undisturbed(*sample.cpu_wait_ms, sample.host_ms)) undisturbed_ms.push_back(sample.host_ms);
+  }
+  if (own_ms.empty()) return 0;
+  if (2 * undisturbed_ms.size() > own_ms.size()) return median_in_place(undisturbed_ms);
+  std::ranges::sort(own_ms);
+  return percentile(own_ms, 75);
 }
 
 }  // namespace aisp::measure

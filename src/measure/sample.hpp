@@ -39,4 +39,10 @@ struct Sample {
 // What the workload reports about the execution of `variant` that has just ended.
 std::vector<MetricValue> collect_metrics(Workload& workload, std::string_view variant);
 
+// What samples took of the host, without what other programs took of the CPUs; 0 where that is known of none. Long samples are
+// disturbed more often than short ones, so where most are disturbed all count, each by what is left when the waits of all threads
+// are taken off. That is less than its own time, as threads wait at once, and what spins until a moment has come spins less;
+// hence the upper quartile.
+double own_host_ms(const std::vector<Sample>& samples);
+
 }  // namespace aisp::measure

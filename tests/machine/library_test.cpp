@@ -124,6 +124,22 @@ TEST(SharedLibraryTest, ThatIsAbsentSaysHowToGetIt) {
   }
 }
 
+TEST(SharedLibraryTest, IsNotThereWhereTheUserWantsToDoWithout) {
+  FakeRoot root;
+  fs::copy_file(mathematics(), root.path() / "libcusparseLt.so.0");
+  ::setenv("AISP_LIBRARY_PATH", root.path().c_str(), 1);
+  ::setenv("AISP_WITHOUT_LIBRARIES", "nccl,cusparselt", 1);
+  EXPECT_FALSE(SharedLibrary::available(Library::cusparselt));
+  try {
+    SharedLibrary::open(Library::cusparselt);
+    ADD_FAILURE() << "no error";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(), HasSubstr("libcusparseLt.so.0 not found, because AISP_WITHOUT_LIBRARIES names it"));
+  }
+  ::unsetenv("AISP_WITHOUT_LIBRARIES");
+  ::unsetenv("AISP_LIBRARY_PATH");
+}
+
 TEST(SharedLibraryTest, IsNothingThatIsCompiledIn) {
   EXPECT_FALSE(SharedLibrary::available(Library::cutlass));
   EXPECT_THROW(SharedLibrary::open(Library::cutlass), Unsupported);

@@ -24,7 +24,7 @@ tool = arguments[arguments.index("--tool") + 1]
 target = arguments[arguments.index("--targets") + 1]
 with open(LOG, "a") as log:
     log.write(json.dumps({"tool": tool, "target": target, "arguments": arguments, "checker": os.environ.get("AISP_MEMORY_CHECKER"),
-                          "locks": os.environ.get("AISP_LOCK_DIRECTORY")}) + "\\n")
+                          "locks": os.environ.get("AISP_LOCK_DIRECTORY"), "without": os.environ.get("AISP_WITHOUT_LIBRARIES")}) + "\\n")
 text, status = ANSWERS.get(target + " " + tool, ANSWERS.get(target, ["passed", 0]))
 if text == "sleep":
     time.sleep(30)
@@ -100,6 +100,12 @@ class Sanitize(Machine):
         self.assertIn("ch01:preallocated_buffers initcheck: without bias_gelu_kernel, which reads what cuBLASLt stored by TMA", result.stdout)
         excluded = {job["tool"] for job in self.jobs() if "kernel_substring=bias_gelu_kernel" in job["arguments"]}
         self.assertEqual(excluded, {"initcheck"})
+
+    def test_a_library_that_dies_under_a_tool_is_done_without_and_said(self):
+        result = self.sanitize(pairs=("ch18:tree_attention",))
+        self.assert_status(result, 0)
+        self.assertIn("ch18:tree_attention racecheck: without variants of cuDNN", result.stdout)
+        self.assertEqual({job["tool"] for job in self.jobs() if job["without"]}, {"racecheck"})
 
     def test_findings_are_counted_and_end_with_1(self):
         result = self.sanitize(pairs=("ch07:a", "ch11:b"), answers={"ch11:b memcheck": [invalid("our_kernel", 3), 9]})

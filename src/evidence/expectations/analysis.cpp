@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/hardware_key.hpp"
 #include "base/text.hpp"
 #include "evidence/expectations/judgement.hpp"
 
@@ -130,7 +131,7 @@ class Analyst {
   bool is_expected_of(const Measurement& m) {
     PairResult as_if = *m.pair;
     if (as_if.device == Device::host)
-      return expectations_.find(std::string{hardware_of_hosts}, as_if.chapter, as_if.name) != nullptr;
+      return expectations_.find(std::string{base::hardware_of_hosts}, as_if.chapter, as_if.name) != nullptr;
     for (const ManifestGpu& gpu : m.run->manifest.gpus) {
       as_if.gpus = {gpu.uuid};
       if (expectations_.find(hardware_key(as_if, m.run->manifest), as_if.chapter, as_if.name) != nullptr) return true;

@@ -37,7 +37,7 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 }  // namespace
 
 std::string hardware_key(const PairResult& pair, const Manifest& manifest) {
-  if (pair.device == Device::host) return std::string{hardware_of_hosts};
+  if (pair.device == Device::host) return std::string{base::hardware_of_hosts};
   std::vector<std::string> names;
   for (const std::string& uuid : pair.gpus) {
     const ManifestGpu* gpu = find_gpu(manifest, uuid);

@@ -26,9 +26,6 @@ struct Fingerprint {
   bool operator==(const Fingerprint&) const = default;
 };
 
-// Of pairs that need no GPU, whatever the host.
-inline constexpr std::string_view hardware_of_hosts = "host";
-
 // The kind of hardware that a pair's result is of: the key of the GPUs that it used, "host" for a host pair, empty for a pair
 // that used none (skipped) or one that the manifest does not know.
 std::string hardware_key(const PairResult& pair, const Manifest& manifest);

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -64,6 +65,14 @@ std::vector<std::string> stated_folders() {
   return folders;
 }
 
+// AISP_WITHOUT_LIBRARIES=cuDNN,NCCL: as if they were not installed, for tools under which they crash.
+bool is_unwanted(Library library) {
+  const char* value = std::getenv("AISP_WITHOUT_LIBRARIES");
+  if (value == nullptr || *value == '\0') return false;
+  const std::vector<std::string> names = base::split(base::lower(value), ',');
+  return std::ranges::find(names, base::lower(name_of(library))) != names.end();
+}
+
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
@@ -110,6 +119,7 @@ Found find_and_load(Library library, std::string& trouble) {
 }
 
 std::string search(Library library) {
+  if (is_unwanted(library)) return {};
   const machine::SearchPlaces places = machine::places_here();
   const std::string cache = base::try_read_file("/etc/ld.so.cache", std::size_t{16} << 20).value_or("");
   for (const std::string& name : file_names(library)) {
@@ -186,6 +196,7 @@ const SharedLibrary& SharedLibrary::open(Library library) {
   if (names.empty()) throw Unsupported{std::string{name_of(library)} + " is no library to open"};
   const SharedLibrary*& slot = opened.at(static_cast<std::size_t>(library));
   if (slot != nullptr) return *slot;
+  if (is_unwanted(library)) throw Unsupported{names.front() + " not found, because AISP_WITHOUT_LIBRARIES names it"};
   std::string trouble;
   const Found found = find_and_load(library, trouble);
   if (found.handle == nullptr) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/hardware_key.hpp"
 #include "base/text.hpp"
 #include "evidence/expectations/fingerprint.hpp"
 #include "evidence/json.hpp"
@@ -56,7 +57,7 @@ void gather_ceilings(Roofline& roofline) {
   const auto take = [&](double& roof, double own) {
     if (!usable(own)) return;
     roofline.ceilings_differ = roofline.ceilings_differ || (roof > 0 && roof != own);
-    if (roof == 0 || roofline.hardware != evidence::hardware_of_hosts) roof = std::max(roof, own);
+    if (roof == 0 || roofline.hardware != base::hardware_of_hosts) roof = std::max(roof, own);
   };
   for (const RooflinePair* pair : latest_first) {
     if (all.source.empty()) all.source = pair->ceilings.source;

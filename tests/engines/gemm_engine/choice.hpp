@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,13 +47,19 @@ constexpr gemm::Shape shape_of() {
   return {C::tile_m, C::tile_n, C::stages, C::consumers, C::pingpong, C::cluster};
 }
 
+// The number of the one that `engine` runs, so that a list of them (--size candidate=0:13:+1) times each as samples are taken.
+inline constexpr Size candidate{.name = "candidate", .full = 0, .most = 99, .scales = false};
+
 class Choice {
  public:
-  explicit Choice(const Setup& setup) : reproducible_{setup.reproducible()} {}
+  explicit Choice(Setup& setup) : reproducible_{setup.reproducible()}, usual_{setup.size(candidate.name)} {}
 
-  void add(Candidate candidate) { candidates_.push_back(std::move(candidate)); }
-  // The first that was added.
-  void run_usual(Launch& launch) const { candidates_.front().run(launch.stream); }
+  void add(Candidate more) { candidates_.push_back(std::move(more)); }
+  // The first that was added, unless a size says which.
+  void run_usual(Launch& launch) const {
+    if (usual_ >= candidates_.size()) throw Unsupported{"there are " + std::to_string(candidates_.size()) + " candidates"};
+    candidates_[usual_].run(launch.stream);
+  }
   // Once, in the prepare of what calls run_chosen().
   void choose(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -63,7 +70,7 @@ class Choice {
   void run_chosen(Launch& launch) const { candidates_[*chosen_].run(launch.stream); }
 
   void report(bool chosen, const char* parameter, Metrics& metrics) const {
-    const Candidate& used = candidates_[chosen ? chosen_.value_or(0) : 0];
+    const Candidate& used = candidates_[chosen ? chosen_.value_or(0) : usual_];
     const auto number = [&](const char* name, int value, const char* unit) {
       metrics.report(name, value, unit, Metrics::Better::higher);
     };
@@ -76,6 +83,7 @@ class Choice {
 
  private:
   bool reproducible_;
+  std::size_t usual_;
   std::vector<Candidate> candidates_;
   std::optional<std::size_t> chosen_;
 };

@@ -9,7 +9,8 @@ namespace aisp::gemm_engine {
 // Four shapes of chapter 10's, and the short K of gemm_bf16.
 inline constexpr Sizes fp8_sizes = sizes({{.name = "m", .full = 8192, .multiple = 16},
                                           {.name = "n", .full = 8192, .multiple = 16},
-                                          {.name = "k", .full = 8192, .multiple = 16}});
+                                          {.name = "k", .full = 8192, .multiple = 16},
+                                          candidate});
 inline constexpr Cases fp8_cases = cases({{"square_4096", "m=4096,n=4096,k=4096"},
                                           {"square_8192", "m=8192,n=8192,k=8192"},
                                           {"llama3_8b_up", "m=4096,n=14336,k=4096"},

@@ -76,8 +76,10 @@ extern constinit const Pair gemm_bf16{
     .bound = Bound::compute,
     .tolerance = rounded_to_bf16,
     .needs = {.min_sm = 90, .max_sm = 90},
-    .sizes = sizes(
-        {{.name = "m", .full = 8192}, {.name = "n", .full = 8192, .multiple = 8}, {.name = "k", .full = 8192, .multiple = 8}}),
+    .sizes = sizes({{.name = "m", .full = 8192},
+                    {.name = "n", .full = 8192, .multiple = 8},
+                    {.name = "k", .full = 8192, .multiple = 8},
+                    candidate}),
     .sweep = cases({{"square_2048", "m=2048,n=2048,k=2048"},
                     {"square_4096", "m=4096,n=4096,k=4096"},
                     {"square_8192", "m=8192,n=8192,k=8192"},

@@ -90,7 +90,8 @@ extern constinit const Pair gemm_block_scaled{
     // The library wants whole groups of four scales along K, and the engine rows of them that TMA can begin at.
     .sizes = sizes({{.name = "m", .full = 8192, .multiple = 16},
                     {.name = "n", .full = 4096, .multiple = 16},
-                    {.name = "k", .full = 7168, .multiple = 512}}),
+                    {.name = "k", .full = 7168, .multiple = 512},
+                    candidate}),
     .sweep = cases({{"many_tokens", "m=8192,n=4096,k=7168"},
                     {"kv_down", "m=4096,n=2112,k=7168"},
                     {"q_up", "m=4096,n=24576,k=1536"},

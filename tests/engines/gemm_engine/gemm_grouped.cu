@@ -168,7 +168,8 @@ extern constinit const Pair gemm_grouped{
     .sizes = sizes({{.name = "rows", .full = 8192},
                     {.name = "n", .full = 14336, .multiple = 128},
                     {.name = "k", .full = 4096, .multiple = 128},
-                    option("equal")}),
+                    option("equal"),
+                    candidate}),
     // Mixtral's experts, up and down, for 4096 tokens with two experts each; as many rows for each; few tokens.
     .sweep = cases({{"mixtral_up", "rows=8192,n=14336,k=4096"},
                     {"mixtral_down", "rows=8192,n=4096,k=14336"},

@@ -52,29 +52,13 @@ void check_idle(Record& record, const Timed& timed, std::vector<double> idle_cpu
       "let threads of the pair wait between runs");
 }
 
-// What samples took of the host, without what other programs took of the CPUs. Long samples are disturbed more often than short
-// ones, so where most are disturbed all must count, each by what is left when the waits of all threads are taken off. That is
-// less than its own time, as threads wait at once, and what spins until a moment has come spins less; hence the upper quartile.
-double own_ms_of(const std::vector<measure::Sample>& samples) {
-  std::vector<double> undisturbed_ms, own_ms;
-  for (const measure::Sample& sample : samples) {
-    if (!sample.cpu_wait_ms) continue;
-    own_ms.push_back(std::max(0.0, sample.host_ms - *sample.cpu_wait_ms));
-    if (measure::undisturbed(*sample.cpu_wait_ms, sample.host_ms)) undisturbed_ms.push_back(sample.host_ms);
-  }
-  if (own_ms.empty()) return 0;
-  if (2 * undisturbed_ms.size() > own_ms.size()) return measure::median_in_place(undisturbed_ms);
-  std::ranges::sort(own_ms);
-  return measure::percentile(own_ms, 75);
-}
-
 // The executions of the verification were like the timed ones, and colder. What other programs took of the CPUs does not count:
 // those that they disturbed are left out, and of these what threads waited for a CPU is taken off.
 void compare_with_verified(const Context& context, Record& record, const Timed& timed,
                            const std::vector<verify::Outcome>& outcomes) {
   const auto outcome = std::ranges::find(outcomes, timed.variant->name, &verify::Outcome::variant);
   if (outcome == outcomes.end() || outcome->longest_ms <= 0 || context.request.mode == TimingMode::timer) return;
-  const double timed_ms = own_ms_of(timed.samples);
+  const double timed_ms = measure::own_host_ms(timed.samples);
   if (timed_ms <= most_beyond_verified * outcome->longest_ms + least_beyond_verified_ms) return;
   record.fail_variant(
       *timed.result, "timed_differently",
