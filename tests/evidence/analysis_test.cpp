@@ -216,6 +216,25 @@ TEST_F(Analyzing, WhatTheHostDecidesIsNotComparedWithAnotherMachine) {
   EXPECT_EQ(look({run_of({measured({.loss = 2})})}).rows.at(0).finding, Finding::regressed) << "this one waits for the GPU alone";
 }
 
+// A virtual machine of the same kind may be on a host that launches twice as fast.
+TEST_F(Analyzing, WhatTheHostDecidesIsNotComparedWithAVirtualMachineOfOtherGpus) {
+  manifest_.virtualization = "kvm";
+  record(folder_.path(), {.pairs = {host_decides(measured({}))}}, manifest_);
+  const auto slow_on = [&](std::vector<std::string> uuids) {
+    manifest_.gpus.clear();
+    for (const std::string& uuid : uuids) manifest_.gpus.push_back({.name = "NVIDIA H200", .uuid = uuid});
+    PairResult pair = host_decides(measured({.loss = 2}));
+    pair.gpus = {uuids.front()};
+    return look({run_of({pair})}).rows.at(0);
+  };
+  EXPECT_EQ(slow_on({"GPU-2", "GPU-1"}).finding, Finding::regressed) << "the same host, the other one of its GPUs";
+  const AnalysisRow elsewhere = slow_on({"GPU-3", "GPU-4"});
+  EXPECT_EQ(elsewhere.finding, Finding::other_machine);
+  EXPECT_THAT(elsewhere.detail, HasSubstr("a virtual machine of this kind with other GPUs"));
+  manifest_.virtualization.clear();
+  EXPECT_EQ(slow_on({"GPU-3", "GPU-4"}).finding, Finding::other_machine) << "recorded under a hypervisor";
+}
+
 TEST_F(Analyzing, RunsOfTwoMachinesRepeatNothing) {
   const RunRecord here = run_of({measured({.loss = 1.2, .seed = 3})});
   manifest_.cpus_usable = 2;

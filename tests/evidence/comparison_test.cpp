@@ -167,6 +167,17 @@ TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
   EXPECT_THAT(worse->detail, HasSubstr("other machine"));
 }
 
+TEST(TwoMachines, ThatAreVirtualAndHaveNoGpuInCommonMayBeOnOtherHosts) {
+  const World world{.host = true};
+  RunRecord before = Process{world, 1}.run(), after = Process{world, 2}.run();
+  after.manifest.gpus[0].uuid = "GPU-of-another";
+  ASSERT_EQ(compare_runs(before, after, 0.05).machine_differences.size(), 1u);
+  EXPECT_THAT(compare_runs(before, after, 0.05).machine_differences[0],
+              HasSubstr("a virtual machine of this kind with other GPUs"));
+  before.manifest.virtualization = after.manifest.virtualization = "";
+  EXPECT_TRUE(compare_runs(before, after, 0.05).machine_differences.empty());
+}
+
 TEST(TwoMachines, OfOneGpuAreComparedInWhatWaitsForIt) {
   const World world, slower{.loss = 1.5};
   RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();

@@ -147,6 +147,18 @@ TEST(Expectations, KeepTheBestCeilingsOfAllRuns) {
   EXPECT_EQ(pair.ceilings->flops_s.at("bf16"), 9e14);
 }
 
+TEST(Expectations, OfHostPairsHaveTheGpusOfTheirMachine) {
+  const base::ScratchDirectory folder;
+  PairResult pair = pair_with(8);
+  pair.device = Device::host;
+  pair.gpus.clear();
+  const Manifest manifest = manifest_of("NVIDIA H200");
+  record(folder.path(), {.pairs = {pair}}, manifest);
+  const ExpectedPair recorded = read_expectations(expectations_path(folder.path(), "host", "ch07"))->pairs.at("transpose");
+  EXPECT_EQ(recorded.runs[0].gpu_ids, gpu_ids(manifest));
+  EXPECT_EQ(gpu_ids(manifest).size(), 2u);
+}
+
 TEST(Expectations, CountTheGpusBehindThemWithoutNamingThem) {
   Recorder recorder;
   PairResult pair = pair_with(8);

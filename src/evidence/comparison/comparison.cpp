@@ -281,6 +281,8 @@ Comparison compare_runs(const RunRecord& before, const RunRecord& after, double 
   // Runs that were made before the host was written down are taken to be of one.
   const Fingerprint host_before = host_of(before.manifest), host_after = host_of(after.manifest);
   if (host_before != host_after) comparison.machine_differences = host_differences(host_before, host_after);
+  else if (const auto other = other_host(host_after, gpu_ids(after.manifest), gpu_ids(before.manifest)))
+    comparison.machine_differences = {*other};
   std::map<std::string, const PairResult*> later;
   for (const PairResult& pair : after.pairs) later.emplace(label_in_run(pair), &pair);
   for (const PairResult& pair : before.pairs) {

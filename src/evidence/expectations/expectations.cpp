@@ -121,7 +121,7 @@ RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
                   .source_digest = pair.source_digest,
                   .machine = {},
                   .fingerprint = fingerprint_of(pair, manifest),
-                  .gpu_ids = pair.device == Device::host ? std::vector<std::string>{} : gpu_ids(pair),
+                  .gpu_ids = pair.device == Device::host ? gpu_ids(manifest) : gpu_ids(pair),
                   .baseline_metrics = {},
                   .variants = {}};
   run.machine = id_of(run.fingerprint);
@@ -153,7 +153,8 @@ bool is_kept(const RecordedRun& earlier, const RecordedRun& later, bool host_dec
 
 }  // namespace
 
-Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here) {
+Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here,
+                      const std::vector<std::string>& gpus_here) {
   Applicable result;
   Runs runs;
   for (const RecordedRun& run : recorded.runs) runs.push_back(&run);
@@ -163,6 +164,14 @@ Applicable applicable(const ExpectedPair& recorded, const std::string& source_di
     if (same.empty()) {
       result.machine_differences = host_differences(latest, here);
       same = of_host(runs, latest);
+    } else {
+      Runs of_this_host;
+      std::optional<std::string> why;
+      for (const RecordedRun* run : same)
+        if (std::optional<std::string> other = other_host(here, gpus_here, run->gpu_ids)) why = std::move(other);
+        else of_this_host.push_back(run);
+      if (!of_this_host.empty()) same = std::move(of_this_host);
+      else if (why) result.machine_differences = {*why};
     }
     runs = std::move(same);
   }

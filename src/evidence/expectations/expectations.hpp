@@ -32,7 +32,7 @@ struct RecordedRun {
   std::string source_digest;         // of the code that was measured
   std::string machine;               // id_of() of the next
   Fingerprint fingerprint;           // files hold it once, by that id
-  std::vector<std::string> gpu_ids;  // fingerprint.hpp; empty of host pairs, and where nobody wrote them down
+  std::vector<std::string> gpu_ids;  // fingerprint.hpp; of host pairs all of the machine's; empty where nobody wrote them down
   double baseline_median_ms = 0;
   RecordedMetrics baseline_metrics;
   std::map<std::string, RecordedVariant> variants;
@@ -90,9 +90,12 @@ struct Expectations {
 struct Applicable {
   ExpectedPair expected;
   bool same_code = true;
-  std::vector<std::string> machine_differences;  // host_differences(); empty: the same, or it does not matter
+  std::vector<std::string> machine_differences;  // host_differences(), or other_host(); empty: the same, or it does not matter
 };
-Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here);
+// `gpus_here`: gpu_ids() of the machine, by which runs of its very host are told from those of others of its kind; none: all of
+// its kind are taken.
+Applicable applicable(const ExpectedPair& recorded, const std::string& source_digest, const Fingerprint& here,
+                      const std::vector<std::string>& gpus_here = {});
 // Of the runs of the latest code the machine with the most of them, of two the later one: what is shown where no machine is
 // given.
 const Fingerprint& most_recorded_machine(const ExpectedPair& recorded);

@@ -112,4 +112,20 @@ std::vector<std::string> gpu_ids(const PairResult& pair) {
   return ids;
 }
 
+std::vector<std::string> gpu_ids(const Manifest& manifest) {
+  std::vector<std::string> ids;
+  for (const ManifestGpu& gpu : manifest.gpus) ids.push_back(short_id(gpu.uuid));
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::optional<std::string> other_host(const Fingerprint& here, const std::vector<std::string>& gpus_here,
+                                      const std::vector<std::string>& those) {
+  if (here.hypervisor.empty() || gpus_here.empty()) return std::nullopt;
+  const bool known =
+      std::ranges::any_of(those, [&](const std::string& id) { return std::ranges::find(gpus_here, id) != gpus_here.end(); });
+  if (known) return std::nullopt;
+  return "a virtual machine of this kind with other GPUs, which does not tell its processor";
+}
+
 }  // namespace aisp::evidence

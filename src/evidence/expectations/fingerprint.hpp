@@ -2,6 +2,7 @@
 // What of a machine can decide its times: recorded with every expectation, and looked at before two numbers are compared.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,5 +46,13 @@ std::string id_of(const Fingerprint& fingerprint);
 // are no part of the fingerprint: GPUs of one model are compared with one another, and a reader should know how many were
 // recorded.
 std::vector<std::string> gpu_ids(const PairResult& pair);
+// The same of all that the run saw.
+std::vector<std::string> gpu_ids(const Manifest& manifest);
+
+// A virtual machine does not tell which processor it has, and on the next of its kind what the host decides may take half as
+// long. Why `here`, a machine with these GPUs, is perhaps on another host than one of its kind that had those; nothing where a
+// GPU is in both, where it is no virtual machine, or has no GPU to be known by.
+std::optional<std::string> other_host(const Fingerprint& here, const std::vector<std::string>& gpus_here,
+                                      const std::vector<std::string>& those);
 
 }  // namespace aisp::evidence

@@ -93,7 +93,8 @@ std::string since(const ExpectedPair& expected) {
 std::string on_other_gpus(const ExpectedPair& expected, const PairResult& pair) {
   const std::set<std::string>& recorded = expected.recorded.gpu_ids;
   const std::vector<std::string> here = gpu_ids(pair);
-  if (recorded.empty() || std::any_of(here.begin(), here.end(), [&](const std::string& id) { return recorded.contains(id); }))
+  if (recorded.empty() || here.empty() ||
+      std::any_of(here.begin(), here.end(), [&](const std::string& id) { return recorded.contains(id); }))
     return {};
   return recorded.size() == 1 ? " on another GPU of this model" : fmt::format(" on {} other GPUs of this model", recorded.size());
 }
@@ -124,7 +125,8 @@ class Judge {
   Judge(const std::vector<Measurement>& measurements, const ExpectedPair* expected, double threshold)
       : measurements_{measurements}, last_{measurements.back()}, threshold_{threshold} {
     if (expected != nullptr)
-      recorded_ = applicable(*expected, last_.pair->source_digest, fingerprint_of(*last_.pair, last_.run->manifest));
+      recorded_ = applicable(*expected, last_.pair->source_digest, fingerprint_of(*last_.pair, last_.run->manifest),
+                             gpu_ids(last_.run->manifest));
   }
 
   std::vector<AnalysisRow> rows() const {

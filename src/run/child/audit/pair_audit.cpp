@@ -170,9 +170,9 @@ double raw_ms_on(const Timed& timed, const std::vector<std::uint64_t>& inputs, b
     std::vector<double> raw_ms;
     for (const measure::Sample& sample : timed.samples)
       if (sample.inputs == seed && !(first && sample.again_on_inputs)) raw_ms.push_back(sample.raw_ms);
-    on_each.push_back(measure::median(raw_ms));
+    if (!raw_ms.empty()) on_each.push_back(measure::median(raw_ms));
   }
-  return measure::median(on_each);
+  return on_each.empty() ? 0 : measure::median(on_each);
 }
 
 // What a variant takes may depend on its data: then executions on the very inputs of timed rounds take what was timed on them.
