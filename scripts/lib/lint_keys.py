@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lint_keys.py BUILD LINTER FILE...: for each file a line "KEY<tab>FILE". Equal keys have equal findings: a key is a hash of the linter, its
+checks, how the file is compiled and all that it includes, in whatever folder the tree lies. The key is - where BUILD did not compile the file
+as it is now."""
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def digest(*parts):
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+
+
+def included(build):
+    """What each object was made of, as ninja wrote it down; of those that are up to date."""
+    files, current = {}, None
+    listed = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        if line.startswith(" ") and current:
+            files[current].append(os.path.join(build, line.strip()))
+        elif "#deps" in line:
+            current = line.split(": #deps")[0] if "(VALID)" in line else None
+            if current:
+                files[current] = []
+    return files
+
+
+class Keys:
+    def __init__(self, root, build, linter):
+        self.root, self.contents = root, {}
+        self.made_of = included(build)
+        self.commands = {}
+        for entry in json.loads((build / "compile_commands.json").read_text()):
+            self.commands.setdefault(os.path.realpath(os.path.join(entry["directory"], entry["file"])), entry)
+        version = subprocess.run([linter, "--version"], capture_output=True, text=True).stdout
+        checks = sorted([root / ".clang-tidy", *root.glob("src/**/.clang-tidy")])
+        self.common = digest(version, (root / "scripts/lint").read_text(), *(file.read_text() for file in checks if file.exists()))
+
+    def content(self, path):
+        """Of the tree what it holds, of the system when it was written: that is in the same place everywhere."""
+        path = os.path.realpath(path)
+        if path not in self.contents:
+            if path.startswith(f"{self.root}{os.sep}"):
+                held = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+                self.contents[path] = f"{os.path.relpath(path, self.root)} {held}"
+            else:
+                status = os.stat(path)
+                self.contents[path] = f"{path} {status.st_size} {status.st_mtime_ns}"
+        return self.contents[path]
+
+    def key(self, file):
+        entry = self.commands.get(os.path.realpath(file))
+        compiled = re.search(r" -o (\S+)", entry["command"]) if entry else None
+        made_of = self.made_of.get(compiled[1]) if compiled else None
+        if not made_of:
+            return "-"
+        try:
+            parts = sorted({self.content(path) for path in [file, *made_of]})
+        except OSError:
+            return "-"
+        return digest(self.common, entry["command"].replace(str(self.root), "."), *parts)
+
+
+def main(build, linter, *files):
+    keys = Keys(Path.cwd().resolve(), Path(build).resolve(), linter)
+    for file in files:
+        print(f"{keys.key(file)}\t{file}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
