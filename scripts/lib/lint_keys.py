@@ -62,7 +62,8 @@ class Keys:
             parts = sorted({self.content(path) for path in [file, *made_of]})
         except OSError:
             return "-"
-        return digest(self.common, entry["command"].replace(str(self.root), "."), *parts)
+        words = (os.path.realpath(word) if word.startswith("/") else word for word in entry["command"].split())
+        return digest(self.common, " ".join(words).replace(str(self.root), "."), *parts)
 
 
 def main(build, linter, *files):
