@@ -190,7 +190,7 @@ extern constinit const selftest::Case gpu_honest_rounding = pair_of<&Rounds::as_
 extern constinit const selftest::Case gpu_honest_metric =
     pair_of<&GpuDoubling::doubled, ReportsBytes>({.does = "is judged by a metric", .judged_by = "bytes_moved"});
 extern constinit const selftest::Case gpu_honest_data =
-    pair_of<&TakesWhatDataWant::as_data_want>({.does = "takes two or three times as long on every other draw of its inputs"});
+    pair_of<&TakesWhatDataWant::as_data_want>({.does = "takes longer on every other draw of its inputs"});
 extern constinit const selftest::Case gpu_honest_order =
     pair_of<&Totals::in_any_order>({.does = "adds up with atomics, in another order every time",
                                     .tolerance = reduction_of(static_cast<int>(Totals::count)),
