@@ -5,7 +5,7 @@ as it is now."""
 import hashlib
 import json
 import os
-import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +27,15 @@ def included(build):
             if current:
                 files[current] = []
     return files
+
+
+def words_of(entry):
+    """A compilation database holds a command or its words."""
+    return entry["arguments"] if "arguments" in entry else shlex.split(entry["command"])
+
+
+def compiled_to(words):
+    return words[words.index("-o") + 1] if "-o" in words[:-1] else None
 
 
 class Keys:
@@ -54,15 +63,15 @@ class Keys:
 
     def key(self, file):
         entry = self.commands.get(os.path.realpath(file))
-        compiled = re.search(r" -o (\S+)", entry["command"]) if entry else None
-        made_of = self.made_of.get(compiled[1]) if compiled else None
+        words = words_of(entry) if entry else []
+        made_of = self.made_of.get(compiled_to(words))
         if not made_of:
             return "-"
         try:
             parts = sorted({self.content(path) for path in [file, *made_of]})
         except OSError:
             return "-"
-        words = (os.path.realpath(word) if word.startswith("/") else word for word in entry["command"].split())
+        words = (os.path.realpath(word) if word.startswith("/") else word for word in words)
         return digest(self.common, " ".join(words).replace(str(self.root), "."), *parts)
 
 

@@ -10,7 +10,7 @@ SCRIPT = SOURCE / "scripts/lib/lint_keys.py"
 
 
 class LintKeys(Machine):
-    def tree(self, name, header="int x;", checks="-*", deps="VALID"):
+    def tree(self, name, header="int x;", checks="-*", deps="VALID", split=False):
         root = self.work / name
         for path, text in {"src/a.cpp": '#include "a.hpp"', "src/a.hpp": header, ".clang-tidy": checks, "scripts/lint": "lint"}.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -18,7 +18,8 @@ class LintKeys(Machine):
         build = root / "build"
         build.mkdir()
         command = f"c++ -I{root}/src -o a.o -c {root}/src/a.cpp"
-        (build / "compile_commands.json").write_text(json.dumps([{"directory": str(build), "file": f"{root}/src/a.cpp", "command": command}]))
+        compiled = {"arguments": command.split()} if split else {"command": command}
+        (build / "compile_commands.json").write_text(json.dumps([{"directory": str(build), "file": f"{root}/src/a.cpp", **compiled}]))
         self.tool("ninja", f"#!/bin/sh\nprintf 'a.o: #deps 2, deps mtime 1 ({deps})\\n    ../src/a.cpp\\n    ../src/a.hpp\\n'\n")
         self.tool("tidy", "#!/bin/sh\necho 14\n")
         return root
@@ -37,6 +38,9 @@ class LintKeys(Machine):
         self.assertEqual(self.key(self.tree("two")), key)
         self.assertNotEqual(self.key(self.tree("three", header="int y;")), key)
         self.assertNotEqual(self.key(self.tree("four", checks="*")), key)
+
+    def test_both_ways_to_write_how_a_file_is_compiled(self):
+        self.assertEqual(self.key(self.tree("words", split=True)), self.key(self.tree("line")))
 
     def test_what_was_not_built_as_it_is_has_none(self):
         self.assertEqual(self.key(self.tree("old", deps="STALE")), "-")

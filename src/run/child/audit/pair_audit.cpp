@@ -13,6 +13,7 @@
 #include "profile/activity.hpp"
 #include "profile/ranges.hpp"
 #include "run/child/audit/auditor.hpp"
+#include "run/child/audit/timed_difference.hpp"
 #include "run/child/context.hpp"
 #include "run/child/timing/pair_sampling.hpp"
 #include "run/child/verification/memory_account.hpp"
@@ -21,48 +22,9 @@ namespace aisp::run {
 namespace {
 
 constexpr int audited_rounds = 5;
-// Of the audit and the timed rounds, which have other pauses, and so another clock on a chip at its power cap.
-constexpr double other_pace = 0.2;
-// What CUPTI takes beside a sample, at most.
-constexpr double audit_slack_ms = 0.003;
-// And for each kernel where they are short: it keeps those from overlapping that are independent, as the branches of a graph are.
-// 320 kernels of 0.7 us in 16 branches took 1.4 to 2.5 us each under CUPTI.
-constexpr double audit_kernel_slack_ms = 0.002, short_kernel_ms = 0.003;
 // Of the host in run().
 constexpr double least_run_ms = 0.5, launch_ms = 0.03;
 constexpr double longest_prepare_ms = 3000;
-
-// How the samples were taken that audited executions are held against.
-struct Comparison {
-  TimingMode mode;
-  Start start;
-  double offset_ms;
-  bool one_gpu;
-  bool by_host_memory;
-  int constants_since_round;
-};
-
-struct Medians {  // of one variant's audited executions
-  double busy_ms = 0, span_ms = 0, host_ms = 0;
-  double run_ms = 0;  // of the host in run()
-  double calls = 0;   // kernels and copies
-};
-
-Medians medians_of(const std::vector<AuditedRun>& runs) {
-  std::vector<double> busy_ms, span_ms, host_ms, run_ms, calls;
-  for (const AuditedRun& run : runs) {
-    busy_ms.push_back(static_cast<double>(run.audit.busy_ns) * 1e-6);
-    span_ms.push_back(static_cast<double>(run.audit.span_ns) * 1e-6);
-    host_ms.push_back(run.host_ms);
-    run_ms.push_back(run.run_ms);
-    calls.push_back(static_cast<double>(run.audit.kernels + run.audit.copies));
-  }
-  return {.busy_ms = measure::median(busy_ms),
-          .span_ms = measure::median(span_ms),
-          .host_ms = measure::median(host_ms),
-          .run_ms = measure::median(run_ms),
-          .calls = measure::median(calls)};
-}
 
 std::string beyond_limits(const profile::CompiledKernel& kernel, const KernelLimits& limits) {
   const auto local = static_cast<std::int64_t>(kernel.local_bytes);
@@ -128,57 +90,9 @@ void note_kernels(Record& record, const Timed& timed, std::vector<profile::Compi
     timed.result->kernels.push_back({kernels[i].name, kernels[i].registers, kernels[i].local_bytes});
 }
 
-struct Difference {
-  std::string message, advice;
-};
-
-// Between what audited executions took and `raw_ms`, which executions like them were timed as.
-std::optional<Difference> difference(const Variant& variant, const Medians& medians, double raw_ms, const Comparison& with) {
-  const double timed_ms = std::max(0.0, raw_ms - with.offset_ms);
-  const bool short_ones = medians.busy_ms <= medians.calls * short_kernel_ms;
-  const double slack_ms = audit_slack_ms + (short_ones ? audit_kernel_slack_ms * std::max(0.0, medians.calls - 1) : 0);
-  if (medians.busy_ms > (1 + other_pace) * timed_ms + slack_ms && with.one_gpu)
-    return Difference{
-        fmt::format("the GPU was busy for {:.4g} ms in an execution that was timed as {:.4g} ms", medians.busy_ms, timed_ms),
-        "do all work between the start and the end of launch.stream's"};
-  // A control without outputs may be slower when timed: nobody verifies that it does the same twice, and no work is left out of
-  // its time.
-  if (variant.outputs == no_outputs) return std::nullopt;
-  // From an immediate start CUPTI makes the host's calls longer, so only a time that it did not reach tells.
-  const bool released = with.start == Start::released;
-  const double audited_ms = released ? medians.span_ms : medians.host_ms;
-  const double least_ms = (1 + (released ? other_pace : 1)) * audited_ms + (released ? audit_slack_ms : 0.05);
-  if (timed_ms <= least_ms) return std::nullopt;
-  return Difference{fmt::format("timed as {:.4g} ms, but an execution like it took {:.4g} ms afterwards", timed_ms, audited_ms),
-                    "do the same work in every run"};
-}
-
-// Inputs of timed rounds, as many as there are audited ones; each comes as often as samples were taken on it.
-std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, std::mt19937_64& random) {
-  std::vector<std::uint64_t> present;
-  for (const measure::Sample& sample : timed.samples)
-    if (sample.round >= since_round) present.push_back(sample.inputs);
-  std::vector<std::uint64_t> drawn;
-  for (int i = 0; i < audited_rounds && !present.empty(); ++i) drawn.push_back(present[random() % present.size()]);
-  return drawn;
-}
-
-// The median over these inputs of the variant's samples on each: of all of them, or of the first alone.
-double raw_ms_on(const Timed& timed, const std::vector<std::uint64_t>& inputs, bool first) {
-  std::vector<double> on_each;
-  for (const std::uint64_t seed : inputs) {
-    std::vector<double> raw_ms;
-    for (const measure::Sample& sample : timed.samples)
-      if (sample.inputs == seed && !(first && sample.again_on_inputs)) raw_ms.push_back(sample.raw_ms);
-    if (!raw_ms.empty()) on_each.push_back(measure::median(raw_ms));
-  }
-  return on_each.empty() ? 0 : measure::median(on_each);
-}
-
 // What a variant takes may depend on its data: then executions on the very inputs of timed rounds take what was timed on them.
-// That holds for what was timed when it met them and for what was timed later, or else it had only remembered them.
 bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparison& with, std::mt19937_64& random) {
-  const std::vector<std::uint64_t> inputs = timed_inputs(timed, with.constants_since_round, random);
+  const std::vector<std::uint64_t> inputs = timed_inputs(timed, with.constants_since_round, audited_rounds, random);
   if (inputs.empty()) return false;
   std::vector<AuditedRun> runs;
   for (const std::uint64_t seed : inputs) {
@@ -186,9 +100,7 @@ bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparis
     const profile::Scope range{timed.result->name};
     runs.push_back(auditor.run(*timed.variant, seed));
   }
-  const Medians medians = medians_of(runs);
-  return !difference(*timed.variant, medians, raw_ms_on(timed, inputs, true), with) &&
-         !difference(*timed.variant, medians, raw_ms_on(timed, inputs, false), with);
+  return took_as_timed(timed, inputs, medians_of(runs), with);
 }
 
 // The audited executions are like the timed ones, so what they took must be what was timed.
