@@ -18,7 +18,8 @@ build_preset() {
       "-DCUDAToolkit_ROOT=$cuda_home" "${set[@]}" || return 1
   fi
   if ((!dry_run)) && [[ ! -x $folder/aisp ]]; then
-    say "building $folder with $jobs jobs; the first time takes minutes (log: $logs/build-$preset.log)"
+    local minutes=$((60 / jobs + 1))  # for one architecture: an hour of one core
+    say "building $folder with $jobs jobs; the first time takes about $minutes minutes (log: $logs/build-$preset.log)"
   fi
   logged "build-$preset" cmake --build "$folder" --parallel "$jobs"
 }
