@@ -46,6 +46,8 @@ std::string_view words(evidence::Verdict verdict) {
   return verdict == evidence::Verdict::cannot_tell ? "cannot tell" : to_string(verdict);
 }
 
+constexpr int widest_verdict = 11;  // "cannot tell"
+
 Style style_of(evidence::Verdict verdict) {
   return verdict == evidence::Verdict::faster ? Style::green : verdict == evidence::Verdict::slower ? Style::red : Style::yellow;
 }
@@ -68,9 +70,6 @@ std::string beside(const evidence::PairResult& pair, const evidence::VariantResu
 std::string timed_line(const evidence::PairResult& pair, const evidence::VariantResult& shown, const base::Painter& paint,
                        const LineWidths& widths) {
   const evidence::Speedup& speedup = *shown.speedup;
-  std::string line = fmt::format("{:<{}}  {:<{}}  {:<23}  {:>10}  {}", label_of(pair), widths.target, shown.name, widths.variant,
-                                 speedup_text(speedup), median_text(shown),
-                                 paint(style_of(speedup.verdict), fmt::format("{:<11}", words(speedup.verdict))));
   std::vector<std::string> parts;
   if (shown.floor) parts.push_back(floor_text(*shown.floor));
   // Of what is near its floor, the floor's text says it.
@@ -78,7 +77,10 @@ std::string timed_line(const evidence::PairResult& pair, const evidence::Variant
     parts.push_back("limited by " + shown.floor->held_back_by);
   if (const std::string share = share_text(pair, shown); !share.empty()) parts.push_back(share);
   if (shown.changes_precision && shown.accuracy) parts.push_back(fmt::format("error {:.1e}", shown.accuracy->unquantized_l2));
-  return line + (parts.empty() ? "" : "  " + base::join(parts, ", ")) + beside(pair, shown);
+  const std::string verdict = fmt::format("{:<{}}", words(speedup.verdict), parts.empty() ? 0 : widest_verdict);
+  return fmt::format("{:<{}}  {:<{}}  {:<23}  {:>10}  {}{}{}{}", label_of(pair), widths.target, shown.name, widths.variant,
+                     speedup_text(speedup), median_text(shown), paint(style_of(speedup.verdict), verdict),
+                     parts.empty() ? "" : "  ", base::join(parts, ", "), beside(pair, shown));
 }
 
 std::string verified_line(const evidence::PairResult& pair, const base::Painter& paint, const LineWidths& widths) {

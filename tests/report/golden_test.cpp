@@ -43,6 +43,19 @@ TEST(Console, ColourOnlyWhenAsked) {
   EXPECT_NE(console_text(true).find('\x1b'), std::string::npos);
 }
 
+// As of a host pair without a library: nothing says how near its time is to what.
+TEST(Console, ALineGoesOnBehindItsVerdictWhereNothingElseIsKnown) {
+  evidence::PairResult pair = sample::passed_pair();
+  evidence::VariantResult& half = pair.variants[2];
+  half.speedup->verdict = evidence::Verdict::faster;
+  half.changes_precision = false;
+  half.library_share.reset();
+  EXPECT_THAT(pair_line(pair, base::Painter{}), testing::HasSubstr("  faster; best 7.72x by tiled"));
+  pair.variants.erase(pair.variants.begin() + 3, pair.variants.end());
+  pair.variants.erase(pair.variants.begin() + 1);
+  EXPECT_THAT(pair_line(pair, base::Painter{}), testing::EndsWith("  faster"));
+}
+
 std::vector<std::string> reports_of(const evidence::PairResult& pair) {
   evidence::SuiteResult suite;
   suite.pairs = {pair};
