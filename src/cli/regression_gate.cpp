@@ -76,8 +76,9 @@ suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targe
   return rerun;
 }
 
-std::string analysis_text(const evidence::Analysis& analysis, const base::Painter& paint) {
-  return columns(report::analysis_rows(analysis, paint)) + report::analysis_summary(analysis);
+std::string analysis_table(const evidence::Analysis& analysis, const base::Painter& paint) {
+  if (analysis.rows.empty()) return {};
+  return columns(report::analysis_rows(analysis, paint)) + report::analysis_reasons(analysis);
 }
 
 void note_warnings(const evidence::Analysis& analysis) {
@@ -103,7 +104,7 @@ Exit run_gate(const suite::Task& task, const suite::Finished& finished, const Ga
     if (rerun.suite.interrupted) return Exit::interrupted;
     analysis = look_at(finished, gate);
   }
-  const std::string text = analysis_text(analysis, json_only ? base::Painter{} : paint);
+  const std::string text = analysis_table(analysis, json_only ? base::Painter{} : paint) + report::analysis_summary(analysis);
   if (!json_only) show(text);
   else
     for (const std::string& line : base::split(base::trim(text), '\n')) note(line);

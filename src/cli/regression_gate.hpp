@@ -25,8 +25,9 @@ double threshold_of(double percent);
 // The same task for these targets alone, with twice the rounds and the time for them.
 suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targets);
 
-// The table and its summary, and warnings on the standard error.
-std::string analysis_text(const evidence::Analysis& analysis, const base::Painter& paint);
+// The rows, and below them what many of them say; nothing without rows.
+std::string analysis_table(const evidence::Analysis& analysis, const base::Painter& paint);
+// Warnings, and that nothing was compared, on the standard error.
 void note_warnings(const evidence::Analysis& analysis);
 
 // Compares a finished run with what was expected, reruns what regressed with twice the rounds into a folder inside the run's, and

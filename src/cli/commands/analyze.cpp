@@ -129,11 +129,9 @@ std::set<Finding> findings_of(const std::vector<std::string>& given) {
 
 // The rows that are wanted, below them what all rows are.
 std::string text_of(const evidence::Analysis& analysis, const std::set<Finding>& only, const base::Painter& paint) {
-  if (only.empty()) return analysis_text(analysis, paint);
   evidence::Analysis wanted{.rows = analysis.rows};
-  std::erase_if(wanted.rows, [&](const evidence::AnalysisRow& row) { return !only.contains(row.finding); });
-  return (wanted.rows.empty() ? std::string{} : columns(report::analysis_rows(wanted, paint))) +
-         report::analysis_summary(analysis);
+  std::erase_if(wanted.rows, [&](const evidence::AnalysisRow& row) { return !only.empty() && !only.contains(row.finding); });
+  return analysis_table(wanted, paint) + report::analysis_summary(analysis);
 }
 
 Exit analyze(const Options& options) {

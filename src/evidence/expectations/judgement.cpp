@@ -159,7 +159,7 @@ class Judge {
     if (!recorded_->machine_differences.empty())
       return Mismatch{
           Finding::other_machine,
-          fmt::format("the host decides its times, and it was recorded on another: {}; aisp run --update-expectations "
+          fmt::format("the host decides such times, and they were recorded on another: {}; aisp run --update-expectations "
                       "records this one beside it",
                       base::join(recorded_->machine_differences, "; "))};
     if (!recorded_->same_code) return Mismatch{Finding::stale, "the code changed since it was recorded"};
@@ -228,15 +228,11 @@ class Judge {
     row.expected_baseline_median_ms = recorded_->expected.baseline_median_ms;
   }
 
-  // Of a row that is compared with other code, or with another machine, which says nothing but is worth telling.
+  // Of a row that is compared with other code. What another machine gave says nothing.
   void tell_comparison(AnalysisRow& row) const {
-    if (!row.expected) return;
-    const double percent = change_percent(row.expected->value, row.speedup->value);
     const bool by_other_code = row.finding == Finding::stale && last_.pair->judged_by == recorded_->expected.judged_by;
-    if (!by_other_code) {
-      row.detail += fmt::format("; {:+.1f} % against it", percent);
-      return;
-    }
+    if (!row.expected || !by_other_code) return;
+    const double percent = change_percent(row.expected->value, row.speedup->value);
     AnalysisRow as_if = row;
     decide(as_if);
     row.would_be = as_if.finding;

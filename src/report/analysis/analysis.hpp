@@ -9,8 +9,10 @@
 
 namespace aisp::report {
 
-// Rows of a table with a header, the finding last.
+// Rows of a table with a header, the finding last, with its detail unless analysis_reasons() tells it.
 std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& analysis, const base::Painter& paint);
+// For below that table: a line for each detail that three rows or more have.
+std::string analysis_reasons(const evidence::Analysis& analysis);
 // "49 ok, 1 regressed (confirmed); 3 without an expectation"; ends with a newline.
 std::string analysis_summary(const evidence::Analysis& analysis);
 

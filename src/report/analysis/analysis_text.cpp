@@ -61,6 +61,20 @@ std::string changed(const std::optional<double>& before, const std::optional<dou
   return before && after ? number(evidence::change_percent(*before, *after)) : std::string{};
 }
 
+constexpr std::size_t many_rows = 3;
+
+// A finding with its detail, and how many rows say so.
+using Said = std::map<std::pair<Finding, std::string>, std::size_t>;
+
+// What many rows say, as of a machine where nothing was recorded, stands once below the table.
+Said said_by_many(const evidence::Analysis& analysis) {
+  Said said;
+  for (const AnalysisRow& row : analysis.rows)
+    if (!row.detail.empty()) ++said[{row.finding, row.detail}];
+  std::erase_if(said, [](const auto& one) { return one.second < many_rows; });
+  return said;
+}
+
 constexpr auto csv_columns = std::to_array<const char*>({
     "target",
     "variant",
@@ -119,6 +133,7 @@ std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& an
   std::vector<std::vector<std::string>> rows{{"pair", "variant", "hardware", "measured", "expected", "change", "finding"}};
   std::map<std::string, std::string> machines;  // one for each kind of hardware where there are no several
   bool several_machines = false;
+  const Said below = said_by_many(analysis);
   for (const AnalysisRow& row : analysis.rows)
     if (!row.machine.empty())
       several_machines = several_machines || machines.emplace(row.hardware, row.machine).first->second != row.machine;
@@ -126,11 +141,18 @@ std::vector<std::vector<std::string>> analysis_rows(const evidence::Analysis& an
     std::string finding{to_string(row.finding)};
     if (row.confirmed) finding += " (confirmed)";
     finding = paint(style_of(row), finding);
-    if (!row.detail.empty()) finding += ": " + row.detail;
+    if (!row.detail.empty() && !below.contains({row.finding, row.detail})) finding += ": " + row.detail;
     rows.push_back({row.target, row.variant.empty() ? "-" : row.variant, hardware_text(row, several_machines),
                     range_text(row.speedup), range_text(row.expected), change_text(row), finding});
   }
   return rows;
+}
+
+std::string analysis_reasons(const evidence::Analysis& analysis) {
+  std::string text;
+  for (const auto& [said, count] : said_by_many(analysis))
+    text += fmt::format("{} in {} rows: {}\n", to_string(said.first), count, base::one_line(said.second));
+  return text;
 }
 
 std::string analysis_summary(const evidence::Analysis& analysis) {
