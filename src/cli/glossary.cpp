@@ -85,8 +85,7 @@ constexpr Term terms[] = {
      "0)"},
     {"finding", "other_machine",
      "the host decides its times, and it was recorded on another kind of host, or in a virtual machine with other GPUs; the "
-     "output "
-     "says what differs (exit status 0)"},
+     "output says what differs (exit status 0)"},
     {"finding", "skipped", "it cannot run here, or it ran at another scale or in a mode that is not comparable (exit status 0)"},
     {"finding", "new", "nothing is recorded for this variant or this hardware (exit status 0)"},
     {"finding", "improved", "the opposite of regressed (exit status 0)"},

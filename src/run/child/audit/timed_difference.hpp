@@ -37,8 +37,8 @@ struct Difference {
 // Between what audited executions took and `raw_ms`, which executions like them were timed as.
 std::optional<Difference> difference(const Variant& variant, const Medians& medians, double raw_ms, const Comparison& with);
 
-// Inputs of `count` timed rounds, the first of them `since_round`; each comes as often as samples were taken on it. None where no
-// sample was.
+// Inputs of `count` timed rounds from `since_round` on, drawn at random; each comes as often as samples were taken on it. None
+// where no sample was.
 std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, std::mt19937_64& random);
 
 // `medians`: of executions on `inputs` of timed rounds. They must fit what was timed when the variant met these inputs, and what
