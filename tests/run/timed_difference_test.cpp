@@ -107,6 +107,16 @@ TEST_F(OnTimedInputs, WhatWasRememberedDoesNotCount) {
   EXPECT_FALSE(agrees({1, 2}, 1)) << "as quick afterwards as when it remembered";
 }
 
+TEST_F(OnTimedInputs, ThatTheVariantHadAllMetBeforeSayNothingForIt) {
+  round(1, 4, 4, 2), round(2, 4, 4, 2);
+  EXPECT_TRUE(agrees({1, 2}, 4));
+  for (measure::Sample& sample : timed.samples) sample.again_on_inputs = true;
+  EXPECT_FALSE(agrees({1, 2}, 4));
+  Comparison several = on_one_gpu;
+  several.one_gpu = false;
+  EXPECT_FALSE(took_as_timed(timed, {1, 2}, took(4), several));
+}
+
 TEST_F(OnTimedInputs, AreDrawnAsOftenAsTheyWereTimed) {
   std::mt19937_64 random{1};
   EXPECT_TRUE(timed_inputs(timed, 0, 5, random).empty()) << "no samples";

@@ -18,8 +18,9 @@ constexpr double audit_slack_ms = 0.003;
 // 320 kernels of 0.7 us in 16 branches took 1.4 to 2.5 us each under CUPTI.
 constexpr double audit_kernel_slack_ms = 0.002, short_kernel_ms = 0.003;
 
-// The median over these inputs of the variant's samples on each: of all of them, or of the first alone.
-double raw_ms_on(const Timed& timed, const std::vector<std::uint64_t>& inputs, bool first) {
+// The median over these inputs of the variant's samples on each: of all of them, or of the first alone. None where none of these
+// samples was timed.
+std::optional<double> raw_ms_on(const Timed& timed, const std::vector<std::uint64_t>& inputs, bool first) {
   std::vector<double> on_each;
   for (const std::uint64_t seed : inputs) {
     std::vector<double> raw_ms;
@@ -27,7 +28,8 @@ double raw_ms_on(const Timed& timed, const std::vector<std::uint64_t>& inputs, b
       if (sample.inputs == seed && !(first && sample.again_on_inputs)) raw_ms.push_back(sample.raw_ms);
     if (!raw_ms.empty()) on_each.push_back(measure::median(raw_ms));
   }
-  return on_each.empty() ? 0 : measure::median(on_each);
+  if (on_each.empty()) return std::nullopt;
+  return measure::median(on_each);
 }
 
 }  // namespace
@@ -78,8 +80,10 @@ std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int
 }
 
 bool took_as_timed(const Timed& timed, const std::vector<std::uint64_t>& inputs, const Medians& medians, const Comparison& with) {
-  return !difference(*timed.variant, medians, raw_ms_on(timed, inputs, true), with) &&
-         !difference(*timed.variant, medians, raw_ms_on(timed, inputs, false), with);
+  const auto took = [&](const std::optional<double>& raw_ms) {
+    return raw_ms && !difference(*timed.variant, medians, *raw_ms, with);
+  };
+  return took(raw_ms_on(timed, inputs, true)) && took(raw_ms_on(timed, inputs, false));
 }
 
 }  // namespace aisp::run

@@ -42,7 +42,7 @@ std::optional<Difference> difference(const Variant& variant, const Medians& medi
 std::vector<std::uint64_t> timed_inputs(const Timed& timed, int since_round, int count, std::mt19937_64& random);
 
 // `medians`: of executions on `inputs` of timed rounds. They must fit what was timed when the variant met these inputs, and what
-// was timed on them in all, or else it had only remembered them.
+// was timed on them in all, or else it had only remembered them; where it had met all of them before, nothing speaks for it.
 bool took_as_timed(const Timed& timed, const std::vector<std::uint64_t>& inputs, const Medians& medians, const Comparison& with);
 
 }  // namespace aisp::run
