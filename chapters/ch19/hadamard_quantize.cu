@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "hadamard_codes.hpp"
 #include "hadamard_products.cuh"
 #include "hadamard_rows.cuh"
 #include "row_cache.hpp"
@@ -178,10 +179,7 @@ class HadamardQuantize final : public Workload {
       }
       lost_without += error_without_rotation(row);
     }
-    // Of two roundings 0.7 % change at most sizes, with a deviation of 9 % over the root of their number (simulated, 4000 draws):
-    // a row has one scale, and its codes change together. Six times that is allowed.
-    const auto looked_at = static_cast<double>(most * columns_);
-    if (static_cast<double>(moved) > 0.0075 * looked_at + 0.55 * std::sqrt(looked_at))
+    if (static_cast<double>(moved) > most_changed_codes(most * columns_))
       throw std::runtime_error{std::to_string(moved) + " codes of " + std::to_string(most * columns_) + " are off"};
     errors_[std::string{variant}] = all > 0 ? std::sqrt(lost / all) : 0;
     error_without_rotation_ = all > 0 ? std::sqrt(lost_without / all) : 0;
