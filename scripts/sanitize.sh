@@ -19,6 +19,7 @@ declare -A left_out=(
   [ch01:preallocated_buffers initcheck]='bias_gelu_kernel, which reads what cuBLASLt stored by TMA, which initcheck does not see'
   [ch08:thresholdtma racecheck]='ring_kernel, whose warps meet at a barrier before one of them frees a stage by an mbarrier; racecheck reports the next store to it'
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
+  [ch18:mla_decode racecheck]='mla_kernel, whose two consumers read sums behind a named barrier that stands directly behind their writes, in the machine code too; racecheck reports them, of other instances of the kernel in each run'
   [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, whose reads of 1 KB end behind the compressed operand at the least size')
 # Libraries that pairs do without, by "PAIR TOOL": the process ends under the tool, in two of them behind hazards of the library's
 # kernels, in tree_attention without a word, and nothing is known of the pair's own.
@@ -49,6 +50,7 @@ declare -A small=(
   [ch19:fp4_weight_quantization]='rows=136,tokens=20,k=256'
   [ch19:fp8_block_scaling]='m=144,n=144,k=512'
   [ch19:fp8_decode_gemm]='tokens=20,n=192,k=272'
+  [ch19:fp8_delayed_scaling]='m=144,n=208,k=272'
   [ch19:fp8_training_step]='tokens=256,microbatches=1,depth=48,width=80'
   [ch19:int8_outliers]='m=144,n=192,k=272,outliers=9'
   [ch19:quantized_kv_cache]='batch=2,context=130'

@@ -103,6 +103,19 @@ class Case {
     return results;
   }
 
+  // The same by `Product`, a GemmInRanges.
+  template <class Product, class Ranges, class Epilogue>
+  std::vector<float> run_in_ranges(const Epilogue& epilogue, float* workspace, const Ranges& ranges) const {
+    const OnGpu<bf16> c{std::vector<bf16>(sizes.m * sizes.n, bf16{untouched})};
+    const Product product{
+        {.a = a_.get(), .b = b_.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k, .groups = sizes.groups},
+        workspace,
+        ranges};
+    product.run(nullptr, epilogue);
+    check(cudaDeviceSynchronize());
+    return as_floats(c.host());
+  }
+
   // The same with a second part.
   struct SecondPart {
     const float *a_scales, *b_scales;

@@ -11,12 +11,12 @@ using Groups = HopperTest;
 const std::vector<int> ragged = {0, 0, 1, 129, 257, 257, 640, 767, 767};
 
 struct DeviceList {
-  DeviceList(const std::vector<int>& offsets_of, int tile_rows, int most)
+  DeviceList(const std::vector<int>& offsets_of, int tile_rows, int band, int most)
       : groups{static_cast<int>(offsets_of.size()) - 1},
         offsets{offsets_of},
-        tiles{std::vector<RowTile>(static_cast<std::size_t>(most) + 1, RowTile{-1, -1, -1})},
+        tiles{std::vector<RowTile>(static_cast<std::size_t>(most) + 1, RowTile{-1, -1, -1, -1, -1})},
         count{{-1}} {
-    launch_kernel(nullptr, list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets.get(), groups, tile_rows,
+    launch_kernel(nullptr, list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets.get(), groups, tile_rows, band,
                   tiles.get(), count.get());
     check(cudaDeviceSynchronize());
   }
@@ -33,17 +33,18 @@ int group_of(std::size_t row, const std::vector<int>& offsets) {
 }
 
 template <class C>
-DeviceList list_for(const std::vector<int>& offsets) {
-  return {offsets, C::tile_m * C::cluster, GroupedRows::most_row_tiles<C>(offsets.back(), static_cast<int>(offsets.size()) - 1)};
+DeviceList list_for(const std::vector<int>& offsets, int band) {
+  return {offsets, C::tile_m * C::cluster, band,
+          GroupedRows::most_row_tiles<C>(offsets.back(), static_cast<int>(offsets.size()) - 1)};
 }
 
 // Whether rows are multiplied by the B of the groups that `offsets` says, when the GPU is told the groups of `told`.
 template <class C>
 testing::AssertionResult grouped(const std::vector<int>& told, const std::vector<int>& offsets, std::size_t n, std::size_t k,
                                  int band) {
-  const DeviceList list = list_for<C>(told);
+  const DeviceList list = list_for<C>(told, band);
   const Case<C> product{{static_cast<std::size_t>(offsets.back()), n, k, offsets.size() - 1}};
-  const GroupedRows schedule{.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups, .band = band};
+  const GroupedRows schedule{.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups};
   const auto results = product.template run<GroupedRows, Identity, RowsStore<bf16>>({}, schedule);
   const auto expected = [&](std::size_t i, std::size_t j) {
     return product.product(i, j, static_cast<std::size_t>(group_of(i, offsets)));
@@ -63,13 +64,13 @@ using Cooperative = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 128, .
 using Pingpong = Config<AlongK, RowMajorB, InTensorCores, Shape{.tile_m = 64, .tile_n = 128, .pingpong = true, .cluster = 2}>;
 using Scales = Config<Fp8, Fp8, BlockScaled, Shape{.tile_n = 128, .stages = 4, .pingpong = true}>;
 
-TEST_F(Groups, ListHoldsEveryRowOnce) {
+TEST_F(Groups, ListHoldsEveryRowOnceInBandsOfOneGroup) {
   using Small = Config<AlongK, AlongK, InTensorCores, Shape{.tile_m = 64, .tile_n = 128, .stages = 4, .consumers = 1}>;
   std::vector<int> many = {0};  // more groups than a warp has lanes
   for (int group = 0; group < 70; ++group) many.push_back(many.back() + group * 37 % 101);
   for (const std::vector<int>& offsets : {ragged, many, std::vector<int>{0, 0}}) {
     const int most = GroupedRows::most_row_tiles<Small>(offsets.back(), static_cast<int>(offsets.size()) - 1);
-    const DeviceList list{offsets, 64, most};
+    const DeviceList list{offsets, 64, 4, most};
     const std::vector<RowTile> tiles = list.tiles.host();
     const int count = list.count.host()[0];
     ASSERT_LE(count, most);
@@ -80,6 +81,13 @@ TEST_F(Groups, ListHoldsEveryRowOnce) {
       EXPECT_EQ(tile.group, group_of(static_cast<std::size_t>(tile.m), offsets));
       EXPECT_EQ(tile.m_end, offsets[static_cast<std::size_t>(tile.group) + 1]);
       row = std::min(tile.m + 64, tile.m_end);
+      EXPECT_TRUE(tile.band <= i && i < tile.band + tile.band_rows) << i;
+      const int of_group = (tile.m_end - offsets[static_cast<std::size_t>(tile.group)] + 63) / 64, bands = (of_group + 3) / 4;
+      EXPECT_TRUE(tile.band_rows == of_group / bands || tile.band_rows == (of_group + bands - 1) / bands) << i;
+      for (int in_band = 0; in_band < tile.band_rows; ++in_band) {
+        const RowTile& other = tiles[static_cast<std::size_t>(tile.band + in_band)];
+        EXPECT_TRUE(other.group == tile.group && other.band == tile.band && other.band_rows == tile.band_rows) << i;
+      }
     }
     EXPECT_EQ(row, offsets.back());
     EXPECT_EQ(tiles[static_cast<std::size_t>(count)].m, -1);
@@ -90,6 +98,32 @@ TEST_F(Groups, EightExperts) {
   expect_groups<Cooperative>(ragged, 200, 136);
   expect_groups<Pingpong>(ragged, 192, 128);
 }
+// Tiles of groups begin anywhere, and where ranges begin is known on the GPU alone.
+template <class C>
+testing::AssertionResult in_ranges(const std::vector<int>& told, const std::vector<int>& offsets, std::size_t n, std::size_t k) {
+  const DeviceList list = list_for<C>(told, 4);
+  const Case<C> product{{static_cast<std::size_t>(offsets.back()), n, k, offsets.size() - 1}};
+  using Ranges = LastRoundInRanges<GroupedRows>;
+  using Product = GemmInRanges<C, Scaled, RowsStore<bf16>, Ranges>;
+  const OnGpu<float> workspace{std::vector<float>(Product::workspace_floats(), untouched)};
+  const auto results = product.template run_in_ranges<Product, Ranges>(
+      Scaled{0.5f}, workspace.get(), {.tiles = {.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups}});
+  return right(results, n, [&](std::size_t i, std::size_t j) {
+    return 0.5 * product.product(i, j, static_cast<std::size_t>(group_of(i, offsets)));
+  });
+}
+TEST_F(Groups, TheLastRoundInRanges) {
+  const std::vector<int> few = {0, 0, 1, 3}, more_tiles = {0, 700, 700, 701, 1800};
+  for (const std::vector<int>& offsets : {ragged, few}) {
+    EXPECT_TRUE((in_ranges<Cooperative>(offsets, offsets, 200, 1032)));
+    EXPECT_TRUE((in_ranges<Pingpong>(offsets, offsets, 192, 1024)));
+  }
+  EXPECT_TRUE((in_ranges<Cooperative>(more_tiles, more_tiles, 1200, 328)));  // 160 tiles
+  EXPECT_TRUE((in_ranges<Cooperative>(more_tiles, more_tiles, 3000, 136)));  // 384, of which none is cut
+  EXPECT_TRUE((in_ranges<Pingpong>(more_tiles, more_tiles, 640, 320)));      // 80 of two blocks
+  EXPECT_FALSE((in_ranges<Cooperative>({0, 699, 699, 701, 1800}, more_tiles, 1200, 328))) << "a row of another group";
+}
+
 TEST_F(Groups, AWrongGroupIsSeen) {
   const std::vector<int> one_row_late = {0, 0, 2, 129, 257, 257, 640, 767, 767},
                          one_row_early = {0, 0, 1, 129, 257, 257, 639, 767, 767},
@@ -108,7 +142,7 @@ TEST_F(Groups, OneExpertHasAllOrNone) {
 TEST_F(Groups, BlockScaled) {
   const std::size_t n = 200, k = 272, groups = ragged.size() - 1, m = static_cast<std::size_t>(ragged.back());
   const std::size_t k_blocks = 3, n_blocks = 2, stride = (m + 3) / 4 * 4;
-  const DeviceList list = list_for<Scales>(ragged);
+  const DeviceList list = list_for<Scales>(ragged, 8);
   const Case<Scales> product{{m, n, k, groups}};
   const std::vector<float> a_scales = powers_of_two(k_blocks * stride, 4),
                            b_scales = powers_of_two(groups * n_blocks * k_blocks, 5);

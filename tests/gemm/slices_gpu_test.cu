@@ -47,14 +47,14 @@ TEST_F(GemmSlices, OfFewColumnsAndTransposed) {
 
 // More ranges than tiles, fewer, and one for each stage; ranges whose ends are a tile's; a kernel that begins early. `lost`: of
 // the beginning of K in what is expected, a planted fault.
-template <class C, class Store>
+template <class C, class Store, class Ranges = KRanges>
 testing::AssertionResult in_ranges(const Sizes3& sizes, std::size_t lost = 0) {
   constexpr bool transposed = Store::any_width;
   const std::vector<typename C::A::Element> a_host = integers<typename C::A::Element>(sizes.m * sizes.k, 1);
   const std::vector<typename C::B::Element> b_host = integers<typename C::B::Element>(sizes.n * sizes.k, 2);
   const OnGpu<typename C::A::Element> a{a_host};
   const OnGpu<typename C::B::Element> b{b_host};
-  using Product = GemmInRanges<C, Scaled, Store>;
+  using Product = GemmInRanges<C, Scaled, Store, Ranges>;
   const OnGpu<float> workspace{std::vector<float>(Product::workspace_floats(), untouched)};
   const OnGpu<bf16> c{std::vector<bf16>(sizes.m * sizes.n, bf16{untouched})};
   const Product product{{.a = a.get(), .b = b.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}, workspace.get()};
@@ -85,12 +85,23 @@ TEST_F(GemmSlices, InRangesOfClusters) {
   EXPECT_TRUE((in_ranges<Early, ColumnsStore<bf16>>({200, 9, 144})));
 }
 
+// In front of them whole tiles. Of 132 multiprocessors: a few tiles alone; a round and 12, a round and a quarter, one tile more
+// (which are not cut), two rounds, three rounds and 4.
+TEST_F(GemmSlices, TheLastRoundInRanges) {
+  using LastRound = LastRoundInRanges<Bands>;
+  EXPECT_TRUE((in_ranges<Wide, RowsStore<bf16>, LastRound>({130, 72, 400})));
+  for (const std::size_t rows_of_tiles : {144, 165, 166, 264, 400})
+    EXPECT_TRUE((in_ranges<Wide, RowsStore<bf16>, LastRound>({rows_of_tiles * 128 - 5, 64, 200}))) << rows_of_tiles;
+  EXPECT_TRUE((in_ranges<Clustered, ColumnsStore<bf16>, LastRound>({80 * 256, 33, 1040})));
+}
+
 TEST_F(GemmSlices, LostPartsAreSeen) {
   EXPECT_FALSE((summed<Wide, RowsStore<bf16>>({130, 72, 400}, 3, 3, 1)));
   EXPECT_FALSE((summed<Narrow, ColumnsStore<bf16>>({200, 9, 1040}, 4, 3, 1)));
   EXPECT_FALSE((in_ranges<Wide, RowsStore<bf16>>({130, 72, 400}, Wide::tile_k)));
   EXPECT_FALSE((in_ranges<Narrow, ColumnsStore<bf16>>({200, 9, 1040}, Narrow::tile_k)));
   EXPECT_FALSE((in_ranges<Early, ColumnsStore<bf16>>({200, 9, 144}, Early::tile_k)));
+  EXPECT_FALSE((in_ranges<Wide, RowsStore<bf16>, LastRoundInRanges<Bands>>({144 * 128, 64, 328}, Wide::tile_k)));
 }
 
 }  // namespace

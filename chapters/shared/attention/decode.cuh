@@ -213,9 +213,14 @@ __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& w
   }
 }
 
+// Of a multiprocessor: so many have as many rows on their way as it takes to read at full rate.
+template <int head_size>
+constexpr int decode_blocks = 256 / head_size;
+
 // blockIdx.x: the KV head; blockIdx.y: the piece.
 template <int head_size, int group, int queries, class Cache, class Splits, class Out>
-__global__ __launch_bounds__(decode_threads, 2) void decode_kernel(const __grid_constant__ Decode<Cache, Splits, Out> work) {
+__global__ __launch_bounds__(decode_threads, decode_blocks<head_size>) void decode_kernel(
+    const __grid_constant__ Decode<Cache, Splits, Out> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Piece piece;
   if (!work.splits.piece(static_cast<int>(blockIdx.y), piece)) return;

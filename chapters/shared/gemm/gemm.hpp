@@ -209,8 +209,8 @@ class Gemm {
     }
     if constexpr (Store::predicated) store.c = c;
     const auto most = static_cast<unsigned>(tiles.most_tiles());
-    if constexpr (std::is_same_v<Schedule, KRanges>)
-      detail::require(most <= multiprocessors() / C::cluster, "all clusters of KRanges must run at once");
+    if constexpr (requires(Schedule of) { of.clusters; })
+      detail::require(most <= multiprocessors() / C::cluster, "all clusters with a range must run at once");
     grid = {.blocks = std::min(most, std::max(1u, multiprocessors() / C::cluster)) * C::cluster,
             .threads = C::threads,
             .shared_bytes = shared_bytes,
@@ -244,35 +244,41 @@ void sum_slices(cudaStream_t stream, const float* workspace, const KSlices& of, 
                 of.extent.n, epilogue, store);
 }
 
-// A product in KRanges with the kernel that adds what they leave in parts. `Whole`: RowsStore or ColumnsStore.
-template <class C, class Epilogue, class Whole>
+// A product in KRanges or LastRoundInRanges with the kernel that adds what they leave in parts. `Whole`: RowsStore or
+// ColumnsStore.
+template <class C, class Epilogue, class Whole, class Ranges = KRanges>
 class GemmInRanges {
   static constexpr int cluster_rows = C::tile_m * C::cluster;
   using Store = WholeOrPart<Whole, cluster_rows>;
-  using Product = Gemm<C, KRanges, WhenWhole<Epilogue>, Store>;
+  using Product = Gemm<C, Ranges, WhenWhole<Epilogue>, Store>;
 
  public:
   using Problem = typename Product::Problem;
 
   // As many as all multiprocessors have of them.
   static std::size_t workspace_floats() { return std::size_t{2} * (multiprocessors() / C::cluster) * cluster_rows * C::tile_n; }
-  GemmInRanges(const Problem& problem, float* workspace)
-      : product_{problem, {.clusters = static_cast<int>(multiprocessors() / C::cluster)}},
-        store_{problem.c, reinterpret_cast<float4*>(workspace)} {
+  // `ranges`: how its tiles come; it gets as many clusters as there can be.
+  GemmInRanges(const Problem& problem, float* workspace, Ranges ranges = {})
+      : product_{problem, on_all_multiprocessors(ranges)}, store_{problem.c, reinterpret_cast<float4*>(workspace)} {
     product_.set_store(store_);
   }
 
   void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
     product_.run(stream, {epilogue});
-    const KRanges& ranges = product_.schedule();
+    const Ranges& ranges = product_.schedule();
     if (ranges.clusters < 2) return;
-    const dim3 blocks(static_cast<unsigned>(ranges.clusters - 1), cluster_rows / 64);
-    launch_kernel(stream, sum_parts_kernel<C, Epilogue, Whole>,
+    const dim3 blocks(static_cast<unsigned>(ranges.clusters - 1), cluster_rows / 64, C::tile_n / sum_columns<Ranges, C::tile_n>);
+    launch_kernel(stream, sum_parts_kernel<C, Ranges, Epilogue, Whole>,
                   {.blocks = blocks, .threads = warpgroup_threads, .overlapping = true}, ranges, epilogue, store_);
   }
   static constexpr Needs needs() { return Product::needs(); }
 
  private:
+  static Ranges on_all_multiprocessors(Ranges ranges) {
+    ranges.clusters = static_cast<int>(multiprocessors() / C::cluster);
+    return ranges;
+  }
+
   Product product_;
   Store store_;
 };

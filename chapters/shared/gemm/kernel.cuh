@@ -289,24 +289,31 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_slices_kernel(const flo
   store.put(narrowed<Epilogue::narrowing>(sums), at.narrowed(Epilogue::narrowing), nullptr, CUtensorMap{});
 }
 
-// Adds the parts that KRanges have left of the tile in which range blockIdx.x + 1 begins, if it is the first that begins inside
-// of that tile; 64 rows a block.
-template <class C, class Epilogue, class Whole>
-__global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const KRanges ranges, const Epilogue epilogue,
+// Of a tile, those that a block of sum_parts_kernel has. Where few tiles have parts, several blocks share each.
+template <class Ranges, int tile_n>
+constexpr int sum_columns = (Ranges::few_parts && tile_n % 64 == 0) ? 64 : tile_n;
+
+// Adds the parts that `ranges` (KRanges or LastRoundInRanges) have left of the tile in which range blockIdx.x + 1 begins, if it
+// is the first that begins inside of that tile; 64 rows and sum_columns a block.
+template <class C, class Ranges, class Epilogue, class Whole>
+__global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const Ranges ranges, const Epilogue epilogue,
                                                                       const WholeOrPart<Whole, C::tile_m * C::cluster> store) {
-  const int second = static_cast<int>(blockIdx.x) + 1, number = ranges.begin(second) / ranges.steps;
+  const auto& cut = ranges.cut();
+  const int second = static_cast<int>(blockIdx.x) + 1, number = cut.begin(second) / ranges.steps;
   const int begin = number * ranges.steps, end = begin + ranges.steps;
   device::wait_for_previous_kernel();  // all blocks: the kernel behind this one waits for this one alone
-  if (ranges.begin(second) == begin || ranges.begin(second - 1) > begin) return;
-  const int row = number / ranges.columns, in_tile = static_cast<int>(blockIdx.y * 64 + threadIdx.x / 32 * 16);
-  const Fragment at{row * (C::tile_m * C::cluster) + in_tile, (number - row * ranges.columns) * C::tile_n, ranges.extent.m,
-                    ranges.extent.n, 0};
-  constexpr int count = C::tile_n / 2;
+  if (cut.begin(second) == begin || cut.begin(second - 1) > begin) return;
+  const Tile tile = ranges.template whole_tile<C>(number);
+  const int in_tile = static_cast<int>(blockIdx.y * 64 + threadIdx.x / 32 * 16);
+  constexpr int columns = sum_columns<Ranges, C::tile_n>, count = columns / 2;
+  const int before = columns < C::tile_n ? static_cast<int>(blockIdx.z) * columns : 0;
+  const Fragment at{tile.m + in_tile, tile.n + before, tile.m_end, ranges.extent.n, tile.group};
+  const int place_row = Ranges::ragged ? at.first_row : in_tile;  // a group's tiles begin anywhere
   float sums[count];
 #pragma unroll
   for (float& sum : sums) sum = 0;
   const auto add = [&](int slot) {
-    const float4* const from = store.parts + store.template place<count>(slot, in_tile);
+    const float4* const from = store.parts + store.template place<C::tile_n / 2>(slot, place_row) + before / 2 * 8;
 #pragma unroll
     for (int i = 0; i < count; i += 4) {
       const float4 part = from[i * 8];
@@ -314,7 +321,7 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const KRan
     }
   };
   add(KRanges::first_slot(second - 1));
-  for (int range = second; range < ranges.clusters && ranges.begin(range) < end; ++range) add(KRanges::later_slot(range));
+  for (int range = second; range < ranges.clusters && cut.begin(range) < end; ++range) add(KRanges::later_slot(range));
   epilogue(sums, at);
   Whole{store.c}.put(sums, at, nullptr, CUtensorMap{});
 }

@@ -49,6 +49,7 @@ struct Bands {
     columns = detail::tiles_of(extent.n, C::tile_n);
   }
   __host__ __device__ int most_tiles() const { return rows * columns; }
+  __device__ __forceinline__ int number_of_tiles() const { return rows * columns; }
 
   template <class C>
   __device__ __forceinline__ bool at(int index, Tile& tile) const {
@@ -92,7 +93,7 @@ struct KSlices {
 // of a part of K, at most two for each cluster, in a slot each. WholeOrPart stores both, and sum_parts_kernel adds the parts,
 // always in the same order.
 struct KRanges {
-  static constexpr bool ragged = false, windows = false, partial = true;
+  static constexpr bool ragged = false, windows = false, partial = true, few_parts = false;
   static constexpr int whole = -1;  // in place of a slot
 
   int clusters = 1;  // at most; no more than run at once
@@ -136,6 +137,85 @@ struct KRanges {
     if (step > 0) tile.slice = later_slot(range);
     else if (end < steps) tile.slice = first_slot(range);
     return true;
+  }
+
+  // For the kernel that adds parts: the ranges, and a tile of those that are cut.
+  __device__ __forceinline__ const KRanges& cut() const { return *this; }
+  template <class C>
+  __device__ __forceinline__ Tile whole_tile(int number) const {
+    const int row = number / columns;
+    return {row * (C::tile_m * C::cluster), (number - row * columns) * C::tile_n, 0, extent.k, 0, extent.m, whole};
+  }
+};
+
+// Whole tiles in the order of `Tiles` (Bands or GroupedRows) for as long as every cluster has one in every round, and the few
+// that are left in ranges, as KRanges cut all tiles: for them alone a round would take as long as a full one. More than a quarter
+// of a round stays whole, because ranges that are long read other parts of K than their neighbours do, and share little in L2.
+// Source: Osama, Merrill, Cecka, Garland and Owens, "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix
+// Multiplication on the GPU", 2023, where it is "data-parallel + one-tile Stream-K".
+template <class Tiles>
+struct LastRoundInRanges {
+  static_assert(!Tiles::windows && !Tiles::partial);
+  static constexpr bool ragged = Tiles::ragged, windows = false, partial = true, few_parts = true;
+  static constexpr int whole = KRanges::whole;
+
+  Tiles tiles{};
+  int clusters = 1;  // at most; no more than run at once
+  Extent extent{};
+  int steps = 0;  // stages of a tile
+
+  template <class C>
+  __host__ __device__ void fit(const Extent& of) {
+    tiles.template fit<C>(of);
+    extent = of;
+    steps = detail::tiles_of(of.k, C::tile_k);
+    const int stages = tiles.most_tiles() * steps;
+    if (clusters > stages) clusters = stages;
+  }
+  __host__ __device__ int most_tiles() const { return clusters; }
+
+  // The ranges of the tiles from `first_tile` on, whose stages are counted from there. Some may be empty.
+  struct Cut {
+    int first_tile;
+    int share, rest;
+    __device__ __forceinline__ int begin(int range) const { return range * share + min(range, rest); }
+  };
+  __device__ __forceinline__ Cut cut() const {
+    const int number = tiles.number_of_tiles(), rounds = number / clusters, more = number - rounds * clusters;
+    const int first_tile = more > clusters / 4 ? number : rounds * clusters, stages = (number - first_tile) * steps;
+    return {first_tile, stages / clusters, stages % clusters};
+  }
+
+  template <class C>
+  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+    const Cut ranges = cut();
+    if (index < ranges.first_tile) {
+      tile = tile_at<C>(index);
+      return true;
+    }
+    const int range = index % clusters, from = ranges.begin(range), to = ranges.begin(range + 1);
+    const int number = from / steps + (index - ranges.first_tile) / clusters, first = number * steps;
+    if (max(first, from) >= to) return false;
+    const int step = max(from - first, 0), end = min(to - first, steps);
+    tile = tile_at<C>(ranges.first_tile + number);
+    tile.k = step * C::tile_k;
+    tile.k_end = min(end * C::tile_k, extent.k);
+    if (step > 0) tile.slice = KRanges::later_slot(range);
+    else if (end < steps) tile.slice = KRanges::first_slot(range);
+    return true;
+  }
+  template <class C>
+  __device__ __forceinline__ Tile whole_tile(int number) const {
+    return tile_at<C>(cut().first_tile + number);
+  }
+
+ private:
+  template <class C>
+  __device__ __forceinline__ Tile tile_at(int number) const {
+    Tile tile;
+    tiles.template at<C>(number, tile);
+    tile.slice = whole;
+    return tile;
   }
 };
 
@@ -231,16 +311,16 @@ struct Windows {
 
 // Rows of A and C in groups of any length, each multiplied by a B of its own, as the tokens of experts are. Where groups begin is
 // known on the GPU alone: list_row_tiles_kernel makes a list of row tiles there, and a tile's last rows may be another group's,
-// so that stores must be predicated (RowsStore).
+// so that stores must be predicated (RowsStore). No band has rows of two groups: its tiles would load the B of both.
 struct RowTile {
   int m, m_end, group;
+  int band, band_rows;  // its first row tile, and how many it has
 };
 struct GroupedRows {
   static constexpr bool ragged = true, windows = false, partial = false;
   const RowTile* tiles = nullptr;  // most_row_tiles of them
   const int* count = nullptr;      // how many there are
   int groups = 1;
-  int band = 8;
   Extent extent{};
   int columns = 0, most_rows = 0;
 
@@ -257,35 +337,43 @@ struct GroupedRows {
     most_rows = most_row_tiles<C>(extent.m, groups);
   }
   __host__ __device__ int most_tiles() const { return most_rows * columns; }
+  __device__ __forceinline__ int number_of_tiles() const { return *count * columns; }
 
   template <class C>
   __device__ __forceinline__ bool at(int index, Tile& tile) const {
-    const int rows = *count;
-    if (index >= rows * columns) return false;
-    const detail::Place place = detail::in_bands(index, rows, columns, band);
-    const RowTile& listed = tiles[place.row];
-    tile = {listed.m, place.column * C::tile_n, 0, extent.k, listed.group, listed.m_end, 0};
+    if (index >= *count * columns) return false;
+    // The bands in front have as many tiles for each of their row tiles, so this one is of the same band.
+    const RowTile& of_band = tiles[index / columns];
+    const int in_band = index - of_band.band * columns, column = in_band / of_band.band_rows;
+    const RowTile& listed = tiles[of_band.band + in_band - column * of_band.band_rows];
+    tile = {listed.m, column * C::tile_n, 0, extent.k, listed.group, listed.m_end, 0};
     return true;
   }
 };
 
-// By one warp. Group g has the rows from offsets[g] to offsets[g + 1]; tile_rows is tile_m * cluster of the Config.
+// By one warp. Group g has the rows from offsets[g] to offsets[g + 1]; tile_rows is tile_m * cluster of the Config. The row tiles
+// of a group are in as few bands of at most `band` as will do, whose heights differ by one at most.
 template <class Offset>
-__global__ __launch_bounds__(32) void list_row_tiles_kernel(const Offset* offsets, int groups, int tile_rows, RowTile* tiles,
-                                                            int* count) {
+__global__ __launch_bounds__(32) void list_row_tiles_kernel(const Offset* offsets, int groups, int tile_rows, int band,
+                                                            RowTile* tiles, int* count) {
   const int lane = static_cast<int>(threadIdx.x);
   int before = 0;  // tiles of the groups in front of these 32
   for (int first = 0; first < groups; first += 32) {
     const int group = first + lane;
     const int begin = group < groups ? static_cast<int>(offsets[group]) : 0;
     const int end = group < groups ? static_cast<int>(offsets[group + 1]) : 0;
-    const int own = (end - begin + tile_rows - 1) / tile_rows;
+    const int own = detail::tiles_of(end - begin, tile_rows), bands = detail::tiles_of(own, band);
     int up_to = own;  // with this lane's
     for (int distance = 1; distance < 32; distance *= 2) {
       const int other = __shfl_up_sync(~0u, up_to, distance);
       if (lane >= distance) up_to += other;
     }
-    for (int i = 0; i < own; ++i) tiles[before + up_to - own + i] = {begin + i * tile_rows, end, group};
+    const int first_tile = before + up_to - own;
+    for (int i = 0, number = 0; number < bands; ++number) {
+      const int first_of_band = i, band_rows = own / bands + (number < own % bands);
+      for (; i < first_of_band + band_rows; ++i)
+        tiles[first_tile + i] = {begin + i * tile_rows, end, group, first_tile + first_of_band, band_rows};
+    }
     before += __shfl_sync(~0u, up_to, 31);
   }
   if (lane == 0) *count = before;

@@ -40,6 +40,7 @@ struct Candidate {
   gemm::Shape shape;
   int parameter;
   std::function<void(cudaStream_t)> run;
+  bool last_in_ranges = false;  // the tiles of its last round
 };
 
 template <class C>
@@ -79,6 +80,7 @@ class Choice {
     number("cluster", used.shape.cluster, "blocks");
     number("pingpong", used.shape.pingpong ? 1 : 0, "of 1");
     number(parameter, used.parameter, "");
+    number("last_in_ranges", used.last_in_ranges ? 1 : 0, "of 1");
   }
 
  private:

@@ -2,6 +2,7 @@
 // The rows of eight experts, of unequal number and one of them with none, each expert with weights of its own, in bf16. A loop of
 // the library's products knows the groups' lengths on the host and leaves multiprocessors idle at the end of each; the engine
 // lists row tiles on the GPU, where the lengths are, and does all groups in one kernel.
+#include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
@@ -51,21 +52,22 @@ class GemmGrouped final : public Workload {
         c_{setup.output<bf16>(rows_ * n_, {.name = "c"})},
         tiles_{setup.scratch<gemm::RowTile>(rows_ / lowest_tile + experts, {.name = "row tiles"})},
         count_{setup.scratch<int>(1, {.name = "number of row tiles"})},
+        parts_{setup.scratch<float>(most_parts(), {.name = "sums of parts of K"})},
         choice_{setup} {
     for (std::size_t i = 0; i < experts; ++i)
       if (rows_of(i) > 0)
         groups_.push_back({i, LibraryMatmul{setup, {.m = rows_of(i), .n = n_, .k = k_, .b_is_transposed = true}}});
-    add<Cooperative<128, 256, 1>>();
+    // The ping-pong with tiles of 128 x 128 is not among them: it takes up to 1.4 times as long in one run as in the next where K
+    // is long (tests/engines/README.md).
+    add_last_in_ranges<Cooperative<128, 256, 2>>();
+    add_last_in_ranges<Cooperative<128, 256, 1>>();
     add<Cooperative<128, 256, 2>>();
+    add<Cooperative<128, 256, 1>>();
     add<Cooperative<256, 128, 1>>();
     add<Cooperative<128, 128, 1>>();
-    add<Pingpong<128, 128, 1>>();
-    add<Pingpong<128, 128, 2>>();
-    add<Pingpong<64, 256, 1>>();
     add<Cooperative<128, 216, 1>>();
     add<Cooperative<128, 152, 1>>();
-    add<Pingpong<128, 176, 1>>();
-    add<Pingpong<128, 176, 2>>();
+    add<Pingpong<64, 256, 1>>();
   }
 
   Cost cost() const override {
@@ -113,22 +115,35 @@ class GemmGrouped final : public Workload {
   const bf16* b_of(const Group& group) const { return b_ + group.expert * n_ * k_; }
   bf16* c_of(const Group& group) const { return c_ + first_row(group) * n_; }
 
+  using Problem = gemm::Problem<bf16, bf16, bf16>;
+  Problem problem() const { return {.a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts}; }
+  gemm::GroupedRows row_tiles() const { return {.tiles = tiles_, .count = count_, .groups = experts}; }
+
   template <class C>
   void add() {
-    static_assert(C::tile_m * C::cluster >= static_cast<int>(lowest_tile), "there would be more row tiles");
-    const gemm::Problem<bf16, bf16, bf16> problem{.a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts};
-    for (const int band : {8, 4, 16}) {
-      const gemm::Gemm<C, gemm::GroupedRows, gemm::Identity, Store> product{
-          problem, {.tiles = tiles_, .count = count_, .groups = experts, .band = band}};
-      choice_.add({shape_of<C>(), band,
-                   [product, offsets = offsets_on_gpu_.get(), tiles = tiles_.get(), count = count_.get()](cudaStream_t stream) {
-                     constexpr int tile_rows = C::tile_m * C::cluster;
-                     launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts,
-                                   tile_rows, tiles, count);
-                     product.run(stream);
-                   }});
-    }
+    add<C>(gemm::Gemm<C, gemm::GroupedRows, gemm::Identity, Store>{problem(), row_tiles()}, false);
   }
+  template <class C>
+  void add_last_in_ranges() {
+    using LastRound = gemm::LastRoundInRanges<gemm::GroupedRows>;
+    add<C>(gemm::GemmInRanges<C, gemm::Identity, Store, LastRound>{problem(), parts_, {.tiles = row_tiles()}}, true);
+  }
+  template <class C, class Product>
+  void add(const Product& product, bool last_in_ranges) {
+    static_assert(C::tile_m * C::cluster >= static_cast<int>(lowest_tile), "there would be more row tiles");
+    for (const int band : {16, 8, 32})
+      choice_.add(
+          {shape_of<C>(), band,
+           [product, band, offsets = offsets_on_gpu_.get(), tiles = tiles_.get(), count = count_.get()](cudaStream_t stream) {
+             constexpr int tile_rows = C::tile_m * C::cluster;
+             launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts, tile_rows,
+                           band, tiles, count);
+             product.run(stream);
+           },
+           last_in_ranges});
+  }
+  // For the largest tiles.
+  static std::size_t most_parts() { return std::size_t{2} * multiprocessors() * 128 * 256; }
 
   std::size_t rows_, n_, k_;
   Offsets offsets_;
@@ -137,6 +152,7 @@ class GemmGrouped final : public Workload {
   Output<bf16> c_;
   Scratch<gemm::RowTile> tiles_;
   Scratch<int> count_;
+  Scratch<float> parts_;
   std::vector<Group> groups_;
   Choice choice_;
 };
