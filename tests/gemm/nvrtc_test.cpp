@@ -227,9 +227,21 @@ TEST_F(GemmUnderNvrtc, RangesOfK) {
   EXPECT_EQ(count(parts, "movmatrix"), 8u);
   EXPECT_EQ(count(parts, "st.global.u32"), 8u);
   EXPECT_EQ(count(parts, "st.global.v4.f32"), 4u);
-  const std::string sum = clean(config, "sum_parts_kernel<C, Scaled, ColumnsStore<bf16>>");
+  const std::string sum = clean(config, "sum_parts_kernel<C, KRanges, Scaled, ColumnsStore<bf16>>");
   EXPECT_EQ(count(sum, "griddepcontrol.wait"), 1u);
   EXPECT_EQ(count(sum, "st.global.u32"), 8u);
+}
+
+// A block adds 64 columns of a tile's parts.
+TEST_F(GemmUnderNvrtc, LastRoundInRanges) {
+  constexpr const char* config = "Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 128}>";
+  const std::string parts =
+      clean(config, "gemm_kernel<C, LastRoundInRanges<GroupedRows>, WhenWhole<Identity>, WholeOrPart<RowsStore<bf16>, 128>>");
+  EXPECT_EQ(count(parts, "griddepcontrol.launch_dependents"), 1u);
+  EXPECT_EQ(count(parts, "st.global.v4.f32"), 16u);
+  const std::string sum = clean(config, "sum_parts_kernel<C, LastRoundInRanges<GroupedRows>, Identity, RowsStore<bf16>>");
+  EXPECT_EQ(count(sum, "griddepcontrol.wait"), 1u);
+  EXPECT_EQ(count(sum, "st.global.v4"), 4u);
 }
 
 // The producer fills the ring with A, waits for the kernel in front, and loads B; consumers wait, too.

@@ -25,7 +25,7 @@ namespace detail {
 struct Place {
   int row, column;
 };
-__device__ __forceinline__ Place in_bands(int index, int rows, int columns, int band) {
+__host__ __device__ __forceinline__ Place in_bands(int index, int rows, int columns, int band) {
   const int first_row = index / (band * columns) * band, height = min(band, rows - first_row);
   const int in_band = index - first_row * columns;
   return {first_row + in_band % height, in_band / height};
@@ -49,10 +49,10 @@ struct Bands {
     columns = detail::tiles_of(extent.n, C::tile_n);
   }
   __host__ __device__ int most_tiles() const { return rows * columns; }
-  __device__ __forceinline__ int number_of_tiles() const { return rows * columns; }
+  __host__ __device__ __forceinline__ int number_of_tiles() const { return rows * columns; }
 
   template <class C>
-  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+  __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     if (index >= rows * columns) return false;
     const detail::Place place = detail::in_bands(index, rows, columns, band);
     tile = {place.row * (C::tile_m * C::cluster), place.column * C::tile_n, 0, extent.k, 0, extent.m, 0};
@@ -79,7 +79,7 @@ struct KSlices {
   __host__ __device__ int most_tiles() const { return rows * columns * slices; }
 
   template <class C>
-  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+  __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     const int slice = index / (rows * columns), place = index - slice * rows * columns, row = place % rows;
     if (slice >= slices) return false;
     const int k = slice * slice_k;
@@ -122,7 +122,7 @@ struct KRanges {
   static __host__ __device__ constexpr int later_slot(int range) { return 2 * range; }
 
   template <class C>
-  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+  __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     const int range = index % clusters, from = begin(range), to = begin(range + 1);
     const int number = from / steps + index / clusters, first = number * steps;
     if (first >= to) return false;
@@ -140,9 +140,9 @@ struct KRanges {
   }
 
   // For the kernel that adds parts: the ranges, and a tile of those that are cut.
-  __device__ __forceinline__ const KRanges& cut() const { return *this; }
+  __host__ __device__ __forceinline__ const KRanges& cut() const { return *this; }
   template <class C>
-  __device__ __forceinline__ Tile whole_tile(int number) const {
+  __host__ __device__ __forceinline__ Tile whole_tile(int number) const {
     const int row = number / columns;
     return {row * (C::tile_m * C::cluster), (number - row * columns) * C::tile_n, 0, extent.k, 0, extent.m, whole};
   }
@@ -178,16 +178,16 @@ struct LastRoundInRanges {
   struct Cut {
     int first_tile;
     int share, rest;
-    __device__ __forceinline__ int begin(int range) const { return range * share + min(range, rest); }
+    __host__ __device__ __forceinline__ int begin(int range) const { return range * share + min(range, rest); }
   };
-  __device__ __forceinline__ Cut cut() const {
+  __host__ __device__ __forceinline__ Cut cut() const {
     const int number = tiles.number_of_tiles(), rounds = number / clusters, more = number - rounds * clusters;
     const int first_tile = more > clusters / 4 ? number : rounds * clusters, stages = (number - first_tile) * steps;
     return {first_tile, stages / clusters, stages % clusters};
   }
 
   template <class C>
-  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+  __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     const Cut ranges = cut();
     if (index < ranges.first_tile) {
       tile = tile_at<C>(index);
@@ -195,7 +195,7 @@ struct LastRoundInRanges {
     }
     const int range = index % clusters, from = ranges.begin(range), to = ranges.begin(range + 1);
     const int number = from / steps + (index - ranges.first_tile) / clusters, first = number * steps;
-    if (max(first, from) >= to) return false;
+    if (first >= to) return false;
     const int step = max(from - first, 0), end = min(to - first, steps);
     tile = tile_at<C>(ranges.first_tile + number);
     tile.k = step * C::tile_k;
@@ -205,13 +205,13 @@ struct LastRoundInRanges {
     return true;
   }
   template <class C>
-  __device__ __forceinline__ Tile whole_tile(int number) const {
+  __host__ __device__ __forceinline__ Tile whole_tile(int number) const {
     return tile_at<C>(cut().first_tile + number);
   }
 
  private:
   template <class C>
-  __device__ __forceinline__ Tile tile_at(int number) const {
+  __host__ __device__ __forceinline__ Tile tile_at(int number) const {
     Tile tile;
     tiles.template at<C>(number, tile);
     tile.slice = whole;
@@ -256,7 +256,7 @@ struct Windows {
 
   // A tile's m counts the rows of all boxes.
   template <class C>
-  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+  __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     if (index >= rows * columns) return false;
     const detail::Place place = detail::in_bands(index, rows, columns, band);
     tile = {place.row * (C::tile_m * C::cluster), place.column * C::tile_n, 0, extent.k, 0, extent.m, 0};
@@ -337,10 +337,10 @@ struct GroupedRows {
     most_rows = most_row_tiles<C>(extent.m, groups);
   }
   __host__ __device__ int most_tiles() const { return most_rows * columns; }
-  __device__ __forceinline__ int number_of_tiles() const { return *count * columns; }
+  __host__ __device__ __forceinline__ int number_of_tiles() const { return *count * columns; }
 
   template <class C>
-  __device__ __forceinline__ bool at(int index, Tile& tile) const {
+  __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     if (index >= *count * columns) return false;
     // The bands in front have as many tiles for each of their row tiles, so this one is of the same band.
     const RowTile& of_band = tiles[index / columns];
