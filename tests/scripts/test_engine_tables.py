@@ -11,12 +11,13 @@ SCRIPT = SOURCE / "scripts/engine-tables"
 PAGE = "# Engines\n\nBefore.\n\n<!-- tables: begin -->\nold\n<!-- tables: end -->\n\nBehind.\n"
 
 
-def variant(name, ms, share=None, library="cublaslt_tuned", joules=(), **more):
+def variant(name, ms, share=None, library="cublaslt_tuned", joules=(), run_ms=None, **more):
     made = {"name": name, "timing": {"median_ms": ms}, "flops": 2e9, "bytes": 1e9, "floor": {"percent": 84.4}, **more}
     if share:
         made["library_share"] = {"percent": share, "library": library}
     if joules:
-        made["energy"] = {"raw_j": list(joules), "median_j": sorted(joules)[len(joules) // 2], "low_j": min(joules), "high_j": max(joules)}
+        made["energy"] = {"raw_j": list(joules), "median_j": sorted(joules)[len(joules) // 2], "low_j": min(joules), "high_j": max(joules),
+                          "run_ms": run_ms or ms}
     return made
 
 
@@ -71,8 +72,8 @@ class EngineTables(unittest.TestCase):
         self.lines(self.run_of("a", [row("left", timed(1, (1, 2, 3))), row("again", timed(2))], budget="1.0"))
         lines = self.lines(self.run_of("b", [row("added", timed(3)), row("again", timed(4))], budget="2.0"))
         self.assertEqual([line for line in lines if line.startswith("| ") and " ms " in line],
-                         ["| left |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 2.00 [1.00, 3.00] | 2.00 [1.00, 3.00] |",
-                          "| again |  | 4.00 ms | 4.00 ms | 100 % | 0.500 |  |  |", "| added |  | 3.00 ms | 3.00 ms | 100 % | 0.667 |  |  |"])
+                         ["| left |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 100 % | 2.00 [1.00, 3.00] | 2.00 [1.00, 3.00] |",
+                          "| again |  | 4.00 ms | 4.00 ms | 100 % | 0.500 |  |  |  |", "| added |  | 3.00 ms | 3.00 ms | 100 % | 0.667 |  |  |  |"])
         self.assertIn("f9714ffbc, --budget 1s; NVIDIA H100, 2026-11-26, f9714ffbc, --budget 2s -->", " ".join(lines))
         lines = self.lines(self.run_of("c", [row("left", timed(5)), row("again", timed(6)), row("added", timed(7))], budget="3.0"))
         self.assertIn("<!-- not recorded: engine_bench, NVIDIA H100, 2026-11-26, f9714ffbc, --budget 3s -->", lines)
@@ -108,12 +109,19 @@ class EngineTables(unittest.TestCase):
         self.assertIn("| shape | sizes | engine | `in_order` | speedup | engine's TFLOP/s |", lines)
         self.assertIn("| full |  | 1.00 ms | 2.00 ms | 2.00x | 2.00 |", lines)
 
-    def test_joules_need_three_readings_of_both(self):
+    def test_back_to_back_and_joules_need_three_readings_of_both(self):
         def read(readings):
-            return [variant("engine_tuned", 1, 100, joules=(0.41, 0.38, 0.44)), variant("cublaslt_tuned", 1, joules=readings)]
+            return [variant("engine_tuned", 1, 100, joules=(0.41, 0.38, 0.44), run_ms=1.25), variant("cublaslt_tuned", 1, joules=readings, run_ms=1.2)]
         lines = self.lines(self.run_of("a", [row("three", read((2, 1, 12.34))), row("two", read((2, 1)))]))
-        self.assertIn("| three |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 0.410 [0.380, 0.440] | 2.00 [1.00, 12.3] |", lines)
-        self.assertIn("| two |  | 1.00 ms | 1.00 ms | 100 % | 2.00 |  |  |", lines)
+        self.assertIn("| shape | sizes | engine | library | of the library | engine's TFLOP/s | back to back, of the library | engine's J a run "
+                      "| library's J a run |", lines)
+        self.assertIn("| three |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 96 % | 0.410 [0.380, 0.440] | 2.00 [1.00, 12.3] |", lines)
+        self.assertIn("| two |  | 1.00 ms | 1.00 ms | 100 % | 2.00 |  |  |  |", lines)
+
+    def test_back_to_back_without_a_library_is_a_speedup(self):
+        both = [variant("in_order", 2, joules=(4, 4, 4), run_ms=3), variant("as_they_come", 1, joules=(2, 2, 2), speedup={"value": 2.004})]
+        lines = self.lines(self.run_of("a", [row("full", both, lesson="as_they_come")]))
+        self.assertIn("| full |  | 1.00 ms | 2.00 ms | 2.00x | 2.00 | 3.00x | 2.00 [2.00, 2.00] | 4.00 [4.00, 4.00] |", lines)
 
     def test_a_shape_is_of_the_first_run_in_which_it_passed(self):
         def timed(ms):
