@@ -87,6 +87,8 @@ Of a pair and tool where a kernel is left out, because the tool cannot see what 
 memcheck pads every allocation by 64 KiB, so that it also sees what runs over the end of one buffer into the next.
 Known of the tools: racecheck sees shared memory only and follows neither mbarriers nor asynchronous copies on every path, so
 its warnings in kernels that use TMA deserve a look at the code before they are believed. initcheck does not see what TMA stores.
+racecheck of ch09:micro_tiling_matmul does not come to an end in 400 s, because the width and the depth of its product are
+constants: with 256 columns and a depth of 64 compiled in it is clean, in 19 s.
 racecheck keeps its books in the host's memory, of one pair 115 GB, where Linux killed it; fewer jobs leave each of them more.
 initcheck leaves out the kernel by which cuBLASLt adds up the parts of a split K. All other kernels of libraries are checked: where they
 are left out (--kernel-name-exclude), racecheck ends in an internal error, and initcheck takes what they wrote for uninitialised.
