@@ -57,7 +57,7 @@ class GemmGrouped final : public Workload {
     for (std::size_t i = 0; i < experts; ++i)
       if (rows_of(i) > 0)
         groups_.push_back({i, LibraryMatmul{setup, {.m = rows_of(i), .n = n_, .k = k_, .b_is_transposed = true}}});
-    // The ping-pong with tiles of 128 x 128 is not among them: it takes up to 1.4 times as long in one run as in the next where K
+    // The ping-pong with tiles of 128 rows is not among them: it takes up to 1.4 times as long in one run as in the next where K
     // is long (tests/engines/README.md).
     add_last_in_ranges<Cooperative<128, 256, 2>>();
     add_last_in_ranges<Cooperative<128, 256, 1>>();
