@@ -97,23 +97,23 @@ class Case {
     const Engine gemm{problem, schedule};
     gemm.run(nullptr, epilogue);
     check(cudaDeviceSynchronize());
-    std::vector<float> results = as_floats(c.host());
-    for (std::size_t i = count; i < results.size(); ++i) EXPECT_EQ(results[i], untouched) << i - count << " elements behind C";
-    results.resize(count);
-    return results;
+    return of_c(as_floats(c.host()), count);
   }
 
-  // The same by `Product`, a GemmInRanges.
-  template <class Product, class Ranges, class Epilogue>
-  std::vector<float> run_in_ranges(const Epilogue& epilogue, float* workspace, const Ranges& ranges) const {
-    const OnGpu<bf16> c{std::vector<bf16>(sizes.m * sizes.n, bf16{untouched})};
+  // The same in ranges of K (GemmInRanges), whose kernels take workspaces of their own.
+  template <class Ranges, class Epilogue, class Store>
+  std::vector<float> run_in_ranges(const Epilogue& epilogue, const Ranges& ranges = {}) const {
+    using Product = GemmInRanges<C, Epilogue, Store, Ranges>;
+    const OnGpu<float> workspace{std::vector<float>(Product::workspace_floats(), untouched)};
+    const std::size_t count = sizes.m * sizes.n;
+    const OnGpu<bf16> c{std::vector<bf16>(count + 64, bf16{untouched})};
     const Product product{
         {.a = a_.get(), .b = b_.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k, .groups = sizes.groups},
-        workspace,
+        workspace.get(),
         ranges};
     product.run(nullptr, epilogue);
     check(cudaDeviceSynchronize());
-    return as_floats(c.host());
+    return of_c(as_floats(c.host()), count);
   }
 
   // The same with a second part.
@@ -148,6 +148,13 @@ class Case {
   const Sizes3 sizes;
 
  private:
+  // Without what lies behind C, which nobody may have touched.
+  static std::vector<float> of_c(std::vector<float> results, std::size_t count) {
+    for (std::size_t i = count; i < results.size(); ++i) EXPECT_EQ(results[i], untouched) << i - count << " elements behind C";
+    results.resize(count);
+    return results;
+  }
+
   std::vector<typename C::A::Element> a_host_;
   std::vector<typename C::B::Element> b_host_;
   OnGpu<typename C::A::Element> a_;

@@ -103,11 +103,8 @@ template <class C>
 testing::AssertionResult in_ranges(const std::vector<int>& told, const std::vector<int>& offsets, std::size_t n, std::size_t k) {
   const DeviceList list = list_for<C>(told, 4);
   const Case<C> product{{static_cast<std::size_t>(offsets.back()), n, k, offsets.size() - 1}};
-  using Ranges = LastRoundInRanges<GroupedRows>;
-  using Product = GemmInRanges<C, Scaled, RowsStore<bf16>, Ranges>;
-  const OnGpu<float> workspace{std::vector<float>(Product::workspace_floats(), untouched)};
-  const auto results = product.template run_in_ranges<Product, Ranges>(
-      Scaled{0.5f}, workspace.get(), {.tiles = {.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups}});
+  const auto results = product.template run_in_ranges<LastRoundInRanges<GroupedRows>, Scaled, RowsStore<bf16>>(
+      {0.5f}, {.tiles = {.tiles = list.tiles.get(), .count = list.count.get(), .groups = list.groups}});
   return right(results, n, [&](std::size_t i, std::size_t j) {
     return 0.5 * product.product(i, j, static_cast<std::size_t>(group_of(i, offsets)));
   });

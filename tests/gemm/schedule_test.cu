@@ -208,8 +208,8 @@ TEST(GemmSchedule, GroupsHaveEveryTileOnceWithTheirOwnB) {
   }
 }
 
-// The tiles that are under way at once share what they read: a band's tiles come one behind the other.
-TEST(GemmSchedule, NoBandHasRowsOfTwoGroups) {
+// The tiles that are under way at once share what they read.
+TEST(GemmSchedule, AGroupsBandIsWalkedToItsEndBeforeTheNext) {
   Draw draw;
   for (int i = 0; i < shapes; ++i) {
     const Groups groups{draw, Wide::tile_m};

@@ -50,19 +50,10 @@ TEST_F(GemmSlices, OfFewColumnsAndTransposed) {
 template <class C, class Store, class Ranges = KRanges>
 testing::AssertionResult in_ranges(const Sizes3& sizes, std::size_t lost = 0) {
   constexpr bool transposed = Store::any_width;
-  const std::vector<typename C::A::Element> a_host = integers<typename C::A::Element>(sizes.m * sizes.k, 1);
-  const std::vector<typename C::B::Element> b_host = integers<typename C::B::Element>(sizes.n * sizes.k, 2);
-  const OnGpu<typename C::A::Element> a{a_host};
-  const OnGpu<typename C::B::Element> b{b_host};
-  using Product = GemmInRanges<C, Scaled, Store, Ranges>;
-  const OnGpu<float> workspace{std::vector<float>(Product::workspace_floats(), untouched)};
-  const OnGpu<bf16> c{std::vector<bf16>(sizes.m * sizes.n, bf16{untouched})};
-  const Product product{{.a = a.get(), .b = b.get(), .c = c.get(), .m = sizes.m, .n = sizes.n, .k = sizes.k}, workspace.get()};
-  product.run(nullptr, {0.5f});
-  check(cudaDeviceSynchronize());
-  const Case<C> expected{sizes};
-  return right(as_floats(c.host()), transposed ? sizes.m : sizes.n, [&](std::size_t row, std::size_t column) {
-    return 0.5 * expected.product(transposed ? column : row, transposed ? row : column, 0, lost, sizes.k);
+  const Case<C> product{sizes};
+  const auto results = product.template run_in_ranges<Ranges, Scaled, Store>({0.5f});
+  return right(results, transposed ? sizes.m : sizes.n, [&](std::size_t row, std::size_t column) {
+    return 0.5 * product.product(transposed ? column : row, transposed ? row : column, 0, lost, sizes.k);
   });
 }
 

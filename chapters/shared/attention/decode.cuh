@@ -213,7 +213,7 @@ __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& w
   }
 }
 
-// Of a multiprocessor: so many have as many rows on their way as it takes to read at full rate.
+// Of a multiprocessor: with narrow heads more, because each block's rows are fewer bytes on their way.
 template <int head_size>
 constexpr int decode_blocks = 256 / head_size;
 
