@@ -234,6 +234,7 @@ extern constinit const Pair gemv{
                     {"rows_1024", "rows=1024"},
                     {"rows_2048", "rows=2048"},
                     {"rows_4096", "rows=4096"},
+                    {"rows_8192", "rows=8192"},
                     {"rows_16384", "rows=16384"},
                     {"rows_65536", "rows=65536"}}),
     .edges = cases({{"rows_8", "rows=8"}, {"rows_24", "rows=24"}}),

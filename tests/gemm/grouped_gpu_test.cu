@@ -9,6 +9,8 @@ using Groups = HopperTest;
 
 // Eight experts: empty ones at the ends and in between, one row, a whole tile, one more and one less, several tiles.
 const std::vector<int> ragged = {0, 0, 1, 129, 257, 257, 640, 767, 767};
+// With tiles in which a consumer has no rows, or a block of a cluster, and then tiles in which it has.
+const std::vector<int> halves = {0, 700, 700, 701, 1800};
 
 struct DeviceList {
   DeviceList(const std::vector<int>& offsets_of, int tile_rows, int band, int most)
@@ -61,6 +63,7 @@ using AlongK = Operand<bf16>;
 using RowMajorB = Operand<bf16, Major::mn>;
 using Fp8 = Operand<e4m3>;
 using Cooperative = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 128, .stages = 4}>;
+using CooperativeInPairs = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 128, .stages = 4, .cluster = 2}>;
 using Pingpong = Config<AlongK, RowMajorB, InTensorCores, Shape{.tile_m = 64, .tile_n = 128, .pingpong = true, .cluster = 2}>;
 using Scales = Config<Fp8, Fp8, BlockScaled, Shape{.tile_n = 128, .stages = 4, .pingpong = true}>;
 
@@ -98,6 +101,10 @@ TEST_F(Groups, EightExperts) {
   expect_groups<Cooperative>(ragged, 200, 136);
   expect_groups<Pingpong>(ragged, 192, 128);
 }
+TEST_F(Groups, AConsumerWithoutRowsPassesATile) {
+  expect_groups<Cooperative>(halves, 3000, 136);         // 384 tiles
+  expect_groups<CooperativeInPairs>(halves, 1800, 328);  // 135 of two blocks
+}
 // Tiles of groups begin anywhere, and where ranges begin is known on the GPU alone.
 template <class C>
 testing::AssertionResult in_ranges(const std::vector<int>& told, const std::vector<int>& offsets, std::size_t n, std::size_t k) {
@@ -110,15 +117,16 @@ testing::AssertionResult in_ranges(const std::vector<int>& told, const std::vect
   });
 }
 TEST_F(Groups, TheLastRoundInRanges) {
-  const std::vector<int> few = {0, 0, 1, 3}, more_tiles = {0, 700, 700, 701, 1800};
+  const std::vector<int> few = {0, 0, 1, 3};
   for (const std::vector<int>& offsets : {ragged, few}) {
     EXPECT_TRUE((in_ranges<Cooperative>(offsets, offsets, 200, 1032)));
     EXPECT_TRUE((in_ranges<Pingpong>(offsets, offsets, 192, 1024)));
   }
-  EXPECT_TRUE((in_ranges<Cooperative>(more_tiles, more_tiles, 1200, 328)));  // 160 tiles
-  EXPECT_TRUE((in_ranges<Cooperative>(more_tiles, more_tiles, 3000, 136)));  // 384, of which none is cut
-  EXPECT_TRUE((in_ranges<Pingpong>(more_tiles, more_tiles, 640, 320)));      // 80 of two blocks
-  EXPECT_FALSE((in_ranges<Cooperative>({0, 699, 699, 701, 1800}, more_tiles, 1200, 328))) << "a row of another group";
+  EXPECT_TRUE((in_ranges<Cooperative>(halves, halves, 1200, 328)));  // 160 tiles
+  EXPECT_TRUE((in_ranges<Cooperative>(halves, halves, 3000, 136)));  // 384, of which none is cut
+  EXPECT_TRUE((in_ranges<CooperativeInPairs>(halves, halves, 1100, 328)));  // 81 of two blocks
+  EXPECT_TRUE((in_ranges<Pingpong>(halves, halves, 640, 320)));      // 80 of two blocks
+  EXPECT_FALSE((in_ranges<Cooperative>({0, 699, 699, 701, 1800}, halves, 1200, 328))) << "a row of another group";
 }
 
 TEST_F(Groups, AWrongGroupIsSeen) {

@@ -118,6 +118,12 @@ class EngineTables(unittest.TestCase):
         self.assertIn("| three |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 96 % | 0.410 [0.380, 0.440] | 2.00 [1.00, 12.3] |", lines)
         self.assertIn("| two |  | 1.00 ms | 1.00 ms | 100 % | 2.00 |  |  |  |", lines)
 
+    def test_back_to_back_each_side_has_its_fastest(self):
+        read = [variant("engine_tuned", 1, 100, joules=(1, 1, 1), run_ms=2), variant("engine_sustained", 1.2, 90, joules=(2, 2, 2), run_ms=1.6),
+                variant("cublaslt_tuned", 1, joules=(3, 3, 3), run_ms=1.8), variant("cublaslt_sustained", 1.2, joules=(4, 4, 4), run_ms=1.5)]
+        lines = self.lines(self.run_of("a", [row("square", read)]))
+        self.assertIn("| square |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 94 % | 2.00 [2.00, 2.00] | 4.00 [4.00, 4.00] |", lines)
+
     def test_back_to_back_without_a_library_is_a_speedup(self):
         both = [variant("in_order", 2, joules=(4, 4, 4), run_ms=3), variant("as_they_come", 1, joules=(2, 2, 2), speedup={"value": 2.004})]
         lines = self.lines(self.run_of("a", [row("full", both, lesson="as_they_come")]))

@@ -149,7 +149,16 @@ struct Consumer {
     }
   }
 
-  // All consumers on one tile.
+  // Gives a tile's stages back unread.
+  __device__ __forceinline__ void pass(Cursor<C>& at, const Tile& tile) const {
+    for (int left = steps_of<C>(mainloop, tile); left > 0; --left) {
+      device::barrier_wait(&ring.full[at.stage], at.phase);  // an arrival before that would be for the stage's last contents
+      ring.give_back(at.stage);
+      at.next();
+    }
+  }
+
+  // All consumers on one tile. One whose rows are all another group's leaves the tensor cores to the others.
   __device__ __forceinline__ void share_tiles(const Walk& walk, int block_row) const {
     Cursor<C> at;
     Sums sums;
@@ -158,6 +167,12 @@ struct Consumer {
     const int first_row = warpgroup * C::rows;
     for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
       tile.m += block_row;
+      if constexpr (Schedule::ragged && !Schedule::windows) {
+        if (tile.m + first_row >= tile.m_end) {
+          pass(at, tile);
+          continue;
+        }
+      }
       if constexpr (exchanges<Store>) fetch_other(tile, first_row);
       mainloop.multiply(ring, at, tile, first_row, sums, [] {});
       if constexpr (exchanges<Store>) {
@@ -308,6 +323,9 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const Rang
   constexpr int columns = sum_columns<Ranges, C::tile_n>, count = columns / 2;
   const int before = columns < C::tile_n ? static_cast<int>(blockIdx.z) * columns : 0;
   const Fragment at{tile.m + in_tile, tile.n + before, tile.m_end, ranges.extent.n, tile.group};
+  if constexpr (Ranges::ragged) {
+    if (at.first_row >= at.row_end) return;  // another group's rows, which may have no parts
+  }
   const int place_row = Ranges::ragged ? at.first_row : in_tile;  // a group's tiles begin anywhere
   float sums[count];
 #pragma unroll

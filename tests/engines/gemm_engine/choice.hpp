@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GEMM engine in several shapes, of which the clock chooses one for a product, as the tuning of a library does.
+// The GEMM engine in several shapes, of which the clock chooses one for a product, as the tuning of a library does: for single
+// runs, and for runs back to back, at the power cap.
 #pragma once
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,6 +54,15 @@ constexpr gemm::Shape shape_of() {
 // The number of the one that `engine` runs, so that a list of them (--size candidate=0:13:+1) times each as samples are taken.
 inline constexpr Size candidate{.name = "candidate", .full = 0, .most = 99, .scales = false};
 
+// How many of run() take `ms` together.
+template <class Run>
+int runs_in(double ms, cudaStream_t stream, const Run& run) {
+  constexpr double most_runs = 1000;
+  return static_cast<int>(std::clamp(std::ceil(ms / aisp::detail::TimingEvents{}.time(stream, 1, run)), 1.0, most_runs));
+}
+// What one algorithm is timed for where it is chosen for runs back to back.
+inline constexpr double sustained_ms = 10;
+
 class Choice {
  public:
   explicit Choice(Setup& setup) : reproducible_{setup.reproducible()}, usual_{setup.size(candidate.name)} {}
@@ -59,19 +71,21 @@ class Choice {
   // The first that was added, unless a size says which.
   void run_usual(Launch& launch) const {
     if (usual_ >= candidates_.size()) throw Unsupported{"there are " + std::to_string(candidates_.size()) + " candidates"};
-    candidates_[usual_].run(launch.stream);
+    run(usual_, launch.stream);
   }
   // Once, in the prepare of what calls run_chosen().
-  void choose(Launch& launch) {
-    if (reproducible_) throw Unsupported{not_reproducible};
-    if (chosen_) return;
-    chosen_ = fastest(launch.stream, candidates_.size(), [&](std::size_t i) { candidates_[i].run(launch.stream); });
-    if (!chosen_) throw Unsupported{"none of the engine's shapes runs on this GPU"};
+  void choose(Launch& launch) { choose(chosen_, launch.stream, 1); }
+  void run_chosen(Launch& launch) const { run(*chosen_, launch.stream); }
+  // The same for runs back to back.
+  void choose_sustained(Launch& launch) {
+    choose(sustained_, launch.stream, runs_in(sustained_ms, launch.stream, [&] { run(0, launch.stream); }));
   }
-  void run_chosen(Launch& launch) const { candidates_[*chosen_].run(launch.stream); }
+  void run_sustained(Launch& launch) const { run(*sustained_, launch.stream); }
 
-  void report(bool chosen, const char* parameter, Metrics& metrics) const {
-    const Candidate& used = candidates_[chosen ? chosen_.value_or(0) : usual_];
+  void report(std::string_view variant, const char* parameter, Metrics& metrics) const {
+    const Candidate& used = candidates_[variant == "engine_tuned"       ? chosen_.value_or(0)
+                                        : variant == "engine_sustained" ? sustained_.value_or(0)
+                                                                        : usual_];
     const auto number = [&](const char* name, int value, const char* unit) {
       metrics.report(name, value, unit, Metrics::Better::higher);
     };
@@ -84,10 +98,20 @@ class Choice {
   }
 
  private:
+  void run(std::size_t i, cudaStream_t stream) const { candidates_[i].run(stream); }
+  void choose(std::optional<std::size_t>& chosen, cudaStream_t stream, int runs) const {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    if (chosen) return;
+    chosen = fastest(stream, candidates_.size(), [&](std::size_t i) {
+      for (int left = runs; left > 0; --left) run(i, stream);
+    });
+    if (!chosen) throw Unsupported{"none of the engine's shapes runs on this GPU"};
+  }
+
   bool reproducible_;
   std::size_t usual_;
   std::vector<Candidate> candidates_;
-  std::optional<std::size_t> chosen_;
+  std::optional<std::size_t> chosen_, sustained_;
 };
 
 }  // namespace aisp::gemm_engine

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C[m][n] = A[m][k] B[n][k] in bf16: squares, projections of Llama 3, a short K and few rows. Large ones are limited by the
-// tensor cores and the power cap, small ones by tiles that do not fill the last wave. The engine chooses among fourteen tiles
-// by the clock.
+// tensor cores and the power cap, small ones by tiles that do not fill the last wave. The engine chooses among seventeen
+// tiles by the clock.
 #include <aisp/pair.hpp>
 
 #include "product.hpp"
@@ -39,6 +39,9 @@ class GemmBf16 final : public ProductWorkload {
     add<Cooperative<128, 128, 1>, Store>(problem);
     add<Pingpong<128, 128, 1>, Store>(problem);
     add<Pingpong<128, 128, 2>, Store>(problem);
+    add<Pingpong<128, 144, 2>, Store>(problem);
+    add<Pingpong<128, 160, 1>, Store>(problem);
+    add<Pingpong<128, 160, 2>, Store>(problem);
     add<Pingpong<128, 176, 1>, Store>(problem);
     add<Pingpong<128, 176, 2>, Store>(problem);
     add<Pingpong<64, 256, 1>, Store>(problem);

@@ -24,6 +24,8 @@ class GemmFp8Fast final : public Fp8Product {
     add_scaled<Cooperative<128, 192, 2>, Store>();
     add_scaled<Pingpong<128, 128, 1>, Store>();
     add_scaled<Pingpong<128, 128, 2>, Store>();
+    add_scaled<Pingpong<128, 160, 1>, Store>();
+    add_scaled<Pingpong<128, 160, 2>, Store>();
     add_scaled<Pingpong<128, 176, 1>, Store>();
     add_scaled<Pingpong<128, 176, 2>, Store>();
     add_scaled<Pingpong<64, 256, 1>, Store>();
