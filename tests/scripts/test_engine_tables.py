@@ -119,8 +119,8 @@ class EngineTables(unittest.TestCase):
         self.assertIn("| two |  | 1.00 ms | 1.00 ms | 100 % | 2.00 |  |  |  |", lines)
 
     def test_back_to_back_each_side_has_its_fastest(self):
-        read = [variant("engine_tuned", 1, 100, joules=(1, 1, 1), run_ms=2), variant("engine_sustained", 1.2, 90, joules=(2, 2, 2), run_ms=1.6),
-                variant("cublaslt_tuned", 1, joules=(3, 3, 3), run_ms=1.8), variant("cublaslt_sustained", 1.2, joules=(4, 4, 4), run_ms=1.5)]
+        read = [variant("engine_tuned", 1, 100, joules=(1, 1, 1), run_ms=2), variant("engine", 1.2, 90, joules=(2, 2, 2), run_ms=1.6),
+                variant("cublaslt_tuned", 1, joules=(3, 3, 3), run_ms=1.8), variant("cublaslt", 1.2, joules=(4, 4, 4), run_ms=1.5)]
         lines = self.lines(self.run_of("a", [row("square", read)]))
         self.assertIn("| square |  | 1.00 ms | 1.00 ms | 100 % | 2.00 | 94 % | 2.00 [2.00, 2.00] | 4.00 [4.00, 4.00] |", lines)
 

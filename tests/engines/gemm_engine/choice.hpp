@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GEMM engine in several shapes, of which the clock chooses one for a product, as the tuning of a library does: for single
-// runs, and for runs back to back, at the power cap.
+// The GEMM engine in several shapes, of which the clock chooses one for a product, as the tuning of a library does.
 #pragma once
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,12 +35,18 @@ struct Tile
                    deepest({.tile_m = tile_m, .tile_n = tile_n, .consumers = consumers, .pingpong = pingpong, .cluster = cluster},
                            Store::template staging_bytes<tile_n>, Mainloop::scaled)> {};
 
+template <class Beside>
+struct SideBySide : Beside {
+  static constexpr bool side_by_side = true;
+};
+
 // One way to compute a product. `parameter` is of its schedule: the height of bands, or the number of slices.
 struct Candidate {
   gemm::Shape shape;
   int parameter;
   std::function<void(cudaStream_t)> run;
   bool last_in_ranges = false;  // the tiles of its last round
+  bool side_by_side = false;    // the tiles of a cluster
 };
 
 template <class C>
@@ -54,15 +57,6 @@ constexpr gemm::Shape shape_of() {
 // The number of the one that `engine` runs, so that a list of them (--size candidate=0:13:+1) times each as samples are taken.
 inline constexpr Size candidate{.name = "candidate", .full = 0, .most = 99, .scales = false};
 
-// How many of run() take `ms` together.
-template <class Run>
-int runs_in(double ms, cudaStream_t stream, const Run& run) {
-  constexpr double most_runs = 1000;
-  return static_cast<int>(std::clamp(std::ceil(ms / aisp::detail::TimingEvents{}.time(stream, 1, run)), 1.0, most_runs));
-}
-// What one algorithm is timed for where it is chosen for runs back to back.
-inline constexpr double sustained_ms = 10;
-
 class Choice {
  public:
   explicit Choice(Setup& setup) : reproducible_{setup.reproducible()}, usual_{setup.size(candidate.name)} {}
@@ -71,21 +65,19 @@ class Choice {
   // The first that was added, unless a size says which.
   void run_usual(Launch& launch) const {
     if (usual_ >= candidates_.size()) throw Unsupported{"there are " + std::to_string(candidates_.size()) + " candidates"};
-    run(usual_, launch.stream);
+    candidates_[usual_].run(launch.stream);
   }
   // Once, in the prepare of what calls run_chosen().
-  void choose(Launch& launch) { choose(chosen_, launch.stream, 1); }
-  void run_chosen(Launch& launch) const { run(*chosen_, launch.stream); }
-  // The same for runs back to back.
-  void choose_sustained(Launch& launch) {
-    choose(sustained_, launch.stream, runs_in(sustained_ms, launch.stream, [&] { run(0, launch.stream); }));
+  void choose(Launch& launch) {
+    if (reproducible_) throw Unsupported{not_reproducible};
+    if (chosen_) return;
+    chosen_ = fastest(launch.stream, candidates_.size(), [&](std::size_t i) { candidates_[i].run(launch.stream); });
+    if (!chosen_) throw Unsupported{"none of the engine's shapes runs on this GPU"};
   }
-  void run_sustained(Launch& launch) const { run(*sustained_, launch.stream); }
+  void run_chosen(Launch& launch) const { candidates_[*chosen_].run(launch.stream); }
 
-  void report(std::string_view variant, const char* parameter, Metrics& metrics) const {
-    const Candidate& used = candidates_[variant == "engine_tuned"       ? chosen_.value_or(0)
-                                        : variant == "engine_sustained" ? sustained_.value_or(0)
-                                                                        : usual_];
+  void report(bool chosen, const char* parameter, Metrics& metrics) const {
+    const Candidate& used = candidates_[chosen ? chosen_.value_or(0) : usual_];
     const auto number = [&](const char* name, int value, const char* unit) {
       metrics.report(name, value, unit, Metrics::Better::higher);
     };
@@ -95,23 +87,14 @@ class Choice {
     number("pingpong", used.shape.pingpong ? 1 : 0, "of 1");
     number(parameter, used.parameter, "");
     number("last_in_ranges", used.last_in_ranges ? 1 : 0, "of 1");
+    number("side_by_side", used.side_by_side ? 1 : 0, "of 1");
   }
 
  private:
-  void run(std::size_t i, cudaStream_t stream) const { candidates_[i].run(stream); }
-  void choose(std::optional<std::size_t>& chosen, cudaStream_t stream, int runs) const {
-    if (reproducible_) throw Unsupported{not_reproducible};
-    if (chosen) return;
-    chosen = fastest(stream, candidates_.size(), [&](std::size_t i) {
-      for (int left = runs; left > 0; --left) run(i, stream);
-    });
-    if (!chosen) throw Unsupported{"none of the engine's shapes runs on this GPU"};
-  }
-
   bool reproducible_;
   std::size_t usual_;
   std::vector<Candidate> candidates_;
-  std::optional<std::size_t> chosen_, sustained_;
+  std::optional<std::size_t> chosen_;
 };
 
 }  // namespace aisp::gemm_engine

@@ -8,7 +8,7 @@
 
 #include <array>
 
-#include "product.hpp"
+#include "choice.hpp"
 
 namespace aisp::gemm_engine {
 namespace {
@@ -54,14 +54,16 @@ class GemmGrouped final : public Workload {
         count_{setup.scratch<int>(1, {.name = "number of row tiles"})},
         parts_{setup.scratch<float>(most_parts(), {.name = "sums of parts of K"})},
         choice_{setup} {
-    for (std::size_t i = 0; i < experts; ++i) {
-      const MatmulProblem group{.m = rows_of(i), .n = n_, .k = k_, .b_is_transposed = true};
-      if (group.m > 0) groups_.push_back({i, LibraryMatmul{setup, group}, SustainedMatmul{setup, group}});
-    }
+    for (std::size_t i = 0; i < experts; ++i)
+      if (rows_of(i) > 0)
+        groups_.push_back({i, LibraryMatmul{setup, {.m = rows_of(i), .n = n_, .k = k_, .b_is_transposed = true}}});
     // The ping-pong with tiles of 128 rows is not among them: it takes up to 1.4 times as long in one run as in the next where K
     // is long (tests/engines/README.md).
+    add_last_in_ranges<SideBySide<Cooperative<128, 256, 2>>>();
     add_last_in_ranges<Cooperative<128, 256, 2>>();
     add_last_in_ranges<Cooperative<128, 256, 1>>();
+    add<SideBySide<Cooperative<128, 256, 2>>>();
+    add<SideBySide<Cooperative<128, 192, 2>>>();
     add<Cooperative<128, 256, 2>>();
     add<Cooperative<128, 256, 1>>();
     add<Cooperative<256, 128, 1>>();
@@ -88,7 +90,7 @@ class GemmGrouped final : public Workload {
     return sum;
   }
   void metrics(std::string_view variant, Metrics& metrics) override {
-    if (variant.starts_with("engine")) choice_.report(variant, "band", metrics);
+    if (variant.starts_with("engine")) choice_.report(variant == "engine_tuned", "band", metrics);
   }
 
   void cublaslt(Launch& launch) {
@@ -100,24 +102,14 @@ class GemmGrouped final : public Workload {
   void cublaslt_tuned(Launch& launch) {
     for (const Group& group : groups_) group.library.run_tuned(launch, a_of(group), b_of(group), c_of(group));
   }
-  void tune_sustained(Launch& launch) {
-    for (const Group& group : groups_)
-      group.sustained.tune(launch, a_of(group), b_of(group), c_of(group), sustained_ms / static_cast<double>(groups_.size()));
-  }
-  void cublaslt_sustained(Launch& launch) {
-    for (const Group& group : groups_) group.sustained.run(launch, a_of(group), b_of(group), c_of(group));
-  }
   void engine(Launch& launch) { choice_.run_usual(launch); }
   void choose(Launch& launch) { choice_.choose(launch); }
   void engine_tuned(Launch& launch) { choice_.run_chosen(launch); }
-  void choose_sustained(Launch& launch) { choice_.choose_sustained(launch); }
-  void engine_sustained(Launch& launch) { choice_.run_sustained(launch); }
 
  private:
   struct Group {
     std::size_t expert;
     LibraryMatmul library;
-    SustainedMatmul sustained;
   };
   std::size_t rows_of(std::size_t expert) const {
     return static_cast<std::size_t>(offsets_[expert + 1]) - static_cast<std::size_t>(offsets_[expert]);
@@ -142,17 +134,16 @@ class GemmGrouped final : public Workload {
   }
   template <class C, class Product>
   void add(const Product& product, bool last_in_ranges) {
-    static_assert(C::tile_m * C::cluster >= static_cast<int>(lowest_tile), "there would be more row tiles");
+    static_assert(gemm::cluster_rows<C> >= static_cast<int>(lowest_tile), "there would be more row tiles");
     for (const int band : {16, 8, 32})
       choice_.add(
           {shape_of<C>(), band,
            [product, band, offsets = offsets_on_gpu_.get(), tiles = tiles_.get(), count = count_.get()](cudaStream_t stream) {
-             constexpr int tile_rows = C::tile_m * C::cluster;
-             launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts, tile_rows,
-                           band, tiles, count);
+             launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts,
+                           gemm::cluster_rows<C>, band, tiles, count);
              product.run(stream);
            },
-           last_in_ranges});
+           last_in_ranges, C::side_by_side});
   }
   // For the largest tiles.
   static std::size_t most_parts() { return std::size_t{2} * multiprocessors() * 128 * 256; }
@@ -169,6 +160,8 @@ class GemmGrouped final : public Workload {
   Choice choice_;
 };
 
+constexpr KernelLimits nothing_spilled{.local_bytes = 0};
+
 }  // namespace
 
 extern constinit const Pair gemm_grouped{
@@ -182,19 +175,10 @@ extern constinit const Pair gemm_grouped{
                    .run = call<&GemmGrouped::engine_tuned>,
                    .prepare = call<&GemmGrouped::choose>,
                    .needs = {.dsmem = true},
-                   .kernels = nothing_spilled},
-                  {.name = "engine_sustained",
-                   .run = call<&GemmGrouped::engine_sustained>,
-                   .prepare = call<&GemmGrouped::choose_sustained>,
-                   .needs = {.dsmem = true},
                    .kernels = nothing_spilled}}),
     .libraries = variants({{.name = "cublaslt_tuned",
                             .run = call<&GemmGrouped::cublaslt_tuned>,
                             .prepare = call<&GemmGrouped::tune>,
-                            .needs = {.libraries = {Library::cublaslt}}},
-                           {.name = "cublaslt_sustained",
-                            .run = call<&GemmGrouped::cublaslt_sustained>,
-                            .prepare = call<&GemmGrouped::tune_sustained>,
                             .needs = {.libraries = {Library::cublaslt}}}}),
     .bound = Bound::compute,
     .tolerance = rounded_to_bf16,

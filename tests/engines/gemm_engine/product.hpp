@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product as these pairs compare it: by cuBLASLt as its heuristic chooses and as the fastest of its proposals, by the engine in
-// its usual shape and in the fastest of its shapes; the fastest for single runs, and the fastest for runs back to back.
+// its usual shape and in the fastest of its shapes.
 #pragma once
 #include <aisp/libraries/cublaslt.hpp>
 
@@ -11,46 +11,18 @@
 
 namespace aisp::gemm_engine {
 
-// cuBLASLt with that of its proposals which is the fastest when it runs back to back.
-class SustainedMatmul {
- public:
-  SustainedMatmul(Setup& setup, const MatmulProblem& problem)
-      : lt_{setup}, plan_{setup, lt_, problem}, reproducible_{setup.reproducible()} {}
-
-  // In the prepare of what calls run(): proposals are timed for `ms` each.
-  void tune(Launch& launch, const void* a, const void* b, void* c, double ms = sustained_ms) const {
-    if (reproducible_) throw Unsupported{not_reproducible};
-    const int runs = runs_in(ms, launch.stream, [&] { plan_->run(launch.stream, a, b, c); });
-    plan_->tune(launch.stream, [&](const auto& one_product) {
-      for (int left = runs; left > 0; --left) one_product(a, b, c);
-    });
-  }
-  void run(Launch& launch, const void* a, const void* b, void* c, float alpha = 1) const {
-    plan_->run(launch.stream, a, b, c, alpha);
-  }
-
- private:
-  Opened<CublasLt> lt_;
-  Opened<MatmulPlan> plan_;
-  bool reproducible_;
-};
-
 class ProductWorkload : public Workload {
  public:
   void metrics(std::string_view variant, Metrics& metrics) override {
-    if (variant.starts_with("engine")) choice_.report(variant, "band", metrics);
+    if (variant.starts_with("engine")) choice_.report(variant == "engine_tuned", "band", metrics);
   }
 
   void cublaslt(Launch& launch) { library_->run(launch, a_, b_, c_, alpha_); }
   void tune(Launch& launch) { library_->tune(launch, a_, b_, c_); }
   void cublaslt_tuned(Launch& launch) { library_->run_tuned(launch, a_, b_, c_, alpha_); }
-  void tune_sustained(Launch& launch) { sustained_->tune(launch, a_, b_, c_); }
-  void cublaslt_sustained(Launch& launch) { sustained_->run(launch, a_, b_, c_, alpha_); }
   void engine(Launch& launch) { choice_.run_usual(launch); }
   void choose(Launch& launch) { choice_.choose(launch); }
   void engine_tuned(Launch& launch) { choice_.run_chosen(launch); }
-  void choose_sustained(Launch& launch) { choice_.choose_sustained(launch); }
-  void engine_sustained(Launch& launch) { choice_.run_sustained(launch); }
 
  protected:
   explicit ProductWorkload(Setup& setup) : choice_{setup} {}
@@ -58,7 +30,6 @@ class ProductWorkload : public Workload {
   // What the library is to compute, in a derived class's constructor.
   void compare_with(Setup& setup, const MatmulProblem& problem, const void* a, const void* b, void* c, float alpha = 1) {
     library_.emplace(setup, problem);
-    sustained_.emplace(setup, problem);
     a_ = a, b_ = b, c_ = c, alpha_ = alpha;
   }
   // The engine with tiles C, in bands of several heights.
@@ -66,14 +37,14 @@ class ProductWorkload : public Workload {
   void add(const Problem& problem, const Epilogue& epilogue = {}) {
     for (const int band : {8, 4, 16}) {
       const gemm::Gemm<C, gemm::Bands, Epilogue, Store> product{problem, {.band = band}};
-      choice_.add({shape_of<C>(), band, [product, epilogue](cudaStream_t stream) { product.run(stream, epilogue); }});
+      choice_.add({shape_of<C>(), band, [product, epilogue](cudaStream_t stream) { product.run(stream, epilogue); }, false,
+                   C::side_by_side});
     }
   }
 
  private:
   Choice choice_;
   std::optional<LibraryMatmul> library_;
-  std::optional<SustainedMatmul> sustained_;
   const void *a_ = nullptr, *b_ = nullptr;
   void* c_ = nullptr;
   float alpha_ = 1;
@@ -86,21 +57,12 @@ inline constexpr Variant library_default{
 inline constexpr Variants library_tuned = variants({{.name = "cublaslt_tuned",
                                                      .run = call<&ProductWorkload::cublaslt_tuned>,
                                                      .prepare = call<&ProductWorkload::tune>,
-                                                     .needs = {.libraries = {Library::cublaslt}}},
-                                                    {.name = "cublaslt_sustained",
-                                                     .run = call<&ProductWorkload::cublaslt_sustained>,
-                                                     .prepare = call<&ProductWorkload::tune_sustained>,
                                                      .needs = {.libraries = {Library::cublaslt}}}});
 inline constexpr Variants engine_variants =
     variants({{.name = "engine", .run = call<&ProductWorkload::engine>, .needs = {.dsmem = true}, .kernels = nothing_spilled},
               {.name = "engine_tuned",
                .run = call<&ProductWorkload::engine_tuned>,
                .prepare = call<&ProductWorkload::choose>,
-               .needs = {.dsmem = true},
-               .kernels = nothing_spilled},
-              {.name = "engine_sustained",
-               .run = call<&ProductWorkload::engine_sustained>,
-               .prepare = call<&ProductWorkload::choose_sustained>,
                .needs = {.dsmem = true},
                .kernels = nothing_spilled}});
 
