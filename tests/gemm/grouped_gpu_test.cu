@@ -101,8 +101,9 @@ TEST_F(Groups, EightExperts) {
   expect_groups<Pingpong>(ragged, 192, 128);
 }
 TEST_F(Groups, AConsumerWithoutRowsPassesATile) {
-  expect_groups<Cooperative>(halves, 3000, 136);         // 384 tiles
-  expect_groups<CooperativeInPairs>(halves, 1800, 328);  // 135 of two blocks
+  expect_groups<Cooperative>(halves, 3000, 136);                     // 384 tiles
+  expect_groups<Cooperative>({0, 30, 64, 90, 91, 140}, 264, 16384);  // 256 stages that nothing else paces
+  expect_groups<CooperativeInPairs>(halves, 1800, 328);              // 135 of two blocks
   expect_groups<SideBySide<CooperativeInPairs>>(halves, 1800, 328);
 }
 // Tiles of groups begin anywhere, and where ranges begin is known on the GPU alone.

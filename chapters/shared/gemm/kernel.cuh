@@ -162,13 +162,18 @@ struct Consumer {
     }
   }
 
-  // Gives a tile's stages back unread.
+  // Gives a tile's stages back unread. Those warps wait for a stage that arrive for it: nothing would hold the others, and one
+  // that is late by a whole turn of the ring finds the barrier in a phase of the same parity. They meet at the end.
   __device__ __forceinline__ void pass(Cursor<C>& at, const Tile& tile) const {
-    for (int left = steps_of<C>(mainloop, tile); left > 0; --left) {
-      device::barrier_wait(&ring.full[at.stage], at.phase);  // an arrival before that would be for the stage's last contents
-      ring.give_back(at.stage);
-      at.next();
-    }
+    const int steps = steps_of<C>(mainloop, tile);
+    if (C::Mainloop::arrivals == 4 || warp_row == 0) {
+      for (int left = steps; left > 0; --left) {
+        device::barrier_wait(&ring.full[at.stage], at.phase);  // an arrival before that would be for the stage's last contents
+        ring.give_back(at.stage);
+        at.next();
+      }
+    } else at.skip(steps);
+    if constexpr (C::Mainloop::arrivals == 1) device::named_barrier_sync(meeting_barrier + warpgroup, warpgroup_threads);
   }
 
   // All consumers on one tile. One whose rows are all another group's leaves the tensor cores to the others.

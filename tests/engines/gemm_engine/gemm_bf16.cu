@@ -34,7 +34,7 @@ class GemmBf16 final : public ProductWorkload {
     add<Cooperative<128, 256, 1>, Store>(problem);
     add<Cooperative<256, 128, 1>, Store>(problem);
     add<Cooperative<256, 128, 2>, Store>(problem);
-    add<SideBySide<Cooperative<128, 256, 2>>, Store>(problem);
+    add<SideBySide<Cooperative<256, 128, 2>>, Store>(problem);
     add<Cooperative<128, 192, 2>, Store>(problem);
     add<Cooperative<128, 160, 1>, Store>(problem);
     add<Cooperative<128, 128, 1>, Store>(problem);
@@ -43,7 +43,6 @@ class GemmBf16 final : public ProductWorkload {
     add<Pingpong<128, 144, 2>, Store>(problem);
     add<Pingpong<128, 160, 1>, Store>(problem);
     add<Pingpong<128, 160, 2>, Store>(problem);
-    add<SideBySide<Pingpong<128, 160, 2>>, Store>(problem);
     add<Pingpong<128, 176, 1>, Store>(problem);
     add<Pingpong<128, 176, 2>, Store>(problem);
     add<Pingpong<64, 256, 1>, Store>(problem);
