@@ -17,12 +17,6 @@ namespace aisp::gemm {
 
 using HopperTest = GpuTest<9, 9>;
 
-// A Config whose clusters share A.
-template <class Beneath>
-struct SideBySide : Beneath {
-  static constexpr bool side_by_side = true;
-};
-
 constexpr float untouched = 96;  // what C holds before, in any type
 
 template <class T>

@@ -58,15 +58,6 @@ TEST_F(GemmUnderNvrtc, PersistentPingpong) {
   EXPECT_EQ(count(ptx, "cp.async.bulk.tensor.2d.global.shared::cta"), 4u) << "two boxes of 64 columns for each 64 rows";
 }
 
-TEST_F(GemmUnderNvrtc, SharedA) {
-  const std::string ptx = clean("SideBySide", "gemm_kernel<C, Bands, Identity, TmaStore<bf16, 2>>",
-                                "struct SideBySide : Config<Operand<bf16>, Operand<bf16>, InTensorCores, Shape{.tile_n = 256, "
-                                ".cluster = 2}> { static constexpr "
-                                "bool side_by_side = true; };");
-  EXPECT_EQ(count(ptx, ".multicast::cluster [%"), 1u);
-  EXPECT_EQ(count(ptx, "cp.async.bulk.tensor.2d.shared::cluster.global"), 2u) << "A for both blocks, B for one";
-}
-
 // Rows are stored in whole sectors: 32 columns of bf16 by one instruction of four lanes, for two rows a thread.
 TEST_F(GemmUnderNvrtc, GroupedBlockScaled) {
   const std::string ptx = clean("Config<Operand<e4m3>, Operand<e4m3>, BlockScaled, Shape{.tile_n = 256, .stages = 4}>",

@@ -50,16 +50,6 @@ TEST_F(Stores, OperandsAlongEitherDirection) {
   EXPECT_TRUE((stored<Config<AlongK, AlongMn, InTensorCores, shape>, TmaStore<>>(tails)));
 }
 
-// Clusters that share A: two of them lie beside each other, of which the last has one tile that lies in C and one outside.
-TEST_F(Stores, TilesSideBySide) {
-  constexpr Shape shape{.tile_n = 128, .stages = 4, .cluster = 2}, taking_turns{.tile_n = 80, .pingpong = true, .cluster = 2};
-  const Sizes3 tails{320, 320, 208};
-  EXPECT_TRUE((stored<SideBySide<Config<AlongK, AlongK, InTensorCores, shape>>, TmaStore<>>(tails)));
-  EXPECT_TRUE((stored<SideBySide<Config<AlongMn, AlongMn, InTensorCores, shape>>, TmaStore<>>(tails)));
-  EXPECT_TRUE((stored<SideBySide<Config<AlongK, AlongK, InTensorCores, taking_turns>>, TmaStore<bf16, 1>>(tails)));
-  EXPECT_TRUE((stored<SideBySide<Config<Operand<e4m3>, Operand<e4m3>, Promoted, taking_turns>>, RowsStore<bf16>>(tails)));
-}
-
 TEST_F(Stores, OperandsOfEveryType) {
   constexpr Shape shape{.tile_m = 64, .tile_n = 64, .stages = 4, .consumers = 1};
   const Sizes3 tails{100, 72, 272};

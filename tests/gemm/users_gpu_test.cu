@@ -95,7 +95,6 @@ TEST_F(GemmUsers, BlockScaledCooperative) {
   for (const Sizes3& sizes : {Sizes3{301, 416, 400}, Sizes3{128, 128, 128}}) {
     expect_block_scaled<Scaled8<256, false, 1>>(sizes);
     expect_block_scaled<Scaled8<256, false, 2>>(sizes);
-    expect_block_scaled<SideBySide<Scaled8<128, false, 2>>>(sizes);
   }
 }
 TEST_F(GemmUsers, BlockScaledPingpong) {

@@ -174,9 +174,9 @@ class Gemm {
     if constexpr (Schedule::windows) {
       detail::narrow(static_cast<std::size_t>(tiles.rows) * C::cluster * C::tile_m);  // boxes reach beyond their images
       maps.a = detail::windows_map<typename C::A>(a, tiles);
-    } else maps.a = detail::operand_map<typename C::A>("a", a, m, k, loaded_rows<C>);
-    maps.b =
-        detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k, loaded_columns<C>);
+    } else maps.a = detail::operand_map<typename C::A>("a", a, m, k, C::tile_m);
+    maps.b = detail::operand_map<typename C::B>("b", b, b_along_k ? groups * n : n, b_along_k ? k : groups * k,
+                                                C::tile_n / C::cluster);
     constexpr int tile_columns = C::tile_n / Epilogue::narrowing, box = Store::template box_columns<tile_columns>;
     if constexpr (box > 0)
       maps.c = matrix_map(detail::map_type<Out>(), sizeof(Out), c, m, columns, Store::box_rows, box,
@@ -248,16 +248,15 @@ void sum_slices(cudaStream_t stream, const float* workspace, const KSlices& of, 
 // ColumnsStore.
 template <class C, class Epilogue, class Whole, class Ranges = KRanges>
 class GemmInRanges {
-  using Store = WholeOrPart<Whole, cluster_rows<C>>;
+  static constexpr int cluster_rows = C::tile_m * C::cluster;
+  using Store = WholeOrPart<Whole, cluster_rows>;
   using Product = Gemm<C, Ranges, WhenWhole<Epilogue>, Store>;
 
  public:
   using Problem = typename Product::Problem;
 
   // As many as all multiprocessors have of them.
-  static std::size_t workspace_floats() {
-    return std::size_t{2} * (multiprocessors() / C::cluster) * cluster_rows<C> * cluster_columns<C>;
-  }
+  static std::size_t workspace_floats() { return std::size_t{2} * (multiprocessors() / C::cluster) * cluster_rows * C::tile_n; }
   // `ranges`: how its tiles come; it gets as many clusters as there can be.
   GemmInRanges(const Problem& problem, float* workspace, Ranges ranges = {})
       : product_{problem, on_all_multiprocessors(ranges)}, store_{problem.c, reinterpret_cast<float4*>(workspace)} {
@@ -268,8 +267,7 @@ class GemmInRanges {
     product_.run(stream, {epilogue});
     const Ranges& ranges = product_.schedule();
     if (ranges.clusters < 2) return;
-    const dim3 blocks(static_cast<unsigned>(ranges.clusters - 1), cluster_rows<C> / 64,
-                      cluster_columns<C> / sum_columns<Ranges, C::tile_n>);
+    const dim3 blocks(static_cast<unsigned>(ranges.clusters - 1), cluster_rows / 64, C::tile_n / sum_columns<Ranges, C::tile_n>);
     launch_kernel(stream, sum_parts_kernel<C, Ranges, Epilogue, Whole>,
                   {.blocks = blocks, .threads = warpgroup_threads, .overlapping = true}, ranges, epilogue, store_);
   }

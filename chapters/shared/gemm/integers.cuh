@@ -78,7 +78,6 @@ struct IntegersThenBf16 : ScaledIntegers {
   // As load_stage of the first part.
   template <class C, class Maps>
   __device__ __forceinline__ void load(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Tile& tile, unsigned rank) const {
-    static_assert(!C::side_by_side);
     const int steps = more_steps();
     for (int step = 0; step < steps; ++step) {
       device::barrier_wait(&ring.empty[at.stage], at.phase ^ 1);

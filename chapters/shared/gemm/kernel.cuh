@@ -51,24 +51,11 @@ __device__ __forceinline__ void load_tile(Ring<C>& ring, Cursor<C>& at, const ty
     }
   } else {
     for (int k = tile.k; k < tile.k_end; k += C::tile_k)
-      load_stage(ring, at, maps, schedule.extent, tile, k, rank,
-                 [&](typename A::Element* to, std::uint64_t* full) { load_a<C>(to, &maps.a, tile.m, k, full, rank); });
+      load_stage(ring, at, maps, schedule.extent, tile, k, rank, [&](typename A::Element* to, std::uint64_t* full) {
+        A::template load<C::tile_m>(to, &maps.a, tile.m, k, full);
+      });
   }
   if constexpr (has_two_parts<typename C::Mainloop>) mainloop.load(ring, at, maps, tile, rank);
-}
-
-// Of what a cluster computes, where a block's tile begins.
-template <class C>
-constexpr int block_extent = C::side_by_side ? C::tile_n : C::tile_m;
-template <class C, class Schedule>
-__device__ __forceinline__ void take_own(Tile& tile, int begin) {
-  if constexpr (C::side_by_side) {
-    tile.n += begin;
-    // Each block's part of K has a slot of its own.
-    if constexpr (requires(Schedule schedule) { schedule.clusters; }) {
-      if (tile.slice != Schedule::whole) tile.slice = tile.slice * C::cluster + begin / block_extent<C>;
-    }
-  } else tile.m += begin;
 }
 
 // The tiles of a cluster: first, first + stride, ... until the schedule has no more.
@@ -80,13 +67,13 @@ struct Walk {
 // were.
 template <class C, class Schedule>
 __device__ __forceinline__ int load_early(Ring<C>& ring, const Maps& maps, const Schedule& schedule, const Walk& walk,
-                                          int block_begin, unsigned rank) {
-  static_assert(!Schedule::windows && !Schedule::ragged && !C::Mainloop::scaled && !C::side_by_side, "A alone is known before");
+                                          int block_row, unsigned rank) {
+  static_assert(!Schedule::windows && !Schedule::ragged && !C::Mainloop::scaled, "A alone is known before");
   const auto for_each_stage = [&](const auto& visit) {
     int stage = 0;
     Tile tile;
     for (int index = walk.first; stage < C::stages && schedule.template at<C>(index, tile); index += walk.stride) {
-      take_own<C, Schedule>(tile, block_begin);
+      tile.m += block_row;
       for (int k = tile.k; stage < C::stages && k < tile.k_end; k += C::tile_k) visit(stage++, tile, k);
     }
     return stage;
@@ -177,14 +164,14 @@ struct Consumer {
   }
 
   // All consumers on one tile. One whose rows are all another group's leaves the tensor cores to the others.
-  __device__ __forceinline__ void share_tiles(const Walk& walk, int block_begin) const {
+  __device__ __forceinline__ void share_tiles(const Walk& walk, int block_row) const {
     Cursor<C> at;
     Sums sums;
     Tile tile;
     [[maybe_unused]] unsigned phase = 0;
     const int first_row = warpgroup * C::rows;
     for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
-      take_own<C, Schedule>(tile, block_begin);
+      tile.m += block_row;
       if constexpr (Schedule::ragged && !Schedule::windows) {
         if (tile.m + first_row >= tile.m_end) {
           pass(at, tile);
@@ -202,7 +189,7 @@ struct Consumer {
 
   // Warpgroup 0 computes the first, third, fifth ... tile of the walk, warpgroup 1 the others. The ring's stages come in the
   // order of the tiles. Every tile but the walk's first waits for a turn, and every tile but its last gives one.
-  __device__ __forceinline__ void take_turns(const Walk& walk, int block_begin) const {
+  __device__ __forceinline__ void take_turns(const Walk& walk, int block_row) const {
     Cursor<C> at;
     Sums sums;
     Tile tile, other;
@@ -211,12 +198,12 @@ struct Consumer {
     for (int index = walk.first + warpgroup * walk.stride; schedule.template at<C>(index, tile); index += 2 * walk.stride) {
       if constexpr (exchanges<Store>) {
         Tile own = tile;
-        take_own<C, Schedule>(own, block_begin);
+        own.m += block_row;
         fetch_other(own, 0);
       }
       if (index >= walk.stride) wait_for_turn(warpgroup);
       const bool more = schedule.template at<C>(index + walk.stride, other);
-      take_own<C, Schedule>(tile, block_begin);
+      tile.m += block_row;
       mainloop.multiply(ring, at, tile, 0, sums, [more, this] {
         if (more) give_turn_to(1 - warpgroup);
       });
@@ -264,7 +251,7 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0), warpgroup = warp / 4;
   if constexpr (Schedule::partial) device::let_dependents_start();  // what adds up the parts
   const detail::Walk walk{static_cast<int>(blockIdx.x / C::cluster), static_cast<int>(gridDim.x / C::cluster)};
-  const int block_begin = static_cast<int>(rank) * detail::block_extent<C>;
+  const int block_row = static_cast<int>(rank) * C::tile_m;
   if (warpgroup == C::consumers) {
     if constexpr (C::consumers > 1) device::give_up_registers<C::producer_registers>();
     if (threadIdx.x % warpgroup_threads == 0) {
@@ -272,11 +259,11 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
       Tile tile;
       [[maybe_unused]] int filled = 0;
       if constexpr (C::begins_early) {
-        filled = detail::load_early<C>(ring, maps, schedule, walk, block_begin, rank);
+        filled = detail::load_early<C>(ring, maps, schedule, walk, block_row, rank);
         at.skip(filled);
       }
       for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
-        detail::take_own<C, Schedule>(tile, block_begin);
+        tile.m += block_row;
         if constexpr (C::begins_early) {
           const int steps = min(filled, C::steps(tile));
           filled -= steps;
@@ -291,8 +278,8 @@ __global__ __launch_bounds__(C::threads, 1) void gemm_kernel(const __grid_consta
     unsigned char* const staging = memory + sizeof(Ring<C>) + warp * staging_bytes<C, Epilogue, Store>;
     const detail::Consumer<C, Schedule, Epilogue, Store> consumer{ring,  maps,    schedule,  mainloop,      epilogue,
                                                                   store, staging, warpgroup, warp % 4 * 16, others_came + warp};
-    if constexpr (C::pingpong) consumer.take_turns(walk, block_begin);
-    else consumer.share_tiles(walk, block_begin);
+    if constexpr (C::pingpong) consumer.take_turns(walk, block_row);
+    else consumer.share_tiles(walk, block_row);
     Store::finish();
   }
   if constexpr (C::cluster > 1) device::cluster_sync();  // the other block's loads and arrivals still come here
@@ -330,7 +317,7 @@ constexpr int sum_columns = (Ranges::few_parts && tile_n % 64 == 0) ? 64 : tile_
 // is the first that begins inside of that tile; 64 rows and sum_columns a block.
 template <class C, class Ranges, class Epilogue, class Whole>
 __global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const Ranges ranges, const Epilogue epilogue,
-                                                                      const WholeOrPart<Whole, cluster_rows<C>> store) {
+                                                                      const WholeOrPart<Whole, C::tile_m * C::cluster> store) {
   const auto& cut = ranges.cut();
   const int second = static_cast<int>(blockIdx.x) + 1, number = cut.begin(second) / ranges.steps;
   const int begin = number * ranges.steps, end = begin + ranges.steps;
@@ -339,9 +326,8 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const Rang
   const Tile tile = ranges.template whole_tile<C>(number);
   const int in_tile = static_cast<int>(blockIdx.y * 64 + threadIdx.x / 32 * 16);
   constexpr int columns = sum_columns<Ranges, C::tile_n>, count = columns / 2;
-  const int in_row = columns < cluster_columns<C> ? static_cast<int>(blockIdx.z) * columns : 0;
-  const int before = C::side_by_side ? in_row % C::tile_n : in_row;  // in the block's tile that the parts are of
-  const Fragment at{tile.m + in_tile, tile.n + in_row, tile.m_end, ranges.extent.n, tile.group};
+  const int before = columns < C::tile_n ? static_cast<int>(blockIdx.z) * columns : 0;
+  const Fragment at{tile.m + in_tile, tile.n + before, tile.m_end, ranges.extent.n, tile.group};
   if constexpr (Ranges::ragged) {
     if (at.first_row >= at.row_end) return;  // another group's rows, which may have no parts
   }
@@ -350,7 +336,6 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const Rang
 #pragma unroll
   for (float& sum : sums) sum = 0;
   const auto add = [&](int slot) {
-    if constexpr (C::side_by_side) slot = slot * C::cluster + in_row / C::tile_n;
     const float4* const from = store.parts + store.template place<C::tile_n / 2>(slot, place_row) + before / 2 * 8;
 #pragma unroll
     for (int i = 0; i < count; i += 4) {

@@ -48,8 +48,6 @@ struct Config {
   static constexpr bool pingpong = shape.pingpong;
   // Whether the kernel may begin before the one in front of it has ended, which writes B or what an epilogue reads, and not A.
   static constexpr bool begins_early = false;
-  // Whether the blocks of a cluster compute tiles beside each other, and share A, instead of one above the other, and share B.
-  static constexpr bool side_by_side = false;
   static constexpr int rows = pingpong ? tile_m : tile_m / consumers, parts = rows / 64;
   static constexpr int threads = (consumers + 1) * warpgroup_threads;
   // Every thread of a block starts with an equal share of the registers; the producer gives most of its own to the consumers.
@@ -73,12 +71,6 @@ struct Config {
     return (tile.k_end - tile.k + tile_k - 1) / tile_k;
   }
 };
-
-// The rows of M and of N that a block asks for: of what a cluster shares, its part.
-template <class C>
-constexpr int loaded_rows = C::side_by_side ? C::tile_m / C::cluster : C::tile_m;
-template <class C>
-constexpr int loaded_columns = C::side_by_side ? C::tile_n : C::tile_n / C::cluster;
 
 // At the beginning of dynamic shared memory, aligned to 1024 bytes. full[s]: the bytes of stage s have come; empty[s]: its
 // readers are done with it.
@@ -147,20 +139,8 @@ struct Cursor {
   }
 };
 
-// Starts the copy of a stage's A. Where a cluster shares it, each block asks for half of it, for both.
-template <class C>
-__device__ __forceinline__ void load_a(typename C::A::Element* to, const CUtensorMap* map, int m, int k, std::uint64_t* full,
-                                       [[maybe_unused]] unsigned rank) {
-  if constexpr (!C::side_by_side) C::A::template load<C::tile_m>(to, map, m, k, full);
-  else {
-    static_assert(C::cluster == 2 && !C::A::packed);
-    constexpr int half = C::tile_m / 2;
-    C::A::template load<half>(to + rank * (half * C::tile_k), map, m + static_cast<int>(rank) * half, k, full, 0b11);
-  }
-}
-
 // Starts the copies of a stage but for A's. Groups of B lie one behind the other: rows of B[group][n][k], or columns of
-// B[group][k][n]. Where a cluster shares B, each block asks for half of it, for both.
+// B[group][k][n]. In a cluster each block asks for half of B, for both.
 template <class C, class Tile, class Extent>
 __device__ __forceinline__ void load_others(Ring<C>& ring, int stage, const Maps& maps, const Extent& extent, const Tile& tile,
                                             int k, unsigned rank) {
@@ -169,7 +149,7 @@ __device__ __forceinline__ void load_others(Ring<C>& ring, int stage, const Maps
   int n = tile.n, b_k = k;
   if constexpr (B::major == Major::k) n += tile.group * extent.n;
   else b_k += tile.group * extent.k;
-  if constexpr (C::cluster == 1 || C::side_by_side) B::template load<C::tile_n>(ring.b[stage], &maps.b, n, b_k, full);
+  if constexpr (C::cluster == 1) B::template load<C::tile_n>(ring.b[stage], &maps.b, n, b_k, full);
   else {
     constexpr int half = C::tile_n / 2;
     B::template load<half>(ring.b[stage] + rank * (half * C::tile_k), &maps.b, n + static_cast<int>(rank) * half, b_k, full,
@@ -179,7 +159,7 @@ __device__ __forceinline__ void load_others(Ring<C>& ring, int stage, const Maps
 }
 
 // Fills the next stage, when its readers have left it, with 128 bytes of K from `k` on. By one thread. load_a(to, full) starts
-// the copy of A.
+// the copy of A, which in a cluster is each block's own.
 template <class C, class Tile, class Extent, class LoadA>
 __device__ __forceinline__ void load_stage(Ring<C>& ring, Cursor<C>& at, const Maps& maps, const Extent& extent, const Tile& tile,
                                            int k, unsigned rank, const LoadA& load_a) {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tile of C comes when. A schedule numbers the tiles of the clusters (cluster_rows by cluster_columns), and every cluster
-// computes each gridDim-th. Producer and consumers ask it independently and get the same answers.
+// Which tile of C comes when. A schedule numbers the tiles of the clusters (a cluster's tiles lie one above the other), and every
+// cluster computes each gridDim-th. Producer and consumers ask it independently and get the same answers.
 #pragma once
 #include <aisp/device/arch.cuh>
-
-#include "shape.cuh"
 
 namespace aisp::gemm {
 
@@ -47,8 +45,8 @@ struct Bands {
   template <class C>
   __host__ __device__ void fit(const Extent& whole) {
     extent = whole;
-    rows = detail::tiles_of(extent.m, cluster_rows<C>);
-    columns = detail::tiles_of(extent.n, cluster_columns<C>);
+    rows = detail::tiles_of(extent.m, C::tile_m * C::cluster);
+    columns = detail::tiles_of(extent.n, C::tile_n);
   }
   __host__ __device__ int most_tiles() const { return rows * columns; }
   __host__ __device__ __forceinline__ int number_of_tiles() const { return rows * columns; }
@@ -57,7 +55,7 @@ struct Bands {
   __host__ __device__ __forceinline__ bool at(int index, Tile& tile) const {
     if (index >= rows * columns) return false;
     const detail::Place place = detail::in_bands(index, rows, columns, band);
-    tile = {place.row * cluster_rows<C>, place.column * cluster_columns<C>, 0, extent.k, 0, extent.m, 0};
+    tile = {place.row * (C::tile_m * C::cluster), place.column * C::tile_n, 0, extent.k, 0, extent.m, 0};
     return true;
   }
 };
@@ -73,8 +71,8 @@ struct KSlices {
   template <class C>
   __host__ __device__ void fit(const Extent& whole) {
     extent = whole;
-    rows = detail::tiles_of(extent.m, cluster_rows<C>);
-    columns = detail::tiles_of(extent.n, cluster_columns<C>);
+    rows = detail::tiles_of(extent.m, C::tile_m * C::cluster);
+    columns = detail::tiles_of(extent.n, C::tile_n);
     slice_k = detail::tiles_of(detail::tiles_of(extent.k, slices), C::tile_k) * C::tile_k;
     slices = detail::tiles_of(extent.k, slice_k);
   }
@@ -85,7 +83,7 @@ struct KSlices {
     const int slice = index / (rows * columns), place = index - slice * rows * columns, row = place % rows;
     if (slice >= slices) return false;
     const int k = slice * slice_k;
-    tile = {row * cluster_rows<C>, place / rows * cluster_columns<C>, k, min(k + slice_k, extent.k), 0, extent.m, slice};
+    tile = {row * (C::tile_m * C::cluster), place / rows * C::tile_n, k, min(k + slice_k, extent.k), 0, extent.m, slice};
     return true;
   }
 };
@@ -106,8 +104,8 @@ struct KRanges {
   template <class C>
   __host__ __device__ void fit(const Extent& of) {
     extent = of;
-    rows = detail::tiles_of(extent.m, cluster_rows<C>);
-    columns = detail::tiles_of(extent.n, cluster_columns<C>);
+    rows = detail::tiles_of(extent.m, C::tile_m * C::cluster);
+    columns = detail::tiles_of(extent.n, C::tile_n);
     steps = detail::tiles_of(extent.k, C::tile_k);
     const int stages = rows * columns * steps;
     if (clusters > stages) clusters = stages;
@@ -129,8 +127,8 @@ struct KRanges {
     const int number = from / steps + index / clusters, first = number * steps;
     if (first >= to) return false;
     const int step = max(from - first, 0), end = min(to - first, steps), row = number / columns;
-    tile = {row * cluster_rows<C>,
-            (number - row * columns) * cluster_columns<C>,
+    tile = {row * (C::tile_m * C::cluster),
+            (number - row * columns) * C::tile_n,
             step * C::tile_k,
             min(end * C::tile_k, extent.k),
             0,
@@ -146,7 +144,7 @@ struct KRanges {
   template <class C>
   __host__ __device__ __forceinline__ Tile whole_tile(int number) const {
     const int row = number / columns;
-    return {row * cluster_rows<C>, (number - row * columns) * cluster_columns<C>, 0, extent.k, 0, extent.m, whole};
+    return {row * (C::tile_m * C::cluster), (number - row * columns) * C::tile_n, 0, extent.k, 0, extent.m, whole};
   }
 };
 
@@ -239,7 +237,6 @@ struct Windows {
   // The box of a tile that wastes the fewest rows, and of those the widest.
   template <class C>
   __host__ __device__ void fit(const Extent& whole) {
-    static_assert(!C::side_by_side);
     extent = whole;
     images = extent.m / (height * width);
     box_width = 0;
@@ -330,13 +327,13 @@ struct GroupedRows {
   // Groups begin with a tile of their own, so each but one may add one that is not full.
   template <class C>
   static __host__ __device__ constexpr int most_row_tiles(int rows, int groups) {
-    return rows / cluster_rows<C> + (groups < rows ? groups : rows);
+    return rows / (C::tile_m * C::cluster) + (groups < rows ? groups : rows);
   }
 
   template <class C>
   __host__ __device__ void fit(const Extent& whole) {
     extent = whole;
-    columns = detail::tiles_of(extent.n, cluster_columns<C>);
+    columns = detail::tiles_of(extent.n, C::tile_n);
     most_rows = most_row_tiles<C>(extent.m, groups);
   }
   __host__ __device__ int most_tiles() const { return most_rows * columns; }
@@ -349,12 +346,12 @@ struct GroupedRows {
     const RowTile& of_band = tiles[index / columns];
     const int in_band = index - of_band.band * columns, column = in_band / of_band.band_rows;
     const RowTile& listed = tiles[of_band.band + in_band - column * of_band.band_rows];
-    tile = {listed.m, column * cluster_columns<C>, 0, extent.k, listed.group, listed.m_end, 0};
+    tile = {listed.m, column * C::tile_n, 0, extent.k, listed.group, listed.m_end, 0};
     return true;
   }
 };
 
-// By one warp. Group g has the rows from offsets[g] to offsets[g + 1]; tile_rows is cluster_rows of the Config. The row tiles
+// By one warp. Group g has the rows from offsets[g] to offsets[g + 1]; tile_rows is tile_m * cluster of the Config. The row tiles
 // of a group are in as few bands of at most `band` as will do, whose heights differ by one at most.
 template <class Offset>
 __global__ __launch_bounds__(32) void list_row_tiles_kernel(const Offset* offsets, int groups, int tile_rows, int band,

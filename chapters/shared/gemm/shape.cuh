@@ -9,13 +9,7 @@ struct Shape {
   int stages = 4;
   int consumers = 2;      // warpgroups that multiply
   bool pingpong = false;  // each consumer has a tile of its own, and multiplies while the other stores; otherwise they share one
-  int cluster = 1;        // blocks that compute tiles one above the other and share their part of B (Config: or of A)
+  int cluster = 1;        // blocks that compute tiles one above the other and share their part of B
 };
-
-// What a cluster of a Config computes at a time.
-template <class C>
-constexpr int cluster_rows = C::side_by_side ? C::tile_m : C::tile_m* C::cluster;
-template <class C>
-constexpr int cluster_columns = C::side_by_side ? C::tile_n* C::cluster : C::tile_n;
 
 }  // namespace aisp::gemm

@@ -35,18 +35,12 @@ struct Tile
                    deepest({.tile_m = tile_m, .tile_n = tile_n, .consumers = consumers, .pingpong = pingpong, .cluster = cluster},
                            Store::template staging_bytes<tile_n>, Mainloop::scaled)> {};
 
-template <class Beside>
-struct SideBySide : Beside {
-  static constexpr bool side_by_side = true;
-};
-
 // One way to compute a product. `parameter` is of its schedule: the height of bands, or the number of slices.
 struct Candidate {
   gemm::Shape shape;
   int parameter;
   std::function<void(cudaStream_t)> run;
   bool last_in_ranges = false;  // the tiles of its last round
-  bool side_by_side = false;    // the tiles of a cluster
 };
 
 template <class C>
@@ -87,7 +81,6 @@ class Choice {
     number("pingpong", used.shape.pingpong ? 1 : 0, "of 1");
     number(parameter, used.parameter, "");
     number("last_in_ranges", used.last_in_ranges ? 1 : 0, "of 1");
-    number("side_by_side", used.side_by_side ? 1 : 0, "of 1");
   }
 
  private:

@@ -34,7 +34,6 @@ class GemmBf16 final : public ProductWorkload {
     add<Cooperative<128, 256, 1>, Store>(problem);
     add<Cooperative<256, 128, 1>, Store>(problem);
     add<Cooperative<256, 128, 2>, Store>(problem);
-    add<SideBySide<Cooperative<256, 128, 2>>, Store>(problem);
     add<Cooperative<128, 192, 2>, Store>(problem);
     add<Cooperative<128, 160, 1>, Store>(problem);
     add<Cooperative<128, 128, 1>, Store>(problem);

@@ -60,10 +60,8 @@ class GemmGrouped final : public Workload {
     // The ping-pong with tiles of 128 rows is not among them: it takes up to 1.4 times as long in one run as in the next where K
     // is long (tests/engines/README.md).
     add_last_in_ranges<Cooperative<128, 256, 2>>();
-    add_last_in_ranges<SideBySide<Cooperative<256, 128, 2>>>();
     add_last_in_ranges<Cooperative<128, 256, 1>>();
     add<Cooperative<128, 256, 2>>();
-    add<SideBySide<Cooperative<256, 128, 2>>>();
     add<Cooperative<128, 256, 1>>();
     add<Cooperative<256, 128, 1>>();
     add<Cooperative<128, 192, 2>>();
@@ -133,16 +131,17 @@ class GemmGrouped final : public Workload {
   }
   template <class C, class Product>
   void add(const Product& product, bool last_in_ranges) {
-    static_assert(gemm::cluster_rows<C> >= static_cast<int>(lowest_tile), "there would be more row tiles");
+    static_assert(C::tile_m * C::cluster >= static_cast<int>(lowest_tile), "there would be more row tiles");
     for (const int band : {16, 8, 32})
       choice_.add(
           {shape_of<C>(), band,
            [product, band, offsets = offsets_on_gpu_.get(), tiles = tiles_.get(), count = count_.get()](cudaStream_t stream) {
-             launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts,
-                           gemm::cluster_rows<C>, band, tiles, count);
+             constexpr int tile_rows = C::tile_m * C::cluster;
+             launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts, tile_rows,
+                           band, tiles, count);
              product.run(stream);
            },
-           last_in_ranges, C::side_by_side});
+           last_in_ranges});
   }
   // For the largest tiles.
   static std::size_t most_parts() { return std::size_t{2} * multiprocessors() * 128 * 256; }

@@ -37,8 +37,7 @@ class ProductWorkload : public Workload {
   void add(const Problem& problem, const Epilogue& epilogue = {}) {
     for (const int band : {8, 4, 16}) {
       const gemm::Gemm<C, gemm::Bands, Epilogue, Store> product{problem, {.band = band}};
-      choice_.add({shape_of<C>(), band, [product, epilogue](cudaStream_t stream) { product.run(stream, epilogue); }, false,
-                   C::side_by_side});
+      choice_.add({shape_of<C>(), band, [product, epilogue](cudaStream_t stream) { product.run(stream, epilogue); }});
     }
   }
 
