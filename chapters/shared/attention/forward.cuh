@@ -36,6 +36,10 @@ struct Consumer {
     if constexpr (S::consumers == 2) return 2 - index;
     else return index == S::consumers - 1 ? first_turn : 2 + index;
   }
+  __device__ __forceinline__ void pass_turn() const {
+    device::named_barrier_sync(my_turn(), of_two);
+    device::named_barrier_arrive(turn_after(), of_two);
+  }
   __device__ __forceinline__ int storing() const { return 1 + S::consumers + index; }
   __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x) % warpgroup; }
   // Of this thread's first row, and of its first column.
@@ -126,6 +130,25 @@ struct Consumer {
   }
 };
 
+// Whether a warpgroup leaves out a block's tiles in front of those that its own rows see. With two warpgroups there are none, as
+// a block has as many rows as a tile has keys. Without a mask only warpgroups behind the last row have such, one block a head:
+// that they pass costs more than it brings.
+template <class S, class Mask>
+constexpr bool passes_tiles = S::block_rows > tile_keys;
+template <class S>
+constexpr bool passes_tiles<S, NoMask> = false;
+
+// How many of a block's tiles come before the first of which this warpgroup's rows, a part of the block's, see a key: all where
+// it has no rows.
+template <class S, class Work>
+__device__ __forceinline__ int hidden_tiles(const Consumer<S>& own, const Work& work, const RowBlock& block,
+                                            const Lengths& lengths, const TileSpan& tiles) {
+  const int first_row = block.first_row + own.index * S::query_rows;
+  if (first_row >= lengths.queries) return tiles.count;
+  const TileSpan seen = tiles_of(work.mask, block.sequence, block.head, first_row, S::query_rows, lengths);
+  return seen.count == 0 ? tiles.count : (seen.first - tiles.first) * tiles.step;
+}
+
 // A block of rows, from the arrival of its queries until the sums and the softmax's rows are complete. The scores of the next
 // tile are started before the sums of this one, which need not be ready before its exponentials have been taken (ptxas of CUDA
 // 13.0 waits for them in front of these all the same, which is faster). A warpgroup starts its products behind those before it.
@@ -168,17 +191,34 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
     if constexpr (!S::results_over_queries) own.release(&shared.q_empty);
     return;
   }
-  begin_scores(0);
+  int first = 0;
+  if constexpr (passes_tiles<S, typename Work::MaskType> && requires { tiles.step; }) {
+    first = hidden_tiles(own, work, block, lengths, tiles);
+    for (int i = 0; i < first; ++i, ++own.step.count) {
+      const unsigned slot = own.step.slot(), parity = own.step.parity();
+      device::barrier_wait(&shared.k_full[slot], parity);
+      own.release(&shared.k_empty[slot]);
+      if (i > 0) own.pass_turn();
+      device::barrier_wait(&shared.v_full[slot], parity);
+      own.release(&shared.v_empty[slot]);
+    }
+    if (first == tiles.count) {
+      own.release(&shared.q_empty);
+      return;
+    }
+  }
+  begin_scores(first);
   device::barrier_wait(&shared.k_full[own.step.slot()], own.step.parity());
+  if (first > 0) own.pass_turn();
   own.template start_scores<begins>(own.step);
   device::wgmma_wait<0>();
   device::wgmma_touch(own.scores);
   own.release(&shared.k_empty[own.step.slot()]);
   if constexpr (S::queries_in_registers) own.release(&shared.q_empty);
-  finish_scores(0);
+  finish_scores(first);
   online_softmax(own.scores, rows, scale, factor);
   own.narrow_scores();
-  for (int i = 1; i < tiles.count; ++i) {
+  for (int i = first + 1; i < tiles.count; ++i) {
     const Step<S::stages> last = own.step;
     ++own.step.count;
     begin_scores(i);
