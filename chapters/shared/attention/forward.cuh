@@ -5,6 +5,8 @@
 #pragma once
 #include <aisp/device/wgmma_products.cuh>
 
+#include <type_traits>
+
 #include "forward_shared.cuh"
 
 namespace aisp::attention {
@@ -130,14 +132,6 @@ struct Consumer {
   }
 };
 
-// Whether a warpgroup leaves out a block's tiles in front of those that its own rows see. With two warpgroups there are none, as
-// a block has as many rows as a tile has keys. Without a mask only warpgroups behind the last row have such, one block a head:
-// that they pass costs more than it brings.
-template <class S, class Mask>
-constexpr bool passes_tiles = S::block_rows > tile_keys;
-template <class S>
-constexpr bool passes_tiles<S, NoMask> = false;
-
 // How many of a block's tiles come before the first of which this warpgroup's rows, a part of the block's, see a key: all where
 // it has no rows.
 template <class S, class Work>
@@ -192,7 +186,10 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
     return;
   }
   int first = 0;
-  if constexpr (passes_tiles<S, typename Work::MaskType> && requires { tiles.step; }) {
+  // A block with more rows than a tile has keys has tiles that are hidden from all rows of a warpgroup. Without a mask only
+  // warpgroups behind the last row have such, one block a head: the kernel is slower when they leave them out.
+  constexpr bool hides = S::block_rows > tile_keys && !std::is_same_v<typename Work::MaskType, NoMask>;
+  if constexpr (hides && requires { tiles.step; }) {
     first = hidden_tiles(own, work, block, lengths, tiles);
     for (int i = 0; i < first; ++i, ++own.step.count) {
       const unsigned slot = own.step.slot(), parity = own.step.parity();
