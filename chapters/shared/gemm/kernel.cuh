@@ -149,21 +149,7 @@ struct Consumer {
     }
   }
 
-  // Gives a tile's stages back unread. Those warps wait for a stage that arrive for it: nothing would hold the others, and one
-  // that is late by a whole turn of the ring finds the barrier in a phase of the same parity. They meet at the end.
-  __device__ __forceinline__ void pass(Cursor<C>& at, const Tile& tile) const {
-    const int steps = steps_of<C>(mainloop, tile);
-    if (C::Mainloop::arrivals == 4 || warp_row == 0) {
-      for (int left = steps; left > 0; --left) {
-        device::barrier_wait(&ring.full[at.stage], at.phase);  // an arrival before that would be for the stage's last contents
-        ring.give_back(at.stage);
-        at.next();
-      }
-    } else at.skip(steps);
-    if constexpr (C::Mainloop::arrivals == 1) device::named_barrier_sync(meeting_barrier + warpgroup, warpgroup_threads);
-  }
-
-  // All consumers on one tile. One whose rows are all another group's leaves the tensor cores to the others.
+  // All consumers on one tile.
   __device__ __forceinline__ void share_tiles(const Walk& walk, int block_row) const {
     Cursor<C> at;
     Sums sums;
@@ -172,12 +158,6 @@ struct Consumer {
     const int first_row = warpgroup * C::rows;
     for (int index = walk.first; schedule.template at<C>(index, tile); index += walk.stride) {
       tile.m += block_row;
-      if constexpr (Schedule::ragged && !Schedule::windows) {
-        if (tile.m + first_row >= tile.m_end) {
-          pass(at, tile);
-          continue;
-        }
-      }
       if constexpr (exchanges<Store>) fetch_other(tile, first_row);
       mainloop.multiply(ring, at, tile, first_row, sums, [] {});
       if constexpr (exchanges<Store>) {
@@ -328,9 +308,6 @@ __global__ __launch_bounds__(warpgroup_threads) void sum_parts_kernel(const Rang
   constexpr int columns = sum_columns<Ranges, C::tile_n>, count = columns / 2;
   const int before = columns < C::tile_n ? static_cast<int>(blockIdx.z) * columns : 0;
   const Fragment at{tile.m + in_tile, tile.n + before, tile.m_end, ranges.extent.n, tile.group};
-  if constexpr (Ranges::ragged) {
-    if (at.first_row >= at.row_end) return;  // another group's rows, which may have no parts
-  }
   const int place_row = Ranges::ragged ? at.first_row : in_tile;  // a group's tiles begin anywhere
   float sums[count];
 #pragma unroll
