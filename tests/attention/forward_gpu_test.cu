@@ -98,6 +98,10 @@ TEST_F(AttentionForward, ThreeWarpgroupsShareABlock) {
     Buffers b = dense(p);
     run_by_three(b, NoMask{}, Dense{queries, keys}, scaled(p), in_order(queries, 6, 3));
     EXPECT_LE(b.worst(p, true), allowed) << sizes(p);
+    b = dense(p);
+    run_by_three(b, NoMask{}, Dense{queries, keys}, scaled(p), FullBlocksFirst{0, 6, 3, queries, taken.get()});
+    EXPECT_LE(b.worst(p, true), allowed) << sizes(p) << ", full blocks first";
+    EXPECT_EQ(taken.host()[0], 0u);
     p.visible = causal(p);
     b = dense(p, rows_first_order);
     run_by_three(b, Causal{}, Dense{queries, keys}, scaled(p), longest_first(queries, keys, 128, 6, 3, 3, taken.get()));

@@ -5,8 +5,6 @@
 #pragma once
 #include <aisp/device/wgmma_products.cuh>
 
-#include <type_traits>
-
 #include "forward_shared.cuh"
 
 namespace aisp::attention {
@@ -137,7 +135,8 @@ struct Consumer {
 template <class S, class Work>
 __device__ __forceinline__ int hidden_tiles(const Consumer<S>& own, const Work& work, const RowBlock& block,
                                             const Lengths& lengths, const TileSpan& tiles) {
-  const int first_row = block.first_row + own.index * S::query_rows;
+  const int index = __shfl_sync(~0u, own.index, 0);  // tells the compiler that whole warps branch alike
+  const int first_row = block.first_row + index * S::query_rows;
   if (first_row >= lengths.queries) return tiles.count;
   const TileSpan seen = tiles_of(work.mask, block.sequence, block.head, first_row, S::query_rows, lengths);
   return seen.count == 0 ? tiles.count : (seen.first - tiles.first) * tiles.step;
@@ -186,10 +185,8 @@ __device__ __forceinline__ void rows_of_block(Consumer<S>& own, const Work& work
     return;
   }
   int first = 0;
-  // A block with more rows than a tile has keys has tiles that are hidden from all rows of a warpgroup. Without a mask only
-  // warpgroups behind the last row have such, one block a head: the kernel is slower when they leave them out.
-  constexpr bool hides = S::block_rows > tile_keys && !std::is_same_v<typename Work::MaskType, NoMask>;
-  if constexpr (hides && requires { tiles.step; }) {
+  // A block with more rows than a tile has keys may have tiles of which all rows of a warpgroup see nothing.
+  if constexpr (S::block_rows > tile_keys && requires { tiles.step; }) {
     first = hidden_tiles(own, work, block, lengths, tiles);
     for (int i = 0; i < first; ++i, ++own.step.count) {
       const unsigned slot = own.step.slot(), parity = own.step.parity();

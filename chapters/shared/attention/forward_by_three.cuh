@@ -11,6 +11,20 @@ struct ByThree : Shape<64, 64> {
   static constexpr bool queries_in_registers = false;
 };
 
+// Without a mask blocks take equally long, but for the last of a head if its last rows leave warpgroups without any. Such short
+// ones come when all heads' full ones have been begun: they fill the SMs that have no further full one.
+struct FullBlocksFirst {
+  int blocks_of_a_head, heads, sequences, queries;
+  unsigned* taken;
+  __device__ __forceinline__ int turns() const { return blocks_of_a_head * heads * sequences; }
+  __device__ __forceinline__ RowBlock at(int turn, int block_rows) const {
+    const int full = queries / block_rows, all_full = full * heads * sequences;
+    const int head = turn < all_full ? turn / full : turn - all_full, block = turn < all_full ? turn % full : full;
+    return {head / heads, head % heads, block * block_rows};
+  }
+  __device__ __forceinline__ int next(int) const { return next_turn(taken, turns()); }
+};
+
 template <class Mask, class Keys, class Score, bool log_sum, class Order>
 __global__ __launch_bounds__(ByThree::threads,
                              1) void forward_by_three_kernel(const __grid_constant__ Maps maps,

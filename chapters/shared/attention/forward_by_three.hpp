@@ -6,7 +6,7 @@
 namespace aisp::attention {
 
 // A launch of the forward kernel for heads of 64 columns in blocks of 192 rows. Tensors and work are a ForwardPass's; `queries`
-// are the rows of a sequence, in an order that counts the blocks of a head (InOrder, LongestFirst).
+// are the rows of a sequence, in an order that counts the blocks of a head (InOrder, LongestFirst, FullBlocksFirst).
 template <class Mask, class Keys, class Score, bool log_sum, class Order>
 class ForwardByThree {
  public:

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "attention/forward.hpp"
@@ -56,7 +57,7 @@ class AttentionForward final : public Workload {
   void metrics(std::string_view variant, Metrics& metrics) override {
     if (!variant.starts_with("engine")) return;
     const std::size_t used = variant == "engine_tuned" ? chosen_.value_or(0) : 0;
-    metrics.report("longest_first", orders_[used].longest_first ? 1 : 0, "of 1", Metrics::Better::higher);
+    metrics.report("in_order", orders_[used].in_order ? 1 : 0, "of 1", Metrics::Better::higher);
     metrics.report("warpgroups", orders_[used].warpgroups, "of a block", Metrics::Better::higher);
   }
 
@@ -81,8 +82,11 @@ class AttentionForward final : public Workload {
   void engine_tuned(Launch& launch) { orders_[*chosen_].run(launch); }
 
  private:
+  template <int head_size, class Mask, class Turns>
+  using Pass = attention::ForwardPass<head_size, head_size, Mask, attention::Dense, attention::Scaled, false, Turns>;
+
   struct Order {
-    bool longest_first;
+    bool in_order;
     int warpgroups;
     std::function<void(const Launch&)> run;
   };
@@ -111,29 +115,39 @@ class AttentionForward final : public Workload {
     const attention::LongestFirst longest_first = attention::longest_first(
         tokens_, tokens_, 2 * head_size_, heads_, static_cast<int>(heads_ / kv_heads_), batch_, taken_.get());
     if (causal_) {
-      add<head_size, attention::Causal>(longest_first, true);
-      add<head_size, attention::Causal>(in_order, false);
+      add<head_size, attention::Causal>(longest_first);
+      add<head_size, attention::Causal>(in_order);
     } else {
-      add<head_size, attention::NoMask>(in_order, false);
-      add<head_size, attention::NoMask>(longest_first, true);
+      if constexpr (head_size == 64)
+        add_by_three<attention::NoMask>(attention::FullBlocksFirst{0, static_cast<int>(heads_), static_cast<int>(batch_),
+                                                                   static_cast<int>(tokens_), taken_.get()});
+      add<head_size, attention::NoMask>(in_order);
+      add<head_size, attention::NoMask>(longest_first);
     }
   }
   template <int head_size, class Mask, class Turns>
-  void add(const Turns& turns, bool longest_first) {
-    using Pass = attention::ForwardPass<head_size, head_size, Mask, attention::Dense, attention::Scaled, false, Turns>;
+  void add(const Turns& turns) {
+    if constexpr (head_size == 64) add_by_three<Mask>(turns);
+    const Pass<head_size, Mask, Turns> pass{tensors(), work<Mask>(turns)};
+    orders_.push_back({std::is_same_v<Turns, attention::InOrder>, 2, [pass](const Launch& launch) { pass.run(launch); }});
+  }
+  template <class Mask, class Turns>
+  void add_by_three(const Turns& turns) {
+    const attention::ForwardByThree<Mask, attention::Dense, attention::Scaled, false, Turns> pass{tensors(), work<Mask>(turns),
+                                                                                                  tokens_};
+    orders_.push_back({std::is_same_v<Turns, attention::InOrder>, 3, [pass](const Launch& launch) { pass.run(launch); }});
+  }
+  template <class Mask, class Turns>
+  attention::Forward<Mask, attention::Dense, attention::Scaled, Turns> work(const Turns& turns) const {
+    const auto rows = static_cast<int>(tokens_);
+    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_size_)));
+    return {.mask = {}, .keys = {rows, rows}, .score = {scale * attention::log2_e}, .order = turns};
+  }
+  attention::Tensors tensors() const {
     const auto tensor = [&](const bf16* data, std::size_t heads) {
       return attention::heads_first(data, batch_, heads, tokens_, head_size_);
     };
-    const auto rows = static_cast<int>(tokens_);
-    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_size_)));
-    const attention::Tensors tensors{tensor(q_, heads_), tensor(k_, kv_heads_), tensor(v_, kv_heads_), tensor(o_, heads_)};
-    const typename Pass::Work work{.mask = {}, .keys = {rows, rows}, .score = {scale * attention::log2_e}, .order = turns};
-    if constexpr (head_size == 64) {
-      const attention::ForwardByThree<Mask, attention::Dense, attention::Scaled, false, Turns> pass{tensors, work, tokens_};
-      orders_.push_back({longest_first, 3, [pass](const Launch& launch) { pass.run(launch); }});
-    }
-    const Pass pass{tensors, work};
-    orders_.push_back({longest_first, 2, [pass](const Launch& launch) { pass.run(launch); }});
+    return {tensor(q_, heads_), tensor(k_, kv_heads_), tensor(v_, kv_heads_), tensor(o_, heads_)};
   }
 
   std::size_t batch_, heads_, kv_heads_, tokens_, head_size_;
