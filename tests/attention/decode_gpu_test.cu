@@ -58,8 +58,10 @@ class OnDevice {
     const OnGpu<float> parts{std::vector<float>(static_cast<std::size_t>(pieces) * rows * head_size, NAN)};
     const OnGpu<float> part_log_sums{std::vector<float>(static_cast<std::size_t>(pieces) * rows, NAN)};
     decode(cache, splits, parts.get(), part_log_sums.get(), pieces);
-    Direct{}(merge_states<head_size, Splits, float, bf16>, merge_grid(rows, b_.problem.sequences()), splits, parts.get(),
-             part_log_sums.get(), rows, o_.get(), log_sums_.get());
+    Grid grid = merge_grid(rows, b_.problem.sequences());
+    grid.overlapping = requires { Splits::merged_early; };
+    Direct{}(merge_states<head_size, Splits, float, bf16>, grid, splits, parts.get(), part_log_sums.get(), rows, o_.get(),
+             log_sums_.get());
   }
   const int* lengths_on_gpu() const { return lengths_.get(); }
 
@@ -118,6 +120,24 @@ TEST_F(AttentionDecode, AnyGroupSharesItsKeys) {
 TEST_F(AttentionDecode, SomeQueriesAtOnce) {
   check_contiguous<128, 8, 2>(4);
   check_contiguous<64, 3, 5>(4);
+}
+
+class AttentionDecodeOverlapping : public GpuTest<9, 99> {};
+
+// Runs that follow one another at once: a merge must not begin to read before the pieces are there, nor pieces be written while
+// the merge of the run before reads.
+TEST_F(AttentionDecodeOverlapping, MergeWaitsForAllPieces) {
+  const Problem p = decoding<128, 4, 1>(4);
+  for (const int splits : {2, 8, 64}) {
+    Buffers b = buffers(p, {p.sequences(), longest}, [](int sequence, int row) { return Place{row, sequence}; });
+    {
+      OnDevice<128, 4, 1> run{b};
+      const MergedEarly<FixedSplits> early{{run.lengths_on_gpu(), splits}};
+      for (int i = 0; i < 20; ++i) run.merged(run.contiguous(), early, p.sequences() * splits);
+    }
+    head_behind_query(b);
+    EXPECT_LE(b.worst(p, true), allowed) << splits << " pieces";
+  }
 }
 
 TEST_F(AttentionDecode, ListedPiecesAreOfEqualLength) {

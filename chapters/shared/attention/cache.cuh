@@ -50,6 +50,13 @@ struct FixedSplits {
   __device__ __forceinline__ int first_state(int sequence) const { return sequence * splits; }
 };
 
+// The same pieces for a decode_kernel behind which merge_states is launched `overlapping` (sm_90): its blocks are there when the
+// last piece is done.
+template <class Splits>
+struct MergedEarly : Splits {
+  static constexpr bool merged_early = true;
+};
+
 // Pieces of about equal length, as list_pieces leaves them: in the order in which they are to begin.
 struct ListedSplits {
   const int* lengths;

@@ -4,6 +4,8 @@
 // order of the head's dimensions within a product is free, so a lane keeps the 16 bytes it loads. What is split over pieces is
 // merged in a fixed order (merge.cuh).
 #pragma once
+#include <aisp/device/fence.cuh>
+
 #include "cache.cuh"
 #include "softmax.cuh"
 
@@ -222,6 +224,7 @@ template <int head_size, int group, int queries, class Cache, class Splits, clas
 __global__ __launch_bounds__(decode_threads, decode_blocks<head_size>) void decode_kernel(
     const __grid_constant__ Decode<Cache, Splits, Out> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
+  if constexpr (requires { Splits::merged_early; }) device::let_dependents_start();
   Piece piece;
   if (!work.splits.piece(static_cast<int>(blockIdx.y), piece)) return;
   decode_block<head_size, group, queries>(work, static_cast<int>(blockIdx.x), piece, memory);

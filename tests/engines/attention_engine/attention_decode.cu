@@ -6,9 +6,7 @@
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -23,6 +21,7 @@ namespace {
 using attention::bf16;
 
 constexpr std::size_t kv_heads = 8;
+// The number of candidate i + 1, which `split_kv` takes where a size says so.
 constexpr std::array all_splits{1, 2, 4, 8, 16, 32, 64};
 
 class AttentionDecode final : public Workload {
@@ -41,6 +40,7 @@ class AttentionDecode final : public Workload {
         parts_{setup.scratch<float>(all_splits.back() * q_.size(), {.name = "results of pieces"})},
         part_log_sums_{setup.scratch<float>(all_splits.back() * batch_ * heads_, {.name = "log-sum-exps of pieces"})},
         reproducible_{setup.reproducible()},
+        candidate_{setup.size("candidate")},
         cudnn_{setup, sizes()},
         tuned_cudnn_{setup, sizes()} {
     if (group() != 1 && group() != 4 && group() != 8)
@@ -69,12 +69,12 @@ class AttentionDecode final : public Workload {
     return sum / weights;
   }
   void metrics(std::string_view variant, Metrics& metrics) override {
-    const int used = variant == "split_kv" ? splits() : variant == "split_kv_tuned" ? chosen_.value_or(1) : 0;
-    if (used > 0) metrics.report("splits", used, "", Metrics::Better::higher);
+    if (!variant.starts_with("split_kv")) return;
+    metrics.report("splits", variant == "split_kv" ? usual() : chosen_.value_or(1), "", Metrics::Better::higher);
   }
 
   void whole_sequences(Launch& launch) { run(launch, 1); }
-  void split_kv(Launch& launch) { run(launch, splits()); }
+  void split_kv(Launch& launch) { run(launch, usual()); }
   void choose(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
     if (chosen_) return;
@@ -94,10 +94,17 @@ class AttentionDecode final : public Workload {
 
  private:
   shared::AttentionSizes sizes() const { return {batch_, heads_, kv_heads, 1, context_, head_size_}; }
-  // Eight blocks for each multiprocessor, so that the last of them leave little idle.
+  int usual() const {
+    if (candidate_ > all_splits.size()) throw Unsupported{"there are " + std::to_string(all_splits.size()) + " candidates"};
+    return candidate_ == 0 ? splits() : all_splits.at(candidate_ - 1);
+  }
+  // As many pieces as leave few of the places for blocks empty: more only begin and end more often.
   int splits() const {
-    const std::size_t blocks = std::size_t{8} * multiprocessors(), whole = batch_ * kv_heads;
-    return static_cast<int>(std::min<std::size_t>(std::bit_ceil((blocks + whole - 1) / whole), all_splits.back()));
+    const std::size_t places =
+        std::size_t{multiprocessors()} * (head_size_ == 64 ? attention::decode_blocks<64> : attention::decode_blocks<128>);
+    for (const int pieces : all_splits)
+      if (10 * batch_ * kv_heads * static_cast<std::size_t>(pieces) >= 9 * places) return pieces;
+    return all_splits.back();
   }
   std::size_t group() const { return heads_ / kv_heads; }
   void run(Launch& launch, int pieces) const {
@@ -114,20 +121,22 @@ class AttentionDecode final : public Workload {
   void decode(Launch& launch, int pieces) const {
     const attention::FixedSplits splits{lengths_, pieces};
     if (pieces == 1) return decode<head_size, group>(launch, splits, o_.get(), nullptr);
-    decode<head_size, group>(launch, splits, parts_.get(), part_log_sums_.get());
+    using Splits = attention::MergedEarly<attention::FixedSplits>;
+    decode<head_size, group>(launch, Splits{splits}, parts_.get(), part_log_sums_.get());
+    Grid grid = attention::merge_grid(static_cast<int>(heads_), static_cast<int>(batch_));
+    grid.overlapping = true;
     float* const no_log_sums = nullptr;
-    launch(attention::merge_states<head_size, attention::FixedSplits, float, bf16>,
-           attention::merge_grid(static_cast<int>(heads_), static_cast<int>(batch_)), splits, parts_.get(), part_log_sums_.get(),
+    launch(attention::merge_states<head_size, Splits, float, bf16>, grid, Splits{splits}, parts_.get(), part_log_sums_.get(),
            heads_, o_.get(), no_log_sums);
   }
-  template <int head_size, int group, class Out>
-  void decode(Launch& launch, const attention::FixedSplits& splits, Out* o, float* log_sums) const {
+  template <int head_size, int group, class Splits, class Out>
+  void decode(Launch& launch, const Splits& splits, Out* o, float* log_sums) const {
     const attention::ContiguousCache cache{k_, v_, head_size, context_ * head_size, kv_heads * context_ * head_size};
     const float scale = attention::log2_e / std::sqrt(static_cast<float>(head_size));
-    launch(attention::decode_kernel<head_size, group, 1, attention::ContiguousCache, attention::FixedSplits, Out>,
+    launch(attention::decode_kernel<head_size, group, 1, attention::ContiguousCache, Splits, Out>,
            attention::decode_grid<head_size, group>(static_cast<int>(kv_heads), static_cast<int>(batch_) * splits.splits),
-           attention::Decode<attention::ContiguousCache, attention::FixedSplits, Out>{q_, cache, splits, static_cast<int>(heads_),
-                                                                                      scale, o, log_sums});
+           attention::Decode<attention::ContiguousCache, Splits, Out>{q_, cache, splits, static_cast<int>(heads_), scale, o,
+                                                                      log_sums});
   }
 
   std::size_t batch_, heads_, head_size_, context_;
@@ -136,6 +145,7 @@ class AttentionDecode final : public Workload {
   Output<bf16> o_;
   Scratch<float> parts_, part_log_sums_;
   bool reproducible_;
+  std::size_t candidate_;
   Opened<shared::CudnnAttention> cudnn_, tuned_cudnn_;
   std::optional<int> chosen_;
 };
@@ -169,7 +179,8 @@ extern constinit const Pair attention_decode{
     .sizes = sizes({{.name = "batch", .full = 64, .most = 1023},
                     {.name = "heads", .full = 32, .multiple = 8, .most = 64, .scales = false},
                     {.name = "head_size", .full = 128, .multiple = 64, .most = 128, .scales = false},
-                    {.name = "context", .full = 8192, .scales = false}}),
+                    {.name = "context", .full = 8192, .scales = false},
+                    {.name = "candidate", .full = 0, .most = 99, .scales = false}}),
     .sweep = cases({{"many_sequences", "batch=64,context=8192"},
                     {"longer", "batch=32,context=16384"},
                     {"few_long_sequences", "batch=8,context=65536"},
