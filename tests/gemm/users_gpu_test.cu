@@ -39,6 +39,29 @@ TEST_F(GemmUsers, Fp8Promoted) { expect_product<Fp8Promoted>(); }
 TEST_F(GemmUsers, Fp8InTensorCores) { expect_product<Fp8Fast>(); }
 TEST_F(GemmUsers, SquareTiles) { expect_product<Square>(); }
 
+// So small tiles that every block has several, and the last of them an odd or an even number.
+template <int cluster, int consumers, bool pingpong>
+void expect_many_tiles() {
+  using Small = Config<AlongK, AlongK, InTensorCores,
+                       Shape{.tile_m = pingpong ? 64 : 64 * consumers,
+                             .tile_n = 16,
+                             .stages = 3,
+                             .consumers = consumers,
+                             .pingpong = pingpong,
+                             .cluster = cluster}>;
+  for (const std::size_t rows : {2500, 2600}) {
+    const Case<Small> product{{rows, 328, 136}};
+    const auto expected = [&](std::size_t i, std::size_t j) { return product.product(i, j); };
+    const auto results = product.template run<Bands, Identity, TmaStore<bf16, 1>>();
+    EXPECT_TRUE(right(results, product.sizes.n, expected)) << rows << " rows";
+    expect_shifts_seen(results, product.sizes.n, expected);
+  }
+}
+
+TEST_F(GemmUsers, PingpongOfManyTiles) { expect_many_tiles<1, 2, true>(); }
+TEST_F(GemmUsers, PingpongOfManyTilesInClusters) { expect_many_tiles<2, 2, true>(); }
+TEST_F(GemmUsers, CooperativeOfManyTiles) { expect_many_tiles<1, 2, false>(); }
+
 TEST_F(GemmUsers, SteeperBandsGiveTheSame) {
   const Case<Pingpong> product{{1100, 320, 136}};
   const auto narrow = product.run<Bands>({}, {.band = 1});

@@ -136,7 +136,9 @@ extern constinit const Pair gemm_split_k{
                     {"tokens_64", "tokens=64,n=4096,k=16384"},
                     {"tokens_128", "tokens=128,n=4096,k=16384"},
                     {"llama3_8b_down", "tokens=64,n=4096,k=14336"},
-                    {"llama3_70b_output", "tokens=64,n=8192,k=8192"}}),
+                    {"llama3_70b_output", "tokens=64,n=8192,k=8192"},
+                    {"llama3_70b_down", "tokens=64,n=8192,k=28672"},
+                    {"llama3_70b_down_128", "tokens=128,n=8192,k=28672"}}),
     .edges = cases({{"one_token", "tokens=1,n=64,k=64"}, {"tails", "tokens=67,n=328,k=1032"}}),
     .reference_samples = 512,
 };
