@@ -33,14 +33,14 @@ class GemmSplitK final : public Workload {
         parts_{setup.scratch<float>(std::max(most_slices * tokens_ * n_, most_in_ranges()), {.name = "sums of slices"})},
         library_{setup, {.m = tokens_, .n = n_, .k = k_, .b_is_transposed = true}},
         choice_{setup} {
-    // The usual first: a tile as wide as the tokens, so that weights are read once.
-    if (tokens_ > 64) add_whole<Low<128, 2>>();
+    // The usual first.
     if (tokens_ > 16) {
       add_whole<Low<64, 1>>();
       add_whole<Low<64, 2>>();
       add_whole<Low<32, 1>>();
       add_whole<Low<32, 2>>();
     }
+    if (tokens_ > 64) add_whole<Low<128, 2>>();
     add_whole<Low<16, 1>>();
     add_whole<Low<16, 2>>();
     add<Cooperative<128, 64>>();
