@@ -124,8 +124,7 @@ TEST_F(AttentionDecode, SomeQueriesAtOnce) {
 
 class AttentionDecodeOverlapping : public GpuTest<9, 99> {};
 
-// Runs that follow one another at once: a merge must not begin to read before the pieces are there, nor pieces be written while
-// the merge of the run before reads.
+// Each run's pieces are NaN before, which a merge that does not wait for them reads, though perhaps not in every run.
 TEST_F(AttentionDecodeOverlapping, MergeWaitsForAllPieces) {
   const Problem p = decoding<128, 4, 1>(4);
   for (const int splits : {2, 8, 64}) {

@@ -99,7 +99,7 @@ TEST_F(AttentionForward, ThreeWarpgroupsShareABlock) {
     run_by_three(b, NoMask{}, Dense{queries, keys}, scaled(p), in_order(queries, 6, 3));
     EXPECT_LE(b.worst(p, true), allowed) << sizes(p);
     b = dense(p);
-    run_by_three(b, NoMask{}, Dense{queries, keys}, scaled(p), FullBlocksFirst{0, 6, 3, queries, taken.get()});
+    run_by_three(b, NoMask{}, Dense{queries, keys}, scaled(p), FullBlocksFirst{in_order(queries, 6, 3), queries, taken.get()});
     EXPECT_LE(b.worst(p, true), allowed) << sizes(p) << ", full blocks first";
     EXPECT_EQ(taken.host()[0], 0u);
     p.visible = causal(p);

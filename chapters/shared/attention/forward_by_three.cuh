@@ -13,10 +13,9 @@ struct ByThree : Shape<64, 64> {
 
 // Without a mask blocks take equally long, but for the last of a head if its last rows leave warpgroups without any. Such short
 // ones come when all heads' full ones have been begun: they fill the SMs that have no further full one.
-struct FullBlocksFirst {
-  int blocks_of_a_head, heads, sequences, queries;
+struct FullBlocksFirst : InOrder {
+  int queries;
   unsigned* taken;
-  __device__ __forceinline__ int turns() const { return blocks_of_a_head * heads * sequences; }
   __device__ __forceinline__ RowBlock at(int turn, int block_rows) const {
     const int full = queries / block_rows, all_full = full * heads * sequences;
     const int head = turn < all_full ? turn / full : turn - all_full, block = turn < all_full ? turn % full : full;

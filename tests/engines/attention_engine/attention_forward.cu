@@ -119,8 +119,7 @@ class AttentionForward final : public Workload {
       add<head_size, attention::Causal>(in_order);
     } else {
       if constexpr (head_size == 64)
-        add_by_three<attention::NoMask>(attention::FullBlocksFirst{0, static_cast<int>(heads_), static_cast<int>(batch_),
-                                                                   static_cast<int>(tokens_), taken_.get()});
+        add_by_three<attention::NoMask>(attention::FullBlocksFirst{in_order, static_cast<int>(tokens_), taken_.get()});
       add<head_size, attention::NoMask>(in_order);
       add<head_size, attention::NoMask>(longest_first);
     }
