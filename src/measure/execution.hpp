@@ -100,7 +100,7 @@ class Executor {
 
   // The first execution of a variant loads its code, which waits for the GPU: behind a gate that does not stay closed.
   void load(const Variant& variant);
-  // The poison of the last execution's outputs, a byte; drawn anew for each.
+  // The poison of the last execution's outputs, a byte from 1 to 255; drawn anew for each, and never that of the last two.
   int poison() const { return poison_; }
   void seed(std::uint64_t seed) { random_.seed(seed); }
   // Settings of the device that the variant of the last execution changed and left so; put back by now.
