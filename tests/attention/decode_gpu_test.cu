@@ -58,10 +58,22 @@ class OnDevice {
     const OnGpu<float> parts{std::vector<float>(static_cast<std::size_t>(pieces) * rows * head_size, NAN)};
     const OnGpu<float> part_log_sums{std::vector<float>(static_cast<std::size_t>(pieces) * rows, NAN)};
     decode(cache, splits, parts.get(), part_log_sums.get(), pieces);
-    Grid grid = merge_grid(rows, b_.problem.sequences());
-    grid.overlapping = requires { Splits::merged_early; };
-    Direct{}(merge_states<head_size, Splits, float, bf16>, grid, splits, parts.get(), part_log_sums.get(), rows, o_.get(),
-             log_sums_.get());
+    Direct{}(merge_states<head_size, Splits, float, bf16>, merge_grid(rows, b_.problem.sequences()), splits, parts.get(),
+             part_log_sums.get(), rows, o_.get(), log_sums_.get());
+  }
+  // Several launches with the same tickets, results as NaN before each of them.
+  void merged_by_last(int splits, int launches) {
+    const int rows = b_.problem.heads * queries, pieces = b_.problem.sequences() * splits;
+    const OnGpu<unsigned> tickets{std::vector<unsigned>(static_cast<std::size_t>(b_.problem.sequences()) * rows)};
+    for (int i = 0; i < launches; ++i) {
+      const OnGpu<float> parts{std::vector<float>(static_cast<std::size_t>(pieces) * rows * head_size, NAN)};
+      const OnGpu<float> part_log_sums{std::vector<float>(static_cast<std::size_t>(pieces) * rows, NAN)};
+      check(cudaMemset(o_.get(), 0xff, b_.o.data.size() * sizeof(bf16)));
+      check(cudaMemset(log_sums_.get(), 0xff, b_.log_sums.size() * sizeof(float)));
+      decode(contiguous(), MergedByLast<FixedSplits, bf16>{{lengths_.get(), splits}, tickets.get(), o_.get(), log_sums_.get()},
+             parts.get(), part_log_sums.get(), pieces);
+    }
+    EXPECT_EQ(tickets.host(), std::vector<unsigned>(static_cast<std::size_t>(b_.problem.sequences()) * rows));
   }
   const int* lengths_on_gpu() const { return lengths_.get(); }
 
@@ -122,21 +134,23 @@ TEST_F(AttentionDecode, SomeQueriesAtOnce) {
   check_contiguous<64, 3, 5>(4);
 }
 
-class AttentionDecodeOverlapping : public GpuTest<9, 99> {};
-
-// Each run's pieces are NaN before, which a merge that does not wait for them reads, though perhaps not in every run.
-TEST_F(AttentionDecodeOverlapping, MergeWaitsForAllPieces) {
-  const Problem p = decoding<128, 4, 1>(4);
-  for (const int splits : {2, 8, 64}) {
+template <int head_size, int group, int queries>
+void check_merged_by_last(int kv_heads) {
+  const Problem p = decoding<head_size, group, queries>(kv_heads);
+  for (const int splits : {1, 2, 8, 11, 64}) {
     Buffers b = buffers(p, {p.sequences(), longest}, [](int sequence, int row) { return Place{row, sequence}; });
-    {
-      OnDevice<128, 4, 1> run{b};
-      const MergedEarly<FixedSplits> early{{run.lengths_on_gpu(), splits}};
-      for (int i = 0; i < 20; ++i) run.merged(run.contiguous(), early, p.sequences() * splits);
-    }
+    OnDevice<head_size, group, queries>{b}.merged_by_last(splits, 5);
     head_behind_query(b);
-    EXPECT_LE(b.worst(p, true), allowed) << splits << " pieces";
+    EXPECT_LE(b.worst(p, true), allowed) << head_size << " columns, groups of " << group << ", " << queries << " queries, "
+                                         << splits << " pieces";
   }
+}
+
+TEST_F(AttentionDecode, TheLastOfARowsPiecesMergesThem) {
+  check_merged_by_last<128, 4, 1>(4);
+  check_merged_by_last<128, 8, 2>(4);
+  check_merged_by_last<64, 1, 1>(4);
+  check_merged_by_last<64, 3, 5>(4);
 }
 
 TEST_F(AttentionDecode, ListedPiecesAreOfEqualLength) {

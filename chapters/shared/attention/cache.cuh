@@ -50,11 +50,13 @@ struct FixedSplits {
   __device__ __forceinline__ int first_state(int sequence) const { return sequence * splits; }
 };
 
-// The same pieces for a decode_kernel behind which merge_states is launched `overlapping` (sm_90): its blocks are there when the
-// last piece is done.
-template <class Splits>
-struct MergedEarly : Splits {
-  static constexpr bool merged_early = true;
+// The same pieces for a decode_kernel that needs no merge_states behind it: the warp that is the last to store a piece of a row
+// merges that row.
+template <class Splits, class Out>
+struct MergedByLast : Splits {
+  unsigned* tickets;       // [sequence][query][head]: 0 before a launch, and again behind it
+  Out* merged;             // [sequence][query][head][head_size]
+  float* merged_log_sums;  // [sequence][query][head], natural; or null
 };
 
 // Pieces of about equal length, as list_pieces leaves them: in the order in which they are to begin.

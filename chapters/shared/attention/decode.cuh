@@ -2,10 +2,8 @@
 // Attention of one decoding step: a block reads a piece of the keys and values of one KV head once, for all query heads of its
 // group and up to a few query tokens, as the 16 rows of mma.sync (sm_80). Rows go from global memory straight into fragments; the
 // order of the head's dimensions within a product is free, so a lane keeps the 16 bytes it loads. What is split over pieces is
-// merged in a fixed order (merge.cuh).
+// merged in their order, here (MergedByLast) or by a kernel behind (merge.cuh).
 #pragma once
-#include <aisp/device/fence.cuh>
-
 #include "cache.cuh"
 #include "softmax.cuh"
 
@@ -36,7 +34,7 @@ struct Decode {
   int heads;         // of queries
   float scale_log2;  // what products are multiplied by, times log2_e
   Out* o;            // [slot][query][head][head_size], bf16 when there is one piece a sequence, else float
-  float* log_sums;   // [slot][query][head], natural; or null
+  float* log_sums;   // [slot][query][head], natural; or null, but not with MergedByLast
 };
 
 // Volatile: the compiler must not move requests behind the work they are to overlap.
@@ -136,6 +134,62 @@ __device__ __forceinline__ void store_row(bf16* to, const float (&values)[4], fl
                                         device::narrow_bf16(values[2] * factor, values[3] * factor)};
 }
 
+__device__ __forceinline__ void load_row(const float* from, float (&values)[2]) {
+  const float2 v = *reinterpret_cast<const float2*>(from);
+  values[0] = v.x, values[1] = v.y;
+}
+__device__ __forceinline__ void load_row(const float* from, float (&values)[4]) {
+  const float4 v = *reinterpret_cast<const float4*>(from);
+  values[0] = v.x, values[1] = v.y, values[2] = v.z, values[3] = v.w;
+}
+
+// By a warp that has stored its piece of a row, which is row `row` of each state: once all others have, it merges them in their
+// order. Nothing else is left to do then, so that latency counts: several pieces are requested together with their log-sum-exps.
+template <class S, class Cache, class Splits>
+__device__ __forceinline__ void merge_if_last(const Decode<Cache, Splits, float>& work, int sequence, int row, int lane) {
+  constexpr int columns = S::head_size / 32, at_once = 8;
+  const int rows = S::queries * work.heads;
+  const std::size_t to = static_cast<std::size_t>(sequence) * rows + row;
+  const int first = work.splits.first_state(sequence), last = work.splits.first_state(sequence + 1);
+  const unsigned others = static_cast<unsigned>(last - first - 1);
+  __syncwarp();
+  unsigned before = 0;
+  if (lane == 0) {
+    __threadfence();
+    before = atomicInc(work.splits.tickets + to, others);
+    __threadfence();
+  }
+  if (__shfl_sync(~0u, before, 0) != others) return;
+  __syncwarp();
+
+  float maximum = -infinity, sum = 0, values[columns] = {};
+  for (int begin = first; begin < last; begin += at_once) {
+    float log_sums[at_once], parts[at_once][columns], highest = maximum;
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const std::size_t at = static_cast<std::size_t>(begin + i < last ? begin + i : last - 1) * rows + row;
+      log_sums[i] = work.log_sums[at] * log2_e;
+      load_row(work.o + at * S::head_size + lane * columns, parts[i]);
+    }
+#pragma unroll
+    for (const float& log_sum : log_sums) highest = fmaxf(highest, log_sum);
+    const float factor = device::exp2_approximate(maximum - base_of(highest));
+    sum *= factor;
+#pragma unroll
+    for (float& value : values) value *= factor;
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const float weight = begin + i < last ? device::exp2_approximate(log_sums[i] - base_of(highest)) : 0;
+      sum += weight;
+#pragma unroll
+      for (int j = 0; j < columns; ++j) values[j] += weight * parts[i][j];
+    }
+    maximum = highest;
+  }
+  store_row(work.splits.merged + to * S::head_size + lane * columns, values, reciprocal(sum));
+  if (work.splits.merged_log_sums != nullptr && lane == 0) work.splits.merged_log_sums[to] = log_sum_exp(maximum, sum, 1);
+}
+
 // How a warp's tile of keys becomes scores: the rows from `first` on. Another one may change the keys or the queries before.
 struct ScoreAsTheyAre {
   template <class S>
@@ -212,6 +266,8 @@ __device__ __forceinline__ void decode_block(const Decode<Cache, Splits, Out>& w
     const std::size_t to = output_row(piece.slot, row);
     store_row(work.o + to * head_size + lane * (head_size / 32), values, reciprocal(sum));
     if (work.log_sums != nullptr && lane == 0) work.log_sums[to] = log_sum_exp(maximum, sum, 1);
+    if constexpr (requires { work.splits.tickets; })
+      merge_if_last<S>(work, piece.sequence, static_cast<int>(output_row(0, row)), lane);
   }
 }
 
@@ -224,7 +280,6 @@ template <int head_size, int group, int queries, class Cache, class Splits, clas
 __global__ __launch_bounds__(decode_threads, decode_blocks<head_size>) void decode_kernel(
     const __grid_constant__ Decode<Cache, Splits, Out> work) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  if constexpr (requires { Splits::merged_early; }) device::let_dependents_start();
   Piece piece;
   if (!work.splits.piece(static_cast<int>(blockIdx.y), piece)) return;
   decode_block<head_size, group, queries>(work, static_cast<int>(blockIdx.x), piece, memory);

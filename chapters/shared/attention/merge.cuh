@@ -45,7 +45,6 @@ __global__ __launch_bounds__(merge_threads) void merge_states(Splits splits, con
   const int row = static_cast<int>(blockIdx.x * (merge_threads / 32) + threadIdx.x / 32);
   if (row >= rows) return;
   const std::size_t to = static_cast<std::size_t>(sequence) * rows + row;
-  if constexpr (requires { Splits::merged_early; }) device::wait_for_previous_kernel();
   merge_row<head_size>(parts, part_log_sums, rows, row, splits.first_state(sequence), splits.first_state(sequence + 1),
                        o + to * head_size, log_sums == nullptr ? nullptr : log_sums + to);
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One decoding step over a bf16 cache of keys and values, 1, 4 or 8 query heads to each of eight KV heads of 64 or 128: limited
 // by reading the cache. A block for each sequence and KV head leaves multiprocessors idle where sequences are few and long; cut
-// into pieces, whose states are merged in a fixed order, the keys keep all of them reading.
+// into pieces, which the last of a row's merges in a fixed order, the keys keep all of them reading.
+#include <aisp/check.hpp>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>
 
 #include <array>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -75,8 +77,17 @@ class AttentionDecode final : public Workload {
 
   void whole_sequences(Launch& launch) { run(launch, 1); }
   void split_kv(Launch& launch) { run(launch, usual()); }
+  void make_tickets(Launch&) {
+    if (tickets_) return;
+    const std::size_t bytes = batch_ * heads_ * sizeof(unsigned);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes));
+    tickets_.reset(static_cast<unsigned*>(memory));
+    check(cudaMemset(memory, 0, bytes));
+  }
   void choose(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
+    make_tickets(launch);
     if (chosen_) return;
     const auto best = fastest(launch.stream, all_splits.size(), [&](std::size_t i) { run(launch, all_splits.at(i)); });
     if (!best) throw Unsupported{"decoding runs with no number of pieces on this GPU"};
@@ -121,13 +132,8 @@ class AttentionDecode final : public Workload {
   void decode(Launch& launch, int pieces) const {
     const attention::FixedSplits splits{lengths_, pieces};
     if (pieces == 1) return decode<head_size, group>(launch, splits, o_.get(), nullptr);
-    using Splits = attention::MergedEarly<attention::FixedSplits>;
-    decode<head_size, group>(launch, Splits{splits}, parts_.get(), part_log_sums_.get());
-    Grid grid = attention::merge_grid(static_cast<int>(heads_), static_cast<int>(batch_));
-    grid.overlapping = true;
-    float* const no_log_sums = nullptr;
-    launch(attention::merge_states<head_size, Splits, float, bf16>, grid, Splits{splits}, parts_.get(), part_log_sums_.get(),
-           heads_, o_.get(), no_log_sums);
+    const attention::MergedByLast<attention::FixedSplits, bf16> merged{splits, tickets_.get(), o_, nullptr};
+    decode<head_size, group>(launch, merged, parts_.get(), part_log_sums_.get());
   }
   template <int head_size, int group, class Splits, class Out>
   void decode(Launch& launch, const Splits& splits, Out* o, float* log_sums) const {
@@ -139,11 +145,16 @@ class AttentionDecode final : public Workload {
                                                                       log_sums});
   }
 
+  struct CudaFree {
+    void operator()(unsigned* memory) const { cudaFree(memory); }
+  };
+
   std::size_t batch_, heads_, head_size_, context_;
   Input<bf16> q_, k_, v_;  // q[sequence][head], k and v[sequence][kv_head][row]
   Input<int> lengths_;
   Output<bf16> o_;
   Scratch<float> parts_, part_log_sums_;
+  std::unique_ptr<unsigned, CudaFree> tickets_;  // of memory that runs leave as they find it, so no scratch, which is poisoned
   bool reproducible_;
   std::size_t candidate_;
   Opened<shared::CudnnAttention> cudnn_, tuned_cudnn_;
@@ -159,7 +170,10 @@ extern constinit const Pair attention_decode{
     .lesson = "split_kv_tuned",
     .make = make<AttentionDecode>,
     .baseline = {.name = "whole_sequences", .run = call<&AttentionDecode::whole_sequences>, .kernels = nothing_spilled},
-    .optimized = variants({{.name = "split_kv", .run = call<&AttentionDecode::split_kv>, .kernels = nothing_spilled},
+    .optimized = variants({{.name = "split_kv",
+                            .run = call<&AttentionDecode::split_kv>,
+                            .prepare = call<&AttentionDecode::make_tickets>,
+                            .kernels = nothing_spilled},
                            {.name = "split_kv_tuned",
                             .run = call<&AttentionDecode::split_kv_tuned>,
                             .prepare = call<&AttentionDecode::choose>,
