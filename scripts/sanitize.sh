@@ -12,12 +12,16 @@ library_kernels=(cublas cutlass ampere_ gemvNSP gemv2 gemmk1 gemmSN geam splitKr
 
 # Kernels of pairs that one tool does not check, by "PAIR TOOL": the kernel, and why.
 # synccheck takes warps for divergent that come to one barrier by different instructions, in a kernel of ten lines too.
+# On machines with one GPU synccheck of ch09:swiglu_dual_gemm does not end, and of gemm_bias_gelu_epilogue not always: the process waits
+# in MatmulPlan::tune, the GPU is busy at 132 W, and the pair's own kernels have not begun. With two GPUs it ended, and found nothing.
 # initcheck does not see what TMA stores: a kernel that reads 1 KB which another has just stored by cp.async.bulk or a tensor map
 # is told of 248 and 256 uninitialised reads. Buffers of pairs have been written before, so that this shows only where a pair
 # allocates in its runs.
 declare -A left_out=(
   [ch01:preallocated_buffers initcheck]='bias_gelu_kernel, which reads what cuBLASLt stored by TMA, which initcheck does not see'
   [ch08:thresholdtma racecheck]='ring_kernel, whose warps meet at a barrier before one of them frees a stage by an mbarrier; racecheck reports the next store to it'
+  [ch09:gemm_bias_gelu_epilogue synccheck]='nvjet, kernels of cuBLASLt, one of which may not end under it'
+  [ch09:swiglu_dual_gemm synccheck]='nvjet, kernels of cuBLASLt, one of which may not end under it'
   [ch09:tall_skinny_gram synccheck]='gram_kernel, whose warps come to one barrier in four instances of a function, which PTX allows'
   [ch18:mla_decode racecheck]='mla_kernel, whose two consumers read sums behind a named barrier that stands directly behind their writes, in the machine code too; racecheck reports them, of other instances of the kernel in each run'
   [ch19:sparse_2to4_gemm memcheck]='sm90_xmma_sparse_gemm, a kernel of cuSPARSELt, whose reads of 1 KB end behind the compressed operand at the least size')
@@ -92,8 +96,6 @@ constants: with 256 columns and a depth of 64 compiled in it is clean, in 19 s.
 racecheck keeps its books in the host's memory, of one pair 115 GB, where Linux killed it; fewer jobs leave each of them more.
 initcheck leaves out the kernel by which cuBLASLt adds up the parts of a split K. All other kernels of libraries are checked: where they
 are left out (--kernel-name-exclude), racecheck ends in an internal error, and initcheck takes what they wrote for uninitialised.
-synccheck of ch09:swiglu_dual_gemm does not come to an end, and that of ch09:gemm_bias_gelu_epilogue sometimes; which of their kernels
-is to blame, cuBLASLt's or the GEMM engine's, is not known. The engine's own tests end, and are clean.
 TEXT
 }
 
