@@ -105,10 +105,7 @@ class AttentionDecode final : public Workload {
 
  private:
   shared::AttentionSizes sizes() const { return {batch_, heads_, kv_heads, 1, context_, head_size_}; }
-  int usual() const {
-    if (candidate_ > all_splits.size()) throw Unsupported{"there are " + std::to_string(all_splits.size()) + " candidates"};
-    return candidate_ == 0 ? splits() : all_splits.at(candidate_ - 1);
-  }
+  int usual() const { return candidate_ == 0 ? splits() : all_splits.at(candidate_ - 1); }
   // As many pieces as leave few of the places for blocks empty: more only begin and end more often.
   int splits() const {
     const std::size_t places =
@@ -194,7 +191,7 @@ extern constinit const Pair attention_decode{
                     {.name = "heads", .full = 32, .multiple = 8, .most = 64, .scales = false},
                     {.name = "head_size", .full = 128, .multiple = 64, .most = 128, .scales = false},
                     {.name = "context", .full = 8192, .scales = false},
-                    {.name = "candidate", .full = 0, .most = 99, .scales = false}}),
+                    {.name = "candidate", .full = 0, .most = all_splits.size(), .scales = false}}),
     .sweep = cases({{"many_sequences", "batch=64,context=8192"},
                     {"longer", "batch=32,context=16384"},
                     {"few_long_sequences", "batch=8,context=65536"},
