@@ -104,21 +104,30 @@ void head_behind_query(Buffers& b) {
 
 constexpr int longest = 720;
 
+// `run` decodes on the device with a number of pieces.
 template <int head_size, int group, int queries>
-void check_contiguous(int kv_heads) {
+void check_contiguous(int kv_heads, const std::vector<int>& pieces,
+                      void (*run)(OnDevice<head_size, group, queries>&, int splits)) {
   const Problem p = decoding<head_size, group, queries>(kv_heads);
-  const auto place = [](int sequence, int row) { return Place{row, sequence}; };
-  for (const int splits : {1, 4}) {
-    Buffers b = buffers(p, {p.sequences(), longest}, place);
+  for (const int splits : pieces) {
+    Buffers b = buffers(p, {p.sequences(), longest}, [](int sequence, int row) { return Place{row, sequence}; });
     {
-      OnDevice<head_size, group, queries> run{b};
-      if (splits == 1) run.whole(run.contiguous());
-      else run.merged(run.contiguous(), FixedSplits{run.lengths_on_gpu(), splits}, p.sequences() * splits);
+      OnDevice<head_size, group, queries> device{b};
+      run(device, splits);
     }
     head_behind_query(b);
     EXPECT_LE(b.worst(p, true), allowed) << head_size << " columns, groups of " << group << ", " << queries << " queries, "
                                          << splits << " pieces";
   }
+}
+
+template <int head_size, int group, int queries>
+void check_contiguous(int kv_heads) {
+  check_contiguous<head_size, group, queries>(kv_heads, {1, 4}, [](OnDevice<head_size, group, queries>& device, int splits) {
+    if (splits == 1) device.whole(device.contiguous());
+    else
+      device.merged(device.contiguous(), FixedSplits{device.lengths_on_gpu(), splits}, static_cast<int>(lengths.size()) * splits);
+  });
 }
 
 TEST_F(AttentionDecode, AnyGroupSharesItsKeys) {
@@ -136,14 +145,9 @@ TEST_F(AttentionDecode, SomeQueriesAtOnce) {
 
 template <int head_size, int group, int queries>
 void check_merged_by_last(int kv_heads) {
-  const Problem p = decoding<head_size, group, queries>(kv_heads);
-  for (const int splits : {1, 2, 8, 11, 64}) {
-    Buffers b = buffers(p, {p.sequences(), longest}, [](int sequence, int row) { return Place{row, sequence}; });
-    OnDevice<head_size, group, queries>{b}.merged_by_last(splits, 5);
-    head_behind_query(b);
-    EXPECT_LE(b.worst(p, true), allowed) << head_size << " columns, groups of " << group << ", " << queries << " queries, "
-                                         << splits << " pieces";
-  }
+  check_contiguous<head_size, group, queries>(
+      kv_heads, {1, 2, 8, 11, 64},
+      [](OnDevice<head_size, group, queries>& device, int splits) { device.merged_by_last(splits, 5); });
 }
 
 TEST_F(AttentionDecode, TheLastOfARowsPiecesMergesThem) {

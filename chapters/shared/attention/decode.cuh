@@ -144,7 +144,8 @@ __device__ __forceinline__ void load_row(const float* from, float (&values)[4]) 
 }
 
 // By a warp that has stored its piece of a row, which is row `row` of each state: once all others have, it merges them in their
-// order. Nothing else is left to do then, so that latency counts: several pieces are requested together with their log-sum-exps.
+// order. Nothing else is left to do then, so that latency counts: several pieces are requested together with their log-sum-exps,
+// where merge_row, which has many rows under way, first learns the highest of these.
 template <class S, class Cache, class Splits>
 __device__ __forceinline__ void merge_if_last(const Decode<Cache, Splits, float>& work, int sequence, int row, int lane) {
   constexpr int columns = S::head_size / 32, at_once = 8;
