@@ -2,6 +2,7 @@
 // Chunks of activations arrive from host memory, and each is projected to queries, keys and values. One stream lets the copy
 // engine and the tensor cores take turns. With a second buffer and a stream for the copies the next chunk arrives while the
 // present one is computed, and only the first copy and the last computation have nothing to hide behind.
+#include <cuda_bf16.h>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 

@@ -6,6 +6,8 @@
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
+#include <memory>
+
 namespace aisp::ch01 {
 namespace {
 

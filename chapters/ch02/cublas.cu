@@ -2,6 +2,8 @@
 // A product of FP64 matrices. Ordinary code compiles to fused multiply-adds on the FP64 units; the FP64 tensor cores, twice as
 // fast, take an instruction that compilers never choose: cuBLAS has it, or mma.sync by hand. The controls are what the same
 // product costs in the other compute types of cuBLAS, each checked on the operands as it rounds them.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 

@@ -3,6 +3,7 @@
 // what the next step is. The step takes tens of microseconds, so what the host needs to notice its end and to queue the next one
 // is idle time of the GPU. A thread that sleeps until an interrupt then queues for a CPU that loaders have filled; on a CPU of
 // its own it is back at once, and when it polls it never left. The GEMM is the same library call everywhere.
+#include <cuda_bf16.h>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "limits.hpp"
 #include "loaders.hpp"

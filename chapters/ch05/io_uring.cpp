@@ -14,7 +14,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <string>
 
 #include "ring.hpp"
 #include "token_file.hpp"

@@ -7,6 +7,7 @@
 #include <cub/device/device_transform.cuh>
 
 #include <algorithm>
+#include <tuple>
 
 namespace aisp::ch06 {
 namespace {

@@ -9,6 +9,7 @@
 #include <cuda/std/functional>
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 namespace aisp::ch06 {

@@ -9,6 +9,7 @@
 #include <cub/device/device_transform.cuh>
 
 #include <algorithm>
+#include <tuple>
 
 namespace aisp::ch07 {
 namespace {

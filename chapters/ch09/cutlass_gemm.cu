@@ -3,6 +3,7 @@
 // is the compiler's business. What a template library adds is a recipe: several tiles under way by cp.async, swizzled so that
 // ldmatrix reads without bank conflicts, fragments of the next step loaded while this one multiplies. Here it is by hand, with
 // one tile of 128 x 128 x 32 and warps of 64 x 64 throughout, beside CUTLASS's own. (Why tensor cores: ch10, tensor_core_matmul.)
+#include <cuda_bf16.h>
 #include <mma.h>
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/matrix.cuh>

@@ -3,6 +3,7 @@
 // log-probabilities go to memory in fp32 and come back: four times the bytes of the gradient. Fused, a row is read once for its
 // sum and once for its gradient, and the second time costs nothing if the rows under way fit into L2 together: 33 MB for one row
 // an SM, 271 MB for eight.
+#include <cuda_bf16.h>
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/vector.cuh>
 #include <aisp/device_attribute.hpp>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

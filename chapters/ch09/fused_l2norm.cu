@@ -2,6 +2,7 @@
 // Every head of every token divided by its length (QK-norm): a million rows of 128 bf16. A block a row has 2 bytes a thread and
 // seven barriers to wait at, and a second kernel for the division reads everything again. Sixteen lanes hold a row in 16 bytes
 // each, add it up in four shuffles and write it back: no block has to wait, and memory is the limit.
+#include <cuda_bf16.h>
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 

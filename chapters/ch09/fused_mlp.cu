@@ -3,6 +3,7 @@
 // comes back, at 32 FLOP for a byte. All weights together fit into shared memory, and the sums of one layer lie in a warp's
 // registers as the operand of the next must lie: chained on chip, a sample is read once and written once, and at 192 FLOP for a
 // byte the tensor cores are the limit.
+#include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>

@@ -3,6 +3,7 @@
 // it, and the results. A sum can be taken relative to the maximum so far, and lowered when that is outgrown: two passes. A row
 // that fits into the registers of a block is read once. Exponentials are to base 2 in all variants, so that passes are all that
 // changes.
+#include <cuda_bf16.h>
 #include <aisp/device/cluster.cuh>
 #include <aisp/opened.hpp>
 #include <aisp/pair.hpp>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

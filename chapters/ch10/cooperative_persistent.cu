@@ -5,6 +5,7 @@
 // tells everybody the new state: by a barrier of the whole grid, or each warp waits only for what it needs. No library stands
 // beside it: cuDNN's LSTM multiplies inputs by weights, too, or adds one input to all four gates of a unit (CUDNN_SKIP_INPUT),
 // where each gate has its own here.
+#include <cuda_bf16.h>
 #include <aisp/device/cluster.cuh>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>
@@ -17,6 +18,7 @@
 #include <cooperative_groups.h>
 
 #include <cmath>
+#include <string>
 #include <thread>
 #include <vector>
 

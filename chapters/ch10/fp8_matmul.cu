@@ -4,6 +4,7 @@
 // as in cluster_multicast, moves half the bytes and multiplies at twice the rate. The tensor cores keep about 14 bits of its
 // sums; adding them to fp32 registers after every 128 of K leaves the rounding to bf16 alone. In the ping-pong each warpgroup has
 // tiles of its own, 128 x 128, and one multiplies while the other stores.
+#include <cuda_fp16.h>
 #include <aisp/device/wgmma_products.cuh>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cutlass.hpp>

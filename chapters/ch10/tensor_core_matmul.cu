@@ -3,6 +3,7 @@
 // however well the kernel is tiled. One mma.sync of a warp does 2048 multiply-adds; the limit moves to feeding it: fragments come
 // from shared memory by ldmatrix without bank conflicts, tiles come from L2 by cp.async several stages ahead. (Hopper's full rate
 // needs wgmma: wgmma_matmul.)
+#include <cuda_bf16.h>
 #include <mma.h>
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/matrix.cuh>

@@ -4,6 +4,7 @@
 // thread are enough. A bulk copy is no faster, but moves a whole page for one instruction of one thread, without registers: a
 // thread sees its page through and ends, or four warps on an SM stay and keep rings of pages moving. The ring needs far fewer
 // blocks at once; the short ones begin in the order of the pages.
+#include <cuda_bf16.h>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
 #include <aisp/device_attribute.hpp>

@@ -4,6 +4,7 @@
 // idle in every epilogue. In the ping-pong each has a tile of its own, 128 x 128, and multiplies while the other is in its
 // epilogue. Two such tiles load a third more than the wide one, so that not every GPU gains. Blocks are persistent and rings as
 // large in both.
+#include <cuda_bf16.h>
 #include <aisp/device_attribute.hpp>
 
 #include "gemm_epilogue.cuh"

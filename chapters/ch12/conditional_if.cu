@@ -3,6 +3,7 @@
 // empties the GPU once a step; an IF node with an else branch takes the decision where the flag is, and so do kernels that read
 // the flag and return. One hundred steps, about one in twenty overflows; a step is two kernels of a few microseconds, so the
 // question is the cost.
+#include <cuda_fp16.h>
 #include <aisp/pair.hpp>
 
 #include <algorithm>

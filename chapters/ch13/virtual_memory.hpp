@@ -6,6 +6,7 @@
 #include <aisp/driver_function.hpp>
 
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

@@ -3,6 +3,7 @@
 // adds a load to each score, which the softmax waits for, and half a gigabyte to what is read for each sequence. But it is linear
 // in the key: a few instructions, and no load. What depends on the row cancels in the softmax, and the rest may be what sums of
 // products begin with, so that it is there before they are.
+#include <cuda_bf16.h>
 #include <aisp/pair.hpp>
 
 #include <cmath>

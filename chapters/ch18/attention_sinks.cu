@@ -3,6 +3,7 @@
 // kept in that order is rebuilt for every token: all keys move by one, and are rotated back by one position. A ring moves
 // nothing. Its keys can be rotated when they are read. Or they keep the rotation of their place in the text: to the window that
 // is the same, and for the sinks there is the query a second time, rotated as if they stood right in front of the window.
+#include <cuda_fp16.h>
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>
 

@@ -6,6 +6,7 @@
 #include <aisp/pair.hpp>
 
 #include <string_view>
+#include <vector>
 
 #include "attention/forward.hpp"
 #include "attention_rows.hpp"

@@ -2,6 +2,7 @@
 // Trees of draft tokens as speculative decoding makes them, and all that follows from them: words of ancestors, a mask, and the
 // paths from the root to the leaves. They are one input, since they must change together.
 #pragma once
+#include <cuda_bf16.h>
 #include <aisp/pair.hpp>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding over keys and values of all heads, as they are cached where no projection is absorbed: nearly nothing but a read.
 #pragma once
+#include <cuda_bf16.h>
 #include "latent_projections.cuh"
 #include "rows.cuh"
 

@@ -3,6 +3,7 @@
 // matrices that are written and read, ten times in all, and their upper half is 0. With one log-sum-exp for each row weights are
 // computed again, tile by tile, where they are used; then tiles above the diagonal can be left out of all five products. What
 // remains is dQ, to which every block of keys adds.
+#include <cuda_bf16.h>
 #include <aisp/device/reduce.cuh>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>

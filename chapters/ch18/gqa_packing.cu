@@ -3,6 +3,7 @@
 // read. With a block for each query head every byte is fetched once for each head of the group, at best from L2. A block for a
 // whole group fetches it once. Products of four heads on FMA units fill most issue slots of that time; as rows of one product on
 // tensor cores they cost nothing that one notices.
+#include <cuda_bf16.h>
 #include <aisp/device/vector.cuh>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/pair.hpp>

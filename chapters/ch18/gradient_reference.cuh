@@ -2,6 +2,7 @@
 // The gradients of causal attention in float64, by plain kernels on the GPU: all of them, since those of keys fall as one over
 // their place, and a few elements say nothing about a head.
 #pragma once
+#include <cuda_bf16.h>
 #include <aisp/launch.hpp>
 #include <aisp/setup.hpp>
 

@@ -3,6 +3,7 @@
 // and of the state, transposed, their 16 rows in its registers: as fp32 sums they have the layout of a product's right operand,
 // so that the state meets the queries without a trip through shared memory.
 #pragma once
+#include <cuda_bf16.h>
 #include <aisp/device/matrix.cuh>
 
 #include "linear_decays.cuh"

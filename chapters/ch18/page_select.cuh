@@ -2,6 +2,7 @@
 // Which pages of a cache a query should read: a bound of its scores in each page, and the best of them, by a block for each KV
 // head. Of equal pages the first ones win. KV heads of all sequences are counted through.
 #pragma once
+#include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/reduce.cuh>
 

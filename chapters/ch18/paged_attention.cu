@@ -3,8 +3,10 @@
 // wants contiguous keys do, sends the cache through memory three times. A kernel that follows the table itself reads it once.
 #include <aisp/pair.hpp>
 
+#include <array>
 #include <numeric>
 #include <type_traits>
+#include <vector>
 
 #include "cudnn_paged.hpp"
 #include "decode_reference.hpp"

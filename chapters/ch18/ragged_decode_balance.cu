@@ -6,7 +6,9 @@
 #include <aisp/device_attribute.hpp>
 #include <aisp/pair.hpp>
 
+#include <array>
 #include <numeric>
+#include <vector>
 
 #include "cudnn_paged.hpp"
 #include "decode_reference.hpp"

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "attention/forward.hpp"
 #include "attention_rows.hpp"

@@ -6,6 +6,7 @@
 #include <aisp/pair.hpp>
 
 #include <bit>
+#include <vector>
 
 #include "attention/forward.hpp"
 #include "cudnn_attention.hpp"

@@ -2,6 +2,8 @@
 // Rows of keys and values on their way into a cache: as bf16, as e4m3 with given scales, and as INT4 whose scales follow from the
 // rows. What appends one row also fills a whole cache.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include "attention/int4_codes.cuh"
 #include "quantized_rows.cuh"
 

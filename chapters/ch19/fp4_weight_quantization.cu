@@ -5,6 +5,7 @@
 // mask and the product with the scale make two weights, and wgmma takes them from the registers where they come out: weights as
 // its A, tokens as its N.
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <aisp/device/async_copy.cuh>
 #include <aisp/device/matrix.cuh>

@@ -2,6 +2,7 @@
 // What fp8_training_step has between its products: SwiGLU forward and backward, largest magnitudes, and tensors of bf16 that
 // become FP8 with one scale, along rows, along columns or both ways at once.
 #pragma once
+#include <cuda_fp8.h>
 #include <aisp/launch.hpp>
 
 #include <bit>

@@ -3,6 +3,7 @@
 // waits for. In e4m3, with a scale for each channel and one for each token, it is half. Tokens as rows fill half of the 64 that
 // wgmma multiplies at least; with weights as rows and tokens as 32 columns nothing is padded. What is left is that all
 // multiprocessors load until the end, and begin before the tokens have been quantized.
+#include <cuda_fp8.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>

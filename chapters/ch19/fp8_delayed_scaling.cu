@@ -3,6 +3,7 @@
 // result's own largest magnitude is known when all of it is, so that a tensor in bf16 goes through memory four times before the
 // last pass can round it. With the scale of an earlier step the product's epilogue rounds what it has in registers, and takes the
 // magnitude for the step that comes.
+#include <cuda_fp8.h>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -11,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

@@ -2,6 +2,7 @@
 // The training step of fp8_training_step in float64 on the host, with operands as they are, or as they are cast: rounded to bf16
 // and to FP8 where the kernels round.
 #pragma once
+#include <cuda_bf16.h>
 #include "fp8_casts.cuh"
 
 #include <algorithm>

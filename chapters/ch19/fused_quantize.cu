@@ -3,6 +3,8 @@
 // As separate kernels the product goes through memory as bf16 and comes back, and the scales, which the next GEMM loads by
 // columns, are transposed by a third one. A group fits into the registers of half a warp: its maximum takes four shuffles, and
 // neither the product nor a row-major scale need exist.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <aisp/pair.hpp>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 // Hadamard transforms by tensor cores: eight steps within a warp, where the result of a product lies as the operand of the next
 // must lie; and all thirteen of a row of 8192, the last five behind one exchange through shared memory in bf16.
 #pragma once
+#include <cuda_bf16.h>
 #include <aisp/device/matrix.cuh>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/reduce.cuh>

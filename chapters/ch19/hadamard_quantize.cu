@@ -3,6 +3,7 @@
 // GEMM the rotation is n multiply-adds an element; the matrix has the structure of an FFT without its factors, log n additions.
 // What is left is moving values between threads: a step of the textbook's butterfly doubles the distance and goes through shared
 // memory each time. With 32 values in a thread's registers five steps need no move at all.
+#include <cuda_bf16.h>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/libraries/cublaslt.hpp>

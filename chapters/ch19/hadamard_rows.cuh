@@ -2,6 +2,7 @@
 // What hadamard_quantize's kernels stand on: which elements of a row a thread holds and how they change hands in shared memory,
 // and INT4 codes with a scale of their row.
 #pragma once
+#include <cuda_bf16.h>
 #include <aisp/device/reduce.cuh>
 
 #include "quantized_rows.cuh"

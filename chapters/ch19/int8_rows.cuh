@@ -2,6 +2,7 @@
 // Rows of activations on their way to INT8 products: columns with a value beyond a threshold are found and taken out, and what is
 // left is quantized row by row. And weights, column by column, once before.
 #pragma once
+#include <cuda_bf16.h>
 #include <cstdint>
 
 #include "quantized_rows.cuh"

@@ -3,6 +3,8 @@
 // second is no transpose of the first: its blocks lie along columns and have scales of their own. By a quantizer of rows alone
 // that is a transposed bf16 copy, written and read once more. A tile in registers, 8 x 8 values a thread, knows the maxima of
 // both directions after a few shuffles; only the transposed codes go through shared memory, a byte each.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <aisp/pair.hpp>
 
 #include <algorithm>

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <type_traits>
+#include <vector>
 
 #include "attention/decode.hpp"
 #include "attention/decode_narrow.cuh"

@@ -3,6 +3,7 @@
 // the other two, with two bits each for where they were, they are about half the bytes, and sparse wgmma takes 32 of K in the
 // time of 16. What feeds it has half the time then: activations pass from L2 to shared memory and from there to the tensor cores
 // at twice the rate, so that tiles must be large.
+#include <cuda_bf16.h>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cusparselt.hpp>
 #include <aisp/libraries/cutlass_sparse.hpp>
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <memory>
 #include <stdexcept>
+#include <string>
 
 #include "gemm/gemm.hpp"
 #include "gemm/sparse.cuh"

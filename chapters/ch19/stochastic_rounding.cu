@@ -3,6 +3,7 @@
 // loses them; so optimizers keep a copy of the weights in fp32, and memory is what limits them. Rounding up with the probability
 // of what is cut off loses nothing on average and needs no copy: its random bits cost arithmetic, which is idle, from a
 // counter-based generator that is called once for eight weights.
+#include <cuda_bf16.h>
 #include <aisp/pair.hpp>
 
 #include <algorithm>

@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <type_traits>
-#include <vector>
+
+// The types of the headers of CUDA that a pair includes when it uses them.
+struct __half;
+struct __nv_bfloat16;
+struct __nv_fp8_e4m3;
+struct __nv_fp8_e5m2;
 
 namespace aisp {
 
@@ -75,25 +78,14 @@ struct BufferOptions {
                           // All others get new contents between prepare and the runs that are checked
 };
 
-// One registered allocation: the harness fills, poisons, hashes, compares and counts it. Authors hold the typed handles below.
-struct Buffer {
-  std::string name;
-  Role role = Role::scratch;
-  ElementType type = ElementType::record;
-  Memory memory = Memory::device;
-  int device = 0;
-  bool unordered = false;
-  bool huge_pages = false;
-  Axis groups{};
-  bool constant = false;
-  std::size_t alignment = 256;
+// The part of a registered allocation that its handle reads; the harness keeps the rest (src/pair/memory/buffer.hpp).
+struct BufferView {
+  void* data = nullptr;
   std::size_t count = 0;
   std::size_t element_bytes = 1;
-  void* data = nullptr;
-  Pattern pattern;                                           // inputs and inouts without `fill`
-  std::function<void(void* host, std::uint64_t seed)> fill;  // inputs and inouts made on the host
-  std::vector<std::byte> host_copy;                          // what `fill` made
-  std::uint64_t seed = 0;                                    // of the present contents
+  Pattern pattern;                       // contents of inputs and inouts that are not filled on the host
+  std::uint64_t seed = 0;                // of the present contents
+  const std::byte* host_copy = nullptr;  // contents that were filled on the host
 
   std::size_t bytes() const { return count * element_bytes; }
 };
@@ -107,20 +99,20 @@ class Handle {
   std::size_t bytes() const { return buffer_->bytes(); }
 
  protected:
-  explicit Handle(Buffer& buffer) : buffer_{&buffer} {}
+  explicit Handle(const BufferView& buffer) : buffer_{&buffer} {}
   T* data() const { return static_cast<T*>(buffer_->data); }
 
   // What the buffer was filled with: float64 for floating-point elements, T itself for integers and records.
   auto filled(std::size_t index) const {
     T value;
-    if (buffer_->fill) value = reinterpret_cast<const T*>(buffer_->host_copy.data())[index];
+    if (buffer_->host_copy != nullptr) value = reinterpret_cast<const T*>(buffer_->host_copy)[index];
     else if constexpr (element_type<T>() != ElementType::record) value = pattern_value<T>(buffer_->pattern, buffer_->seed, index);
     if constexpr (std::is_integral_v<T> || element_type<T>() == ElementType::record) return value;
     else if constexpr (std::is_same_v<T, double>) return value;
     else return static_cast<double>(static_cast<float>(value));
   }
 
-  Buffer* buffer_;
+  const BufferView* buffer_;
 };
 
 }  // namespace detail
@@ -131,7 +123,7 @@ class Handle {
 template <class T>
 class Input : public detail::Handle<T> {
  public:
-  explicit Input(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  explicit Input(const BufferView& buffer) : detail::Handle<T>{buffer} {}
   operator const T*() const { return this->data(); }
   const T* get() const { return this->data(); }
   auto host(std::size_t index) const { return this->filled(index); }  // the value that the GPU sees, computed on the CPU
@@ -140,7 +132,7 @@ class Input : public detail::Handle<T> {
 template <class T>
 class Output : public detail::Handle<T> {
  public:
-  explicit Output(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  explicit Output(const BufferView& buffer) : detail::Handle<T>{buffer} {}
   operator T*() const { return this->data(); }
   T* get() const { return this->data(); }
 };
@@ -150,7 +142,7 @@ class Output : public detail::Handle<T> {
 template <class T>
 class InOut : public detail::Handle<T> {
  public:
-  explicit InOut(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  explicit InOut(const BufferView& buffer) : detail::Handle<T>{buffer} {}
   operator T*() const { return this->data(); }
   T* get() const { return this->data(); }
   auto initial(std::size_t index) const { return this->filled(index); }  // the value before an execution
@@ -160,7 +152,7 @@ class InOut : public detail::Handle<T> {
 template <class T>
 class Scratch : public detail::Handle<T> {
  public:
-  explicit Scratch(Buffer& buffer) : detail::Handle<T>{buffer} {}
+  explicit Scratch(const BufferView& buffer) : detail::Handle<T>{buffer} {}
   operator T*() const { return this->data(); }
   T* get() const { return this->data(); }
 };

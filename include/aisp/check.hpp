@@ -2,15 +2,29 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <exception>
 #include <source_location>
-#include <stdexcept>
-#include <string>
+#include <string_view>
 
 namespace aisp {
 
+// An exception with a text of its own; copies share the text.
+class Error : public std::exception {
+ public:
+  explicit Error(std::string_view text);
+  Error(const Error& other) noexcept;
+  Error& operator=(const Error& other) noexcept;
+  ~Error() override;
+  const char* what() const noexcept override;
+
+ private:
+  struct Text;
+  Text* text_;
+};
+
 // A CUDA call that failed. Sticky errors (illegal address, launch failure) poison the context, so the pair's process ends with
 // them.
-class CudaError : public std::runtime_error {
+class CudaError : public Error {
  public:
   CudaError(cudaError_t status, const std::source_location& where);
   cudaError_t status() const noexcept { return status_; }
@@ -21,8 +35,8 @@ class CudaError : public std::runtime_error {
 
 // A variant or workload that finds out at run time that this machine cannot run it. The reason is one plain clause:
 // "io_uring is refused by the kernel (EPERM)".
-class Unsupported : public std::runtime_error {
-  using std::runtime_error::runtime_error;
+class Unsupported : public Error {
+  using Error::Error;
 };
 
 [[noreturn]] void throw_cuda_error(cudaError_t status, const std::source_location& where);

@@ -3,9 +3,12 @@
 #include <cuda_runtime_api.h>
 #include <aisp/check.hpp>
 
-#include <string>
-
 namespace aisp {
+
+namespace detail {
+// Throws Unsupported, which names the function and the version of CUDA.
+[[noreturn]] void throw_missing_driver_function(const char* name, unsigned since);
+}  // namespace detail
 
 // A function of the CUDA driver, which nothing is linked with: `since` is the version that its declaration came with (12050 for
 // CUDA 12.5). Null where the driver lacks it, or where there is none.
@@ -22,9 +25,7 @@ Function* driver_function(const char* name, unsigned since) {
 template <class Function>
 Function& required_driver_function(const char* name, unsigned since) {
   Function* const function = driver_function<Function>(name, since);
-  if (function == nullptr)
-    throw Unsupported{"the driver has no " + std::string{name} + ", which came with CUDA " + std::to_string(since / 1000) + "." +
-                      std::to_string(since % 1000 / 10)};
+  if (function == nullptr) detail::throw_missing_driver_function(name, since);
   return *function;
 }
 

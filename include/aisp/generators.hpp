@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
+#include <aisp/function.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <span>
 #include <type_traits>
@@ -264,7 +261,8 @@ AISP_HOST_DEVICE inline std::int64_t pattern_integer(const Pattern& pattern, std
 
 }  // namespace detail
 
-// Element `index` of a buffer filled from `pattern` with `seed`. T: arithmetic, __half, __nv_bfloat16, FP8.
+// Element `index` of a buffer filled from `pattern` with `seed`. T: arithmetic, __half, __nv_bfloat16, FP8, whose conversions from
+// float round to the nearest.
 template <class T>
 AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t seed, std::uint64_t index) {
   const bool integral =
@@ -283,8 +281,6 @@ AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t se
     else {
       const float single = real == real ? static_cast<float>(real) : __builtin_nanf("");
       if constexpr (std::is_same_v<T, float>) return single;
-      else if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(single);
-      else if constexpr (std::is_same_v<T, __half>) return __float2half_rn(single);
       else return T(single);
     }
   }
@@ -293,6 +289,6 @@ AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t se
 // Inputs that no Pattern describes (routing tables, trees): filled on the host, then copied to where the buffer lives.
 // Must depend on `seed` and nothing else.
 template <class T>
-using HostFill = std::function<void(std::span<T> values, std::uint64_t seed)>;
+using HostFill = Function<void(std::span<T> values, std::uint64_t seed)>;
 
 }  // namespace aisp

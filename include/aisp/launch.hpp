@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <span>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -38,13 +37,15 @@ namespace detail {
 
 void launch(const void* kernel, const Grid& grid, cudaStream_t stream, void** arguments);
 
+[[noreturn]] void number_does_not_fit();
+
 // Integers are converted when they fit.
 template <class Parameter, class Argument>
 Parameter to_parameter(Argument&& argument) {
   using Plain = std::remove_cvref_t<Argument>;
   if constexpr (std::is_integral_v<Parameter> && std::is_integral_v<Plain> && !std::is_same_v<Parameter, bool> &&
                 !std::is_same_v<Plain, bool>) {
-    if (!std::in_range<Parameter>(argument)) throw std::logic_error{"a number is too large for the kernel's parameter"};
+    if (!std::in_range<Parameter>(argument)) number_does_not_fit();
     return static_cast<Parameter>(argument);
   } else return std::forward<Argument>(argument);
 }

@@ -2,7 +2,6 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -48,8 +47,8 @@ struct Needs {
   std::size_t host_memory = 0;    // bytes
   int cpus = 0;
   int driver = 0;  // CUDA version the driver must support, as 13000 for 13.0
-  std::array<Library, 4> libraries{};
-  std::array<cudaDeviceAttr, 4> attributes{};  // device attributes that must not be zero
+  Library libraries[4]{};
+  cudaDeviceAttr attributes[4]{};  // device attributes that must not be zero
 };
 
 }  // namespace aisp

@@ -7,15 +7,12 @@
 #include <aisp/tolerance.hpp>
 #include <aisp/workload.hpp>
 
-#include <array>
-#include <memory>
-#include <optional>
 #include <string_view>
 
 namespace aisp {
 
 using Method = void (*)(Workload&, Launch&);
-using Factory = std::unique_ptr<Workload> (*)(Setup&);
+using Factory = Workload* (*)(Setup&);  // the caller deletes what it makes
 
 namespace detail {
 template <class Member>
@@ -33,6 +30,10 @@ template <class W, auto method>
 struct MethodOf {
   static void invoke(Workload& workload, Launch& launch) { (static_cast<W&>(workload).*method)(launch); }
 };
+template <class W>
+struct Made {
+  static Workload* from(Setup& setup) { return new W(setup); }
+};
 template <auto method>
 struct MethodOf<void, method> {  // after the error above, which is to be the only one
   static void invoke(Workload& workload, Launch& launch);
@@ -45,7 +46,7 @@ inline constexpr Method call = &detail::MethodOf<typename detail::ClassOf<declty
 
 // make<Transpose>: constructs the workload from a Setup.
 template <class W>
-inline constexpr Factory make = [](Setup& setup) -> std::unique_ptr<Workload> { return std::make_unique<W>(setup); };
+inline constexpr Factory make = &detail::Made<W>::from;
 
 inline constexpr std::uint32_t all_outputs = ~0u;
 inline constexpr std::uint32_t no_outputs = 0;  // of a control that computes nothing valid: it is timed, not compared
@@ -67,7 +68,7 @@ struct Variant {
   Needs needs{};             // beyond the pair's own; unmet ones skip this variant only
   bool changes_precision =
       false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup
-  std::optional<Tolerances> tolerance{};  // instead of the pair's
+  Tolerances tolerance{};  // instead of the pair's
   std::string_view same_bits_as{};  // a variant declared before this one, the baseline often, whose outputs this one's equal bit
                                     // for bit
   bool host_callbacks = false;      // queues host functions on its streams: the CPU's part is a subject of the pair
@@ -80,20 +81,21 @@ struct Variant {
   bool not_run = false;  // of an optimized variant: compiled for a GPU that nobody has had to run it on; every report says so
 };
 
-// One or more variants; there is no empty list.
 class Variants {
  public:
   static constexpr std::size_t capacity = 8;
+  constexpr Variants() = default;
   constexpr explicit Variants(std::size_t count) : count_{count} {}
-  constexpr const Variant* begin() const { return items_.data(); }
-  constexpr const Variant* end() const { return items_.data() + count_; }
+  constexpr const Variant* begin() const { return items_; }
+  constexpr const Variant* end() const { return items_ + count_; }
   constexpr std::size_t size() const { return count_; }
+  constexpr bool empty() const { return count_ == 0; }
   constexpr const Variant& operator[](std::size_t i) const { return items_[i]; }
 
-  std::array<Variant, capacity> items_{};
+  Variant items_[capacity]{};
 
  private:
-  std::size_t count_;
+  std::size_t count_ = 0;
 };
 
 template <std::size_t count>
@@ -137,8 +139,8 @@ struct Pair {
   Variant baseline;  // what a competent newcomer writes, or a default gives
   // The ladder: steps to the lesson and beyond it, in their order.
   Variants optimized = detail::a_pair_needs_its_optimized_variants();
-  std::optional<Variants> controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
-  std::optional<Variants> libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
+  Variants controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
+  Variants libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
   Device device = Device::gpu;
   Bound bound = Bound::memory;
   Tolerances tolerance = automatic;

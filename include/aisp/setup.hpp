@@ -5,28 +5,62 @@
 #include <aisp/needs.hpp>
 #include <aisp/threads.hpp>
 
-#include <filesystem>
-#include <functional>
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace aisp {
+
+// A path whose text lives as long as the workload; it converts to std::filesystem::path, which this header does not bring.
+class FilePath {
+ public:
+  explicit FilePath(const char* text) : text_{text} {}
+  const char* c_str() const { return text_; }
+  operator const char*() const { return text_; }
+  template <class Path>
+    requires requires { typename Path::string_type; }
+  operator Path() const {
+    return Path(text_);
+  }
+
+ private:
+  const char* text_;
+};
 
 // A file the harness writes before the pair runs and again with every new seed, and removes afterwards. Its bytes are
 // random_bits(seed, i / 8), eight at a time, little endian, so expected results need no read.
 class FileInput {
  public:
-  FileInput(std::filesystem::path path, std::size_t bytes, const std::uint64_t* seed)
-      : path_{std::move(path)}, bytes_{bytes}, seed_{seed} {}
-  const std::filesystem::path& path() const { return path_; }
+  FileInput(FilePath path, std::size_t bytes, const std::uint64_t* seed) : path_{path}, bytes_{bytes}, seed_{seed} {}
+  FilePath path() const { return path_; }
   std::size_t bytes() const { return bytes_; }
   std::uint64_t word(std::size_t index) const { return random_bits(*seed_, index); }  // 8 bytes at offset 8 * index
 
  private:
-  std::filesystem::path path_;
+  FilePath path_;
   std::size_t bytes_;
   const std::uint64_t* seed_;
 };
+
+namespace detail {
+
+// An object of a library that the harness makes before a variant that needs it; Opened (opened.hpp) is made of it.
+class LibraryObject {
+ public:
+  virtual ~LibraryObject() = default;
+  virtual void open() = 0;
+};
+
+// Fills a buffer's memory by a function of its elements.
+template <class T>
+struct FillElements {
+  HostFill<T> fill;
+  std::size_t count;
+  void operator()(void* host, std::uint64_t seed) const { fill(std::span<T>{static_cast<T*>(host), count}, seed); }
+};
+
+}  // namespace detail
 
 struct SmStream {
   cudaStream_t stream = nullptr;
@@ -43,7 +77,7 @@ class Setup {
   }
   template <class T>
   Input<T> input(std::size_t count, HostFill<T> fill, BufferOptions options = {}) {
-    return Input<T>{add(Role::input, element_type<T>(), sizeof(T), count, {}, erase<T>(std::move(fill), count), options)};
+    return Input<T>{add(Role::input, element_type<T>(), sizeof(T), count, {}, detail::FillElements<T>{std::move(fill), count}, options)};
   }
   template <class T>
   InOut<T> inout(std::size_t count, Pattern pattern, BufferOptions options = {}) {
@@ -51,7 +85,7 @@ class Setup {
   }
   template <class T>
   InOut<T> inout(std::size_t count, HostFill<T> fill, BufferOptions options = {}) {
-    return InOut<T>{add(Role::inout, element_type<T>(), sizeof(T), count, {}, erase<T>(std::move(fill), count), options)};
+    return InOut<T>{add(Role::inout, element_type<T>(), sizeof(T), count, {}, detail::FillElements<T>{std::move(fill), count}, options)};
   }
   template <class T>
   Output<T> output(std::size_t count, BufferOptions options = {}) {
@@ -81,24 +115,17 @@ class Setup {
   virtual cudaEvent_t event(int gpu = 0) = 0;                        // without timing, owned by the harness
   virtual ThreadTeam& threads(int workers, bool pinned = true) = 0;  // live until the workload is gone
   virtual int cpus() const = 0;                                      // CPUs this process may use
-  virtual std::filesystem::path scratch_directory() = 0;             // removed with the workload
+  virtual FilePath scratch_directory() = 0;                          // removed with the workload
   virtual bool reproducible() const = 0;                             // choose deterministic algorithms, or throw Unsupported
-  // Calls `open` before each prepare of a variant that needs the library; Opened (opened.hpp) is made of it.
-  virtual void when_needed(Library library, std::function<void()> open) = 0;
+  // Opens `object`, which lives as long as the workload, before each prepare of a variant that needs the library.
+  virtual void when_needed(Library library, detail::LibraryObject& object) = 0;
 
  protected:
   ~Setup() = default;
 
  private:
-  using ErasedFill = std::function<void(void*, std::uint64_t)>;
-  template <class T>
-  static ErasedFill erase(HostFill<T> fill, std::size_t count) {
-    return [fill = std::move(fill), count](void* host, std::uint64_t seed) {
-      fill(std::span<T>{static_cast<T*>(host), count}, seed);
-    };
-  }
-  virtual Buffer& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern, ErasedFill fill,
-                      const BufferOptions& options) = 0;
+  virtual BufferView& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
+                          Function<void(void* host, std::uint64_t seed)> fill, const BufferOptions& options) = 0;
 };
 
 }  // namespace aisp

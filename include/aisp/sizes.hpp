@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes of a pair that --size may set, and named choices of them that --sweep measures one after the other.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -12,7 +11,7 @@ namespace aisp {
 // scales. Always a multiple of `multiple`, so a kernel may rely on it, and from `least` to `most`.
 struct Size {
   std::string_view name;  // lower case, digits, underscores
-  std::uint64_t full;
+  std::uint64_t full = 0;
   std::uint64_t multiple = 1;
   std::uint64_t least = 1;  // 0: the empty case may be set as well
   std::uint64_t most = 1u << 16;
@@ -42,12 +41,12 @@ class ShortList {
     static_assert(count <= most, "more than a pair may declare");
     for (std::size_t i = 0; i < count; ++i) items_[i] = list[i];
   }
-  constexpr const T* begin() const { return items_.data(); }
-  constexpr const T* end() const { return items_.data() + count_; }
+  constexpr const T* begin() const { return items_; }
+  constexpr const T* end() const { return items_ + count_; }
   constexpr std::size_t size() const { return count_; }
   constexpr bool empty() const { return count_ == 0; }
 
-  std::array<T, most> items_{};
+  T items_[most]{};
 
  private:
   std::size_t count_ = 0;

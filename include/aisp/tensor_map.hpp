@@ -3,15 +3,10 @@
 // `const __grid_constant__ CUtensorMap`.
 #pragma once
 #include <cuda.h>
-#include <aisp/check.hpp>
-#include <aisp/driver_function.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
-#include <string>
 
 namespace aisp {
 
@@ -19,26 +14,11 @@ namespace aisp {
 // dimensions 1 and up (multiples of 16). With the 128-byte swizzle the box is at most 128 bytes along dimension 0. What lies
 // outside is read as zero, or with CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA, of floating-point types alone, as NaN.
 // Interleaved layouts, as NC/8HWC8 with CU_TENSOR_MAP_INTERLEAVE_16B, have three dimensions at least.
-inline CUtensorMap tensor_map(CUtensorMapDataType type, const void* device, std::span<const std::uint64_t> sizes,
-                              std::span<const std::uint64_t> strides, std::span<const std::uint32_t> box,
+CUtensorMap tensor_map(CUtensorMapDataType type, const void* device, std::span<const std::uint64_t> sizes,
+                       std::span<const std::uint64_t> strides, std::span<const std::uint32_t> box,
                               CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
                               CUtensorMapInterleave interleave = CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CUtensorMapFloatOOBfill outside = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) {
-  static const auto encode = [] {
-    auto* const function = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled", 12000);
-    if (function == nullptr) throw Unsupported{"the driver knows no tensor maps"};
-    return function;
-  }();
-  constexpr std::array<std::uint32_t, 5> ones = {1, 1, 1, 1, 1};
-  CUtensorMap map{};
-  const CUresult status =
-      encode(&map, type, static_cast<std::uint32_t>(sizes.size()), const_cast<void*>(device), sizes.data(), strides.data(),
-             box.data(), ones.data(), interleave, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, outside);
-  if (status != CUDA_SUCCESS)
-    throw std::runtime_error{"cuTensorMapEncodeTiled refuses a tensor of " + std::to_string(sizes.size()) +
-                             " dimensions: CUresult " + std::to_string(status)};
-  return map;
-}
+                              CUtensorMapFloatOOBfill outside = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 
 // A row-major matrix of `rows` x `columns` elements of `element_bytes`, read in boxes of box_rows x box_columns.
 inline CUtensorMap matrix_map(CUtensorMapDataType type, std::size_t element_bytes, const void* device, std::size_t rows,

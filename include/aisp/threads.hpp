@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <functional>
 
 namespace aisp {
 
@@ -11,7 +10,17 @@ class ThreadTeam {
   virtual int size() const = 0;
   // Runs work(worker) for worker = 0 .. size() - 1, worker 0 on the calling thread, and returns when all are done. The first
   // exception is thrown again here.
-  virtual void run(const std::function<void(int worker)>& work) = 0;
+  template <class Work>
+  void run(const Work& work) {
+    run_all(&call<Work>, &work);
+  }
+
+ private:
+  template <class Work>
+  static void call(const void* work, int worker) {
+    (*static_cast<const Work*>(work))(worker);
+  }
+  virtual void run_all(void (*work)(const void* context, int worker), const void* context) = 0;
 };
 
 }  // namespace aisp

@@ -64,11 +64,12 @@ inline constexpr Tolerance fast_accumulation = within(4e-3);
 // Rounding both operands to TF32 makes 3e-4; a library that cuts the bits off instead comes to about twice that.
 inline constexpr Tolerance tf32_operands = within(1e-3);
 
-// A tolerance for all outputs, or one for each; the last one holds for those behind it, too.
+// A tolerance for all outputs, or one for each; the last one holds for all further outputs. Empty: none is given.
 class Tolerances {
  public:
   static constexpr std::size_t capacity = 4;
-  constexpr Tolerances(const Tolerance& of_all) : items_{of_all} {}
+  constexpr Tolerances() = default;
+  constexpr Tolerances(const Tolerance& of_all) : items_{of_all}, count_{1} {}
   template <std::size_t count>
   constexpr explicit Tolerances(const Tolerance (&list)[count]) : count_{count} {
     static_assert(count <= capacity, "more tolerances than a pair may declare");
@@ -76,12 +77,13 @@ class Tolerances {
   }
   constexpr const Tolerance& of(std::size_t output) const { return items_[output < count_ ? output : count_ - 1]; }
   constexpr std::size_t size() const { return count_; }
+  constexpr bool empty() const { return count_ == 0; }
   constexpr const Tolerance* begin() const { return items_; }
   constexpr const Tolerance* end() const { return items_ + count_; }
 
  private:
   Tolerance items_[capacity]{};
-  std::size_t count_ = 1;
+  std::size_t count_ = 0;
 };
 
 // per_output({reduction_of(128), exact}): in the order in which outputs and inouts are declared.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <aisp/launch.hpp>
+#include <aisp/list.hpp>
 #include <aisp/setup.hpp>
 
 #include <cstddef>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace aisp {
 
@@ -24,7 +24,7 @@ struct MoreMath {
 struct Cost {
   double flops = 0;
   Math math = Math::fp32;
-  std::vector<MoreMath> more_math{};
+  List<MoreMath> more_math{};
   double bytes = 0;              // device memory, read plus written, per GPU
   double l2_bytes = 0;           // that must pass between the SMs and L2, where it is more than `bytes`
   double shared_wavefronts = 0;  // of shared memory: each serves a warp's access to all banks at most once
@@ -36,11 +36,11 @@ struct Cost {
   double host_bytes = 0;         // host memory, read plus written
   double dependent_kernels = 0;  // kernels (or graph nodes) that must follow one another
   double seconds = 0;            // a floor of another kind, from the pair's own arithmetic; the header comment says which
-  std::vector<Cost> phases{};    // in_turn() sets them
+  List<Cost> phases{};           // in_turn() sets them
 };
 
 // Of steps that cannot overlap, because each needs all of what the one before it computes: their floors add up.
-inline Cost in_turn(std::vector<Cost> phases) {
+inline Cost in_turn(List<Cost> phases) {
   Cost cost;
   cost.phases = std::move(phases);
   return cost;

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 namespace aisp::ch97 {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Their errors are to pass as rounding.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include "doubling.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Honest pairs that work in unusual ways.
+#include <cuda_bf16.h>
 #include "doubling.hpp"
 
 #include <algorithm>

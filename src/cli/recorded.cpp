@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/system/files.hpp"
@@ -18,9 +21,8 @@ namespace {
 
 std::vector<std::string> libraries_beside(const Pair& pair, const Variant& step) {
   std::vector<std::string> libraries;
-  if (pair.libraries)
-    for (const Variant& library : *pair.libraries)
-      if (!library.changes_precision || step.changes_precision) libraries.emplace_back(library.name);
+  for (const Variant& library : pair.libraries)
+    if (!library.changes_precision || step.changes_precision) libraries.emplace_back(library.name);
   return libraries;
 }
 

@@ -2,6 +2,7 @@
 #include "machine/ceilings.hpp"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "base/text.hpp"
@@ -244,7 +245,7 @@ Cost whole(const Cost& cost) {
   if (math.empty()) return sum;
   sum.flops = math.front().flops;
   sum.math = math.front().math;
-  sum.more_math.assign(math.begin() + 1, math.end());
+  sum.more_math = std::span{math}.subspan(1);
   return sum;
 }
 

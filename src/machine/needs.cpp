@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "machine/architectures.hpp"
 #include "machine/chips.hpp"
+#include "machine/library/library_files.hpp"
 
 namespace aisp::machine {
 namespace {

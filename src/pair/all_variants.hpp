@@ -13,9 +13,14 @@ inline std::vector<const Variant*> all_variants(const Pair& pair) {
     for (const Variant& variant : variants) all.push_back(&variant);
   };
   add(pair.optimized);
-  if (pair.controls) add(*pair.controls);
-  if (pair.libraries) add(*pair.libraries);
+  add(pair.controls);
+  add(pair.libraries);
   return all;
+}
+
+// The tolerances of a variant's outputs, its own or the pair's.
+inline const Tolerances& tolerances_of(const Pair& pair, const Variant& variant) {
+  return variant.tolerance.empty() ? pair.tolerance : variant.tolerance;
 }
 
 // The first of those whose bits a variant is declared to have.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "base/text.hpp"
 #include "pair/all_variants.hpp"
@@ -93,8 +95,7 @@ class Faults {
 
   void check_variant(const Variant& variant) {
     if (variant.run == nullptr) add("'{}' has no .run", variant.name);
-    if (variant.tolerance)
-      for (const Tolerance& each : *variant.tolerance) check_tolerance(each, fmt::format(".tolerance of '{}'", variant.name));
+    for (const Tolerance& each : variant.tolerance) check_tolerance(each, fmt::format(".tolerance of '{}'", variant.name));
     check_same_bits(variant);
     if (variant.kernels.registers < 0 || variant.kernels.local_at_least < 0)
       add(".kernels of '{}' limits something to less than nothing", variant.name);
@@ -153,7 +154,7 @@ class Faults {
   // What computes nothing valid cannot be compared, so nobody may be told how fast it is.
   void check_outputs() {
     const auto is_control = [&](const Variant& variant) {
-      return pair_.controls && std::ranges::any_of(*pair_.controls, [&](const Variant& control) { return &control == &variant; });
+      return std::ranges::any_of(pair_.controls, [&](const Variant& control) { return &control == &variant; });
     };
     for (const Variant* variant : all_variants(pair_))
       if (variant->outputs == no_outputs && !is_control(*variant))

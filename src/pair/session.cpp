@@ -3,9 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
 #include <system_error>
+#include <vector>
 
+#include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
 
 namespace aisp::pair {
@@ -16,7 +22,7 @@ std::string default_name(Role role, std::size_t index) {
   return std::string{roles[static_cast<std::size_t>(role)]} + " " + std::to_string(index);
 }
 
-void write_words(const std::filesystem::path& path, std::size_t bytes, std::uint64_t seed) {
+void write_words(const std::string& path, std::size_t bytes, std::uint64_t seed) {
   std::ofstream out{path, std::ios::binary | std::ios::trunc};
   std::vector<std::uint64_t> block(1u << 17);
   for (std::size_t written = 0; written < bytes;) {
@@ -26,7 +32,7 @@ void write_words(const std::filesystem::path& path, std::size_t bytes, std::uint
     written += part;
   }
   out.close();
-  if (!out) throw std::system_error{errno, std::generic_category(), "cannot write the input file " + path.string()};
+  if (!out) throw std::system_error{errno, std::generic_category(), "cannot write the input file " + path};
 }
 
 bool is_input(const Buffer& buffer) { return buffer.role == Role::input || buffer.role == Role::inout; }
@@ -39,12 +45,13 @@ Session::Session(const Pair& pair, SessionOptions options)
       sizes_{sizes_in_effect(pair, options_.sizes, options_.scale)},
       launch_{pair.device == Device::gpu} {
   if (on_gpu()) open_streams();
-  workload_ = pair.make(*this);
+  workload_.reset(pair.make(*this));
   refill(options_.seed);
 }
 
 Session::~Session() {
   if (on_gpu()) cudaDeviceSynchronize();
+  library_objects_.clear();
   workload_.reset();
   teams_.clear();
   allocations_.clear();
@@ -76,7 +83,7 @@ void Session::select_first_gpu() const {
 }
 
 Buffer& Session::add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
-                     std::function<void(void*, std::uint64_t)> fill, const BufferOptions& options) {
+                     Function<void(void* host, std::uint64_t seed)> fill, const BufferOptions& options) {
   Buffer& buffer = buffers_.emplace_back();
   buffer.name = options.name[0] != '\0' ? options.name : default_name(role, buffers_.size() - 1);
   buffer.role = role;
@@ -113,8 +120,9 @@ void Session::fill(Buffer& buffer, std::uint64_t seed) {
   for (std::size_t i = 0; i < buffers_.size(); ++i)
     if (&buffers_[i] == &buffer) buffer.seed = random_bits(seed, i);
   if (buffer.fill) {
-    buffer.host_copy.resize(buffer.bytes());
-    buffer.fill(buffer.host_copy.data(), buffer.seed);
+    buffer.filled.resize(buffer.bytes());
+    buffer.host_copy = buffer.filled.data();
+    buffer.fill(buffer.filled.data(), buffer.seed);
   }
   restore(buffer);
 }
@@ -122,8 +130,8 @@ void Session::fill(Buffer& buffer, std::uint64_t seed) {
 void Session::restore(Buffer& buffer) {
   if (!buffer.fill) return fill_pattern(buffer.data, buffer.type, buffer.count, buffer.pattern, buffer.seed, gpu_of(buffer));
   // Host memory is copied by the host: a pair may have registered a part of it, and no CUDA copy may span such a border.
-  if (on_device(buffer)) check(cudaMemcpy(buffer.data, buffer.host_copy.data(), buffer.bytes(), cudaMemcpyDefault));
-  else std::copy(buffer.host_copy.begin(), buffer.host_copy.end(), static_cast<std::byte*>(buffer.data));
+  if (on_device(buffer)) check(cudaMemcpy(buffer.data, buffer.filled.data(), buffer.bytes(), cudaMemcpyDefault));
+  else std::copy(buffer.filled.begin(), buffer.filled.end(), static_cast<std::byte*>(buffer.data));
 }
 
 void Session::refill(std::uint64_t seed) {
@@ -225,7 +233,7 @@ Elements Session::elements(const Buffer& buffer, std::size_t count) const {
 }
 
 Tolerance Session::limits(const Variant& variant, std::size_t result) const {
-  return resolve(variant.tolerance.value_or(pair_.tolerance).of(result), results_.at(result)->type);
+  return resolve(tolerances_of(pair_, variant).of(result), results_.at(result)->type);
 }
 
 // Sorted elements belong to no group.
@@ -238,10 +246,10 @@ Norms Session::compare(const Elements& x, const Elements& reference, const Buffe
 
 void Session::open_libraries(const Variant& variant) {
   const auto needs = [](const Needs& all, Library library) {
-    return std::ranges::find(all.libraries, library) != all.libraries.end();
+    return std::ranges::find(all.libraries, library) != std::end(all.libraries);
   };
-  for (const auto& [library, open] : library_objects_)
-    if (needs(pair_.needs, library) || needs(variant.needs, library)) open();
+  for (const auto& [library, object] : library_objects_)
+    if (needs(pair_.needs, library) || needs(variant.needs, library)) object->open();
 }
 
 double Session::prepare(const Variant& variant) {

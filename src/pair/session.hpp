@@ -98,7 +98,7 @@ class Session final : public Setup {
 
   // Setup
   Buffer& add(Role role, ElementType type, std::size_t element_bytes, std::size_t count, Pattern pattern,
-              std::function<void(void*, std::uint64_t)> fill, const BufferOptions& options) override;
+              Function<void(void* host, std::uint64_t seed)> fill, const BufferOptions& options) override;
   FileInput file(const char* name, std::size_t bytes) override;
   std::size_t scaled(std::size_t full, std::size_t multiple) const override;
   std::size_t size(std::string_view name) const override;
@@ -110,13 +110,13 @@ class Session final : public Setup {
   cudaEvent_t event(int gpu) override;
   ThreadTeam& threads(int workers, bool pinned) override;
   int cpus() const override;
-  std::filesystem::path scratch_directory() override;
+  FilePath scratch_directory() override;
   bool reproducible() const override { return options_.reproducible; }
-  void when_needed(Library library, std::function<void()> open) override;
+  void when_needed(Library library, detail::LibraryObject& object) override;
 
  private:
   struct File {
-    std::filesystem::path path;
+    std::string path;
     std::size_t bytes;
     std::uint64_t seed;
   };
@@ -145,8 +145,8 @@ class Session final : public Setup {
   std::vector<Buffer*> results_;
   std::deque<File> files_;
   std::vector<std::unique_ptr<ThreadTeam>> teams_;
-  std::vector<std::pair<Library, std::function<void()>>> library_objects_;
-  std::filesystem::path scratch_;
+  std::vector<std::pair<Library, detail::LibraryObject*>> library_objects_;
+  std::string scratch_;
   std::unique_ptr<Workload> workload_;
   const Variant* submitted_ = nullptr;  // last
   std::function<void(const Variant&)> collect_;

@@ -3,7 +3,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 #include "pair/session.hpp"
@@ -13,8 +15,8 @@ namespace aisp::pair {
 
 FileInput Session::file(const char* name, std::size_t bytes) {
   // Written by the refill that follows the workload's construction; a seed that no refill uses marks it as missing.
-  files_.push_back({scratch_directory() / name, bytes, ~std::uint64_t{0}});
-  return FileInput{files_.back().path, bytes, &files_.back().seed};
+  files_.push_back({std::string{scratch_directory()} + "/" + name, bytes, ~std::uint64_t{0}});
+  return FileInput{FilePath{files_.back().path.c_str()}, bytes, &files_.back().seed};
 }
 
 std::size_t Session::scaled(std::size_t full, std::size_t multiple) const { return pair::scaled(full, multiple, options_.scale); }
@@ -25,9 +27,7 @@ std::size_t Session::size(std::string_view name) const {
   return found->second;
 }
 
-void Session::when_needed(Library library, std::function<void()> open) {
-  library_objects_.emplace_back(library, std::move(open));
-}
+void Session::when_needed(Library library, detail::LibraryObject& object) { library_objects_.emplace_back(library, &object); }
 
 cudaStream_t Session::stream(int gpu, bool urgent) {
   check(cudaSetDevice(device_ordinal(gpu)));
@@ -66,14 +66,14 @@ int Session::cpus() const {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-std::filesystem::path Session::scratch_directory() {
-  if (!scratch_.empty()) return scratch_;
+FilePath Session::scratch_directory() {
+  if (!scratch_.empty()) return FilePath{scratch_.c_str()};
   const auto parent = options_.scratch_parent.empty() ? std::filesystem::temp_directory_path() : options_.scratch_parent;
   std::string path = (parent / "aisp-scratch-XXXXXX").string();
   if (mkdtemp(path.data()) == nullptr)
     throw std::system_error{errno, std::generic_category(), "cannot make a scratch folder in " + parent.string()};
   scratch_ = path;
-  return scratch_;
+  return FilePath{scratch_.c_str()};
 }
 
 }  // namespace aisp::pair

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -64,8 +65,9 @@ class Team final : public ThreadTeam {
 
   int size() const override { return size_; }
 
-  void run(const std::function<void(int)>& work) override {
-    work_ = &work;
+  void run_all(void (*work)(const void* context, int worker), const void* context) override {
+    work_ = work;
+    context_ = context;
     failure_ = nullptr;
     running_.store(size_ - 1);
     epoch_.fetch_add(1);
@@ -90,7 +92,7 @@ class Team final : public ThreadTeam {
 
   void perform(int worker) {
     try {
-      (*work_)(worker);
+      work_(context_, worker);
     } catch (...) {
       const std::scoped_lock lock{failure_mutex_};
       if (!failure_) failure_ = std::current_exception();
@@ -114,7 +116,8 @@ class Team final : public ThreadTeam {
   std::atomic<unsigned> epoch_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> stopping_{false};
-  const std::function<void(int)>* work_ = nullptr;
+  void (*work_)(const void* context, int worker) = nullptr;
+  const void* context_ = nullptr;
   std::exception_ptr failure_;
   std::mutex failure_mutex_;
   std::vector<std::thread> threads_;

@@ -7,9 +7,13 @@
 #include <aisp/library.hpp>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "machine/fake_root.hpp"
+#include "machine/library/library_files.hpp"
 #include "machine/library/library_search.hpp"
 
 namespace aisp::machine {
@@ -160,7 +164,7 @@ TEST(SharedLibraryTest, ThatIsBrokenSaysSo) {
 }
 
 TEST(SharedLibraryTest, IsOpenedWhereItWasLocated) {
-  const std::string path = SharedLibrary::locate(Library::nvrtc);
+  const std::string path = machine::locate(Library::nvrtc);
   if (path.empty()) GTEST_SKIP() << "no NVRTC here";
   EXPECT_TRUE(fs::equivalent(SharedLibrary::open(Library::nvrtc).path(), path)) << path;
 }
@@ -168,8 +172,8 @@ TEST(SharedLibraryTest, IsOpenedWhereItWasLocated) {
 TEST(SharedLibraryTest, EveryOneHasANameToLookFor) {
   for (int i = 1; i <= static_cast<int>(last_opened_library); ++i) {
     const auto library = static_cast<Library>(i);
-    ASSERT_FALSE(file_names(library).empty()) << name_of(library);
-    EXPECT_THAT(file_names(library).front(), testing::MatchesRegex("lib.*\\.so\\.[0-9]+"));
+    ASSERT_FALSE(machine::file_names(library).empty()) << name_of(library);
+    EXPECT_THAT(machine::file_names(library).front(), testing::MatchesRegex("lib.*\\.so\\.[0-9]+"));
   }
 }
 

@@ -3,6 +3,7 @@
 // the second, with the heads of a group as the 8 columns of both. FP8 operands lie along K, so that the cache has its values
 // transposed, in pages of 128 tokens. A warp keeps a ring of pages full by TMA; queries and weights become e4m3 in the block.
 #pragma once
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>

@@ -2,6 +2,7 @@
 // The host's side of the engine: a Gemm is made once for its matrices, and run as often as wanted. README.md shows how. Its
 // kernel is compiled here, or at run time (source.hpp).
 #pragma once
+#include <cuda_fp16.h>
 #include <aisp/device_attribute.hpp>
 #include <aisp/launch.hpp>
 #include <aisp/needs.hpp>

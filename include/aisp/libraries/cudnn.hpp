@@ -6,8 +6,10 @@
 #include <aisp/libraries/fastest.hpp>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 

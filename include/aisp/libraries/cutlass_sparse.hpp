@@ -2,6 +2,8 @@
 #pragma once
 #include <aisp/libraries/cutlass.hpp>
 
+#include <memory>
+
 namespace aisp {
 
 // bf16 A[m][k] with two zeros at least in every four neighbours, B[n][k] and C, by sparse wgmma. A is compressed here, on

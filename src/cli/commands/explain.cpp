@@ -8,8 +8,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/build_info.hpp"
 #include "base/text.hpp"
@@ -76,10 +78,8 @@ json variants_of(const Pair& pair) {
   };
   add(pair.baseline, "baseline");
   for (const Variant& variant : pair.optimized) add(variant, "optimized");
-  if (pair.controls)
-    for (const Variant& variant : *pair.controls) add(variant, "control");
-  if (pair.libraries)
-    for (const Variant& variant : *pair.libraries) add(variant, "library");
+  for (const Variant& variant : pair.controls) add(variant, "control");
+  for (const Variant& variant : pair.libraries) add(variant, "library");
   return list;
 }
 

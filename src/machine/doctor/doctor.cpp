@@ -7,12 +7,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "machine/doctor/tcgen05.hpp"
+#include "machine/library/library_files.hpp"
 #include "machine/needs.hpp"
 
 namespace aisp::machine {
@@ -132,7 +136,7 @@ void examine_peers(const Machine& machine, Findings& findings) {
 }
 
 void examine_library(Library library, const Surroundings& surroundings, Findings& findings) {
-  const std::string path = surroundings.find_library ? surroundings.find_library(library) : SharedLibrary::locate(library);
+  const std::string path = surroundings.find_library ? surroundings.find_library(library) : machine::locate(library);
   const std::string name = "library " + std::string{name_of(library)};
   if (path.empty())
     findings.push_back({name, Level::info,

@@ -29,7 +29,7 @@ struct Finding {
 struct Surroundings {
   std::filesystem::path root = "/";                                // where proc, sys and dev are read
   std::filesystem::path artifacts = ".";                           // where runs are written
-  std::function<std::string(Library)> find_library;                // SharedLibrary::locate when empty
+  std::function<std::string(Library)> find_library;                // machine::locate when empty
   std::optional<std::string> cutlass;                              // version compiled in, empty without; asked when absent
   std::optional<std::string> toolkit;                              // version of nvcc; looked for when absent
   std::string built;                                               // for which GPUs this executable has code (architectures.hpp)

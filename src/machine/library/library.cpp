@@ -8,19 +8,26 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/system/files.hpp"
 #include "base/text.hpp"
+#include "machine/library/library_files.hpp"
 #include "machine/library/library_search.hpp"
 
 namespace aisp {
 namespace {
 
 namespace fs = std::filesystem;
+using machine::file_names;
+using machine::library_folders;
 
 constexpr std::size_t library_count = static_cast<std::size_t>(last_opened_library) + 1;
 
@@ -149,6 +156,8 @@ std::recursive_mutex& opening() {
 
 }  // namespace
 
+namespace machine {
+
 std::vector<std::string> file_names(Library library) {
   // Other major versions only where what is used of them is the same; CUPTI's records and nvJitLink's names change with the
   // version.
@@ -177,7 +186,7 @@ std::vector<std::string> library_folders() {
   return folders;
 }
 
-std::string SharedLibrary::locate(Library library) noexcept try {
+std::string locate(Library library) noexcept try {
   // Asked for every variant of every pair, hence remembered.
   static std::map<std::pair<Library, std::vector<std::string>>, std::string> known;
   const std::scoped_lock lock{opening()};
@@ -187,6 +196,10 @@ std::string SharedLibrary::locate(Library library) noexcept try {
 } catch (...) {
   return {};
 }
+
+}  // namespace machine
+
+bool SharedLibrary::available(Library library) noexcept { return !machine::locate(library).empty(); }
 
 const SharedLibrary& SharedLibrary::open(Library library) {
   static std::array<const SharedLibrary*, library_count>
@@ -204,18 +217,18 @@ const SharedLibrary& SharedLibrary::open(Library library) {
         trouble.empty() ? names.front() + " not found" : names.front() + " cannot be loaded (" + trouble + ")";
     throw Unsupported{what + "; " + remedy(library)};
   }
-  slot = new SharedLibrary{library, found.handle, found.file_name};
+  slot = new SharedLibrary{library, found.handle, ::strdup(found.file_name.c_str())};
   return *slot;
 }
 
-SharedLibrary::SharedLibrary(Library library, void* handle, std::string file_name)
-    : library_{library}, handle_{handle}, file_name_{std::move(file_name)}, path_{path_of(handle, file_name_)} {}
+SharedLibrary::SharedLibrary(Library library, void* handle, const char* file_name)
+    : library_{library}, handle_{handle}, file_name_{file_name}, path_{::strdup(path_of(handle, file_name).c_str())} {}
 
 bool SharedLibrary::has(const char* name) const noexcept { return ::dlsym(handle_, name) != nullptr; }
 
 void* SharedLibrary::symbol(const char* name) const {
   if (void* address = ::dlsym(handle_, name)) return address;
-  throw Unsupported{path_ + " has no " + name + "; a newer " + std::string{name_of(library_)} + " is needed"};
+  throw Unsupported{std::string{path_} + " has no " + name + "; a newer " + std::string{name_of(library_)} + " is needed"};
 }
 
 }  // namespace aisp

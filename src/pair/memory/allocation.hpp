@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <aisp/buffers.hpp>
-
 #include <string>
+
+#include "pair/memory/buffer.hpp"
 
 namespace aisp::pair {
 

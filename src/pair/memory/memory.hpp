@@ -3,12 +3,13 @@
 // their own GPU, host buffers by the CPU, with the same results.
 #pragma once
 #include <cuda_runtime_api.h>
-#include <aisp/buffers.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "pair/memory/buffer.hpp"
 
 namespace aisp::pair {
 

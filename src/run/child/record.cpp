@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "evidence/json.hpp"
 #include "evidence/limits.hpp"
@@ -28,10 +30,8 @@ Record::Record(const pair::Entry& entry, const Request& request, const Stages& s
   };
   add(pair_.baseline, evidence::VariantRole::baseline);
   for (const Variant& variant : pair_.optimized) add(variant, evidence::VariantRole::optimized);
-  if (pair_.controls)
-    for (const Variant& variant : *pair_.controls) add(variant, evidence::VariantRole::control);
-  if (pair_.libraries)
-    for (const Variant& variant : *pair_.libraries) add(variant, evidence::VariantRole::library);
+  for (const Variant& variant : pair_.controls) add(variant, evidence::VariantRole::control);
+  for (const Variant& variant : pair_.libraries) add(variant, evidence::VariantRole::library);
 }
 
 evidence::VariantResult& Record::of(std::string_view variant) {

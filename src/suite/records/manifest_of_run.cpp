@@ -7,7 +7,11 @@
 #include <aisp/library.hpp>
 #include <nlohmann/json.hpp>
 
+#include <string>
+#include <vector>
+
 #include "base/build_info.hpp"
+#include "machine/library/library_files.hpp"
 #include "machine/library/library_search.hpp"
 
 namespace aisp::suite {
@@ -66,7 +70,7 @@ std::map<std::string, std::string> libraries() {
   std::map<std::string, std::string> found;
   for (int number = 1; number <= static_cast<int>(last_opened_library); ++number) {
     const auto library = static_cast<Library>(number);
-    if (std::string file = SharedLibrary::locate(library); !file.empty()) found.emplace(name_of(library), std::move(file));
+    if (std::string file = machine::locate(library); !file.empty()) found.emplace(name_of(library), std::move(file));
   }
   if (!cutlass_version().empty()) found.emplace(name_of(Library::cutlass), std::string{cutlass_version()} + ", compiled in");
   return found;

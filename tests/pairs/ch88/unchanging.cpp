@@ -2,6 +2,7 @@
 #include <aisp/pair.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace aisp::ch88 {
 namespace {

@@ -3,6 +3,7 @@
 // takes the last the optimized variant is slow.
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "../doubling.hpp"
 

@@ -5,6 +5,8 @@
 #include <aisp/check.hpp>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "base/system/places.hpp"
 #include "base/system/process_memory.hpp"
@@ -25,7 +27,7 @@ std::string text_of(std::uint64_t bytes) { return base::human_bytes(static_cast<
 
 bool uses_libraries(const Pair& pair) {
   const auto any = [](const Needs& needs) {
-    return std::any_of(needs.libraries.begin(), needs.libraries.end(), [](Library library) { return library != Library::none; });
+    return std::ranges::any_of(needs.libraries, [](Library library) { return library != Library::none; });
   };
   return any(pair.needs) ||
          std::ranges::any_of(pair::all_variants(pair), [&](const Variant* variant) { return any(variant->needs); });

@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <vector>
 
+#include "pair/all_variants.hpp"
 #include "run/child/context.hpp"
 #include "run/child/pair_setup.hpp"
 #include "run/child/profiling/profiler.hpp"
@@ -79,7 +83,7 @@ std::vector<verify::Outcome> verify_shapes(const Context& context, Record& recor
 
 void warn_of_loose_limits(const Pair& pair, Record& record) {
   for (const Variant* variant : record.active())
-    if (auto warning = loose_limit(record.of(variant->name), variant->tolerance.value_or(pair.tolerance)))
+    if (auto warning = loose_limit(record.of(variant->name), pair::tolerances_of(pair, *variant)))
       record.warn(std::move(*warning));
 }
 
