@@ -162,6 +162,7 @@ extern constinit const Pair stream_priorities{
     .tolerance = reduction_of(layers * layer_width),
     .start = Start::immediate,
     .judged_by = "chain_done",
+    .timeline = true,
 };
 
 }  // namespace aisp::ch11

@@ -202,6 +202,7 @@ extern constinit const Pair streams{
     // element's limit grows with its value: one level from about 30 on, two from about 205 on.
     .tolerance = within(2e-3, 1.5 / 256),
     .start = Start::immediate,
+    .timeline = true,
 };
 
 }  // namespace aisp::ch11
