@@ -7,7 +7,7 @@ set(package "${CMAKE_INSTALL_LIBDIR}/cmake/aisp")
 target_link_options(aisp_core INTERFACE "$<INSTALL_INTERFACE:${aisp_link_options}>")
 target_link_libraries(aisp_core INTERFACE "$<INSTALL_INTERFACE:Threads::Threads;${CMAKE_DL_LIBS};rt>")
 target_include_directories(aisp_api INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-install(TARGETS aisp_api aisp_core aisp_cutlass aisp_selftest aisp_main EXPORT aisp
+install(TARGETS aisp_api aisp_core aisp_selftest aisp_main EXPORT aisp
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 install(EXPORT aisp FILE aispTargets.cmake DESTINATION "${package}" COMPONENT development)
 

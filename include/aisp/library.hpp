@@ -38,6 +38,8 @@ class SharedLibrary {
   std::string path_;
 };
 
+inline constexpr Library last_library = Library::cutlass;
+
 // Names that a library may be installed by, best first: {"libcublas.so.13", "libcublas.so.12"}.
 std::vector<std::string> file_names(Library library);
 // Where they are looked for beside the loader's own places, in order. AISP_LIBRARY_PATH comes before the loader's.
