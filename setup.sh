@@ -31,6 +31,10 @@ Debian 12 or Ubuntu 24.04 on x86-64; root or sudo is used only for packages that
   --asan              build preset asan instead and run the unit tests under the sanitizers
   --package           build preset packages instead, for six GPU architectures, which takes an hour, and make tarball, Debian package
                       and wheel in packages/
+  --chapters LIST     build these pairs alone, as "ch01", "ch01,ch05:mmap" or "ch1*:*gemm*" (what --targets takes, commas between); the
+                      executable then says of all others that they are not built
+  --cutlass           build libaisp_cutlass.so alone, CUTLASS's kernels as bars beside ours, two minutes (./setup.sh and
+                      --package build it last; --chapters, --test and --asan do not)
   --architectures LIST
                       GPU architectures to build for, as 90a or "80;90a" (default: those of the GPUs that are here, else 90a; with
                       --package its six; with --test and --asan 90a, which results are recorded on)
@@ -51,6 +55,8 @@ EOF
 mode=release
 cuda_choice=auto
 architectures=
+chapters=
+with_chapters=0
 with_driver=0
 with_nsight=0
 while [[ $# -gt 0 ]]; do
@@ -58,17 +64,20 @@ while [[ $# -gt 0 ]]; do
     --test) mode=ci ;;
     --asan) mode=asan ;;
     --package) mode=packages ;;
-    --cuda | --jobs | --architectures)
+    --cutlass) mode=cutlass ;;
+    --cuda | --jobs | --architectures | --chapters)
       [[ $# -ge 2 ]] || usage_error "$1 needs a value"
       case $1 in
         --cuda) cuda_choice=$2 ;;
         --jobs) jobs=$2 ;;
+        --chapters) chapters=$2 with_chapters=1 ;;
         *) architectures=$2 ;;
       esac
       shift
       ;;
     --cuda=*) cuda_choice=${1#*=} ;;
     --architectures=*) architectures=${1#*=} ;;
+    --chapters=*) chapters=${1#*=} with_chapters=1 ;;
     --jobs=*) jobs=${1#*=} ;;
     --with-driver) with_driver=1 ;;
     --with-nsight) with_nsight=1 ;;
@@ -86,10 +95,16 @@ done
 [[ -z $jobs || $jobs =~ ^[1-9][0-9]*$ ]] || usage_error "--jobs is a positive number, not '$jobs'"
 if [[ ${AISP_IGNORE_SYSTEM_CUDA:-0} != 0 && $cuda_choice == auto ]]; then cuda_choice=wheels; fi
 
+if ((with_chapters)) && [[ $mode != release ]]; then usage_error "--chapters is for the release build, without --test, --asan, --package and --cutlass"; fi
+
 check_machine
 install_packages "$mode"
+if ((with_chapters)); then check_chapters; fi
 find_or_install_cuda "$cuda_choice"
-find_or_get_cutlass
+case $mode in
+  packages | cutlass) find_or_get_cutlass ;;
+  release) if ((!with_chapters)); then find_or_get_cutlass; fi ;;
+esac
 if [[ $mode == ci ]]; then find_or_install_sass_tools; fi
 if ((with_driver)); then install_driver; fi
 if ((with_nsight)); then install_nsight; fi
@@ -97,6 +112,7 @@ choose_architectures
 case $mode in
   release) build_and_verify ;;
   packages) build_packages ;;
+  cutlass) build_cutlass_alone ;;
   ci) build_and_test ;;
   asan) build_and_test_sanitized ;;
 esac

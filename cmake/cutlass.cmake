@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# aisp_cutlass: the products by CUTLASS's templates (include/aisp/libraries/cutlass.hpp) where its headers are, else a refusal. Headers:
-# those of AISP_CUTLASS_INCLUDE, of CUTLASS_HOME in the environment, or what setup.sh put into .cutlass. An empty AISP_CUTLASS_INCLUDE
-# means without.
+# The target aisp_cutlass, which is in no other: libaisp_cutlass.so, CUTLASS's kernels as bars beside ours, which the executable opens at run
+# time (src/machine/library/cutlass.cpp). Headers: those of AISP_CUTLASS_INCLUDE, of CUTLASS_HOME in the environment, or what setup.sh put
+# into .cutlass. Where there are none, the target says so and builds nothing.
 set(own_cutlass "${PROJECT_SOURCE_DIR}/.cutlass/include")
 # Configures again when setup.sh brings or takes them.
 file(GLOB ignored CONFIGURE_DEPENDS "${own_cutlass}/cutlass/version.h")
@@ -30,35 +30,35 @@ else()
 endif()
 
 if(cutlass_absence)
-  message(STATUS "CUTLASS: built without; ${cutlass_absence}")
-  add_library(aisp_cutlass STATIC src/libraries/cutlass_absent.cpp)
-  target_link_libraries(aisp_cutlass PRIVATE "$<BUILD_INTERFACE:aisp_warnings>")
-else()
-  message(STATUS "CUTLASS: ${cutlass_version} in ${AISP_CUTLASS_INCLUDE}")
-  add_library(aisp_cutlass STATIC src/libraries/cutlass_bf16.cu src/libraries/cutlass_block_scaled.cu src/libraries/cutlass_fp8.cu
-              src/libraries/cutlass_multistage.cu src/libraries/cutlass_sparse.cu src/libraries/cutlass_version.cpp)
-  # Its asserts are calls, around which the assembler lets no wgmma run on: NDEBUG in every kind of build.
-  target_compile_definitions(aisp_cutlass PRIVATE NDEBUG)
-  target_include_directories(aisp_cutlass SYSTEM PRIVATE "${AISP_CUTLASS_INCLUDE}")
-  set_target_properties(aisp_cutlass PROPERTIES CUDA_ARCHITECTURES 90a-real)
+  add_custom_target(aisp_cutlass COMMAND "${CMAKE_COMMAND}" -E echo "libaisp_cutlass.so is not built: ${cutlass_absence}" VERBATIM)
+  return()
 endif()
-# Of another architecture than the rest: a target of its own.
-if(NOT cutlass_absence AND CMAKE_CUDA_ARCHITECTURES MATCHES "(^|;)100a")
-  add_library(aisp_cutlass_sm100 OBJECT src/libraries/cutlass_sm100.cu)
-  target_compile_definitions(aisp_cutlass_sm100 PRIVATE NDEBUG)
-  target_include_directories(aisp_cutlass_sm100 SYSTEM PRIVATE "${AISP_CUTLASS_INCLUDE}")
-  set_target_properties(aisp_cutlass_sm100 PROPERTIES CUDA_ARCHITECTURES 100a-real)
-  target_include_directories(aisp_cutlass_sm100 PRIVATE src)
-  target_link_libraries(aisp_cutlass_sm100 PRIVATE aisp_api)
-  if(NOT AISP_SANITIZE)
-    target_compile_options(aisp_cutlass_sm100 PRIVATE -O3)
-  endif()
-  target_sources(aisp_cutlass PRIVATE "$<TARGET_OBJECTS:aisp_cutlass_sm100>")
-else()
-  target_sources(aisp_cutlass PRIVATE src/libraries/cutlass_sm100_absent.cpp)
-endif()
+
+# Each architecture is a target of its own. NDEBUG in every kind of build: around CUTLASS's asserts, which are calls, the assembler lets no
+# wgmma run on.
+function(aisp_add_cutlass_kernels architecture)
+  set(name aisp_cutlass_${architecture})
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES ${architecture}-real POSITION_INDEPENDENT_CODE ON
+                        CUDA_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${name} PRIVATE NDEBUG)
+  # Host code here only plans and launches, and optimizing these templates takes a quarter of the compiler's time.
+  target_compile_options(${name} PRIVATE "$<$<NOT:$<BOOL:${AISP_SANITIZE}>>:-Xcompiler=-O1>")
+  target_include_directories(${name} PRIVATE src)
+  target_include_directories(${name} SYSTEM PRIVATE "${AISP_CUTLASS_INCLUDE}")
+  target_link_libraries(${name} PRIVATE aisp_api)
+  target_link_libraries(aisp_cutlass PRIVATE ${name})
+endfunction()
+
+add_library(aisp_cutlass MODULE EXCLUDE_FROM_ALL src/libraries/cutlass_table.cpp)
+set_target_properties(aisp_cutlass PROPERTIES LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Static CXX_VISIBILITY_PRESET hidden INSTALL_RPATH ""
+                      LINK_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/cutlass.map")
 target_include_directories(aisp_cutlass PRIVATE src)
-target_link_libraries(aisp_cutlass PRIVATE aisp_api)
-if(NOT AISP_SANITIZE)
-  target_compile_options(aisp_cutlass PRIVATE -O3)
+target_include_directories(aisp_cutlass SYSTEM PRIVATE "${AISP_CUTLASS_INCLUDE}")
+target_link_libraries(aisp_cutlass PRIVATE aisp_api "$<BUILD_INTERFACE:aisp_warnings>" Threads::Threads ${CMAKE_DL_LIBS} rt)
+target_link_options(aisp_cutlass PRIVATE "-Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/cutlass.map" -Wl,--no-undefined -s)
+aisp_add_cutlass_kernels(90a src/libraries/cutlass_sm90.cu src/libraries/cutlass_multistage.cu)
+if(CMAKE_CUDA_ARCHITECTURES MATCHES "(^|;)100a")
+  target_compile_definitions(aisp_cutlass PRIVATE AISP_CUTLASS_SM100)
+  aisp_add_cutlass_kernels(100a src/libraries/cutlass_sm100.cu)
 endif()

@@ -7,7 +7,7 @@ set(package "${CMAKE_INSTALL_LIBDIR}/cmake/aisp")
 target_link_options(aisp_core INTERFACE "$<INSTALL_INTERFACE:${aisp_link_options}>")
 target_link_libraries(aisp_core INTERFACE "$<INSTALL_INTERFACE:Threads::Threads;${CMAKE_DL_LIBS};rt>")
 target_include_directories(aisp_api INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-install(TARGETS aisp_api aisp_core aisp_cutlass aisp_selftest aisp_main EXPORT aisp
+install(TARGETS aisp_api aisp_core aisp_selftest aisp_main EXPORT aisp
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 install(EXPORT aisp FILE aispTargets.cmake DESTINATION "${package}" COMPONENT development)
 
@@ -21,7 +21,7 @@ install(FILES "${PROJECT_BINARY_DIR}/generated/aispConfig.cmake" "${PROJECT_BINA
 
 install(DIRECTORY include/aisp DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development)
 # As they lie in the tree, so that they find each other.
-install(FILES src/pair/registry.hpp src/pair/code.hpp DESTINATION "${package}/src/pair" COMPONENT development)
+install(FILES src/pair/registry.hpp src/pair/not_built.hpp src/pair/code.hpp DESTINATION "${package}/src/pair" COMPONENT development)
 install(FILES cmake/find-cuda.cmake cmake/pairs.cmake cmake/registry.cmake cmake/toolkit.cmake DESTINATION "${package}/cmake"
         COMPONENT development)
 install(PROGRAMS scripts/check-pair scripts/check-symbols scripts/check-includes.py DESTINATION "${package}/scripts" COMPONENT development)

@@ -19,8 +19,9 @@ install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION "${aisp
 # docs/ci.md begins with it.
 install(FILES .github/workflows/nightly.yml DESTINATION "${aisp_data_dir}/.github/workflows")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
+# Built by a target that nothing depends on: installed where that was done.
 if(NOT cutlass_absence)
-  # Its code is in the executable.
+  install(FILES "$<TARGET_FILE:aisp_cutlass>" DESTINATION lib/aisp OPTIONAL)
   install(FILES "${AISP_CUTLASS_INCLUDE}/../LICENSE.txt" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME LICENSE.CUTLASS.txt OPTIONAL)
 endif()
 

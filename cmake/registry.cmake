@@ -70,7 +70,81 @@ function(aisp_find_pairs out)
     endforeach()
   endforeach()
   list(SORT found)
+  if(NOT "${AISP_CHOSEN}" STREQUAL "")
+    aisp_choose_pairs(found trouble "${AISP_CHOSEN}" "${found}")
+    if(trouble)
+      message(FATAL_ERROR "AISP_PAIRS: ${trouble}")
+    endif()
+  endif()
   set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
+# aisp_glob_regex(OUT GLOB): the regular expression of a glob with *, ? and [...].
+function(aisp_glob_regex out glob)
+  string(REGEX REPLACE "([.+()^$|{}\\])" "\\\\\\1" regex "${glob}")
+  string(REPLACE "[!" "[^" regex "${regex}")
+  string(REPLACE "*" ".*" regex "${regex}")
+  string(REPLACE "?" "." regex "${regex}")
+  set(${out} "^${regex}$" PARENT_SCOPE)
+endfunction()
+
+# aisp_names_pair(OUT TARGET CHAPTER NAME): whether the target, as --targets takes it, names the pair.
+function(aisp_names_pair out target chapter name)
+  set(of_chapter "${target}")
+  set(of_name "*")
+  if(target MATCHES "^([^:]*):(.*)$")
+    set(of_chapter "${CMAKE_MATCH_1}")
+    set(of_name "${CMAKE_MATCH_2}")
+  endif()
+  if(of_chapter MATCHES "^(ch)?([0-9][0-9]?)$")
+    string(REGEX REPLACE "^([0-9])$" "0\\1" number "${CMAKE_MATCH_2}")
+    set(of_chapter "ch${number}")
+  endif()
+  aisp_glob_regex(chapter_regex "${of_chapter}")
+  aisp_glob_regex(name_regex "${of_name}")
+  set(named FALSE)
+  if(target STREQUAL "all" OR (chapter MATCHES "${chapter_regex}" AND name MATCHES "${name_regex}")
+     OR (NOT target MATCHES ":" AND name MATCHES "${chapter_regex}"))
+    set(named TRUE)
+  endif()
+  set(${out} ${named} PARENT_SCOPE)
+endfunction()
+
+# aisp_choose_pairs(OUT TROUBLE TARGETS SOURCES): of the files those that the targets name, which commas separate. TROUBLE: what is wrong
+# with the targets, in one line, else empty.
+function(aisp_choose_pairs out trouble targets sources)
+  set(chosen)
+  set(wrong "")
+  string(REGEX MATCHALL "[^, ]+" wanted "${targets}")
+  if(NOT wanted)
+    set(wrong "the list is empty")
+  endif()
+  foreach(target IN LISTS wanted)
+    set(any FALSE)
+    foreach(source IN LISTS sources)
+      cmake_path(GET source PARENT_PATH folder)
+      cmake_path(GET folder FILENAME chapter)
+      cmake_path(GET source STEM LAST_ONLY name)
+      aisp_names_pair(named "${target}" "${chapter}" "${name}")
+      if(named)
+        set(any TRUE)
+        list(APPEND chosen "${source}")
+      endif()
+    endforeach()
+    if(NOT any AND NOT wrong)
+      set(wrong "no pair is called '${target}'")
+    endif()
+  endforeach()
+  if(wrong)
+    list(TRANSFORM sources REPLACE "^.*/([^/]+)/[^/]+$" "\\1" OUTPUT_VARIABLE chapters)
+    list(REMOVE_DUPLICATES chapters)
+    list(JOIN chapters ", " chapters)
+    string(APPEND wrong "; there are pairs in ${chapters}")
+  endif()
+  list(REMOVE_DUPLICATES chosen)
+  list(SORT chosen)
+  set(${out} "${chosen}" PARENT_SCOPE)
+  set(${trouble} "${wrong}" PARENT_SCOPE)
 endfunction()
 
 # aisp_read_family(OUT SOURCE): CHAPTER!NAME!SOURCE of each pair that a file of the folder selftest declares.
@@ -149,9 +223,17 @@ function(aisp_write_if_changed path text)
   endif()
 endfunction()
 
-# aisp_generate_registry(OUT_CPP FOLDER...): writes the definition of aisp::pair::registry() for the pairs below the folders.
+# aisp_generate_registry(OUT_CPP FOLDER...): writes the definitions of aisp::pair::registry() for the pairs below the folders, and of
+# not_built() for those that AISP_CHOSEN leaves out.
 function(aisp_generate_registry out_cpp)
   aisp_list_pairs(pairs ${ARGN})
+  set(chosen "${AISP_CHOSEN}")
+  set(left_out)
+  if(NOT chosen STREQUAL "")
+    set(AISP_CHOSEN "")
+    aisp_list_pairs(left_out ${ARGN})
+    list(REMOVE_ITEM left_out ${pairs})
+  endif()
   set(declarations "")
   set(entries "")
   list(LENGTH pairs count)
@@ -164,11 +246,22 @@ function(aisp_generate_registry out_cpp)
     string(APPEND entries "    Entry{\"${chapter}\", \"${name}\", \"${source}\", &${symbol}},\n")
   endforeach()
 
+  set(names_left_out "")
+  list(LENGTH left_out count_left_out)
+  foreach(pair IN LISTS left_out)
+    aisp_split_pair("${pair}" chapter name source symbol declaration)
+    if(AISP_SOURCE_ROOT)
+      file(RELATIVE_PATH source "${AISP_SOURCE_ROOT}" "${source}")
+    endif()
+    string(APPEND names_left_out "    NotBuilt{\"${chapter}\", \"${name}\", \"${source}\"},\n")
+  endforeach()
+
   set(cases "")
   if(declarations MATCHES "selftest::Case")
     set(cases "#include <aisp/selftest.hpp>\n")
   endif()
   set(text "// Written by cmake/registry.cmake from the files in the chapter folders; changes here are lost.
+#include \"pair/not_built.hpp\"
 #include \"pair/registry.hpp\"
 ${cases}
 #include <array>
@@ -179,6 +272,8 @@ namespace {
 
 constexpr std::array<Entry, ${count}> table{{
 ${entries}}};
+constexpr std::array<NotBuilt, ${count_left_out}> pairs_left_out{{
+${names_left_out}}};
 
 constexpr bool good_name(std::string_view text) {
   if (text.empty() || text[0] < 'a' || text[0] > 'z') return false;
@@ -214,6 +309,8 @@ static_assert(sorted(), \"the table is sorted by chapter, then name\");
 }  // namespace
 
 std::span<const Entry> registry() { return table; }
+std::span<const NotBuilt> not_built() { return pairs_left_out; }
+std::string_view chosen_at_build() { return \"${chosen}\"; }
 
 }  // namespace aisp::pair
 ")

@@ -9,8 +9,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class WheelTag(BuildHookInterface):
     def initialize(self, version, build_data):
-        asked = [int(minor) for file in ("bin/aisp", "lib/aisp/python/aisp/libaisp.so")
-                 for minor in re.findall(rb"\0GLIBC_2\.(\d+)", pathlib.Path(self.root, "installed", file).read_bytes())]
+        installed = pathlib.Path(self.root, "installed")
+        asked = [int(minor) for file in (installed / "bin/aisp", *(installed / "lib").rglob("*.so"))
+                 for minor in re.findall(rb"\0GLIBC_2\.(\d+)", file.read_bytes())]
         glibc = max(asked)
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-manylinux_2_{glibc}_{platform.machine()}"

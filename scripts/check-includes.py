@@ -14,7 +14,7 @@ from pathlib import Path
 ALLOWED = {
     "base": {"aisp"},
     "libraries": {"base", "aisp"},
-    "machine": {"base", "aisp"},
+    "machine": {"base", "libraries", "aisp"},  # of the latter the interface alone
     "evidence": {"base"},
     "report": {"base", "evidence"},
     "knowledge": {"base", "evidence", "machine", "aisp"},

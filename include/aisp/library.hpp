@@ -33,4 +33,6 @@ class SharedLibrary {
   const char* path_;
 };
 
+inline constexpr Library last_library = Library::cutlass;
+
 }  // namespace aisp

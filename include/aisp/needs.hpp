@@ -8,7 +8,7 @@
 
 namespace aisp {
 
-// Libraries; absent ones skip what needs them. All are opened at run time but the last, templates that are compiled in.
+// Libraries, all opened at run time; absent ones skip what needs them. CUTLASS is libaisp_cutlass.so, which the build makes.
 enum class Library : std::uint8_t {
   none,
   cublas,
@@ -26,8 +26,6 @@ enum class Library : std::uint8_t {
   nvml,
   cutlass
 };
-
-inline constexpr Library last_opened_library = Library::nvml;
 
 constexpr std::string_view name_of(Library library) {
   constexpr std::string_view names[] = {"none",     "cuBLAS",     "cuBLASLt", "cuDNN",  "NCCL",  "NVRTC", "nvJitLink", "cuFFT",

@@ -16,7 +16,7 @@ architectures_of_gpus() {
 
 choose_architectures() {
   # Results are recorded on one architecture, and the tests look at its instructions; packages hold what their preset says.
-  if [[ $mode != release || -n $architectures ]]; then return; fi
+  if [[ ! $mode =~ ^(release|cutlass)$ || -n $architectures ]]; then return; fi
   architectures=$(architectures_of_gpus || true)
   if [[ -n $architectures ]]; then
     say "GPU architectures: $architectures, of the GPUs that are here"

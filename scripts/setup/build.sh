@@ -2,37 +2,88 @@
 # SPDX-License-Identifier: Apache-2.0
 # Building, checking and testing, once packages and toolkit are there.
 
+# The value of a variable in a build folder's cache, or nothing.
+cached() { sed -n "s/^$2:[A-Z]*=//p" "$1/CMakeCache.txt" 2>/dev/null || true; }
+
+# Ends where a name in the list of chapters is that of no pair.
+check_chapters() {
+  local answer
+  answer=$(cmake "-DPAIRS=$chapters" "-DFOLDER=$root/chapters" -P cmake/choose.cmake) || fail "the pairs of chapters/ cannot be listed"
+  [[ $answer =~ ^[0-9]+\ of\ [0-9]+$ ]] || usage_error "--chapters '$chapters': $answer"
+  say "Pairs: $answer, those of $chapters"
+}
+
+# build_preset PRESET [TARGET...]: configures where something changed, and builds the targets, all without any.
 build_preset() {
   local preset=$1 folder=build/$1 fresh=() set=()
+  shift
   if [[ -n $architectures ]]; then set=("-DAISP_CUDA_ARCHITECTURES=$architectures"); fi
+  if [[ $preset == release ]]; then set+=("-DAISP_PAIRS=$chapters"); fi
   local configured=
   if [[ -f $folder/CMakeCache.txt ]]; then
-    configured=$(readlink -f "$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$folder/CMakeCache.txt")" || true)
+    configured=$(readlink -f "$(cached "$folder" CMAKE_CUDA_COMPILER)" || true)
     # CMake cannot change a compiler in place.
     if [[ $configured != "$cuda_home/bin/nvcc" ]]; then fresh=(--fresh); fi
   fi
-  local built_for
-  built_for=$(sed -n 's/^AISP_CUDA_ARCHITECTURES:[A-Z]*=//p' "$folder/CMakeCache.txt" 2>/dev/null || true)
-  if [[ $configured != "$cuda_home/bin/nvcc" || ! -f $folder/build.ninja || (-n $architectures && $built_for != "$architectures") ]]; then
+  if [[ $configured != "$cuda_home/bin/nvcc" || ! -f $folder/build.ninja ||
+    (-n $architectures && $(cached "$folder" AISP_CUDA_ARCHITECTURES) != "$architectures") ||
+    ($preset == release && $(cached "$folder" AISP_PAIRS) != "$chapters") ]]; then
     logged "configure-$preset" cmake --preset "$preset" "${fresh[@]}" "-DCMAKE_CUDA_COMPILER=$cuda_home/bin/nvcc" \
       "-DCUDAToolkit_ROOT=$cuda_home" "${set[@]}" || return 1
   fi
-  if ((!dry_run)) && [[ ! -x $folder/aisp ]]; then
-    local minutes=$((60 / jobs + 1))  # for one architecture: an hour of one core
-    say "building $folder with $jobs jobs; the first time takes about $minutes minutes (log: $logs/build-$preset.log)"
+  local name=build-$preset${1:+-$1}
+  if ((!dry_run)); then say "Building ${*:-everything} in $folder with $jobs jobs (log: $logs/$name.log)"; fi
+  build_targets "$folder" "$name" "$@"
+}
+
+# build_targets FOLDER LOG [TARGET...]: says meanwhile how far the build has come.
+build_targets() {
+  local folder=$1 name=$2 status=0 watched
+  shift 2
+  local command=(cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"})
+  if ((dry_run)); then
+    run "${command[@]}"
+    return
   fi
-  logged "build-$preset" cmake --build "$folder" --parallel "$jobs"
+  # The end of its standard input is what ends it.
+  exec {watched}> >(exec python3 "$root/scripts/setup/progress.py" "$folder" "$logs/$name.log" "$jobs" "$@")
+  local watcher=$!
+  logged "$name" "${command[@]}" || status=$?
+  exec {watched}>&-
+  wait "$watcher" || true
+  return "$status"
 }
 
 build_and_verify() {
-  build_preset release || fail "the build failed"
   local aisp=build/release/aisp status=0
+  if [[ -n $chapters ]]; then
+    build_preset release aisp || fail "the build failed"
+  else
+    build_preset release || fail "the build failed"
+    if ((!dry_run)); then say "$aisp is ready"; fi
+    build_cutlass
+  fi
   run rm -rf build/verify
   logged verify "$aisp" verify --artifacts-dir build/verify || status=$?
   # 5: nothing here can run, which what follows explains.
   if ((status != 0 && status != 5)); then fail "aisp verify failed with status $status; the program is built, its checks are in $logs/verify.log"; fi
   if ((!dry_run)); then describe_machine "$aisp"; fi
   measure_ceilings "$aisp"
+}
+
+# libaisp_cutlass.so: bars beside ours, without which everything else works.
+build_cutlass() {
+  build_preset release aisp_cutlass ||
+    say "warning: libaisp_cutlass.so was not built, so variants by CUTLASS are skipped; $logs/build-release-aisp_cutlass.log says why" >&2
+}
+
+build_cutlass_alone() {
+  # Of what else the folder holds nothing is built again.
+  chapters=$(cached build/release AISP_PAIRS)
+  build_preset release aisp_cutlass || fail "libaisp_cutlass.so was not built"
+  if ((dry_run)); then return; fi
+  [[ -f build/release/libaisp_cutlass.so ]] || fail "$(tail -n 1 "$logs/build-release-aisp_cutlass.log")"
+  say "build/release/libaisp_cutlass.so is ready"
 }
 
 # What a GPU gives at most, which later runs are held against; kept, so that it is measured once.
@@ -44,12 +95,13 @@ measure_ceilings() {
 
 build_packages() {
   build_preset packages || fail "the build failed"
+  build_preset packages aisp_cutlass || fail "libaisp_cutlass.so was not built"
   run scripts/package --build build/packages --out packages || fail "the packages could not be made"
 }
 
 describe_machine() {
   local aisp=$1 can=() cannot=() gpus count driver tool
-  count() { "$aisp" list-targets --json | python3 -c "import json, sys; print(sum(p['device'] == '$1' for p in json.load(sys.stdin)))"; }
+  count() { "$aisp" list-targets --json | python3 -c "import json, sys; print(sum(p.get('device') == '$1' for p in json.load(sys.stdin)))"; }
   can+=("host pairs: $(count host)")
   driver=$(driver_version || true)
   gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//; s/ / x /' | paste -sd, || true)
@@ -71,7 +123,8 @@ describe_machine() {
     say "It cannot run"
     printf '  %s\n' "${cannot[@]}"
   fi
-  say "Next: build/release/aisp doctor, build/release/aisp run --targets ch03"
+  if [[ -n $chapters ]]; then say "Not built: all pairs but $chapters (./setup.sh builds all, after it libaisp_cutlass.so)"; fi
+  say "Next: build/release/aisp doctor, build/release/aisp run${chapters:+ --targets ${chapters//,/ --targets }}"
 }
 
 passed=0

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Gets CUTLASS's headers from NVIDIA's wheel on PyPI into .cutlass. Without them everything but two library variants is built all the same.
+# Gets CUTLASS's headers from NVIDIA's wheel on PyPI into .cutlass. Without them everything but libaisp_cutlass.so is built all the same.
 
 cutlass_wheel=nvidia-cutlass==4.2.0.0
 
@@ -19,6 +19,6 @@ find_or_get_cutlass() {
   if [[ -n ${CUTLASS_HOME:-} || (-f $root/.cutlass/wheel.txt && $(<"$root/.cutlass/wheel.txt") == "$cutlass_wheel") ]]; then return; fi
   if ! get_cutlass 2>/dev/null; then
     rm -rf "$root/.cutlass.partial"
-    say "warning: no CUTLASS ($cutlass_wheel could not be installed from PyPI; $logs/cutlass-*.log): its variants in ch10 are skipped; run ./setup.sh again, or set CUTLASS_HOME" >&2
+    say "warning: no CUTLASS ($cutlass_wheel could not be installed from PyPI; $logs/cutlass-*.log): its variants are skipped; run ./setup.sh --cutlass, or set CUTLASS_HOME" >&2
   fi
 }

@@ -24,7 +24,7 @@ missing_packages() {
 install_packages() {
   local wanted=("${build_packages[@]}") missing=()
   case $1 in
-    release) ;;
+    release | cutlass) ;;
     packages) wanted+=("${packaging_packages[@]}") ;;
     *) wanted+=("${packaging_packages[@]}" "${test_packages[@]}") ;;
   esac

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "pair/registry.hpp"
+#include "suite/selection/select.hpp"
 
 namespace aisp::cli {
 
 // What `aisp list-targets` and `aisp run --list` print: a table, and with `json` an array to that file, or for "-" the array
 // alone.
-void print_targets(const std::vector<const pair::Entry*>& entries, const std::string& json);
+void print_targets(const suite::Selection& selection, const std::string& json);
 
 // The sizes and the cases that a pair declares, as list-targets and explain show them.
 nlohmann::json sizes_json(const Pair& pair);

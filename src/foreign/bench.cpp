@@ -15,6 +15,7 @@
 #include "evidence/json.hpp"
 #include "foreign/declaration.hpp"
 #include "foreign/workload.hpp"
+#include "pair/not_built.hpp"
 #include "report/console.hpp"
 #include "suite/suite.hpp"
 #include "suite/task.hpp"
@@ -149,6 +150,8 @@ json answer_to(const char* declaration, const aisp_calls& calls) {
 }  // namespace foreign
 
 std::span<const pair::Entry> pair::registry() { return foreign::entries(); }
+std::span<const pair::NotBuilt> pair::not_built() { return {}; }
+std::string_view pair::chosen_at_build() { return {}; }
 std::span<const pair::Code> pair::linked_code() { return foreign::codes(); }
 std::span<const pair::SourceFile> pair::linked_kernels() { return {}; }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUTLASS's kernel for sm_80, on mma.sync: tiles of 128 x 128 x 32, warps of 64 x 64, four stages of cp.async. It takes 20 s of a
-// CPU.
+// CUTLASS's kernel for sm_80, on mma.sync: tiles of 128 x 128 x 32, warps of 64 x 64, four stages of cp.async.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/thread/linear_combination.h>
 #include <cutlass/gemm/device/gemm_universal.h>
 #include <aisp/check.hpp>
-#include <aisp/libraries/cutlass.hpp>
 
 #include <string>
 
-namespace aisp {
+#include "libraries/cutlass_kernels.hpp"
+
+namespace aisp::libraries {
 namespace {
 
 namespace tl = ::cutlass;
@@ -62,8 +62,6 @@ class MultistagePlan final : public CutlassPlan {
 
 }  // namespace
 
-std::unique_ptr<CutlassPlan> plan_cutlass_multistage(const CutlassProblem& problem) {
-  return std::make_unique<MultistagePlan>(problem);
-}
+std::unique_ptr<CutlassPlan> multistage_plan(const CutlassProblem& problem) { return std::make_unique<MultistagePlan>(problem); }
 
-}  // namespace aisp
+}  // namespace aisp::libraries

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product by the kernel that CUTLASS's builder makes: operands by TMA, warp-specialized, one block per SM (or pair of blocks,
-// on sm_100) that walks over its tiles. Only .cu files of this folder include it: each takes 42 s of a CPU.
+// on sm_100) that walks over its tiles. Only .cu files of this folder include it.
 #pragma once
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
 #include <aisp/check.hpp>
-#include <aisp/libraries/cutlass.hpp>
 #include <cute/tensor.hpp>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
@@ -14,6 +13,8 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+
+#include "libraries/cutlass_kernels.hpp"
 
 namespace aisp::libraries {
 

@@ -3,14 +3,13 @@
 // rest is left to CUTLASS's builder.
 #include "libraries/cutlass_plan.cuh"
 
-namespace aisp {
+namespace aisp::libraries {
 
-std::unique_ptr<CutlassPlan> plan_cutlass_sm100(const CutlassProblem& problem) {
-  using namespace libraries;
+std::unique_ptr<CutlassPlan> sm100_plan(const CutlassProblem& problem) {
   using cute::_1, cute::_2, cute::_64, cute::_128, cute::_256;
   using Chosen = Plan<tl::bfloat16_t, tl::layout::RowMajor, cute::Shape<_256, _128, _64>, cute::Shape<_2, _1, _1>,
                       tl::gemm::collective::KernelScheduleAuto, tl::epilogue::collective::EpilogueScheduleAuto, tl::arch::Sm100>;
   return std::make_unique<Chosen>(problem, 8);
 }
 
-}  // namespace aisp
+}  // namespace aisp::libraries

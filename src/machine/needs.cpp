@@ -39,10 +39,6 @@ std::string attribute_text(cudaDeviceAttr attribute) {
   }
 }
 
-bool is_here(Library library) {
-  return library == Library::cutlass ? !cutlass_version().empty() : SharedLibrary::available(library);
-}
-
 Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<bool(Library)>& has_library) {
   if (needs.cpus > host.cpus_usable)
     return Obstacle{"needs " + base::plural(static_cast<std::size_t>(needs.cpus), "CPU") + ", this process may use " +
@@ -53,11 +49,9 @@ Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<b
                         gigabytes(static_cast<double>(host.memory_available_bytes)) + " are available",
                     "free some or raise the container's limit"};
   for (const Library library : needs.libraries) {
-    if (library == Library::none || (has_library ? has_library(library) : is_here(library))) continue;
-    if (library == Library::cutlass)
-      return Obstacle{"needs CUTLASS, which this executable was built without", std::string{get_cutlass}};
+    if (library == Library::none || (has_library ? has_library(library) : SharedLibrary::available(library))) continue;
     return Obstacle{"needs " + std::string{name_of(library)} + ": " + file_names(library).front() + " not found",
-                    "install it or set AISP_LIBRARY_PATH to its folder"};
+                    library == Library::cutlass ? std::string{get_cutlass} : "install it or set AISP_LIBRARY_PATH to its folder"};
   }
   return std::nullopt;
 }

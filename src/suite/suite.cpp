@@ -57,6 +57,7 @@ class Suite {
     try {
       if (task_.resumed) take_over();
       skip_what_cannot_run();
+      for (const PairResult& result : task_.not_built) records_.note(result);
     } catch (const Error& error) {
       give_up(error.what());
     }
@@ -234,6 +235,7 @@ class Suite {
     const bool late = out_of_time() && done_ < task_.placements.size() && !base::interrupted();
     account_for_the_rest();
     suite_.pairs = std::move(results_);
+    suite_.pairs.insert(suite_.pairs.end(), task_.not_built.begin(), task_.not_built.end());
     suite_.interrupted = base::interrupted() && !std::ranges::all_of(suite_.pairs, ended);
     suite_.wall_s = base::monotonic_s() - began_s_;
     Finished finished;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/system/lock.hpp"
+#include "evidence/result.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
 #include "run/wire/handshake.hpp"
@@ -20,11 +21,12 @@ struct Task {
   Configuration configuration;
   machine::Machine machine;
   std::vector<std::string> command_line;
-  bool resumed = false;                       // take over what the folder's results.jsonl holds
-  std::vector<int> gpus;                      // ordinals of those that may be used
-  std::vector<Placement> placements;          // of what is selected
-  std::optional<run::Counterpart> against{};  // another executable, whose pairs take turns with these
-  std::vector<std::string> wanted{};          // what the user named; empty: all
+  bool resumed = false;                           // take over what the folder's results.jsonl holds
+  std::vector<int> gpus;                          // ordinals of those that may be used
+  std::vector<Placement> placements;              // of what is selected
+  std::optional<run::Counterpart> against{};      // another executable, whose pairs take turns with these
+  std::vector<std::string> wanted{};              // what the user named; empty: all
+  std::vector<evidence::PairResult> not_built{};  // of what the user named, for the reports
 };
 
 // Throws base::Error: usage or unfit for GPUs that the configuration names and that are not there.

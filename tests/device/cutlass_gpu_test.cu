@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of small integers by CUTLASS: exact in every type on the way, so that the host's own sums must come out.
+#include <stdlib.h>
 #include <aisp/libraries/cutlass.hpp>
+#include <aisp/library.hpp>
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
+#include <filesystem>
 #include <vector>
 
 #include "gpu_test.hpp"
+#include "places.hpp"
 
 namespace aisp {
 namespace {
@@ -30,7 +34,9 @@ std::vector<T> integers(int count, unsigned seed) {
 class Cutlass : public GpuTest<9, 9> {
  protected:
   void SetUp() override {
-    if (cutlass_version().empty()) GTEST_SKIP() << "built without CUTLASS";
+    // Next to aisp, where the target aisp_cutlass was built.
+    setenv("AISP_LIBRARY_PATH", std::filesystem::path{aisp_path()}.parent_path().c_str(), 0);
+    if (!SharedLibrary::available(Library::cutlass)) GTEST_SKIP() << "no libaisp_cutlass.so; " << get_cutlass;
     GpuTest::SetUp();
   }
 

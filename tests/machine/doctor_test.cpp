@@ -64,16 +64,15 @@ class Doctor : public testing::Test {
            locked + "            unlimited            bytes     \n";
   }
   std::vector<Finding> findings() {
-    return examine(
-        machine_,
-        {.root = root_.path(),
-         .artifacts = artifacts_.empty() ? root_.path() : artifacts_,
-         .find_library = [this](Library library) { return libraries_ ? "/x/" + machine::file_names(library).front() : ""; },
-         .cutlass = cutlass_,
-         .toolkit = toolkit_,
-         .built = built_,
-         .assembles_tcgen05 = assembles_,
-         .tcgen05_product = [this](int) { return product_; }});
+    return examine(machine_,
+                   {.root = root_.path(),
+                    .artifacts = artifacts_.empty() ? root_.path() : artifacts_,
+                    .find_library = [this](Library library) { return libraries_ ? "/x/" + machine::file_names(library).front() : ""; },
+                    .cutlass_refusal = cutlass_refusal_,
+                    .toolkit = toolkit_,
+                    .built = built_,
+                    .assembles_tcgen05 = assembles_,
+                    .tcgen05_product = [this](int) { return product_; }});
   }
   Finding finding(const std::string& name) {
     for (const Finding& found : findings())
@@ -87,7 +86,7 @@ class Doctor : public testing::Test {
   Machine machine_;
   std::filesystem::path artifacts_;
   bool libraries_ = true;
-  std::string cutlass_ = "4.2.0";
+  std::string cutlass_refusal_;
   std::string toolkit_ = "13.0 in /usr/local/cuda", built_;
   std::function<bool(std::string_view)> assembles_;
   std::optional<std::string> product_;
@@ -281,12 +280,15 @@ TEST_F(Doctor, IsNotStoppedByAnAssemblerThatCannotBeStarted) {
   EXPECT_EQ(calls, 1) << "each that hangs takes its time";
 }
 
-TEST_F(Doctor, NamesTheCutlassThatWasCompiledIn) {
-  EXPECT_EQ(finding("library CUTLASS").what, "4.2.0, compiled in");
-  cutlass_ = "";
+TEST_F(Doctor, SaysWhyCutlassLibraryIsNotUsed) {
+  EXPECT_EQ(finding("library CUTLASS").what, "/x/libaisp_cutlass.so");
+  cutlass_refusal_ = "/x/libaisp_cutlass.so has interface 7 and this executable needs 1";
+  EXPECT_EQ(finding("library CUTLASS").level, Level::warning);
+  EXPECT_EQ(finding("library CUTLASS").what, cutlass_refusal_);
+  EXPECT_THAT(finding("library CUTLASS").advice, HasSubstr("./setup.sh --cutlass"));
+  libraries_ = false;
   EXPECT_EQ(finding("library CUTLASS").level, Level::info);
-  EXPECT_EQ(finding("library CUTLASS").what, "not compiled in; variants that use it are skipped");
-  EXPECT_THAT(finding("library CUTLASS").advice, HasSubstr("./setup.sh"));
+  EXPECT_THAT(finding("library CUTLASS").advice, HasSubstr("./setup.sh --cutlass"));
 }
 
 TEST_F(Doctor, MissesPeerAccess) {

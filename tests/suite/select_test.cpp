@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suite/selection/select.hpp"
+#include "suite/selection/not_built.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,6 +62,53 @@ TEST(Select, UnknownNamesAreUsageErrorsWithTheNearest) {
   expect_error({"clutser"}, base::Exit::usage, "cluster");
   expect_error({"ch99"}, base::Exit::usage, "ch01, ch07, ch10");
   expect_error({"ch07", "ch10:transpose"}, base::Exit::usage, "ch07:transpose");
+}
+
+constexpr pair::NotBuilt left_out[] = {{"ch05", "mmap", ""}, {"ch07", "wide_copy", ""}};
+
+TEST(Select, WhatIsNotBuiltIsSelectedApart) {
+  const auto targets = [](const std::vector<std::string>& wanted) {
+    std::vector<std::string> names;
+    for (const pair::NotBuilt* pair : select(table, left_out, wanted).not_built) names.push_back(pair->target());
+    return names;
+  };
+  EXPECT_THAT(targets({}), ElementsAre("ch05:mmap", "ch07:wide_copy"));
+  EXPECT_THAT(targets({"ch7"}), ElementsAre("ch07:wide_copy"));
+  EXPECT_THAT(targets({"mm*", "ch10"}), ElementsAre("ch05:mmap"));
+  EXPECT_TRUE(targets({"ch10"}).empty());
+  EXPECT_TRUE(select(table, left_out, {"ch05"}).built.empty());
+  try {
+    select(table, left_out, {"ch05:mmpa"});
+    ADD_FAILURE() << "no error";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.status(), base::Exit::usage);
+    EXPECT_THAT(error.what(), HasSubstr("did you mean ch05:mmap"));
+  }
+}
+
+TEST(NotBuilt, TheCommandBuildsWhatWasNamed) {
+  // The tests' own registry was built whole.
+  EXPECT_EQ(build_command({}), "./setup.sh");
+  EXPECT_EQ(build_command({"ch01", "all"}), "./setup.sh");
+  EXPECT_EQ(build_command({"ch01", "ch05:mmap", "ch01"}), "./setup.sh --chapters ch01,ch05:mmap");
+  EXPECT_EQ(build_command({"ch1*:*gemm*"}), "./setup.sh --chapters 'ch1*:*gemm*'");
+  EXPECT_EQ(built_part(), "");
+}
+
+TEST(NotBuilt, OfASelectionOfNothingElseTheCommandIsAnError) {
+  const Selection none_built = select(table, left_out, {"ch05:mmap"});
+  try {
+    demand_built(none_built, {"ch05:mmap"});
+    ADD_FAILURE() << "no error";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.status(), base::Exit::nothing);
+    EXPECT_STREQ(error.what(), "ch05:mmap is not built; ./setup.sh --chapters ch05:mmap builds it");
+  }
+  const std::vector<evidence::PairResult> results = results_of_not_built(none_built, {"ch05:mmap"});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].status, evidence::Status::skipped);
+  EXPECT_EQ(results[0].reason, "not built; ./setup.sh --chapters ch05:mmap builds it");
+  EXPECT_NO_THROW(demand_built(select(table, left_out, {"ch07"}), {"ch07"}));
 }
 
 TEST(Select, GlobWithoutMatchSelectsNothing) {

@@ -9,6 +9,7 @@ GENERATE = """cmake_minimum_required(VERSION 3.25)
 include("%s/cmake/registry.cmake")
 set(AISP_SOURCE_ROOT "${ROOT}")
 set(AISP_NUMBERED ${NUMBERED})
+set(AISP_CHOSEN "${CHOSEN}")
 aisp_generate_registry("${ROOT}/registry.cpp" "${ROOT}/chapters")
 """
 # A project like aisp itself, without CUDA: what CMakeLists.txt does with a folder of pairs.
@@ -44,9 +45,9 @@ std::size_t Workload::output_length(int) const { return 0; }
 
 
 class Registry(TemporaryTree):
-    def generate(self, numbered="OFF"):
+    def generate(self, numbered="OFF", chosen=""):
         script = self.write("generate.cmake", GENERATE % SOURCE)
-        return run(CMAKE, f"-DROOT={self.root}", f"-DNUMBERED={numbered}", "-P", script)
+        return run(CMAKE, f"-DROOT={self.root}", f"-DNUMBERED={numbered}", f"-DCHOSEN={chosen}", "-P", script)
 
     def refused(self, *words, numbered="OFF"):
         result = self.generate(numbered)
@@ -74,6 +75,33 @@ class Registry(TemporaryTree):
             self.write(name, "")
         self.assertEqual(self.generate().returncode, 0)
         self.assertNotIn("Entry{", (self.root / "registry.cpp").read_text())
+
+    def test_pairs_that_were_not_chosen_are_names_only(self):
+        for name in ("ch01/box.cu", "ch05/mmap.cpp", "ch05/other.cu", "ch10/big_gemm.cu", "ch10/small.cu"):
+            self.write(f"chapters/{name}", "")
+        everything = {"ch01:box", "ch05:mmap", "ch05:other", "ch10:big_gemm", "ch10:small"}
+        for chosen, wanted in (("", everything), ("all", everything), ("ch01", {"ch01:box"}), ("1,ch05:mmap", {"ch01:box", "ch05:mmap"}),
+                               ("ch1*:*gemm*", {"ch10:big_gemm"}), ("ch0[15]", {"ch01:box", "ch05:mmap", "ch05:other"}), ("m?ap", {"ch05:mmap"}),
+                               ("small, ch5:o*", {"ch05:other", "ch10:small"})):
+            with self.subTest(chosen):
+                result = self.generate(chosen=chosen)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                table = (self.root / "registry.cpp").read_text()
+                built = {f"{chapter}:{name}" for chapter, name in re.findall(r'Entry\{"(.*?)", "(.*?)", ', table)}
+                self.assertEqual(built, wanted)
+                left_out = re.findall(r'NotBuilt\{"(.*?)", "(.*?)", "(.*?)"\}', table)
+                self.assertEqual({f"{chapter}:{name}" for chapter, name, _ in left_out}, everything - wanted)
+                self.assertTrue(all((self.root / source).exists() for _, _, source in left_out))
+        compiled = compile_cxx(self.root / "registry.cpp", self.root / "registry.o", "-Wall", "-Wextra", "-Werror")
+        self.assertEqual(compiled.returncode, 0, compiled.stderr)
+
+    def test_a_choice_that_names_no_pair_is_refused(self):
+        self.write("chapters/ch01/box.cu", "")
+        for chosen, words in (("ch99", "no pair is called 'ch99'; there are pairs in ch01"), ("ch01,bx", "'bx'"), (" ", "the list is empty")):
+            with self.subTest(chosen):
+                result = self.generate(chosen=chosen)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(f"AISP_PAIRS: {words}" if chosen == "ch99" else words, " ".join(result.stderr.split()))
 
     def family(self, text):
         script = self.write("generate.cmake", (GENERATE % SOURCE).replace('chapters")', 'chapters" "${ROOT}/selftest")'))

@@ -17,12 +17,12 @@ class Setup(unittest.TestCase):
     def test_help(self):
         result = setup("--help")
         self.assertEqual(result.returncode, 0)
-        for option in ("--test", "--asan", "--cuda", "--with-driver", "--with-nsight", "--jobs", "--dry-run"):
+        for option in ("--test", "--asan", "--cuda", "--with-driver", "--with-nsight", "--jobs", "--dry-run", "--chapters", "--cutlass"):
             self.assertIn(option, result.stdout)
 
     def test_wrong_usage_is_one_line_and_status_2(self):
         for arguments, words in ((["--bogus"], "unknown option '--bogus'"), (["--cuda", "new"], "not 'new'"), (["--cuda"], "needs a value"),
-                                 (["--jobs", "many"], "not 'many'")):
+                                 (["--jobs", "many"], "not 'many'"), (["--chapters"], "needs a value"), (["--test", "--chapters", "ch01"], "without --test")):
             with self.subTest(arguments):
                 result = setup(*arguments)
                 self.assertEqual(result.returncode, 2)
@@ -37,6 +37,32 @@ class Setup(unittest.TestCase):
         self.assertIn("--parallel 3", result.stdout)
         self.assertIn("verify", result.stdout)
         self.assertFalse((SOURCE / ".cuda.partial").exists())
+
+    def test_chapters_build_these_pairs_and_no_library_of_cutlass(self):
+        result = setup("--dry-run", "--chapters", "ch01,ch05:mmap")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^Pairs: \d+ of \d+, those of ch01,ch05:mmap$")
+        self.assertIn("-DAISP_PAIRS=ch01\\,ch05:mmap", result.stdout)
+        self.assertRegex(result.stdout, r"(?m)cmake --build build/release .*--target aisp$")
+        self.assertNotIn("aisp_cutlass", result.stdout)
+        self.assertNotIn("aisp_cutlass", setup("--dry-run", "--test").stdout)
+
+    def test_chapters_that_do_not_exist_are_one_line_that_names_what_does(self):
+        for given, words in (("ch99", "no pair is called 'ch99'; there are pairs in ch01, ch02"), ("ch01,ch05:nmap", "no pair is called 'ch05:nmap'"),
+                             ("", "the list is empty; there are pairs in ch01"), (",", "the list is empty")):
+            with self.subTest(given):
+                result = setup("--dry-run", "--chapters", given)
+                self.assertEqual(result.returncode, 2)
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+                self.assertIn(words, result.stderr)
+                self.assertNotIn("would run", result.stdout)
+
+    def test_the_library_of_cutlass_is_built_last_or_alone(self):
+        whole = setup("--dry-run").stdout
+        self.assertLess(whole.index("cmake --build build/release --parallel"), whole.index("--target aisp_cutlass"))
+        alone = setup("--dry-run", "--cutlass").stdout
+        self.assertEqual(alone.count("cmake --build"), 1)
+        self.assertIn("--target aisp_cutlass", alone)
 
     def test_environment_hides_the_machines_toolkit(self):
         result = setup("--dry-run", AISP_IGNORE_SYSTEM_CUDA="1")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUTLASS: templates, compiled into the executable where their headers are, in files of their own (src/libraries), because each
-// takes as long as many pairs. Nothing of CUTLASS is seen here. A variant that uses it says
+// CUTLASS: templates, compiled into libaisp_cutlass.so (src/libraries), because they take as long as many pairs; it is opened at
+// run time. Nothing of CUTLASS is seen here. A variant that uses it says
 // `.needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cutlass}}`.
 #pragma once
 #include <cuda_runtime_api.h>
@@ -27,7 +27,7 @@ class CutlassPlan {
 };
 
 // bf16 A[m][k], B[k][n] and C: by wgmma; by the kernel for sm_80, which runs on later GPUs as well; by tcgen05 (sm_100, not run).
-// All throw Unsupported where the executable was built without CUTLASS, or without their architecture.
+// All throw Unsupported where libaisp_cutlass.so is absent, of another interface or without their architecture.
 std::unique_ptr<CutlassPlan> plan_cutlass_bf16(const CutlassProblem& problem);
 std::unique_ptr<CutlassPlan> plan_cutlass_multistage(const CutlassProblem& problem);
 std::unique_ptr<CutlassPlan> plan_cutlass_sm100(const CutlassProblem& problem);
@@ -37,11 +37,11 @@ std::unique_ptr<CutlassPlan> plan_cutlass_fp8(const CutlassProblem& problem);
 std::unique_ptr<CutlassPlan> plan_cutlass_block_scaled(const CutlassProblem& problem, const float* a_scales,
                                                        const float* b_scales);
 
-// Of the headers, "4.2.0"; empty where the executable was built without them.
+// Of what libaisp_cutlass.so was made of, "4.2.0"; throws Unsupported as the plans do.
 std::string_view cutlass_version();
 
 // What to do where it is missing.
 inline constexpr std::string_view get_cutlass =
-    "./setup.sh gets its headers and builds with them; or set CUTLASS_HOME and build again, with 90a in AISP_CUDA_ARCHITECTURES";
+    "./setup.sh --cutlass builds it, or set AISP_LIBRARY_PATH to the folder that holds it";
 
 }  // namespace aisp

@@ -26,6 +26,7 @@
 #include "pair/code.hpp"
 #include "report/numbers.hpp"
 #include "run/wire/blank.hpp"
+#include "suite/selection/not_built.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -265,6 +266,9 @@ std::vector<json> meanings(const Options& options) {
 }
 
 [[noreturn]] void reject(const std::string& name) {
+  for (const pair::NotBuilt& pair : pair::not_built())
+    if (pair.name == name || pair.target() == name || pair.chapter == name)
+      throw Error{Exit::nothing, fmt::format("{} is not built; {} builds it", name, suite::build_command({name}))};
   std::vector<std::string> known;
   for (const Term& term : glossary()) known.emplace_back(term.name);
   for (const pair::Entry& entry : pair::registry())

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/text.hpp"
 #include "cli/command.hpp"
@@ -13,7 +15,7 @@
 #include "evidence/json.hpp"
 #include "pair/all_variants.hpp"
 #include "run/wire/blank.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection/not_built.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -43,6 +45,7 @@ nlohmann::json as_json(const pair::Entry& entry) {
   return {{"target", entry.target()},
           {"chapter", entry.chapter},
           {"name", entry.name},
+          {"built", true},
           {"teaches", pair.teaches},
           {"device", to_string(run::recorded(pair.device))},
           {"gpus", host ? 0 : pair.needs.gpus},
@@ -57,6 +60,15 @@ nlohmann::json as_json(const pair::Entry& entry) {
           {"sizes", sizes_json(pair)},
           {"sweep", cases_json(pair.sweep)},
           {"source", entry.source}};
+}
+
+nlohmann::json as_json(const pair::NotBuilt& pair) {
+  return {{"target", pair.target()},
+          {"chapter", pair.chapter},
+          {"name", pair.name},
+          {"built", false},
+          {"build_with", suite::build_command({pair.target()})},
+          {"source", pair.source}};
 }
 
 }  // namespace
@@ -79,16 +91,25 @@ nlohmann::json cases_json(const Cases& cases) {
   return list;
 }
 
-void print_targets(const std::vector<const pair::Entry*>& entries, const std::string& json) {
+void print_targets(const suite::Selection& selection, const std::string& json) {
+  struct Row {
+    nlohmann::json json;
+    std::vector<std::string> text;
+  };
+  std::map<std::pair<std::string_view, std::string_view>, Row> rows;  // by chapter and name
+  for (const pair::Entry* entry : selection.built)
+    rows[{entry->chapter, entry->name}] = {as_json(*entry), {entry->target(), line_of(*entry->pair)}};
+  for (const pair::NotBuilt* pair : selection.not_built)
+    rows[{pair->chapter, pair->name}] = {as_json(*pair), {pair->target(), suite::not_built_reason({pair->target()})}};
   if (!json.empty()) {
     nlohmann::json list = nlohmann::json::array();
-    for (const pair::Entry* entry : entries) list.push_back(as_json(*entry));
+    for (auto& [name, row] : rows) list.push_back(std::move(row.json));
     print_to(json, evidence::json_text(list, 2) + '\n');
   }
   if (json == "-") return;
-  std::vector<std::vector<std::string>> rows;
-  for (const pair::Entry* entry : entries) rows.push_back({entry->target(), line_of(*entry->pair)});
-  show(columns(rows));
+  std::vector<std::vector<std::string>> lines;
+  for (auto& [name, row] : rows) lines.push_back(std::move(row.text));
+  show(columns(lines));
 }
 
 void add_list_targets(CLI::App& app, Action& action) {
@@ -109,7 +130,7 @@ void add_list_targets(CLI::App& app, Action& action) {
     action = [options] {
       std::vector<std::string> targets = target_list(*options);
       targets.insert(targets.end(), options->chapters.begin(), options->chapters.end());
-      print_targets(suite::select(pair::registry(), targets), options->json ? "-" : "");
+      print_targets(suite::select_here(targets), options->json ? "-" : "");
       return base::Exit::good;
     };
   });

@@ -58,7 +58,9 @@ std::vector<evidence::Expectations> read_run(const std::string& artifacts, const
 std::vector<std::string> chapters_of(const std::vector<std::string>& given) {
   std::vector<std::string> chapters;
   if (given.empty()) return chapters;
-  for (const pair::Entry* entry : suite::select(pair::registry(), given)) chapters.emplace_back(entry->chapter);
+  const suite::Selection selection = suite::select_here(given);
+  for (const pair::Entry* entry : selection.built) chapters.emplace_back(entry->chapter);
+  for (const pair::NotBuilt* pair : selection.not_built) chapters.emplace_back(pair->chapter);
   return chapters;
 }
 

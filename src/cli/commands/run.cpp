@@ -13,7 +13,7 @@
 #include "cli/recorded.hpp"
 #include "cli/suite_command.hpp"
 #include "suite/records/resume.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection/not_built.hpp"
 #include "suite/selection/sweep_cases.hpp"
 #include "suite/task.hpp"
 
@@ -47,6 +47,7 @@ void print_plan(const suite::Task& task) {
     rows.push_back({placement.label(), fmt::format("{} rounds after {}", request.iterations, request.warmup),
                     where(placement, task.gpus.size())});
   }
+  for (const evidence::PairResult& left_out : task.not_built) rows.push_back({left_out.target, "", left_out.reason});
   show(columns(rows));
 }
 
@@ -67,12 +68,14 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
     targets = std::move(resumed.targets);
   }
   const Configuration configuration = make_configuration(options, earlier);
-  std::vector<const pair::Entry*> selected = suite::select(pair::registry(), targets);
+  const suite::Selection selection = suite::select_here(targets);
+  if (!options.list) suite::demand_built(selection, targets);
+  std::vector<const pair::Entry*> selected = selection.built;
   refuse_faults(selected);
-  selected = select_cases(std::move(selected), configuration);
+  if (!selected.empty()) selected = select_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   if (options.list) {
-    print_targets(selected, options.json);
+    print_targets({selected, selection.not_built}, options.json);
     return Exit::good;
   }
   if (configuration.in_process && !options.gate.against.empty())
@@ -83,6 +86,7 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
   suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line, !options.resume.empty());
   task.against = other_executable(options);
   task.wanted = targets;
+  task.not_built = suite::results_of_not_built(selection, targets);
   if (options.dry_run) {
     print_plan(task);
     return Exit::good;

@@ -11,7 +11,7 @@
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "cli/suite_command.hpp"
-#include "suite/selection/select.hpp"
+#include "suite/selection/not_built.hpp"
 #include "suite/selection/sweep_cases.hpp"
 
 namespace aisp::cli {
@@ -29,6 +29,7 @@ std::string gpu_line(const machine::Gpu& gpu) {
 
 // What an installation consists of, before any pair runs.
 std::string installation(const machine::Machine& machine, std::size_t selected) {
+  const std::size_t left_out = pair::not_built().size();
   std::vector<std::vector<std::string>> rows{
       {"aisp", std::string{base::build_info().version}},
       {"built with", fmt::format("CUDA {}, {}", base::build_info().cuda_compiler, base::build_info().cxx_compiler)},
@@ -36,7 +37,8 @@ std::string installation(const machine::Machine& machine, std::size_t selected) 
       {"driver", machine.driver_version.empty()
                      ? std::string{"none"}
                      : fmt::format("{}, up to CUDA {}", machine.driver_version, cuda_version(machine.driver_cuda_version))},
-      {"pairs", fmt::format("{} registered, {} selected", pair::registry().size(), selected)}};
+      {"pairs", fmt::format("{} registered{}, {} selected", pair::registry().size(),
+                            left_out == 0 ? "" : fmt::format(", {} not built", left_out), selected)}};
   if (machine.gpus.empty()) rows.push_back({"GPU", fmt::format("none: {}", machine.cuda_error)});
   for (const machine::Gpu& gpu : machine.gpus) rows.push_back({fmt::format("GPU {}", gpu.ordinal), gpu_line(gpu)});
   return columns(rows) + '\n';
@@ -49,7 +51,10 @@ struct Options : SuiteFlags {
 Exit verify(const Options& flags, const std::vector<std::string>& command_line) {
   color_flag(flags.color);
   suite::Configuration configuration = make_configuration(flags);
-  std::vector<const pair::Entry*> selected = suite::select(pair::registry(), target_list(flags));
+  const std::vector<std::string> targets = target_list(flags);
+  const suite::Selection selection = suite::select_here(targets);
+  suite::demand_built(selection, targets);
+  std::vector<const pair::Entry*> selected = selection.built;
   refuse_faults(selected);
   selected = select_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
@@ -58,6 +63,7 @@ Exit verify(const Options& flags, const std::vector<std::string>& command_line) 
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();
   suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line);
+  task.not_built = suite::results_of_not_built(selection, targets);
   if (flags.json != "-" && !flags.quiet) show(installation(task.machine, selected.size()));
   const std::vector<base::FileLock> locks = suite::lock_gpus(task);
   suite::RunFolder folder =

@@ -120,7 +120,7 @@ class Analyst {
     const bool by_itself = m.pair->status == Status::skipped;
     AnalysisRow row =
         row_of(key, m, Finding::skipped, by_itself ? m.pair->reason : "not compared: " + not_recordable(*m.pair).value_or(""));
-    if (by_itself && is_expected_of(m)) {
+    if (by_itself && !m.pair->reason.starts_with(not_built) && is_expected_of(m)) {
       row.lost_coverage = true;
       row.detail += "; it ran when the expectations of this hardware were recorded";
     }

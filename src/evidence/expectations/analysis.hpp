@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
@@ -16,6 +17,9 @@
 namespace aisp::evidence {
 
 // Best news last, as tables sort them.
+// How the reason begins for which a pair is skipped that the executable was built without.
+inline constexpr std::string_view not_built = "not built";
+
 enum class Finding { failed, missing, regressed, slower, drifted, rebased, stale, other_machine, skipped, fresh, improved, ok };
 std::string_view to_string(Finding finding);  // fresh is "new"
 const std::vector<Finding>& all_findings();

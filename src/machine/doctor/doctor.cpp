@@ -135,25 +135,30 @@ void examine_peers(const Machine& machine, Findings& findings) {
          "pairs that need it are skipped; look at nvidia-smi topo -m, ACS settings and the container's isolation"});
 }
 
+// Of CUTLASS's library it is opened to see whether it is of this executable's interface.
+std::string cutlass_refusal(const Surroundings& surroundings) try {
+  if (surroundings.find_library) return surroundings.cutlass_refusal;
+  cutlass_version();
+  return {};
+} catch (const Unsupported& reason) {
+  const std::string text = reason.what();
+  return text.substr(0, text.find("; "));
+}
+
 void examine_library(Library library, const Surroundings& surroundings, Findings& findings) {
   const std::string path = surroundings.find_library ? surroundings.find_library(library) : machine::locate(library);
   const std::string name = "library " + std::string{name_of(library)};
   if (path.empty())
     findings.push_back({name, Level::info,
                         file_names(library).front() + " not found; pairs and variants that call it are skipped",
-                        "install it (./setup.sh) or set AISP_LIBRARY_PATH to its folder"});
+                        library == Library::cutlass ? std::string{get_cutlass}
+                                                    : "install it (./setup.sh) or set AISP_LIBRARY_PATH to its folder"});
+  else if (const std::string refusal = library == Library::cutlass ? cutlass_refusal(surroundings) : ""; !refusal.empty())
+    findings.push_back({name, Level::warning, refusal, std::string{get_cutlass}});
   else if (!path.ends_with(file_names(library).front()))
     findings.push_back({name, Level::info, path + ", of an older major version",
                         "install " + file_names(library).front() + " for comparable numbers"});
   else findings.push_back({name, Level::ok, path, ""});
-}
-
-void examine_cutlass(const Surroundings& surroundings, Findings& findings) {
-  const std::string version = surroundings.cutlass.value_or(std::string{cutlass_version()});
-  if (version.empty())
-    findings.push_back(
-        {"library CUTLASS", Level::info, "not compiled in; variants that use it are skipped", std::string{get_cutlass}});
-  else findings.push_back({"library CUTLASS", Level::ok, version + ", compiled in", ""});
 }
 
 }  // namespace
@@ -192,12 +197,11 @@ std::vector<Finding> examine(const Machine& machine, const Surroundings& surroun
   examine_gpu_list(machine, surroundings, findings);
   examine_peers(machine, findings);
   examine_host(machine, surroundings, findings);
-  for (auto i = static_cast<int>(Library::none) + 1; i <= static_cast<int>(last_opened_library); ++i) {
+  for (auto i = static_cast<int>(Library::none) + 1; i <= static_cast<int>(last_library); ++i) {
     const auto library = static_cast<Library>(i);
     // Without a GPU the driver's own library is not missed.
     if (library != Library::nvml || !machine.gpus.empty()) examine_library(library, surroundings, findings);
   }
-  examine_cutlass(surroundings, findings);
   return findings;
 }
 

@@ -30,7 +30,7 @@ struct Surroundings {
   std::filesystem::path root = "/";                                // where proc, sys and dev are read
   std::filesystem::path artifacts = ".";                           // where runs are written
   std::function<std::string(Library)> find_library;                // machine::locate when empty
-  std::optional<std::string> cutlass;                              // version compiled in, empty without; asked when absent
+  std::string cutlass_refusal;                                     // with find_library: why CUTLASS's library is not used
   std::optional<std::string> toolkit;                              // version of nvcc; looked for when absent
   std::string built;                                               // for which GPUs this executable has code (architectures.hpp)
   std::function<bool(std::string_view)> assembles_tcgen05;         // for a target, by the toolkit; empty: there is no assembler

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <aisp/check.hpp>
+#include <aisp/libraries/cutlass.hpp>
 #include <aisp/library.hpp>
 
 #include <dlfcn.h>
@@ -29,7 +30,7 @@ namespace fs = std::filesystem;
 using machine::file_names;
 using machine::library_folders;
 
-constexpr std::size_t library_count = static_cast<std::size_t>(last_opened_library) + 1;
+constexpr std::size_t library_count = static_cast<std::size_t>(last_library) + 1;
 
 // What must be in the process first, from the same folder where it lies there: wheels do not find each other by themselves.
 std::vector<Library> dependencies(Library library) {
@@ -57,8 +58,10 @@ std::string remedy(Library library) {
                                                              "nvidia-cusolver",
                                                              "nvidia-cufile",
                                                              "nvidia-cuda-cupti",
+                                                             "",
                                                              ""};
   if (library == Library::nvml) return "install the NVIDIA driver";
+  if (library == Library::cutlass) return std::string{get_cutlass};
   const std::string wheel = wheels[static_cast<std::size_t>(library)];
   return "install " + std::string{name_of(library)} + " (for example: pip install " + wheel +
          ") or set AISP_LIBRARY_PATH to the folder that holds it";
@@ -78,6 +81,14 @@ bool is_unwanted(Library library) {
   if (value == nullptr || *value == '\0') return false;
   const std::vector<std::string> names = base::split(base::lower(value), ',');
   return std::ranges::find(names, base::lower(name_of(library))) != names.end();
+}
+
+// One that aisp's own build makes: an older one must not come from where the loader or Python would find it.
+bool is_own(Library library) { return library == Library::cutlass; }
+
+const std::vector<std::string>& folders_of(Library library) {
+  static const std::vector<std::string> own = machine::own_folders(machine::places_here()), all = library_folders();
+  return is_own(library) ? own : all;
 }
 
 bool is_file(const fs::path& path) {
@@ -118,8 +129,9 @@ Found find_and_load(Library library, std::string& trouble) {
     for (const std::string& folder : stated_folders())
       if (void* handle = load_from(folder, library, name, trouble)) return {handle, name};
     std::string not_in_loader_path;
-    if (void* handle = load(name, not_in_loader_path)) return {handle, name};
-    for (const std::string& folder : library_folders())
+    if (!is_own(library))
+      if (void* handle = load(name, not_in_loader_path)) return {handle, name};
+    for (const std::string& folder : folders_of(library))
       if (void* handle = load_from(folder, library, name, trouble)) return {handle, name};
   }
   return {};
@@ -136,9 +148,11 @@ std::string search(Library library) {
       return std::string{};
     };
     if (std::string path = first_in(stated_folders()); !path.empty()) return path;
-    if (std::string path = machine::find_in_loader_cache(cache, name); !path.empty() && is_file(path)) return path;
-    if (std::string path = first_in(machine::loader_folders(places)); !path.empty()) return path;
-    if (std::string path = first_in(library_folders()); !path.empty()) return path;
+    if (!is_own(library)) {
+      if (std::string path = machine::find_in_loader_cache(cache, name); !path.empty() && is_file(path)) return path;
+      if (std::string path = first_in(machine::loader_folders(places)); !path.empty()) return path;
+    }
+    if (std::string path = first_in(folders_of(library)); !path.empty()) return path;
   }
   return {};
 }
@@ -175,7 +189,7 @@ std::vector<std::string> file_names(Library library) {
     case Library::cufile: return {"libcufile.so.0"};
     case Library::cupti: return {"libcupti.so.13"};
     case Library::nvml: return {"libnvidia-ml.so.1"};
-    case Library::cutlass:
+    case Library::cutlass: return {"libaisp_cutlass.so"};
     case Library::none: break;
   }
   return {};

@@ -131,6 +131,14 @@ std::vector<std::string> search_folders(const SearchPlaces& places) {
   return folders.take();
 }
 
+std::vector<std::string> own_folders(const SearchPlaces& places) {
+  Folders folders{places.root};
+  const fs::path folder = places.executable.parent_path();
+  folders.add(folder);
+  if (folder.filename() == "bin") folders.add(folder.parent_path() / "lib" / "aisp");
+  return folders.take();
+}
+
 std::vector<std::string> loader_folders(const SearchPlaces& places) {
   Folders folders{places.root};
   for (const std::string& entry : base::split(places.environment("LD_LIBRARY_PATH"), ':'))

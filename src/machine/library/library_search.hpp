@@ -20,6 +20,9 @@ SearchPlaces places_here();
 // Existing folders, in order, each once: toolkits, the tree's own, wheels of the Pythons found.
 std::vector<std::string> search_folders(const SearchPlaces& places);
 
+// Where aisp's own libraries lie: next to the executable, and in ../lib/aisp from where it was installed into a folder bin.
+std::vector<std::string> own_folders(const SearchPlaces& places);
+
 // The folders that the loader looks in before its cache (LD_LIBRARY_PATH) and after it.
 std::vector<std::string> loader_folders(const SearchPlaces& places);
 // Full path of `file_name` according to the bytes of /etc/ld.so.cache; empty when it is not there.

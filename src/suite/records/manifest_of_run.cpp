@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <aisp/check.hpp>
 #include <aisp/libraries/cutlass.hpp>
 #include <aisp/library.hpp>
 #include <nlohmann/json.hpp>
@@ -68,11 +69,10 @@ void add_machine(evidence::Manifest& manifest, const machine::Machine& machine, 
 // Every library that a pair can ask for, where it is here.
 std::map<std::string, std::string> libraries() {
   std::map<std::string, std::string> found;
-  for (int number = 1; number <= static_cast<int>(last_opened_library); ++number) {
+  for (int number = 1; number <= static_cast<int>(last_library); ++number) {
     const auto library = static_cast<Library>(number);
     if (std::string file = machine::locate(library); !file.empty()) found.emplace(name_of(library), std::move(file));
   }
-  if (!cutlass_version().empty()) found.emplace(name_of(Library::cutlass), std::string{cutlass_version()} + ", compiled in");
   return found;
 }
 
@@ -80,6 +80,10 @@ std::map<std::string, std::string> versions_of(const std::map<std::string, std::
   std::map<std::string, std::string> versions;
   for (const auto& [name, file] : files)
     if (std::string version = machine::library_version(file); !version.empty()) versions.emplace(name, std::move(version));
+  try {
+    versions.emplace(name_of(Library::cutlass), cutlass_version());
+  } catch (const Unsupported&) {  // absent, or refused with a reason by what needs it
+  }
   return versions;
 }
 

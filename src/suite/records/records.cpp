@@ -106,6 +106,8 @@ void Records::append(const std::string& line) {
   log_->append_line(line);
 }
 
+void Records::note(const evidence::PairResult& result) { append(evidence::to_line(result)); }
+
 void Records::add(const evidence::PairResult& result) {
   append(evidence::to_line(result));
   report::write_pair(folder_, result);

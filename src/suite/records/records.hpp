@@ -31,6 +31,8 @@ class Records {
   // Appends to results.jsonl, then writes the pair's own reports. Throws base::Error when the disk is full, and when somebody
   // removed or replaced the log.
   void add(const evidence::PairResult& result);
+  // Appends to results.jsonl only: for what needs no reports of its own. Throws as above.
+  void note(const evidence::PairResult& result);
   // The pair's own reports of an earlier part, which may have ended between results.jsonl and them.
   void restore(const evidence::PairResult& result) const;
   // The suite's reports; and all of the run anew where somebody removed it meanwhile.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -28,7 +30,8 @@ bool is_chapter(std::string_view text) {
   return name.size() == 4 && name.substr(0, 2) == "ch" && all_digits(std::string_view{name}.substr(2));
 }
 
-bool matches(std::string_view target, const pair::Entry& entry) {
+template <class Named>
+bool matches(std::string_view target, const Named& entry) {
   if (target == "all") return true;
   const std::size_t colon = target.find(':');
   if (colon != std::string_view::npos)
@@ -38,45 +41,70 @@ bool matches(std::string_view target, const pair::Entry& entry) {
   return base::glob_match(target, entry.name) || base::glob_match(target, entry.chapter);
 }
 
-std::string known_chapters(std::span<const pair::Entry> registry) {
-  std::vector<std::string> chapters;
-  for (const pair::Entry& entry : registry)
-    if (chapters.empty() || chapters.back() != entry.chapter) chapters.emplace_back(entry.chapter);
+// "ch07" and "transpose" of each pair, also of those that are not built.
+using Names = std::set<std::pair<std::string, std::string>>;
+
+std::string known_chapters(const Names& pairs) {
+  std::set<std::string> chapters;
+  for (const auto& [chapter, name] : pairs) chapters.insert(chapter);
   return fmt::format("{}", fmt::join(chapters, ", "));
 }
 
-std::string advice_for(std::string_view target, std::span<const pair::Entry> registry) {
-  if (is_chapter(target)) return fmt::format("there are pairs in {}", known_chapters(registry));
+std::string advice_for(std::string_view target, const Names& pairs) {
+  if (is_chapter(target)) return fmt::format("there are pairs in {}", known_chapters(pairs));
   const bool with_chapter = target.find(':') != std::string_view::npos;
   std::vector<std::string> names;
-  for (const pair::Entry& entry : registry) names.push_back(with_chapter ? entry.target() : std::string{entry.name});
+  for (const auto& [chapter, name] : pairs) names.push_back(with_chapter ? chapter + ":" + name : name);
   const std::vector<std::string> near = base::nearest(names, target, 3);
   return near.empty() ? std::string{"aisp list-targets shows all"} : fmt::format("did you mean {}?", base::join(near, ", "));
 }
 
 // A name that does not exist is a slip of the pen; a glob that matches nothing is a selection of nothing.
-[[noreturn]] void unknown(std::string_view target, std::span<const pair::Entry> registry) {
+[[noreturn]] void unknown(std::string_view target, const Names& pairs) {
   if (base::is_glob(target))
     throw base::Error{base::Exit::nothing,
                       fmt::format("nothing selected: no pair matches '{}'; aisp list-targets shows all", target)};
-  throw base::Error{base::Exit::usage, fmt::format("unknown target '{}'; {}", target, advice_for(target, registry))};
+  throw base::Error{base::Exit::usage, fmt::format("unknown target '{}'; {}", target, advice_for(target, pairs))};
+}
+
+// Marks what the target names.
+template <class Named>
+bool choose(std::string_view target, std::span<const Named> all, std::vector<bool>& chosen) {
+  bool any = false;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (matches(target, all[i])) chosen[i] = any = true;
+  return any;
+}
+
+template <class Named>
+std::vector<const Named*> chosen_of(std::span<const Named> all, const std::vector<bool>& chosen) {
+  std::vector<const Named*> list;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (chosen[i]) list.push_back(&all[i]);
+  return list;
 }
 
 }  // namespace
 
-std::vector<const pair::Entry*> select(std::span<const pair::Entry> registry, const std::vector<std::string>& targets) {
-  if (registry.empty()) throw base::Error{base::Exit::nothing, "there are no pairs in this build"};
-  std::vector<bool> chosen(registry.size(), targets.empty());
+Selection select(std::span<const pair::Entry> registry, std::span<const pair::NotBuilt> not_built,
+                 const std::vector<std::string>& targets) {
+  if (registry.empty() && not_built.empty()) throw base::Error{base::Exit::nothing, "there are no pairs in this build"};
+  std::vector<bool> built(registry.size(), targets.empty()), left_out(not_built.size(), targets.empty());
   for (const std::string& target : targets) {
-    bool any = false;
-    for (std::size_t i = 0; i < registry.size(); ++i)
-      if (matches(target, registry[i])) chosen[i] = any = true;
-    if (!any) unknown(target, registry);
+    const bool any_built = choose(target, registry, built);
+    if (choose(target, not_built, left_out) || any_built) continue;
+    Names names;
+    for (const pair::Entry& entry : registry) names.emplace(entry.chapter, entry.name);
+    for (const pair::NotBuilt& pair : not_built) names.emplace(pair.chapter, pair.name);
+    unknown(target, names);
   }
-  std::vector<const pair::Entry*> selected;
-  for (std::size_t i = 0; i < registry.size(); ++i)
-    if (chosen[i]) selected.push_back(&registry[i]);
-  return selected;
+  return {chosen_of(registry, built), chosen_of(not_built, left_out)};
 }
+
+std::vector<const pair::Entry*> select(std::span<const pair::Entry> registry, const std::vector<std::string>& targets) {
+  return select(registry, {}, targets).built;
+}
+
+Selection select_here(const std::vector<std::string>& targets) { return select(pair::registry(), pair::not_built(), targets); }
 
 }  // namespace aisp::suite

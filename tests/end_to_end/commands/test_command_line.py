@@ -86,7 +86,7 @@ class Lists(EndToEnd):
         targets = json.loads(self.call("list-targets", "--json").out)
         good = next(target for target in targets if target["target"] == "ch90:good")
         self.assertEqual({key: good[key] for key in good if key != "source"},
-                         {"target": "ch90:good", "chapter": "ch90", "name": "good", "teaches": good["teaches"], "device": "host", "gpus": 0,
+                         {"target": "ch90:good", "chapter": "ch90", "name": "good", "built": True, "teaches": good["teaches"], "device": "host", "gpus": 0,
                           "min_sm": 0, "bound": "host", "baseline": "slow", "lesson": "doubled", "optimized": ["doubled", "added"],
                           "controls": [], "libraries": ["library"], "not_run": [],
                           "sizes": [], "sweep": []})

@@ -16,6 +16,7 @@
 #include "report/markdown/marked_tables.hpp"
 #include "report/markdown/quoted_figures.hpp"
 #include "report/pictures/chapter_pictures.hpp"
+#include "suite/selection/not_built.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -66,7 +67,10 @@ void note_unknown_pairs(const std::vector<evidence::Expectations>& all, const st
       const bool found = std::any_of(known.begin(), known.end(), [&, wanted = name](const KnownPair& k) {
         return k.chapter == expectations.chapter && k.name == wanted;
       });
-      if (!found)
+      const auto left_out = [&, wanted = name](const pair::NotBuilt& p) {
+        return p.chapter == expectations.chapter && p.name == wanted;
+      };
+      if (!found && std::ranges::none_of(pair::not_built(), left_out))
         note(fmt::format("aisp: {} has {}:{}, which this aisp has not; left out", expectations.hardware, expectations.chapter,
                          name));
     }
@@ -83,7 +87,17 @@ class Pages {
     note_unknown_pairs(all_, known_);
   }
 
-  std::vector<Readme> readmes() const { return readmes_in(options_.chapters_dir, known_); }
+  // Those of which every pair is built: tables and pictures show all.
+  std::vector<Readme> readmes() const {
+    std::vector<Readme> all = readmes_in(options_.chapters_dir, known_);
+    std::erase_if(all, [](const Readme& readme) {
+      if (std::ranges::find(pair::not_built(), readme.chapter, &pair::NotBuilt::chapter) == pair::not_built().end()) return false;
+      note(fmt::format("aisp: {} is left as it is: its pairs are not all built; {} builds them", readme.path.string(),
+                       suite::build_command({readme.chapter})));
+      return true;
+    });
+    return all;
+  }
 
   void update_table(const Readme& readme) {
     guarded([&] {

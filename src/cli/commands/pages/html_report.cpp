@@ -19,6 +19,7 @@
 #include "report/html/html.hpp"
 #include "report/public_run.hpp"
 #include "suite/records/run_folder.hpp"
+#include "suite/selection/not_built.hpp"
 
 namespace aisp::cli {
 namespace {
@@ -39,6 +40,10 @@ report::PairSource source_of(const evidence::PairResult& pair) {
     for (const pair::SourceFile& file : code.files) source.files.push_back({std::string{file.path}, std::string{file.text()}});
     return source;
   }
+  for (const pair::NotBuilt& left_out : pair::not_built())
+    if (left_out.target() == pair.target)
+      return {.missing = fmt::format("This aisp was built without this pair, so its code is not shown; {} builds it.",
+                                     suite::build_command({pair.target}))};
   return {.missing = "This aisp does not have this pair, so its code is not shown."};
 }
 
