@@ -28,6 +28,7 @@ and says what this machine can run.
 Debian 12 or Ubuntu 24.04 on x86-64; root or sudo is used only for packages that are missing.
 
   --test              build preset ci instead and run all tests and checks
+  --nightly           build preset ci instead and run what --test leaves to the night: fuzzers, lint of single files, engine benchmarks
   --asan              build preset asan instead and run the unit tests under the sanitizers
   --package           build preset packages instead, for six GPU architectures, which takes an hour, and make tarball, Debian package
                       and wheel in packages/
@@ -53,6 +54,7 @@ EOF
 }
 
 mode=release
+nightly=0
 cuda_choice=auto
 architectures=
 chapters=
@@ -62,6 +64,10 @@ with_nsight=0
 while [[ $# -gt 0 ]]; do
   case $1 in
     --test) mode=ci ;;
+    --nightly)
+      mode=ci
+      nightly=1
+      ;;
     --asan) mode=asan ;;
     --package) mode=packages ;;
     --cutlass) mode=cutlass ;;
@@ -113,6 +119,6 @@ case $mode in
   release) build_and_verify ;;
   packages) build_packages ;;
   cutlass) build_cutlass_alone ;;
-  ci) build_and_test ;;
+  ci) if ((nightly)); then check_at_night; else build_and_test; fi ;;
   asan) build_and_test_sanitized ;;
 esac

@@ -20,6 +20,8 @@ list(JOIN aisp_cuda_host_warnings "," aisp_cuda_host_warnings)
 
 target_compile_options(aisp_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${aisp_host_warnings};-Wpedantic>"
+  # In a batch a local name may well be that of a constant in another file.
+  "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:$<TARGET_PROPERTY:AISP_BATCHED>>>:-Wno-shadow;-Wshadow=local>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${aisp_cuda_host_warnings};${aisp_cuda_warnings}>")
 
 # Registers that spill and arrays that end up in local memory cost time that no line of the source shows. ptxas says so here, and with

@@ -20,6 +20,7 @@ usage: scripts/nightly.sh [options] [-- FLAG...]
   --hardware KEY          fail with 4 unless something was measured on this hardware (as h200): a runner that lost its GPU
                           skips everything, and that must not be green
   --threshold PERCENT     loss of speedup that is a regression [5]
+  --checks                before all that, ./setup.sh --nightly: what CI leaves to the night (source tree only)
   --strict                slower, drifted, stale and lost coverage are regressions too
   --run-id NAME           name of the run [nightly_ and the time, UTC]
   --aisp FILE             the executable [build/release/aisp, or the one that was installed with this script]
@@ -44,10 +45,11 @@ run_id=nightly_$(date -u +%Y%m%d_%H%M%S)
 aisp=$root/build/release/aisp
 # Installed, the scripts are in share/aisp.
 if [[ -x $root/../../bin/aisp ]]; then aisp=$root/../../bin/aisp; fi
+checks=0
 dry_run=0
 run_flags=()
 declare -A option_table=([--targets]=targets+ [--artifacts-dir]=artifacts [--expectations-dir]=expectations
-  [--hardware]=hardware [--threshold]=threshold [--strict]=strict=1 [--run-id]=run_id [--aisp]=aisp [--dry-run]=dry_run=1 [--]=run_flags+)
+  [--hardware]=hardware [--threshold]=threshold [--strict]=strict=1 [--run-id]=run_id [--aisp]=aisp [--checks]=checks=1 [--dry-run]=dry_run=1 [--]=run_flags+)
 read_options "$@"
 [[ $run_id =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]*$ && $run_id != latest ]] ||
   usage_error "--run-id is the name of a folder, of letters, digits, -, _ and ., not '$run_id'"
@@ -65,8 +67,15 @@ analyze=("$aisp" analyze "$run_id" --require-confirmation --expectations-dir "$e
 if [[ $strict == 1 ]]; then analyze+=(--strict); fi
 if [[ ${GITHUB_ACTIONS:-} == true ]]; then analyze+=(--github); fi
 
+steps=(verify run analyze)
+if [[ $checks == 1 ]]; then
+  [[ -x $root/setup.sh ]] || usage_error "--checks needs a source tree: $root has no setup.sh"
+  # shellcheck disable=SC2034  # by its name
+  checking=("$root/setup.sh" --nightly)
+  steps=(checking "${steps[@]}")
+fi
 if [[ $dry_run == 1 ]]; then
-  for step in verify run analyze; do
+  for step in "${steps[@]}"; do
     declare -n words=$step
     printf '%q ' "${words[@]}"
     echo
@@ -120,6 +129,7 @@ step() {
   end_of "$name" "$status"
 }
 
+if [[ $checks == 1 ]]; then step checks "${checking[@]}"; fi
 step verify "${verify[@]}"
 if (($(rank "$worst") > $(rank 1) || worst == 5)); then finish; fi
 step run "${run[@]}"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lint_keys.py BUILD LINTER FILE...: for each file a line "KEY<tab>FILE". Equal keys have equal findings: a key is a hash of the linter, its
+"""lint_keys.py BUILD LINTER [FILE...]: for each file a line "KEY<tab>FILE"; without files for all that BUILD compiles for src, batches of
+them (cmake/batches.cmake) included. Equal keys have equal findings: a key is a hash of the linter, its
 checks, how the file is compiled and all that it includes, in whatever folder the tree lies. The key is - where BUILD did not compile the file
 as it is now."""
 import hashlib
@@ -40,7 +41,7 @@ def compiled_to(words):
 
 class Keys:
     def __init__(self, root, build, linter):
-        self.root, self.contents = root, {}
+        self.root, self.build, self.contents = root, build, {}
         self.made_of = included(build)
         self.commands = {}
         for entry in json.loads((build / "compile_commands.json").read_text()):
@@ -48,6 +49,12 @@ class Keys:
         version = subprocess.run([linter, "--version"], capture_output=True, text=True).stdout
         checks = sorted([root / ".clang-tidy", *root.glob("src/**/.clang-tidy")])
         self.common = digest(version, (root / "scripts/lint").read_text(), *(file.read_text() for file in checks if file.exists()))
+
+    def compiled(self):
+        """All that is compiled for src, with the costliest first."""
+        ours = [file for file in self.commands
+                if file.endswith(".cpp") and (file.startswith(f"{self.root}/src/") or os.path.dirname(file) == f"{self.build}/generated/batches")]
+        return sorted((os.path.relpath(file, self.root) for file in ours), key=lambda file: ("batches/" not in file, file))
 
     def content(self, path):
         """Of the tree what it holds, of the system when it was written: that is in the same place everywhere."""
@@ -77,7 +84,7 @@ class Keys:
 
 def main(build, linter, *files):
     keys = Keys(Path.cwd().resolve(), Path(build).resolve(), linter)
-    for file in files:
+    for file in files or keys.compiled():
         print(f"{keys.key(file)}\t{file}")
 
 

@@ -188,10 +188,10 @@ check_shell_scripts() {
   shellcheck --external-sources --check-sourced "${scripts[@]}"
 }
 
-# A minute for each reader of files; the fuzzers are built by clang.
+# Each reader of files gets all seeds once, or new texts for as many SECONDS; the fuzzers are built by clang.
 fuzz() {
   cmake --preset fuzz "-DCMAKE_CUDA_COMPILER=$cuda_home/bin/nvcc" "-DCUDAToolkit_ROOT=$cuda_home" &&
-    cmake --build --preset fuzz --parallel "$jobs" && AISP_JOBS=$jobs tests/fuzz/run 60
+    cmake --build --preset fuzz --parallel "$jobs" && AISP_JOBS=$jobs tests/fuzz/run "$1"
 }
 
 build_and_test() {
@@ -205,7 +205,24 @@ build_and_test() {
   if ((built)); then step lint env "AISP_JOBS=$jobs" scripts/lint build/ci; fi
   if ((built)); then step arm64 env "AISP_JOBS=$jobs" scripts/check-arm64 build/ci; fi
   step shellcheck check_shell_scripts
-  step fuzz fuzz
+  step fuzz fuzz 0
+  finish_tests
+}
+
+lint_files() {
+  local files
+  mapfile -t files < <(find src -name '*.cpp' | sort)
+  AISP_JOBS=$jobs scripts/lint build/ci "${files[@]}"
+}
+
+# Checks that take long and seldom find anything: the engines beside tuned libraries, clang-tidy file by file, a minute of new texts for each
+# reader of files.
+check_at_night() {
+  step_build ci
+  if ((built)); then step engines cmake --build build/ci --parallel "$jobs" --target engine_bench; fi
+  if ((built)); then run_tests ci --tests-regex '^engines[.]'; fi
+  if ((built)); then step lint lint_files; fi
+  step fuzz fuzz 60
   finish_tests
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 // Names without a version stand for the newest interface of the library, which since 12.0 has only grown.
 template <class F>
-F* function(const char* name) {
+F* nvjitlink_function(const char* name) {
   return SharedLibrary::open(Library::nvjitlink).function<F>(name);
 }
 
@@ -24,21 +24,21 @@ class Link {
  public:
   explicit Link(const std::vector<const char*>& options) {
     std::vector<const char*> given = options;
-    check(function<nvJitLinkResult(nvJitLinkHandle*, std::uint32_t, const char**)>("nvJitLinkCreate")(
+    check(nvjitlink_function<nvJitLinkResult(nvJitLinkHandle*, std::uint32_t, const char**)>("nvJitLinkCreate")(
               &handle_, static_cast<std::uint32_t>(given.size()), given.data()),
           "set up");
   }
-  ~Link() { function<nvJitLinkResult(nvJitLinkHandle*)>("nvJitLinkDestroy")(&handle_); }
+  ~Link() { nvjitlink_function<nvJitLinkResult(nvJitLinkHandle*)>("nvJitLinkDestroy")(&handle_); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   void add(const LinkInput& input) {
-    check(function<nvJitLinkResult(nvJitLinkHandle, nvJitLinkInputType, const void*, std::size_t, const char*)>(
+    check(nvjitlink_function<nvJitLinkResult(nvJitLinkHandle, nvJitLinkInputType, const void*, std::size_t, const char*)>(
               "nvJitLinkAddData")(handle_, type_of(input.kind), input.bytes.data(), input.bytes.size(), input.name.c_str()),
           "link " + input.name);
   }
   CompiledCode complete(const std::string& kernel) {
-    check(function<nvJitLinkResult(nvJitLinkHandle)>("nvJitLinkComplete")(handle_), "link " + kernel);
+    check(nvjitlink_function<nvJitLinkResult(nvJitLinkHandle)>("nvJitLinkComplete")(handle_), "link " + kernel);
     return {.bytes = bytes("nvJitLinkGetLinkedCubinSize", "nvJitLinkGetLinkedCubin"),
             .symbol = kernel,
             .log = log("nvJitLinkGetInfoLogSize", "nvJitLinkGetInfoLog")};
@@ -59,9 +59,9 @@ class Link {
   // What the two functions `size` and `get` of a link give.
   std::string bytes(const char* size, const char* get) const {
     std::size_t count = 0;
-    if (function<nvJitLinkResult(nvJitLinkHandle, std::size_t*)>(size)(handle_, &count) != NVJITLINK_SUCCESS) return {};
+    if (nvjitlink_function<nvJitLinkResult(nvJitLinkHandle, std::size_t*)>(size)(handle_, &count) != NVJITLINK_SUCCESS) return {};
     std::string result(count, '\0');
-    if (count > 0) function<nvJitLinkResult(nvJitLinkHandle, void*)>(get)(handle_, result.data());
+    if (count > 0) nvjitlink_function<nvJitLinkResult(nvJitLinkHandle, void*)>(get)(handle_, result.data());
     return result;
   }
   std::string log(const char* size, const char* get) const {
@@ -73,9 +73,9 @@ class Link {
   nvJitLinkHandle handle_ = nullptr;
 };
 
-int version_of_library() {
+int version_of_nvjitlink() {
   unsigned major = 0, minor = 0;
-  if (function<nvJitLinkResult(unsigned*, unsigned*)>("nvJitLinkVersion")(&major, &minor) != NVJITLINK_SUCCESS)
+  if (nvjitlink_function<nvJitLinkResult(unsigned*, unsigned*)>("nvJitLinkVersion")(&major, &minor) != NVJITLINK_SUCCESS)
     throw Unsupported{"nvJitLink does not tell its version"};
   return static_cast<int>(1000 * major + 10 * minor);
 }
@@ -86,7 +86,7 @@ NvJitLink::NvJitLink() : NvJitLink{compile::current_sm(), {}} { store_ = compile
 
 NvJitLink::NvJitLink(int sm, const std::filesystem::path& cache)
     : architecture_{compile::architecture_name(sm)},
-      version_{version_of_library()},
+      version_{version_of_nvjitlink()},
       store_{std::make_shared<compile::Store>(cache)} {
   // It reads LTO IR of its own major version, no newer than itself: what the build has made, and what NVRTC makes.
   if (version_ < CUDART_VERSION / 10 * 10)

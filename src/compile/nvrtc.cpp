@@ -16,14 +16,14 @@ namespace aisp {
 namespace {
 
 template <class F>
-F* function(const char* name) {
+F* nvrtc_function(const char* name) {
   return SharedLibrary::open(Library::nvrtc).function<F>(name);
 }
 
 void check(nvrtcResult status, const char* what) {
   if (status != NVRTC_SUCCESS)
-    throw std::runtime_error{
-        fmt::format("{} of NVRTC failed: {}", what, function<decltype(nvrtcGetErrorString)>("nvrtcGetErrorString")(status))};
+    throw std::runtime_error{fmt::format("{} of NVRTC failed: {}", what,
+                                         nvrtc_function<decltype(nvrtcGetErrorString)>("nvrtcGetErrorString")(status))};
 }
 
 std::vector<const char*> pointers(const std::vector<std::string>& texts) {
@@ -37,24 +37,26 @@ class Program {
   Program(const KernelSource& source, const std::vector<NamedText>& headers) {
     std::vector<const char*> names, texts;
     for (const NamedText& header : headers) names.push_back(header.name.c_str()), texts.push_back(header.text.c_str());
-    check(function<decltype(nvrtcCreateProgram)>("nvrtcCreateProgram")(
+    check(nvrtc_function<decltype(nvrtcCreateProgram)>("nvrtcCreateProgram")(
               &program_, source.text.c_str(), source.name.c_str(), static_cast<int>(headers.size()), texts.data(), names.data()),
           "nvrtcCreateProgram");
     if (!source.kernel.empty())
-      check(function<decltype(nvrtcAddNameExpression)>("nvrtcAddNameExpression")(program_, source.kernel.c_str()),
+      check(nvrtc_function<decltype(nvrtcAddNameExpression)>("nvrtcAddNameExpression")(program_, source.kernel.c_str()),
             "nvrtcAddNameExpression");
   }
-  ~Program() { function<decltype(nvrtcDestroyProgram)>("nvrtcDestroyProgram")(&program_); }
+  ~Program() { nvrtc_function<decltype(nvrtcDestroyProgram)>("nvrtcDestroyProgram")(&program_); }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   nvrtcResult compile(const std::vector<std::string>& options) {
     const std::vector<const char*> all = pointers(options);
-    return function<decltype(nvrtcCompileProgram)>("nvrtcCompileProgram")(program_, static_cast<int>(all.size()), all.data());
+    return nvrtc_function<decltype(nvrtcCompileProgram)>("nvrtcCompileProgram")(program_, static_cast<int>(all.size()),
+                                                                                all.data());
   }
   std::string lowered(const std::string& kernel) const {
     const char* name = nullptr;
-    check(function<decltype(nvrtcGetLoweredName)>("nvrtcGetLoweredName")(program_, kernel.c_str(), &name), "nvrtcGetLoweredName");
+    check(nvrtc_function<decltype(nvrtcGetLoweredName)>("nvrtcGetLoweredName")(program_, kernel.c_str(), &name),
+          "nvrtcGetLoweredName");
     return name;
   }
   std::string log() const {
@@ -65,9 +67,9 @@ class Program {
   // What the two functions `size` and `get` of a program give.
   std::string bytes(const char* size, const char* get) const {
     std::size_t count = 0;
-    check(function<nvrtcResult(nvrtcProgram, std::size_t*)>(size)(program_, &count), size);
+    check(nvrtc_function<nvrtcResult(nvrtcProgram, std::size_t*)>(size)(program_, &count), size);
     std::string result(count, '\0');
-    check(function<nvrtcResult(nvrtcProgram, char*)>(get)(program_, result.data()), get);
+    check(nvrtc_function<nvrtcResult(nvrtcProgram, char*)>(get)(program_, result.data()), get);
     return result;
   }
 
@@ -75,17 +77,17 @@ class Program {
   nvrtcProgram program_ = nullptr;
 };
 
-int version_of_library() {
+int version_of_nvrtc() {
   int major = 0, minor = 0;
-  check(function<decltype(nvrtcVersion)>("nvrtcVersion")(&major, &minor), "nvrtcVersion");
+  check(nvrtc_function<decltype(nvrtcVersion)>("nvrtcVersion")(&major, &minor), "nvrtcVersion");
   return 1000 * major + 10 * minor;
 }
 
 std::vector<int> supported_architectures() {
   int count = 0;
-  check(function<decltype(nvrtcGetNumSupportedArchs)>("nvrtcGetNumSupportedArchs")(&count), "nvrtcGetNumSupportedArchs");
+  check(nvrtc_function<decltype(nvrtcGetNumSupportedArchs)>("nvrtcGetNumSupportedArchs")(&count), "nvrtcGetNumSupportedArchs");
   std::vector<int> all(static_cast<std::size_t>(count));
-  check(function<decltype(nvrtcGetSupportedArchs)>("nvrtcGetSupportedArchs")(all.data()), "nvrtcGetSupportedArchs");
+  check(nvrtc_function<decltype(nvrtcGetSupportedArchs)>("nvrtcGetSupportedArchs")(all.data()), "nvrtcGetSupportedArchs");
   return all;
 }
 
@@ -96,7 +98,7 @@ std::shared_ptr<compile::Store> store_in(const std::filesystem::path& cache) { r
 Nvrtc::Nvrtc() : Nvrtc{compile::current_sm(), {}} { store_ = compile::common_store(); }
 
 Nvrtc::Nvrtc(int sm, const std::filesystem::path& cache)
-    : architecture_{compile::architecture_name(sm)}, version_{version_of_library()}, store_{store_in(cache)} {
+    : architecture_{compile::architecture_name(sm)}, version_{version_of_nvrtc()}, store_{store_in(cache)} {
   const std::vector<int> all = supported_architectures();
   if (std::ranges::find(all, sm) == all.end())
     throw Unsupported{fmt::format("NVRTC {}.{} ({}) compiles nothing for sm_{}; a newer one is needed", version_ / 1000,

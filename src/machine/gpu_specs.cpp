@@ -18,7 +18,7 @@ std::string plain(std::string_view word) {
   return text;
 }
 
-[[noreturn]] void unknown(std::string_view word) {
+[[noreturn]] void unknown_gpu(std::string_view word) {
   std::vector<std::string> names;
   for (const GpuSpec* spec : all_specs()) names.emplace_back(spec->key);
   const std::vector<std::string> near = base::nearest(names, base::lower(word));
@@ -141,7 +141,7 @@ const GpuSpec& find_spec(std::string_view word) {
     if (plain(spec->key) == wanted) return *spec;
   for (const GpuSpec* spec : all_specs())
     if (plain(spec->family) == wanted) return *spec;
-  unknown(word);
+  unknown_gpu(word);
 }
 
 std::vector<const GpuSpec*> select_specs(const std::vector<std::string>& words) {

@@ -22,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_word(const fs::path& path) { return std::string{base::trim(base::try_read_file(path).value_or(""))}; }
-
 template <class T>
 std::optional<T> parse(std::string_view text) {
   T value{};
@@ -170,6 +168,10 @@ std::string system_name(const fs::path& root) {
 }
 
 }  // namespace
+
+std::string read_word(const std::filesystem::path& path) {
+  return std::string{base::trim(base::try_read_file(path).value_or(""))};
+}
 
 std::vector<int> parse_cpu_list(std::string_view text) {
   std::vector<int> cpus;

@@ -14,6 +14,8 @@ namespace aisp::machine {
 
 Host read_host(const std::filesystem::path& root = "/");
 
+// Returns the text of a small file of /proc or /sys without the space around it; empty where it cannot be read.
+std::string read_word(const std::filesystem::path& path);
 std::vector<int> parse_cpu_list(std::string_view text);  // "0-3,8" -> 0 1 2 3 8
 std::string cpu_list_text(const std::vector<int>& cpus);
 std::string detect_container(const std::filesystem::path& root);

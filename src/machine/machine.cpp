@@ -24,6 +24,8 @@ Machine without_gpus(const std::string& error, const std::string& advice) {
 
 }  // namespace
 
+std::string cuda_version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
 Machine probe(double limit_s, const std::string& executable) try {
   const ProbeAnswer answer = ask_child("__probe", limit_s, executable);
   return answer.error.empty() ? answer.json.get<Machine>() : without_gpus(answer.error, answer.advice);

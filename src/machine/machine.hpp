@@ -98,6 +98,9 @@ Machine probe(double limit_s = 60, const std::string& executable = "/proc/self/e
 // The hidden command `aisp __probe`: writes the Machine as JSON to descriptor `fd`. Returns the exit status.
 int probe_main(int fd);
 
+// Returns "13.0" for 13000.
+std::string cuda_version_text(int version);
+
 // Of the GPUs given, by ordinal (base/hardware_key.hpp); "host" for none.
 std::string hardware_key(const Machine& machine, const std::vector<int>& gpus);
 

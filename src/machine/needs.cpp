@@ -14,11 +14,8 @@
 namespace aisp::machine {
 namespace {
 
-using Reason = std::optional<Obstacle>;
-
 std::string this_gpu(const Gpu& gpu) { return "this GPU (" + gpu.name + ") is " + sm_text(gpu.sm); }
 std::string gigabytes(double bytes) { return base::significant(bytes / 1e9) + " GB"; }
-std::string cuda_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
 std::string attribute_text(cudaDeviceAttr attribute) {
   switch (attribute) {
@@ -39,7 +36,7 @@ std::string attribute_text(cudaDeviceAttr attribute) {
   }
 }
 
-Reason unmet_by_host(const Needs& needs, const Host& host, const std::function<bool(Library)>& has_library) {
+std::optional<Obstacle> unmet_by_host(const Needs& needs, const Host& host, const std::function<bool(Library)>& has_library) {
   if (needs.cpus > host.cpus_usable)
     return Obstacle{"needs " + base::plural(static_cast<std::size_t>(needs.cpus), "CPU") + ", this process may use " +
                         std::to_string(host.cpus_usable),
@@ -67,15 +64,15 @@ bool has_code_on(const Needs& needs, int sm, std::string_view built) {
   return specific ? has_specific_code(built, sm) : has_code(built, sm);
 }
 
-Reason unmet_tcgen05(const Gpu& gpu, std::string_view built) {
+std::optional<Obstacle> unmet_tcgen05(const Gpu& gpu, std::string_view built) {
   if (const Answer answer = tcgen05_support(gpu); !answer.yes) return Obstacle{"needs tcgen05: " + answer.why, answer.advice};
   if (!has_specific_code(built, gpu.sm)) return behind("needs tcgen05: ", lacking_code(built, gpu.sm));
   return std::nullopt;
 }
 
-Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::string_view built) {
+std::optional<Obstacle> unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::string_view built) {
   if (needs.tcgen05)
-    if (Reason reason = unmet_tcgen05(gpu, built)) return reason;
+    if (std::optional<Obstacle> reason = unmet_tcgen05(gpu, built)) return reason;
   if (gpu.sm < needs.min_sm)
     return Obstacle{"needs " + sm_text(needs.min_sm) + " or newer, " + this_gpu(gpu), "run it on a newer GPU"};
   if (needs.max_sm != 0 && gpu.sm > needs.max_sm)
@@ -100,7 +97,7 @@ Reason unmet_by_gpu(const Needs& needs, const Gpu& gpu, std::string_view built) 
   return std::nullopt;
 }
 
-Reason too_few_gpus(const Needs& needs, const Machine& machine, std::size_t given) {
+std::optional<Obstacle> too_few_gpus(const Needs& needs, const Machine& machine, std::size_t given) {
   const auto wanted = static_cast<std::size_t>(needs.gpus);
   if (given >= wanted) return std::nullopt;
   std::string text = "needs " + base::plural(wanted, "GPU") + (needs.peer_access ? " with peer access" : "");
@@ -110,7 +107,7 @@ Reason too_few_gpus(const Needs& needs, const Machine& machine, std::size_t give
   return Obstacle{text + ", found " + std::to_string(machine.gpus.size()), "run it on a machine with more GPUs"};
 }
 
-Reason no_peer_access(const std::vector<const Gpu*>& used) {
+std::optional<Obstacle> no_peer_access(const std::vector<const Gpu*>& used) {
   for (const Gpu* from : used)
     for (const Gpu* to : used) {
       if (from == to) continue;
@@ -175,8 +172,8 @@ double memory_scale(const Machine& machine, const std::vector<int>& gpus) {
   return scale;
 }
 
-Reason unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
-             const std::function<bool(Library)>& has_library, std::string_view built) {
+std::optional<Obstacle> unmet(const Needs& needs, Device device, const Machine& machine, const std::vector<int>& gpus,
+                              const std::function<bool(Library)>& has_library, std::string_view built) {
   if (device == Device::host) return unmet_by_host(needs, machine.host, has_library);
   if (machine.gpus.empty()) {
     return Obstacle{"no CUDA device" + (machine.cuda_error.empty() ? "" : ": " + machine.cuda_error), machine.cuda_advice};
@@ -185,16 +182,16 @@ Reason unmet(const Needs& needs, Device device, const Machine& machine, const st
   for (const int ordinal : gpus)
     for (const Gpu& gpu : machine.gpus)
       if (gpu.ordinal == ordinal) used.push_back(&gpu);
-  if (Reason reason = too_few_gpus(needs, machine, used.size())) return reason;
+  if (std::optional<Obstacle> reason = too_few_gpus(needs, machine, used.size())) return reason;
   used.resize(static_cast<std::size_t>(std::max(needs.gpus, 0)));
   for (const Gpu* gpu : used)
-    if (Reason reason = unmet_by_gpu(needs, *gpu, built)) return reason;
+    if (std::optional<Obstacle> reason = unmet_by_gpu(needs, *gpu, built)) return reason;
   if (needs.peer_access)
-    if (Reason reason = no_peer_access(used)) return reason;
+    if (std::optional<Obstacle> reason = no_peer_access(used)) return reason;
   if (needs.driver > machine.driver_cuda_version)
-    return Obstacle{
-        "needs a driver for CUDA " + cuda_text(needs.driver) + ", this one supports " + cuda_text(machine.driver_cuda_version),
-        "update the NVIDIA driver"};
+    return Obstacle{"needs a driver for CUDA " + cuda_version_text(needs.driver) + ", this one supports " +
+                        cuda_version_text(machine.driver_cuda_version),
+                    "update the NVIDIA driver"};
   return unmet_by_host(needs, machine.host, has_library);
 }
 

@@ -77,21 +77,21 @@ std::string process_name(int pid) {
   return name ? std::string{base::trim(*name)} : std::string{};
 }
 
-struct Reason {
+struct ClockReason {
   std::uint64_t bit;
   const char* text;
   bool slows;
 };
 constexpr std::array reasons = {
-    Reason{0x1, "idle", false},
-    Reason{0x2, "application clocks", true},
-    Reason{0x4, "software power cap", true},
-    Reason{0x8, "hardware slowdown", true},
-    Reason{0x10, "sync boost", true},
-    Reason{0x20, "software thermal slowdown", true},
-    Reason{0x40, "hardware thermal slowdown", true},
-    Reason{0x80, "hardware power brake", true},
-    Reason{0x100, "display clocks", false},
+    ClockReason{0x1, "idle", false},
+    ClockReason{0x2, "application clocks", true},
+    ClockReason{0x4, "software power cap", true},
+    ClockReason{0x8, "hardware slowdown", true},
+    ClockReason{0x10, "sync boost", true},
+    ClockReason{0x20, "software thermal slowdown", true},
+    ClockReason{0x40, "hardware thermal slowdown", true},
+    ClockReason{0x80, "hardware power brake", true},
+    ClockReason{0x100, "display clocks", false},
 };
 
 }  // namespace
@@ -226,7 +226,7 @@ GpuCondition NvmlDevice::condition() const {
 
 std::string throttle_text(std::uint64_t bits) {
   std::vector<std::string> parts;
-  for (const Reason& reason : reasons) {
+  for (const ClockReason& reason : reasons) {
     if ((bits & reason.bit) != 0) parts.emplace_back(reason.text);
     bits &= ~reason.bit;
   }
@@ -235,7 +235,7 @@ std::string throttle_text(std::uint64_t bits) {
 }
 
 bool slows_down(std::uint64_t bits) {
-  for (const Reason& reason : reasons)
+  for (const ClockReason& reason : reasons)
     if ((bits & reason.bit) != 0 && reason.slows) return true;
   return false;
 }

@@ -87,6 +87,7 @@ void to_json(nlohmann::json& json, const Figure& figure);
 void from_json(const nlohmann::json& json, Figure& figure);
 void to_json(nlohmann::json& json, const Key& key);
 void from_json(const nlohmann::json& json, Key& key);
+void read_field(const nlohmann::json& from, Key& key, const std::string& place);
 void to_json(nlohmann::json& json, const Record& record);
 void from_json(const nlohmann::json& json, Record& record);  // throws base::Error for what no measurement gives
 

@@ -18,7 +18,6 @@ constexpr std::size_t page_words = 4096 / sizeof(std::uint64_t);
 
 // Beyond the last-level cache that so many CPUs share, but no burden to a small machine.
 std::size_t array_bytes(int cpus) {
-  constexpr std::size_t mib = std::size_t{1} << 20;
   const std::size_t wanted = std::clamp<std::size_t>(static_cast<std::size_t>(cpus) * 64 * mib, 256 * mib, 1024 * mib);
   return std::clamp<std::size_t>(machine::read_host().memory_available_bytes / 16, 32 * mib, wanted);
 }

@@ -9,8 +9,6 @@
 namespace aisp::peak {
 namespace {
 
-constexpr std::size_t gib = std::size_t{1} << 30;
-
 // Far beyond any L2, and three of them leave room on a small GPU.
 std::size_t stream_bytes(const machine::Gpu& gpu) {
   return std::min(gib, std::bit_floor(std::max<std::size_t>(gpu.memory_bytes / 16, std::size_t{64} << 20)));

@@ -3,6 +3,7 @@
 #pragma once
 #include <aisp/check.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <string_view>
 
@@ -10,6 +11,8 @@
 #include "peak/levels/levels.hpp"
 
 namespace aisp::peak {
+
+inline constexpr std::size_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
 
 // Tells figures to whoever asked, and keeps one failure from costing the others.
 class Teller {

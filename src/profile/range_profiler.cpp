@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t most_passes = 200;  // what is still not complete then never will be
 
-struct Cupti {
+struct RangeFunctions {
   template <class F>
   static F* find(const char* name) {
     return SharedLibrary::open(Library::cupti).function<F>(name);
@@ -56,8 +56,8 @@ struct Cupti {
   decltype(&cuptiRangeProfilerDecodeData) decode = find<decltype(cuptiRangeProfilerDecodeData)>("cuptiRangeProfilerDecodeData");
 };
 
-const Cupti& cupti() {
-  static const Cupti functions;
+const RangeFunctions& range_functions() {
+  static const RangeFunctions functions;
   return functions;
 }
 
@@ -89,56 +89,72 @@ CUcontext context_of(int gpu) {
 std::vector<std::uint8_t> availability_of(CUcontext context) {
   auto params = AISP_PARAMS(CUpti_Profiler_GetCounterAvailability_Params);
   params.ctx = context;
-  must(cupti().counter_availability(&params), "ask which counters there are");
+  must(range_functions().counter_availability(&params), "ask which counters there are");
   std::vector<std::uint8_t> image(params.counterAvailabilityImageSize);
   params.pCounterAvailabilityImage = image.data();
-  must(cupti().counter_availability(&params), "ask which counters there are");
+  must(range_functions().counter_availability(&params), "ask which counters there are");
   return image;
 }
 
 std::string chip_of(int gpu) {
   auto params = AISP_PARAMS(CUpti_Device_GetChipName_Params);
   params.deviceIndex = static_cast<std::size_t>(gpu);
-  must(cupti().chip_name(&params), "ask for the chip's name");
+  must(range_functions().chip_name(&params), "ask for the chip's name");
   return params.pChipName;
 }
 
-// What is known of metrics: which there are, how counters become values.
-class Host {
+std::size_t passes_of(std::vector<std::uint8_t> configuration) {
+  auto params = AISP_PARAMS(CUpti_Profiler_Host_GetNumOfPasses_Params);
+  params.configImageSize = configuration.size();
+  params.pConfigImage = configuration.data();
+  must(range_functions().number_of_passes(&params), "count passes");
+  return params.numOfPasses;
+}
+
+std::vector<const char*> pointers(const std::vector<std::string>& names) {
+  std::vector<const char*> result;
+  for (const std::string& name : names) result.push_back(name.c_str());
+  return result;
+}
+
+}  // namespace
+
+// Knows which metrics there are and how counters become values. It has a name of its own because RangeProfiler::State has one.
+class MetricsHost {
  public:
-  Host(std::string chip, const std::vector<std::uint8_t>& availability) : chip_{std::move(chip)} {
+  MetricsHost(std::string chip, const std::vector<std::uint8_t>& availability) : chip_{std::move(chip)} {
     auto params = AISP_PARAMS(CUpti_Profiler_Host_Initialize_Params);
     params.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
     params.pChipName = chip_.c_str();
     params.pCounterAvailabilityImage = availability.empty() ? nullptr : availability.data();
-    must(cupti().host_initialize(&params), "look up metrics");
+    must(range_functions().host_initialize(&params), "look up metrics");
     object_ = params.pHostObject;
   }
-  ~Host() {
+  ~MetricsHost() {
     auto params = AISP_PARAMS(CUpti_Profiler_Host_Deinitialize_Params);
     params.pHostObject = object_;
-    cupti().host_deinitialize(&params);
+    range_functions().host_deinitialize(&params);
   }
-  Host(const Host&) = delete;
-  Host& operator=(const Host&) = delete;
+  MetricsHost(const MetricsHost&) = delete;
+  MetricsHost& operator=(const MetricsHost&) = delete;
 
   CUptiResult add(std::vector<const char*> names) const {
     auto params = AISP_PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params);
     params.pHostObject = object_;
     params.ppMetricNames = names.data();
     params.numMetrics = names.size();
-    return cupti().add_metrics(&params);
+    return range_functions().add_metrics(&params);
   }
   std::vector<std::uint8_t> configuration() const {
     auto size = AISP_PARAMS(CUpti_Profiler_Host_GetConfigImageSize_Params);
     size.pHostObject = object_;
-    must(cupti().config_size(&size), "schedule counters");
+    must(range_functions().config_size(&size), "schedule counters");
     std::vector<std::uint8_t> image(size.configImageSize);
     auto params = AISP_PARAMS(CUpti_Profiler_Host_GetConfigImage_Params);
     params.pHostObject = object_;
     params.configImageSize = image.size();
     params.pConfigImage = image.data();
-    must(cupti().config_image(&params), "schedule counters");
+    must(range_functions().config_image(&params), "schedule counters");
     return image;
   }
   std::vector<double> values(const std::vector<std::uint8_t>& data, std::size_t range, std::vector<const char*> names) const {
@@ -151,7 +167,7 @@ class Host {
     params.ppMetricNames = names.data();
     params.numMetrics = names.size();
     params.pMetricValues = values.data();
-    must(cupti().evaluate(&params), "evaluate counters");
+    must(range_functions().evaluate(&params), "evaluate counters");
     return values;
   }
 
@@ -160,26 +176,10 @@ class Host {
   CUpti_Profiler_Host_Object* object_ = nullptr;
 };
 
-std::size_t passes_of(std::vector<std::uint8_t> configuration) {
-  auto params = AISP_PARAMS(CUpti_Profiler_Host_GetNumOfPasses_Params);
-  params.configImageSize = configuration.size();
-  params.pConfigImage = configuration.data();
-  must(cupti().number_of_passes(&params), "count passes");
-  return params.numOfPasses;
-}
-
-std::vector<const char*> pointers(const std::vector<std::string>& names) {
-  std::vector<const char*> result;
-  for (const std::string& name : names) result.push_back(name.c_str());
-  return result;
-}
-
-}  // namespace
-
 std::vector<std::string> known_metrics(const std::string& chip, const std::vector<std::string>& wanted,
                                        const std::vector<std::uint8_t>& availability) {
   std::vector<std::string> known;
-  std::optional<Host> trial;
+  std::optional<MetricsHost> trial;
   for (const std::string& name : wanted) {
     if (!trial) trial.emplace(chip, availability);
     if (trial->add({name.c_str()}) == CUPTI_SUCCESS) known.push_back(name);
@@ -195,7 +195,7 @@ struct RangeProfiler::State {
     if (profiler == nullptr) return;
     auto params = AISP_PARAMS(CUpti_RangeProfiler_Disable_Params);
     params.pRangeProfilerObject = profiler;
-    cupti().disable(&params);
+    range_functions().disable(&params);
   }
 
   std::vector<std::uint8_t> empty_data(std::size_t ranges) {
@@ -206,13 +206,13 @@ struct RangeProfiler::State {
     size.numMetrics = names.size();
     size.maxNumOfRanges = ranges;
     size.maxNumRangeTreeNodes = static_cast<std::uint32_t>(ranges);
-    must(cupti().data_size(&size), "make room for counters");
+    must(range_functions().data_size(&size), "make room for counters");
     std::vector<std::uint8_t> data(size.counterDataSize);
     auto params = AISP_PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize_Params);
     params.pRangeProfilerObject = profiler;
     params.counterDataSize = data.size();
     params.pCounterData = data.data();
-    must(cupti().initialize_data(&params), "make room for counters");
+    must(range_functions().initialize_data(&params), "make room for counters");
     return data;
   }
 
@@ -229,34 +229,34 @@ struct RangeProfiler::State {
     params.numNestingLevels = 1;
     params.minNestingLevel = 1;
     params.targetNestingLevel = 1;
-    must(cupti().set_config(&params), "set the counters up");
+    must(range_functions().set_config(&params), "set the counters up");
   }
 
   // True after the last pass.
   bool run_pass(const std::function<void()>& before, const std::vector<CountedRange>& ranges) {
     auto start = AISP_PARAMS(CUpti_RangeProfiler_Start_Params);
     start.pRangeProfilerObject = profiler;
-    must(cupti().start(&start), "start a pass");
+    must(range_functions().start(&start), "start a pass");
     before();
     for (const CountedRange& range : ranges) {
       auto push = AISP_PARAMS(CUpti_RangeProfiler_PushRange_Params);
       push.pRangeProfilerObject = profiler;
       push.pRangeName = range.name.c_str();
-      must(cupti().push(&push), "begin a range");
+      must(range_functions().push(&push), "begin a range");
       range.work();
       auto pop = AISP_PARAMS(CUpti_RangeProfiler_PopRange_Params);
       pop.pRangeProfilerObject = profiler;
-      must(cupti().pop(&pop), "end a range");
+      must(range_functions().pop(&pop), "end a range");
     }
     auto stop = AISP_PARAMS(CUpti_RangeProfiler_Stop_Params);
     stop.pRangeProfilerObject = profiler;
-    must(cupti().stop(&stop), "stop a pass");
+    must(range_functions().stop(&stop), "stop a pass");
     return stop.isAllPassSubmitted != 0;
   }
 
   int gpu;
   std::vector<std::uint8_t> availability;
-  std::optional<Host> host;
+  std::optional<MetricsHost> host;
   std::vector<std::string> metrics;
   std::vector<std::uint8_t> configuration;
   CUpti_RangeProfiler_Object* profiler = nullptr;
@@ -264,7 +264,7 @@ struct RangeProfiler::State {
 
 RangeProfiler::RangeProfiler(int gpu, const std::vector<std::string>& wanted) : state_{std::make_unique<State>(gpu)} {
   auto initialize = AISP_PARAMS(CUpti_Profiler_Initialize_Params);
-  must(cupti().initialize(&initialize), "start its profiler");
+  must(range_functions().initialize(&initialize), "start its profiler");
   const CUcontext context = context_of(gpu);
   const std::string chip = chip_of(gpu);
   state_->availability = availability_of(context);
@@ -276,7 +276,7 @@ RangeProfiler::RangeProfiler(int gpu, const std::vector<std::string>& wanted) : 
   state_->configuration = state_->host->configuration();
   auto enable = AISP_PARAMS(CUpti_RangeProfiler_Enable_Params);
   enable.ctx = context;
-  must(cupti().enable(&enable), "reserve the counters");
+  must(range_functions().enable(&enable), "reserve the counters");
   state_->profiler = enable.pRangeProfilerObject;
 }
 
@@ -292,7 +292,7 @@ std::vector<MetricValues> RangeProfiler::collect(const std::function<void()>& be
     if (++pass == most_passes) throw Unsupported{"CUPTI did not come to an end with its passes"};
   auto decode = AISP_PARAMS(CUpti_RangeProfiler_DecodeData_Params);
   decode.pRangeProfilerObject = state_->profiler;
-  must(cupti().decode(&decode), "decode counters");
+  must(range_functions().decode(&decode), "decode counters");
   std::vector<MetricValues> result(ranges.size());
   for (std::size_t range = 0; range < ranges.size(); ++range) {
     const std::vector<double> values = state_->host->values(data, range, pointers(state_->metrics));

@@ -19,11 +19,11 @@ using evidence::PairResult;
 using evidence::Quantity;
 using evidence::VariantResult;
 
-std::string number(double value) { return fmt::format("{:.9g}", value); }
+std::string csv_number(double value) { return fmt::format("{:.9g}", value); }
 
-std::string number(const Quantity& quantity, double value) {
+std::string csv_number(const Quantity& quantity, double value) {
   const bool whole = quantity.format == evidence::Format::bytes || quantity.format == evidence::Format::count;
-  return whole ? fmt::format("{:.0f}", value) : number(value);
+  return whole ? fmt::format("{:.0f}", value) : csv_number(value);
 }
 
 // The name of a column, and what stands in it; there is no variant where a pair ended without any.
@@ -49,7 +49,7 @@ constexpr Column before[] = {
 };
 
 constexpr Column after[] = {
-    {"scale", [](const PairResult& pair, const VariantResult*) { return number(pair.scale); }},
+    {"scale", [](const PairResult& pair, const VariantResult*) { return csv_number(pair.scale); }},
     {"case", [](const PairResult& pair, const VariantResult*) { return pair.sweep_case; }},
     {"sizes", [](const PairResult& pair, const VariantResult*) { return sizes_text(pair); }},
     {"sizes_set", [](const PairResult& pair, const VariantResult*) { return std::string{pair.sizes_set ? "yes" : ""}; }},
@@ -94,10 +94,10 @@ void add_figure(const Quantity& quantity, const PairResult& pair, const VariantR
     return;
   }
   const std::optional<evidence::Range> range = variant != nullptr ? quantity.get(pair, *variant) : std::nullopt;
-  fields.push_back(range ? number(quantity, range->value) : "");
+  fields.push_back(range ? csv_number(quantity, range->value) : "");
   if (!quantity.interval_in_csv) return;
-  fields.push_back(range ? number(quantity, range->low) : "");
-  fields.push_back(range ? number(quantity, range->high) : "");
+  fields.push_back(range ? csv_number(quantity, range->low) : "");
+  fields.push_back(range ? csv_number(quantity, range->high) : "");
 }
 
 // "speedup_low", "energy_low_j": a unit stays at the end.

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 constexpr int pairs = 10, variants = 3, samples = 25;
 
 // What processes of one code differ by, as standard deviations.
-struct World {
+struct ComparedWorld {
   double ratio = 0.003;   // of a variant's time, apart from what all variants of the pair share
   double clock = 0.006;   // of all times of a pair
   double sample = 0.004;  // of a sample
@@ -24,7 +24,7 @@ struct World {
   bool host = false;      // pairs that the host decides
 };
 
-Manifest machine(const std::string& gpu = "NVIDIA H200", int cpus = 16) {
+Manifest compared_machine(const std::string& gpu = "NVIDIA H200", int cpus = 16) {
   Manifest manifest{.cpu = "Some CPU", .virtualization = "kvm", .cpus_usable = cpus, .numa_nodes = 1};
   manifest.memory_bytes = std::uint64_t{128} << 30;
   manifest.gpus = {{.ordinal = 0, .name = gpu, .uuid = "GPU-1"}};
@@ -33,10 +33,10 @@ Manifest machine(const std::string& gpu = "NVIDIA H200", int cpus = 16) {
 
 class Process {
  public:
-  Process(const World& world, std::uint64_t seed) : world_{world}, random_{seed} {}
+  Process(const ComparedWorld& world, std::uint64_t seed) : world_{world}, random_{seed} {}
 
   RunRecord run() {
-    RunRecord run{.folder = "run", .manifest = machine()};
+    RunRecord run{.folder = "run", .manifest = compared_machine()};
     for (int i = 0; i < pairs; ++i) run.pairs.push_back(pair(i));
     return run;
   }
@@ -77,7 +77,7 @@ class Process {
     return pair;
   }
 
-  const World& world_;
+  const ComparedWorld& world_;
   std::mt19937_64 random_;
   std::normal_distribution<double> normal_{0, 1};
 };
@@ -88,7 +88,7 @@ bool is_red(const Comparison& comparison) {
 }
 
 // How many of all ordered comparisons of six runs end red, over `worlds` such six.
-int red_orders(const World& world, std::uint64_t worlds) {
+int red_orders(const ComparedWorld& world, std::uint64_t worlds) {
   int red = 0;
   for (std::uint64_t number = 0; number < worlds; ++number) {
     std::vector<RunRecord> runs;
@@ -106,7 +106,7 @@ TEST(IdenticalCode, IsQuietInAllThirtyOrdersOfSixRuns) {
 }
 
 TEST(IdenticalCode, SaysWhereItDiffersAllTheSame) {
-  const World world;
+  const ComparedWorld world;
   const Comparison comparison = compare_runs(Process{world, 1}.run(), Process{world, 2}.run(), 0.05);
   const auto told = std::count_if(comparison.metrics.begin(), comparison.metrics.end(), [](const MetricChange& metric) {
     return metric.metric == "prepare" && metric.change != Change::same && metric.detail == "single readings";
@@ -115,7 +115,7 @@ TEST(IdenticalCode, SaysWhereItDiffersAllTheSame) {
 }
 
 TEST(ChangedCode, IsRedAtALossOfFivePercent) {
-  const World unchanged, slower{.loss = 1.05};
+  const ComparedWorld unchanged, slower{.loss = 1.05};
   int red = 0;
   for (std::uint64_t i = 0; i < 30; ++i)
     red += is_red(compare_runs(Process{unchanged, 100 + i}.run(), Process{slower, 200 + i}.run(), 0.05));
@@ -147,7 +147,7 @@ TEST(Overall, IsTheGeometricMeanOfTheTimesOfBoth) {
 }
 
 TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
-  const World world{.host = true}, slower{.loss = 1.5, .host = true};
+  const ComparedWorld world{.host = true}, slower{.loss = 1.5, .host = true};
   RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();
   const auto host_decides = [](const MetricChange& metric) {
     return metric.detail.find("the host decides") != std::string::npos;
@@ -155,7 +155,7 @@ TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
   const Comparison one_machine = compare_runs(before, after, 0.05);
   EXPECT_FALSE(is_red(one_machine)) << "one process each";
   EXPECT_TRUE(std::any_of(one_machine.metrics.begin(), one_machine.metrics.end(), host_decides));
-  after.manifest = machine("NVIDIA H200", 2);
+  after.manifest = compared_machine("NVIDIA H200", 2);
   const Comparison comparison = compare_runs(before, after, 0.05);
   EXPECT_FALSE(is_red(comparison));
   ASSERT_EQ(comparison.machine_differences.size(), 1u);
@@ -168,7 +168,7 @@ TEST(TwoMachines, AreToldAndWhatTheHostDecidesIsNotJudged) {
 }
 
 TEST(TwoMachines, ThatAreVirtualAndHaveNoGpuInCommonMayBeOnOtherHosts) {
-  const World world{.host = true};
+  const ComparedWorld world{.host = true};
   RunRecord before = Process{world, 1}.run(), after = Process{world, 2}.run();
   after.manifest.gpus[0].uuid = "GPU-of-another";
   ASSERT_EQ(compare_runs(before, after, 0.05).machine_differences.size(), 1u);
@@ -179,18 +179,18 @@ TEST(TwoMachines, ThatAreVirtualAndHaveNoGpuInCommonMayBeOnOtherHosts) {
 }
 
 TEST(TwoMachines, OfOneGpuAreComparedInWhatWaitsForIt) {
-  const World world, slower{.loss = 1.5};
+  const ComparedWorld world, slower{.loss = 1.5};
   RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();
-  after.manifest = machine("NVIDIA H200", 2);
+  after.manifest = compared_machine("NVIDIA H200", 2);
   EXPECT_TRUE(is_red(compare_runs(before, after, 0.05)));
-  after.manifest = machine("NVIDIA H200 NVL");
+  after.manifest = compared_machine("NVIDIA H200 NVL");
   const Comparison comparison = compare_runs(before, after, 0.05);
   EXPECT_FALSE(comparison.same_hardware);
   EXPECT_FALSE(is_red(comparison));
 }
 
 TEST(Profiled, IsComparedUnderItsFieldsNamesAndNeverRed) {
-  const World world;
+  const ComparedWorld world;
   RunRecord before = Process{world, 1}.run(), after = Process{world, 1}.run();
   for (auto& [run, reads, kernel_ms] : {std::tuple{&before, 1e9, 1.0}, {&after, 2e9, 0.5}}) {
     VariantResult& variant = run->pairs[0].variants[1];
@@ -215,7 +215,7 @@ TEST(Profiled, IsComparedUnderItsFieldsNamesAndNeverRed) {
 }
 
 TEST(Compared, HasTheSamplesOfBothSides) {
-  const World world;
+  const ComparedWorld world;
   const RunRecord before = Process{world, 1}.run(), after = Process{world, 2}.run();
   const Comparison comparison = compare_runs(before, after, 0.05);
   const MetricChange& time = comparison.metrics.front();

@@ -44,7 +44,7 @@ PairResult decoding(double dense, double split) {
   return pair;
 }
 
-Manifest manifest_of(const std::string& run_id) {
+Manifest recorded_manifest(const std::string& run_id) {
   Manifest manifest{.run_id = run_id, .commit = "1234"};
   manifest.gpus = {{.ordinal = 0, .name = "NVIDIA H200", .uuid = "GPU-1"}};
   return manifest;
@@ -54,7 +54,7 @@ Manifest manifest_of(const std::string& run_id) {
 class RecordedMetricsOfRuns : public testing::Test {
  protected:
   void add(const PairResult& pair, const std::string& run_id = "run") {
-    record(folder_.path(), {.pairs = {pair}}, manifest_of(run_id));
+    record(folder_.path(), {.pairs = {pair}}, recorded_manifest(run_id));
   }
   std::filesystem::path file() const { return expectations_path(folder_.path(), "h200", "ch19"); }
   std::string text() const { return base::read_file(file()); }

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Levels h200() {
+Levels levels_of_h200() {
   Levels levels{.key = {.of = "GPU-1", .model = "NVIDIA H200", .driver = "580", .power_limit_w = 700, .cpus = 0},
                 .measured_utc = "2026-11-22T10:00:00Z",
                 .page_bytes = 2 << 20};
@@ -35,17 +35,17 @@ Levels h200() {
 const std::vector<Stated> stated = {{"L1", 262144, "guide"}, {"L2", 62914560, "sheet"}};
 
 TEST(Levels, ComeBackFromJson) {
-  const auto copy = nlohmann::json::parse(nlohmann::json(h200()).dump()).get<Levels>();
-  EXPECT_EQ(copy.key, h200().key);
-  ASSERT_EQ(copy.lines.size(), h200().lines.size());
-  EXPECT_EQ(copy.lines[5].cycles, h200().lines[5].cycles);
-  EXPECT_EQ(copy.pages.size(), h200().pages.size());
+  const auto copy = nlohmann::json::parse(nlohmann::json(levels_of_h200()).dump()).get<Levels>();
+  EXPECT_EQ(copy.key, levels_of_h200().key);
+  ASSERT_EQ(copy.lines.size(), levels_of_h200().lines.size());
+  EXPECT_EQ(copy.lines[5].cycles, levels_of_h200().lines[5].cycles);
+  EXPECT_EQ(copy.pages.size(), levels_of_h200().pages.size());
   EXPECT_EQ(copy.shared->ns, 13);
   EXPECT_EQ(copy.l2->far, 280);
-  nlohmann::json wrong = h200();
+  nlohmann::json wrong = levels_of_h200();
   wrong["lines"][3]["latency_ns"] = -1;
   EXPECT_THROW(wrong.get<Levels>(), std::exception);
-  wrong = h200();
+  wrong = levels_of_h200();
   std::swap(wrong["lines"][3], wrong["lines"][4]);
   EXPECT_THROW(wrong.get<Levels>(), std::exception);
 }
@@ -53,18 +53,18 @@ TEST(Levels, ComeBackFromJson) {
 TEST(Levels, AreKeptForTheSameMachineAlone) {
   const base::ScratchDirectory folder;
   const std::filesystem::path cache = folder.path();
-  store(cache, h200());
-  ASSERT_TRUE(load_levels(cache, h200().key));
-  Key other = h200().key;
+  store(cache, levels_of_h200());
+  ASSERT_TRUE(load_levels(cache, levels_of_h200().key));
+  Key other = levels_of_h200().key;
   other.driver = "590";
   EXPECT_FALSE(load_levels(cache, other));
-  base::write_atomically(levels_file(cache, h200().key), "{");
-  EXPECT_FALSE(load_levels(cache, h200().key));
-  EXPECT_FALSE(load_levels({}, h200().key));
+  base::write_atomically(levels_file(cache, levels_of_h200().key), "{");
+  EXPECT_FALSE(load_levels(cache, levels_of_h200().key));
+  EXPECT_FALSE(load_levels({}, levels_of_h200().key));
 }
 
 TEST(Levels, AreATableWithWhatIsStated) {
-  const auto rows = level_rows(h200(), found_in(h200(), stated));
+  const auto rows = level_rows(levels_of_h200(), found_in(levels_of_h200(), stated));
   EXPECT_THAT(rows[0], ElementsAre("level", "holds", "stated", "latency", "cycles", "bandwidth"));
   EXPECT_THAT(rows[1], ElementsAre("registers", "256 KiB an SM", "-", "2.20 ns", "4.00", "100 TB/s"));
   EXPECT_THAT(rows[3][0], "L1");
@@ -76,7 +76,7 @@ TEST(Levels, AreATableWithWhatIsStated) {
   EXPECT_THAT(rows[8][0], "TLB reach 1");
   EXPECT_THAT(rows[8][1], HasSubstr("8 GiB (not "));
   EXPECT_THAT(rows[9][0], "beyond the TLBs");
-  EXPECT_THAT(level_notes(h200(), found_in(h200(), stated)), IsEmpty());
+  EXPECT_THAT(level_notes(levels_of_h200(), found_in(levels_of_h200(), stated)), IsEmpty());
 }
 
 TEST(Levels, DoubtOfAStatedSizeIsMarkedAndExplained) {
@@ -87,15 +87,15 @@ TEST(Levels, DoubtOfAStatedSizeIsMarkedAndExplained) {
   EXPECT_THAT(of_sheet.back().doubt, HasSubstr("others who quote"));
   std::vector<Stated> doubted = stated;
   doubted.back().doubt = "nobody read it";
-  const LevelsFound found = found_in(h200(), doubted);
-  EXPECT_THAT(level_rows(h200(), found)[4][2], "60 MiB? (sheet)");
-  EXPECT_THAT(level_notes(h200(), found), ElementsAre("doubtful data sheet (?): L2: nobody read it"));
-  EXPECT_EQ(with_levels(h200(), found)["levels"][1]["doubt"], "nobody read it");
-  EXPECT_EQ(with_levels(h200(), found)["levels"][0]["doubt"], "");
+  const LevelsFound found = found_in(levels_of_h200(), doubted);
+  EXPECT_THAT(level_rows(levels_of_h200(), found)[4][2], "60 MiB? (sheet)");
+  EXPECT_THAT(level_notes(levels_of_h200(), found), ElementsAre("doubtful data sheet (?): L2: nobody read it"));
+  EXPECT_EQ(with_levels(levels_of_h200(), found)["levels"][1]["doubt"], "nobody read it");
+  EXPECT_EQ(with_levels(levels_of_h200(), found)["levels"][0]["doubt"], "");
 }
 
 TEST(Levels, WithoutAStepOfAStatedSizeSaySo) {
-  Levels flat = h200();
+  Levels flat = levels_of_h200();
   for (ChasePoint& point : flat.lines) point.ns = 100;
   for (ChasePoint& point : flat.pages) point.ns = 100;
   EXPECT_THAT(level_notes(flat, found_in(flat, stated)),
@@ -103,7 +103,7 @@ TEST(Levels, WithoutAStepOfAStatedSizeSaySo) {
 }
 
 TEST(Levels, OfAHostHaveNoColumnsOfAGpu) {
-  Levels host = h200();
+  Levels host = levels_of_h200();
   host.key.of = "host";
   host.registers.reset();
   host.shared.reset();
@@ -115,7 +115,7 @@ TEST(Levels, OfAHostHaveNoColumnsOfAGpu) {
 }
 
 TEST(Levels, InJsonHaveTheStepsBesideThePoints) {
-  const nlohmann::json json = with_levels(h200(), found_in(h200(), stated));
+  const nlohmann::json json = with_levels(levels_of_h200(), found_in(levels_of_h200(), stated));
   ASSERT_EQ(json["levels"].size(), 3u);
   EXPECT_EQ(json["levels"][1]["name"], "L2");
   EXPECT_EQ(json["levels"][1]["stated_bytes"], 62914560);

@@ -22,7 +22,7 @@ using testing::StartsWith;
 const std::vector<KnownPair> chapter{{.chapter = "ch07", .name = "transpose", .lesson = "tiled", .source_digests = {"abc"}},
                                      {.chapter = "ch07", .name = "scan", .lesson = "single_pass", .source_digests = {"fed"}}};
 
-Counted transposed() {
+Counted counted_transpose() {
   Counted counted{.target = "ch07:transpose", .lesson = "tiled", .hardware = "h200", .source_digest = "abc"};
   counted.recorded = {.date_utc = "2026-01-02T03:04:05Z", .commit = "0123456789abcdef"};
   const auto add = [&](const char* name, VariantRole role, double sectors) {
@@ -40,7 +40,7 @@ std::string page_of(const std::string& words, const std::vector<Counted>& all) {
 }
 
 TEST(CountedTable, RowsOfBaselineAndLesson) {
-  EXPECT_EQ(page_of("h200 transpose", {transposed()}),
+  EXPECT_EQ(page_of("h200 transpose", {counted_transpose()}),
             "a\n<!-- counted: h200 transpose -->\n\n"
             "| pair: variant | sectors/store |\n| --- | --- |\n| transpose: direct | 32.0 |\n| transpose: tiled | 4.00 |\n\n"
             "Counted on h200 on 2026-01-02 at 012345678. Of each pair the baseline comes first.\n\n"
@@ -48,20 +48,20 @@ TEST(CountedTable, RowsOfBaselineAndLesson) {
 }
 
 TEST(CountedTable, FurtherVariantsAreNamed) {
-  EXPECT_THAT(page_of("h200 transpose/wide", {transposed()}), HasSubstr("| transpose: wide | 16.0 |"));
+  EXPECT_THAT(page_of("h200 transpose/wide", {counted_transpose()}), HasSubstr("| transpose: wide | 16.0 |"));
 }
 
 TEST(CountedTable, WritesThePageAgainUnchanged) {
-  const std::string page = page_of("h200 transpose", {transposed()});
-  EXPECT_EQ(with_counted_tables(page, "ch07", chapter, {transposed()}, "README"), page);
+  const std::string page = page_of("h200 transpose", {counted_transpose()});
+  EXPECT_EQ(with_counted_tables(page, "ch07", chapter, {counted_transpose()}, "README"), page);
 }
 
 TEST(CountedTable, TheMarkMayTakeSeveralLines) {
   const std::string mark = "<!-- counted:\nh200 transpose\n  scan -->", page = mark + "\n<!-- counted: end -->";
-  const std::string written = with_counted_tables(page, "ch07", chapter, {transposed()}, "README");
+  const std::string written = with_counted_tables(page, "ch07", chapter, {counted_transpose()}, "README");
   EXPECT_THAT(written, StartsWith(mark + "\n\n| pair: variant |"));
   EXPECT_THAT(written, HasSubstr("Not counted on h200 yet: scan.\n\n<!-- counted: end -->"));
-  EXPECT_EQ(with_counted_tables(written, "ch07", chapter, {transposed()}, "README"), written);
+  EXPECT_EQ(with_counted_tables(written, "ch07", chapter, {counted_transpose()}, "README"), written);
   EXPECT_THROW(with_counted_tables("<!-- counted: h200\ntranspose\n<!-- counted: end -->", "ch07", chapter, {}, "README"),
                base::Error)
       << "its own end is missing";
@@ -82,12 +82,12 @@ TEST(CountedTable, RunningTextIsWrapped) {
 }
 
 TEST(CountedTable, SaysWhatIsStaleAndWhatIsMissing) {
-  Counted counted = transposed();
+  Counted counted = counted_transpose();
   counted.source_digest = "other";
   const std::string page = page_of("h200 transpose scan", {counted});
   EXPECT_THAT(page, HasSubstr("Stale, since the code changed after the counting: transpose.\n"));
   EXPECT_THAT(page, HasSubstr("Not counted on h200 yet: scan.\n"));
-  EXPECT_THAT(page_of("h100 transpose", {transposed()}), Not(HasSubstr("|")));
+  EXPECT_THAT(page_of("h100 transpose", {counted_transpose()}), Not(HasSubstr("|")));
 }
 
 TEST(CountedTable, RefusesWhatItCannotPlace) {

@@ -13,7 +13,7 @@ using evidence::Expectations;
 using evidence::ExpectedPair;
 using testing::HasSubstr;
 
-std::vector<Expectations> recorded() {
+std::vector<Expectations> recorded_expectations() {
   ExpectedPair pair{.baseline = "direct",
                     .baseline_median_ms = 4.2,
                     .baseline_cost = {.bytes = 4.2e6, .bytes_of = evidence::ByteKind::device_memory}};
@@ -31,9 +31,9 @@ std::vector<Expectations> recorded() {
           {.hardware = "h200", .chapter = "ch07", .pairs = {{"transpose", pair}}}};
 }
 
-std::string written(const std::string& page) { return with_quoted_figures(page, recorded(), "README.md"); }
+std::string written(const std::string& page) { return with_quoted_figures(page, recorded_expectations(), "README.md"); }
 
-std::string refusal(const std::string& page) {
+std::string refusal_of_page(const std::string& page) {
   try {
     return "none, but " + written(page);
   } catch (const base::Error& error) {
@@ -50,7 +50,7 @@ TEST(QuotedFigures, AreWhatWasRecorded) {
 
 TEST(QuotedFigures, ACommentMayTakeTwoLines) {
   EXPECT_EQ(written("1x<!-- h200 ch07:transpose\ntiled speedup -->"), "7.72x<!-- h200 ch07:transpose\ntiled speedup -->");
-  EXPECT_THAT(refusal("1x<!--\nh200 ch07:transpose gone speedup -->"),
+  EXPECT_THAT(refusal_of_page("1x<!--\nh200 ch07:transpose gone speedup -->"),
               HasSubstr("README.md: <!-- h200 ch07:transpose gone speedup -->: nothing of that name"));
 }
 
@@ -84,12 +84,12 @@ TEST(QuotedFigures, MetricsHaveTheUnitOfThePair) {
             "2-812 images/s<!-- h200 ch07:transpose direct metric:images -->");
   const std::string right = "6.27M\nimages/s<!-- h200 ch07:transpose tiled metric:images -->";
   EXPECT_EQ(written(right), right);
-  EXPECT_THAT(refusal("7 graphs/s<!-- h200 ch07:transpose tiled metric:images -->"),
+  EXPECT_THAT(refusal_of_page("7 graphs/s<!-- h200 ch07:transpose tiled metric:images -->"),
               HasSubstr("no figure stands right before it, as in 6.27M images/s"));
 }
 
 TEST(QuotedFigures, FoldersOfAnyName) {
-  std::vector<Expectations> all = recorded();
+  std::vector<Expectations> all = recorded_expectations();
   all.back().chapter = "own_kernels";
   EXPECT_EQ(with_quoted_figures("1x<!-- h200 own_kernels:transpose tiled speedup -->", all, "README.md"),
             "7.72x<!-- h200 own_kernels:transpose tiled speedup -->");
@@ -113,14 +113,14 @@ TEST(QuotedFigures, RefusesWhatNobodyRecorded) {
         "h200 ch07:transpose tiled metric:rows", "h200 ch07:transpose library metric:images",
         "h200 ch07:transpose tiled/direct metric:images", "h200 ch07:transpose tiled images", "h200 ch07:transpose tiled time/0",
         "h200 ch07:transpose tiled time/many"})
-    EXPECT_THAT(refusal("1x<!-- " + std::string{name} + " -->"),
+    EXPECT_THAT(refusal_of_page("1x<!-- " + std::string{name} + " -->"),
                 testing::AllOf(HasSubstr("README.md: <!-- " + std::string{name}), HasSubstr("nothing of that name is recorded")));
 }
 
 TEST(QuotedFigures, RefusesACommentWithoutAFigure) {
-  EXPECT_THAT(refusal("fast<!-- h200 ch07:transpose tiled speedup -->"),
+  EXPECT_THAT(refusal_of_page("fast<!-- h200 ch07:transpose tiled speedup -->"),
               HasSubstr("no figure stands right before it, as in 7.72x"));
-  EXPECT_THAT(refusal("<!-- h200 ch07:transpose tiled speedup -->"), HasSubstr("no figure"));
+  EXPECT_THAT(refusal_of_page("<!-- h200 ch07:transpose tiled speedup -->"), HasSubstr("no figure"));
 }
 
 }  // namespace

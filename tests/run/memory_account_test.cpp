@@ -8,13 +8,13 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::uint64_t mib = 1 << 20;
+constexpr std::uint64_t mib_of_account = 1 << 20;
 
 evidence::MemoryUse use_of(std::uint64_t buffers_mib, std::uint64_t driver_mib) {
-  return {.device_peak_bytes = buffers_mib * mib,
-          .device_allocated_bytes = buffers_mib * mib,
-          .device_reserved_bytes = buffers_mib * mib,
-          .device_driver_bytes = driver_mib * mib};
+  return {.device_peak_bytes = buffers_mib * mib_of_account,
+          .device_allocated_bytes = buffers_mib * mib_of_account,
+          .device_reserved_bytes = buffers_mib * mib_of_account,
+          .device_driver_bytes = driver_mib * mib_of_account};
 }
 
 TEST(MemoryAccount, AgreesWithTheDriverUpToItsPagesAndCode) {
@@ -30,14 +30,14 @@ TEST(MemoryAccount, SaysWhatWasAllocatedBesideTheBuffers) {
 
 TEST(MemoryAccount, WhatARunAllocatesAndFreesIsPartOfItsPeak) {
   evidence::MemoryUse use = use_of(100, 100);
-  add_own_allocations(use, 30 * mib);
-  EXPECT_EQ(use.device_peak_bytes, 130 * mib);
-  EXPECT_EQ(use.device_reserved_bytes, 130 * mib);
-  EXPECT_EQ(use.device_allocated_bytes, 100 * mib);
+  add_own_allocations(use, 30 * mib_of_account);
+  EXPECT_EQ(use.device_peak_bytes, 130 * mib_of_account);
+  EXPECT_EQ(use.device_reserved_bytes, 130 * mib_of_account);
+  EXPECT_EQ(use.device_allocated_bytes, 100 * mib_of_account);
   // What came from a pool was in the peak before.
-  use.device_peak_bytes = use.device_reserved_bytes = 200 * mib;
-  add_own_allocations(use, 100 * mib);
-  EXPECT_EQ(use.device_peak_bytes, 200 * mib);
+  use.device_peak_bytes = use.device_reserved_bytes = 200 * mib_of_account;
+  add_own_allocations(use, 100 * mib_of_account);
+  EXPECT_EQ(use.device_peak_bytes, 200 * mib_of_account);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Arm64(unittest.TestCase):
                 file.write_text(FILES[file.name])
             result = self.check(BUILD, *files)
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertIn("3 of 4 files do not compile for arm64", result.stderr)
+        self.assertIn("3 of 4 files or folders of them do not compile for arm64", result.stderr)
         self.assertNotIn("guarded.cpp", result.stderr)
 
     def test_without_a_build_it_says_what_to_do(self):

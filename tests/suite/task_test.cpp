@@ -17,14 +17,14 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr Pair gpu_pair{.teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}})};
+constexpr Pair gpu_task_pair{.teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}})};
 constexpr Pair swept_pair{.teaches = "",
                           .make = nullptr,
                           .baseline = {"a"},
                           .optimized = variants({{"b"}}),
                           .sizes = sizes({{.name = "n", .full = 64}}),
                           .sweep = cases({{"small", "n=1"}, {"large", "n=99"}})};
-constexpr pair::Entry plain{"ch01", "plain", "", &gpu_pair}, swept{"ch01", "swept", "", &swept_pair};
+constexpr pair::Entry plain_entry{"ch01", "plain", "", &gpu_task_pair}, swept{"ch01", "swept", "", &swept_pair};
 
 class TaskTest : public testing::Test {
  protected:
@@ -54,7 +54,7 @@ TEST_F(TaskTest, EachCaseOfASweepHasAPlaceOfItsOwn) {
     }
     return result;
   };
-  EXPECT_THAT(labels(task({&swept, &plain})), ElementsAre("ch01:swept", "ch01:plain"));
+  EXPECT_THAT(labels(task({&swept, &plain_entry})), ElementsAre("ch01:swept", "ch01:plain"));
   Configuration configuration;
   configuration.sweep = true;
   EXPECT_THAT(labels(task({&swept}, configuration)), ElementsAre("ch01:swept small", "ch01:swept large"));
@@ -87,7 +87,7 @@ TEST_F(TaskTest, CasesAndSizesTogetherMakeAGrid) {
 TEST_F(TaskTest, LocksWhatItMayRunOnAndNothingElse) {
   Configuration configuration;
   configuration.gpus = {"2", "0"};
-  const Task chosen = task({&plain}, configuration);
+  const Task chosen = task({&plain_entry}, configuration);
   EXPECT_THAT(chosen.gpus, ElementsAre(2, 0));
   EXPECT_THAT(gpus_in_use(chosen), ElementsAre(0, 2));
   {
@@ -104,7 +104,7 @@ TEST_F(TaskTest, LocksWhatItMayRunOnAndNothingElse) {
 TEST_F(TaskTest, GpusThatAreNotThereEndItBeforeAnythingRuns) {
   Configuration configuration;
   configuration.gpus = {"7"};
-  EXPECT_THROW(task({&plain}, configuration), base::Error);
+  EXPECT_THROW(task({&plain_entry}, configuration), base::Error);
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ constexpr Axis by_head{width, heads};  // [tokens, heads, width]
 constexpr std::size_t flat_head = 5;
 
 // Head 5 is a thousandth of the others.
-class Heads final : public Workload {
+class CodedHeads final : public Workload {
  public:
-  explicit Heads(Setup& setup)
+  explicit CodedHeads(Setup& setup)
       : x_{setup.input<float>(count, uniform(1, 2).times(1e-3f, at(by_head, flat_head)))},
         y_{setup.output<float>(count, {.name = "y", .groups = by_head})},
         codes_{setup.output<std::int8_t>(count, {.name = "codes"})} {}
@@ -58,17 +58,18 @@ class Heads final : public Workload {
 };
 
 constexpr Tolerances limits = per_output({within(2e-3), within_steps(1, 0.01)});
-constexpr Pair heads_pair{.teaches = "test",
-                          .make = make<Heads>,
-                          .baseline = {.name = "honest", .run = call<&Heads::honest>},
-                          .optimized = variants({{.name = "same", .run = call<&Heads::honest>, .same_bits_as = "honest"}}),
-                          .device = Device::host,
-                          .tolerance = limits};
+constexpr Pair coded_heads_pair{
+    .teaches = "test",
+    .make = make<CodedHeads>,
+    .baseline = {.name = "honest", .run = call<&CodedHeads::honest>},
+    .optimized = variants({{.name = "same", .run = call<&CodedHeads::honest>, .same_bits_as = "honest"}}),
+    .device = Device::host,
+    .tolerance = limits};
 
 // The checks that a variant beside the honest baseline fails, and what they say.
 std::vector<std::string> said_of(const std::vector<const Variant*>& variants, bool with_reference = true,
                                  bool with_baseline = true) {
-  pair::Session session{heads_pair, {}};
+  pair::Session session{coded_heads_pair, {}};
   const auto outcomes =
       verify(session, variants, {.seed = 7, .compare_with_reference = with_reference, .compare_with_baseline = with_baseline});
   EXPECT_TRUE(outcomes[0].passed()) << outcomes[0].problems.front().message;
@@ -77,16 +78,16 @@ std::vector<std::string> said_of(const std::vector<const Variant*>& variants, bo
   return said;
 }
 std::vector<std::string> said_of(const Variant& variant, bool with_reference = true, bool with_baseline = true) {
-  return said_of({&heads_pair.baseline, &variant}, with_reference, with_baseline);
+  return said_of({&coded_heads_pair.baseline, &variant}, with_reference, with_baseline);
 }
 
 TEST(Limits, HonestVariantsPass) {
-  EXPECT_THAT(said_of(heads_pair.optimized[0]), IsEmpty());
-  EXPECT_THAT(said_of({.name = "few", .run = call<&Heads::few_codes_are_off>}), IsEmpty());
+  EXPECT_THAT(said_of(coded_heads_pair.optimized[0]), IsEmpty());
+  EXPECT_THAT(said_of({.name = "few", .run = call<&CodedHeads::few_codes_are_off>}), IsEmpty());
 }
 
 TEST(Limits, AFlatHeadDoesNotHideAmongOthers) {
-  const Variant off{.name = "off", .run = call<&Heads::flat_head_is_off>};
+  const Variant off{.name = "off", .run = call<&CodedHeads::flat_head_is_off>};
   EXPECT_THAT(said_of(off, true, false), ElementsAre(HasSubstr("reference: y, group 5 of 16: relative L2 error 0.01")));
   EXPECT_THAT(said_of(off, false, true), ElementsAre(HasSubstr("baseline: y, group 5 of 16 differs")));
   EXPECT_LT(1e-3 * 0.01 / 4, limits.of(0).relative_l2) << "without groups its error is far below the limit";
@@ -94,25 +95,26 @@ TEST(Limits, AFlatHeadDoesNotHideAmongOthers) {
 
 TEST(Limits, EachOutputHasItsOwn) {
   // A step of a code is 1 %: more than the first output's limit allows.
-  EXPECT_THAT(said_of({.name = "few", .run = call<&Heads::few_codes_are_off>}), IsEmpty());
+  EXPECT_THAT(said_of({.name = "few", .run = call<&CodedHeads::few_codes_are_off>}), IsEmpty());
   EXPECT_THAT(
-      said_of({.name = "few", .run = call<&Heads::few_codes_are_off>, .tolerance = per_output({within(2e-3), exact})}, false),
+      said_of({.name = "few", .run = call<&CodedHeads::few_codes_are_off>, .tolerance = per_output({within(2e-3), exact})},
+              false),
       ElementsAre(HasSubstr("elements of codes differ")));
-  EXPECT_THAT(said_of({.name = "few", .run = call<&Heads::few_codes_are_off>, .tolerance = exact}, false),
+  EXPECT_THAT(said_of({.name = "few", .run = call<&CodedHeads::few_codes_are_off>, .tolerance = exact}, false),
               ElementsAre(HasSubstr("elements of codes differ")));
 }
 
 TEST(Limits, CodesMayBeAStepAwayInAShareOfTheElements) {
   EXPECT_THAT(
-      said_of({.name = "many", .run = call<&Heads::many_codes_are_off>}, true, false),
+      said_of({.name = "many", .run = call<&CodedHeads::many_codes_are_off>}, true, false),
       ElementsAre(testing::AllOf(HasSubstr("reference: "), HasSubstr("by up to 1 steps of their type (1 in 1 % may be)"))));
-  EXPECT_THAT(said_of({.name = "many", .run = call<&Heads::many_codes_are_off>}, false, true),
+  EXPECT_THAT(said_of({.name = "many", .run = call<&CodedHeads::many_codes_are_off>}, false, true),
               ElementsAre(HasSubstr("baseline: 3277 of 32768 elements of codes differ")));
-  EXPECT_THAT(
-      said_of(
-          {.name = "far", .run = call<&Heads::codes_are_far_off>, .tolerance = per_output({within(2e-3), within_steps(1, 1)})},
-          true, false),
-      ElementsAre(HasSubstr("by up to 2 steps of their type (1 in 1e+02 % may be)")));
+  EXPECT_THAT(said_of({.name = "far",
+                       .run = call<&CodedHeads::codes_are_far_off>,
+                       .tolerance = per_output({within(2e-3), within_steps(1, 1)})},
+                      true, false),
+              ElementsAre(HasSubstr("by up to 2 steps of their type (1 in 1e+02 % may be)")));
 }
 
 TEST(Limits, StepsAreOfTheOutputsType) {
@@ -126,7 +128,7 @@ TEST(Limits, StepsAreOfTheOutputsType) {
 }
 
 TEST(SameBits, OneBitIsFound) {
-  const Variant bit{.name = "bit", .run = call<&Heads::last_bit>};
+  const Variant bit{.name = "bit", .run = call<&CodedHeads::last_bit>};
   EXPECT_THAT(said_of(bit), IsEmpty()) << "the tolerance does not see it";
   Variant declared = bit;
   declared.same_bits_as = "honest";
@@ -134,18 +136,18 @@ TEST(SameBits, OneBitIsFound) {
 }
 
 TEST(SameBits, OfAnotherVariantThanTheBaseline) {
-  const Variant bit{.name = "bit", .run = call<&Heads::last_bit>};
-  const Variant again{.name = "again", .run = call<&Heads::again_with_last_bit>, .same_bits_as = "bit"};
-  const Variant honest{.name = "other", .run = call<&Heads::honest>, .same_bits_as = "bit"};
-  EXPECT_THAT(said_of({&heads_pair.baseline, &bit, &again}), IsEmpty());
-  EXPECT_THAT(said_of({&heads_pair.baseline, &bit, &honest}),
+  const Variant bit{.name = "bit", .run = call<&CodedHeads::last_bit>};
+  const Variant again{.name = "again", .run = call<&CodedHeads::again_with_last_bit>, .same_bits_as = "bit"};
+  const Variant honest{.name = "other", .run = call<&CodedHeads::honest>, .same_bits_as = "bit"};
+  EXPECT_THAT(said_of({&coded_heads_pair.baseline, &bit, &again}), IsEmpty());
+  EXPECT_THAT(said_of({&coded_heads_pair.baseline, &bit, &honest}),
               ElementsAre(HasSubstr("same_bits: the bits of y are not those of bit")));
 }
 
 TEST(SameBits, HoldInTimedSamplesToo) {
   const auto wrong = [](std::string_view same_bits_as) {
-    const Variant bit{.name = "bit", .run = call<&Heads::last_bit>, .same_bits_as = same_bits_as};
-    Pair pair = heads_pair;
+    const Variant bit{.name = "bit", .run = call<&CodedHeads::last_bit>, .same_bits_as = same_bits_as};
+    Pair pair = coded_heads_pair;
     pair.optimized = variants({bit});
     pair::Session session{pair, {}};
     const std::vector<const Variant*> variants{&pair.baseline, &pair.optimized[0]};

@@ -10,11 +10,11 @@ namespace aisp::verify {
 namespace {
 
 // y = 2 x on the host. What is dishonest here is honest while it is verified: only timed samples can tell.
-class Doubling final : public Workload {
+class WatchedDoubling final : public Workload {
  public:
   static constexpr std::size_t count = 1000;
   static inline int honest_runs = 0;  // of the dishonest methods, from now on
-  explicit Doubling(Setup& setup)
+  explicit WatchedDoubling(Setup& setup)
       : x_{setup.input<float>(count, uniform(-1, 1))}, y_{setup.output<float>(count, {.name = "y"})} {}
   Cost cost() const override { return {.host_bytes = 8.0 * count}; }
   double expected(std::size_t i) const override { return 2 * x_.host(i); }
@@ -52,9 +52,9 @@ class Doubling final : public Workload {
 };
 
 constexpr Pair doubling{.teaches = "test",
-                        .make = make<Doubling>,
-                        .baseline = {.name = "honest", .run = call<&Doubling::honest>},
-                        .optimized = variants({{.name = "again", .run = call<&Doubling::honest>}}),
+                        .make = make<WatchedDoubling>,
+                        .baseline = {.name = "honest", .run = call<&WatchedDoubling::honest>},
+                        .optimized = variants({{.name = "again", .run = call<&WatchedDoubling::honest>}}),
                         .device = Device::host};
 
 // Narrow codes of 2 x, and of 2 x whose last bits were cut off before: most codes of the latter are one or two steps off the
@@ -199,9 +199,9 @@ Seen timed_rounds(const Pair& pair, const std::vector<const Variant*>& variants,
 // The variant's first `honest_runs` runs are honest.
 Seen timed_rounds(const Variant& baseline, const Variant& variant, int rounds, int new_inputs_every, int honest_runs,
                   bool variant_first) {
-  Doubling::honest_runs = 1 << 20;
+  WatchedDoubling::honest_runs = 1 << 20;
   return timed_rounds(doubling, {&baseline, &variant}, rounds, new_inputs_every, variant_first,
-                      [&] { Doubling::honest_runs = honest_runs; });
+                      [&] { WatchedDoubling::honest_runs = honest_runs; });
 }
 
 Seen timed_narrowing(bool zeroes_some, bool variant_first = false) {
@@ -215,37 +215,37 @@ Seen timed_rows(Rows::Fault fault) {
   return timed_rounds(rows, {&rows.baseline, rows.optimized.begin()}, 60, 1, false, [&] { Rows::fault = fault; });
 }
 
-constexpr Variant honest{.name = "honest", .run = call<&Doubling::honest>};
+constexpr Variant honest{.name = "honest", .run = call<&WatchedDoubling::honest>};
 
 TEST(SampleWatch, HonestVariantsPassAndEverySampleIsCompared) {
-  const Seen seen = timed_rounds(honest, {.name = "again", .run = call<&Doubling::honest>}, 12, 3, 0, true);
+  const Seen seen = timed_rounds(honest, {.name = "again", .run = call<&WatchedDoubling::honest>}, 12, 3, 0, true);
   EXPECT_EQ(seen.variant_wrong + seen.baseline_wrong, 0);
   EXPECT_EQ(seen.compared, 12);
   EXPECT_EQ(seen.first_on_inputs, 4);
 }
 
 TEST(SampleWatch, OtherBitsWithinTheToleranceAreNotWrong) {
-  const Seen seen = timed_rounds(honest, {.name = "varies", .run = call<&Doubling::varies>}, 8, 2, 0, false);
+  const Seen seen = timed_rounds(honest, {.name = "varies", .run = call<&WatchedDoubling::varies>}, 8, 2, 0, false);
   EXPECT_EQ(seen.variant_wrong + seen.baseline_wrong, 0);
 }
 
 TEST(SampleWatch, WorkLeftOutWhenTimedIsSeen) {
   for (const bool variant_first : {false, true}) {
-    const Seen seen = timed_rounds(honest, {.name = "skips", .run = call<&Doubling::skips_later>}, 8, 4, 1, variant_first);
+    const Seen seen = timed_rounds(honest, {.name = "skips", .run = call<&WatchedDoubling::skips_later>}, 8, 4, 1, variant_first);
     EXPECT_GT(seen.variant_wrong, 0) << variant_first;
     EXPECT_EQ(seen.baseline_wrong, 0) << variant_first;
   }
 }
 
 TEST(SampleWatch, OneWrongElementIsSeenAndNamed) {
-  const Seen seen = timed_rounds(honest, {.name = "wrong", .run = call<&Doubling::one_wrong_later>}, 8, 4, 2, false);
+  const Seen seen = timed_rounds(honest, {.name = "wrong", .run = call<&WatchedDoubling::one_wrong_later>}, 8, 4, 2, false);
   EXPECT_GT(seen.variant_wrong, 0);
   ASSERT_FALSE(seen.texts.empty());
   EXPECT_THAT(seen.texts.front(), testing::AllOf(testing::HasSubstr("in round"), testing::HasSubstr("y differs from honest's")));
 }
 
 TEST(SampleWatch, RememberedOutputsAreSeenOnNewInputs) {
-  const Seen seen = timed_rounds(honest, {.name = "remembers", .run = call<&Doubling::remembers_later>}, 8, 4, 1, false);
+  const Seen seen = timed_rounds(honest, {.name = "remembers", .run = call<&WatchedDoubling::remembers_later>}, 8, 4, 1, false);
   EXPECT_GT(seen.variant_wrong, 0);
   EXPECT_EQ(seen.baseline_wrong, 0);
 }
@@ -312,7 +312,7 @@ TEST(SampleWatch, ANormOfFewSamplesMayBeOff) {
 }
 
 TEST(SampleWatch, AWrongBaselineIsToldByTheReference) {
-  const Seen seen = timed_rounds({.name = "wrong", .run = call<&Doubling::one_wrong_later>}, honest, 9, 3, 0, false);
+  const Seen seen = timed_rounds({.name = "wrong", .run = call<&WatchedDoubling::one_wrong_later>}, honest, 9, 3, 0, false);
   EXPECT_GT(seen.baseline_wrong, 0);
 }
 

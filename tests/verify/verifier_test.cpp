@@ -10,10 +10,10 @@ namespace aisp::verify {
 namespace {
 
 // y = 2 x on the host, in honest and dishonest ways.
-class Doubling final : public Workload {
+class CheckedDoubling final : public Workload {
  public:
   static constexpr std::size_t count = 10000;
-  explicit Doubling(Setup& setup)
+  explicit CheckedDoubling(Setup& setup)
       : x_{setup.input<float>(count, uniform(-1, 1))},
         weights_{setup.input<float>(count, uniform(-1, 1), {.name = "weights", .constant = true})},
         y_{setup.output<float>(count, {.name = "y"})},
@@ -115,9 +115,9 @@ class Doubling final : public Workload {
 };
 
 constexpr Pair honest_pair{.teaches = "test",
-                           .make = make<Doubling>,
-                           .baseline = {.name = "honest", .run = call<&Doubling::honest>},
-                           .optimized = variants({{.name = "added", .run = call<&Doubling::added>}}),
+                           .make = make<CheckedDoubling>,
+                           .baseline = {.name = "honest", .run = call<&CheckedDoubling::honest>},
+                           .optimized = variants({{.name = "added", .run = call<&CheckedDoubling::added>}}),
                            .device = Device::host};
 
 // Verifies `variant` beside an honest baseline over two seeds and returns the names of the checks that failed.
@@ -156,37 +156,50 @@ TEST(Verify, RecordsAccuracyAndDigests) {
   EXPECT_EQ(outcomes[0].digests, outcomes[1].digests);
 }
 
-TEST(Verify, SkippedElementsAreCaught) { EXPECT_TRUE(caught_by("written", {.name = "skips", .run = call<&Doubling::skips>})); }
-TEST(Verify, NoWorkAtAllIsCaught) { EXPECT_TRUE(caught_by("written", {.name = "nothing", .run = call<&Doubling::nothing>})); }
-TEST(Verify, ZerosAreCaught) { EXPECT_TRUE(caught_by("reference", {.name = "zeros", .run = call<&Doubling::zeros>})); }
-TEST(Verify, NanIsCaught) { EXPECT_TRUE(caught_by("finite", {.name = "nan", .run = call<&Doubling::makes_nan>})); }
-TEST(Verify, OneWrongElementIsCaught) { EXPECT_TRUE(caught_by("baseline", {.name = "one", .run = call<&Doubling::one_wrong>})); }
-TEST(Verify, LowerPrecisionIsCaught) { EXPECT_TRUE(caught_by("reference", {.name = "rough", .run = call<&Doubling::rough>})); }
-TEST(Verify, CopiedInputIsCaught) { EXPECT_TRUE(caught_by("reference", {.name = "copy", .run = call<&Doubling::copies_input>})); }
+TEST(Verify, SkippedElementsAreCaught) {
+  EXPECT_TRUE(caught_by("written", {.name = "skips", .run = call<&CheckedDoubling::skips>}));
+}
+TEST(Verify, NoWorkAtAllIsCaught) {
+  EXPECT_TRUE(caught_by("written", {.name = "nothing", .run = call<&CheckedDoubling::nothing>}));
+}
+TEST(Verify, ZerosAreCaught) { EXPECT_TRUE(caught_by("reference", {.name = "zeros", .run = call<&CheckedDoubling::zeros>})); }
+TEST(Verify, NanIsCaught) { EXPECT_TRUE(caught_by("finite", {.name = "nan", .run = call<&CheckedDoubling::makes_nan>})); }
+TEST(Verify, OneWrongElementIsCaught) {
+  EXPECT_TRUE(caught_by("baseline", {.name = "one", .run = call<&CheckedDoubling::one_wrong>}));
+}
+TEST(Verify, LowerPrecisionIsCaught) {
+  EXPECT_TRUE(caught_by("reference", {.name = "rough", .run = call<&CheckedDoubling::rough>}));
+}
+TEST(Verify, CopiedInputIsCaught) {
+  EXPECT_TRUE(caught_by("reference", {.name = "copy", .run = call<&CheckedDoubling::copies_input>}));
+}
 TEST(Verify, ModifiedInputIsCaught) {
-  EXPECT_TRUE(caught_by("inputs_unchanged", {.name = "spoil", .run = call<&Doubling::spoils_input>}));
+  EXPECT_TRUE(caught_by("inputs_unchanged", {.name = "spoil", .run = call<&CheckedDoubling::spoils_input>}));
 }
 TEST(Verify, WriteBehindTheBufferIsCaught) {
-  EXPECT_TRUE(caught_by("red_zones", {.name = "over", .run = call<&Doubling::overruns>}));
+  EXPECT_TRUE(caught_by("red_zones", {.name = "over", .run = call<&CheckedDoubling::overruns>}));
 }
 TEST(Verify, WorkMovedToPrepareIsCaught) {
-  EXPECT_TRUE(caught_by("reference", {.name = "replay", .run = call<&Doubling::replay>, .prepare = call<&Doubling::precompute>}));
+  EXPECT_TRUE(caught_by(
+      "reference", {.name = "replay", .run = call<&CheckedDoubling::replay>, .prepare = call<&CheckedDoubling::precompute>}));
 }
 TEST(Verify, RememberedOutputIsCaught) {
-  EXPECT_TRUE(caught_by("depends_on_inputs", {.name = "remembers", .run = call<&Doubling::remembers>}));
+  EXPECT_TRUE(caught_by("depends_on_inputs", {.name = "remembers", .run = call<&CheckedDoubling::remembers>}));
 }
 // A library that could not be prepared the first time was left out of the second.
 TEST(Verify, RememberedOutputIsCaughtBesideOneThatWasLeftOut) {
-  const Variant remembers{.name = "remembers", .run = call<&Doubling::remembers>};
+  const Variant remembers{.name = "remembers", .run = call<&CheckedDoubling::remembers>};
   pair::Session session{honest_pair, {}};
   const auto first = verify(session, {&honest_pair.baseline, &honest_pair.optimized[0], &remembers}, {.seed = 1});
   const auto second = verify(session, {&honest_pair.baseline, &remembers}, {.seed = 2}, &first);
   EXPECT_TRUE(std::ranges::any_of(second[1].problems, [](const auto& problem) { return problem.check == "depends_on_inputs"; }));
 }
-TEST(Verify, LeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "leaks", .run = call<&Doubling::leaks>})); }
-TEST(Verify, ASmallLeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "little", .run = call<&Doubling::leaks_little>})); }
+TEST(Verify, LeakIsCaught) { EXPECT_TRUE(caught_by("memory", {.name = "leaks", .run = call<&CheckedDoubling::leaks>})); }
+TEST(Verify, ASmallLeakIsCaught) {
+  EXPECT_TRUE(caught_by("memory", {.name = "little", .run = call<&CheckedDoubling::leaks_little>}));
+}
 TEST(Verify, CachesThatFillUpAreNoLeak) {
-  EXPECT_TRUE(failed_checks({.name = "caches", .run = call<&Doubling::fills_caches>}).empty());
+  EXPECT_TRUE(failed_checks({.name = "caches", .run = call<&CheckedDoubling::fills_caches>}).empty());
 }
 TEST(Verify, ALeakIsNamedByTheBufferOfItsSize) {
   const auto message_of = [](const Variant& variant) {
@@ -196,22 +209,24 @@ TEST(Verify, ALeakIsNamedByTheBufferOfItsSize) {
       if (problem.check == "memory") return problem.message;
     return std::string{"not caught"};
   };
-  EXPECT_THAT(message_of({.name = "copies", .run = call<&Doubling::leaks_copy_of_output>}),
+  EXPECT_THAT(message_of({.name = "copies", .run = call<&CheckedDoubling::leaks_copy_of_output>}),
               testing::AllOf(testing::HasSubstr("each run leaves"), testing::HasSubstr("as much as input 0 or weights or y ")));
-  EXPECT_THAT(message_of({.name = "leaks", .run = call<&Doubling::leaks>}), testing::Not(testing::HasSubstr("as much as")));
+  EXPECT_THAT(message_of({.name = "leaks", .run = call<&CheckedDoubling::leaks>}),
+              testing::Not(testing::HasSubstr("as much as")));
 }
-TEST(Verify, ExceptionIsReported) { EXPECT_TRUE(caught_by("run", {.name = "throws", .run = call<&Doubling::throws>})); }
+TEST(Verify, ExceptionIsReported) { EXPECT_TRUE(caught_by("run", {.name = "throws", .run = call<&CheckedDoubling::throws>})); }
 TEST(Verify, DifferentBitsFailOnlyWhenReproducible) {
-  const Variant varies{.name = "varies", .run = call<&Doubling::varies>};
+  const Variant varies{.name = "varies", .run = call<&CheckedDoubling::varies>};
   EXPECT_TRUE(failed_checks(varies).empty());
   EXPECT_TRUE(caught_by("reproducible", varies, true));
 }
 TEST(Verify, DeclaredNondeterminismFailsWhenReproducible) {
-  EXPECT_TRUE(caught_by("reproducible", {.name = "honest2", .run = call<&Doubling::honest>, .deterministic = false}, true));
+  EXPECT_TRUE(
+      caught_by("reproducible", {.name = "honest2", .run = call<&CheckedDoubling::honest>, .deterministic = false}, true));
 }
 TEST(Verify, UnsupportedSkipsTheVariant) {
   pair::Session session{honest_pair, {}};
-  const Variant variant{.name = "unsupported", .run = call<&Doubling::unsupported>};
+  const Variant variant{.name = "unsupported", .run = call<&CheckedDoubling::unsupported>};
   const auto outcomes = verify(session, {&honest_pair.baseline, &variant}, {});
   EXPECT_EQ(outcomes[1].unsupported, "this kernel has no such call");
   EXPECT_TRUE(outcomes[1].problems.empty());

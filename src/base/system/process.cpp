@@ -29,9 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Descriptor {
+struct DescriptorGuard {
   int number = -1;
-  ~Descriptor() {
+  ~DescriptorGuard() {
     if (number >= 0) ::close(number);
   }
 };
@@ -195,19 +195,19 @@ Child::Child(const Command& command) : mark_{new_mark()} {
   int output_pipe[2] = {-1, -1};
   if (command.output_pipe && ::pipe2(output_pipe, O_CLOEXEC) != 0)
     cannot_start(command, std::string{"no pipe: "} + std::strerror(errno));
-  Descriptor read_output{output_pipe[0]};
-  const Descriptor input{input_file(command)}, output{command.output_pipe ? output_pipe[1] : output_file(command)};
+  DescriptorGuard read_output{output_pipe[0]};
+  const DescriptorGuard input{input_file(command)}, output{command.output_pipe ? output_pipe[1] : output_file(command)};
   if (input.number < 0) cannot_start(command, std::string{"no room for its input: "} + std::strerror(errno));
   if (output.number < 0) cannot_start(command, "cannot write " + command.output.string() + ": " + std::strerror(errno));
   int results[2] = {-1, -1}, failure[2] = {-1, -1};
   if ((command.result_pipe && ::pipe2(results, O_CLOEXEC) != 0) || ::pipe2(failure, O_CLOEXEC) != 0) {
-    const Descriptor close_read{results[0]}, close_write{results[1]};
+    const DescriptorGuard close_read{results[0]}, close_write{results[1]};
     cannot_start(command, std::string{"no pipe: "} + std::strerror(errno));
   }
-  Descriptor read_results{results[0]};
-  const Descriptor read_failure{failure[0]};
+  DescriptorGuard read_results{results[0]};
+  const DescriptorGuard read_failure{failure[0]};
   {
-    const Descriptor write_results{results[1]}, write_failure{failure[1]};
+    const DescriptorGuard write_results{results[1]}, write_failure{failure[1]};
     const pid_t parent = ::getpid();
     pid_ = ::fork();
     if (pid_ == 0) become(prepared, command, {input.number, output.number, write_results.number, write_failure.number}, parent);

@@ -28,7 +28,7 @@ using base::Exit;
 using evidence::Finding;
 using evidence::RunRecord;
 
-struct Options {
+struct AnalyzeOptions {
   std::vector<std::string> runs, only;
   std::string artifacts_dir = "artifacts";
   Gate gate;
@@ -40,7 +40,7 @@ struct Options {
   std::string color = "auto";
 };
 
-std::vector<fs::path> folders_of(const Options& options) {
+std::vector<fs::path> folders_of(const AnalyzeOptions& options) {
   std::vector<fs::path> folders;
   for (const std::string& run : options.runs)
     if (run != "latest") folders.push_back(suite::find_run(options.artifacts_dir, run));
@@ -67,7 +67,7 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders) {
   return runs;
 }
 
-Exit show_history(const Options& options, const std::vector<RunRecord>& runs) {
+Exit show_history(const AnalyzeOptions& options, const std::vector<RunRecord>& runs) {
   const std::vector<evidence::Series> history = evidence::history(runs);
   if (!options.json.empty()) print_to(options.json, report::history_json(history));
   if (history.empty()) {
@@ -78,7 +78,7 @@ Exit show_history(const Options& options, const std::vector<RunRecord>& runs) {
   return Exit::good;
 }
 
-void write_files(const Options& options, const evidence::Analysis& analysis, const std::vector<RunRecord>& runs) {
+void write_files(const AnalyzeOptions& options, const evidence::Analysis& analysis, const std::vector<RunRecord>& runs) {
   if (!options.csv.empty()) print_to(options.csv, report::proof_of_benefit_csv(analysis));
   if (!options.junit.empty()) print_to(options.junit, report::junit_xml(analysis));
   if (!options.github_action_benchmark.empty())
@@ -88,7 +88,7 @@ void write_files(const Options& options, const evidence::Analysis& analysis, con
 }
 
 // Nothing else may be on the standard output beside a file that was sent there.
-bool uses_standard_output(const Options& options) {
+bool uses_standard_output(const AnalyzeOptions& options) {
   for (const std::string* file :
        {&options.csv, &options.junit, &options.json, &options.github_action_benchmark, &options.google_benchmark})
     if (*file == "-") return true;
@@ -96,7 +96,7 @@ bool uses_standard_output(const Options& options) {
 }
 
 // Two documents in one file, or in one stream, are none.
-void demand_different_places(const Options& options) {
+void demand_different_places(const AnalyzeOptions& options) {
   std::map<std::string, const char*> flags;
   for (const auto& [flag, place] : {std::pair{"--output-csv", &options.csv},
                                     {"--junit", &options.junit},
@@ -134,7 +134,7 @@ std::string text_of(const evidence::Analysis& analysis, const std::set<Finding>&
   return analysis_table(wanted, paint) + report::analysis_summary(analysis);
 }
 
-Exit analyze(const Options& options) {
+Exit analyze(const AnalyzeOptions& options) {
   const std::set<Finding> only = findings_of(options.only);
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   const double threshold = threshold_of(options.gate.threshold_percent);
@@ -160,7 +160,7 @@ Exit analyze(const Options& options) {
   return exit_status(analysis);
 }
 
-void add_outputs(CLI::App& command, Options& options) {
+void add_outputs(CLI::App& command, AnalyzeOptions& options) {
   const auto add_file = [&](const char* name, std::string& file, const char* help) {
     command.add_option(name, file, help)->type_name("FILE")->group("Output");
   };
@@ -176,7 +176,7 @@ void add_outputs(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_analyze(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyzeOptions>();
   CLI::App* command = app.add_subcommand("analyze", "compare runs with recorded expectations; several runs count as one");
   command->add_option("RUN", options->runs, "runs by name or folder, or latest [latest]")->type_name("");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");

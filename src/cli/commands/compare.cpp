@@ -23,7 +23,7 @@ using evidence::Change;
 using evidence::Comparison;
 using evidence::MetricChange;
 
-struct Options {
+struct CompareOptions {
   std::vector<std::string> runs;
   std::string artifacts_dir = "artifacts";
   double threshold_percent = 5;
@@ -85,7 +85,7 @@ Exit status_of(const std::vector<Comparison>& comparisons) {
   return worst;
 }
 
-Exit compare(const Options& options) {
+Exit compare(const CompareOptions& options) {
   if (options.raw && options.json.empty())
     throw base::Error{Exit::usage, "--raw adds samples to the JSON: name its file with --json"};
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
@@ -111,7 +111,7 @@ Exit compare(const Options& options) {
 }  // namespace
 
 void add_compare(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareOptions>();
   CLI::App* command = app.add_subcommand("compare", "compare runs over all metrics, or baseline with optimized in one");
   command->add_option("RUN", options->runs, "a run and those to compare with it, or one alone: names, folders or latest")
       ->type_name("")

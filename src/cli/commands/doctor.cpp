@@ -22,7 +22,6 @@
 namespace aisp::cli {
 namespace {
 
-using machine::Finding;
 using machine::Level;
 
 std::string painted(Level level, const base::Painter& paint) {
@@ -36,26 +35,26 @@ std::string painted(Level level, const base::Painter& paint) {
   return text;
 }
 
-std::string table(const std::vector<Finding>& findings, const base::Painter& paint) {
+std::string table(const std::vector<machine::Finding>& findings, const base::Painter& paint) {
   std::vector<std::vector<std::string>> rows;
-  for (const Finding& finding : findings) {
+  for (const machine::Finding& finding : findings) {
     rows.push_back({painted(finding.level, paint), finding.name, finding.what});
     if (!finding.advice.empty()) rows.push_back({"", "", "-> " + finding.advice});
   }
   return columns(rows);
 }
 
-std::string verdict(const std::vector<Finding>& findings) {
+std::string verdict(const std::vector<machine::Finding>& findings) {
   const auto count = [&](Level level) {
     return static_cast<std::size_t>(
-        std::count_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.level == level; }));
+        std::count_if(findings.begin(), findings.end(), [&](const machine::Finding& f) { return f.level == level; }));
   };
   return fmt::format("{}, {}\n", base::plural(count(Level::problem), "problem"), base::plural(count(Level::warning), "warning"));
 }
 
-nlohmann::json as_json(const machine::Machine& machine, const std::vector<Finding>& findings) {
+nlohmann::json as_json(const machine::Machine& machine, const std::vector<machine::Finding>& findings) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Finding& finding : findings)
+  for (const machine::Finding& finding : findings)
     list.push_back({{"name", finding.name},
                     {"level", machine::to_string(finding.level)},
                     {"what", finding.what},
@@ -75,7 +74,7 @@ base::Exit examine_machine(bool as_json_text, const std::string& artifacts, cons
     surroundings.assembles_tcgen05 = [ptxas](std::string_view target) { return machine::assembles_tcgen05(*ptxas, target); };
   const machine::ProductAnswers products = machine::probe_tcgen05(machine, surroundings.built);
   surroundings.tcgen05_product = [&products](int ordinal) { return products.of(ordinal); };
-  const std::vector<Finding> findings = machine::examine(machine, surroundings);
+  const std::vector<machine::Finding> findings = machine::examine(machine, surroundings);
   if (as_json_text) print(evidence::json_text(as_json(machine, findings), 2) + '\n');
   else show(table(findings, paint) + verdict(findings));
   return machine::worst(findings) == Level::problem ? base::Exit::unfit : base::Exit::good;

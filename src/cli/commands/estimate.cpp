@@ -25,7 +25,7 @@ using Number = std::optional<double>;
 
 constexpr std::string_view every_gpu = "all";
 
-struct Options {
+struct EstimateOptions {
   std::string model, config, gpu = "h200", dtype = "bf16", cache;
   Number parameters, active, layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   Number prompt, tokens_per_second;
@@ -35,7 +35,7 @@ struct Options {
   bool has_shape() const { return layers || hidden || heads || kv_heads || head_dim || ffn || vocab; }
 };
 
-Model custom_model(const Options& options) {
+Model custom_model(const EstimateOptions& options) {
   if (!options.layers || !options.hidden || !options.heads)
     throw Error{Exit::usage, "a model of your own needs --layers, --hidden and --heads (and --kv-heads where they are fewer)"};
   Model model{.name = "custom", .source = "command line"};
@@ -52,7 +52,7 @@ Model custom_model(const Options& options) {
   return model;
 }
 
-Model chosen_model(const Options& options) {
+Model chosen_model(const EstimateOptions& options) {
   const int ways = (options.model.empty() ? 0 : 1) + (options.config.empty() ? 0 : 1) + (options.has_shape() ? 1 : 0);
   if (ways != 1)
     throw Error{Exit::usage,
@@ -73,7 +73,7 @@ Model chosen_model(const Options& options) {
   return model;
 }
 
-Question question_of(const Options& options) {
+Question question_of(const EstimateOptions& options) {
   Question question{.model = chosen_model(options),
                     .gpu = options.gpu == every_gpu ? machine::all_specs().front() : &machine::find_spec(options.gpu)};
   question.gpus = options.gpus;
@@ -96,7 +96,7 @@ void say_what_is_odd(const Question& question, const knowledge::Estimate& estima
     note("note: more tokens/s than the GPUs' arithmetic allows; a count of cached or rejected tokens?");
 }
 
-void add_model_flags(CLI::App& command, Options& options) {
+void add_model_flags(CLI::App& command, EstimateOptions& options) {
   command
       .add_option("--model", options.model, "a known model: llama-3-8b, -70b, -405b, mixtral-8x7b, qwen2.5-7b, -72b, deepseek-v3")
       ->type_name("NAME");
@@ -113,7 +113,7 @@ void add_model_flags(CLI::App& command, Options& options) {
   shape("--vocab", options.vocab, "vocabulary");
 }
 
-void add_question_flags(CLI::App& command, Options& options) {
+void add_question_flags(CLI::App& command, EstimateOptions& options) {
   command.add_option("--gpu", options.gpu, "a GPU of aisp specs, or all to rank them for the model [h200]")->type_name("GPU");
   add_number(command, "--gpus", options.gpus, "how many of it [1]")->type_name("N");
   command.add_option("--dtype", options.dtype, "of weights and arithmetic: fp32, bf16, fp16, fp8, int8, fp4, int4 [bf16]")
@@ -132,7 +132,7 @@ void add_question_flags(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_estimate(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EstimateOptions>();
   CLI::App* command =
       app.add_subcommand("estimate", "compute whether a language model fits GPUs, and how fast it can be at best");
   add_model_flags(*command, *options);

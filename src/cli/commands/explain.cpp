@@ -35,7 +35,7 @@ using base::Error;
 using base::Exit;
 using nlohmann::json;
 
-struct Options {
+struct ExplainOptions {
   std::string name;
   std::string expectations_dir;
   bool json = false;
@@ -254,7 +254,7 @@ std::string field_of(const std::string& word) {
   return found == headings.end() ? word : std::string{found->second};
 }
 
-std::vector<json> meanings(const Options& options) {
+std::vector<json> meanings(const ExplainOptions& options) {
   std::vector<json> found;
   for (const Term& term : glossary())
     if (as_written(term.name) == field_of(as_written(options.name)))
@@ -279,7 +279,7 @@ std::vector<json> meanings(const Options& options) {
                           near.empty() ? "aisp explain lists what is" : fmt::format("did you mean {}?", base::join(near, ", ")))};
 }
 
-Exit explain(const Options& options) {
+Exit explain(const ExplainOptions& options) {
   std::vector<json> found;
   if (!options.name.empty()) {
     found = meanings(options);
@@ -304,7 +304,7 @@ Exit explain(const Options& options) {
 }  // namespace
 
 void add_explain(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExplainOptions>();
   CLI::App* command =
       app.add_subcommand("explain", "explain what a column, check, metric, status, verdict, finding, pair or chapter means");
   command->add_option("NAME", options->name, "a word of a report, a pair or a chapter; all words without it")->type_name("");

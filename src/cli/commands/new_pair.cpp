@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using base::Error;
 using base::Exit;
 
-struct Options {
+struct NewPairOptions {
   std::string name;
   std::string chapter;
   bool host = false, multi_gpu = false, library = false, python = false;
@@ -76,7 +76,7 @@ void refuse_place_above_pairs(const fs::path& here) {
                           here.string(), example)};
 }
 
-fs::path folder_for(const Options& options) {
+fs::path folder_for(const NewPairOptions& options) {
   if (options.chapter.empty()) {
     const fs::path here = fs::current_path();
     refuse_place_above_pairs(here);
@@ -120,7 +120,7 @@ void replace_all(std::string& text, const std::string& before, const std::string
 }
 
 // A script is no part of any build, so it may lie anywhere.
-Exit write_script(const Options& options) {
+Exit write_script(const NewPairOptions& options) {
   const Template& model = template_of(options.kind());
   const fs::path path = options.name + std::string{model.extension};
   std::error_code ignored;
@@ -134,7 +134,7 @@ Exit write_script(const Options& options) {
   return Exit::good;
 }
 
-Exit act(const Options& options) {
+Exit write_new(const NewPairOptions& options) {
   if (!good_name(options.name))
     throw Error{Exit::usage,
                 fmt::format("bad name '{}'; the file's name is the target's and the symbol's, so it must match [a-z][a-z0-9_]*",
@@ -158,7 +158,7 @@ Exit act(const Options& options) {
 }  // namespace
 
 void add_new(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<NewPairOptions>();
   CLI::App* command = app.add_subcommand("new", "write a pair that builds and passes into the present folder of pairs");
   command->add_option("NAME", options->name, "its name: lower case, digits, underscores")->type_name("")->required();
   CLI::Option* host = command->add_flag("--host", options->host, "a host pair");
@@ -171,7 +171,7 @@ void add_new(CLI::App& app, Action& action) {
   command->add_option("--chapter", options->chapter, "into this chapter of aisp's source tree, as ch07")
       ->type_name("chNN")
       ->excludes(python);
-  command->callback([options, &action] { action = [options] { return act(*options); }; });
+  command->callback([options, &action] { action = [options] { return write_new(*options); }; });
 }
 
 }  // namespace aisp::cli

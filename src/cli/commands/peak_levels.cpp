@@ -20,7 +20,7 @@ using nlohmann::json;
 using peak::Levels;
 using peak::LevelsFound;
 
-struct Shown {
+struct ShownLevels {
   std::string text;
   json as_json;
   std::string picture;  // empty without a measurement
@@ -53,7 +53,7 @@ std::string picture_of(const Levels& levels, const LevelsFound& found) {
   return report::staircase_svg(peak::heading({levels.key, levels.measured_utc}), {latency, rate, pages});
 }
 
-Shown shown_of(const std::string& what, const peak::ObtainedLevels& obtained, std::vector<peak::Stated> stated) {
+ShownLevels shown_of(const std::string& what, const peak::ObtainedLevels& obtained, std::vector<peak::Stated> stated) {
   if (!obtained.levels)
     return {
         fmt::format("{}: not measured: {}\n", what, obtained.why_not), {{"levels", nullptr}, {"why_not", obtained.why_not}}, ""};
@@ -78,7 +78,7 @@ Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, 
   for (const int ordinal : gpus) {
     const machine::Gpu& gpu = machine.gpus[static_cast<std::size_t>(ordinal)];
     const peak::ObtainedLevels obtained = peak::obtain_levels(machine, ordinal, options);
-    Shown shown = shown_of(fmt::format("GPU {}", ordinal), obtained, peak::stated_sizes(gpu));
+    ShownLevels shown = shown_of(fmt::format("GPU {}", ordinal), obtained, peak::stated_sizes(gpu));
     shown.as_json["ordinal"] = ordinal;
     list.push_back(std::move(shown.as_json));
     text += shown.text + '\n';
@@ -87,7 +87,7 @@ Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, 
   }
   if (machine.gpus.empty()) text += fmt::format("GPU: not measured: {}; {}\n\n", machine.cuda_error, machine.cuda_advice);
   const peak::ObtainedLevels host = peak::obtain_levels_of_host(machine, options);
-  const Shown shown = shown_of("host", host, peak::stated_sizes_of_host());
+  const ShownLevels shown = shown_of("host", host, peak::stated_sizes_of_host());
   good = good && host.levels;
   if (picture.empty()) picture = shown.picture;
   if (!flags.svg.empty() && !picture.empty()) base::write_atomically(flags.svg, picture);

@@ -27,7 +27,7 @@ using base::Error;
 using base::Exit;
 using report::Roofline;
 
-struct Options {
+struct RooflineOptions {
   std::string run;
   std::string artifacts_dir = "artifacts";
   std::string expectations_dir;
@@ -64,7 +64,7 @@ std::vector<std::string> chapters_of(const std::vector<std::string>& given) {
   return chapters;
 }
 
-std::vector<Roofline> gather(const Options& options) {
+std::vector<Roofline> gather(const RooflineOptions& options) {
   if (options.run.empty() == options.expectations_dir.empty())
     throw Error{Exit::usage, "name a run, as in aisp roofline latest, or recorded expectations with --expectations-dir"};
   const std::vector<std::string> chapters = chapters_of(options.chapters);
@@ -115,7 +115,7 @@ void write_picture(const std::vector<Roofline>& all, const std::string& file) {
 }  // namespace
 
 void add_roofline(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RooflineOptions>();
   CLI::App* command = app.add_subcommand("roofline", "show where variants stand below the machine's ceilings");
   command->add_option("RUN", options->run, "a run: its name, its folder, or latest")->type_name("");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");

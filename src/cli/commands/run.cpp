@@ -24,7 +24,7 @@ using base::Exit;
 using suite::Configuration;
 using suite::Placement;
 
-struct Options : SuiteFlags {
+struct RunOptions : SuiteFlags {
   std::string resume;
   bool list = false;
   bool dry_run = false;
@@ -51,12 +51,12 @@ void print_plan(const suite::Task& task) {
   show(columns(rows));
 }
 
-std::optional<run::Counterpart> other_executable(const Options& options) {
+std::optional<run::Counterpart> other_executable(const RunOptions& options) {
   if (options.gate.against.empty()) return std::nullopt;
   return run::shake_hands(options.gate.against);
 }
 
-Exit run(const Options& options, const std::vector<std::string>& command_line) {
+Exit run(const RunOptions& options, const std::vector<std::string>& command_line) {
   color_flag(options.color);
   threshold_of(options.gate.threshold_percent);
   std::vector<std::string> targets = target_list(options);
@@ -104,7 +104,7 @@ Exit run(const Options& options, const std::vector<std::string>& command_line) {
 }  // namespace
 
 void add_run(CLI::App& app, Action& action, const std::vector<std::string>& command_line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "measure pairs, check their results and write reports");
   add_suite_flags(*command, *options);
   command->add_option("--resume", options->resume, "continue this run: its name, its folder, or latest")

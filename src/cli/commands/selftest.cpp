@@ -28,7 +28,7 @@ using suite::SelftestLine;
 using suite::SelftestReport;
 using suite::SelftestVerdict;
 
-struct Options {
+struct SelftestOptions {
   bool json = false;
   bool host = false;
   bool gpu = false;
@@ -119,7 +119,7 @@ nlohmann::json as_json(const SelftestReport& report) {
           {"pairs", pairs}};
 }
 
-Exit run_selftest(const Options& options) {
+Exit run_selftest(const SelftestOptions& options) {
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   base::install_interrupt_handlers();
   const bool all = options.host == options.gpu;
@@ -143,7 +143,7 @@ Exit run_selftest(const Options& options) {
 }  // namespace
 
 void add_selftest(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SelftestOptions>();
   CLI::App* command =
       app.add_subcommand("selftest", "run cheating, broken and honest pairs: every cheat must be caught, no honest pair accused");
   command->add_option("NAME", options->names, "pairs or families [all]")->type_name("");

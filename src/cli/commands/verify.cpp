@@ -44,11 +44,11 @@ std::string installation(const machine::Machine& machine, std::size_t selected) 
   return columns(rows) + '\n';
 }
 
-struct Options : SuiteFlags {
+struct VerifyOptions : SuiteFlags {
   bool deep = false;
 };
 
-Exit verify(const Options& flags, const std::vector<std::string>& command_line) {
+Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_line) {
   color_flag(flags.color);
   suite::Configuration configuration = make_configuration(flags);
   const std::vector<std::string> targets = target_list(flags);
@@ -74,7 +74,7 @@ Exit verify(const Options& flags, const std::vector<std::string>& command_line) 
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& command_line) {
-  auto flags = std::make_shared<Options>();
+  auto flags = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand("verify", "check the installation: run every variant once and check its results");
   add_suite_flags(
       *command, *flags,

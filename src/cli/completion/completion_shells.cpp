@@ -25,7 +25,7 @@ std::string flags_of(const CLI::App& app) {
   return base::join(flags, " ");
 }
 
-std::string command_names(const CLI::App& app) {
+std::string joined_command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
   return base::join(names, " ");
@@ -205,7 +205,7 @@ std::string bash_script(const CLI::App& app) {
     values += bash_values(*command);
   }
   return fmt::format("{}{}    *) flags='{} {}' ;;\n  esac\n  case $command:$previous in\n{}{}", bash_begin, cases,
-                     command_names(app), flags_of(app), values, bash_end);
+                     joined_command_names(app), flags_of(app), values, bash_end);
 }
 
 std::string zsh_script(const CLI::App& app) {

@@ -28,11 +28,11 @@ struct Figure {
   const std::vector<double>* raw = nullptr;  // the samples behind it
 };
 
-Range exactly(double value) { return {value, value, value}; }
+Range exact_range(double value) { return {value, value, value}; }
 
 void add_reading(std::string_view name, std::string_view unit, Direction better, const std::optional<double>& value,
                  std::vector<Figure>& figures) {
-  if (value) figures.push_back({std::string{name}, std::string{unit}, better, exactly(*value)});
+  if (value) figures.push_back({std::string{name}, std::string{unit}, better, exact_range(*value)});
 }
 
 std::string_view unit_of(CounterKind kind) {
@@ -55,20 +55,20 @@ void add_counters(const Counters& counters, std::vector<Figure>& figures) {
 // Of one recorded execution; of a host pair what the system counted.
 void add_profile(const Profile& profile, std::vector<Figure>& figures) {
   if (const std::optional<HostProfile>& host = profile.host) {
-    figures.push_back({"profile.user_ms", std::string{milliseconds_unit}, Direction::lower, exactly(host->user_ms)});
-    figures.push_back({"profile.system_ms", std::string{milliseconds_unit}, Direction::lower, exactly(host->system_ms)});
+    figures.push_back({"profile.user_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(host->user_ms)});
+    figures.push_back({"profile.system_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(host->system_ms)});
     figures.push_back({"profile.context_switches", "", Direction::lower,
-                       exactly(static_cast<double>(host->voluntary_switches + host->involuntary_switches))});
+                       exact_range(static_cast<double>(host->voluntary_switches + host->involuntary_switches))});
     figures.push_back(
-        {"profile.page_faults", "", Direction::lower, exactly(static_cast<double>(host->minor_faults + host->major_faults))});
+        {"profile.page_faults", "", Direction::lower, exact_range(static_cast<double>(host->minor_faults + host->major_faults))});
     return;
   }
-  figures.push_back({"profile.kernel_ms", std::string{milliseconds_unit}, Direction::lower, exactly(profile.kernel_ms)});
-  figures.push_back({"profile.copy_ms", std::string{milliseconds_unit}, Direction::lower, exactly(profile.copy_ms)});
-  figures.push_back({"profile.launches", "", Direction::lower, exactly(static_cast<double>(profile.launches))});
+  figures.push_back({"profile.kernel_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(profile.kernel_ms)});
+  figures.push_back({"profile.copy_ms", std::string{milliseconds_unit}, Direction::lower, exact_range(profile.copy_ms)});
+  figures.push_back({"profile.launches", "", Direction::lower, exact_range(static_cast<double>(profile.launches))});
   std::size_t waits = 0;
   for (const CallProfile& kind : profile.synchronizations) waits += kind.count;
-  figures.push_back({"profile.waits", "", Direction::lower, exactly(static_cast<double>(waits))});
+  figures.push_back({"profile.waits", "", Direction::lower, exact_range(static_cast<double>(waits))});
 }
 
 // Everything that was measured of a variant, in the order of the table.
@@ -84,7 +84,7 @@ std::vector<Figure> figures_of(const PairResult& pair, const VariantResult& vari
   }
   for (const Metric& metric : variant.metrics) {
     figures.push_back({metric.name, metric.unit, metric.better,
-                       metric.raw.empty() ? exactly(metric.summary.median) : median_range(metric.raw),
+                       metric.raw.empty() ? exact_range(metric.summary.median) : median_range(metric.raw),
                        metric.raw.size() >= fewest_samples, &metric.raw});
   }
   if (variant.profile) add_profile(*variant.profile, figures);

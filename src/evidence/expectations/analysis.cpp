@@ -15,8 +15,8 @@ namespace aisp::evidence {
 namespace {
 
 // By target, hardware and machine: what two machines measured repeats nothing.
-using Key = std::tuple<std::string, std::string, std::string>;
-using Groups = std::map<Key, std::vector<Measurement>>;
+using GroupKey = std::tuple<std::string, std::string, std::string>;
+using Groups = std::map<GroupKey, std::vector<Measurement>>;
 
 bool went_wrong(const PairResult& pair) {
   return pair.status == Status::failed || pair.status == Status::timeout || pair.status == Status::crashed;
@@ -83,7 +83,7 @@ class Analyst {
     }
   }
 
-  AnalysisRow row_of(const Key& key, const Measurement& measurement, Finding finding, std::string detail) {
+  AnalysisRow row_of(const GroupKey& key, const Measurement& measurement, Finding finding, std::string detail) {
     return {.target = measurement.pair->target,
             .hardware = std::get<1>(key),
             .machine = std::get<2>(key),
@@ -93,7 +93,7 @@ class Analyst {
             .detail = std::move(detail)};
   }
 
-  void add_group(const Key& key, const std::vector<Measurement>& measurements) {
+  void add_group(const GroupKey& key, const std::vector<Measurement>& measurements) {
     for (const Measurement& m : measurements)
       if (went_wrong(*m.pair)) {
         const std::string which = m.pair->sweep_case.empty() ? "" : "case " + m.pair->sweep_case + ": ";
@@ -116,7 +116,7 @@ class Analyst {
     }
   }
 
-  void add_skipped(const Key& key, const Measurement& m) {
+  void add_skipped(const GroupKey& key, const Measurement& m) {
     const bool by_itself = m.pair->status == Status::skipped;
     AnalysisRow row =
         row_of(key, m, Finding::skipped, by_itself ? m.pair->reason : "not compared: " + not_recordable(*m.pair).value_or(""));

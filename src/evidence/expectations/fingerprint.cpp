@@ -25,7 +25,7 @@ const ManifestGpu* find_gpu(const Manifest& manifest, const std::string& uuid) {
   return nullptr;
 }
 
-bool differ(double a, double b, double share) { return std::abs(a - b) > share * std::max(a, b); }
+bool differ_by_share(double a, double b, double share) { return std::abs(a - b) > share * std::max(a, b); }
 
 std::string or_none(const std::string& text) { return text.empty() ? "none" : text; }
 
@@ -77,7 +77,7 @@ std::vector<std::string> host_differences(const Fingerprint& recorded, const Fin
         "{}, now {}", base::plural(static_cast<std::size_t>(std::max(0, recorded.numa_nodes)), "NUMA node"), here.numa_nodes));
   if (recorded.hypervisor != here.hypervisor)
     differences.push_back(fmt::format("hypervisor {}, now {}", or_none(recorded.hypervisor), or_none(here.hypervisor)));
-  if (differ(static_cast<double>(recorded.memory_bytes), static_cast<double>(here.memory_bytes), telling_memory_change))
+  if (differ_by_share(static_cast<double>(recorded.memory_bytes), static_cast<double>(here.memory_bytes), telling_memory_change))
     differences.push_back(fmt::format("{} GiB of memory, now {}", recorded.memory_bytes / gib, here.memory_bytes / gib));
   return differences;
 }
@@ -90,7 +90,7 @@ std::vector<std::string> gpu_differences(const Fingerprint& recorded, const Fing
   compare("driver", recorded.driver, here.driver);
   compare("CUDA", recorded.cuda, here.cuda);
   if (recorded.power_limit_w > 0 && here.power_limit_w > 0 &&
-      differ(recorded.power_limit_w, here.power_limit_w, telling_power_change))
+      differ_by_share(recorded.power_limit_w, here.power_limit_w, telling_power_change))
     differences.push_back(fmt::format("power limit {:.0f} W, now {:.0f} W", recorded.power_limit_w, here.power_limit_w));
   for (const auto& [name, version] : recorded.libraries)
     if (const auto found = here.libraries.find(name); found != here.libraries.end())

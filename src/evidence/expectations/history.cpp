@@ -139,9 +139,9 @@ SeriesStep explained(const Step& step, const std::vector<Point>& points) {
   return result;
 }
 
-using Key = std::tuple<std::string, std::string, std::string, std::string, SeriesOf>;
+using SeriesKey = std::tuple<std::string, std::string, std::string, std::string, SeriesOf>;
 
-void add_points(const RunRecord& run, std::map<Key, std::vector<Point>>& series) {
+void add_points(const RunRecord& run, std::map<SeriesKey, std::vector<Point>>& series) {
   for (const PairResult& pair : run.pairs) {
     if (not_recordable(pair)) continue;
     const std::string hardware = hardware_key(pair, run.manifest);
@@ -192,7 +192,7 @@ std::optional<Step> find_recent(std::span<const double> values, std::span<const 
 }
 
 std::vector<Series> history(const std::vector<RunRecord>& runs) {
-  std::map<Key, std::vector<Point>> found;
+  std::map<SeriesKey, std::vector<Point>> found;
   for (const RunRecord& run : runs) add_points(run, found);
   std::vector<Series> all;
   for (auto& [key, points] : found) {

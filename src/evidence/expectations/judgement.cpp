@@ -29,8 +29,8 @@ bool is_timed(const VariantResult* variant) {
   return variant != nullptr && variant->status == Status::passed && variant->timing && variant->speedup;
 }
 
-Range range_of(const Speedup& speedup) { return {speedup.value, speedup.low, speedup.high}; }
-Range range_of(const ExpectedVariant& expected) { return {expected.speedup, expected.speedup_low, expected.speedup_high}; }
+Range speedup_range(const Speedup& speedup) { return {speedup.value, speedup.low, speedup.high}; }
+Range speedup_range(const ExpectedVariant& expected) { return {expected.speedup, expected.speedup_low, expected.speedup_high}; }
 
 // Only where the whole interval is beyond the threshold: expectations hold no interval of absolute times.
 bool surely_longer(const VariantResult* variant, double expected_ms, double threshold) {
@@ -55,10 +55,10 @@ bool only_baseline_moved(const PairResult& pair, const VariantResult& variant, c
 Finding finding_of(const Measurement& m, const std::string& name, const ExpectedPair& expected, double threshold) {
   const VariantResult* variant = find_variant(*m.pair, name);
   const ExpectedVariant& wanted = expected.variants.at(name);
-  const Range measured = range_of(*variant->speedup);
+  const Range measured = speedup_range(*variant->speedup);
   // What was sampled too rarely to have an interval is no evidence.
   const Change change =
-      has_interval(measured) ? change_of(range_of(wanted), measured, Direction::higher, threshold) : Change::same;
+      has_interval(measured) ? change_of(speedup_range(wanted), measured, Direction::higher, threshold) : Change::same;
   // Launches are made by the host, and a busy one makes them late: a baseline of many moves where its variants do not.
   if (change != Change::same && m.pair->judged_by == time_metric &&
       only_baseline_moved(*m.pair, *variant, wanted, expected.baseline_median_ms))
@@ -138,7 +138,7 @@ class Judge {
       if (wanted.role == VariantRole::control || find_variant(*last_.pair, name) != nullptr) continue;
       AnalysisRow missing = empty_row(name);
       missing.finding = Finding::missing;
-      missing.expected = range_of(wanted);
+      missing.expected = speedup_range(wanted);
       missing.detail = "an expected variant has no result";
       rows.push_back(std::move(missing));
     }
@@ -208,12 +208,12 @@ class Judge {
   bool all_are_ratios(const std::string& variant) const {
     return std::all_of(measurements_.begin(), measurements_.end(), [&](const Measurement& m) {
       const VariantResult* measured = find_variant(*m.pair, variant);
-      return !is_timed(measured) || is_ratio(range_of(*measured->speedup));
+      return !is_timed(measured) || is_ratio(speedup_range(*measured->speedup));
     });
   }
 
   void fill_measured(const VariantResult& variant, AnalysisRow& row) const {
-    if (variant.speedup) row.speedup = range_of(*variant.speedup);
+    if (variant.speedup) row.speedup = speedup_range(*variant.speedup);
     if (variant.timing) row.median_ms = variant.timing->summary.median;
     if (variant.floor) row.percent_of_floor = variant.floor->percent;
     row.gpu_busy_percent = gpu_busy_percent(variant);
@@ -223,7 +223,7 @@ class Judge {
 
   void fill_expected(AnalysisRow& row) const {
     const ExpectedVariant& wanted = recorded_->expected.variants.at(row.variant);
-    row.expected = range_of(wanted);
+    row.expected = speedup_range(wanted);
     row.expected_median_ms = wanted.median_ms;
     row.expected_baseline_median_ms = recorded_->expected.baseline_median_ms;
   }

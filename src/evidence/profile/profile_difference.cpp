@@ -29,7 +29,7 @@ using Clauses = std::vector<Clause>;
 
 std::string_view fell_or_rose(double before, double after) { return after < before ? "fell" : "rose"; }
 
-bool differ(double before, double after, double ratio = noticeable_ratio) {
+bool differ_noticeably(double before, double after, double ratio = noticeable_ratio) {
   const double low = std::min(before, after), high = std::max(before, after);
   return high > 0 && high > low * ratio;
 }
@@ -98,7 +98,7 @@ void compare_idle(const Profile& before, const Profile& after, Clauses& clauses)
 }
 
 void compare_kernel_time(const Profile& before, const Profile& after, Clauses& clauses) {
-  if (before.kernel_ms <= 0 || after.kernel_ms <= 0 || !differ(before.kernel_ms, after.kernel_ms)) return;
+  if (before.kernel_ms <= 0 || after.kernel_ms <= 0 || !differ_noticeably(before.kernel_ms, after.kernel_ms)) return;
   std::string text = fmt::format("kernel time {} from {} to {}", fell_or_rose(before.kernel_ms, after.kernel_ms),
                                  base::display_ms(before.kernel_ms), base::display_ms(after.kernel_ms));
   if (before.launches == after.launches) text += fmt::format(" in as many launches ({})", after.launches);
@@ -110,14 +110,14 @@ void compare_copies(const Profile& before, const Profile& after, Clauses& clause
   if (old_copies.count == 0 && new_copies.count == 0) return;
   const double weight = std::abs(before.copy_ms - after.copy_ms);
   const double idle = std::abs(idle_ms(before) - idle_ms(after));
-  if (differ(old_copies.bytes, new_copies.bytes))
+  if (differ_noticeably(old_copies.bytes, new_copies.bytes))
     clauses.push_back(
         {weight * just_before, fmt::format("bytes copied {} from {} to {}", fell_or_rose(old_copies.bytes, new_copies.bytes),
                                            base::human_bytes(old_copies.bytes), base::human_bytes(new_copies.bytes))});
   if (old_copies.count > new_copies.count)
     clauses.push_back({std::max(weight, idle) * just_before, became(old_copies.count, new_copies.count, "copy")});
   const double old_rate = copy_rate(before), new_rate = copy_rate(after);
-  if (old_rate > 0 && new_rate > 0 && differ(old_rate, new_rate, noticeable_rate))
+  if (old_rate > 0 && new_rate > 0 && differ_noticeably(old_rate, new_rate, noticeable_rate))
     clauses.push_back({weight, fmt::format("copies ran at {} instead of {}", base::human_rate(new_rate, "B"),
                                            base::human_rate(old_rate, "B"))});
 }
@@ -154,7 +154,7 @@ void compare_main_kernel(const Profile& before, const Profile& after, Clauses& c
     if (old_kernel.registers != new_kernel.registers)
       text += fmt::format(" (registers {} to {})", old_kernel.registers, new_kernel.registers);
     clauses.push_back({weight, std::move(text)});
-  } else if (differ(old_kernel.registers, new_kernel.registers, noticeable_rate)) {
+  } else if (differ_noticeably(old_kernel.registers, new_kernel.registers, noticeable_rate)) {
     clauses.push_back({weight, fmt::format("registers {} from {} to {}", fell_or_rose(old_kernel.registers, new_kernel.registers),
                                            old_kernel.registers, new_kernel.registers)});
   }

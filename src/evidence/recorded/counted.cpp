@@ -6,7 +6,7 @@
 
 namespace aisp::evidence {
 
-static constexpr std::string_view kind = "counters";
+static constexpr std::string_view counter_records = "counters";
 
 template <class Visitor>
 static void describe(CountedVariant& v, Visitor& visit) {
@@ -42,7 +42,7 @@ std::vector<std::string> record_counters(const std::filesystem::path& folder, co
     }
     if (counted.variants.empty() || counted.hardware.empty()) continue;
     counted.recorded = recorded_of(pair, manifest);
-    write_record(folder, kind, counted);
+    write_record(folder, counter_records, counted);
     targets.push_back(pair.target);
   }
   return targets;
@@ -52,6 +52,8 @@ Counted parse_counted(std::string_view text, const std::string& source) {
   return parse_record<Counted>(text, source, counted_version, "aisp run --profile full");
 }
 
-std::vector<Counted> read_all_counted(const std::filesystem::path& folder) { return read_records(folder, kind, parse_counted); }
+std::vector<Counted> read_all_counted(const std::filesystem::path& folder) {
+  return read_records(folder, counter_records, parse_counted);
+}
 
 }  // namespace aisp::evidence

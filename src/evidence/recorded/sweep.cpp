@@ -14,7 +14,7 @@ namespace aisp::evidence {
 
 namespace fs = std::filesystem;
 
-static constexpr std::string_view kind = "sweeps";
+static constexpr std::string_view sweep_records = "sweeps";
 
 template <class Visitor>
 static void describe(SweptVariant& v, Visitor& visit) {
@@ -48,7 +48,7 @@ static void describe(Sweep& s, Visitor& visit) {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& place, const std::string& what) {
+[[noreturn]] void refuse_sweep(const std::string& place, const std::string& what) {
   throw base::Error{base::Exit::usage, fmt::format("{}: {}", place, what)};
 }
 
@@ -81,12 +81,12 @@ void check(const Sweep& sweep, const std::string& source) {
     const bool same_sizes =
         point.sizes.size() == sweep.points.front().sizes.size() &&
         std::ranges::equal(point.sizes, sweep.points.front().sizes, {}, &Sizes::value_type::first, &Sizes::value_type::first);
-    if (!same_sizes) refuse(source, fmt::format("{} has other sizes than {}", point.name, sweep.points.front().name));
-    if (!is_plain(point.name)) refuse(source, fmt::format("'{}' is no case of a sweep", base::one_line(point.name, 40)));
+    if (!same_sizes) refuse_sweep(source, fmt::format("{} has other sizes than {}", point.name, sweep.points.front().name));
+    if (!is_plain(point.name)) refuse_sweep(source, fmt::format("'{}' is no case of a sweep", base::one_line(point.name, 40)));
     for (const SweptVariant& variant : point.variants)
       if (!std::isfinite(variant.median_ms) || variant.median_ms < 0 || (variant.floor_ms && !is_positive(*variant.floor_ms)) ||
           (variant.speedup && !is_positive(*variant.speedup)))
-        refuse(source, fmt::format("{} of {} holds what no measurement gives", variant.name, point.name));
+        refuse_sweep(source, fmt::format("{} of {} holds what no measurement gives", variant.name, point.name));
   }
 }
 
@@ -114,7 +114,7 @@ std::vector<std::string> record_sweeps(const fs::path& folder, const SuiteResult
     sweep.hardware = hardware_key(pair, manifest);
     if (sweep.hardware.empty()) continue;
     sweep.recorded = recorded_of(pair, manifest);
-    write_record(folder, kind, sweep);
+    write_record(folder, sweep_records, sweep);
     targets.push_back(sweep.target);
   }
   return targets;
@@ -126,6 +126,6 @@ Sweep parse_sweep(std::string_view text, const std::string& source) {
   return sweep;
 }
 
-std::vector<Sweep> read_all_sweeps(const fs::path& folder) { return read_records(folder, kind, parse_sweep); }
+std::vector<Sweep> read_all_sweeps(const fs::path& folder) { return read_records(folder, sweep_records, parse_sweep); }
 
 }  // namespace aisp::evidence

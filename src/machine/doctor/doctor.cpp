@@ -32,8 +32,6 @@ int leading_number(std::string_view text) {
   return value;
 }
 
-std::string cuda_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
-
 void examine_driver(const Machine& machine, Findings& findings) {
   const std::string& version = machine.driver_version;
   if (version.empty() && machine.driver_cuda_version == 0) {
@@ -42,7 +40,8 @@ void examine_driver(const Machine& machine, Findings& findings) {
          "to use a GPU, install driver 580 or newer (setup.sh --with-driver), or start the container with its GPUs"});
     return;
   }
-  const std::string supports = machine.driver_cuda_version > 0 ? ", supports CUDA " + cuda_text(machine.driver_cuda_version) : "";
+  const std::string supports =
+      machine.driver_cuda_version > 0 ? ", supports CUDA " + cuda_version_text(machine.driver_cuda_version) : "";
   const std::string what = (version.empty() ? "of unknown version" : version) + supports;
   if (machine.driver_cuda_version > 0 && machine.driver_cuda_version < needed_cuda)
     findings.push_back({"driver", Level::problem, what, "install driver 580 or newer; this one cannot run CUDA 13 programs"});
@@ -53,7 +52,7 @@ void examine_driver(const Machine& machine, Findings& findings) {
 
 void examine_runtime(const Machine& machine, Findings& findings) {
   if (machine.runtime_cuda_version == 0) return;
-  const std::string what = "CUDA " + cuda_text(machine.runtime_cuda_version) + " runtime linked in";
+  const std::string what = "CUDA " + cuda_version_text(machine.runtime_cuda_version) + " runtime linked in";
   const bool too_new =
       machine.driver_cuda_version > 0 && machine.runtime_cuda_version / 1000 > machine.driver_cuda_version / 1000;
   if (too_new) findings.push_back({"runtime", Level::problem, what + ", newer than the driver", "install driver 580 or newer"});
@@ -68,7 +67,7 @@ std::string toolkit_version(const fs::path& root) {
     const std::size_t at = header.find(mark);
     if (at != std::string::npos)
       if (const int version = leading_number(base::trim(std::string_view{header}.substr(at + mark.size(), 12))); version > 0)
-        return cuda_text(version) + " in " + home.string();
+        return cuda_version_text(version) + " in " + home.string();
   }
   return {};
 }

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_word(const fs::path& path) { return std::string{base::trim(base::try_read_file(path).value_or(""))}; }
-
 // The soft limit of a line of /proc/self/limits: nothing when the file does not tell, ~0 for "unlimited".
 std::optional<std::uint64_t> limit(const fs::path& root, std::string_view name) {
   for (const std::string& line : base::split(base::try_read_file(root / "proc/self/limits").value_or(""), '\n')) {

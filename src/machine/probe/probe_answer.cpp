@@ -16,13 +16,13 @@
 namespace aisp::machine {
 namespace {
 
-struct Reading {
+struct AnswerRead {
   std::string text;
   bool complete = false;  // the end came before the deadline
 };
 
-Reading read_until(int descriptor, double deadline_s) {
-  Reading reading;
+AnswerRead read_until(int descriptor, double deadline_s) {
+  AnswerRead reading;
   std::string block(1 << 16, '\0');
   for (;;) {
     const double left_s = deadline_s - base::monotonic_s();
@@ -45,7 +45,7 @@ ProbeAnswer ask_child(const std::string& command, double limit_s, const std::str
   const std::string see_smi =
       "look at nvidia-smi and the kernel's log (dmesg); " + base::script("reset-gpu.sh") + " or a reboot may help";
   base::Child child{{.argv = {executable, command, std::to_string(base::Child::result_fd_in_child)}, .result_pipe = true}};
-  const Reading reading = read_until(child.result_fd(), base::monotonic_s() + limit_s);
+  const AnswerRead reading = read_until(child.result_fd(), base::monotonic_s() + limit_s);
   if (!reading.complete) {
     child.terminate(0.5);
     return {{}, "the CUDA driver did not answer within " + base::human_duration(limit_s), see_smi};

@@ -12,8 +12,6 @@
 namespace aisp::machine {
 namespace {
 
-std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
-
 std::string uuid_text(const cudaUUID_t& uuid, bool mig) {
   std::string text = mig ? "MIG-" : "GPU-";
   for (std::size_t i = 0; i < 16; ++i) {
@@ -77,8 +75,8 @@ void explain(Machine& machine, cudaError_t status) {
         machine.driver_version.empty() ? "no NVIDIA driver" : "the NVIDIA driver's library libcuda.so.1 is missing";
     machine.cuda_advice = newer + ", or start the container with its GPUs (docker run --gpus all)";
   } else if (status == cudaErrorInsufficientDriver) {
-    machine.cuda_error = "the driver supports CUDA " + version_text(machine.driver_cuda_version) + ", this program needs " +
-                         version_text(machine.runtime_cuda_version);
+    machine.cuda_error = "the driver supports CUDA " + cuda_version_text(machine.driver_cuda_version) + ", this program needs " +
+                         cuda_version_text(machine.runtime_cuda_version);
     machine.cuda_advice = newer;
   } else if ((status == cudaErrorNoDevice || status == cudaSuccess) && visible != nullptr) {
     machine.cuda_error = "CUDA_VISIBLE_DEVICES=" + std::string{visible} + " hides every GPU";

@@ -43,7 +43,7 @@ void place_sms(const Gpu& gpu, ClusterFindings& findings) {
   }
 }
 
-ClusterFindings unknown(const std::string& why) { return {.max_size_error = why, .groups_error = why}; }
+ClusterFindings unknown_clusters(const std::string& why) { return {.max_size_error = why, .groups_error = why}; }
 
 }  // namespace
 
@@ -85,18 +85,18 @@ int SmGroups::seen() const {
 }
 
 ClusterFindings find_clusters(const Gpu& gpu) {
-  if (!has_dsmem(gpu)) return unknown("this GPU runs no thread block clusters, and NVML does not tell");
+  if (!has_dsmem(gpu)) return unknown_clusters("this GPU runs no thread block clusters, and NVML does not tell");
   try {
     // Tens of microseconds a launch, but in the middle of somebody's measurement they would be seen.
     const base::FileLock lock = lock_gpu(gpu.uuid, "doctor --topology");
     ClusterFindings findings;
     cudaError_t status = cudaSetDevice(gpu.ordinal);
     if (status == cudaSuccess) status = largest_cluster(&findings.max_size);
-    if (status != cudaSuccess) return unknown("the probe's kernel did not run: " + error_text(status));
+    if (status != cudaSuccess) return unknown_clusters("the probe's kernel did not run: " + error_text(status));
     place_sms(gpu, findings);
     return findings;
   } catch (const base::Error& error) {
-    return unknown(error.what());
+    return unknown_clusters(error.what());
   }
 }
 

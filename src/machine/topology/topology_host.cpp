@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_word(const fs::path& path) { return std::string{base::trim(base::try_read_file(path).value_or(""))}; }
-
 std::optional<int> read_int(const fs::path& path) {
   const std::string text = read_word(path);
   int value = 0;

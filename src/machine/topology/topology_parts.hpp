@@ -10,9 +10,9 @@
 namespace aisp::machine {
 
 // Labels on the left, facts on the right, broken between words at the width of the page.
-class Sheet {
+class TopologyText {
  public:
-  Sheet(const base::Painter& paint, std::size_t width) : paint_{paint}, width_{width} {}
+  TopologyText(const base::Painter& paint, std::size_t width) : paint_{paint}, width_{width} {}
 
   void heading(std::string_view text);
   void add(std::string_view label, std::string_view fact);  // an empty label continues the one above
@@ -29,8 +29,8 @@ class Sheet {
   std::string text_;
 };
 
-void describe_host(const Topology& topology, Sheet& sheet);
-void describe_gpu(const Topology& topology, std::size_t index, Sheet& sheet);
-void describe_links(const Topology& topology, Sheet& sheet);
+void describe_host(const Topology& topology, TopologyText& sheet);
+void describe_gpu(const Topology& topology, std::size_t index, TopologyText& sheet);
+void describe_links(const Topology& topology, TopologyText& sheet);
 
 }  // namespace aisp::machine

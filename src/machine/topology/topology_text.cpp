@@ -48,12 +48,12 @@ std::string title(const Topology& topology) {
 
 }  // namespace
 
-void Sheet::heading(std::string_view text) {
+void TopologyText::heading(std::string_view text) {
   if (!text_.empty()) text_ += '\n';
   text_ += paint_(base::Style::bold, text) + '\n';
 }
 
-void Sheet::line(std::string_view label, std::size_t indent, std::string_view words, std::size_t hanging) {
+void TopologyText::line(std::string_view label, std::size_t indent, std::string_view words, std::size_t hanging) {
   std::string start = "  " + std::string{label};
   start.resize(std::max(start.size() + (label.empty() ? 0 : 1), indent), ' ');
   for (std::size_t column = indent; !words.empty(); column = hanging) {
@@ -66,9 +66,9 @@ void Sheet::line(std::string_view label, std::size_t indent, std::string_view wo
   }
 }
 
-void Sheet::add(std::string_view label, std::string_view fact) { line(label, fact_column, fact, fact_column); }
+void TopologyText::add(std::string_view label, std::string_view fact) { line(label, fact_column, fact, fact_column); }
 
-void Sheet::table(std::string_view label, const std::vector<std::vector<std::string>>& rows) {
+void TopologyText::table(std::string_view label, const std::vector<std::vector<std::string>>& rows) {
   const std::vector<std::size_t> widths = column_widths(rows);
   for (const auto& row : rows) {
     std::size_t hanging = fact_column;
@@ -78,13 +78,13 @@ void Sheet::table(std::string_view label, const std::vector<std::vector<std::str
   }
 }
 
-void Sheet::matrix(const std::vector<std::vector<std::string>>& rows) {
+void TopologyText::matrix(const std::vector<std::vector<std::string>>& rows) {
   const std::vector<std::size_t> widths = column_widths(rows);
   for (const auto& row : rows) text_ += "  " + joined(row, widths) + '\n';
 }
 
 std::string topology_text(const Topology& topology, const base::Painter& paint, std::size_t width) {
-  Sheet sheet{paint, width};
+  TopologyText sheet{paint, width};
   sheet.heading("Host");
   sheet.add("system", title(topology));
   describe_host(topology, sheet);

@@ -35,7 +35,7 @@ std::string gpcs(const Gpu& gpu, const ClusterFindings& clusters) {
   return text;
 }
 
-void describe_sm(const Gpu& gpu, Sheet& sheet) {
+void describe_sm(const Gpu& gpu, TopologyText& sheet) {
   const int warp = gpu.attribute(cudaDevAttrWarpSize), threads = gpu.attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
   // 0 is how a record says that CUDA told nothing.
   const auto count = [&](int attribute) {
@@ -62,7 +62,7 @@ void describe_sm(const Gpu& gpu, Sheet& sheet) {
                                " KiB (programming guide)");
 }
 
-void describe_features(const Gpu& gpu, const ClusterFindings& clusters, Sheet& sheet) {
+void describe_features(const Gpu& gpu, const ClusterFindings& clusters, TopologyText& sheet) {
   const std::string size = clusters.max_size > 0 ? "up to " + base::plural(static_cast<std::size_t>(clusters.max_size), "block")
                            : has_dsmem(gpu)      ? "largest " + unknown(clusters.max_size_error)
                                                  : "none";
@@ -71,7 +71,7 @@ void describe_features(const Gpu& gpu, const ClusterFindings& clusters, Sheet& s
                            base::plural(static_cast<std::size_t>(gpu.attribute(cudaDevAttrAsyncEngineCount)), "copy engine"));
 }
 
-void describe_memory(const Gpu& gpu, Sheet& sheet) {
+void describe_memory(const Gpu& gpu, TopologyText& sheet) {
   sheet.add("L2", bytes(static_cast<double>(gpu.l2_bytes)) + ", at most " +
                       bytes(gpu.attribute(cudaDevAttrMaxPersistingL2CacheSize)) + " persisting");
   const Peaks peaks = theoretical_peaks(gpu);
@@ -93,7 +93,7 @@ void describe_memory(const Gpu& gpu, Sheet& sheet) {
                 ", host reads managed memory in place: " + has(cudaDevAttrDirectManagedMemAccessFromHost));
 }
 
-void describe_pcie(const Gpu& gpu, const std::string& nvml_error, Sheet& sheet) {
+void describe_pcie(const Gpu& gpu, const std::string& nvml_error, TopologyText& sheet) {
   if (!gpu.condition)
     return sheet.add("PCIe", gpu.pci + ", link " + unknown(nvml_error.empty() ? "NVML does not know this GPU" : nvml_error));
   const GpuCondition& c = *gpu.condition;
@@ -106,7 +106,7 @@ void describe_pcie(const Gpu& gpu, const std::string& nvml_error, Sheet& sheet) 
                         link(c.pcie_generation_max, c.pcie_width_max));
 }
 
-void describe_place(const Gpu& gpu, const GpuTopology& found, Sheet& sheet) {
+void describe_place(const Gpu& gpu, const GpuTopology& found, TopologyText& sheet) {
   const std::string node = gpu.numa_node >= 0 ? "node " + std::to_string(gpu.numa_node) : "node " + unknown("/sys does not tell");
   const std::string cpus = found.cpus.empty() ? unknown("neither NVML nor /sys tells") : cpu_list_text(found.cpus);
   sheet.add("NUMA", node + ", CPUs " + cpus);
@@ -115,7 +115,7 @@ void describe_place(const Gpu& gpu, const GpuTopology& found, Sheet& sheet) {
   sheet.add("MIG", mig);
 }
 
-void describe_nvlink(const GpuTopology& found, Sheet& sheet) {
+void describe_nvlink(const GpuTopology& found, TopologyText& sheet) {
   if (found.nvlinks.empty())
     return sheet.add("NVLink", "none: " + (found.nvlink_error.empty() ? "not reported" : found.nvlink_error));
   std::set<std::string> versions, remotes;
@@ -142,7 +142,7 @@ void describe_nvlink(const GpuTopology& found, Sheet& sheet) {
 
 }  // namespace
 
-void describe_gpu(const Topology& topology, std::size_t index, Sheet& sheet) {
+void describe_gpu(const Topology& topology, std::size_t index, TopologyText& sheet) {
   const Gpu& gpu = topology.machine.gpus[index];
   const GpuTopology& found = topology.gpus[index];
   sheet.heading("GPU " + std::to_string(gpu.ordinal) + "  " + gpu.name);
@@ -157,7 +157,7 @@ void describe_gpu(const Topology& topology, std::size_t index, Sheet& sheet) {
   describe_nvlink(found, sheet);
 }
 
-void describe_links(const Topology& topology, Sheet& sheet) {
+void describe_links(const Topology& topology, TopologyText& sheet) {
   const auto& gpus = topology.machine.gpus;
   std::vector<std::string> header{""};
   for (const Gpu& gpu : gpus) header.push_back("GPU" + std::to_string(gpu.ordinal));

@@ -40,7 +40,7 @@ std::string sharing(const CpuCache& cache) {
   return "each shared by " + std::to_string(most->size()) + " CPUs, the first by " + cpu_list_text(cache.shared_by.front());
 }
 
-void describe_caches(const HostTopology& found, Sheet& sheet) {
+void describe_caches(const HostTopology& found, TopologyText& sheet) {
   if (found.caches.empty()) return sheet.add("caches", "unknown (/sys/devices/system/cpu does not tell)");
   std::vector<std::vector<std::string>> rows;
   for (const CpuCache& cache : found.caches) {
@@ -52,7 +52,7 @@ void describe_caches(const HostTopology& found, Sheet& sheet) {
   sheet.table("caches", rows);
 }
 
-void describe_pages(const HostTopology& found, Sheet& sheet) {
+void describe_pages(const HostTopology& found, TopologyText& sheet) {
   std::vector<std::string> parts = {bytes(found.page_bytes)};
   for (const HugePages& huge : found.huge_pages)
     parts.push_back("huge " + bytes(huge.page_bytes) + ": " + std::to_string(huge.total) + " reserved, " +
@@ -62,7 +62,7 @@ void describe_pages(const HostTopology& found, Sheet& sheet) {
   sheet.add("pages", base::join(parts, "; "));
 }
 
-void describe_numa(const Host& host, const HostTopology& found, Sheet& sheet) {
+void describe_numa(const Host& host, const HostTopology& found, TopologyText& sheet) {
   if (host.numa.empty()) return sheet.add("NUMA", "unknown (/sys/devices/system/node does not tell)");
   std::vector<std::vector<std::string>> rows(1, {"node", "memory"});
   const bool distances = host.numa.size() > 1;
@@ -82,7 +82,7 @@ void describe_numa(const Host& host, const HostTopology& found, Sheet& sheet) {
 
 std::string rate_text(const Nic& nic) { return nic.bits_s ? base::human_rate(*nic.bits_s, "bit") : "speed unknown"; }
 
-void describe_nics(const HostTopology& found, const std::vector<Gpu>& gpus, Sheet& sheet) {
+void describe_nics(const HostTopology& found, const std::vector<Gpu>& gpus, TopologyText& sheet) {
   if (found.nics.empty()) return sheet.add("network", "no interface with a device behind it");
   std::vector<std::vector<std::string>> rows;
   for (const Nic& nic : found.nics) {
@@ -100,7 +100,7 @@ void describe_nics(const HostTopology& found, const std::vector<Gpu>& gpus, Shee
 
 }  // namespace
 
-void describe_host(const Topology& topology, Sheet& sheet) {
+void describe_host(const Topology& topology, TopologyText& sheet) {
   const Host& host = topology.machine.host;
   sheet.add("CPU", host.cpu.empty() ? "unknown (/proc/cpuinfo names no model)" : host.cpu);
   sheet.add("", processors(topology));

@@ -71,7 +71,6 @@ static void describe(Levels& l, Visitor& visit) {
   visit("l2", l.l2);
 }
 
-static void read_field(const json& from, Key& value, const std::string& /*place*/) { from.get_to(value); }
 static void read_field(const json& from, ChasePoint& value, const std::string& place) { read_amounts(from, value, place); }
 static void read_field(const json& from, TwoKinds& value, const std::string& place) { read_amounts(from, value, place); }
 

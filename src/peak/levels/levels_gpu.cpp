@@ -16,18 +16,17 @@
 namespace aisp::peak {
 namespace {
 
-constexpr std::size_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
-constexpr std::size_t line_bytes = 128;
-constexpr std::size_t page_bytes = 2 * mib;  // that the driver maps device memory in
-constexpr std::size_t longest_warm_up = 16384, least_steps = 8192;
-constexpr int repetitions = 3;
+constexpr std::size_t gpu_line_bytes = 128;
+constexpr std::size_t gpu_page_bytes = 2 * mib;  // that the driver maps device memory in
+constexpr std::size_t longest_gpu_warm_up = 16384, least_steps = 8192;
+constexpr int gpu_repetitions = 3;
 
-struct Area {
+struct DeviceArea {
   std::size_t bytes = 0;
   std::unique_ptr<base::DeviceMemory> memory;
 };
 
-Area as_much_as_possible(std::size_t most) {
+DeviceArea as_much_as_possible(std::size_t most) {
   for (std::size_t bytes = std::bit_floor(most);; bytes /= 2) try {
       return {bytes, std::make_unique<base::DeviceMemory>(bytes)};
     } catch (const CudaError&) {
@@ -50,7 +49,7 @@ class Staircase {
   std::vector<ChasePoint> lines() {
     std::vector<ChasePoint> points;
     for (const std::size_t bytes : chase_sizes(level_chunk_bytes, most_lines_bytes(), 8, level_chunk_bytes)) {
-      ChasePoint point = chase(chase_of_lines(bytes, line_bytes, page_bytes, bytes), true);
+      ChasePoint point = chase(chase_of_lines(bytes, gpu_line_bytes, gpu_page_bytes, bytes), true);
       point.bytes = static_cast<double>(bytes);
       point.bytes_s = read_rate(bytes);
       points.push_back(point);
@@ -61,8 +60,8 @@ class Staircase {
   // Past L1, whose own reach would be a step among those of the address caches.
   std::vector<ChasePoint> pages() {
     std::vector<ChasePoint> points;
-    for (const std::size_t bytes : chase_sizes(4 * page_bytes, area_.bytes, 8, page_bytes)) {
-      ChasePoint point = chase(chase_of_pages(bytes, line_bytes, page_bytes, bytes), false);
+    for (const std::size_t bytes : chase_sizes(4 * gpu_page_bytes, area_.bytes, 8, gpu_page_bytes)) {
+      ChasePoint point = chase(chase_of_pages(bytes, gpu_line_bytes, gpu_page_bytes, bytes), false);
       point.bytes = static_cast<double>(bytes);
       points.push_back(point);
     }
@@ -71,7 +70,7 @@ class Staircase {
 
   std::optional<TwoKinds> halves_of_l2() {
     constexpr std::size_t count = 4096;
-    std::vector<std::uint64_t> order = chase_of_lines(16 * count * line_bytes, line_bytes, page_bytes, 1);
+    std::vector<std::uint64_t> order = chase_of_lines(16 * count * gpu_line_bytes, gpu_line_bytes, gpu_page_bytes, 1);
     order.resize(count);
     put_order(order, Links::self);
     const base::DeviceMemory cycles{count * sizeof(float)};
@@ -93,7 +92,7 @@ class Staircase {
     return std::min(area_.bytes, std::clamp<std::size_t>(std::bit_ceil(bench_.gpu().l2_bytes) * 8, 256 * mib, gib));
   }
   std::size_t order_bytes() const {
-    return sizeof(std::uint64_t) * std::max(most_lines_bytes() / line_bytes, area_.bytes / page_bytes);
+    return sizeof(std::uint64_t) * std::max(most_lines_bytes() / gpu_line_bytes, area_.bytes / gpu_page_bytes);
   }
   static ChasePoint point_of(const ChaseTime& time, std::size_t steps) {
     const auto count = static_cast<double>(steps);
@@ -114,12 +113,12 @@ class Staircase {
   ChasePoint chase(const std::vector<std::uint64_t>& order, bool through_l1) {
     put_order(order, Links::cycle);
     // What a chase cannot warm up in time, all SMs do in its order.
-    const bool warms_up = order.size() <= 2 * longest_warm_up;
-    const std::size_t wanted = std::clamp(order.size(), least_steps, 2 * longest_warm_up);
+    const bool warms_up = order.size() <= 2 * longest_gpu_warm_up;
+    const std::size_t wanted = std::clamp(order.size(), least_steps, 2 * longest_gpu_warm_up);
     const std::size_t steps = (wanted + chase_unroll - 1) / chase_unroll * chase_unroll;
     const char* const first = area_.memory->as<char>() + order.front();
     std::vector<double> ns, cycles;
-    for (int i = 0; i < repetitions; ++i) {
+    for (int i = 0; i < gpu_repetitions; ++i) {
       if (!warms_up)
         launch_touch(area_.memory->data(), order_.as<std::uint64_t>(), order.size(), sink_.as<std::uint32_t>(), bench_.stream());
       launch_chase(first, warms_up ? order.size() : 0, steps, through_l1, time_.as<ChaseTime>(), bench_.stream());
@@ -142,7 +141,7 @@ class Staircase {
   }
 
   Bench& bench_;
-  Area area_;
+  DeviceArea area_;
   base::DeviceMemory order_;
   base::DeviceMemory time_{2 * sizeof(ChaseTime)}, sink_{sizeof(std::uint32_t)};
 };
@@ -171,7 +170,7 @@ double shared_bytes_s(Bench& bench) {
 
 Levels measure_gpu_levels(Bench& bench) {
   const machine::Gpu& gpu = bench.gpu();
-  Levels levels{.measured_utc = base::utc_now(), .page_bytes = page_bytes};
+  Levels levels{.measured_utc = base::utc_now(), .page_bytes = gpu_page_bytes};
   Staircase staircase{bench};
   // First, and long enough for the clock to rise.
   const double registers_bytes_s = register_bytes_s(bench), shared_rate = shared_bytes_s(bench);

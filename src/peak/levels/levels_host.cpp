@@ -17,25 +17,24 @@
 namespace aisp::peak {
 namespace {
 
-constexpr std::size_t kib = 1024, mib = 1024 * kib;
-constexpr std::size_t line_bytes = 64, page_bytes = 4096;
+constexpr std::size_t host_line_bytes = 64, host_page_bytes = 4096;
 // So many pages take turns that no prefetcher follows, and so few that their addresses stay translated.
 constexpr std::size_t window_bytes = 128 * kib;
-constexpr std::size_t longest_warm_up = std::size_t{1} << 18, steps = std::size_t{1} << 16;
-constexpr int repetitions = 7;
+constexpr std::size_t longest_host_warm_up = std::size_t{1} << 18, steps = std::size_t{1} << 16;
+constexpr int host_repetitions = 7;
 
 // Fresh memory, in large pages or in none.
-class Area {
+class HostArea {
  public:
-  Area(std::size_t bytes, bool large_pages) : bytes_{bytes} {
+  HostArea(std::size_t bytes, bool large_pages) : bytes_{bytes} {
     data_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data_ == MAP_FAILED) throw base::Error{base::Exit::unfit, "there is no memory for the chase"};
     // A kernel without them does as it likes.
     static_cast<void>(::madvise(data_, bytes, large_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE));
   }
-  ~Area() { ::munmap(data_, bytes_); }
-  Area(const Area&) = delete;
-  Area& operator=(const Area&) = delete;
+  ~HostArea() { ::munmap(data_, bytes_); }
+  HostArea(const HostArea&) = delete;
+  HostArea& operator=(const HostArea&) = delete;
   char* data() const { return static_cast<char*>(data_); }
 
  private:
@@ -66,8 +65,8 @@ double chase_ns(char* base, const std::vector<std::uint64_t>& order) {
   double least_s = std::numeric_limits<double>::infinity();
   // Where not all is warmed up, linking has left the places as a chase would: the end of the order was touched last.
   char* at = base + order.front();
-  if (order.size() <= longest_warm_up) at = follow(at, order.size());
-  for (int i = 0; i < repetitions; ++i) {
+  if (order.size() <= longest_host_warm_up) at = follow(at, order.size());
+  for (int i = 0; i < host_repetitions; ++i) {
     const double start_s = cpu_time_s();
     at = follow(at, steps);
     least_s = std::min(least_s, cpu_time_s() - start_s);
@@ -82,17 +81,17 @@ Levels measure_host_levels() {
   const std::size_t last_level = machine::last_level_cache_bytes();
   const std::size_t most = std::min<std::size_t>(std::clamp<std::size_t>(4 * last_level, 256 * mib, 1024 * mib),
                                                  std::max<std::size_t>(host.memory_available_bytes / 8, 64 * mib));
-  Levels levels{.measured_utc = base::utc_now(), .page_bytes = page_bytes};
+  Levels levels{.measured_utc = base::utc_now(), .page_bytes = host_page_bytes};
   {
-    const Area area{most, true};
-    for (const std::size_t bytes : chase_sizes(4 * kib, most, 8, line_bytes))
+    const HostArea area{most, true};
+    for (const std::size_t bytes : chase_sizes(4 * kib, most, 8, host_line_bytes))
       levels.lines.push_back({.bytes = static_cast<double>(bytes),
-                              .ns = chase_ns(area.data(), chase_of_lines(bytes, line_bytes, window_bytes, bytes))});
+                              .ns = chase_ns(area.data(), chase_of_lines(bytes, host_line_bytes, window_bytes, bytes))});
   }
-  const Area area{most, false};
-  for (const std::size_t bytes : chase_sizes(8 * page_bytes, most, 8, page_bytes))
-    levels.pages.push_back(
-        {.bytes = static_cast<double>(bytes), .ns = chase_ns(area.data(), chase_of_pages(bytes, line_bytes, page_bytes, bytes))});
+  const HostArea area{most, false};
+  for (const std::size_t bytes : chase_sizes(8 * host_page_bytes, most, 8, host_page_bytes))
+    levels.pages.push_back({.bytes = static_cast<double>(bytes),
+                            .ns = chase_ns(area.data(), chase_of_pages(bytes, host_line_bytes, host_page_bytes, bytes))});
   return levels;
 }
 

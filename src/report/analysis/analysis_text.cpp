@@ -48,17 +48,17 @@ std::string hardware_text(const AnalysisRow& row, bool several_machines) {
   return several_machines && !row.machine.empty() ? fmt::format("{} ({})", row.hardware, row.machine) : row.hardware;
 }
 
-std::string number(const std::optional<double>& value) {
+std::string number_text(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? fmt::format("{:.9g}", *value) : std::string{};
 }
 
 void add_range(const std::optional<evidence::Range>& range, std::vector<std::string>& fields) {
   for (const auto member : {&evidence::Range::value, &evidence::Range::low, &evidence::Range::high})
-    fields.push_back(range ? number((*range).*member) : std::string{});
+    fields.push_back(range ? number_text((*range).*member) : std::string{});
 }
 
 std::string changed(const std::optional<double>& before, const std::optional<double>& after) {
-  return before && after ? number(evidence::change_percent(*before, *after)) : std::string{};
+  return before && after ? number_text(evidence::change_percent(*before, *after)) : std::string{};
 }
 
 constexpr std::size_t many_rows = 3;
@@ -119,10 +119,11 @@ std::vector<std::string> csv_fields(const AnalysisRow& row) {
   add_range(row.speedup, fields);
   add_range(row.expected, fields);
   fields.push_back(row.speedup && row.expected ? changed(row.expected->value, row.speedup->value) : std::string{});
-  for (const auto& field : {number(row.median_ms), number(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
-                            number(row.baseline_median_ms), number(row.expected_baseline_median_ms),
-                            changed(row.expected_baseline_median_ms, row.baseline_median_ms), number(row.percent_of_floor),
-                            number(row.gpu_busy_percent), row.run_id, row.detail})
+  for (const auto& field :
+       {number_text(row.median_ms), number_text(row.expected_median_ms), changed(row.expected_median_ms, row.median_ms),
+        number_text(row.baseline_median_ms), number_text(row.expected_baseline_median_ms),
+        changed(row.expected_baseline_median_ms, row.baseline_median_ms), number_text(row.percent_of_floor),
+        number_text(row.gpu_busy_percent), row.run_id, row.detail})
     fields.push_back(field);
   return fields;
 }

@@ -44,7 +44,7 @@ std::string range_text(const evidence::Range& range, std::string_view unit) {
                      quantity_text(range.high, unit));
 }
 
-std::string percent_text(double percent) { return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-"; }
+std::string change_percent_text(double percent) { return std::isfinite(percent) ? fmt::format("{:+.1f} %", percent) : "-"; }
 
 std::string change_text(const MetricChange& metric, const base::Painter& paint) {
   const bool worse = metric.change == Change::worse || metric.change == Change::slightly_worse;
@@ -101,10 +101,10 @@ json outputs_json(const evidence::Comparison& comparison) {
   return array;
 }
 
-json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+json finite_or_null(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 
 json range_json(const evidence::Range& range) {
-  return {{"value", number(range.value)}, {"low", number(range.low)}, {"high", number(range.high)}};
+  return {{"value", finite_or_null(range.value)}, {"low", finite_or_null(range.low)}, {"high", finite_or_null(range.high)}};
 }
 
 json causes_json(const std::vector<evidence::Difference>& causes) {
@@ -116,7 +116,7 @@ json causes_json(const std::vector<evidence::Difference>& causes) {
 
 json samples_json(const std::vector<double>& samples) {
   json array = json::array();
-  for (const double sample : samples) array.push_back(number(sample));
+  for (const double sample : samples) array.push_back(finite_or_null(sample));
   return array;
 }
 
@@ -128,7 +128,7 @@ json metric_json(const MetricChange& metric, bool raw) {
                  {"better", metric.better == evidence::Direction::higher ? "higher" : "lower"},
                  {"before", range_json(metric.before)},
                  {"after", range_json(metric.after)},
-                 {"change_percent", number(metric.change_percent)},
+                 {"change_percent", finite_or_null(metric.change_percent)},
                  {"change", to_string(metric.change)},
                  {"is_regression", metric.is_regression},
                  {"detail", metric.detail}};
@@ -149,7 +149,8 @@ std::vector<std::vector<std::string>> comparison_rows(const evidence::Comparison
   for (const MetricChange& metric : comparison.metrics)
     if (all || metric.change != Change::same)
       rows.push_back({metric.target, metric.variant, metric.metric, range_text(metric.before, metric.unit),
-                      range_text(metric.after, metric.unit), percent_text(metric.change_percent), change_text(metric, paint)});
+                      range_text(metric.after, metric.unit), change_percent_text(metric.change_percent),
+                      change_text(metric, paint)});
   return rows;
 }
 
@@ -196,8 +197,12 @@ namespace {
 
 json overall_json(const evidence::Overall& all) {
   if (all.kernels == 0) return nullptr;
-  return {{"kernels", all.kernels},     {"pairs", all.pairs},       {"geometric_mean", number(all.geometric_mean)},
-          {"least", number(all.least)}, {"least_of", all.least_of}, {"most", number(all.most)},
+  return {{"kernels", all.kernels},
+          {"pairs", all.pairs},
+          {"geometric_mean", finite_or_null(all.geometric_mean)},
+          {"least", finite_or_null(all.least)},
+          {"least_of", all.least_of},
+          {"most", finite_or_null(all.most)},
           {"most_of", all.most_of}};
 }
 
@@ -280,7 +285,7 @@ std::string history_notes(const std::vector<evidence::Series>& history) {
 }
 
 static json step_json(const evidence::SeriesStep& step) {
-  return {{"run_id", step.run_id},   {"before", number(step.before)},         {"after", number(step.after)},
+  return {{"run_id", step.run_id},   {"before", finite_or_null(step.before)}, {"after", finite_or_null(step.after)},
           {"p_value", step.p_value}, {"source_changed", step.source_changed}, {"causes", causes_json(step.causes)}};
 }
 
@@ -289,7 +294,7 @@ std::string history_json(const std::vector<evidence::Series>& history) {
   for (const evidence::Series& series : history) {
     json points = json::array(), steps = json::array(), recent = nullptr;
     for (std::size_t i = 0; i < series.values.size(); ++i)
-      points.push_back({{"run_id", series.run_ids[i]}, {"value", number(series.values[i])}});
+      points.push_back({{"run_id", series.run_ids[i]}, {"value", finite_or_null(series.values[i])}});
     for (const evidence::SeriesStep& step : series.steps) steps.push_back(step_json(step));
     if (series.recent) recent = step_json(*series.recent);
     all.push_back({{"target", series.target},

@@ -10,7 +10,7 @@ namespace {
 
 using evidence::Manifest;
 
-class Rows {
+class FactRows {
  public:
   void add(std::string_view name, const std::string& value) {
     if (!value.empty()) text_ += "<tr><th scope=\"row\">" + escaped(name) + "</th>" + tag("td", escaped(value)) + "</tr>\n";
@@ -30,7 +30,7 @@ std::string gpu_text(const evidence::ManifestGpu& gpu) {
 }
 
 std::string program(const Manifest& m) {
-  Rows rows;
+  FactRows rows;
   rows.add("run", m.run_id);
   rows.add("started", m.started_utc);
   rows.add("aisp", m.aisp_version);
@@ -44,7 +44,7 @@ std::string program(const Manifest& m) {
 }
 
 std::string machine(const Manifest& m) {
-  Rows rows;
+  FactRows rows;
   for (const evidence::ManifestGpu& gpu : m.gpus) rows.add(fmt::format("GPU {}", gpu.ordinal), gpu_text(gpu));
   rows.add("no GPU", m.gpus.empty() ? m.cuda_error : "");
   rows.add("driver", m.driver_version);
@@ -63,7 +63,7 @@ std::string machine(const Manifest& m) {
 }
 
 std::string map_rows(const std::map<std::string, std::string>& values) {
-  Rows rows;
+  FactRows rows;
   for (const auto& [name, value] : values) rows.add(name, value.empty() ? "(empty)" : value);
   return rows.text_;
 }

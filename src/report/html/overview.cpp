@@ -113,7 +113,7 @@ std::string outcome_tiles(const HtmlReport& report) {
 }
 
 // A column for each pair, the greatest speedup first; names appear under the pointer.
-svg::Picture columns(const std::vector<Shown>& all, double width, double height) {
+svg::Picture speedup_columns(const std::vector<Shown>& all, double width, double height) {
   constexpr double left = 44, right = 8, top = 14;
   const double bottom = height - 24;
   const double least = std::min(all.back().speedup, 1.0);
@@ -181,7 +181,7 @@ std::string overview_part(const HtmlReport& report) {
                                       // As high as the picture beside it.
                                       const bool alone = chart.empty() || width < panel_px;
                                       const double height = alone ? least_height : bar_picture(chart, width).height;
-                                      return columns(all, width, std::clamp(height, least_height, greatest_height));
+                                      return speedup_columns(all, width, std::clamp(height, least_height, greatest_height));
                                     },
                                     chart.empty() ? svg::wide_px : panel_px));
   if (!chart.empty())

@@ -64,7 +64,7 @@ std::string other_best(const KnownPair& known, const ExpectedPair& pair) {
   return best == known.lesson ? "" : best;
 }
 
-std::string percent_text(double percent) { return fmt::format("{:.0f} %", percent); }
+std::string whole_percent_text(double percent) { return fmt::format("{:.0f} %", percent); }
 
 // "61 %, best 89 %"; `best` is empty where the lesson's is all there is to say.
 std::string with_best(const std::string& lesson, const std::string& best) {
@@ -74,8 +74,9 @@ std::string with_best(const std::string& lesson, const std::string& best) {
 std::string lower_bound_of(const KnownPair& known, const ExpectedPair& pair) {
   const auto of = [&](const std::string& name) {
     const auto variant = pair.variants.find(name);
-    return variant != pair.variants.end() && variant->second.percent_of_floor ? percent_text(*variant->second.percent_of_floor)
-                                                                              : std::string{};
+    return variant != pair.variants.end() && variant->second.percent_of_floor
+               ? whole_percent_text(*variant->second.percent_of_floor)
+               : std::string{};
   };
   return with_best(of(known.lesson), of(other_best(known, pair)));
 }
@@ -86,7 +87,7 @@ std::string library_shares_of(const KnownPair& known, const ExpectedPair& pair) 
     return pair.variants.contains(name) ? fastest_library(known, pair, name) : std::string{};
   };
   const auto share_of = [&](const std::string& name, const std::string& library) {
-    return library.empty() ? "" : percent_text(100 * evidence::speed_over(pair, name, library).value_or(0));
+    return library.empty() ? "" : whole_percent_text(100 * evidence::speed_over(pair, name, library).value_or(0));
   };
   const std::string best = other_best(known, pair), beside_lesson = library_of(known.lesson), beside_best = library_of(best);
   std::string lesson_share = share_of(known.lesson, beside_lesson), best_share = share_of(best, beside_best);
@@ -132,15 +133,15 @@ std::string metrics_of(const ExpectedPair& pair) {
 }
 
 // A pair on one kind of hardware; none where it is not measured yet.
-struct Row {
+struct ChapterRow {
   const KnownPair& known;
   std::string hardware;
   const ExpectedPair* pair = nullptr;
 };
 
-std::vector<Row> rows_of(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
-                         const std::vector<Expectations>& all) {
-  std::vector<Row> rows;
+std::vector<ChapterRow> rows_of(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
+                                const std::vector<Expectations>& all) {
+  std::vector<ChapterRow> rows;
   for (const KnownPair& known : chapter_pairs) {
     const std::size_t before = rows.size();
     for (const Expectations& expectations : all) {
@@ -166,13 +167,13 @@ std::string short_name(const std::string& hardware, const ExpectedPair& pair) {
   return words.empty() ? hardware : (several ? hardware.substr(0, number) + "x " : "") + base::join(words, " ");
 }
 
-using Names = std::map<std::string, std::string>;  // of each kind of hardware, for a reader
+using HardwareNames = std::map<std::string, std::string>;  // of each kind of hardware, for a reader
 
-Names names_of(const std::vector<Row>& rows) {
-  Names names;
-  for (const Row& row : rows)
+HardwareNames names_of(const std::vector<ChapterRow>& rows) {
+  HardwareNames names;
+  for (const ChapterRow& row : rows)
     if (row.pair != nullptr) names.emplace(row.hardware, short_name(row.hardware, *row.pair));
-  Names result = names;
+  HardwareNames result = names;
   for (auto& [hardware, name] : result)
     if (std::ranges::count(names, name, [](const auto& each) { return each.second; }) > 1) name = hardware;
   return result;
@@ -195,11 +196,11 @@ class PairRows {
   std::string last_;
 };
 
-std::string results_table(const std::vector<Row>& rows, const Names& names) {
+std::string results_table(const std::vector<ChapterRow>& rows, const HardwareNames& names) {
   PairRows table{{"pair", "GPU", "baseline", "lesson", "its time", "speedup, 95 % interval", "best variant", "of its lower bound",
                   "of the library"},
                  {"baseline", "its time", "speedup, 95 % interval", "of its lower bound"}};
-  for (const Row& row : rows) {
+  for (const ChapterRow& row : rows) {
     if (row.pair == nullptr) {
       table.add(row.known.name, {"not measured yet"});
       continue;
@@ -240,16 +241,16 @@ constexpr const char* what_metrics_say =
     "differ, those stand here that differ most.";
 
 // Without rows and columns that say nothing; nothing where none says anything.
-std::string details_table(const std::vector<Row>& rows, const Names& names) {
+std::string details_table(const std::vector<ChapterRow>& rows, const HardwareNames& names) {
   std::vector<const Detail*> shown;
   for (const Detail& detail : details)
-    if (std::ranges::any_of(rows, [&](const Row& row) { return row.pair && !detail.text(row.known, *row.pair).empty(); }))
+    if (std::ranges::any_of(rows, [&](const ChapterRow& row) { return row.pair && !detail.text(row.known, *row.pair).empty(); }))
       shown.push_back(&detail);
   if (shown.empty()) return {};
   std::vector<std::string> columns{"pair", "GPU"};
   for (const Detail* detail : shown) columns.emplace_back(detail->name);
   PairRows table{columns, {}};
-  for (const Row& row : rows) {
+  for (const ChapterRow& row : rows) {
     if (row.pair == nullptr) continue;
     std::vector<std::string> cells{names.at(row.hardware)};
     for (const Detail* detail : shown) cells.push_back(detail->text(row.known, *row.pair));
@@ -280,7 +281,7 @@ struct Recordings {
   std::vector<std::string> machines;
   std::map<std::string, std::vector<std::string>> pairs;  // by date and commit
 
-  void add(const Row& row) {
+  void add(const ChapterRow& row) {
     const std::string machine = machine_text(row.pair->recorded);
     if (std::ranges::find(machines, machine) == machines.end()) machines.push_back(machine);
     pairs[when(row.pair->recorded)].push_back(row.known.name);
@@ -297,9 +298,9 @@ struct Recordings {
   }
 };
 
-std::string recordings_of(const std::vector<Row>& rows, const Names& names) {
+std::string recordings_of(const std::vector<ChapterRow>& rows, const HardwareNames& names) {
   std::map<std::string, Recordings> all;
-  for (const Row& row : rows)
+  for (const ChapterRow& row : rows)
     if (row.pair != nullptr) all[row.hardware].add(row);
   std::string text;
   for (const auto& [hardware, recordings] : all)
@@ -343,12 +344,12 @@ bool is_stale(const KnownPair& known, const ExpectedPair& expected) {
 std::string chapter_table(const std::string& chapter, const std::vector<KnownPair>& chapter_pairs,
                           const std::vector<Expectations>& all) {
   if (chapter_pairs.empty()) return "This chapter has no pairs yet.\n";
-  const std::vector<Row> rows = rows_of(chapter, chapter_pairs, all);
-  const Names names = names_of(rows);
+  const std::vector<ChapterRow> rows = rows_of(chapter, chapter_pairs, all);
+  const HardwareNames names = names_of(rows);
   std::string text = results_table(rows, names);
   if (names.empty()) return text;
   text += "\n" + paragraph(what_columns_say) + "\n" + recordings_of(rows, names);
-  if (std::ranges::any_of(rows, [](const Row& row) { return row.pair && is_stale(row.known, *row.pair); }))
+  if (std::ranges::any_of(rows, [](const ChapterRow& row) { return row.pair && is_stale(row.known, *row.pair); }))
     text += "\n" + paragraph(fmt::format(how_to_measure_again, chapter));
   return text + details_table(rows, names);
 }

@@ -79,7 +79,7 @@ std::string machine_of(const evidence::RunRecord& run) {
   return m.gpus.empty() ? m.cpu : m.gpus.front().name;
 }
 
-std::string percent_text(std::optional<double> percent) { return percent ? fmt::format("{:.0f} %", *percent) : "-"; }
+std::string percent_or_dash(std::optional<double> percent) { return percent ? fmt::format("{:.0f} %", *percent) : "-"; }
 
 }  // namespace
 
@@ -96,8 +96,8 @@ Machines compare_machines(const evidence::RunRecord& run, const evidence::RunRec
       normalised.push_back(bar_of(both, *nearer));
     }
     result.rows.push_back({both.target, both.variant, base::display_ms(both.here_ms), base::display_ms(both.there_ms),
-                           base::significant(both.faster()) + "x as fast", percent_text(both.here_percent),
-                           percent_text(both.there_percent), both.nearer() ? base::significant(*both.nearer()) + "x" : "-"});
+                           base::significant(both.faster()) + "x as fast", percent_or_dash(both.here_percent),
+                           percent_or_dash(both.there_percent), both.nearer() ? base::significant(*both.nearer()) + "x" : "-"});
   }
   const std::string names = fmt::format("Here: {} ({}); there: {} ({}).", run.manifest.run_id, machine_of(run),
                                         other.manifest.run_id, machine_of(other));

@@ -28,7 +28,7 @@ std::string size_text(const std::vector<int>& size) {
   return fmt::format("{}", fmt::join(shown, " x "));
 }
 
-std::string percent_text(double percent) {
+std::string profile_percent_text(double percent) {
   return percent > 0 && percent < 1 ? fmt::format("{:.1f} %", percent) : fmt::format("{:.0f} %", percent);
 }
 
@@ -41,7 +41,9 @@ std::string shared_text(const KernelProfile& kernel) {
 }
 
 std::string occupancy_text(const KernelProfile& kernel) {
-  return kernel.occupancy_percent ? fmt::format("{} ({})", percent_text(*kernel.occupancy_percent), kernel.occupancy_limit) : "";
+  return kernel.occupancy_percent
+             ? fmt::format("{} ({})", profile_percent_text(*kernel.occupancy_percent), kernel.occupancy_limit)
+             : "";
 }
 
 // Rows of the variants that have a profile of a GPU, each beginning with the variant's name.
@@ -56,9 +58,9 @@ ProfileTable timeline(const PairResult& pair) {
                       "copies under kernels", "trace"},
                      {}};
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
-    table.rows.push_back({variant.name, time_text(p.span_ms), time_text(p.busy_ms), percent_text(p.idle_percent),
+    table.rows.push_back({variant.name, time_text(p.span_ms), time_text(p.busy_ms), profile_percent_text(p.idle_percent),
                           std::to_string(p.gaps), time_text(p.longest_gap_ms), std::to_string(p.launches), time_text(p.kernel_ms),
-                          time_text(p.copy_ms), p.copies.empty() ? "" : percent_text(p.overlap_percent),
+                          time_text(p.copy_ms), p.copies.empty() ? "" : profile_percent_text(p.overlap_percent),
                           p.trace.substr(p.trace.rfind('/') + 1)});
   });
   return table;
@@ -72,7 +74,7 @@ ProfileTable kernels(const PairResult& pair) {
   for_each_profile(pair, [&](const VariantResult& variant, const Profile& p) {
     for (const KernelProfile& k : p.kernels)
       table.rows.push_back({variant.name, k.name, std::to_string(k.count), time_text(k.total_ms), time_text(k.mean_ms),
-                            percent_text(k.share_percent),
+                            profile_percent_text(k.share_percent),
                             size_text(k.grid) + (k.grids > 1 ? fmt::format(" and {} more", k.grids - 1) : ""), size_text(k.block),
                             size_text(k.cluster), std::to_string(k.registers), shared_text(k),
                             k.local_bytes > 0 ? base::human_bytes(static_cast<double>(k.local_bytes)) : "0", occupancy_text(k),

@@ -12,22 +12,22 @@
 namespace aisp::report {
 namespace {
 
-constexpr double bar_px = 13, gap_px = 7, group_px = 26, axis_px = 22, name_px = 15;
+constexpr double bar_px = 13, gap_px = 7, group_px = 26, bar_axis_px = 22, name_px = 15;
 // Names take more of a picture that is half as wide as a page.
 constexpr double wide_enough_px = 700;
 
 bool usable(double value, bool logarithmic) { return std::isfinite(value) && (logarithmic ? value > 0 : value >= 0); }
 
-class Drawing {
+class BarDrawing {
  public:
-  Drawing(const BarChart& chart, double width)
+  BarDrawing(const BarChart& chart, double width)
       : chart_{chart}, width_{width}, is_narrow_{width < 480}, left_{is_narrow_ ? 4 : name_column()}, scale_{make_scale()} {}
 
   svg::Picture picture() {
     std::string head = heading(), bars;
     const double top = y_;
     for (const BarGroup& group : chart_.groups) bars += drawn(group);
-    return {chart_.title, width_, y_ + axis_px, head + grid(top, y_) + bars};
+    return {chart_.title, width_, y_ + bar_axis_px, head + grid(top, y_) + bars};
   }
 
  private:
@@ -141,6 +141,6 @@ bool BarChart::empty() const {
   return std::all_of(groups.begin(), groups.end(), [](const BarGroup& group) { return group.bars.empty(); });
 }
 
-svg::Picture bar_picture(const BarChart& chart, double width) { return Drawing{chart, width}.picture(); }
+svg::Picture bar_picture(const BarChart& chart, double width) { return BarDrawing{chart, width}.picture(); }
 
 }  // namespace aisp::report

@@ -9,6 +9,9 @@
 
 namespace aisp::report {
 
+// Bars of a ladder that climbs further cannot be told apart on a linear scale.
+inline constexpr double most_on_linear_scale = 12;
+
 struct Bar {
   std::string name, detail;  // "ch07:transpose", "tiled"
   double value = 0;

@@ -25,8 +25,6 @@ using evidence::VariantRole;
 
 // As wide as a page of a README shows without shrinking.
 constexpr double picture_px = 880;
-// Bars of a ladder that climbs further cannot be told apart on a linear scale.
-constexpr double most_on_linear_scale = 12;
 
 // Pictures that somebody else draws, each with the reason behind it.
 constexpr std::array<std::string_view, 3> other_hands = {

@@ -21,7 +21,7 @@ constexpr double alike = 0.05;  // counted intensities that differ by less are n
 // Intensities with their type of math and the variants that have them.
 using Dots = std::map<std::pair<double, std::string>, std::vector<std::string>>;
 
-struct Row {
+struct IntensityRow {
   std::string name;
   Dots dots;
   // By the bytes that counters saw: of the baseline and of the lesson. 0 where one was not counted, or both are alike.
@@ -31,11 +31,11 @@ struct Row {
   double most() const { return before > 0 ? std::max({dots.rbegin()->first.first, before, after}) : dots.rbegin()->first.first; }
 };
 
-std::vector<Row> rows_of(const Roofline& roofline) {
-  std::vector<Row> rows;
+std::vector<IntensityRow> rows_of(const Roofline& roofline) {
+  std::vector<IntensityRow> rows;
   for (const RooflinePair& pair : roofline.pairs) {
     if (!pair.is_drawn()) continue;
-    Row row{.name = pair.target.substr(pair.target.find(':') + 1), .dots = {}};
+    IntensityRow row{.name = pair.target.substr(pair.target.find(':') + 1), .dots = {}};
     for (const RooflinePoint& point : pair.points)
       if (point.has_place()) row.dots[{point.intensity(), point.cost.math}].push_back(point.variant);
     const auto lesson = std::ranges::find_if(pair.points, &RooflinePoint::lesson);
@@ -46,14 +46,14 @@ std::vector<Row> rows_of(const Roofline& roofline) {
     }
     rows.push_back(std::move(row));
   }
-  std::ranges::stable_sort(rows, {}, [](const Row& row) { return row.dots.rbegin()->first.first; });
+  std::ranges::stable_sort(rows, {}, [](const IntensityRow& row) { return row.dots.rbegin()->first.first; });
   return rows;
 }
 
-class Drawing {
+class IntensityDrawing {
  public:
-  explicit Drawing(const Roofline& roofline) : roofline_{roofline}, rows_{rows_of(roofline)}, scale_{make_scale()} {
-    for (const Row& row : rows_)
+  explicit IntensityDrawing(const Roofline& roofline) : roofline_{roofline}, rows_{rows_of(roofline)}, scale_{make_scale()} {
+    for (const IntensityRow& row : rows_)
       for (const auto& [intensity, variants] : row.dots) maths_.insert(intensity.second);
     for (const std::string& math : maths_) {
       const auto roof = roofline_.ceilings.flops_s.find(math);
@@ -81,7 +81,7 @@ class Drawing {
 
  private:
   bool counts() const {
-    return std::ranges::any_of(rows_, [](const Row& row) { return row.before > 0; });
+    return std::ranges::any_of(rows_, [](const IntensityRow& row) { return row.before > 0; });
   }
   std::string title() const { return "Arithmetic intensity, " + roofline_.title(); }
   double top() const { return head_px + ridge_px * static_cast<double>(ridges_.size()); }
@@ -89,7 +89,7 @@ class Drawing {
 
   Scale make_scale() const {
     double low = 1, high = 10;
-    for (const Row& row : rows_) {
+    for (const IntensityRow& row : rows_) {
       low = std::min(low, row.least());
       high = std::max(high, row.most());
     }
@@ -124,7 +124,7 @@ class Drawing {
     return text;
   }
 
-  std::string arrow(const Row& row, double y) const {
+  std::string arrow(const IntensityRow& row, double y) const {
     const double from = scale_.at(row.before), to = scale_.at(row.after), head = to > from ? -6 : 6, below = y + 9;
     return svg::line("arrow", from, below, to, below) +
            fmt::format("<path class=\"arrow\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}L{:.1f} {:.1f}\"/>\n", to + head, below - 3, to,
@@ -134,7 +134,7 @@ class Drawing {
                                    base::significant(row.after, 2)));
   }
 
-  std::string drawn(const Row& row, double y) const {
+  std::string drawn(const IntensityRow& row, double y) const {
     std::string text = svg::text("name", left_px - 12, y + 4, svg::shortened(row.name, left_px - 20), "end");
     text += svg::line("leader", scale_.at(row.dots.begin()->first.first), y, scale_.at(row.dots.rbegin()->first.first), y);
     if (row.before > 0) text += arrow(row, y);
@@ -151,7 +151,7 @@ class Drawing {
   }
 
   const Roofline& roofline_;
-  std::vector<Row> rows_;
+  std::vector<IntensityRow> rows_;
   Scale scale_;
   std::set<std::string> maths_;
   std::map<double, std::string> ridges_;  // where they lie, within the scale
@@ -159,6 +159,6 @@ class Drawing {
 
 }  // namespace
 
-std::string intensity_svg(const Roofline& roofline) { return svg::alone(Drawing{roofline}.picture()); }
+std::string intensity_svg(const Roofline& roofline) { return svg::alone(IntensityDrawing{roofline}.picture()); }
 
 }  // namespace aisp::report

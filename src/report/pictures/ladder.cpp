@@ -14,9 +14,6 @@ namespace {
 using evidence::VariantResult;
 using evidence::VariantRole;
 
-// Bars of a ladder that climbs further cannot be told apart on a linear scale.
-constexpr double most_on_linear_scale = 12;
-
 std::string css_class_of(const evidence::PairResult& pair, const VariantResult& variant) {
   if (variant.role == VariantRole::control) return "unclear";
   if (variant.role != VariantRole::optimized) return std::string{to_string(variant.role)};

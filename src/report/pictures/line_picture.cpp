@@ -13,7 +13,7 @@
 namespace aisp::report {
 namespace {
 
-constexpr double least_left_px = 62, right_px = 14, plot_px = 210, row_px = 18, axis_px = 40;
+constexpr double least_left_px = 62, line_right_px = 14, plot_px = 210, line_row_px = 18, line_axis_px = 40;
 constexpr std::size_t colours = 8, most_y_ticks = 6;
 constexpr double log_room = 1.25;
 
@@ -27,9 +27,9 @@ struct Extent {
   bool empty() const { return low > high; }
 };
 
-class Drawing {
+class LineDrawing {
  public:
-  Drawing(const LineChart& chart, double width) : chart_{chart}, width_{width} {}
+  LineDrawing(const LineChart& chart, double width) : chart_{chart}, width_{width} {}
 
   svg::Picture picture() {
     Extent xs, ys;
@@ -41,18 +41,18 @@ class Drawing {
     if (xs.empty()) return {chart_.title, width_, 0, ""};
     const double room = ys.high > ys.low ? (ys.high - ys.low) * 0.08 : std::abs(ys.high) * 0.05;
     std::string head = legend();
-    top_ = y_ + (chart_.series.size() < 2 ? row_px : 1.5 * row_px);
+    top_ = y_ + (chart_.series.size() < 2 ? line_row_px : 1.5 * line_row_px);
     const bool logarithmic_y = chart_.logarithmic_y && ys.low > 0;
     const double low = logarithmic_y ? ys.low / log_room : chart_.from_zero ? 0 : ys.low - room;
     const double high = logarithmic_y ? ys.high * log_room : ys.high + room;
     const Scale y{logarithmic_y, low, high, top_ + plot_px, top_};
     for (const double tick : y.ticks(most_y_ticks)) left_ = std::max(left_, svg::width_of(label_of(tick)) + 12);
-    const Scale x{chart_.logarithmic_x && xs.low > 0, xs.low, xs.high, left_ + 8, width_ - right_px - 8};
+    const Scale x{chart_.logarithmic_x && xs.low > 0, xs.low, xs.high, left_ + 8, width_ - line_right_px - 8};
     std::string body = head + grid(x, y);
     for (std::size_t i = 0; i < chart_.series.size(); ++i) body += curve(chart_.series[i], class_of(i), x, y);
     // On top, so that no curve crosses what they say.
     body += marks(x);
-    return {chart_.title, width_, top_ + plot_px + axis_px, body};
+    return {chart_.title, width_, top_ + plot_px + line_axis_px, body};
   }
 
  private:
@@ -69,7 +69,7 @@ class Drawing {
 
   std::string legend() {
     double x = 4;
-    y_ = row_px - 4;
+    y_ = line_row_px - 4;
     std::string text;
     if (chart_.series.size() < 2) {
       y_ = 4;
@@ -80,7 +80,7 @@ class Drawing {
       const double needed = svg::width_of(name) + 30;
       if (x > 4 && x + needed > width_) {
         x = 4;
-        y_ += row_px;
+        y_ += line_row_px;
       }
       text += chart_.series[i].is_ceiling ? svg::line("ceiling", x, y_ - 4, x + 11, y_ - 4)
                                           : svg::circle(class_of(i), x + 5, y_ - 4, 4.5);
@@ -91,7 +91,7 @@ class Drawing {
   }
 
   std::string grid(const Scale& x, const Scale& y) const {
-    const double bottom = top_ + plot_px, right = width_ - right_px;
+    const double bottom = top_ + plot_px, right = width_ - line_right_px;
     std::string text = svg::text("axis", 4, top_ - 8, chart_.y_title);
     for (const double tick : y.ticks(most_y_ticks)) {
       text += svg::line("grid", left_, y.at(tick), right, y.at(tick));
@@ -179,7 +179,7 @@ class Drawing {
 
 }  // namespace
 
-svg::Picture line_picture(const LineChart& chart, double width) { return Drawing{chart, width}.picture(); }
+svg::Picture line_picture(const LineChart& chart, double width) { return LineDrawing{chart, width}.picture(); }
 
 svg::Picture stacked(const std::string& heading, const std::vector<LineChart>& charts, double width) {
   svg::Picture all{.title = charts.empty() ? heading : charts.front().title, .width = width, .height = 36, .body = {}};

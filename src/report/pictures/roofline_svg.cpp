@@ -19,7 +19,7 @@ namespace {
 double distance(double dx, double dy) { return std::sqrt(dx * dx + dy * dy); }
 
 constexpr double text_px = 12, line_px = 17, point_radius = 4.5, badge_radius = 8.5;
-constexpr double left_px = 84, narrow_left_px = 66, right_px = 10, top_px = 26, axis_px = 46;
+constexpr double roofline_left_px = 84, narrow_left_px = 66, roofline_right_px = 10, top_px = 26, roofline_axis_px = 46;
 
 double clamped_to_drawable(double value) { return std::clamp(value, 1e-290, 1e290); }
 
@@ -78,9 +78,9 @@ struct Ranges {
   }
 };
 
-class Drawing {
+class RooflineDrawing {
  public:
-  Drawing(const Roofline& roofline, double width)
+  RooflineDrawing(const Roofline& roofline, double width)
       : roofline_{roofline},
         drawn_{drawn_of(roofline)},
         ranges_{drawn_, roofline.ceilings},
@@ -100,15 +100,15 @@ class Drawing {
     body += arrows();
     body += points();
     body += roof_texts_ + badges();
-    double bottom = plot_.y + plot_.height + axis_px;
+    double bottom = plot_.y + plot_.height + roofline_axis_px;
     body += legend(bottom);
     return {"Roofline of " + roofline_.title(), width_, bottom + 6, body};
   }
 
  private:
   static Box plot_of(double width) {
-    const double left = width < 600 ? narrow_left_px : left_px;
-    return {left, top_px, width - left - right_px, width < 600 ? 300.0 : 400.0};
+    const double left = width < 600 ? narrow_left_px : roofline_left_px;
+    return {left, top_px, width - left - roofline_right_px, width < 600 ? 300.0 : 400.0};
   }
   double x(const Drawn& d) const { return x_.at(d.point->intensity()); }
   double y(const Drawn& d) const { return y_.at(d.point->flops_s()); }
@@ -363,7 +363,7 @@ svg::Picture roofline_picture(const Roofline& roofline, double width) {
              });
     });
   });
-  return Drawing{shown, width}.picture();
+  return RooflineDrawing{shown, width}.picture();
 }
 
 std::string roofline_svg(const Roofline& roofline) {

@@ -32,7 +32,7 @@ bool all_variants(const Sweep& sweep, bool (*holds)(const SweptVariant&)) {
 }
 
 // What a chart shows of a variant that takes `ms`; 0 where it has none.
-struct Quantity {
+struct ChartedQuantity {
   std::string title, unit;
   double (*raw)(const SweptVariant& variant, double ms) = nullptr;
   bool has_ceiling = false;
@@ -43,7 +43,7 @@ struct Quantity {
 };
 
 // In the unit in which the fastest variant has one to three digits before the point.
-Quantity rate_quantity(const Sweep& sweep, const char* unit, double (*per_second)(const SweptVariant&, double)) {
+ChartedQuantity rate_quantity(const Sweep& sweep, const char* unit, double (*per_second)(const SweptVariant&, double)) {
   double fastest = 0;
   for (const SweptPoint& point : sweep.points)
     for (const SweptVariant& variant : point.variants)
@@ -54,7 +54,7 @@ Quantity rate_quantity(const Sweep& sweep, const char* unit, double (*per_second
   return {fmt::format("{}/s", unit), "", per_second, true};
 }
 
-Quantity quantity_of(const Sweep& sweep, SweepQuantity wanted) {
+ChartedQuantity quantity_of(const Sweep& sweep, SweepQuantity wanted) {
   if (wanted == SweepQuantity::time)
     return {.title = "median",
             .unit = " ms",
@@ -109,7 +109,8 @@ std::vector<Curve> drawn_curves(const Sweep& sweep) {
 // The points of one chart, and where they lie on its axis.
 class Chart {
  public:
-  Chart(const Sweep& sweep, const Curve& curve, const Quantity& quantity) : sweep_{sweep}, curve_{curve}, quantity_{quantity} {}
+  Chart(const Sweep& sweep, const Curve& curve, const ChartedQuantity& quantity)
+      : sweep_{sweep}, curve_{curve}, quantity_{quantity} {}
 
   LineChart chart() const {
     LineChart chart{.title = sweep_.target + ": " + quantity_.title + (curve_.fixed.empty() ? "" : ", " + fixed_text(curve_)),
@@ -174,7 +175,7 @@ class Chart {
 
   const Sweep& sweep_;
   const Curve& curve_;
-  const Quantity& quantity_;
+  const ChartedQuantity& quantity_;
 };
 
 std::string cell_of(const SweptVariant* variant) {
@@ -203,7 +204,7 @@ Order order_of(const Sweep& sweep) {
 }  // namespace
 
 std::vector<LineChart> sweep_charts(const Sweep& sweep, SweepQuantity wanted) {
-  const Quantity quantity = quantity_of(sweep, wanted);
+  const ChartedQuantity quantity = quantity_of(sweep, wanted);
   std::vector<LineChart> charts;
   if (quantity.raw == nullptr) return charts;
   for (const Curve& curve : drawn_curves(sweep))

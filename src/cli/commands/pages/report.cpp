@@ -16,7 +16,7 @@ namespace {
 using base::Error;
 using base::Exit;
 
-struct Options {
+struct ReportOptions {
   std::string run;
   std::string artifacts_dir = "artifacts";
   std::optional<std::string> html;
@@ -26,7 +26,7 @@ struct Options {
 };
 
 // `--html latest` leaves no RUN: what stands behind --html is it, as no report is of a file alone.
-HtmlOptions html_options(const Options& options) {
+HtmlOptions html_options(const ReportOptions& options) {
   const bool run_behind = options.run.empty();
   return {.artifacts_dir = options.artifacts_dir,
           .run = run_behind ? *options.html : options.run,
@@ -36,7 +36,7 @@ HtmlOptions html_options(const Options& options) {
           .is_public = options.is_public};
 }
 
-Exit act(const Options& options) {
+Exit write_report(const ReportOptions& options) {
   const bool pages = options.pages.tables || options.pages.pictures;
   if (options.html && pages)
     throw Error{Exit::usage, "--html is of a run, --chapter-tables and --pictures are of the chapters; ask for one of them"};
@@ -49,7 +49,7 @@ Exit act(const Options& options) {
   throw Error{Exit::usage, "nothing to report; give RUN --html, --chapter-tables or --pictures, see aisp report --help"};
 }
 
-void add_html(CLI::App& command, const std::shared_ptr<Options>& options) {
+void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) {
   CLI::Option* html =
       command
           .add_option_function<std::vector<std::string>>(
@@ -84,13 +84,13 @@ void add_pages(CLI::App& command, ChapterPages& pages) {
 }  // namespace
 
 void add_report(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   CLI::App* command = app.add_subcommand("report", "write a run as one HTML file, or the chapters' measured tables and pictures");
   command->add_option("RUN", options->run, "a run: its name, its folder, or latest")->type_name("");
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   add_html(*command, options);
   add_pages(*command, options->pages);
-  command->callback([options, &action] { action = [options] { return act(*options); }; });
+  command->callback([options, &action] { action = [options] { return write_report(*options); }; });
 }
 
 }  // namespace aisp::cli
