@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element-wise arithmetic shared by the CPU and the GPU side of memory.hpp.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <aisp/buffers.hpp>
 
 #include <cmath>
