@@ -107,8 +107,14 @@ class CheckLessons(unittest.TestCase):
 
     def test_a_lesson_that_gains_nothing(self):
         self.record_with_gains(GOOD | {"wide": 1.025, "aligned": 1.2})
-        self.assert_found("lesson:wide", r"gains 1\.02x on H100 over `narrow`")
+        self.assert_found("lesson:wide", r"gains 1\.02x over `narrow` on H100")
         self.assert_answered("lesson:wide")
+
+    def test_a_lesson_after_a_step_that_loses(self):
+        self.write("chapters/ch07/box.cu", (PAIR % {"over": ""}).replace('.lesson = "wide"', '.lesson = "ring"'))
+        self.record_with_gains(GOOD | {"wide": 0.8, "ring": 1.01, "aligned": 1.2})
+        self.edit("more bytes in flight", "loses")
+        self.assert_found("lesson:ring", r"gains 1\.01x over `narrow` on H100")
 
     def test_a_reason_for_a_step_that_does_not_help(self):
         self.record_with_gains(GOOD | {"ring": 2.02})
