@@ -58,11 +58,11 @@ def fields_of(code):
 
 
 def elements_of(code):
-    """The tokens of each element of `variants({{...}, helper(...)})`."""
+    """The tokens of each element of `variants({{...}, helper<a, b>("name")})`: commas of template arguments end none."""
     at = code.index("{") + 1 if "{" in code else len(code)
     begin, found = at, []
     while at < len(code) and code[at] != "}":
-        if code[at] == ",":
+        if code[at] == "," and words_of(code[begin:at]):
             found.append(code[begin:at])
             begin = at = at + 1
         else:
@@ -91,6 +91,8 @@ def read_pair(path):
         elif name == "optimized":
             for element in elements_of(value):
                 step = name_of(element)
+                if not step:
+                    raise ValueError(f"{path}: the name of a step is no text that stands in the file")
                 pair.steps.append(step)
                 for key, over in fields_of(element[1:-1] if element[:1] == ["{"] else element):
                     if key == "gains_over":

@@ -195,6 +195,16 @@ class CheckLessons(unittest.TestCase):
         self.assertEqual(self.call("--write").returncode, 0)
         self.assertEqual((self.root / "chapters/ch07/README.md").read_text(), README)
 
+    def test_steps_that_a_function_makes(self):
+        pair = (PAIR % {"over": ""}).replace('{.name = "ring", .run = call<&Box::ring>}', 'ours<call<&Box::ring>, call<&Box::plan>>("ring")')
+        pair = pair.replace('.name = "wide"', ".name = widest").replace('.lesson = "wide"', '.lesson = widest')
+        self.write("chapters/ch07/box.cu", 'constexpr std::string_view widest = "wide";\n' + pair)
+        self.assert_good()
+        self.write("chapters/ch07/box.cu", pair)
+        ended = self.call()
+        self.assertEqual((ended.returncode, len(ended.stderr.splitlines())), (2, 1))
+        self.assertIn("the name of a step is no text", ended.stderr)
+
     def test_an_answer_to_nothing(self):
         self.edit(PROSE, "Some words for it.<!-- answers ch07:box control:align -->")
         self.assert_found("answers", "nothing is called control:align there")
