@@ -231,7 +231,7 @@ class ShapeSpecialization final : public Workload {
 }  // namespace
 
 extern constinit const Pair shape_specialization{
-    .teaches = "compiled for the width that a row has, a kernel divides it without a rest and tests nothing",
+    .teaches = "threads that divide a row evenly beat those of the widest row; compiled for its width, a kernel has just these",
     .lesson = "specialized",
     .make = make<ShapeSpecialization>,
     .baseline = {.name = "any_width", .run = call<&ShapeSpecialization::any_width>},
