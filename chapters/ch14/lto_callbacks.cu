@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library sums up rows of a function that its user brings: Huber's loss of two tensors. Behind a pointer, the function costs a
-// call an element, and the loads of the next elements wait for it. Linked with the library's kernel at run time, it is called at a
-// known address; shipped as LTO IR, both are compiled as if they had been one source, and the function is inlined.
+// call an element, and the loads of the next elements wait for it. Linked with the library's kernel at run time, it is called at
+// a known address; shipped as LTO IR, both are compiled as if they had been one source, and the function is inlined.
 #include <cuda_bf16.h>
 #include <aisp/libraries/nvjitlink.hpp>
 #include <aisp/libraries/nvrtc.hpp>
