@@ -266,7 +266,7 @@ std::string details_table(const std::vector<Row>& rows, const Names& names) {
 
 constexpr const char* what_columns_say =
     "Times are medians. An interval of a speedup is that into which 95 % of further runs fall. The best variant is named where "
-    "it is another than the lesson's; its shares then stand behind those of the lesson. The lower bound is the least time that "
+    "it is another than the lesson's; its shares then follow those of the lesson. The lower bound is the least time that "
     "the machine's ceilings allow, the library the fastest one that is as precise, where that is no slower than the baseline.";
 constexpr const char* how_to_measure_again =
     "Stale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it again.";
