@@ -12,6 +12,7 @@ BEST_OF = re.compile(r"<!--\s+best of\s+(ch\d\d:\w+)\s+(\w+):((?:\s+\w+)+)\s+-->
 PAIR_LINK = re.compile(r"\]\((\w+)\.(?:cu|cpp)\)")
 NAMES = re.compile(r"`(\w+)`")
 INLINE = re.compile(r"`[^`\n]+`")
+BAR = re.compile(r"(?<!\\)\|")  # between cells; one within a cell is escaped
 GAIN = "gain over the step before"
 # Ends of what is no sentence of its own: list items, table rows, headings.
 PARAGRAPH_END = re.compile(r"\n(?=\s*\n|[-*] |\d+\. |\||#)")
@@ -129,7 +130,7 @@ class Readme:
 
 
 def cells_of(line):
-    return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+    return [cell.strip() for cell in BAR.split(line.strip()[1:])[:-1]] if line.startswith("|") else []
 
 
 def with_cell(line, cell, replaces):
