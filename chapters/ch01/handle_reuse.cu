@@ -84,8 +84,8 @@ class HandleReuse final : public Workload {
 }  // namespace
 
 extern constinit const Pair handle_reuse{
-    .teaches = "creating a library handle allocates and synchronizes, and choosing an algorithm takes time: do both once",
-    .lesson = "cached_plan",
+    .teaches = "creating a library handle allocates and synchronizes: do it once, outside of the loop",
+    .lesson = "shared_handle",
     .make = make<HandleReuse>,
     .baseline = {.name = "handle_per_call",
                  .run = call<&HandleReuse::handle_per_call>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dot products of pairs of embeddings, one warp a pair. An SM has room for 64 warps, but for 32 blocks only: blocks of one warp
-// fill half of it, and each of the four million blocks is launched on its own. The same warps in larger blocks fill the SM and
-// need fewer launches; eight lanes a pair with 16-byte loads then put four times the bytes in flight.
+// Dot products of pairs of embeddings, one warp a pair. The GPU starts blocks one after another, and four million blocks of one
+// warp take as long to start as the whole kernel takes. The same warps in blocks of eight need an eighth of the starts, which
+// hide behind the loads; eight lanes a pair with 16-byte loads then put four times the bytes in flight.
 #include <cuda_bf16.h>
 #include <aisp/device/reduce.cuh>
 #include <aisp/device/vector.cuh>
@@ -113,7 +113,9 @@ class LaunchConfiguration final : public Workload {
 }  // namespace
 
 extern constinit const Pair launch_configuration{
-    .teaches = "an SM holds 64 warps but only 32 blocks: one-warp blocks reach half occupancy, and each pays its own launch",
+    .teaches =
+        "the GPU starts blocks one after another: four million blocks of one warp take as long as their start, whatever they "
+        "compute",
     .lesson = "eight_warps",
     .make = make<LaunchConfiguration>,
     .baseline = {.name = "one_warp_blocks", .run = call<&LaunchConfiguration::small_blocks>},

@@ -153,7 +153,9 @@ class TiledPartition final : public Workload {
 }  // namespace
 
 extern constinit const Pair tiled_partition{
-    .teaches = "a segment of 16 values leaves half of a warp without work; a tile as narrow as the segment serves four at a time",
+    .teaches =
+        "a warp is too wide for a segment of 16 values: a team of eight lanes serves four at a time, and a single thread is "
+        "faster still",
     .lesson = "tile_of_eight",
     .make = make<TiledPartition>,
     .baseline = {.name = "warp_per_segment", .run = call<&TiledPartition::warp_per_segment>},

@@ -2,8 +2,8 @@
 // Host and GPU take turns with managed records: the host patches a field of each, a kernel reduces each to a score, the host
 // reads the scores; twice, so that the second patch finds the records on the GPU. Alone, pages move when a fault asks for them. A
 // prefetch moves them before they are needed, in parts also while the host patches others; advice leaves them on the host and
-// lets the GPU read them there, so that they cross the link once and no page moves. Where the time goes is told by the metrics:
-// when each patch and each scoring is done, and how many page faults the host took.
+// lets the GPU read them there, so that they cross the link once and no page moves. Where the time goes is told by the marks:
+// when each patch and each scoring is done.
 #include <sys/resource.h>
 #include <aisp/device/vector.cuh>
 #include <aisp/pair.hpp>

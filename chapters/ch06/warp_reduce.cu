@@ -166,8 +166,8 @@ class WarpReduce final : public Workload {
 }  // namespace
 
 extern constinit const Pair warp_reduce{
-    .teaches = "lanes of a warp exchange registers without shared memory and without barriers",
-    .lesson = "shuffle_block",
+    .teaches = "a warp that sums its own row needs no barrier, so that eight loads are in flight before anything is added",
+    .lesson = "warp_per_row",
     .make = make<WarpReduce>,
     .baseline = {.name = "shared_tree", .run = call<&WarpReduce::shared_tree>},
     .optimized = variants({{.name = "shuffle_block", .run = call<&WarpReduce::shuffle_block>},

@@ -146,7 +146,9 @@ class AosSoa final : public Workload {
 }  // namespace
 
 extern constinit const Pair aos_soa{
-    .teaches = "memory moves whole sectors of 32 bytes; a kernel that uses four of sixteen fields pays for the others too",
+    .teaches =
+        "an array of structs is read completely, however few of its fields are used; with an array for each field, only those "
+        "are read",
     .lesson = "soa",
     .make = make<AosSoa>,
     .baseline = {.name = "structs", .run = call<&AosSoa::structs>},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A convolution with one 9 x 9 filter. Every output multiplies 81 pixels, which lie in shared memory, by the same 81
 // coefficients. Read from global memory, each coefficient is one more load of every warp, and the load unit, which takes one
-// instruction where the FMA units take four, is the limit. An FMA can take an operand from the constant bank itself: then only
-// the pixels are loads, and a thread with several outputs loads each pixel once for all of them.
+// instruction where the FMA units take four, is the limit. From the constant bank it reaches the FMA through a uniform register:
+// then only the pixels are loads, and a thread with several outputs loads each pixel once for all of them.
 #include <aisp/pair.hpp>
 
 #include <array>

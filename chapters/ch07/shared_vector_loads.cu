@@ -210,8 +210,8 @@ class SharedVectorLoads final : public Workload {
 
 extern constinit const Pair shared_vector_loads{
     .teaches =
-        "kernels that feed FMAs from shared memory are limited by the load unit: aligned rows let the compiler load 16 bytes "
-        "at once, and several points a thread share what is loaded",
+        "the load unit delivers two words of shared memory a cycle to a kernel of broadcasts: wide loads save instructions, and "
+        "only several points a thread share what is loaded",
     .lesson = "four_points",
     .make = make<SharedVectorLoads>,
     .baseline = {.name = "padded_rows", .run = call<&SharedVectorLoads::nearest<1, padded>>},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A soft threshold, sign(x) max(|x| - t, 0) in bf16, by a kernel that runs in the background on 32 SMs only. An SM gets the bytes
-// that it has asked for and not yet received, divided by the latency; with one 16-byte load a thread 32 KiB are under way. More
-// of them a thread make more. A ring of bulk copies needs neither threads nor registers for that: one thread of five warps keeps
-// ten tiles of 16 KiB on their way, four warps change each in place, and bulk copies bring it out. A kernel without the other SMs
+// A soft threshold, sign(x) max(|x| - t, 0) in bf16, by a kernel that runs in the background on 32 SMs only. An SM's port passes
+// some 100 GB/s, read and written together, whoever asks: one load of 16 bytes a thread, four of them, or a ring of bulk copies,
+// which needs few threads and registers. Its one producer of five warps keeps ten tiles of 16 KiB on their way, four warps change
+// each in place, and bulk copies bring it out. A kernel without the other SMs
 // is made by blocks that leave SMs with higher numbers; tiles go by tickets to those that stay.
 #include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
@@ -186,8 +186,8 @@ class Thresholdtma final : public Workload {
 
 extern constinit const Pair thresholdtma{
     .teaches =
-        "what an SM gets is what it has asked for over the latency: a ring of bulk copies asks for much without threads or "
-        "registers",
+        "the port of an SM limits what a kernel on few SMs moves, whoever asks: a ring of bulk copies moves as much with a "
+        "twelfth of the warps",
     .lesson = "bulk_ring",
     .make = make<Thresholdtma>,
     .baseline = {.name = "vec16", .run = call<&Thresholdtma::vec16>},

@@ -289,8 +289,9 @@ class FusedCrossEntropy final : public Workload {
 
 extern constinit const Pair fused_cross_entropy{
     .teaches =
-        "a loss fused with its gradient needs no log-probabilities, and its second pass is free where live rows fit into L2",
-    .lesson = "fused_l2_resident",
+        "a loss fused with its gradient needs no log-probabilities, and its second pass is free where few rows are live and "
+        "results leave L2 first",
+    .lesson = "evict_first",
     .make = make<FusedCrossEntropy>,
     .baseline = {.name = "operators", .run = call<&FusedCrossEntropy::operators>},
     .optimized = variants({{.name = "fused_two_pass",

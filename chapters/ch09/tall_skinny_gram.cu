@@ -341,7 +341,8 @@ constexpr KernelLimits no_spills{.local_bytes = 0};
 
 extern constinit const Pair tall_skinny_gram{
     .teaches =
-        "tensor cores raise the roof over an fp32 product until memory is the limit, and three TF32 products keep its accuracy",
+        "tensor cores raise the roof over an fp32 product to that of memory or near it, and three TF32 products keep its "
+        "accuracy",
     .lesson = "tf32x3_symmetric",
     .make = make<TallSkinnyGram>,
     .baseline = {.name = "sgemm", .run = call<&TallSkinnyGram::sgemm>, .needs = {.libraries = {Library::cublas}}},

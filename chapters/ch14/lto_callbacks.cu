@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library sums up rows of a function that its user brings: Huber's loss of two tensors. Behind a pointer, the function costs a
-// call an element, and the loads of the next elements wait for it. Shipped as LTO IR, the library's kernel is linked with the
-// function at run time, as if both had been one source: it is inlined, and neither side shows its source to the other.
+// call an element, and the loads of the next elements wait for it. Linked with the library's kernel at run time, it is called at
+// a known address; shipped as LTO IR, both are compiled as if they had been one source, and the function is inlined.
 #include <cuda_bf16.h>
 #include <aisp/libraries/nvjitlink.hpp>
 #include <aisp/libraries/nvrtc.hpp>
@@ -132,8 +132,8 @@ constexpr Needs linker{.libraries = {Library::nvrtc, Library::nvjitlink}};
 }  // namespace
 
 extern constinit const Pair lto_callbacks{
-    .teaches = "linked at run time as LTO IR, a user's function is inlined into a library's kernel that was built without it",
-    .lesson = "lto_linked",
+    .teaches = "a user's function that is linked into a library's kernel at run time costs no call through a pointer",
+    .lesson = "linked_call",
     .make = make<LtoCallbacks>,
     .baseline = {.name = "pointer", .run = call<&LtoCallbacks::pointer>, .prepare = call<&LtoCallbacks::find_pointers>},
     .optimized = variants({{.name = "pointer_per_8",
@@ -151,7 +151,6 @@ extern constinit const Pair lto_callbacks{
                             .prepare = call<&LtoCallbacks::link_lto>,
                             .needs = linker,
                             .same_bits_as = "pointer",
-                            .gains_over = "pointer",
                             .kernels = {.local_bytes = 0}}}),
     .controls = variants({{.name = "source_inlined",
                            .run = call<&LtoCallbacks::source_inlined>,

@@ -64,9 +64,9 @@ struct Division {
   constexpr unsigned block_rows() const { return threads <= warp ? shared_block_warps * (warp / threads) : 1; }
 };
 
-// Of a row of `packets`, without a rest. Rows that a warp can hold share it with others: in the way that leaves the fewest lanes
-// without work, with at least 128 bytes of a row side by side. Longer ones have a block, and two packets a thread where whole
-// warps come out.
+// Of a row of `packets`, without a remainder. Rows that a warp can hold share it with others: in the way that leaves the fewest
+// lanes without work, with at least 128 bytes of a row side by side. Longer ones have a block, and two packets a thread where
+// whole warps come out.
 Division exact_division(unsigned packets) {
   constexpr unsigned most_each = 8, lanes_side_by_side = 8;
   Division best{0, 0};
@@ -231,7 +231,7 @@ class ShapeSpecialization final : public Workload {
 }  // namespace
 
 extern constinit const Pair shape_specialization{
-    .teaches = "compiled for the width that a row has, a kernel divides it without a rest and tests nothing",
+    .teaches = "threads that divide a row evenly beat those of the widest row; compiled for its width, a kernel has just these",
     .lesson = "specialized",
     .make = make<ShapeSpecialization>,
     .baseline = {.name = "any_width", .run = call<&ShapeSpecialization::any_width>},

@@ -149,8 +149,8 @@ constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 }  // namespace
 
 extern constinit const Pair causal_scheduling{
-    .teaches = "a causal mask halves the work only if tiles are left out, and then the longest blocks of rows must begin first",
-    .lesson = "heads_in_l2",
+    .teaches = "a causal mask halves the work only if the tiles that it hides are left out; order and L2 are worth percents then",
+    .lesson = "skip_tiles",
     .make = make<CausalScheduling>,
     .baseline = {.name = "all_tiles", .run = call<&CausalScheduling::all_tiles>, .kernels = nothing_spilled},
     // Which keys a row adds up, and in which order, is the same in all of them.

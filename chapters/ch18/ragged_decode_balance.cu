@@ -255,8 +255,8 @@ constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 }  // namespace
 
 extern constinit const Pair ragged_decode_balance{
-    .teaches = "a full grid is not a balanced one: one long context is the tail, whatever occupancy says",
-    .lesson = "balanced_split",
+    .teaches = "a full grid is not a balanced one: one long context is the tail, until sequences are split",
+    .lesson = "fixed_split",
     .make = make<RaggedDecodeBalance>,
     .baseline = {.name = "whole_sequences", .run = call<&RaggedDecodeBalance::whole_sequences>, .kernels = nothing_spilled},
     .optimized =

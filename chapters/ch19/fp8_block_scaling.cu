@@ -341,7 +341,7 @@ extern constinit const Pair fp8_block_scaling{
     .teaches =
         "scales inside the K loop cost arithmetic that hides under another warpgroup's products, where nothing keeps both in "
         "step",
-    .lesson = "persistent",
+    .lesson = "producer",
     .make = make<Fp8BlockScaling>,
     .baseline = {.name = "block_barrier", .run = call<&Fp8BlockScaling::block_barrier>, .kernels = no_spills},
     .optimized = variants(

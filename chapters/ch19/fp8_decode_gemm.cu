@@ -319,8 +319,8 @@ constexpr Method overlapped = call<&Fp8DecodeGemm::overlapped<product>>;
 }  // namespace
 
 extern constinit const Pair fp8_decode_gemm{
-    .teaches = "a few tokens' product is as fast as its weights are short, when they are the rows and the tokens the columns",
-    .lesson = "wgmma_swap_ab",
+    .teaches = "a few tokens' product takes as long as its weights take to arrive: half the bytes, and nothing else, is the gain",
+    .lesson = "tokens_on_m",
     .make = make<Fp8DecodeGemm>,
     .baseline = {.name = "cublas_bf16",
                  .run = call<&Fp8DecodeGemm::cublas_bf16>,

@@ -319,8 +319,8 @@ constexpr Variant fused(std::string_view name) {
 }  // namespace
 
 extern constinit const Pair fp8_delayed_scaling{
-    .teaches = "a scale of its own data is known too late; an earlier step's lets the product's epilogue round and record amax",
-    .lesson = "epilogue_amax",
+    .teaches = "a scale of its own data is known too late; an earlier step's lets the product's epilogue round at once",
+    .lesson = "wgmma_epilogue",
     .make = make<Fp8DelayedScaling>,
     .baseline = {.name = "separate_kernels",
                  .run = call<&Fp8DelayedScaling::separate_kernels>,

@@ -333,8 +333,7 @@ class HadamardQuantize final : public Workload {
 }  // namespace
 
 extern constinit const Pair hadamard_quantize{
-    .teaches =
-        "a rotation that spreads outliers for INT4 is n log n additions in registers, and neither a GEMM nor a pass of its own",
+    .teaches = "a rotation that spreads outliers for INT4 is n log n additions in registers, and no GEMM",
     .lesson = "fwht_registers",
     .make = make<HadamardQuantize>,
     .baseline = {.name = "hadamard_gemm",

@@ -335,7 +335,7 @@ constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 
 extern constinit const Pair int8_outliers{
     .teaches =
-        "outlier columns that INT8 cannot hold cost one more step of bf16 along K when both products share their registers",
+        "outlier columns that INT8 cannot hold need no product of their own where both kinds of sums share their registers",
     .lesson = "two_part_wgmma",
     .make = make<Int8Outliers>,
     .baseline = {.name = "llm_int8", .run = call<&Int8Outliers::llm_int8>, .prepare = call<&Int8Outliers::tune_products>},

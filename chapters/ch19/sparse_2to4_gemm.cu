@@ -232,9 +232,7 @@ constexpr Variant sparse(std::string_view name, std::string_view same_bits_as = 
 }  // namespace
 
 extern constinit const Pair sparse_2to4_gemm{
-    .teaches =
-        "with two of four weights zero the tensor cores skip half of the products, and what feeds them must keep up with twice "
-        "the rate",
+    .teaches = "with two of four weights zero the tensor cores skip half of the products",
     .lesson = "wgmma_sp",
     .make = make<Sparse2to4Gemm>,
     .baseline = {.name = "cublaslt_dense",

@@ -198,6 +198,7 @@ build_and_test() {
   step_build ci
   if ((built)); then run_tests ci; fi
   if ((built)); then step chapter-pages build/ci/aisp report --chapter-tables --pictures --check; fi
+  step lessons scripts/check-lessons
   step timelines scripts/draw-timeline --check
   step diagrams scripts/draw-diagrams --check
   step format scripts/check-format

@@ -82,6 +82,17 @@ TEST(ChapterTable, SharesOfTheBestVariantBesideThoseOfTheLesson) {
   EXPECT_THAT(table_of(pair), HasSubstr("| 3.00x [2.90, 3.10] |  | 93 % | 33 % of library |\n"));
 }
 
+TEST(ChapterTable, ALibraryThatIsSlowerThanTheBaselineIsNoBar) {
+  ExpectedPair pair = transposed();
+  pair.variants["quick"].speedup = 0.9;
+  EXPECT_THAT(table_of(pair), HasSubstr("| 93 % | 33 %, best 86 % of library |\n"));
+  pair.variants["library"].speedup = 0.998;
+  EXPECT_THAT(table_of(pair), HasSubstr("| tiled 7.72x | 93 % |  |\n"));
+  EXPECT_THAT(table_of(pair), HasSubstr("| library 0.998x, quick 0.900x |\n"));
+  pair.variants["library"].speedup = 0.9996;
+  EXPECT_THAT(table_of(pair), HasSubstr("| 93 % | 300 %, best 772 % of library |\n"));
+}
+
 TEST(ChapterTable, SaysWhatElseJudgesAndWhatIsStale) {
   ExpectedPair pair = transposed();
   pair.judged_by = "bytes_moved";

@@ -101,7 +101,9 @@ TEST(QuotedFigures, KeepsALineBreakBeforeTheUnitOfARightOne) {
 }
 
 TEST(QuotedFigures, OtherCommentsAreNoneOfItsBusiness) {
-  const std::string page = "<!-- measured: begin -->\n12 ms<!-- not recorded: an example -->\n<!-- measured: end -->\n";
+  const std::string page =
+      "<!-- measured: begin -->\n12 ms<!-- not recorded: an example -->\n<!-- measured: end -->\n"
+      "So it is not the width.<!-- answers ch07:transpose lesson:tiled control:aligned -->\n";
   EXPECT_EQ(written(page), page);
 }
 

@@ -46,7 +46,7 @@ CONSTANTS = {
     "chapters/ch09/README.md": {"200 KiB": "of shared memory, set in the pair"},
     "chapters/ch10/README.md": {"above 60 %": "advice", "below 90 %": "advice"},
     "chapters/ch11/README.md": {"253 MiB": "eight frames of 3840 x 2160 pixels"},
-    "chapters/ch18/README.md": {"instead of 64 times": "the requests", "648 TFLOP/s at": "published", "the 798 TFLOP/s": "measured by aisp peak",
+    "chapters/ch18/README.md": {"instead of 64 times": "the requests", "648 TFLOP/s at": "published",
                                 "542 TFLOP/s without": "published", "up to 31x": "published", "up to 1.59x, 1.28x": "published",
                                 "up to 660 TFLOP/s": "published", "up to 7.03x": "published"},
     "chapters/ch19/README.md": {"45 % of the bytes": "counted from the sizes", "22 bytes a": "of the types", "14 bytes": "of the types",

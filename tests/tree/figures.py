@@ -23,6 +23,9 @@ NUMBER = r"\d[\d.,]*(?<![.,])[kMGT]?"
 CHANGE = re.compile(rf"`[\w.]+`(?:\s+[a-z]+,?){{0,6}}?\s+from\s+({NUMBER}\s+to\s+{NUMBER})(?![\w.]*\w)")
 # One comment in front of a table stands for all of its figures.
 TABLE_WITHOUT_RECORD = re.compile(r"^<!--\s+not\s+recorded:\s[^>]*\w[^>]*\s+-->\n+(?:\|.*\n?)+", re.M)
+# Filled by scripts/check-lessons: the second cell of each row of a table of steps.
+GAINS = re.compile(r"^\| step \| gain over the step before \|.*\n(?:\|.*\n?)+", re.M)
+GAIN = re.compile(r"^(\| [^|]* \|)([^|]*)", re.M)
 # Documents of evidence beside the READMEs; the others hold settings and formats.
 EVIDENCE = ("docs/profiling.md", "docs/counters.md", "docs/method.md", "docs/ci.md", "docs/install.md")
 # Sizes of pages, lines, tiles and buffers: constants of the hardware and of the pairs' code. Others are in constants.py.
@@ -55,6 +58,7 @@ def without_source(page, name):
     text, found = page, []
     for pattern in (GENERATED, FENCE, TABLE_WITHOUT_RECORD, re.compile(r"<style>.*?</style>", re.S)):
         text = pattern.sub(blank, text)
+    text = GAINS.sub(lambda table: GAIN.sub(lambda row: row[1] + " " * len(row[2]), table.group()), text)
     words_alone = COMMENT_OF_PAGE.sub(lambda comment: " " * len(comment.group()), text)
     constants = places_of_constants(words_alone, name)
     for start, end, words in figures_of(words_alone):

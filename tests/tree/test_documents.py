@@ -295,6 +295,10 @@ class Checker(TemporaryTree):
                    f"<!-- measured: begin -->\n{rows}<!-- measured: end -->\n")
         self.assertEqual(figures_without_source(self.root), ["README.md:3: 4 us", "README.md:17: 4 us"])
 
+    def test_gains_in_tables_of_steps_are_generated(self):
+        self.write("README.md", "| step | gain over the step before | why |\n| --- | --- | --- |\n| `a` | H100 1.42x, over `b` | in 4 us |\n")
+        self.assertEqual(figures_without_source(self.root), ["README.md:3: 4 us"])
+
     def test_changes_of_metrics(self):
         self.write("README.md", "`page_faults` falls from 33000\nto 64. `a` rose from 16 to 24<!-- not recorded: once -->, `b` goes from 3\n"
                    "to 4 ms<!-- not recorded: once -->. Set `c` to 1 or 8; `c`: 1 to 64; `d` grows from 5<!-- h200 ch07:box wide metric:d -->\n"

@@ -27,6 +27,8 @@ using evidence::Recorded;
 using evidence::RecordedMetrics;
 
 constexpr std::size_t most_metrics = 3;
+// Of a library beside the baseline: what reads as 1.00x.
+constexpr double no_slower = 0.9995;
 
 std::string speedup_of(const ExpectedVariant& variant) {
   return speedup_text({variant.speedup, variant.speedup_low, variant.speedup_high, {}});
@@ -265,8 +267,8 @@ std::string details_table(const std::vector<ChapterRow>& rows, const HardwareNam
 
 constexpr const char* what_columns_say =
     "Times are medians. An interval of a speedup is that into which 95 % of further runs fall. The best variant is named where "
-    "it is another than the lesson's; its shares then stand behind those of the lesson. The lower bound is the least time that "
-    "the machine's ceilings allow, the library the fastest one that is as precise.";
+    "it is another than the lesson's; its shares then follow those of the lesson. The lower bound is the least time that "
+    "the machine's ceilings allow, the library the fastest one that is as precise, where that is no slower than the baseline.";
 constexpr const char* how_to_measure_again =
     "Stale: the code changed after the measurement; `aisp run --targets {} --update-expectations` measures it again.";
 
@@ -329,10 +331,12 @@ std::string fastest_library(const KnownPair& known, const ExpectedPair& recorded
   const auto step = std::ranges::find(known.steps, variant, &KnownPair::Step::name);
   std::string fastest;
   if (step == known.steps.end()) return fastest;
+  double most = no_slower;
   for (const std::string& library : step->libraries)
-    if (recorded.variants.contains(library) &&
-        (fastest.empty() || evidence::speed_over(recorded, library, fastest).value_or(0) > 1))
+    if (const double speedup = evidence::speed_over(recorded, library, recorded.baseline).value_or(0); speedup > most) {
       fastest = library;
+      most = speedup;
+    }
   return fastest;
 }
 

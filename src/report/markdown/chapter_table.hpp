@@ -34,7 +34,8 @@ std::string chapter_table(const std::string& chapter, const std::vector<KnownPai
 // they are not there once each, in order.
 std::string with_table(const std::string& readme, const std::string& table, const std::string& place);
 
-// The fastest of the libraries that the variant may be held against; empty where none was recorded.
+// The fastest of the libraries that the variant may be held against; empty where none was recorded, and where all are slower than
+// the baseline: what beats such a library says nothing.
 std::string fastest_library(const KnownPair& known, const evidence::ExpectedPair& recorded, const std::string& variant);
 
 // Recorded, but of code that is not this executable's any more.

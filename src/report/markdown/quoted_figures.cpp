@@ -102,7 +102,7 @@ std::size_t length_at_the_end(const std::string& words, const Quote& quote, cons
 }  // namespace
 
 std::string with_quoted_figures(const std::string& page, const std::vector<Expectations>& all, const std::string& place) {
-  static const std::regex comment{R"(<!--\s+(\S+)\s+([a-z][a-z0-9_]*):(\S+)\s+(\S+)\s+(\S+)\s+-->)"};
+  static const std::regex comment{R"(<!--\s+(?!answers\s)(\S+)\s+([a-z][a-z0-9_]*):(\S+)\s+(\S+)\s+(\S+)\s+-->)"};
   constexpr std::size_t longest_number = 16;
   std::string written;
   auto from = page.begin();

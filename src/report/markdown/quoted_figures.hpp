@@ -3,7 +3,7 @@
 //   1.43x<!-- h200 ch10:wgmma_matmul wgmma speedup -->
 // The hardware, the target, the variant (A/B: A over B, in the same rounds), and what of it: speedup; time, or time/N for that of
 // one of N; floor (percent of it); bandwidth (the bytes that it declares, over its time); metric:NAME (what the pair reports).
-// A comment may take two lines.
+// A comment may take two lines. One that begins with "answers" is a sentence's (scripts/check-lessons).
 #pragma once
 #include <string>
 #include <vector>
