@@ -19,7 +19,7 @@ struct Present {
 };
 extern Present present;
 
-std::unique_ptr<Workload> make_workload(Setup& setup);
+Workload* make_workload(Setup& setup);
 // The functions of the variant with this number, counted from the baseline on.
 inline constexpr int most_variants = 1 + 3 * static_cast<int>(Variants::capacity);
 Method run_of(int variant);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding over caches of codes against float64 over what the codes stand for: e4m3 as rows, INT4, and e4m3 with values
 // transposed in pages. The codes are made here, as the headers describe them.
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include <attention/decode.hpp>

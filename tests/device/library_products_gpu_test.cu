@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of small integers by the libraries that are opened at run time: exact, so that the host's own sums must come out.
+#include <cuda_bf16.h>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/libraries/cusparse.hpp>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every store, every kind of operands, and tiles of many widths and heights.
+#include <cuda_fp16.h>
 #include "gemm_case.hpp"
 
 namespace aisp::gemm {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPU side of the buffer operations gives what the CPU side gives.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <gtest/gtest.h>
 #include <aisp/check.hpp>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pair/memory/memory.hpp"
+#include <cuda_bf16.h>
 
 #include <aisp/tolerance.hpp>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the limits let through and what they stop, on products of random matrices with errors planted in them.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <gtest/gtest.h>
 #include <aisp/tolerance.hpp>
 

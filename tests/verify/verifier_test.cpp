@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/verifier.hpp"
+#include <cuda_fp16.h>
 
 #include <gmock/gmock.h>
 
