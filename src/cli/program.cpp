@@ -143,7 +143,8 @@ Exit run_program(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(
       "Exit status: 0 good, 1 a pair was wrong, crashed or timed out, 2 usage, 3 regression, 4 environment unfit,\n"
-      "5 nothing selected or nothing to compare, 130 interrupted. aisp COMMAND --help explains a command.");
+      "5 nothing selected, nothing of it built or nothing to compare, 130 interrupted.\n"
+      "aisp COMMAND --help explains a command.");
   add_run(app, action, command_line);
   add_list_targets(app, action);
   add_verify(app, action, command_line);

@@ -354,6 +354,12 @@ TEST_F(Analyzing, SkippedIsTold) {
   const Analysis merged = look({run_of({skipped}), run_of({measured({})})});
   ASSERT_EQ(merged.rows.size(), 1u);
   EXPECT_EQ(merged.rows[0].finding, Finding::ok);
+  skipped.reason = "not built; ./setup.sh builds it";
+  const Analysis of_part = look({run_of({skipped})});
+  EXPECT_EQ(of_part.rows.at(0).finding, Finding::skipped);
+  EXPECT_FALSE(of_part.rows.at(0).lost_coverage) << "it was left out of the executable";
+  EXPECT_EQ(of_part.rows.at(0).detail, skipped.reason);
+  EXPECT_NE(exit_status(look({run_of({skipped})}, {.strict = true})), base::Exit::regression);
 }
 
 TEST_F(Analyzing, ScaledRunsAreNotCompared) {
