@@ -52,5 +52,7 @@ function(aisp_add_selftest folder out_cpp)
   set(table "${CMAKE_CURRENT_BINARY_DIR}/generated/aisp_selftest_registry.cpp")
   aisp_generate_selftest("${table}" "${folder}")
   aisp_build_pairs(aisp_selftest STATIC "${sources}" "${folder}")
+  # libaisp, which Python loads, holds them too.
+  set_target_properties(aisp_selftest PROPERTIES POSITION_INDEPENDENT_CODE ON)
   set(${out_cpp} "${table}" PARENT_SCOPE)
 endfunction()

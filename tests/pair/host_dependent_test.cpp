@@ -20,7 +20,7 @@ TEST(HostDependent, NotWhatOnlyWaitsForItsGpu) {
   EXPECT_FALSE(with([](Pair& p) { p.bound = Bound::compute; }));
   EXPECT_FALSE(with([](Pair& p) { p.cache = Cache::hot; }));
   EXPECT_FALSE(with([](Pair& p) { p.needs = {.min_sm = 90, .dsmem = true, .libraries = {Library::cublas}}; }));
-  EXPECT_FALSE(with([](Pair& p) { p.needs.attributes = {cudaDevAttrMemoryPoolsSupported}; }));
+  EXPECT_FALSE(with([](Pair& p) { p.needs = {.attributes = {cudaDevAttrMemoryPoolsSupported}}; }));
 }
 
 TEST(HostDependent, WhatRunsOnTheHostOrIsLaunchedInsideTheSample) {
@@ -33,8 +33,10 @@ TEST(HostDependent, WhatNeedsMoreThanOneGpu) {
   EXPECT_TRUE(with([](Pair& p) { p.needs.gpus = 2; }));
   EXPECT_TRUE(with([](Pair& p) { p.needs.peer_access = true; }));
   EXPECT_TRUE(with([](Pair& p) { p.needs.cpus = 2; }));
-  EXPECT_TRUE(with([](Pair& p) { p.needs.attributes = {cudaDevAttrConcurrentManagedAccess}; }));
-  EXPECT_TRUE(with([](Pair& p) { p.needs.attributes = {cudaDevAttrMemoryPoolsSupported, cudaDevAttrHostRegisterSupported}; }));
+  EXPECT_TRUE(with([](Pair& p) { p.needs = {.attributes = {cudaDevAttrConcurrentManagedAccess}}; }));
+  EXPECT_TRUE(with([](Pair& p) {
+    p.needs = {.attributes = {cudaDevAttrMemoryPoolsSupported, cudaDevAttrHostRegisterSupported}};
+  }));
 }
 
 TEST(HostDependent, WhereOneVariantIs) {

@@ -6,23 +6,25 @@
 namespace aisp::profile {
 namespace {
 
-Activity of(Activity::Kind kind, std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream, int device = 0) {
+Activity activity_of(Activity::Kind kind, std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream, int device = 0) {
   Activity activity{.kind = kind, .start_ns = start_ns, .end_ns = end_ns, .device = device, .stream = stream};
   activity.over_link = kind == Activity::Kind::memcpy;
   return activity;
 }
-Activity kernel(std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream = 7, int device = 0) {
-  return of(Activity::Kind::kernel, start_ns, end_ns, stream, device);
+Activity kernel_from(std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream = 7, int device = 0) {
+  return activity_of(Activity::Kind::kernel, start_ns, end_ns, stream, device);
 }
-Activity copy(std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream = 8) {
-  return of(Activity::Kind::memcpy, start_ns, end_ns, stream);
+Activity copy_from(std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream = 8) {
+  return activity_of(Activity::Kind::memcpy, start_ns, end_ns, stream);
 }
 Activity copy_inside(std::uint64_t start_ns, std::uint64_t end_ns) {
-  Activity inside = copy(start_ns, end_ns);
+  Activity inside = copy_from(start_ns, end_ns);
   inside.over_link = false;
   return inside;
 }
-Activity memset(std::uint64_t start_ns, std::uint64_t end_ns) { return of(Activity::Kind::memset, start_ns, end_ns, 7); }
+Activity memset_from(std::uint64_t start_ns, std::uint64_t end_ns) {
+  return activity_of(Activity::Kind::memset, start_ns, end_ns, 7);
+}
 
 TEST(Timeline, NothingIsNothing) {
   const Timeline nothing = timeline_of({});
@@ -32,7 +34,7 @@ TEST(Timeline, NothingIsNothing) {
 }
 
 TEST(Timeline, OneStreamOverlapsNothing) {
-  const Timeline one = timeline_of({copy(100, 200), kernel(200, 500), copy(510, 600)});
+  const Timeline one = timeline_of({copy_from(100, 200), kernel_from(200, 500), copy_from(510, 600)});
   EXPECT_EQ(one.span_ns, 500u);
   EXPECT_EQ(one.busy_ns, 490u);
   EXPECT_EQ(one.link_ns, 190u);
@@ -41,24 +43,24 @@ TEST(Timeline, OneStreamOverlapsNothing) {
 }
 
 TEST(Timeline, CopiesAreHiddenWhereAKernelRuns) {
-  const Timeline half = timeline_of({copy(0, 100), kernel(50, 150)});
+  const Timeline half = timeline_of({copy_from(0, 100), kernel_from(50, 150)});
   EXPECT_EQ(half.link_ns, 100u);
   EXPECT_EQ(half.hidden_ns, 50u);
-  const Timeline nested = timeline_of({copy(40, 60), kernel(0, 100)});
+  const Timeline nested = timeline_of({copy_from(40, 60), kernel_from(0, 100)});
   EXPECT_EQ(nested.hidden_ns, nested.link_ns);
-  const Timeline around = timeline_of({copy(0, 100), kernel(10, 20), kernel(30, 40), kernel(35, 50)});
+  const Timeline around = timeline_of({copy_from(0, 100), kernel_from(10, 20), kernel_from(30, 40), kernel_from(35, 50)});
   EXPECT_EQ(around.hidden_ns, 30u) << "time under two kernels counts once";
 }
 
 TEST(Timeline, CopiesInBothDirectionsShareTheirTime) {
-  const Timeline both = timeline_of({copy(0, 100, 8), copy(50, 150, 9), kernel(100, 150)});
+  const Timeline both = timeline_of({copy_from(0, 100, 8), copy_from(50, 150, 9), kernel_from(100, 150)});
   EXPECT_EQ(both.copies, 2u);
   EXPECT_EQ(both.link_ns, 150u);
   EXPECT_EQ(both.hidden_ns, 50u);
 }
 
 TEST(Timeline, CopiesInsideAGpuUseNoLink) {
-  const Timeline inside = timeline_of({copy_inside(0, 100), kernel(0, 100)});
+  const Timeline inside = timeline_of({copy_inside(0, 100), kernel_from(0, 100)});
   EXPECT_EQ(inside.copies, 1u);
   EXPECT_EQ(inside.link_ns, 0u);
   EXPECT_EQ(inside.hidden_ns, 0u);
@@ -66,7 +68,7 @@ TEST(Timeline, CopiesInsideAGpuUseNoLink) {
 }
 
 TEST(Timeline, KernelsAtOnceAddUpInOneTimeOnly) {
-  const Timeline together = timeline_of({kernel(0, 100, 7), kernel(20, 120, 8), kernel(200, 300, 7)});
+  const Timeline together = timeline_of({kernel_from(0, 100, 7), kernel_from(20, 120, 8), kernel_from(200, 300, 7)});
   EXPECT_EQ(together.kernels, 3u);
   EXPECT_EQ(together.kernels_ns, 300u);
   EXPECT_EQ(together.kernel_ns, 220u);
@@ -75,14 +77,14 @@ TEST(Timeline, KernelsAtOnceAddUpInOneTimeOnly) {
 }
 
 TEST(Timeline, LongWorkMayEndLast) {
-  const Timeline outlasting = timeline_of({kernel(10, 20), memset(0, 100), kernel(30, 40)});
+  const Timeline outlasting = timeline_of({kernel_from(10, 20), memset_from(0, 100), kernel_from(30, 40)});
   EXPECT_EQ(outlasting.span_ns, 100u);
   EXPECT_EQ(outlasting.busy_ns, 100u) << "memsets are work too";
   EXPECT_EQ(outlasting.kernel_ns, 20u);
 }
 
 TEST(Timeline, WorkOfAnotherGpuIsWork) {
-  const Timeline two = timeline_of({kernel(0, 100, 7, 0), kernel(50, 150, 7, 1)});
+  const Timeline two = timeline_of({kernel_from(0, 100, 7, 0), kernel_from(50, 150, 7, 1)});
   EXPECT_EQ(two.busy_ns, 150u);
   EXPECT_EQ(two.kernels_ns, 200u);
 }

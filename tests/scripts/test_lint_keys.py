@@ -42,5 +42,16 @@ class LintKeys(Machine):
     def test_both_ways_to_write_how_a_file_is_compiled(self):
         self.assertEqual(self.key(self.tree("words", split=True)), self.key(self.tree("line")))
 
+    def test_without_files_it_lists_what_is_compiled_for_src(self):
+        root = self.tree("batched")
+        build = root / "build"
+        files = [f"{build}/generated/batches/core_cli_0.cpp", f"{root}/src/a.cpp", f"{build}/generated/registry.cpp", f"{root}/chapters/ch01/b.cpp",
+                 f"{root}/src/kernel.cu", f"{build}/tests/generated/batches/test_cli_0.cpp"]
+        (build / "compile_commands.json").write_text(json.dumps([{"directory": str(build), "file": file, "command": f"c++ -o a.o -c {file}"}
+                                                                 for file in files]))
+        found = subprocess.run([sys.executable, SCRIPT, "build", str(self.bin / "tidy")], cwd=root, capture_output=True, text=True,
+                               env={"PATH": f"{self.bin}:/usr/bin:/bin"}, check=True)
+        self.assertEqual([line.split("\t")[1] for line in found.stdout.splitlines()], ["build/generated/batches/core_cli_0.cpp", "src/a.cpp"])
+
     def test_what_was_not_built_as_it_is_has_none(self):
         self.assertEqual(self.key(self.tree("old", deps="STALE")), "-")

@@ -17,7 +17,7 @@ class Setup(unittest.TestCase):
     def test_help(self):
         result = setup("--help")
         self.assertEqual(result.returncode, 0)
-        for option in ("--test", "--asan", "--cuda", "--with-driver", "--with-nsight", "--jobs", "--dry-run", "--chapters", "--cutlass"):
+        for option in ("--test", "--nightly", "--asan", "--cuda", "--with-driver", "--with-nsight", "--jobs", "--dry-run", "--chapters", "--cutlass"):
             self.assertIn(option, result.stdout)
 
     def test_wrong_usage_is_one_line_and_status_2(self):

@@ -130,6 +130,11 @@ class Nightly(EndToEnd):
             for flag in flags:
                 self.assertRegex(known, rf"(?m)[ ,]{re.escape(flag)}\b", f"aisp {words[1]} has no {flag}")
 
+    def test_checks_of_the_tree_come_first(self):
+        finished = self.call("--aisp", AISP, "--checks", "--dry-run", program=str(SCRIPT))
+        self.assert_code(finished, 0)
+        self.assertEqual(shlex.split(finished.out.splitlines()[0]), [str(SOURCE / "setup.sh"), "--nightly"])
+
 
 class Workflow(EndToEnd):
     def setUp(self):
