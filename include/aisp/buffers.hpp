@@ -7,10 +7,12 @@
 #include <type_traits>
 
 // The types of the headers of CUDA that a pair includes when it uses them.
+// NOLINTBEGIN(clang-diagnostic-reserved-identifier)
 struct __half;
 struct __nv_bfloat16;
 struct __nv_fp8_e4m3;
 struct __nv_fp8_e5m2;
+// NOLINTEND(clang-diagnostic-reserved-identifier)
 
 namespace aisp {
 

@@ -15,8 +15,8 @@ class Function<Result(Arguments...)> {
  public:
   Function() = default;
   template <class F>
-    requires(!std::is_same_v<std::decay_t<F>, Function> && std::is_invocable_r_v<Result, const std::decay_t<F>&, Arguments...>)
-  Function(F&& callable) : object_{new std::decay_t<F>(std::forward<F>(callable))}, of_{&kept<std::decay_t<F>>} {}
+  Function(F callable) requires(!std::is_same_v<F, Function> && std::is_invocable_r_v<Result, const F&, Arguments...>)
+      : object_{new F(std::move(callable))}, of_{&kept<F>} {}
   Function(const Function& other) : object_{other ? other.of_->copy(other.object_) : nullptr}, of_{other.of_} {}
   Function(Function&& other) noexcept : object_{std::exchange(other.object_, nullptr)}, of_{other.of_} {}
   Function& operator=(Function other) noexcept {

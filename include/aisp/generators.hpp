@@ -261,8 +261,8 @@ AISP_HOST_DEVICE inline std::int64_t pattern_integer(const Pattern& pattern, std
 
 }  // namespace detail
 
-// Element `index` of a buffer filled from `pattern` with `seed`. T: arithmetic, __half, __nv_bfloat16, FP8, whose conversions from
-// float round to the nearest.
+// Element `index` of a buffer filled from `pattern` with `seed`. T: arithmetic, __half, __nv_bfloat16, FP8, whose conversions
+// from float round to the nearest.
 template <class T>
 AISP_HOST_DEVICE inline T pattern_value(const Pattern& pattern, std::uint64_t seed, std::uint64_t index) {
   const bool integral =

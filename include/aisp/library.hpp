@@ -20,8 +20,8 @@ class SharedLibrary {
   bool has(const char* name) const noexcept;
 
   Library library() const { return library_; }
-  const char* path() const { return path_; }            // the file that was loaded
-  const char* file_name() const { return file_name_; }  // the name it was found by: "libcublas.so.13"
+  std::string_view path() const { return path_; }            // the file that was loaded
+  std::string_view file_name() const { return file_name_; }  // the name it was found by: "libcublas.so.13"
 
  private:
   SharedLibrary(Library library, void* handle, const char* file_name);

@@ -13,10 +13,8 @@ class List {
   List() = default;
   List(std::initializer_list<T> values) { assign(values.begin(), values.end()); }
   template <class Range>
-    requires requires(const Range& range) { range.begin() != range.end(); }
-  explicit(false) List(const Range& range) {
-    assign(range.begin(), range.end());
-  }
+  requires requires(const Range& range) { range.begin() != range.end(); }
+  explicit(false) List(const Range& range) { assign(range.begin(), range.end()); }
   List(const List& other) { assign(other.begin(), other.end()); }
   List(List&& other) noexcept : values_{std::exchange(other.values_, nullptr)}, count_{std::exchange(other.count_, 0)} {}
   List& operator=(List other) noexcept {

@@ -67,7 +67,7 @@ struct Variant {
                              // be others than those of the run that follows
   Needs needs{};             // beyond the pair's own; unmet ones skip this variant only
   bool changes_precision =
-      false;  // checked against expected_quantized(); the error against expected() is reported beside the speedup
+      false;               // checked against expected_quantized(); the error against expected() is reported beside the speedup
   Tolerances tolerance{};  // instead of the pair's
   std::string_view same_bits_as{};  // a variant declared before this one, the baseline often, whose outputs this one's equal bit
                                     // for bit
@@ -81,10 +81,10 @@ struct Variant {
   bool not_run = false;  // of an optimized variant: compiled for a GPU that nobody has had to run it on; every report says so
 };
 
+// One or more variants; there is no empty list.
 class Variants {
  public:
   static constexpr std::size_t capacity = 8;
-  constexpr Variants() = default;
   constexpr explicit Variants(std::size_t count) : count_{count} {}
   constexpr const Variant* begin() const { return items_; }
   constexpr const Variant* end() const { return items_ + count_; }
@@ -95,7 +95,14 @@ class Variants {
   Variant items_[capacity]{};
 
  private:
-  std::size_t count_ = 0;
+  std::size_t count_;
+};
+
+// The same, or none.
+class OptionalVariants : public Variants {
+ public:
+  constexpr OptionalVariants() : Variants{0} {}
+  constexpr OptionalVariants(const Variants& list) : Variants{list} {}
 };
 
 template <std::size_t count>
@@ -139,8 +146,8 @@ struct Pair {
   Variant baseline;  // what a competent newcomer writes, or a default gives
   // The ladder: steps to the lesson and beyond it, in their order.
   Variants optimized = detail::a_pair_needs_its_optimized_variants();
-  Variants controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
-  Variants libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
+  OptionalVariants controls{};   // show what does not explain the gain: timed in the same rounds, never ranked
+  OptionalVariants libraries{};  // calls that a user would make instead: timed in the same rounds, never counted as ours
   Device device = Device::gpu;
   Bound bound = Bound::memory;
   Tolerances tolerance = automatic;

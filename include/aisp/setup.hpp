@@ -19,10 +19,8 @@ class FilePath {
   const char* c_str() const { return text_; }
   operator const char*() const { return text_; }
   template <class Path>
-    requires requires { typename Path::string_type; }
-  operator Path() const {
-    return Path(text_);
-  }
+  requires requires { typename Path::string_type; }
+  operator Path() const { return Path(text_); }
 
  private:
   const char* text_;
@@ -77,7 +75,8 @@ class Setup {
   }
   template <class T>
   Input<T> input(std::size_t count, HostFill<T> fill, BufferOptions options = {}) {
-    return Input<T>{add(Role::input, element_type<T>(), sizeof(T), count, {}, detail::FillElements<T>{std::move(fill), count}, options)};
+    return Input<T>{
+        add(Role::input, element_type<T>(), sizeof(T), count, {}, detail::FillElements<T>{std::move(fill), count}, options)};
   }
   template <class T>
   InOut<T> inout(std::size_t count, Pattern pattern, BufferOptions options = {}) {
@@ -85,7 +84,8 @@ class Setup {
   }
   template <class T>
   InOut<T> inout(std::size_t count, HostFill<T> fill, BufferOptions options = {}) {
-    return InOut<T>{add(Role::inout, element_type<T>(), sizeof(T), count, {}, detail::FillElements<T>{std::move(fill), count}, options)};
+    return InOut<T>{
+        add(Role::inout, element_type<T>(), sizeof(T), count, {}, detail::FillElements<T>{std::move(fill), count}, options)};
   }
   template <class T>
   Output<T> output(std::size_t count, BufferOptions options = {}) {

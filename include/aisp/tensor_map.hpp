@@ -16,9 +16,9 @@ namespace aisp {
 // Interleaved layouts, as NC/8HWC8 with CU_TENSOR_MAP_INTERLEAVE_16B, have three dimensions at least.
 CUtensorMap tensor_map(CUtensorMapDataType type, const void* device, std::span<const std::uint64_t> sizes,
                        std::span<const std::uint64_t> strides, std::span<const std::uint32_t> box,
-                              CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
-                              CUtensorMapInterleave interleave = CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CUtensorMapFloatOOBfill outside = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                       CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                       CUtensorMapInterleave interleave = CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       CUtensorMapFloatOOBfill outside = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 
 // A row-major matrix of `rows` x `columns` elements of `element_bytes`, read in boxes of box_rows x box_columns.
 inline CUtensorMap matrix_map(CUtensorMapDataType type, std::size_t element_bytes, const void* device, std::size_t rows,
