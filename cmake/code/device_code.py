@@ -3,13 +3,15 @@
 
 What the compiler adds about where the source lies and which lines it has makes no difference: debug and line sections, and the
 hashes of paths that nvcc puts into the names of anonymous namespaces."""
+import ctypes
+import functools
 import hashlib
 import re
 import struct
 
 FATBIN_MAGIC = 0xBA55ED50
 PTX, CUBIN = 1, 2
-COMPRESSED = 0x2000 | 0x8000  # of an entry's flags: LZ4 and zstd
+LZ4, ZSTD = 0x2000, 0x8000  # of an entry's flags
 STRTAB, SYMTAB, RELA, NOBITS, REL, NOTE = 3, 2, 4, 8, 9, 7
 LINK_ORDER_ONLY = ("", ".shstrtab", ".strtab", ".symtab", ".nv.callgraph", ".nv.compat")
 OF_A_FILE = re.compile(rb"[0-9a-f]{8}_\d+_\w+?_(?:cu|cpp)_[0-9a-f]{8}")
@@ -57,6 +59,25 @@ class Elf:
         return []
 
 
+@functools.cache
+def zstd():
+    # Python has a module for it from 3.14 on; gcc and dpkg need the library too.
+    try:
+        library = ctypes.CDLL("libzstd.so.1")
+    except OSError as error:
+        raise Unreadable(f"its device code is compressed, and the library for that is missing ({error}); install libzstd1") from error
+    library.ZSTD_decompress.restype = ctypes.c_size_t
+    library.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+    return library
+
+
+def decompressed(content, size):
+    out = ctypes.create_string_buffer(size)
+    if zstd().ZSTD_decompress(out, size, content, len(content)) != size:
+        raise Unreadable("its device code is damaged: it cannot be decompressed")
+    return out.raw
+
+
 def fatbin_entries(elf):
     """Kind, architecture and content of everything that nvcc embedded."""
     for index, name in enumerate(elf.names):
@@ -73,9 +94,14 @@ def fatbin_entries(elf):
                 kind, _, header, size = struct.unpack_from("<HHIQ", data, entry)
                 arch, = struct.unpack_from("<I", data, entry + 28)
                 flags, = struct.unpack_from("<Q", data, entry + 40)
-                if flags & COMPRESSED:
-                    raise Unreadable("its device code is compressed; pairs are compiled with -no-compress")
-                yield kind, arch, data[entry + header:entry + header + size]
+                content = data[entry + header:entry + header + size]
+                if flags & LZ4:
+                    raise Unreadable("its device code is compressed as LZ4; pairs are compiled with --compress-mode=size")
+                if flags & ZSTD:
+                    compressed, = struct.unpack_from("<I", data, entry + 16)
+                    original, = struct.unpack_from("<Q", data, entry + 56)
+                    content = decompressed(content[:compressed], original)
+                yield kind, arch, content
                 entry += header + size
             at = end
 

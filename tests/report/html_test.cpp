@@ -7,6 +7,7 @@
 #include <cmath>
 #include <regex>
 
+#include "opened_page.hpp"
 #include "report/html/page_frame.hpp"
 #include "report/html/text.hpp"
 #include "report/markdown/machines.hpp"
@@ -27,6 +28,8 @@ HtmlReport sample_report() {
   report.throttle_text = [](std::uint64_t bits) { return bits == 4 ? std::string{"software power cap"} : std::string{}; };
   return report;
 }
+
+std::string shown(const HtmlReport& report) { return opened(html_report(report)); }
 
 // Elements alone, without the values of their attributes: a pattern that has to pass over kilobytes takes a frame of the stack
 // for each character, which is more than the address sanitizer leaves.
@@ -69,7 +72,7 @@ void expect_balanced(const std::string& page) {
 }
 
 TEST(Html, HoldsEveryPairWithItsStatusReasonAndAdvice) {
-  const std::string page = html_report(sample_report());
+  const std::string page = shown(sample_report());
   for (const evidence::PairResult& pair : sample::suite().pairs) {
     EXPECT_THAT(page, HasSubstr("id=\"" + html::id_of(pair.target) + "\""));
     EXPECT_THAT(page, HasSubstr(html::escaped(pair.reason)));
@@ -83,13 +86,13 @@ TEST(Html, HoldsEveryPairWithItsStatusReasonAndAdvice) {
 
 // The lesson, half, is at 91 % of the library; what the pair comes to is tiled.
 TEST(Html, TheBestVariantStandsBesideTheLibraryAndTheMachinesLimit) {
-  const std::string page = html_report(sample_report());
+  const std::string page = shown(sample_report());
   EXPECT_THAT(page, HasSubstr("<strong>1 of 1</strong><span>level with the library or faster, by their best variant"));
   EXPECT_THAT(page, HasSubstr("<strong>1 of 1</strong><span>reach 90\u00a0% of the machine's limit, by their best variant"));
 }
 
 TEST(Html, APageAndAPictureShowTheMicroSign) {
-  const std::string page = html_report(sample_report());
+  const std::string page = shown(sample_report());
   EXPECT_THAT(page, HasSubstr("<td>571.0 \u00b5s</td>"));
   EXPECT_THAT(page, Not(HasSubstr("750 us")));
   const svg::Picture picture{"about 5 us", 10, 10, svg::text("small", 0, 0, "255 us, 7 users")};
@@ -99,10 +102,12 @@ TEST(Html, APageAndAPictureShowTheMicroSign) {
   }
 }
 
+TEST(Html, TheSameRunMakesTheSameBytes) { EXPECT_TRUE(html_report(sample_report()) == html_report(sample_report())); }
+
 TEST(Html, APairThatFailedHasNoSpeedup) {
   HtmlReport report = sample_report();
   std::erase_if(report.run.pairs, [](const evidence::PairResult& pair) { return pair.status == evidence::Status::passed; });
-  EXPECT_THAT(html_report(report), Not(HasSubstr("7.72x")));
+  EXPECT_THAT(shown(report), Not(HasSubstr("7.72x")));
 }
 
 // The places of texts in a page, in the order of the page.
@@ -129,7 +134,7 @@ TEST(Html, ManyPairsThatWereSkippedForOneReasonTakeOneBlock) {
     pair.problems.clear();
     pair.lost.clear();
   }
-  const std::string page = html_report(report);
+  const std::string page = shown(report);
   const std::string problems = page.substr(page.find("id=\"problems\""));
   expect_in_order(problems, {"2 pairs", "no CUDA device", ">ch02:a<", ">ch02:b<", "1 pair", "needs two GPUs", ">ch02:c<"});
   EXPECT_EQ(problems.find("no CUDA device", problems.find("no CUDA device") + 1), std::string::npos);
@@ -152,7 +157,7 @@ TEST(Html, PairsStandInTheOrderOfTheirChaptersAndWhatWentWrongComesFirst) {
     pair.warnings = {"mind the gap"};
     report.run.pairs.push_back(pair);
   }
-  const std::string page = html_report(report);
+  const std::string page = shown(report);
   const auto id = [](const std::string& target) { return "id=\"" + html::id_of(target) + "\""; };
   expect_in_order(page, {id("ch01:warned"), id("ch01:skipped"), id("ch02:warned"), id("ch02:skipped"), id("ch03:failed")});
   expect_in_order(page.substr(page.find("id=\"problems\"")),
@@ -167,14 +172,14 @@ TEST(Html, WhyAVariantWasNotTimedTakesThePlaceOfItsFigures) {
   variant.speedup.reset();
   variant.status = evidence::Status::skipped;
   variant.reason = "needs what is not here";
-  EXPECT_THAT(html_report(report),
+  EXPECT_THAT(shown(report),
               HasSubstr("<td colspan=\"7\"><span class=\"badge skipped\">skipped</span> needs what is not here</td></tr>"));
 }
 
 TEST(Html, NamesWhatWasSelectedButHasNoResult) {
   HtmlReport report = sample_report();
   report.run.manifest.targets = {"ch07:transpose", "ch08:never_ran"};
-  EXPECT_THAT(html_report(report), HasSubstr("Selected but without a result: ch08:never_ran."));
+  EXPECT_THAT(shown(report), HasSubstr("Selected but without a result: ch08:never_ran."));
 }
 
 TEST(Html, HostileTextStaysText) {
@@ -196,7 +201,7 @@ TEST(Html, HostileTextStaysText) {
     }
     report.sources[pair.target].files = {{evil, "// " + evil + "\n__global__ void k() {}\n"}};
   }
-  const std::string page = html_report(report);
+  const std::string page = shown(report);
   EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_EQ(page.find_first_of("\x01\xff"), std::string::npos);
@@ -209,7 +214,7 @@ TEST(Html, NumbersThatAreNoneDrawNothingWrong) {
   pair.variants[0].timing->raw_times_ms = {NAN, INFINITY, 1e308, -1e308, 0};
   pair.variants[1].timing->raw_times_ms = {NAN};
   pair.gpu_states.push_back({.sm_clock_mhz = 1, .power_w = NAN});
-  const std::string page = html_report(report);
+  const std::string page = shown(report);
   static const std::regex wrong{"(points|d|x|width)=\"[^\"]*(nan|inf)"};
   EXPECT_FALSE(std::regex_search(page, wrong));
   EXPECT_THAT(page, HasSubstr("3 samples, 2 not finite"));
@@ -227,13 +232,13 @@ TEST(Html, EverySideShowsAKernelOrSaysWhyNot) {
       "\"steered\", "
       ".run = call<&Thing::steered>}})};\n";
   report.sources[pair.target].files = {{"chapters/ch07/thing.cu", shared_kernel}};
-  const std::string page = html_report(report);
+  const std::string page = shown(report);
   std::size_t kernels = 0;
   const std::size_t begin = page.find("<div class=\"sides\">"), end = page.find("Used by both", begin);
   for (std::size_t at = page.find("badge kernel", begin); at < end; at = page.find("badge kernel", at + 1)) ++kernels;
   EXPECT_EQ(kernels, 2u) << page.substr(begin, 2000);
   report.sources[pair.target].files[0].text.replace(0, 10, "/*nothing*/ ");
-  EXPECT_THAT(html_report(report), HasSubstr("No kernel that these files compile is launched"));
+  EXPECT_THAT(shown(report), HasSubstr("No kernel that these files compile is launched"));
 }
 
 TEST(Html, WhatIsPublicNamesNoPlaceAndNobody) {
@@ -246,7 +251,7 @@ TEST(Html, WhatIsPublicNamesNoPlaceAndNobody) {
   run.pairs[0].warnings = {"ada saw /tmp/x on lab7 with GPU-01234567-89ab at 3 GB/s, a / b"};
   const evidence::RunRecord copy = public_copy(run, redactor_for(run, {"ada"}));
   HtmlReport report{.run = copy, .is_public = true};
-  const std::string page = html_report(report);
+  const std::string page = shown(report);
   for (const char* secret : {"lab7", "ada", "/home", "/tmp/x", "/opt/", "GPU-0", "0000:1b"})
     EXPECT_THAT(page, Not(HasSubstr(secret)));
   EXPECT_THAT(page, HasSubstr("libcublas.so.13"));
@@ -293,7 +298,7 @@ TEST(Machines, SpeedAndWhatIsLeftOfItWithoutTheMachine) {
 }
 
 TEST(Html, LoadsNothingAndAllowsNothing) {
-  const std::string page = html_report(sample_report());
+  const std::string page = shown(sample_report());
   EXPECT_THAT(page, HasSubstr("default-src 'none'; style-src 'sha256-"));
   EXPECT_FALSE(std::regex_search(page, std::regex{"(src|href)=\"(https?:|//)"}));
   EXPECT_FALSE(std::regex_search(page, std::regex{" (style|on[a-z]+)=\""}));
@@ -306,9 +311,9 @@ TEST(Html, TheShadeIsTheIntervalThatCompareUses) {
   timing.raw_times_ms.clear();
   for (int i = 1; i <= 20; ++i) timing.raw_times_ms.push_back(i);
   timing.summary.median = 10.5;
-  EXPECT_THAT(html_report(report), HasSubstr("interval 6.00 ms to 15.0 ms"));  // ranks 6 and 15 cover 95.9 %
+  EXPECT_THAT(shown(report), HasSubstr("interval 6.00 ms to 15.0 ms"));  // ranks 6 and 15 cover 95.9 %
   timing.raw_times_ms.resize(5);
-  EXPECT_THAT(html_report(report), Not(HasSubstr("interval 1 ms to 5 ms")));
+  EXPECT_THAT(shown(report), Not(HasSubstr("interval 1 ms to 5 ms")));
 }
 
 }  // namespace

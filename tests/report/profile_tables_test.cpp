@@ -7,6 +7,7 @@
 #include "report/console.hpp"
 #include "report/html/html.hpp"
 #include "report/markdown/markdown.hpp"
+#include "report/opened_page.hpp"
 #include "report/sample_suite.hpp"
 
 namespace aisp::report {
@@ -79,7 +80,7 @@ TEST(ProfileTables, TheSentenceStandsBelowThePairsLineAndInItsPages) {
   EXPECT_THAT(pair_markdown(profiled_pair()), HasSubstr(sentence));
   HtmlReport report;
   report.run.pairs = {profiled_pair()};
-  const std::string page = html_report(report);
+  const std::string page = opened(html_report(report));
   EXPECT_THAT(page, HasSubstr("3 launches became 1; kernel time fell from 4.20 ms to 500 \u00b5s"));
   EXPECT_THAT(page, HasSubstr("theoretical occupancy"));
   EXPECT_THAT(page, HasSubstr("direct&lt;float | 3&gt;"));

@@ -5,28 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "places.hpp"
 #include "report/html/code_parts.hpp"
+#include "tree_sources.hpp"
 
 namespace aisp::report {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file{path};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
 
 nlohmann::json listed_pairs() {
   const std::string command = aisp_path() + " list-targets --json";
@@ -35,27 +25,6 @@ nlohmann::json listed_pairs() {
   std::array<char, 4096> part{};
   while (const std::size_t count = std::fread(part.data(), 1, part.size(), pipe.get())) text.append(part.data(), count);
   return nlohmann::json::parse(text);
-}
-
-// The pair's file and those of chapters that it includes, as they are beside its measurement.
-std::vector<SourceText> files_of(const fs::path& source) {
-  const fs::path root = source_folder();
-  std::vector<SourceText> files{{source.string(), text_of(root / source)}};
-  std::set<fs::path> known{source};
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    std::istringstream lines{files[i].text};
-    for (std::string line; std::getline(lines, line);) {
-      if (!line.starts_with("#include \"")) continue;
-      const std::string name = line.substr(10, line.find('"', 10) - 10);
-      for (const fs::path& folder : {fs::path{files[i].path}.parent_path(), fs::path{"chapters/shared"}}) {
-        const fs::path path = (folder / name).lexically_normal();
-        if (!fs::exists(root / path) || !known.insert(path).second) continue;
-        files.push_back({path.string(), text_of(root / path)});
-        break;
-      }
-    }
-  }
-  return files;
 }
 
 // Variants that launch no kernel of their own: they copy, call libraries, or compile their kernels at run time.
@@ -94,7 +63,7 @@ const std::set<std::string> without_kernels{
 TEST(ShippedCode, EveryPaneShowsWhatItsVariantDoesWithItsKernels) {
   for (const auto& pair : listed_pairs()) {
     const std::string target = pair.at("target");
-    const std::vector<SourceText> files = files_of(pair.at("source").get<std::string>());
+    const std::vector<SourceText> files = sample::files_of(pair.at("source").get<std::string>());
     const auto has_kernel = [&](const std::string& variant) {
       const std::vector<CodePart> parts = parts_of_variant(files, variant);
       EXPECT_FALSE(parts.empty()) << target << " " << variant;

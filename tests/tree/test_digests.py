@@ -185,14 +185,21 @@ extern const Pair box{.make = make<Box>};
         self.assertEqual(self.code(), self.code(own=changed(OWN, '"engine.cuh"', '"deep/engine.cuh"'), place="chapters/shared/deep/engine.cuh"))
 
 
+ZSTD_FRAME = bytes.fromhex("28b52ffd")
+
+
 class DeviceCode(TemporaryTree):
-    def code(self, kernel=KERNEL, engine=ENGINE, folder="one", flags=("--generate-code=arch=compute_90a,code=[sm_90a]",)):
+    def compiled(self, kernel=KERNEL, engine=ENGINE, folder="one", flags=("--generate-code=arch=compute_90a,code=[sm_90a]",),
+                 compression="size"):
         source = self.write(f"{folder}/box.cu", kernel)
         self.write(f"{folder}/engine.cuh", engine)
         built = self.root / folder / "box.o"
-        compiled = run(NVCC, "-std=c++20", "-O3", "-lineinfo", "-no-compress", *flags, "-c", source, "-o", built)
+        compiled = run(NVCC, "-std=c++20", "-O3", "-lineinfo", f"--compress-mode={compression}", *flags, "-c", source, "-o", built)
         self.assertEqual(compiled.returncode, 0, compiled.stderr)
-        return device_code(built.read_bytes())
+        return built.read_bytes()
+
+    def code(self, *arguments, **keywords):
+        return device_code(self.compiled(*arguments, **keywords))
 
     def test_instructions_count_and_nothing_else(self):
         first = self.code()
@@ -214,9 +221,21 @@ class DeviceCode(TemporaryTree):
         self.assertEqual(several["90"], self.code()["90"])
         self.assertEqual(len(set(several.values())), 3)
 
+    def test_compression_makes_no_difference(self):
+        flags = ("--generate-code=arch=compute_90a,code=[sm_90a]", "--generate-code=arch=compute_90,code=[compute_90]")
+        small, large = (self.compiled(flags=flags, compression=mode) for mode in ("size", "none"))
+        self.assertIn(ZSTD_FRAME, small)
+        self.assertNotIn(ZSTD_FRAME, large)
+        self.assertEqual(device_code(small), device_code(large))
+
     def test_code_that_cannot_be_read_is_refused(self):
         with self.assertRaisesRegex(Unreadable, "ELF"):
             device_code(b"no object file at all")
+        damaged = bytearray(self.compiled())
+        begin = damaged.index(ZSTD_FRAME)
+        damaged[begin + 64:begin + 128] = bytes(64)
+        with self.assertRaisesRegex(Unreadable, "damaged"):
+            device_code(bytes(damaged))
 
 
 class Build(TemporaryTree):

@@ -22,7 +22,7 @@ using evidence::PairResult;
 using evidence::VariantResult;
 
 // Units of the pictures; the page stretches them.
-constexpr double width = 1000, strip_height = 40, chart_height = 60;
+constexpr double width = 1000, strip_height = 40, dots_top = 5, chart_height = 60;
 
 struct Range {
   double low = 0, high = 0;
@@ -98,19 +98,28 @@ class Clocks {
   int slowest_ = 0, fastest_ = 0, classes_ = 1;
 };
 
-// First round on top, so that a drift shows as a slope.
+// Two digits of base 36 for each place, which compress better than numbers with blanks between them.
+std::string digits(double place) {
+  constexpr std::string_view all = "0123456789abcdefghijklmnopqrstuvwxyz";
+  const auto value = static_cast<std::size_t>(std::lround(std::clamp(place, 0.0, 36.0 * 36 - 1)));
+  return {all[value / 36], all[value % 36]};
+}
+
+// First round on top, so that a drift shows as a slope. The page's script draws them: places of all samples, and where it is no
+// matter of course the height and the clock's class of each.
 std::string dots(const Samples& samples, const Range& range, const Clocks& clocks) {
   const auto [first, last] = std::minmax_element(samples.rounds.begin(), samples.rounds.end());
   const Range rounds{static_cast<double>(*first), static_cast<double>(*last)};
-  std::vector<std::string> paths(static_cast<std::size_t>(clocks.classes()));
-  for (std::size_t i = 0; i < samples.times_ms.size(); ++i)
-    paths[static_cast<std::size_t>(clocks.class_of(samples.rounds[i]))] += fmt::format(
-        "M{:.0f} {:.0f}h0", range.place(samples.times_ms[i]) * width, 5 + rounds.place(samples.rounds[i]) * (strip_height - 10));
-  std::string text;
-  for (std::size_t i = 0; i < paths.size(); ++i)
-    if (!paths[i].empty())
-      text += fmt::format("<path class=\"dots{}\" d=\"{}\"/>", clocks.classes() > 1 ? fmt::format(" clock{}", i) : "", paths[i]);
-  return text;
+  std::string places, heights, classes;
+  bool one_a_round = true;
+  for (std::size_t i = 0; i < samples.times_ms.size(); ++i) {
+    places += digits(range.place(samples.times_ms[i]) * width);
+    heights += digits(dots_top + rounds.place(samples.rounds[i]) * (strip_height - 2 * dots_top));
+    classes += static_cast<char>('0' + clocks.class_of(samples.rounds[i]));
+    one_a_round = one_a_round && samples.rounds[i] == samples.rounds.front() + static_cast<int>(i);
+  }
+  return fmt::format("<g data-x=\"{}\"{}{}></g>", places, one_a_round ? "" : fmt::format(" data-y=\"{}\"", heights),
+                     clocks.classes() > 1 ? fmt::format(" data-clock=\"{}\"", classes) : "");
 }
 
 // By how much, of its median, a variant's samples differ from it, without the few that are far away.
@@ -176,18 +185,14 @@ std::string line_chart(const std::vector<double>& values, std::string_view css_c
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   // From zero, so that a small ripple looks small.
   const Range range{0, *most * 1.05};
-  const Range rounds{0, static_cast<double>(values.size() - 1)};
-  std::string points;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    points += fmt::format("{:.0f},{:.1f} ", rounds.place(static_cast<double>(i)) * width,
-                          chart_height - range.place(values[i]) * chart_height);
-  if (values.size() == 1) points += fmt::format("{:.0f},{:.1f}", width, chart_height - range.place(values[0]) * chart_height);
+  std::string heights;
+  for (const double value : values) heights += digits(10 * (chart_height - range.place(value) * chart_height));
   const std::string words =
       *least == *most ? fmt::format("{:.0f} {}", *most, unit) : fmt::format("{:.0f} to {:.0f} {}", *least, *most, unit);
   return tag("div",
              tag("div", tag("b", name) + fmt::format("<span class=\"words\">{}</span>", words), "class=\"label\"") +
                  svg("chart", chart_height, name + ": " + words,
-                     fmt::format("<polyline class=\"{}\" points=\"{}\"/>", css_class, points)) +
+                     fmt::format("<polyline class=\"{}\" data-tenths=\"{}\"/>", css_class, heights)) +
                  tag("div", tag("span", "round 1") + tag("span", fmt::format("{}", values.size())), "class=\"scale\""),
              "class=\"state\"") +
          "\n";

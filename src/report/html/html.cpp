@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/deflate.hpp"
 #include "base/digest.hpp"
 #include "base/text.hpp"
 #include "report/html/page_frame.hpp"
@@ -58,19 +59,11 @@ std::string problem_items(const PairResult& pair) {
   return items;
 }
 
-std::string base64(const std::string& hex) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string result;
-  unsigned bits = 0, count = 0;
-  for (const char c : hex) {
-    bits = bits << 4 | static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
-    if (count += 4; count < 6) continue;
-    count -= 6;
-    result += digits[bits >> count & 63];
-  }
-  if (count > 0) result += digits[bits << (6 - count) & 63];
-  while (result.size() % 4 != 0) result += '=';
-  return result;
+std::string bytes_of(const std::string& hex) {
+  const auto value = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(value(hex[i]) << 4 | value(hex[i + 1]));
+  return bytes;
 }
 
 struct Section {
@@ -78,7 +71,7 @@ struct Section {
   std::string content;  // empty: left out
 };
 
-std::string allowed(const std::string& content) { return "'sha256-" + base64(base::sha256_hex(content)) + "'"; }
+std::string allowed(const std::string& content) { return "'sha256-" + base::base64(bytes_of(base::sha256_hex(content))) + "'"; }
 
 }  // namespace
 

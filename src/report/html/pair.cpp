@@ -142,19 +142,25 @@ std::string lesson_place(const PairSource& source) {
   return tag("p", fmt::format("The lesson in full: <code>{}/README.md</code>", escaped(folder)), "class=\"note\"");
 }
 
-std::string pair_block(const PairResult& pair, const HtmlReport& report) {
-  std::string body = tag("p", escaped(pair.teaches), "class=\"teaches\"");
-  if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
-  if (!pair.variants.empty()) body += variants_table(pair);
-  body += profile_sentence_part(pair) + how(pair) + notes(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
-  body = svg::with_micro_sign(body);
+// What a reader looks at in a few of many pairs, and what is large.
+std::string inside(const PairResult& pair, const HtmlReport& report) {
+  std::string text = pair.variants.empty() ? "" : variants_table(pair);
+  text += profile_sentence_part(pair) + how(pair) + ladder(pair) + sample_strips(pair) + gpu_states(pair, report);
+  text = svg::with_micro_sign(text);
   const auto source = report.sources.find(pair.target);
-  if (source != report.sources.end()) body += lesson_place(source->second) + source_part(pair, source->second);
+  if (source != report.sources.end()) text += lesson_place(source->second) + source_part(pair, source->second);
   std::string groups;
   for (const std::string_view group : evidence::quantity_groups) groups += folded_table(pair, group, quantity_rows(pair, group));
   const std::string more = profile_part(pair) + groups + folded_table(pair, "Compiled kernels", kernel_rows(pair)) +
                            metrics_table(pair) + counters_part(pair) + stages_table(pair);
-  if (!more.empty()) body += tag("h4", "More") + svg::with_micro_sign(more);
+  return more.empty() ? text : text + tag("h4", "More") + svg::with_micro_sign(more);
+}
+
+std::string pair_block(const PairResult& pair, const HtmlReport& report) {
+  std::string body = tag("p", escaped(pair.teaches), "class=\"teaches\"");
+  if (!pair.reason.empty()) body += tag("p", escaped(pair.reason), "class=\"reason\"");
+  body = svg::with_micro_sign(body + notes(pair));
+  if (const std::string more = inside(pair, report); !more.empty()) body += packed(more);
   return fmt::format(
       "<details class=\"pair\" id=\"{}\"><summary><h3>{}</h3> <span class=\"result\">{}</span> <span "
       "class=\"lesson\">{}</span></summary>\n{}</details>\n",
@@ -168,7 +174,8 @@ std::string pairs_section(const HtmlReport& report) {
   std::string blocks;
   for (const PairResult* pair : by_chapter(report)) blocks += pair_block(*pair, report);
   return tag("section",
-             tag("h2", "Pairs") + tag("p", "Open a pair for its samples, its clocks and its source.", "class=\"note\"") + blocks,
+             tag("h2", "Pairs") + tag("p", "Open a pair for its samples, its clocks and its source.", "class=\"note\"") + blocks +
+                 source_files(report),
              "id=\"pairs\"") +
          "\n";
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/text.hpp"
@@ -116,7 +117,7 @@ std::string row_of(const PairResult& pair, const VariantResult& variant, bool le
 }
 
 // The variant that the pair is about first, then the rest as the pair has them.
-std::string rows_of(const PairResult& pair, const Scales& scales) {
+std::string rows_of(const PairResult& pair, const Scales& scales, std::size_t most) {
   if (pair.variants.empty()) {
     return opened(pair, to_string(pair.status), "", true) + cell(0, link_to(pair)) + cell(1, "") + cell(2, "") + cell(3, "") +
            cell(4, badge(pair.status)) + why(pair) + "</tr>\n";
@@ -124,6 +125,7 @@ std::string rows_of(const PairResult& pair, const Scales& scales) {
   std::vector<const VariantResult*> variants;
   for (const VariantResult& variant : pair.variants) variants.push_back(&variant);
   std::stable_partition(variants.begin(), variants.end(), [&](const auto* v) { return v == headline(pair); });
+  variants.resize(std::min(variants.size(), most));
   std::string text;
   for (const VariantResult* variant : variants) text += row_of(pair, *variant, variant == variants.front(), scales);
   return text;
@@ -182,6 +184,17 @@ std::string chapter_head(const std::string& chapter, const std::vector<const Pai
                      columns.size(), escaped(chapter_title(chapter)), words);
 }
 
+// `most`: rows of a pair.
+std::string bodies_of(const Chapters& chapters, const Scales& scales, std::size_t most) {
+  std::string bodies;
+  for (const auto& [chapter, pairs] : chapters) {
+    std::string rows = chapter_head(chapter, pairs);
+    for (const PairResult* pair : pairs) rows += rows_of(*pair, scales, most);
+    bodies += "<tbody>\n" + rows + "</tbody>\n";
+  }
+  return bodies;
+}
+
 }  // namespace
 
 std::string results_section(const HtmlReport& report) {
@@ -192,16 +205,11 @@ std::string results_section(const HtmlReport& report) {
                             column.numeric ? " class=\"number\"" : ""));
   const Scales scales{report.run.pairs};
   const Chapters chapters = chapters_of(report);
-  std::string bodies;
-  for (const auto& [chapter, pairs] : chapters) {
-    std::string rows = chapter_head(chapter, pairs);
-    for (const PairResult* pair : pairs) rows += rows_of(*pair, scales);
-    bodies += "<tbody>\n" + rows + "</tbody>\n";
-  }
   return tag("section",
              tag("h2", "Results") + controls(chapters) +
                  fmt::format("<div class=\"results\"><table id=\"results-table\"><thead><tr>{}</tr></thead>\n{}</table></div>",
-                             head, bodies) +
+                             head, bodies_of(chapters, scales, 1)) +
+                 stored("all-rows", svg::with_micro_sign(bodies_of(chapters, scales, std::numeric_limits<std::size_t>::max()))) +
                  "<p id=\"none\" class=\"note\" hidden>Nothing matches; clear the filter to see all.</p>" +
                  tag("p",
                      "A speedup is the ratio of medians with its 95\u00a0% interval within this run; its bar is logarithmic. The "

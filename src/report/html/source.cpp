@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "report/html/code_parts.hpp"
 #include "report/html/code_tokens.hpp"
@@ -15,34 +16,24 @@ using evidence::PairResult;
 using evidence::VariantResult;
 using evidence::VariantRole;
 
-// A method lies as deep as its class; shown alone it starts at the margin.
-std::string without_margin(const std::string& text) {
-  const std::size_t margin = text.find_first_not_of(' ');
-  if (margin == 0 || margin == std::string::npos) return text;
-  std::string result;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::size_t blank = std::min(text.find_first_not_of(' ', begin), end) - begin;
-    result += text.substr(begin + std::min(blank, margin), end - begin - std::min(blank, margin));
-    if (end < text.size()) result += '\n';
-    begin = end + 1;
-  }
-  return result;
+std::string file_id(std::string_view path) { return "file-" + id_of(path); }
+
+std::string listing(std::string_view label, std::string_view css_class, const std::string& content) {
+  return fmt::format("<pre{} tabindex=\"0\" aria-label=\"{}\">{}</pre>", css_class, escaped(label), content);
 }
 
-std::string listing(const std::string& code, std::string_view label) {
-  return fmt::format("<pre tabindex=\"0\" aria-label=\"{}\"><code>{}</code></pre>", escaped(label), highlighted(code));
-}
-
+// The page has each file once, and its script takes the lines from there.
 std::string shown(const CodePart& part) {
   const std::string place = fmt::format("{}:{}", part.path, part.line);
+  const auto lines = std::count(part.text.begin(), part.text.end(), '\n') + (part.text.ends_with('\n') ? 0 : 1);
   return tag("div",
              tag("div",
                  (part.is_kernel ? "<span class=\"badge kernel\">kernel</span> " : std::string{}) + tag("b", escaped(part.name)) +
                      fmt::format(" <span class=\"place\">{}</span>", escaped(place)),
                  "class=\"head\"") +
-                 listing(without_margin(part.text), place),
+                 listing(
+                     place, "",
+                     fmt::format("<code data-from=\"{}\" data-lines=\"{} {}\"></code>", file_id(part.path), part.line, lines)),
              part.is_kernel ? "class=\"part kernel\"" : "class=\"part\"") +
          "\n";
 }
@@ -115,11 +106,9 @@ std::string side_by_side(const PairResult& pair, const VariantResult& right, con
   return text;
 }
 
-// Kernels stand out from the rest of the file, which has its lines numbered.
-std::string whole_file(const SourceText& file) {
-  std::string numbers, code;
-  const auto lines = std::count(file.text.begin(), file.text.end(), '\n');
-  for (std::ptrdiff_t i = 1; i <= lines; ++i) numbers += fmt::format("{}\n", i);
+// Kernels stand out from the rest of the file.
+std::string marked(const SourceText& file) {
+  std::string code;
   std::size_t done = 0;
   for (const CodePart& kernel : kernels_of(file)) {
     const std::size_t begin = file.text.find(kernel.text, done);
@@ -128,12 +117,7 @@ std::string whole_file(const SourceText& file) {
     code += tag("mark", highlighted(kernel.text));
     done = begin + kernel.text.size();
   }
-  code += highlighted(std::string_view{file.text}.substr(done));
-  return folded(
-      fmt::format("Whole file <code>{}</code>", escaped(file.path)),
-      fmt::format("<pre class=\"file\" tabindex=\"0\" aria-label=\"{}\"><span class=\"numbers\" aria-hidden=\"true\">{}</span>"
-                  "<code>{}</code></pre>",
-                  escaped(file.path), numbers, code));
+  return code + highlighted(std::string_view{file.text}.substr(done));
 }
 
 }  // namespace
@@ -142,7 +126,21 @@ std::string source_part(const PairResult& pair, const PairSource& source) {
   std::string text = tag("h4", "Source");
   if (!source.missing.empty()) return text + tag("p", escaped(source.missing), "class=\"note\"");
   if (const VariantResult* right = beside_the_baseline(pair)) text += side_by_side(pair, *right, source.files);
-  for (const SourceText& file : source.files) text += whole_file(file);
+  for (const SourceText& file : source.files)
+    text += folded(fmt::format("Whole file <code>{}</code>", escaped(file.path)),
+                   listing(file.path, " class=\"file\"",
+                           fmt::format("<span class=\"numbers\" aria-hidden=\"true\"></span><code data-from=\"{}\"></code>",
+                                       file_id(file.path))));
+  return text;
+}
+
+std::string source_files(const HtmlReport& report) {
+  std::map<std::string, const SourceText*> files;
+  for (const PairResult& pair : report.run.pairs)
+    if (const auto source = report.sources.find(pair.target); source != report.sources.end())
+      for (const SourceText& file : source->second.files) files.emplace(file_id(file.path), &file);
+  std::string text;
+  for (const auto& [id, file] : files) text += stored(id, marked(*file));
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/deflate.hpp"
 #include "base/text.hpp"
 #include "report/quote.hpp"
 
@@ -65,6 +66,19 @@ std::string table(std::string_view label, const std::vector<std::string>& headin
 
 std::string folded(std::string_view summary, std::string_view content) {
   return fmt::format("<details class=\"more\"><summary>{}</summary>\n{}</details>\n", summary, content);
+}
+
+static std::string compressed(const std::string& content) { return base::base64(base::deflated(content)); }
+
+std::string packed(const std::string& content) {
+  return fmt::format(
+      "<div class=\"packed\" data-deflated=\"{}\"><p class=\"note\">This part is compressed, and only scripts and a browser of "
+      "2023 or later can show it.</p></div>\n",
+      compressed(content));
+}
+
+std::string stored(const std::string& id, const std::string& content) {
+  return fmt::format("<div id=\"{}\" data-deflated=\"{}\" hidden></div>\n", id, compressed(content));
 }
 
 std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px) {

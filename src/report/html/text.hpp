@@ -27,6 +27,11 @@ std::string table(std::string_view label, const std::vector<std::string>& headin
 // Folded away until someone asks.
 std::string folded(std::string_view summary, std::string_view content);
 
+// Compressed. The page's script puts it in its place when what it stands in is opened.
+std::string packed(const std::string& content);
+// Compressed and not shown; the page's script takes it from under this id.
+std::string stored(const std::string& id, const std::string& content);
+
 // A picture as wide as the page, and one for narrow screens.
 std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px = svg::wide_px);
 

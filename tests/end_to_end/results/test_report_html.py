@@ -4,13 +4,27 @@ import base64
 import json
 import os
 import pathlib
+import re
 import unittest
+import zlib
 
 import browser
-from harness import AISP, EndToEnd
+from harness import AISP, SOURCE, EndToEnd
 
 BROWSER = browser.find()
 EVIL = "\"'><script>window.evil=1</script><img src=x onerror='window.evil=1'>"
+
+
+def inflated(text):
+    return zlib.decompress(base64.b64decode(text), -15).decode()
+
+
+def opened(page):
+    """The page with what is compressed in its place, and whole files for parts of them."""
+    stored = dict(re.findall(r'<div id="([^"]+)" data-deflated="([^"]*)" hidden>', page))
+    page = re.sub(r'<div class="packed" data-deflated="([^"]*)">.*?</p></div>\n', lambda match: inflated(match[1]), page, flags=re.S)
+    page = re.sub(r'<code data-from="([^"]*)"[^>]*>', lambda match: "<code>" + inflated(stored[match[1]]), page)
+    return page.replace("</table>", inflated(stored["all-rows"]) + "</table>", 1)
 
 
 class Report(EndToEnd):
@@ -32,7 +46,7 @@ class File(Report):
         page = (folder / "report.html").read_text()
         self.assertIn("1 pair in", finished.err)
         self.assertIn("ch90:good", page)
-        self.assertIn("tests/pairs/ch90/good", page, "the source is shown")
+        self.assertIn("tests/pairs/ch90/good", opened(page), "the source is shown")
         self.report("latest", "here.html")
         self.assertEqual((self.work / "here.html").read_text(), page)
         self.assertEqual(self.report("latest", "-").out, page)
@@ -49,7 +63,7 @@ class File(Report):
         finished = self.run_pairs("ch03:false_sharing", program=AISP)
         self.assert_code(finished, 0)
         self.report(finished.folder, program=AISP)
-        page = (finished.folder / "report.html").read_text()
+        page = opened((finished.folder / "report.html").read_text())
         self.assertIn("chapters/ch03/false_sharing.cpp", page)
         for variant in finished.pair("ch03:false_sharing")["variants"]:
             self.assertIn(f"<code>{variant['name']}</code>", page)
@@ -61,7 +75,7 @@ class File(Report):
         log.write_text(header + "\n" + json.dumps({**json.loads(line), "source_digest": "0" * 64}) + "\n")
         finished = self.report(folder)
         self.assertIn("1 pair was measured with other code", finished.err)
-        page = (folder / "report.html").read_text()
+        page = opened((folder / "report.html").read_text())
         self.assertNotIn("tests/pairs/ch90/good", page)
         self.assertIn("another version of the pair&#39;s code", page)
 
@@ -118,7 +132,21 @@ class InABrowser(Report):
 
     def look(self, width=1280, **how):
         self.browser.show(width, **how)
-        return self.browser.open(self.page)
+        self.browser.open(self.page)
+        self.wait_for("!document.getElementById('controls').hidden")
+
+    def wait_for(self, condition):
+        self.assertTrue(self.browser.ask(f"(async () => {{ for (let i = 0; i < 400 && !({condition}); ++i) await new Promise(r => setTimeout(r, 5));"
+                                         f" return {condition}; }})()"), condition)
+
+    def open_everything(self):
+        self.browser.ask("""(async () => {
+            for (let closed; (closed = document.querySelectorAll('details:not([open])')).length;) {
+                closed.forEach(d => d.open = true);
+                await new Promise(r => setTimeout(r, 50));
+                for (let i = 0; i < 200 && document.querySelector('.packed'); ++i) await new Promise(r => setTimeout(r, 50));
+            }
+        })()""")
 
     def visible(self, column):
         return self.browser.ask("Array.from(document.querySelectorAll('#results-table tbody tr:not([hidden]):not(.chapter)'))"
@@ -135,7 +163,7 @@ class InABrowser(Report):
                         self.look(width, dark=dark)
                         load_ms.append(self.browser.ask("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart"))
                     self.assertLess(min(load_ms), 1000)
-                    self.browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+                    self.open_everything()
                     self.assertLessEqual(self.browser.ask("document.documentElement.scrollWidth"), width)
                     back = self.browser.ask("getComputedStyle(document.body).backgroundColor")
                     self.assertEqual(sum(int(c) for c in back[4:-1].split(",")) < 384, dark, back)
@@ -146,10 +174,40 @@ class InABrowser(Report):
         self.assertIsNone(self.browser.ask("window.evil"))
         self.assertIn("<script>window.evil=1</script>", self.browser.ask("document.body.textContent"))
 
+    def test_what_is_compressed_takes_its_place_when_it_is_opened(self):
+        self.look()
+        pair = "document.querySelectorAll('details.pair')[5]"
+        self.assertEqual(self.browser.ask(f"{pair}.querySelectorAll('.samples .strip').length"), 0)
+        self.browser.ask(f"{pair}.open = true; new Promise(r => setTimeout(r, 300))")
+        variants = self.browser.ask(f"{pair}.querySelectorAll('.body > .scroll tbody tr').length")
+        strips = f"Array.from({pair}.querySelectorAll('.samples .strip'))"
+        self.assertEqual(self.browser.ask(f"{strips}.length"), variants)
+        drawn = f"{strips}.map(s => Array.from(s.querySelectorAll('.dots')).map(p => p.getAttribute('d').split('M').length - 1).reduce((a, b) => a + b))"
+        self.assertEqual(self.browser.ask(drawn), [300] * variants, "every sample is a dot")
+        self.assertEqual(self.browser.ask(f"{pair}.querySelector('polyline.clock').getAttribute('points').split(' ').length"), 300)
+        part = self.browser.ask(f"{pair}.querySelector('.part code').textContent")
+        self.assertIn(part.strip().split("\n")[-1], next((SOURCE / "tests/pairs/ch90").glob("good.*")).read_text())
+        self.assertEqual(self.browser.ask(f"{pair}.querySelector('pre.file code').textContent"), "", "files wait until they are opened themselves")
+        file = f"{pair}.querySelector('pre.file').closest('details')"
+        self.browser.ask(f"{file}.open = true; new Promise(r => setTimeout(r, 300))")
+        code = self.browser.ask(f"{pair}.querySelector('pre.file code').textContent")
+        self.assertEqual(code, next((SOURCE / "tests/pairs/ch90").glob("good.*")).read_text())
+        self.assertTrue(self.browser.ask(f"{pair}.querySelector('pre.file .numbers').textContent").startswith("1\n2\n3\n"))
+        self.assertEqual(self.browser.problems, [])
+
+    def test_an_older_browser_says_what_is_missing(self):
+        self.browser.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
+        self.look()
+        self.assertEqual(len(self.visible(0)), self.pairs, "a row of each pair")
+        self.browser.ask("document.querySelector('details.pair').open = true; new Promise(r => setTimeout(r, 100))")
+        note = "document.querySelector('details.pair .packed').textContent"
+        self.assertIn("a browser of 2023 or later", self.browser.ask(note))
+        self.assertEqual(self.browser.problems, [])
+
     def test_columns_line_up_and_figures_stay_whole(self):
         for width in (1280, 390):
             self.look(width)
-            self.browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+            self.open_everything()
             broken = "Array.from(document.querySelectorAll('.pair td.number')).filter(td => getComputedStyle(td).whiteSpace !== 'nowrap').length"
             self.assertEqual(self.browser.ask(broken), 0, width)
         self.look()
@@ -211,11 +269,13 @@ class InABrowser(Report):
         address, shown = self.browser.ask("location.href"), self.visible(1)
         self.assertIn("?chapter=ch18&variants=all&sort=3+descending", address)
         self.browser.open(address)
+        self.wait_for("!document.getElementById('controls').hidden")
         self.assertEqual(self.visible(1), shown)
         self.assertEqual(self.browser.ask("document.querySelectorAll('#results-table th')[3].getAttribute('aria-sort')"), "descending")
         self.clear()
         self.assertNotIn("?", self.browser.ask("location.href"))
         self.browser.open(f"file://{self.page}?chapter=ch99&sort=99+up")
+        self.wait_for("!document.getElementById('controls').hidden")
         self.assertEqual(len(self.visible(0)), self.pairs, "an address that makes no sense shows everything")
 
     def test_the_head_of_the_table_stays_in_sight(self):
@@ -245,7 +305,7 @@ class InABrowser(Report):
         self.browser.show(1280, scripts=False)
         self.browser.open(self.page)
         self.browser.call("Emulation.setScriptExecutionDisabled", value=False)
-        self.assertGreater(len(self.visible(0)), self.pairs)
+        self.assertEqual(len(self.visible(0)), self.pairs, "a row of each pair")
         self.assertEqual(self.browser.ask("document.querySelectorAll('#results-table button').length"), 0)
         self.assertTrue(self.browser.ask("document.getElementById('controls').hidden"))
 

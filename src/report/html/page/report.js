@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict';
-(() => {
-  const table = document.getElementById('results-table'), bodies = Array.from(table.tBodies);
-  const groups = bodies.map(body => Array.from(body.rows)), rows = groups.flat().filter(row => !row.matches('.chapter'));
+(async () => {
   const by = id => document.getElementById(id);
+  const inflated = async holder => {
+    const bytes = Uint8Array.from(atob(holder.dataset.deflated), c => c.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw'))).text();
+  };
+
+  // An older browser shows the one row of each pair that is not compressed.
+  const table = by('results-table');
+  const rows_of_all = await inflated(by('all-rows')).catch(() => null);
+  if (rows_of_all !== null) {
+    Array.from(table.tBodies).forEach(body => body.remove());
+    table.insertAdjacentHTML('beforeend', rows_of_all);
+  }
+  const bodies = Array.from(table.tBodies);
+  const groups = bodies.map(body => Array.from(body.rows)), rows = groups.flat().filter(row => !row.matches('.chapter'));
   const form = by('controls'), search = by('search');
   const variants = {lesson: row => row.dataset.leads, all: () => true, baseline: row => row.dataset.role === 'baseline',
                     optimized: row => row.dataset.role === 'optimized' && !row.dataset.leads, library: row => row.dataset.role === 'library',
@@ -86,6 +98,55 @@
   form.addEventListener('input', change);
   form.addEventListener('submit', event => event.preventDefault());
   form.addEventListener('reset', () => setTimeout(() => { order(-1, ''); change(); }));
+
+  // What is compressed takes its place when what it stands in is opened, or its note there stays.
+  const places_of = digits => digits.match(/../g).map(two => parseInt(two, 36));
+  const draw_dots = group => {
+    const {x, y, clock} = group.dataset, places = places_of(x), heights = y && places_of(y), paths = {};
+    places.forEach((place, i) => {
+      const height = heights ? heights[i] : 5 + (places.length > 1 ? 30 * i / (places.length - 1) : 15);
+      const name = clock ? 'dots clock' + clock[i] : 'dots';
+      paths[name] = (paths[name] ?? '') + 'M' + place + ' ' + Math.round(height) + 'h0';
+    });
+    for (const name in paths) {
+      const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+      path.setAttribute('class', name);
+      path.setAttribute('d', paths[name]);
+      group.append(path);
+    }
+  };
+  const draw_line = line => {
+    const heights = places_of(line.dataset.tenths);
+    if (heights.length === 1) heights.push(heights[0]);
+    line.setAttribute('points', heights.map((height, i) => Math.round(1000 * i / (heights.length - 1)) + ',' + height / 10).join(' '));
+  };
+  const files = {};
+  const fill_code = async code => {
+    const lines = (await (files[code.dataset.from] ??= inflated(by(code.dataset.from)))).split('\n');
+    if (!code.dataset.lines) {
+      code.innerHTML = lines.join('\n');
+      code.previousElementSibling.textContent = lines.slice(0, -1).map((_, i) => i + 1 + '\n').join('');
+      return;
+    }
+    const [first, count] = code.dataset.lines.split(' ').map(Number), part = lines.slice(first - 1, first - 1 + count);
+    // A method lies as deep as its class; shown alone it starts at the margin.
+    const margin = new RegExp('^ {0,' + part[0].search(/[^ ]|$/) + '}');
+    code.innerHTML = part.map(line => line.replace(margin, '')).join('\n').replace(/<\/?mark>/g, '');
+  };
+  const unpack = async details => {
+    const inside = selector => Array.from(details.querySelectorAll(selector)).filter(part => part.closest('details') === details);
+    for (const part of inside('.packed:not([aria-busy])')) {
+      part.setAttribute('aria-busy', 'true');
+      const content = await inflated(part).catch(() => null);
+      if (content === null) continue;
+      part.outerHTML = content;
+      inside('g[data-x]').forEach(draw_dots);
+      inside('[data-tenths]').forEach(draw_line);
+    }
+    await Promise.all(inside('code[data-from]:empty').map(fill_code));
+  };
+  document.addEventListener('toggle', event => { if (event.target.open) unpack(event.target); }, true);
+  document.querySelectorAll('details[open]').forEach(unpack);
 
   const open = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page of a whole run: every shipped pair's code, several variants, hundreds of samples each.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <regex>
+
+#include "inflate.hpp"
+#include "sample_suite.hpp"
+#include "tree_sources.hpp"
+
+namespace aisp::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t pairs_of_a_run = 264, rounds = 300;
+
+std::vector<fs::path> shipped_pairs() {
+  std::vector<fs::path> sources;
+  const fs::path root = source_folder();
+  for (const fs::directory_entry& chapter : fs::directory_iterator{root / "chapters"}) {
+    if (!chapter.is_directory() || chapter.path().filename() == "shared") continue;
+    for (const fs::directory_entry& file : fs::directory_iterator{chapter})
+      if (file.path().extension() == ".cu" || file.path().extension() == ".cpp") sources.push_back(fs::relative(file, root));
+  }
+  std::ranges::sort(sources);
+  return sources;
+}
+
+void fill_samples(evidence::VariantResult& variant, std::mt19937& random) {
+  evidence::Timing& timing = *variant.timing;
+  std::normal_distribution<double> noise{1, 0.004};
+  timing.raw_times_ms.clear();
+  timing.rounds.clear();
+  for (std::size_t i = 0; i < rounds; ++i) {
+    timing.raw_times_ms.push_back(timing.summary.median * noise(random) + timing.offset_ms);
+    timing.rounds.push_back(static_cast<int>(i));
+  }
+}
+
+evidence::PairResult pair_of(const std::string& target, const std::string& code, std::mt19937& random) {
+  evidence::PairResult pair = sample::passed_pair();
+  pair.target = target;
+  pair.chapter = target.substr(0, 4);
+  pair.name = target.substr(5);
+  static const std::regex name{"\\.name = \"(\\w+)\",\\s*\\.run"};
+  pair.variants.resize(1);
+  const evidence::VariantResult plain = pair.variants.front();
+  pair.variants.clear();
+  for (std::sregex_iterator found{code.begin(), code.end(), name}, end; found != end && pair.variants.size() < 8; ++found) {
+    evidence::VariantResult& variant = pair.variants.emplace_back(plain);
+    variant.name = (*found)[1];
+    variant.role = pair.variants.size() == 1 ? evidence::VariantRole::baseline : evidence::VariantRole::optimized;
+    if (pair.variants.size() > 1) variant.speedup = evidence::Speedup{1.5, 1.49, 1.51, evidence::Verdict::faster};
+    fill_samples(variant, random);
+    pair.lesson = pair.best = variant.name;
+  }
+  pair.gpu_states.clear();
+  for (std::size_t i = 0; i < rounds; ++i)
+    pair.gpu_states.push_back(
+        {1980 - 15 * static_cast<int>(random() % 3), 2619, 400.0 + static_cast<double>(random() % 90), 45, 4});
+  return pair;
+}
+
+// Pairs that are not there yet have the code of others, under other names.
+HtmlReport whole_run() {
+  std::mt19937 random{1};
+  HtmlReport report;
+  report.run.manifest = sample::manifest();
+  const std::vector<fs::path> sources = shipped_pairs();
+  for (std::size_t i = 0; i < pairs_of_a_run; ++i) {
+    const fs::path& source = sources.at(i % sources.size());
+    std::vector<SourceText> files = sample::files_of(source);
+    std::string target = source.parent_path().filename().string() + ':' + source.stem().string();
+    if (i >= sources.size()) {
+      target += "_too";
+      files.front().path += "_too";
+    }
+    report.run.pairs.push_back(pair_of(target, files.front().text, random));
+    report.sources[target].files = std::move(files);
+  }
+  return report;
+}
+
+TEST(LargePage, OfAllPairsIsSmallAndHasEverySample) {
+  const HtmlReport report = whole_run();
+  const std::string page = html_report(report);
+  if (const char* file = std::getenv("AISP_TEST_PAGE")) std::ofstream{file} << page;
+  EXPECT_LT(page.size(), 5'000'000u);
+  const std::string packed = "<div class=\"packed\" data-deflated=\"";
+  std::size_t pairs = 0;
+  for (std::size_t at = 0; (at = page.find(packed, at)) != std::string::npos; at += packed.size()) ++pairs;
+  EXPECT_EQ(pairs, pairs_of_a_run);
+  const std::size_t begin = page.find(packed) + packed.size();
+  const std::string first = tests::inflated(tests::from_base64(page.substr(begin, page.find('"', begin) - begin)));
+  static const std::regex places{"data-x=\"([0-9a-z]*)\""};
+  std::size_t strips = 0;
+  for (std::sregex_iterator strip{first.begin(), first.end(), places}, end; strip != end; ++strip, ++strips)
+    EXPECT_EQ((*strip)[1].length(), 2 * static_cast<std::ptrdiff_t>(rounds));
+  EXPECT_EQ(strips, report.run.pairs.front().variants.size());
+}
+
+}  // namespace
+}  // namespace aisp::report
