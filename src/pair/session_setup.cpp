@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a workload asks of its Setup, beside buffers.
 #include <sched.h>
-#include <stdlib.h>
 
 #include <stdexcept>
-#include <system_error>
 
 #include "pair/session.hpp"
 #include "pair/threads.hpp"
@@ -67,13 +65,8 @@ int Session::cpus() const {
 }
 
 std::filesystem::path Session::scratch_directory() {
-  if (!scratch_.empty()) return scratch_;
-  const auto parent = options_.scratch_parent.empty() ? std::filesystem::temp_directory_path() : options_.scratch_parent;
-  std::string path = (parent / "aisp-scratch-XXXXXX").string();
-  if (mkdtemp(path.data()) == nullptr)
-    throw std::system_error{errno, std::generic_category(), "cannot make a scratch folder in " + parent.string()};
-  scratch_ = path;
-  return scratch_;
+  if (!scratch_) scratch_.emplace("aisp-scratch-", options_.scratch_parent);
+  return scratch_->path();
 }
 
 }  // namespace aisp::pair
