@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "page_cache.hpp"
+#include "token_file.hpp"
 
 namespace aisp::ch05 {
 namespace {
@@ -28,12 +29,6 @@ constexpr std::size_t block_bytes = std::size_t{1} << 20;
 void shuffle(std::span<std::uint32_t> order, std::uint64_t seed) {
   std::iota(order.begin(), order.end(), 0u);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_bits(seed, i) % i]);
-}
-
-std::uint32_t sum_of(const std::uint32_t* words, std::size_t bytes) {
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < bytes / sizeof *words; ++i) sum += words[i];
-  return sum;
 }
 
 class ShardedDataset final : public Workload {
@@ -58,15 +53,7 @@ class ShardedDataset final : public Workload {
   }
 
   Cost cost() const override { return {.host_bytes = static_cast<double>(shard_.bytes())}; }
-  double expected(std::size_t sample) const override {
-    const std::size_t words = sample_bytes_ / sizeof(std::uint64_t);
-    std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < words; ++i) {
-      const std::uint64_t word = shard_.word(sample * words + i);
-      sum += static_cast<std::uint32_t>(word) + static_cast<std::uint32_t>(word >> 32);
-    }
-    return sum;
-  }
+  double expected(std::size_t sample) const override { return expected_sum(shard_, sample_bytes_, sample); }
   void metrics(std::string_view, Metrics& metrics) override {
     metrics.report_rate("throughput", static_cast<double>(samples_), "samples/s");
   }

@@ -5,9 +5,10 @@
 // can be found, and digits multiplied, for several fields at a time in vector registers.
 #include <aisp/pair.hpp>
 
-#include <array>
+#include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <sstream>
@@ -23,7 +24,9 @@ namespace {
 
 constexpr std::size_t features = 16;
 constexpr std::size_t padding_bytes = 64;  // zeros after the text, which readers of whole words may touch
-constexpr std::array<double, 9> powers_of_ten{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8};
+// Of ten, by the sign of the number that they divide and the number of digits after its point.
+constexpr double signed_powers[2][9] = {{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8},
+                                        {-1, -1e1, -1e2, -1e3, -1e4, -1e5, -1e6, -1e7, -1e8}};
 
 bool is_end(char c) { return c == ',' || c == '\n' || c == '\0'; }
 
@@ -37,11 +40,20 @@ const char* convert_any(const char* at, float& value) {
   return end;
 }
 
-// Eight characters of which those that are no digits have their high bit set.
 constexpr std::uint64_t every_byte = 0x0101010101010101ull;
-std::uint64_t others_than_digits(std::uint64_t word) {
-  const std::uint64_t digits = word ^ every_byte * 0x30;
-  return (((digits & every_byte * 0x7F) + every_byte * 0x76) | digits) & every_byte * 0x80;
+std::uint64_t word_at(const char* at) {
+  std::uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+// High bits of the bytes below that of '-', which end a field, up to the first one; above it, any.
+std::uint64_t ends_in(std::uint64_t word) { return (word - every_byte * '-') & ~word & every_byte * 0x80; }
+// High bits of the points, up to the first one.
+std::uint64_t points_in(std::uint64_t word) {
+  return ((word ^ every_byte * '.') - every_byte) & ~(word ^ every_byte * '.') & every_byte * 0x80;
+}
+bool are_digits(std::uint64_t values) {
+  return ((((values & every_byte * 0x7F) + every_byte * 0x76) | values) & every_byte * 0x80) == 0;
 }
 
 // The number that eight digits make, the first of them in the lowest byte: pairs, then fours, then all.
@@ -51,32 +63,145 @@ std::uint32_t number_of(std::uint64_t digits) {
   return static_cast<std::uint32_t>(digits * (10000ull << 32 | 1) >> 32);
 }
 
-// A field of at most eight digits and one point, without a branch that depends on its length; any other one by convert_any. The
-// quotient of two exact doubles is rounded once, and then to fp32.
-const char* convert_word(const char* at, float& value) {
-  const char* const begin = at;
-  const bool negative = *at == '-';
-  at += negative ? 1 : 0;
-  std::uint64_t low;
-  std::memcpy(&low, at, sizeof low);
-  const std::uint64_t marks = others_than_digits(low);
-  if (marks == 0) return convert_any(begin, value);
-  const int point_bit = std::countr_zero(marks) & ~7;
-  std::uint64_t fraction;
-  std::memcpy(&fraction, at + point_bit / 8 + 1, sizeof fraction);
-  const std::uint64_t fraction_marks = others_than_digits(fraction);
-  const int fraction_bits = std::countr_zero(fraction_marks) & ~7;
-  const int bits = point_bit + fraction_bits;  // of all digits
-  if (at[point_bit / 8] != '.' || bits > 64 || bits == 0 || !is_end(at[bits / 8 + 1])) return convert_any(begin, value);
-  // The digits in front of the point, then those after it, moved to the end of the word; zeros lead.
-  const std::uint64_t whole = (low ^ every_byte * 0x30) & ~(~std::uint64_t{0} << point_bit);
-  const std::uint64_t rest = (fraction ^ every_byte * 0x30) << point_bit;
-  const std::uint64_t digits = point_bit == 0 ? rest : (whole | rest);
-  const double number = static_cast<double>(number_of(digits << (64 - bits)));
-  const double magnitude = number / powers_of_ten[static_cast<std::size_t>(fraction_bits / 8)];
-  value = static_cast<float>(negative ? -magnitude : magnitude);
-  return at + bits / 8 + 1;
+// A field of at most eight digits and one point, without a branch that depends on its length; any other one by convert_any. Where
+// the next field begins needs the separator alone, so that the conversions of several fields overlap. The quotient of two exact
+// doubles is rounded once, and then to fp32.
+const char* convert_word(const char* begin, float& value) {
+  const std::uint64_t ends = ends_in(word_at(begin)), more_ends = ends_in(word_at(begin + 8));
+  if ((ends | more_ends) == 0) return convert_any(begin, value);
+  // Masks instead of choices, of which the compiler would make branches: half of the fields are negative, and half are long.
+  const auto more = static_cast<std::size_t>(std::countr_zero(more_ends)) & (std::size_t{0} - (ends == 0 ? 1 : 0));
+  const char* const end = begin + (static_cast<std::size_t>(std::countr_zero(ends)) + more) / 8;
+  const std::size_t negative = *begin == '-' ? 1 : 0;
+  const char* const at = begin + negative;
+  const std::uint64_t word = word_at(at), points = points_in(word);
+  const auto point = static_cast<std::size_t>(std::countr_zero(points | 1ull << 63)) & ~std::size_t{7};  // in bits
+  const auto count = static_cast<std::size_t>(end - at) - 1;                                             // of digits
+  const std::uint64_t whole = (word ^ every_byte * '0') & ~(~std::uint64_t{0} << point);
+  const std::uint64_t digits = whole | (word_at(at + point / 8 + 1) ^ every_byte * '0') << point;
+  const std::uint64_t aligned = digits << (8 - count) % 8 * 8;  // zeros lead
+  if (points == 0 || count - 1 >= 8 || point / 8 > count || !are_digits(aligned)) return convert_any(begin, value);
+  value = static_cast<float>(static_cast<double>(number_of(aligned)) / signed_powers[negative][count - point / 8]);
+  return end;
 }
+
+#if defined(__x86_64__)
+#define AVX2_TARGET [[gnu::target("arch=x86-64-v3")]]
+bool has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi2") != 0; }
+
+// Fields that wait to be converted: where they begin and end in the text.
+struct Fields {
+  static constexpr std::size_t flushed_at = 256, most_in_block = 32;
+  std::uint32_t begin[flushed_at + most_in_block + 8], end[flushed_at + most_in_block + 8];
+  std::size_t count = 0;
+};
+
+// Which bytes of the last 16 of a field are its eight digits, by the number of digits and of those after the point; what is in
+// front of the field becomes zero.
+struct Alignments {
+  alignas(16) std::uint8_t from[9][9][16];
+  constexpr Alignments() : from{} {
+    for (std::size_t count = 0; count < 9; ++count)
+      for (std::size_t fraction = 0; fraction < 9; ++fraction)
+        for (std::size_t i = 0; i < 16; ++i) {
+          const std::size_t from_end = 8 - i;  // 1: the last digit
+          const bool is_digit = i < 8 && from_end <= count;
+          from[count][fraction][i] = static_cast<std::uint8_t>(!is_digit              ? 0x80
+                                                               : from_end <= fraction ? 16 - from_end
+                                                                                      : 15 - from_end);
+        }
+  }
+};
+constexpr Alignments alignments;
+
+// The eight digits of a field, as numbers; `divisor` gets its sign too. Returns false for a field of another form.
+AVX2_TARGET inline bool align_digits(const char* text, std::uint32_t begin, std::uint32_t end, __m128i& digits, double& divisor) {
+  const __m128i last = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text + end - 16));
+  const auto points = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(last, _mm_set1_epi8('.'))));
+  const unsigned negative = text[begin] == '-' ? 1 : 0;
+  const unsigned count = end - begin - negative - 1;
+  const unsigned fraction = static_cast<unsigned>(std::countl_zero(points | 1u)) - 16;
+  const bool is_plain = count - 1 < 8 && fraction <= count && points != 0;
+  const unsigned c = is_plain ? count : 0, f = is_plain ? fraction : 0;
+  const __m128i from = _mm_load_si128(reinterpret_cast<const __m128i*>(alignments.from[c][f]));
+  digits = _mm_shuffle_epi8(_mm_sub_epi8(last, _mm_set1_epi8('0')), from);
+  divisor = signed_powers[negative][f];
+  return is_plain;
+}
+
+AVX2_TARGET inline __m256i side_by_side(const __m128i* digits) {
+  return _mm256_set_m128i(_mm_unpacklo_epi64(digits[4], digits[5]), _mm_unpacklo_epi64(digits[0], digits[1]));
+}
+
+// Eight fields: pairs of digits, then fours, then all, in one instruction each for several of them.
+AVX2_TARGET inline bool convert_eight(const char* text, const std::uint32_t* begin, const std::uint32_t* end, float* values) {
+  __m128i digits[8];
+  double divisor[8];
+  bool plain = true;
+  for (int i = 0; i < 8; ++i) plain &= align_digits(text, begin[i], end[i], digits[i], divisor[i]);
+  const __m256i outer = side_by_side(digits), inner = side_by_side(digits + 2);
+  const __m256i beyond_nine = _mm256_subs_epu8(_mm256_max_epu8(outer, inner), _mm256_set1_epi8(9));
+  if (!plain || !_mm256_testz_si256(beyond_nine, beyond_nine)) return false;
+  const __m256i tens = _mm256_set1_epi16(1 << 8 | 10), hundreds = _mm256_set1_epi32(1 << 16 | 100),
+                myriads = _mm256_set1_epi32(1 << 16 | 10000);
+  const __m256i fours = _mm256_packus_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(outer, tens), hundreds),
+                                            _mm256_madd_epi16(_mm256_maddubs_epi16(inner, tens), hundreds));
+  const __m256i numbers = _mm256_madd_epi16(fours, myriads);
+  const __m256d low = _mm256_div_pd(_mm256_cvtepi32_pd(_mm256_castsi256_si128(numbers)),
+                                    _mm256_setr_pd(divisor[0], divisor[1], divisor[2], divisor[3]));
+  const __m256d high = _mm256_div_pd(_mm256_cvtepi32_pd(_mm256_extracti128_si256(numbers, 1)),
+                                     _mm256_setr_pd(divisor[4], divisor[5], divisor[6], divisor[7]));
+  _mm_storeu_ps(values, _mm256_cvtpd_ps(low));
+  _mm_storeu_ps(values + 4, _mm256_cvtpd_ps(high));
+  return true;
+}
+
+// Adds the fields that end in the 32 bytes at `at`. Eight are written, however many there are, so that no branch depends on that.
+AVX2_TARGET inline void find_fields(const char* text, std::uint32_t at, std::uint32_t& begin, Fields& fields) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(text + at));
+  auto ends = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(_mm256_set1_epi8('-'), bytes)));
+  for (int left = std::popcount(ends); left > 0; left -= 8)
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t end = at + static_cast<std::uint32_t>(std::countr_zero(ends));
+      fields.begin[fields.count] = begin;
+      fields.end[fields.count] = end;
+      fields.count += ends != 0 && end != begin ? 1 : 0;  // an empty line is none
+      begin = ends != 0 ? end + 1 : begin;
+      ends &= ends - 1;
+    }
+}
+
+// Converts and takes out all fields but those that do not fill a group of `least`. Returns how many values it wrote.
+AVX2_TARGET inline std::size_t convert_fields(const char* text, Fields& fields, std::size_t least, float* values) {
+  std::size_t done = 0;
+  while (done < fields.count && fields.count - done >= least) {
+    const std::size_t count = std::min<std::size_t>(8, fields.count - done);
+    const std::uint32_t *const begin = fields.begin + done, *const end = fields.end + done;
+    if (count < 8 || end[0] < 16 || !convert_eight(text, begin, end, values + done))
+      for (std::size_t i = 0; i < count; ++i) convert_word(text + begin[i], values[done + i]);
+    done += count;
+  }
+  std::copy(fields.begin + done, fields.begin + fields.count, fields.begin);
+  std::copy(fields.end + done, fields.end + fields.count, fields.end);
+  fields.count -= done;
+  return done;
+}
+
+// Returns how many values were written. `bytes` and 32 more may be read.
+AVX2_TARGET std::size_t convert_in_lanes(const char* text, std::size_t bytes, float* values) {
+  Fields fields;
+  std::uint32_t begin = 0;
+  std::size_t written = 0;
+  for (std::size_t at = 0; at <= bytes; at += 32) {
+    find_fields(text, static_cast<std::uint32_t>(at), begin, fields);
+    if (fields.count >= Fields::flushed_at) written += convert_fields(text, fields, 8, values + written);
+  }
+  return written + convert_fields(text, fields, 1, values + written);
+}
+#else
+bool has_avx2() { return false; }
+std::size_t convert_in_lanes(const char*, std::size_t, float*) { return 0; }
+#endif
 
 class Vectorization final : public Workload {
  public:
@@ -133,9 +258,13 @@ class Vectorization final : public Workload {
     });
   }
   void swar(Launch&) { each_field(convert_word); }
-  void sum_bytes(Launch&) {
+  void simd(Launch&) {
+    if (!has_avx2()) throw Unsupported{"this CPU has no AVX2"};
+    require_all(convert_in_lanes(text_, text_bytes_, values_));
+  }
+  void sum_words(Launch&) {
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < text_bytes_; ++i) sum += static_cast<unsigned char>(text_[i]);
+    for (std::size_t i = 0; i < text_bytes_; i += sizeof sum) sum += word_at(text_ + i);
     sum_[0] = sum;
   }
 
@@ -208,8 +337,9 @@ extern constinit const Pair vectorization{
     .baseline = {.name = "streams", .run = call<&Vectorization::streams>},
     .optimized = variants({{.name = "strtof", .run = call<&Vectorization::strtof>, .same_bits_as = "streams"},
                            {.name = "from_chars", .run = call<&Vectorization::from_chars>, .same_bits_as = "streams"},
-                           {.name = "swar", .run = call<&Vectorization::swar>}}),
-    .controls = variants({{.name = "sum_bytes", .run = call<&Vectorization::sum_bytes>, .outputs = no_outputs}}),
+                           {.name = "swar", .run = call<&Vectorization::swar>},
+                           {.name = "simd", .run = call<&Vectorization::simd>}}),
+    .controls = variants({{.name = "sum_words", .run = call<&Vectorization::sum_words>, .outputs = no_outputs}}),
     .device = Device::host,
     .bound = Bound::host,
     // A decimal near the middle of two floats is rounded twice by what goes over float64, as the reference does: one in 2^29.
