@@ -52,11 +52,8 @@ class CuFile {
   // The library writes a log to the working folder unless it is told another place.
   explicit CuFile(const std::filesystem::path& log_folder) {
     ::setenv("CUFILE_LOGFILE_PATH", (log_folder / "cufile.log").c_str(), 0);
-    const auto open = function<cufile::Error()>("cuFileDriverOpen");
-    if (const cufile::Error error = open(); error.code != 0)
-      throw Unsupported{"cuFile cannot open its driver (error " + std::to_string(error.code) +
-                        "); install nvidia-fs, or allow the compatibility mode in cufile.json"};
-    check(function<cufile::Error(cufile::Properties*)>("cuFileDriverGetProperties")(&properties_));
+    call("cuFileDriverOpen");
+    call("cuFileDriverGetProperties", &properties_);
   }
   ~CuFile() { function<cufile::Error()>("cuFileDriverClose_v2")(); }
   CuFile(const CuFile&) = delete;
@@ -68,8 +65,12 @@ class CuFile {
     return properties_.nvidia_fs.major > 0 || (properties_.features & p2p) != 0;
   }
 
-  static void check(cufile::Error error) {
-    if (error.code != 0) throw std::runtime_error{"cuFile error " + std::to_string(error.code)};
+  // Throws Unsupported where the call says no: what it lacks is a matter of the machine.
+  template <class... Arguments>
+  static void call(const char* name, Arguments... arguments) {
+    if (const cufile::Error error = function<cufile::Error(Arguments...)>(name)(arguments...); error.code != 0)
+      throw Unsupported{std::string{name} + " refuses with error " + std::to_string(error.code) +
+                        "; nvidia-fs or the compatibility mode of cufile.json may be missing"};
   }
   template <class F>
   static F* function(const char* name) {
@@ -85,9 +86,8 @@ class CuFileReads {
  public:
   CuFileReads(int file, void* memory, std::size_t bytes) : memory_{memory} {
     cufile::Description description{.type = 1, .descriptor = file, .operations = nullptr};
-    CuFile::check(
-        CuFile::function<cufile::Error(cufile::Handle*, cufile::Description*)>("cuFileHandleRegister")(&handle_, &description));
-    CuFile::check(CuFile::function<cufile::Error(const void*, std::size_t, int)>("cuFileBufRegister")(memory, bytes, 0));
+    CuFile::call("cuFileHandleRegister", &handle_, &description);
+    CuFile::call("cuFileBufRegister", static_cast<const void*>(memory), bytes, 0);
   }
   ~CuFileReads() {
     CuFile::function<cufile::Error(const void*)>("cuFileBufDeregister")(memory_);

@@ -158,7 +158,7 @@ extern constinit const Pair io_uring{
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,
-    .overrides = {.measurement_seconds = 30},
+    .overrides = {.setup_seconds = 60, .measurement_seconds = 30},
     // Threads: not one for each CPU, because they wait most of the time.
     .sizes = sizes({{.name = "queue_depth", .full = 64, .most = 256, .scales = false},
                     {.name = "threads", .full = 32, .most = 128, .scales = false}}),

@@ -128,6 +128,7 @@ extern constinit const Pair mmap{
     .device = Device::host,
     .bound = Bound::host,
     .tolerance = exact,
+    .overrides = {.setup_seconds = 120},  // for a file of gigabytes
     .sizes = sizes({{.name = "sample_bytes", .full = 4096, .multiple = 256, .least = 256, .scales = false},
                     {.name = "file_mib", .full = 512, .most = 8192}}),
     .sweep = cases({{"sample_256", "sample_bytes=256"},

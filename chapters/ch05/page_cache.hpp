@@ -70,7 +70,7 @@ inline void require_droppable_pages(const std::filesystem::path& folder) {
     throw Unsupported{
         "the file system of the scratch folder keeps its files in memory, so that none is ever cold; name a folder on a disk "
         "with "
-        "TMPDIR"};
+        "--artifacts-dir"};
 }
 
 // Throws Unsupported where the file system has no reads past the page cache.
