@@ -40,7 +40,9 @@ bool has_crc_instruction() {
 }
 CRC_TARGET inline std::uint64_t crc_of_word(std::uint64_t crc, std::uint64_t word) {
 #if defined(__aarch64__)
-  return __builtin_aarch64_crc32cx(static_cast<std::uint32_t>(crc), word);
+  std::uint32_t next;  // compilers have different names for it
+  asm("crc32cx %w0, %w1, %x2" : "=r"(next) : "r"(static_cast<std::uint32_t>(crc)), "r"(word));
+  return next;
 #else
   return __builtin_ia32_crc32di(crc, word);
 #endif
