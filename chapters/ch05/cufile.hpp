@@ -69,8 +69,9 @@ class CuFile {
   template <class... Arguments>
   static void call(const char* name, Arguments... arguments) {
     if (const cufile::Error error = function<cufile::Error(Arguments...)>(name)(arguments...); error.code != 0)
-      throw Unsupported{std::string{name} + " refuses with error " + std::to_string(error.code) +
-                        "; nvidia-fs or the compatibility mode of cufile.json may be missing"};
+      throw Unsupported{
+          std::string{name} + " refuses with error " + std::to_string(error.code) +
+          "; cuFile needs nvidia-fs or the compatibility mode of cufile.json, and udev's database to know a file's disk"};
   }
   template <class F>
   static F* function(const char* name) {
