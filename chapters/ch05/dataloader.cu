@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images from a file that the page cache holds are cropped, flipped and normalized, and each batch goes through a training step.
 // A loader with its defaults does it in one thread, in ordinary memory, and the GPU waits for it. Workers that fill pinned slots
-// ahead of the step, and a stream of its own for the copies, let the GPU compute all the time. What is left is the work of the
+// ahead of the step, and a stream of its own for the copies, let the GPU compute most of the time. What is left is the work of the
 // host: bf16 halves what it writes, and bytes that a kernel flips and normalizes leave it only the copying of rows.
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
@@ -347,8 +347,8 @@ class Dataloader final : public Workload {
 
 extern constinit const Pair dataloader{
     .teaches =
-        "fill pinned slots ahead on workers and the step never waits; copy bytes, not floats, and two workers may do what eight "
-        "did",
+        "fill pinned slots ahead on workers, so that images, copies and steps overlap; send bytes, not floats, and the workers "
+        "have less than a third of the work",
     .lesson = "pinned_ring",
     .make = make<Dataloader>,
     .baseline = {.name = "one_thread", .run = call<&Dataloader::one_thread>, .prepare = call<&Dataloader::open>},
