@@ -4,9 +4,13 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <aisp/check.hpp>
 #include <aisp/setup.hpp>
 
 #include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -25,6 +29,14 @@ inline void pause_cpu() {
 // What a system call says: "cannot open the file: Permission denied".
 [[noreturn]] inline void fail(const char* what, int error = errno) {
   throw std::system_error{error, std::generic_category(), what};
+}
+
+// What a write that failed means: no pair can help a full disk, so that it is skipped.
+[[noreturn]] inline void fail_to_write(const std::filesystem::path& file, int error = errno) {
+  if (error == ENOSPC || error == EDQUOT)
+    throw Unsupported{"the disk has no room for " + file.string() + " (" + std::strerror(error) +
+                      "); free some space, or name a folder on another disk with --artifacts-dir"};
+  throw std::system_error{error, std::generic_category(), "cannot write " + file.string()};
 }
 
 // An input file that lies in the page cache. It is new after every refill, so warm() and map() belong into `prepare`.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pair/session.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+#include <aisp/host.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -11,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/system/files.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/running_variant.hpp"
 
@@ -23,16 +28,17 @@ std::string default_name(Role role, std::size_t index) {
 }
 
 void write_words(const std::string& path, std::size_t bytes, std::uint64_t seed) {
-  std::ofstream out{path, std::ios::binary | std::ios::trunc};
-  std::vector<std::uint64_t> block(1u << 17);
-  for (std::size_t written = 0; written < bytes;) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int error = file < 0 ? errno : 0;
+  std::vector<std::uint64_t> block(std::min<std::size_t>((bytes + 7) / 8, 1u << 17));
+  for (std::size_t written = 0; written < bytes && error == 0;) {
     for (std::size_t i = 0; i < block.size(); ++i) block[i] = random_bits(seed, written / 8 + i);
     const std::size_t part = std::min(bytes - written, block.size() * 8);
-    out.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(part));
+    error = base::write_all(file, {reinterpret_cast<const char*>(block.data()), part});
     written += part;
   }
-  out.close();
-  if (!out) throw std::system_error{errno, std::generic_category(), "cannot write the input file " + path};
+  if (file >= 0 && ::close(file) != 0 && error == 0) error = errno;
+  if (error != 0) fail_to_write(path, error);
 }
 
 bool is_input(const Buffer& buffer) { return buffer.role == Role::input || buffer.role == Role::inout; }
@@ -59,8 +65,6 @@ Session::~Session() {
   for (const cudaEvent_t event : fork_join_events_) cudaEventDestroy(event);
   for (const cudaStream_t stream : extra_streams_) cudaStreamDestroy(stream);
   for (const cudaStream_t stream : main_streams_) cudaStreamDestroy(stream);
-  std::error_code ignored;
-  if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
 }
 
 void Session::open_streams() {

@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/system/files.hpp"
 #include "pair/launch_state.hpp"
 #include "pair/memory/allocation.hpp"
 #include "pair/memory/memory.hpp"
@@ -146,7 +148,7 @@ class Session final : public Setup {
   std::deque<File> files_;
   std::vector<std::unique_ptr<ThreadTeam>> teams_;
   std::vector<std::pair<Library, detail::LibraryObject*>> library_objects_;
-  std::string scratch_;
+  std::optional<base::ScratchDirectory> scratch_;  // removed also where the rest of the constructor fails
   std::unique_ptr<Workload> workload_;
   const Variant* submitted_ = nullptr;  // last
   std::function<void(const Variant&)> collect_;

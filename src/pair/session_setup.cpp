@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a workload asks of its Setup, beside buffers.
 #include <sched.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <stdexcept>
@@ -67,13 +66,8 @@ int Session::cpus() const {
 }
 
 FilePath Session::scratch_directory() {
-  if (!scratch_.empty()) return FilePath{scratch_.c_str()};
-  const auto parent = options_.scratch_parent.empty() ? std::filesystem::temp_directory_path() : options_.scratch_parent;
-  std::string path = (parent / "aisp-scratch-XXXXXX").string();
-  if (mkdtemp(path.data()) == nullptr)
-    throw std::system_error{errno, std::generic_category(), "cannot make a scratch folder in " + parent.string()};
-  scratch_ = path;
-  return FilePath{scratch_.c_str()};
+  if (!scratch_) scratch_.emplace("aisp-scratch-", options_.scratch_parent);
+  return FilePath{scratch_->path().c_str()};
 }
 
 }  // namespace aisp::pair

@@ -131,6 +131,38 @@ TEST(Session, FilesHoldTheirWordsAndVanish) {
   EXPECT_FALSE(std::filesystem::exists(path.parent_path()));
 }
 
+// Its file leads to the device on which nothing has room.
+class OnFullDisk final : public Workload {
+ public:
+  explicit OnFullDisk(Setup& setup) : file{setup.file("tokens.bin", 100003)} {
+    std::ofstream{setup.scratch_directory() / "another file"} << "left by the constructor";
+    std::filesystem::create_symlink("/dev/full", file.path());
+  }
+  Cost cost() const override { return {}; }
+  void nothing(Launch&) {}
+
+  FileInput file;
+};
+
+TEST(Session, FullDiskIsToldInOneLineAndNothingIsLeft) {
+  constexpr Pair pair{.teaches = "test",
+                      .make = make<OnFullDisk>,
+                      .baseline = {.name = "a", .run = call<&OnFullDisk::nothing>},
+                      .optimized = variants({{.name = "b", .run = call<&OnFullDisk::nothing>}}),
+                      .device = Device::host};
+  const base::ScratchDirectory parent;
+  try {
+    Session session{pair, {.scratch_parent = parent.path()}};
+    ADD_FAILURE() << "the file was written";
+  } catch (const Unsupported& reason) {
+    const std::string text = reason.what();
+    EXPECT_NE(text.find("no room for " + parent.path().string()), std::string::npos) << text;
+    EXPECT_NE(text.find("--artifacts-dir"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(parent.path()));
+}
+
 TEST(Session, SizesFollowScaleAndShape) {
   Session full{pair_of_everything, {}};
   EXPECT_EQ(workload(full).scaled, 960u);
