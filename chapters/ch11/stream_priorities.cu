@@ -194,6 +194,7 @@ extern constinit const Pair stream_priorities{
     .tolerance = reduction_of(layers * layer_width),
     .start = Start::immediate,
     .judged_by = "chain_done",
+    .timeline = true,
     .sizes = sizes({{.name = "bulk_kernels", .full = 10, .most = 100, .scales = false},
                     {.name = "rounds", .full = 1, .most = 10000, .scales = false}}),
     .sweep = cases({{"kernels_1", "bulk_kernels=1"},

@@ -205,6 +205,7 @@ extern constinit const Pair streams{
     // Outputs are rounded to 8 bits, and float and float64 may round one level apart, in few places.
     .tolerance = within_steps(1, 1e-3),
     .start = Start::immediate,
+    .timeline = true,
     .sizes = sizes({{.name = "bands", .full = 6, .most = 64, .scales = false}}),
     .sweep = cases({{"bands_1", "bands=1"},
                     {"bands_2", "bands=2"},

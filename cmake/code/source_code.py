@@ -20,9 +20,9 @@ INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(?:"([^"]+)"|<(aisp/(?:libr
 NAMED = re.compile(r"[\w/]+\.(?:cuh|hpp|cu)\b")
 ANY_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*["<]([^">]+)[">]""", re.M)
 GPU_ONLY = {"__device__", "__global__", "__constant__"}
-# Of a pair, its variants and its outputs: words, which of them is what, what is checked beside the measurement, and the cases of a
-# sweep, whose recorded points name their sizes.
-SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels", "sweep"}
+# Of a pair, its variants and its outputs: words, which of them is what, what is checked or reported beside the measurement, and the
+# cases of a sweep, whose recorded points name their sizes.
+SAID = {"teaches", "lesson", "gains_over", "edges", "same_bits_as", "groups", "kernels", "sweep", "timeline"}
 # Of a size: which values may be set.
 LIMITS = {"multiple", "least", "most"}
 ROLES = {"optimized", "controls", "libraries"}

@@ -147,6 +147,7 @@ struct Pair {
   Start start = Start::released;
   Verification verification = Verification::timed_shape;
   std::string_view judged_by{};  // a metric of the workload's own that decides instead of the time
+  bool timeline = false;         // reports how each variant's kernels and copies overlap, and idle time, as metrics
   Overrides overrides{};
   Sizes sizes{};                         // what --size may set, read with Setup::size()
   Cases sweep{};                         // what --sweep measures, one result each

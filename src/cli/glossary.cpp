@@ -9,7 +9,8 @@
 namespace aisp::cli {
 namespace {
 
-// Checks and findings are the rows of docs/method.md, word for word; tests/end_to_end/commands/test_explain.py compares them.
+// Checks, metrics and findings are the rows of docs/method.md, word for word; tests/end_to_end/commands/test_explain.py compares
+// them.
 constexpr Term terms[] = {
     {"check", "written",
      "elements that were not written, found by two runs with different poison in the outputs; for results of variable length, "
@@ -67,6 +68,16 @@ constexpr Term terms[] = {
     {"check", "processes_left", "processes that the pair had started and that ran on when it had ended; they were killed"},
     {"check", "unkillable", "a process that is still there after SIGKILL, stuck in a kernel driver"},
     {"check", "needs", "of a skipped pair: what this machine lacks, and what to do about it; no failure"},
+    {"metric", "overlap",
+     "the part of the time with a copy between host and GPU, or between GPUs, in which a kernel ran too, in percent; none "
+     "without such copies"},
+    {"metric", "concurrency",
+     "how many kernels ran at once, on average over the time in which any ran: their durations, added up, over that time"},
+    {"metric", "idle",
+     "time between the start of the first and the end of the last kernel, copy or memset in which none of them ran, in us"},
+    {"metric", "idle_share", "idle time in percent of the time from the first start to the last end"},
+    {"metric", "kernels", "kernels of one execution; each kernel node of a graph is one"},
+    {"metric", "copies", "copies of one execution, inside a GPU too; none without any"},
     {"finding", "failed", "wrong, crashed, timed out, or with a speedup that is no number, in any run given (exit status 1)"},
     {"finding", "missing",
      "the run selected the pair and has no result of it, or a recorded variant no longer exists (exit status 1)"},

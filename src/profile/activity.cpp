@@ -173,15 +173,4 @@ std::uint64_t most_allocated_bytes(const std::vector<Activity>& activities) {
   return static_cast<std::uint64_t>(most);
 }
 
-std::uint64_t busy_ns(std::vector<Activity> activities) {
-  std::sort(activities.begin(), activities.end(), [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
-  std::uint64_t busy = 0, end = 0;
-  for (const Activity& activity : activities) {
-    if (activity.end_ns <= end) continue;
-    busy += activity.end_ns - std::max(activity.start_ns, end);
-    end = activity.end_ns;
-  }
-  return busy;
-}
-
 }  // namespace aisp::profile

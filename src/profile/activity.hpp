@@ -33,6 +33,7 @@ struct Activity {
   std::uint32_t correlation = 0;  // the same for a call and what it launched
   std::uint32_t thread = 0;       // of a call
   bool freed = false;             // of memory
+  bool over_link = false;         // a copy between host and GPU, or between GPUs
   KernelShape shape{};
 };
 
@@ -71,7 +72,5 @@ class ActivityRecorder {
 std::uint64_t span_ns(const std::vector<Activity>& activities);
 // Device memory that was allocated and not yet freed, at its most; what there was before does not count. In order of time.
 std::uint64_t most_allocated_bytes(const std::vector<Activity>& activities);
-// Time in which at least one of them ran.
-std::uint64_t busy_ns(std::vector<Activity> activities);
 
 }  // namespace aisp::profile

@@ -70,8 +70,6 @@ Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpu
     return result;
   }
   for (const Activity& activity : work) {
-    result.kernels += activity.kind == Activity::Kind::kernel;
-    result.copies += activity.kind == Activity::Kind::memcpy;
     if (std::find(gpus.begin(), gpus.end(), activity.device) == gpus.end())
       result.findings.push_back(what(activity) + " ran on GPU " + std::to_string(activity.device) + ", which is not the pair's");
     if (activity.end_ns > end->start_ns + clock_slack_ns)
@@ -82,8 +80,7 @@ Audit audit(const std::vector<Activity>& activities, const std::vector<int>& gpu
                                 microseconds(begin->end_ns - activity.start_ns) + " before the sample");
   }
   result.compiled = compiled_of(work);
-  result.span_ns = span_ns(work);
-  result.busy_ns = busy_ns(work);
+  result.timeline = timeline_of(work);
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "profile/activity.hpp"
+#include "profile/timeline.hpp"
 
 namespace aisp::profile {
 
@@ -24,10 +25,8 @@ struct CompiledKernel {
 };
 
 struct Audit {
-  std::vector<std::string> findings;  // work that a stopwatch on the main stream would not see, in plain words
-  std::uint64_t span_ns = 0;          // from the first start to the last end of the execution's work
-  std::uint64_t busy_ns = 0;          // in which any of it ran
-  std::size_t kernels = 0, copies = 0;
+  std::vector<std::string> findings;     // work that a stopwatch on the main stream would not see, in plain words
+  Timeline timeline;                     // of the execution's work
   std::vector<CompiledKernel> compiled;  // each once, in the order of their names
 };
 

@@ -30,6 +30,17 @@ std::string memory_word(std::uint8_t kind) {
 
 std::string direction(std::uint8_t source, std::uint8_t target) { return memory_word(source) + " to " + memory_word(target); }
 
+bool is_over_link(std::uint8_t kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOA:
+    case CUPTI_ACTIVITY_MEMCPY_KIND_ATOH:
+    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP: return true;
+    default: return false;
+  }
+}
+
 std::string wait_word(CUpti_ActivitySynchronizationType type) {
   switch (type) {
     case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE: return "event";
@@ -70,6 +81,7 @@ Activity copy_of(const Record& record) {
   Activity copy = common(record, Activity::Kind::memcpy);
   copy.bytes = record.bytes;
   copy.name = direction(record.srcKind, record.dstKind);
+  copy.over_link = is_over_link(record.copyKind);
   return copy;
 }
 
@@ -117,6 +129,7 @@ void keep(const CUpti_Activity* record, std::vector<Activity>& activities) {
     case CUPTI_ACTIVITY_KIND_MEMCPY2:
       activities.push_back(copy_of(*reinterpret_cast<const CUpti_ActivityMemcpyPtoP4*>(record)));
       activities.back().name = "device to another device";
+      activities.back().over_link = true;
       break;
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       const auto& set = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);

@@ -46,41 +46,6 @@ Recording framed(std::vector<Activity> activities, bool from_first_work) {
   return recording;
 }
 
-Stretches united(Stretches stretches) {
-  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) { return a.start_ns < b.start_ns; });
-  Stretches result;
-  for (const Stretch& stretch : stretches) {
-    if (!result.empty() && stretch.start_ns <= result.back().end_ns)
-      result.back().end_ns = std::max(result.back().end_ns, stretch.end_ns);
-    else result.push_back(stretch);
-  }
-  return result;
-}
-
-Stretches covered(const std::vector<Activity>& activities, Activity::Kind kind) {
-  Stretches stretches;
-  for (const Activity& activity : activities)
-    if (activity.kind == kind) stretches.push_back({activity.start_ns, activity.end_ns});
-  return united(std::move(stretches));
-}
-
-std::uint64_t total_ns(const Stretches& stretches) {
-  std::uint64_t sum = 0;
-  for (const Stretch& stretch : stretches) sum += stretch.end_ns - stretch.start_ns;
-  return sum;
-}
-
-std::uint64_t common_ns(const Stretches& a, const Stretches& b) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const std::uint64_t start = std::max(a[i].start_ns, b[j].start_ns), end = std::min(a[i].end_ns, b[j].end_ns);
-    if (start < end) sum += end - start;
-    if (a[i].end_ns < b[j].end_ns) ++i;
-    else ++j;
-  }
-  return sum;
-}
-
 std::vector<Activity> outermost_calls(const Recording& recording) {
   std::vector<Activity> calls;
   for (const Activity& activity : recording.activities) {

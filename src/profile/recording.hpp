@@ -31,16 +31,6 @@ struct Recording {
 // queued, so that the time before the first work and behind the last is nobody's.
 Recording framed(std::vector<Activity> activities, bool from_first_work);
 
-// Stretches of time, apart from each other and in order.
-struct Stretch {
-  std::uint64_t start_ns = 0, end_ns = 0;
-};
-using Stretches = std::vector<Stretch>;
-Stretches covered(const std::vector<Activity>& activities, Activity::Kind kind);
-Stretches united(Stretches stretches);
-std::uint64_t total_ns(const Stretches& stretches);
-std::uint64_t common_ns(const Stretches& a, const Stretches& b);
-
 // Calls that no other call of their thread contains, in order: the runtime calls the driver.
 std::vector<Activity> outermost_calls(const Recording& recording);
 

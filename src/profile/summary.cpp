@@ -5,6 +5,7 @@
 #include <set>
 
 #include "profile/kernel_name.hpp"
+#include "profile/timeline.hpp"
 
 namespace aisp::profile {
 namespace {

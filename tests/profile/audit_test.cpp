@@ -24,9 +24,9 @@ std::vector<Activity> framed(std::vector<Activity> work) {
 TEST(Audit, HonestWorkHasNoFindings) {
   const Audit result = audit(framed({kernel("a", 12, 40), kernel("b", 30, 60, 8), kernel("c", 80, 99)}), {0});
   EXPECT_THAT(result.findings, IsEmpty());
-  EXPECT_EQ(result.kernels, 3u);
-  EXPECT_EQ(result.span_ns, 87000u);
-  EXPECT_EQ(result.busy_ns, 48000u + 19000u);
+  EXPECT_EQ(result.timeline.kernels, 3u);
+  EXPECT_EQ(result.timeline.span_ns, 87000u);
+  EXPECT_EQ(result.timeline.busy_ns, 48000u + 19000u);
 }
 
 TEST(Audit, TellsWhatWasCompiled) {
@@ -79,12 +79,6 @@ TEST(Audit, AnotherGpuIsFoundUnlessItIsThePairs) {
 }
 
 TEST(Audit, WithoutItsFrameNothingIsVouchedFor) { EXPECT_EQ(audit({kernel("a", 1, 2)}, {0}).findings.size(), 1u); }
-
-TEST(Busy, OverlapsCountOnce) {
-  EXPECT_EQ(busy_ns({kernel("a", 0, 10), kernel("b", 5, 7), kernel("c", 8, 12), kernel("d", 20, 21)}), 13000u);
-  EXPECT_EQ(busy_ns({}), 0u);
-  EXPECT_EQ(span_ns({}), 0u);
-}
 
 }  // namespace
 }  // namespace aisp::profile

@@ -22,8 +22,8 @@ std::vector<AuditedRun> runs_of(const std::vector<double>& ms, int kernels = 1) 
   std::vector<AuditedRun> runs;
   for (const double time_ms : ms) {
     AuditedRun& run = runs.emplace_back();
-    run.audit.busy_ns = run.audit.span_ns = static_cast<std::uint64_t>(time_ms * 1e6);
-    run.audit.kernels = kernels;
+    run.audit.timeline.busy_ns = run.audit.timeline.span_ns = static_cast<std::uint64_t>(time_ms * 1e6);
+    run.audit.timeline.kernels = kernels;
     run.host_ms = time_ms + 0.1;
   }
   return runs;

@@ -112,6 +112,7 @@ class HostCode(TemporaryTree):
     .controls = variants({{.name = "other", .run = call<&Box::other>, .same_bits_as = "deep"}}),
     .sweep = cases({{"few", "n=8"}, {"many", "n=800"}}),
     .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),
+    .timeline = true,
     .cache = Cache::hot,
 };
 """
@@ -119,7 +120,7 @@ class HostCode(TemporaryTree):
         for before, after in (('"what it shows"', '"what"\n        " it shows, in other words"'), ('"wide",\n    .base', '"deep",\n    .base'),
                               ('    .lesson = "wide",\n', ""), (', .gains_over = "plain"', ""), (".controls =", ".libraries ="),
                               (', .same_bits_as = "deep"', ""), ('{"empty", "n=0"}, ', ""),
-                              ('    .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),\n', ""), ("n=800", "n=1600"),
+                              ('    .edges = cases({{"empty", "n=0"}, {"one", "n=1"}}),\n', ""), ("n=800", "n=1600"), ("    .timeline = true,\n", ""),
                               ('    .sweep = cases({{"few", "n=8"}, {"many", "n=800"}}),\n', "    .sweep = engine::all_cases,\n")):
             with self.subTest(after):
                 self.assertEqual(code, self.code(own=OWN + changed(pair, before, after)))

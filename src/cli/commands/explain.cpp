@@ -302,7 +302,7 @@ Exit explain(const Options& options) {
 void add_explain(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("explain", "explain what a column, check, status, verdict, finding, pair or chapter means");
+      app.add_subcommand("explain", "explain what a column, check, metric, status, verdict, finding, pair or chapter means");
   command->add_option("NAME", options->name, "a word of a report, a pair or a chapter; all words without it")->type_name("");
   command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_flag("--json", options->json, "as a JSON array");

@@ -32,11 +32,12 @@ class Explain(EndToEnd):
         for written in (name.replace("_", " "), name.replace("_", "-"), name.upper()):
             self.assertIn(name, self.call("explain", written).out)
 
-    def test_checks_are_those_of_the_manual(self):
-        table = METHOD[METHOD.index("| check | what it catches |"):].split("\n\n")[0]
-        manual = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|$", table))
-        self.assertGreater(len(manual), 10)
-        self.assertEqual({word["name"]: word["text"] for word in self.words() if word["kind"] == "check"}, manual)
+    def test_checks_and_metrics_are_those_of_the_manual(self):
+        for kind, heading, least in (("check", "| check | what it catches |", 10), ("metric", "| metric of `.timeline` | meaning |", 5)):
+            table = METHOD[METHOD.index(heading):].split("\n\n")[0]
+            manual = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|$", table))
+            self.assertGreater(len(manual), least)
+            self.assertEqual({word["name"]: word["text"] for word in self.words() if word["kind"] == kind}, manual)
 
     def test_findings_are_those_of_the_manual(self):
         table = METHOD[METHOD.index("| finding | when | exit status |"):].split("\n\n")[0]

@@ -14,6 +14,7 @@
 #include "profile/ranges.hpp"
 #include "run/child/audit/auditor.hpp"
 #include "run/child/audit/timed_difference.hpp"
+#include "run/child/audit/timeline_metrics.hpp"
 #include "run/child/context.hpp"
 #include "run/child/timing/pair_sampling.hpp"
 #include "run/child/verification/memory_account.hpp"
@@ -115,6 +116,14 @@ void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, co
   record.fail_variant(*timed.result, "timed_differently", found->message, found->advice);
 }
 
+// The timer reads blocks of runs, so that its samples are no span of one.
+void note_timeline(const Request& request, const Timed& timed, const std::vector<AuditedRun>& runs, const Comparison& with) {
+  const double timed_ms =
+      with.mode == TimingMode::timer ? 0 : median_of(timed.samples, &measure::Sample::raw_ms) - with.offset_ms;
+  for (evidence::Metric& metric : timeline_metrics(runs, timed_ms, request.percentiles))
+    timed.result->metrics.push_back(std::move(metric));
+}
+
 void judge_audit(Record& record, Auditor& auditor, const Timed& timed, const std::vector<AuditedRun>& runs,
                  const Comparison& with, std::mt19937_64& random) {
   const Medians medians = medians_of(runs);
@@ -176,7 +185,10 @@ ProbeWork audit(const Context& context, Record& record, Apparatus& apparatus, St
                         .by_host_memory = by_host_memory(session),
                         .constants_since_round = samples.constants_since_round};
   std::mt19937_64 random{random_bits(context.request.seed, stream_of_timed_inputs)};
-  for (std::size_t v = 0; v < samples.timed.size(); ++v) judge_audit(record, auditor, samples.timed[v], runs[v], with, random);
+  for (std::size_t v = 0; v < samples.timed.size(); ++v) {
+    judge_audit(record, auditor, samples.timed[v], runs[v], with, random);
+    if (context.pair.timeline) note_timeline(context.request, samples.timed[v], runs[v], with);
+  }
   return work;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "base/text.hpp"
 #include "run/child/timing/samples.hpp"
@@ -22,8 +23,13 @@ bool drifts(const evidence::Timing& timing) {
 }
 
 void note_metrics(const Request& request, const Timed& timed, double offset_ms) {
-  for (evidence::Metric& metric : metrics_of(timed.samples, offset_ms, request.percentiles))
-    timed.result->metrics.push_back(std::move(metric));
+  std::vector<evidence::Metric>& metrics = timed.result->metrics;
+  for (evidence::Metric& metric : metrics_of(timed.samples, offset_ms, request.percentiles)) {
+    if (std::ranges::find(metrics, metric.name, &evidence::Metric::name) != metrics.end())
+      throw std::runtime_error{"the pair reports a metric '" + metric.name +
+                               "', which is one of .timeline; give it another name"};
+    metrics.push_back(std::move(metric));
+  }
   timed.result->inference =
       inference_of(timed.samples, offset_ms, {request.ttft_target_ms, request.tpot_target_ms}, request.percentiles);
 }

@@ -37,11 +37,11 @@ std::optional<double> raw_ms_on(const Timed& timed, const std::vector<std::uint6
 Medians medians_of(const std::vector<AuditedRun>& runs) {
   std::vector<double> busy_ms, span_ms, host_ms, run_ms, calls;
   for (const AuditedRun& run : runs) {
-    busy_ms.push_back(static_cast<double>(run.audit.busy_ns) * 1e-6);
-    span_ms.push_back(static_cast<double>(run.audit.span_ns) * 1e-6);
+    busy_ms.push_back(static_cast<double>(run.audit.timeline.busy_ns) * 1e-6);
+    span_ms.push_back(static_cast<double>(run.audit.timeline.span_ns) * 1e-6);
     host_ms.push_back(run.host_ms);
     run_ms.push_back(run.run_ms);
-    calls.push_back(static_cast<double>(run.audit.kernels + run.audit.copies));
+    calls.push_back(static_cast<double>(run.audit.timeline.kernels + run.audit.timeline.copies));
   }
   return {.busy_ms = measure::median(busy_ms),
           .span_ms = measure::median(span_ms),
