@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that an embedding cache misses lie anywhere in a pinned table of the host and go to free slots of the GPU. Each row is
-// 0.3 us of the link, and a call of cudaMemcpyAsync takes microseconds to submit. One batched call submits all of them; the copy
-// engine still runs one command after the other. A kernel that reads the mapped table itself has thousands of reads in flight.
+// 0.3 us of the link, but a copy of its own is a command for the copy engine, which runs one after the other. One batched call
+// submits all of them at once, and a graph replays them; neither makes commands shorter. A kernel that reads the mapped table
+// itself has thousands of reads in flight. Arrays that can be packed before they are needed: ch01:packed_transfers.
 #include <aisp/pair.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <span>
@@ -14,7 +16,8 @@ namespace aisp::ch11 {
 namespace {
 
 constexpr std::size_t missing_bytes = std::size_t{64} << 20, table_factor = 4;  // the table has four times the missing rows
-constexpr unsigned threads = 256, in_flight = 4;                                // 16-byte reads of a thread
+constexpr int packing_threads = 8;
+constexpr unsigned threads = 256, in_flight = 4;  // 16-byte reads of a thread
 
 // A block copies one row from row `from[blockIdx.x]` to slot `to[blockIdx.x]`; either list may be absent: the rows in their
 // order.
@@ -49,7 +52,11 @@ class BatchedMemcpy final : public Workload {
         landed_{setup.scratch<std::byte>(rows_ * row_bytes_, {.name = "packed rows on the device"})},
         from_(rows_),
         to_(rows_),
-        sizes_(rows_, row_bytes_) {}
+        sizes_(rows_, row_bytes_),
+        team_{setup.threads(packing_threads)},
+        forked_{setup.event()} {
+    for (std::size_t s = 0; s < streams_.size(); ++s) streams_[s] = setup.stream(), done_[s] = setup.event();
+  }
   ~BatchedMemcpy() override {
     if (copies_ != nullptr) cudaGraphExecDestroy(copies_);
   }
@@ -66,7 +73,9 @@ class BatchedMemcpy final : public Workload {
   }
   void metrics(std::string_view, Metrics& metrics) override { metrics.report_rate("rows", static_cast<double>(rows_), "rows/s"); }
 
-  void copy_each(Launch& launch) { queue_copies(launch.stream); }
+  void copy_each(Launch& launch) {
+    for (std::size_t i = 0; i < rows_; ++i) copy(i, launch.stream);
+  }
 
   void memcpy_batch(Launch& launch) {
     for (std::size_t i = 0; i < rows_; ++i) {
@@ -101,15 +110,38 @@ class BatchedMemcpy final : public Workload {
   }
   void graph_of_copies(Launch& launch) { check(cudaGraphLaunch(copies_, launch.stream)); }
 
+  void four_streams(Launch& launch) {
+    check(cudaEventRecord(forked_, launch.stream));
+    for (const cudaStream_t stream : streams_) check(cudaStreamWaitEvent(stream, forked_));
+    for (std::size_t i = 0; i < rows_; ++i) copy(i, streams_[i % streams_.size()]);
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+      check(cudaEventRecord(done_[s], streams_[s]));
+      check(cudaStreamWaitEvent(launch.stream, done_[s]));
+    }
+  }
   void pack_then_copy(Launch& launch) {
-    for (std::size_t i = 0; i < rows_; ++i) std::memcpy(slab_ + i * row_bytes_, row(i), row_bytes_);
-    check(cudaMemcpyAsync(landed_, slab_, slab_.bytes(), cudaMemcpyHostToDevice, launch.stream));
-    launch(gather_kernel, {blocks(), threads}, reinterpret_cast<const uint4*>(landed_.get()), nullptr, slots(), places_,
-           row_words());
+    pack(0, rows_);
+    copy_packed(launch);
+  }
+  void threads_pack_then_copy(Launch& launch) {
+    const auto workers = static_cast<std::size_t>(team_.size());
+    team_.run([&](int worker) {
+      const auto w = static_cast<std::size_t>(worker);
+      pack(rows_ * w / workers, rows_ * (w + 1) / workers);
+    });
+    copy_packed(launch);
   }
   void one_copy(Launch& launch) { check(cudaMemcpyAsync(cache_, table_, cache_.bytes(), cudaMemcpyHostToDevice, launch.stream)); }
 
  private:
+  void pack(std::size_t first, std::size_t last) const {
+    for (std::size_t i = first; i < last; ++i) std::memcpy(slab_ + i * row_bytes_, row(i), row_bytes_);
+  }
+  void copy_packed(Launch& launch) const {
+    check(cudaMemcpyAsync(landed_, slab_, slab_.bytes(), cudaMemcpyHostToDevice, launch.stream));
+    launch(gather_kernel, {blocks(), threads}, reinterpret_cast<const uint4*>(landed_.get()), nullptr, slots(), places_,
+           row_words());
+  }
   // One row of every four neighbours is missing, in a random order.
   void draw_ids(std::span<std::uint32_t> ids, std::uint64_t seed) const {
     shuffle(ids, seed);
@@ -125,8 +157,8 @@ class BatchedMemcpy final : public Workload {
   std::byte* slot(std::size_t i) const {
     return reinterpret_cast<std::byte*>(cache_.get()) + std::size_t{places_.get()[i]} * row_bytes_;
   }
-  void queue_copies(cudaStream_t stream) const {
-    for (std::size_t i = 0; i < rows_; ++i) check(cudaMemcpyAsync(slot(i), row(i), row_bytes_, cudaMemcpyHostToDevice, stream));
+  void copy(std::size_t i, cudaStream_t stream) const {
+    check(cudaMemcpyAsync(slot(i), row(i), row_bytes_, cudaMemcpyHostToDevice, stream));
   }
   unsigned blocks() const { return static_cast<unsigned>(rows_); }
   unsigned row_words() const { return static_cast<unsigned>(row_bytes_ / sizeof(uint4)); }
@@ -139,6 +171,10 @@ class BatchedMemcpy final : public Workload {
   std::vector<const void*> from_;
   std::vector<void*> to_;
   std::vector<std::size_t> sizes_;
+  ThreadTeam& team_;
+  cudaEvent_t forked_;
+  std::array<cudaStream_t, 4> streams_{};
+  std::array<cudaEvent_t, 4> done_{};
   cudaGraphExec_t copies_ = nullptr;
   std::vector<std::size_t> id_of_slot_;
 };
@@ -146,8 +182,10 @@ class BatchedMemcpy final : public Workload {
 }  // namespace
 
 extern constinit const Pair batched_memcpy{
-    .teaches = "small copies are limited by their submission, not by the link: one batched call submits all of them",
-    .lesson = "memcpy_batch",
+    .teaches =
+        "small copies wait for the copy engine, a command each; SMs that read the host's memory have thousands of reads in "
+        "flight",
+    .lesson = "sm_gather",
     .make = make<BatchedMemcpy>,
     .baseline = {.name = "copy_each", .run = call<&BatchedMemcpy::copy_each>},
     .optimized = variants({{.name = "memcpy_batch", .run = call<&BatchedMemcpy::memcpy_batch>, .needs = {.driver = 13000}},
@@ -155,11 +193,16 @@ extern constinit const Pair batched_memcpy{
     .controls = variants({{.name = "graph_of_copies",
                            .run = call<&BatchedMemcpy::graph_of_copies>,
                            .prepare = call<&BatchedMemcpy::record_copies>},
+                          {.name = "four_streams", .run = call<&BatchedMemcpy::four_streams>},
                           {.name = "pack_then_copy", .run = call<&BatchedMemcpy::pack_then_copy>},
+                          {.name = "threads_pack_then_copy",
+                           .run = call<&BatchedMemcpy::threads_pack_then_copy>,
+                           .needs = {.cpus = packing_threads}},
                           {.name = "one_copy", .run = call<&BatchedMemcpy::one_copy>, .outputs = no_outputs}}),
     .bound = Bound::transfer,
     .tolerance = exact,
-    .start = Start::immediate,  // submission is the subject
+    .start = Start::immediate,  // submission is part of it
+    .timeline = true,
     .sizes = sizes({{.name = "row_kib", .full = 16, .most = 1024, .scales = false}}),
     .sweep = cases(
         {{"row_2_kib", "row_kib=2"}, {"row_16_kib", "row_kib=16"}, {"row_64_kib", "row_kib=64"}, {"row_256_kib", "row_kib=256"}}),
