@@ -90,12 +90,14 @@ bool overlap(const Box& a, const Box& b) {
 void suppress(const Proposal* first, std::size_t count, std::int32_t* kept) {
   Proposals sorted(first, first + count);
   std::sort(sorted.begin(), sorted.end(), [](const Proposal& a, const Proposal& b) { return a.rank > b.rank; });
-  std::vector<const Proposal*> winners;
+  std::vector<Box> winners;
+  std::fill_n(kept, count, -1);
   for (const Proposal& proposal : sorted) {
-    const auto covers = [&](const Proposal* winner) { return overlap(winner->box, proposal.box); };
-    if (std::none_of(winners.begin(), winners.end(), covers)) winners.push_back(&proposal);
+    const auto covers = [&](const Box& winner) { return overlap(winner, proposal.box); };
+    if (std::any_of(winners.begin(), winners.end(), covers)) continue;
+    kept[winners.size()] = static_cast<std::int32_t>(proposal.index);
+    winners.push_back(proposal.box);
   }
-  for (std::size_t i = 0; i < count; ++i) kept[i] = i < winners.size() ? static_cast<std::int32_t>(winners[i]->index) : -1;
 }
 
 class HostCallbacks final : public Workload {
@@ -224,13 +226,16 @@ class HostCallbacks final : public Workload {
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
 
+  // Around some objects: most proposals overlap a better one.
   static void draw_corners(std::span<Box> all, std::uint64_t seed) {
+    constexpr int objects = 160, places = 900, size = 60, spread = 16;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::uint64_t bits = random_bits(seed, i);
-      const auto draw = [bits](int shift, int range) { return static_cast<std::int16_t>((bits >> shift & 0xFFFF) % range); };
-      const std::int16_t left = draw(0, 900), top = draw(16, 900);
-      all[i] = {left, top, static_cast<std::int16_t>(left + 40 + draw(32, 80)),
-                static_cast<std::int16_t>(top + 40 + draw(48, 80))};
+      const std::uint64_t bits = random_bits(seed, i), object = random_bits(seed + 1, bits % objects);
+      const auto near = [bits](std::uint64_t from, int shift) {
+        return static_cast<std::int16_t>(from + (bits >> shift & 0xFFF) % spread);
+      };
+      const std::int16_t left = near((object & 0xFFFF) % places, 8), top = near((object >> 16 & 0xFFFF) % places, 20);
+      all[i] = {left, top, near(static_cast<std::uint64_t>(left + size), 32), near(static_cast<std::uint64_t>(top + size), 44)};
     }
   }
 
@@ -340,6 +345,7 @@ extern constinit const Pair host_callbacks{
     .tolerance = exact,
     .needs = {.cpus = 2},
     .start = Start::immediate,  // the host's work is part of it
+    .timeline = true,
     .sizes = sizes({{.name = "proposals", .full = 1024, .multiple = 64, .most = 4096, .scales = false}}),
     .sweep = cases({{"proposals_256", "proposals=256"},
                     {"proposals_512", "proposals=512"},
