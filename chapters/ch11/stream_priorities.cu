@@ -57,8 +57,6 @@ __global__ __launch_bounds__(threads) void layer_kernel(const float* weights, co
   if (lane == 0) out[row] = fmaxf(sum, 0);
 }
 
-constexpr std::uint32_t reply_alone = 0b10;  // outputs of a variant without bulk work
-
 class StreamPriorities final : public Workload {
  public:
   explicit StreamPriorities(Setup& setup)
@@ -187,7 +185,7 @@ extern constinit const Pair stream_priorities{
     .optimized =
         variants({{.name = "high_priority", .run = call<&StreamPriorities::high_priority>, .same_bits_as = "default_priority"}}),
     .controls = variants(
-        {{.name = "alone", .run = call<&StreamPriorities::alone>, .same_bits_as = "default_priority", .outputs = reply_alone},
+        {{.name = "alone", .run = call<&StreamPriorities::alone>, .outputs = no_outputs},
          {.name = "submitted_first", .run = call<&StreamPriorities::submitted_first>, .same_bits_as = "default_priority"},
          {.name = "chain_after_bulk", .run = call<&StreamPriorities::chain_after_bulk>, .same_bits_as = "default_priority"}}),
     .bound = Bound::latency,
