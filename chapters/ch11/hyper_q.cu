@@ -262,6 +262,7 @@ extern constinit const Pair hyper_q{
     .bound = Bound::latency,
     .tolerance = exact,
     .start = Start::immediate,  // launches are part of it
+    .timeline = true,
     .sizes = sizes({{.name = "columns", .full = 48, .most = 48}, {.name = "streams", .full = 16, .most = 32, .scales = false}}),
     .sweep = cases({{"streams_1", "streams=1"},
                     {"streams_2", "streams=2"},

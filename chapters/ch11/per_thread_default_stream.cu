@@ -220,6 +220,7 @@ extern constinit const Pair per_thread_default_stream{
     .tolerance = within(1e-5),
     .needs = {.cpus = 8},
     .start = Start::immediate,  // the threads' launches are the subject
+    .timeline = true,
     .sizes = sizes({{.name = "threads", .full = 8, .most = 16, .scales = false}}),
     .sweep = cases({{"threads_1", "threads=1"},
                     {"threads_2", "threads=2"},

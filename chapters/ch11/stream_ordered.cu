@@ -261,6 +261,7 @@ extern constinit const Pair stream_ordered{
     .tolerance = exact,
     .needs = {.attributes = {cudaDevAttrMemoryPoolsSupported}},
     .start = Start::immediate,  // allocation is a call of the host
+    .timeline = true,
     .sizes = sizes({{.name = "kib", .full = 65536, .multiple = 64, .most = 262144}}),
     .sweep = cases({{"request_1_mib", "kib=448"},
                     {"request_16_mib", "kib=7296"},
