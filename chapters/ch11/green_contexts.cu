@@ -23,23 +23,32 @@ constexpr float learning_rate = 1e-2f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1
 constexpr float correction1 = 1 - beta1, correction2 = 1 - beta2;  // of the first step
 constexpr unsigned threads = 1024;
 
+// Two quads of each array a thread are on their way at a time: few SMs fill memory only with many bytes in flight on each.
 __global__ __launch_bounds__(threads) void adamw_kernel(float4* weights, float4* first_moment, float4* second_moment,
                                                         const float4* gradient, std::size_t quads) {
   const auto update = [](float& w, float& m, float& v, float g) {
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * g * g;
-    // One division instead of three: on few SMs the arithmetic would limit a kernel that is about bytes.
     w -= __fdividef(learning_rate / correction1 * m, sqrtf(1 / correction2 * v) + epsilon) + learning_rate * weight_decay * w;
   };
   const std::size_t stride = std::size_t{gridDim.x} * threads;
-  for (std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x; i < quads; i += stride) {
-    float4 w = weights[i], m = first_moment[i], v = second_moment[i];
-    const float4 g = gradient[i];
-    update(w.x, m.x, v.x, g.x);
-    update(w.y, m.y, v.y, g.y);
-    update(w.z, m.z, v.z, g.z);
-    update(w.w, m.w, v.w, g.w);
-    weights[i] = w, first_moment[i] = m, second_moment[i] = v;
+  for (std::size_t first = std::size_t{blockIdx.x} * threads + threadIdx.x; first < quads; first += 2 * stride) {
+    float4 w[2], m[2], v[2], g[2];
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const std::size_t i = min(first + k * stride, quads - 1);
+      w[k] = weights[i], m[k] = first_moment[i], v[k] = second_moment[i], g[k] = gradient[i];
+    }
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+      const std::size_t i = first + k * stride;
+      if (i >= quads) break;
+      update(w[k].x, m[k].x, v[k].x, g[k].x);
+      update(w[k].y, m[k].y, v[k].y, g[k].y);
+      update(w[k].z, m[k].z, v[k].z, g[k].z);
+      update(w[k].w, m[k].w, v[k].w, g[k].w);
+      weights[i] = w[k], first_moment[i] = m[k], second_moment[i] = v[k];
+    }
   }
 }
 
@@ -113,7 +122,7 @@ class GreenContexts final : public Workload {
   void green_partition(Launch& launch) {
     both(launch, part_of_products_.stream, part_of_optimizer_.stream, [&] {
       multiply(launch, part_of_products_.stream);
-      optimize(launch, part_of_optimizer_.stream, all_blocks());
+      optimize(launch, part_of_optimizer_.stream, static_cast<unsigned>(part_of_optimizer_.sms));
     });
   }
   void sm_count_target(Launch& launch) {
@@ -129,7 +138,7 @@ class GreenContexts final : public Workload {
   }
   void optimizer_alone(Launch& launch) {
     both(launch, part_of_products_.stream, part_of_optimizer_.stream,
-         [&] { optimize(launch, part_of_optimizer_.stream, all_blocks()); });
+         [&] { optimize(launch, part_of_optimizer_.stream, static_cast<unsigned>(part_of_optimizer_.sms)); });
   }
 
  private:
@@ -142,7 +151,7 @@ class GreenContexts final : public Workload {
     if (with_optimizer) cost.bytes += 7.0 * static_cast<double>(gradient_.bytes());
     return cost;
   }
-  unsigned all_blocks() const { return static_cast<unsigned>(parameters_ / (threads * 4)); }
+  static unsigned all_blocks() { return multiprocessors(); }
 
   template <class Queue>
   void both(Launch& launch, cudaStream_t of_products, cudaStream_t of_optimizer, const Queue& queue) {
