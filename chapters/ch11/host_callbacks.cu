@@ -228,7 +228,7 @@ class HostCallbacks final : public Workload {
 
   // Around some objects: most proposals overlap a better one.
   static void draw_corners(std::span<Box> all, std::uint64_t seed) {
-    constexpr int objects = 160, places = 900, size = 60, spread = 16;
+    constexpr int objects = 48, places = 900, size = 60, spread = 16;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::uint64_t bits = random_bits(seed, i), object = random_bits(seed + 1, bits % objects);
       const auto near = [bits](std::uint64_t from, int shift) {
