@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The encoder towers of a multimodal model know nothing of one another, and each is a chain of products too small for the GPU:
-// 256 rows of a 2048-wide tower are 16 tiles of 128 x 256. Tower after tower leaves SMs idle in every product. On a stream each,
-// with a handle and a workspace each, one tower's products fill the gaps of the others.
+// 256 rows of a 2048-wide tower are 16 tiles of 128 x 256. Tower after tower, the GPU waits at each border. On a stream each,
+// with a handle and a workspace each, the towers hide each other's borders. Idle SMs are filled only where the library leaves
+// any: it has small tiles and split K for such shapes. The control, a graph of the baseline, tells launches from gaps.
 #include <cuda_bf16.h>
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublas.hpp>
@@ -266,7 +267,9 @@ constexpr Needs cublas_alone{.libraries = {Library::cublas}}, cublaslt_alone{.li
 }  // namespace
 
 extern constinit const Pair gemm_streams{
-    .teaches = "a GEMM that fills a third of the SMs wastes the rest; independent chains on streams fill each other's gaps",
+    .teaches =
+        "independent chains on streams hide the gaps between each other's GEMMs; SMs that the library fills they cannot fill "
+        "again",
     .lesson = "stream_per_tower",
     .make = make<GemmStreams>,
     .baseline = {.name = "one_stream", .run = call<&GemmStreams::one_stream>, .needs = cublas_alone},
