@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A short chain of dependent kernels is submitted while large streaming kernels run. Free SM slots go to whoever asked first, so
-// every link of the chain waits behind tens of thousands of pending blocks. On a stream of higher priority its blocks take the
-// next free slot instead. Judged by when the chain is done, counted from the start of the sample. What the bulk work loses is in
-// the metric bulk_done: beside that of the control, where the chain begins when the bulk work has ended.
+// A short chain of dependent kernels is submitted while large streaming kernels run. Free SM slots go to the kernel that asked
+// first, so every link of the chain waits until tens of thousands of pending blocks have run. On a stream of higher priority its
+// blocks take the next free slot instead. The judge is the moment at which the chain is done, counted from the start of the
+// sample; the control `alone` has the chain without bulk work, the least latency that there is. bulk_done tells what the bulk
+// work loses.
 #include <aisp/pair.hpp>
 
 #include <vector>
@@ -10,7 +11,7 @@
 namespace aisp::ch11 {
 namespace {
 
-constexpr int bulk_kernels = 10, layers = 16, layer_width = 1024;
+constexpr int layers = 16, layer_width = 1024;
 // One 16-byte access a thread: blocks are short, and few bytes are in flight, so that memory answers others soon. Blocks of both
 // kinds are of one size: the slot that one leaves is what the other needs.
 constexpr int threads = 1024;
@@ -18,11 +19,15 @@ constexpr int chain_blocks = layer_width / (threads / 32);  // a row per warp
 
 constexpr std::uint32_t multiplier = 1664525, increment = 1013904223;
 
-__global__ __launch_bounds__(threads) void bulk_kernel(const uint4* in, uint4* out) {
+// More rounds make a block last longer.
+__global__ __launch_bounds__(threads) void bulk_kernel(const uint4* in, uint4* out, int rounds) {
   const std::size_t i = static_cast<std::size_t>(blockIdx.x) * threads + threadIdx.x;
-  const uint4 v = in[i];
-  out[i] = make_uint4(v.x * multiplier + increment, v.y * multiplier + increment, v.z * multiplier + increment,
-                      v.w * multiplier + increment);
+  uint4 v = in[i];
+#pragma unroll 1
+  for (int round = 0; round < rounds; ++round)
+    v = make_uint4(v.x * multiplier + increment, v.y * multiplier + increment, v.z * multiplier + increment,
+                   v.w * multiplier + increment);
+  out[i] = v;
 }
 
 // Volatile, so that the compiler leaves the order of requests as it is written.
@@ -56,6 +61,8 @@ class StreamPriorities final : public Workload {
  public:
   explicit StreamPriorities(Setup& setup)
       : words_{setup.scaled(std::size_t{1} << 28, threads * 4)},
+        bulk_kernels_{static_cast<int>(setup.size("bulk_kernels"))},
+        rounds_{static_cast<int>(setup.size("rounds"))},
         in_{setup.input<std::uint32_t>(words_, integers(0, 0xFFFFFFFF), {.name = "bulk in"})},
         weights_{setup.input<float>(std::size_t{layers} * layer_width * layer_width, normal(0, 0.0442f), {.name = "weights"})},
         request_{setup.input<float>(layer_width, uniform(0, 1), {.name = "request"})},
@@ -70,7 +77,10 @@ class StreamPriorities final : public Workload {
         bulk_done_{setup.event()},
         chain_done_{setup.event()} {}
 
-  Cost cost() const override { return {.bytes = static_cast<double>(bulk_kernels) * (in_.bytes() + out_.bytes())}; }
+  Cost cost() const override { return {.bytes = static_cast<double>(bulk_kernels_) * (in_.bytes() + out_.bytes())}; }
+  Cost variant_cost(std::string_view variant) const override {
+    return variant == "alone" ? Cost{.bytes = static_cast<double>(weights_.bytes())} : cost();
+  }
 
   void compute_reference(Launch&) override {
     expected_reply_.resize(layer_width);
@@ -90,41 +100,56 @@ class StreamPriorities final : public Workload {
   double expected_output(int output, std::size_t index) const override {
     if (output == 1) return expected_reply_[index];
     std::uint32_t value = in_.host(index);
-    for (int k = 0; k < bulk_kernels; ++k) value = value * multiplier + increment;
+    for (int k = 0; k < bulk_kernels_ * rounds_; ++k) value = value * multiplier + increment;
     return value;
   }
 
-  void default_priority(Launch& launch) { run_both(launch, default_stream_); }
-  void chain_after_bulk(Launch& launch) { run_both(launch, bulk_stream_); }
-  void high_priority(Launch& launch) { run_both(launch, urgent_stream_); }
+  void default_priority(Launch& launch) { bulk_then_chain(launch, default_stream_); }
+  void chain_after_bulk(Launch& launch) { bulk_then_chain(launch, bulk_stream_); }
+  void high_priority(Launch& launch) { bulk_then_chain(launch, urgent_stream_); }
+  void submitted_first(Launch& launch) {
+    fork(launch, default_stream_);
+    queue_chain(launch, default_stream_);
+    queue_bulk(launch);
+    join(launch);
+  }
+  void alone(Launch& launch) {
+    fork(launch, urgent_stream_);
+    queue_chain(launch, urgent_stream_);
+    check(cudaStreamWaitEvent(launch.stream, chain_done_));
+  }
 
  private:
-  void run_both(Launch& launch, cudaStream_t chain) {
+  void bulk_then_chain(Launch& launch, cudaStream_t chain) {
+    fork(launch, chain);
+    queue_bulk(launch);
+    queue_chain(launch, chain);
+    join(launch);
+  }
+  void fork(Launch& launch, cudaStream_t chain) {
     check(cudaEventRecord(forked_, launch.stream));
     check(cudaStreamWaitEvent(bulk_stream_, forked_));
     check(cudaStreamWaitEvent(chain, forked_));
-    queue_bulk();
-    launch.mark("bulk_done", bulk_stream_);
-    check(cudaEventRecord(bulk_done_, bulk_stream_));
-    queue_chain(chain);
-    launch.mark("chain_done", chain);
-    check(cudaEventRecord(chain_done_, chain));
+  }
+  void join(Launch& launch) {
     check(cudaStreamWaitEvent(launch.stream, bulk_done_));
     check(cudaStreamWaitEvent(launch.stream, chain_done_));
   }
 
-  void queue_bulk() {
+  void queue_bulk(Launch& launch) {
     const auto blocks = static_cast<unsigned>(words_ / (threads * 4));
     const auto* from = reinterpret_cast<const uint4*>(in_.get());
-    for (int k = 0; k < bulk_kernels; ++k) {
-      auto* to = reinterpret_cast<uint4*>(k % 2 == 1 ? out_.get() : between_.get());
-      bulk_kernel<<<blocks, threads, 0, bulk_stream_>>>(from, to);
+    for (int k = 0; k < bulk_kernels_; ++k) {
+      auto* to = reinterpret_cast<uint4*>((bulk_kernels_ - k) % 2 == 1 ? out_.get() : between_.get());
+      bulk_kernel<<<blocks, threads, 0, bulk_stream_>>>(from, to, rounds_);
       from = to;
     }
     check(cudaGetLastError());
+    launch.mark("bulk_done", bulk_stream_);
+    check(cudaEventRecord(bulk_done_, bulk_stream_));
   }
 
-  void queue_chain(cudaStream_t stream) {
+  void queue_chain(Launch& launch, cudaStream_t stream) {
     const float* from = request_;
     for (int layer = 0; layer < layers; ++layer) {
       float* to = layer == layers - 1 ? reply_.get() : hidden_.get() + layer % 2 * layer_width;
@@ -133,9 +158,12 @@ class StreamPriorities final : public Workload {
       from = to;
     }
     check(cudaGetLastError());
+    launch.mark("chain_done", stream);
+    check(cudaEventRecord(chain_done_, stream));
   }
 
   std::size_t words_;
+  int bulk_kernels_, rounds_;
   Input<std::uint32_t> in_;
   Input<float> weights_, request_;
   Output<std::uint32_t> out_;
@@ -150,19 +178,29 @@ class StreamPriorities final : public Workload {
 }  // namespace
 
 extern constinit const Pair stream_priorities{
-    .teaches = "a high-priority stream gets the next free SM slot instead of queueing behind pending blocks",
+    .teaches = "the blocks of a high-priority stream take the next free SM slot, ahead of all pending blocks",
     .lesson = "high_priority",
     .make = make<StreamPriorities>,
     .baseline = {.name = "default_priority", .run = call<&StreamPriorities::default_priority>},
     .optimized =
         variants({{.name = "high_priority", .run = call<&StreamPriorities::high_priority>, .same_bits_as = "default_priority"}}),
     .controls = variants(
-        {{.name = "chain_after_bulk", .run = call<&StreamPriorities::chain_after_bulk>, .same_bits_as = "default_priority"}}),
+        {{.name = "alone", .run = call<&StreamPriorities::alone>, .outputs = no_outputs},
+         {.name = "submitted_first", .run = call<&StreamPriorities::submitted_first>, .same_bits_as = "default_priority"},
+         {.name = "chain_after_bulk", .run = call<&StreamPriorities::chain_after_bulk>, .same_bits_as = "default_priority"}}),
     .bound = Bound::latency,
     .tolerance = reduction_of(layers * layer_width),
     .start = Start::immediate,
     .judged_by = "chain_done",
     .timeline = true,
+    .sizes = sizes({{.name = "bulk_kernels", .full = 10, .most = 100, .scales = false},
+                    {.name = "rounds", .full = 1, .most = 10000, .scales = false}}),
+    .sweep = cases({{"kernels_1", "bulk_kernels=1"},
+                    {"kernels_3", "bulk_kernels=3"},
+                    {"kernels_10", "bulk_kernels=10"},
+                    {"rounds_1", "bulk_kernels=2,rounds=1"},
+                    {"rounds_100", "bulk_kernels=2,rounds=100"},
+                    {"rounds_1000", "bulk_kernels=2,rounds=1000"}}),
 };
 
 }  // namespace aisp::ch11

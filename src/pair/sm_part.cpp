@@ -72,9 +72,12 @@ const SmPart& SmParts::add(int ordinal, int sms) {
   CUdevResource& rest = rest_of(ordinal);
   if (rest.sm.smCount < static_cast<unsigned>(sms))
     throw Unsupported{fmt::format("{} SMs are to be set apart, and {} are left", sms, rest.sm.smCount)};
-  CUdevResource part{}, left{};
-  unsigned parts = 1;
-  must(AISP_DRIVER(cuDevSmResourceSplitByCount)(&part, &parts, &rest, &left, 0, static_cast<unsigned>(sms)), "set SMs apart");
+  CUdevResource part = rest, left{};
+  // All that is left need not be split, nor can it be where it is no whole number of the chip's groups.
+  if (rest.sm.smCount > static_cast<unsigned>(sms)) {
+    unsigned parts = 1;
+    must(AISP_DRIVER(cuDevSmResourceSplitByCount)(&part, &parts, &rest, &left, 0, static_cast<unsigned>(sms)), "set SMs apart");
+  }
   parts_.push_back(std::make_unique<SmPart>(ordinal, part));
   rest = left;
   return *parts_.back();

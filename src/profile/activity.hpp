@@ -33,6 +33,7 @@ struct Activity {
   std::uint32_t correlation = 0;  // the same for a call and what it launched
   std::uint32_t thread = 0;       // of a call
   bool freed = false;             // of memory
+  bool is_node = false;           // of a kernel: launched by a graph
   bool over_link = false;         // a copy between host and GPU, or between GPUs
   KernelShape shape{};
 };

@@ -65,6 +65,7 @@ std::string call_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) {
 Activity kernel_of(const CUpti_ActivityKernel10& record) {
   Activity kernel = common(record, Activity::Kind::kernel);
   kernel.name = record.name != nullptr ? record.name : "";
+  kernel.is_node = record.graphNodeId != 0;
   kernel.shape = {
       .grid = {record.gridX, record.gridY, record.gridZ},
       .block = {record.blockX, record.blockY, record.blockZ},

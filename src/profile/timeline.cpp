@@ -54,6 +54,7 @@ Timeline timeline_of(const std::vector<Activity>& work) {
     timeline.copies += activity.kind == Activity::Kind::memcpy;
     if (activity.kind != Activity::Kind::kernel) continue;
     ++timeline.kernels;
+    timeline.nodes += activity.is_node;
     timeline.kernels_ns += activity.end_ns - activity.start_ns;
   }
   all = united(std::move(all));

@@ -28,6 +28,7 @@ struct Timeline {
   std::uint64_t link_ns = 0;     // in which at least one copy between host and GPU, or between GPUs, ran
   std::uint64_t hidden_ns = 0;   // of link_ns: while a kernel ran
   std::size_t kernels = 0, copies = 0;
+  std::size_t nodes = 0;  // of the kernels: launched by graphs
 };
 
 // Of kernels, copies and memsets, in any order.

@@ -56,6 +56,13 @@ TEST(SmPartGpu, KernelsKeepToTheirOwnSms) {
   check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, 0));
   EXPECT_EQ(sms_of(everywhere).size(), static_cast<std::size_t>(all)) << "who was there before uses all of them";
   EXPECT_THROW(parts.add(0, all), Unsupported) << "some are taken";
+  const int left = all - first.sms() - second.sms();
+  const SmPart& rest = parts.add(0, left);
+  EXPECT_EQ(rest.sms(), left) << "all that are left, be they a whole number of the chip's groups or not";
+  const std::set<unsigned> of_rest = sms_of(rest.stream());
+  EXPECT_EQ(of_rest.size(), static_cast<std::size_t>(left));
+  for (const unsigned sm : of_rest) EXPECT_FALSE(of_first.contains(sm) || of_second.contains(sm)) << sm;
+  EXPECT_THROW(parts.add(0, 1), Unsupported) << "none is left";
   EXPECT_THROW(parts.add(0, 0), std::logic_error);
   check(cudaStreamDestroy(everywhere));
 }

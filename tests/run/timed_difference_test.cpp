@@ -72,6 +72,15 @@ TEST(Audited, ShortKernelsMayOverlapInTimedSamplesOnly) {
   EXPECT_NE(found(variant, took(0.32, 40), 0.042), "") << "8 us each";
 }
 
+TEST(Audited, KernelsOfGraphsMayOverlapInTimedSamplesOnly) {
+  Medians medians = took(2.18, 530);
+  EXPECT_NE(found(variant, medians, 0.514), "") << "launched one by one";
+  medians.nodes = 530;
+  EXPECT_EQ(found(variant, medians, 0.514), "");
+  medians.busy_ms = 3.4;
+  EXPECT_NE(found(variant, medians, 0.514), "") << "more than 6 us each";
+}
+
 class OnTimedInputs : public testing::Test {
  protected:
   // One round: its inputs are timed once, and then `times - 1` times more.

@@ -26,6 +26,7 @@ struct Medians {  // of one variant's audited executions
   double busy_ms = 0, span_ms = 0, host_ms = 0;
   double run_ms = 0;  // of the host in run()
   double calls = 0;   // kernels and copies
+  double nodes = 0;   // kernels that graphs launched
 };
 
 Medians medians_of(const std::vector<AuditedRun>& runs);
