@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// Key-value pairs sorted within each of many segments, whose lengths go from 8 to 65,536. One way to sort for all of them suits
+// few. Binned by length on the device, short segments go to a few lanes each, middle ones to a block that sorts in shared memory,
+// and the long ones are cut into tiles, which the whole grid sorts and merges. No length goes to the host: grids read counts.
+#include <aisp/device_attribute.hpp>
+#include <aisp/graph.hpp>
+#include <aisp/pair.hpp>
+#include <aisp/ragged.hpp>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_segmented_radix_sort.cuh>
+#include <cub/device/device_segmented_sort.cuh>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "segment_sorters.cuh"
+
+namespace aisp::ch12 {
+namespace {
+
+using namespace segments;
+
+constexpr int tile = 8192;  // of pairs: the longest segment, or part of one, that a block sorts at once
+
+// Classes by length: two of groups of lanes, three of blocks, the long ones as a list of tiles and as one of segments.
+enum Class { lanes_8, lanes_32, block_512, block_2048, block_8192, tiles, longs, classes };
+__device__ Class class_of(int length) {
+  return length <= 16     ? lanes_8
+         : length <= 64   ? lanes_32
+         : length <= 512  ? block_512
+         : length <= 2048 ? block_2048
+         : length <= tile ? block_8192
+                          : tiles;
+}
+constexpr int bin_threads = 256;
+
+struct Tile {
+  int segment, number;
+};
+struct Work {
+  const int* offsets;
+  int segments;
+  Pairs in, out, other;  // `other`: where the merges that do not end in `out` leave their results
+  int* lists;            // of segments, for each class of up to a tile
+  std::size_t list_size;
+  Tile* tiles;
+  int* longs;
+  int* counts;  // by class
+
+  __device__ int* list(Class cls) const { return lists + cls * list_size; }
+};
+
+__device__ int tiles_of(int length) { return (length + tile - 1) / tile; }
+// Merging halves the number of runs, which are a tile long at first.
+__device__ int merges_of(int length) { return 32 - __clz(tiles_of(length) - 1); }
+// Where the runs of a long segment lie before its n-th merge; after the last one, in `out`.
+__device__ Pairs runs_before(const Work& work, int length, int merge) {
+  return (merges_of(length) - merge) % 2 == 0 ? work.out : work.other;
+}
+
+__global__ __launch_bounds__(bin_threads) void bin_kernel(Work work) {
+  __shared__ int counts[classes], first[classes];
+  if (threadIdx.x < classes) counts[threadIdx.x] = 0;
+  __syncthreads();
+  const int segment = static_cast<int>(blockIdx.x * bin_threads + threadIdx.x);
+  const int length = segment < work.segments ? work.offsets[segment + 1] - work.offsets[segment] : 0;
+  const Class cls = class_of(length);
+  const int needed = length == 0 ? 0 : cls == tiles ? tiles_of(length) : 1;
+  const int place = needed > 0 ? atomicAdd(&counts[cls], needed) : 0;
+  const int among_longs = needed > 0 && cls == tiles ? atomicAdd(&counts[longs], 1) : 0;
+  __syncthreads();
+  if (threadIdx.x < classes && counts[threadIdx.x] > 0)
+    first[threadIdx.x] = atomicAdd(&work.counts[threadIdx.x], counts[threadIdx.x]);
+  __syncthreads();
+  if (needed == 0) return;
+  if (cls < tiles) {
+    work.list(cls)[first[cls] + place] = segment;
+    return;
+  }
+  work.longs[first[longs] + among_longs] = segment;
+  for (int number = 0; number < needed; ++number) work.tiles[first[tiles] + place + number] = {segment, number};
+}
+
+template <int width>
+__global__ __launch_bounds__(256) void lanes_kernel(Work work, Class cls) {
+  const int count = work.counts[cls], groups = static_cast<int>(gridDim.x) * 256 / width;
+  const int first = static_cast<int>(blockIdx.x * 256 + threadIdx.x) / width;
+  for (int base = 0; base < count; base += groups) {  // all lanes of a warp take part in its shuffles
+    const int i = base + first;
+    const int segment = i < count ? work.list(cls)[i] : 0;
+    const int begin = work.offsets[segment];
+    sort_by_lanes<width>(work.in, work.out, begin, i < count ? work.offsets[segment + 1] - begin : 0);
+  }
+}
+
+template <int threads, int items>
+__global__ __launch_bounds__(threads) void block_kernel(Work work, Class cls) {
+  __shared__ typename BlockSort<threads, items>::Memory memory;
+  for (int i = static_cast<int>(blockIdx.x), count = work.counts[cls]; i < count; i += static_cast<int>(gridDim.x)) {
+    const int segment = work.list(cls)[i], begin = work.offsets[segment];
+    BlockSort<threads, items>::run(memory, work.in, work.out, begin, work.offsets[segment + 1] - begin);
+  }
+}
+
+constexpr int tile_threads = 512;
+using TileSort = BlockSort<tile_threads, tile / tile_threads>;
+
+__device__ void sort_tile(TileSort::Memory& memory, const Work& work, int begin, int length, int number) {
+  TileSort::run(memory, work.in, runs_before(work, length, 0), begin + number * tile, min(tile, length - number * tile));
+}
+
+__device__ void merge_part(MergeMemory& memory, const Work& work, int begin, int length, int merge, int place) {
+  merge_part(memory, runs_before(work, length, merge), runs_before(work, length, merge + 1), begin, length, tile << merge, place);
+}
+
+// The long ones by the whole grid.
+__global__ __launch_bounds__(tile_threads) void tiles_kernel(Work work) {
+  __shared__ TileSort::Memory memory;
+  for (int i = static_cast<int>(blockIdx.x), count = work.counts[tiles]; i < count; i += static_cast<int>(gridDim.x)) {
+    const Tile t = work.tiles[i];
+    const int begin = work.offsets[t.segment];
+    sort_tile(memory, work, begin, work.offsets[t.segment + 1] - begin, t.number);
+  }
+}
+__global__ __launch_bounds__(merge_threads) void merge_kernel(Work work, int merge) {
+  __shared__ MergeMemory memory;
+  constexpr int parts = tile / merge_tile;
+  for (int i = static_cast<int>(blockIdx.x), count = work.counts[tiles] * parts; i < count; i += static_cast<int>(gridDim.x)) {
+    const Tile t = work.tiles[i / parts];
+    const int begin = work.offsets[t.segment], length = work.offsets[t.segment + 1] - begin;
+    const int place = t.number * tile + i % parts * merge_tile;
+    if (merge < merges_of(length) && place < length) merge_part(memory, work, begin, length, merge, place);
+  }
+}
+// A block for each of them, which does the same work alone.
+__global__ __launch_bounds__(tile_threads) void longs_kernel(Work work) {
+  __shared__ union {
+    TileSort::Memory sort;
+    MergeMemory merge;
+  } memory;
+  for (int i = static_cast<int>(blockIdx.x), count = work.counts[longs]; i < count; i += static_cast<int>(gridDim.x)) {
+    const int segment = work.longs[i], begin = work.offsets[segment], length = work.offsets[segment + 1] - begin;
+    for (int number = 0; number < tiles_of(length); ++number) sort_tile(memory.sort, work, begin, length, number);
+    for (int merge = 0; merge < merges_of(length); ++merge)
+      for (int place = 0; place < length; place += merge_tile) merge_part(memory.merge, work, begin, length, merge, place);
+  }
+}
+
+__global__ __launch_bounds__(256) void join_kernel(Work work, std::uint64_t* joined) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int segment = static_cast<int>(blockIdx.x) * 8 + static_cast<int>(threadIdx.x) / 32; segment < work.segments;
+       segment += static_cast<int>(gridDim.x) * 8)
+    for (int i = work.offsets[segment] + lane; i < work.offsets[segment + 1]; i += 32)
+      joined[i] = static_cast<std::uint64_t>(segment) << 32 | work.in.keys[i];
+}
+__global__ __launch_bounds__(256) void split_kernel(const std::uint64_t* joined, Word* keys, int pairs) {
+  for (int i = static_cast<int>(blockIdx.x * 256 + threadIdx.x); i < pairs; i += static_cast<int>(gridDim.x) * 256)
+    keys[i] = static_cast<Word>(joined[i]);
+}
+
+// The lengths that stand at borders of classes are always there.
+std::vector<int> draw_offsets(std::size_t pairs, std::size_t mean, double spread) {
+  std::vector<int> offsets(std::max<std::size_t>(pairs / mean, 1) + 1);
+  const double median = static_cast<double>(mean) * std::exp(-spread * spread / 2);
+  const auto lengths = spread == 0 ? integers(static_cast<std::int64_t>(mean), static_cast<std::int64_t>(mean))
+                                   : log_normal(median, spread, 8, 65536);
+  std::vector<std::int64_t> always;
+  if (spread > 0 && offsets.size() > 1000)
+    always = {0, 0, 1, 2, 16, 17, 64, 65, 512, 513, 2048, 2049, 8192, 8193, 16384, 16385, 65536};
+  ragged_offsets<int>(lengths, static_cast<std::int64_t>(pairs), always)(offsets, 1);
+  return offsets;
+}
+
+class SegmentedSort final : public Workload {
+ public:
+  explicit SegmentedSort(Setup& setup)
+      : ends_{draw_offsets(setup.size("pairs"), setup.size("mean"), static_cast<double>(setup.size("spread_tenths")) / 10)},
+        pairs_{static_cast<std::size_t>(ends_.back())},
+        merges_{static_cast<int>(std::bit_width((static_cast<unsigned>(longest()) + tile - 1) / tile - 1))},
+        offsets_{setup.input<int>(
+            ends_.size(), HostFill<int>{[this](std::span<int> to, std::uint64_t) { std::ranges::copy(ends_, to.begin()); }},
+            {.name = "offsets"})},
+        keys_{setup.input<Word>(pairs_, HostFill<Word>{draw_keys}, {.name = "keys"})},
+        values_{setup.input<Word>(pairs_, integers(0, 0xFFFFFFFF), {.name = "values"})},
+        equal_offsets_{setup.input<int>(pairs_ / equal_length + 1, sequence(0, equal_length), {.name = "equal offsets"})},
+        sorted_keys_{setup.output<Word>(pairs_, {.name = "sorted keys"})},
+        sorted_values_{setup.output<Word>(pairs_, {.name = "sorted values"})},
+        other_keys_{setup.scratch<Word>(pairs_)},
+        other_values_{setup.scratch<Word>(pairs_)},
+        joined_{setup.scratch<std::uint64_t>(2 * pairs_)},
+        lists_{setup.scratch<int>((tiles + 1) * list_size())},
+        tiles_{setup.scratch<Tile>(list_size())},
+        counts_{setup.scratch<int>(classes)},
+        library_bytes_{std::max({segmented_radix_bytes(), segmented_sort_bytes(), joined_sort_bytes(), std::size_t{1}})},
+        library_space_{setup.scratch<std::byte>(library_bytes_)},
+        side_{} {
+    for (Side& side : side_) side = {setup.stream(), setup.event()};
+    forked_ = setup.event();
+  }
+
+  Cost cost() const override { return {.bytes = static_cast<double>(offsets_.bytes() + 2 * (keys_.bytes() + values_.bytes()))}; }
+  double expected_output(int output, std::size_t i) const override {
+    const auto end = std::ranges::upper_bound(ends_, static_cast<int>(i));
+    const auto begin = static_cast<std::size_t>(*(end - 1));
+    std::vector<std::uint64_t> keys(static_cast<std::size_t>(*end) - begin);
+    for (std::size_t k = 0; k < keys.size(); ++k) keys[k] = std::uint64_t{keys_.host(begin + k)} << 32 | k;
+    const auto at = keys.begin() + static_cast<std::ptrdiff_t>(i - begin);
+    std::ranges::nth_element(keys, at);
+    return output == 0 ? static_cast<double>(*at >> 32) : static_cast<double>(values_.host(begin + (*at & 0xFFFFFFFF)));
+  }
+
+  void segmented_radix_sort(Launch& launch) { check(call_segmented_radix(library_space_, library_bytes_, launch.stream)); }
+  void segmented_sort(Launch& launch) { check(call_segmented_sort(library_space_, library_bytes_, launch.stream)); }
+  void composite_key(Launch& launch) {
+    launch(join_kernel, {wide(), 256}, work(), joined_);
+    check(call_joined_sort(library_space_, library_bytes_, launch.stream));
+    launch(split_kernel, {wide(), 256}, joined_ + pairs_, sorted_keys_, pairs_);
+  }
+
+  void warp_and_block(Launch& launch) {
+    bin(launch.stream, work());
+    lanes(launch.stream, work());
+    blocks(launch.stream, work());
+    launch(longs_kernel, {2 * multiprocessors(), tile_threads}, work());
+  }
+  void size_classes(Launch& launch) { in_turn(launch.stream, work()); }
+  void equal_segments(Launch& launch) {
+    Work equal = work();
+    equal.offsets = equal_offsets_, equal.segments = static_cast<int>(equal_offsets_.size()) - 1;
+    in_turn(launch.stream, equal);
+  }
+
+  void capture(Launch& launch) {
+    in_turn(launch.stream, work());  // kernels are loaded at their first launch
+    graph_.capture(launch.stream, [this](cudaStream_t stream) {
+      bin(stream, work());
+      check(cudaEventRecord(forked_, stream));
+      for (Side& side : side_) check(cudaStreamWaitEvent(side.stream, forked_));
+      grid(stream, work());
+      lanes(side_[0].stream, work());
+      block<128, 4>(side_[1].stream, work(), block_512);
+      block<256, 8>(side_[2].stream, work(), block_2048);
+      block<512, 16>(side_[3].stream, work(), block_8192);
+      for (Side& side : side_) {
+        check(cudaEventRecord(side.done, side.stream));
+        check(cudaStreamWaitEvent(stream, side.done));
+      }
+    });
+  }
+  void size_classes_graph(Launch& launch) { graph_.launch(launch.stream); }
+
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    if (variant != "equal_segments") metrics.report_rate("rate", 1e-9 * static_cast<double>(pairs_), "billion pairs/s");
+  }
+
+ private:
+  struct Side {
+    cudaStream_t stream;
+    cudaEvent_t done;
+  };
+  static constexpr int equal_length = 128;
+
+  // One key in 64 is equal to others, the largest among them, which is what fills up.
+  static void draw_keys(std::span<Word> keys, std::uint64_t seed) {
+    constexpr Word planted[] = {0, 5, 0xFFFFFFFE, 0xFFFFFFFF};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const std::uint64_t bits = random_bits(seed, i);
+      keys[i] = (bits >> 32) % 64 == 0 ? planted[bits % 4] : static_cast<Word>(bits);
+    }
+  }
+
+  int segments() const { return static_cast<int>(ends_.size()) - 1; }
+  int longest() const {
+    int length = 1;
+    for (std::size_t i = 1; i < ends_.size(); ++i) length = std::max(length, ends_[i] - ends_[i - 1]);
+    return length;
+  }
+  // Long enough for all segments, the equal ones and all tiles of the long ones, none of which is less than half full but one.
+  std::size_t list_size() const { return ends_.size() + pairs_ / equal_length + 2 * pairs_ / tile; }
+  Work work() const {
+    return {offsets_,
+            segments(),
+            {const_cast<Word*>(keys_.get()), const_cast<Word*>(values_.get())},
+            {sorted_keys_, sorted_values_},
+            {other_keys_, other_values_},
+            lists_,
+            list_size(),
+            tiles_,
+            lists_ + tiles * list_size(),
+            counts_};
+  }
+
+  static unsigned wide() { return 8 * multiprocessors(); }
+  void bin(cudaStream_t stream, const Work& work) const {
+    check(cudaMemsetAsync(counts_, 0, counts_.bytes(), stream));
+    launch_kernel(stream, bin_kernel, {static_cast<unsigned>((work.segments + bin_threads - 1) / bin_threads), bin_threads},
+                  work);
+  }
+  static void lanes(cudaStream_t stream, const Work& work) {
+    launch_kernel(stream, lanes_kernel<8>, {wide(), 256}, work, lanes_8);
+    launch_kernel(stream, lanes_kernel<32>, {wide(), 256}, work, lanes_32);
+  }
+  template <int threads, int items>
+  static void block(cudaStream_t stream, const Work& work, Class cls) {
+    launch_kernel(stream, block_kernel<threads, items>, {multiprocessors() * (2048 / threads), threads}, work, cls);
+  }
+  static void blocks(cudaStream_t stream, const Work& work) {
+    block<128, 4>(stream, work, block_512);
+    block<256, 8>(stream, work, block_2048);
+    block<512, 16>(stream, work, block_8192);
+  }
+  void grid(cudaStream_t stream, const Work& work) const {
+    launch_kernel(stream, tiles_kernel, {4 * multiprocessors(), tile_threads}, work);
+    for (int merge = 0; merge < merges_; ++merge)
+      launch_kernel(stream, merge_kernel, {4 * multiprocessors(), merge_threads}, work, merge);
+  }
+  void in_turn(cudaStream_t stream, const Work& work) const {
+    bin(stream, work);
+    lanes(stream, work);
+    blocks(stream, work);
+    grid(stream, work);
+  }
+
+  cudaError_t call_segmented_radix(void* space, std::size_t& bytes, cudaStream_t stream) const {
+    return cub::DeviceSegmentedRadixSort::SortPairs(space, bytes, keys_.get(), sorted_keys_.get(), values_.get(),
+                                                    sorted_values_.get(), static_cast<std::int64_t>(pairs_), segments(),
+                                                    offsets_.get(), offsets_.get() + 1, 0, 32, stream);
+  }
+  cudaError_t call_segmented_sort(void* space, std::size_t& bytes, cudaStream_t stream) const {
+    return cub::DeviceSegmentedSort::StableSortPairs(space, bytes, keys_.get(), sorted_keys_.get(), values_.get(),
+                                                     sorted_values_.get(), static_cast<std::int64_t>(pairs_), segments(),
+                                                     offsets_.get(), offsets_.get() + 1, stream);
+  }
+  cudaError_t call_joined_sort(void* space, std::size_t& bytes, cudaStream_t stream) const {
+    return cub::DeviceRadixSort::SortPairs(space, bytes, joined_.get(), joined_.get() + pairs_, values_.get(),
+                                           sorted_values_.get(), static_cast<std::int64_t>(pairs_), 0,
+                                           32 + static_cast<int>(std::bit_width(static_cast<unsigned>(segments() - 1))), stream);
+  }
+  std::size_t segmented_radix_bytes() const {
+    std::size_t bytes = 0;
+    check(call_segmented_radix(nullptr, bytes, nullptr));
+    return bytes;
+  }
+  std::size_t segmented_sort_bytes() const {
+    std::size_t bytes = 0;
+    check(call_segmented_sort(nullptr, bytes, nullptr));
+    return bytes;
+  }
+  std::size_t joined_sort_bytes() const {
+    std::size_t bytes = 0;
+    check(call_joined_sort(nullptr, bytes, nullptr));
+    return bytes;
+  }
+
+  std::vector<int> ends_;
+  std::size_t pairs_;
+  int merges_;
+  Input<int> offsets_;
+  Input<Word> keys_, values_;
+  Input<int> equal_offsets_;
+  Output<Word> sorted_keys_, sorted_values_;
+  Scratch<Word> other_keys_, other_values_;
+  Scratch<std::uint64_t> joined_;
+  Scratch<int> lists_;
+  Scratch<Tile> tiles_;
+  Scratch<int> counts_;
+  std::size_t library_bytes_;
+  Scratch<std::byte> library_space_;
+  std::array<Side, 4> side_;
+  cudaEvent_t forked_ = nullptr;
+  Graph graph_;
+};
+
+}  // namespace
+
+extern constinit const Pair segmented_sort{
+    .teaches = "segments of very different lengths want different sorters, chosen on the device by length",
+    .lesson = "size_classes",
+    .make = make<SegmentedSort>,
+    .baseline = {.name = "segmented_radix_sort", .run = call<&SegmentedSort::segmented_radix_sort>},
+    .optimized =
+        variants({{.name = "warp_and_block", .run = call<&SegmentedSort::warp_and_block>, .same_bits_as = "segmented_radix_sort"},
+                  {.name = "size_classes", .run = call<&SegmentedSort::size_classes>, .same_bits_as = "segmented_radix_sort"},
+                  {.name = "size_classes_graph",
+                   .run = call<&SegmentedSort::size_classes_graph>,
+                   .prepare = call<&SegmentedSort::capture>,
+                   .same_bits_as = "segmented_radix_sort"}}),
+    // The same classes on segments of 128 pairs each: binning has nothing to choose.
+    .controls =
+        variants({{.name = "composite_key", .run = call<&SegmentedSort::composite_key>, .same_bits_as = "segmented_radix_sort"},
+                  {.name = "equal_segments", .run = call<&SegmentedSort::equal_segments>, .outputs = no_outputs}}),
+    .libraries = variants(
+        {{.name = "cub_segmented_sort", .run = call<&SegmentedSort::segmented_sort>, .same_bits_as = "segmented_radix_sort"}}),
+    .bound = Bound::memory,
+    .tolerance = exact,
+    .sizes = sizes({{.name = "pairs", .full = 32 << 20, .most = 64 << 20},
+                    {.name = "mean", .full = 128, .most = 1 << 20, .scales = false},
+                    {.name = "spread_tenths", .full = 20, .least = 0, .most = 20, .scales = false}}),
+    .sweep = cases({{"spread_0", "spread_tenths=0"},
+                    {"spread_5", "spread_tenths=5"},
+                    {"spread_10", "spread_tenths=10"},
+                    {"spread_20", "spread_tenths=20"},
+                    {"mean_16", "mean=16"},
+                    {"mean_128", "mean=128"},
+                    {"mean_1024", "mean=1024"},
+                    {"mean_16384", "mean=16384"}}),
+    .edges = cases(
+        {{"one_pair", "pairs=1,mean=1"}, {"one_long", "pairs=99999,mean=99999,spread_tenths=0"}, {"few", "pairs=2000,mean=90"}}),
+};
+
+}  // namespace aisp::ch12
