@@ -14,9 +14,9 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Records what `work(stream)` queues; nothing runs. Replaces an earlier capture.
+  // Records what `work(stream)` queues; nothing runs. Replaces an earlier capture. `flags`: as for cudaGraphInstantiate.
   template <class Work>
-  void capture(cudaStream_t stream, Work&& work) {
+  void capture(cudaStream_t stream, Work&& work, unsigned long long flags = 0) {
     clear();
     cudaGraph_t graph = nullptr;
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -28,11 +28,12 @@ class Graph {
       throw;
     }
     check(cudaStreamEndCapture(stream, &graph));
-    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
+    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, flags);
     cudaGraphDestroy(graph);
     check(status);
   }
   void launch(cudaStream_t stream) const { check(cudaGraphLaunch(executable_, stream)); }
+  cudaGraphExec_t executable() const { return executable_; }
 
  private:
   void clear() {
