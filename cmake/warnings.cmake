@@ -30,7 +30,6 @@ set(aisp_may_spill
     chapters/ch08/launch_bounds.cu   # its baseline spills: that is the lesson
     chapters/ch08/local_arrays.cu    # its baseline indexes an array at run time: that is the lesson
     chapters/ch08/loop_unrolling.cu  # a control that does the same
-    chapters/ch12/segmented_sort.cu  # CUB's segmented radix sort does; our own kernels have limits of their own
     chapters/ch14/lto_callbacks.cu   # calls through pointers save registers there: that is part of what they cost
     src/pair/memory/memory_gpu.cu)  # CUB's radix sort: not our code, and not timed
 if(CMAKE_CUDA_ARCHITECTURES MATCHES "^90a(-real)?$")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What sorts and merges parts of segments of key-value pairs: a few lanes, a block in shared memory, and blocks that merge sorted
-// runs. All are stable.
+// runs. All are stable. And keys that name their segments, for a sort of everything at once.
 #pragma once
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_radix_sort.cuh>
@@ -16,46 +16,46 @@ struct Pairs {
   Word *keys, *values;
 };
 
-// Bitonic sort of up to 2 * width pairs by `width` lanes. Keys are unique with the place in the segment behind them, so that
-// equal ones keep their order; values follow at the end.
-template <int width>
-__device__ void sort_by_lanes(const Pairs& in, const Pairs& out, int begin, int length) {
+// Bitonic sort of up to width * items pairs by `width` lanes, in registers. Keys are unique with their places in the segment
+// after them, so that equal ones keep their order; what fills up comes last. `memory`: width * (items + 1) words.
+template <int width, int items>
+__device__ void sort_by_lanes(std::uint64_t* memory, const Pairs& in, const Pairs& out, int begin, int length) {
   const int lane = static_cast<int>(threadIdx.x) % width;
-  std::uint64_t key[2];
-  Word value[2];
+  std::uint64_t key[items];
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
+  for (int j = 0; j < items; ++j) {
     const int place = j * width + lane;
     key[j] = place < length ? std::uint64_t{in.keys[begin + place]} << 32 | static_cast<unsigned>(place) : ~0ull;
-    value[j] = place < length ? in.values[begin + place] : 0;
   }
 #pragma unroll
-  for (int run = 2; run <= 2 * width; run *= 2) {
+  for (int run = 2; run <= width * items; run *= 2) {
 #pragma unroll
     for (int distance = run / 2; distance > 0; distance /= 2) {
-      if (distance == width) {  // the last merge, which ascends
-        if (key[0] > key[1]) cuda::std::swap(key[0], key[1]);
-        continue;
-      }
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int place = j * width + lane;
-        const std::uint64_t other = __shfl_xor_sync(0xFFFFFFFF, key[j], distance);
-        const bool takes_less = ((place & run) == 0) == ((place & distance) == 0);
-        if (takes_less == (other < key[j])) key[j] = other;
+      for (int j = 0; j < items; ++j) {
+        const bool ascends = ((lane * items + j) & run) == 0;
+        if (distance >= items) {
+          const std::uint64_t other = __shfl_xor_sync(0xFFFFFFFF, key[j], distance / items);
+          const bool takes_less = ascends == ((lane & (distance / items)) == 0);
+          if (takes_less == (other < key[j])) key[j] = other;
+        } else if ((j & distance) == 0 && (key[j] > key[j | distance]) == ascends) {
+          cuda::std::swap(key[j], key[j | distance]);
+        }
       }
     }
   }
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const auto from = static_cast<int>(key[j]) & (2 * width - 1);
-    const Word low = __shfl_sync(0xFFFFFFFF, value[0], from % width, width);
-    const Word high = __shfl_sync(0xFFFFFFFF, value[1], from % width, width);
+  for (int j = 0; j < items; ++j) memory[lane * (items + 1) + j] = key[j];
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < items; ++j) {
     const int place = j * width + lane;
     if (place >= length) continue;
-    out.keys[begin + place] = static_cast<Word>(key[j] >> 32);
-    out.values[begin + place] = from < width ? low : high;
+    const std::uint64_t sorted = memory[place + place / items];
+    out.keys[begin + place] = static_cast<Word>(sorted >> 32);
+    out.values[begin + place] = in.values[begin + static_cast<int>(sorted & 0xFFFFFFFF)];
   }
+  __syncwarp();
 }
 
 // Radix sort in shared memory of up to threads * items pairs. It is stable, and what fills up comes last among equal keys.
@@ -144,6 +144,19 @@ inline __device__ void merge_part(MergeMemory& memory, const Pairs& in, const Pa
     out.values[begin + place + k] = memory.values[k];
   }
   __syncthreads();
+}
+
+static __global__ __launch_bounds__(256) void join_kernel(const int* offsets, int segments, const Word* keys,
+                                                          std::uint64_t* joined) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int segment = static_cast<int>(blockIdx.x) * 8 + static_cast<int>(threadIdx.x) / 32; segment < segments;
+       segment += static_cast<int>(gridDim.x) * 8)
+    for (int i = offsets[segment] + lane; i < offsets[segment + 1]; i += 32)
+      joined[i] = static_cast<std::uint64_t>(segment) << 32 | keys[i];
+}
+static __global__ __launch_bounds__(256) void split_kernel(const std::uint64_t* joined, Word* keys, int pairs) {
+  for (int i = static_cast<int>(blockIdx.x * 256 + threadIdx.x); i < pairs; i += static_cast<int>(gridDim.x) * 256)
+    keys[i] = static_cast<Word>(joined[i]);
 }
 
 }  // namespace aisp::ch12::segments

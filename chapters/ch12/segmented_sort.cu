@@ -7,7 +7,6 @@
 #include <aisp/pair.hpp>
 #include <aisp/ragged.hpp>
 #include <cub/device/device_radix_sort.cuh>
-#include <cub/device/device_segmented_radix_sort.cuh>
 #include <cub/device/device_segmented_sort.cuh>
 
 #include <algorithm>
@@ -25,17 +24,15 @@ using namespace segments;
 
 constexpr int tile = 8192;  // of pairs: the longest segment, or part of one, that a block sorts at once
 
-// Classes by length: two of groups of lanes, three of blocks, the long ones as a list of tiles and as one of segments.
-enum Class { lanes_8, lanes_32, block_512, block_2048, block_8192, tiles, longs, classes };
+// Classes by the longest segment: of lanes, of blocks, and the long ones as a list of tiles and as one of segments.
+enum Class { lanes_16, lanes_64, lanes_128, lanes_256, lanes_512, block_2048, block_8192, tiles, longs, classes };
 __device__ Class class_of(int length) {
-  return length <= 16     ? lanes_8
-         : length <= 64   ? lanes_32
-         : length <= 512  ? block_512
-         : length <= 2048 ? block_2048
-         : length <= tile ? block_8192
-                          : tiles;
+  if (length > tile) return tiles;
+  if (length > 512) return length > 2048 ? block_8192 : block_2048;
+  if (length > 128) return length > 256 ? lanes_512 : lanes_256;
+  return length > 64 ? lanes_128 : length > 16 ? lanes_64 : lanes_16;
 }
-constexpr int bin_threads = 256;
+constexpr int bin_threads = 256, lane_threads = 256;
 
 struct Tile {
   int segment, number;
@@ -84,15 +81,16 @@ __global__ __launch_bounds__(bin_threads) void bin_kernel(Work work) {
   for (int number = 0; number < needed; ++number) work.tiles[first[tiles] + place + number] = {segment, number};
 }
 
-template <int width>
-__global__ __launch_bounds__(256) void lanes_kernel(Work work, Class cls) {
-  const int count = work.counts[cls], groups = static_cast<int>(gridDim.x) * 256 / width;
-  const int first = static_cast<int>(blockIdx.x * 256 + threadIdx.x) / width;
+template <int width, int items>
+__global__ __launch_bounds__(lane_threads) void lanes_kernel(Work work, Class cls) {
+  __shared__ std::uint64_t memory[lane_threads / width][width * (items + 1)];
+  const int count = work.counts[cls], groups = static_cast<int>(gridDim.x) * lane_threads / width;
+  const int group = static_cast<int>(threadIdx.x) / width, first = static_cast<int>(blockIdx.x) * (lane_threads / width) + group;
   for (int base = 0; base < count; base += groups) {  // all lanes of a warp take part in its shuffles
     const int i = base + first;
     const int segment = i < count ? work.list(cls)[i] : 0;
     const int begin = work.offsets[segment];
-    sort_by_lanes<width>(work.in, work.out, begin, i < count ? work.offsets[segment + 1] - begin : 0);
+    sort_by_lanes<width, items>(memory[group], work.in, work.out, begin, i < count ? work.offsets[segment + 1] - begin : 0);
   }
 }
 
@@ -149,18 +147,6 @@ __global__ __launch_bounds__(tile_threads) void longs_kernel(Work work) {
   }
 }
 
-__global__ __launch_bounds__(256) void join_kernel(Work work, std::uint64_t* joined) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int segment = static_cast<int>(blockIdx.x) * 8 + static_cast<int>(threadIdx.x) / 32; segment < work.segments;
-       segment += static_cast<int>(gridDim.x) * 8)
-    for (int i = work.offsets[segment] + lane; i < work.offsets[segment + 1]; i += 32)
-      joined[i] = static_cast<std::uint64_t>(segment) << 32 | work.in.keys[i];
-}
-__global__ __launch_bounds__(256) void split_kernel(const std::uint64_t* joined, Word* keys, int pairs) {
-  for (int i = static_cast<int>(blockIdx.x * 256 + threadIdx.x); i < pairs; i += static_cast<int>(gridDim.x) * 256)
-    keys[i] = static_cast<Word>(joined[i]);
-}
-
 // The lengths that stand at borders of classes are always there.
 std::vector<int> draw_offsets(std::size_t pairs, std::size_t mean, double spread) {
   std::vector<int> offsets(std::max<std::size_t>(pairs / mean, 1) + 1);
@@ -194,7 +180,7 @@ class SegmentedSort final : public Workload {
         lists_{setup.scratch<int>((tiles + 1) * list_size())},
         tiles_{setup.scratch<Tile>(list_size())},
         counts_{setup.scratch<int>(classes)},
-        library_bytes_{std::max({segmented_radix_bytes(), segmented_sort_bytes(), joined_sort_bytes(), std::size_t{1}})},
+        library_bytes_{library_bytes()},
         library_space_{setup.scratch<std::byte>(library_bytes_)},
         side_{} {
     for (Side& side : side_) side = {setup.stream(), setup.event()};
@@ -212,10 +198,9 @@ class SegmentedSort final : public Workload {
     return output == 0 ? static_cast<double>(*at >> 32) : static_cast<double>(values_.host(begin + (*at & 0xFFFFFFFF)));
   }
 
-  void segmented_radix_sort(Launch& launch) { check(call_segmented_radix(library_space_, library_bytes_, launch.stream)); }
   void segmented_sort(Launch& launch) { check(call_segmented_sort(library_space_, library_bytes_, launch.stream)); }
   void composite_key(Launch& launch) {
-    launch(join_kernel, {wide(), 256}, work(), joined_);
+    launch(join_kernel, {wide(), 256}, offsets_, segments(), keys_, joined_);
     check(call_joined_sort(library_space_, library_bytes_, launch.stream));
     launch(split_kernel, {wide(), 256}, joined_ + pairs_, sorted_keys_, pairs_);
   }
@@ -241,9 +226,8 @@ class SegmentedSort final : public Workload {
       for (Side& side : side_) check(cudaStreamWaitEvent(side.stream, forked_));
       grid(stream, work());
       lanes(side_[0].stream, work());
-      block<128, 4>(side_[1].stream, work(), block_512);
-      block<256, 8>(side_[2].stream, work(), block_2048);
-      block<512, 16>(side_[3].stream, work(), block_8192);
+      block<256, 8>(side_[1].stream, work(), block_2048);
+      block<512, 16>(side_[2].stream, work(), block_8192);
       for (Side& side : side_) {
         check(cudaEventRecord(side.done, side.stream));
         check(cudaStreamWaitEvent(stream, side.done));
@@ -296,19 +280,25 @@ class SegmentedSort final : public Workload {
   static unsigned wide() { return 8 * multiprocessors(); }
   void bin(cudaStream_t stream, const Work& work) const {
     check(cudaMemsetAsync(counts_, 0, counts_.bytes(), stream));
-    launch_kernel(stream, bin_kernel, {static_cast<unsigned>((work.segments + bin_threads - 1) / bin_threads), bin_threads},
-                  work);
+    launch_kernel(stream, bin_kernel,
+                  {static_cast<unsigned>(std::max((work.segments + bin_threads - 1) / bin_threads, 1)), bin_threads}, work);
+  }
+  template <int width, int items>
+  static void by_lanes(cudaStream_t stream, const Work& work, Class cls) {
+    launch_kernel(stream, lanes_kernel<width, items>, {wide(), lane_threads}, work, cls);
   }
   static void lanes(cudaStream_t stream, const Work& work) {
-    launch_kernel(stream, lanes_kernel<8>, {wide(), 256}, work, lanes_8);
-    launch_kernel(stream, lanes_kernel<32>, {wide(), 256}, work, lanes_32);
+    by_lanes<8, 2>(stream, work, lanes_16);
+    by_lanes<32, 2>(stream, work, lanes_64);
+    by_lanes<32, 4>(stream, work, lanes_128);
+    by_lanes<32, 8>(stream, work, lanes_256);
+    by_lanes<32, 16>(stream, work, lanes_512);
   }
   template <int threads, int items>
   static void block(cudaStream_t stream, const Work& work, Class cls) {
     launch_kernel(stream, block_kernel<threads, items>, {multiprocessors() * (2048 / threads), threads}, work, cls);
   }
   static void blocks(cudaStream_t stream, const Work& work) {
-    block<128, 4>(stream, work, block_512);
     block<256, 8>(stream, work, block_2048);
     block<512, 16>(stream, work, block_8192);
   }
@@ -324,11 +314,6 @@ class SegmentedSort final : public Workload {
     grid(stream, work);
   }
 
-  cudaError_t call_segmented_radix(void* space, std::size_t& bytes, cudaStream_t stream) const {
-    return cub::DeviceSegmentedRadixSort::SortPairs(space, bytes, keys_.get(), sorted_keys_.get(), values_.get(),
-                                                    sorted_values_.get(), static_cast<std::int64_t>(pairs_), segments(),
-                                                    offsets_.get(), offsets_.get() + 1, 0, 32, stream);
-  }
   cudaError_t call_segmented_sort(void* space, std::size_t& bytes, cudaStream_t stream) const {
     return cub::DeviceSegmentedSort::StableSortPairs(space, bytes, keys_.get(), sorted_keys_.get(), values_.get(),
                                                      sorted_values_.get(), static_cast<std::int64_t>(pairs_), segments(),
@@ -339,20 +324,11 @@ class SegmentedSort final : public Workload {
                                            sorted_values_.get(), static_cast<std::int64_t>(pairs_), 0,
                                            32 + static_cast<int>(std::bit_width(static_cast<unsigned>(segments() - 1))), stream);
   }
-  std::size_t segmented_radix_bytes() const {
-    std::size_t bytes = 0;
-    check(call_segmented_radix(nullptr, bytes, nullptr));
-    return bytes;
-  }
-  std::size_t segmented_sort_bytes() const {
-    std::size_t bytes = 0;
-    check(call_segmented_sort(nullptr, bytes, nullptr));
-    return bytes;
-  }
-  std::size_t joined_sort_bytes() const {
-    std::size_t bytes = 0;
-    check(call_joined_sort(nullptr, bytes, nullptr));
-    return bytes;
+  std::size_t library_bytes() const {
+    std::size_t of_segments = 0, of_joined = 0;
+    check(call_segmented_sort(nullptr, of_segments, nullptr));
+    check(call_joined_sort(nullptr, of_joined, nullptr));
+    return std::max({of_segments, of_joined, std::size_t{1}});
   }
 
   std::vector<int> ends_;
@@ -369,10 +345,12 @@ class SegmentedSort final : public Workload {
   Scratch<int> counts_;
   std::size_t library_bytes_;
   Scratch<std::byte> library_space_;
-  std::array<Side, 4> side_;
+  std::array<Side, 3> side_;
   cudaEvent_t forked_ = nullptr;
   Graph graph_;
 };
+
+constexpr KernelLimits no_spills{.local_bytes = 0};
 
 }  // namespace
 
@@ -380,20 +358,24 @@ extern constinit const Pair segmented_sort{
     .teaches = "segments of very different lengths want different sorters, chosen on the device by length",
     .lesson = "size_classes",
     .make = make<SegmentedSort>,
-    .baseline = {.name = "segmented_radix_sort", .run = call<&SegmentedSort::segmented_radix_sort>},
-    .optimized =
-        variants({{.name = "warp_and_block", .run = call<&SegmentedSort::warp_and_block>, .same_bits_as = "segmented_radix_sort"},
-                  {.name = "size_classes", .run = call<&SegmentedSort::size_classes>, .same_bits_as = "segmented_radix_sort"},
-                  {.name = "size_classes_graph",
-                   .run = call<&SegmentedSort::size_classes_graph>,
-                   .prepare = call<&SegmentedSort::capture>,
-                   .same_bits_as = "segmented_radix_sort"}}),
+    .baseline = {.name = "composite_key", .run = call<&SegmentedSort::composite_key>},
+    .optimized = variants({{.name = "warp_and_block",
+                            .run = call<&SegmentedSort::warp_and_block>,
+                            .same_bits_as = "composite_key",
+                            .kernels = no_spills},
+                           {.name = "size_classes",
+                            .run = call<&SegmentedSort::size_classes>,
+                            .same_bits_as = "composite_key",
+                            .kernels = no_spills},
+                           {.name = "size_classes_graph",
+                            .run = call<&SegmentedSort::size_classes_graph>,
+                            .prepare = call<&SegmentedSort::capture>,
+                            .same_bits_as = "composite_key",
+                            .kernels = no_spills}}),
     // The same classes on segments of 128 pairs each: binning has nothing to choose.
-    .controls =
-        variants({{.name = "composite_key", .run = call<&SegmentedSort::composite_key>, .same_bits_as = "segmented_radix_sort"},
-                  {.name = "equal_segments", .run = call<&SegmentedSort::equal_segments>, .outputs = no_outputs}}),
-    .libraries = variants(
-        {{.name = "cub_segmented_sort", .run = call<&SegmentedSort::segmented_sort>, .same_bits_as = "segmented_radix_sort"}}),
+    .controls = variants({{.name = "equal_segments", .run = call<&SegmentedSort::equal_segments>, .outputs = no_outputs}}),
+    .libraries =
+        variants({{.name = "cub_segmented_sort", .run = call<&SegmentedSort::segmented_sort>, .same_bits_as = "composite_key"}}),
     .bound = Bound::memory,
     .tolerance = exact,
     .sizes = sizes({{.name = "pairs", .full = 32 << 20, .most = 64 << 20},
