@@ -267,8 +267,8 @@ extern constinit const Pair device_node_update{
                            .run = call<&DeviceNodeUpdate::run<DeviceNodeUpdate::exact_counts>>,
                            .prepare = call<&DeviceNodeUpdate::build<DeviceNodeUpdate::exact_counts>>}}),
     .bound = Bound::latency,
-    // Several roundings to bf16, of 1.6e-3 each; a second normalization changes little else.
-    .tolerance = per_output({within(4e-3), exact}),
+    // A sum in fp32 may round a value to the neighbour of what float64 makes of it.
+    .tolerance = per_output({within_steps(1, 0.01), exact}),
     .start = Start::immediate,
     .sizes = sizes({{.name = "rows", .full = 1 << 18, .most = 1 << 18},
                     {.name = "permille", .full = 30, .least = 0, .most = 1000, .scales = false}}),

@@ -32,6 +32,7 @@ struct Progress {
 };
 struct Search {
   const std::uint8_t* walls;
+  const int* first;            // distance: the start's own
   int *distances, *frontiers;  // of even and of odd levels
   Progress* progress;
   int side;     // of the maze
@@ -64,7 +65,7 @@ __device__ void visit(const Search& s, int level, int cells) {
   for (int base = static_cast<int>(blockIdx.x * blockDim.x); base < all; base += grid_threads) {
     const int i = base + static_cast<int>(threadIdx.x);
     const int cell = i < all ? neighbour(s.side, s.hashed, frontier[i / each], i % each) : -1;
-    const bool found = cell >= 0 && s.walls[cell] == 0 && atomicCAS(&s.distances[cell], -1, level + 1) == -1;
+    const bool found = cell >= 0 && s.walls[cell] == 0 && atomicCAS(&s.distances[cell], -1, *s.first + level + 1) == -1;
     const unsigned finders = __ballot_sync(device::whole_warp, found);
     if (finders == 0) continue;
     const unsigned lane = device::lane_index();
@@ -78,7 +79,7 @@ __device__ void clear_counter_after(const Search& s, int level) {
 }
 
 __global__ void start_kernel(Search s, int start) {
-  s.distances[start] = 0;
+  s.distances[start] = *s.first;
   s.frontier(0)[0] = start;
   *s.progress = {{1, 0, 0}, 0, 0};
 }
@@ -137,6 +138,7 @@ class DynamicParallelism final : public Workload {
                                            std::ranges::copy(maze_, to.begin());
                                          }},
                                          {.name = "walls", .constant = true})},
+        first_{setup.input<int>(1, integers(0, 1 << 20), {.name = "distance of the start"})},
         distances_{setup.output<int>(cells(), {.name = "distances"})},
         frontiers_{setup.scratch<int>(2 * cells())},
         progress_{setup.scratch<Progress>(1)},
@@ -147,7 +149,7 @@ class DynamicParallelism final : public Workload {
   Cost variant_cost(std::string_view variant) const override {
     return variant == "empty_chain" ? Cost{.dependent_kernels = empty_launches} : cost();
   }
-  double expected(std::size_t i) const override { return reference_[i]; }
+  double expected(std::size_t i) const override { return reference_[i] < 0 ? -1 : first_.host(0) + reference_[i]; }
 
   void host_sized(Launch& launch) {
     ask_each_level(launch, [](int cells, int each) { return static_cast<unsigned>((cells * each + threads - 1) / threads); });
@@ -216,7 +218,7 @@ class DynamicParallelism final : public Workload {
     return distances;
   }
 
-  Search search_on_device() const { return {walls_, distances_, frontiers_, progress_, side_, hashed_}; }
+  Search search_on_device() const { return {walls_, first_, distances_, frontiers_, progress_, side_, hashed_}; }
   void start(Launch& launch) const {
     check(cudaMemsetAsync(distances_, 0xFF, distances_.bytes(), launch.stream));
     launch(start_kernel, {1, 1}, search_on_device(), start_cell());
@@ -242,6 +244,7 @@ class DynamicParallelism final : public Workload {
   std::vector<std::uint8_t> maze_;
   std::vector<int> reference_;
   Input<std::uint8_t> walls_;
+  Input<int> first_;
   Output<int> distances_;
   Scratch<int> frontiers_;
   Scratch<Progress> progress_;

@@ -116,7 +116,7 @@ __device__ void meet(unsigned* arrived) {
 // Every block works on every layer; its warps take rows in turn, so that what does not divide evenly spreads over all SMs.
 template <int batch, bool across>
 __global__ __launch_bounds__(ring_threads, 1) void ring_kernel(Network n, const float* in, float* x, bf16* hidden,
-                                                            unsigned* arrived) {
+                                                               unsigned* arrived) {
   extern __shared__ __align__(128) unsigned char space[];
   RingMemory<batch>& shared = *reinterpret_cast<RingMemory<batch>*>(space);
   uint4* const activations = reinterpret_cast<uint4*>(space + sizeof(RingMemory<batch>));
