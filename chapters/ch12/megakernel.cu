@@ -114,6 +114,7 @@ __device__ void meet(unsigned* arrived) {
 }
 
 // Every block works on every layer; its warps take rows in turn, so that what does not divide evenly spreads over all SMs.
+// Without the bound of one block for each SM the compiler spills.
 template <int batch, bool across>
 __global__ __launch_bounds__(ring_threads, 1) void ring_kernel(Network n, const float* in, float* x, bf16* hidden,
                                                                unsigned* arrived) {
@@ -169,7 +170,7 @@ class Megakernel final : public Workload {
         gains_{setup.input<float>(layers_ * width_, uniform(0.5f, 1.5f), {.name = "gains"})},
         gate_up_{setup.input<bf16>(layers_ * 8 * width_ * width_, normal(0, 1 / std::sqrt(static_cast<float>(width_))),
                                    {.name = "gate and up", .constant = true})},
-        down_{setup.input<bf16>(layers_ * 4 * width_ * width_, normal(0, 1 / std::sqrt(static_cast<float>(width_))),
+        down_{setup.input<bf16>(layers_ * 4 * width_ * width_, normal(0, 0.25f / std::sqrt(static_cast<float>(width_))),
                                 {.name = "down", .constant = true})},
         out_{setup.output<float>(batch_ * width_, {.name = "last hidden state"})},
         normalized_{setup.scratch<bf16>(batch_ * width_)},
@@ -345,8 +346,8 @@ extern constinit const Pair megakernel{
                             .prepare = call<&Megakernel::capture_cublas>,
                             .needs = {.libraries = {Library::cublas}}}}),
     .bound = Bound::memory,
-    // Normalized and hidden values are rounded to bf16, 1.6e-3 each, in sixteen layers whose sums average them out.
-    .tolerance = within(1e-2),
+    // Normalized and hidden values are rounded to bf16, 1.6e-3 each; a layer adds a third of the residual's size at first.
+    .tolerance = within(4e-3),
     .sizes = sizes({{.name = "layers", .full = 16, .most = 64},
                     {.name = "width", .full = 2048, .multiple = 1024, .most = 4096, .scales = false},
                     {.name = "batch", .full = 1, .most = 4, .scales = false}}),

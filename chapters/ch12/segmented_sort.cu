@@ -5,16 +5,16 @@
 #include <aisp/device_attribute.hpp>
 #include <aisp/graph.hpp>
 #include <aisp/pair.hpp>
-#include <aisp/ragged.hpp>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_segmented_sort.cuh>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
+#include <span>
 #include <vector>
 
+#include "segment_data.hpp"
 #include "segment_sorters.cuh"
 
 namespace aisp::ch12 {
@@ -25,10 +25,24 @@ using namespace segments;
 constexpr int tile = 8192;  // of pairs: the longest segment, or part of one, that a block sorts at once
 
 // Classes by the longest segment: of lanes, of blocks, and the long ones as a list of tiles and as one of segments.
-enum Class { lanes_16, lanes_64, lanes_128, lanes_256, lanes_512, block_2048, block_8192, tiles, longs, classes };
+enum Class {
+  lanes_16,
+  lanes_64,
+  lanes_128,
+  lanes_256,
+  lanes_512,
+  block_1024,
+  block_2048,
+  block_4096,
+  block_8192,
+  tiles,
+  longs,
+  classes
+};
 __device__ Class class_of(int length) {
   if (length > tile) return tiles;
-  if (length > 512) return length > 2048 ? block_8192 : block_2048;
+  if (length > 2048) return length > 4096 ? block_8192 : block_4096;
+  if (length > 512) return length > 1024 ? block_2048 : block_1024;
   if (length > 128) return length > 256 ? lanes_512 : lanes_256;
   return length > 64 ? lanes_128 : length > 16 ? lanes_64 : lanes_16;
 }
@@ -147,19 +161,6 @@ __global__ __launch_bounds__(tile_threads) void longs_kernel(Work work) {
   }
 }
 
-// The lengths that stand at borders of classes are always there.
-std::vector<int> draw_offsets(std::size_t pairs, std::size_t mean, double spread) {
-  std::vector<int> offsets(std::max<std::size_t>(pairs / mean, 1) + 1);
-  const double median = static_cast<double>(mean) * std::exp(-spread * spread / 2);
-  const auto lengths = spread == 0 ? integers(static_cast<std::int64_t>(mean), static_cast<std::int64_t>(mean))
-                                   : log_normal(median, spread, 8, 65536);
-  std::vector<std::int64_t> always;
-  if (spread > 0 && offsets.size() > 1000)
-    always = {0, 0, 1, 2, 16, 17, 64, 65, 512, 513, 2048, 2049, 8192, 8193, 16384, 16385, 65536};
-  ragged_offsets<int>(lengths, static_cast<std::int64_t>(pairs), always)(offsets, 1);
-  return offsets;
-}
-
 class SegmentedSort final : public Workload {
  public:
   explicit SegmentedSort(Setup& setup)
@@ -226,8 +227,10 @@ class SegmentedSort final : public Workload {
       for (Side& side : side_) check(cudaStreamWaitEvent(side.stream, forked_));
       grid(stream, work());
       lanes(side_[0].stream, work());
-      block<256, 8>(side_[1].stream, work(), block_2048);
-      block<512, 16>(side_[2].stream, work(), block_8192);
+      block<128, 8>(side_[1].stream, work(), block_1024);
+      block<256, 8>(side_[2].stream, work(), block_2048);
+      block<512, 8>(side_[3].stream, work(), block_4096);
+      block<512, 16>(side_[4].stream, work(), block_8192);
       for (Side& side : side_) {
         check(cudaEventRecord(side.done, side.stream));
         check(cudaStreamWaitEvent(stream, side.done));
@@ -246,15 +249,6 @@ class SegmentedSort final : public Workload {
     cudaEvent_t done;
   };
   static constexpr int equal_length = 128;
-
-  // One key in 64 is equal to others, the largest among them, which is what fills up.
-  static void draw_keys(std::span<Word> keys, std::uint64_t seed) {
-    constexpr Word planted[] = {0, 5, 0xFFFFFFFE, 0xFFFFFFFF};
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const std::uint64_t bits = random_bits(seed, i);
-      keys[i] = (bits >> 32) % 64 == 0 ? planted[bits % 4] : static_cast<Word>(bits);
-    }
-  }
 
   int segments() const { return static_cast<int>(ends_.size()) - 1; }
   int longest() const {
@@ -299,7 +293,9 @@ class SegmentedSort final : public Workload {
     launch_kernel(stream, block_kernel<threads, items>, {multiprocessors() * (2048 / threads), threads}, work, cls);
   }
   static void blocks(cudaStream_t stream, const Work& work) {
+    block<128, 8>(stream, work, block_1024);
     block<256, 8>(stream, work, block_2048);
+    block<512, 8>(stream, work, block_4096);
     block<512, 16>(stream, work, block_8192);
   }
   void grid(cudaStream_t stream, const Work& work) const {
@@ -345,7 +341,7 @@ class SegmentedSort final : public Workload {
   Scratch<int> counts_;
   std::size_t library_bytes_;
   Scratch<std::byte> library_space_;
-  std::array<Side, 3> side_;
+  std::array<Side, 5> side_;
   cudaEvent_t forked_ = nullptr;
   Graph graph_;
 };

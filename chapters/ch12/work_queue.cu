@@ -281,7 +281,7 @@ extern constinit const Pair work_queue{
     .tolerance = exact,
     .sizes = sizes({{.name = "photons", .full = 4 << 20, .most = 16 << 20},
                     {.name = "mean", .full = 64, .most = 1024, .scales = false},
-                    {.name = "idle", .full = 8, .most = 32, .scales = false},
+                    {.name = "idle", .full = 4, .most = 32, .scales = false},
                     {.name = "blocks", .full = 4, .most = 8, .scales = false}}),
     .sweep = cases({{"idle_1", "idle=1"},
                     {"idle_2", "idle=2"},
