@@ -318,7 +318,8 @@ constexpr KernelLimits no_spills{.local_bytes = 0};
 
 extern constinit const Pair megakernel{
     .teaches =
-        "one persistent kernel loads the next layer's weights while the last rows of this one are summed, so memory never idles",
+        "one persistent kernel requests the next layer's weights while the last rows of this one are summed; a graph stops at "
+        "each border",
     .lesson = "megakernel",
     .make = make<Megakernel>,
     .baseline = {.name = "three_kernels", .run = call<&Megakernel::three_kernels>, .prepare = call<&Megakernel::capture_three>},

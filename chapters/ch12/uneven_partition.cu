@@ -21,9 +21,8 @@ constexpr int threads = 256, warps = threads / device::warp_size;
 constexpr int in_flight = 4;
 constexpr int degree = 64;  // entries of a row on average
 // Of the path, a thread's steps; odd, so that threads that read shared memory side by side meet no bank twice.
-constexpr int items = 11;
+constexpr int items = 7;
 constexpr int tile = threads * items;
-constexpr int tiles_a_block = 4;  // so that one wait for the search, by a warp for each corner, serves four tiles
 
 struct Matrix {
   const int *offsets, *columns;
@@ -116,43 +115,45 @@ struct Carry {
   float sum;
 };
 
-struct TileMemory {
-  int ends[tile];
-  float products[tile];
-  Part of_warps[warps];
-};
-
-// One part of the path, from the step `begin` to `end`; `corner` has how many rows have ended at both.
-__device__ Carry sum_tile(TileMemory& shared, const Matrix& m, float* y, int begin, int end, const int* corner) {
+__global__ __launch_bounds__(threads) void merge_path_kernel(Matrix m, float* y, Carry* carries) {
+  __shared__ int ends[tile];
+  __shared__ float products[tile];
+  __shared__ int corner[2];
+  __shared__ Part of_warps[warps];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / device::warp_size, lane = thread % device::warp_size;
+  const int begin = static_cast<int>(blockIdx.x) * tile, end = min(begin + tile, m.rows + m.entries);
+  if (warp < 2) {
+    const int ended = ended_rows(m.offsets + 1, m.rows, m.entries, warp == 0 ? begin : end);
+    if (lane == 0) corner[warp] = ended;
+  }
+  __syncthreads();
   const int first_row = corner[0], rows = corner[1] - first_row;
   const int first_entry = begin - first_row, entries = end - begin - rows;
 #pragma unroll
   for (int k = 0; k < items; ++k) {
     const int i = k * threads + thread;
-    if (i < entries) shared.products[i] = m.values[first_entry + i] * m.x[m.columns[first_entry + i]];
+    if (i < entries) products[i] = m.values[first_entry + i] * m.x[m.columns[first_entry + i]];
   }
-  for (int i = thread; i < rows; i += threads) shared.ends[i] = m.offsets[first_row + i + 1] - first_entry;
+  for (int i = thread; i < rows; i += threads) ends[i] = m.offsets[first_row + i + 1] - first_entry;
   __syncthreads();
 
   const int from = min(thread * items, end - begin), to = min(from + items, end - begin);
   int row = max(from - entries, 0);
   for (int high = min(from, rows); row < high;) {
     const int middle = (row + high) / 2;
-    if (row_has_ended(shared.ends, middle, from)) row = middle + 1;
+    if (row_has_ended(ends, middle, from)) row = middle + 1;
     else high = middle;
   }
-  int first_ended = -1, row_end = row < rows ? shared.ends[row] : tile + 1;
+  int first_ended = -1;
   float first_sum = 0;
   Part own{0, false};
   for (int step = from, entry = from - row; step < to; ++step) {
-    if (row_end <= entry) {
+    if (row < rows && ends[row] <= entry) {
       if (own.ended) y[first_row + row] = own.sum;
       else first_ended = first_row + row, first_sum = own.sum;
       own = {0, true};
       ++row;
-      row_end = row < rows ? shared.ends[row] : tile + 1;
-    } else own.sum += shared.products[entry++];
+    } else own.sum += products[entry++];
   }
 
   // What the threads before this one have of the row that this one ends first.
@@ -163,32 +164,15 @@ __device__ Carry sum_tile(TileMemory& shared, const Matrix& m, float* y, int beg
                     __shfl_up_sync(device::whole_warp, static_cast<int>(until.ended), distance) != 0};
     if (lane >= distance) until = after(left, until);
   }
-  if (lane == device::warp_size - 1) shared.of_warps[warp] = until;
+  if (lane == device::warp_size - 1) of_warps[warp] = until;
   Part before{__shfl_up_sync(device::whole_warp, until.sum, 1),
               __shfl_up_sync(device::whole_warp, static_cast<int>(until.ended), 1) != 0};
   if (lane == 0) before = {0, false};
   __syncthreads();
   Part warps_before{0, false};
-  for (int w = 0; w < warp; ++w) warps_before = after(warps_before, shared.of_warps[w]);
+  for (int w = 0; w < warp; ++w) warps_before = after(warps_before, of_warps[w]);
   if (first_ended >= 0) y[first_ended] = after(warps_before, before).sum + first_sum;
-  return {first_row + rows, after(warps_before, until).sum};
-}
-
-__global__ __launch_bounds__(threads) void merge_path_kernel(Matrix m, float* y, Carry* carries) {
-  __shared__ TileMemory shared;
-  __shared__ int corners[tiles_a_block + 1];
-  const int steps = m.rows + m.entries, first_tile = static_cast<int>(blockIdx.x) * tiles_a_block;
-  if (const int t = static_cast<int>(threadIdx.x) / device::warp_size; t <= tiles_a_block) {
-    const int ended = ended_rows(m.offsets + 1, m.rows, m.entries, min((first_tile + t) * tile, steps));
-    if (threadIdx.x % device::warp_size == 0) corners[t] = ended;
-  }
-  __syncthreads();
-  for (int t = 0; t < tiles_a_block && (first_tile + t) * tile < steps; ++t) {
-    const int begin = (first_tile + t) * tile;
-    const Carry carry = sum_tile(shared, m, y, begin, min(begin + tile, steps), corners + t);
-    if (threadIdx.x == threads - 1) carries[first_tile + t] = carry;
-    __syncthreads();
-  }
+  if (thread == threads - 1) carries[blockIdx.x] = {first_row + rows, after(warps_before, until).sum};
 }
 
 // Adds the carries of each row in their order: those of a row are neighbours. Many for one row are a warp's, one is a thread's.
@@ -279,7 +263,7 @@ class UnevenPartition final : public Workload {
     launch(length_bins_kernel, {grid, threads}, matrix(offsets_), bins(), of_blocks, of_warps, of_threads, y_);
   }
   void merge_path(Launch& launch) {
-    launch(merge_path_kernel, {blocks(tiles(), tiles_a_block), threads}, matrix(offsets_), y_, carries_);
+    launch(merge_path_kernel, {static_cast<unsigned>(tiles()), threads}, matrix(offsets_), y_, carries_);
     launch(add_carries_kernel, {blocks(tiles(), threads), threads}, carries_, tiles(), rows_, y_);
   }
 
