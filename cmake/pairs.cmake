@@ -27,9 +27,70 @@ function(aisp_digest_of out root source)
   set(${out} "${PROJECT_BINARY_DIR}/generated/code/${path}.txt" PARENT_SCOPE)
 endfunction()
 
+# aisp_device_linked(OUT SOURCES): the files of pairs whose kernels launch others, and so include <aisp/device_runtime.hpp>.
+function(aisp_device_linked out sources)
+  set(found)
+  foreach(source IN LISTS sources)
+    file(STRINGS "${source}" includes REGEX "^#include <aisp/device_runtime[.]hpp>")
+    if(includes)
+      list(APPEND found "${source}")
+    endif()
+  endforeach()
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
+# aisp_object_of(OUT NAME SOURCE): the object file that the target NAME compiles of a pair.
+function(aisp_object_of out name source)
+  get_filename_component(file "${source}" NAME)
+  get_filename_component(folder "${source}" DIRECTORY)
+  get_filename_component(chapter "${folder}" NAME)
+  string(REPLACE "." "[.]" pattern "/${chapter}/${file}.o")
+  set(${out} "$<FILTER:$<TARGET_OBJECTS:${name}>,INCLUDE,${pattern}(bj)?$>" PARENT_SCOPE)
+endfunction()
+
+# aisp_linked_object_of(OUT ROOT SOURCE): where the build writes such a pair's linked device code.
+function(aisp_linked_object_of out root source)
+  file(RELATIVE_PATH path "${root}" "${source}")
+  set(${out} "${PROJECT_BINARY_DIR}/generated/device/${path}.o" PARENT_SCOPE)
+endfunction()
+
+# aisp_link_device_code(NAME ROOT SOURCES): compiles these pairs of the target NAME to relocatable device code, and links each with a
+# device runtime of its own, whose symbols no other object sees: pairs stay apart.
+function(aisp_link_device_code name root sources)
+  set(host "$<$<BOOL:${CMAKE_CUDA_HOST_COMPILER}>:-ccbin=${CMAKE_CUDA_HOST_COMPILER}>")
+  set(architectures)
+  foreach(architecture IN LISTS AISP_CUDA_ARCHITECTURES)
+    if(NOT architecture MATCHES "-virtual$")
+      string(REGEX REPLACE "-real$" "" number "${architecture}")
+      list(APPEND architectures "--generate-code=arch=compute_${number},code=sm_${number}")
+    endif()
+  endforeach()
+  foreach(source IN LISTS sources)
+    file(RELATIVE_PATH symbol "${root}" "${source}")
+    string(MAKE_C_IDENTIFIER "${symbol}" symbol)
+    set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_OPTIONS -rdc=true "-DAISP_DEVICE_RUNTIME=${symbol}")
+    aisp_object_of(object ${name} "${source}")
+    aisp_linked_object_of(linked "${root}" "${source}")
+    get_filename_component(folder "${linked}" DIRECTORY)
+    file(MAKE_DIRECTORY "${folder}")
+    add_custom_command(
+      OUTPUT "${linked}"
+      COMMAND "${CMAKE_CUDA_COMPILER}" ${host} -dlink -no-compress ${architectures} "${object}" -lcudadevrt -o "${linked}.alone"
+      COMMAND "${CMAKE_CXX_COMPILER}" -r -nostdlib "${linked}.alone" "${CUDAToolkit_LIBRARY_DIR}/libcudadevrt.a" -o "${linked}"
+      COMMAND "${CMAKE_OBJCOPY}" --wildcard --localize-symbol=*_cuda_device_runtime_cu_* --localize-symbol=cudart*
+              --localize-symbol=__CNPRT_* "${linked}"
+      DEPENDS "${object}"
+      COMMAND_EXPAND_LISTS
+      COMMENT "Device code of ${linked}"
+      VERBATIM)
+    target_link_libraries(${name} INTERFACE "${linked}")
+  endforeach()
+endfunction()
+
 # A recorded expectation names the digest of the code that was measured; when that changes, the expectation is stale.
 function(aisp_add_digests name root sources)
   file(GLOB scripts CONFIGURE_DEPENDS "${AISP_CODE_SCRIPTS}/*_code.py")
+  aisp_device_linked(device_linked "${sources}")
   set(digests)
   foreach(source IN LISTS sources)
     aisp_digest_of(digest "${root}" "${source}")
@@ -39,6 +100,10 @@ function(aisp_add_digests name root sources)
     if(is_made)
       continue()
     endif()
+    set(linked)
+    if(source IN_LIST device_linked)
+      aisp_linked_object_of(linked "${root}" "${source}")
+    endif()
     get_filename_component(file "${source}" NAME)
     get_filename_component(folder "${source}" DIRECTORY)
     get_filename_component(chapter "${folder}" NAME)
@@ -47,15 +112,14 @@ function(aisp_add_digests name root sources)
     if(AISP_SHARED)
       set(shared "${AISP_SHARED}")
     endif()
-    string(REPLACE "." "[.]" pattern "/${chapter}/${file}.o")
-    set(object "$<FILTER:$<TARGET_OBJECTS:${name}>,INCLUDE,${pattern}(bj)?$>")
+    aisp_object_of(object ${name} "${source}")
     get_filename_component(written "${digest}" DIRECTORY)
     file(MAKE_DIRECTORY "${written}")
     add_custom_command(
       OUTPUT "${digest}"
       COMMAND "${AISP_PYTHON}" -B "${AISP_CODE_SCRIPTS}/digest.py" --root "${root}" --api "${AISP_API_INCLUDE}" --shared "${shared}"
-              "${source}" "${object}" "${digest}"
-      DEPENDS "${source}" "${object}" "${AISP_CODE_SCRIPTS}/digest.py" ${scripts}
+              "${source}" "${object}" "${digest}" ${linked}
+      DEPENDS "${source}" "${object}" ${linked} "${AISP_CODE_SCRIPTS}/digest.py" ${scripts}
       COMMENT "Digest of ${chapter}/${file}"
       VERBATIM)
   endforeach()
@@ -82,6 +146,8 @@ function(aisp_build_pairs name kind sources)
   endif()
   add_library(${name} ${kind} ${compiled})
   aisp_root_of(root ${ARGN})
+  aisp_device_linked(device_linked "${sources}")
+  aisp_link_device_code(${name} "${root}" "${device_linked}")
   aisp_add_digests(${name} "${root}" "${sources}")
   # A pair sees the public headers, the folder shared beside its own and its own, nothing of src.
   list(TRANSFORM ARGN APPEND "/shared" OUTPUT_VARIABLE shared)

@@ -25,12 +25,13 @@ def main():
     parser.add_argument("source", type=Path)
     parser.add_argument("object", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("linked", type=Path, nargs="?", help="the object with the device code, where that is linked by itself")
     given = parser.parse_args()
     sources = Sources(given.root, given.api, given.shared)
     built = given.object.read_bytes()
     try:
         broken = broken_promises(given.source, built)
-        device = device_code(built)
+        device = device_code(given.linked.read_bytes() if given.linked else built)
     except Unreadable as error:
         sys.exit(f"{given.object}: {error}")
     if broken:

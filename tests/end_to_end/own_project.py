@@ -41,3 +41,56 @@ def new_pairs(folder, kinds):
 def copy_of_the_example(place):
     shutil.copytree(SOURCE / "docs/your-own-kernels", place / "project")
     return place / "project"
+
+
+# A pair whose kernel launches itself, which the build links with the device runtime.
+LAUNCHES = """// SPDX-License-Identifier: Apache-2.0
+// A chain of kernels, each of which waits for the one before.
+#include <aisp/device_runtime.hpp>
+#include <aisp/pair.hpp>
+
+namespace aisp::fresh {
+namespace {
+
+__global__ void count_kernel(int* counter, int left) {
+  ++*counter;
+  if (left > 1) count_kernel<<<1, 1, 0, cudaStreamTailLaunch>>>(counter, left - 1);
+}
+
+class Chain final : public Workload {
+  Output<int> counter_;
+
+  void start(Launch& launch) { check(cudaMemsetAsync(counter_, 0, sizeof(int), launch.stream)); }
+
+ public:
+  explicit Chain(Setup& setup) : counter_{setup.output<int>(1)} {}
+  Cost cost() const override { return {.dependent_kernels = 9}; }
+  double expected(std::size_t) const override { return 9; }
+
+  void by_host(Launch& launch) {
+    start(launch);
+    for (int i = 0; i < 9; ++i) launch(count_kernel, {1, 1}, counter_, 1);
+  }
+  void by_device(Launch& launch) {
+    start(launch);
+    launch(count_kernel, {1, 1}, counter_, 9);
+  }
+};
+
+}  // namespace
+
+extern constinit const Pair NAME{
+    .teaches = "a kernel can launch the next one",
+    .make = make<Chain>,
+    .baseline = {.name = "by_host", .run = call<&Chain::by_host>},
+    .optimized = variants({{.name = "by_device", .run = call<&Chain::by_device>}}),
+    .bound = Bound::latency,
+};
+
+}  // namespace aisp::fresh
+"""
+
+
+def launching_pairs(folder, *names):
+    for name in names:
+        (folder / f"{name}.cu").write_text(LAUNCHES.replace("NAME", name))

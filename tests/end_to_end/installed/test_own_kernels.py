@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from harness import AISP, QUICK, EndToEnd
-from own_project import cmake, configure, copy_of_the_example, installed, new_pairs
+from own_project import cmake, configure, copy_of_the_example, installed, launching_pairs, new_pairs
 
 
 class OwnKernels(EndToEnd):
@@ -18,6 +18,7 @@ class OwnKernels(EndToEnd):
         cls.addClassCleanup(shutil.rmtree, cls.place)
         cls.prefix, cls.project = installed(cls.place), copy_of_the_example(cls.place)
         new_pairs(cls.project / "kernels/fresh", {"first": ["--host"]})
+        launching_pairs(cls.project / "kernels/fresh", "chain", "other_chain")
         configure(cls.project, cls.prefix)
         cmake("--build", cls.project / "build")
         cls.mine = cls.project / "build/mine"
@@ -25,7 +26,7 @@ class OwnKernels(EndToEnd):
     def test_lists_ones_own_pairs_and_no_others(self):
         listed = self.call("list-targets", program=self.mine)
         self.assert_code(listed, 0)
-        self.assertEqual([line.split()[0] for line in listed.out.splitlines()], ["bytes:byte_counts", "fresh:first", "sums:rms_norm", "sums:row_sums"])
+        self.assertEqual([line.split()[0] for line in listed.out.splitlines()], ["bytes:byte_counts", "fresh:chain", "fresh:first", "fresh:other_chain", "sums:rms_norm", "sums:row_sums"])
 
     def test_measures_and_verifies_a_pair(self):
         finished = self.call("run", "-t", "bytes", *QUICK, program=self.mine)
@@ -35,6 +36,12 @@ class OwnKernels(EndToEnd):
         self.assertRegex(pair["source_digest"], "^[0-9a-f]{64}$")
         page = self.call("report", "latest", "--html", "-", program=self.mine)
         self.assertIn("kernels/bytes/byte_counts.cpp", page.out)
+
+    def test_device_code_that_is_linked_has_a_digest_and_passes_the_review(self):
+        digest = (self.project / "build/generated/code/kernels/fresh/chain.cu.txt").read_text()
+        self.assertRegex(digest, "^digest [1-9][0-9]+ [0-9a-f]{64}\n")
+        checked = subprocess.run([self.prefix / "lib/cmake/aisp/scripts/check-pair", self.project / "kernels/fresh/chain.cu"], capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
 
     def test_what_aisp_new_writes_and_what_the_page_shows_pass(self):
         finished = self.call("verify", "-t", "fresh", "-t", "rms_norm", program=self.mine)
