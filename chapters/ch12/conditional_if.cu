@@ -170,7 +170,8 @@ class ConditionalIf final : public Workload {
       unscale<Told::host>(launch.stream, s);
       unsigned told = 0;
       for (int looks = 1; (told = flag.load(std::memory_order_acquire)) / 2 != number; ++looks)
-        if (looks % (1 << 20) == 0 && cudaStreamQuery(launch.stream) != cudaErrorNotReady) check(cudaStreamSynchronize(launch.stream));
+        if (looks % (1 << 20) == 0 && cudaStreamQuery(launch.stream) != cudaErrorNotReady)
+          check(cudaStreamSynchronize(launch.stream));
       if (told % 2 != 0) launch(lower_scale_kernel, {1, 1}, loss_scale_);
       else adamw<false>(launch.stream, s);
     }

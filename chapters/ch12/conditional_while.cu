@@ -309,24 +309,24 @@ extern constinit const Pair conditional_while{
                             .prepare = call<&ConditionalWhile::build_unrolled_loop>,
                             .needs = {.driver = 12040},
                             .same_bits_as = "check_every_iteration"}}),
-    .controls = variants({{.name = "check_rarely",
-                           .run = call<&ConditionalWhile::check_rarely>,
-                           .same_bits_as = "check_every_iteration"},
-                          {.name = "check_rarely_graph",
-                           .run = call<&ConditionalWhile::check_rarely_graph>,
-                           .prepare = call<&ConditionalWhile::capture_round>,
-                           .same_bits_as = "check_every_iteration"},
-                          {.name = "known_count",
-                           .run = call<&ConditionalWhile::known_count>,
-                           .prepare = call<&ConditionalWhile::capture_known_count>,
-                           .outputs = no_outputs}}),
+    .controls =
+        variants({{.name = "check_rarely", .run = call<&ConditionalWhile::check_rarely>, .same_bits_as = "check_every_iteration"},
+                  {.name = "check_rarely_graph",
+                   .run = call<&ConditionalWhile::check_rarely_graph>,
+                   .prepare = call<&ConditionalWhile::capture_round>,
+                   .same_bits_as = "check_every_iteration"},
+                  {.name = "known_count",
+                   .run = call<&ConditionalWhile::known_count>,
+                   .prepare = call<&ConditionalWhile::capture_known_count>,
+                   .outputs = no_outputs}}),
     .bound = Bound::latency,
-    // Float64 needs as many iterations, or one more or less. Then the solutions differ by 2e-6 on 512 x 512 points, and by more on
-    // larger grids, as the conditioning grows.
+    // Float64 needs as many iterations, or one more or less. Then the solutions differ by 2e-6 on 512 x 512 points, and by more
+    // on larger grids, as the conditioning grows.
     .tolerance = per_output({within(3e-5), within(1e-2)}),
     .cache = Cache::hot,
     .start = Start::immediate,
-    .sizes = sizes({{.name = "grid", .full = 512, .most = 4096}, {.name = "per_test", .full = 16, .most = 1024, .scales = false}}),
+    .sizes =
+        sizes({{.name = "grid", .full = 512, .most = 4096}, {.name = "per_test", .full = 16, .most = 1024, .scales = false}}),
     .sweep = cases({{"per_test_1", "per_test=1"},
                     {"per_test_2", "per_test=2"},
                     {"per_test_4", "per_test=4"},

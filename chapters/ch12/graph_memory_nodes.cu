@@ -3,7 +3,6 @@
 // kernel is short, so the host's calls set the pace: 128 launches and 256 of the allocator. Captured, allocations and releases
 // become nodes with fixed addresses, and code that allocates is replayed like any other.
 #include <aisp/device_attribute.hpp>
-#include <aisp/device_attribute.hpp>
 #include <aisp/graph.hpp>
 #include <aisp/pair.hpp>
 
