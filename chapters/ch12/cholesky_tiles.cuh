@@ -27,17 +27,21 @@ struct Matrix {
 
 constexpr std::size_t factor_bytes = (tile * pitch + block * inverse_pitch) * sizeof(float);
 constexpr std::size_t solve_bytes = ((tile + block) * pitch + tile * inverse_pitch) * sizeof(float);
-constexpr int half = tile / 2;
+constexpr int half = tile / 2, fours = tile / 4;
 constexpr std::size_t update_bytes = 2 * half * pitch * sizeof(float);
 
-// One warp: a lane has a row of a 32 x 32 block in registers, and its L when this returns. Upper elements come and go as they
-// are.
-static __device__ void factor_block(float (&row)[block]) {
+// One warp: a lane has a row of a 32 x 32 block in registers, and its L when this returns. Upper elements stay as they are.
+// Returns the reciprocal of the row's diagonal element: a root and a division for each column would be the longest chain here.
+static __device__ float factor_block(float (&row)[block]) {
   const int lane = threadIdx.x % device::warp_size;
+  float own = 0;
 #pragma unroll
   for (int c = 0; c < block; ++c) {
-    const float root = sqrtf(__shfl_sync(device::whole_warp, row[c], c));
-    const float value = lane == c ? root : row[c] / root;
+    const float pivot = __shfl_sync(device::whole_warp, row[c], c);
+    float reciprocal = rsqrtf(pivot);
+    reciprocal *= fmaf(-0.5f * pivot * reciprocal, reciprocal, 1.5f);
+    const float value = row[c] * reciprocal;
+    if (lane == c) own = reciprocal;
     if (lane >= c) row[c] = value;
 #pragma unroll
     for (int right = c + 1; right < block; ++right) {
@@ -45,17 +49,18 @@ static __device__ void factor_block(float (&row)[block]) {
       if (lane >= right) row[right] = fmaf(-value, other, row[right]);
     }
   }
+  return own;
 }
 
 // One warp: lane c gets column c of the inverse of the triangle, from shared memory.
-static __device__ void invert_block(const float* triangle, float* inverse) {
+static __device__ void invert_block(const float* triangle, float reciprocal, float* inverse) {
   const int lane = threadIdx.x % device::warp_size;
   float column[block];
 #pragma unroll
   for (int r = 0; r < block; ++r) column[r] = r == lane ? 1.0f : 0.0f;
 #pragma unroll
   for (int k = 0; k < block; ++k) {
-    column[k] /= triangle[k * pitch + k];
+    column[k] *= __shfl_sync(device::whole_warp, reciprocal, k);
 #pragma unroll
     for (int r = k + 1; r < block; ++r) column[r] = fmaf(-triangle[r * pitch + k], column[k], column[r]);
   }
@@ -103,8 +108,11 @@ static __global__ __launch_bounds__(threads) void factor_kernel(Matrix matrix, i
   extern __shared__ __align__(16) float shared[];
   float* const inverse = shared + tile * pitch;
   float* const global = matrix.at(k, k);
-  for (int i = threadIdx.x; i < tile * tile; i += threads)
-    shared[i / tile * pitch + i % tile] = global[static_cast<std::size_t>(i / tile) * matrix.n + i % tile];
+  for (int c = threadIdx.x; c < tile * fours; c += threads)
+    device::copy_async_16(shared + c / fours * pitch + c % fours * 4,
+                          global + static_cast<std::size_t>(c / fours) * matrix.n + c % fours * 4);
+  device::commit_copies();
+  device::wait_copies<0>();
   __syncthreads();
   const int row = threadIdx.x / 8, column = threadIdx.x % 8;
   for (int j = 0; j < blocks_of_tile; ++j) {
@@ -114,11 +122,11 @@ static __global__ __launch_bounds__(threads) void factor_kernel(Matrix matrix, i
       float* const mine = shared + (first + threadIdx.x) * pitch + first;
 #pragma unroll
       for (int c = 0; c < block; ++c) values[c] = mine[c];
-      factor_block(values);
+      const float reciprocal = factor_block(values);
 #pragma unroll
       for (int c = 0; c < block; ++c) mine[c] = values[c];
       __syncwarp();
-      invert_block(shared + first * pitch + first, inverse);
+      invert_block(shared + first * pitch + first, reciprocal, inverse);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < block * block; i += threads)
@@ -137,9 +145,17 @@ static __global__ __launch_bounds__(threads) void factor_kernel(Matrix matrix, i
       }
     __syncthreads();
   }
-  for (int i = threadIdx.x; i < tile * tile; i += threads)
-    if (i % tile <= i / tile)
-      global[static_cast<std::size_t>(i / tile) * matrix.n + i % tile] = shared[i / tile * pitch + i % tile];
+  for (int c = threadIdx.x; c < tile * fours; c += threads) {
+    const int at_row = c / fours, at_column = c % fours * 4;
+    const float4 four = *reinterpret_cast<const float4*>(shared + at_row * pitch + at_column);
+    float* const to = global + static_cast<std::size_t>(at_row) * matrix.n + at_column;
+    if (at_column + 3 <= at_row) *reinterpret_cast<float4*>(to) = four;
+    else {
+      if (at_column <= at_row) to[0] = four.x;
+      if (at_column + 1 <= at_row) to[1] = four.y;
+      if (at_column + 2 <= at_row) to[2] = four.z;
+    }
+  }
 }
 
 // Tile (i, k): X = A L(k,k)^-T, 32 rows a block.
@@ -148,13 +164,13 @@ static __device__ void solve_tile(const Matrix& matrix, int i, int k, int part) 
   float *const x = shared, *const l = shared + block * pitch, *const inverse = l + tile * pitch;
   float* const global = matrix.at(i, k) + static_cast<std::size_t>(part) * block * matrix.n;
   const float* const triangle = matrix.at(k, k);
-  constexpr int fours = tile / 4;
   for (int c = threadIdx.x; c < block * fours; c += threads)
     device::copy_async_16(x + c / fours * pitch + c % fours * 4,
                           global + static_cast<std::size_t>(c / fours) * matrix.n + c % fours * 4);
   for (int c = threadIdx.x; c < tile * fours; c += threads)
-    device::copy_async_16(l + c / fours * pitch + c % fours * 4,
-                          triangle + static_cast<std::size_t>(c / fours) * matrix.n + c % fours * 4);
+    if (c % fours * 4 / block < c / fours / block)  // blocks below the diagonal
+      device::copy_async_16(l + c / fours * pitch + c % fours * 4,
+                            triangle + static_cast<std::size_t>(c / fours) * matrix.n + c % fours * 4);
   for (int c = threadIdx.x; c < tile * block / 4; c += threads)
     device::copy_async_16(inverse + c / (block / 4) * inverse_pitch + c % (block / 4) * 4, matrix.inverses_of(k) + c * 4);
   device::commit_copies();
@@ -173,8 +189,9 @@ static __device__ void solve_tile(const Matrix& matrix, int i, int k, int part) 
     solve_block(x + first, inverse + j * block * inverse_pitch, row, column);
   }
   __syncthreads();
-  for (int c = threadIdx.x; c < block * tile; c += threads)
-    global[static_cast<std::size_t>(c / tile) * matrix.n + c % tile] = x[c / tile * pitch + c % tile];
+  for (int c = threadIdx.x; c < block * fours; c += threads)
+    *reinterpret_cast<float4*>(global + static_cast<std::size_t>(c / fours) * matrix.n + c % fours * 4) =
+        *reinterpret_cast<const float4*>(x + c / fours * pitch + c % fours * 4);
 }
 
 // Tile (i, j) -= X(i,k) X(j,k)^T, a quarter of 64 x 64 a block. Of a tile on the diagonal only the lower triangle is written.
@@ -186,10 +203,10 @@ static __device__ void update_tile(const Matrix& matrix, int i, int j, int k, in
   const float* const from_a = matrix.at(i, k) + static_cast<std::size_t>(top) * matrix.n;
   const float* const from_b = matrix.at(j, k) + static_cast<std::size_t>(left) * matrix.n;
   float* const global = matrix.at(i, j) + static_cast<std::size_t>(top) * matrix.n + left;
-  constexpr int stages = 2, depth = tile / stages, fours = depth / 4, each = 4;
+  constexpr int stages = 2, depth = tile / stages, stage_fours = depth / 4, each = 4;
   for (int stage = 0; stage < stages; ++stage) {
-    for (int c = threadIdx.x; c < half * fours; c += threads) {
-      const int row = c / fours, column = stage * depth + c % fours * 4;
+    for (int c = threadIdx.x; c < half * stage_fours; c += threads) {
+      const int row = c / stage_fours, column = stage * depth + c % stage_fours * 4;
       device::copy_async_16(a + row * pitch + column, from_a + static_cast<std::size_t>(row) * matrix.n + column);
       device::copy_async_16(b + row * pitch + column, from_b + static_cast<std::size_t>(row) * matrix.n + column);
     }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "graph_nodes.hpp"
+#include "grid_sort.cuh"
 
 namespace aisp::ch12 {
 namespace {
@@ -26,7 +27,7 @@ constexpr unsigned keys = 1u << index_bits;
 constexpr int threads = 256, warps = threads / device::warp_size, keys_per_lane = 16;
 constexpr int filter_blocks = keys / (threads * keys_per_lane), copy_blocks = 264;
 constexpr std::array<unsigned, 4> classes{2 << 10, 16 << 10, 128 << 10, keys};
-constexpr unsigned fewest = 100;
+constexpr unsigned fewest_survivors = 100;
 constexpr int queries_per_graph = 16;
 
 // The key that is the index-th in ascending order: the index, and bits that look random. Filtering by a threshold that is an
@@ -105,15 +106,16 @@ __global__ __launch_bounds__(threads) void filter_kernel(Search search, cudaGrap
   if constexpr (in_graph) cudaGraphSetConditional(body, class_of(atomicAdd(&search.counts[query], 0u)));
 }
 
-// Up to sort_threads * keys_each survivors, by one block.
+// More than `fewest` survivors and up to `most`, by one block; otherwise nothing.
 template <int sort_threads, int keys_each>
 using BlockSort = cub::BlockRadixSort<unsigned, sort_threads, keys_each>;
 
 template <int sort_threads, int keys_each>
-__global__ __launch_bounds__(sort_threads) void block_sort_kernel(Search search) {
+__global__ __launch_bounds__(sort_threads) void block_sort_kernel(Search search, unsigned fewest, unsigned most) {
   using Sort = BlockSort<sort_threads, keys_each>;
   extern __shared__ __align__(16) unsigned char memory[];
   const unsigned count = search.counts[search.progress[1]];
+  if (count <= fewest || count > most) return;
   unsigned key[keys_each];
 #pragma unroll
   for (int i = 0; i < keys_each; ++i) {
@@ -150,6 +152,8 @@ class ConditionalSwitch final : public Workload {
         progress_{setup.inout<unsigned>(3, integers(0, 0), {.name = "progress"})},
         survivors_{setup.scratch<unsigned>(keys)},
         sorted_{setup.scratch<unsigned>(keys)},
+        between_{setup.scratch<unsigned>(keys)},
+        digit_counts_{setup.scratch<unsigned>(grid_sort::blocks * grid_sort::digits)},
         seen_{setup.scratch<unsigned>(1, {.memory = Memory::pinned})},
         cub_bytes_{cub_sort(nullptr, keys, nullptr)},
         cub_space_{setup.scratch<std::uint8_t>(cub_bytes_)} {}
@@ -159,7 +163,7 @@ class ConditionalSwitch final : public Workload {
   Cost cost() const override {
     const auto mean = [](double least, double most) { return (most - least) / std::log(most / least); };
     const double share = static_cast<double>(small_percent_) / 100, queries = static_cast<double>(queries_);
-    const double survivors = share * mean(fewest, classes[1]) + (1 - share) * mean(classes[1], keys);
+    const double survivors = share * mean(fewest_survivors, classes[1]) + (1 - share) * mean(classes[1], keys);
     return in_turn({{.l2_bytes = queries * sizeof(unsigned) * (keys + 3 * survivors)}, {.dependent_kernels = 2 * queries}});
   }
 
@@ -211,6 +215,21 @@ class ConditionalSwitch final : public Workload {
   }
   void largest_body(Launch& launch) { run(launch, largest_, 1); }
 
+  // All sorts, each of which reads the count and returns at once when it is not the one.
+  void build_early_exit(Launch& launch) {
+    load_kernels(launch.stream);
+    sort_whole_grid(launch.stream);
+    early_exit_.build([&](cudaGraph_t graph) {
+      capture_into(graph, launch.stream, [this](cudaStream_t stream) {
+        launch_kernel(stream, filter_kernel<false>, {filter_blocks, threads}, search(), cudaGraphConditionalHandle{});
+        sort_class(stream, 0);
+        sort_class(stream, 1);
+        sort_whole_grid(stream);
+      });
+    });
+  }
+  void early_exit(Launch& launch) { run(launch, early_exit_, 1); }
+
  private:
   static void shuffle_keys(std::span<unsigned> values, std::uint64_t seed) {
     const auto odd = static_cast<unsigned>(random_bits(seed, 0)) | 1, shift = static_cast<unsigned>(random_bits(seed, 1));
@@ -222,12 +241,12 @@ class ConditionalSwitch final : public Workload {
   }
   // Sizes are spread evenly over their logarithm, and lie at the ends of all classes in the first queries.
   static void draw_requests(std::span<unsigned> requests, std::uint64_t seed, std::size_t small_percent) {
-    constexpr unsigned ends[] = {2048, 2049, 16384, fewest, 16385, 131072, 131073, keys};
+    constexpr unsigned ends[] = {2048, 2049, 16384, fewest_survivors, 16385, 131072, 131073, keys};
     unsigned before = 0;
     for (std::size_t q = 0; q < requests.size(); ++q) {
       const bool small = random_bits(seed, 2 * q) % 100 < small_percent;
       const double unit = static_cast<double>(random_bits(seed, 2 * q + 1) >> 11) * 0x1p-53;
-      const double least = small ? fewest : classes[1] + 1, most = small ? classes[1] : keys;
+      const double least = small ? fewest_survivors : classes[1] + 1, most = small ? classes[1] : keys;
       auto count = static_cast<unsigned>(least * std::pow(most / least, unit));
       if (q < std::size(ends) && small_percent % 100 != 0) count = ends[q];
       requests[q] = count + before;
@@ -253,16 +272,22 @@ class ConditionalSwitch final : public Workload {
     return bytes;
   }
   template <int sort_threads, int keys_each>
-  void block_sort(cudaStream_t stream) const {
+  void block_sort(cudaStream_t stream, unsigned fewest, unsigned most) const {
     launch_kernel(stream, block_sort_kernel<sort_threads, keys_each>,
-                  {1, sort_threads, sizeof(typename BlockSort<sort_threads, keys_each>::TempStorage)}, search());
+                  {1, sort_threads, sizeof(typename BlockSort<sort_threads, keys_each>::TempStorage)}, search(), fewest, most);
   }
   // The sort of a class, for any number of keys that belongs to it.
   void sort_class(cudaStream_t stream, std::size_t of) {
-    if (of == 0) return block_sort<256, 8>(stream);
-    if (of == 1) return block_sort<512, 32>(stream);
+    if (of == 0) return block_sort<256, 8>(stream, 0, classes[0]);
+    if (of == 1) return block_sort<512, 32>(stream, classes[0], classes[1]);
     launch_kernel(stream, pad_kernel, {copy_blocks, threads}, search(), classes[of]);
     cub_sort(cub_space_, classes[of], stream);
+  }
+  // All classes that a block cannot hold.
+  void sort_whole_grid(cudaStream_t stream) const {
+    launch_kernel(stream, grid_sort::sort_kernel,
+                  {.blocks = grid_sort::blocks, .threads = grid_sort::threads, .cooperative = true}, survivors_, between_,
+                  sorted_, digit_counts_, counts_.get(), progress_ + 1, classes[1]);
   }
   void sort_known(cudaStream_t stream, unsigned count) {
     if (const unsigned of = class_of(count); of < 2) sort_class(stream, of);
@@ -300,10 +325,10 @@ class ConditionalSwitch final : public Workload {
   std::size_t queries_, small_percent_;
   Input<unsigned> keys_, requests_;
   InOut<unsigned> counts_, checksums_, progress_;
-  Scratch<unsigned> survivors_, sorted_, seen_;
+  Scratch<unsigned> survivors_, sorted_, between_, digit_counts_, seen_;
   std::size_t cub_bytes_;
   Scratch<std::uint8_t> cub_space_;
-  NodeGraph switch_, unrolled_, largest_;
+  NodeGraph switch_, unrolled_, largest_, early_exit_;
   std::vector<unsigned> expected_counts_, sums_;  // sums_[n]: the checksum of n sorted survivors
 };
 
@@ -325,7 +350,11 @@ extern constinit const Pair conditional_switch{
     .controls = variants({{.name = "count_known", .run = call<&ConditionalSwitch::count_known>},
                           {.name = "largest_body",
                            .run = call<&ConditionalSwitch::largest_body>,
-                           .prepare = call<&ConditionalSwitch::build_largest>}}),
+                           .prepare = call<&ConditionalSwitch::build_largest>},
+                          {.name = "early_exit",
+                           .run = call<&ConditionalSwitch::early_exit>,
+                           .prepare = call<&ConditionalSwitch::build_early_exit>,
+                           .needs = {.attributes = {cudaDevAttrCooperativeLaunch}}}}),
     .bound = Bound::latency,
     .tolerance = exact,
     .cache = Cache::hot,

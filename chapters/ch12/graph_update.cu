@@ -85,6 +85,11 @@ __global__ __launch_bounds__(threads) void dense_kernel(const float* x, float* y
   if (lane == 0) y[row] = kept * x[row] + fmaxf(sum + bias[row], 0.0f);
 }
 
+// Before the steps, in every variant.
+__global__ __launch_bounds__(width) void begin_kernel(const float* first_state, float* state) {
+  state[threadIdx.x] = first_state[threadIdx.x];
+}
+
 // The last kernel of a step: which step it is stands in device memory, so that this one never changes.
 __global__ __launch_bounds__(width) void record_kernel(const float* x, float* state, float* out, unsigned* step) {
   const unsigned mine = *step;
@@ -280,7 +285,7 @@ class GraphUpdate final : public Workload {
   template <class Step>
   void run_steps(cudaStream_t stream, const Step& run_step) {
     host_ = {};
-    check(cudaMemcpyAsync(state_, first_state_, first_state_.bytes(), cudaMemcpyDeviceToDevice, stream));
+    launch_kernel(stream, begin_kernel, {1, width}, first_state_, state_);
     for (std::size_t step = 0; step < steps; ++step) run_step(step);
   }
   void replay(cudaStream_t stream, const NodeGraph& graph) {
