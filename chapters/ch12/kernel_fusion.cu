@@ -69,15 +69,16 @@ template <int width>
 __global__ __launch_bounds__(row_threads) void row_kernel(Network net, const float* from, float* to, int first_layer,
                                                           int end_layer) {
   constexpr int across = width / 4, groups = row_threads / across, inputs = width / groups;
-  __shared__ float x[width], h[width];
+  __shared__ float x[width], sums[device::largest_block_in_warps];
   __shared__ float4 partial[groups][across];
-  const int fours = threadIdx.x % across, group = threadIdx.x / across;
-  if (threadIdx.x < width) x[threadIdx.x] = from[blockIdx.x * width + threadIdx.x];
+  const int column = threadIdx.x, fours = column % across, group = column / across;
+  const bool owner = column < width;  // of a column
+  if (owner) x[column] = from[blockIdx.x * width + column];
   for (int layer = first_layer; layer < end_layer; ++layer) {
     __syncthreads();
-    const float bias = threadIdx.x < width ? net.bias[layer * width + threadIdx.x] : 0;
-    Row<width> row;
-    if (threadIdx.x < device::warp_size) row.load(net, layer);
+    const int place = layer * width + column;
+    float h = owner ? net.bias[place] : 0;
+    const float gain = owner ? net.gain[place] : 0, shift = owner ? net.shift[place] : 0;
     const float4* w = reinterpret_cast<const float4*>(net.weights + static_cast<std::size_t>(layer) * width * width) + fours;
     float4 sum{};
 #pragma unroll 8
@@ -91,25 +92,14 @@ __global__ __launch_bounds__(row_threads) void row_kernel(Network net, const flo
     }
     partial[group][fours] = sum;
     __syncthreads();
-    if (threadIdx.x < width) {
-      float value = bias;
-      for (int g = 0; g < groups; ++g) value += reinterpret_cast<const float*>(partial[g])[threadIdx.x];
-      h[threadIdx.x] = value;
-    }
-    __syncthreads();
-    if (threadIdx.x >= device::warp_size) continue;
-    float old[Row<width>::values], values[Row<width>::values];
-#pragma unroll
-    for (int i = 0; i < Row<width>::values; ++i) {
-      old[i] = x[row.column(i)];
-      values[i] = h[row.column(i)];
-    }
-    row.add_to(old, values);
-#pragma unroll
-    for (int i = 0; i < Row<width>::values; ++i) x[row.column(i)] = old[i];
+    if (owner)
+      for (int g = 0; g < groups; ++g) h += reinterpret_cast<const float*>(partial[g])[column];
+    const float mean = device::block_sum(h, sums) / width;
+    const float centered = owner ? h - mean : 0;
+    const float scale = rsqrtf(device::block_sum(centered * centered, sums) / width + epsilon);
+    if (owner) x[column] += fmaxf(fmaf(centered * scale, gain, shift), 0.0f);
   }
-  __syncthreads();
-  if (threadIdx.x < width) to[blockIdx.x * width + threadIdx.x] = x[threadIdx.x];
+  if (owner) to[blockIdx.x * width + column] = x[column];
 }
 
 // How blocks of the chain hand on their columns of h: to each other's shared memory, or through global memory.
