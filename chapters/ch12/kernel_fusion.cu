@@ -81,7 +81,7 @@ __global__ __launch_bounds__(row_threads) void row_kernel(Network net, const flo
     const float gain = owner ? net.gain[place] : 0, shift = owner ? net.shift[place] : 0;
     const float4* w = reinterpret_cast<const float4*>(net.weights + static_cast<std::size_t>(layer) * width * width) + fours;
     float4 sum{};
-#pragma unroll 8
+#pragma unroll 4
     for (int i = 0; i < inputs; ++i) {
       const int k = i * groups + group;
       const float4 weight = w[k * across];
