@@ -239,14 +239,18 @@ class ConditionalSwitch final : public Workload {
       values[i] = key_at(index * 0x9E375u % keys);
     }
   }
-  // Sizes are spread evenly over their logarithm, and lie at the ends of all classes in the first queries.
+  // Sizes are spread evenly over their logarithm, in random order, so that all seeds make as much work. Those of the first
+  // queries lie at the ends of all classes.
   static void draw_requests(std::span<unsigned> requests, std::uint64_t seed, std::size_t small_percent) {
     constexpr unsigned ends[] = {2048, 2049, 16384, fewest_survivors, 16385, 131072, 131073, keys};
+    const std::size_t small = requests.size() * small_percent / 100;
     unsigned before = 0;
     for (std::size_t q = 0; q < requests.size(); ++q) {
-      const bool small = random_bits(seed, 2 * q) % 100 < small_percent;
-      const double unit = static_cast<double>(random_bits(seed, 2 * q + 1) >> 11) * 0x1p-53;
-      const double least = small ? fewest_survivors : classes[1] + 1, most = small ? classes[1] : keys;
+      const std::size_t rank = (q * (random_bits(seed, 0) | 1) + random_bits(seed, 1)) % requests.size();
+      const bool is_small = rank < small;
+      const std::size_t place = is_small ? rank : rank - small, places = is_small ? small : requests.size() - small;
+      const double unit = (static_cast<double>(place) + 0.5) / static_cast<double>(places);
+      const double least = is_small ? fewest_survivors : classes[1] + 1, most = is_small ? classes[1] : keys;
       auto count = static_cast<unsigned>(least * std::pow(most / least, unit));
       if (q < std::size(ends) && small_percent % 100 != 0) count = ends[q];
       requests[q] = count + before;

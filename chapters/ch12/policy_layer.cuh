@@ -57,10 +57,14 @@ struct Tile {
     }
     int first = 0;
     exchange<batch * 4, device::warp_size / 2>(sums, first);
+    float* const own = partial + (warp() * batch + first / 4) * columns + lane() % lanes_across * 4;
+    if constexpr (outputs % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < outputs; ++i) {
-      const int output = first + i;
-      partial[(warp() * batch + output / 4) * columns + lane() % lanes_across * 4 + output % 4] = sums[i];
+      for (int i = 0; i < outputs; i += 4)
+        *reinterpret_cast<float4*>(own + i / 4 * columns) = make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < outputs; ++i) own[first % 4 + i] = sums[i];
     }
   }
   static __device__ float sum(const float* partial, int row, int column) {
@@ -110,11 +114,16 @@ struct Row {
   static __device__ void normalize(float (&h)[values]) {
     float sum = 0, squares = 0;
 #pragma unroll
-    for (const float value : h) sum += value;
-    const float mean = device::warp_sum(sum) / width;
+    for (const float value : h) {
+      sum += value;
+      squares = fmaf(value, value, squares);
+    }
 #pragma unroll
-    for (const float value : h) squares += (value - mean) * (value - mean);
-    const float scale = rsqrtf(device::warp_sum(squares) / width + epsilon);
+    for (int offset = device::warp_size / 2; offset > 0; offset /= 2) {  // two chains of shuffles side by side
+      sum += __shfl_xor_sync(device::whole_warp, sum, offset);
+      squares += __shfl_xor_sync(device::whole_warp, squares, offset);
+    }
+    const float mean = sum / width, scale = rsqrtf(fmaf(-mean, mean, squares / width) + epsilon);
 #pragma unroll
     for (float& value : h) value = (value - mean) * scale;
   }
