@@ -11,16 +11,18 @@
 #include <string_view>
 #include <vector>
 
+#include "decode_reference.hpp"
 #include "graph_nodes.hpp"
 
 namespace aisp::ch12 {
 namespace {
 
-constexpr int width = 256, heads = 4, head_width = width / heads, threads = 256;
+using namespace decode;
+
+constexpr int threads = 256;
 constexpr int matrices = 16, caches = 32, most_keys = 256;
 constexpr int lanes_per_key = 8, dense_blocks = width / (threads / device::warp_size);
 constexpr std::size_t steps = 10, cache_values = std::size_t{most_keys} * width;
-constexpr float kept = 0.8f;  // of the state, by each kernel
 
 // What changes from step to step.
 struct KvCache {
@@ -313,39 +315,6 @@ class GraphUpdate final : public Workload {
       attentions = add_nodes(nodes, attention_kernel, [this](std::size_t attention) { return cache(0, attention); });
     });
     return attentions;
-  }
-
-  static std::vector<double> attended(const std::vector<double>& x, const double* keys, const double* values, int length) {
-    std::vector<double> y(width);
-    for (std::size_t head = 0; head < heads; ++head) {
-      std::vector<double> shares(static_cast<std::size_t>(length));
-      const std::size_t first = head * head_width;
-      double most = -INFINITY, total = 0;
-      for (std::size_t key = 0; key < shares.size(); ++key) {
-        double score = 0;
-        for (std::size_t i = first; i < first + head_width; ++i) score += x[i] * keys[key * width + i];
-        shares[key] = score * 0.125;
-        most = std::fmax(most, shares[key]);
-      }
-      for (double& share : shares) total += share = std::exp(share - most);
-      for (std::size_t i = first; i < first + head_width; ++i) {
-        double sum = 0;
-        for (std::size_t key = 0; key < shares.size(); ++key) sum += shares[key] / total * values[key * width + i];
-        y[i] = double{kept} * x[i] + sum;
-      }
-    }
-    return y;
-  }
-  static std::vector<double> multiplied(const std::vector<double>& x, const double* weights, const double* bias) {
-    double squares = 0;
-    for (const double value : x) squares += value * value;
-    std::vector<double> y(width);
-    for (std::size_t row = 0; row < width; ++row) {
-      double sum = 0;
-      for (std::size_t i = 0; i < width; ++i) sum += weights[row * width + i] * x[i];
-      y[row] = double{kept} * x[row] + std::fmax(sum / std::sqrt(squares / width) + bias[row], 0.0);
-    }
-    return y;
   }
 
   std::size_t nodes_, changed_;
