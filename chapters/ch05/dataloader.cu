@@ -365,6 +365,7 @@ extern constinit const Pair dataloader{
     .tolerance = per_output({within_steps(1, 0.01), rounded_to_bf16}),
     .needs = {.cpus = 2, .libraries = {Library::cublaslt}},
     .start = Start::immediate,  // workers fill and wait while the sample runs
+    .timeline = true,
     .sizes = sizes({{.name = "workers", .full = 8, .most = most_workers, .scales = false}}),
     .sweep =
         cases({{"workers_1", "workers=1"}, {"workers_2", "workers=2"}, {"workers_4", "workers=4"}, {"workers_8", "workers=8"}}),

@@ -212,6 +212,7 @@ extern constinit const Pair gpudirect_storage{
     .bound = Bound::transfer,
     .tolerance = exact,
     .start = Start::immediate,  // threads of the host read and wait while the sample runs
+    .timeline = true,
     .sizes = sizes({{.name = "block_kib", .full = 2048, .multiple = 4, .least = 4, .most = 16384, .scales = false},
                     {.name = "threads", .full = 8, .most = most_threads, .scales = false},
                     option("cold")}),

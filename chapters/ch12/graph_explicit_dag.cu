@@ -286,6 +286,7 @@ extern constinit const Pair graph_explicit_dag{
     // The matrix is well conditioned (5), and a value is a sum of up to n products.
     .tolerance = within(5e-6),
     .cache = Cache::hot,
+    .timeline = true,
     .sizes = sizes({{.name = "n", .full = 2048, .multiple = tile, .most = 4096}}),
     .sweep = cases({{"n_512", "n=512"}, {"n_1024", "n=1024"}, {"n_2048", "n=2048"}, {"n_4096", "n=4096"}}),
     .edges = cases({{"one_tile", "n=128"}, {"two_tiles", "n=256"}, {"three_tiles", "n=384"}}),
