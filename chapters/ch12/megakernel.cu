@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding a token through the sixteen MLP blocks of a small language model is one read of 1.6 GB of weights. As a graph of
 // kernels the read stops at each border, until the last block is done and the first of the next kernel has its data. Programmatic
-// edges let the next kernel request weights before that. One persistent kernel keeps a ring of weights full across all borders,
-// which counters in memory order.
+// edges let the next kernel request weights before that. One persistent kernel has no borders: counters in memory order
+// its work.
 #include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>
 #include <aisp/device/mbarrier.cuh>
@@ -318,8 +318,8 @@ constexpr KernelLimits no_spills{.local_bytes = 0};
 
 extern constinit const Pair megakernel{
     .teaches =
-        "one persistent kernel requests the next layer's weights while the last rows of this one are summed; a graph stops at "
-        "each border",
+        "one persistent kernel that orders its work by counters has no kernel borders between layers; even a graph with "
+        "programmatic edges starts and ends a kernel at each",
     .lesson = "megakernel",
     .make = make<Megakernel>,
     .baseline = {.name = "three_kernels", .run = call<&Megakernel::three_kernels>, .prepare = call<&Megakernel::capture_three>},

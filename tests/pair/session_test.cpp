@@ -135,7 +135,7 @@ TEST(Session, FilesHoldTheirWordsAndVanish) {
 class OnFullDisk final : public Workload {
  public:
   explicit OnFullDisk(Setup& setup) : file{setup.file("tokens.bin", 100003)} {
-    std::ofstream{setup.scratch_directory() / "another file"} << "left by the constructor";
+    std::ofstream{std::filesystem::path{setup.scratch_directory()} / "another file"} << "left by the constructor";
     std::filesystem::create_symlink("/dev/full", file.path());
   }
   Cost cost() const override { return {}; }

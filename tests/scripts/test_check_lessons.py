@@ -9,7 +9,7 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = SOURCE / "scripts/check-lessons"
 # No finding may join those that are open: this number only becomes smaller.
-MOST_OPEN = 6
+MOST_OPEN = 0
 
 PAIR = """extern constinit const Pair box{
     .teaches = "wide loads",
