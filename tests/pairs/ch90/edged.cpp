@@ -3,6 +3,7 @@
 // codes that may be a step away.
 #include <aisp/pair.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace aisp::ch90 {
