@@ -34,6 +34,17 @@ TEST(LogCapture, DropsTheMiddleAndSaysHowMuch) {
   EXPECT_EQ(log.dropped_bytes(), 9907u);
 }
 
+TEST(LogCapture, AFileWithASecondNameIsNotEmptied) {
+  const base::ScratchDirectory scratch{"aisp-test-"};
+  base::write_atomically(scratch.path() / "precious", "mine");
+  std::filesystem::create_hard_link(scratch.path() / "precious", scratch.path() / "log");
+  LogCapture log{scratch.path() / "log", 100};
+  log.append("text");
+  log.close();
+  EXPECT_EQ(base::read_file(scratch.path() / "precious"), "mine");
+  EXPECT_THAT(log.trouble(), HasSubstr("hard link"));
+}
+
 TEST(LogCapture, TailIsTheLastLines) {
   LogCapture log{{}, 100};
   log.append("one\ntwo\nthree\n\n");
