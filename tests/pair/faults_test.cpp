@@ -55,7 +55,7 @@ TEST(Faults, NoneOfAnyPairThatIsBuilt) {
 TEST(Faults, NamesOfThePairItself) {
   const Pair pair = good;
   const std::string longest(128, 'a'), longer(129, 'a');
-  for (const std::string_view bad : {"", "A", "a b", "a:b", "<script>", "../../x", "1a", std::string_view{longer}}) {
+  for (const std::string& bad : std::vector<std::string>{"", "A", "a b", "a:b", "<script>", "../../x", "1a", longer}) {
     EXPECT_THAT(faults({"ch07", bad, "chapters/ch07/thing.cu", &pair}), ElementsAre(HasSubstr("its name is '"))) << bad;
     EXPECT_THAT(faults({bad, "thing", "chapters/ch07/thing.cu", &pair}), ElementsAre(HasSubstr("its group is '"))) << bad;
   }

@@ -53,10 +53,10 @@ class Refusals(EndToEnd):
                     self.assertRegex(done.stderr, r"^aisp: error: (?!internal).*\n$")
 
     def test_a_folder_that_is_made_for_a_file_is_told(self):
-        finished = self.call("list-targets", "--json", "no/such/x.json")
+        finished = self.call("run", "-t", "ch90:good", "--list", "--json", "no/such/x.json")
         self.assert_code(finished, 0)
         self.assertEqual(finished.err, "aisp: made the folder no/such\n")
-        self.assertEqual(self.call("list-targets", "--json", "no/such/y.json").err, "")
+        self.assertEqual(self.call("run", "-t", "ch90:good", "--list", "--json", "no/such/y.json").err, "")
 
     def test_of_options_given_twice_the_last_counts(self):
         finished = self.call("run", "-t", "ch90:good", "--list", "--color", "pink", "--color", "never", "--json", "a.json", "--json", "b.json")
