@@ -62,9 +62,9 @@ void check_names(const PairResult& pair, const std::string& place) {
                           base::one_line(pair.target, 80), base::one_line(pair.chapter, 80), base::one_line(pair.name, 80))};
 }
 
-// A nanosecond beside a quarter of an hour.
+// Says whether two times can have such a ratio.
 bool can_be_measured(const Speedup& speedup) {
-  constexpr double largest = 1e12;
+  constexpr double largest = 1e12;  // a quarter of an hour over a nanosecond
   const auto fits = [](double ratio) { return !std::isfinite(ratio) || (ratio >= 0 && ratio <= largest); };  // null is not finite
   return fits(speedup.value) && fits(speedup.low) && fits(speedup.high);
 }

@@ -72,7 +72,7 @@ bool is_address(const std::string& text) {
   return has_digit && (::inet_pton(AF_INET, text.c_str(), bytes) == 1 || ::inet_pton(AF_INET6, text.c_str(), bytes) == 1);
 }
 
-// Of IPv4, as versions of four numbers look too, and of IPv6; with their ports.
+// Takes out addresses of IPv4, which versions of four numbers look like too, and of IPv6, with their ports.
 std::string without_addresses(const std::string& text) {
   const auto may_be_in_one = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == '.' || c == ':'; };
   std::string result;
@@ -105,7 +105,7 @@ bool is_our_word(const std::string& field) {
   return fields.contains(field);
 }
 
-// Whose homes a text names: /home/ada, /Users/ada.
+// Returns the users whose homes a text names: /home/ada, /Users/ada.
 std::vector<std::string> users_of_homes(const std::string& text) {
   std::vector<std::string> users;
   for (const std::string_view homes : {"/home/", "/Users/"})

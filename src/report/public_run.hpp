@@ -30,7 +30,7 @@ Redactor redactor_for(const evidence::RunRecord& run, const std::vector<std::str
 // every text. Measurements stay as they are.
 evidence::RunRecord public_copy(const evidence::RunRecord& run, const Redactor& redact);
 
-// Of other runs on that machine.
+// Does the same for the history of other runs on that machine.
 std::vector<evidence::Series> public_copy(std::vector<evidence::Series> history, const Redactor& redact);
 
 }  // namespace aisp::report

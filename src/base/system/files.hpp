@@ -16,13 +16,13 @@ inline constexpr std::size_t default_read_limit_bytes = std::size_t{256} << 20;
 // The whole file. Fails when it is missing, not a regular file, or longer than `max_bytes`. A pipe that somebody put in its place
 // is refused, never waited for.
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes = default_read_limit_bytes);
-// The same of a file that the user names, which may be a pipe.
+// Does the same with a file that the user names, which may be a pipe.
 std::string read_input(const std::filesystem::path& path, std::size_t max_bytes = default_read_limit_bytes);
 
 // For /proc and /sys, where a missing or unreadable file is an answer: nothing instead of an error.
 std::optional<std::string> try_read_file(const std::filesystem::path& path, std::size_t max_bytes = std::size_t{1} << 20);
 
-// At most so much of its beginning.
+// Returns at most `max_bytes` of its beginning.
 std::optional<std::string> try_read_beginning(const std::filesystem::path& path, std::size_t max_bytes);
 
 // For a file that aisp names itself and has just opened, with O_NONBLOCK and before it changes a byte of it. Throws base::Error

@@ -7,7 +7,7 @@
 
 namespace aisp::base {
 
-// Who may take a lock: whoever the umask lets write its file, or every user, whatever the umask.
+// The users who may take a lock: those whom the umask lets write its file, or all, whatever the umask.
 enum class LockUsers { writers, all };
 
 // An exclusive advisory lock (flock) on a file. The kernel drops it when the holder dies, however it dies. The file stays and

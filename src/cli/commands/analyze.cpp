@@ -54,7 +54,7 @@ std::vector<fs::path> folders_of(const AnalyzeOptions& options) {
   return folders;
 }
 
-// `found`: below the artifacts, and not named by anybody.
+// `found`: the user named none of these folders.
 std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders, bool found) {
   std::vector<RunRecord> runs;
   std::vector<fs::path> seen;

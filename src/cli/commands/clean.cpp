@@ -99,7 +99,7 @@ class Cleaner {
     else remove(folder);
   }
 
-  // What aisp keeps there, and folders that are empty then.
+  // Removes what aisp keeps there, and folders that are empty then.
   void remove_cache(const fs::path& cache) {
     const CacheContent content = content_of(cache);
     std::uintmax_t bytes = 0;

@@ -141,7 +141,7 @@ bool is_taken_by_the_language(const std::string& name) {
   return words.contains(name);
 }
 
-// Outside of comments.
+// Looks outside of comments.
 bool is_word_of(std::string_view code, const std::string& name) {
   const std::regex word{"\\b" + name + "\\b"};
   for (const std::string& line : base::split(code, '\n'))

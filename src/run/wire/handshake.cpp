@@ -29,7 +29,8 @@ constexpr int standard_output = 1;
                                 executable.string(), base::one_line(why))};
 }
 
-// Nothing after the limit. Throws base::Error where the user does not want to wait any longer; the child goes with its owner.
+// Returns nothing after the limit. Throws base::Error where the user does not want to wait any longer; the child goes with its
+// owner.
 std::optional<base::ExitState> end_of(base::Child& child) {
   const double deadline_s = base::monotonic_s() + limit_s;
   while (base::monotonic_s() < deadline_s) {

@@ -80,7 +80,7 @@ void remove_remains(const fs::path& folder) {
   }
 }
 
-// What aisp puts into no run's folder; empty for what it does.
+// Names the kind of a file that aisp never puts into a run's folder; empty for all others.
 std::string_view foreign_kind(const fs::path& path) {
   std::error_code ignored;
   const fs::file_type type = fs::symlink_status(path, ignored).type();
@@ -90,7 +90,7 @@ std::string_view foreign_kind(const fs::path& path) {
   return fs::hard_link_count(path, ignored) > 1 ? "a hard link to a file that has another name too" : std::string_view{};
 }
 
-// Who sent the folder could mean any file of the user's with a link, and have us wait for ever with a pipe.
+// A link in a folder that was sent could lead to any file of the user's, and a pipe would be waited for without end.
 void refuse_what_aisp_does_not_make(const fs::path& folder) {
   for (const fs::path& path : everything_below(folder))
     if (const std::string_view kind = foreign_kind(path); !kind.empty())
@@ -115,7 +115,8 @@ bool is_our_configuration(const fs::path& file) {
   }
 }
 
-// What a run leaves that was killed before it had written anything. Whoever is about to take a lock has not written its name yet.
+// Says whether a run was killed here before it had written anything. A process that is about to take a lock has not written its
+// name yet.
 bool holds_a_free_lock_alone(const fs::path& folder) {
   std::error_code ignored;
   if (fs::symlink_status(folder, ignored).type() != fs::file_type::directory) return false;
