@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "base/error.hpp"
 #include "base/math/fit.hpp"
@@ -15,6 +16,24 @@
 #include "base/text.hpp"
 
 namespace aisp::cli {
+namespace {
+
+// The folder of a file that the user names, where it is missing: it is made, and told, because the name may be mistyped.
+class NewFolder {
+ public:
+  explicit NewFolder(const std::filesystem::path& file) : folder_{file.parent_path()} {
+    std::error_code ignored;
+    if (std::filesystem::exists(folder_, ignored)) folder_.clear();
+  }
+  void tell() const {
+    if (!folder_.empty()) note("aisp: made the folder " + folder_.string());
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace
 
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -39,12 +58,17 @@ void show_help(std::string_view text) {
 }
 
 void print_to(const std::string& where, std::string_view text) {
-  if (where == "-") print(text);
-  else base::write_output(where, text);
+  if (where == "-") return print(text);
+  const NewFolder folder{where};
+  base::write_output(where, text);
+  folder.tell();
 }
 
 void demand_place_for(const std::string& where) {
-  if (where != "-") base::demand_writable(where);
+  if (where == "-") return;
+  const NewFolder folder{where};
+  base::demand_writable(where);
+  folder.tell();
 }
 
 void note(std::string_view line) {

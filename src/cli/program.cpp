@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/system/process.hpp"
@@ -59,7 +60,11 @@ Exit run_hidden_command(int argc, char** argv) {
   if (command == commands.end()) throw Error{Exit::usage, fmt::format("unknown command '{}'; see --help", name)};
   const int descriptor = answer_descriptor(argc, argv);
   die_with_parent();
-  return command->second(descriptor) == 0 ? Exit::good : Exit::failed;
+  try {
+    return command->second(descriptor) == 0 ? Exit::good : Exit::failed;
+  } catch (const nlohmann::json::exception&) {
+    throw Error{Exit::usage, fmt::format("{} is for aisp's own use: what it reads is no request of another aisp", name)};
+  }
 }
 
 std::vector<std::string> words_of(int argc, char** argv) {

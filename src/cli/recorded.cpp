@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/system/files.hpp"
 #include "base/system/places.hpp"
+#include "cli/output.hpp"
 #include "pair/all_variants.hpp"
 #include "pair/code.hpp"
 #include "pair/registry.hpp"
@@ -57,6 +58,15 @@ std::vector<evidence::Expectations> read_recorded(const std::string& named) {
     throw base::Error{base::Exit::usage,
                       fmt::format("{} is not a folder; name one that aisp run --update-expectations wrote", named)};
   return evidence::read_all_expectations(expectations_to_read(named));
+}
+
+std::vector<evidence::RunRecord> read_found(const std::filesystem::path& folder) {
+  try {
+    return evidence::read_with_confirmations(folder);
+  } catch (const base::Error& error) {
+    note(fmt::format("aisp: warning: {} is left out: {}", folder.string(), error.what()));
+    return {};
+  }
 }
 
 std::vector<report::KnownPair> known_pairs() {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What commands that work from recorded expectations share.
 #pragma once
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "evidence/expectations/expectations.hpp"
+#include "evidence/run_record.hpp"
 #include "report/markdown/chapter_table.hpp"
 
 namespace aisp::cli {
@@ -22,6 +24,9 @@ std::string expectations_to_record(const std::string& named);
 // Every expectation in the folder to read. One that was not named may be missing, as nothing may be recorded yet; throws
 // base::Error (usage) when a named one is.
 std::vector<evidence::Expectations> read_recorded(const std::string& named);
+
+// A run that was found and not named, with its confirmations; one that cannot be read is left out and named in a warning.
+std::vector<evidence::RunRecord> read_found(const std::filesystem::path& folder);
 
 // The pairs of this executable, in the order of the registry.
 std::vector<report::KnownPair> known_pairs();

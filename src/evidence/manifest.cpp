@@ -132,8 +132,8 @@ bool is_recorded_variable(const std::string& name) {
 // Users keep keys and tokens in variables of these families too. What changes measurements has none of these words in its name;
 // of NVIDIA_*, where other programs have theirs, only what the container toolkit and the libraries read is known to be harmless.
 static bool may_be_secret(const std::string& name) {
-  constexpr auto words = std::to_array<std::string_view>(
-      {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "PROXY", "LICENSE"});
+  constexpr auto words =
+      std::to_array<std::string_view>({"KEY", "TOKEN", "SECRET", "PASS", "PWD", "CRED", "AUTH", "PROXY", "LICENSE"});
   const auto has = [&](std::string_view word) { return name.find(word) != std::string::npos; };
   if (std::any_of(words.begin(), words.end(), has)) return true;
   constexpr auto harmless = std::to_array<std::string_view>(
@@ -144,13 +144,23 @@ static bool may_be_secret(const std::string& name) {
          std::find(harmless.begin(), harmless.end(), std::string_view{name}.substr(family.size())) == harmless.end();
 }
 
+// An address with a user's name, and so perhaps a password: postgres://ada:secret@host/
+static bool holds_login(std::string_view value) {
+  for (std::size_t at = value.find("://"); at != std::string_view::npos; at = value.find("://", at + 1)) {
+    const std::string_view rest = value.substr(at + 3);
+    if (rest.substr(0, rest.find_first_of("/ \t?#")).find('@') != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 std::map<std::string, std::string> recorded_environment(const char* const* environment) {
   std::map<std::string, std::string> recorded;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry{*environment};
     const std::string name{entry.substr(0, entry.find('='))};
-    if (is_recorded_variable(name) && name.size() < entry.size())
-      recorded[name] = may_be_secret(name) ? std::string_view{"(set)"} : entry.substr(name.size() + 1);
+    if (!is_recorded_variable(name) || name.size() == entry.size()) continue;
+    const std::string_view value = entry.substr(name.size() + 1);
+    recorded[name] = may_be_secret(name) || holds_login(value) ? std::string_view{"(set)"} : value;
   }
   return recorded;
 }

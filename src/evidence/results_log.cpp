@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -62,6 +62,21 @@ void check_names(const PairResult& pair, const std::string& place) {
                           base::one_line(pair.target, 80), base::one_line(pair.chapter, 80), base::one_line(pair.name, 80))};
 }
 
+// Says whether two times can have such a ratio.
+bool can_be_measured(const Speedup& speedup) {
+  constexpr double largest = 1e12;  // a quarter of an hour over a nanosecond
+  const auto fits = [](double ratio) { return !std::isfinite(ratio) || (ratio >= 0 && ratio <= largest); };  // null is not finite
+  return fits(speedup.value) && fits(speedup.low) && fits(speedup.high);
+}
+
+void check_speedups(const PairResult& pair, const std::string& place) {
+  for (const VariantResult& variant : pair.variants)
+    if (variant.speedup && !can_be_measured(*variant.speedup))
+      throw Error{Exit::usage,
+                  fmt::format("{}: {} has a speedup of {:.4g} in [{:.4g}, {:.4g}]; the file was changed by hand", place,
+                              variant.name, variant.speedup->value, variant.speedup->low, variant.speedup->high)};
+}
+
 void keep(PairResult result, std::vector<PairResult>& results) {
   for (PairResult& earlier : results) {
     if (earlier.target != result.target || earlier.sweep_case != result.sweep_case) continue;
@@ -83,10 +98,7 @@ bool is_unfinished_header(std::string_view text, const std::string& run_id) {
 }
 
 std::optional<LogHeader> try_read_log_header(const std::filesystem::path& path) {
-  std::string text(longest_header_bytes, '\0');
-  std::ifstream file{path, std::ios::binary};
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  const std::string text = base::try_read_beginning(path, longest_header_bytes).value_or("");
   const std::size_t end = text.find('\n');
   if (end == std::string::npos) return std::nullopt;
   try {
@@ -121,6 +133,7 @@ ResultsLog parse_results_log(std::string_view text, const std::string& source) {
       demand_schema_version(value, place);
       PairResult result = value.get<PairResult>();
       check_names(result, place);
+      check_speedups(result, place);
       keep(std::move(result), log.results);
     } catch (const std::exception& error) {
       if (cut && number > 1) {

@@ -137,6 +137,8 @@ json answer_to(const char* declaration, const aisp_calls& calls) {
     return measure(json::parse(declaration), calls);
   } catch (const Error& error) {
     return refusal(error.status(), error.what());
+  } catch (const json::exception& error) {
+    return refusal(Exit::usage, std::string{"a value of the declaration has another type than it must have: "} + error.what());
   } catch (const std::bad_alloc&) {
     return refusal(Exit::unfit, "out of memory");
   } catch (const std::filesystem::filesystem_error& error) {

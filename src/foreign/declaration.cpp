@@ -104,7 +104,7 @@ Declaration::Declaration(const json& given)
                         .unordered = each.at("unordered").get<bool>()});
   entry_ = {.chapter = keep(given.at("group")), .name = keep(given.at("name")), .source = keep(given.at("file")), .pair = &pair_};
   const std::vector<std::string> faults = pair::faults(entry_);
-  if (!faults.empty()) throw base::Error{base::Exit::usage, fmt::format("{}: {}", entry_.target(), fmt::join(faults, "; "))};
+  if (!faults.empty()) throw base::Error{base::Exit::usage, fmt::format("{}", fmt::join(faults, "; "))};
 }
 
 Variants Declaration::variants_of(const json& list, int& number) {

@@ -111,7 +111,7 @@ Model parse_model_config(std::string_view text, const std::string& source) {
 }
 
 Model read_model_config(const std::filesystem::path& file) {
-  return parse_model_config(base::read_file(file, most_bytes), file.string());
+  return parse_model_config(base::read_input(file, most_bytes), file.string());
 }
 
 }  // namespace aisp::knowledge

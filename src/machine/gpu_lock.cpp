@@ -48,7 +48,8 @@ base::FileLock lock_gpu(const std::string& uuid, const std::string& purpose, dou
   const fs::path path = gpu_lock_path(uuid);
   base::make_directories(path.parent_path());
   bool gave_up = false;
-  auto lock = base::FileLock::acquire(path, purpose, timeout_s, [&] { return gave_up = give_up && give_up(); });
+  auto lock = base::FileLock::acquire(
+      path, purpose, timeout_s, [&] { return gave_up = give_up && give_up(); }, base::LockUsers::all);
   if (lock) return std::move(*lock);
   const std::string holder = base::FileLock::holder(path);
   const std::string by = holder.empty() ? "another process" : holder;

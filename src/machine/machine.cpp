@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hardware_key.hpp"
+#include "base/system/interrupt.hpp"
 #include "machine/host.hpp"
 #include "machine/json.hpp"
 #include "machine/probe/probe_answer.hpp"
@@ -30,6 +31,7 @@ Machine probe(double limit_s, const std::string& executable) try {
   const ProbeAnswer answer = ask_child("__probe", limit_s, executable);
   return answer.error.empty() ? answer.json.get<Machine>() : without_gpus(answer.error, answer.advice);
 } catch (const std::exception& error) {
+  if (base::interrupted()) throw;
   return without_gpus(std::string{"the process that asks the CUDA driver gave an unreadable answer: "} + error.what(),
                       "build aisp anew");
 }

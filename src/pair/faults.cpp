@@ -20,11 +20,13 @@ namespace {
 constexpr double most_code_steps = 4;
 constexpr double loosest_element = 16 * loosest_relative_l2;  // as within() sets it
 
+constexpr std::size_t longest_name = 128;  // as results may have, evidence::is_plain
+
 // A name is part of file names, of what is typed and of what is parsed.
 bool good_name(std::string_view name) {
   const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
   const auto fits = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; };
-  return !name.empty() && letter(name.front()) && std::ranges::all_of(name, fits);
+  return !name.empty() && name.size() <= longest_name && letter(name.front()) && std::ranges::all_of(name, fits);
 }
 
 class Faults {
@@ -60,6 +62,10 @@ class Faults {
   }
 
   void check_pair() {
+    for (const auto& [what, name] : {std::pair{"name", entry_.name}, std::pair{"group", entry_.chapter}})
+      if (!good_name(name))
+        add("its {} is '{}'; it begins with a lower-case letter and goes on with those, digits and underscores, {} in all", what,
+            base::one_line(std::string{name}, 40), longest_name);
     if (pair_.teaches.empty()) add(".teaches is empty; it is one sentence that says what the pair shows");
     if (pair_.teaches.ends_with('.')) add(".teaches ends with a full stop; it is one sentence without");
     if (pair_.make == nullptr) add(".make is missing; it is make<YourWorkload>");
@@ -85,8 +91,9 @@ class Faults {
   void check_names(const std::vector<const Named*>& all, std::string_view what) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!good_name(all[i]->name))
-        add("among its {} is '{}'; a name begins with a lower-case letter and goes on with those, digits and underscores", what,
-            base::one_line(std::string{all[i]->name}, 40));
+        add("among its {} is '{}'; a name begins with a lower-case letter and goes on with those, digits and underscores, {} in "
+            "all",
+            what, base::one_line(std::string{all[i]->name}, 40), longest_name);
       const auto same = [&](const Named* other) { return other->name == all[i]->name; };
       const auto before = all.begin() + static_cast<std::ptrdiff_t>(i);
       if (std::find_if(all.begin(), before, same) != before) add("two of its {} are called '{}'", what, all[i]->name);

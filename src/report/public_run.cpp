@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/public_run.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -37,14 +39,17 @@ std::string without_paths(const std::string& text) {
   return result;
 }
 
-std::string without_word(const std::string& text, const std::string& word) {
+bool is_letter_or_digit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+std::string without_word(const std::string& text, const std::string& word, bool (*is_letter)(char) = is_word_letter,
+                         std::string_view instead = removed) {
   std::string result;
   std::size_t done = 0;
   for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
     const std::size_t end = at + word.size();
-    const bool alone = (at == 0 || !is_word_letter(text[at - 1])) && (end == text.size() || !is_word_letter(text[end]));
+    const bool alone = (at == 0 || !is_letter(text[at - 1])) && (end == text.size() || !is_letter(text[end]));
     if (!alone || at < done) continue;
-    result.append(text, done, at - done).append(removed);
+    result.append(text, done, at - done).append(instead);
     done = end;
   }
   return result.append(text, done);
@@ -61,14 +66,56 @@ std::string without_uuids(const std::string& text) {
   return result;
 }
 
+bool is_address(const std::string& text) {
+  unsigned char bytes[16];
+  const bool has_digit = std::any_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return has_digit && (::inet_pton(AF_INET, text.c_str(), bytes) == 1 || ::inet_pton(AF_INET6, text.c_str(), bytes) == 1);
+}
+
+// Takes out addresses of IPv4, which versions of four numbers look like too, and of IPv6, with their ports.
+std::string without_addresses(const std::string& text) {
+  const auto may_be_in_one = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == '.' || c == ':'; };
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t end = i;
+    while (end < text.size() && may_be_in_one(text[end])) ++end;
+    const bool alone = (i == 0 || !is_word_letter(text[i - 1])) && (end == text.size() || !is_word_letter(text[end]));
+    std::string word = text.substr(i, end - i);
+    while (!word.empty() && (word.back() == '.' || (word.back() == ':' && !word.ends_with("::")))) word.pop_back();
+    if (alone && (is_address(word) || is_address(word.substr(0, word.rfind(':'))))) {
+      result += removed;
+      i += word.size();
+    }
+    if (i < end) result.append(text, i, end - i);
+    if (end < text.size()) result += text[end];
+    i = end + 1;
+  }
+  return result;
+}
+
 // Fields that hold words of ours, which stay though a host or a user may be called like one of them.
 bool is_our_word(const std::string& field) {
-  static const std::set<std::string> fields = {
-      "target", "targets",     "cases",         "chapter",         "name",         "best",    "case",
-      "device", "bound",       "role",          "status",          "math",         "verdict", "bytes_of",
-      "start",  "cache",       "judged_by",     "timing_mode",     "unit",         "origin",  "better",
-      "run_id", "started_utc", "source_digest", "stopped_because", "aisp_version", "commit"};
+  static const std::set<std::string> fields = {"target",       "targets",     "cases",          "chapter",
+                                               "name",         "best",        "case",           "device",
+                                               "bound",        "role",        "status",         "math",
+                                               "verdict",      "bytes_of",    "start",          "cache",
+                                               "judged_by",    "timing_mode", "unit",           "origin",
+                                               "better",       "started_utc", "source_digest",  "stopped_because",
+                                               "aisp_version", "commit",      "driver_version", "library_versions"};
   return fields.contains(field);
+}
+
+// Returns the users whose homes a text names: /home/ada, /Users/ada.
+std::vector<std::string> users_of_homes(const std::string& text) {
+  std::vector<std::string> users;
+  for (const std::string_view homes : {"/home/", "/Users/"})
+    for (std::size_t at = text.find(homes); at != std::string::npos; at = text.find(homes, at + 1)) {
+      const std::size_t begin = at + homes.size();
+      std::size_t end = begin;
+      while (end < text.size() && (is_word_letter(text[end]) || text[end] == '.')) ++end;
+      users.push_back(text.substr(begin, end - begin));
+    }
+  return users;
 }
 
 void redact_all(nlohmann::json& json, const Redactor& redact) {
@@ -101,15 +148,22 @@ evidence::Manifest redacted(const evidence::Manifest& manifest, const Redactor& 
 
 }  // namespace
 
-Redactor::Redactor(std::vector<std::string> words) : words_{std::move(words)} {
+Redactor::Redactor(std::vector<std::string> words, std::string run_id) : words_{std::move(words)}, run_id_{std::move(run_id)} {
   std::erase_if(words_, [](const std::string& word) { return word.size() < shortest_word; });
   // A host name before the label that it begins with.
   std::stable_sort(words_.begin(), words_.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
 }
 
 std::string Redactor::operator()(const std::string& text) const {
-  std::string result = without_uuids(without_paths(text));
+  std::string result = without_addresses(without_uuids(without_paths(text)));
+  if (!run_id_.empty()) result = without_word(result, run_id_, is_word_letter, name(run_id_));
   for (const std::string& word : words_) result = without_word(result, word);
+  return result;
+}
+
+std::string Redactor::name(const std::string& run_id) const {
+  std::string result = without_addresses(run_id);
+  for (const std::string& word : words_) result = without_word(result, word, is_letter_or_digit);
   return result;
 }
 
@@ -122,7 +176,8 @@ Redactor redactor_for(const evidence::RunRecord& run, const std::vector<std::str
     words.push_back(gpu.uuid);
     words.push_back(gpu.pci);
   }
-  return Redactor{std::move(words)};
+  for (std::string& user : users_of_homes(nlohmann::json(m).dump())) words.push_back(std::move(user));
+  return Redactor{std::move(words), m.run_id};
 }
 
 evidence::RunRecord public_copy(const evidence::RunRecord& run, const Redactor& redact) {
@@ -137,6 +192,28 @@ evidence::RunRecord public_copy(const evidence::RunRecord& run, const Redactor& 
     for (evidence::VariantResult& variant : copy.pairs.back().variants) variant.nsys_report.reset();
   }
   return copy;
+}
+
+std::vector<evidence::Series> public_copy(std::vector<evidence::Series> history, const Redactor& redact) {
+  const auto make_public = [&](evidence::SeriesStep& step) {
+    step.run_id = redact.name(step.run_id);
+    // The copies of manifests have neither, so that nothing would be said of a difference.
+    std::erase_if(step.causes, [](const evidence::Difference& cause) {
+      return cause.field.starts_with("environment") || cause.field.starts_with("hostname") || cause.field.starts_with("branch") ||
+             cause.field.starts_with("gpus");
+    });
+    for (evidence::Difference& cause : step.causes) {
+      cause.before = redact(cause.before);
+      cause.after = redact(cause.after);
+    }
+  };
+  for (evidence::Series& series : history) {
+    series.machine.clear();
+    for (std::string& run_id : series.run_ids) run_id = redact.name(run_id);
+    for (evidence::SeriesStep& step : series.steps) make_public(step);
+    if (series.recent) make_public(*series.recent);
+  }
+  return history;
 }
 
 }  // namespace aisp::report

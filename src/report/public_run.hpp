@@ -4,25 +4,33 @@
 #include <string>
 #include <vector>
 
+#include "evidence/expectations/history.hpp"
 #include "evidence/run_record.hpp"
 
 namespace aisp::report {
 
-// Takes names of places out of texts: absolute paths, UUIDs of GPUs, and the given words where they stand alone.
+// Takes names of places out of texts: absolute paths, UUIDs of GPUs, IP addresses, and the given words where they stand alone;
+// out of the run's name, wherever it stands, also where one of the words is a part of it.
 class Redactor {
  public:
-  explicit Redactor(std::vector<std::string> words);
+  explicit Redactor(std::vector<std::string> words, std::string run_id = {});
   std::string operator()(const std::string& text) const;
+  std::string name(const std::string& run_id) const;
 
  private:
   std::vector<std::string> words_;
+  std::string run_id_;
 };
 
-// What names the machine that `run` was measured on, to be looked for in all texts. `users`: of whoever reports.
+// What names the machine that `run` was measured on and those whose homes its manifest names, to be looked for in all texts.
+// `users`: of whoever reports.
 Redactor redactor_for(const evidence::RunRecord& run, const std::vector<std::string>& users);
 
 // Without host name, environment, command line, branch, UUIDs and bus addresses; paths and the redactor's words are taken out of
 // every text. Measurements stay as they are.
 evidence::RunRecord public_copy(const evidence::RunRecord& run, const Redactor& redact);
+
+// Does the same for the history of other runs on that machine.
+std::vector<evidence::Series> public_copy(std::vector<evidence::Series> history, const Redactor& redact);
 
 }  // namespace aisp::report

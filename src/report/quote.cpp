@@ -5,6 +5,7 @@
 
 #include "base/parse_number.hpp"
 #include "base/system/terminal.hpp"
+#include "base/text.hpp"
 #include "evidence/json.hpp"
 
 namespace aisp::report {
@@ -76,14 +77,13 @@ std::string xml_escaped(std::string_view text) {
 }
 
 std::string github_message(std::string_view text) {
-  std::string result;
-  for (const char c : valid_utf8(text)) {
-    if (c == '%') result += "%25";
-    else if (c == '\r') result += "%0D";
-    else if (c == '\n') result += "%0A";
-    else result += c;
+  std::vector<std::string> lines = base::split(valid_utf8(text), '\n');
+  for (std::string& line : lines) {
+    std::string escaped;
+    for (const char c : base::without_controls(line)) escaped += c == '%' ? "%25" : std::string(1, c);
+    line = std::move(escaped);
   }
-  return result;
+  return base::join(lines, "%0A");
 }
 
 std::string github_property(std::string_view text) {

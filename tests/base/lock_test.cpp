@@ -67,15 +67,32 @@ TEST(FileLock, IsFreeAgainWhenItsHolderIsKilled) {
   EXPECT_TRUE(FileLock::acquire(path, "second", 1));
 }
 
-TEST(FileLock, IsForAllUsers) {
+TEST(FileLock, IsForThoseWhoMayWriteOrForAll) {
+  for (const auto& [users, mask, mode] :
+       {std::tuple{LockUsers::all, 077, 0666u}, std::tuple{LockUsers::writers, 077, 0600u},
+        std::tuple{LockUsers::writers, 022, 0600u}, std::tuple{LockUsers::writers, 002, 0660u}}) {
+    const ScratchDirectory scratch;
+    const auto path = scratch.path() / "lock";
+    const mode_t before = ::umask(static_cast<mode_t>(mask));
+    FileLock::acquire(path, "first", 0, {}, users);
+    ::umask(before);
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, mode) << std::oct << mask;
+  }
+}
+
+TEST(FileLock, TakesNoPipeAndNoFileWithASecondName) {
   const ScratchDirectory scratch;
-  const auto path = scratch.path() / "lock";
-  const mode_t mask = ::umask(077);
-  FileLock::acquire(path, "first");
-  ::umask(mask);
-  struct stat status {};
-  ASSERT_EQ(::stat(path.c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0666u);
+  const auto path = scratch.path() / "lock", precious = scratch.path() / "precious";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0444), 0);
+  EXPECT_THROW(FileLock::acquire(path, "first"), Error);
+  EXPECT_EQ(FileLock::holder(path), "");
+  std::filesystem::remove(path);
+  write_atomically(precious, "mine");
+  std::filesystem::create_hard_link(precious, path);
+  EXPECT_THROW(FileLock::acquire(path, "first"), Error);
+  EXPECT_EQ(read_file(precious), "mine");
 }
 
 TEST(FileLock, DoesNotFollowALinkSomebodyPlanted) {

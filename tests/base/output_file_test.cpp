@@ -42,7 +42,7 @@ class OutputFile : public testing::Test {
 TEST_F(OutputFile, APipeGetsTheTextAndStaysAPipe) {
   ASSERT_EQ(::mkfifo(in("pipe").c_str(), 0600), 0);
   demand_writable(in("pipe"));  // without waiting for the reader
-  auto read = std::async(std::launch::async, [&] { return read_file(in("pipe")); });
+  auto read = std::async(std::launch::async, [&] { return read_input(in("pipe")); });
   write_output(in("pipe"), "text");
   EXPECT_EQ(read.get(), "text");
   EXPECT_TRUE(fs::is_fifo(in("pipe")));
@@ -100,6 +100,27 @@ TEST_F(OutputFile, WhatCannotBeWrittenIsToldBefore) {
   fs::create_symlink("loop", in("loop"));
   expect_refusal(in("loop"), "link");
   EXPECT_EQ(std::distance(fs::directory_iterator{scratch_.path()}, fs::directory_iterator{}), 2) << "looking left something";
+}
+
+TEST_F(OutputFile, APipeInThePlaceOfAFileOfOursIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(in("pipe").c_str(), 0600), 0);
+  for (const auto& attempt : {+[](const fs::path& path) { read_file(path); }, +[](const fs::path& path) { AppendFile{path}; }})
+    try {
+      attempt(in("pipe"));
+      ADD_FAILURE() << "it was taken";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(in("pipe").string()));
+    }
+  EXPECT_EQ(try_read_file(in("pipe")), std::nullopt);
+  EXPECT_EQ(try_read_beginning(in("pipe"), 10), std::nullopt);
+  EXPECT_EQ(try_read_file("/dev/zero", 10), std::nullopt);
+}
+
+TEST_F(OutputFile, AFileWithTwoNamesIsNotAppendedTo) {
+  write_atomically(in("precious"), "mine");
+  fs::create_hard_link(in("precious"), in("log"));
+  EXPECT_THROW(AppendFile{in("log")}, Error);
+  EXPECT_EQ(read_file(in("precious")), "mine");
 }
 
 std::atomic<int> signals{0};

@@ -54,6 +54,8 @@ TEST(OnScreen, KeepsOurColoursAndNoOtherControls) {
   EXPECT_EQ(on_screen(Painter{true}(Style::red, "x\x1b[8my")), "\x1b[31mx [8my\x1b[0m");
   EXPECT_EQ(on_screen("\x1b\x1b[31m"), " \x1b[31m");
   EXPECT_EQ(on_screen("µs \xC2\x9Bz \xC2"), "µs  z \xC2") << "U+009B begins a sequence as ESC [ does";
+  EXPECT_EQ(on_screen("a\u202Eb\u2066c\u2028d\u200Fe\u061Cf"), "a b c d e f") << "they turn text around, or begin a line";
+  EXPECT_EQ(on_screen("–“…→\u2027\u202F\u2065\xE2\x80"), "–“…→\u2027\u202F\u2065\xE2\x80");
   EXPECT_EQ(on_screen(""), "");
 }
 

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/system/files.hpp"
+#include "base/system/places.hpp"
 #include "compile/headers.hpp"
 #include "compile/store.hpp"
 
@@ -186,6 +188,12 @@ TEST(ReachedHeaders, ChaptersHeadersAreFoundByTheirPath) {
   const std::vector<NamedText> headers = compile::reached_headers({.name = "a.cu", .text = "#include \"pairs/doubling.cuh\"\n"});
   ASSERT_FALSE(headers.empty());
   EXPECT_THAT(headers.back().text, HasSubstr("SPDX"));
+}
+
+TEST(CommonStore, KeepsFilesThatCleanKnows) {
+  const std::filesystem::path file = compile::common_store()->file(compile::key_of({"anything"}));
+  const std::string below_cache = (file.parent_path().filename() / file.filename()).string();
+  EXPECT_TRUE(std::regex_match(below_cache, std::regex{base::cached_files})) << below_cache;
 }
 
 TEST(Key, PartsAreSetOffFromEachOther) {

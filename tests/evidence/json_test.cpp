@@ -234,21 +234,54 @@ TEST(Manifests, OnlyHarmlessVariablesAreRecorded) {
   EXPECT_EQ(recorded.at("LD_LIBRARY_PATH"), "/a");
 }
 
+TEST(CheckedSpeedups, AreRatiosOfTimes) {
+  PairResult pair{.target = "ch01:a", .chapter = "ch01", .name = "a"};
+  pair.variants = {{.name = "fast"}};
+  const auto reading = [&](const Speedup& speedup) {
+    pair.variants[0].speedup = speedup;
+    try {
+      parse_results_log(header_line({.run_id = "r", .started_utc = "t"}) + "\n" + to_line(pair) + "\n", "results.jsonl");
+      return std::string{"read"};
+    } catch (const base::Error& error) {
+      return std::string{error.what()};
+    }
+  };
+  for (const Speedup& good : {Speedup{7.7, 7.6, 7.8}, Speedup{0, 0, 0}, Speedup{7.7, 7.7, 7.7}, Speedup{NAN, NAN, NAN}})
+    EXPECT_EQ(reading(good), "read");
+  for (const Speedup& bad :
+       {Speedup{1e308, 7.6, 7.8}, Speedup{1e308, 1e307, 1.1e308}, Speedup{-1, -2, 0}, Speedup{7.7, 7.6, 1e13}})
+    EXPECT_THAT(reading(bad), HasSubstr("results.jsonl:2: fast has a speedup of"));
+}
+
 TEST(Manifests, OfSecretsOnlyThatTheyAreSetIsRecorded) {
-  const char* environment[] = {"NVIDIA_API_KEY=x",   "NVIDIA_NGC_CLI_API_KEY=x",
-                               "NVIDIA_SOMETHING=x", "NCCL_NET_AUTH=x",
-                               "AISP_CI_TOKEN=x",    "CUDA_DB_PASSWORD=x",
-                               "CUDNN_LICENSE=x",    "NVIDIA_VISIBLE_DEVICES=all",
-                               "NCCL_DEBUG=INFO",    "NVIDIA_TF32_OVERRIDE=0",
-                               "OMP_NUM_THREADS=8",  "CUBLAS_WORKSPACE_CONFIG=:16:8",
-                               "AISP_PEAK=off",      nullptr};
+  const char* environment[] = {"NVIDIA_API_KEY=x",
+                               "NVIDIA_NGC_CLI_API_KEY=x",
+                               "NVIDIA_SOMETHING=x",
+                               "NCCL_NET_AUTH=x",
+                               "AISP_CI_TOKEN=x",
+                               "CUDA_DB_PASSWORD=x",
+                               "CUDNN_LICENSE=x",
+                               "NVIDIA_VISIBLE_DEVICES=all",
+                               "NCCL_DEBUG=INFO",
+                               "NVIDIA_TF32_OVERRIDE=0",
+                               "OMP_NUM_THREADS=8",
+                               "CUBLAS_WORKSPACE_CONFIG=:16:8",
+                               "AISP_PEAK=off",
+                               "CUBLAS_PWD=x",
+                               "AISP_DB_PASS=x",
+                               "AISP_CREDS=x",
+                               "AISP_DB_URL=postgres://u:SECRET@h/",
+                               "AISP_NET=tcp://a,https://TOKEN@h:1/x",
+                               "NCCL_SOCKET=tcp://h/a@b",
+                               nullptr};
   std::vector<std::string> told;
   for (const auto& [name, value] : recorded_environment(environment)) {
     EXPECT_NE(value, "x") << name;
+    EXPECT_THAT(value, testing::Not(testing::ContainsRegex("SECRET|TOKEN"))) << name;
     if (value != "(set)") told.push_back(name);
   }
-  EXPECT_THAT(told, testing::ElementsAre("AISP_PEAK", "CUBLAS_WORKSPACE_CONFIG", "NCCL_DEBUG", "NVIDIA_TF32_OVERRIDE",
-                                         "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS"));
+  EXPECT_THAT(told, testing::ElementsAre("AISP_PEAK", "CUBLAS_WORKSPACE_CONFIG", "NCCL_DEBUG", "NCCL_SOCKET",
+                                         "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS"));
 }
 
 TEST(Manifests, NameTargetsAndNothingElse) {

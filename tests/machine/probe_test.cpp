@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.hpp"
 #include "base/system/clock.hpp"
+#include "base/system/interrupt.hpp"
 #include "machine/fake_root.hpp"
 #include "machine/json.hpp"
 #include "machine/machine.hpp"
@@ -55,6 +58,20 @@ TEST(Probe, SaysThatTheDriverHangs) {
   EXPECT_THAT(machine.cuda_advice, HasSubstr("nvidia-smi"));
   EXPECT_GT(machine.host.cpus_usable, 0) << "what needs no driver is known all the same";
   EXPECT_LT(base::monotonic_s() - before, 10);
+}
+
+TEST(Probe, CanBeInterruptedWhileTheDriverHangs) {
+  base::install_interrupt_handlers();
+  ::raise(SIGTERM);
+  const double before = base::monotonic_s();
+  try {
+    FakeProbe{"exec sleep 60\n"}.answer(60);
+    ADD_FAILURE() << "it gave an answer";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.status(), base::Exit::interrupted);
+  }
+  base::reset_interrupt();
+  EXPECT_LT(base::monotonic_s() - before, 30);
 }
 
 TEST(Probe, SaysThatTheDriverCrashes) {

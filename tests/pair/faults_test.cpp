@@ -52,6 +52,16 @@ TEST(Faults, NoneOfAnyPairThatIsBuilt) {
   for (const SelftestEntry& each : selftest_registry()) EXPECT_THAT(faults(each.entry), IsEmpty()) << each.entry.source;
 }
 
+TEST(Faults, NamesOfThePairItself) {
+  const Pair pair = good;
+  const std::string longest(128, 'a'), longer(129, 'a');
+  for (const std::string& bad : std::vector<std::string>{"", "A", "a b", "a:b", "<script>", "../../x", "1a", longer}) {
+    EXPECT_THAT(faults({"ch07", bad, "chapters/ch07/thing.cu", &pair}), ElementsAre(HasSubstr("its name is '"))) << bad;
+    EXPECT_THAT(faults({bad, "thing", "chapters/ch07/thing.cu", &pair}), ElementsAre(HasSubstr("its group is '"))) << bad;
+  }
+  EXPECT_THAT(faults({"ch07", longest, "chapters/ch07/thing.cu", &pair}), IsEmpty());
+}
+
 TEST(Faults, Names) {
   EXPECT_THAT(faults_with([](Pair& p) { p.baseline.name = "vectorized"; }),
               ElementsAre(HasSubstr("two of its variants are called 'vectorized'")));

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <regex>
 
 #include "base/system/files.hpp"
+#include "base/system/places.hpp"
 
 namespace aisp::peak {
 namespace {
@@ -39,6 +41,15 @@ class Cache : public testing::Test {
 
   base::ScratchDirectory folder_;
 };
+
+TEST_F(Cache, HoldsFilesThatCleanKnows) {
+  const std::regex ours{base::cached_files};
+  Key host = sample().key;
+  host.of = key_of_host;
+  for (const auto& file : {cache_file("/cache", host), levels_file("/cache", host), cache_file("/cache", sample().key),
+                           levels_file("/cache", sample().key)})
+    EXPECT_TRUE(std::regex_match(file.lexically_relative("/cache").string(), ours)) << file;
+}
 
 TEST_F(Cache, GivesBackWhatWasStored) {
   store(folder_.path(), sample());

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "report/analysis/analysis.hpp"
+#include "report/quote.hpp"
 
 namespace aisp::report {
 namespace {
@@ -25,6 +26,15 @@ std::vector<std::string> findings_of(const Analysis& analysis) {
   std::vector<std::string> findings;
   for (const auto& cells : analysis_rows(analysis, base::Painter{})) findings.push_back(cells.back());
   return findings;
+}
+
+TEST(GithubText, HoldsNoControlsAndIsOneLine) {
+  EXPECT_EQ(github_message("R\x1b]0;t\x07\xC2\x9B"
+                           "2J\u202Ex"),
+            "R ]0;t  2J x");
+  EXPECT_EQ(github_message("50 %\na\r\n"), "50 %25%0Aa %0A");
+  EXPECT_EQ(github_property("a:b,c\x1b\n::error::"), "a%3Ab%2Cc %0A%3A%3Aerror%3A%3A");
+  EXPECT_EQ(github_message("\nx"), "%0Ax");
 }
 
 TEST(AnalysisText, WhatManyRowsSayIsToldOnceBelowThem) {

@@ -244,18 +244,30 @@ TEST(Html, EverySideShowsAKernelOrSaysWhyNot) {
 TEST(Html, WhatIsPublicNamesNoPlaceAndNobody) {
   evidence::RunRecord run{.manifest = sample::manifest(), .pairs = sample::suite().pairs};
   run.manifest.hostname = "lab7.example.org";
+  run.manifest.run_id = "nightly_lab7";
+  run.manifest.configuration = {{"run-id", "nightly_lab7", "flag"}};
+  run.manifest.library_versions["cublas"] = "13.0.0.19";
   run.manifest.environment["LD_LIBRARY_PATH"] = "/home/ada/lib";
   run.manifest.command_line = {"aisp", "run", "--artifacts-dir", "/home/ada/runs"};
   run.manifest.gpus = {{.name = "NVIDIA H200", .uuid = "GPU-01234567-89ab", .pci = "0000:1b:00.0"}};
   run.manifest.libraries["cublas"] = "/opt/secret/libcublas.so.13";
+  run.manifest.environment["TMPDIR"] = "/home/grace/tmp";
+  run.pairs[1].warnings = {"nightly_lab7: grace's node at 10.20.30.40:8080, fe80::1, 2001:db8::5. took 10:20:30, std::abs"};
   run.pairs[0].warnings = {"ada saw /tmp/x on lab7 with GPU-01234567-89ab at 3 GB/s, a / b"};
   const evidence::RunRecord copy = public_copy(run, redactor_for(run, {"ada"}));
   HtmlReport report{.run = copy, .is_public = true};
+  report.history =
+      public_copy({{.target = "ch07:a", .variant = "b", .machine = "lab7", .run_ids = {"monday.lab7", "x"}, .values = {1, 2}}},
+                  redactor_for(run, {"ada"}));
+  EXPECT_THAT(report.history[0].run_ids, testing::ElementsAre("monday.(removed)", "x"));
+  EXPECT_EQ(report.history[0].machine, "");
   const std::string page = shown(report);
-  for (const char* secret : {"lab7", "ada", "/home", "/tmp/x", "/opt/", "GPU-0", "0000:1b"})
+  for (const char* secret : {"lab7", "ada", "/home", "/tmp/x", "/opt/", "GPU-0", "0000:1b", "grace", "10.20.30", "fe80", "2001:"})
     EXPECT_THAT(page, Not(HasSubstr(secret)));
+  EXPECT_THAT(page, HasSubstr("nightly_(removed)"));
   EXPECT_THAT(page, HasSubstr("libcublas.so.13"));
   EXPECT_THAT(page, HasSubstr("at 3 GB/s, a / b"));
+  EXPECT_THAT(page, HasSubstr("took 10:20:30, std::abs"));
   EXPECT_THAT(page, Not(HasSubstr("; , "))) << "no places for what was left out";
   EXPECT_THAT(page, HasSubstr("7.72x"));
 }

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "base/system/files.hpp"
 
@@ -34,6 +36,17 @@ TEST(LogCapture, DropsTheMiddleAndSaysHowMuch) {
   EXPECT_EQ(log.dropped_bytes(), 9907u);
 }
 
+TEST(LogCapture, AFileWithASecondNameIsNotEmptied) {
+  const base::ScratchDirectory scratch{"aisp-test-"};
+  base::write_atomically(scratch.path() / "precious", "mine");
+  std::filesystem::create_hard_link(scratch.path() / "precious", scratch.path() / "log");
+  LogCapture log{scratch.path() / "log", 100};
+  log.append("text");
+  log.close();
+  EXPECT_EQ(base::read_file(scratch.path() / "precious"), "mine");
+  EXPECT_THAT(log.trouble(), HasSubstr("hard link"));
+}
+
 TEST(LogCapture, TailIsTheLastLines) {
   LogCapture log{{}, 100};
   log.append("one\ntwo\nthree\n\n");
@@ -43,10 +56,22 @@ TEST(LogCapture, TailIsTheLastLines) {
 }
 
 TEST(LogCapture, FileThatCannotBeWrittenCostsTheLogOnly) {
-  LogCapture full{"/dev/full", 100};
+  LogCapture device{"/dev/full", 100};
+  device.append("text");
+  device.close();
+  EXPECT_THAT(device.trouble(), HasSubstr("/dev/full"));
+  EXPECT_EQ(device.tail(), "text");
+  const base::ScratchDirectory scratch{"aisp-test-"};
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  LogCapture full{scratch.path() / "log", 100};
   full.append("text");
   full.close();
-  EXPECT_THAT(full.trouble(), HasSubstr("No space left"));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(full.trouble(), HasSubstr("cut short: File too large"));
   EXPECT_EQ(full.tail(), "text");
   LogCapture nowhere{"/nonexistent/log", 100};
   EXPECT_THAT(nowhere.trouble(), HasSubstr("/nonexistent/log"));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "suite/settings/configuration_file.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -82,6 +83,11 @@ TEST(Configuration, BadValuesNameTheFlagTheValueAndWhatIsRight) {
   expect_rejected("suite-timeout", {"4x"}, "as in 90s, 5m");
   expect_rejected("suite-timeout", {"0"}, "longer than zero");
   expect_rejected("percentiles", {"101"}, "0 to 100");
+  expect_rejected("percentiles", {","}, "0 to 100");
+  std::string many = "0";
+  for (int i = 1; i <= 100; ++i) many += "," + std::to_string(i);
+  expect_rejected("percentiles", {many}, "are 101 numbers, 100 at most");
+  for (const char* gpus : {"-1", "0-7", "zz", "0,zz", ","}) expect_rejected("gpus", {gpus}, "as in 0,2 or GPU-1b2c");
   expect_rejected("size", {"m"}, "NAME=N");
   expect_rejected("size", {"m=64", "m=128"}, "m twice");
   expect_rejected("size", {"m=1:100:+1", "n=1,2,3"}, "grid of 300 points, 256 at most");
@@ -89,6 +95,30 @@ TEST(Configuration, BadValuesNameTheFlagTheValueAndWhatIsRight) {
   expect_rejected("run-id", {"../x"}, "names one folder");
   expect_rejected("iteratons", {"5"}, "aisp.toml: unknown setting 'iteratons'; did you mean 'iterations'?", "aisp.toml");
   expect_rejected("iterations", {"x"}, "aisp.toml: iterations 'x'", "aisp.toml");
+}
+
+std::string refusal_of_file(const std::string& text) {
+  try {
+    parse_settings(text, "aisp.toml");
+    Configuration configuration;
+    apply_text(configuration, text, "aisp.toml");
+  } catch (const base::Error& error) {
+    return error.what();
+  }
+  return "it was taken";
+}
+
+TEST(ConfigurationFile, AKeyOfManyPartsIsRefusedAndNotFollowedDown) {
+  std::string parts = "a";
+  for (int i = 0; i < 100'000; ++i) parts += ".a";
+  for (const std::string& line : {parts + " = 1", "[" + parts + "]", "x = {" + parts + " = 1}", "[[" + parts + "]]"})
+    EXPECT_EQ(refusal_of_file("# " + std::string(300, '.') + "\nwarmup = 1\n" + line + "\n"),
+              "aisp.toml:3: more than 256 dots in a line; no setting has a name of so many parts");
+}
+
+TEST(ConfigurationFile, NumbersAreThoseThatFlagsTake) {
+  EXPECT_THAT(refusal_of_file("iterations = 1e3"), HasSubstr("aisp.toml:1: iterations '1000.0' must be a whole number"));
+  EXPECT_EQ(refusal_of_file("iterations = 1000\nscale = 1.0\nbudget = \"3s\"\nseed = \"18446744073709551615\""), "it was taken");
 }
 
 TEST(Configuration, EverySettingShowsWhatWasSet) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 class RunFolderTest : public testing::Test {
  protected:
   std::filesystem::path artifacts() const { return scratch_.path() / "artifacts"; }
-  void finish(const RunFolder& folder) { base::write_atomically(folder.path() / "results.jsonl", ""); }
+  void finish(const RunFolder& folder) { base::write_atomically(folder.path() / "results.jsonl", "x\n"); }
   template <class Action>
   static void expect_error(base::Exit status, const std::string& words, Action action) {
     try {
@@ -119,6 +120,42 @@ TEST_F(RunFolderTest, LeavesNothingBehindWhenNothingWasWritten) {
     finish(used);
   }
   EXPECT_TRUE(std::filesystem::exists(artifacts() / "nightly"));
+}
+
+TEST_F(RunFolderTest, AStartThatFailedIsNotInTheWayOfItsName) {
+  {
+    const RunFolder failed = RunFolder::create(artifacts(), "nightly", "test");
+    base::write_atomically(failed.path() / "effective_configuration.json", "{}");
+    base::write_atomically(failed.path() / "manifest.json", "{}");
+    base::write_atomically(failed.path() / "results.jsonl", "");
+  }
+  EXPECT_FALSE(std::filesystem::exists(artifacts() / "nightly"));
+  {
+    const RunFolder failed = RunFolder::create(artifacts(), "nightly", "test");
+    base::write_atomically(failed.path() / "mine.txt", "x");
+  }
+  EXPECT_TRUE(std::filesystem::exists(artifacts() / "nightly/mine.txt"));
+}
+
+TEST_F(RunFolderTest, AStartThatWasKilledIsTakenOrContinued) {
+  base::write_atomically(artifacts() / "nightly/.lock", "process 1 (killed) since then\n");
+  EXPECT_EQ(RunFolder::create(artifacts(), "nightly", "test").id(), "nightly");
+  base::write_atomically(artifacts() / "later/.lock", "");
+  base::write_atomically(artifacts() / "later/effective_configuration.json", R"({"schema_version":1,"targets":["ch90:good"]})");
+  expect_error(base::Exit::usage, "continue it with --resume", [&] { RunFolder::create(artifacts(), "later", "test"); });
+  EXPECT_EQ(RunFolder::reopen(artifacts(), "later", "test").id(), "later");
+  EXPECT_TRUE(was_written_by_aisp(artifacts() / "later"));
+}
+
+TEST_F(RunFolderTest, PipesAndHardLinksInItAreNotContinued) {
+  { finish(RunFolder::create(artifacts(), "sent", "test")); }
+  const std::filesystem::path file = artifacts() / "sent/output.log";
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  expect_error(base::Exit::usage, "sent/output.log is no regular file", [&] { RunFolder::reopen(artifacts(), "sent", "test"); });
+  std::filesystem::remove(file);
+  base::write_atomically(scratch_.path() / "precious", "mine");
+  std::filesystem::create_hard_link(scratch_.path() / "precious", file);
+  expect_error(base::Exit::usage, "sent/output.log is a hard link", [&] { RunFolder::reopen(artifacts(), "sent", "test"); });
 }
 
 TEST_F(RunFolderTest, SaysWhichPlaceCannotBeWritten) {

@@ -48,6 +48,9 @@ def bench(name, *, inputs, baseline, optimized, reference, outputs=None, constan
 
     Returns a Result. Raises aisp.Failed where a variant was wrong, aisp.Error where nothing could be measured.
     """
+    for what, word in (("name", name), ("group", group)):
+        if not isinstance(word, str):
+            raise Error(f"the {what} is {word!r}; it must be a string")
     subject = _Subject(name, inputs, constants, outputs, updates, unordered, reference, _variants(baseline, optimized, controls, libraries))
     declaration = subject.declare(group=group, teaches=teaches, lesson=lesson, tolerance=_tolerance(tolerance), cost=cost or {}, bound=bound,
                                   cache=cache, start=start)

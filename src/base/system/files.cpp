@@ -47,6 +47,7 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return number_; }
   bool open() const { return number_ >= 0; }
+  int release() { return std::exchange(number_, -1); }
   int close() {
     const int number = std::exchange(number_, -1);
     return number >= 0 ? ::close(number) : 0;
@@ -62,12 +63,21 @@ int sync(int descriptor) {
   return errno;
 }
 
+enum class Kind { regular, any };  // any: a pipe is waited for and read to its end
+
+constexpr int not_regular = ESPIPE;  // in errno; nothing that opens or reads gives it
+
 // Returns false and sets errno when the file cannot be read to its end; `too_long` when it has more than `max_bytes`.
-bool read_up_to(const fs::path& path, std::size_t max_bytes, std::string& content, bool& too_long) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+bool read_up_to(const fs::path& path, std::size_t max_bytes, std::string& content, bool& too_long, Kind kind = Kind::regular) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | (kind == Kind::regular ? O_NONBLOCK | O_NOCTTY : 0))};
   if (!file.open()) return false;
   struct stat status {};
-  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0)
+  if (::fstat(file.get(), &status) != 0) return false;
+  if (kind == Kind::regular && !S_ISREG(status.st_mode)) {
+    errno = S_ISDIR(status.st_mode) ? EISDIR : not_regular;
+    return false;
+  }
+  if (S_ISREG(status.st_mode) && status.st_size > 0)
     content.reserve(std::min(static_cast<std::size_t>(status.st_size), max_bytes) + 1);
   char block[1 << 16];
   for (;;) {
@@ -79,6 +89,19 @@ bool read_up_to(const fs::path& path, std::size_t max_bytes, std::string& conten
     too_long = content.size() > max_bytes;
     if (too_long) return true;
   }
+}
+
+std::string read_whole(const fs::path& path, std::size_t max_bytes, Kind kind) {
+  std::string content;
+  bool too_long = false;
+  errno = 0;
+  if (!read_up_to(path, max_bytes, content, too_long, kind)) {
+    if (errno == not_regular) throw Error{Exit::usage, "cannot read " + path.string() + ": it is no regular file"};
+    fail(Exit::usage, "cannot read", path, errno);
+  }
+  if (too_long)
+    throw Error{Exit::usage, "cannot read " + path.string() + ": it is longer than " + std::to_string(max_bytes) + " bytes"};
+  return content;
 }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path{"."}; }
@@ -169,20 +192,31 @@ Descriptor open_in_place(const Destination& to) {
 
 }  // namespace
 
-std::string read_file(const fs::path& path, std::size_t max_bytes) {
-  std::string content;
-  bool too_long = false;
-  if (!read_up_to(path, max_bytes, content, too_long)) fail(Exit::usage, "cannot read", path, errno);
-  if (too_long)
-    throw Error{Exit::usage, "cannot read " + path.string() + ": it is longer than " + std::to_string(max_bytes) + " bytes"};
-  return content;
-}
+std::string read_file(const fs::path& path, std::size_t max_bytes) { return read_whole(path, max_bytes, Kind::regular); }
+std::string read_input(const fs::path& path, std::size_t max_bytes) { return read_whole(path, max_bytes, Kind::any); }
 
 std::optional<std::string> try_read_file(const fs::path& path, std::size_t max_bytes) {
   std::string content;
   bool too_long = false;
   if (!read_up_to(path, max_bytes, content, too_long) || too_long) return std::nullopt;
   return content;
+}
+
+std::optional<std::string> try_read_beginning(const fs::path& path, std::size_t max_bytes) {
+  std::string content;
+  bool too_long = false;
+  if (!read_up_to(path, max_bytes, content, too_long)) return std::nullopt;
+  content.resize(std::min(content.size(), max_bytes));
+  return content;
+}
+
+void demand_own_file(int descriptor, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) fail(Exit::unfit, "cannot write", path, errno);
+  if (!S_ISREG(status.st_mode)) throw Error{Exit::unfit, "cannot write " + path.string() + ": it is no regular file; remove it"};
+  if (status.st_nlink > 1)
+    throw Error{Exit::unfit, "cannot write " + path.string() +
+                                 ": the file has another name too (a hard link) and would change there; remove it"};
 }
 
 int write_all(int descriptor, std::string_view bytes) {
@@ -239,8 +273,10 @@ void demand_writable(const fs::path& path) {
 
 AppendFile::AppendFile(const fs::path& path) : path_{path} {
   make_directories(folder_of(path));
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail(Exit::unfit, "cannot write", path, errno);
+  Descriptor file{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666)};
+  if (!file.open()) fail(Exit::unfit, "cannot write", path, errno);
+  demand_own_file(file.get(), path);
+  descriptor_ = file.release();
 }
 
 AppendFile::~AppendFile() {

@@ -13,11 +13,21 @@ namespace aisp::base {
 
 inline constexpr std::size_t default_read_limit_bytes = std::size_t{256} << 20;
 
-// The whole file. Fails when it is missing, not a regular file (or pipe), or longer than `max_bytes`.
+// The whole file. Fails when it is missing, not a regular file, or longer than `max_bytes`. A pipe that somebody put in its place
+// is refused, never waited for.
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes = default_read_limit_bytes);
+// Does the same with a file that the user names, which may be a pipe.
+std::string read_input(const std::filesystem::path& path, std::size_t max_bytes = default_read_limit_bytes);
 
 // For /proc and /sys, where a missing or unreadable file is an answer: nothing instead of an error.
 std::optional<std::string> try_read_file(const std::filesystem::path& path, std::size_t max_bytes = std::size_t{1} << 20);
+
+// Returns at most `max_bytes` of its beginning.
+std::optional<std::string> try_read_beginning(const std::filesystem::path& path, std::size_t max_bytes);
+
+// For a file that aisp names itself and has just opened, with O_NONBLOCK and before it changes a byte of it. Throws base::Error
+// (unfit) for a pipe or a device, and for a file with a second name, which whoever sent the folder may have given it.
+void demand_own_file(int descriptor, const std::filesystem::path& path);
 
 // All of `bytes`, however many writes that takes and whatever signals come between. 0, or the errno of the write that failed.
 // Async-signal-safe.

@@ -19,15 +19,24 @@
 namespace aisp::base {
 namespace {
 
+// A file that may be read can be locked, so only those who may write it may read it.
+mode_t mode_for_writers(int descriptor) {
+  struct stat status {};
+  ::fstat(descriptor, &status);
+  const mode_t writers = status.st_mode & 0222;
+  return writers | writers << 1;
+}
+
 // In a sticky folder the kernel may refuse O_CREAT on another user's file (fs.protected_regular), so creating is a step of its
 // own. A file that may only be read can be locked all the same.
-int open_lock(const std::filesystem::path& path) {
+int open_lock(const std::filesystem::path& path, LockUsers users) {
+  constexpr int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (descriptor < 0 && errno == EACCES) descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int descriptor = ::open(path.c_str(), O_RDWR | flags);
+    if (descriptor < 0 && errno == EACCES) descriptor = ::open(path.c_str(), O_RDONLY | flags);
     if (descriptor >= 0 || errno != ENOENT) return descriptor;
-    descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (descriptor >= 0) ::fchmod(descriptor, 0666);  // past the umask, for other users
+    descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | flags, 0666);
+    if (descriptor >= 0) ::fchmod(descriptor, users == LockUsers::all ? 0666 : mode_for_writers(descriptor));
     if (descriptor >= 0 || errno != EEXIST) return descriptor;
   }
   return -1;
@@ -48,12 +57,13 @@ void write_holder(int descriptor, const std::string& purpose) {
 }  // namespace
 
 std::optional<FileLock> FileLock::acquire(const std::filesystem::path& path, const std::string& purpose, double timeout_s,
-                                          const std::function<bool()>& give_up) {
-  const int descriptor = open_lock(path);
+                                          const std::function<bool()>& give_up, LockUsers users) {
+  const int descriptor = open_lock(path, users);
   if (descriptor < 0)
     throw Error{Exit::unfit, "cannot open the lock file " + path.string() + ": " + std::strerror(errno) +
                                  "; remove it, or check the permissions of its folder"};
   FileLock lock{path, descriptor};
+  demand_own_file(descriptor, path);
   const double deadline = monotonic_s() + timeout_s;
   double pause_s = 0.002;
   while (!try_lock(descriptor)) {

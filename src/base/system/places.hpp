@@ -20,8 +20,10 @@ std::filesystem::path installed_data(const std::filesystem::path& executable);
 // How to call one of the scripts that come with aisp: its place in the source tree, or where it was installed.
 std::string script(std::string_view name);
 
-// What can be found out again but costs time: XDG_CACHE_HOME/aisp or HOME/.cache/aisp; empty when neither is set. `aisp clean`
-// removes it.
+// What can be found out again but costs time: XDG_CACHE_HOME/aisp or HOME/.cache/aisp; empty when neither is set.
 std::filesystem::path cache_folder();
+// The files that src/peak/cache.cpp and src/compile/store.cpp keep below it, as a regular expression: `aisp clean` removes them
+// and nothing else, because that place may hold anything, as a clone called aisp.
+inline constexpr const char* cached_files = "peak/(levels-)?(gpu|host)-[0-9a-f]{16}\\.json|kernels/[0-9a-f]{64}\\.code";
 
 }  // namespace aisp::base

@@ -75,13 +75,24 @@ std::size_t painted(std::string_view text) {
   return word == words.end() ? 0 : word->size();
 }
 
+// The bytes of the control character that `text` begins with; 0 where it begins with none. Those that turn the direction of what
+// follows are such too: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069; and the separators U+2028 and U+2029.
+static std::size_t control_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0; };
+  const auto third_within = [&](int first, int last) { return byte(2) >= first && byte(2) <= last; };
+  if (byte(0) < 0x20 || byte(0) == 0x7F) return 1;
+  if ((byte(0) == 0xC2 && byte(1) >= 0x80 && byte(1) < 0xA0) || (byte(0) == 0xD8 && byte(1) == 0x9C)) return 2;
+  if (byte(0) != 0xE2) return 0;
+  if (byte(1) == 0x80 && (third_within(0x8E, 0x8F) || third_within(0xA8, 0xAE))) return 3;
+  return byte(1) == 0x81 && third_within(0xA6, 0xA9) ? 3 : 0;
+}
+
 std::string without_controls(std::string_view text) {
   std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0; };
-    const bool second_block = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;
-    result += byte(i) < 0x20 || byte(i) == 0x7F || second_block ? ' ' : text[i];
-    if (second_block) ++i;
+  while (!text.empty()) {
+    const std::size_t bytes = control_bytes(text);
+    result += bytes > 0 ? ' ' : text.front();
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
   }
   return result;
 }

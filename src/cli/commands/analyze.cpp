@@ -54,7 +54,8 @@ std::vector<fs::path> folders_of(const AnalyzeOptions& options) {
   return folders;
 }
 
-std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders) {
+// `found`: the user named none of these folders.
+std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders, bool found) {
   std::vector<RunRecord> runs;
   std::vector<fs::path> seen;
   for (const fs::path& folder : folders) {
@@ -62,7 +63,7 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders) {
     const fs::path real = fs::weakly_canonical(folder);
     if (std::find(seen.begin(), seen.end(), real) != seen.end()) continue;
     seen.push_back(real);
-    for (RunRecord& run : evidence::read_with_confirmations(folder)) runs.push_back(std::move(run));
+    for (RunRecord& run : found ? read_found(folder) : evidence::read_with_confirmations(folder)) runs.push_back(std::move(run));
   }
   return runs;
 }
@@ -139,7 +140,7 @@ Exit analyze(const AnalyzeOptions& options) {
   const base::Painter paint{color_flag(options.color), STDOUT_FILENO};
   const double threshold = threshold_of(options.gate.threshold_percent);
   demand_different_places(options);
-  const std::vector<RunRecord> runs = read_runs(folders_of(options));
+  const std::vector<RunRecord> runs = read_runs(folders_of(options), options.history && options.runs.empty());
   if (options.history) return show_history(options, runs);
   if (options.update_expectations) {
     for (const RunRecord& run : runs)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <regex>
 
 #include "base/system/files.hpp"
 #include "base/system/lock.hpp"
@@ -47,6 +48,39 @@ std::uintmax_t bytes_below(const fs::path& folder) {
   return bytes;
 }
 
+bool is_cached(const fs::path& cache, const fs::path& file) {
+  static const std::regex form{base::cached_files};
+  const fs::path below = file.lexically_relative(cache);
+  const bool half_written = below.has_parent_path() && base::is_temporary_name(file.filename().string());
+  std::error_code ignored;
+  return (half_written || std::regex_match(below.string(), form)) &&
+         fs::symlink_status(file, ignored).type() == fs::file_type::regular;
+}
+
+struct CacheContent {
+  std::vector<fs::path> files, folders;  // aisp's; of the folders the inner ones first
+  std::vector<std::string> others;       // the names of what is not, as far as one folder down
+};
+
+CacheContent content_of(const fs::path& cache) {
+  CacheContent content;
+  const auto other = [&](const fs::path& path) { content.others.push_back(path.lexically_relative(cache).string()); };
+  for (const auto& part : fs::directory_iterator{cache}) {
+    const bool ours = is_real_folder(part.path()) && (part.path().filename() == "peak" || part.path().filename() == "kernels");
+    if (!ours) {
+      other(part.path());
+      continue;
+    }
+    for (const auto& file : fs::directory_iterator{part.path()})
+      if (is_cached(cache, file.path())) content.files.push_back(file.path());
+      else other(file.path());
+    content.folders.push_back(part.path());
+  }
+  content.folders.push_back(cache);
+  std::sort(content.others.begin(), content.others.end());
+  return content;
+}
+
 class Cleaner {
  public:
   explicit Cleaner(bool dry_run) : dry_run_{dry_run} {}
@@ -54,10 +88,7 @@ class Cleaner {
   void remove(const fs::path& folder) {
     const std::uintmax_t bytes = bytes_below(folder);
     if (!dry_run_) base::remove_tree(folder);
-    say(fmt::format("{} {} ({})", dry_run_ ? "would remove" : "removed", folder.string(),
-                    base::human_bytes(static_cast<double>(bytes))));
-    bytes_ += bytes;
-    ++count_;
+    count(folder, bytes);
   }
 
   void remove_run(const fs::path& folder) {
@@ -66,6 +97,29 @@ class Cleaner {
     else if (suite::is_in_use(folder))
       say(fmt::format("kept {}: in use by {}", folder.string(), base::FileLock::holder(suite::lock_file(folder))));
     else remove(folder);
+  }
+
+  // Removes what aisp keeps there, and folders that are empty then.
+  void remove_cache(const fs::path& cache) {
+    const CacheContent content = content_of(cache);
+    std::uintmax_t bytes = 0;
+    for (const fs::path& file : content.files) {
+      bytes += fs::file_size(file);
+      if (!dry_run_) base::remove_tree(file);
+    }
+    for (const fs::path& folder : content.folders) {
+      std::error_code not_empty;
+      if (!dry_run_) fs::remove(folder, not_empty);
+    }
+    if (!content.others.empty()) {
+      constexpr std::size_t most = 5;
+      std::vector<std::string> names = content.others;
+      if (names.size() > most) names.resize(most);
+      say(fmt::format("kept what is not of aisp's making in {}: {}{}", cache.string(), base::join(names, ", "),
+                      names.size() < content.others.size() ? ", ..." : ""));
+      if (content.files.empty()) return;
+    }
+    count(cache, bytes);
   }
 
   // What one folder refuses must not keep the others.
@@ -85,6 +139,12 @@ class Cleaner {
   }
 
  private:
+  void count(const fs::path& folder, std::uintmax_t bytes) {
+    say(fmt::format("{} {} ({})", dry_run_ ? "would remove" : "removed", folder.string(),
+                    base::human_bytes(static_cast<double>(bytes))));
+    bytes_ += bytes;
+    ++count_;
+  }
   // Names of folders and what stands in their locks may hold anything.
   static void say(const std::string& line) { show(base::on_screen(line) + '\n'); }
 
@@ -111,7 +171,7 @@ void add_clean(CLI::App& app, Action& action) {
       Cleaner cleaner{options->dry_run};
       for (const fs::path& folder : run_folders(options->artifacts_dir)) cleaner.attempt(folder, &Cleaner::remove_run);
       if (const fs::path cache = base::cache_folder(); !options->keep_cache && !cache.empty() && is_real_folder(cache))
-        cleaner.attempt(cache, &Cleaner::remove);
+        cleaner.attempt(cache, &Cleaner::remove_cache);
       return cleaner.finish();
     };
   });

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <regex>
+#include <set>
+#include <string_view>
 
 #include "base/system/files.hpp"
 #include "base/system/terminal.hpp"
@@ -35,6 +37,116 @@ struct NewPairOptions {
 bool good_name(const std::string& name) {
   static const std::regex form{"[a-z][a-z0-9_]*"};
   return std::regex_match(name, form);
+}
+
+// A pair's name and its folder's are identifiers of C++. These are none, or macros of headers that a pair may include.
+bool is_taken_by_the_language(const std::string& name) {
+  static const std::set<std::string_view> words{"alignas",
+                                                "alignof",
+                                                "and",
+                                                "and_eq",
+                                                "asm",
+                                                "assert",
+                                                "auto",
+                                                "bitand",
+                                                "bitor",
+                                                "bool",
+                                                "break",
+                                                "case",
+                                                "catch",
+                                                "char",
+                                                "char16_t",
+                                                "char32_t",
+                                                "char8_t",
+                                                "class",
+                                                "co_await",
+                                                "co_return",
+                                                "co_yield",
+                                                "compl",
+                                                "concept",
+                                                "const",
+                                                "const_cast",
+                                                "consteval",
+                                                "constexpr",
+                                                "constinit",
+                                                "continue",
+                                                "decltype",
+                                                "default",
+                                                "delete",
+                                                "do",
+                                                "double",
+                                                "dynamic_cast",
+                                                "else",
+                                                "enum",
+                                                "errno",
+                                                "explicit",
+                                                "export",
+                                                "extern",
+                                                "false",
+                                                "float",
+                                                "for",
+                                                "friend",
+                                                "goto",
+                                                "if",
+                                                "inline",
+                                                "int",
+                                                "long",
+                                                "mutable",
+                                                "namespace",
+                                                "new",
+                                                "noexcept",
+                                                "not",
+                                                "not_eq",
+                                                "nullptr",
+                                                "operator",
+                                                "or",
+                                                "or_eq",
+                                                "private",
+                                                "protected",
+                                                "public",
+                                                "register",
+                                                "reinterpret_cast",
+                                                "requires",
+                                                "return",
+                                                "short",
+                                                "signed",
+                                                "sizeof",
+                                                "static",
+                                                "static_assert",
+                                                "static_cast",
+                                                "stderr",
+                                                "stdin",
+                                                "stdout",
+                                                "struct",
+                                                "switch",
+                                                "template",
+                                                "this",
+                                                "thread_local",
+                                                "throw",
+                                                "true",
+                                                "try",
+                                                "typedef",
+                                                "typeid",
+                                                "typename",
+                                                "union",
+                                                "unsigned",
+                                                "using",
+                                                "virtual",
+                                                "void",
+                                                "volatile",
+                                                "wchar_t",
+                                                "while",
+                                                "xor",
+                                                "xor_eq"};
+  return words.contains(name);
+}
+
+// Looks outside of comments.
+bool is_word_of(std::string_view code, const std::string& name) {
+  const std::regex word{"\\b" + name + "\\b"};
+  for (const std::string& line : base::split(code, '\n'))
+    if (std::regex_search(line.substr(0, line.find("//")), word)) return true;
+  return false;
 }
 
 // Whatever cannot be read holds no pairs.
@@ -84,6 +196,9 @@ fs::path folder_for(const NewPairOptions& options) {
       throw Error{Exit::usage,
                   fmt::format("the folder '{}' is a namespace too, so its name must match [a-z][a-z0-9_]*; rename it",
                               here.filename().string())};
+    if (is_taken_by_the_language(here.filename().string()))
+      throw Error{Exit::usage, fmt::format("the folder '{}' is a namespace too, and that is a word of C++; rename it",
+                                           here.filename().string())};
     return here;
   }
   static const std::regex chapter{"ch[0-9]{2}"};
@@ -143,10 +258,16 @@ Exit write_new(const NewPairOptions& options) {
   const fs::path folder = folder_for(options);
   refuse_taken_name(folder, options.name);
   const Template& model = template_of(options.kind());
-  const std::string chapter = folder.filename().string();
+  const std::string chapter = folder.filename().string(), declared = fmt::format("Pair {}{{", model.kind);
   std::string text{model.text};
   replace_all(text, "aisp::starter", "aisp::" + chapter);
-  replace_all(text, fmt::format("Pair {}{{", model.kind), fmt::format("Pair {}{{", options.name));
+  std::string rest = text;
+  replace_all(rest, declared, "");
+  if (is_taken_by_the_language(options.name) || is_word_of(rest, options.name))
+    throw Error{Exit::usage, fmt::format("bad name '{}'; it is the pair's symbol too, and that word has a meaning in its code "
+                                         "already; choose another",
+                                         options.name)};
+  replace_all(text, declared, fmt::format("Pair {}{{", options.name));
   const fs::path path = folder / (options.name + std::string{model.extension});
   base::write_atomically(path, text);
   print(base::on_screen(fmt::format("{}: a pair that builds and passes; put your own into it.", path.string())) +

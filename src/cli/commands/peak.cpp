@@ -115,7 +115,8 @@ void add_peak(CLI::App& app, Action& action) {
           ->excludes(quick);
   command
       ->add_option("--svg", options->svg,
-                   "with --levels: the staircase of the first GPU, or of the host without one, as a picture")
+                   "with --levels: the staircase of the first GPU, or of the host without one, as a picture; - is the "
+                   "standard output, instead of the table")
       ->type_name("FILE")
       ->needs(levels);
   command->callback([options, &action] { action = [options] { return measure_peaks(*options); }; });

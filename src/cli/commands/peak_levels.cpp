@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "evidence/json.hpp"
@@ -72,6 +71,9 @@ ShownLevels shown_of(const std::string& what, const peak::ObtainedLevels& obtain
 
 Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, const peak::Options& options,
                  const LevelFlags& flags) {
+  if (flags.json && flags.svg == "-")
+    throw base::Error{Exit::usage, "--json and --svg both write to the standard output; give --svg another place"};
+  if (!flags.svg.empty()) demand_place_for(flags.svg);
   json list = json::array();
   std::string text, picture;
   bool good = true;
@@ -90,7 +92,7 @@ Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, 
   const ShownLevels shown = shown_of("host", host, peak::stated_sizes_of_host());
   good = good && host.levels;
   if (picture.empty()) picture = shown.picture;
-  if (!flags.svg.empty() && !picture.empty()) base::write_atomically(flags.svg, picture);
+  if (!flags.svg.empty() && !picture.empty()) print_to(flags.svg, picture);
   if (flags.json)
     print(evidence::json_text(json{{"schema_version", evidence::schema_version},
                                    {"gpus", list},
@@ -98,7 +100,7 @@ Exit show_levels(const machine::Machine& machine, const std::vector<int>& gpus, 
                                    {"host", shown.as_json}},
                               2) +
           '\n');
-  else show(text + shown.text);
+  else if (flags.svg != "-") show(text + shown.text);
   return good ? Exit::good : Exit::unfit;
 }
 

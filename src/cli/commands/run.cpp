@@ -12,6 +12,7 @@
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
 #include "cli/suite_command.hpp"
+#include "suite/records/records.hpp"
 #include "suite/records/resume.hpp"
 #include "suite/selection/not_built.hpp"
 #include "suite/selection/sweep_cases.hpp"
@@ -88,6 +89,7 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   task.wanted = targets;
   task.not_built = suite::results_of_not_built(selection, targets);
   if (options.dry_run) {
+    if (task.resumed) suite::demand_continuable(suite::find_run(configuration.artifacts_dir, options.resume), task);
     print_plan(task);
     return Exit::good;
   }

@@ -54,11 +54,20 @@ std::string_view name_of(Offer offer) {
 
 constexpr const char* bash_begin = R"sh(# bash completion for aisp, from `aisp completion bash`
 _aisp_targets() { "${COMP_WORDS[0]}" list-targets 2>/dev/null | cut -d' ' -f1; }
+_aisp_chapters() { _aisp_targets | cut -d: -f1 | sort -u; }
+# A folder whose name --run-id refuses is not offered: readline puts words into the command line without quotes.
 _aisp_runs() {
-  local log
-  for log in artifacts/*/results.jsonl; do
-    log=${log%/*}
-    if [[ -e $log ]]; then echo "${log##*/}"; fi
+  local run
+  for run in artifacts/*/results.jsonl; do
+    run=${run%/*} run=${run##*/}
+    if [[ $run == [[:alnum:]_]* && $run != *[^[:alnum:]._-]* ]]; then echo "$run"; fi
+  done
+}
+# Adds the words of the standard input that begin with $1, as they are: compgen -W expands its words, and so runs what is in them.
+_aisp_offer() {
+  local word
+  while read -r word; do
+    if [[ -n $word && $word == "$1"* ]]; then COMPREPLY+=("$word"); fi
   done
 }
 _aisp() {
@@ -76,25 +85,26 @@ _aisp() {
 constexpr const char* bash_end = R"sh(  esac
   if [[ -z $offer && ($current == -* || -z $command) ]]; then offer=words words=$flags; fi
   if [[ -z $offer ]]; then offer=$argument words=$argument_words; fi
+  COMPREPLY=()
   case $offer in
     targets)
       # What is typed of this target; readline's own word begins behind the last colon, maybe in an earlier target of the list.
       local typed=${COMP_LINE:0:COMP_POINT} begin
       typed=${typed##*[ ,=]}
       begin=${typed%"${typed##*:}"}
-      mapfile -t COMPREPLY < <(compgen -W "$words $(_aisp_targets) $(_aisp_targets | cut -d: -f1 | sort -u)" -- "$typed")
+      _aisp_offer "$typed" < <(tr ' ' '\n' <<< "$words"; _aisp_targets; _aisp_chapters)
       COMPREPLY=("${COMPREPLY[@]#"$begin"}")
       COMPREPLY=("${COMPREPLY[@]/#/"${current%"${typed##*:}"}"}")
       return
       ;;
-    chapters) words=$(_aisp_targets | cut -d: -f1 | sort -u) ;;
+    chapters) _aisp_offer "$current" < <(_aisp_chapters) ;;
     runs)
-      words+=" $(_aisp_runs)"
+      _aisp_offer "$current" < <(_aisp_runs)
       compopt -o default 2>/dev/null
       ;;
     files) compopt -o default 2>/dev/null ;;
   esac
-  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+  _aisp_offer "$current" < <(tr ' ' '\n' <<< "$words")
 }
 complete -F _aisp aisp
 )sh";

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/system/clock.hpp"
 #include "base/system/files.hpp"
+#include "base/system/interrupt.hpp"
 #include "base/system/places.hpp"
 #include "base/system/process.hpp"
 #include "base/text.hpp"
@@ -27,6 +28,7 @@ AnswerRead read_until(int descriptor, double deadline_s) {
   for (;;) {
     const double left_s = deadline_s - base::monotonic_s();
     if (left_s <= 0) return reading;
+    if (base::interrupted()) throw base::Error{base::Exit::interrupted, "interrupted while the CUDA driver was asked"};
     pollfd ready{descriptor, POLLIN, 0};
     if (::poll(&ready, 1, static_cast<int>(left_s * 1e3) + 1) <= 0) continue;
     const ssize_t got = ::read(descriptor, block.data(), block.size());
@@ -58,6 +60,7 @@ ProbeAnswer ask_child(const std::string& command, double limit_s, const std::str
   const std::string ending = state ? state->text() : std::string{"it hangs"};
   return {{}, "the process that asks the CUDA driver gave no answer (" + ending + ")", see_smi};
 } catch (const base::Error& error) {
+  if (error.status() == base::Exit::interrupted) throw;
   return {{}, error.what(), "check the limits on processes (ulimit -u) and the program's file"};
 }
 

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "base/error.hpp"
 #include "base/system/files.hpp"
 
 namespace aisp::run {
@@ -26,8 +28,18 @@ void keep_last(std::string& text, std::size_t limit) {
 LogCapture::LogCapture(const std::filesystem::path& file, std::size_t limit_bytes)
     : head_limit_{limit_bytes / 2}, tail_limit_{limit_bytes / 2} {
   if (file.empty()) return;
-  descriptor_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (descriptor_ < 0) trouble_ = fmt::format("cannot write {}: {}", file.string(), std::strerror(errno));
+  descriptor_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  if (descriptor_ < 0) {
+    trouble_ = fmt::format("cannot write {}: {}", file.string(), std::strerror(errno));
+    return;
+  }
+  try {
+    base::demand_own_file(descriptor_, file);
+    if (::ftruncate(descriptor_, 0) != 0) trouble_ = fmt::format("cannot empty {}: {}", file.string(), std::strerror(errno));
+  } catch (const base::Error& error) {
+    trouble_ = error.what();
+    ::close(std::exchange(descriptor_, -1));
+  }
 }
 
 LogCapture::~LogCapture() { close(); }

@@ -8,7 +8,9 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/system/clock.hpp"
 #include "base/system/files.hpp"
+#include "base/system/interrupt.hpp"
 #include "base/system/process.hpp"
 #include "base/text.hpp"
 #include "evidence/json.hpp"
@@ -17,13 +19,26 @@
 namespace aisp::run {
 namespace {
 
-constexpr double limit_s = 30;
+constexpr double limit_s = 30, look_s = 0.1;
+constexpr std::uint64_t longest_answer_bytes = std::uint64_t{1} << 20;  // that of an aisp has some ten thousand
 constexpr int standard_output = 1;
 
 [[noreturn]] void refuse(const std::filesystem::path& executable, const std::string& why) {
   throw base::Error{base::Exit::usage,
                     fmt::format("--against {}: {}; name an executable of aisp that was built from a commit with this protocol",
                                 executable.string(), base::one_line(why))};
+}
+
+// Returns nothing after the limit. Throws base::Error where the user does not want to wait any longer; the child goes with its
+// owner.
+std::optional<base::ExitState> end_of(base::Child& child) {
+  const double deadline_s = base::monotonic_s() + limit_s;
+  while (base::monotonic_s() < deadline_s) {
+    if (std::optional<base::ExitState> end = child.wait(look_s)) return end;
+    if (base::interrupted())
+      throw base::Error{base::Exit::interrupted, "interrupted while the other executable was asked; nothing was measured"};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -56,13 +71,17 @@ Counterpart shake_hands(const std::filesystem::path& executable) {
   std::optional<base::ExitState> end;
   try {
     const std::string descriptor = std::to_string(standard_output);
-    base::Child child{{.argv = {std::filesystem::absolute(executable).string(), "__handshake", descriptor}, .output = answer}};
-    end = child.wait(limit_s);
+    base::Child child{{.argv = {std::filesystem::absolute(executable).string(), "__handshake", descriptor},
+                       .output = answer,
+                       .output_limit_bytes = longest_answer_bytes}};
+    end = end_of(child);
   } catch (const base::Error& error) {
+    if (error.status() == base::Exit::interrupted) throw;
     refuse(executable, fmt::format("it cannot be started ({})", error.what()));
   }
   if (!end) refuse(executable, fmt::format("it did not answer within {}", base::human_duration(limit_s)));
   const std::string text = base::read_file(answer);
+  if (text.size() >= longest_answer_bytes) refuse(executable, "its answer is not that of an aisp: it goes on and on");
   if (!end->good()) refuse(executable, fmt::format("it does not know what is asked ({}: {})", end->text(), base::trim(text)));
   return parse_handshake(text, std::filesystem::absolute(executable));
 }

@@ -11,6 +11,7 @@
 #include "report/artifacts.hpp"
 #include "suite/records/manifest_of_run.hpp"
 #include "suite/records/resume.hpp"
+#include "suite/records/run_folder.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -60,7 +61,24 @@ std::string trouble_with(base::AppendFile::Place place, const fs::path& log) {
   return {};
 }
 
+void demand_same_place(const fs::path& folder, const evidence::Manifest& now) {
+  const std::string other = elsewhere(evidence::read_manifest(folder / manifest_file), now);
+  if (other.empty()) return;
+  throw base::Error{
+      base::Exit::unfit,
+      fmt::format("cannot continue {}: it was measured elsewhere ({}), and a run's results are of one machine and one "
+                  "program; start a run of its own",
+                  folder.string(), other)};
+}
+
 }  // namespace
+
+void demand_continuable(const fs::path& folder, const Task& task) {
+  demand_free(folder);
+  const fs::path log = folder / evidence::results_log_file;
+  if (!read_earlier(log_text(log), folder.filename().string(), log).results.empty())
+    demand_same_place(folder, make_manifest(task, task.gpus));
+}
 
 Records::Records(const fs::path& folder, const std::string& run_id, const Task& task, const std::vector<int>& gpus)
     : folder_{folder},
@@ -70,7 +88,7 @@ Records::Records(const fs::path& folder, const std::string& run_id, const Task& 
       manifest_{make_manifest(task, gpus)} {
   manifest_.run_id = run_id;
   manifest_.started_utc = earlier_.started_utc.empty() ? base::utc_now() : earlier_.started_utc;
-  if (!earlier_.results.empty()) demand_same_place(evidence::read_manifest(folder_ / manifest_file));
+  if (!earlier_.results.empty()) demand_same_place(folder_, manifest_);
   // Before the log: whoever finds a result finds what it was measured with.
   write_settings();
   const std::string whole = whole_lines(lines_);
@@ -82,16 +100,6 @@ Records::Records(const fs::path& folder, const std::string& run_id, const Task& 
         evidence::header_line({.run_id = run_id,
                                .started_utc = manifest_.started_utc,
                                .command = task.configuration.verify_only ? evidence::Command::verify : evidence::Command::run}));
-}
-
-void Records::demand_same_place(const evidence::Manifest& earlier) const {
-  const std::string other = elsewhere(earlier, manifest_);
-  if (other.empty()) return;
-  throw base::Error{
-      base::Exit::unfit,
-      fmt::format("cannot continue {}: it was measured elsewhere ({}), and a run's results are of one machine and one "
-                  "program; start a run of its own",
-                  folder_.string(), other)};
 }
 
 void Records::write_settings() const {

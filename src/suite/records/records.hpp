@@ -17,6 +17,9 @@ namespace aisp::suite {
 inline constexpr const char* configuration_file = "effective_configuration.json";
 inline constexpr const char* manifest_file = "manifest.json";
 
+// Throws what continuing the run in `folder` throws before it measures, and changes nothing there.
+void demand_continuable(const std::filesystem::path& folder, const Task& task);
+
 class Records {
  public:
   // Reads what an earlier part of the run left, writes manifest and effective configuration, and opens results.jsonl. Throws
@@ -46,7 +49,6 @@ class Records {
   std::string log_name(const Placement& placement) const;
 
  private:
-  void demand_same_place(const evidence::Manifest& earlier) const;
   void write_settings() const;
   void write_anew(const evidence::SuiteResult& suite) const;
   void append(const std::string& line);

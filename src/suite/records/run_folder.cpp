@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +15,8 @@
 #include "base/text.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/results_log.hpp"
+#include "suite/records/records.hpp"
+#include "suite/records/resume.hpp"
 
 namespace aisp::suite {
 namespace {
@@ -20,6 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using base::Error;
 using base::Exit;
+
+constexpr const char* lock_name = ".lock";
 
 base::FileLock take_lock(const fs::path& folder, const std::string& purpose) {
   if (auto lock = base::FileLock::acquire(lock_file(folder), purpose)) return std::move(*lock);
@@ -74,14 +80,22 @@ void remove_remains(const fs::path& folder) {
   }
 }
 
-// aisp makes none, and who sent the folder could mean any file of the user's with one.
-void refuse_links(const fs::path& folder) {
-  for (const fs::path& path : everything_below(folder)) {
-    std::error_code ignored;
-    if (!fs::is_symlink(path, ignored)) continue;
-    throw Error{Exit::usage, fmt::format("cannot continue {}: {} is a link, and aisp puts none into a run's folder; remove it",
-                                         folder.string(), path.string())};
-  }
+// Names the kind of a file that aisp never puts into a run's folder; empty for all others.
+std::string_view foreign_kind(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_type type = fs::symlink_status(path, ignored).type();
+  if (type == fs::file_type::symlink) return "a link";
+  if (type == fs::file_type::directory) return {};
+  if (type != fs::file_type::regular) return "no regular file";
+  return fs::hard_link_count(path, ignored) > 1 ? "a hard link to a file that has another name too" : std::string_view{};
+}
+
+// A link in a folder that was sent could lead to any file of the user's, and a pipe would be waited for without end.
+void refuse_what_aisp_does_not_make(const fs::path& folder) {
+  for (const fs::path& path : everything_below(folder))
+    if (const std::string_view kind = foreign_kind(path); !kind.empty())
+      throw Error{Exit::usage, fmt::format("cannot continue {}: {} is {}, and aisp puts none into a run's folder; remove it",
+                                           folder.string(), path.string(), kind)};
 }
 
 bool is_our_manifest(const fs::path& file) {
@@ -93,22 +107,48 @@ bool is_our_manifest(const fs::path& file) {
   }
 }
 
+bool is_our_configuration(const fs::path& file) {
+  try {
+    return !read_resumed(file.parent_path(), {}).targets.empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Says whether a run was killed here before it had written anything. A process that is about to take a lock has not written its
+// name yet.
+bool holds_a_free_lock_alone(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::symlink_status(folder, ignored).type() != fs::file_type::directory) return false;
+  const std::vector<fs::path> all = everything_below(folder);
+  return all.size() == 1 && all.front() == lock_file(folder) && !base::FileLock::holder(all.front()).empty() &&
+         !is_in_use(folder);
+}
+
 }  // namespace
 
-fs::path lock_file(const fs::path& folder) { return folder / ".lock"; }
+fs::path lock_file(const fs::path& folder) { return folder / lock_name; }
 
 bool is_run_folder(const fs::path& folder) {
   std::error_code ignored;
-  return fs::is_regular_file(folder / "results.jsonl", ignored) || fs::is_regular_file(folder / "manifest.json", ignored);
+  return std::ranges::any_of(std::array{evidence::results_log_file, manifest_file, configuration_file},
+                             [&](const char* file) { return fs::is_regular_file(folder / file, ignored); });
 }
 
 bool was_written_by_aisp(const fs::path& folder) {
-  return evidence::try_read_log_header(folder / evidence::results_log_file) || is_our_manifest(folder / "manifest.json");
+  return evidence::try_read_log_header(folder / evidence::results_log_file) || is_our_manifest(folder / manifest_file) ||
+         is_our_configuration(folder / configuration_file);
 }
 
 bool is_in_use(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(lock_file(folder), ignored) && !base::FileLock::acquire(lock_file(folder), "a look at it");
+}
+
+void demand_free(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::exists(lock_file(folder), ignored)) take_lock(folder, "a look at it");
+  refuse_what_aisp_does_not_make(folder);
 }
 
 RunFolder::RunFolder(fs::path path, const std::string& purpose, bool is_new)
@@ -119,9 +159,16 @@ RunFolder::RunFolder(RunFolder&& other) noexcept
 
 RunFolder::~RunFolder() {
   std::error_code ignored;
-  if (!is_new_ || is_run_folder(path_)) return;
-  fs::remove(lock_file(path_), ignored);
-  fs::remove(path_, ignored);  // fails, as it should, when there is anything else in it
+  const std::uintmax_t log_bytes = fs::file_size(path_ / evidence::results_log_file, ignored);
+  const bool has_begun = !ignored && log_bytes > 0;
+  if (!is_new_ || has_begun) return;
+  // A full disk may have let the first of them pass, and a folder of these alone would only be in the way of its name.
+  const std::vector<fs::path> all = everything_below(path_);
+  if (std::ranges::all_of(all, [](const fs::path& path) {
+        const std::string name = path.filename().string();
+        return name == lock_name || name == configuration_file || name == manifest_file || name == evidence::results_log_file;
+      }))
+    fs::remove_all(path_, ignored);
 }
 
 RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id, const std::string& purpose,
@@ -132,7 +179,8 @@ RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id
     throw Error{Exit::unfit, fmt::format("{}; choose another place with --artifacts-dir", error.what())};
   }
   if (!run_id.empty()) {
-    if (try_create(artifacts / run_id)) return RunFolder{artifacts / run_id, purpose, true};
+    if (try_create(artifacts / run_id) || holds_a_free_lock_alone(artifacts / run_id))
+      return RunFolder{artifacts / run_id, purpose, true};
     throw Error{Exit::usage, fmt::format("{} exists already; continue it with --resume {}, or choose another --run-id",
                                          (artifacts / run_id).string(), (artifacts / run_id).string())};
   }
@@ -161,7 +209,7 @@ fs::path find_run(const fs::path& artifacts, const std::string& run) {
 RunFolder RunFolder::reopen(const fs::path& artifacts, const std::string& run, const std::string& purpose) {
   RunFolder folder{find_run(artifacts, run), purpose, false};
   remove_remains(folder.path());
-  refuse_links(folder.path());
+  refuse_what_aisp_does_not_make(folder.path());
   return folder;
 }
 

@@ -18,8 +18,8 @@ class RunFolder {
   static RunFolder create(const std::filesystem::path& artifacts, const std::string& run_id, const std::string& purpose,
                           const std::string& prefix = {});
   // An earlier one: a path, or a name below `artifacts`, or "latest". What a part of the run that was killed left behind is
-  // removed. Throws base::Error: usage when there is none, or when it holds a link, which would lead what is written elsewhere;
-  // unfit while it is in use.
+  // removed. Throws base::Error: usage when there is none, or when it holds a link, which would lead what is written elsewhere, a
+  // pipe or a device; unfit while it is in use.
   static RunFolder reopen(const std::filesystem::path& artifacts, const std::string& run, const std::string& purpose);
 
   // A new folder in which nothing was written goes with it.
@@ -45,6 +45,8 @@ bool is_run_folder(const std::filesystem::path& folder);
 // And what they hold was written by aisp: only such a folder may be removed.
 bool was_written_by_aisp(const std::filesystem::path& folder);
 bool is_in_use(const std::filesystem::path& folder);
+// Throws base::Error where reopen() would, and removes nothing.
+void demand_free(const std::filesystem::path& folder);
 std::filesystem::path lock_file(const std::filesystem::path& folder);
 
 }  // namespace aisp::suite

@@ -27,7 +27,7 @@ int line_of(const toml::node& node) { return static_cast<int>(node.source().begi
 std::string text_of(const toml::node& node, const std::string& source) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* integer = node.as_integer()) return fmt::format("{}", integer->get());
-  if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+  if (const auto* number = node.as_floating_point()) return fmt::format("{:#}", number->get());  // 1e3 is no whole number
   if (const auto* choice = node.as_boolean()) return choice->get() ? "true" : "false";
   fail(source, line_of(node), "a setting is a string, a number, true or false, or an array of these");
 }
@@ -89,10 +89,23 @@ void demand_ascii(std::string_view text, const std::string& source) {
   }
 }
 
+// toml++ makes a table of each part of a dotted key, and takes them apart one within another: tens of thousands of them overflow
+// the stack. No line of settings has so many dots.
+void demand_few_dots(std::string_view text, const std::string& source) {
+  constexpr std::ptrdiff_t most = 256;
+  int number = 0;
+  for (const std::string& line : base::split(text, '\n')) {
+    ++number;
+    if (!base::trim(line).starts_with('#') && std::ranges::count(line, '.') > most)
+      fail(source, number, fmt::format("more than {} dots in a line; no setting has a name of so many parts", most));
+  }
+}
+
 }  // namespace
 
 std::vector<FileSetting> parse_settings(std::string_view text, const std::string& source) {
   demand_ascii(text, source);
+  demand_few_dots(text, source);
   toml::table table;
   try {
     table = toml::parse(text);
@@ -125,7 +138,7 @@ void apply_text(Configuration& configuration, std::string_view text, const std::
 }
 
 void apply_file(Configuration& configuration, const std::filesystem::path& file) {
-  apply_text(configuration, base::read_file(file, largest_file_bytes), file.string());
+  apply_text(configuration, base::read_input(file, largest_file_bytes), file.string());
 }
 
 }  // namespace aisp::suite

@@ -71,12 +71,27 @@ void set_profile(Configuration& c, const Values& values) {
 }
 
 void set_percentiles(Configuration& c, const Values& values) {
+  constexpr std::size_t most = 100;
+  const Values parts = split_commas(values);
+  if (parts.size() > most) reject(fmt::format("are {} numbers, {} at most", parts.size(), most));
+  if (parts.empty() && !values.empty()) reject("must be numbers from 0 to 100, as in 99.9,99.99");
   c.percentiles.clear();
-  for (const std::string& part : split_commas(values)) {
+  for (const std::string& part : parts) {
     const double percent = parse_number<double>(part, "must be numbers from 0 to 100, as in 99.9,99.99");
     if (!(percent >= 0 && percent <= 100)) reject("must be numbers from 0 to 100, as in 99.9,99.99");
     c.percentiles.push_back(percent);
   }
+}
+
+// Whether this machine has them is known later.
+void set_gpus(Configuration& c, const Values& values) {
+  c.gpus = split_commas(values);
+  for (const std::string& name : c.gpus) {
+    const bool is_index = std::ranges::all_of(name, [](unsigned char letter) { return std::isdigit(letter) != 0; });
+    if (!is_index && !name.starts_with("GPU-") && !name.starts_with("MIG-"))
+      reject("must be numbers of GPUs or UUIDs, as in 0,2 or GPU-1b2c");
+  }
+  if (c.gpus.empty() && !values.empty()) reject("must be numbers of GPUs or UUIDs, as in 0,2 or GPU-1b2c");
 }
 
 void set_sizes(Configuration& c, const Values& values) {
@@ -181,8 +196,7 @@ const Setting all_settings[] = {
      [](const Configuration& c) { return nlohmann::json(c.sweep); }},
     {"percentiles", "P,...", "further percentiles for every summary", true, set_percentiles,
      [](const Configuration& c) { return nlohmann::json(c.percentiles); }},
-    {"gpus", "GPU,...", "GPUs to use, by index or UUID; all visible ones without it", true,
-     [](Configuration& c, const Values& v) { c.gpus = split_commas(v); },
+    {"gpus", "GPU,...", "GPUs to use, by index or UUID; all visible ones without it", true, set_gpus,
      [](const Configuration& c) { return nlohmann::json(c.gpus); }},
     {"jobs", "N", "pairs at once, each on a GPU of its own; one per GPU without it", false,
      [](Configuration& c, const Values& v) { c.jobs = number_between(v, 1, 1024, "must be a whole number from 1 to 1024"); },

@@ -343,6 +343,32 @@ class Clean(EndToEnd):
         self.assertNotIn("removed artifacts/b", finished.out)
         self.assertIn("removed 2 folders", finished.out)
 
+    def test_of_the_cache_only_what_aisp_put_there(self):
+        cache = self.work / "cache/aisp"
+        for file in ("peak/host-0123456789abcdef.json", "peak/levels-gpu-0123456789abcdef.json", f"kernels/{'a' * 64}.code",
+                     f"kernels/.{'b' * 64}.code.part-x1Y2z3"):
+            (cache / file).parent.mkdir(parents=True, exist_ok=True)
+            (cache / file).write_text("x")
+        elsewhere = self.work / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / f"{'a' * 64}.code").write_text("mine")
+        theirs = (".git/config", "src/main.cpp", "peak/notes.json", "README.md", "peak/.hidden/x")
+        for file in theirs:
+            (cache / file).parent.mkdir(parents=True, exist_ok=True)
+            (cache / file).write_text("mine")
+        dry = self.call("clean", "--dry-run")
+        self.assertIn(f"would remove {cache} (4 B)", dry.out)
+        self.assertEqual(sum(path.is_file() for path in cache.rglob("*")), 9)
+        finished = self.call("clean")
+        self.assert_code(finished, 0)
+        self.assertIn(f"kept what is not of aisp's making in {cache}: .git, README.md, peak/.hidden, peak/notes.json, src\n", finished.out)
+        self.assertEqual(sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file()), sorted(theirs))
+        again = self.call("clean")
+        self.assertIn("nothing to remove", again.out)
+        (cache / "kernels").symlink_to(elsewhere)
+        self.call("clean")
+        self.assertTrue((elsewhere / f"{'a' * 64}.code").exists(), "a link was followed")
+
     def test_nothing_there(self):
         finished = self.call("clean")
         self.assert_code(finished, 0)

@@ -72,6 +72,17 @@ class Completion(EndToEnd):
             with self.subTest(words):
                 self.assertEqual(ask("aisp", *words), answers)
 
+    def test_bash_runs_nothing_that_a_folder_is_called(self):
+        self.script("bash")
+        for name in ("$(touch ran)", "`touch ran`", "$HOME", "a b", "-rf", "x;touch ran", "*", "monday", "2026-11-28_10.00"):
+            (self.artifacts / name).mkdir(parents=True)
+            (self.artifacts / name / "results.jsonl").touch()
+        for words in (("run", "--resume", ""), ("analyze", ""), ("compare", ""), ("report", ""), ("roofline", "")):
+            with self.subTest(words):
+                answers = self.shell("bash", "--norc", "-c", ASK, "ask", "aisp " + " ".join(words), "aisp", *words)
+                self.assertEqual(sorted(answers), ["2026-11-28_10.00", "latest", "monday"])
+        self.assertFalse((self.work / "ran").exists(), "a folder's name was run")
+
     def test_what_is_offered_is_accepted(self):
         """Each word that completion lists for an option, given to it."""
         cases = dict(re.findall(r"(?m)^    ([a-z-]+:--[a-z-]+)\S*.*offer=words words='([^']*)' ;;$", self.script("bash")))

@@ -64,6 +64,13 @@ class New(EndToEnd):
         for name in ("Mine", "2d", "a-b", "../mine", "_mine"):
             with self.subTest(name):
                 self.refused(name, words=(f"bad name '{name}'", "[a-z][a-z0-9_]*"))
+        for name in ("int", "class", "nullptr", "namespace", "register", "co_await", "not_eq", "errno"):
+            with self.subTest(name):
+                self.refused(name, "--host", words=(f"bad name '{name}'", "choose another"))
+        self.refused("columns", "--host", words=("bad name 'columns'",))  # of the template's own
+        self.assertEqual(list(self.work.iterdir()), [])
+        self.enter("kernels/double")
+        self.refused("mine", words=("the folder 'double' is a namespace too", "rename it"))
         self.enter("kernels/My-Kernels")
         self.refused("mine", words=("the folder 'My-Kernels' is a namespace too", "rename it"))
 

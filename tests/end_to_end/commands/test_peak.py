@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """aisp peak as a user meets it."""
 import json
+import os
+import threading
 import unittest
 
 import schemas
@@ -46,6 +48,33 @@ class Peak(EndToEnd):
         self.assertEqual(levels["lines"], sorted(levels["lines"], key=lambda point: point["bytes"]))
         self.assertGreater(levels["lines"][-1]["latency_ns"], 3 * levels["lines"][0]["latency_ns"], "memory is not L1")
         self.assertGreaterEqual(len(levels["levels"]), 2)
+
+    def test_a_picture_goes_where_it_is_sent_and_replaces_nothing_there(self):
+        self.assert_code(self.call("peak", "--levels", env=NO_GPU), 0)  # known from now on
+        pipe, link = self.work / "pipe", self.work / "link"
+        os.mkfifo(pipe)
+        link.symlink_to("drawn.svg")
+        read = []
+        reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+        reader.start()
+        for place in ("pipe", "link"):
+            self.assert_code(self.call("peak", "--levels", "--svg", place, env=NO_GPU), 0)
+        reader.join(10)
+        self.assertTrue(read and "<polyline" in read[0], read)
+        self.assertTrue(pipe.is_fifo() and link.is_symlink())
+        self.assertIn("<polyline", (self.work / "drawn.svg").read_text())
+        out = self.call("peak", "--levels", "--svg", "-", env=NO_GPU).out
+        self.assertTrue(out.startswith("<svg") and out.rstrip().endswith("</svg>"), out[:200])
+        self.assertFalse((self.work / "-").exists())
+        both = self.call("peak", "--levels", "--json", "--svg", "-", env=NO_GPU)
+        self.assert_code(both, 2)
+        self.assert_one_error_line(both, "--json", "--svg")
+
+    def test_a_picture_that_cannot_be_written_is_told_before_a_minute_of_measuring(self):
+        finished = self.call("peak", "--levels", "--svg", "/proc/stairs.svg", env=NO_GPU)
+        self.assert_code(finished, 4)
+        self.assert_one_error_line(finished, "/proc/stairs.svg")
+        self.assertNotIn("measuring", finished.err)
 
     def test_levels_are_not_quick(self):
         self.assert_code(self.peak("--levels"), 2)

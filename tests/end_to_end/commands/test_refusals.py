@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command lines that say nothing, or two things at once, are refused before anything is measured."""
+import subprocess
 import unittest
 
-from harness import EndToEnd
+from harness import FIXTURES, EndToEnd
 
 
 class Refusals(EndToEnd):
@@ -37,6 +38,25 @@ class Refusals(EndToEnd):
                 self.usage_error(*arguments, words=(options[-1],))
         for first, second, place in (("--json", "--output-csv", "-"), ("--junit", "--json", "out.xml")):
             self.usage_error("analyze", first, place, second, place, words=(first, second, "both write to"))
+
+    def test_gpus_that_no_machine_has_are_refused_by_list_too(self):
+        for gpus in ("-1", "0-7", "zz", ","):
+            with self.subTest(gpus):
+                self.usage_error("run", "-t", "ch90:good", "--list", f"--gpus={gpus}", words=("--gpus", "as in 0,2 or GPU-1b2c"))
+
+    def test_commands_of_aisps_own(self):
+        for command in ("__child", "__peak"):
+            for text in ("", "{", "[]", "{}"):
+                with self.subTest(command, text=text):
+                    done = subprocess.run([FIXTURES, command, "1"], input=text, capture_output=True, text=True, timeout=60, check=False)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertRegex(done.stderr, r"^aisp: error: (?!internal).*\n$")
+
+    def test_a_folder_that_is_made_for_a_file_is_told(self):
+        finished = self.call("run", "-t", "ch90:good", "--list", "--json", "no/such/x.json")
+        self.assert_code(finished, 0)
+        self.assertEqual(finished.err, "aisp: made the folder no/such\n")
+        self.assertEqual(self.call("run", "-t", "ch90:good", "--list", "--json", "no/such/y.json").err, "")
 
     def test_of_options_given_twice_the_last_counts(self):
         finished = self.call("run", "-t", "ch90:good", "--list", "--color", "pink", "--color", "never", "--json", "a.json", "--json", "b.json")

@@ -194,7 +194,12 @@ except KeyboardInterrupt: print("stopped")
                 ("bench(twice, inputs=lambda seed: [])", "inputs(seed) gave nothing"),
                 ("bench(twice, updates=['z'])", "there is no input 'z'; they are x"),
                 ("bench(twice, baseline=lambda x: None)", "returned nothing; return the results, or give outputs="),
-                ("bench({f'a{n}': twice for n in range(9)}, lesson='a0')", "8 is the most")):
+                ("bench({f'a{n}': twice for n in range(9)}, lesson='a0')", "8 is the most"),
+                *((f"aisp.bench({name!r}, inputs=inputs, baseline=double, optimized=twice, reference=reference)", f"its name is '{name}'")
+                  for name in ("../../../../x", "", "a b", "A", "<script>", "a:b")),
+                ("aisp.bench(None, inputs=inputs, baseline=double, optimized=twice, reference=reference)", "the name is None; it must be a string"),
+                ("bench(twice, group='../x')", "its group is '../x'"), ("bench(twice, group=5)", "the group is 5; it must be a string"),
+                ("bench(twice, teaches=5)", "type must be string, but is number")):
             with self.subTest(call):
                 done = self.python(f"aisp.main(lambda: {call})", code=2)
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)

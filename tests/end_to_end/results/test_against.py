@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`run --gate --against`: two executables measure each pair in turns, and only a loss that both see is red."""
+import contextlib
 import json
+import os
+import signal
+import time
 import unittest
 
 from harness import FIXTURES, EndToEnd, results_log
@@ -77,6 +81,36 @@ class Against(EndToEnd):
     def test_a_pair_that_broke_is_1(self):
         finished = self.gate(self.other(f'exec "{FIXTURES}" "$@"\n'), "ch90:good", "ch92:throw_in_run")
         self.assert_code(finished, 1)
+
+    def test_one_that_does_not_answer_can_be_interrupted(self):
+        other = self.other("trap '' INT TERM\necho $$ > pid\nexec sleep 99\n")
+        process = self.start("run", "-t", "ch90:good", "--gate", "--against", str(other))
+        deadline = time.monotonic() + 60
+        while not (self.work / "pid").exists() or not (self.work / "pid").read_text():
+            self.assertLess(time.monotonic(), deadline, "the other was not asked")
+            time.sleep(0.01)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertLess(time.monotonic() - began, 15)
+        self.assertIn("interrupted", err)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.work / "pid").read_text()), 0)
+
+    def test_one_that_does_not_end_its_answer_fills_no_disk(self):
+        scratch = self.work / "scratch"
+        scratch.mkdir()
+        process = self.start("run", "-t", "ch90:good", "--gate", "--against", "/usr/bin/yes", env={"TMPDIR": str(scratch)})
+        while process.poll() is None:
+            with contextlib.suppress(FileNotFoundError):
+                if sum(file.stat().st_size for file in scratch.glob("*/*")) > 2 << 20:
+                    process.kill()
+                    self.fail("there are more than 2 MiB of its answer")
+            time.sleep(0.01)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 2, err)
+        self.assertIn("--against /usr/bin/yes: its answer is not that of an aisp", err)
 
     def test_what_cannot_be_compared_with_is_refused_before_anything_is_measured(self):
         for text, word in (("exit 2\n", "does not know what is asked"), ("echo hello\n", "not that of an aisp"),

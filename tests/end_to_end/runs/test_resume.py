@@ -65,11 +65,14 @@ class Resume(EndToEnd):
         for field, value in (("cpu", "Another CPU"), ("commit", "deadbeef")):
             with self.subTest(field):
                 (self.folder / "manifest.json").write_text(re.sub(f'"{field}": "[^"]*"', f'"{field}": "{value}"', good))
-                finished = self.resume("-t", "ch90:equal")
-                self.assert_code(finished, 4)
-                self.assert_one_error_line(finished, "measured elsewhere", value)
+                for flags in ((), ("--dry-run",)):
+                    finished = self.resume("-t", "ch90:equal", *flags)
+                    self.assert_code(finished, 4)
+                    self.assert_one_error_line(finished, "measured elsewhere", value)
                 self.assertEqual(self.targets(), ["ch90:good"])
         (self.folder / "manifest.json").write_text(good)
+        self.assert_code(self.resume("-t", "ch90:equal", "--dry-run"), 0)
+        self.assertEqual(self.targets(), ["ch90:good"])
         self.assert_code(self.resume("-t", "ch90:equal"), 0)
 
     def test_nobody_guesses_what_was_to_be_measured(self):

@@ -11,6 +11,7 @@
 #include "base/system/files.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
+#include "cli/recorded.hpp"
 #include "evidence/expectations/expectations.hpp"
 #include "evidence/expectations/history.hpp"
 #include "machine/nvml.hpp"
@@ -63,19 +64,19 @@ std::vector<report::Roofline> rooflines_by_chapter(const evidence::RunRecord& ru
   return rooflines;
 }
 
-evidence::RunRecord named_run(const std::filesystem::path& folder) {
-  evidence::RunRecord run = evidence::read_run(folder);
-  if (run.manifest.run_id.empty()) run.manifest.run_id = folder.filename().string();
+evidence::RunRecord with_name(evidence::RunRecord run) {
+  if (run.manifest.run_id.empty()) run.manifest.run_id = run.folder.filename().string();
   return run;
 }
+
+evidence::RunRecord named_run(const std::filesystem::path& folder) { return with_name(evidence::read_run(folder)); }
 
 // Of the pairs of this run, on its machine.
 std::vector<evidence::Series> history_of(const evidence::RunRecord& run, const std::string& artifacts) {
   std::vector<evidence::RunRecord> runs;
-  for (const std::filesystem::path& folder : evidence::timed_runs(artifacts)) {
-    evidence::RunRecord other = named_run(folder);
-    if (other.manifest.hostname == run.manifest.hostname) runs.push_back(std::move(other));
-  }
+  for (const std::filesystem::path& folder : evidence::timed_runs(artifacts))
+    for (evidence::RunRecord& other : read_found(folder))
+      if (!other.confirmation && other.manifest.hostname == run.manifest.hostname) runs.push_back(with_name(std::move(other)));
   std::vector<evidence::Series> history = evidence::history(runs);
   std::erase_if(history, [&](const evidence::Series& series) {
     return std::none_of(run.pairs.begin(), run.pairs.end(), [&](const auto& pair) { return pair.target == series.target; });
@@ -98,6 +99,7 @@ void make_public(report::HtmlReport& report) {
   report.run = report::public_copy(report.run, redact);
   if (report.against) report.against = report::public_copy(*report.against, report::redactor_for(*report.against, users));
   for (report::Roofline& roofline : report.rooflines) roofline.machine = redact(roofline.machine);
+  report.history = report::public_copy(std::move(report.history), redact);
   report.is_public = true;
 }
 

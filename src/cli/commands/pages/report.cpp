@@ -65,8 +65,10 @@ void add_html(CLI::App& command, const std::shared_ptr<ReportOptions>& options) 
       .add_flag("--history", options->history, "with --html: how the pairs did in the runs of this machine in --artifacts-dir")
       ->needs(html);
   command
-      .add_flag("--public", options->is_public,
-                "with --html: without host names, users, paths, environment and serial numbers, to be passed on")
+      .add_flag(
+          "--public", options->is_public,
+          "with --html: to be passed on, without paths, IP addresses, serial numbers, environment, host names and users, also in "
+          "the run's name; names of one or two letters stay, and those of other hosts and users in texts")
       ->needs(html);
 }
 
