@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images from a file that the page cache holds are cropped, flipped and normalized, and each batch goes through a training step.
 // A loader with its defaults does it in one thread, in ordinary memory, and the GPU waits for it. Workers that fill pinned slots
-// ahead of the step, and a stream of its own for the copies, let the GPU compute most of the time. What is left is the work of the
-// host: bf16 halves what it writes, and bytes that a kernel flips and normalizes leave it only the copying of rows.
+// ahead of the step, and a stream of its own for the copies, let the GPU compute most of the time. What is left is the work of
+// the host: bf16 halves what it writes, and bytes that a kernel flips and normalizes leave it only the copying of rows.
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 #include <time.h>

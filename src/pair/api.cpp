@@ -17,8 +17,8 @@ namespace {
 
 std::string describe(cudaError_t status, const std::source_location& where) {
   const std::string file = where.file_name();
-  return std::string{cudaGetErrorName(status)} + ": " + cudaGetErrorString(status) + " (" + file.substr(file.rfind('/') + 1) + ":" +
-         std::to_string(where.line()) + ")";
+  return std::string{cudaGetErrorName(status)} + ": " + cudaGetErrorString(status) + " (" + file.substr(file.rfind('/') + 1) +
+         ":" + std::to_string(where.line()) + ")";
 }
 
 }  // namespace

@@ -64,15 +64,16 @@ class Doctor : public testing::Test {
            locked + "            unlimited            bytes     \n";
   }
   std::vector<Finding> findings() {
-    return examine(machine_,
-                   {.root = root_.path(),
-                    .artifacts = artifacts_.empty() ? root_.path() : artifacts_,
-                    .find_library = [this](Library library) { return libraries_ ? "/x/" + machine::file_names(library).front() : ""; },
-                    .cutlass_refusal = cutlass_refusal_,
-                    .toolkit = toolkit_,
-                    .built = built_,
-                    .assembles_tcgen05 = assembles_,
-                    .tcgen05_product = [this](int) { return product_; }});
+    return examine(
+        machine_,
+        {.root = root_.path(),
+         .artifacts = artifacts_.empty() ? root_.path() : artifacts_,
+         .find_library = [this](Library library) { return libraries_ ? "/x/" + machine::file_names(library).front() : ""; },
+         .cutlass_refusal = cutlass_refusal_,
+         .toolkit = toolkit_,
+         .built = built_,
+         .assembles_tcgen05 = assembles_,
+         .tcgen05_product = [this](int) { return product_; }});
   }
   Finding finding(const std::string& name) {
     for (const Finding& found : findings())

@@ -20,8 +20,9 @@ const CutlassTable& table() {
   const SharedLibrary& library = SharedLibrary::open(Library::cutlass);
   const CutlassTable* found = library.function<libraries::GetCutlassTable>(libraries::get_cutlass_table)();
   if (found->interface != libraries::cutlass_interface)
-    throw Unsupported{std::string{library.path()} + " has interface " + std::to_string(found->interface) + " and this executable needs " +
-                      std::to_string(libraries::cutlass_interface) + "; " + std::string{get_cutlass}};
+    throw Unsupported{std::string{library.path()} + " has interface " + std::to_string(found->interface) +
+                      " and this executable needs " + std::to_string(libraries::cutlass_interface) + "; " +
+                      std::string{get_cutlass}};
   return *found;
 }
 

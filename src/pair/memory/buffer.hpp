@@ -8,7 +8,8 @@
 
 namespace aisp {
 
-// One registered allocation, which the harness fills, poisons, hashes, compares and counts. Authors hold typed handles to its view.
+// One registered allocation, which the harness fills, poisons, hashes, compares and counts. Authors hold typed handles to its
+// view.
 struct Buffer : BufferView {
   std::string name;
   Role role = Role::scratch;
