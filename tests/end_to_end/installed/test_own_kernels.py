@@ -9,6 +9,7 @@ import unittest
 
 from harness import AISP, QUICK, EndToEnd
 from own_project import cmake, configure, copy_of_the_example, installed, launching_pairs, new_pairs
+from report_page import opened
 
 
 class OwnKernels(EndToEnd):
@@ -35,7 +36,7 @@ class OwnKernels(EndToEnd):
         self.assertEqual((pair["status"], pair["chapter"]), ("passed", "bytes"))
         self.assertRegex(pair["source_digest"], "^[0-9a-f]{64}$")
         page = self.call("report", "latest", "--html", "-", program=self.mine)
-        self.assertIn("kernels/bytes/byte_counts.cpp", page.out)
+        self.assertIn("kernels/bytes/byte_counts.cpp", opened(page.out))
 
     def test_device_code_that_is_linked_has_a_digest_and_passes_the_review(self):
         digest = (self.project / "build/generated/code/kernels/fresh/chain.cu.txt").read_text()

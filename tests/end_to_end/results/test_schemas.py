@@ -115,7 +115,7 @@ class Page(EndToEnd):
                 self.assertEqual(mistakes(json.loads(text), name, part or None), [])
 
     def test_exit_statuses_are_those_of_the_help(self):
-        said = re.search(r"Exit status: (.*?)\. ", self.call("--help").out, re.DOTALL)[1]
+        said = re.search(r"Exit status: (.*?)\.\s", self.call("--help").out, re.DOTALL)[1]
         documented = re.findall(r"(?m)^\| (\d+) \|", section("Exit status"))
         self.assertEqual(documented, re.findall(r"\b(\d+) [a-z]", said))
 

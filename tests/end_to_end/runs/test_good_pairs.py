@@ -6,6 +6,7 @@ import re
 import unittest
 
 from harness import EndToEnd, everything_said, results_log, variant
+from report_page import opened
 
 
 class GoodPairs(EndToEnd):
@@ -33,8 +34,8 @@ class GoodPairs(EndToEnd):
         rows = list(csv.DictReader((finished.folder / "results.csv").read_text().splitlines()))
         self.assertEqual([row["variant"] for row in rows if row["not_run"] == "yes"], ["elsewhere"])
         self.assert_code(self.call("report", "latest", "--html"), 0)
-        for report in ("benchmark_test_results.md", "report.html"):
-            self.assertIn("not run", (finished.folder / report).read_text(), report)
+        self.assertIn("not run", (finished.folder / "benchmark_test_results.md").read_text())
+        self.assertIn("not run", opened((finished.folder / "report.html").read_text()))
 
     def test_a_ladder(self):
         finished = self.run_pairs("ch88:ladder", flags=("--iterations", "20", "--update-expectations"))
