@@ -50,7 +50,7 @@ function(aisp_add_cutlass_kernels architecture)
   target_link_libraries(aisp_cutlass PRIVATE ${name})
 endfunction()
 
-add_library(aisp_cutlass MODULE EXCLUDE_FROM_ALL src/libraries/cutlass_table.cpp)
+add_library(aisp_cutlass MODULE EXCLUDE_FROM_ALL src/libraries/cutlass_table.cpp src/pair/error.cpp)
 set_target_properties(aisp_cutlass PROPERTIES LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Static CXX_VISIBILITY_PRESET hidden INSTALL_RPATH ""
                       LINK_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/cutlass.map")
 target_compile_definitions(aisp_cutlass PRIVATE "AISP_CUTLASS_VERSION=\"${cutlass_version}\"")

@@ -29,7 +29,7 @@ class OpenedObject : public LibraryObject {
     try {
       object_ = make(storage_);
     } catch (const Unsupported& reason) {
-      refused_ = new Unsupported{reason};
+      refused_ = new Unsupported{reason};  // NOLINT(bugprone-throw-keyword-missing): get() throws it
     }
   }
   void share() { ++owners_; }

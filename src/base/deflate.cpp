@@ -93,7 +93,7 @@ class Matcher {
   static std::size_t slot(int at) { return static_cast<std::size_t>(at) % window; }
   int common(int a, int b, int most) const {
     int length = 0;
-    while (length < most && text_[static_cast<std::size_t>(a + length)] == text_[static_cast<std::size_t>(b + length)]) ++length;
+    while (length < most && byte(a + length) == byte(b + length)) ++length;
     return length;
   }
 

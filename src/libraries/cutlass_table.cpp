@@ -15,13 +15,6 @@
 
 namespace aisp {
 
-// The executable has its own of these two.
-CudaError::CudaError(cudaError_t status, const std::source_location& where)
-    : std::runtime_error{std::string{cudaGetErrorName(status)} + " at line " + std::to_string(where.line()) + " of " +
-                         where.file_name()},
-      status_{status} {}
-void throw_cuda_error(cudaError_t status, const std::source_location& where) { throw CudaError{status, where}; }
-
 namespace libraries {
 namespace {
 

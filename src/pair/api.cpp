@@ -1,48 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of the public API that are not in its headers.
-#include <aisp/check.hpp>
 #include <aisp/driver_function.hpp>
 #include <aisp/opened.hpp>
 #include <aisp/tolerance.hpp>
 #include <aisp/workload.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <stdexcept>
 #include <string>
 
 namespace aisp {
-namespace {
-
-std::string describe(cudaError_t status, const std::source_location& where) {
-  const std::string file = where.file_name();
-  return std::string{cudaGetErrorName(status)} + ": " + cudaGetErrorString(status) + " (" + file.substr(file.rfind('/') + 1) +
-         ":" + std::to_string(where.line()) + ")";
-}
-
-}  // namespace
-
-struct Error::Text {
-  std::string text;
-  std::atomic<int> owners{1};
-};
-
-Error::Error(std::string_view text) : text_{new Text{std::string{text}}} {}
-Error::Error(const Error& other) noexcept : std::exception{other}, text_{other.text_} { ++text_->owners; }
-Error& Error::operator=(const Error& other) noexcept {
-  ++other.text_->owners;
-  if (--text_->owners == 0) delete text_;
-  text_ = other.text_;
-  return *this;
-}
-Error::~Error() {
-  if (--text_->owners == 0) delete text_;
-}
-const char* Error::what() const noexcept { return text_->text.c_str(); }
-
-CudaError::CudaError(cudaError_t status, const std::source_location& where) : Error{describe(status, where)}, status_{status} {}
-
 namespace detail {
 
 void number_does_not_fit() { throw std::logic_error{"a number is too large for the kernel's parameter"}; }
@@ -57,8 +25,6 @@ void throw_library_not_declared(Library library) {
 }
 
 }  // namespace detail
-
-void throw_cuda_error(cudaError_t status, const std::source_location& where) { throw CudaError{status, where}; }
 
 double Workload::expected(std::size_t) const {
   throw std::logic_error{"the workload declares no float64 reference: override expected() or expected_output()"};

@@ -20,7 +20,7 @@ double idle_ns(const Timeline& timeline, double span_ns) {
 }
 
 // Metrics in the order in which they were first added.
-class Collected {
+class TimelineFigures {
  public:
   void add(const char* name, double value, const char* unit, Direction better) {
     auto found = std::ranges::find(metrics_, name, &evidence::Metric::name);
@@ -43,7 +43,7 @@ class Collected {
 
 std::vector<evidence::Metric> timeline_metrics(const std::vector<AuditedRun>& runs, double timed_ms,
                                                const std::vector<double>& percentiles) {
-  Collected metrics;
+  TimelineFigures metrics;
   for (const AuditedRun& run : runs) {
     const Timeline& timeline = run.audit.timeline;
     if (timeline.span_ns == 0) continue;
