@@ -37,7 +37,7 @@ __host__ __device__ constexpr float shift_of(std::size_t channel) {
   return channel == 0 ? -0.485f / 0.229f : channel == 1 ? -0.456f / 0.224f : -0.406f / 0.225f;
 }
 
-// Where an image is cut out, and whether it is mirrored.
+// The place of the crop in an image, and whether it is mirrored.
 struct Crop {
   std::size_t left, top;
   bool flip;

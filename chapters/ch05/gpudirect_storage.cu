@@ -68,7 +68,7 @@ class GpudirectStorage final : public Workload {
     if (is_cold_) drop_page_cache(cached_.descriptor());
   }
 
-  // What a loader without mappings does. new[] without a value, so that the buffer is not also filled with zeros.
+  // Reads as a loader without mappings does. new[] without a value, so that the buffer is not also filled with zeros.
   void read_heap(Launch& launch) {
     const Usage before = Usage::now();
     const std::unique_ptr<std::byte[]> buffer{new std::byte[file_.bytes()]};

@@ -5,7 +5,7 @@
 
 namespace aisp::ch05 {
 
-// What the kernel counts for all threads of this process.
+// The kernel's counts for all threads of this process.
 struct Usage {
   double cpu_seconds = 0;
   double page_faults = 0;  // those served without a disk

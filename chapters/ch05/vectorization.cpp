@@ -24,13 +24,13 @@ namespace {
 
 constexpr std::size_t features = 16;
 constexpr std::size_t padding_bytes = 64;  // zeros after the text, which readers of whole words may touch
-// Of ten, by the sign of the number that they divide and the number of digits after its point.
+// Powers of ten, by the sign of the number that they divide and the number of digits after its point.
 constexpr double signed_powers[2][9] = {{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8},
                                         {-1, -1e1, -1e2, -1e3, -1e4, -1e5, -1e6, -1e7, -1e8}};
 
 bool is_end(char c) { return c == ',' || c == '\n' || c == '\0'; }
 
-// Of any field that strtof takes and from_chars may not: a sign in front.
+// Skips a plus sign, which strtof takes and from_chars does not.
 const char* convert_any(const char* at, float& value) {
   if (*at == '+') ++at;
   const char* end = at;
@@ -89,7 +89,7 @@ const char* convert_word(const char* begin, float& value) {
 #define AVX2_TARGET [[gnu::target("arch=x86-64-v3")]]
 bool has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi2") != 0; }
 
-// Where fields end that wait to be converted, and where the first of them begins.
+// The ends of the fields that wait to be converted, and the begin of the first of them.
 struct Fields {
   static constexpr std::size_t flushed_at = 256, block_bytes = 64;
   std::uint32_t begin = 0, end[flushed_at + 2 * block_bytes];

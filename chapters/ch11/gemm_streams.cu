@@ -72,7 +72,7 @@ class Tower {
   double bytes() const { return static_cast<double>(up_.bytes() + down_.bytes() + in_.bytes() + out_.bytes()); }
   const Shape& shape() const { return shape_; }
 
-  // Of the products in their order: what is read, the weights, what is written.
+  // The products' inputs, weights and outputs, in their order.
   struct Operands {
     const bf16 *a, *b;
     bf16* c;

@@ -117,7 +117,7 @@ class StreamOrdered final : public Workload {
     for (std::size_t s = 0; s < streams; ++s) streams_[s] = setup.stream(), done_[s] = setup.event();
   }
 
-  // Of the kernels: each reads what the one before has written.
+  // Each kernel reads the output of the one before.
   Cost cost() const override { return {.bytes = static_cast<double>(requests * (input_bytes_ * (1 + 4 + 4 + 4 + 4 + 1)))}; }
 
   void compute_reference(Launch&) override {

@@ -257,7 +257,7 @@ class ConditionalSwitch final : public Workload {
       before = key_at(count / 2);
     }
   }
-  // What the GPU will find, from the requests.
+  // Computes the counts that the GPU will find, from the requests.
   template <class Body>
   void for_each_count(const Body& body) const {
     unsigned before = 0;

@@ -43,7 +43,7 @@ __global__ __launch_bounds__(threads) void mix_kernel(std::uint32_t* state, unsi
 
 AISP_HOST_DEVICE inline unsigned kind_of(std::uint32_t sum) { return (sum >> 16) % kinds; }
 
-// What the last kernel of a request does with its choice.
+// The use that the last kernel of a request makes of its choice.
 enum class Then { leave_it, tell_host, tail_launch };
 
 template <Then then>

@@ -24,7 +24,7 @@ constexpr int levels_a_question = 16;
 constexpr int empty_launches = 1200;
 constexpr int hashed_neighbours = 16;
 
-// What a level finds goes to the next of three counters; the third is made ready for the level after.
+// A level's finds go to the next of three counters; the third is made ready for the level after.
 struct Progress {
   int found[3];
   int blocks_done;

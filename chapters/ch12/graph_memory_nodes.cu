@@ -32,7 +32,7 @@ constexpr Taps<T> taps_of(std::size_t stage) {
   return taps;
 }
 
-// Of one row: y[i] = sum of weights[k] x[i + k - radius], and of one column. The image's edge is repeated.
+// Filters one row: y[i] = sum of weights[k] x[i + k - radius], and of one column. The image's edge is repeated.
 template <bool horizontal, class From, class T>
 __global__ __launch_bounds__(threads) void filter_kernel(const From* in, T* out, Taps<T> taps, int n) {
   const int i = blockIdx.x * threads + threadIdx.x;

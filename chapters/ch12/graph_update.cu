@@ -24,7 +24,7 @@ constexpr int matrices = 16, caches = 32, most_keys = 256;
 constexpr int lanes_per_key = 8, dense_blocks = width / (threads / device::warp_size);
 constexpr std::size_t steps = 10, cache_values = std::size_t{most_keys} * width;
 
-// What changes from step to step.
+// The parameters that change from step to step.
 struct KvCache {
   const float *keys, *values;
   int length;

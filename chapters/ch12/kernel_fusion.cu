@@ -196,7 +196,7 @@ class KernelFusion final : public Workload {
         x_{setup.scratch<float>(batch * width_)},
         h_{setup.scratch<float>(2 * batch * width_)} {}
 
-  // Of eight SMs, which a cluster has: weights come from L2 at 64 bytes a clock, and when a layer's are there, each SM has 128
+  // The bound of a cluster's eight SMs: weights come from L2 at 64 bytes a clock, and when a layer's are there, each SM has 128
   // multiply-adds a clock.
   Cost cost() const override {
     const double clocks_s = 1e3 * device_attribute(cudaDevAttrClockRate), weights = static_cast<double>(weights_.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What megakernel's variants share: the MLP blocks' weights, their sums in one order, so that all variants have the same bits,
-// the kernels of the graphs, and the float64 reference.
+// The parts that megakernel's variants share: the MLP blocks' weights, their sums in one order, so that all variants have the
+// same bits, the kernels of the graphs, and the float64 reference.
 #pragma once
 #include <cuda_bf16.h>
 #include <aisp/device/fence.cuh>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sorts and merges parts of segments of key-value pairs: a few lanes, a block in shared memory, and blocks that merge sorted
-// runs. All are stable. And keys that name their segments, for a sort of everything at once.
+// Sorters and mergers of parts of segments of key-value pairs: a few lanes, a block in shared memory, and blocks that merge
+// sorted runs. All are stable. And keys that name their segments, for a sort of everything at once.
 #pragma once
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_radix_sort.cuh>

@@ -67,7 +67,7 @@ struct Work {
 __device__ int tiles_of(int length) { return (length + tile - 1) / tile; }
 // Merging halves the number of runs, which are a tile long at first.
 __device__ int merges_of(int length) { return 32 - __clz(tiles_of(length) - 1); }
-// Where the runs of a long segment lie before its n-th merge; after the last one, in `out`.
+// The place of a long segment's runs before its n-th merge; after the last one, in `out`.
 __device__ Pairs runs_before(const Work& work, int length, int merge) {
   return (merges_of(length) - merge) % 2 == 0 ? work.out : work.other;
 }

@@ -20,7 +20,7 @@ namespace {
 constexpr int threads = 256, warps = threads / device::warp_size;
 constexpr int in_flight = 4;
 constexpr int degree = 64;  // entries of a row on average
-// Of the path, a thread's steps; odd, so that threads that read shared memory side by side meet no bank twice.
+// A thread's steps along the path; odd, so that threads that read shared memory side by side meet no bank twice.
 constexpr int items = 7;
 constexpr int tile = threads * items;
 
@@ -109,7 +109,7 @@ __device__ Part after(const Part& left, const Part& right) {
   return {right.ended ? right.sum : left.sum + right.sum, left.ended || right.ended};
 }
 
-// What a block has of the row in which its part of the path ends.
+// A block's sum of the row in which its part of the path ends.
 struct Carry {
   int row;
   float sum;
@@ -156,7 +156,7 @@ __global__ __launch_bounds__(threads) void merge_path_kernel(Matrix m, float* y,
     } else own.sum += products[entry++];
   }
 
-  // What the threads before this one have of the row that this one ends first.
+  // The sum that the threads before this one have of the row that this one ends first.
   Part until = own;
 #pragma unroll
   for (int distance = 1; distance < device::warp_size; distance *= 2) {
