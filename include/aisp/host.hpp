@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -31,12 +30,14 @@ inline void pause_cpu() {
   throw std::system_error{error, std::generic_category(), what};
 }
 
-// What a write that failed means: no pair can help a full disk, so that it is skipped.
-[[noreturn]] inline void fail_to_write(const std::filesystem::path& file, int error = errno) {
+// Throws what a failed write means: no pair can help a full disk, so that it is skipped.
+template <class Path>  // a std::string or a std::filesystem::path, whose header is not needed here
+[[noreturn]] void fail_to_write(const Path& file, int error = errno) {
+  const std::string name = file.c_str();
   if (error == ENOSPC || error == EDQUOT)
-    throw Unsupported{"the disk has no room for " + file.string() + " (" + std::strerror(error) +
+    throw Unsupported{"the disk has no room for " + name + " (" + std::strerror(error) +
                       "); free some space, or name a folder on another disk with --artifacts-dir"};
-  throw std::system_error{error, std::generic_category(), "cannot write " + file.string()};
+  throw std::system_error{error, std::generic_category(), "cannot write " + name};
 }
 
 // An input file that lies in the page cache. It is new after every refill, so warm() and map() belong into `prepare`.
