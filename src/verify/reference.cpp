@@ -63,7 +63,6 @@ std::vector<std::size_t> sample_indices(std::size_t count, std::size_t samples, 
   return indices;
 }
 
-// References can be dear (a dot product of thousands of generated values each): all CPUs take part.
 std::vector<double> evaluate(const std::vector<std::size_t>& indices, int threads,
                              const std::function<double(std::size_t)>& expected) {
   std::vector<double> values(indices.size());
@@ -200,17 +199,29 @@ ReferenceSamples take_samples(const pair::Session& session, const pair::Snapshot
   return samples;
 }
 
+ReferenceValues::ReferenceValues(pair::Session& session, int threads)
+    : workload_{session.workload()}, threads_{threads > 0 ? threads : session.cpus()}, kept_(session.results().size()) {}
+
+const std::vector<double>& ReferenceValues::of(int output, const std::vector<std::size_t>& indices) {
+  Kept& kept = kept_[static_cast<std::size_t>(output)];
+  if (kept.indices != indices)
+    kept = {indices, evaluate(indices, threads_, [&](std::size_t index) { return workload_.expected_output(output, index); })};
+  return kept.values;
+}
+
+std::vector<double> ReferenceValues::quantized(const Variant& variant, int output,
+                                               const std::vector<std::size_t>& indices) const {
+  return evaluate(indices, threads_,
+                  [&](std::size_t index) { return workload_.expected_quantized(variant.name, output, index); });
+}
+
 ReferenceCheck check_reference(pair::Session& session, const Variant& variant, int output, const ReferenceSamples& samples,
-                               int threads) {
+                               ReferenceValues& reference) {
   const Buffer& buffer = *session.results()[static_cast<std::size_t>(output)];
-  const Workload& workload = session.workload();
   const std::vector<std::size_t>& indices = samples.indices;
   const std::vector<double>& values = samples.values;
-  if (threads <= 0) threads = session.cpus();
-  const std::vector<double> expected = evaluate(indices, threads, [&](std::size_t index) {
-    return variant.changes_precision ? workload.expected_quantized(variant.name, output, index)
-                                     : workload.expected_output(output, index);
-  });
+  const std::vector<double> expected =
+      variant.changes_precision ? reference.quantized(variant, output, indices) : reference.of(output, indices);
 
   ReferenceCheck result;
   const Tolerance limits = session.limits(variant, static_cast<std::size_t>(output));
@@ -223,8 +234,7 @@ ReferenceCheck check_reference(pair::Session& session, const Variant& variant, i
   result.accuracy.limit_relative_l2 = limits.relative_l2;
   result.accuracy.limit_max_error = limits.element;
   if (variant.changes_precision) {
-    const std::vector<double> unquantized =
-        evaluate(indices, threads, [&](std::size_t index) { return workload.expected_output(output, index); });
+    const std::vector<double>& unquantized = reference.of(output, indices);
     result.accuracy.unquantized_l2 = errors_of(samples, unquantized, Axis{}, buffer.type).norms.relative_l2();
     result.most_from_truth = most_l2_of_all(samples, unquantized, buffer.count);
   } else {

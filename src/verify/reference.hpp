@@ -34,8 +34,28 @@ struct ReferenceSamples {
 ReferenceSamples take_samples(const pair::Session& session, const pair::Snapshot& outputs, std::uint64_t seed,
                               std::size_t most = ~std::size_t{0});
 
-// Those of one output of one variant against the workload's float64 reference, whose compute_reference() has been called.
+// Values of the workload's float64 reference for the inputs in place, whose compute_reference() has been called. The elements
+// that variants are compared in are mostly the same ones, and a value can take a dot product of thousands of generated values, so
+// those asked for last are kept, of each output.
+class ReferenceValues {
+ public:
+  ReferenceValues(pair::Session& session, int threads);
+  const std::vector<double>& of(int output, const std::vector<std::size_t>& indices);
+  // Of the operands as `variant` quantizes them.
+  std::vector<double> quantized(const Variant& variant, int output, const std::vector<std::size_t>& indices) const;
+
+ private:
+  struct Kept {
+    std::vector<std::size_t> indices;
+    std::vector<double> values;
+  };
+  const Workload& workload_;
+  int threads_;
+  std::vector<Kept> kept_;
+};
+
+// Compares samples of one output of one variant with the reference.
 ReferenceCheck check_reference(pair::Session& session, const Variant& variant, int output, const ReferenceSamples& samples,
-                               int threads);
+                               ReferenceValues& reference);
 
 }  // namespace aisp::verify

@@ -214,9 +214,10 @@ void SampleWatch::check_truth() {
   session_.synchronize_all();
   ++truths_checked_;
   State& state = states_[*truth_of_];
+  ReferenceValues reference{session_, 0};
   for (std::size_t i = 0; i < truth_.size(); ++i) {
     ReferenceSamples samples = take_samples(session_, truth_[i], random_(), places);
-    const ReferenceCheck checked = check_reference(session_, *state.variant, state.outputs[i], samples, 0);
+    const ReferenceCheck checked = check_reference(session_, *state.variant, state.outputs[i], samples, reference);
     if (!checked.problem.text.empty()) truth_is_wrong_ = checked.problem.text;
   }
 }

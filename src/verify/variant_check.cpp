@@ -59,14 +59,13 @@ void VariantCheck::take_samples() {
     samples_.push_back(verify::take_samples(session_, first_[i], random_bits(random_bits(options_.seed, 4), i)));
 }
 
-void VariantCheck::compare_with_reference() {
+void VariantCheck::compare_with_reference(ReferenceValues& reference) {
   const auto empty = [](const ReferenceSamples& samples) { return samples.indices.empty(); };
   if (!options_.may_be_empty && std::ranges::all_of(samples_, empty))
     fail("reference", "no element of any output was compared: output_length() is 0", "define what the run computes");
   double worst = -1;
   for (std::size_t i = 0; i < written_.outputs.size(); ++i) {
-    const ReferenceCheck result =
-        check_reference(session_, variant_, written_.outputs[i], samples_[i], options_.reference_threads);
+    const ReferenceCheck result = check_reference(session_, variant_, written_.outputs[i], samples_[i], reference);
     fail("reference", result.problem);
     most_from_truth_.push_back(result.most_from_truth);
     const double used =

@@ -43,7 +43,7 @@ class VariantCheck {
   // Before the copies go.
   void take_samples();
 
-  void compare_with_reference();
+  void compare_with_reference(ReferenceValues& reference);
 
   // A variant that changes precision is compared with the reference on samples only. Both it and the baseline are somewhere
   // around the unquantized reference, and all elements of the two may be as far apart as the samples of both are from it, but no

@@ -68,8 +68,9 @@ std::vector<Outcome> verify(pair::Session& session, const std::vector<const Vari
     session.poison_outputs(executor.poison());
     session.workload().compute_reference(session.launch());
     session.synchronize_all();
+    ReferenceValues reference{session, options.reference_threads};
     for (const std::size_t v : order)
-      if (comparable[v]) checks[v].compare_with_reference();
+      if (comparable[v]) checks[v].compare_with_reference(reference);
     for (const std::size_t v : order) {
       if (!comparable[v]) continue;
       if (v != 0 && comparable[0]) checks[v].compare_with_samples(checks[0]);

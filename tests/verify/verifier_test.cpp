@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -21,7 +22,11 @@ class CheckedDoubling final : public Workload {
         packed_{setup.scratch<float>(count)} {}
 
   Cost cost() const override { return {.host_bytes = 8.0 * count}; }
-  double expected(std::size_t i) const override { return 2 * x_.host(i); }
+  double expected(std::size_t i) const override {
+    ++references_computed;
+    return 2 * x_.host(i);
+  }
+  static inline std::atomic<std::size_t> references_computed;
 
   void honest(Launch&) {
     all([&](std::size_t i) { return 2 * x_[i]; });
@@ -155,6 +160,13 @@ TEST(Verify, RecordsAccuracyAndDigests) {
   EXPECT_GT(outcomes[1].accuracy.limit_relative_l2, 0);
   EXPECT_TRUE(outcomes[1].accuracy.bitwise_repeatable);
   EXPECT_EQ(outcomes[0].digests, outcomes[1].digests);
+}
+
+TEST(Verify, ReferencesAreComputedOnceForAllVariants) {
+  pair::Session session{honest_pair, {}};
+  CheckedDoubling::references_computed = 0;
+  verify(session, {&honest_pair.baseline, &honest_pair.optimized[0], &honest_pair.baseline}, {.seed = 1});
+  EXPECT_EQ(CheckedDoubling::references_computed, honest_pair.reference_samples);
 }
 
 TEST(Verify, SkippedElementsAreCaught) {
