@@ -28,7 +28,8 @@ constexpr std::int64_t smallest_host_leak_bytes = 16 << 10;
 // What the caches of glibc's threads may take up of one run's blocks, each thread's seven of a size.
 constexpr std::int64_t most_kept_by_threads_bytes = 1 << 20;
 
-// The most that a run's launches leave where each leaves 32 bytes: those of 128 thousand, which keep the host busy for half a second.
+// The most that a run's launches leave where each leaves 32 bytes: those of 128 thousand, which keep the host busy for half a
+// second.
 constexpr std::int64_t most_kept_of_launches_bytes = 4 << 20;
 
 constexpr std::int64_t pool_rounding_bytes = 512, driver_rounding_bytes = 2 << 20, host_rounding_bytes = 4 << 10;
