@@ -154,15 +154,8 @@ void describe_signal(const Ending& ending, PairResult& result) {
       see_log(ending), ending.variant);
 }
 
-// Of the functions below main() nobody learns anything.
 void describe_stack(const Ending& ending, PairResult& result) {
-  constexpr std::size_t most_frames = 16;
-  std::string frames;
-  for (std::size_t i = 0; i < std::min(ending.crash_places.size(), most_frames); ++i) {
-    const std::string frame = printable_excerpt(base::frame_text(ending.crash_places[i]), 400);
-    frames += fmt::format("\n#{} {}", i, frame);
-    if (frame.starts_with("main + ")) break;
-  }
+  const std::string frames = base::stack_text(ending.crash_places);
   if (!frames.empty()) add_problem(result, last_stage(ending), "stack", "it crashed in" + frames, {}, ending.variant);
 }
 
