@@ -126,7 +126,8 @@ TEST_F(Obtain, WhatAChildToldBeforeItDiedIsKeptUntilTheNextCommand) {
 TEST_F(Obtain, ACrashThatHappensOnceCostsNoFigure) {
   const std::string once = (folder_.path() / "once").string();
   child(figure("hbm_copy", "4e12") + "mkdir " + once + " && kill -SEGV $$\n" +
-        R"(echo '{"figure":{"id":"hbm_copy","value":0,"how":"","why_not":"no time"}}' >&3)" + "\n" + figure("fp32", "6e13") + done);
+        R"(echo '{"figure":{"id":"hbm_copy","value":0,"how":"","why_not":"no time"}}' >&3)" + "\n" + figure("fp32", "6e13") +
+        done);
   const Obtained obtained = gpu_0();
   ASSERT_TRUE(obtained.record);
   EXPECT_EQ(obtained.record->partial, "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that g++ and nvcc both make of the public headers, for test_closures.py: it is compiled by both, and inline functions are kept.
-// Templates have to be named.
+// All that g++ and nvcc both make of the public headers, for test_closures.py: it is compiled by both, and inline functions are
+// kept. Templates have to be named.
 #pragma once
 #include <aisp/pair.hpp>
 #include <aisp/peer.hpp>
