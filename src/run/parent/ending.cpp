@@ -102,7 +102,7 @@ void describe_timeout(const Ending& ending, PairResult& result) {
   result.timeout_limit_seconds = ending.limit_s;
   result.timeout_duration_seconds = ending.elapsed_s;
   if (ending.killed_for == KilledFor::suite_deadline) {
-    result.reason = fmt::format("stopped in {}: the suite's time was up", to_string(ending.late_stage));
+    result.reason = fmt::format("stopped in {}: the suite's time of {:g} s was up", to_string(ending.late_stage), ending.limit_s);
     add_problem(result, ending.late_stage, "suite_deadline", result.reason,
                 "raise --suite-timeout; what aisp run left open, --resume continues");
     return;
