@@ -31,10 +31,8 @@ endif()
 target_include_directories(aisp_libraries SYSTEM INTERFACE "${AISP_fmt_INCLUDE}")
 aisp_header_library(CLI11 CLI/CLI.hpp CLI11::CLI11)
 aisp_header_library(nlohmann_json nlohmann/json.hpp nlohmann_json::nlohmann_json)
-# The targets of these two may bring compiled libraries, so only their headers are used.
-find_path(AISP_spdlog_INCLUDE spdlog/spdlog.h REQUIRED)
+# Its target may bring a compiled library, so only the headers are used.
 find_path(AISP_toml_INCLUDE toml++/toml.h REQUIRED)
-target_compile_definitions(aisp_libraries INTERFACE SPDLOG_FMT_EXTERNAL)
 
 find_package(Threads REQUIRED)
 target_link_libraries(aisp_libraries INTERFACE Threads::Threads ${CMAKE_DL_LIBS} rt)

@@ -35,7 +35,7 @@ ALLOWED = {
 }
 
 PURE = {"evidence", "report"}  # must be usable and testable without CUDA
-HOST_LIBRARIES = re.compile(r"^(fmt|spdlog|nlohmann|CLI|gtest|gmock)/")
+HOST_LIBRARIES = re.compile(r"^(fmt|nlohmann|CLI|gtest|gmock)/")
 CUDA = re.compile(r"^(cuda|cub|cupti|cublas|cufft|curand|cusparse|cusolver|cudnn|nvtx3|nccl|nvml|nvrtc|nvJitLink|cooperative_groups|thrust|device_|"
                   r"driver_types|vector_types|crt/)")
 CUTLASS = re.compile(r"^(cutlass|cute)/")  # a file that includes it takes a minute
@@ -178,7 +178,7 @@ class Tree:
                 if pure and here is not file and (CUDA.match(name) or name.startswith("aisp/")):
                     self.problem(file, number, f"reaches <{name}> through {here.relative_to(self.root)}: src/{folder} stays free of CUDA")
                 if file.suffix in DEVICE and HOST_LIBRARIES.match(name):
-                    self.problem(file, number, f"<{name}> ({here.relative_to(self.root)}): nvcc compiles no fmt, spdlog, JSON, CLI11 or "
+                    self.problem(file, number, f"<{name}> ({here.relative_to(self.root)}): nvcc compiles no fmt, JSON, CLI11 or "
                                                "GoogleTest")
 
 

@@ -239,9 +239,10 @@ AISP_HOST_DEVICE inline bool apply_changes(const Pattern& pattern, std::uint64_t
   bool any = false;
   for (std::size_t c = 0; c < Pattern::most_changes && pattern.changes[c].kind != Pattern::Change::Kind::none; ++c) {
     const Pattern::Change& change = pattern.changes[c];
-    const auto number = [&](std::size_t w) { return number_among(change.where[w], seed + 3 * c + w, index); };
-    const std::uint64_t first = number(0);
-    if (first >= change.where[0].count || number(1) >= change.where[1].count || number(2) >= change.where[2].count) continue;
+    const std::uint64_t first = number_among(change.where[0], seed + 3 * c, index);
+    if (first >= change.where[0].count) continue;
+    if (number_among(change.where[1], seed + 3 * c + 1, index) >= change.where[1].count) continue;
+    if (number_among(change.where[2], seed + 3 * c + 2, index) >= change.where[2].count) continue;
     value = changed(change, first, value);
     any = true;
   }

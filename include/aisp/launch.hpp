@@ -50,6 +50,13 @@ Parameter to_parameter(Argument&& argument) {
   } else return std::forward<Argument>(argument);
 }
 
+template <class... Parameters>
+void launch_values(cudaStream_t stream, void (*kernel)(Parameters...), const Grid& grid,
+                   std::type_identity_t<Parameters>... values) {
+  void* pointers[sizeof...(Parameters) + 1] = {&values...};
+  launch(reinterpret_cast<const void*>(kernel), grid, stream, pointers);
+}
+
 }  // namespace detail
 
 // kernel<<<grid...>>>(arguments...) on `stream`, checked: an error of the launch is thrown, and what this GPU does not have (so
@@ -57,10 +64,7 @@ Parameter to_parameter(Argument&& argument) {
 template <class... Parameters, class... Arguments>
 void launch_kernel(cudaStream_t stream, void (*kernel)(Parameters...), const Grid& grid, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
-  [&](Parameters... values) {
-    void* pointers[sizeof...(Parameters) + 1] = {&values...};
-    detail::launch(reinterpret_cast<const void*>(kernel), grid, stream, pointers);
-  }(detail::to_parameter<Parameters>(std::forward<Arguments>(arguments))...);
+  detail::launch_values(stream, kernel, grid, detail::to_parameter<Parameters>(std::forward<Arguments>(arguments))...);
 }
 
 // What a variant's method gets. Work must be ordered after what `stream` holds at entry and before what it holds at return: other

@@ -24,6 +24,35 @@ void copy_offsets(const std::vector<std::int64_t>& sums, std::span<T> to) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(sums[i]);
 }
 
+// Functions of named types: a lambda of a header would have two layouts (front_end.hpp).
+template <class T>
+struct RaggedOffsets {
+  Pattern lengths;
+  std::int64_t most_total;
+  std::vector<std::int64_t> always;
+
+  void operator()(std::span<T> offsets, std::uint64_t seed) const {
+    const std::size_t segments = offsets.size() - 1;
+    if (always.size() > segments) throw std::logic_error{"more lengths are always there than there are segments"};
+    std::vector<std::int64_t> drawn = ragged_lengths(lengths, segments - always.size(), 1);
+    cut_to(drawn, most_total - std::accumulate(always.begin(), always.end(), std::int64_t{0}));
+    drawn.insert(drawn.end(), always.begin(), always.end());
+    copy_offsets(sums_of(shuffled(std::move(drawn), seed)), offsets);
+  }
+};
+
+template <class T>
+struct RowOffsets {
+  Pattern degrees;
+  std::int64_t entries;
+
+  void operator()(std::span<T> offsets, std::uint64_t seed) const {
+    std::vector<std::int64_t> sums = sums_of(ragged_lengths(degrees, offsets.size() - 1, seed));
+    stretch_to(sums, entries);
+    copy_offsets(sums, offsets);
+  }
+};
+
 }  // namespace detail
 
 // For a buffer of segments + 1 elements: 0, then where each segment ends. The lengths are drawn from `lengths`, log_normal(...)
@@ -32,25 +61,14 @@ void copy_offsets(const std::vector<std::int64_t>& sums, std::span<T> to) {
 // cut, to nothing if need be.
 template <class T>
 HostFill<T> ragged_offsets(Pattern lengths, std::int64_t most_total, std::vector<std::int64_t> always = {}) {
-  return [lengths, most_total, always = std::move(always)](std::span<T> offsets, std::uint64_t seed) {
-    const std::size_t segments = offsets.size() - 1;
-    if (always.size() > segments) throw std::logic_error{"more lengths are always there than there are segments"};
-    std::vector<std::int64_t> drawn = detail::ragged_lengths(lengths, segments - always.size(), 1);
-    detail::cut_to(drawn, most_total - std::accumulate(always.begin(), always.end(), std::int64_t{0}));
-    drawn.insert(drawn.end(), always.begin(), always.end());
-    detail::copy_offsets(detail::sums_of(detail::shuffled(std::move(drawn), seed)), offsets);
-  };
+  return detail::RaggedOffsets<T>{lengths, most_total, std::move(always)};
 }
 
 // For a buffer of rows + 1 elements: the offsets of a matrix in compressed rows (CSR) with exactly `entries` entries, whose rows
 // are long as `degrees` says, power_law(...) for example, times what makes the sum right. Columns with hubs are zipf(rows).
 template <class T>
 HostFill<T> row_offsets(Pattern degrees, std::int64_t entries) {
-  return [degrees, entries](std::span<T> offsets, std::uint64_t seed) {
-    std::vector<std::int64_t> sums = detail::sums_of(detail::ragged_lengths(degrees, offsets.size() - 1, seed));
-    detail::stretch_to(sums, entries);
-    detail::copy_offsets(sums, offsets);
-  };
+  return detail::RowOffsets<T>{degrees, entries};
 }
 
 }  // namespace aisp

@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import aisp
+from aisp.results import Error
 
 HEADER = {"kind": "aisp results log", "command": "run", "run_id": "first", "schema_version": 1, "started_utc": "2026-11-22T10:00:00Z"}
 
@@ -62,7 +63,7 @@ class Load(unittest.TestCase):
         run = self.load("a", "b")
         medians = run.variants[run.variants.variant == "fast"].set_index("run_id")["timing.median_ms"]
         self.assertEqual(dict(medians), {"a": 2.0, "b": 1.0})
-        with self.assertRaisesRegex(ValueError, "two runs are called a"):
+        with self.assertRaisesRegex(Error, "two runs are called a"):
             self.load("a", "a")
 
     def test_of_a_resumed_run_the_later_result_counts_and_half_a_line_is_none(self):
@@ -74,18 +75,18 @@ class Load(unittest.TestCase):
         self.assertEqual(list(run.variants[run.variants.variant == "fast"]["timing.median_ms"]), [3.0, 2.0])
 
     def test_what_is_wrong_is_said(self):
-        with self.assertRaisesRegex(FileNotFoundError, "no run 'nothing'"):
+        with self.assertRaisesRegex(Error, "no run 'nothing'"):
             self.load("nothing")
-        with self.assertRaisesRegex(FileNotFoundError, "no run below"):
+        with self.assertRaisesRegex(Error, "no run below"):
             self.load("latest")
-        with self.assertRaisesRegex(TypeError, "needs a run"):
+        with self.assertRaisesRegex(Error, "needs a run"):
             self.load()
         for name, text, words in (("other", "[]\n", "no results log"), ("empty", "", "no results log"),
                                   ("newer", json.dumps({**HEADER, "schema_version": 2}) + "\n", "schema_version 2"),
                                   ("broken", json.dumps(HEADER) + "\n{\n", "results.jsonl:2 is not JSON")):
             folder = self.write(name)
             (folder / "results.jsonl").write_text(text)
-            with self.subTest(name), self.assertRaisesRegex(ValueError, words):
+            with self.subTest(name), self.assertRaisesRegex(Error, words):
                 self.load(folder)
 
 

@@ -63,8 +63,7 @@ class KeptOf {
 class Twin {
  public:
   explicit Twin(std::function<void()> step) : step_{std::move(step)}, stack_(std::size_t{64} << 10), parent_{::getpid()} {
-    child_ = ::clone([](void* self) { return static_cast<Twin*>(self)->live(); }, stack_.data() + stack_.size(),
-                     CLONE_VM | SIGCHLD, this);
+    child_ = ::clone(&start, stack_.data() + stack_.size(), CLONE_VM | SIGCHLD, this);
   }
   ~Twin() {
     if (child_ <= 0) return;
@@ -75,6 +74,7 @@ class Twin {
   Twin& operator=(const Twin&) = delete;
 
  private:
+  static int start(void* self) { return static_cast<Twin*>(self)->live(); }
   int live() {
     for (; ::syscall(SYS_getppid) == parent_; rest(1000)) step_();
     return 0;

@@ -14,6 +14,8 @@ int main(int argc, char** argv) {
   using aisp::base::Exit;
   try {
     return static_cast<int>(aisp::cli::run_program(argc, argv));
+  } catch (const aisp::cli::ReaderGone&) {
+    return aisp::cli::ReaderGone::status;
   } catch (const aisp::base::Error& error) {
     aisp::cli::note("aisp: error: " + aisp::base::one_line(error.what()));
     return static_cast<int>(error.status());

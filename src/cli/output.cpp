@@ -37,8 +37,9 @@ class NewFolder {
 
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    throw base::Error{base::Exit::failed, std::string{"cannot write to the standard output: "} + std::strerror(errno)};
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  if (errno == EPIPE) throw ReaderGone{};
+  throw base::Error{base::Exit::failed, std::string{"cannot write to the standard output: "} + std::strerror(errno)};
 }
 
 void show(std::string_view text) { print(base::for_screen(text, base::screen_of(STDOUT_FILENO))); }

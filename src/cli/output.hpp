@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace aisp::cli {
 
-// A document to the standard output, at once and as it is. Throws base::Error when nobody takes it (full disk, closed pipe).
+// The reader of the standard output, as head, has closed it and wants no more. That is no error of a listing: the program ends
+// without a word, with the status that SIGPIPE would give.
+class ReaderGone : public std::exception {
+ public:
+  static constexpr int status = 141;
+  const char* what() const noexcept override { return "cannot write to the standard output: its reader has closed it"; }
+};
+
+// A document to the standard output, at once and as it is. Throws ReaderGone, or base::Error where it cannot be written (full
+// disk).
 void print(std::string_view text);
 // Text for people, likewise; on a terminal no line passes its right edge.
 void show(std::string_view text);

@@ -148,7 +148,7 @@ Exit run_program(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(
       "Exit status: 0 good, 1 a pair was wrong, crashed or timed out, 2 usage, 3 regression, 4 environment unfit,\n"
-      "5 nothing selected, nothing of it built or nothing to compare, 130 interrupted.\n"
+      "5 nothing selected, nothing of it built or run, or nothing to compare, 130 interrupted.\n"
       "aisp COMMAND --help explains a command.");
   add_run(app, action, command_line);
   add_list_targets(app, action);

@@ -118,7 +118,7 @@ void ProgressDisplay::pair_ended(const evidence::PairResult& result, std::size_t
     // A full disk behind the standard output must not end the measuring.
     try {
       show(report::pair_line(result, options_.paint, options_.widths) + '\n' + report::pair_details(result, options_.widths));
-    } catch (const base::Error& error) {
+    } catch (const std::exception& error) {
       output_trouble_ = error.what();
     }
   }

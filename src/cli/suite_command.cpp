@@ -14,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/record_expectations.hpp"
+#include "cli/requirements.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
 #include "pair/all_variants.hpp"
@@ -117,6 +118,10 @@ Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags&
   if (task.configuration.deep && finished.status == Exit::good && evidence::nothing_counted(finished.suite))
     throw Error{Exit::unfit,
                 "verify --deep: the counters of no pair could be read, so no declared cost was compared; the reports say why"};
+  if (finished.status == Exit::good) {
+    Requirements{flags.require}.demand_met(finished.suite, finished.manifest);
+    if (!flags.allow_skipped) demand_anything_ran(finished.suite);
+  }
   if (!gate) return finished.status;
   return (task.against ? run_against : run_gate)(task, finished, *gate, display, paint, json_only);
 }

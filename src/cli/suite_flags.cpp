@@ -23,6 +23,7 @@ constexpr const char* default_config_file = "aisp.toml";
 
 // " [20]"; nothing for values whose help says it, and where nothing is the standard.
 std::string standard_value(const suite::Setting& setting) {
+  if (setting.help.ends_with(']')) return {};
   const nlohmann::json value = setting.show(suite::Configuration{});
   if (setting.value == "TIME" || value == 0) return {};
   if (value.is_number_float()) return fmt::format(" [{:g}]", value.get<double>());
@@ -39,9 +40,10 @@ void add_setting(CLI::App& app, SuiteFlags& flags, const suite::Setting& setting
     app.add_flag(flag, flags.switches[name], std::string{setting.help})->group("Settings");
     return;
   }
-  app.add_option(flag, flags.values[name], std::string{setting.help} + standard_value(setting))
-      ->type_name(std::string{setting.value})
-      ->expected(1)
+  CLI::Option* option = app.add_option(flag, flags.values[name], std::string{setting.help} + standard_value(setting));
+  if (!setting.alone.empty()) option->default_str(std::string{setting.alone});
+  option->type_name(std::string{setting.value})
+      ->expected(setting.alone.empty() ? 1 : 0, 1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Settings");
@@ -69,6 +71,14 @@ void add_suite_flags(CLI::App& app, SuiteFlags& flags, const std::vector<std::st
   app.add_option("--config", flags.config_file, "settings in TOML [aisp.toml, where there is one]")->type_name("FILE");
   app.add_option("--json", flags.json, "the results as JSON, '-' for the standard output, where nothing else appears then")
       ->type_name("FILE");
+  app.add_flag("--allow-skipped", flags.allow_skipped, "exit 0, not 5, when nothing could run on this machine");
+  app.add_option("--require", flags.require,
+                 "exit 4 unless something ran on a GPU (gpu), on this hardware (h200, 2x_h100, host), or so many pairs ran (20); "
+                 "repeats")
+      ->type_name("WHAT,...")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("-q,--quiet", flags.quiet, "the summary only");
   app.add_option("--color", flags.color, "auto, always or never [auto]")->type_name("WHEN");
 }

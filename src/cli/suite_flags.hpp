@@ -28,6 +28,8 @@ struct SuiteFlags : TargetFlags {
   std::string json;  // file, or "-" for the standard output; empty: none
   bool quiet = false;
   std::string color = "auto";
+  bool allow_skipped = false;
+  std::vector<std::string> require;
 };
 
 // `flags` must outlive `app`.

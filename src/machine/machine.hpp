@@ -98,6 +98,9 @@ Machine probe(double limit_s = 60, const std::string& executable = "/proc/self/e
 // The hidden command `aisp __probe`: writes the Machine as JSON to descriptor `fd`. Returns the exit status.
 int probe_main(int fd);
 
+// Returns what CUDA cannot make of a value of CUDA_VISIBLE_DEVICES, "names 0 twice"; empty for a value that is well formed.
+std::string fault_of_visible_devices(std::string_view value);
+
 // Returns "13.0" for 13000.
 std::string cuda_version_text(int version);
 

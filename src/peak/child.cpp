@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/system/clock.hpp"
+#include "base/system/crash_trace.hpp"
 #include "base/system/files.hpp"
 #include "base/system/interrupt.hpp"
 #include "base/system/process.hpp"
@@ -66,8 +67,15 @@ Levels measure_levels(const std::vector<std::string>& gpus) {
   return measure_gpu_levels(bench);
 }
 
+struct Told {
+  Answer answer;
+  bool done = false;
+  std::vector<std::string> crash;  // where it died; base::stack_text reads it
+};
+
 // Lines as far as they are complete; `text` keeps the rest.
-void take_lines(std::string& text, Answer& answer, bool& done) {
+void take_lines(std::string& text, Told& told) {
+  Answer& answer = told.answer;
   std::size_t end = 0;
   while ((end = text.find('\n')) != std::string::npos) {
     const json line = json::parse(text.substr(0, end), nullptr, false);
@@ -76,13 +84,14 @@ void take_lines(std::string& text, Answer& answer, bool& done) {
     if (line.contains("figure")) answer.figures.push_back(line.at("figure").get<Figure>());
     if (line.contains("levels")) answer.levels = line.at("levels").get<Levels>();
     if (line.contains("trouble")) answer.trouble = line.at("trouble").get<std::string>();
-    done = done || line.contains("done");
+    if (line.contains("crash")) told.crash = line.at("crash").get<std::vector<std::string>>();
+    told.done = told.done || line.contains("done");
   }
 }
 
 enum class End { closed, late, interrupted };
 
-End read_answer(base::Child& child, double limit_s, Answer& answer, bool& done) {
+End read_answer(base::Child& child, double limit_s, Told& told) {
   const double deadline_s = base::monotonic_s() + limit_s;
   std::string text, block(1 << 16, '\0');
   while (base::monotonic_s() < deadline_s) {
@@ -91,7 +100,7 @@ End read_answer(base::Child& child, double limit_s, Answer& answer, bool& done) 
     if (::poll(&ready, 1, 100) <= 0) continue;
     const ssize_t got = ::read(child.result_fd(), block.data(), block.size());
     if (got > 0) text.append(block, 0, static_cast<std::size_t>(got));
-    take_lines(text, answer, done);
+    take_lines(text, told);
     if (got == 0) return End::closed;
     if (got < 0 && errno != EAGAIN && errno != EINTR) return End::closed;
   }
@@ -125,15 +134,17 @@ Answer ask(const Wish& wish) try {
   base::Child child{{.argv = {wish.executable, "__peak", std::to_string(base::Child::result_fd_in_child)},
                      .input = evidence::json_text(request),
                      .result_pipe = true}};
-  Answer answer;
-  bool done = false;
-  const End end = read_answer(child, wish.limit_s, answer, done);
+  Told told;
+  Answer& answer = told.answer;
+  const End end = read_answer(child, wish.limit_s, told);
   if (end != End::closed) child.terminate(0.5);
   if (end == End::interrupted) throw base::Error{base::Exit::interrupted, "interrupted; nothing was kept"};
   if (end == End::late) answer.trouble = "it was not done within " + base::human_duration(wish.limit_s);
-  if (done || !answer.trouble.empty()) return answer;
+  if (told.done || !answer.trouble.empty()) return answer;
   const std::optional<base::ExitState> state = child.wait(5);
   answer.trouble = "the process that measures ended early (" + (state ? state->text() : std::string{"it hangs"}) + ")";
+  const std::string stack = base::stack_text(told.crash);
+  if (!stack.empty()) answer.trouble += ", it crashed in" + stack;
   return answer;
 } catch (const base::Error& error) {
   if (error.status() == base::Exit::interrupted) throw;
@@ -144,6 +155,7 @@ Answer ask(const Wish& wish) try {
 }
 
 int child_main(int result_fd) {
+  base::trace_crashes(result_fd);
   const std::string text{std::istreambuf_iterator<char>{std::cin}, {}};
   const json request = evidence::parse_json(text, "request");
   const auto gpus = request.at("gpus").get<std::vector<std::string>>();

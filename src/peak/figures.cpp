@@ -105,6 +105,7 @@ static void describe(Record& r, Visitor& visit) {
   visit("key", r.key);
   visit("measured_utc", r.measured_utc);
   visit("quick", r.quick);
+  visit("partial", r.partial);
   visit("figures", r.figures);
 }
 

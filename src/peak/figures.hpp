@@ -73,7 +73,8 @@ Key key_of(const machine::Host& host);
 struct Record {
   Key key;
   std::string measured_utc;
-  bool quick = false;  // bursts only, few repetitions
+  bool quick = false;   // bursts only, few repetitions
+  std::string partial;  // why the process that measured did not come to its end; empty when it did
   std::vector<Figure> figures;
   const Figure* find(std::string_view id) const;  // null when it was not measured
 };

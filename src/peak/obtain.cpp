@@ -47,7 +47,7 @@ std::optional<Record> cached(const Key& key, const Options& options) {
   if (options.refresh) return std::nullopt;
   Cached found = load(base::cache_folder(), key);
   if (!found.warning.empty()) options.note(found.warning);
-  if (found.record && found.record->quick && !options.quick) return std::nullopt;
+  if (found.record && (!found.record->partial.empty() || (found.record->quick && !options.quick))) return std::nullopt;
   return found.record;
 }
 
@@ -74,7 +74,7 @@ Obtained conclude(const Key& key, Answer answer, const Options& options) {
     return {.why_not = told ? answer.figures.front().why_not : answer.trouble};
   }
   if (!answer.trouble.empty()) options.note("not everything was measured: " + answer.trouble);
-  Record record{key, base::utc_now(), options.quick, std::move(answer.figures)};
+  Record record{key, base::utc_now(), options.quick, std::move(answer.trouble), std::move(answer.figures)};
   keep(record, options);
   return {.record = std::move(record)};
 }
@@ -94,6 +94,21 @@ std::vector<Answer> ask_all(const std::vector<std::vector<std::string>>& groups,
     if (answer.trouble.empty()) answer.trouble = std::move(links.trouble);
   }
   return answers;
+}
+
+// Asks once more where the process did not come to its end: a run that goes by half of the ceilings calls the wrong half too low.
+void complete(Answer& answer, const std::vector<std::string>& gpus, const std::string& what, const Options& options) {
+  if (answer.trouble.empty() || answer.figures.empty()) return;
+  options.note(fmt::format("measuring the ceilings of {} again: {}", what, answer.trouble));
+  Answer again = ask(wish_of(gpus, options));
+  for (Figure& figure : answer.figures) {
+    const bool anew = std::ranges::any_of(again.figures, [&](const Figure& f) { return f.id == figure.id && f.measured(); });
+    if (figure.measured() && !anew) {
+      std::erase_if(again.figures, [&](const Figure& f) { return f.id == figure.id; });
+      again.figures.push_back(std::move(figure));
+    }
+  }
+  answer = std::move(again);
 }
 
 ObtainedLevels levels_by(const std::vector<std::string>& gpus, const Key& key, const std::string& what,
@@ -157,7 +172,10 @@ std::vector<Obtained> obtain_gpus(const machine::Machine& machine, const std::ve
   options.note(
       fmt::format("measuring the ceilings of {}: {}", words_for(machine, open_ordinals), how_long(options, open.size())));
   std::vector<Answer> answers = ask_all(groups, options);
-  for (std::size_t i = 0; i < open.size(); ++i) obtained[open[i]] = conclude(key(open[i]), std::move(answers[i]), options);
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    complete(answers[i], groups[i], fmt::format("GPU {}", open_ordinals[i]), options);
+    obtained[open[i]] = conclude(key(open[i]), std::move(answers[i]), options);
+  }
   return obtained;
 }
 
@@ -165,7 +183,9 @@ Obtained obtain_host(const machine::Machine& machine, const Options& options) {
   const Key key = key_of(machine.host);
   if (std::optional<Record> record = cached(key, options)) return {.record = std::move(record), .from_cache = true};
   options.note("measuring the ceilings of the host's memory: a few seconds");
-  return conclude(key, ask(wish_of({}, options)), options);
+  Answer answer = ask(wish_of({}, options));
+  complete(answer, {}, "the host's memory", options);
+  return conclude(key, std::move(answer), options);
 }
 
 ObtainedLevels obtain_levels(const machine::Machine& machine, int ordinal, const Options& options) {

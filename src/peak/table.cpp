@@ -78,7 +78,8 @@ std::string heading(const Record& record) {
   if (record.key.cpus > 0) text += ", " + base::plural(static_cast<std::size_t>(record.key.cpus), "CPU");
   if (!record.key.driver.empty()) text += ", driver " + record.key.driver;
   if (record.key.power_limit_w > 0) text += fmt::format(", {:.0f} W", record.key.power_limit_w);
-  return fmt::format("{}; measured {}{}", text, record.measured_utc, record.quick ? " (quick)" : "");
+  return fmt::format("{}; measured {}{}{}", text, record.measured_utc, record.quick ? " (quick)" : "",
+                     record.partial.empty() ? "" : ", in part");
 }
 
 std::vector<std::string> missing(const Record& record) {
@@ -111,7 +112,11 @@ nlohmann::json with_references(const Record& record, const machine::Gpu* gpu) {
     figure["recorded"] = gpu != nullptr ? reference_json(recorded_figure(*gpu, known.id), found->value) : nlohmann::json(nullptr);
     list.push_back(std::move(figure));
   }
-  return {{"key", record.key}, {"measured_utc", record.measured_utc}, {"quick", record.quick}, {"figures", std::move(list)}};
+  return {{"key", record.key},
+          {"measured_utc", record.measured_utc},
+          {"quick", record.quick},
+          {"partial", record.partial},
+          {"figures", std::move(list)}};
 }
 
 }  // namespace aisp::peak

@@ -204,6 +204,7 @@ std::string summary(const evidence::SuiteResult& suite, const base::Painter& pai
     text += fmt::format("Speedup of the lessons: geometric mean {}x, best {}x ({}), least {}x ({})\n",
                         base::significant(range.geometric_mean), base::significant(range.best), range.best_target,
                         base::significant(range.worst), range.worst_target);
+  text += slowest_lines(suite, paint);
   text += skip_lines(suite, paint);
   ByText advices;
   for (const evidence::PairResult& pair : suite.pairs)

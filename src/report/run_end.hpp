@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of what a terminal shows at the end of a run.
 #pragma once
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -12,11 +13,18 @@ namespace aisp::report {
 // "ch01  5 of 21 passed, 16 skipped; geometric mean 9.43x", a line for each chapter; nothing for a run of one pair.
 std::string chapter_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
 
+// "5 of 21 passed, 16 skipped; geometric mean speedup 9.43x" by chapter.
+std::map<std::string, std::string> chapter_sentences(const evidence::SuiteResult& suite,
+                                                     const base::Painter& paint = base::Painter{});
+
 // What the results of a run are: pairs, or results of one at several sizes.
 std::string_view counted(const evidence::SuiteResult& suite);
 
 // "48 pairs skipped (ch01: 16, ch02: 6, ...): no NVIDIA driver" and what to do about it, once for each reason.
 std::string skip_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
+
+// The five pairs that took longest and the stages in which they did; nothing where fewer than two ran.
+std::string slowest_lines(const evidence::SuiteResult& suite, const base::Painter& paint);
 
 // Of variants that are faster than their lower bounds; empty where none is by more than clocks differ.
 std::string low_ceilings_line(const evidence::SuiteResult& suite);

@@ -166,6 +166,7 @@ class Suite {
     const double left_s = task_.configuration.suite_timeout_s - (base::monotonic_s() - began_s_);
     supervision.deadline = std::chrono::steady_clock::now() +
                            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>{left_s});
+    supervision.suite_limit_s = task_.configuration.suite_timeout_s;
     supervision.on_progress = [&](const run::Progress& progress) {
       const std::lock_guard lock{mutex_};
       watcher_.pair_progressed(target, progress);

@@ -108,6 +108,14 @@ TEST(Probe, AnswersTruthfullyHere) {
   EXPECT_GT(machine.host.cpus_usable, 0);
 }
 
+TEST(Probe, VisibleDevicesThatCudaCannotTake) {
+  EXPECT_EQ(fault_of_visible_devices("0,0"), "names 0 twice");
+  EXPECT_EQ(fault_of_visible_devices("1, 2,1"), "names 1 twice");
+  EXPECT_EQ(fault_of_visible_devices("GPU-12,GPU-12"), "names GPU-12 twice");
+  for (const char* good : {"", "0", "0,1", "-1", "-1,-1", "none,none", "GPU-1,GPU-2", "1,10"})
+    EXPECT_EQ(fault_of_visible_devices(good), "") << good;
+}
+
 TEST(HardwareKey, CountsAndTellsKindsApart) {
   const Machine machine = machine_with({h200(), h200(), other_gpu("NVIDIA L40S", 89)});
   EXPECT_EQ(hardware_key(machine, {0}), "h200");

@@ -109,12 +109,31 @@ TEST_F(Obtain, BrokenCacheIsOneWarningAndMeasuredAgain) {
   EXPECT_THAT(notes_, IsEmpty());
 }
 
-TEST_F(Obtain, WhatAChildToldBeforeItDiedIsKept) {
-  child(figure("hbm_copy", "4e12") + "kill -SEGV $$\n");
+TEST_F(Obtain, WhatAChildToldBeforeItDiedIsKeptUntilTheNextCommand) {
+  child(figure("hbm_copy", "4e12") + "echo '{\"crash\":[\"/no/such/file+0x10\"]}' >&3\nkill -SEGV $$\n");
   const Obtained obtained = gpu_0();
   ASSERT_TRUE(obtained.record);
   EXPECT_NE(obtained.record->find("hbm_copy"), nullptr);
-  EXPECT_THAT(notes_.back(), HasSubstr("SIGSEGV"));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("measuring"), HasSubstr("measuring the ceilings of GPU 0 again"),
+                                  HasSubstr("killed by SIGSEGV), it crashed in\n#0 /no/such/file+0x10")));
+  child(figure("hbm_copy", "4e12") + figure("fp32", "6e13") + done);
+  const Obtained next = gpu_0();
+  EXPECT_FALSE(next.from_cache);
+  EXPECT_EQ(next.record->partial, "");
+  EXPECT_TRUE(gpu_0().from_cache);
+}
+
+TEST_F(Obtain, ACrashThatHappensOnceCostsNoFigure) {
+  const std::string once = (folder_.path() / "once").string();
+  child(figure("hbm_copy", "4e12") + "mkdir " + once + " && kill -SEGV $$\n" +
+        R"(echo '{"figure":{"id":"hbm_copy","value":0,"how":"","why_not":"no time"}}' >&3)" + "\n" + figure("fp32", "6e13") +
+        done);
+  const Obtained obtained = gpu_0();
+  ASSERT_TRUE(obtained.record);
+  EXPECT_EQ(obtained.record->partial, "");
+  EXPECT_NE(obtained.record->find("fp32"), nullptr);
+  EXPECT_NE(obtained.record->find("hbm_copy"), nullptr) << "the first process measured it";
+  EXPECT_TRUE(gpu_0().from_cache);
 }
 
 TEST_F(Obtain, AChildWithoutAnyFigureSaysWhyNot) {

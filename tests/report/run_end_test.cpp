@@ -38,5 +38,27 @@ TEST(RunEnd, ResultsOfOnePairAtSeveralSizesAreNotPairs) {
   EXPECT_THAT(summary(suite, base::Painter{false}), HasSubstr("\n2 results in "));
 }
 
+TEST(RunEnd, TheFiveSlowestAndTheirStages) {
+  evidence::SuiteResult suite;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
+    evidence::PairResult& pair = suite.pairs.emplace_back(passed(name));
+    pair.wall_s = 10 + name[0] - 'a';
+    pair.watchdog = {{.stage = evidence::Stage::setup, .elapsed_s = 0.1},
+                     {.stage = evidence::Stage::verify, .elapsed_s = 3},
+                     {.stage = evidence::Stage::measurement, .elapsed_s = 6}};
+  }
+  suite.pairs.emplace_back(passed("skipped")).status = evidence::Status::skipped;
+  suite.pairs.back().wall_s = 100;
+  const std::string text = summary(suite, base::Painter{false});
+  EXPECT_THAT(text, HasSubstr("Slowest:\n"
+                              "  ch07:f  15 s (measurement 6 s, verify 3 s)\n"
+                              "  ch07:e  14 s (measurement 6 s, verify 3 s)\n"));
+  EXPECT_THAT(text, HasSubstr("  ch07:b  11 s"));
+  EXPECT_THAT(text, Not(HasSubstr("  ch07:a  10 s"))) << "the sixth";
+  EXPECT_THAT(text, Not(HasSubstr("ch07:skipped  ")));
+  suite.pairs.resize(1);
+  EXPECT_THAT(summary(suite, base::Painter{false}), Not(HasSubstr("Slowest"))) << "one pair is no comparison";
+}
+
 }  // namespace
 }  // namespace aisp::report

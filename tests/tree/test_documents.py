@@ -232,6 +232,17 @@ class Documents(unittest.TestCase):
     def test_targets_exist(self):
         self.assertEqual(unknown_targets(SOURCE), [])
 
+    def test_what_gpus_lack_names_the_chapters(self):
+        readme = (SOURCE / "README.md").read_text()
+        for row, limit, lacks in (("A100, A30", "min_sm", lambda sm: sm > 80), ("B200", "max_sm", lambda sm: sm < 100)):
+            chapters = set()
+            for page in (SOURCE / "chapters").glob("ch??/*.cu"):
+                needs = re.search(rf"^    \.needs = \{{[^;]*?\.{limit} = (\d+)", page.read_text(), re.M)
+                if needs and lacks(int(needs[1])):
+                    chapters.add(int(page.parent.name[2:]))
+            told = re.search(rf"^\| {row} \|.*\(pairs of chapters ([\d, and]+)\)", readme, re.M)
+            self.assertEqual(sorted(map(int, re.findall(r"\d+", told[1] if told else ""))), sorted(chapters), row)
+
     def test_chapters_have_a_place_for_their_table(self):
         for page in readmes(SOURCE):
             if page.parent == SOURCE:

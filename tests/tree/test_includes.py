@@ -98,7 +98,7 @@ class Checker(TemporaryTree):
         self.wrong("chapters/ch07/a.cu", '#include "base/files.hpp"\n', "not a file that this folder may see")
         self.wrong("chapters/ch07/a.cu", '#include "../ch08/topic.cuh"\n', 'without ".."')
         self.wrong("chapters/ch08/a.cu", '#include "topic.cuh"\n', "not a file that this folder may see")
-        for name in ("fmt/core.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "spdlog/spdlog.h", "thrust/sort.h", "iostream"):
+        for name in ("fmt/core.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "thrust/sort.h", "iostream"):
             self.wrong("chapters/ch07/a.cpp", f"#include <{name}>\n", f"<{name}>: pairs include")
 
     def test_pairs_of_the_self_test_are_pairs(self):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """setup.sh as a user meets it, without changing the machine."""
 import os
+import re
 import shutil
 import unittest
 
@@ -11,6 +12,15 @@ SETUP = SOURCE / "setup.sh"
 
 def setup(*arguments, **environment):
     return run(SETUP, *arguments, env={**os.environ, **environment}, stdin=-3)
+
+
+class Workflow(unittest.TestCase):
+    def test_every_change_is_tested_on_both_distributions(self):
+        workflow = (SOURCE / ".github/workflows/ci.yml").read_text()
+        self.assertRegex(workflow, r"(?m)^  pull_request:$")
+        self.assertRegex(workflow, r"(?m)^      - run: \.ci/run$")
+        for distribution in re.search(r"^Debian (\d+) or Ubuntu ([\d.]+)", SETUP.read_text(), re.M).groups():
+            self.assertRegex(workflow, rf'"(debian|ubuntu):{re.escape(distribution)}"')
 
 
 class Setup(unittest.TestCase):

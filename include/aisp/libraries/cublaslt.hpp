@@ -3,6 +3,7 @@
 // {Library::cublaslt}}`.
 #pragma once
 #include <cublasLt.h>
+#include <aisp/front_end.hpp>
 #include <aisp/launch.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/libraries/fastest.hpp>
@@ -81,6 +82,10 @@ struct MatmulProblem {
   const float* result_scale = nullptr;
   float* result_amax = nullptr;
 };
+
+}  // namespace aisp
+
+namespace aisp::inline AISP_FRONT_END {
 
 // One product, planned once: the constructor describes the matrices and lets the library's heuristic choose the algorithm; run()
 // only launches it. Pointers are aligned to 256 bytes. The library object outlives its plans.
@@ -304,4 +309,4 @@ class LibraryMatmul {
   bool reproducible_;
 };
 
-}  // namespace aisp
+}  // namespace aisp::inline AISP_FRONT_END

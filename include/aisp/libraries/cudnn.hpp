@@ -2,6 +2,7 @@
 // cuDNN's graphs, opened at run time: nothing of it is linked, and no header of it is needed. A variant that uses them says
 // `.needs = {.libraries = {Library::cudnn}}`.
 #pragma once
+#include <aisp/front_end.hpp>
 #include <aisp/libraries/cudnn_backend.hpp>
 #include <aisp/libraries/fastest.hpp>
 
@@ -13,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace aisp::cudnn {
+namespace aisp::cudnn::inline AISP_FRONT_END {
 
 using Sizes = std::array<std::int64_t, 4>;
 
@@ -318,4 +319,4 @@ class Graph {
                   RawDescriptor) = function<int(Handle, RawDescriptor, RawDescriptor)>("cudnnBackendExecute");
 };
 
-}  // namespace aisp::cudnn
+}  // namespace aisp::cudnn::inline AISP_FRONT_END

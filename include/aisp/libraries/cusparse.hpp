@@ -5,6 +5,7 @@
 #pragma once
 #include <library_types.h>
 #include <aisp/check.hpp>
+#include <aisp/front_end.hpp>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/library.hpp>
 #include <aisp/opened.hpp>
@@ -83,6 +84,10 @@ class Cusparse {
   cusparse::Destroy* destroy_ = function<cusparse::Destroy>("cusparseDestroy");
   cusparse::SetStream* set_stream_ = function<cusparse::SetStream>("cusparseSetStream");
 };
+
+}  // namespace aisp
+
+namespace aisp::inline AISP_FRONT_END {
 
 // Row-major C[rows][width] = A B in fp32: A[rows][columns] in compressed rows with 32-bit indices, B[columns][width] row-major.
 struct SpmmProblem {
@@ -290,4 +295,4 @@ class SpmvPlan {
   std::unique_ptr<Product> chosen_;
 };
 
-}  // namespace aisp
+}  // namespace aisp::inline AISP_FRONT_END

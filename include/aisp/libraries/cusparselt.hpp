@@ -5,6 +5,7 @@
 #pragma once
 #include <library_types.h>
 #include <aisp/check.hpp>
+#include <aisp/front_end.hpp>
 #include <aisp/libraries/fastest.hpp>
 #include <aisp/library.hpp>
 #include <aisp/opened.hpp>
@@ -92,6 +93,10 @@ class CusparseLt {
   std::unique_ptr<cusparselt::Opaque> handle_ = std::make_unique<cusparselt::Opaque>();
   cusparselt::Destroy* destroy_ = function<cusparselt::Destroy>("cusparseLtDestroy");
 };
+
+}  // namespace aisp
+
+namespace aisp::inline AISP_FRONT_END {
 
 // Row-major bf16 C[m][n] = A B: A[m][k] with two zeros at least in every four neighbours, B stored as [n][k].
 struct SparseMatmulProblem {
@@ -252,4 +257,4 @@ class SparseMatmulPlan {
   std::unique_ptr<Algorithm> chosen_;
 };
 
-}  // namespace aisp
+}  // namespace aisp::inline AISP_FRONT_END

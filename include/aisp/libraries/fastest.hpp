@@ -2,6 +2,7 @@
 // The choice among several ways in which a library can do the same work, by the clock.
 #pragma once
 #include <aisp/check.hpp>
+#include <aisp/front_end.hpp>
 
 #include <algorithm>
 #include <array>
@@ -49,6 +50,10 @@ class TimingEvents {
 
 }  // namespace detail
 
+}  // namespace aisp
+
+namespace aisp::inline AISP_FRONT_END {
+
 // The number of the fastest of `count` ways, `run(i)` queues the i-th on `stream`. Each is timed on warm buffers in several
 // rounds, so that all see the same clock. The library's own order decides between those that are as fast as each other; the ones
 // that it refuses, or that take twice as long as the best, are left out. Nothing where none runs.
@@ -86,4 +91,4 @@ std::optional<std::size_t> fastest(cudaStream_t stream, std::size_t count, const
   return chosen;
 }
 
-}  // namespace aisp
+}  // namespace aisp::inline AISP_FRONT_END

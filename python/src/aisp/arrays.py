@@ -3,8 +3,12 @@
 caller has not imported."""
 import ctypes
 import dataclasses
+import functools
+import gc
 import math
 import sys
+
+from aisp.results import Error
 
 # How numpy and the CUDA array interface write a type, behind the byte order; and torch. Complex numbers are two floats each.
 TYPESTRINGS = {"f8": "f64", "f4": "f32", "f2": "f16", "c16": "f64", "c8": "f32", "b1": "u8",
@@ -61,18 +65,53 @@ def describe(array, what):
         found = array.__cuda_array_interface__
         gpu = getattr(getattr(array, "device", None), "id", 0)
         return _described(library if library in ("cupy", "numba") else "", found, True, gpu, what)
+    if _is_masked(array):
+        raise Error(f"{what} is a masked array, of which only the data would be compared; give .filled(), or data and mask as two arrays")
     if hasattr(array, "__array_interface__"):
         return _described("numpy", array.__array_interface__, False, -1, what)
-    raise TypeError(f"{what} is a {type(array).__name__}; it must be an array of numpy, torch, cupy or numba, or have the CUDA array "
+    raise Error(f"{what} is a {type(array).__name__}; it must be an array of numpy, torch, cupy or numba, or have the CUDA array "
                     "interface")
+
+
+def _is_masked(array):
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(array, masked.MaskedArray)
+
+
+def of_number(made):
+    """A number of numpy as an array, which has a place in memory."""
+    numpy = sys.modules.get("numpy")
+    return numpy.asarray(made) if numpy is not None and isinstance(made, numpy.generic) else made
+
+
+def snapshot(array):
+    """The contents of an array as they are now, for same_contents(); None where its library does not tell."""
+    library = _library_of(array)
+    if library == "torch":
+        return array.clone()
+    if library == "cupy":
+        return array.copy()
+    return array.tobytes() if hasattr(array, "tobytes") else None
+
+
+def same_contents(snapshots, arrays):
+    """Whether arrays hold what they held when the snapshots were taken."""
+    def same(before, array):
+        if before is None or getattr(before, "shape", None) != (None if isinstance(before, bytes) else array.shape):
+            return False
+        if isinstance(before, bytes):
+            return before == array.tobytes()
+        return sys.modules["torch"].equal(before, array) if _library_of(array) == "torch" else bool((before == array).all())
+
+    return len(snapshots) == len(arrays) and all(same(before, array) for before, array in zip(snapshots, arrays))
 
 
 def _describe_torch(tensor, what):
     name = str(tensor.dtype).replace("torch.", "")
     if name not in TORCH_TYPES:
-        raise TypeError(f"{what} is of the type {name}, which aisp does not know")
+        raise Error(f"{what} is of the type {name}, which aisp does not know")
     if tensor.device.type not in ("cuda", "cpu"):
-        raise TypeError(f"{what} is on the device {tensor.device}; it must be on cuda or cpu")
+        raise Error(f"{what} is on the device {tensor.device}; it must be on cuda or cpu")
     on_gpu = tensor.device.type == "cuda"
     return _checked(Description("torch", tensor.data_ptr(), TORCH_TYPES[name], tensor.dtype, tuple(tensor.shape),
                                 2 if name.startswith("complex") else 1, on_gpu, (tensor.device.index or 0) if on_gpu else -1,
@@ -82,7 +121,7 @@ def _describe_torch(tensor, what):
 def _described(library, interface, on_gpu, gpu, what):
     text, shape = interface["typestr"], tuple(interface["shape"])
     if text[1:] not in TYPESTRINGS or text[0] == ">":
-        raise TypeError(f"{what} is of the type {text}, which aisp does not know")
+        raise Error(f"{what} is of the type {text}, which aisp does not know")
     size, expected, strides = int(text[2:]), [], interface.get("strides")
     for extent in reversed(shape):
         expected.insert(0, size if not expected else expected[0] * following)
@@ -94,7 +133,7 @@ def _described(library, interface, on_gpu, gpu, what):
 
 def _checked(described, what):
     if described.count == 0:
-        raise ValueError(f"{what} has no elements")
+        raise Error(f"{what} has no elements")
     return described
 
 
@@ -146,12 +185,71 @@ def as_float64(array, what):
     try:
         import numpy
     except ImportError as error:
-        raise ImportError(f"{what} is no tensor of torch, so numpy is needed to read it, and it is not installed") from error
+        raise Error(f"{what} is no tensor of torch, so numpy is needed to read it, and it is not installed", 4) from error
     values = numpy.asarray(array)
     if values.dtype.kind == "c":
         values = numpy.ascontiguousarray(values, dtype=numpy.complex128).view(numpy.float64)
     values = numpy.ascontiguousarray(values, dtype=numpy.float64)
     return values.ctypes.data, values.size, values
+
+
+class Owner:
+    """What the memory of a returned array belongs to. It tells when no array of it is left here."""
+
+    def __init__(self, array):
+        numpy = sys.modules.get("numpy")
+        self.may_be_overwritten, self._held, self._uses = False, None, None
+        if _library_of(array) == "torch":
+            self._uses = _uses_of_storages()
+            self._held = array.untyped_storage()
+            # What torch did not allocate itself, as a numpy array's memory, has a size that it cannot change.
+            self.may_be_overwritten = self._uses is not None and self._held.resizable()
+        elif numpy is not None and isinstance(array, numpy.ndarray):
+            root = array
+            while isinstance(root.base, numpy.ndarray):
+                root = root.base
+            self.may_be_overwritten = root.base is None and root.flags.owndata and root.flags.writeable
+            self._held, self._uses = root if root.base is None else root.base, (sys.getrefcount, _references_to_one())
+
+    def is_kept(self, owners):
+        """Whether anything but these owners refers to the memory."""
+        if self._uses is None or self._is_alone(owners):
+            return False
+        gc.collect()  # what refers to itself in a circle
+        return not self._is_alone(owners)
+
+    def _is_alone(self, owners):
+        count, alone = self._uses
+        return count(self._held) <= alone + sum(other is not self and other._holds_the_same(self) for other in owners)
+
+    def _holds_the_same(self, other):
+        if _library_of(self._held) == "torch" and _library_of(other._held) == "torch":
+            return self._held.data_ptr() == other._held.data_ptr()
+        return self._held is other._held
+
+
+class _Holder:
+    def __init__(self, held):
+        self._held = held
+
+    def count(self, of):
+        return of(self._held)
+
+
+@functools.lru_cache(maxsize=None)
+def _references_to_one():
+    """What sys.getrefcount says of an object that one attribute refers to, which differs between versions of Python."""
+    return _Holder(object()).count(sys.getrefcount)
+
+
+@functools.lru_cache(maxsize=None)
+def _uses_of_storages():
+    """How torch counts who uses a storage, and how many that are for one that is held once; None for a version that does not tell."""
+    torch = sys.modules["torch"]
+    uses = getattr(torch._C, "_storage_Use_Count", None)
+    if uses is None:
+        return None
+    return lambda storage: uses(storage._cdata), uses(torch.empty(1).untyped_storage()._cdata)
 
 
 _present = [0]

@@ -119,10 +119,10 @@ def _variants(baseline, optimized, controls, libraries):
 def _listed(made, what):
     """[(name, array)] of what a user's function gave: an array, a list or tuple, or a dict of them."""
     if isinstance(made, dict):
-        return [(str(name), array) for name, array in made.items()]
+        return [(str(name), arrays.of_number(array)) for name, array in made.items()]
     if isinstance(made, (list, tuple)):
-        return [(f"{what} {number}", array) for number, array in enumerate(made)]
-    return [(what, made)]
+        return [(f"{what} {number}", arrays.of_number(array)) for number, array in enumerate(made)]
+    return [(what, arrays.of_number(made))]
 
 
 class _Subject:
@@ -136,7 +136,7 @@ class _Subject:
         self._factories = [inputs, constants or (lambda seed: [])]
         self._made = [[], []]  # the last inputs and constants
         self._ready = set()  # variants that ran before: what compiles at the first call has done so
-        self._returned, self._references = None, {}
+        self._returned, self._listed, self._owners, self._references = None, [], [], {}
         self._model(outputs, set(updates), set(unordered))
 
     def _model(self, outputs, updates, unordered):
@@ -147,6 +147,7 @@ class _Subject:
                         for number, group in enumerate(groups) for name, array in group]
         if not any(not constant for *_, constant in self._inputs):
             raise Error(f"{self._name}: inputs(seed) gave nothing")
+        self._demand_other_inputs([array for _, array in groups[0]])
         unknown = (updates | unordered) - {name for name, *_ in self._inputs} - ({"output"} | {f"output {k}" for k in range(32)})
         unknown |= updates - {name for name, _, constant in self._inputs if not constant}
         if unknown:
@@ -166,6 +167,15 @@ class _Subject:
             raise Error(f"{self._name}: all inputs and outputs must lie in one place, the host or one GPU")
         self.on_gpu, self.gpu = places.pop(), gpus.pop()
         self._stream = arrays.Stream(self.gpu)
+
+    def _demand_other_inputs(self, first):
+        """Few bits of inputs are equal by chance, but not sixteen times."""
+        before = [arrays.snapshot(array) for array in first]
+        for seed in range(1, 17):
+            if not before or not arrays.same_contents(before, [array for _, array in _listed(self._factories[0](seed), "input")]):
+                return
+        raise Error(f"{self._name}: inputs(seed) gives the same for every seed; draw them from the seed, or nobody could tell a result from one "
+                    "that was kept")
 
     def declare(self, *, group, teaches, lesson, tolerance, cost, bound, cache, start):
         steps = [name for name, role, _ in self._variants if role == "optimized"]
@@ -209,7 +219,7 @@ class _Subject:
         listed = _listed(self._factories[constant](seed), "constant" if constant else "input")
         wanted = [(name, described) for name, described, its in self._inputs if its == bool(constant)]
         if [name for name, _ in listed] != [name for name, _ in wanted]:
-            raise ValueError(f"{'constants' if constant else 'inputs'}(seed) gave {', '.join(name for name, _ in listed)}, before it gave "
+            raise Error(f"{'constants' if constant else 'inputs'}(seed) gave {', '.join(name for name, _ in listed)}, before it gave "
                              f"{', '.join(name for name, _ in wanted)}")
         for number, ((name, array), (_, before)) in enumerate(zip(listed, wanted)):
             contents[number] = _matching(array, before, f"{name} of a new seed").address
@@ -233,18 +243,29 @@ class _Subject:
         name, _, variant = self._variants[number]
         if not variant.computes_output:
             return
-        listed = _listed(self._returned, "output") if self._returned is not None else []
+        listed = self._listed = _listed(self._returned, "output") if self._returned is not None else []
         if len(listed) != len(self._outputs):
-            raise ValueError(f"{name} returned {len(listed)} arrays, the baseline {len(self._outputs)}")
+            raise Error(f"{name} returned {len(listed)} arrays, the baseline {len(self._outputs)}")
         for index, ((_, array), (output, before)) in enumerate(zip(listed, self._outputs)):
             found = _matching(array, before, f"{output} of {name}")
             for place, size in self._places[:len(self._inputs)]:
                 if found.address < place + size and place < found.address + found.bytes:
-                    raise ValueError(f"{output} of {name} lies in an input; compute into memory of its own, or name the input in updates=")
+                    raise Error(f"{output} of {name} lies in an input; compute into memory of its own, or name the input in updates=")
             contents[index] = found.address
+        self._returner = name
 
-    def copied(self):
-        self._returned = None  # memory that the next run takes again
+    def copied(self, ours):
+        self._owners = [arrays.Owner(array) for _, array in self._listed]
+        self._returned, self._listed = None, []
+        for index, owner in enumerate(self._owners):
+            if owner.is_kept(self._owners):
+                raise Error(f"{self._returner} returned memory that it keeps, as a part of a table or a buffer of its own. aisp writes nothing "
+                            "of yours, and so could not tell a new result from an old one: return a new array (.copy()), or write into "
+                            "outputs=")
+            ours[index] = owner.may_be_overwritten
+
+    def overwritten(self):
+        self._owners = []  # memory that the next run takes again
 
     def reference(self, number, contents):
         variant = self._variants[max(number, 0)][2]
@@ -253,13 +274,13 @@ class _Subject:
         listed = _listed(made, "output")
         wanted = [(name, described) for name, described, _ in self._inputs if name in self._updates] + self._outputs
         if len(listed) != len(wanted):
-            raise ValueError(f"the reference computed {len(listed)} arrays, but there are {len(wanted)} to compare: "
+            raise Error(f"the reference computed {len(listed)} arrays, but there are {len(wanted)} to compare: "
                              f"{', '.join(name for name, _ in wanted)}")
         kept = self._references[number] = []
         for index, ((_, array), (name, described)) in enumerate(zip(listed, wanted)):
             address, count, keeper = arrays.as_float64(array, f"the reference of {name}")
             if count != described.count:
-                raise ValueError(f"the reference of {name} has {count} elements, {name} has {described.count}")
+                raise Error(f"the reference of {name} has {count} elements, {name} has {described.count}")
             kept.append(keeper)
             contents[index] = address
 
@@ -268,16 +289,16 @@ class _Subject:
             self._stream.enter(stream)
 
     def leave(self):
-        self._returned, self._arguments = None, []
+        self._returned, self._listed, self._owners, self._arguments = None, [], [], []
         self._stream.leave()
 
 
 def _matching(array, before, what):
     found = arrays.describe(array, what)
     if not found.alike(before):
-        raise TypeError(f"{what} is {found}; it was {before}")
+        raise Error(f"{what} is {found}; it was {before}")
     if not found.contiguous:
-        raise TypeError(f"{what} is strided; make it contiguous")
+        raise Error(f"{what} is strided; make it contiguous")
     return found
 
 

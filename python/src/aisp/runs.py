@@ -5,6 +5,8 @@ import json
 import os
 import pathlib
 
+from aisp.results import Error
+
 LOG, MANIFEST = "results.jsonl", "manifest.json"
 
 
@@ -22,14 +24,14 @@ def load(*runs, artifacts="artifacts"):
     """Reads runs: each is a folder, a name below `artifacts`, or "latest"."""
     pandas = _pandas()
     if not runs:
-        raise TypeError('aisp.load needs a run: a folder, a name below artifacts, or "latest"')
+        raise Error('aisp.load needs a run: a folder, a name below artifacts, or "latest"')
     pairs, variants, samples, manifests = [], [], [], {}
     for run in runs:
         folder = _folder(run, pathlib.Path(artifacts))
         manifest = _json(folder / MANIFEST)
         run_id = manifest["run_id"]
         if run_id in manifests:
-            raise ValueError(f"two runs are called {run_id}; rows of one could not be told from rows of the other")
+            raise Error(f"two runs are called {run_id}; rows of one could not be told from rows of the other")
         manifests[run_id] = manifest
         gpus = {gpu["uuid"]: gpu["name"] for gpu in manifest["gpus"]}
         origin = {"run_id": run_id, "commit": manifest["commit"], "cpu": manifest["cpu"]}
@@ -48,7 +50,7 @@ def _pandas():
     try:
         import pandas
     except ImportError as error:
-        raise ImportError('aisp.load gives pandas frames, and pandas is not installed; pip install "aisp-bench[pandas]"') from error
+        raise Error('aisp.load gives pandas frames, and pandas is not installed; pip install "aisp-bench[pandas]"', 4) from error
     return pandas
 
 
@@ -60,19 +62,21 @@ def _folder(run, artifacts):
     if run == "latest":
         found = [folder for folder in artifacts.glob("*") if _is_run(folder)]
         if not found:
-            raise FileNotFoundError(f"there is no run below {artifacts}")
+            raise Error(f"there is no run below {artifacts}")
         return max(found, key=lambda folder: (_header(folder / LOG)["started_utc"], folder.name))
     for folder in (artifacts / run, pathlib.Path(run)):
         if _is_run(folder):
             return folder
-    raise FileNotFoundError(f"there is no run '{os.fspath(run)}', here or below {artifacts}")
+    raise Error(f"there is no run '{os.fspath(run)}', here or below {artifacts}")
 
 
 def _json(path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Error(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+        raise Error(f"{path} is not JSON: {error}") from error
 
 
 def _lines(path):
@@ -88,9 +92,9 @@ def _header(path):
         if header["kind"] != "aisp results log":
             raise ValueError
     except (LookupError, TypeError, ValueError):
-        raise ValueError(f"{path} is no results log of aisp") from None
+        raise Error(f"{path} is no results log of aisp") from None
     if header["schema_version"] != 1:
-        raise ValueError(f"{path} has schema_version {header['schema_version']}; this reader knows 1")
+        raise Error(f"{path} has schema_version {header['schema_version']}; this reader knows 1")
     return header
 
 
@@ -102,7 +106,7 @@ def _results(path):
         try:
             result = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{path}:{number} is not JSON: {error}") from error
+            raise Error(f"{path}:{number} is not JSON: {error}") from error
         found[result["target"], result["case"]] = result
     return found.values()
 

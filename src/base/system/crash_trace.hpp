@@ -17,4 +17,8 @@ void trace_crashes(int descriptor);
 // "libcudart.so.13 + 0x4d0e2" where the file tells no function.
 std::string frame_text(std::string_view place);
 
+// A line for each frame of a crash, "\n#0 aisp::..." and so on, up to main(): nobody learns anything of the functions below it.
+// Printable characters alone; empty where no place is known.
+std::string stack_text(const std::vector<std::string>& places);
+
 }  // namespace aisp::base

@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <elf.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/system/crash_trace.hpp"
@@ -119,6 +121,21 @@ std::string frame_text(std::string_view place) {
       if (const auto function = function_at(file, *header, *address))
         return readable(function->name) + " + 0x" + hexadecimal(*address - function->begin);
   return path.filename().string() + " + 0x" + hexadecimal(offset);
+}
+
+std::string stack_text(const std::vector<std::string>& places) {
+  constexpr std::size_t most_frames = 16, longest_frame = 400;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(places.size(), most_frames); ++i) {
+    std::string frame = frame_text(places[i]);
+    const bool is_main = frame.starts_with("main + ");
+    if (frame.size() > longest_frame) frame = frame.substr(0, longest_frame) + "...";
+    for (char& c : frame)
+      if (c < ' ' || c > '~') c = '?';
+    text += "\n#" + std::to_string(i) + ' ' + frame;
+    if (is_main) break;
+  }
+  return text;
 }
 
 }  // namespace aisp::base

@@ -162,10 +162,13 @@ Exit analyze(const AnalyzeOptions& options) {
 }
 
 void add_outputs(CLI::App& command, AnalyzeOptions& options) {
-  const auto add_file = [&](const char* name, std::string& file, const char* help) {
-    command.add_option(name, file, help)->type_name("FILE")->group("Output");
+  const auto add_file = [&](const char* name, std::string& file, const char* help) -> CLI::Option& {
+    return *command.add_option(name, file, help)->type_name("FILE")->group("Output");
   };
-  add_file("--output-csv", options.csv, "one row a variant, as docs/report-formats.md describes");
+  add_file("--output-csv", options.csv,
+           "one row a variant, as docs/report-formats.md describes; without FILE reports/proof_of_benefit.csv")
+      .expected(0, 1)
+      ->default_str("reports/proof_of_benefit.csv");
   add_file("--junit", options.junit, "JUnit XML");
   add_file("--json", options.json, "the analysis as JSON; '-' is the standard output, for every FILE here");
   add_file("--github-action-benchmark", options.github_action_benchmark, "speedups for that action, tool customBiggerIsBetter");

@@ -50,6 +50,7 @@ nlohmann::json as_json(const pair::Entry& entry) {
           {"device", to_string(run::recorded(pair.device))},
           {"gpus", host ? 0 : pair.needs.gpus},
           {"min_sm", host ? 0 : pair.needs.min_sm},
+          {"max_sm", host ? 0 : pair.needs.max_sm},
           {"bound", to_string(run::recorded(pair.bound))},
           {"baseline", pair.baseline.name},
           {"lesson", pair::lesson_of(pair)},

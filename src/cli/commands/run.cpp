@@ -11,6 +11,7 @@
 #include "cli/list.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
+#include "cli/requirements.hpp"
 #include "cli/suite_command.hpp"
 #include "suite/records/records.hpp"
 #include "suite/records/resume.hpp"
@@ -85,6 +86,7 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   base::install_interrupt_handlers();
   // Complains of GPUs that do not exist before a folder is made.
   suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line, !options.resume.empty());
+  Requirements{options.require}.demand_possible(task);
   task.against = other_executable(options);
   task.wanted = targets;
   task.not_built = suite::results_of_not_built(selection, targets);

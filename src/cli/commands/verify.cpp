@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/requirements.hpp"
 #include "cli/suite_command.hpp"
 #include "suite/selection/not_built.hpp"
 #include "suite/selection/sweep_cases.hpp"
@@ -63,6 +64,7 @@ Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();
   suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line);
+  Requirements{flags.require}.demand_possible(task);
   task.not_built = suite::results_of_not_built(selection, targets);
   if (flags.json != "-" && !flags.quiet) show(installation(task.machine, selected.size()));
   const std::vector<base::FileLock> locks = suite::lock_gpus(task);

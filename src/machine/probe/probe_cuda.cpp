@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 #include "base/text.hpp"
 #include "machine/host.hpp"
@@ -78,9 +79,13 @@ void explain(Machine& machine, cudaError_t status) {
     machine.cuda_error = "the driver supports CUDA " + cuda_version_text(machine.driver_cuda_version) + ", this program needs " +
                          cuda_version_text(machine.runtime_cuda_version);
     machine.cuda_advice = newer;
-  } else if ((status == cudaErrorNoDevice || status == cudaSuccess) && visible != nullptr) {
+  } else if ((status == cudaErrorNoDevice || status == cudaSuccess) && visible != nullptr &&
+             fault_of_visible_devices(visible).empty()) {
     machine.cuda_error = "CUDA_VISIBLE_DEVICES=" + std::string{visible} + " hides every GPU";
     machine.cuda_advice = "unset CUDA_VISIBLE_DEVICES";
+  } else if (visible != nullptr && !fault_of_visible_devices(visible).empty()) {
+    machine.cuda_error = "CUDA_VISIBLE_DEVICES=" + std::string{visible} + " " + fault_of_visible_devices(visible);
+    machine.cuda_advice = "name each GPU once, by its number or the begin of its UUID (nvidia-smi -L)";
   } else if (status == cudaErrorNoDevice || status == cudaSuccess) {
     machine.cuda_error = "the driver sees no GPU";
     machine.cuda_advice = "look at nvidia-smi; in a container, start it with its GPUs (docker run --gpus all)";
@@ -91,6 +96,18 @@ void explain(Machine& machine, cudaError_t status) {
 }
 
 }  // namespace
+
+// CUDA ends its reading at the first word that is none, as -1, which people use to hide GPUs.
+std::string fault_of_visible_devices(std::string_view value) {
+  std::set<std::string> seen;
+  for (const std::string& field : base::split(value, ',')) {
+    const std::string word{base::trim(field)};
+    const bool is_number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number && !word.starts_with("GPU-") && !word.starts_with("MIG-")) return "";
+    if (!seen.insert(word).second) return "names " + word + " twice";
+  }
+  return "";
+}
 
 Machine probe_here() {
   Machine machine;

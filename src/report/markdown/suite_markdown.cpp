@@ -9,6 +9,7 @@
 #include "report/markdown/sweep_markdown.hpp"
 #include "report/numbers.hpp"
 #include "report/quote.hpp"
+#include "report/run_end.hpp"
 
 namespace aisp::report {
 namespace {
@@ -79,7 +80,9 @@ std::string chapters(const SuiteResult& suite) {
     add_rows(pair, table->second);
   }
   std::string text;
-  for (const auto& [chapter, table] : tables) text += fmt::format("\n## {}\n{}", chapter, table.text());
+  const std::map<std::string, std::string> lines = chapter_sentences(suite);
+  for (const auto& [chapter, table] : tables)
+    text += fmt::format("\n## {}\n\n{}\n\n{}", chapter, markdown_text(lines.at(chapter)), table.text());
   return text;
 }
 

@@ -102,7 +102,7 @@ void describe_timeout(const Ending& ending, PairResult& result) {
   result.timeout_limit_seconds = ending.limit_s;
   result.timeout_duration_seconds = ending.elapsed_s;
   if (ending.killed_for == KilledFor::suite_deadline) {
-    result.reason = fmt::format("stopped in {}: the suite's time was up", to_string(ending.late_stage));
+    result.reason = fmt::format("stopped in {}: the suite's time of {:g} s was up", to_string(ending.late_stage), ending.limit_s);
     add_problem(result, ending.late_stage, "suite_deadline", result.reason,
                 "raise --suite-timeout; what aisp run left open, --resume continues");
     return;
@@ -154,15 +154,8 @@ void describe_signal(const Ending& ending, PairResult& result) {
       see_log(ending), ending.variant);
 }
 
-// Of the functions below main() nobody learns anything.
 void describe_stack(const Ending& ending, PairResult& result) {
-  constexpr std::size_t most_frames = 16;
-  std::string frames;
-  for (std::size_t i = 0; i < std::min(ending.crash_places.size(), most_frames); ++i) {
-    const std::string frame = printable_excerpt(base::frame_text(ending.crash_places[i]), 400);
-    frames += fmt::format("\n#{} {}", i, frame);
-    if (frame.starts_with("main + ")) break;
-  }
+  const std::string frames = base::stack_text(ending.crash_places);
   if (!frames.empty()) add_problem(result, last_stage(ending), "stack", "it crashed in" + frames, {}, ending.variant);
 }
 

@@ -200,6 +200,11 @@ class Supervisor {
     ending_.limit_s = phase_limit_s_;
     ending_.grace_s = supervision_.grace_s;
     ending_.elapsed_s = elapsed_s;
+    if (reason == KilledFor::suite_deadline) {
+      ending_.limit_s = supervision_.suite_limit_s;
+      ending_.elapsed_s =
+          supervision_.suite_limit_s + std::chrono::duration<double>(Clock::now() - *supervision_.deadline).count();
+    }
     ending_.late_stage = phase_ == Phase::starting ? evidence::Stage::start : stage();
     if (reason == KilledFor::slow_exit || reason == KilledFor::silence) ending_.late_stage = evidence::Stage::exit;
     killed_at_s_ = now_s();

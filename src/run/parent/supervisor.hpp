@@ -27,6 +27,7 @@ struct Supervision {
   double exit_limit_s = 5;      // from the result, or the closed pipe, to the end of the process
   std::string executable = "/proc/self/exe";
   std::optional<std::chrono::steady_clock::time_point> deadline;  // of the whole suite
+  double suite_limit_s = 0;                                       // how long it may take, for who reads of the deadline
   std::function<bool()> interrupted;
   std::function<void(const Progress&)> on_progress;
 };

@@ -39,6 +39,7 @@ struct Setting {
   bool repeats;  // takes several values, or one with commas
   void (*set)(Configuration& configuration, const std::vector<std::string>& values);
   nlohmann::json (*show)(const Configuration& configuration);
+  std::string_view alone{};  // the value of a flag that is given without one; empty: it takes one
 };
 std::span<const Setting> settings();
 

@@ -177,8 +177,9 @@ const Setting all_settings[] = {
     {"no-alternate", "", "time one variant after the other instead of in turn", false,
      [](Configuration& c, const Values& v) { c.alternate = !parse_switch(v); },
      [](const Configuration& c) { return nlohmann::json(!c.alternate); }},
-    {"profile", "LEVEL", "after timing, look inside each variant: none, minimal (CUPTI, no root) or full (counters too)", false,
-     set_profile, [](const Configuration& c) { return nlohmann::json(run::to_string(c.profile)); }},
+    {"profile", "LEVEL",
+     "after timing, look inside each variant: none, minimal (CUPTI, no root) or full (counters too), which --profile alone means",
+     false, set_profile, [](const Configuration& c) { return nlohmann::json(run::to_string(c.profile)); }, "full"},
     {"seed", "N", "of all inputs, orders and places that are looked at [drawn for each run]", false,
      [](Configuration& c, const Values& v) {
        c.seed = parse_number<std::uint64_t>(single(v), "must be a whole number from 0 to 2^64 - 1");

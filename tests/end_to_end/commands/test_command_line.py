@@ -87,12 +87,14 @@ class Lists(EndToEnd):
         good = next(target for target in targets if target["target"] == "ch90:good")
         self.assertEqual({key: good[key] for key in good if key != "source"},
                          {"target": "ch90:good", "chapter": "ch90", "name": "good", "built": True, "teaches": good["teaches"], "device": "host", "gpus": 0,
-                          "min_sm": 0, "bound": "host", "baseline": "slow", "lesson": "doubled", "optimized": ["doubled", "added"],
+                          "min_sm": 0, "max_sm": 0, "bound": "host", "baseline": "slow", "lesson": "doubled", "optimized": ["doubled", "added"],
                           "controls": [], "libraries": ["library"], "not_run": [],
                           "sizes": [], "sweep": []})
         self.assertTrue(good["source"].endswith("ch90/good.cpp"))
         gpu = next(target for target in targets if target["name"] == "many_gpus")
         self.assertEqual((gpu["device"], gpu["gpus"], gpu["min_sm"]), ("gpu", 64, 80))
+        absent = next(target for target in targets if target["name"] == "absent_architecture")
+        self.assertEqual((absent["min_sm"], absent["max_sm"]), (99, 99))
 
     def test_what_nobody_has_run(self):
         self.assertRegex(self.call("list-targets", "-t", "ch88:untried").out, r"^ch88:untried +once is faster than many times \(not run: elsewhere\)$")

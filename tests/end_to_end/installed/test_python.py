@@ -219,6 +219,117 @@ except KeyboardInterrupt: print("stopped")
         self.assert_code(refused := self.call("new", "row_sums", "--python", program=AISP), 2)
         self.assert_one_error_line(refused, "row_sums.py already")
 
+    # Memory of the caller's.
+
+    TABLE = """
+TABLE = numpy.arange(1 << 17, dtype=numpy.float32)
+KEPT = TABLE.copy()
+def inputs(seed):
+    return {"i": numpy.random.default_rng(seed).integers(0, 1 << 16, 1)}
+def fresh(i): return TABLE[int(i[0]):int(i[0]) + 1024].copy()
+def measure_part(part):
+    try:
+        bench({"part": part}, baseline=fresh, inputs=inputs, reference=lambda i: KEPT[int(i[0]):int(i[0]) + 1024].astype(float), tolerance="exact", quiet=True)
+        print("passed")
+    except aisp.Failed as error:
+        print(error)
+    assert (TABLE == KEPT).all(), "the table was written"
+"""
+
+    def test_what_a_function_keeps_is_never_written(self):
+        for part in ("lambda i: TABLE[int(i[0]):int(i[0]) + 1024]",
+                     "lambda i: mapped[int(i[0]):int(i[0]) + 1024]",
+                     "lambda i: numpy.frombuffer(memory, dtype=numpy.float32)[int(i[0]):int(i[0]) + 1024]",
+                     "lambda i: keep(TABLE[int(i[0]):int(i[0]) + 1024].copy())",
+                     "lambda i: (buffer.__setitem__(slice(None), TABLE[int(i[0]):int(i[0]) + 1024]), buffer[:])[1]"):
+            with self.subTest(part):
+                done = self.python(self.TABLE + f"""
+KEPT.tofile("table")
+mapped = numpy.memmap("table", dtype=numpy.float32, mode="r")
+memory = KEPT.tobytes()
+buffer = numpy.empty(1024, dtype=numpy.float32)
+last = []
+def keep(y):
+    last[:] = [y]
+    return y
+measure_part({part})
+""")
+                self.assertIn("part returned memory that it keeps", done.stdout)
+
+    def test_what_it_does_not_keep_is_taken_as_it_is(self):
+        for part in ("fresh", "lambda i: numpy.concatenate([TABLE, TABLE])[int(i[0]):int(i[0]) + 1024]", "lambda i: circle(fresh(i))",
+                     "lambda i: numpy.frombuffer(fresh(i).tobytes(), dtype=numpy.float32)"):
+            with self.subTest(part):
+                self.assertEqual(self.python(self.TABLE + f"""
+def circle(y):
+    circular = [y]
+    circular.append(circular)
+    return y
+measure_part({part})
+""").stdout, "passed\n")
+
+    def test_two_parts_of_one_array_are_nobody_elses(self):
+        self.python("""
+def parts(x):
+    both = numpy.stack([2 * x, x * x])
+    return both[0], both[1]
+result = bench(parts, baseline=lambda x: (x + x, x * x), reference=lambda x: (2 * x.astype(float), x.astype(float) ** 2))
+assert result.passed
+""")
+
+    def test_memory_that_a_run_gets_again_shows_nothing_of_the_last(self):
+        self.caught("""
+def most(x):
+    y = numpy.empty_like(x)
+    numpy.multiply(x[:-1], 2, out=y[:-1])
+    return y
+def measure(): bench({"most": most})""", "most")
+
+    def test_a_number_is_a_result(self):
+        self.python("""
+result = bench(lambda x: x.sum(), baseline=lambda x: numpy.add.reduce(x), reference=lambda x: x.astype(float).sum(), tolerance=aisp.sum_of(1 << 16))
+assert result.passed
+""")
+
+    # What a script sees.
+
+    def test_an_interrupt_at_any_moment(self):
+        for delay in (0.3, 0.35, 0.4, 0.45, 0.5):
+            done = self.python(f"""
+import os, signal, threading
+threading.Timer({delay}, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    aisp.bench("mine", inputs=inputs, baseline=double, optimized=twice, reference=reference, iterations=100000, budget=60, quiet=True)
+    print("finished")
+except KeyboardInterrupt:
+    print("interrupted")
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+""")
+            self.assertEqual((done.stdout, done.stderr), ("interrupted\n", ""))
+
+    def test_arrays_that_are_none(self):
+        for call, words in (("bench(lambda x: numpy.ma.masked_less(2 * x, 0), baseline=lambda x: numpy.ma.masked_less(2 * x, 0))", "masked array"),
+                            ("bench(twice, inputs=lambda seed: numpy.zeros(0))", "input has no elements"),
+                            ("bench(twice, inputs=lambda seed: numpy.array(['a']))", "of the type <U1"),
+                            ("bench(twice, baseline=lambda x: float(x.sum()))", "output is a float; it must be an array"),
+                            ("bench(twice, baseline=lambda x: x.astype(numpy.longdouble))", "output is of the type <f16"),
+                            ("bench(twice, inputs=lambda seed: numpy.ones(4096))", "inputs(seed) gives the same for every seed"),
+                            ("aisp.load('nowhere')", "there is no run 'nowhere'"), ("aisp.load()", "aisp.load needs a run")):
+            with self.subTest(call):
+                done = self.python(f"aisp.main(lambda: {call})", code=2)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(words, done.stderr)
+        self.caught("def measure(): bench({'masked': lambda x: numpy.ma.masked_less(2 * x, -5)})", "masked is a masked array")
+
+    def test_inputs_that_are_drawn_into_one_buffer_differ(self):
+        self.python("""
+BUFFER = numpy.empty(1 << 16, dtype=numpy.float32)
+def inputs(seed):
+    numpy.random.default_rng(seed).random(out=BUFFER, dtype=numpy.float32)
+    return {"x": BUFFER}
+assert bench(twice, inputs=inputs).passed
+""")
+
 
 if __name__ == "__main__":
     unittest.main()

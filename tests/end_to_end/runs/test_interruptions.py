@@ -105,7 +105,11 @@ class Interruptions(EndToEnd):
         self.assert_code(finished, 1)
         suite = json.loads((finished.folder / "benchmark_test_results.json").read_text())
         by_target = {pair["target"]: pair for pair in suite["pairs"]}
-        self.assertEqual(by_target["ch91:hang_in_verify"]["timeout_stage"], "suite")
+        late = by_target["ch91:hang_in_verify"]
+        self.assertEqual(late["timeout_stage"], "suite")
+        self.assertEqual(late["timeout_limit_seconds"], 2, "the suite's limit, not the stage's")
+        self.assertGreaterEqual(late["timeout_duration_seconds"], 2)
+        self.assertIn("time of 2 s was up", late["reason"])
         self.assertIn("time was up", everything_said(by_target["ch94:wrong_result"]))
 
     def test_in_process_ends_at_once(self):
