@@ -14,6 +14,7 @@
 #include <aisp/libraries/cusparse.hpp>
 #include <aisp/libraries/cusparselt.hpp>
 #include <aisp/libraries/cutlass_sparse.hpp>
+#include <aisp/libraries/nccl.hpp>
 #include <aisp/libraries/nvjitlink.hpp>
 #include <aisp/libraries/nvrtc.hpp>
 

@@ -4,6 +4,7 @@
 // says `.needs = {.libraries = {Library::nccl}}`.
 #pragma once
 #include <aisp/check.hpp>
+#include <aisp/front_end.hpp>
 #include <aisp/library.hpp>
 #include <aisp/opened.hpp>
 
@@ -63,6 +64,10 @@ inline void check(nccl::Status status, const std::source_location& where = std::
     throw std::runtime_error{"NCCL: " + std::string{nccl::function<nccl::GetErrorString>("ncclGetErrorString")(status)} +
                              " at line " + std::to_string(where.line()) + " of " + where.file_name()};
 }
+
+}  // namespace aisp
+
+namespace aisp::inline AISP_FRONT_END {
 
 // A communicator with a rank for each GPU of the pair, all in this process. Calls for several ranks, and several calls, belong
 // into one together(): a lone one waits for the other ranks, which the same thread has yet to call. Counts are elements.
@@ -132,4 +137,4 @@ class Nccl {
   std::vector<nccl::Communicator> communicators_;
 };
 
-}  // namespace aisp
+}  // namespace aisp::inline AISP_FRONT_END
