@@ -56,6 +56,8 @@ __global__ __launch_bounds__(threads) void operation_kernel(const std::uint32_t*
   }
 }
 
+// To memory of the host.
+__global__ void collect_kernel(const Stamp* stamps, Stamp* collected) { collected[threadIdx.x] = stamps[threadIdx.x]; }
 __global__ void clear_kernel(Stamp* stamps) { stamps[threadIdx.x] = {~0ull, 0}; }
 
 // The smallest step that the clock makes.
@@ -204,7 +206,7 @@ class ProfilingOverhead final : public Workload {
     launch(clear_kernel, {1, operations}, stamps_);
     run_step<true>(
         launch, [](std::size_t, cudaStream_t) {}, [](std::size_t, cudaStream_t) {});
-    check(cudaMemcpyAsync(stamps_on_host_, stamps_, stamps_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
+    launch(collect_kernel, {1, operations}, stamps_, stamps_on_host_);
     check(cudaStreamSynchronize(launch.stream));
     for (std::size_t o = 0; o < operations; ++o)
       times_us_[o] = static_cast<double>(stamps_on_host_[o].end - stamps_on_host_[o].begin) * 1e-3;
