@@ -21,7 +21,8 @@ inline void check_driver(CUresult status, const char* call) {
 // Physical pages, made when they are mapped, and the ranges they are mapped into. Throws Unsupported where the GPU cannot.
 class PagedMemory {
  public:
-  explicit PagedMemory(int gpu) {
+  // Pages have the least size that the GPU maps, or the smallest multiple of it that holds `least_page_bytes`.
+  explicit PagedMemory(int gpu, std::size_t least_page_bytes = 1) {
     int supported = 0;
     check_driver(required_driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute", since)(
                      &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu),
@@ -33,6 +34,7 @@ class PagedMemory {
     check_driver(required_driver_function<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity", since)(
                      &page_bytes_, &property_, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
                  "cuMemGetAllocationGranularity");
+    page_bytes_ = pages_for(least_page_bytes) * page_bytes_;
   }
   ~PagedMemory() {
     for (const Page& page : pages_) {
