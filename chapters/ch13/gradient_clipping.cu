@@ -197,7 +197,7 @@ std::vector<std::size_t> gpt2() {
 }
 
 struct Tensor {
-  std::size_t first, count;          // elements within the buffers
+  std::size_t first, count;  // elements within the buffers
   std::size_t first_chunk, chunks;
 };
 
@@ -212,8 +212,8 @@ std::vector<Tensor> lay_out(const Setup& setup) {
   std::size_t first = 0, first_chunk = 0;
   for (const std::size_t size : sizes) {
     // In proportion to `elements`, at least one.
-    const auto count = std::max<std::size_t>(1, static_cast<std::size_t>(static_cast<double>(size) * static_cast<double>(elements) /
-                                                                         static_cast<double>(all)));
+    const auto count = std::max<std::size_t>(
+        1, static_cast<std::size_t>(static_cast<double>(size) * static_cast<double>(elements) / static_cast<double>(all)));
     const std::size_t chunks = (count + chunk_elements - 1) / chunk_elements;
     tensors.push_back({first, count, first_chunk, chunks});
     first += (count + 7) / 8 * 8;
@@ -295,7 +295,7 @@ class GradientClipping final : public Workload {
   }
 
   void loop_over_tensors(Launch& launch) { loop(launch.stream); }
-  void foreach(Launch& launch) {
+  void foreach (Launch& launch) {
     norm(launch.stream, 0, chunk_count_, scaled_, nullptr);
     scale(launch.stream, 0, chunk_count_);
     update<Factor::none>(launch.stream, scaled_, clip_);
@@ -376,8 +376,8 @@ class GradientClipping final : public Workload {
 };
 
 constexpr Tolerance one_rounding = within(2.5e-3);  // of weights to bf16; second moments are far closer
-// Gradients that were scaled in place were rounded to bf16 a second time, by 1.6e-3; a tenth of them is in the first moment, and a
-// change of weights is a twentieth of the weights.
+// Gradients that were scaled in place were rounded to bf16 a second time, by 1.6e-3; a tenth of them is in the first moment, and
+// a change of weights is a twentieth of the weights.
 constexpr Tolerances scaled_in_place = per_output({within(1e-6), within(2e-5), within(5e-4), one_rounding});
 constexpr Tolerances in_fp32 = per_output({within(1e-6), within(1e-6), within(1e-6), one_rounding});
 

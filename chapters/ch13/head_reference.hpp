@@ -13,7 +13,8 @@ namespace aisp::ch13 {
 
 class HeadReference {
  public:
-  HeadReference(const Input<__nv_bfloat16>& hidden, const Input<__nv_bfloat16>& weights, std::size_t depth, std::size_t vocabulary)
+  HeadReference(const Input<__nv_bfloat16>& hidden, const Input<__nv_bfloat16>& weights, std::size_t depth,
+                std::size_t vocabulary)
       : hidden_{hidden}, weights_{weights}, depth_{depth}, vocabulary_{vocabulary} {}
 
   // Inputs have changed.

@@ -25,8 +25,8 @@ constexpr std::size_t tile_rows = 128;  // of the library's kernels: what rows a
 constexpr std::size_t sequences = 8;
 
 // A block copies a row: row i of `to` is row rows[i] of `from`. Rows that only fill the last tile are zeros.
-__global__ __launch_bounds__(threads) void gather_kernel(const uint4* from, uint4* to, const unsigned* rows, const unsigned* count,
-                                                         unsigned row_packets) {
+__global__ __launch_bounds__(threads) void gather_kernel(const uint4* from, uint4* to, const unsigned* rows,
+                                                         const unsigned* count, unsigned row_packets) {
   const bool exists = blockIdx.x < *count;
   const uint4* const row = from + (exists ? std::size_t{rows[blockIdx.x]} * row_packets : 0);
   for (unsigned i = threadIdx.x; i < row_packets; i += threads)
@@ -104,7 +104,8 @@ class MaskedLoss final : public Workload {
         hidden_{setup.input<bf16>(tokens_ * depth_, hidden(), {.name = "hidden states"})},
         weights_{setup.input<bf16>(vocabulary_ * depth_, normal(0, 2 / std::sqrt(static_cast<float>(depth_))),
                                    {.name = "weights", .constant = true})},
-        labels_{setup.input<int>(tokens_, HostFill<int>{[this](std::span<int> labels, std::uint64_t seed) { draw(labels, seed); }},
+        labels_{setup.input<int>(tokens_,
+                                 HostFill<int>{[this](std::span<int> labels, std::uint64_t seed) { draw(labels, seed); }},
                                  {.name = "labels"})},
         // As the loader hands them over, which made the labels.
         rows_{setup.input<unsigned>(std::max<std::size_t>(labelled_, 1),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seven statistics of each of 24 gradients of 67 MB, as training scripts log them: mean, root mean square, least, largest, largest
-// magnitude, zeros, and what is not finite. A library reduction for each reads every tensor seven times. Accumulators of all
-// seven fit into a thread's registers, so that one read gives them all, and one launch covers all tensors.
+// Seven statistics of each of 24 gradients of 67 MB, as training scripts log them: mean, root mean square, least, largest,
+// largest magnitude, zeros, and what is not finite. A library reduction for each reads every tensor seven times. Accumulators of
+// all seven fit into a thread's registers, so that one read gives them all, and one launch covers all tensors.
 #include <cuda_bf16.h>
 #include <aisp/device_attribute.hpp>
 #include <aisp/graph.hpp>
@@ -56,7 +56,7 @@ struct Value {
   __device__ float operator()(bf16 x) const { return is_finite(__bfloat162float(x)) ? __bfloat162float(x) : 0; }
 };
 struct Square {
-  __device__ float operator()(bf16 x) const { return Value{}(x) * Value{}(x); }
+  __device__ float operator()(bf16 x) const { return Value{}(x)*Value{}(x); }
 };
 struct Magnitude {
   __device__ float operator()(bf16 x) const { return fabsf(Value{}(x)); }
@@ -263,7 +263,8 @@ class MetricReduction final : public Workload {
     return {.flops = 6 * elements, .bytes = sizeof(bf16) * elements};
   }
   void compute_reference(Launch& launch) override {
-    launch(reference_kernel, {dim3{reference_parts, static_cast<unsigned>(tensors_)}, threads}, values_, count_, pitch_, reference_);
+    launch(reference_kernel, {dim3{reference_parts, static_cast<unsigned>(tensors_)}, threads}, values_, count_, pitch_,
+           reference_);
     std::vector<double> parts(reference_.size());
     check(cudaMemcpyAsync(parts.data(), reference_, reference_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
     check(cudaStreamSynchronize(launch.stream));
@@ -294,8 +295,7 @@ class MetricReduction final : public Workload {
   }
   void reductions_in_graph(Launch& launch) { graph_.launch(launch.stream); }
   void cub_struct(Launch& launch) {
-    for (std::size_t t = 0; t < tensors_; ++t)
-      reduce(launch.stream, t, statistics_.get() + t, Add{}, Describe{}, of_nothing());
+    for (std::size_t t = 0; t < tensors_; ++t) reduce(launch.stream, t, statistics_.get() + t, Add{}, Describe{}, of_nothing());
     write(launch.stream);
   }
   void clear_counters(Launch& launch) { check(cudaMemsetAsync(done_, 0, done_.bytes(), launch.stream)); }
@@ -327,8 +327,8 @@ class MetricReduction final : public Workload {
   template <class Result, class Operation, class Transform, class Initial>
   void reduce(cudaStream_t stream, std::size_t tensor, Result* to, Operation operation, Transform transform, Initial initial) {
     std::size_t bytes = space_bytes;
-    check(cub::DeviceReduce::TransformReduce(space_.get(), bytes, values_.get() + tensor * pitch_, to,
-                                             static_cast<int>(count_), operation, transform, initial, stream));
+    check(cub::DeviceReduce::TransformReduce(space_.get(), bytes, values_.get() + tensor * pitch_, to, static_cast<int>(count_),
+                                             operation, transform, initial, stream));
   }
   void each(cudaStream_t stream) {
     for (std::size_t t = 0; t < tensors_; ++t) {

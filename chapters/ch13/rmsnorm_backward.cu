@@ -191,7 +191,7 @@ __global__ __launch_bounds__(threads, mine <= 4 ? 2 : 1) void single_pass_kernel
 // themselves, so that the ring needs no barrier.
 constexpr unsigned stages = 3;
 template <unsigned mine>
-constexpr std::size_t ring_bytes = std::size_t{stages} * 2 * mine * threads * sizeof(uint4);
+constexpr std::size_t ring_bytes = std::size_t{stages} * 2 * mine* threads * sizeof(uint4);
 template <unsigned mine>
 __global__ __launch_bounds__(threads, mine <= 4 ? 2 : 1) void prefetch_kernel(Tensors tensors, float* partial, unsigned rows) {
   extern __shared__ uint4 ring[];
@@ -261,7 +261,8 @@ class RmsnormBackward final : public Workload {
   void compute_reference(Launch& launch) override {
     launch(inverse_rms_kernel<double>, {rows(), threads}, x_, exact_inverse_rms_, columns_);
     of_rows_.resize(rows_);
-    check(cudaMemcpyAsync(of_rows_.data(), exact_inverse_rms_, exact_inverse_rms_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
+    check(
+        cudaMemcpyAsync(of_rows_.data(), exact_inverse_rms_, exact_inverse_rms_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
     check(cudaStreamSynchronize(launch.stream));
     mean_products_.forget(rows_);
   }
@@ -275,7 +276,8 @@ class RmsnormBackward final : public Workload {
     const std::size_t row = i / columns_;
     const double mean_product = mean_products_.of(row, [&] {
       double sum = 0;
-      for (std::size_t c = 0; c < columns_; ++c) sum += dy_.host(row * columns_ + c) * gains_.host(c) * x_.host(row * columns_ + c);
+      for (std::size_t c = 0; c < columns_; ++c)
+        sum += dy_.host(row * columns_ + c) * gains_.host(c) * x_.host(row * columns_ + c);
       return sum / static_cast<double>(columns_);
     });
     const double inverse_rms = of_rows_[row];
@@ -285,9 +287,7 @@ class RmsnormBackward final : public Workload {
     metrics.report_rate("rows_per_second", static_cast<double>(rows_), "rows/s");
   }
 
-  void save_inverse_rms(Launch& launch) {
-    launch(inverse_rms_kernel<float>, {rows(), threads}, x_, inverse_rms_, columns_);
-  }
+  void save_inverse_rms(Launch& launch) { launch(inverse_rms_kernel<float>, {rows(), threads}, x_, inverse_rms_, columns_); }
   void two_kernels(Launch& launch) {
     dx_alone(launch);
     gains_alone(launch);
@@ -342,8 +342,8 @@ class RmsnormBackward final : public Workload {
   void persistent(Launch& launch, Kernel* kernel, std::size_t shared_bytes) {
     int of_sm = 0;
     check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_sm, kernel, threads, shared_bytes));
-    const auto blocks = static_cast<unsigned>(
-        std::min({rows_, static_cast<std::size_t>(of_sm) * multiprocessors(), most_parts_}));
+    const auto blocks =
+        static_cast<unsigned>(std::min({rows_, static_cast<std::size_t>(of_sm) * multiprocessors(), most_parts_}));
     launch(kernel, {blocks, threads, shared_bytes}, tensors(), partial_, rows_);
     sum_parts(launch, blocks);
   }
@@ -388,11 +388,11 @@ extern constinit const Pair rmsnorm_backward{
     .controls = variants({{.name = "dx_alone",
                            .run = call<&RmsnormBackward::dx_alone>,
                            .prepare = call<&RmsnormBackward::save_inverse_rms>,
-                           .outputs = 0b01},
+                           .outputs = no_outputs},
                           {.name = "gains_alone",
                            .run = call<&RmsnormBackward::gains_alone>,
                            .prepare = call<&RmsnormBackward::save_inverse_rms>,
-                           .outputs = 0b10}}),
+                           .outputs = no_outputs}}),
     .libraries = variants({{.name = "cudnn_rms_norm_backward",
                             .run = call<&RmsnormBackward::cudnn_rms_norm_backward>,
                             .prepare = call<&RmsnormBackward::tune>,

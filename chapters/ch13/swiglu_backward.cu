@@ -125,14 +125,18 @@ class SwigluBackwardPair final : public Workload {
     by_packets<SiluBackward, 2, 1>(launch, {{gate_, dactivated_}, {dgate_}});
   }
   void fused(Launch& launch) { by_packets<SwigluBackward, 3, 3>(launch, all()); }
-  void fused_scalar(Launch& launch) {
-    launch(elements_kernel<SwigluBackward, 3, 3>, {blocks(count_), threads}, all(), count_);
-  }
+  void fused_scalar(Launch& launch) { launch(elements_kernel<SwigluBackward, 3, 3>, {blocks(count_), threads}, all(), count_); }
 
  private:
   // Both zeros of the slope, both ends of the sigmoid, exponentials that overflow, and a subnormal number.
   Pattern gates() const {
-    return normal(0, 2).set(-0.0f, some()).set(20, some()).set(-20, some()).set(100, some()).set(-100, some()).set(1e-39f, some());
+    return normal(0, 2)
+        .set(-0.0f, some())
+        .set(20, some())
+        .set(-20, some())
+        .set(100, some())
+        .set(-100, some())
+        .set(1e-39f, some());
   }
   Places some() const { return drawn(Axis{1, count_}, count_ / 65536 + 1); }
   Tensors<3, 3> all() const { return {{gate_, up_, gradient_}, {dgate_, dup_, product_}}; }
@@ -171,9 +175,8 @@ extern constinit const Pair swiglu_backward{
                     {"tokens_4096", "tokens=4096"},
                     {"tokens_16384", "tokens=16384"},
                     {"tokens_32768", "tokens=32768"}}),
-    .edges = cases({{"one_element", "tokens=1,width=1"},
-                    {"seven_elements", "tokens=1,width=7"},
-                    {"tail", "tokens=37,width=1111"}}),
+    .edges =
+        cases({{"one_element", "tokens=1,width=1"}, {"seven_elements", "tokens=1,width=7"}, {"tail", "tokens=37,width=1111"}}),
 };
 
 }  // namespace aisp::ch13
