@@ -11,9 +11,9 @@
 #include <cmath>
 #include <cub/device/device_reduce.cuh>
 #include <limits>
-#include <vector>
 
 #include "rows.cuh"
+#include "statistics_reference.cuh"
 
 namespace aisp::ch13 {
 namespace {
@@ -215,31 +215,6 @@ __global__ __launch_bounds__(threads) void one_pass_kernel(const bf16* values, s
   done[tensor] = 0;
 }
 
-// The reference: one thread's share of a tensor after the other, in float64; sum, squares, least, largest, zeros, not finite.
-constexpr unsigned reference_parts = 64, reference_values = 6;
-__global__ __launch_bounds__(threads) void reference_kernel(const bf16* values, std::size_t count, std::size_t pitch,
-                                                            double* results) {
-  __shared__ double parts[threads / 32];
-  double sum = 0, squares = 0, least = infinity(), largest = -infinity(), zeros = 0, not_finite = 0;
-  for (std::size_t i = blockIdx.x * threads + threadIdx.x; i < count; i += reference_parts * threads) {
-    const double x = __bfloat162float(values[blockIdx.y * pitch + i]);
-    if (isfinite(x)) {
-      sum += x, squares += x * x;
-      least = fmin(least, x), largest = fmax(largest, x);
-      if (x == 0) zeros += 1;
-    } else not_finite += 1;
-  }
-  sum = device::block_sum(sum, parts);
-  squares = device::block_sum(squares, parts);
-  least = device::block_reduce(least, double{infinity()}, device::Min{}, parts);
-  largest = device::block_reduce(largest, -double{infinity()}, device::Max{}, parts);
-  zeros = device::block_sum(zeros, parts);
-  not_finite = device::block_sum(not_finite, parts);
-  if (threadIdx.x != 0) return;
-  double* const to = results + (std::size_t{blockIdx.y} * reference_parts + blockIdx.x) * reference_values;
-  to[0] = sum, to[1] = squares, to[2] = least, to[3] = largest, to[4] = zeros, to[5] = not_finite;
-}
-
 class MetricReduction final : public Workload {
  public:
   explicit MetricReduction(Setup& setup)
@@ -256,28 +231,15 @@ class MetricReduction final : public Workload {
         partial_{setup.scratch<Statistics>(tensors_ * parts_, {.name = "statistics of blocks"})},
         done_{setup.scratch<unsigned>(tensors_, {.name = "blocks that are done"})},
         space_{setup.scratch<std::byte>(space_bytes, {.name = "space of CUB"})},
-        reference_{setup.scratch<double>(tensors_ * reference_parts * reference_values, {.name = "reference"})} {}
+        reference_{setup, tensors_} {}
 
   Cost cost() const override {
     const double elements = static_cast<double>(tensors_) * static_cast<double>(count_);
     return {.flops = 6 * elements, .bytes = sizeof(bf16) * elements};
   }
-  void compute_reference(Launch& launch) override {
-    launch(reference_kernel, {dim3{reference_parts, static_cast<unsigned>(tensors_)}, threads}, values_, count_, pitch_,
-           reference_);
-    std::vector<double> parts(reference_.size());
-    check(cudaMemcpyAsync(parts.data(), reference_, reference_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
-    check(cudaStreamSynchronize(launch.stream));
-    expected_.assign(tensors_, {0, 0, infinity(), -infinity(), 0, 0});
-    for (std::size_t p = 0; p < tensors_ * reference_parts; ++p) {
-      const double* const part = parts.data() + p * reference_values;
-      Expected& all = expected_[p / reference_parts];
-      all.sum += part[0], all.squares += part[1], all.zeros += part[4], all.not_finite += part[5];
-      all.least = std::min(all.least, part[2]), all.largest = std::max(all.largest, part[3]);
-    }
-  }
+  void compute_reference(Launch& launch) override { reference_.compute(launch, values_, count_, pitch_); }
   double expected_output(int output, std::size_t i) const override {
-    const Expected& of = expected_[output < 2 ? i : output == 2 ? i / 3 : i / 2];
+    const StatisticsReference::Tensor& of = reference_.of(output < 2 ? i : output == 2 ? i / 3 : i / 2);
     if (output == 3) return i % 2 == 0 ? of.zeros : of.not_finite;
     const double finite = static_cast<double>(count_) - of.not_finite;
     if (finite == 0) return 0;
@@ -305,9 +267,6 @@ class MetricReduction final : public Workload {
   void one_pass(Launch& launch) { start_pass(launch, 0, tensors_); }
 
  private:
-  struct Expected {
-    double sum, squares, least, largest, zeros, not_finite;
-  };
   static constexpr std::size_t space_bytes = std::size_t{1} << 20;
 
   // The extremes are the first and the last value. One tensor has only zeros, one has only NaN; a 64th of the others is a zero
@@ -359,9 +318,8 @@ class MetricReduction final : public Workload {
   Scratch<Statistics> statistics_, partial_;
   Scratch<unsigned> done_;
   Scratch<std::byte> space_;
-  Scratch<double> reference_;
+  StatisticsReference reference_;
   Graph graph_;
-  std::vector<Expected> expected_;
 };
 
 }  // namespace

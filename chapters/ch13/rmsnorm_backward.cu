@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cudnn_rms_norm_backward.hpp"
+#include "inverse_rms.cuh"
 #include "row_cache.hpp"
 #include "rows.cuh"
 
@@ -22,7 +23,6 @@ namespace {
 using shared::bf16, shared::packet;
 
 constexpr unsigned threads = 256;
-constexpr float epsilon = 1e-6f;
 
 template <unsigned columns>
 constexpr unsigned packets_of = columns / (packet * threads);  // a thread's share of a row
@@ -223,26 +223,13 @@ __global__ __launch_bounds__(threads, mine <= 4 ? 2 : 1) void prefetch_kernel(Te
   store_columns(partial, sums);
 }
 
-// The forward pass's share, before anything is timed, and in float64 of the reference. A block has a row.
-template <class Real>
-__global__ __launch_bounds__(threads) void inverse_rms_kernel(const bf16* x, Real* inverse_rms, unsigned columns) {
-  __shared__ Real parts[threads / 32];
-  Real sum = 0;
-  for (unsigned i = threadIdx.x; i < columns; i += threads) {
-    const Real value = __bfloat162float(x[std::size_t{blockIdx.x} * columns + i]);
-    sum += value * value;
-  }
-  sum = device::block_sum(sum, parts);
-  if (threadIdx.x == 0) inverse_rms[blockIdx.x] = 1 / sqrt(sum / columns + Real{epsilon});
-}
-
 class RmsnormBackward final : public Workload {
  public:
   explicit RmsnormBackward(Setup& setup)
       : rows_{setup.size("rows")},
         columns_{setup.size("columns")},
         most_parts_{std::size_t{8} * multiprocessors()},
-        x_{setup.input<bf16>(rows_ * columns_, x(), {.name = "x"})},
+        x_{setup.input<bf16>(rows_ * columns_, x(), {.name = "x", .constant = true})},  // as what is saved of it
         dy_{setup.input<bf16>(rows_ * columns_, normal(0, 0.1f), {.name = "dy"})},
         gains_{setup.input<bf16>(columns_, gains(), {.name = "gains"})},
         dx_{setup.output<bf16>(rows_ * columns_, {.name = "dx", .groups = Axis{columns_, rows_}})},
@@ -282,9 +269,6 @@ class RmsnormBackward final : public Workload {
     });
     const double inverse_rms = of_rows_[row];
     return inverse_rms * (dy_.host(i) * gains_.host(i % columns_) - x_.host(i) * inverse_rms * inverse_rms * mean_product);
-  }
-  void metrics(std::string_view, Metrics& metrics) override {
-    metrics.report_rate("rows_per_second", static_cast<double>(rows_), "rows/s");
   }
 
   void save_inverse_rms(Launch& launch) { launch(inverse_rms_kernel<float>, {rows(), threads}, x_, inverse_rms_, columns_); }
@@ -403,11 +387,8 @@ extern constinit const Pair rmsnorm_backward{
                     {.name = "columns", .full = 8192, .multiple = 2048, .most = 16384, .scales = false}}),
     .sweep = cases({{"columns_2048", "rows=65536,columns=2048"},
                     {"columns_4096", "rows=32768,columns=4096"},
-                    {"columns_8192", "rows=16384,columns=8192"},
                     {"columns_16384", "rows=8192,columns=16384"},
                     {"rows_128", "rows=128"},
-                    {"rows_512", "rows=512"},
-                    {"rows_2048", "rows=2048"},
                     {"rows_65536", "rows=65536"}}),
     .edges = cases({{"one_row", "rows=1"},
                     {"odd_rows", "rows=37,columns=2048"},
