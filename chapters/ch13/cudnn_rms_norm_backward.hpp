@@ -32,7 +32,7 @@ class CudnnRmsNormBackward {
       return graph->tensor(type, {rows, columns_, 1, 1}, strides);
     };
     const int x = tensor(cudnn::DataType::bf16, rows_), dy = tensor(cudnn::DataType::bf16, rows_);
-    const int scale = tensor(cudnn::DataType::bf16, 1);
+    const int scale = tensor(cudnn::DataType::f32, 1);
     const int inverse_rms = graph->tensor(cudnn::DataType::f32, {rows_, 1, 1, 1}, of_rows);
     const int dscale = tensor(cudnn::DataType::f32, 1), dx = tensor(cudnn::DataType::bf16, rows_);
     graph->rms_norm_backward({.x = x, .dy = dy, .scale = scale, .inverse_rms = inverse_rms, .dscale = dscale, .dx = dx});

@@ -117,8 +117,8 @@ class GradientAccumulation final : public Workload {
   Pattern gradients() const {
     const Axis batches{tokens_ * outputs_, batches_};
     return normal(0, 1)
-        .plus_steps(0.3f, 1, at(batches, 1, 2))
-        .plus_steps(-0.3f, 1, at(batches, 2, 2))
+        .plus_steps(0.2f, 1, at(batches, 1, 2))
+        .plus_steps(-0.2f, 1, at(batches, 2, 2))
         .times(1e-4f, at(batches, 5));
   }
   const bf16* x_of(std::size_t batch) const { return x_ + batch * tokens_ * inputs_; }

@@ -212,7 +212,7 @@ class GradientClipping final : public Workload {
     return {.flops = 20 * parameters, .bytes = parameters * (2 + 2 + 24 + 2)};
   }
   void compute_reference(Launch&) override {
-    if (overflows_ || expected_norm_ > 0) return;  // the gradients are the same in every run
+    if (overflows_) return;
     std::vector<double> sums(static_cast<std::size_t>(team_.size()));
     team_.run([&](int worker) {
       double sum = 0;
@@ -337,11 +337,11 @@ class GradientClipping final : public Workload {
   double expected_norm_ = 0, factor_ = 1;
 };
 
-constexpr Tolerance one_rounding = within(2.5e-3);  // of weights to bf16; second moments are far closer
-// Gradients that were scaled in place were rounded to bf16 a second time, by 1.6e-3; a tenth of them is in the first moment, and
-// a change of weights is a twentieth of the weights.
-constexpr Tolerances scaled_in_place = per_output({within(1e-6), within(2e-5, 5e-4), within(5e-4, 5e-3), one_rounding});
-constexpr Tolerances in_fp32 = per_output({within(1e-6), within(1e-6), within(1e-6), one_rounding});
+// Gradients that were scaled in place were rounded to bf16 a second time, by 1.6e-3, and their squares by twice as much; a tenth
+// of them is in the first moment, and a change of weights is a twentieth of the weights. The second moments' limit holds for
+// weights in bf16 as well.
+constexpr Tolerances scaled_in_place = per_output({within(1e-6), within(2e-5, 5e-4), within(1e-3, 5e-3), within(5e-3)});
+constexpr Tolerances in_fp32 = per_output({within(1e-6), within(1e-6), within(1e-6), within(2.5e-3)});
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 // column. As two kernels, both read x and dy, 268 MB each. A block that takes one row after the other can do both with what it
 // holds: its threads keep their columns' sums in registers, and only as many rows of partial sums as there are blocks are left.
 #include <cuda_bf16.h>
-#include <aisp/device/async_copy.cuh>
 #include <aisp/device_attribute.hpp>
 #include <aisp/dispatch.hpp>
 #include <aisp/pair.hpp>
@@ -187,40 +186,10 @@ __global__ __launch_bounds__(threads, mine <= 4 ? 2 : 1) void single_pass_kernel
   store_columns(partial, sums);
 }
 
-// The same with rows that come through a ring in shared memory, `stages` of them under way. Threads read what they have copied
-// themselves, so that the ring needs no barrier.
-constexpr unsigned stages = 3;
-template <unsigned mine>
-constexpr std::size_t ring_bytes = std::size_t{stages} * 2 * mine* threads * sizeof(uint4);
-template <unsigned mine>
-__global__ __launch_bounds__(threads, mine <= 4 ? 2 : 1) void prefetch_kernel(Tensors tensors, float* partial, unsigned rows) {
-  extern __shared__ uint4 ring[];
-  __shared__ float parts[2][threads / 32];
-  const auto stage = [&](unsigned number) { return ring + number % stages * 2 * mine * threads; };
-  const auto request = [&](unsigned number) {
-    const std::size_t row = blockIdx.x + std::size_t{number} * gridDim.x;
-    if (row < rows)
-#pragma unroll
-      for (unsigned k = 0; k < mine; ++k) {
-        const unsigned i = k * threads + threadIdx.x;
-        device::copy_async_16(stage(number) + i, tensors.x + row * mine * threads + i);
-        device::copy_async_16(stage(number) + mine * threads + i, tensors.dy + row * mine * threads + i);
-      }
-    device::commit_copies();
-  };
-  ColumnSums<mine> sums;
-  for (unsigned number = 0; number + 1 < stages; ++number) request(number);
-  unsigned number = 0;
-  for (unsigned row = blockIdx.x; row < rows; row += gridDim.x, ++number) {
-    const float inverse_rms = tensors.inverse_rms[row];
-    request(number + stages - 1);
-    device::wait_copies<stages - 1>();
-    Row<mine> x = load_row<mine>(stage(number)), dy = load_row<mine>(stage(number) + mine * threads);
-    const float sum = row_sum(sum_of_products(x, dy, tensors.gains), parts[number % 2]);
-    stay_packed(x), stay_packed(dy);
-    finish_row(tensors.dx + std::size_t{row} * mine * threads, x, dy, tensors.gains, inverse_rms, sum, &sums);
-  }
-  store_columns(partial, sums);
+// Gains in fp32, as the library wants them.
+__global__ void widen_kernel(const bf16* from, float* to) {
+  const unsigned i = blockIdx.x * threads + threadIdx.x;
+  to[i] = __bfloat162float(from[i]);
 }
 
 class RmsnormBackward final : public Workload {
@@ -236,6 +205,7 @@ class RmsnormBackward final : public Workload {
         dgains_{setup.output<float>(columns_, {.name = "gradient of the gains"})},
         inverse_rms_{setup.scratch<float>(rows_, {.name = "inverse root mean squares"})},
         exact_inverse_rms_{setup.scratch<double>(rows_, {.name = "inverse root mean squares of the reference"})},
+        wide_gains_{setup.scratch<float>(columns_, {.name = "gains in fp32"})},
         partial_{setup.scratch<float>(most_parts_ * columns_, {.name = "partial sums of columns"})},
         cudnn_{setup, rows_, columns_},
         reproducible_{setup.reproducible()} {}
@@ -244,6 +214,11 @@ class RmsnormBackward final : public Workload {
     return {.flops = 9 * static_cast<double>(x_.size()),
             .bytes = static_cast<double>(x_.bytes() + dy_.bytes() + gains_.bytes() + dx_.bytes() + dgains_.bytes() +
                                          inverse_rms_.bytes())};
+  }
+  Cost variant_cost(std::string_view variant) const override {
+    Cost all = cost();
+    if (variant == "gains_alone") all.bytes -= static_cast<double>(dx_.bytes());
+    return all;
   }
   void compute_reference(Launch& launch) override {
     launch(inverse_rms_kernel<double>, {rows(), threads}, x_, exact_inverse_rms_, columns_);
@@ -271,6 +246,10 @@ class RmsnormBackward final : public Workload {
     return inverse_rms * (dy_.host(i) * gains_.host(i % columns_) - x_.host(i) * inverse_rms * inverse_rms * mean_product);
   }
 
+  void metrics(std::string_view, Metrics& metrics) override {
+    metrics.report_rate("tokens_per_second", static_cast<double>(rows_), "tokens/s");
+  }
+
   void save_inverse_rms(Launch& launch) { launch(inverse_rms_kernel<float>, {rows(), threads}, x_, inverse_rms_, columns_); }
   void two_kernels(Launch& launch) {
     dx_alone(launch);
@@ -286,17 +265,12 @@ class RmsnormBackward final : public Workload {
     sum_parts(launch, parts);
   }
   void single_pass(Launch& launch) {
-    compiled([&]<unsigned columns>() { persistent(launch, single_pass_kernel<packets_of<columns>>, 0); });
-  }
-  void prefetch_next_row(Launch& launch) {
-    compiled([&]<unsigned columns>() {
-      allow_shared_memory(prefetch_kernel<packets_of<columns>>, ring_bytes<packets_of<columns>>);
-      persistent(launch, prefetch_kernel<packets_of<columns>>, ring_bytes<packets_of<columns>>);
-    });
+    compiled([&]<unsigned columns>() { persistent(launch, single_pass_kernel<packets_of<columns>>); });
   }
   void tune(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
     save_inverse_rms(launch);
+    launch(widen_kernel, {static_cast<unsigned>(columns_ / threads), threads}, gains_, wide_gains_);
     cudnn_->tune(launch.stream, cudnn_tensors());
   }
   void cudnn_rms_norm_backward(Launch& launch) { cudnn_->run(launch.stream, cudnn_tensors()); }
@@ -317,18 +291,18 @@ class RmsnormBackward final : public Workload {
     return {reinterpret_cast<const uint4*>(x_.get()), reinterpret_cast<const uint4*>(dy_.get()),
             reinterpret_cast<const uint4*>(gains_.get()), inverse_rms_, reinterpret_cast<uint4*>(dx_.get())};
   }
-  CudnnRmsNormBackward::Tensors cudnn_tensors() const { return {x_.get(), dy_.get(), gains_.get(), inverse_rms_, dgains_, dx_}; }
+  CudnnRmsNormBackward::Tensors cudnn_tensors() const { return {x_.get(), dy_.get(), wide_gains_, inverse_rms_, dgains_, dx_}; }
   template <class Run>
   void compiled(const Run& run) const {
     dispatch<2048u, 4096u, 8192u, 16384u>("columns", columns_, run);
   }
   template <class Kernel>
-  void persistent(Launch& launch, Kernel* kernel, std::size_t shared_bytes) {
+  void persistent(Launch& launch, Kernel* kernel) {
     int of_sm = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_sm, kernel, threads, shared_bytes));
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_sm, kernel, threads, 0));
     const auto blocks =
         static_cast<unsigned>(std::min({rows_, static_cast<std::size_t>(of_sm) * multiprocessors(), most_parts_}));
-    launch(kernel, {blocks, threads, shared_bytes}, tensors(), partial_, rows_);
+    launch(kernel, {blocks, threads}, tensors(), partial_, rows_);
     sum_parts(launch, blocks);
   }
   void sum_parts(Launch& launch, unsigned parts) {
@@ -340,7 +314,7 @@ class RmsnormBackward final : public Workload {
   Output<float> dgains_;
   Scratch<float> inverse_rms_;
   Scratch<double> exact_inverse_rms_;
-  Scratch<float> partial_;
+  Scratch<float> wide_gains_, partial_;
   Opened<CudnnRmsNormBackward> cudnn_;
   bool reproducible_;
   std::vector<double> of_rows_;  // the reference's inverse root mean squares
@@ -362,10 +336,6 @@ extern constinit const Pair rmsnorm_backward{
                  .kernels = in_registers},
     .optimized = variants({{.name = "single_pass",
                             .run = call<&RmsnormBackward::single_pass>,
-                            .prepare = call<&RmsnormBackward::save_inverse_rms>,
-                            .kernels = in_registers},
-                           {.name = "prefetch_next_row",
-                            .run = call<&RmsnormBackward::prefetch_next_row>,
                             .prepare = call<&RmsnormBackward::save_inverse_rms>,
                             .kernels = in_registers}}),
     // The baseline's two halves apart.
