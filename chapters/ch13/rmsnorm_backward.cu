@@ -11,7 +11,6 @@
 #include <cmath>
 #include <vector>
 
-#include "cudnn_rms_norm_backward.hpp"
 #include "inverse_rms.cuh"
 #include "row_cache.hpp"
 #include "rows.cuh"
@@ -186,12 +185,6 @@ __global__ __launch_bounds__(threads, mine <= 4 ? 2 : 1) void single_pass_kernel
   store_columns(partial, sums);
 }
 
-// Gains in fp32, as the library wants them.
-__global__ void widen_kernel(const bf16* from, float* to) {
-  const unsigned i = blockIdx.x * threads + threadIdx.x;
-  to[i] = __bfloat162float(from[i]);
-}
-
 class RmsnormBackward final : public Workload {
  public:
   explicit RmsnormBackward(Setup& setup)
@@ -205,10 +198,7 @@ class RmsnormBackward final : public Workload {
         dgains_{setup.output<float>(columns_, {.name = "gradient of the gains"})},
         inverse_rms_{setup.scratch<float>(rows_, {.name = "inverse root mean squares"})},
         exact_inverse_rms_{setup.scratch<double>(rows_, {.name = "inverse root mean squares of the reference"})},
-        wide_gains_{setup.scratch<float>(columns_, {.name = "gains in fp32"})},
-        partial_{setup.scratch<float>(most_parts_ * columns_, {.name = "partial sums of columns"})},
-        cudnn_{setup, rows_, columns_},
-        reproducible_{setup.reproducible()} {}
+        partial_{setup.scratch<float>(most_parts_ * columns_, {.name = "partial sums of columns"})} {}
 
   Cost cost() const override {
     return {.flops = 9 * static_cast<double>(x_.size()),
@@ -267,13 +257,6 @@ class RmsnormBackward final : public Workload {
   void single_pass(Launch& launch) {
     compiled([&]<unsigned columns>() { persistent(launch, single_pass_kernel<packets_of<columns>>); });
   }
-  void tune(Launch& launch) {
-    if (reproducible_) throw Unsupported{not_reproducible};
-    save_inverse_rms(launch);
-    launch(widen_kernel, {static_cast<unsigned>(columns_ / threads), threads}, gains_, wide_gains_);
-    cudnn_->tune(launch.stream, cudnn_tensors());
-  }
-  void cudnn_rms_norm_backward(Launch& launch) { cudnn_->run(launch.stream, cudnn_tensors()); }
 
  private:
   // A row of zeros, one a thousand times as large as the others, and columns that are far from zero.
@@ -291,7 +274,6 @@ class RmsnormBackward final : public Workload {
     return {reinterpret_cast<const uint4*>(x_.get()), reinterpret_cast<const uint4*>(dy_.get()),
             reinterpret_cast<const uint4*>(gains_.get()), inverse_rms_, reinterpret_cast<uint4*>(dx_.get())};
   }
-  CudnnRmsNormBackward::Tensors cudnn_tensors() const { return {x_.get(), dy_.get(), wide_gains_, inverse_rms_, dgains_, dx_}; }
   template <class Run>
   void compiled(const Run& run) const {
     dispatch<2048u, 4096u, 8192u, 16384u>("columns", columns_, run);
@@ -314,9 +296,7 @@ class RmsnormBackward final : public Workload {
   Output<float> dgains_;
   Scratch<float> inverse_rms_;
   Scratch<double> exact_inverse_rms_;
-  Scratch<float> wide_gains_, partial_;
-  Opened<CudnnRmsNormBackward> cudnn_;
-  bool reproducible_;
+  Scratch<float> partial_;
   std::vector<double> of_rows_;  // the reference's inverse root mean squares
   shared::RowCache<double> mean_products_;
 };
@@ -347,10 +327,6 @@ extern constinit const Pair rmsnorm_backward{
                            .run = call<&RmsnormBackward::gains_alone>,
                            .prepare = call<&RmsnormBackward::save_inverse_rms>,
                            .outputs = no_outputs}}),
-    .libraries = variants({{.name = "cudnn_rms_norm_backward",
-                            .run = call<&RmsnormBackward::cudnn_rms_norm_backward>,
-                            .prepare = call<&RmsnormBackward::tune>,
-                            .needs = {.libraries = {Library::cudnn}}}}),
     .bound = Bound::memory,
     .tolerance = tolerances,
     .sizes = sizes({{.name = "rows", .full = 16384, .most = 1u << 20},

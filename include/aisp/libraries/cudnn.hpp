@@ -125,21 +125,6 @@ class Graph {
         .set(Attribute::norm_y, tensors_[static_cast<std::size_t>(y)])
         .finalize();
   }
-  // dx and dscale of such a norm, from the inverse root mean squares that its forward pass has saved.
-  struct NormGradients {
-    int x, dy, scale, inverse_rms, dscale, dx;
-  };
-  void rms_norm_backward(const NormGradients& tensors) {
-    constexpr int root_mean_square = 4;  // cudnnBackendNormMode_t
-    Descriptor& operation = operations_.emplace_back(Kind::norm_backward_operation);
-    operation.set(Attribute::norm_backward_mode, Type::norm_mode, root_mean_square);
-    const auto set = [&](Attribute name, int tensor) { operation.set(name, tensors_[static_cast<std::size_t>(tensor)]); };
-    set(Attribute::norm_backward_x, tensors.x), set(Attribute::norm_backward_dy, tensors.dy);
-    set(Attribute::norm_backward_scale, tensors.scale);
-    set(Attribute::norm_backward_inverse_variance, tensors.inverse_rms);
-    set(Attribute::norm_backward_dscale, tensors.dscale), set(Attribute::norm_backward_dx, tensors.dx);
-    operation.finalize();
-  }
 
   // K and V in pages, [page][head][row][column]: tables of page numbers, [sequence][1][entry][1], and how many rows of queries
   // and of keys each sequence has, [sequence][1][1][1].
