@@ -101,8 +101,8 @@ class MixedPrecision final : public Workload {
         new_w_{setup.output<float>(w_.size(), {.name = "new weights"})},
         new_narrow_w_{setup.output<bf16>(w_.size(), {.name = "new weights in bf16"})},
         dw_{setup.scratch<float>(w_.size(), {.name = "gradient of the weights"})},
-        narrow_{setup.scratch<std::uint16_t>(x_.size()), setup.scratch<std::uint16_t>(dy_.size()),
-                setup.scratch<std::uint16_t>(w_.size()), setup.scratch<std::uint16_t>(w_.size())},
+        bf16_{setup, x_.size(), dy_.size(), w_.size()},
+        f16_{setup, x_.size(), dy_.size(), w_.size()},
         results_{setup.scratch<bf16>(y_.size()), setup.scratch<bf16>(dx_.size()), setup.scratch<bf16>(w_.size())},
         overflows_{setup.scratch<unsigned>(1)},
         next_scale_{setup.scratch<float>(1)},
@@ -111,8 +111,8 @@ class MixedPrecision final : public Workload {
               {setup, lt_, shape_, wide(CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32)},
               {setup, lt_, shape_, wide(CUDA_R_32F, CUBLAS_COMPUTE_32F_EMULATED_16BFX9)}},
         autocast_{setup, lt_, shape_, {.weight_gradient = CUDA_R_16BF}},
-        bf16_{setup, lt_, shape_, wide(CUDA_R_16BF)},
-        f16_{setup, lt_, shape_, wide(CUDA_R_16F)} {}
+        by_bf16_{setup, lt_, shape_, wide(CUDA_R_16BF)},
+        by_f16_{setup, lt_, shape_, wide(CUDA_R_16F)} {}
 
   Cost cost() const override { return cost_of(Math::fp32); }
   Cost variant_cost(std::string_view variant) const override {
@@ -134,7 +134,8 @@ class MixedPrecision final : public Workload {
       check(cudaMemcpy(to.data(), from, to.size() * sizeof to[0], cudaMemcpyDeviceToHost));
     };
     fetch(weights, new_w_);
-    fetch(copies, in_bf16 ? static_cast<const void*>(new_narrow_w_.get()) : narrow_[of_new_w].get());
+    const void* const bf16_copies = in_bf16 ? new_narrow_w_.get() : bf16_.new_w.get();
+    fetch(copies, in_f16 ? f16_.new_w.get() : bf16_copies);
     std::size_t changed = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       const double old = w_.host(i);
@@ -164,60 +165,64 @@ class MixedPrecision final : public Workload {
     wide_[math].forward(launch.stream, x_, w_, y_);
     wide_[math].input_gradient(launch.stream, dy_, w_, dx_);
     wide_[math].weight_gradient(launch.stream, dy_, x_, dw_);
-    update_master<float>(launch);
+    update<float>(launch, wide_packets(w_), new_w_, nullptr);
   }
   void autocast(Launch& launch) {
-    narrow<bf16>(launch, x_, of_x);
-    narrow<bf16>(launch, w_, of_w);
-    autocast_.forward(launch.stream, narrow_[of_x], narrow_[of_w], results_[0]);
+    narrow(launch, x_, bf16_.x);
+    narrow(launch, w_, bf16_.w);
+    autocast_.forward(launch.stream, bf16_.x, bf16_.w, results_[0]);
     widen(launch, results_[0], y_);
-    narrow<bf16>(launch, dy_, of_dy);
-    autocast_.input_gradient(launch.stream, narrow_[of_dy], narrow_[of_w], results_[1]);
+    narrow(launch, dy_, bf16_.dy);
+    autocast_.input_gradient(launch.stream, bf16_.dy, bf16_.w, results_[1]);
     widen(launch, results_[1], dx_);
-    autocast_.weight_gradient(launch.stream, narrow_[of_dy], narrow_[of_x], results_[2]);
+    autocast_.weight_gradient(launch.stream, bf16_.dy, bf16_.x, results_[2]);
     widen(launch, results_[2], dw_);
-    update_master<float>(launch);
+    update<float>(launch, wide_packets(w_), new_w_, nullptr);
   }
   void bf16_master(Launch& launch) {
     bf16_gradients(launch);
-    update_master<bf16>(launch);
+    update(launch, wide_packets(w_), new_w_, packets(bf16_.new_w.get()));
   }
   void no_master(Launch& launch) {
     bf16_gradients(launch);
-    update<bf16>(launch, static_cast<const Packet<bf16>*>(packets<bf16>(narrow_[of_w])), nullptr,
-                 packets<bf16>(new_narrow_w_.get()));
+    update(launch, static_cast<const Packet<bf16>*>(packets(bf16_.w.get())), nullptr, packets(new_narrow_w_.get()));
   }
   void fp16_scaled(Launch& launch) {
     check(cudaMemsetAsync(overflows_, 0, sizeof(unsigned), launch.stream));
-    narrow<f16>(launch, x_, of_x);
-    f16_.forward(launch.stream, narrow_[of_x], narrow_[of_w], y_);
-    launch(scale_kernel, grid(dy_.size()), wide_packets(dy_), packets<f16>(narrow_[of_dy]), count(dy_.size()), overflows_.get());
-    f16_.input_gradient(launch.stream, narrow_[of_dy], narrow_[of_w], dx_, 1 / loss_scale);
-    f16_.weight_gradient(launch.stream, narrow_[of_dy], narrow_[of_x], dw_);
-    update_master<f16, true>(launch);
+    narrow(launch, x_, f16_.x);
+    by_f16_.forward(launch.stream, f16_.x, f16_.w, y_);
+    launch(scale_kernel, grid(dy_.size()), wide_packets(dy_), packets(f16_.dy.get()), count(dy_.size()), overflows_.get());
+    by_f16_.input_gradient(launch.stream, f16_.dy, f16_.w, dx_, 1 / loss_scale);
+    by_f16_.weight_gradient(launch.stream, f16_.dy, f16_.x, dw_);
+    update<f16, true>(launch, wide_packets(w_), new_w_, packets(f16_.new_w.get()));
   }
-  void products_alone(Launch& launch) { multiply(launch, bf16_); }
+  void products_alone(Launch& launch) { multiply(launch); }
 
   template <Wide math>
   void prepare(Launch& launch) {
     tune(launch, wide_[math], x_, w_, dy_);
   }
   void prepare_autocast(Launch& launch) {
-    narrow_all<bf16>(launch);
-    if (!reproducible_)
-      autocast_.tune(launch.stream, narrow_[of_x], narrow_[of_w], narrow_[of_dy], results_[0], results_[1], results_[2]);
+    narrow_all(launch, bf16_);
+    if (!reproducible_) autocast_.tune(launch.stream, bf16_.x, bf16_.w, bf16_.dy, results_[0], results_[1], results_[2]);
   }
   void prepare_bf16(Launch& launch) {
-    narrow_all<bf16>(launch);
-    tune(launch, bf16_, narrow_[of_x], narrow_[of_w], narrow_[of_dy]);
+    narrow_all(launch, bf16_);
+    tune(launch, by_bf16_, bf16_.x, bf16_.w, bf16_.dy);
   }
   void prepare_f16(Launch& launch) {
-    narrow_all<f16>(launch);
-    tune(launch, f16_, narrow_[of_x], narrow_[of_w], narrow_[of_dy]);
+    narrow_all(launch, f16_);
+    tune(launch, by_f16_, f16_.x, f16_.w, f16_.dy);
   }
 
  private:
-  enum Narrow : std::uint8_t { of_x, of_dy, of_w, of_new_w };
+  // Copies in a narrow type.
+  template <class T>
+  struct Narrow {
+    Narrow(Setup& setup, std::size_t of_x, std::size_t of_dy, std::size_t of_w)
+        : x{setup.scratch<T>(of_x)}, dy{setup.scratch<T>(of_dy)}, w{setup.scratch<T>(of_w)}, new_w{setup.scratch<T>(of_w)} {}
+    Scratch<T> x, dy, w, new_w;
+  };
 
   static training::LinearTypes wide(cudaDataType_t operands, cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
     return {.operands = operands, .activations = CUDA_R_32F, .compute = compute};
@@ -259,43 +264,38 @@ class MixedPrecision final : public Workload {
   static Grid grid(std::size_t elements) { return {training::cast_blocks(elements), cast_threads}; }
   static const WidePacket* wide_packets(const float* of) { return reinterpret_cast<const WidePacket*>(of); }
   template <class T>
-  static Packet<T>* packets(void* of) {
-    return static_cast<Packet<T>*>(of);
+  static Packet<T>* packets(T* of) {
+    return reinterpret_cast<Packet<T>*>(of);
   }
 
   template <class T>
-  void narrow(Launch& launch, const Input<float>& from, Narrow to) const {
-    launch(training::narrow_kernel<T>, grid(from.size()), wide_packets(from), packets<T>(narrow_[to]), count(from.size()));
+  void narrow(Launch& launch, const Input<float>& from, const Scratch<T>& to) const {
+    launch(training::narrow_kernel<T>, grid(from.size()), wide_packets(from), packets(to.get()), count(from.size()));
   }
   template <class T>
-  void narrow_all(Launch& launch) const {
-    narrow<T>(launch, x_, of_x);
-    narrow<T>(launch, dy_, of_dy);
-    narrow<T>(launch, w_, of_w);
+  void narrow_all(Launch& launch, const Narrow<T>& to) const {
+    narrow(launch, x_, to.x);
+    narrow(launch, dy_, to.dy);
+    narrow(launch, w_, to.w);
   }
   void widen(Launch& launch, const Scratch<bf16>& from, float* to) const {
-    launch(training::widen_kernel<bf16>, grid(from.size()), packets<bf16>(from), reinterpret_cast<WidePacket*>(to),
-           count(from.size()));
+    const Packet<bf16>* const narrow = packets(from.get());
+    launch(training::widen_kernel<bf16>, grid(from.size()), narrow, reinterpret_cast<WidePacket*>(to), count(from.size()));
   }
   template <class Copy, bool scaled = false, class From>
   void update(Launch& launch, const From* weights, float* to, Packet<Copy>* copies) const {
     launch(sgd_kernel<From, Copy, scaled>, grid(w_.size()), weights, wide_packets(dw_), reinterpret_cast<WidePacket*>(to), copies,
            count(w_.size()), UpdateOf{scaled ? rate_ / loss_scale : rate_, overflows_, next_scale_});
   }
-  template <class Copy, bool scaled = false>
-  void update_master(Launch& launch) const {
-    Packet<Copy>* const copies = sizeof(Copy) < sizeof(float) ? packets<Copy>(narrow_[of_new_w]) : nullptr;
-    update<Copy, scaled>(launch, wide_packets(w_), new_w_, copies);
-  }
-  void multiply(Launch& launch, const training::Linear& by) const {
-    by.forward(launch.stream, narrow_[of_x], narrow_[of_w], y_);
-    by.input_gradient(launch.stream, narrow_[of_dy], narrow_[of_w], dx_);
-    by.weight_gradient(launch.stream, narrow_[of_dy], narrow_[of_x], dw_);
+  void multiply(Launch& launch) const {
+    by_bf16_.forward(launch.stream, bf16_.x, bf16_.w, y_);
+    by_bf16_.input_gradient(launch.stream, bf16_.dy, bf16_.w, dx_);
+    by_bf16_.weight_gradient(launch.stream, bf16_.dy, bf16_.x, dw_);
   }
   void bf16_gradients(Launch& launch) const {
-    narrow<bf16>(launch, x_, of_x);
-    narrow<bf16>(launch, dy_, of_dy);
-    multiply(launch, bf16_);
+    narrow(launch, x_, bf16_.x);
+    narrow(launch, dy_, bf16_.dy);
+    multiply(launch);
   }
   void tune(Launch& launch, const training::Linear& which, const void* x, const void* w, const void* dy) const {
     if (!reproducible_) which.tune(launch.stream, x, w, dy, y_, dx_, dw_);
@@ -308,12 +308,13 @@ class MixedPrecision final : public Workload {
   Output<float> y_, dx_, new_w_;
   Output<bf16> new_narrow_w_;
   Scratch<float> dw_;
-  Scratch<std::uint16_t> narrow_[4];  // x, dy, weights and new weights, in bf16 or fp16
-  Scratch<bf16> results_[3];          // y, dx and dw
+  Narrow<bf16> bf16_;
+  Narrow<f16> f16_;
+  Scratch<bf16> results_[3];  // y, dx and dw
   Scratch<unsigned> overflows_;
   Scratch<float> next_scale_;
   Opened<CublasLt> lt_;
-  training::Linear wide_[3], autocast_, bf16_, f16_;
+  training::Linear wide_[3], autocast_, by_bf16_, by_f16_;
   std::map<std::string, double, std::less<>> changed_;  // by variant
 };
 
