@@ -110,7 +110,7 @@ class ActivationCheckpointing final : public Workload {
         if (whole_block) block_.project_down(launch, input(b), weights(b), of, rerun_y_);
       }
       block_.backward(launch, input(b), b + 1 < blocks ? dx_.get() : dy_.get(), weights(b), of, workspace(), gradients(b), dx_,
-                      keep != Keep::projections);
+                      keep == Keep::projections);
     }
   }
   void tune(Launch& launch) {

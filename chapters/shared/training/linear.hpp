@@ -17,6 +17,8 @@ struct LinearTypes {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
 };
 
+inline constexpr LinearTypes bf16_gradients{.weight_gradient = CUDA_R_16BF};
+
 // y[rows][out] = x[rows][in] W^T with W[out][in], dx = dy W, and dw[out][in] = dy^T x.
 class Linear {
  public:

@@ -1,66 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A gated MLP block, y = x + W_down swiglu(W_gate_up rms_norm(x)), forward and backward, in parts that a pair calls one by one.
 #pragma once
-#include <aisp/device_attribute.hpp>
-
-#include <algorithm>
-#include <stdexcept>
-
 #include "linear.hpp"
-#include "row_kernels.cuh"
+#include "rms_norm.hpp"
+#include "shapes.hpp"
 
 namespace aisp::training {
-
-struct MlpShape {
-  std::size_t tokens, width, hidden;
-};
-struct MlpWeights {
-  const bf16 *norm, *gate_up, *down;  // [width], [gates, ups][width], [width][hidden]
-};
-// What the forward pass computes on its way and the backward pass reads. What is not kept is computed again.
-struct MlpActivations {
-  bf16* normed;        // [tokens][width]
-  float* inverse_rms;  // [tokens]
-  bf16* gate_up;       // [tokens][gates, ups]
-  bf16* product;       // [tokens][hidden]
-};
-struct MlpGradients {
-  float* norm;
-  bf16 *gate_up, *down;
-};
-// Gradients of activations, which a block leaves to the next one to overwrite.
-struct MlpWorkspace {
-  bf16 *d_normed, *d_gate_up, *d_product;
-};
-
-// RMSNorm's backward pass: dx = `passed` + its gradient of x, and the gradient of its weights.
-class RmsNorm {
- public:
-  RmsNorm(Setup& setup, std::size_t rows, std::size_t width)
-      : rows_{rows}, width_{width}, partials_{setup.scratch<float>(most_blocks * width)} {
-    if (width % packet != 0 || width > widest_row) throw Unsupported{"rows of a norm have 8 to 8192 elements, by 8"};
-  }
-  void forward(Launch& launch, const bf16* x, const bf16* weights, bf16* out, float* inverse_rms) const {
-    launch(rms_norm_kernel, {static_cast<unsigned>(rows_), row_threads}, packets(x), packets(weights), packets(out), inverse_rms,
-           width_ / packet);
-  }
-  void backward(Launch& launch, const bf16* x, const bf16* weights, const float* inverse_rms, const bf16* dy, const bf16* passed,
-                bf16* dx, float* d_weights) const {
-    const unsigned blocks = std::min({static_cast<unsigned>(rows_), 2 * multiprocessors(), most_blocks});
-    launch(rms_norm_backward_kernel, {blocks, row_threads}, packets(x), packets(weights), inverse_rms, packets(dy),
-           packets(passed), packets(dx), reinterpret_cast<float4*>(partials_.get()), rows_, width_ / packet);
-    launch(sum_partials_kernel, {static_cast<unsigned>((width_ + row_threads - 1) / row_threads), row_threads}, partials_.get(),
-           d_weights, blocks, width_);
-  }
-
- private:
-  static constexpr unsigned most_blocks = 512;
-  static const uint4* packets(const bf16* of) { return reinterpret_cast<const uint4*>(of); }
-  static uint4* packets(bf16* of) { return reinterpret_cast<uint4*>(of); }
-
-  std::size_t rows_, width_;
-  Scratch<float> partials_;
-};
 
 class MlpBlock {
  public:
@@ -92,18 +37,36 @@ class MlpBlock {
     project_down(launch, x, w, to, y);
   }
 
-  // dx may be dy. Without the product among what was kept, it is computed again into the same place.
-  void backward(Launch& launch, const bf16* x, const bf16* dy, const MlpWeights& w, const MlpActivations& of,
-                const MlpWorkspace& space, const MlpGradients& to, bf16* dx, bool has_product = true) const {
-    down_.input_gradient(launch.stream, dy, w.down, space.d_product);
+  void product_gradient(Launch& launch, const bf16* dy, const MlpWeights& w, const MlpWorkspace& to) const {
+    down_.input_gradient(launch.stream, dy, w.down, to.d_product);
+  }
+  // With `rebuild` the product, which was not kept, is computed again into its place.
+  void gate_backward(Launch& launch, const MlpActivations& of, const MlpWorkspace& space, bool rebuild = false) const {
     launch(swiglu_backward_kernel, products(), reinterpret_cast<const uint4*>(of.gate_up),
            reinterpret_cast<const uint4*>(space.d_product), reinterpret_cast<uint4*>(space.d_gate_up),
-           has_product ? nullptr : reinterpret_cast<uint4*>(of.product), shape_.hidden / packet,
+           rebuild ? reinterpret_cast<uint4*>(of.product) : nullptr, shape_.hidden / packet,
            shape_.tokens * shape_.hidden / packet);
+  }
+  void down_gradient(Launch& launch, const bf16* dy, const MlpActivations& of, const MlpGradients& to) const {
     down_.weight_gradient(launch.stream, dy, of.product, to.down);
+  }
+  void up_gradients(Launch& launch, const MlpWeights& w, const MlpActivations& of, const MlpWorkspace& space,
+                    const MlpGradients& to) const {
     gate_up_.input_gradient(launch.stream, space.d_gate_up, w.gate_up, space.d_normed);
     gate_up_.weight_gradient(launch.stream, space.d_gate_up, of.normed, to.gate_up);
+  }
+  // dx may be dy.
+  void norm_backward(Launch& launch, const bf16* x, const bf16* dy, const MlpWeights& w, const MlpActivations& of,
+                     const MlpWorkspace& space, const MlpGradients& to, bf16* dx) const {
     norm_.backward(launch, x, w.norm, of.inverse_rms, space.d_normed, dy, dx, to.norm);
+  }
+  void backward(Launch& launch, const bf16* x, const bf16* dy, const MlpWeights& w, const MlpActivations& of,
+                const MlpWorkspace& space, const MlpGradients& to, bf16* dx, bool rebuild = false) const {
+    product_gradient(launch, dy, w, space);
+    gate_backward(launch, of, space, rebuild);
+    down_gradient(launch, dy, of, to);
+    up_gradients(launch, w, of, space, to);
+    norm_backward(launch, x, dy, w, of, space, to, dx);
   }
 
   // Takes the fastest algorithm of each product; belongs into `prepare`. Results and gradients are overwritten.
@@ -114,7 +77,6 @@ class MlpBlock {
   }
 
  private:
-  static constexpr LinearTypes bf16_gradients{.weight_gradient = CUDA_R_16BF};
   Grid products() const {
     const std::size_t packets = shape_.tokens * shape_.hidden / packet;
     return {static_cast<unsigned>((packets + row_threads - 1) / row_threads), row_threads};

@@ -8,7 +8,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "mlp_block.hpp"
+#include "row_kernels.cuh"
+#include "shapes.hpp"
 
 namespace aisp::training {
 
@@ -56,22 +57,22 @@ View<T> columns_of(const T* data, std::size_t columns) {
   return {data, 1, columns};
 }
 
-// C[m][n] = added + A B; a thread has an element.
+// C[m][n] = added + A B, where rows of C are `pitch` apart and those of `added` n; a thread has an element.
 template <class A, class B>
-__global__ __launch_bounds__(threads) void matmul_kernel(View<A> a, View<B> b, const double* added, double* c, std::size_t m,
-                                                         std::size_t n, std::size_t k) {
+__global__ __launch_bounds__(threads) void matmul_kernel(View<A> a, View<B> b, const double* added, double* c, std::size_t pitch,
+                                                         std::size_t m, std::size_t n, std::size_t k) {
   const std::size_t at = std::size_t{blockIdx.x} * threads + threadIdx.x;
   if (at >= m * n) return;
   const A* const row = a.data + at / n * a.row;
   const B* const column = b.data + at % n * b.column;
   double sum = added != nullptr ? added[at] : 0;
   for (std::size_t i = 0; i < k; ++i) sum = fma(wide(row[i * a.column]), wide(column[i * b.row]), sum);
-  c[at] = sum;
+  c[at / n * pitch + at % n] = sum;
 }
 template <class A, class B>
 void matmul(cudaStream_t stream, const View<A>& a, const View<B>& b, double* c, std::size_t m, std::size_t n, std::size_t k,
-            const double* added = nullptr) {
-  matmul_kernel<A, B><<<blocks(m * n), threads, 0, stream>>>(a, b, added, c, m, n, k);
+            const double* added = nullptr, std::size_t pitch = 0) {
+  matmul_kernel<A, B><<<blocks(m * n), threads, 0, stream>>>(a, b, added, c, pitch > 0 ? pitch : n, m, n, k);
   check(cudaGetLastError());
 }
 
@@ -128,6 +129,26 @@ static __global__ __launch_bounds__(threads) void swiglu_backward_kernel(const d
   dh[at + hidden] = d_product[i] * gate * s;
 }
 
+// Rows of a head's scores become weights: row r sees keys 0 to r. A thread has a row.
+static __global__ __launch_bounds__(threads) void causal_softmax_kernel(double* scores, double scale, std::size_t tokens) {
+  const std::size_t row = std::size_t{blockIdx.x} * threads + threadIdx.x;
+  if (row >= tokens) return;
+  double* const of = scores + row * tokens;
+  double highest = of[0] * scale, sum = 0;
+  for (std::size_t key = 0; key <= row; ++key) highest = fmax(highest, of[key] * scale);
+  for (std::size_t key = 0; key <= row; ++key) sum += exp(of[key] * scale - highest);
+  for (std::size_t key = 0; key < tokens; ++key) of[key] = key <= row ? exp(of[key] * scale - highest) / sum : 0;
+}
+// Gradients of weights become those of the products of Q and K.
+static __global__ __launch_bounds__(threads) void softmax_backward_kernel(const double* weights, double* d, double scale,
+                                                                          std::size_t tokens) {
+  const std::size_t row = std::size_t{blockIdx.x} * threads + threadIdx.x;
+  if (row >= tokens) return;
+  double sum = 0;
+  for (std::size_t i = row * tokens; i < (row + 1) * tokens; ++i) sum += weights[i] * d[i];
+  for (std::size_t i = row * tokens; i < (row + 1) * tokens; ++i) d[i] = weights[i] * (d[i] - sum) * scale;
+}
+
 }  // namespace reference
 
 // The block of mlp_block.hpp. forward() keeps what backward() reads.
@@ -171,6 +192,83 @@ class MlpReference {
  private:
   MlpShape shape_;
   Doubles x_, normed_, inverse_rms_, gate_up_, product_;
+};
+
+// The block of decoder_block.hpp before its MLP.
+class AttentionReference {
+ public:
+  explicit AttentionReference(const AttentionShape& shape)
+      : shape_{shape},
+        x_{shape.rows() * shape.width()},
+        normed_{shape.rows() * shape.width()},
+        inverse_rms_{shape.rows()},
+        qkv_{shape.rows() * 3 * shape.width()},
+        attended_{shape.rows() * shape.width()},
+        weights_{shape.sequences * shape.heads * shape.tokens * shape.tokens} {}
+
+  void forward(cudaStream_t stream, const double* x, const AttentionWeights& w, double* y) const {
+    using namespace reference;
+    const std::size_t rows = shape_.rows(), width = shape_.width(), tokens = shape_.tokens, size = shape_.head_size;
+    check(cudaMemcpyAsync(x_, x, rows * width * sizeof(double), cudaMemcpyDeviceToDevice, stream));
+    rms_norm_kernel<<<blocks(rows), threads, 0, stream>>>(x_, w.norm, normed_, inverse_rms_, rows, width);
+    matmul(stream, rows_of<double>(normed_, width), columns_of(w.qkv, width), qkv_, rows, 3 * width, width);
+    for_each_head([&](const Head& head) {
+      matmul(stream, rows_of<double>(head.q, 3 * width), columns_of<double>(head.k, 3 * width), head.weights, tokens, tokens,
+             size);
+      causal_softmax_kernel<<<blocks(tokens), threads, 0, stream>>>(head.weights, scale(), tokens);
+      matmul(stream, rows_of<double>(head.weights, tokens), rows_of<double>(head.v, 3 * width), attended_ + head.out, tokens,
+             size, tokens, nullptr, width);
+    });
+    matmul(stream, rows_of<double>(attended_, width), columns_of(w.out, width), y, rows, width, width, x_);
+  }
+  struct Gradients {
+    double *norm, *qkv, *out;
+  };
+  // dx is another buffer than dy.
+  void backward(cudaStream_t stream, const double* dy, const AttentionWeights& w, const Gradients& to, double* dx) const {
+    using namespace reference;
+    const std::size_t rows = shape_.rows(), width = shape_.width(), tokens = shape_.tokens, size = shape_.head_size;
+    const Doubles d_attended{rows * width}, d_qkv{rows * 3 * width}, d_normed{rows * width}, d{tokens * tokens};
+    matmul(stream, rows_of(dy, width), rows_of(w.out, width), d_attended, rows, width, width);
+    matmul(stream, columns_of(dy, width), rows_of<double>(attended_, width), to.out, width, width, rows);
+    for_each_head([&](const Head& head) {
+      const double* const d_o = d_attended + head.out;
+      double* const d_head = d_qkv + (head.q - qkv_);
+      matmul(stream, rows_of(d_o, width), columns_of<double>(head.v, 3 * width), d, tokens, tokens, size);
+      matmul(stream, columns_of<double>(head.weights, tokens), rows_of(d_o, width), d_head + 2 * width, tokens, size, tokens,
+             nullptr, 3 * width);
+      softmax_backward_kernel<<<blocks(tokens), threads, 0, stream>>>(head.weights, d, scale(), tokens);
+      matmul(stream, rows_of<double>(d, tokens), rows_of<double>(head.k, 3 * width), d_head, tokens, size, tokens, nullptr,
+             3 * width);
+      matmul(stream, columns_of<double>(d, tokens), rows_of<double>(head.q, 3 * width), d_head + width, tokens, size, tokens,
+             nullptr, 3 * width);
+    });
+    matmul(stream, rows_of<double>(d_qkv, 3 * width), rows_of(w.qkv, width), d_normed, rows, width, 3 * width);
+    matmul(stream, columns_of<double>(d_qkv, 3 * width), rows_of<double>(normed_, width), to.qkv, 3 * width, width, rows);
+    rms_norm_backward_kernel<<<blocks(rows), threads, 0, stream>>>(x_, w.norm, inverse_rms_, d_normed, dy, dx, rows, width);
+    rms_norm_weights_kernel<<<blocks(width), threads, 0, stream>>>(x_, inverse_rms_, d_normed, to.norm, rows, width);
+    check(cudaStreamSynchronize(stream));
+  }
+
+ private:
+  struct Head {
+    double *q, *k, *v, *weights;
+    std::size_t out;  // where its result begins
+  };
+  double scale() const { return 1 / std::sqrt(static_cast<double>(shape_.head_size)); }
+  template <class Act>
+  void for_each_head(const Act& act) const {
+    const std::size_t width = shape_.width(), tokens = shape_.tokens;
+    for (std::size_t sequence = 0; sequence < shape_.sequences; ++sequence)
+      for (std::size_t head = 0; head < shape_.heads; ++head) {
+        double* const q = qkv_ + sequence * tokens * 3 * width + head * shape_.head_size;
+        act(Head{q, q + width, q + 2 * width, weights_ + (sequence * shape_.heads + head) * tokens * tokens,
+                 sequence * tokens * width + head * shape_.head_size});
+      }
+  }
+
+  AttentionShape shape_;
+  Doubles x_, normed_, inverse_rms_, qkv_, attended_, weights_;
 };
 
 }  // namespace aisp::training

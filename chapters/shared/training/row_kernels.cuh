@@ -7,10 +7,11 @@
 #include <cstddef>
 
 #include "rows.cuh"
+#include "shapes.hpp"
 
 namespace aisp::training {
 
-using shared::bf16, shared::packet;
+using shared::packet;
 
 inline constexpr unsigned row_threads = 256, most_packets = 4;  // of a thread: rows have up to 8192 elements
 inline constexpr std::size_t widest_row = std::size_t{row_threads} * most_packets * packet;
