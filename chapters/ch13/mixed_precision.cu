@@ -255,7 +255,7 @@ class MixedPrecision final : public Workload {
     };
     if (output == 0) return training::expected_y(shape_, i, x, w);
     if (output == 1) return training::expected_dx(shape_, i, dy, w);
-    const double old = rounded(output == 2 ? Cast::none : Cast::to_bf16, w_.host(i));
+    const double old = rounded(output == 3 ? cast : Cast::none, w_.host(i));
     if (overflow_ && cast == Cast::to_f16) return old;
     return old - static_cast<double>(rate_) * training::expected_dw(shape_, i, dy, x);
   }

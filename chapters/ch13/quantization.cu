@@ -346,7 +346,7 @@ extern constinit const Pair quantization{
           .run = call<&Quantization::fp8_rowwise<true>>,
           .prepare = call<&Quantization::prepare_fp8<true>>,
           .changes_precision = true,
-          .tolerance = fast_accumulation}}),
+          .tolerance = within(6e-3)}}),
     // Our product with sums of four bytes and the kernel of int8_cublaslt; and products of codes that are there.
     .controls = variants(
         {{.name = "int8_own_plain",
@@ -357,7 +357,8 @@ extern constinit const Pair quantization{
          {.name = "fused_product", .run = call<&Quantization::fused_product>, .prepare = prepare_int8, .outputs = no_outputs},
          {.name = "cublaslt_product", .run = call<&Quantization::int8_product>, .prepare = prepare_int8, .outputs = no_outputs}}),
     .bound = Bound::compute,
-    .tolerance = rounded_to_bf16,
+    // Rows that are 100 times larger are most of a sample's norm, and the one rounding of a few elements is up to 2^-8.
+    .tolerance = within(4e-3),
     .needs = {.min_sm = 90, .max_sm = 90, .dsmem = true, .libraries = {Library::cublaslt}},
     .sizes = sizes({{.name = "m", .full = 8192, .multiple = 16},
                     {.name = "n", .full = 8192, .multiple = 64},
