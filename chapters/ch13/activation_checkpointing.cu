@@ -178,8 +178,9 @@ extern constinit const Pair activation_checkpointing{
     // Over the budget of 0.6 GB.
     .controls = variants({variant<Keep::all>("save_all", "whole_blocks")}),
     .bound = Bound::compute,
-    // Some eight roundings to bf16 of 1.6e-3 each come before a gradient of the first block.
-    .tolerance = within(1e-2),
+    // Eight roundings to bf16 of 1.6e-3 in each block and direction come before a gradient of the first block, 1.2e-2 together; a
+    // gradient whose addends cancel keeps what the largest of them lost.
+    .tolerance = within(2e-2, 0.2),
     .needs = {.libraries = {Library::cublaslt}},
     .verification = Verification::small_shape,
     .sizes = sizes({{.name = "tokens", .full = 2048, .multiple = 8},

@@ -364,7 +364,7 @@ extern constinit const Pair fp8_training{
     .edges = cases({{"tails", "tokens=1040,in=528,out=272"},
                     {"smallest", "tokens=16,in=16,out=16"},
                     {"zero_gradients", "tokens=272,in=144,out=400,zero_gradients=1"}}),
-    .reference_samples = 1024,
+    .reference_samples = 512,
 };
 
 }  // namespace aisp::ch13

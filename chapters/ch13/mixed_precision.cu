@@ -389,7 +389,7 @@ extern constinit const Pair mixed_precision{
     .edges = cases({{"overflow", "tokens=264,in=136,out=200,overflow=1"},
                     {"tails", "tokens=1032,in=520,out=248"},
                     {"smallest", "tokens=8,in=8,out=8"}}),
-    .reference_samples = 1024,
+    .reference_samples = 512,
 };
 
 }  // namespace aisp::ch13

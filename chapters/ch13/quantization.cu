@@ -370,6 +370,7 @@ extern constinit const Pair quantization{
                     {"tokens_4096", "m=4096"},
                     {"tokens_16384", "m=16384"}}),
     .edges = cases({{"smallest", "m=16,n=64,k=64"}, {"tails", "m=1008,n=832,k=1088"}}),
+    .reference_samples = 2048,
 };
 
 }  // namespace aisp::ch13
