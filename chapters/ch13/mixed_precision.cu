@@ -90,7 +90,7 @@ class MixedPrecision final : public Workload {
       : shape_{setup.size("tokens"), setup.size("in"), setup.size("out")},
         overflow_{setup.size("overflow") == 1},
         reproducible_{setup.reproducible()},
-        rate_{static_cast<float>(0.25 * std::sqrt(4096.0 / static_cast<double>(shape_.rows)))},
+        rate_{overflow_ ? 3e-4f : static_cast<float>(0.25 * std::sqrt(4096.0 / static_cast<double>(shape_.rows)))},
         x_{setup.input<float>(shape_.rows * shape_.in, normal(0, 1), {.name = "x"})},
         dy_{setup.input<float>(shape_.rows * shape_.out, gradients(), {.name = "dy"})},
         // Constant: copies of it are at hand when a step begins.
@@ -239,7 +239,7 @@ class MixedPrecision final : public Workload {
   Cost cost_of(Math math) const {
     return {.flops = 6 * static_cast<double>(shape_.rows) * static_cast<double>(w_.size()),
             .math = math,
-            .bytes = static_cast<double>(2 * (x_.bytes() + dy_.bytes() + w_.bytes()))};
+            .bytes = static_cast<double>(2 * (x_.bytes() + dy_.bytes() + 2 * w_.bytes()))};
   }
 
   static double rounded(Cast to, double value) {
@@ -323,8 +323,8 @@ constexpr std::uint32_t fp32_outputs = 0b0111, bf16_weights = 0b1011;
 constexpr double of_update = 6e-4;
 constexpr Tolerance fp32_sums = within(1e-5);
 constexpr Tolerances after_fp32_sums = per_output({fp32_sums, fp32_sums, within(2e-7, 2e-6), within_steps(1, 0.01)});
-constexpr Tolerances from_tf32 = per_output({tf32_operands, tf32_operands, within(1e-3 * of_update, 1e-5)});
-constexpr Tolerances rounded_twice = per_output({rounded_to_bf16, rounded_to_bf16, within(2.5e-3 * of_update, 2e-5)});
+constexpr Tolerances from_tf32 = per_output({tf32_operands, tf32_operands, within(1e-3 * of_update, 1e-4)});
+constexpr Tolerances rounded_twice = per_output({rounded_to_bf16, rounded_to_bf16, within(2.5e-3 * of_update, 3e-4)});
 
 }  // namespace
 
@@ -369,10 +369,11 @@ extern constinit const Pair mixed_precision{
                            .run = call<&MixedPrecision::products_alone>,
                            .prepare = call<&MixedPrecision::prepare_bf16>,
                            .outputs = no_outputs}}),
-    // As accurate as fp32, from nine products in bf16.
+    // As accurate as fp32, from nine products in bf16; made for Blackwell.
     .libraries = variants({{.name = "emulated_fp32",
                             .run = call<&MixedPrecision::run<in_emulated_fp32>>,
                             .prepare = call<&MixedPrecision::prepare<in_emulated_fp32>>,
+                            .needs = {.min_sm = 100},
                             .outputs = fp32_outputs}}),
     .bound = Bound::compute,
     .tolerance = after_fp32_sums,
@@ -386,7 +387,7 @@ extern constinit const Pair mixed_precision{
                     {"tokens_2048", "tokens=2048"},
                     {"tokens_4096", "tokens=4096"},
                     {"tokens_16384", "tokens=16384"}}),
-    .edges = cases({{"overflow", "tokens=264,in=136,out=200,overflow=1"},
+    .edges = cases({{"overflow", "tokens=16,in=16,out=24,overflow=1"},
                     {"tails", "tokens=1032,in=520,out=248"},
                     {"smallest", "tokens=8,in=8,out=8"}}),
     .reference_samples = 512,
