@@ -72,11 +72,11 @@ struct ActiveExperts {
 };
 
 // sums[t] += 16 rows of weights times 8 tokens for each of `tiles` groups of tokens, over `steps` steps of K. `low` and `high`
-// are the lane's place in the rows lane / 4 and lane / 4 + 8, `tokens[t]` its place in token lane / 4 of group t, or null where
-// there is none.
+// are the lane's place in the rows lane / 4 and lane / 4 + 8, `token[t]` its place in token lane / 4 of group t. Sums of a token
+// that is not there are nobody's, so that any other may stand for it.
 template <int tiles, int in_flight>
-__device__ __forceinline__ void multiply_rows(float (&sums)[tiles][4], const uint4* low, const uint4* high,
-                                              const uint4* const (&tokens)[tiles], int steps) {
+__device__ __forceinline__ void multiply_rows(float (&sums)[tiles][4], const uint4* low, const uint4* high, const uint4* tokens,
+                                              const int (&token)[tiles], int steps) {
   constexpr int pitch = step_k / 8;
 #pragma unroll 1
   for (int step = 0; step < steps; step += in_flight) {
@@ -87,15 +87,17 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[tiles][4], const uin
       a[i][1] = device::load_once(high + (step + i) * pitch);
     }
 #pragma unroll
-    for (int t = 0; t < tiles; ++t)
+    for (int i = 0; i < in_flight; ++i) {
+      if constexpr (tiles > 1) asm volatile("" ::: "memory");  // tokens of one step at a time: registers are for the weights
+      const unsigned first[4] = {a[i][0].x, a[i][1].x, a[i][0].y, a[i][1].y};
+      const unsigned second[4] = {a[i][0].z, a[i][1].z, a[i][0].w, a[i][1].w};
 #pragma unroll
-      for (int i = 0; i < in_flight; ++i) {
-        const uint4 b = tokens[t] == nullptr ? uint4{0, 0, 0, 0} : tokens[t][(step + i) * pitch];
-        const unsigned first[4] = {a[i][0].x, a[i][1].x, a[i][0].y, a[i][1].y};
-        const unsigned second[4] = {a[i][0].z, a[i][1].z, a[i][0].w, a[i][1].w};
+      for (int t = 0; t < tiles; ++t) {
+        const uint4 b = tokens[token[t] + (step + i) * pitch];
         device::mma_bf16(sums[t], first, b.x, b.y);
         device::mma_bf16(sums[t], second, b.z, b.w);
       }
+    }
   }
 }
 

@@ -21,7 +21,6 @@ namespace aisp::ch17 {
 namespace {
 
 constexpr unsigned blocks_per_sm = 4;
-constexpr int gate_up_in_flight = 8, down_in_flight = 4;  // steps of K whose weights a lane has requested
 constexpr int threads = 256;
 
 __device__ float silu(float x) { return x / (1 + __expf(-x)); }
@@ -48,21 +47,20 @@ struct Product {
 
   template <int tiles>
   __device__ void run(int expert, int unit, const int* slots, int count, float* shared) const {
-    constexpr int in_flight = tiles > 2 ? 2 : gate_up ? gate_up_in_flight : down_in_flight;
+    constexpr int in_flight = tiles > 2 ? 2 : tiles == 2 || !gate_up ? 4 : 8;  // steps of K whose weights a lane has requested
     const int lane = static_cast<int>(threadIdx.x % device::warp_size), warp = static_cast<int>(threadIdx.x / device::warp_size);
     const std::size_t pitch = static_cast<std::size_t>(k / 8);
     const std::size_t place = static_cast<std::size_t>(warp * (k / row_warps) / 8 + lane % 4);
     const uint4* const matrix = weights + static_cast<std::size_t>(expert) * rows * pitch + place;
-    const uint4* token[tiles];
+    int token[tiles];
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
-      const int i = t * 8 + lane / 4;
-      const int slot = i < count ? slots[i] : 0;
-      token[t] = i < count ? tokens + static_cast<std::size_t>(gate_up ? slot / calls.top_k : slot) * pitch + place : nullptr;
+      const int i = t * 8 + lane / 4, slot = count == 0 ? 0 : slots[i < count ? i : 0];
+      token[t] = (gate_up ? slot / calls.top_k : slot) * (k / 8) + static_cast<int>(place);
     }
     float sums[tiles][4] = {};
-    multiply_rows<tiles, in_flight>(sums, matrix + row(unit, lane / 4) * pitch, matrix + row(unit, lane / 4 + 8) * pitch, token,
-                                    k / row_warps / step_k);
+    multiply_rows<tiles, in_flight>(sums, matrix + row(unit, lane / 4) * pitch, matrix + row(unit, lane / 4 + 8) * pitch, tokens,
+                                    token, k / row_warps / step_k);
     Partial<tiles>& partial = *reinterpret_cast<Partial<tiles>*>(shared);
 #pragma unroll
     for (int t = 0; t < tiles; ++t)
@@ -72,6 +70,7 @@ struct Product {
     const auto sum = [&](int index) {
       return (partial[0][index][lane] + partial[1][index][lane]) + (partial[2][index][lane] + partial[3][index][lane]);
     };
+#pragma unroll 1
     for (int index = warp; index < tiles * 4; index += row_warps) {
       const int i = index / 4 * 8 + lane % 4 * 2 + index % 2;
       if (i >= count || (gate_up && index % 4 >= 2)) continue;
@@ -83,19 +82,27 @@ struct Product {
   }
 };
 
+// An expert of more than 32 tokens is read again for each further 32: from L2, if it is still there.
 template <bool gate_up>
 __global__ __launch_bounds__(row_threads, blocks_per_sm) void active_rows_kernel(Product<gate_up> product) {
-  constexpr int most_tiles = 8;
+  constexpr int most_tiles = 4, most_tokens = most_tiles * 8;
   __shared__ ActiveExperts active;
   __shared__ float partial[2][row_warps * most_tiles * 4 * device::warp_size];
   active.find(product.calls);
   const int all = active.count * product.units();
-  for (int u = static_cast<int>(blockIdx.x), turn = 0; u < all; u += static_cast<int>(gridDim.x), turn ^= 1) {
-    const int a = u / product.units(), unit = u % product.units(), count = active.begin[a + 1] - active.begin[a];
-    const int* const slots = active.slots + active.begin[a];
-    if (count <= 8) product.template run<1>(active.expert[a], unit, slots, count, partial[turn]);
-    else if (count <= 16) product.template run<2>(active.expert[a], unit, slots, count, partial[turn]);
-    else product.template run<8>(active.expert[a], unit, slots, count, partial[turn]);
+  int turn = 0;
+  for (int u = static_cast<int>(blockIdx.x); u < all; u += static_cast<int>(gridDim.x)) {
+    const int a = u / product.units(), unit = u % product.units(), expert = active.expert[a];
+    int first = active.begin[a];
+    do {
+      const int* const slots = active.slots + first;
+      const int count = min(active.begin[a + 1] - first, most_tokens);
+      if (count <= 8) product.template run<1>(expert, unit, slots, count, partial[turn]);
+      else if (count <= 16) product.template run<2>(expert, unit, slots, count, partial[turn]);
+      else product.template run<most_tiles>(expert, unit, slots, count, partial[turn]);
+      turn ^= 1;
+      first += most_tokens;
+    } while (first < active.begin[a + 1]);
   }
 }
 

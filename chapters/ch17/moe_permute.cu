@@ -190,7 +190,7 @@ extern constinit const Pair moe_permute{
     .controls = variants({{.name = "gather_alone",
                            .run = call<&MoePermute::gather_alone>,
                            .prepare = call<&MoePermute::sort_before>,
-                           .outputs = 1}}),
+                           .outputs = no_outputs}}),
     .bound = Bound::memory,
     .tolerance = exact,
     .sizes = sizes({{.name = "tokens", .full = 8192, .most = 1u << 16},

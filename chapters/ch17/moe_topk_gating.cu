@@ -62,38 +62,27 @@ struct Winner {
   float value;
   int column;
 };
-__device__ bool comes_before(const Winner& a, const Winner& b) {
-  return a.value > b.value || (a.value == b.value && a.column < b.column);
-}
 
-// The first of all columns that are left, for every lane: each lane's own first, then five exchanges.
+// Winner r for lane r, of the k largest. In each round the lanes' own largest, the first of equal ones as columns ascend, then
+// five exchanges. A value that has won becomes -infinity, which no other is.
 template <int experts>
-__device__ Winner next_winner(const float (&values)[Row<experts>::count], unsigned taken) {
-  Winner best{minus_infinity(), std::numeric_limits<int>::max()};
-#pragma unroll
-  for (int i = 0; i < Row<experts>::count; ++i) {
-    const Winner here{values[i], Row<experts>::column(i)};
-    if (Row<experts>::has(i) && (taken >> i & 1) == 0 && comes_before(here, best)) best = here;
-  }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const Winner other{__shfl_xor_sync(device::whole_warp, best.value, offset),
-                       __shfl_xor_sync(device::whole_warp, best.column, offset)};
-    if (comes_before(other, best)) best = other;
-  }
-  return best;
-}
-
-// Winner r for lane r, of the k largest.
-template <int experts>
-__device__ Winner find_winners(const float (&values)[Row<experts>::count], int k) {
+__device__ Winner find_winners(float (&values)[Row<experts>::count], int k) {
   Winner own{minus_infinity(), 0};
-  unsigned taken = 0;  // of the lane's own values
   for (int r = 0; r < k; ++r) {
-    const Winner winner = next_winner<experts>(values, taken);
-    if (lane() == r) own = winner;
+    Winner best{minus_infinity(), std::numeric_limits<int>::max()};
 #pragma unroll
-    for (int i = 0; i < Row<experts>::count; ++i) taken |= Row<experts>::column(i) == winner.column ? 1u << i : 0;
+    for (int i = 0; i < Row<experts>::count; ++i)
+      if (values[i] > best.value) best = {values[i], Row<experts>::column(i)};
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+      const Winner other{__shfl_xor_sync(device::whole_warp, best.value, offset),
+                         __shfl_xor_sync(device::whole_warp, best.column, offset)};
+      if (other.value > best.value || (other.value == best.value && other.column < best.column)) best = other;
+    }
+    if (lane() == r) own = best;
+#pragma unroll
+    for (int i = 0; i < Row<experts>::count; ++i)
+      values[i] = Row<experts>::column(i) == best.column ? minus_infinity() : values[i];
   }
   return own;
 }
@@ -128,11 +117,12 @@ __device__ float row_sum(const float (&values)[Row<experts>::count], float& maxi
   return device::warp_sum(sum);
 }
 
+// A masked expert's -infinity becomes the lowest number, so that it can still win where too few others are left.
 template <int experts>
 __device__ void load_values(const float* logits, float (&values)[Row<experts>::count]) {
 #pragma unroll
   for (float& value : values) value = minus_infinity();
-  Row<experts>::load(logits, [&](int i, float value) { values[i] = value; });
+  Row<experts>::load(logits, [&](int i, float value) { values[i] = fmaxf(value, -std::numeric_limits<float>::max()); });
 }
 
 template <int experts>
@@ -245,38 +235,37 @@ __device__ __forceinline__ void sort(unsigned (&keys)[count], unsigned (&columns
   else if constexpr (2 * p < count) sort<2 * p, 2 * p>(keys, columns);
 }
 
-// Each lane leaves its sorted list in shared memory; in a round only the lane that wins takes its next one.
+// Each lane leaves its sorted list in shared memory. In a round the lane that wins puts its head among the winners and takes the
+// next one of its list.
 template <int experts>
 __global__ __launch_bounds__(threads) void presorted_lanes_kernel(const float* logits, Gate gate) {
   using Of = Row<experts>;
   constexpr int count = network_size(Of::count);
-  __shared__ uint2 lists[warps][count + 1][device::warp_size];
+  __shared__ uint2 lists[warps][count][device::warp_size], winners[warps][device::warp_size];
   if (row_of_warp() >= gate.rows) return;
+  const int warp = static_cast<int>(threadIdx.x) / device::warp_size;
   unsigned keys[count] = {}, columns[count];
 #pragma unroll
   for (int i = 0; i < count; ++i) columns[i] = static_cast<unsigned>(Of::column(i));
   Of::load(logits, [&](int i, float value) { keys[i] = key_of(value); });
   sort(keys, columns);
-  uint2* next = &lists[threadIdx.x / device::warp_size][1][lane()];
+  uint2* next = &lists[warp][0][lane()];
 #pragma unroll
   for (int i = 1; i < count; ++i) next[(i - 1) * device::warp_size] = make_uint2(keys[i], columns[i]);
   next[(count - 1) * device::warp_size] = make_uint2(0, ~0u);
   uint2 head = make_uint2(keys[0], columns[0]);
-  float own_value = minus_infinity();
-  int own_column = 0;
   for (int r = 0; r < gate.k; ++r) {
     const unsigned largest = __reduce_max_sync(device::whole_warp, head.x);
     const unsigned column = __reduce_min_sync(device::whole_warp, head.x == largest ? head.y : ~0u);
     if (head.y == column) {
+      winners[warp][r] = head;
       head = *next;
       next += device::warp_size;
     }
-    if (lane() == r) {
-      own_value = value_of(largest);
-      own_column = static_cast<int>(column);
-    }
   }
-  store_winner(gate, own_value, own_column);
+  __syncwarp();
+  const uint2 own = winners[warp][lane() < gate.k ? lane() : 0];
+  store_winner(gate, value_of(own.x), static_cast<int>(own.y));
 }
 
 class MoeTopkGating final : public Workload {

@@ -21,57 +21,46 @@ using shared::bf16, shared::packet;
 constexpr int threads = 256;
 constexpr std::size_t drop_every = 512;  // of the slots, one is dropped, as where an expert had no room
 
-enum class By { one_float, four_floats };
-
-template <By by>
-__device__ void add_packet(float* to, const uint4& from, float weight) {
-  float x[packet];
-  shared::unpack(from, x);
-#pragma unroll
-  for (float& value : x) value *= weight;
-  if constexpr (by == By::four_floats) {
-    device::add_to_global(to, x[0], x[1], x[2], x[3]);
-    device::add_to_global(to + 4, x[4], x[5], x[6], x[7]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < packet; ++i) atomicAdd(to + i, x[i]);
+// Adds `count` neighbours of a row, times the slot's weight, to the token's sums; lanes stand side by side.
+template <int count>
+__device__ void add_row(const bf16* row, float weight, float* to, int hidden) {
+  for (int i = static_cast<int>(threadIdx.x) * count; i < hidden; i += threads * count) {
+    if constexpr (count == 1) atomicAdd(to + i, __bfloat162float(row[i]) * weight);
+    else {
+      const uint2 four = *reinterpret_cast<const uint2*>(row + i);
+      device::add_to_global(to + i, __uint_as_float(four.x << 16) * weight, __uint_as_float(four.x & 0xFFFF0000u) * weight,
+                            __uint_as_float(four.y << 16) * weight, __uint_as_float(four.y & 0xFFFF0000u) * weight);
+    }
   }
 }
 
 // A block for each row, in the order of the experts; a row without a slot is not read.
-template <By by>
-__global__ __launch_bounds__(threads) void scatter_kernel(const uint4* rows, const int* slot_of_row, const float* weights,
-                                                          float* sums, int top_k, int packets) {
+template <int count>
+__global__ __launch_bounds__(threads) void scatter_kernel(const bf16* rows, const int* slot_of_row, const float* weights,
+                                                          float* sums, int top_k, int hidden) {
   const int slot = slot_of_row[blockIdx.x];
   if (slot < 0) return;
-  const std::size_t token = static_cast<std::size_t>(slot / top_k);
-  for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads)
-    add_packet<by>(sums + (token * packets + i) * packet, rows[std::size_t{blockIdx.x} * packets + i], weights[slot]);
+  add_row<count>(rows + std::size_t{blockIdx.x} * hidden, weights[slot], sums + static_cast<std::size_t>(slot / top_k) * hidden,
+                 hidden);
 }
 // A block for each slot, in the order of the tokens.
-__global__ __launch_bounds__(threads) void scatter_in_token_order_kernel(const uint4* rows, const int* row_of_slot,
+__global__ __launch_bounds__(threads) void scatter_in_token_order_kernel(const bf16* rows, const int* row_of_slot,
                                                                          const float* weights, float* sums, int top_k,
-                                                                         int packets) {
+                                                                         int hidden) {
   const int row = row_of_slot[blockIdx.x];
   if (row < 0) return;
-  const std::size_t token = blockIdx.x / top_k;
-  for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads)
-    add_packet<By::one_float>(sums + (token * packets + i) * packet, rows[static_cast<std::size_t>(row) * packets + i],
-                              weights[blockIdx.x]);
+  add_row<1>(rows + static_cast<std::size_t>(row) * hidden, weights[blockIdx.x], sums + std::size_t{blockIdx.x / top_k} * hidden,
+             hidden);
 }
 // Sums in bf16, two to an atomic addition.
-__global__ __launch_bounds__(threads) void scatter_bf16_kernel(const uint4* rows, const int* slot_of_row, const float* weights,
-                                                               bf16* sums, int top_k, int packets) {
+__global__ __launch_bounds__(threads) void scatter_bf16_kernel(const __nv_bfloat162* rows, const int* slot_of_row,
+                                                               const float* weights, __nv_bfloat162* sums, int top_k, int pairs) {
   const int slot = slot_of_row[blockIdx.x];
   if (slot < 0) return;
-  const std::size_t token = static_cast<std::size_t>(slot / top_k);
-  for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads) {
-    float x[packet];
-    shared::unpack(rows[std::size_t{blockIdx.x} * packets + i], x);
-    auto* const to = reinterpret_cast<__nv_bfloat162*>(sums + (token * packets + i) * packet);
-#pragma unroll
-    for (int j = 0; j < packet / 2; ++j)
-      atomicAdd(to + j, __floats2bfloat162_rn(x[2 * j] * weights[slot], x[2 * j + 1] * weights[slot]));
+  const float weight = weights[slot];
+  for (int i = static_cast<int>(threadIdx.x); i < pairs; i += threads) {
+    const float2 x = __bfloat1622float2(rows[std::size_t{blockIdx.x} * pairs + i]);
+    atomicAdd(sums + static_cast<std::size_t>(slot / top_k) * pairs + i, __floats2bfloat162_rn(x.x * weight, x.y * weight));
   }
 }
 __global__ __launch_bounds__(threads) void narrow_kernel(const float4* sums, uint4* out, std::size_t packets) {
@@ -120,13 +109,13 @@ class MoeUnpermute final : public Workload {
     metrics.report_rate("token rate", static_cast<double>(tokens_), "tokens/s");
   }
 
-  void atomic_scatter(Launch& launch) { scatter(launch, scatter_kernel<By::one_float>, slot_of_row_); }
-  void vector_red(Launch& launch) { scatter(launch, scatter_kernel<By::four_floats>, slot_of_row_); }
+  void atomic_scatter(Launch& launch) { scatter(launch, scatter_kernel<1>, slot_of_row_); }
+  void vector_red(Launch& launch) { scatter(launch, scatter_kernel<4>, slot_of_row_); }
   void atomics_token_order(Launch& launch) { scatter(launch, scatter_in_token_order_kernel, row_of_slot_); }
   void bf16_atomics(Launch& launch) {
     check(cudaMemsetAsync(out_, 0, out_.bytes(), launch.stream));
-    launch(scatter_bf16_kernel, {static_cast<unsigned>(slots_), threads}, rows(), slot_of_row_, weights_, out_, top_k_,
-           packets());
+    launch(scatter_bf16_kernel, {static_cast<unsigned>(slots_), threads}, reinterpret_cast<const __nv_bfloat162*>(rows_.get()),
+           slot_of_row_, weights_, reinterpret_cast<__nv_bfloat162*>(out_.get()), top_k_, hidden_ / 2);
   }
   void gather_reduce(Launch& launch) {
     dispatch<1, 2, 4, 6, 8>("top_k", top_k_, [&]<int top_k>() {
@@ -163,7 +152,7 @@ class MoeUnpermute final : public Workload {
   template <class Kernel>
   void scatter(Launch& launch, Kernel kernel, const int* map) {
     check(cudaMemsetAsync(sums_, 0, sums_.bytes(), launch.stream));
-    launch(kernel, {static_cast<unsigned>(slots_), threads}, rows(), map, weights_, sums_, top_k_, packets());
+    launch(kernel, {static_cast<unsigned>(slots_), threads}, rows_, map, weights_, sums_, top_k_, hidden_);
     const std::size_t all = out_.size() / packet;
     launch(narrow_kernel, {static_cast<unsigned>((all + threads - 1) / threads), threads},
            reinterpret_cast<const float4*>(sums_.get()), out(), all);
