@@ -75,14 +75,15 @@ __global__ __launch_bounds__(packets) void add_norm_kernel(const uint4* x, const
   out[at] = shared::pack(a);
 }
 
-// The mean of a request's tokens. A block has 128 columns, and 16 of its threads a row of them.
-__global__ __launch_bounds__(threads) void pool_kernel(Requests requests, const uint4* rows, float* pooled, bool is_packed) {
+// The mean of a request's tokens, which begin at a multiple of `pitch` rows or, where that is 0, where the packed ones do. A
+// block has 128 columns, and 16 of its threads a row of them.
+__global__ __launch_bounds__(threads) void pool_kernel(Requests requests, const uint4* rows, float* pooled, int pitch) {
   constexpr int across = 16, down = threads / across;
   __shared__ float sums[down][across][shared::packet];
   const int request = requests.numbers[blockIdx.y], begin = requests.begins[request];
   const int length = requests.begins[request + 1] - begin, column = static_cast<int>(threadIdx.x) % across;
   const int first = static_cast<int>(threadIdx.x) / across, packet = static_cast<int>(blockIdx.x) * across + column;
-  const std::size_t row = is_packed ? static_cast<std::size_t>(begin) : std::size_t{blockIdx.y} * gridDim.z;
+  const std::size_t row = pitch == 0 ? static_cast<std::size_t>(begin) : std::size_t{blockIdx.y} * pitch;
   float sum[shared::packet] = {};
 #pragma unroll 4
   for (int i = first; i < length; i += down) {
@@ -172,7 +173,7 @@ class LengthBucketing final : public Workload {
           .run(launch);
     });
     launch(pool_kernel, {dim3{packets / 16, static_cast<unsigned>(requests_)}, threads}, Requests{begins_, schedule_},
-           packet(padded_), pooled_, true);
+           packet(padded_), pooled_, 0);
     launch.mark("half_done");
   }
 
@@ -278,7 +279,7 @@ class LengthBucketing final : public Workload {
               .order = attention::in_order(batch.length, heads, batch.count)}}
             .run(launch);
       });
-      launch(pool_kernel, {dim3{packets / 16, count, length}, threads}, requests, packet(padded_), pooled_, false);
+      launch(pool_kernel, {dim3{packets / 16, count}, threads}, requests, packet(padded_), pooled_, batch.length);
       if (2 * batch.first < requests_ && 2 * (batch.first + batch.count) >= requests_) launch.mark("half_done");
     }
   }

@@ -123,6 +123,9 @@ class ModelRouting final : public Workload {
         joined_{setup.event(), setup.event(), setup.event()},
         lts_{Opened<CublasLt>{setup}, Opened<CublasLt>{setup}, Opened<CublasLt>{setup}} {
     if (shares_[0] + shares_[1] > 100) throw Unsupported{"small + medium is 100 at most"};
+    const int of_large = static_cast<int>(setup.size("large_sms"));
+    apart_[2] = setup.stream_on(of_large).stream;
+    apart_[0] = apart_[1] = setup.stream_on((static_cast<int>(multiprocessors()) - of_large) / 8 * 8).stream;
     shares_[2] = 100 - shares_[0] - shares_[1];
     rows_[0] = requests_ * shares_[0] / 100;
     rows_[1] = requests_ * shares_[1] / 100;
@@ -177,7 +180,11 @@ class ModelRouting final : public Workload {
   }
   void side_by_side(Launch& launch) {
     const std::array<std::size_t, models + 1> begins = groups_from_host(launch);
-    on_streams(launch.stream, [&](int m) { run_group(streams_[m], m, m, begins); });
+    on_streams(launch.stream, streams_, [&](int m) { run_group(streams_[m], m, m, begins); });
+  }
+  void own_multiprocessors(Launch& launch) {
+    const std::array<std::size_t, models + 1> begins = groups_from_host(launch);
+    on_streams(launch.stream, apart_, [&](int m) { run_group(apart_[m], m, m, begins); });
   }
   void tune_groups(Launch& launch) {
     for (int m = 0; m < models; ++m)
@@ -273,12 +280,12 @@ class ModelRouting final : public Workload {
                   width_ / 8);
   }
   template <class Run>
-  void on_streams(cudaStream_t stream, const Run& run) const {
+  void on_streams(cudaStream_t stream, const cudaStream_t (&streams)[models], const Run& run) const {
     check(cudaEventRecord(forked_, stream));
     for (int m = models - 1; m >= 0; --m) {
-      check(cudaStreamWaitEvent(streams_[m], forked_));
+      check(cudaStreamWaitEvent(streams[m], forked_));
       run(m);
-      check(cudaEventRecord(joined_[m], streams_[m]));
+      check(cudaEventRecord(joined_[m], streams[m]));
       check(cudaStreamWaitEvent(stream, joined_[m]));
     }
   }
@@ -309,7 +316,7 @@ class ModelRouting final : public Workload {
     launch_kernel(stream, moe::rank_slots_kernel, index, slots);
     launch_kernel(stream, moe::place_slots_kernel, index, slots, request_of_, row_of_request());
     launch_kernel(stream, gather_kernel, per_request(), packets(x_.get()), request_of_, packets(states_[0].get()), width_ / 8);
-    on_streams(stream, [&](int m) {
+    on_streams(stream, streams_, [&](int m) {
       const bool is_large = m == models - 1;
       launch_kernel(streams_[m], gemm::list_row_tiles_kernel<int>, {1, 32}, offsets() + m, 1,
                     is_large ? FewRows::tile_m : ManyRows::tile_m, 8, row_tiles(m), tile_counts_ + m);
@@ -333,6 +340,7 @@ class ModelRouting final : public Workload {
   Scratch<int> tile_counts_, host_models_, host_requests_;
   Scratch<double> fp64_;
   cudaStream_t streams_[models];
+  cudaStream_t apart_[models];  // the large model has multiprocessors of its own, the others share the rest
   cudaEvent_t forked_, joined_[models];
   Opened<CublasLt> lts_[models];  // products that run at once want a workspace each
   std::map<std::pair<int, std::size_t>, std::unique_ptr<MatmulPlan>> plans_;
@@ -359,6 +367,10 @@ extern constinit const Pair model_routing{
                             .run = call<&ModelRouting::side_by_side>,
                             .prepare = call<&ModelRouting::tune_groups>,
                             .needs = cublaslt},
+                           {.name = "own_multiprocessors",
+                            .run = call<&ModelRouting::own_multiprocessors>,
+                            .prepare = call<&ModelRouting::tune_groups>,
+                            .needs = cublaslt},
                            {.name = "one_graph",
                             .run = call<&ModelRouting::one_graph>,
                             .prepare = call<&ModelRouting::build_graph>,
@@ -377,7 +389,8 @@ extern constinit const Pair model_routing{
     .sizes = sizes({{.name = "requests", .full = 2048, .most = 16384},
                     {.name = "width", .full = 4096, .multiple = 64, .least = 256, .most = 8192, .scales = false},
                     {.name = "small", .full = 80, .least = 0, .most = 100, .scales = false},
-                    {.name = "medium", .full = 15, .least = 0, .most = 100, .scales = false}}),
+                    {.name = "medium", .full = 15, .least = 0, .most = 100, .scales = false},
+                    {.name = "large_sms", .full = 48, .multiple = 8, .most = 120, .scales = false}}),
     .sweep = cases({{"requests_64", "requests=64"},
                     {"requests_256", "requests=256"},
                     {"requests_2048", "requests=2048"},
