@@ -55,6 +55,13 @@ static __global__ __launch_bounds__(threads) void product_kernel(const double* a
     }
 }
 
+// Rows of bf16 in the order of `row_of`; a block for each.
+static __global__ void widen_rows_kernel(const __nv_bfloat16* x, const int* row_of, double* rows, int width) {
+  for (int i = static_cast<int>(threadIdx.x); i < width; i += static_cast<int>(blockDim.x))
+    rows[std::size_t{blockIdx.x} * width + i] =
+        static_cast<double>(__bfloat162float(x[static_cast<std::size_t>(row_of[blockIdx.x]) * width + i]));
+}
+
 template <After after>
 void multiply(cudaStream_t stream, const double* a, const __nv_bfloat16* b, const __nv_bfloat16* bias, double* c, std::size_t m,
               std::size_t n, std::size_t k) {

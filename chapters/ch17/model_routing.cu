@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that a gate sends to a small, a medium or a large model. Each model's share is a small batch, and the large model's
-// few rows are a long chain of products that wait for weights. One model after the other leaves the GPU waiting with it; side by
-// side, the others' products fill what that chain leaves free. From row counts in device memory the whole is one graph.
+// Requests that a gate sends to a small, a medium or a large model. Each model's share is a small batch of short products, which
+// the host launches one after the other once it knows how long the batches are. With the row counts in device memory gate, sort
+// and all products are one graph, and in it the models can run side by side: what the large one's few rows leave free, the others
+// use.
 #include <cuda_bf16.h>
 #include <aisp/device/reduce.cuh>
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
@@ -51,27 +53,18 @@ __global__ __launch_bounds__(threads) void gate_kernel(const bf16* x, const floa
   if (threadIdx.x == 0) model_of[blockIdx.x] = model;
 }
 
-// Rows in the order of `request_of`, and back.
-__global__ __launch_bounds__(threads) void gather_kernel(const uint4* x, const int* request_of, uint4* rows, int packets) {
+// Rows in the order of `request_of`, or back.
+template <bool back>
+__global__ __launch_bounds__(threads) void move_rows_kernel(const uint4* from, const int* request_of, uint4* to, int packets) {
+  const std::size_t request = static_cast<std::size_t>(request_of[blockIdx.x]), row = blockIdx.x;
   for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads)
-    rows[std::size_t{blockIdx.x} * packets + i] = x[static_cast<std::size_t>(request_of[blockIdx.x]) * packets + i];
-}
-__global__ __launch_bounds__(threads) void scatter_kernel(const uint4* rows, const int* request_of, uint4* y, int packets) {
-  for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads)
-    y[static_cast<std::size_t>(request_of[blockIdx.x]) * packets + i] = rows[std::size_t{blockIdx.x} * packets + i];
+    to[(back ? request : row) * packets + i] = from[(back ? row : request) * packets + i];
 }
 // Of the results of all models for all requests, each request's own.
 __global__ __launch_bounds__(threads) void select_kernel(const uint4* of_models, const int* model_of, uint4* y, int packets) {
   const std::size_t from = static_cast<std::size_t>(model_of[blockIdx.x]) * gridDim.x + blockIdx.x;
   for (int i = static_cast<int>(threadIdx.x); i < packets; i += threads)
     y[std::size_t{blockIdx.x} * packets + i] = of_models[from * packets + i];
-}
-
-// In float64.
-__global__ __launch_bounds__(threads) void widen_rows_kernel(const bf16* x, const int* request_of, double* rows, int width) {
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += threads)
-    rows[std::size_t{blockIdx.x} * width + i] =
-        static_cast<double>(__bfloat162float(x[static_cast<std::size_t>(request_of[blockIdx.x]) * width + i]));
 }
 
 struct Relu {
@@ -123,9 +116,6 @@ class ModelRouting final : public Workload {
         joined_{setup.event(), setup.event(), setup.event()},
         lts_{Opened<CublasLt>{setup}, Opened<CublasLt>{setup}, Opened<CublasLt>{setup}} {
     if (shares_[0] + shares_[1] > 100) throw Unsupported{"small + medium is 100 at most"};
-    const int of_large = static_cast<int>(setup.size("large_sms"));
-    apart_[2] = setup.stream_on(of_large).stream;
-    apart_[0] = apart_[1] = setup.stream_on((static_cast<int>(multiprocessors()) - of_large) / 8 * 8).stream;
     shares_[2] = 100 - shares_[0] - shares_[1];
     rows_[0] = requests_ * shares_[0] / 100;
     rows_[1] = requests_ * shares_[1] / 100;
@@ -140,20 +130,15 @@ class ModelRouting final : public Workload {
     }
     return of_layers(row_layers, used_layers);
   }
-  Cost variant_cost(std::string_view variant) const override {
-    if (variant == "run_all") return of_layers(static_cast<double>(requests_) * all_layers, all_layers);
-    if (variant == "large_alone") return of_layers(static_cast<double>(rows_[2]) * layers_of[2], layers_of[2]);
-    return cost();
-  }
   void compute_reference(Launch& launch) override {
     launch(gate_kernel<double>, per_request(), x_, gate_, hints_, ids(), width_);
     expected_models_.resize(requests_);
-    check(cudaMemcpyAsync(expected_models_.data(), ids(), requests_ * sizeof(int), cudaMemcpyDeviceToHost, launch.stream));
     check(cudaStreamSynchronize(launch.stream));
+    check(cudaMemcpy(expected_models_.data(), ids(), requests_ * sizeof(int), cudaMemcpyDeviceToHost));
     const moe::Grouped grouped = moe::group_by_expert(expected_models_, models);
     check(cudaMemcpy(request_of_, grouped.slot_of_row.data(), requests_ * sizeof(int), cudaMemcpyHostToDevice));
     double* const states[2] = {fp64_, fp64_ + requests_ * width_};
-    launch(widen_rows_kernel, per_request(), x_, request_of_, states[0], width_);
+    launch(fp64::widen_rows_kernel, per_request(), x_, request_of_, states[0], width_);
     for (int m = 0; m < models; ++m) {
       const auto begin = static_cast<std::size_t>(grouped.offsets[static_cast<std::size_t>(m)]);
       const std::size_t rows = static_cast<std::size_t>(grouped.offsets[static_cast<std::size_t>(m) + 1]) - begin;
@@ -163,8 +148,8 @@ class ModelRouting final : public Workload {
     }
     expected_.resize(requests_ * width_);
     row_of_ = grouped.row_of_slot;
-    check(cudaMemcpyAsync(expected_.data(), states[0], expected_.size() * sizeof(double), cudaMemcpyDeviceToHost, launch.stream));
     check(cudaStreamSynchronize(launch.stream));
+    check(cudaMemcpy(expected_.data(), states[0], requests_ * width_ * sizeof(double), cudaMemcpyDeviceToHost));
   }
   double expected_output(int output, std::size_t i) const override {
     if (output == 0) return expected_models_[i];
@@ -175,29 +160,32 @@ class ModelRouting final : public Workload {
   }
 
   void by_mask(Launch& launch) {
-    const std::array<std::size_t, models + 1> begins = groups_from_host(launch);
+    const std::vector<int> begins = groups_from_host(launch);
     for (int m = 0; m < models; ++m) run_group(launch.stream, 0, m, begins);
   }
-  void side_by_side(Launch& launch) {
-    const std::array<std::size_t, models + 1> begins = groups_from_host(launch);
-    on_streams(launch.stream, streams_, [&](int m) { run_group(streams_[m], m, m, begins); });
-  }
-  void own_multiprocessors(Launch& launch) {
-    const std::array<std::size_t, models + 1> begins = groups_from_host(launch);
-    on_streams(launch.stream, apart_, [&](int m) { run_group(apart_[m], m, m, begins); });
+  void host_streams(Launch& launch) {
+    const std::vector<int> begins = groups_from_host(launch);
+    on_streams(launch.stream, [&](int m) { run_group(streams_[m], m, m, begins); });
   }
   void tune_groups(Launch& launch) {
     for (int m = 0; m < models; ++m)
       for (const int handle : {0, m}) tune(launch, handle, rows_[m]);
   }
 
-  void build_graph(Launch& launch) {
-    check(cudaMemsetAsync(done(), 0, sizeof(unsigned), launch.stream));
-    if (many_.empty() && few_.empty()) make_layers();
-    routed(launch.stream);
-    graph_.capture(launch.stream, [this](cudaStream_t stream) { routed(stream); });
+  void build_in_turn(Launch& launch) {
+    build(launch, in_turn_, [this](cudaStream_t stream) {
+      for (int m = 0; m < models; ++m) run_listed(stream, m);
+    });
   }
-  void one_graph(Launch& launch) { graph_.launch(launch.stream); }
+  void build_branches(Launch& launch) {
+    build(launch, branches_, [this](cudaStream_t stream) { on_streams(stream, [&](int m) { run_listed(streams_[m], m); }); });
+  }
+  void build_large(Launch& launch) {
+    build(launch, large_, [this](cudaStream_t stream) { run_listed(stream, models - 1); });
+  }
+  void device_groups(Launch& launch) { in_turn_.launch(launch.stream); }
+  void grouped_streams(Launch& launch) { branches_.launch(launch.stream); }
+  void large_alone(Launch& launch) { large_.launch(launch.stream); }
 
   void run_all(Launch& launch) {
     launch(gate_kernel<float>, per_request(), x_, gate_, hints_, model_of_, width_);
@@ -208,7 +196,6 @@ class ModelRouting final : public Workload {
     launch(select_kernel, per_request(), packets(of_models_.get()), model_of_, packets(y_.get()), width_ / 8);
   }
   void tune_all(Launch& launch) { tune(launch, 0, requests_); }
-  void large_alone(Launch& launch) { chain(launch.stream, 0, 2, rows_[2], x_, states_[0], states_[1]); }
 
  private:
   std::size_t tiles() const { return (requests_ + moe::tile_slots - 1) / moe::tile_slots; }
@@ -252,40 +239,36 @@ class ModelRouting final : public Workload {
       of_rows.run(stream, l == 0 ? x : l % 2 == 0 ? result : between, layer(model, l), l % 2 == 0 ? between : result);
   }
 
-  // Models to the host, and the requests in their order back.
-  std::array<std::size_t, models + 1> groups_from_host(Launch& launch) const {
+  // Models to the host, and the requests in their order back; returns where each model's begin.
+  std::vector<int> groups_from_host(Launch& launch) const {
     launch(gate_kernel<float>, per_request(), x_, gate_, hints_, model_of_, width_);
     check(cudaMemcpyAsync(host_models_, model_of_, model_of_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
     check(cudaStreamSynchronize(launch.stream));
-    std::array<std::size_t, models + 1> begins{};
-    for (std::size_t i = 0; i < requests_; ++i) ++begins[static_cast<std::size_t>(host_models_[i]) + 1];
-    for (std::size_t m = 0; m < models; ++m) begins[m + 1] += begins[m];
-    std::array<std::size_t, models + 1> next = begins;
-    for (std::size_t i = 0; i < requests_; ++i)
-      host_requests_[next[static_cast<std::size_t>(host_models_[i])]++] = static_cast<int>(i);
+    const moe::Grouped grouped = moe::group_by_expert({host_models_.get(), requests_}, models);
+    std::copy(grouped.slot_of_row.begin(), grouped.slot_of_row.end(), host_requests_.get());
     check(cudaMemcpyAsync(request_of_, host_requests_, request_of_.bytes(), cudaMemcpyHostToDevice, launch.stream));
-    return begins;
+    return grouped.offsets;
   }
-  void run_group(cudaStream_t stream, int handle, int model, const std::array<std::size_t, models + 1>& begins) {
-    const auto m = static_cast<std::size_t>(model);
-    const std::size_t begin = begins[m], rows = begins[m + 1] - begin;
+  void run_group(cudaStream_t stream, int handle, int model, const std::vector<int>& begins) {
+    const int* const of_model = begins.data() + model;
+    const std::size_t begin = static_cast<std::size_t>(of_model[0]), rows = static_cast<std::size_t>(of_model[1]) - begin;
     if (rows == 0) return;
     const Grid grid{static_cast<unsigned>(rows), threads};
     const std::size_t first_packet = begin * width_ / 8;
     bf16 *const state = states_[0] + begin * width_, *const other = states_[1] + begin * width_;
-    launch_kernel(stream, gather_kernel, grid, packets(x_.get()), request_of_ + begin, packets(states_[0].get()) + first_packet,
-                  width_ / 8);
+    launch_kernel(stream, move_rows_kernel<false>, grid, packets(x_.get()), request_of_ + begin,
+                  packets(states_[0].get()) + first_packet, width_ / 8);
     chain(stream, handle, model, rows, state, state, other);
-    launch_kernel(stream, scatter_kernel, grid, packets(states_[0].get()) + first_packet, request_of_ + begin, packets(y_.get()),
-                  width_ / 8);
+    launch_kernel(stream, move_rows_kernel<true>, grid, packets(states_[0].get()) + first_packet, request_of_ + begin,
+                  packets(y_.get()), width_ / 8);
   }
   template <class Run>
-  void on_streams(cudaStream_t stream, const cudaStream_t (&streams)[models], const Run& run) const {
+  void on_streams(cudaStream_t stream, const Run& run) const {
     check(cudaEventRecord(forked_, stream));
     for (int m = models - 1; m >= 0; --m) {
-      check(cudaStreamWaitEvent(streams[m], forked_));
+      check(cudaStreamWaitEvent(streams_[m], forked_));
       run(m);
-      check(cudaEventRecord(joined_[m], streams[m]));
+      check(cudaEventRecord(joined_[m], streams_[m]));
       check(cudaStreamWaitEvent(stream, joined_[m]));
     }
   }
@@ -308,23 +291,35 @@ class ModelRouting final : public Workload {
         else few_.emplace_back(problem, rows);
       }
   }
-  // All of it without the host.
-  void routed(cudaStream_t stream) const {
-    const moe::Slots slots{model_of_, static_cast<int>(requests_), models, ranks(), starts(), offsets(), done()};
-    const Grid index{static_cast<unsigned>(tiles()), moe::tile_slots};
-    launch_kernel(stream, gate_kernel<float>, per_request(), x_, gate_, hints_, model_of_, width_);
-    launch_kernel(stream, moe::rank_slots_kernel, index, slots);
-    launch_kernel(stream, moe::place_slots_kernel, index, slots, request_of_, row_of_request());
-    launch_kernel(stream, gather_kernel, per_request(), packets(x_.get()), request_of_, packets(states_[0].get()), width_ / 8);
-    on_streams(stream, streams_, [&](int m) {
-      const bool is_large = m == models - 1;
-      launch_kernel(streams_[m], gemm::list_row_tiles_kernel<int>, {1, 32}, offsets() + m, 1,
-                    is_large ? FewRows::tile_m : ManyRows::tile_m, 8, row_tiles(m), tile_counts_ + m);
-      for (int l = 0; l < layers_of[m]; ++l)
-        if (is_large) few_[static_cast<std::size_t>(l)].run(streams_[m]);
-        else many_[static_cast<std::size_t>(first_layer[m] + l)].run(streams_[m]);
-    });
-    launch_kernel(stream, scatter_kernel, per_request(), packets(states_[0].get()), request_of_, packets(y_.get()), width_ / 8);
+  // Captures gate, sort, gather, what `run_models(stream)` queues, and scatter: all of it without the host.
+  template <class RunModels>
+  void build(Launch& launch, Graph& graph, const RunModels& run_models) {
+    check(cudaMemsetAsync(done(), 0, sizeof(unsigned), launch.stream));
+    if (many_.empty()) make_layers();
+    const auto work = [&](cudaStream_t stream) {
+      const moe::Slots slots{model_of_, static_cast<int>(requests_), models, ranks(), starts(), offsets(), done()};
+      const Grid index{static_cast<unsigned>(tiles()), moe::tile_slots};
+      launch_kernel(stream, gate_kernel<float>, per_request(), x_, gate_, hints_, model_of_, width_);
+      launch_kernel(stream, moe::rank_slots_kernel, index, slots);
+      launch_kernel(stream, moe::place_slots_kernel, index, slots, request_of_, row_of_request());
+      launch_kernel(stream, move_rows_kernel<false>, per_request(), packets(x_.get()), request_of_, packets(states_[0].get()),
+                    width_ / 8);
+      run_models(stream);
+      launch_kernel(stream, move_rows_kernel<true>, per_request(), packets(states_[0].get()), request_of_, packets(y_.get()),
+                    width_ / 8);
+    };
+    work(launch.stream);  // a kernel's code is loaded at its first launch: not while a capture is under way
+    graph.capture(launch.stream, work);
+  }
+  // A model's layers on as many rows as its group has in device memory.
+  void run_listed(cudaStream_t stream, int model) const {
+    const bool is_large = model == models - 1;
+    const int tile_rows = is_large ? FewRows::tile_m : ManyRows::tile_m;
+    launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {1, 32}, offsets() + model, 1, tile_rows, 8, row_tiles(model),
+                  tile_counts_ + model);
+    for (int l = 0; l < layers_of[model]; ++l)
+      if (is_large) few_[static_cast<std::size_t>(l)].run(stream);
+      else many_[static_cast<std::size_t>(first_layer[model] + l)].run(stream);
   }
 
   std::size_t requests_, width_;
@@ -340,61 +335,61 @@ class ModelRouting final : public Workload {
   Scratch<int> tile_counts_, host_models_, host_requests_;
   Scratch<double> fp64_;
   cudaStream_t streams_[models];
-  cudaStream_t apart_[models];  // the large model has multiprocessors of its own, the others share the rest
   cudaEvent_t forked_, joined_[models];
   Opened<CublasLt> lts_[models];  // products that run at once want a workspace each
   std::map<std::pair<int, std::size_t>, std::unique_ptr<MatmulPlan>> plans_;
   std::vector<Layer<ManyRows>> many_;
   std::vector<Layer<FewRows>> few_;
-  Graph graph_;
+  Graph in_turn_, branches_, large_;
   std::vector<int> expected_models_, row_of_;
   std::vector<double> expected_;
 };
 
-constexpr Needs cublaslt{.libraries = {Library::cublaslt}};
+constexpr Needs cublaslt{.libraries = {Library::cublaslt}}, hopper = Layer<ManyRows>::needs();
 
 }  // namespace
 
 extern constinit const Pair model_routing{
-    .teaches = "groups that a gate routes to different models are small: run the models side by side, not one after another",
-    .lesson = "side_by_side",
+    .teaches = "groups that are routed to different models are small: run them side by side, in one graph without the host",
+    .lesson = "grouped_streams",
     .make = make<ModelRouting>,
     .baseline = {.name = "by_mask",
                  .run = call<&ModelRouting::by_mask>,
                  .prepare = call<&ModelRouting::tune_groups>,
                  .needs = cublaslt},
-    .optimized = variants({{.name = "side_by_side",
-                            .run = call<&ModelRouting::side_by_side>,
-                            .prepare = call<&ModelRouting::tune_groups>,
-                            .needs = cublaslt},
-                           {.name = "own_multiprocessors",
-                            .run = call<&ModelRouting::own_multiprocessors>,
-                            .prepare = call<&ModelRouting::tune_groups>,
-                            .needs = cublaslt},
-                           {.name = "one_graph",
-                            .run = call<&ModelRouting::one_graph>,
-                            .prepare = call<&ModelRouting::build_graph>,
-                            .needs = Layer<ManyRows>::needs()}}),
+    .optimized = variants({{.name = "device_groups",
+                            .run = call<&ModelRouting::device_groups>,
+                            .prepare = call<&ModelRouting::build_in_turn>,
+                            .needs = hopper},
+                           {.name = "grouped_streams",
+                            .run = call<&ModelRouting::grouped_streams>,
+                            .prepare = call<&ModelRouting::build_branches>,
+                            .needs = hopper,
+                            .same_bits_as = "device_groups"}}),
     .controls = variants(
-        {{.name = "run_all", .run = call<&ModelRouting::run_all>, .prepare = call<&ModelRouting::tune_all>, .needs = cublaslt},
+        {{.name = "host_streams",
+          .run = call<&ModelRouting::host_streams>,
+          .prepare = call<&ModelRouting::tune_groups>,
+          .needs = cublaslt},
+         {.name = "run_all", .run = call<&ModelRouting::run_all>, .prepare = call<&ModelRouting::tune_all>, .needs = cublaslt},
          {.name = "large_alone",
           .run = call<&ModelRouting::large_alone>,
-          .prepare = call<&ModelRouting::tune_groups>,
-          .needs = cublaslt,
+          .prepare = call<&ModelRouting::build_large>,
+          .needs = hopper,
           .outputs = no_outputs}}),
     .bound = Bound::compute,
     // 32 roundings to bf16 one after the other: sqrt(32) of 1.6e-3.
     .tolerance = per_output({exact, within(1.5e-2)}),
     .start = Start::immediate,
     .sizes = sizes({{.name = "requests", .full = 2048, .most = 16384},
-                    {.name = "width", .full = 4096, .multiple = 64, .least = 256, .most = 8192, .scales = false},
+                    {.name = "width", .full = 2048, .multiple = 64, .least = 256, .most = 8192, .scales = false},
                     {.name = "small", .full = 80, .least = 0, .most = 100, .scales = false},
-                    {.name = "medium", .full = 15, .least = 0, .most = 100, .scales = false},
-                    {.name = "large_sms", .full = 48, .multiple = 8, .most = 120, .scales = false}}),
+                    {.name = "medium", .full = 15, .least = 0, .most = 100, .scales = false}}),
     .sweep = cases({{"requests_64", "requests=64"},
                     {"requests_256", "requests=256"},
                     {"requests_2048", "requests=2048"},
                     {"requests_8192", "requests=8192"},
+                    {"width_4096", "width=4096"},
                     {"shares_70_20_10", "small=70,medium=20"}}),
     .edges = cases({{"one_request", "requests=1,width=256,small=0,medium=0"},
                     {"all_small", "requests=130,width=256,small=100,medium=0"},

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "expert_rows.cuh"
+#include "grouped_cublas.hpp"
 #include "moe/index.cuh"
 #include "moe/routing.hpp"
 #include "moe_decode_reference.cuh"
@@ -169,7 +170,9 @@ class MoeDecodeExperts final : public Workload {
         index_{setup.scratch<int>(3 * slots_ + experts_ * tiles() + experts_ + 2)},
         host_offsets_{setup.scratch<int>(experts_ + 1, {.memory = Memory::pinned})},
         reference_{setup.scratch<double>(slots_ * ffn_ + tokens_ * hidden_)},
-        cublas_{setup} {
+        cublas_{setup},
+        grouped_up_{setup, 2 * ffn_, hidden_, grouped_.offsets},
+        grouped_down_{setup, hidden_, ffn_, grouped_.offsets} {
     if (slots_ > most_slots || tokens_ > 64 || experts_ > most_decode_experts)
       throw Unsupported{"a decode step of 64 tokens, 512 slots and 128 experts at most"};
   }
@@ -218,6 +221,19 @@ class MoeDecodeExperts final : public Workload {
     graph_.capture(launch.stream, work);
   }
   void loop_graph(Launch& launch) { graph_.launch(launch.stream); }
+  // The library's grouped products, told the counts before.
+  void point_groups(Launch& launch) {
+    clear_done(launch);
+    grouped_up_.set(all_rows_, gate_up_, all_gate_up_);
+    grouped_down_.set(all_activated_, down_, all_rows_);
+  }
+  void cublas_grouped(Launch& launch) {
+    sort_tokens(launch.stream);
+    grouped_up_.run(launch.stream);
+    swiglu(launch.stream, all_gate_up_, all_activated_, slots_);
+    grouped_down_.run(launch.stream);
+    launch(combine_rows_kernel, combining(), all_rows_, row_of_slot(), shares_, out_, top_k_, hidden_);
+  }
   void clear_done(Launch& launch) { check(cudaMemsetAsync(done(), 0, sizeof(unsigned), launch.stream)); }
 
  private:
@@ -330,6 +346,7 @@ class MoeDecodeExperts final : public Workload {
   Scratch<int> index_, host_offsets_;
   Scratch<double> reference_;
   Opened<Cublas> cublas_;
+  GroupedCublas grouped_up_, grouped_down_;
   Graph graph_;
   std::vector<double> expected_;
 };
@@ -354,6 +371,10 @@ extern constinit const Pair moe_decode_experts{
                            .run = call<&MoeDecodeExperts::loop_graph>,
                            .prepare = call<&MoeDecodeExperts::capture_loop>,
                            .needs = cublas}}),
+    .libraries = variants({{.name = "cublas_grouped",
+                            .run = call<&MoeDecodeExperts::cublas_grouped>,
+                            .prepare = call<&MoeDecodeExperts::point_groups>,
+                            .needs = cublas}}),
     .bound = Bound::memory,
     // Gate, up, their product and the result are rounded to bf16 one after the other: sqrt(4) roundings of 1.6e-3, of which sums
     // average some.

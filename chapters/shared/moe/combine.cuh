@@ -2,7 +2,7 @@
 // The way back from rows of experts to tokens: a token gathers the rows of its slots, adds them up in registers, each times its
 // weight, and is written once. No atomics, and the same bits every time.
 #pragma once
-#include "../rows.cuh"
+#include "rows.cuh"
 
 namespace aisp::moe {
 
