@@ -64,6 +64,7 @@ const std::set<std::string> without_kernels{
     "ch14:nvrtc_fusion fused",
     "ch14:shape_specialization specialized",
     "ch14:shape_specialization width_argument",
+    "ch17:model_routing large_alone",
     "ch18:attention_sinks cudnn_reading",
     "ch19:fp8_decode_gemm cublas_bf16",
     "ch19:sparse_2to4_gemm cublaslt_dense",
