@@ -2,7 +2,7 @@
 // The first product of 128 experts, each with some 512 rows of its own: 412 GFLOP. One library call for each expert has 24 to 30
 // tiles for 132 SMs. One persistent kernel goes through a list of all experts' tiles, which the GPU makes of the offsets, and
 // fills every SM to the end. The kernel is gemm_kernel (chapters/shared/gemm/kernel.cuh), its order GroupedRows and the list
-// list_row_tiles_kernel (schedule.cuh); the tails are TailsInTensorCores (tails.cuh).
+// list_row_tiles_kernel (schedule.cuh).
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/libraries/cublaslt.hpp>
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "gemm/grouped.hpp"
-#include "gemm/tails.cuh"
 #include "grouped_cublas.hpp"
 #include "moe/ragged_groups.hpp"
 
@@ -21,11 +20,12 @@ namespace {
 
 using gemm::bf16;
 using Rows = gemm::Operand<bf16>;
-constexpr gemm::Shape wide{.tile_m = 128, .tile_n = 256, .stages = 4};
-using WholeTiles = gemm::Config<Rows, Rows, gemm::InTensorCores, wide>;
-using WithTails = gemm::Config<Rows, Rows, gemm::TailsInTensorCores, wide>;
+using WholeTiles = gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_m = 128, .tile_n = 256, .stages = 4}>;
+// Each of the two consumers has a tile of 64 rows of its own, and multiplies while the other one stores.
+using LowTiles =
+    gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_m = 64, .tile_n = 256, .stages = 5, .pingpong = true}>;
 using TileList = gemm::GroupedGemm<WholeTiles>;
-using TailList = gemm::GroupedGemm<WithTails>;
+using LowTileList = gemm::GroupedGemm<LowTiles>;
 
 class GroupedGemm final : public Workload {
  public:
@@ -42,12 +42,12 @@ class GroupedGemm final : public Workload {
         equal_starts_{setup.input<int>(experts_ + 1, moe::these(moe::offsets_of(moe::equal_counts(rows_, experts_))),
                                        {.name = "offsets of equal groups", .constant = true})},
         y_{setup.output<bf16>(rows_ * n_, {.name = "y"})},
-        tiles_{setup.scratch<std::byte>(TileList::workspace_bytes(rows_, experts_), {.name = "row tiles"})},
+        tiles_{setup.scratch<std::byte>(LowTileList::workspace_bytes(rows_, experts_), {.name = "row tiles"})},
         lanes_{Lane{setup}, Lane{setup}, Lane{setup}, Lane{setup}},
         library_{setup, n_, k_, offsets_},
         reproducible_{setup.reproducible()},
         tile_list_{problem(), starts_, tiles_},
-        tail_list_{problem(), starts_, tiles_},
+        low_list_{problem(), starts_, tiles_},
         equal_list_{problem(), equal_starts_, tiles_},
         forked_{setup.event()} {
     std::vector<std::size_t> plan_of_count(rows_ + 1);
@@ -84,8 +84,8 @@ class GroupedGemm final : public Workload {
   }
   void metrics(std::string_view variant, Metrics& metrics) override {
     metrics.report_rate("rows", static_cast<double>(rows_), "rows/s");
-    if (variant == "tile_list" || variant == "tails_64") {
-      const std::size_t step = variant == "tails_64" ? 64 : WholeTiles::tile_m;
+    if (variant == "tile_list" || variant == "pingpong_64") {
+      const std::size_t step = variant == "pingpong_64" ? LowTiles::tile_m : WholeTiles::tile_m;
       std::size_t multiplied = 0;
       for (std::size_t expert = 0; expert < experts_; ++expert) multiplied += (rows_of(expert) + step - 1) / step * step;
       metrics.report("padding", 100.0 * (static_cast<double>(multiplied) / static_cast<double>(rows_) - 1), "%",
@@ -113,7 +113,7 @@ class GroupedGemm final : public Workload {
     }
   }
   void tile_list(Launch& launch) { tile_list_.run(launch.stream); }
-  void tails_64(Launch& launch) { tail_list_.run(launch.stream); }
+  void pingpong_64(Launch& launch) { low_list_.run(launch.stream); }
   void equal_rows(Launch& launch) { equal_list_.run(launch.stream); }
 
   void capture(Launch& launch) {
@@ -161,7 +161,7 @@ class GroupedGemm final : public Workload {
   GroupedCublas library_;
   bool reproducible_;
   TileList tile_list_;
-  TailList tail_list_;
+  LowTileList low_list_;
   TileList equal_list_;
   std::vector<Call> calls_;
   cudaEvent_t forked_;
@@ -187,9 +187,9 @@ extern constinit const Pair grouped_gemm{
                    .prepare = call<&GroupedGemm::tune>,
                    .needs = by_cublaslt},
                   {.name = "tile_list", .run = call<&GroupedGemm::tile_list>, .needs = TileList::needs(), .kernels = no_spills},
-                  {.name = "tails_64",
-                   .run = call<&GroupedGemm::tails_64>,
-                   .needs = TailList::needs(),
+                  {.name = "pingpong_64",
+                   .run = call<&GroupedGemm::pingpong_64>,
+                   .needs = LowTileList::needs(),
                    .same_bits_as = "tile_list",
                    .kernels = no_spills}}),
     // The loop without its launches, and the list where no tile is partly empty.

@@ -92,7 +92,7 @@ __global__ __launch_bounds__(shrink_threads) void shrink_kernel(const bf16* __re
 
 // y[token] += low[place] b[adapter]^T for a tile and `expand_columns` columns: b[adapter][out][rank]. Columns are dealt out so
 // that a lane's sums of four products are eight neighbours of y.
-constexpr int expand_threads = 256, expand_rounds = 2, expand_columns = expand_threads * expand_rounds;
+constexpr int expand_threads = 256, expand_rounds = 4, expand_columns = expand_threads * expand_rounds;
 template <int rank>
 __global__ __launch_bounds__(expand_threads) void expand_kernel(const bf16* __restrict__ low, const bf16* __restrict__ b,
                                                                 const Segments segments, bf16* __restrict__ y, int out) {
@@ -113,13 +113,19 @@ __global__ __launch_bounds__(expand_threads) void expand_kernel(const bf16* __re
     to[half] = reinterpret_cast<uint4*>(y + std::size_t{static_cast<unsigned>(segments.order[place])} * out) + in_quad;
   }
   const bf16* const of_adapter = b + std::size_t{static_cast<unsigned>(tile.x)} * out * rank;
+  // All of y that the block adds to is asked for before anything is multiplied.
+  uint4 held[expand_rounds][2];
+  const auto first_of = [&](int round) {
+    return static_cast<int>(blockIdx.y) * expand_columns + (round * (expand_threads / 32) + warp) * 32;
+  };
 #pragma unroll
   for (int round = 0; round < expand_rounds; ++round) {
-    const int first = static_cast<int>(blockIdx.y) * expand_columns + (round * (expand_threads / 32) + warp) * 32;
-    if (first >= out) return;
-    uint4 held[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) held[half] = to[half][first / 8];
+    for (int half = 0; half < 2; ++half) held[round][half] = to[half][min(first_of(round), out - 32) / 8];
+  }
+#pragma unroll
+  for (int round = 0; round < expand_rounds; ++round) {
+    const int first = min(first_of(round), out - 32);
     float sums[4][4] = {};
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
@@ -136,10 +142,10 @@ __global__ __launch_bounds__(expand_threads) void expand_kernel(const bf16* __re
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float v[shared::packet];
-      shared::unpack(held[half], v);
+      shared::unpack(held[round][half], v);
 #pragma unroll
       for (int i = 0; i < shared::packet; ++i) v[i] += sums[i / 2][half * 2 + i % 2];
-      if (places[half] < tile.z) to[half][first / 8] = shared::pack(v);
+      if (places[half] < tile.z && first_of(round) < out) to[half][first / 8] = shared::pack(v);
     }
   }
 }

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <vector>
 
-#include "gemm/grouped.hpp"
+#include "gemm/gathered.hpp"
 #include "grouped_cublas.hpp"
 #include "moe/ragged_groups.hpp"
 
@@ -60,8 +60,12 @@ __global__ __launch_bounds__(threads) void look_kernel(const uint4* __restrict__
 }
 
 using Rows = gemm::Operand<bf16>;
-using Tile = gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_m = 128, .tile_n = 256, .stages = 4}>;
+// Tiles of 64 rows leave little of an expert's last one empty; the two consumers have one each, in turns.
+constexpr gemm::Shape low_tile{.tile_m = 64, .tile_n = 256, .stages = 5, .pingpong = true};
+using Tile = gemm::Config<Rows, Rows, gemm::InTensorCores, low_tile>;
 using Grouped = gemm::GroupedGemm<Tile>;
+using GatheringTile = gemm::Config<Rows, Rows, gemm::GatheredInTensorCores, low_tile>;
+using Gathering = gemm::GatheredGroupedGemm<GatheringTile>;
 using Listed = gemm::Gemm<Tile, gemm::GroupedRows, gemm::Identity, gemm::RowsStore<>>;
 
 class MoeLoadImbalance final : public Workload {
@@ -84,7 +88,9 @@ class MoeLoadImbalance final : public Workload {
         padded_starts_{
             setup.input<int>(experts_ + 1, moe::these(padded_offsets()), {.name = "padded offsets", .constant = true})},
         windows_{setup.output<bf16>(rows_ * window, {.name = "64 columns of every row"})},
-        gathered_{setup.scratch<bf16>(experts_ * capacity_ * k_, {.name = "gathered rows"})},
+        gathered_{setup.scratch<bf16>(rows_ * k_, {.name = "packed rows"})},
+        padded_rows_{setup.scratch<bf16>(experts_ * capacity_ * k_, {.name = "padded rows"})},
+        fewer_rows_{setup.scratch<bf16>(experts_ * small_capacity_ * k_, {.name = "padded rows of a smaller capacity"})},
         y_{setup.scratch<bf16>(experts_ * capacity_ * n_, {.name = "y"})},
         tiles_{setup.scratch<std::byte>(Grouped::workspace_bytes(experts_ * capacity_, experts_), {.name = "row tiles"})},
         heavy_on_host_{tiles_of_the_fullest_first()},
@@ -96,9 +102,10 @@ class MoeLoadImbalance final : public Workload {
                                       {.name = "their number", .constant = true})},
         cublas_{setup},
         library_{setup, n_, k_, offsets_},
-        dropless_{problem(rows_), starts_, tiles_},
-        padded_{problem(experts_ * capacity_), padded_starts_, tiles_},
-        heavy_{problem(rows_), {.tiles = heavy_tiles_, .count = heavy_count_, .groups = static_cast<int>(experts_)}} {}
+        dropless_{problem(gathered_, rows_), starts_, tiles_},
+        padded_{problem(padded_rows_, experts_ * capacity_), padded_starts_, tiles_},
+        gathering_{{.a = x_, .b = w_, .c = y_, .m = rows_, .n = n_, .k = k_, .groups = experts_}, token_of_row_, starts_, tiles_},
+        heavy_{problem(gathered_, rows_), {.tiles = heavy_tiles_, .count = heavy_count_, .groups = static_cast<int>(experts_)}} {}
 
   Cost cost() const override {
     const auto bytes = [](std::size_t elements) { return 2.0 * static_cast<double>(elements); };
@@ -132,27 +139,37 @@ class MoeLoadImbalance final : public Workload {
   }
 
   // Padding is zero from here on; rows never change their places.
-  void clear(Launch& launch) { check(cudaMemsetAsync(gathered_, 0, gathered_.bytes(), launch.stream)); }
-  void padded(Launch& launch) { batched(launch, capacity_); }
-  void capacity_1_25(Launch& launch) { batched(launch, small_capacity_); }
+  void clear(Launch& launch) {
+    check(cudaMemsetAsync(padded_rows_, 0, padded_rows_.bytes(), launch.stream));
+    check(cudaMemsetAsync(fewer_rows_, 0, fewer_rows_.bytes(), launch.stream));
+  }
+  void padded(Launch& launch) {
+    batched(launch, padded_rows_, capacity_);
+    look(launch, capacity_);
+  }
+  void capacity_1_25(Launch& launch) { batched(launch, fewer_rows_, small_capacity_); }
   void padded_engine(Launch& launch) {
-    gather(launch, capacity_);
+    gather(launch, padded_rows_, capacity_);
     padded_.run(launch.stream);
     look(launch, capacity_);
   }
   void dropless(Launch& launch) {
-    gather(launch, 0);
+    gather(launch, gathered_, 0);
     dropless_.run(launch.stream);
     look(launch, 0);
   }
+  void gathered_in_product(Launch& launch) {
+    gathering_.run(launch.stream);
+    look(launch, 0);
+  }
   void heavy_first(Launch& launch) {
-    gather(launch, 0);
+    gather(launch, gathered_, 0);
     heavy_.run(launch.stream);
     look(launch, 0);
   }
   void list_pointers(Launch&) { library_.set(gathered_, w_, y_); }
   void cublas_grouped(Launch& launch) {
-    gather(launch, 0);
+    gather(launch, gathered_, 0);
     library_.run(launch.stream);
     look(launch, 0);
   }
@@ -201,30 +218,29 @@ class MoeLoadImbalance final : public Workload {
     }
     return tiles;
   }
-  Grouped::Problem problem(std::size_t rows) const {
-    return {.a = gathered_, .b = w_, .c = y_, .m = rows, .n = n_, .k = k_, .groups = experts_};
+  Grouped::Problem problem(const bf16* gathered, std::size_t rows) const {
+    return {.a = gathered, .b = w_, .c = y_, .m = rows, .n = n_, .k = k_, .groups = experts_};
   }
   Layout layout(std::size_t capacity) const { return {starts_, static_cast<int>(experts_), static_cast<int>(capacity)}; }
 
-  void gather(Launch& launch, std::size_t capacity) const {
+  void gather(Launch& launch, bf16* to, std::size_t capacity) const {
     launch(gather_kernel, {static_cast<unsigned>(rows_), threads}, reinterpret_cast<const uint4*>(x_.get()), token_of_row_,
-           layout(capacity), reinterpret_cast<uint4*>(gathered_.get()), k_ / packet);
+           layout(capacity), reinterpret_cast<uint4*>(to), k_ / packet);
   }
   void look(Launch& launch, std::size_t capacity) const {
     launch(look_kernel, {static_cast<unsigned>((windows_.size() / packet + threads - 1) / threads), threads},
            reinterpret_cast<const uint4*>(y_.get()), layout(capacity), reinterpret_cast<uint4*>(windows_.get()), rows_,
            n_ / packet);
   }
-  void batched(Launch& launch, std::size_t capacity) {
-    gather(launch, capacity);
+  void batched(Launch& launch, bf16* gathered, std::size_t capacity) {
+    gather(launch, gathered, capacity);
     const float one = 1, zero = 0;
     const int n = static_cast<int>(n_), k = static_cast<int>(k_), m = static_cast<int>(capacity);
     cublas_->use(launch.stream);
     check(Cublas::function<StridedBatched>("cublasGemmStridedBatchedEx")(
         cublas_->handle(), CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, w_.get(), CUDA_R_16BF, k, static_cast<long long>(n_ * k_),
-        gathered_.get(), CUDA_R_16BF, k, static_cast<long long>(capacity * k_), &zero, y_.get(), CUDA_R_16BF, n,
+        gathered, CUDA_R_16BF, k, static_cast<long long>(capacity * k_), &zero, y_.get(), CUDA_R_16BF, n,
         static_cast<long long>(capacity * n_), static_cast<int>(experts_), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
-    if (capacity == capacity_) look(launch, capacity);
   }
   // Spelled out, because the header overloads the name.
   using StridedBatched = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*,
@@ -238,7 +254,7 @@ class MoeLoadImbalance final : public Workload {
   Input<bf16> x_, w_;
   Input<int> token_of_row_, starts_, padded_starts_;
   Output<bf16> windows_;
-  Scratch<bf16> gathered_, y_;
+  Scratch<bf16> gathered_, padded_rows_, fewer_rows_, y_;
   Scratch<std::byte> tiles_;
   std::vector<gemm::RowTile> heavy_on_host_;
   Input<gemm::RowTile> heavy_tiles_;
@@ -246,6 +262,7 @@ class MoeLoadImbalance final : public Workload {
   Opened<Cublas> cublas_;
   GroupedCublas library_;
   Grouped dropless_, padded_;
+  Gathering gathering_;
   Listed heavy_;
 };
 
@@ -262,8 +279,13 @@ extern constinit const Pair moe_load_imbalance{
                  .run = call<&MoeLoadImbalance::padded>,
                  .prepare = call<&MoeLoadImbalance::clear>,
                  .needs = by_cublas},
-    .optimized = variants(
-        {{.name = "dropless", .run = call<&MoeLoadImbalance::dropless>, .needs = Grouped::needs(), .kernels = no_spills}}),
+    .optimized =
+        variants({{.name = "dropless", .run = call<&MoeLoadImbalance::dropless>, .needs = Grouped::needs(), .kernels = no_spills},
+                  {.name = "gathered_in_product",
+                   .run = call<&MoeLoadImbalance::gathered_in_product>,
+                   .needs = Gathering::needs(),
+                   .same_bits_as = "dropless",
+                   .kernels = no_spills}}),
     // The same kernel over the padded rows; a capacity that drops rows; and the order of the tiles, fullest experts first.
     .controls = variants({{.name = "padded_engine",
                            .run = call<&MoeLoadImbalance::padded_engine>,

@@ -92,16 +92,19 @@ class RouterGemm final : public Workload {
         // Experts may be of very different size: each is judged by itself.
         logits_{setup.output<float>(tokens_ * experts_, {.name = "logits", .groups = Axis{1, experts_}})},
         wide_x_{setup.scratch<float>(x_.size(), {.name = "x in fp32"})},
-        planes_{setup.scratch<bf16>(3 * w_.size(), {.name = "planes"})},
+        one_plane_{setup.scratch<bf16>(w_.size(), {.name = "weights in bf16"})},
+        halves_of_all_{setup.scratch<bf16>(2 * w_.size(), {.name = "two planes, side by side"})},
+        two_planes_{setup.scratch<bf16>(2 * w_.size(), {.name = "two planes, by tiles"})},
+        three_planes_{setup.scratch<bf16>(3 * w_.size(), {.name = "three planes, by tiles"})},
         halves_{setup.scratch<float>(2 * logits_.size(), {.name = "sums of both planes"})},
         reference_{setup.scratch<double>(judged_tokens() * experts_, {.name = "float64 logits"})},
         sgemm_{setup, fp32(CUBLAS_COMPUTE_32F)},
         tf32_{setup, fp32(CUBLAS_COMPUTE_32F_FAST_TF32)},
-        two_planes_{setup, planes_problem(2)},
-        one_plane_{setup, planes_problem(1)},
+        by_halves_{setup, planes_problem(2)},
+        rounded_{setup, planes_problem(1)},
         reproducible_{setup.reproducible()},
-        split2_{{.a = x_, .b = planes_, .c = logits_, .m = tokens_, .n = 2 * experts_, .k = k_}},
-        split3_{{.a = x_, .b = planes_, .c = logits_, .m = tokens_, .n = 3 * experts_, .k = k_}} {}
+        split2_{{.a = x_, .b = two_planes_, .c = logits_, .m = tokens_, .n = 2 * experts_, .k = k_}},
+        split3_{{.a = x_, .b = three_planes_, .c = logits_, .m = tokens_, .n = 3 * experts_, .k = k_}} {}
 
   Cost cost() const override { return cost_of(2); }
   Cost variant_cost(std::string_view variant) const override {
@@ -158,25 +161,25 @@ class RouterGemm final : public Workload {
   }
 
   void split_for_library(Launch& launch) {
-    split(launch, 2, experts_);
-    tune(two_planes_, launch, x_, planes_, halves_);
+    split(launch, halves_of_all_, 2, experts_);
+    tune(by_halves_, launch, x_, halves_of_all_, halves_);
   }
   void planes_cublas(Launch& launch) {
-    multiply(two_planes_, launch, x_, planes_, halves_);
+    multiply(by_halves_, launch, x_, halves_of_all_, halves_);
     const std::size_t vectors = logits_.size() / 4;
     launch(add_halves_kernel, {blocks(vectors), threads}, reinterpret_cast<const float4*>(halves_.get()),
            reinterpret_cast<float4*>(logits_.get()), experts_ / 4, vectors);
   }
-  void split_in_two(Launch& launch) { split(launch, 2, TwoPlanes::tile_n / 2); }
+  void split_in_two(Launch& launch) { split(launch, two_planes_, 2, TwoPlanes::tile_n / 2); }
   void split_bf16x2(Launch& launch) { split2_.run(launch.stream); }
-  void split_in_three(Launch& launch) { split(launch, 3, ThreePlanes::tile_n / 3); }
+  void split_in_three(Launch& launch) { split(launch, three_planes_, 3, ThreePlanes::tile_n / 3); }
   void split_bf16x3(Launch& launch) { split3_.run(launch.stream); }
 
   void round_weights(Launch& launch) {
-    split(launch, 1, experts_);
-    tune(one_plane_, launch, x_, planes_, logits_);
+    split(launch, one_plane_, 1, experts_);
+    tune(rounded_, launch, x_, one_plane_, logits_);
   }
-  void weights_bf16(Launch& launch) { multiply(one_plane_, launch, x_, planes_, logits_); }
+  void weights_bf16(Launch& launch) { multiply(rounded_, launch, x_, one_plane_, logits_); }
   void tune_tf32(Launch& launch) { tune(tf32_, launch, wide_x_, w_, logits_); }
   void tf32(Launch& launch) {
     widen(launch);
@@ -216,9 +219,8 @@ class RouterGemm final : public Workload {
     launch(widen_kernel, {blocks(packets), threads}, reinterpret_cast<const uint4*>(x_.get()),
            reinterpret_cast<float4*>(wide_x_.get()), packets);
   }
-  void split(Launch& launch, int planes, std::size_t block_experts) const {
-    launch(split_kernel, {dim3{blocks(k_), static_cast<unsigned>(experts_)}, threads}, w_.get(), planes_, planes, block_experts,
-           k_);
+  void split(Launch& launch, bf16* to, int planes, std::size_t block_experts) const {
+    launch(split_kernel, {dim3{blocks(k_), static_cast<unsigned>(experts_)}, threads}, w_.get(), to, planes, block_experts, k_);
   }
 
   // Expert 1 is expert 0 but for a hundred-thousandth, experts 2 and 3 have a second half that takes away the first, but for a
@@ -262,10 +264,10 @@ class RouterGemm final : public Workload {
   Input<float> w_;  // [expert][k]
   Output<float> logits_;
   Scratch<float> wide_x_;
-  Scratch<bf16> planes_;
+  Scratch<bf16> one_plane_, halves_of_all_, two_planes_, three_planes_;
   Scratch<float> halves_;
   Scratch<double> reference_;
-  LibraryMatmul sgemm_, tf32_, two_planes_, one_plane_;
+  LibraryMatmul sgemm_, tf32_, by_halves_, rounded_;
   bool reproducible_;
   Split<TwoPlanes, 2> split2_;
   Split<ThreePlanes, 3> split3_;

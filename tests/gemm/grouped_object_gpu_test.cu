@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A grouped GEMM in one object: offsets that the GPU has, pitches, a part of the multiprocessors, tails of 64 rows.
+// A grouped GEMM in one object: offsets that the GPU has, pitches, a part of the multiprocessors.
 #include <gmock/gmock.h>
 
 #include "gemm/grouped.hpp"
-#include "gemm/tails.cuh"
 #include "gemm_case.hpp"
 #include "ragged_rows.hpp"
 
@@ -16,9 +15,6 @@ using RowMajorB = Operand<bf16, Major::mn>;
 using Cooperative = Config<AlongK, AlongK, InTensorCores, Shape{.tile_n = 128, .stages = 4}>;
 using InPairs = Config<AlongK, RowMajorB, InTensorCores, Shape{.tile_n = 128, .stages = 4, .cluster = 2}>;
 using Pingpong = Config<AlongK, AlongK, InTensorCores, Shape{.tile_m = 64, .tile_n = 64, .stages = 4, .pingpong = true}>;
-using Tails = Config<AlongK, AlongK, TailsInTensorCores, Shape{.tile_n = 128, .stages = 4}>;
-using ThreeConsumers =
-    Config<AlongK, AlongK, TailsInTensorCores, Shape{.tile_m = 192, .tile_n = 64, .stages = 3, .consumers = 3}>;
 
 template <class C>
 void expect_groups(const std::vector<int>& offsets, std::size_t n, std::size_t k, const GroupedOptions& options = {}) {
@@ -36,12 +32,7 @@ TEST_F(GroupedObject, EveryGroupHasItsOwnB) {
   expect_groups<Cooperative>(eight_groups, 200, 136);
   expect_groups<InPairs>(eight_groups, 192, 128);
   expect_groups<Pingpong>(eight_groups, 136, 72);
-}
-TEST_F(GroupedObject, TailsOf64Rows) {
-  for (const auto& offsets : {eight_groups, half_tiles}) {
-    expect_groups<Tails>(offsets, 1800, 136);
-    expect_groups<ThreeConsumers>(offsets, 200, 200);
-  }
+  expect_groups<Pingpong>(half_tiles, 1800, 136);
 }
 TEST_F(GroupedObject, RunsOnSomeMultiprocessors) {
   for (const int multiprocessors : {1, 3, 1000}) {

@@ -12,56 +12,76 @@ struct GroupedOptions {
   Pitches pitches{};
 };
 
+namespace detail {
+
+// The list of row tiles in a workspace, and what it is made of.
+struct RowTileList {
+  static constexpr std::size_t count_bytes = 16;
+  static std::size_t bytes(int most_tiles) { return count_bytes + sizeof(RowTile) * static_cast<std::size_t>(most_tiles); }
+
+  const int* offsets;
+  int groups;
+  int* count;
+  RowTile* tiles;
+
+  RowTileList(const int* begins, std::size_t number, void* workspace)
+      : offsets{begins},
+        groups{narrow(number)},
+        count{static_cast<int*>(workspace)},
+        tiles{reinterpret_cast<RowTile*>(static_cast<std::byte*>(workspace) + count_bytes)} {
+    require(groups > 0, "there are no groups");
+    require(offsets != nullptr, "where groups begin is missing: groups + 1 offsets on the GPU");
+    require(workspace != nullptr && reinterpret_cast<std::uintptr_t>(workspace) % count_bytes == 0,
+            "groups want workspace_bytes() of device memory at a multiple of 16 bytes");
+  }
+  void make(cudaStream_t stream, int tile_rows, int band) const {
+    launch_kernel(stream, list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, groups, tile_rows, band, tiles,
+                  count);
+  }
+};
+
+}  // namespace detail
+
 // Group g has the rows offsets[g] to offsets[g + 1] of A and C; offsets[0] is 0, and offsets[groups] at most m. Rows from there
 // on are left alone, so that one group is a product whose number of rows is in device memory.
 template <class C, class Epilogue = Identity, class Store = RowsStore<>>
 class GroupedGemm {
   using Schedule = OnMultiprocessors<GroupedRows>;
   using Product = PitchedGemm<C, Schedule, Epilogue, Store>;
-  static constexpr std::size_t count_bytes = 16;
 
  public:
   using Problem = typename Product::Problem;
 
   // Of device memory for the list of row tiles, when there are m rows at most.
   static std::size_t workspace_bytes(std::size_t m, std::size_t groups) {
-    return count_bytes +
-           sizeof(RowTile) * static_cast<std::size_t>(GroupedRows::most_row_tiles<C>(detail::narrow(m), detail::narrow(groups)));
+    return detail::RowTileList::bytes(GroupedRows::most_row_tiles<C>(detail::narrow(m), detail::narrow(groups)));
   }
 
   GroupedGemm(const Problem& problem, const int* offsets, void* workspace, const GroupedOptions& options = {})
-      : offsets_{checked(problem, offsets, workspace, options)},
-        groups_{detail::narrow(problem.groups)},
-        band_{options.band},
+      : list_{offsets, problem.groups, workspace},
+        band_{checked_band(options.band)},
         is_empty_{problem.m == 0 || problem.n == 0},
-        count_{static_cast<int*>(workspace)},
-        tiles_{reinterpret_cast<RowTile*>(static_cast<std::byte*>(workspace) + count_bytes)},
-        product_{problem, options.pitches, {{.tiles = tiles_, .count = count_, .groups = groups_}, options.multiprocessors}} {}
+        product_{problem,
+                 options.pitches,
+                 {{.tiles = list_.tiles, .count = list_.count, .groups = list_.groups}, options.multiprocessors}} {}
 
   // Lists the row tiles, as the offsets are now, and multiplies.
   void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
     if (is_empty_) return;
-    launch_kernel(stream, list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets_, groups_, C::tile_m * C::cluster,
-                  band_, tiles_, count_);
+    list_.make(stream, C::tile_m * C::cluster, band_);
     product_.run(stream, epilogue);
   }
   static constexpr Needs needs() { return Product::needs(); }
 
  private:
-  static const int* checked(const Problem& problem, const int* offsets, const void* workspace, const GroupedOptions& options) {
-    detail::require(problem.groups > 0, "there are no groups");
-    detail::require(options.band > 0, "a band has one row of tiles at least, not " + std::to_string(options.band));
-    detail::require(offsets != nullptr, "where groups begin is missing: groups + 1 offsets on the GPU");
-    detail::require(workspace != nullptr && reinterpret_cast<std::uintptr_t>(workspace) % count_bytes == 0,
-                    "groups want workspace_bytes(m, groups) of device memory at a multiple of 16 bytes");
-    return offsets;
+  static int checked_band(int band) {
+    detail::require(band > 0, "a band has one row of tiles at least, not " + std::to_string(band));
+    return band;
   }
 
-  const int* offsets_;
-  int groups_, band_;
+  detail::RowTileList list_;
+  int band_;
   bool is_empty_;
-  int* count_;
-  RowTile* tiles_;
   Product product_;
 };
 

@@ -84,6 +84,7 @@ class PitchedGemm {
   void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
     prepared_.run(stream, gemm_kernel<C, Schedule, Epilogue, Store>, epilogue);
   }
+  const Prepared& prepared() const { return prepared_; }
   const Schedule& schedule() const { return prepared_.schedule; }
   static constexpr Needs needs() { return Packed::needs(); }
 

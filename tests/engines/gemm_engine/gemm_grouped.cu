@@ -11,7 +11,6 @@
 
 #include "choice.hpp"
 #include "gemm/grouped.hpp"
-#include "gemm/tails.cuh"
 #include "moe/ragged_groups.hpp"
 
 namespace aisp::gemm_engine {
@@ -37,8 +36,6 @@ std::vector<int> counts_of(std::size_t rows, std::size_t experts, bool equal) {
 using Store = gemm::RowsStore<bf16>;
 template <int tile_m, int tile_n, int cluster>
 using Cooperative = Tile<bf16, gemm::InTensorCores, Store, tile_m, tile_n, 2, false, cluster>;
-template <int tile_m, int tile_n, int cluster>
-using Tails = Tile<bf16, gemm::TailsInTensorCores, Store, tile_m, tile_n, 2, false, cluster>;
 template <int tile_m, int tile_n, int cluster>
 using Pingpong = Tile<bf16, gemm::InTensorCores, Store, tile_m, tile_n, 2, true, cluster>;
 constexpr std::size_t lowest_tile = 64;
@@ -70,7 +67,6 @@ class GemmGrouped final : public Workload {
     add_last_in_ranges<Cooperative<128, 256, 1>>();
     add<Cooperative<128, 256, 2>>();
     add<Cooperative<128, 256, 1>>();
-    add<Tails<128, 256, 1>>();
     add<Cooperative<256, 128, 1>>();
     add<Cooperative<128, 192, 2>>();
     add<Cooperative<128, 128, 1>>();
