@@ -60,11 +60,10 @@ __global__ __launch_bounds__(threads) void look_kernel(const uint4* __restrict__
 }
 
 using Rows = gemm::Operand<bf16>;
-// Tiles of 64 rows leave little of an expert's last one empty; the two consumers have one each, in turns.
-constexpr gemm::Shape low_tile{.tile_m = 64, .tile_n = 256, .stages = 5, .pingpong = true};
-using Tile = gemm::Config<Rows, Rows, gemm::InTensorCores, low_tile>;
+constexpr gemm::Shape shape{.tile_m = 128, .tile_n = 256, .stages = 4};
+using Tile = gemm::Config<Rows, Rows, gemm::InTensorCores, shape>;
 using Grouped = gemm::GroupedGemm<Tile>;
-using GatheringTile = gemm::Config<Rows, Rows, gemm::GatheredInTensorCores, low_tile>;
+using GatheringTile = gemm::Config<Rows, Rows, gemm::GatheredInTensorCores, shape>;
 using Gathering = gemm::GatheredGroupedGemm<GatheringTile>;
 using Listed = gemm::Gemm<Tile, gemm::GroupedRows, gemm::Identity, gemm::RowsStore<>>;
 
