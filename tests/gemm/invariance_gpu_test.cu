@@ -64,6 +64,7 @@ TEST_F(Invariance, WholeTiles) {
   EXPECT_EQ(equal<bf16>(by<Tile>(Bands{})), row_counts.size());
   EXPECT_EQ(equal<bf16>(by<Tile>(OnMultiprocessors<Bands>{{}, 3})), row_counts.size());
   EXPECT_EQ(equal<e4m3>(by<Fp8Tile>(Bands{})), row_counts.size());
+  EXPECT_EQ(first_row<bf16>(700, by<Tile>(Bands{})), first_row<bf16>(700, by<Tile>(OnMultiprocessors<Bands>{{}, 3})));
 }
 TEST_F(Invariance, Groups) {
   EXPECT_EQ(equal<bf16>([](const bf16* a, const bf16* b, float* c, std::size_t m) {
