@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows in ragged groups, each with a B of its own, of which only the GPU knows how long they are.
 #include "gemm_case.hpp"
+#include "ragged_rows.hpp"
 
 namespace aisp::gemm {
 namespace {
 
 using Groups = HopperTest;
-
-// Eight experts: empty ones at the ends and in between, one row, a whole tile, one more and one less, several tiles.
-const std::vector<int> ragged = {0, 0, 1, 129, 257, 257, 640, 767, 767};
-// Tiles in which a consumer, or a block of a cluster, has none of the group's rows, and behind them tiles in which it has.
-const std::vector<int> halves = {0, 700, 700, 701, 1800};
 
 struct DeviceList {
   DeviceList(const std::vector<int>& offsets_of, int tile_rows, int band, int most)
@@ -71,7 +67,7 @@ TEST_F(Groups, ListHoldsEveryRowOnceInBandsOfOneGroup) {
   using Small = Config<AlongK, AlongK, InTensorCores, Shape{.tile_m = 64, .tile_n = 128, .stages = 4, .consumers = 1}>;
   std::vector<int> many = {0};  // more groups than a warp has lanes
   for (int group = 0; group < 70; ++group) many.push_back(many.back() + group * 37 % 101);
-  for (const std::vector<int>& offsets : {ragged, many, std::vector<int>{0, 0}}) {
+  for (const std::vector<int>& offsets : {eight_groups, many, std::vector<int>{0, 0}}) {
     const int most = GroupedRows::most_row_tiles<Small>(offsets.back(), static_cast<int>(offsets.size()) - 1);
     const DeviceList list{offsets, 64, 4, most};
     const std::vector<RowTile> tiles = list.tiles.host();
@@ -98,12 +94,12 @@ TEST_F(Groups, ListHoldsEveryRowOnceInBandsOfOneGroup) {
 }
 
 TEST_F(Groups, EightExperts) {
-  expect_groups<Cooperative>(ragged, 200, 136);
-  expect_groups<Pingpong>(ragged, 192, 128);
+  expect_groups<Cooperative>(eight_groups, 200, 136);
+  expect_groups<Pingpong>(eight_groups, 192, 128);
 }
 TEST_F(Groups, TilesThatAreHalfEmpty) {
-  expect_groups<Cooperative>(halves, 3000, 136);         // 384 tiles
-  expect_groups<CooperativeInPairs>(halves, 1800, 328);  // 135 of two blocks
+  expect_groups<Cooperative>(half_tiles, 3000, 136);         // 384 tiles
+  expect_groups<CooperativeInPairs>(half_tiles, 1800, 328);  // 135 of two blocks
 }
 // Tiles of groups begin anywhere, and where ranges begin is known on the GPU alone.
 template <class C>
@@ -118,15 +114,15 @@ testing::AssertionResult in_ranges(const std::vector<int>& told, const std::vect
 }
 TEST_F(Groups, TheLastRoundInRanges) {
   const std::vector<int> few = {0, 0, 1, 3};
-  for (const std::vector<int>& offsets : {ragged, few}) {
+  for (const std::vector<int>& offsets : {eight_groups, few}) {
     EXPECT_TRUE((in_ranges<Cooperative>(offsets, offsets, 200, 1032)));
     EXPECT_TRUE((in_ranges<Pingpong>(offsets, offsets, 192, 1024)));
   }
-  EXPECT_TRUE((in_ranges<Cooperative>(halves, halves, 1200, 328)));         // 160 tiles
-  EXPECT_TRUE((in_ranges<Cooperative>(halves, halves, 3000, 136)));         // 384, of which none is cut
-  EXPECT_TRUE((in_ranges<CooperativeInPairs>(halves, halves, 1104, 328)));  // 81 of two blocks
-  EXPECT_TRUE((in_ranges<Pingpong>(halves, halves, 640, 320)));             // 80
-  EXPECT_FALSE((in_ranges<Cooperative>({0, 699, 699, 701, 1800}, halves, 1200, 328))) << "a row of another group";
+  EXPECT_TRUE((in_ranges<Cooperative>(half_tiles, half_tiles, 1200, 328)));         // 160 tiles
+  EXPECT_TRUE((in_ranges<Cooperative>(half_tiles, half_tiles, 3000, 136)));         // 384, of which none is cut
+  EXPECT_TRUE((in_ranges<CooperativeInPairs>(half_tiles, half_tiles, 1104, 328)));  // 81 of two blocks
+  EXPECT_TRUE((in_ranges<Pingpong>(half_tiles, half_tiles, 640, 320)));             // 80
+  EXPECT_FALSE((in_ranges<Cooperative>({0, 699, 699, 701, 1800}, half_tiles, 1200, 328))) << "a row of another group";
 }
 
 TEST_F(Groups, AWrongGroupIsSeen) {
@@ -134,8 +130,8 @@ TEST_F(Groups, AWrongGroupIsSeen) {
                          one_row_early = {0, 0, 1, 129, 257, 257, 639, 767, 767},
                          in_the_empty_one = {0, 0, 1, 129, 129, 257, 640, 767, 767};
   for (const std::vector<int>& told : {one_row_late, one_row_early, in_the_empty_one}) {
-    EXPECT_FALSE(grouped<Cooperative>(told, ragged, 200, 136, 1));
-    EXPECT_FALSE(grouped<Pingpong>(told, ragged, 192, 128, 1));
+    EXPECT_FALSE(grouped<Cooperative>(told, eight_groups, 200, 136, 1));
+    EXPECT_FALSE(grouped<Pingpong>(told, eight_groups, 192, 128, 1));
   }
 }
 TEST_F(Groups, OneExpertHasAllOrNone) {
@@ -145,9 +141,9 @@ TEST_F(Groups, OneExpertHasAllOrNone) {
 
 // Rows of groups begin anywhere, so scales are fetched from a multiple of four rows on.
 TEST_F(Groups, BlockScaled) {
-  const std::size_t n = 200, k = 272, groups = ragged.size() - 1, m = static_cast<std::size_t>(ragged.back());
+  const std::size_t n = 200, k = 272, groups = eight_groups.size() - 1, m = static_cast<std::size_t>(eight_groups.back());
   const std::size_t k_blocks = 3, n_blocks = 2, stride = (m + 3) / 4 * 4;
-  const DeviceList list = list_for<Scales>(ragged, 8);
+  const DeviceList list = list_for<Scales>(eight_groups, 8);
   const Case<Scales> product{{m, n, k, groups}};
   const std::vector<float> a_scales = powers_of_two(k_blocks * stride, 4),
                            b_scales = powers_of_two(groups * n_blocks * k_blocks, 5);
@@ -156,20 +152,21 @@ TEST_F(Groups, BlockScaled) {
   const auto results = product.run<GroupedRows, Identity, RowsStore<bf16>>({}, schedule, a.get(), b.get(), stride);
   // With the scales of another row and of another group than the right ones.
   const auto scaled = [&](std::size_t i, std::size_t j, std::size_t scale_row, std::size_t scale_group) {
-    const auto group = static_cast<std::size_t>(group_of(i, ragged));
+    const auto group = static_cast<std::size_t>(group_of(i, eight_groups));
     double sum = 0;
     for (std::size_t block = 0; block < k_blocks; ++block)
       sum += product.product(i, j, group, block * 128, std::min(k, block * 128 + 128)) * a_scales[block * stride + scale_row] *
              b_scales[(scale_group * n_blocks + j / 128) * k_blocks + block];
     return sum;
   };
-  EXPECT_TRUE(right(
-      results, n, [&](std::size_t i, std::size_t j) { return scaled(i, j, i, static_cast<std::size_t>(group_of(i, ragged))); }));
+  EXPECT_TRUE(right(results, n, [&](std::size_t i, std::size_t j) {
+    return scaled(i, j, i, static_cast<std::size_t>(group_of(i, eight_groups)));
+  }));
   EXPECT_FALSE(right(results, n, [&](std::size_t i, std::size_t j) {
-    return scaled(i, j, i & ~std::size_t{3}, static_cast<std::size_t>(group_of(i, ragged)));
+    return scaled(i, j, i & ~std::size_t{3}, static_cast<std::size_t>(group_of(i, eight_groups)));
   })) << "scales of the row where the box begins";
   EXPECT_FALSE(right(results, n, [&](std::size_t i, std::size_t j) {
-    return scaled(i, j, i, static_cast<std::size_t>(group_of(i, ragged) + 1) % groups);
+    return scaled(i, j, i, static_cast<std::size_t>(group_of(i, eight_groups) + 1) % groups);
   })) << "scales of the next group";
 }
 

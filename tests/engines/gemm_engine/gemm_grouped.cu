@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of eight experts, of unequal number and one of them with none, each expert with weights of its own, in bf16. A loop of
-// the library's products knows the groups' lengths on the host and leaves multiprocessors idle at the end of each; the engine
-// lists row tiles on the GPU, where the lengths are, and does all groups in one kernel.
+// The rows of eight experts, of unequal number and one of them with none, or of many experts that get rows at random, each expert
+// with weights of its own, in bf16. A loop of the library's products knows the groups' lengths on the host and leaves
+// multiprocessors idle at the end of each; the engine lists row tiles on the GPU, where the lengths are, and does all groups in
+// one kernel.
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -9,24 +10,26 @@
 #include <array>
 
 #include "choice.hpp"
+#include "gemm/grouped.hpp"
+#include "moe/ragged_groups.hpp"
 
 namespace aisp::gemm_engine {
 namespace {
 
-constexpr std::size_t experts = 8;
-constexpr std::array<std::size_t, experts> ragged_shares{27, 20, 15, 0, 12, 10, 8, 5}, equal_shares{1, 1, 1, 1, 1, 1, 1, 1};
-using Offsets = std::array<int, experts + 1>;
+constexpr std::array<std::size_t, 8> ragged_shares{27, 20, 15, 0, 12, 10, 8, 5};
 
-// Where each expert's rows begin, and behind the last one's.
-Offsets offsets_of(std::size_t rows, const std::array<std::size_t, experts>& shares) {
+// How many rows each expert has.
+std::vector<int> counts_of(std::size_t rows, std::size_t experts, bool equal) {
+  if (equal) return moe::equal_counts(rows, experts);
+  if (experts != ragged_shares.size()) return moe::even_counts(rows, experts, 17);
   std::size_t whole = 0, before = 0;
-  for (const std::size_t share : shares) whole += share;
-  Offsets offsets{};
-  for (std::size_t i = 0; i < experts; ++i) {
-    before += shares[i];
-    offsets[i + 1] = static_cast<int>(rows * before / whole);
+  for (const std::size_t share : ragged_shares) whole += share;
+  std::vector<int> counts;
+  for (const std::size_t share : ragged_shares) {
+    counts.push_back(static_cast<int>(rows * (before + share) / whole - rows * before / whole));
+    before += share;
   }
-  return offsets;
+  return counts;
 }
 
 // Tiles may end where another expert's rows begin.
@@ -43,18 +46,19 @@ class GemmGrouped final : public Workload {
       : rows_{setup.size("rows")},
         n_{setup.size("n")},
         k_{setup.size("k")},
-        offsets_{offsets_of(rows_, setup.size("equal") == 1 ? equal_shares : ragged_shares)},
+        experts_{setup.size("experts")},
+        offsets_{moe::offsets_of(counts_of(rows_, experts_, setup.size("equal") == 1))},
         a_{setup.input<bf16>(rows_ * k_, uniform(-1, 1), {.name = "a"})},
-        b_{setup.input<bf16>(experts * n_ * k_, uniform(-1, 1), {.name = "b"})},
-        offsets_on_gpu_{setup.input<int>(
-            offsets_.size(), [offsets = offsets_](std::span<int> to, std::uint64_t) { std::ranges::copy(offsets, to.begin()); },
-            {.name = "offsets", .constant = true})},
+        b_{setup.input<bf16>(experts_ * n_ * k_, uniform(-1, 1), {.name = "b"})},
+        offsets_on_gpu_{setup.input<int>(offsets_.size(), moe::these(offsets_), {.name = "offsets", .constant = true})},
         c_{setup.output<bf16>(rows_ * n_, {.name = "c"})},
-        tiles_{setup.scratch<gemm::RowTile>(rows_ / lowest_tile + experts, {.name = "row tiles"})},
+        tiles_{setup.scratch<gemm::RowTile>(rows_ / lowest_tile + experts_ + 1, {.name = "row tiles"})},
         count_{setup.scratch<int>(1, {.name = "number of row tiles"})},
+        workspace_{setup.scratch<std::byte>(gemm::GroupedGemm<Pingpong<64, 256, 1>>::workspace_bytes(rows_, experts_),
+                                            {.name = "row tiles of grouped products"})},
         parts_{setup.scratch<float>(most_parts(), {.name = "sums of parts of K"})},
         choice_{setup} {
-    for (std::size_t i = 0; i < experts; ++i)
+    for (std::size_t i = 0; i < experts_; ++i)
       if (rows_of(i) > 0)
         groups_.push_back({i, LibraryMatmul{setup, {.m = rows_of(i), .n = n_, .k = k_, .b_is_transposed = true}}});
     // The ping-pong with tiles of 128 rows is not among them: it takes up to 1.4 times as long in one run as in the next where K
@@ -73,7 +77,7 @@ class GemmGrouped final : public Workload {
 
   Cost cost() const override {
     // Of the experts without rows nothing need be read.
-    const double weights = static_cast<double>(b_.bytes()) * static_cast<double>(groups_.size()) / experts;
+    const double weights = static_cast<double>(b_.bytes()) * static_cast<double>(groups_.size()) / static_cast<double>(experts_);
     return {.flops = 2.0 * static_cast<double>(rows_) * static_cast<double>(n_) * static_cast<double>(k_),
             .math = Math::bf16,
             .bytes = weights + static_cast<double>(a_.bytes() + offsets_on_gpu_.bytes() + c_.bytes())};
@@ -117,42 +121,41 @@ class GemmGrouped final : public Workload {
   bf16* c_of(const Group& group) const { return c_ + first_row(group) * n_; }
 
   using Problem = gemm::Problem<bf16, bf16, bf16>;
-  Problem problem() const { return {.a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts}; }
-  gemm::GroupedRows row_tiles() const { return {.tiles = tiles_, .count = count_, .groups = experts}; }
+  Problem problem() const { return {.a = a_, .b = b_, .c = c_, .m = rows_, .n = n_, .k = k_, .groups = experts_}; }
+  gemm::GroupedRows row_tiles() const { return {.tiles = tiles_, .count = count_, .groups = static_cast<int>(experts_)}; }
 
   template <class C>
   void add() {
-    add<C>(gemm::Gemm<C, gemm::GroupedRows, gemm::Identity, Store>{problem(), row_tiles()}, false);
+    for (const int band : {16, 8, 32}) {
+      const gemm::GroupedGemm<C> product{problem(), offsets_on_gpu_, workspace_, {.band = band}};
+      choice_.add({shape_of<C>(), band, [product](cudaStream_t stream) { product.run(stream); }});
+    }
   }
   template <class C>
   void add_last_in_ranges() {
     using LastRound = gemm::LastRoundInRanges<gemm::GroupedRows>;
-    add<C>(gemm::GemmInRanges<C, gemm::Identity, Store, LastRound>{problem(), parts_, {.tiles = row_tiles()}}, true);
-  }
-  template <class C, class Product>
-  void add(const Product& product, bool last_in_ranges) {
     static_assert(C::tile_m * C::cluster >= static_cast<int>(lowest_tile), "there would be more row tiles");
+    const gemm::GemmInRanges<C, gemm::Identity, Store, LastRound> product{problem(), parts_, {.tiles = row_tiles()}};
     for (const int band : {16, 8, 32})
-      choice_.add(
-          {shape_of<C>(), band,
-           [product, band, offsets = offsets_on_gpu_.get(), tiles = tiles_.get(), count = count_.get()](cudaStream_t stream) {
-             constexpr int tile_rows = C::tile_m * C::cluster;
-             launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets, experts, tile_rows,
-                           band, tiles, count);
-             product.run(stream);
-           },
-           last_in_ranges});
+      choice_.add({shape_of<C>(), band,
+                   [=, this](cudaStream_t stream) {
+                     launch_kernel(stream, gemm::list_row_tiles_kernel<int>, {.blocks = 1, .threads = 32}, offsets_on_gpu_.get(),
+                                   experts_, C::tile_m * C::cluster, band, tiles_.get(), count_.get());
+                     product.run(stream);
+                   },
+                   true});
   }
   // For the largest tiles.
   static std::size_t most_parts() { return std::size_t{2} * multiprocessors() * 128 * 256; }
 
-  std::size_t rows_, n_, k_;
-  Offsets offsets_;
+  std::size_t rows_, n_, k_, experts_;
+  std::vector<int> offsets_;
   Input<bf16> a_, b_;
   Input<int> offsets_on_gpu_;
   Output<bf16> c_;
   Scratch<gemm::RowTile> tiles_;
   Scratch<int> count_;
+  Scratch<std::byte> workspace_;
   Scratch<float> parts_;
   std::vector<Group> groups_;
   Choice choice_;
@@ -185,13 +188,17 @@ extern constinit const Pair gemm_grouped{
     .sizes = sizes({{.name = "rows", .full = 8192},
                     {.name = "n", .full = 14336, .multiple = 128},
                     {.name = "k", .full = 4096, .multiple = 128},
+                    {.name = "experts", .full = 8, .most = 512, .scales = false},
                     option("equal"),
                     candidate}),
-    // Mixtral's experts, up and down, for 4096 tokens with two experts each; as many rows for each; few tokens.
+    // Mixtral's experts, up and down, for 4096 tokens with two experts each; as many rows for each; few tokens. The experts of
+    // Qwen3-30B-A3B.
     .sweep = cases({{"mixtral_up", "rows=8192,n=14336,k=4096"},
                     {"mixtral_down", "rows=8192,n=4096,k=14336"},
                     {"equal_groups", "rows=8192,n=14336,k=4096,equal=1"},
-                    {"few_tokens", "rows=512,n=14336,k=4096"}}),
+                    {"few_tokens", "rows=512,n=14336,k=4096"},
+                    {"qwen3_up", "rows=65536,n=1536,k=2048,experts=128"},
+                    {"qwen3_equal", "rows=65536,n=1536,k=2048,experts=128,equal=1"}}),
     .edges = cases(
         {{"one_row", "rows=1,n=128,k=128"}, {"tails", "rows=767,n=384,k=256"}, {"equal_tails", "rows=1001,n=128,k=384,equal=1"}}),
     .reference_samples = 512,
