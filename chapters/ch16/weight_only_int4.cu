@@ -328,8 +328,8 @@ extern constinit const Pair weight_only_int4{
                    .outputs = no_outputs},
                   {.name = "bf16_gemv", .run = call<&WeightOnlyInt4::bf16_gemv>, .prepare = call<&WeightOnlyInt4::expand>}}),
     .bound = Bound::memory,
-    // The activations are rounded to bf16 once, 1.6e-3, and nothing else is.
-    .tolerance = within(2.5e-3),
+    // The activations are rounded to bf16 once, 1.6e-3, and nothing else is; at an edge few of them make up most of a result.
+    .tolerance = within(4e-3),
     .sizes = sizes({{.name = "hidden", .full = 8192, .multiple = step, .scales = false},
                     {.name = "ffn", .full = 28672, .multiple = step},
                     {.name = "tokens", .full = 1, .most = 8, .scales = false},
