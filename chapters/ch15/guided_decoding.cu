@@ -121,17 +121,18 @@ class GuidedDecoding final : public Workload {
         vocabulary_{setup.size("vocabulary")},
         pitch_{(vocabulary_ + byte_logits - 1) / byte_logits * byte_logits},
         mask_bytes_{(vocabulary_ + 31) / 32 * 4},
-        // On a grid, so that there are ties; and some that are allowed are -inf.
+        // On a grid, so that there are ties; and some that are allowed are -inf. Constant, as the states are, since `reset` puts
+        // back what is masked in place.
         logits_{setup.input<float>(requests_ * pitch_,
                                    normal(0, 2.5f).on_grid(0.25f).set(-std::numeric_limits<float>::infinity(),
                                                                       at(Axis{1, pitch_}, vocabulary_ / 2, vocabulary_ / 64)),
-                                   {.name = "logits"})},
+                                   {.name = "logits", .constant = true})},
         masks_{setup.input<std::uint8_t>(states * mask_bytes_, masks_of_states(vocabulary_, mask_bytes_),
                                          {.name = "masks of the states", .memory = Memory::pageable, .constant = true})},
         // The first request may take the last token alone, and the second one any.
         states_{setup.input<int>(requests_,
                                  integers(0, states - 1).set(0, at(Axis{1, requests_}, 0)).set(1, at(Axis{1, requests_}, 1)),
-                                 {.name = "states", .memory = Memory::pinned})},
+                                 {.name = "states", .memory = Memory::pinned, .constant = true})},
         tokens_{setup.output<int>(requests_, {.name = "tokens"})},
         masked_{setup.scratch<float>(logits_.size(), {.name = "logits to be masked"})},
         collected_{

@@ -23,14 +23,67 @@ using namespace attention;
 constexpr int head_size = 128, kv_heads = 8, group = 4, heads = kv_heads * group;
 constexpr float planted_query = 8;
 
-// Every query head as if it had keys of its own: the heads of a group read the same ones.
-struct CacheOfQueryHeads {
-  ContiguousCache shared;
-  const bf16 *k, *v;
-  __device__ __forceinline__ std::size_t at(int sequence, int head, int row) const {
-    return shared.at(sequence, head / group, row);
+// A query head (blockIdx.x) over a piece (blockIdx.y), as the engine's decode_block does it for a group: eight warps, since a
+// block may have the SM for itself, each with 16 rows of keys and of values on their way.
+constexpr int wide_warps = 8;
+template <class Splits, class Out>
+__global__ __launch_bounds__(wide_warps * 32,
+                             1) void query_head_kernel(const __grid_constant__ Decode<ContiguousCache, Splits, Out> work) {
+  using S = DecodeShape<head_size, 1>;
+  __shared__ DecodePartial<S> parts[wide_warps];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = DecodeWarp<S>::lane(), head = static_cast<int>(blockIdx.x);
+  Piece piece;
+  if (!work.splits.piece(static_cast<int>(blockIdx.y), piece)) return;
+  DecodeWarp<S> own;
+  int first = piece.begin + warp * decode_tile;
+  if (first < piece.end) {
+    own.request_keys(work.cache, piece, head / group, first);
+    own.request_values(work.cache, piece, head / group, first);
   }
-};
+#pragma unroll
+  for (int i = 0; i < S::pieces; ++i) {
+    const bf16* const from = work.q + (static_cast<std::size_t>(piece.sequence) * heads + head) * head_size + lane * 8 + i * 32;
+    own.q[0][i] = lane < 4 ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};  // the row of lanes 0 to 3
+    own.q[1][i] = uint4{0, 0, 0, 0};
+  }
+#pragma unroll
+  for (int i = 0; i < S::halves * 32; ++i) own.values[i / 32][i / 4 % 8][i % 4] = 0;
+  for (; first < piece.end; first += wide_warps * decode_tile) {
+    const int following = first + wide_warps * decode_tile;
+    float scores[8] = {}, factor[2];
+    own.score(scores);
+    own.request_keys(work.cache, piece, head / group, following);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (first + i / 4 * 8 + lane % 4 * 2 + i % 2 >= piece.end) scores[i] = -infinity;
+    if (online_softmax(scores, own.rows, work.scale_log2, factor)) own.rescale_values(factor);
+    unsigned weights[4];
+    narrow(weights, scores, 0);
+    own.add_values(weights);
+    own.request_values(work.cache, piece, head / group, following);
+  }
+  whole_sums(own.rows);
+  if (lane < 4) {
+    parts[warp].maximum[0] = own.rows.maximum[0] * work.scale_log2;
+    parts[warp].sum[0] = own.rows.sum[0];
+#pragma unroll
+    for (int i = 0; i < S::halves * 16; ++i)
+      parts[warp].values[0][i / 16 * 64 + lane * 16 + i % 16] = own.values[i / 16][i % 8][i / 8 % 2];
+  }
+  __syncthreads();
+  if (warp > 0) return;
+  float values[head_size / 32] = {}, maximum = -infinity, sum = 0;
+  for (const DecodePartial<S>& part : parts) maximum = fmaxf(maximum, part.maximum[0]);
+  for (const DecodePartial<S>& part : parts) {
+    const float weight = device::exp2_approximate(part.maximum[0] - base_of(maximum));
+    sum += weight * part.sum[0];
+#pragma unroll
+    for (int i = 0; i < head_size / 32; ++i) values[i] += weight * part.values[0][lane * (head_size / 32) + i];
+  }
+  const std::size_t to = static_cast<std::size_t>(piece.slot) * heads + head;
+  store_row(work.o + to * head_size + lane * (head_size / 32), values, reciprocal(sum));
+  if (work.log_sums != nullptr && lane == 0) work.log_sums[to] = log_sum_exp(maximum, sum, 1);
+}
 
 class FlashDecoding final : public Workload {
  public:
@@ -74,29 +127,25 @@ class FlashDecoding final : public Workload {
   }
   double expected(std::size_t i) const override { return reference_[i]; }
 
-  void block_per_head(Launch& launch) {
-    decode<1, FixedSplits, bf16>(launch, of_query_heads(context_), q_, {lengths_, 1}, batch_, 1, o_, nullptr);
-  }
+  void block_per_head(Launch& launch) { heads_apart<bf16>(launch, context_, q_, {lengths_, 1}, batch_, o_, nullptr); }
   void split_kv(Launch& launch) {
-    decode<1, FixedSplits, float>(launch, of_query_heads(context_), q_, splits(), batch_, pieces_, states_, log_sums_);
+    heads_apart<float>(launch, context_, q_, splits(), batch_, states_, log_sums_);
     merge(launch);
   }
   void split_kv_packed(Launch& launch) {
-    decode<group, FixedSplits, float>(launch, cache(context_), q_, splits(), batch_, pieces_, states_, log_sums_);
+    packed(launch, splits());
     merge(launch);
   }
   // Once: each run leaves the tickets as they were.
   void clear_tickets(Launch& launch) { check(cudaMemsetAsync(tickets_, 0, tickets_.bytes(), launch.stream)); }
   void split_kv_one_kernel(Launch& launch) {
     using Splits = MergedByLast<FixedSplits, bf16>;
-    decode<group, Splits, float>(launch, cache(context_), q_, Splits{splits(), tickets_, o_, nullptr}, batch_, pieces_, states_,
-                                 log_sums_);
+    packed(launch, Splits{splits(), tickets_, o_, nullptr});
   }
   // The cache as if it were that of `parts` times as many requests, each so much shorter: as many bytes, and blocks for all SMs.
   void many_blocks(Launch& launch) {
     if (context_ < parts) throw Unsupported{"a context of fewer than 16 tokens is not that of 16 requests"};
-    decode<1, FixedSplits, bf16>(launch, of_query_heads(context_ / parts), short_q_, {short_lengths_, 1}, batch_ * parts, 1,
-                                 short_o_, nullptr);
+    heads_apart<bf16>(launch, context_ / parts, short_q_, {short_lengths_, 1}, batch_ * parts, short_o_, nullptr);
   }
   void tune_cudnn(Launch& launch) {
     if (reproducible_) throw Unsupported{not_reproducible};
@@ -130,14 +179,19 @@ class FlashDecoding final : public Workload {
   ContiguousCache cache(std::size_t context) const {
     return {k_, v_, head_size, context * head_size, kv_heads * context * head_size};
   }
-  CacheOfQueryHeads of_query_heads(std::size_t context) const { return {cache(context), k_, v_}; }
   FixedSplits splits() const { return {lengths_, pieces_}; }
-  template <int packed, class Splits, class Out, class Cache>
-  static void decode(Launch& launch, const Cache& cache, const bf16* q, const Splits& splits, std::size_t sequences, int pieces,
-                     Out* o, float* log_sums) {
-    launch(decode_kernel<head_size, packed, 1, Cache, Splits, Out>,
-           decode_grid<head_size, packed>(heads / packed, static_cast<int>(sequences) * pieces),
-           Decode<Cache, Splits, Out>{q, cache, splits, heads, score_scale_log2(), o, log_sums});
+  template <class Out>
+  void heads_apart(Launch& launch, std::size_t context, const bf16* q, const FixedSplits& splits, std::size_t sequences, Out* o,
+                   float* log_sums) const {
+    launch(query_head_kernel<FixedSplits, Out>,
+           {dim3{heads, static_cast<unsigned>(sequences) * static_cast<unsigned>(splits.splits)}, wide_warps * 32},
+           Decode<ContiguousCache, FixedSplits, Out>{q, cache(context), splits, heads, score_scale_log2(), o, log_sums});
+  }
+  template <class Splits>
+  void packed(Launch& launch, const Splits& splits) const {
+    launch(decode_kernel<head_size, group, 1, ContiguousCache, Splits, float>,
+           decode_grid<head_size, group>(kv_heads, static_cast<int>(batch_) * pieces_),
+           Decode<ContiguousCache, Splits, float>{q_, cache(context_), splits, heads, score_scale_log2(), states_, log_sums_});
   }
   void merge(Launch& launch) const {
     float* const no_log_sums = nullptr;

@@ -44,7 +44,7 @@ constexpr unsigned nibbles = 0x000F000Fu, bf16_128 = 0x43004300u;
 
 // [k / 8][row]: a thread has four outputs and a sixteenth of the groups, so that a warp reads four whole lines.
 template <class Expansion, int tokens, bool gated>
-__global__ __launch_bounds__(threads) void gptq_kernel(Product p) {
+__global__ __launch_bounds__(threads, tokens == 1 ? 5 : 2) void gptq_kernel(Product p) {
   __shared__ float sums[slices][columns + 1];
   const unsigned own = threadIdx.x % 8 * 4, slice = threadIdx.x / 8, all_rows = gated ? 2 * p.rows : p.rows;
   float gates[tokens] = {};
@@ -57,23 +57,29 @@ __global__ __launch_bounds__(threads) void gptq_kernel(Product p) {
       const uint4* const words =
           reinterpret_cast<const uint4*>(static_cast<const unsigned*>(p.weights) + std::size_t{g} * (group / 8) * all_rows + row);
       const uint2 quantizers = *reinterpret_cast<const uint2*>(p.quantizers + std::size_t{g} * all_rows + row);
-#pragma unroll 8
-      for (unsigned r = 0; r < group / 8; ++r) {
-        const uint4 four = words[std::size_t{r} * (all_rows / 4)];
-        float w[4][8];
-        Expansion::expand(four.x, w[0]);
-        Expansion::expand(four.y, w[1]);
-        Expansion::expand(four.z, w[2]);
-        Expansion::expand(four.w, w[3]);
+#pragma unroll 1
+      for (unsigned first = 0; first < group / 8; first += 8) {
+        uint4 loaded[8];
 #pragma unroll
-        for (int token = 0; token < tokens; ++token) {
-          float x[8];
-          widen(*reinterpret_cast<const uint4*>(p.x + std::size_t(token) * p.k + g * group + r * 8), x);
+        for (unsigned r = 0; r < 8; ++r) loaded[r] = words[std::size_t{first + r} * (all_rows / 4)];
+        __syncwarp();  // keeps the compiler, which saves registers, from moving loads between the sums
 #pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            x_sums[token] += x[i];
+        for (unsigned r = 0; r < 8; ++r) {
+          float w[4][8];
+          Expansion::expand(loaded[r].x, w[0]);
+          Expansion::expand(loaded[r].y, w[1]);
+          Expansion::expand(loaded[r].z, w[2]);
+          Expansion::expand(loaded[r].w, w[3]);
 #pragma unroll
-            for (int c = 0; c < 4; ++c) dots[c][token] = fmaf(w[c][i], x[i], dots[c][token]);
+          for (int token = 0; token < tokens; ++token) {
+            float x[8];
+            widen(*reinterpret_cast<const uint4*>(p.x + std::size_t(token) * p.k + g * group + (first + r) * 8), x);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+              x_sums[token] += x[i];
+#pragma unroll
+              for (int c = 0; c < 4; ++c) dots[c][token] = fmaf(w[c][i], x[i], dots[c][token]);
+            }
           }
         }
       }
@@ -123,61 +129,89 @@ __global__ __launch_bounds__(threads) void words_kernel(Product p) {
 }
 
 // 16 rows a block, or with a gate 16 and 16; warps share K. The words are fragments of weights, and x is the other operand, a
-// column a token. A product with ones gives the sums of x.
+// column a token. A product with ones gives the sums of x. The next words are requested before those that are there are
+// multiplied.
 template <int tokens, bool gated>
-__global__ __launch_bounds__(threads) void fragments_kernel(Product p) {
-  constexpr int tiles = gated ? 2 : 1, blocks_of_group = group / 64;
+struct Fragments {
+  static constexpr int tiles = gated ? 2 : 1, groups = gated ? 1 : 2, blocks_of_group = group / 64;  // groups: at once
   static_assert(tokens <= 8);
-  __shared__ float sums[warps][tiles][tile_rows][8];
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, groups = p.k / group;
-  const unsigned share = (groups + warps - 1) / warps, begin = warp * share, end = min(begin + share, groups);
-  float results[tiles][4] = {};
-#pragma unroll(gated ? 2 : 4)
-  for (unsigned of = begin; of < end; ++of) {
-    uint4 words[tiles][blocks_of_group];
-    unsigned quantizers[tiles][2];
+  uint4 words[tiles][groups * blocks_of_group];
+  unsigned quantizers[tiles][groups][2];
+
+  __device__ __forceinline__ void request(const Product& p, unsigned first) {
+    const unsigned lane = threadIdx.x % 32, g = lane / 4, all = p.k / group;
 #pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) {
-      const std::size_t at = (std::size_t{blockIdx.x} + tile * (p.rows / tile_rows)) * groups + of;
+    for (int of = 0; of < groups; ++of) {
 #pragma unroll
-      for (int block = 0; block < blocks_of_group; ++block)
-        words[tile][block] = static_cast<const uint4*>(p.weights)[(at * blocks_of_group + block) * 32 + lane];
-      quantizers[tile][0] = p.quantizers[at * tile_rows + g];
-      quantizers[tile][1] = p.quantizers[at * tile_rows + g + 8];
-    }
-    float dots[tiles][4] = {}, x_sums[4] = {};
+      for (int tile = 0; tile < tiles; ++tile) {
+        const std::size_t at = (std::size_t{blockIdx.x} + tile * (p.rows / tile_rows)) * all + first + of;
 #pragma unroll
-    for (int block = 0; block < blocks_of_group; ++block) {
-      uint4 x[2] = {};
-      if (g < tokens) {
-        const uint4* const from = reinterpret_cast<const uint4*>(p.x + std::size_t{g} * p.k + of * group + block * 64 + t * 16);
-        x[0] = from[0], x[1] = from[1];
+        for (int block = 0; block < blocks_of_group; ++block)
+          words[tile][of * blocks_of_group + block] =
+              static_cast<const uint4*>(p.weights)[(at * blocks_of_group + block) * 32 + lane];
+        quantizers[tile][of][0] = p.quantizers[at * tile_rows + g];
+        quantizers[tile][of][1] = p.quantizers[at * tile_rows + g + 8];
       }
-      const unsigned b[8] = {x[0].x, x[0].y, x[0].z, x[0].w, x[1].x, x[1].y, x[1].z, x[1].w};
+    }
+  }
+  __device__ __forceinline__ void multiply_add(const Product& p, unsigned first, float (&results)[tiles][4]) const {
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        constexpr unsigned one = 0x3F803F80u;
-        const unsigned ones[4] = {one, one, one, one};
-        device::mma_bf16(x_sums, ones, b[2 * m], b[2 * m + 1]);
+    for (int of = 0; of < groups; ++of) {
+      float dots[tiles][4] = {}, x_sums[4] = {};
 #pragma unroll
-        for (int tile = 0; tile < tiles; ++tile) {
-          const uint4& four = words[tile][block];
-          const unsigned word = m == 0 ? four.x : m == 1 ? four.y : m == 2 ? four.z : four.w;
-          const unsigned a[4] = {(word & nibbles) | bf16_128, (word >> 4 & nibbles) | bf16_128, (word >> 8 & nibbles) | bf16_128,
-                                 (word >> 12 & nibbles) | bf16_128};
-          device::mma_bf16(dots[tile], a, b[2 * m], b[2 * m + 1]);
+      for (int block = of * blocks_of_group; block < (of + 1) * blocks_of_group; ++block) {
+        uint4 x[2] = {};
+        if (g < tokens) {
+          const uint4* const from =
+              reinterpret_cast<const uint4*>(p.x + std::size_t{g} * p.k + first * group + block * 64 + t * 16);
+          x[0] = from[0], x[1] = from[1];
+        }
+        const unsigned b[8] = {x[0].x, x[0].y, x[0].z, x[0].w, x[1].x, x[1].y, x[1].z, x[1].w};
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+          constexpr unsigned one = 0x3F803F80u;
+          const unsigned ones[4] = {one, one, one, one};
+          device::mma_bf16(x_sums, ones, b[2 * m], b[2 * m + 1]);
+#pragma unroll
+          for (int tile = 0; tile < tiles; ++tile) {
+            const uint4& four = words[tile][block];
+            const unsigned word = m == 0 ? four.x : m == 1 ? four.y : m == 2 ? four.z : four.w;
+            const unsigned a[4] = {(word & nibbles) | bf16_128, (word >> 4 & nibbles) | bf16_128,
+                                   (word >> 8 & nibbles) | bf16_128, (word >> 12 & nibbles) | bf16_128};
+            device::mma_bf16(dots[tile], a, b[2 * m], b[2 * m + 1]);
+          }
         }
       }
+#pragma unroll
+      for (int tile = 0; tile < tiles; ++tile)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const unsigned quantizer = quantizers[tile][of][i / 2];
+          results[tile][i] =
+              fmaf(scale_of(quantizer), fmaf(-128 - zero_point(quantizer), x_sums[i], dots[tile][i]), results[tile][i]);
+        }
     }
-#pragma unroll
-    for (int tile = 0; tile < tiles; ++tile)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        results[tile][i] = fmaf(scale_of(quantizers[tile][i / 2]),
-                                fmaf(-128 - zero_point(quantizers[tile][i / 2]), x_sums[i], dots[tile][i]), results[tile][i]);
+  }
+};
+template <int tokens, bool gated>
+__global__ __launch_bounds__(threads, 4) void fragments_kernel(Product p) {
+  using Stage = Fragments<tokens, gated>;
+  __shared__ float sums[warps][Stage::tiles][tile_rows][8];
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const unsigned share = p.k / group / warps, begin = warp * share;  // K is whole steps, so that shares are even
+  float results[Stage::tiles][4] = {};
+  Stage now, next;
+  now.request(p, begin);
+#pragma unroll 2
+  for (unsigned of = 0; of < share; of += Stage::groups) {
+    next.request(p, begin + min(of + Stage::groups, share - Stage::groups));
+    __syncwarp();  // keeps the compiler from moving these loads to where they are used
+    now.multiply_add(p, begin + of, results);
+    now = next;
   }
 #pragma unroll
-  for (int tile = 0; tile < tiles; ++tile)
+  for (int tile = 0; tile < Stage::tiles; ++tile)
 #pragma unroll
     for (int i = 0; i < 4; ++i) sums[warp][tile][g + i / 2 * 8][t * 2 + i % 2] = results[tile][i];
   __syncthreads();
@@ -185,7 +219,8 @@ __global__ __launch_bounds__(threads) void fragments_kernel(Product p) {
     const unsigned row = i % tile_rows, token = i / tile_rows;
     float both[2] = {};
     for (const auto& of_warp : sums)
-      for (int tile = 0; tile < tiles; ++tile) both[tile] += of_warp[tile][row][token];
+#pragma unroll
+      for (int tile = 0; tile < Stage::tiles; ++tile) both[tile] += of_warp[tile][row][token];
     store<gated>(p, blockIdx.x * tile_rows + row, token, tokens, both[0], both[1]);
   }
 }

@@ -54,15 +54,21 @@ __global__ __launch_bounds__(threads) void rows_kernel(Product p) {
     words[r] = static_cast<const uint4*>(p.weights) + row * packets + lane;
     quantizers[r] = p.quantizers + row * (p.k / group) + lane / 4;
   }
+  uint4 next[rows_at_once];
+  unsigned next_quantizer[rows_at_once];
+  const auto request = [&](unsigned at) {
+#pragma unroll
+    for (unsigned r = 0; r < rows_at_once; ++r) next[r] = words[r][at], next_quantizer[r] = quantizers[r][at / 4];
+  };
+  request(0);
 #pragma unroll 2
   for (unsigned at = 0; at < packets; at += 32) {
     uint4 packet[rows_at_once];
     unsigned quantizer[rows_at_once];
 #pragma unroll
-    for (unsigned r = 0; r < rows_at_once; ++r) {
-      packet[r] = words[r][at];
-      quantizer[r] = quantizers[r][at / 4];
-    }
+    for (unsigned r = 0; r < rows_at_once; ++r) packet[r] = next[r], quantizer[r] = next_quantizer[r];
+    request(min(at + 32, packets - 32));
+    __syncwarp();  // keeps the compiler from moving these loads to where they are used
     const bf16* const x_of_lane = p.x + (at + lane) * 32;
     float dots[rows_at_once][tokens] = {}, x_sums[tokens] = {};
 #pragma unroll

@@ -29,12 +29,19 @@ struct Lists {
   unsigned pieces, queries, capacity;
   template <class Visit>
   __device__ __forceinline__ void visit(unsigned query, Visit visit) const {
+    constexpr unsigned at_once = 4;
     const unsigned together = pieces == 1 ? select_threads : 32;  // threads of a list
     for (unsigned piece = threadIdx.x / together; piece < pieces; piece += select_threads / together) {
       const std::size_t list = std::size_t{piece} * queries + query;
-      for (unsigned i = threadIdx.x % together; i < min(counts[list], capacity); i += together) {
-        const Candidate c = candidates[list * capacity + i];
-        visit(shared::number_of(c), shared::place_of(c));
+      const unsigned count = min(counts[list], capacity);
+      for (unsigned first = threadIdx.x % together; first < count; first += together * at_once) {
+        Candidate c[at_once];
+#pragma unroll
+        for (unsigned i = 0; i < at_once; ++i)
+          if (first + i * together < count) c[i] = candidates[list * capacity + first + i * together];
+#pragma unroll
+        for (unsigned i = 0; i < at_once; ++i)
+          if (first + i * together < count) visit(shared::number_of(c[i]), shared::place_of(c[i]));
       }
     }
   }
@@ -98,15 +105,30 @@ static __global__ __launch_bounds__(select_threads) void bound_kernel(Rows score
   if (threadIdx.x == 0) bounds[blockIdx.x] = shared::lower_bound(Candidate{counts.digit} << (64 - shared::digit_bits));
 }
 
-// Rows of scores whose first one is of vector `first`: what reaches its query's bound is a candidate.
+// Rows of scores whose first one is of vector `first`: what reaches its query's bound is a candidate. A block keeps its own
+// until it has read its part, so that one atomic of global memory adds them all.
 constexpr int collect_threads = 256;
+constexpr unsigned most_kept = 2048;
 static __global__ __launch_bounds__(collect_threads) void collect_kernel(Rows scores, unsigned first, const float* bounds,
                                                                          Found found) {
+  __shared__ Candidate kept[most_kept];
+  __shared__ unsigned count, begin;
   const float bound = bounds[blockIdx.y];
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
   shared::visit_row<4>(scores.row(blockIdx.y), scores.count, blockIdx.x * collect_threads + threadIdx.x,
                        gridDim.x * collect_threads, [&](float x, unsigned place) {
-                         if (x >= bound) found.add(blockIdx.y, shared::candidate(x, first + place));
+                         if (!(x >= bound)) return;
+                         const unsigned slot = atomicAdd(&count, 1u);
+                         if (slot < most_kept) kept[slot] = shared::candidate(x, first + place);
+                         else found.add(blockIdx.y, shared::candidate(x, first + place));
                        });
+  __syncthreads();
+  const unsigned own = min(count, most_kept);
+  if (threadIdx.x == 0 && own > 0) begin = atomicAdd(&found.counts[blockIdx.y], own);
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < own; i += collect_threads)
+    if (begin + i < found.capacity) found.lists[std::size_t{blockIdx.y} * found.capacity + begin + i] = kept[i];
 }
 // Leaves the best k where a list has grown long, and raises its bound.
 static __global__ __launch_bounds__(select_threads) void shorten_kernel(Found found, unsigned longest, unsigned k,

@@ -236,8 +236,8 @@ class VectorSearch final : public Workload {
       const Rows of_chunk{scores_, u32(queries_), u32(count), u32(chunk)};
       if (first == 0) launch(bound_kernel, {u32(queries_), select_threads}, of_chunk, k_, bounds_.get());
       collect(launch, of_chunk, first);
-      if (first + chunk < vectors_)
-        launch(shorten_kernel, {u32(queries_), select_threads}, found(), list_capacity - chunk, k_, bounds_.get());
+      if (first / chunk % chunks_unchecked == 0)
+        launch(shorten_kernel, {u32(queries_), select_threads}, found(), longest, k_, bounds_.get());
     }
     merge(launch);
   }
@@ -259,8 +259,9 @@ class VectorSearch final : public Workload {
   void gemm_alone(Launch& launch) { all_.run_tuned(launch, query_, database_, scores_); }
 
  private:
-  // Scores of a chunk are 17 MB for 64 queries. A list has room for all of them after what it may have before.
-  static constexpr std::size_t chunk = 65536, list_capacity = chunk + 16384;
+  // Scores of a chunk are 17 MB for 64 queries. A list has room for all scores of some chunks after what it may have before.
+  static constexpr std::size_t chunk = 65536, chunks_unchecked = 4, longest = 16384,
+                               list_capacity = chunks_unchecked * chunk + longest;
   static constexpr float grid_step = 0.25f;  // so that fp32 sums are exact in any order
   using Best = std::pair<double, std::size_t>;
 
