@@ -17,7 +17,8 @@ namespace aisp::decoder::test {
 inline std::vector<bf16> normal_values(std::size_t count, std::uint64_t seed, double deviation, double mean = 0) {
   std::vector<bf16> values(count);
   const Pattern pattern = normal(static_cast<float>(mean), static_cast<float>(deviation));
-  for (std::size_t i = 0; i < count; ++i) values[i] = __float2bfloat16_rn(static_cast<float>(detail::pattern_real(pattern, seed, i)));
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = __float2bfloat16_rn(static_cast<float>(detail::pattern_real(pattern, seed, i)));
   return values;
 }
 inline std::vector<float> angle_table(int positions, int head_size) {
@@ -57,12 +58,22 @@ class NarrowModel {
         rows_{rows} {}
 
   Weights weights() const {
-    return {embedding_.get(), norms_.get(), qkv_.get(), o_.get(), gate_up_.get(), down_.get(), shape_.words > 0 ? head_.get() : nullptr, angles_.get()};
+    return {embedding_.get(),
+            norms_.get(),
+            qkv_.get(),
+            o_.get(),
+            gate_up_.get(),
+            down_.get(),
+            shape_.words > 0 ? head_.get() : nullptr,
+            angles_.get()};
   }
   Model model() const {
     const Partials partials{values_.get(), sums_.get(), tickets_.get(), pieces()};
-    return {shape_, weights(), {x_.get(), normed_.get(), qkv_rows_.get(), attended_.get(), delta_.get(), gate_up_rows_.get(), active_.get(),
-                                chosen_.get(), logits_.get(), partials, tickets_.get() + size(rows_, shape_.kv_heads)}, &products};
+    return {shape_,
+            weights(),
+            {x_.get(), normed_.get(), qkv_rows_.get(), attended_.get(), delta_.get(), gate_up_rows_.get(), active_.get(),
+             chosen_.get(), logits_.get(), partials, tickets_.get() + size(rows_, shape_.kv_heads)},
+            &products};
   }
   Batch upload(const Arranged& from, const std::vector<int>& tokens) const {
     Batch batch = BatchMemory::over(integers_.get(), rows_);
@@ -83,9 +94,12 @@ class NarrowModel {
 
  private:
   static std::size_t size(int rows, int columns) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns); }
-  static std::vector<bf16> poison(int rows, int columns) { return {size(rows, columns), bf16{std::numeric_limits<float>::quiet_NaN()}}; }
+  static std::vector<bf16> poison(int rows, int columns) {
+    return std::vector<bf16>(size(rows, columns), bf16{std::numeric_limits<float>::quiet_NaN()});
+  }
   std::vector<bf16> matrix(std::uint64_t seed, int outputs, int inputs, int divided) const {
-    return normal_values(static_cast<std::size_t>(shape_.layers) * size(outputs, inputs), seed, 1 / std::sqrt(static_cast<double>(inputs) * divided));
+    return normal_values(static_cast<std::size_t>(shape_.layers) * size(outputs, inputs), seed,
+                         1 / std::sqrt(static_cast<double>(inputs) * divided));
   }
 
   Shape shape_;
@@ -116,24 +130,29 @@ struct Chosen {
 class CacheMemory {
  public:
   CacheMemory(const Shape& shape, int sequences, int positions)
-      : layer_elements{static_cast<std::size_t>(sequences) * static_cast<std::size_t>(positions) * static_cast<std::size_t>(shape.kv_columns())},
+      : layer_elements{static_cast<std::size_t>(sequences) * static_cast<std::size_t>(positions) *
+                       static_cast<std::size_t>(shape.kv_columns())},
         k_{poison(shape)},
         v_{poison(shape)},
         positions_{positions},
         shape_{shape} {}
   attention::ContiguousCache contiguous() const {
     const auto head = static_cast<std::size_t>(shape_.head_size) * static_cast<std::size_t>(positions_);
-    return {k_.get(), v_.get(), static_cast<std::size_t>(shape_.head_size), head, head * static_cast<std::size_t>(shape_.kv_heads)};
+    return {k_.get(), v_.get(), static_cast<std::size_t>(shape_.head_size), head,
+            head * static_cast<std::size_t>(shape_.kv_heads)};
   }
   attention::PagedCache<page_rows> paged(const int* table, int stride) const {
     const auto head = static_cast<std::size_t>(shape_.head_size) * page_rows;
-    return {k_.get(), v_.get(), static_cast<std::size_t>(shape_.head_size), head, head * static_cast<std::size_t>(shape_.kv_heads), table, stride};
+    return {
+        k_.get(), v_.get(), static_cast<std::size_t>(shape_.head_size), head, head * static_cast<std::size_t>(shape_.kv_heads),
+        table,    stride};
   }
   std::size_t layer_elements;
 
  private:
   std::vector<bf16> poison(const Shape& shape) const {
-    return {layer_elements * static_cast<std::size_t>(shape.layers), bf16{std::numeric_limits<float>::quiet_NaN()}};
+    return std::vector<bf16>(layer_elements * static_cast<std::size_t>(shape.layers),
+                             bf16{std::numeric_limits<float>::quiet_NaN()});
   }
   OnGpu<bf16> k_, v_;
   int positions_;

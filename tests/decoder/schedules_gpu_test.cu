@@ -25,7 +25,8 @@ std::vector<Served> requests(const Shape& shape) {
   for (const auto& [length, outputs] : {std::pair{1, 4}, {15, 3}, {16, 5}, {17, 1}, {65, 6}, {511, 4}, {512, 3}, {1100, 8}}) {
     Served served{{}, outputs};
     for (int i = 0; i < length; ++i)
-      served.prompt.push_back(static_cast<int>(random_bits(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(shape.vocabulary())));
+      served.prompt.push_back(static_cast<int>(random_bits(static_cast<std::uint64_t>(length), static_cast<std::uint64_t>(i)) %
+                                               static_cast<std::uint64_t>(shape.vocabulary())));
     all.push_back(served);
   }
   return all;
@@ -36,8 +37,8 @@ using Schedule = std::function<std::vector<int>(const std::vector<int>& left)>;
 
 // Runs requests until all have their outputs. `make` makes a Step of a batch.
 template <class Make>
-std::vector<std::vector<Chosen>> serve(const NarrowModel& model, const Shape& shape, const std::vector<Served>& all, const Make& make,
-                                       const Schedule& schedule) {
+std::vector<std::vector<Chosen>> serve(const NarrowModel& model, const Shape& shape, const std::vector<Served>& all,
+                                       const Make& make, const Schedule& schedule) {
   std::vector<std::vector<Chosen>> results(all.size());
   std::vector<std::vector<int>> tokens;
   for (const Served& served : all) tokens.push_back(served.prompt);
@@ -116,8 +117,8 @@ int schedules_that_differ(NarrowModel& model, const Shape& shape, int schedules,
     const auto make = [&](const Batch& batch) {
       if (tuned) model.products.tune(lt, nullptr, model.weights(), batch.rows, batch.chosen);
       AnyStep step;
-      static_cast<Step<attention::PagedCache<page_rows>>&>(step) = {model.model(), batch, memory.paged(entries.get(), table.stride()),
-                                                                    memory.layer_elements, model.next()};
+      static_cast<Step<attention::PagedCache<page_rows>>&>(step) = {
+          model.model(), batch, memory.paged(entries.get(), table.stride()), memory.layer_elements, model.next()};
       return step;
     };
     different += serve(model, shape, all, make, at_random(static_cast<std::uint64_t>(s))) != expected;
@@ -148,15 +149,16 @@ __global__ void backward_product_kernel(const bf16* weights, const bf16* x, bf16
   if (output >= outputs) return;
   float sum = 0;
   for (int i = depth - 1; i >= 0; --i)
-    sum += __bfloat162float(x[static_cast<std::size_t>(blockIdx.y) * depth + i]) * __bfloat162float(weights[static_cast<std::size_t>(output) * depth + i]);
+    sum += __bfloat162float(x[static_cast<std::size_t>(blockIdx.y) * depth + i]) *
+           __bfloat162float(weights[static_cast<std::size_t>(output) * depth + i]);
   y[static_cast<std::size_t>(blockIdx.y) * outputs + output] = __float2bfloat16_rn(sum);
 }
 void OtherOrder::project(cudaStream_t stream, int layer) const {
   if (batch.rows <= 16) return Step::project(stream, layer);
   const Shape& s = model.shape;
-  backward_product_kernel<<<dim3{static_cast<unsigned>((s.qkv_columns() + 255) / 256), static_cast<unsigned>(batch.rows)}, 256, 0, stream>>>(
-      model.weights.qkv + static_cast<std::size_t>(layer) * model.products->qkv.elements(), model.workspace.normed, model.workspace.qkv,
-      s.qkv_columns(), s.hidden);
+  backward_product_kernel<<<dim3{static_cast<unsigned>((s.qkv_columns() + 255) / 256), static_cast<unsigned>(batch.rows)}, 256, 0,
+                            stream>>>(model.weights.qkv + static_cast<std::size_t>(layer) * model.products->qkv.elements(),
+                                      model.workspace.normed, model.workspace.qkv, s.qkv_columns(), s.hidden);
 }
 TEST_F(DecoderGpu, AProductInAnotherOrderIsSeen) {
   const Shape shape = narrow(2);
@@ -164,7 +166,8 @@ TEST_F(DecoderGpu, AProductInAnotherOrderIsSeen) {
   EXPECT_EQ((schedules_that_differ<OtherOrder>(model, shape, 5, false)), 5);
 }
 
-double relative_error(const std::vector<Chosen>& chosen, const std::vector<double>& expected, std::size_t first_row, std::size_t hidden) {
+double relative_error(const std::vector<Chosen>& chosen, const std::vector<double>& expected, std::size_t first_row,
+                      std::size_t hidden) {
   double error = 0, norm = 0;
   for (std::size_t c = 0; c < chosen.size(); ++c)
     for (std::size_t i = 0; i < hidden; ++i) {
@@ -187,7 +190,8 @@ TEST_F(DecoderGpu, StatesAreThoseOfFloat64) {
       tokens.pop_back();
       const int length = static_cast<int>(tokens.size());
       const auto reference = reference::forward(cublas, nullptr, shape, model.weights(), tokens, std::span{&length, 1});
-      const double error = relative_error(results[r], reference.normed, all[r].prompt.size() - 1, static_cast<std::size_t>(shape.hidden));
+      const double error =
+          relative_error(results[r], reference.normed, all[r].prompt.size() - 1, static_cast<std::size_t>(shape.hidden));
       EXPECT_LT(error, 8e-3) << "request of " << all[r].prompt.size() << " tokens";
       EXPECT_GT(error, 1e-4);
       std::printf("request of %zu tokens: relative error %.2e\n", all[r].prompt.size(), error);
@@ -210,11 +214,16 @@ TEST_F(DecoderGpu, TheReferenceIsTheModel) {
     for (const bf16 value : from) wide.push_back(static_cast<double>(__bfloat162float(value)));
     return wide;
   };
-  const auto h = static_cast<std::size_t>(s.hidden), q_columns = static_cast<std::size_t>(s.q_columns()), d = static_cast<std::size_t>(s.head_size);
-  const auto columns = static_cast<std::size_t>(s.qkv_columns()), ffn = static_cast<std::size_t>(s.ffn), kv_columns = static_cast<std::size_t>(s.kv_columns());
-  const auto embedding = values(normal_values(static_cast<std::size_t>(s.vocabulary()) * h, 1, 0.3)), norms = values(normal_values(5 * h, 2, 0.1, 1));
-  const auto qkv = values(normal_values(2 * columns * h, 3, 1 / std::sqrt(512.0))), o = values(normal_values(2 * h * q_columns, 4, 1 / std::sqrt(512.0 * 4)));
-  const auto gate_up = values(normal_values(4 * ffn * h, 5, 1 / std::sqrt(512.0))), down = values(normal_values(2 * h * ffn, 6, 1 / std::sqrt(768.0 * 4)));
+  const auto h = static_cast<std::size_t>(s.hidden), q_columns = static_cast<std::size_t>(s.q_columns()),
+             d = static_cast<std::size_t>(s.head_size);
+  const auto columns = static_cast<std::size_t>(s.qkv_columns()), ffn = static_cast<std::size_t>(s.ffn),
+             kv_columns = static_cast<std::size_t>(s.kv_columns());
+  const auto embedding = values(normal_values(static_cast<std::size_t>(s.vocabulary()) * h, 1, 0.3)),
+             norms = values(normal_values(5 * h, 2, 0.1, 1));
+  const auto qkv = values(normal_values(2 * columns * h, 3, 1 / std::sqrt(512.0))),
+             o = values(normal_values(2 * h * q_columns, 4, 1 / std::sqrt(512.0 * 4)));
+  const auto gate_up = values(normal_values(4 * ffn * h, 5, 1 / std::sqrt(512.0))),
+             down = values(normal_values(2 * h * ffn, 6, 1 / std::sqrt(768.0 * 4)));
   using Row = std::vector<double>;
   const auto product = [](const Row& x, const std::vector<double>& w, std::size_t first, std::size_t outputs) {
     Row y(outputs);
@@ -226,7 +235,8 @@ TEST_F(DecoderGpu, TheReferenceIsTheModel) {
     double squares = 0;
     for (const double value : x) squares += value * value;
     Row y;
-    for (std::size_t i = 0; i < h; ++i) y.push_back(x[i] / std::sqrt(squares / static_cast<double>(h) + 1e-5) * norms[norm * h + i]);
+    for (std::size_t i = 0; i < h; ++i)
+      y.push_back(x[i] / std::sqrt(squares / static_cast<double>(h) + 1e-5) * norms[norm * h + i]);
     return y;
   };
   std::size_t first = 0;
@@ -239,7 +249,8 @@ TEST_F(DecoderGpu, TheReferenceIsTheModel) {
       for (std::size_t layer = 0; layer < 2; ++layer) {
         Row row = product(normed(x, 2 * layer), qkv, layer * columns * h, columns);
         for (std::size_t i = 0; i < q_columns + kv_columns; i += 2) {
-          const double angle = static_cast<double>(position) * std::pow(500000.0, -static_cast<double>(i % d) / static_cast<double>(d));
+          const double angle =
+              static_cast<double>(position) * std::pow(500000.0, -static_cast<double>(i % d) / static_cast<double>(d));
           const double a = row[i], b = row[i + 1];
           row[i] = a * std::cos(angle) - b * std::sin(angle), row[i + 1] = b * std::cos(angle) + a * std::sin(angle);
         }

@@ -33,7 +33,8 @@ struct Arranged {
     for (const Span& span : spans) {
       const bool is_short = span.tokens <= 2 * short_tokens;
       for (int done = 0; done < span.tokens;) {
-        const int first = static_cast<int>(sequences.size()), now = std::min(span.tokens - done, is_short ? short_tokens : long_tokens);
+        const int first = static_cast<int>(sequences.size()),
+                  now = std::min(span.tokens - done, is_short ? short_tokens : long_tokens);
         if (is_short) shorts.push_back({first, now});
         else by_context.push_back({-(span.first_position + done + now), {first, now}});
         for (int i = 0; i < now; ++i, ++done) {
@@ -60,7 +61,8 @@ class BatchMemory {
   // The same over other memory of words(rows) integers, as a pinned copy for the host to fill.
   static Batch over(int* memory, int rows) {
     Batch batch;
-    batch.tokens = memory, batch.sequences = memory + rows, batch.positions = memory + 2 * rows, batch.chosen_rows = memory + 3 * rows;
+    batch.tokens = memory, batch.sequences = memory + rows, batch.positions = memory + 2 * rows,
+    batch.chosen_rows = memory + 3 * rows;
     batch.short_blocks = reinterpret_cast<const RowBlock*>(memory + 4 * rows);
     batch.long_blocks = reinterpret_cast<const RowBlock*>(memory + 6 * rows);
     return batch;
@@ -71,7 +73,8 @@ class BatchMemory {
     if (from.rows() > rows_) throw std::logic_error{"a step has more rows than there is room for"};
     const auto copy = [&](const void* target, const auto& source) {
       if (!source.empty())
-        check(cudaMemcpyAsync(const_cast<void*>(target), source.data(), source.size() * sizeof(source[0]), cudaMemcpyHostToDevice, stream));
+        check(cudaMemcpyAsync(const_cast<void*>(target), source.data(), source.size() * sizeof(source[0]), cudaMemcpyHostToDevice,
+                              stream));
     };
     copy(to.sequences, from.sequences);
     copy(to.positions, from.positions);

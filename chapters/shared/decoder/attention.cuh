@@ -76,7 +76,9 @@ struct Tile {
   static constexpr int chunks = head_size / 8;
   uint4 at[tile * chunks];
   __device__ __forceinline__ static int place(int row, int chunk) { return row * chunks + (chunk ^ row % 8); }
-  __device__ __forceinline__ std::uint32_t address(int row, int chunk) const { return device::shared_address(at + place(row, chunk)); }
+  __device__ __forceinline__ std::uint32_t address(int row, int chunk) const {
+    return device::shared_address(at + place(row, chunk));
+  }
 };
 template <int head_size>
 struct Stage {
@@ -85,9 +87,10 @@ struct Stage {
 
 // Keys and values from `first` on; those from `end` on become zeros, which no weight of zero turns into NaN.
 template <int head_size, int threads, class Cache>
-__device__ __forceinline__ void load_tile(Stage<head_size>& to, const Cache& cache, int sequence, int kv_head, int first, int end) {
+__device__ __forceinline__ void load_tile(Stage<head_size>& to, const Cache& cache, int sequence, int kv_head, int first,
+                                          int end) {
   constexpr int chunks = Tile<head_size>::chunks;
-#pragma unroll
+#pragma unroll 2
   for (int i = static_cast<int>(threadIdx.x); i < tile * chunks; i += threads) {
     const int row = i / chunks, chunk = i % chunks, key = first + row;
     const bool valid = key < end;
@@ -97,35 +100,41 @@ __device__ __forceinline__ void load_tile(Stage<head_size>& to, const Cache& cac
   }
 }
 
-// The queries of a warp's 16 rows from `row` on; those behind the block's are zeros.
+// The fragment of dimensions 16 i and up of the queries of a warp's 16 rows from `row` on; those behind the block's are zeros.
 template <int head_size, class Cache>
-__device__ __forceinline__ void load_queries(unsigned (&q)[head_size / 16][4], const Attention<Cache>& work,
-                                             const BlockView<Cache>& view, int row) {
+__device__ __forceinline__ uint4 load_queries(const Attention<Cache>& work, const BlockView<Cache>& view, int row, int i) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  unsigned words[4];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int own = row + lane / 4 + half * 8;
-    const bf16* from = work.qkv + view.batch_row(own < view.rows ? own : 0) * work.pitch + view.head(own) * head_size + lane % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < head_size / 16; ++i) {
-      q[i][half] = own < view.rows ? *reinterpret_cast<const unsigned*>(from + i * 16) : 0;
-      q[i][half + 2] = own < view.rows ? *reinterpret_cast<const unsigned*>(from + i * 16 + 8) : 0;
-    }
+    const bf16* from =
+        work.qkv + view.batch_row(own < view.rows ? own : 0) * work.pitch + view.head(own) * head_size + lane % 4 * 2 + i * 16;
+    words[half] = own < view.rows ? *reinterpret_cast<const unsigned*>(from) : 0;
+    words[half + 2] = own < view.rows ? *reinterpret_cast<const unsigned*>(from + 8) : 0;
   }
+  return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Scores of 16 rows and the eight keys from `key` of the tile on.
-template <int head_size>
-__device__ __forceinline__ void score(float (&scores)[4], const unsigned (&q)[head_size / 16][4], const Tile<head_size>& k, int key) {
+// Scores of 16 rows and `count` * 8 keys of the tile from `key` on. query(i) gives the fragment of dimensions 16 i and up.
+template <int head_size, int count, class Query>
+__device__ __forceinline__ void score(float (&scores)[count][4], const Query& query, const Tile<head_size>& k, int key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) scores[i] = 0;
+  for (int n = 0; n < count; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] = 0;
 #pragma unroll
   for (int i = 0; i < head_size / 32; ++i) {
-    unsigned b[4];
-    device::load_matrices(b, k.address(key + lane % 8, i * 4 + lane / 8));
-    device::mma_bf16(scores, q[2 * i], b[0], b[1]);
-    device::mma_bf16(scores, q[2 * i + 1], b[2], b[3]);
+    const uint4 low = query(2 * i), high = query(2 * i + 1);
+    const unsigned q[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+#pragma unroll
+    for (int n = 0; n < count; ++n) {
+      unsigned b[4];
+      device::load_matrices(b, k.address(key + n * 8 + lane % 8, i * 4 + lane / 8));
+      device::mma_bf16(scores[n], q[0], b[0], b[1]);
+      device::mma_bf16(scores[n], q[1], b[2], b[3]);
+    }
   }
 }
 
@@ -165,8 +174,8 @@ __device__ __forceinline__ void hide(float (&scores)[4], int key, int last0, int
 }
 // Sixteen keys of the tile from `key` on, weighted: their sum, and `count` * 8 dimensions from chunk `chunk` on.
 template <int head_size, int count>
-__device__ __forceinline__ void add_values(float (&values)[count][4], RowState& rows, const unsigned (&p)[4], const Tile<head_size>& v,
-                                           int key, int chunk) {
+__device__ __forceinline__ void add_values(float (&values)[count][4], RowState& rows, const unsigned (&p)[4],
+                                           const Tile<head_size>& v, int key, int chunk) {
   constexpr unsigned ones = 0x3F803F80;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   device::mma_bf16(rows.sums, p, ones, ones);
@@ -181,8 +190,8 @@ __device__ __forceinline__ void add_values(float (&values)[count][4], RowState& 
 
 // A warp's part of a finished row, or of a piece of it: the dimensions of `count` chunks from `chunk` on.
 template <int head_size, int count, class Cache>
-__device__ __forceinline__ void store_rows(const Attention<Cache>& work, const BlockView<Cache>& view, const float (&values)[count][4],
-                                           const float (&sums)[2], int row, int chunk) {
+__device__ __forceinline__ void store_rows(const Attention<Cache>& work, const BlockView<Cache>& view,
+                                           const float (&values)[count][4], const float (&sums)[2], int row, int chunk) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -197,8 +206,9 @@ __device__ __forceinline__ void store_rows(const Attention<Cache>& work, const B
   }
 }
 template <int head_size, int count, class Cache>
-__device__ __forceinline__ void store_piece(const Attention<Cache>& work, const BlockView<Cache>& view, const float (&values)[count][4],
-                                            const RowState& rows, int row, int chunk, int piece) {
+__device__ __forceinline__ void store_piece(const Attention<Cache>& work, const BlockView<Cache>& view,
+                                            const float (&values)[count][4], const RowState& rows, int row, int chunk,
+                                            int piece) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -208,7 +218,8 @@ __device__ __forceinline__ void store_piece(const Attention<Cache>& work, const 
     if (chunk == 0 && lane % 4 == 0) work.partials.sums[state] = make_float2(rows.maximum[half], rows.sums[2 * half]);
     float* to = work.partials.values + state * head_size + chunk * 8 + lane % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < count; ++n) *reinterpret_cast<float2*>(to + n * 8) = make_float2(values[n][2 * half], values[n][2 * half + 1]);
+    for (int n = 0; n < count; ++n)
+      *reinterpret_cast<float2*>(to + n * 8) = make_float2(values[n][2 * half], values[n][2 * half + 1]);
   }
 }
 
@@ -218,7 +229,8 @@ __device__ __forceinline__ void merge_if_last(const Attention<Cache>& work, cons
   __shared__ bool is_last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) is_last = atomicInc(ticket, static_cast<unsigned>(view.pieces - 1)) == static_cast<unsigned>(view.pieces - 1);
+  if (threadIdx.x == 0)
+    is_last = atomicInc(ticket, static_cast<unsigned>(view.pieces - 1)) == static_cast<unsigned>(view.pieces - 1);
   __syncthreads();
   if (!is_last) return;
   __threadfence();
@@ -269,12 +281,14 @@ __global__ __launch_bounds__(short_threads) void short_kernel(const __grid_const
   const int end = view.end < begin + piece_keys ? view.end : begin + piece_keys, tiles = (end - begin + tile - 1) / tile;
   const auto load = [&](int i) {
     if (i < tiles)
-      load_tile<head_size, short_threads>(shared.stages[i % short_stages], work.cache, view.sequence, view.kv_head, begin + i * tile, end);
+      load_tile<head_size, short_threads>(shared.stages[i % short_stages], work.cache, view.sequence, view.kv_head,
+                                          begin + i * tile, end);
     device::commit_copies();
   };
   for (int i = 0; i < short_stages - 1; ++i) load(i);
-  unsigned q[head_size / 16][4];
-  load_queries<head_size>(q, work, view, 0);
+  uint4 q[head_size / 16];
+#pragma unroll
+  for (int i = 0; i < head_size / 16; ++i) q[i] = load_queries<head_size>(work, view, 0, i);
   const int last0 = view.position(lane / 4), last1 = view.position(lane / 4 + 8);
 
   RowState rows;
@@ -285,11 +299,11 @@ __global__ __launch_bounds__(short_threads) void short_kernel(const __grid_const
     load(i + short_stages - 1);
     const Stage<head_size>& stage = shared.stages[i % short_stages];
     float scores[2][4], maximum[2] = {minus_infinity, minus_infinity}, factor[2];
+    score<head_size, 2>(
+        scores, [&](int i) { return q[i]; }, stage.k, warp * 16);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      const int key = warp * 16 + n * 8;
-      score<head_size>(scores[n], q, stage.k, key);
-      hide(scores[n], begin + i * tile + key + lane % 4 * 2, last0, last1);
+      hide(scores[n], begin + i * tile + warp * 16 + n * 8 + lane % 4 * 2, last0, last1);
 #pragma unroll
       for (int j = 0; j < 4; ++j) maximum[j / 2] = fmaxf(maximum[j / 2], scores[n][j]);
     }
@@ -316,7 +330,8 @@ __global__ __launch_bounds__(short_threads) void short_kernel(const __grid_const
       weights(words, scores[n], rows, work.scale_log2);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        *reinterpret_cast<unsigned*>(shared.weights + (lane / 4 + half * 8) * shared.pitch + warp * 16 + n * 8 + lane % 4 * 2) = words[half];
+        *reinterpret_cast<unsigned*>(shared.weights + (lane / 4 + half * 8) * shared.pitch + warp * 16 + n * 8 + lane % 4 * 2) =
+            words[half];
     }
     __syncthreads();
 #pragma unroll
@@ -337,7 +352,8 @@ __global__ __launch_bounds__(short_threads) void short_kernel(const __grid_const
 template <int head_size>
 struct LongMemory {
   Stage<head_size> stages[long_stages];
-  float totals[head_size / 2][long_threads];  // a thread's own
+  uint4 queries[head_size / 16][long_threads];    // fragments, a thread's own, as what follows
+  float totals[head_size / 2 + 4][long_threads];  // behind them the maxima and the sums of rows
 };
 
 // blockIdx: the KV head, the block of rows (128 heads and tokens at most), and with `split` the piece; else a block takes all.
@@ -355,18 +371,20 @@ __global__ __launch_bounds__(long_threads, 1) void long_kernel(const __grid_cons
   const int end = split && view.end > begin + piece_keys ? begin + piece_keys : view.end, tiles = (end - begin + tile - 1) / tile;
   const auto load = [&](int i) {
     if (i < tiles)
-      load_tile<head_size, long_threads>(shared.stages[i % long_stages], work.cache, view.sequence, view.kv_head, begin + i * tile, end);
+      load_tile<head_size, long_threads>(shared.stages[i % long_stages], work.cache, view.sequence, view.kv_head,
+                                         begin + i * tile, end);
     device::commit_copies();
   };
   for (int i = 0; i < long_stages - 1; ++i) load(i);
-  unsigned q[head_size / 16][4];
-  load_queries<head_size>(q, work, view, row);
+#pragma unroll 2
+  for (int i = 0; i < head_size / 16; ++i) shared.queries[i][threadIdx.x] = load_queries<head_size>(work, view, row, i);
   const int last0 = view.position(row + lane / 4), last1 = view.position(row + lane / 4 + 8);
   // The keys up to which the warp's rows all see, and behind which none does.
-  const int first_last = view.position(row), last_last = row < view.rows ? view.position(row + 15 < view.rows ? row + 15 : view.rows - 1) : -1;
+  const int first_last = view.position(row),
+            last_last = row < view.rows ? view.position(row + 15 < view.rows ? row + 15 : view.rows - 1) : -1;
 
   RowState rows;
-  float values[count][4] = {}, maximum_so_far[2] = {minus_infinity, minus_infinity}, sum_so_far[2] = {};
+  float values[count][4] = {};
   for (int i = 0; i < tiles; ++i) {
     device::wait_copies<long_stages - 2>();
     __syncthreads();
@@ -375,8 +393,8 @@ __global__ __launch_bounds__(long_threads, 1) void long_kernel(const __grid_cons
     if (first_key <= last_last) {
       const Stage<head_size>& stage = shared.stages[i % long_stages];
       float scores[tile / 8][4], maximum[2] = {minus_infinity, minus_infinity}, factor[2];
-#pragma unroll
-      for (int n = 0; n < tile / 8; ++n) score<head_size>(scores[n], q, stage.k, n * 8);
+      score<head_size, tile / 8>(
+          scores, [&](int i) { return shared.queries[i][threadIdx.x]; }, stage.k, 0);
       if (first_key + tile - 1 > first_last)
 #pragma unroll
         for (int n = 0; n < tile / 8; ++n) hide(scores[n], first_key + n * 8 + lane % 4 * 2, last0, last1);
@@ -407,18 +425,23 @@ __global__ __launch_bounds__(long_threads, 1) void long_kernel(const __grid_cons
     if (split || view.pieces == 1 || ((i + 1) % tiles_of_piece != 0 && i + 1 < tiles)) continue;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float raised = fmaxf(maximum_so_far[half], rows.maximum[half]);
-      const float a = weight_of(maximum_so_far[half], raised, work.scale_log2), b = weight_of(rows.maximum[half], raised, work.scale_log2);
+      const bool is_first = i < tiles_of_piece;
+      float &maximum = shared.totals[head_size / 2 + half][threadIdx.x],
+            &sum = shared.totals[head_size / 2 + 2 + half][threadIdx.x];
+      const float before = is_first ? minus_infinity : maximum, raised = fmaxf(before, rows.maximum[half]);
+      const float a = weight_of(before, raised, work.scale_log2), b = weight_of(rows.maximum[half], raised, work.scale_log2);
 #pragma unroll
-      for (int n = 0; n < count; ++n)
+      for (int n = 0; n < count; ++n) {
 #pragma unroll
         for (int j = 2 * half; j < 2 * half + 2; ++j) {
           float& total = shared.totals[n * 4 + j][threadIdx.x];
-          total = merged(i < tiles_of_piece ? 0 : total, a, values[n][j], b);
+          total = merged(is_first ? 0 : total, a, values[n][j], b);
           values[n][j] = 0;
         }
-      sum_so_far[half] = merged(sum_so_far[half], a, rows.sums[2 * half], b);
-      maximum_so_far[half] = raised;
+        asm volatile("" ::: "memory");  // not all totals at once, for which there are no registers
+      }
+      sum = merged(is_first ? 0 : sum, a, rows.sums[2 * half], b);
+      maximum = raised;
     }
     rows = {};
   }
@@ -427,15 +450,16 @@ __global__ __launch_bounds__(long_threads, 1) void long_kernel(const __grid_cons
     merge_if_last<head_size>(work, view, work.partials.tickets + blockIdx.y * work.kv_heads + view.kv_head);
     return;
   }
-  if (view.pieces == 1) {
-    sum_so_far[0] = rows.sums[0], sum_so_far[1] = rows.sums[2];
-  } else {
+  float sums[2] = {rows.sums[0], rows.sums[2]};
+  if (view.pieces > 1) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) sums[half] = shared.totals[head_size / 2 + 2 + half][threadIdx.x];
 #pragma unroll
     for (int n = 0; n < count; ++n)
 #pragma unroll
       for (int j = 0; j < 4; ++j) values[n][j] = shared.totals[n * 4 + j][threadIdx.x];
   }
-  store_rows<head_size, count>(work, view, values, sum_so_far, row, 0);
+  store_rows<head_size, count>(work, view, values, sums, row, 0);
 }
 
 }  // namespace aisp::decoder

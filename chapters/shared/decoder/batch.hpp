@@ -14,15 +14,15 @@ struct RowBlock {
 };
 
 struct Batch {
-  int rows = 0;                // of the step, those of padding included
-  int* tokens = nullptr;       // [row]
-  int* sequences = nullptr;    // [row]: whose cache; -1 of padding, which is computed and kept nowhere
-  int* positions = nullptr;    // [row]
+  int rows = 0;              // of the step, those of padding included
+  int* tokens = nullptr;     // [row]
+  int* sequences = nullptr;  // [row]: whose cache; -1 of padding, which is computed and kept nowhere
+  int* positions = nullptr;  // [row]
   // Of attention: blocks of at most 16 rows times heads of a group, and of at most 128. The longest come first.
   const RowBlock *short_blocks = nullptr, *long_blocks = nullptr;
   int shorts = 0, longs = 0;
-  int most_pieces = 1;         // of the longest context that the step may see, 512 keys each
-  bool split_longs = false;    // a block for each piece of the long ones, where they alone do not fill the GPU
+  int most_pieces = 1;               // of the longest context that the step may see, 512 keys each
+  bool split_longs = false;          // a block for each piece of the long ones, where they alone do not fill the GPU
   const int* chosen_rows = nullptr;  // rows that a next token is chosen for
   int chosen = 0;
 };

@@ -16,17 +16,17 @@
 namespace aisp::decoder {
 
 struct Weights {
-  const bf16 *embedding;                  // [vocabulary][hidden]
-  const bf16 *norms;                      // [2 layers + 1][hidden]
-  const bf16 *qkv, *o, *gate_up, *down;   // [layer][outputs][inputs]
-  const bf16 *head;                       // [words][hidden]; or null
-  const float* angles;                    // [position][head_size]: cosine and sine of each pair
+  const bf16* embedding;                 // [vocabulary][hidden]
+  const bf16* norms;                     // [2 layers + 1][hidden]
+  const bf16 *qkv, *o, *gate_up, *down;  // [layer][outputs][inputs]
+  const bf16* head;                      // [words][hidden]; or null
+  const float* angles;                   // [position][head_size]: cosine and sine of each pair
 };
 // Of a step's rows, one behind the other.
 struct Workspace {
   bf16 *x, *normed, *qkv, *attended, *delta, *gate_up, *active;
-  bf16* chosen;    // normed, of the rows that a token is chosen for
-  float* logits;   // of those
+  bf16* chosen;   // normed, of the rows that a token is chosen for
+  float* logits;  // of those
   Partials partials;
   unsigned* long_tickets;
 };
@@ -63,16 +63,19 @@ struct Step {
   Batch batch;
   Cache cache;
   std::size_t layer_elements;
-  int* next = nullptr;       // [chosen]: the tokens chosen
-  bool advances = false;     // positions of the chosen rows are moved on
-  bool overlapping = true;   // kernels begin while those before them end
+  int* next = nullptr;      // [chosen]: the tokens chosen
+  bool advances = false;    // positions of the chosen rows are moved on
+  bool overlapping = true;  // kernels begin while those before them end
 
   void embed(cudaStream_t stream) const {
-    norm(stream, {batch.tokens, model.weights.embedding, nullptr, model.workspace.x, model.workspace.normed, model.weights.norms,
-                  nullptr, model.shape.hidden}, batch.rows);
+    norm(stream,
+         {batch.tokens, model.weights.embedding, nullptr, model.workspace.x, model.workspace.normed, model.weights.norms, nullptr,
+          model.shape.hidden},
+         batch.rows);
   }
   void project(cudaStream_t stream, int layer) const {
-    model.products->qkv.run(stream, model.weights.qkv, layer, model.workspace.normed, model.workspace.qkv, batch.rows, overlapping);
+    model.products->qkv.run(stream, model.weights.qkv, layer, model.workspace.normed, model.workspace.qkv, batch.rows,
+                            overlapping);
   }
   void append(cudaStream_t stream, int layer) const {
     launch_kernel(stream, append_kernel<Cache>, grid(static_cast<unsigned>(batch.rows), append_threads),
@@ -90,7 +93,8 @@ struct Step {
     model.products->o.run(stream, model.weights.o, layer, w.attended, w.delta, batch.rows, overlapping);
     norm(stream, residual(2 * layer + 1), batch.rows);
     model.products->gate_up.run(stream, model.weights.gate_up, layer, w.normed, w.gate_up, batch.rows, overlapping);
-    const dim3 blocks{static_cast<unsigned>((s.ffn / shared::packet + swiglu_threads - 1) / swiglu_threads), static_cast<unsigned>(batch.rows)};
+    const dim3 blocks{static_cast<unsigned>((s.ffn / shared::packet + swiglu_threads - 1) / swiglu_threads),
+                      static_cast<unsigned>(batch.rows)};
     launch_kernel(stream, swiglu_kernel, grid(blocks, swiglu_threads), w.gate_up, w.active, s.ffn);
     model.products->down.run(stream, model.weights.down, layer, w.active, w.delta, batch.rows, overlapping);
     if (layer + 1 < s.layers) norm(stream, residual(2 * layer + 2), batch.rows);
@@ -125,7 +129,8 @@ struct Step {
   // x += delta, and the norm that follows it.
   Norm residual(int norm) const {
     const Workspace& w = model.workspace;
-    return {nullptr, nullptr, w.delta, w.x, w.normed, model.weights.norms + static_cast<std::size_t>(norm) * model.shape.hidden,
+    return {nullptr, nullptr,           w.delta,
+            w.x,     w.normed,          model.weights.norms + static_cast<std::size_t>(norm) * model.shape.hidden,
             nullptr, model.shape.hidden};
   }
   void norm(cudaStream_t stream, const Norm& work, int rows) const {
@@ -134,18 +139,28 @@ struct Step {
   template <int head_size>
   void attend_heads(cudaStream_t stream, int layer) const {
     const Shape& s = model.shape;
-    Attention<Cache> work{model.workspace.qkv, s.qkv_columns(), of_layer(layer), batch.sequences, batch.positions, batch.short_blocks,
-                          s.heads, s.kv_heads, 1.4426950408889634f / std::sqrt(static_cast<float>(head_size)),
-                          model.workspace.attended, model.workspace.partials};
+    Attention<Cache> work{model.workspace.qkv,
+                          s.qkv_columns(),
+                          of_layer(layer),
+                          batch.sequences,
+                          batch.positions,
+                          batch.short_blocks,
+                          s.heads,
+                          s.kv_heads,
+                          1.4426950408889634f / std::sqrt(static_cast<float>(head_size)),
+                          model.workspace.attended,
+                          model.workspace.partials};
     const auto heads = static_cast<unsigned>(s.kv_heads), pieces = static_cast<unsigned>(batch.most_pieces);
     if (batch.shorts > 0)
       launch_kernel(stream, short_kernel<head_size, Cache>,
-                    grid({heads, static_cast<unsigned>(batch.shorts), pieces}, short_threads, sizeof(ShortMemory<head_size>)), work);
+                    grid({heads, static_cast<unsigned>(batch.shorts), pieces}, short_threads, sizeof(ShortMemory<head_size>)),
+                    work);
     if (batch.longs == 0) return;
     work.blocks = batch.long_blocks;
     work.partials.tickets = model.workspace.long_tickets;
     launch_kernel(stream, long_kernel<head_size, Cache>,
-                  grid({heads, static_cast<unsigned>(batch.longs), batch.split_longs ? pieces : 1}, long_threads, sizeof(LongMemory<head_size>)),
+                  grid({heads, static_cast<unsigned>(batch.longs), batch.split_longs ? pieces : 1}, long_threads,
+                       sizeof(LongMemory<head_size>)),
                   work, batch.split_longs);
   }
 };

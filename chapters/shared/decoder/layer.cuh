@@ -16,12 +16,12 @@ constexpr float norm_epsilon = 1e-5f;
 // x[row] = the token's row of the table, or x + delta; normed[row] = x / rms(x) * weight. A block to each row; of the rows that
 // `chosen` names, where it is not null.
 struct Norm {
-  const int* tokens;         // of each row; null: x is there
-  const bf16* table;         // [token][hidden]
-  const bf16* delta;         // what the layer's half has computed; null: nothing to add
+  const int* tokens;  // of each row; null: x is there
+  const bf16* table;  // [token][hidden]
+  const bf16* delta;  // what the layer's half has computed; null: nothing to add
   bf16 *x, *normed;
   const bf16* weight;
-  const int* chosen;         // rows, whose results stand one behind the other; null: all
+  const int* chosen;  // rows, whose results stand one behind the other; null: all
   int hidden;
 };
 static __global__ __launch_bounds__(norm_threads) void norm_kernel(Norm work) {
@@ -32,7 +32,9 @@ static __global__ __launch_bounds__(norm_threads) void norm_kernel(Norm work) {
   device::wait_for_previous_kernel();
   const std::size_t row = work.chosen != nullptr ? static_cast<std::size_t>(work.chosen[blockIdx.x]) : blockIdx.x;
   uint4* const x = reinterpret_cast<uint4*>(work.x) + row * packets;
-  const uint4* const from = work.tokens != nullptr ? reinterpret_cast<const uint4*>(work.table) + static_cast<std::size_t>(work.tokens[row]) * packets : x;
+  const uint4* const from =
+      work.tokens != nullptr ? reinterpret_cast<const uint4*>(work.table) + static_cast<std::size_t>(work.tokens[row]) * packets
+                             : x;
   const uint4* const delta = reinterpret_cast<const uint4*>(work.delta) + row * packets;
   uint4 kept[most];
   float sum = 0;
@@ -108,7 +110,8 @@ __global__ __launch_bounds__(append_threads) void append_kernel(const __grid_con
       continue;
     }
     const bool is_key = head < rotated_heads;
-    const std::size_t to = work.cache.at(sequence, is_key ? head - work.heads : head - rotated_heads, position) + piece * shared::packet;
+    const std::size_t to =
+        work.cache.at(sequence, is_key ? head - work.heads : head - rotated_heads, position) + piece * shared::packet;
     *reinterpret_cast<uint4*>(const_cast<bf16*>(is_key ? work.cache.k : work.cache.v) + to) = bits;
   }
 }
@@ -125,15 +128,16 @@ static __global__ __launch_bounds__(swiglu_threads) void swiglu_kernel(const bf1
   shared::unpack(from[0], gate);
   shared::unpack(from[packets], up);
 #pragma unroll
-  for (int i = 0; i < shared::packet; ++i) gate[i] = gate[i] * up[i] * __fdividef(1, 1 + device::exp2_approximate(-shared::log2_e * gate[i]));
+  for (int i = 0; i < shared::packet; ++i)
+    gate[i] = gate[i] * up[i] * __fdividef(1, 1 + device::exp2_approximate(-shared::log2_e * gate[i]));
   reinterpret_cast<uint4*>(active)[row * packets + at] = shared::pack(gate);
 }
 
 // The index of a row's largest value, of equal ones the lowest. A block to each row that a token is chosen for.
 struct Choice {
-  int* next;         // [chosen]; also each sequence's token of the next step, where the rows stay the same
-  int* positions;    // of rows: moved on by one; null: left alone
-  const int* rows;   // that were chosen; with positions alone
+  int* next;        // [chosen]; also each sequence's token of the next step, where the rows stay the same
+  int* positions;   // of rows: moved on by one; null: left alone
+  const int* rows;  // that were chosen; with positions alone
 };
 template <class Value>
 __global__ __launch_bounds__(choose_threads) void choose_kernel(const Value* values, int count, Choice to) {
@@ -144,7 +148,9 @@ __global__ __launch_bounds__(choose_threads) void choose_kernel(const Value* val
   unsigned long long key = 0;  // ordered as the values are, then as indices are from the last to the first; a NaN loses
   for (int i = static_cast<int>(threadIdx.x); i < count; i += choose_threads) {
     const float value = static_cast<float>(own[i]) + 0.0f;  // -0 equals 0
-    const unsigned bits = __float_as_uint(value), ordered = value != value ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+    const unsigned bits = __float_as_uint(value), ordered = value != value              ? 0
+                                                            : (bits & 0x80000000u) != 0 ? ~bits
+                                                                                        : bits | 0x80000000u;
     const unsigned long long of = static_cast<unsigned long long>(ordered) << 32 | static_cast<unsigned>(~i);
     key = of > key ? of : key;
   }

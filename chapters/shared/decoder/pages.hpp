@@ -55,7 +55,10 @@ class PageTable {
   static constexpr int none = 1 << 28;
 
   PageTable(PageAllocator& pages, int sequences, int stride)
-      : pages_{pages}, stride_{stride}, entries_(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(stride), none), counts_(static_cast<std::size_t>(sequences)) {}
+      : pages_{pages},
+        stride_{stride},
+        entries_(static_cast<std::size_t>(sequences) * static_cast<std::size_t>(stride), none),
+        counts_(static_cast<std::size_t>(sequences)) {}
 
   // Pages for so many tokens; false, and nothing taken, where too few are left.
   bool grow(int sequence, int tokens) {
@@ -87,7 +90,9 @@ class PageTable {
   std::span<const int> entries() const { return entries_; }
 
  private:
-  std::size_t at(int sequence, int i) const { return static_cast<std::size_t>(sequence) * static_cast<std::size_t>(stride_) + static_cast<std::size_t>(i); }
+  std::size_t at(int sequence, int i) const {
+    return static_cast<std::size_t>(sequence) * static_cast<std::size_t>(stride_) + static_cast<std::size_t>(i);
+  }
 
   PageAllocator& pages_;
   int stride_;

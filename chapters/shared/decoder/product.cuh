@@ -20,16 +20,16 @@ constexpr int most_stages = 16, most_warps = 8;
 constexpr int stage_bytes(int warps, int columns) { return (warps * unit + columns) * part * 2; }
 
 struct SkinnyProduct {
-  void* y;                 // [rows][outputs]
-  int first_output;        // in the map of weights, which has all layers
+  void* y;           // [rows][outputs]
+  int first_output;  // in the map of weights, which has all layers
   int outputs, depth, rows;
 };
 
 // Maps: [outputs of all layers][depth] in boxes of as many rows as a block has outputs, and [rows][depth] in boxes of `columns`
 // rows, of which those that x does not have are zeros and their results nowhere stored.
 template <int columns, class Out>
-__global__ void skinny_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x, SkinnyProduct product,
-                              int stages) {
+__global__ void skinny_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
+                              SkinnyProduct product, int stages) {
   extern __shared__ __align__(1024) unsigned char ring[];
   __shared__ std::uint64_t full[most_stages], empty[most_stages];
   const int warps = static_cast<int>(blockDim.x) / 32 - 1, warp = static_cast<int>(threadIdx.x) / 32;

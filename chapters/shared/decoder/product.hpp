@@ -28,16 +28,19 @@ struct Matrices {
 
 // A launch of skinny_kernel with so many warps a block; the ring takes what shared memory there is.
 template <class Out>
-void multiply_skinny(cudaStream_t stream, const Matrices& weights, int layer, const bf16* x, Out* y, int rows, int warps, bool overlapping) {
+void multiply_skinny(cudaStream_t stream, const Matrices& weights, int layer, const bf16* x, Out* y, int rows, int warps,
+                     bool overlapping) {
   constexpr int ring_bytes = 208 << 10;
   const auto launch = [&]<int columns>(int first, int count) {
-    const int stages = std::min(most_stages, ring_bytes / stage_bytes(warps, columns)), tiles = (weights.outputs + warps * unit - 1) / (warps * unit);
+    const int stages = std::min(most_stages, ring_bytes / stage_bytes(warps, columns)),
+              tiles = (weights.outputs + warps * unit - 1) / (warps * unit);
     const auto depth = static_cast<std::size_t>(weights.depth);
-    const CUtensorMap weight_map = matrix_map_bf16(weights.data, static_cast<std::size_t>(weights.layers * weights.outputs), depth,
-                                                   static_cast<unsigned>(warps * unit), box_depth);
-    const CUtensorMap x_map = matrix_map_bf16(x + static_cast<std::size_t>(first) * depth, static_cast<std::size_t>(count), depth, columns, box_depth);
-    const SkinnyProduct product{y + static_cast<std::size_t>(first) * static_cast<std::size_t>(weights.outputs), layer * weights.outputs,
-                                weights.outputs, weights.depth, count};
+    const CUtensorMap weight_map = matrix_map_bf16(weights.data, static_cast<std::size_t>(weights.layers * weights.outputs),
+                                                   depth, static_cast<unsigned>(warps * unit), box_depth);
+    const CUtensorMap x_map =
+        matrix_map_bf16(x + static_cast<std::size_t>(first) * depth, static_cast<std::size_t>(count), depth, columns, box_depth);
+    const SkinnyProduct product{y + static_cast<std::size_t>(first) * static_cast<std::size_t>(weights.outputs),
+                                layer * weights.outputs, weights.outputs, weights.depth, count};
     launch_kernel(stream, skinny_kernel<columns, Out>,
                   Grid{.blocks = static_cast<unsigned>(std::min(tiles, static_cast<int>(multiprocessors()))),
                        .threads = static_cast<unsigned>(32 * (warps + 1)),
@@ -58,14 +61,16 @@ void multiply_skinny(cudaStream_t stream, const Matrices& weights, int layer, co
 template <class Word>
 __global__ void count_different_kernel(const Word* a, const Word* b, std::size_t count, unsigned* different) {
   unsigned own = 0;
-  for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += std::size_t{gridDim.x} * blockDim.x) own += a[i] != b[i];
+  for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += std::size_t{gridDim.x} * blockDim.x)
+    own += a[i] != b[i];
   if (own > 0) atomicAdd(different, own);
 }
 // About normal values, for tuning.
 static __global__ void fill_kernel(bf16* to, std::size_t count) {
   for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += std::size_t{gridDim.x} * blockDim.x) {
     const std::uint64_t bits = random_bits(0x5EED, i);
-    const int sum = static_cast<int>(bits & 0xFFFF) + static_cast<int>(bits >> 16 & 0xFFFF) + static_cast<int>(bits >> 32 & 0xFFFF);
+    const int sum =
+        static_cast<int>(bits & 0xFFFF) + static_cast<int>(bits >> 16 & 0xFFFF) + static_cast<int>(bits >> 32 & 0xFFFF);
     to[i] = __float2bfloat16_rn(static_cast<float>(sum - 98302) * 3e-5f);
   }
 }
@@ -122,7 +127,8 @@ class Product {
     Description(int outputs, int depth, int rows) {
       const auto layout = CublasLt::function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
       constexpr cudaDataType_t out = sizeof(Out) == 4 ? CUDA_R_32F : CUDA_R_16BF;
-      check(CublasLt::function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate")(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+      check(CublasLt::function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate")(&operation, CUBLAS_COMPUTE_32F,
+                                                                                               CUDA_R_32F));
       const cublasOperation_t transposed = CUBLAS_OP_T;
       check(CublasLt::function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
           operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
@@ -152,15 +158,17 @@ class Product {
   void run(cudaStream_t stream, const Choice& choice, const bf16* weights, int layer, const bf16* x, void* y, int rows,
            bool overlapping) const {
     if (choice.warps > 0) {
-      multiply_skinny(stream, {weights, outputs_, depth_, layers_}, layer, x, static_cast<Out*>(y), rows, choice.warps, overlapping);
+      multiply_skinny(stream, {weights, outputs_, depth_, layers_}, layer, x, static_cast<Out*>(y), rows, choice.warps,
+                      overlapping);
       return;
     }
     auto& description = descriptions_[rows];
     if (!description) description = std::make_unique<Description>(outputs_, depth_, rows);
     const float one = 1, zero = 0;
     static const auto matmul = CublasLt::function<decltype(cublasLtMatmul)>("cublasLtMatmul");
-    check(matmul(lt_->handle(), description->operation, &one, weights + layer * elements(), description->weights, x, description->x, &zero, y,
-                 description->y, y, description->y, &choice.algorithm, lt_->workspace(), CublasLt::workspace_bytes, stream));
+    check(matmul(lt_->handle(), description->operation, &one, weights + layer * elements(), description->weights, x,
+                 description->x, &zero, y, description->y, y, description->y, &choice.algorithm, lt_->workspace(),
+                 CublasLt::workspace_bytes, stream));
   }
 
   Choice choose(const CublasLt& lt, cudaStream_t stream, const bf16* weights, int rows) {
@@ -168,7 +176,8 @@ class Product {
     const std::size_t results = static_cast<std::size_t>(rows) * outputs_, inputs = static_cast<std::size_t>(rows) * depth_;
     const Memory x{inputs * sizeof(bf16)}, y{results * sizeof(Out)}, other{results * sizeof(Out)}, different{sizeof(unsigned)};
     fill_kernel<<<1024, 256, 0, stream>>>(x.template as<bf16>(), inputs);
-    multiply_skinny(stream, {weights, outputs_, depth_, layers_}, 0, x.template as<bf16>(), y.template as<Out>(), rows, default_warps(), false);
+    multiply_skinny(stream, {weights, outputs_, depth_, layers_}, 0, x.template as<bf16>(), y.template as<Out>(), rows,
+                    default_warps(), false);
     std::vector<Choice> candidates;
     if (rows <= most_columns)
       for (int warps = 1; warps <= most_warps; ++warps) candidates.push_back({warps, {}});
@@ -185,7 +194,8 @@ class Product {
         continue;
       }
       using Word = std::conditional_t<sizeof(Out) == 4, unsigned, unsigned short>;
-      count_different_kernel<<<1024, 256, 0, stream>>>(y.template as<Word>(), other.template as<Word>(), results, different.template as<unsigned>());
+      count_different_kernel<<<1024, 256, 0, stream>>>(y.template as<Word>(), other.template as<Word>(), results,
+                                                       different.template as<unsigned>());
       unsigned count = 0;
       check(cudaMemcpyAsync(&count, different.template as<void>(), sizeof count, cudaMemcpyDeviceToHost, stream));
       check(cudaStreamSynchronize(stream));
@@ -210,7 +220,8 @@ class Product {
     std::array<cublasLtMatmulHeuristicResult_t, most> found{};
     int count = 0;
     const auto ask = CublasLt::function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic");
-    if (ask(lt_->handle(), of.operation, of.weights, of.x, of.y, of.y, preference, most, found.data(), &count) != CUBLAS_STATUS_SUCCESS)
+    if (ask(lt_->handle(), of.operation, of.weights, of.x, of.y, of.y, preference, most, found.data(), &count) !=
+        CUBLAS_STATUS_SUCCESS)
       count = 0;
     CublasLt::function<decltype(cublasLtMatmulPreferenceDestroy)>("cublasLtMatmulPreferenceDestroy")(preference);
     std::vector<Choice> proposed;

@@ -21,7 +21,8 @@ static __global__ void widen_kernel(const bf16* from, double* to, std::size_t co
 }
 static __global__ void embed_kernel(const int* tokens, const bf16* table, double* x, int hidden) {
   for (int i = static_cast<int>(threadIdx.x); i < hidden; i += threads)
-    x[static_cast<std::size_t>(blockIdx.x) * hidden + i] = static_cast<double>(static_cast<float>(table[static_cast<std::size_t>(tokens[blockIdx.x]) * hidden + i]));
+    x[static_cast<std::size_t>(blockIdx.x) * hidden + i] =
+        static_cast<double>(static_cast<float>(table[static_cast<std::size_t>(tokens[blockIdx.x]) * hidden + i]));
 }
 __device__ inline double block_sum(double value) {
   __shared__ double shared[threads];
@@ -44,20 +45,25 @@ static __global__ void norm_kernel(double* x, const double* delta, double* norme
   }
   const double scale = 1 / sqrt(block_sum(sum) / hidden + 1e-5);
   for (int i = static_cast<int>(threadIdx.x); i < hidden; i += threads)
-    normed[static_cast<std::size_t>(blockIdx.x) * hidden + i] = row[i] * scale * static_cast<double>(static_cast<float>(weight[i]));
+    normed[static_cast<std::size_t>(blockIdx.x) * hidden + i] =
+        row[i] * scale * static_cast<double>(static_cast<float>(weight[i]));
 }
 // Pairs of queries' and keys' heads, in place. blockIdx.x: the row.
 static __global__ void rotate_kernel(double* qkv, const int* positions, int columns, int rotated, int head_size, double base) {
   for (int i = static_cast<int>(threadIdx.x) * 2; i < rotated; i += threads * 2) {
     double* const at = qkv + static_cast<std::size_t>(blockIdx.x) * columns + i;
-    const double angle = positions[blockIdx.x] * pow(base, -static_cast<double>(i % head_size) / head_size);
-    const double c = cos(angle), s = sin(angle), a = at[0], b = at[1];
+    // In half turns, since the range reduction of sincos wants local memory.
+    const double half_turns =
+        positions[blockIdx.x] * pow(base, -static_cast<double>(i % head_size) / head_size) / 3.14159265358979323846;
+    const double a = at[0], b = at[1];
+    double s, c;
+    sincospi(half_turns, &s, &c);
     at[0] = a * c - b * s, at[1] = b * c + a * s;
   }
 }
 // blockIdx: the row, the query head. The keys of a row are the `positions[row]` rows before it and itself.
-static __global__ void attend_kernel(const double* qkv, const int* positions, double* out, double* scores, int longest, int columns, int heads,
-                                     int kv_heads, int head_size) {
+static __global__ void attend_kernel(const double* qkv, const int* positions, double* out, double* scores, int longest,
+                                     int columns, int heads, int kv_heads, int head_size) {
   const int head = static_cast<int>(blockIdx.y), kv_head = head / (heads / kv_heads), keys = positions[blockIdx.x] + 1;
   const double* const first = qkv + (static_cast<std::size_t>(blockIdx.x) - static_cast<std::size_t>(keys - 1)) * columns;
   const double* const q = qkv + static_cast<std::size_t>(blockIdx.x) * columns + head * head_size;
@@ -111,12 +117,14 @@ inline Results forward(Cublas& cublas, cudaStream_t stream, const Shape& s, cons
     for (int i = 0; i < length; ++i) positions.push_back(i);
     longest = std::max(longest, length);
   }
-  const std::size_t rows = positions.size(), hidden = static_cast<std::size_t>(s.hidden), columns = static_cast<std::size_t>(s.qkv_columns());
+  const std::size_t rows = positions.size(), hidden = static_cast<std::size_t>(s.hidden),
+                    columns = static_cast<std::size_t>(s.qkv_columns());
   const auto blocks = static_cast<unsigned>(rows);
   const std::size_t largest = hidden * std::max<std::size_t>(2 * static_cast<std::size_t>(s.ffn), columns);
-  const Memory x{rows * hidden}, normed{rows * hidden}, qkv{rows * columns}, attended{rows * static_cast<std::size_t>(s.q_columns())},
-      delta{rows * hidden}, gate_up{rows * 2 * static_cast<std::size_t>(s.ffn)}, active{rows * static_cast<std::size_t>(s.ffn)},
-      matrix{largest}, scores{rows * static_cast<std::size_t>(s.heads) * static_cast<std::size_t>(longest)}, integers{rows};
+  const Memory x{rows * hidden}, normed{rows * hidden}, qkv{rows * columns},
+      attended{rows * static_cast<std::size_t>(s.q_columns())}, delta{rows * hidden},
+      gate_up{rows * 2 * static_cast<std::size_t>(s.ffn)}, active{rows * static_cast<std::size_t>(s.ffn)}, matrix{largest},
+      scores{rows * static_cast<std::size_t>(s.heads) * static_cast<std::size_t>(longest)}, integers{rows};
   int* const device_tokens = reinterpret_cast<int*>(static_cast<double*>(integers));
   int* const device_positions = device_tokens + rows;
   check(cudaMemcpyAsync(device_tokens, tokens.data(), rows * sizeof(int), cudaMemcpyHostToDevice, stream));
@@ -127,22 +135,26 @@ inline Results forward(Cublas& cublas, cudaStream_t stream, const Shape& s, cons
     const std::size_t count = static_cast<std::size_t>(outputs) * static_cast<std::size_t>(depth);
     widen_kernel<<<4096, threads, 0, stream>>>(weights + static_cast<std::size_t>(layer) * count, matrix, count);
     const double one = 1, zero = 0;
-    check(gemm(cublas.handle(), CUBLAS_OP_T, CUBLAS_OP_N, outputs, static_cast<int>(rows), depth, &one, matrix, depth, from, depth, &zero, to, outputs));
+    check(gemm(cublas.handle(), CUBLAS_OP_T, CUBLAS_OP_N, outputs, static_cast<int>(rows), depth, &one, matrix, depth, from,
+               depth, &zero, to, outputs));
   };
   Results results;
   embed_kernel<<<blocks, threads, 0, stream>>>(device_tokens, w.embedding, x, s.hidden);
   norm_kernel<<<blocks, threads, 0, stream>>>(x, nullptr, normed, w.norms, s.hidden);
   for (int layer = 0; layer < s.layers; ++layer) {
     multiply(w.qkv, layer, s.qkv_columns(), s.hidden, normed, qkv);
-    rotate_kernel<<<blocks, threads, 0, stream>>>(qkv, device_positions, s.qkv_columns(), s.q_columns() + s.kv_columns(), s.head_size, 500000.0);
-    attend_kernel<<<dim3{blocks, static_cast<unsigned>(s.heads)}, threads, 0, stream>>>(qkv, device_positions, attended, scores, longest, s.qkv_columns(),
-                                                                                       s.heads, s.kv_heads, s.head_size);
+    rotate_kernel<<<blocks, threads, 0, stream>>>(qkv, device_positions, s.qkv_columns(), s.q_columns() + s.kv_columns(),
+                                                  s.head_size, 500000.0);
+    attend_kernel<<<dim3{blocks, static_cast<unsigned>(s.heads)}, threads, 0, stream>>>(
+        qkv, device_positions, attended, scores, longest, s.qkv_columns(), s.heads, s.kv_heads, s.head_size);
     multiply(w.o, layer, s.hidden, s.q_columns(), attended, delta);
-    norm_kernel<<<blocks, threads, 0, stream>>>(x, delta, normed, w.norms + static_cast<std::size_t>(2 * layer + 1) * hidden, s.hidden);
+    norm_kernel<<<blocks, threads, 0, stream>>>(x, delta, normed, w.norms + static_cast<std::size_t>(2 * layer + 1) * hidden,
+                                                s.hidden);
     multiply(w.gate_up, layer, 2 * s.ffn, s.hidden, normed, gate_up);
     swiglu_kernel<<<blocks, threads, 0, stream>>>(gate_up, active, s.ffn);
     multiply(w.down, layer, s.hidden, s.ffn, active, delta);
-    norm_kernel<<<blocks, threads, 0, stream>>>(x, delta, normed, w.norms + static_cast<std::size_t>(2 * layer + 2) * hidden, s.hidden);
+    norm_kernel<<<blocks, threads, 0, stream>>>(x, delta, normed, w.norms + static_cast<std::size_t>(2 * layer + 2) * hidden,
+                                                s.hidden);
     check(cudaGetLastError());
     if (keep_qkv) {
       results.qkv.emplace_back(rows * columns);

@@ -53,16 +53,18 @@ class Trace {
 
   // The token at `position` of a request's prompt.
   static int token(std::uint64_t seed, const Request& r, int position, int vocabulary) {
-    const int owner = position >= r.prompt - r.own      ? system_prompts + conversations + r.identity
-                      : position < r.system_tokens      ? r.system
-                                                        : system_prompts + r.conversation;
+    const int owner = position >= r.prompt - r.own ? system_prompts + conversations + r.identity
+                      : position < r.system_tokens ? r.system
+                                                   : system_prompts + r.conversation;
     const std::uint64_t of_owner = random_bits(seed, static_cast<std::uint64_t>(owner));
     return static_cast<int>(random_bits(of_owner, static_cast<std::uint64_t>(position)) % static_cast<std::uint64_t>(vocabulary));
   }
 
  private:
   // Above 0, at most 1.
-  static double unit(std::uint64_t seed, std::uint64_t i) { return static_cast<double>((random_bits(seed, i) >> 11) + 1) * 0x1p-53; }
+  static double unit(std::uint64_t seed, std::uint64_t i) {
+    return static_cast<double>((random_bits(seed, i) >> 11) + 1) * 0x1p-53;
+  }
   static int length(const LengthDistribution& of, std::uint64_t seed, std::uint64_t i) {
     constexpr double turn = 6.283185307179586;
     const double deviate = std::sqrt(-2 * std::log(unit(seed, i))) * std::cos(turn * unit(~seed, i));
@@ -89,7 +91,8 @@ class Trace {
       r.conversation = 0, r.own = 0;
       r.prompt = std::clamp(i == 12 ? 40 : 75, prompts_.least, prompts_.most);
     }
-    if (i == 14 || i == 15) r = {r.gap, std::clamp(50, prompts_.least, prompts_.most), std::clamp(6, outputs_.least, outputs_.most), 3, 0, 0, 9, 14};
+    if (i == 14 || i == 15)
+      r = {r.gap, std::clamp(50, prompts_.least, prompts_.most), std::clamp(6, outputs_.least, outputs_.most), 3, 0, 0, 9, 14};
   }
 
   LengthDistribution prompts_, outputs_;
