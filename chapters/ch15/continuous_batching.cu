@@ -11,9 +11,8 @@
 #include <numeric>
 #include <vector>
 
-#include "decoder/arrange.hpp"
+#include "decoder/alone.hpp"
 #include "decoder/model.hpp"
-#include "decoder/reference.cuh"
 #include "decoder/trace.hpp"
 
 namespace aisp::ch15 {
@@ -147,36 +146,20 @@ class ContinuousBatching final : public Workload {
   // Each request alone, and float64 on the tokens that it then chooses.
   void compute_reference(Launch& launch) override {
     const Shape& s = model_.shape();
-    std::vector<int> tokens, lengths;
     expected_tokens_.assign(tokens_.size(), -1);
+    std::vector<std::vector<int>> sequences;
     for (int r = 0; r < requests_; ++r) {
-      std::vector<int> own;
-      for (int i = 0; i < prompt_tokens; ++i) own.push_back(prompts_.host(static_cast<std::size_t>(r * prompt_tokens + i)));
-      for (int done = 0; done < prompt_tokens + length(r);) {
-        const std::array span{Span{r, done, static_cast<int>(own.size()) - done}};
-        const Batch batch = alone_.upload(launch.stream, s, Arranged{s, span});
-        check(cudaMemcpyAsync(batch.tokens, own.data() + done, static_cast<std::size_t>(span[0].tokens) * sizeof(int),
-                              cudaMemcpyHostToDevice, launch.stream));
-        run(step(batch), launch.stream);
-        done = static_cast<int>(own.size());
-        own.push_back(0);
-        check(cudaMemcpyAsync(&own.back(), next_, sizeof(int), cudaMemcpyDeviceToHost, launch.stream));
-        check(cudaStreamSynchronize(launch.stream));
-      }
-      for (int i = 0; i < length(r); ++i)
-        expected_tokens_[static_cast<std::size_t>(r * most_outputs + i)] = own[static_cast<std::size_t>(prompt_tokens + 1 + i)];
-      own.pop_back();
-      lengths.push_back(static_cast<int>(own.size()));
-      tokens.insert(tokens.end(), own.begin(), own.end());
+      std::vector<int> prompt;
+      for (int i = 0; i < prompt_tokens; ++i) prompt.push_back(prompts_.host(static_cast<std::size_t>(r * prompt_tokens + i)));
+      // The token that prefill chooses is the first input of decoding.
+      std::vector<int> all = generate_alone(
+          launch.stream, s, alone_, next_, [this](const Batch& batch) { return step(batch); }, r, std::move(prompt),
+          1 + length(r));
+      std::copy_n(all.begin() + prompt_tokens + 1, length(r), expected_tokens_.begin() + r * most_outputs);
+      all.pop_back();
+      sequences.push_back(std::move(all));
     }
-    const auto results = reference::forward(*cublas_, launch.stream, s, model_.weights(), tokens, lengths);
-    expected_states_.clear();
-    std::size_t row = 0;
-    for (const int of : lengths) {
-      row += static_cast<std::size_t>(of);
-      const auto last = results.normed.begin() + static_cast<std::ptrdiff_t>((row - 1) * hidden());
-      expected_states_.insert(expected_states_.end(), last, last + static_cast<std::ptrdiff_t>(hidden()));
-    }
+    expected_states_ = reference::last_states(*cublas_, launch.stream, s, model_.weights(), sequences);
   }
   double expected_output(int output, std::size_t i) const override {
     return output == 0 ? expected_tokens_[i] : expected_states_[i];
