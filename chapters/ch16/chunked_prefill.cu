@@ -31,20 +31,6 @@ struct Places {
   int stride, kv_heads, head_size, layers;
   std::size_t layer_elements;
 };
-// What a run is to write becomes NaN. blockIdx: the position behind `first`, the sequence.
-__global__ void poison_kernel(Places at, const int* first, const int* count) {
-  const int sequence = static_cast<int>(blockIdx.y), i = static_cast<int>(blockIdx.x);
-  if (i >= count[sequence]) return;
-  const int position = first[sequence] + i, page = at.table[sequence * at.stride + position / page_rows];
-  for (int e = static_cast<int>(threadIdx.x); e < at.layers * at.kv_heads * at.head_size; e += static_cast<int>(blockDim.x)) {
-    const int layer = e / (at.kv_heads * at.head_size), head = e / at.head_size % at.kv_heads;
-    const std::size_t to =
-        layer * at.layer_elements +
-        ((static_cast<std::size_t>(page) * at.kv_heads + head) * page_rows + position % page_rows) * at.head_size +
-        e % at.head_size;
-    at.k[to] = at.v[to] = __ushort_as_bfloat16(0x7FFF);
-  }
-}
 // The last layer's keys and values of a sequence, to [k and v][position][head][head_size]. blockIdx.x: the position.
 __global__ void gather_kernel(Places at, int sequence, bf16* to) {
   const int position = static_cast<int>(blockIdx.x), columns = at.kv_heads * at.head_size;
@@ -160,8 +146,8 @@ class ChunkedPrefill final : public Workload {
   void prepare_alone(Launch& launch) { prepare(launch, 0, false); }
 
   void reset(Launch& launch) {
-    launch(poison_kernel,
-           {dim3{static_cast<unsigned>(std::max(prompt_, decode_steps)), static_cast<unsigned>(requests_ + 1)}, 256}, places(),
+    launch(poison_kernel<Cache>,
+           {dim3{static_cast<unsigned>(std::max(prompt_, decode_steps)), static_cast<unsigned>(requests_ + 1)}, 256}, step({}),
            written_.get(), written_ + requests_ + 1);
     check(cudaMemcpyAsync(current_, first_inputs_, current_.bytes(), cudaMemcpyDeviceToDevice, launch.stream));
   }
@@ -377,7 +363,7 @@ extern constinit const Pair chunked_prefill{
                            .outputs = 3}}),
     .bound = Bound::memory,
     // Tokens are those of each request alone. States, keys and values are rounded to bf16 some ten times on their way.
-    .tolerance = per_output({exact, within(8e-3), exact, within(8e-3)}),
+    .tolerance = per_output({exact, within(1.2e-2), exact, within(8e-3)}),
     .needs = {.min_sm = 90, .libraries = {Library::cublas, Library::cublaslt}},
     .sizes = sizes({{.name = "requests", .full = 64, .most = 256, .scales = false},
                     {.name = "prompt", .full = 2048, .most = 4096, .scales = false},

@@ -18,7 +18,7 @@ struct Served {
   int outputs;
 };
 
-constexpr int positions = 1200, most_rows = 2048;
+constexpr int positions = 1200, most_rows = 2304;
 
 std::vector<Served> requests(const Shape& shape) {
   std::vector<Served> all;
@@ -192,7 +192,7 @@ TEST_F(DecoderGpu, StatesAreThoseOfFloat64) {
       const auto reference = reference::forward(cublas, nullptr, shape, model.weights(), tokens, std::span{&length, 1});
       const double error =
           relative_error(results[r], reference.normed, all[r].prompt.size() - 1, static_cast<std::size_t>(shape.hidden));
-      EXPECT_LT(error, 8e-3) << "request of " << all[r].prompt.size() << " tokens";
+      EXPECT_LT(error, 1.2e-2) << "request of " << all[r].prompt.size() << " tokens";
       EXPECT_GT(error, 1e-4);
       std::printf("request of %zu tokens: relative error %.2e\n", all[r].prompt.size(), error);
     }

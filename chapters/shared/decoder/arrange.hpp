@@ -91,7 +91,7 @@ class BatchMemory {
     batch.chosen = static_cast<int>(from.chosen_rows.size());
     batch.shorts = static_cast<int>(from.shorts.size()), batch.longs = static_cast<int>(from.longs.size());
     batch.most_pieces = std::max((from.most_context + piece_keys - 1) / piece_keys, 1);
-    batch.split_longs = batch.longs * shape.kv_heads < static_cast<int>(multiprocessors());
+    batch.split_longs = batch.longs * shape.kv_heads < 2 * static_cast<int>(multiprocessors());
   }
 
  private:

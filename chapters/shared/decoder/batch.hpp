@@ -18,7 +18,7 @@ struct Batch {
   int* tokens = nullptr;     // [row]
   int* sequences = nullptr;  // [row]: whose cache; -1 of padding, which is computed and kept nowhere
   int* positions = nullptr;  // [row]
-  // Of attention: blocks of at most 16 rows times heads of a group, and of at most 128. The longest come first.
+  // Of attention: blocks of at most 16 rows times heads of a group, and of at most 64. The longest come first.
   const RowBlock *short_blocks = nullptr, *long_blocks = nullptr;
   int shorts = 0, longs = 0;
   int most_pieces = 1;               // of the longest context that the step may see, 512 keys each

@@ -81,8 +81,8 @@ class Product {
  public:
   Product(int outputs, int depth, int layers) : outputs_{outputs}, depth_{depth}, layers_{layers} {}
 
-  // Chooses the fastest way for this number of rows, once in a process: belongs into `prepare`. Without it, skinny_kernel
-  // multiplies whatever comes.
+  // Chooses the fastest way for this number of rows, once in a process: belongs into `prepare`. Other numbers take the way of the
+  // next one above; those above all of them are multiplied by skinny_kernel.
   void tune(const CublasLt& lt, cudaStream_t stream, const bf16* weights, int rows) {
     static std::map<std::array<int, 5>, Choice> chosen;  // by the GPU and the product
     int device = 0;
@@ -93,7 +93,7 @@ class Product {
     lt_ = &lt;
   }
   void run(cudaStream_t stream, const bf16* weights, int layer, const bf16* x, void* y, int rows, bool overlapping) const {
-    const auto found = choices_.find(rows);
+    const auto found = choices_.lower_bound(rows);
     run(stream, found != choices_.end() ? found->second : Choice{default_warps(), {}}, weights, layer, x, y, rows, overlapping);
   }
   std::size_t elements() const { return static_cast<std::size_t>(outputs_) * depth_; }
@@ -182,7 +182,10 @@ class Product {
     if (rows <= most_columns)
       for (int warps = 1; warps <= most_warps; ++warps) candidates.push_back({warps, {}});
     else candidates.push_back({default_warps(), {}});
-    for (const Choice& candidate : proposals(rows)) {
+    // Few rows are multiplied by our own kernel alone: it begins while the one before it ends, which no timing of a product
+    // shows.
+    constexpr int own_rows = 16;
+    for (const Choice& candidate : rows > own_rows ? proposals(rows) : std::vector<Choice>{}) {
       check(cudaMemsetAsync(other.template as<void>(), 0xff, results * sizeof(Out), stream));
       check(cudaMemsetAsync(different.template as<void>(), 0, sizeof(unsigned), stream));
       try {
@@ -215,8 +218,10 @@ class Product {
     cublasLtMatmulPreference_t preference = nullptr;
     check(CublasLt::function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate")(&preference));
     const std::size_t bytes = CublasLt::workspace_bytes;
-    check(CublasLt::function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute")(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
+    const auto limit = CublasLt::function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute");
+    check(limit(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
+    const std::uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;  // sums in parts would have other bits
+    check(limit(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none));
     std::array<cublasLtMatmulHeuristicResult_t, most> found{};
     int count = 0;
     const auto ask = CublasLt::function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic");
