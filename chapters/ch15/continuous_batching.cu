@@ -110,13 +110,14 @@ class ContinuousBatching final : public Workload {
             static_cast<std::size_t>(requests_),
             HostFill<int>{[this](std::span<int> lengths, std::uint64_t) { std::ranges::copy(length_, lengths.begin()); }},
             {.name = "output lengths", .constant = true})},
+        first_tokens_{setup.input<int>(static_cast<std::size_t>(requests_), integers(0, model_.shape().vocabulary() - 1),
+                                       {.name = "first inputs"})},
         tokens_{setup.output<int>(static_cast<std::size_t>(requests_ * most_outputs), {.name = "tokens"})},
         states_{setup.output<bf16>(static_cast<std::size_t>(requests_) * hidden(), {.name = "last states"})},
         k_{setup.scratch<bf16>(2 * layer_elements())},
         v_{setup.scratch<bf16>(2 * layer_elements())},
         next_{setup.scratch<int>(most_slots)},
         produced_{setup.scratch<int>(most_slots)},
-        first_tokens_{setup.scratch<int>(static_cast<std::size_t>(requests_))},
         counters_{setup.scratch<int>(2)},
         ended_{setup.scratch<int>(most_slots + 1, {.memory = Memory::pinned})},
         events_{setup.event(), setup.event()} {
@@ -151,10 +152,9 @@ class ContinuousBatching final : public Workload {
     for (int r = 0; r < requests_; ++r) {
       std::vector<int> prompt;
       for (int i = 0; i < prompt_tokens; ++i) prompt.push_back(prompts_.host(static_cast<std::size_t>(r * prompt_tokens + i)));
-      // The token that prefill chooses is the first input of decoding.
+      prompt.push_back(first_tokens_.host(static_cast<std::size_t>(r)));
       std::vector<int> all = generate_alone(
-          launch.stream, s, alone_, next_, [this](const Batch& batch) { return step(batch); }, r, std::move(prompt),
-          1 + length(r));
+          launch.stream, s, alone_, next_, [this](const Batch& batch) { return step(batch); }, r, std::move(prompt), length(r));
       std::copy_n(all.begin() + prompt_tokens + 1, length(r), expected_tokens_.begin() + r * most_outputs);
       all.pop_back();
       sequences.push_back(std::move(all));
@@ -178,8 +178,6 @@ class ContinuousBatching final : public Workload {
       check(cudaMemcpyAsync(batch.tokens, prompts_ + first * prompt_tokens,
                             static_cast<std::size_t>(count * prompt_tokens) * sizeof(int), cudaMemcpyDeviceToDevice, stream));
       run(step(batch), stream);
-      check(cudaMemcpyAsync(first_tokens_ + first, next_, static_cast<std::size_t>(count) * sizeof(int), cudaMemcpyDeviceToDevice,
-                            stream));
     }
     std::vector<Span> spans;
     for (int slot = 0; slot < slots_; ++slot) spans.push_back({-1, positions - 1, 1});
@@ -187,11 +185,11 @@ class ContinuousBatching final : public Workload {
   }
   void prepare(Launch& launch) {
     prefill(launch);
-    capture(launch, false);
+    capture(launch, graph_, false);
   }
   void prepare_refill(Launch& launch) {
     prefill(launch);
-    capture(launch, true);
+    capture(launch, refilling_graph_, true);
   }
 
   void static_batches(Launch& launch) { serve(launch, in_order(), false); }
@@ -210,9 +208,12 @@ class ContinuousBatching final : public Workload {
     int following = slots_;
     while (static_cast<volatile int*>(ended_.get())[most_slots] == 0) {
       // Which request got its token, for the record: the device does the same.
-      for (const int slot : run_step(launch))
-        in_slot_[static_cast<std::size_t>(slot)] = following < requests_ ? following : -1,
-        produced_by_[static_cast<std::size_t>(slot)] = 0, ++following;
+      for (const int slot : run_step(launch, refilling_graph_)) {
+        const auto at = static_cast<std::size_t>(slot);
+        in_slot_[at] = following < requests_ ? following : -1;
+        produced_by_[at] = 0;
+        ++following;
+      }
     }
   }
 
@@ -256,8 +257,8 @@ class ContinuousBatching final : public Workload {
             ended_ + most_slots,
             requests_};
   }
-  void capture(Launch& launch, bool from_queue) {
-    graph_.capture(launch.stream, [&](cudaStream_t stream) {
+  void capture(Launch& launch, Graph& graph, bool from_queue) {
+    graph.capture(launch.stream, [&](cudaStream_t stream) {
       run(step(decode_), stream);
       launch_kernel(stream, advance_kernel,
                     {.blocks = static_cast<unsigned>(slots_), .threads = advance_threads, .overlapping = true},
@@ -274,8 +275,8 @@ class ContinuousBatching final : public Workload {
     steps_ = 0;
   }
   // Queues a step and waits for the one before it. Slots whose request gets its last token: for the record alone.
-  std::vector<int> run_step(Launch& launch) {
-    graph_.launch(launch.stream);
+  std::vector<int> run_step(Launch& launch, const Graph& graph) {
+    graph.launch(launch.stream);
     ++steps_;
     std::vector<int> served, ending;
     for (int slot = 0; slot < slots_; ++slot) {
@@ -316,7 +317,7 @@ class ContinuousBatching final : public Workload {
         any = true;
       }
       if (any) launch(admit_kernel, {1, static_cast<unsigned>(slots_)}, slots(false), orders);
-      run_step(launch);
+      run_step(launch, graph_);
     }
   }
 
@@ -328,13 +329,13 @@ class ContinuousBatching final : public Workload {
   Trace trace_;
   int first_request_;
   std::vector<int> length_;
-  Input<int> prompts_, lengths_;
+  Input<int> prompts_, lengths_, first_tokens_;
   Output<int> tokens_;
   Output<bf16> states_;
   Scratch<bf16> k_, v_;
-  Scratch<int> next_, produced_, first_tokens_, counters_, ended_;
+  Scratch<int> next_, produced_, counters_, ended_;
   std::array<cudaEvent_t, 2> events_;
-  Graph graph_;
+  Graph graph_, refilling_graph_;
   Batch decode_;
   std::array<int, most_slots> in_slot_{}, produced_by_{};
   std::vector<int> ended_at_, expected_tokens_;

@@ -7,6 +7,7 @@
 #include <aisp/pair.hpp>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -44,8 +45,11 @@ __global__ void gather_kernel(Places at, int sequence, bf16* to) {
     to[(static_cast<std::size_t>(gridDim.x) + position) * columns + e] = at.v[from];
   }
 }
-// Before a step: its decode rows take their tokens.
-__global__ void take_kernel(const int* current, int* tokens) { tokens[threadIdx.x] = current[threadIdx.x]; }
+// Before a step: its decode rows take what was chosen last, the others their tokens of the prompt.
+__global__ void take_kernel(const int* current, int decodes, const int* prompt, int* tokens, int rows) {
+  for (int i = static_cast<int>(threadIdx.x); i < rows; i += static_cast<int>(blockDim.x))
+    tokens[i] = i < decodes ? current[i] : prompt[i - decodes];
+}
 // After it: what was chosen is kept, and is taken by the next step; the prompt's first token is kept when it is there.
 __global__ void keep_kernel(const int* next, int* current, int* tokens, int requests, int* first_token, int prompt_at) {
   const int i = static_cast<int>(threadIdx.x);
@@ -71,9 +75,14 @@ class ChunkedPrefill final : public Workload {
         cublas_{setup},
         alone_{setup, std::max(prompt_, 2048) + requests_},
         trace_{traced(setup.size("planted") == 1 ? 0 : Trace::planted)},
-        prompts_{setup.input<int>(first_of(requests_) + static_cast<std::size_t>(prompt_),
-                                  HostFill<int>{[this](std::span<int> tokens, std::uint64_t seed) { fill(tokens, seed); }},
-                                  {.name = "prompts", .constant = true})},
+        prompts_{setup.input<int>(first_of(requests_), HostFill<int>{[this](std::span<int> tokens, std::uint64_t seed) {
+                                    fill(tokens, seed, 0, requests_);
+                                  }},
+                                  {.name = "prompts that are cached", .constant = true})},
+        prompt_tokens_{setup.input<int>(
+            static_cast<std::size_t>(prompt_),
+            HostFill<int>{[this](std::span<int> tokens, std::uint64_t seed) { fill(tokens, seed, requests_, requests_ + 1); }},
+            {.name = "prompt"})},
         pages_{pages_in_all(), 16},
         table_{pages_, requests_ + 1, pages_for(std::max(prompt_, most_context + decode_steps))},
         entries_{setup.input<int>(table_.entries().size(),
@@ -90,7 +99,7 @@ class ChunkedPrefill final : public Workload {
         first_inputs_{setup.scratch<int>(static_cast<std::size_t>(requests_))},
         current_{setup.scratch<int>(static_cast<std::size_t>(requests_))},
         written_{setup.scratch<int>(static_cast<std::size_t>(2 * (requests_ + 1)))},
-        step_memory_{setup.scratch<int>(static_cast<std::size_t>(most_steps()) * 8 * static_cast<std::size_t>(most_rows()))} {}
+        step_memory_{setup.scratch<int>(static_cast<std::size_t>(plans * most_steps()) * BatchMemory::words(most_rows()))} {}
 
   // All weights once a step, each decode row's context, and the products.
   Cost cost() const override {
@@ -136,14 +145,16 @@ class ChunkedPrefill final : public Workload {
     return expected_kv_[i % half / columns * static_cast<std::size_t>(s.qkv_columns()) + column];
   }
 
-  void prepare_first(Launch& launch) { prepare(launch, prompt_, true); }
-  void prepare_chunks(Launch& launch) { prepare(launch, chunk_, false); }
-  void prepare_larger(Launch& launch) { prepare(launch, 3 * chunk_, false); }
-  void prepare_apart(Launch& launch) {
-    apart_ = true;
-    prepare(launch, chunk_, false);
-  }
-  void prepare_alone(Launch& launch) { prepare(launch, 0, false); }
+  void prepare_first(Launch& launch) { prepare(launch, prompt_first, prompt_); }
+  void prepare_chunks(Launch& launch) { prepare(launch, riding, chunk_); }
+  void prepare_larger(Launch& launch) { prepare(launch, larger, 3 * chunk_); }
+  void prepare_apart(Launch& launch) { prepare(launch, apart, chunk_); }
+  void prepare_alone(Launch& launch) { prepare(launch, alone, 0); }
+  void prompt_before(Launch& launch) { serve(launch, prompt_first); }
+  void riding_chunks(Launch& launch) { serve(launch, riding); }
+  void larger_chunks(Launch& launch) { serve(launch, larger); }
+  void chunks_apart(Launch& launch) { serve(launch, apart); }
+  void decode_alone(Launch& launch) { serve(launch, alone); }
 
   void reset(Launch& launch) {
     launch(poison_kernel<Cache>,
@@ -151,22 +162,9 @@ class ChunkedPrefill final : public Workload {
            written_.get(), written_ + requests_ + 1);
     check(cudaMemcpyAsync(current_, first_inputs_, current_.bytes(), cudaMemcpyDeviceToDevice, launch.stream));
   }
-  void serve(Launch& launch) {
-    std::vector<int> all(static_cast<std::size_t>(requests_));
-    std::iota(all.begin(), all.end(), 0);
-    launch.tokens(all);  // of the step before this run: what follows is a gap
-    for (const auto& planned : steps_) {
-      planned->graph.launch(launch.stream);
-      if (planned->decodes) launch.tokens(all);
-      if (planned->ends_prompt) {
-        launch.token(requests_);
-        launch.mark("prompt_first_token");
-      }
-    }
-    if (with_prompt_) launch(gather_kernel, {static_cast<unsigned>(prompt_), 256}, places(), requests_, kv_.get());
-  }
 
  private:
+  enum Plan { prompt_first, riding, larger, apart, alone, plans };
   struct PlannedStep {
     Graph graph;
     bool decodes, ends_prompt;
@@ -187,13 +185,17 @@ class ChunkedPrefill final : public Workload {
   }
   std::vector<int> prompt_of(int sequence) const {
     std::vector<int> tokens;
-    for (int i = 0; i < length(sequence); ++i) tokens.push_back(prompts_.host(first_of(sequence) + static_cast<std::size_t>(i)));
+    for (int i = 0; i < length(sequence); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      tokens.push_back(sequence < requests_ ? prompts_.host(first_of(sequence) + at) : prompt_tokens_.host(at));
+    }
     return tokens;
   }
-  void fill(std::span<int> tokens, std::uint64_t seed) const {
+  void fill(std::span<int> tokens, std::uint64_t seed, int first, int end) const {
     std::size_t at = 0;
-    for (const Request& request : trace_)
-      for (int i = 0; i < request.prompt; ++i) tokens[at++] = Trace::token(seed, request, i, model_.shape().vocabulary());
+    for (int r = first; r < end; ++r)
+      for (int i = 0; i < length(r); ++i)
+        tokens[at++] = Trace::token(seed, trace_[static_cast<std::size_t>(r)], i, model_.shape().vocabulary());
   }
   int pages_in_all() const {
     int pages = pages_for(prompt_);
@@ -224,6 +226,19 @@ class ChunkedPrefill final : public Workload {
   int most_steps() const { return decode_steps + 2 + (prompt_ + chunk_ - 1) / chunk_; }
   int most_rows() const { return prompt_ + requests_; }
 
+  void serve(Launch& launch, Plan plan) {
+    std::vector<int> all(static_cast<std::size_t>(requests_));
+    std::iota(all.begin(), all.end(), 0);
+    launch.tokens(all);  // of the step before this run: what follows is a gap
+    for (const auto& planned : steps_.at(plan)) {
+      planned->graph.launch(launch.stream);
+      if (planned->decodes) launch.tokens(all);
+      if (!planned->ends_prompt) continue;
+      launch.token(requests_);
+      launch.mark("prompt_first_token");
+    }
+    if (plan != alone) launch(gather_kernel, {static_cast<unsigned>(prompt_), 256}, places(), requests_, kv_.get());
+  }
   // Prefills the decoding requests, in steps of at most 2048 rows.
   void prefill(Launch& launch) {
     const Shape& s = model_.shape();
@@ -240,47 +255,36 @@ class ChunkedPrefill final : public Workload {
                             cudaMemcpyDeviceToDevice, launch.stream));
     }
   }
-  // The decode rows of a step, whose tokens come from the step before, and `tokens` of the prompt; either may be left out.
-  void plan(Launch& launch, int decode_step, int prompt_first, int tokens) {
+  // A step of a plan: the decode rows and `tokens` of the prompt; either may be left out (-1, 0).
+  void add_step(Launch& launch, Plan plan, int decode_step, int first, int tokens) {
     const Shape& s = model_.shape();
     std::vector<Span> spans;
-    if (decode_step >= 0)
-      for (int r = 0; r < requests_; ++r) spans.push_back({r, length(r) + decode_step, 1});
-    const bool ends = tokens > 0 && prompt_first + tokens == prompt_;
-    if (tokens > 0) spans.push_back({requests_, prompt_first, tokens, ends});
-    const Arranged arranged{s, spans};
-    // Rows of a step have a place of their own in device memory.
-    int* const memory = step_memory_ + steps_.size() * 8 * static_cast<std::size_t>(most_rows());
-    Batch batch = BatchMemory::over(memory, most_rows());
-    const auto copy = [&](const void* to, const auto& from) {
-      if (!from.empty())
-        check(cudaMemcpyAsync(const_cast<void*>(to), from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice,
-                              launch.stream));
-    };
-    copy(batch.sequences, arranged.sequences), copy(batch.positions, arranged.positions),
-        copy(batch.chosen_rows, arranged.chosen_rows);
-    copy(batch.short_blocks, arranged.shorts), copy(batch.long_blocks, arranged.longs);
-    BatchMemory::describe(batch, s, arranged);
     const int decodes = decode_step >= 0 ? requests_ : 0;
-    if (tokens > 0)
-      check(cudaMemcpyAsync(batch.tokens + decodes, prompts_.get() + first_of(requests_) + prompt_first,
-                            static_cast<std::size_t>(tokens) * sizeof(int), cudaMemcpyDeviceToDevice, launch.stream));
-    check(cudaStreamSynchronize(launch.stream));
+    for (int r = 0; r < decodes; ++r) spans.push_back({r, length(r) + decode_step, 1});
+    const bool ends = tokens > 0 && first + tokens == prompt_;
+    if (tokens > 0) spans.push_back({requests_, first, tokens, ends});
+    const Arranged arranged{s, spans};
+    // Each step has rows of its own in device memory.
+    auto& steps = steps_.at(plan);
+    int* const memory =
+        step_memory_ + (static_cast<std::size_t>(plan * most_steps()) + steps.size()) * BatchMemory::words(most_rows());
+    const Batch batch = BatchMemory::upload(launch.stream, s, arranged, memory, most_rows());
     model_.tune(*lt_, launch.stream, batch.rows, std::max(batch.chosen, 1));
     auto planned = std::make_unique<PlannedStep>();
     planned->decodes = decodes > 0, planned->ends_prompt = ends;
     planned->graph.capture(launch.stream, [&](cudaStream_t stream) {
-      if (decodes > 0) launch_kernel(stream, take_kernel, {1, static_cast<unsigned>(decodes)}, current_.get(), batch.tokens);
+      launch_kernel(stream, take_kernel, {1, 1024}, current_.get(), decodes, prompt_tokens_.get() + first, batch.tokens,
+                    batch.rows);
       run(step(batch), stream);
       launch_kernel(stream, keep_kernel, {1, 1024}, next_.get(), current_.get(), tokens_ + std::max(decode_step, 0) * requests_,
                     decodes, first_token_.get(), ends ? decodes : -1);
       if (decode_step == decode_steps - 1)
         check(cudaMemcpyAsync(states_, model_.model().workspace.chosen, states_.bytes(), cudaMemcpyDeviceToDevice, stream));
     });
-    steps_.push_back(std::move(planned));
+    steps.push_back(std::move(planned));
   }
-  // Decode steps, with `chunk` tokens of the prompt in each until it ends; `first`: all of it before them.
-  void prepare(Launch& launch, int chunk, bool first) {
+  // Decode steps, and the prompt in chunks: before them, in them, between them or not at all.
+  void prepare(Launch& launch, Plan plan, int chunk) {
     model_.clear(launch.stream);
     std::vector<int> written;
     for (int r = 0; r <= requests_; ++r) written.push_back(r < requests_ ? length(r) : 0);
@@ -288,22 +292,19 @@ class ChunkedPrefill final : public Workload {
     check(cudaMemcpyAsync(written_, written.data(), written_.bytes(), cudaMemcpyHostToDevice, launch.stream));
     prefill(launch);
     check(cudaStreamSynchronize(launch.stream));
-    steps_.clear();
-    with_prompt_ = chunk > 0;
-    int done = 0;
-    if (first) plan(launch, -1, 0, done = prompt_);
+    steps_.at(plan).clear();
+    int done = chunk > 0 ? 0 : prompt_;
+    const auto add = [&](int decode_step, bool with_prompt) {
+      const int tokens = with_prompt ? std::min(chunk, prompt_ - done) : 0;
+      add_step(launch, plan, decode_step, done, tokens);
+      done += tokens;
+    };
+    if (plan == prompt_first) add(-1, true);
     for (int i = 0; i < decode_steps; ++i) {
-      const int tokens = std::min(chunk, chunk > 0 ? prompt_ - done : 0);
-      if (apart_ && tokens > 0) plan(launch, -1, done, tokens);
-      plan(launch, i, done, apart_ ? 0 : tokens);
-      done += tokens;
+      if (plan == apart && done < prompt_) add(-1, true);
+      add(i, plan != apart && done < prompt_);
     }
-    while (chunk > 0 && done < prompt_) {
-      const int tokens = std::min(chunk, prompt_ - done);
-      plan(launch, -1, done, tokens);
-      done += tokens;
-    }
-    apart_ = false;
+    while (done < prompt_) add(-1, true);
   }
 
   int requests_, prompt_, chunk_;
@@ -311,8 +312,8 @@ class ChunkedPrefill final : public Workload {
   Opened<CublasLt> lt_;
   Opened<Cublas> cublas_;
   BatchMemory alone_;
-  std::vector<Request> trace_;  // behind the decoding requests the one whose prompt is to be computed
-  Input<int> prompts_;
+  std::vector<Request> trace_;  // after the decoding requests the one whose prompt is to be computed
+  Input<int> prompts_, prompt_tokens_;
   PageAllocator pages_;
   PageTable table_;
   Input<int> entries_;
@@ -322,8 +323,7 @@ class ChunkedPrefill final : public Workload {
   Output<int> first_token_;
   Output<bf16> kv_;
   Scratch<int> next_, first_inputs_, current_, written_, step_memory_;
-  std::vector<std::unique_ptr<PlannedStep>> steps_;
-  bool apart_ = false, with_prompt_ = true;
+  std::array<std::vector<std::unique_ptr<PlannedStep>>, plans> steps_;
   std::vector<int> expected_tokens_;
   std::vector<double> expected_states_, expected_kv_;
   int expected_first_ = 0;
@@ -337,30 +337,30 @@ extern constinit const Pair chunked_prefill{
     .lesson = "riding_chunks",
     .make = make<ChunkedPrefill>,
     .baseline = {.name = "prompt_first",
-                 .run = call<&ChunkedPrefill::serve>,
+                 .run = call<&ChunkedPrefill::prompt_before>,
                  .prepare = call<&ChunkedPrefill::prepare_first>,
                  .reset = call<&ChunkedPrefill::reset>},
     .optimized = variants({{.name = "riding_chunks",
-                            .run = call<&ChunkedPrefill::serve>,
+                            .run = call<&ChunkedPrefill::riding_chunks>,
                             .prepare = call<&ChunkedPrefill::prepare_chunks>,
                             .reset = call<&ChunkedPrefill::reset>,
                             .same_bits_as = "prompt_first"},
                            {.name = "larger_chunks",
-                            .run = call<&ChunkedPrefill::serve>,
+                            .run = call<&ChunkedPrefill::larger_chunks>,
                             .prepare = call<&ChunkedPrefill::prepare_larger>,
                             .reset = call<&ChunkedPrefill::reset>,
                             .same_bits_as = "prompt_first"}}),
     // Chunks without riding along; and decoding without a prompt: what the ride costs.
     .controls = variants({{.name = "chunks_apart",
-                           .run = call<&ChunkedPrefill::serve>,
+                           .run = call<&ChunkedPrefill::chunks_apart>,
                            .prepare = call<&ChunkedPrefill::prepare_apart>,
                            .reset = call<&ChunkedPrefill::reset>,
                            .same_bits_as = "prompt_first"},
                           {.name = "decode_alone",
-                           .run = call<&ChunkedPrefill::serve>,
+                           .run = call<&ChunkedPrefill::decode_alone>,
                            .prepare = call<&ChunkedPrefill::prepare_alone>,
                            .reset = call<&ChunkedPrefill::reset>,
-                           .outputs = 3}}),
+                           .outputs = no_outputs}}),
     .bound = Bound::memory,
     // Tokens are those of each request alone. States, keys and values are rounded to bf16 some ten times on their way.
     .tolerance = per_output({exact, within(1.2e-2), exact, within(8e-3)}),

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a generate loop does behind a step, and a prompt's rows in pages.
 #pragma once
+#include <aisp/check.hpp>
+
+#include <cstdint>
+
 #include "attention/cache.cuh"
 #include "decoder/batch.hpp"
 #include "decoder/pages.hpp"
@@ -8,6 +12,14 @@
 namespace aisp::ch20 {
 
 using decoder::bf16;
+
+// What is freed stays with the pool, so that growing costs no call of the driver.
+inline void keep_freed_memory(int device) {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, device));
+  std::uint64_t keep_all = ~std::uint64_t{0};
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+}
 
 // Sequences' rows from contiguous keys to pages. blockIdx: the position, the sequence.
 static __global__ void to_pages_kernel(attention::ContiguousCache from, attention::PagedCache<decoder::page_rows> to,

@@ -62,6 +62,8 @@ class IntegratedKvCache final : public Workload {
                                     for (int s = 0; s < batch_; ++s) to[static_cast<std::size_t>(s)] = length(s);
                                   }},
                                   {.name = "output lengths", .constant = true})},
+        first_inputs_{setup.input<int>(static_cast<std::size_t>(batch_), integers(0, model_.shape().vocabulary() - 1),
+                                       {.name = "first inputs"})},
         tokens_{setup.output<int>(static_cast<std::size_t>(steps * batch_), {.name = "tokens"})},
         states_{setup.output<bf16>(static_cast<std::size_t>(steps * batch_) * static_cast<std::size_t>(model_.shape().hidden),
                                    {.name = "states"})},
@@ -78,16 +80,12 @@ class IntegratedKvCache final : public Workload {
                                   }},
                                   {.name = "page table", .constant = true})},
         next_{setup.scratch<int>(static_cast<std::size_t>(batch_))},
-        first_inputs_{setup.scratch<int>(static_cast<std::size_t>(batch_))},
         first_positions_{setup.scratch<int>(static_cast<std::size_t>(batch_))},
         written_{setup.scratch<int>(static_cast<std::size_t>(2 * batch_))},
         left_{setup.scratch<int>(1)},
         flag_{setup.scratch<int>(2, {.memory = Memory::pinned})},
         events_{setup.event(), setup.event()} {
-    cudaMemPool_t pool = nullptr;
-    check(cudaDeviceGetDefaultMemPool(&pool, setup.device_ordinal(0)));
-    std::uint64_t keep_all = ~std::uint64_t{0};
-    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+    keep_freed_memory(setup.device_ordinal(0));
   }
 
   // Weights and each sequence's keys and values, every step.
@@ -109,9 +107,9 @@ class IntegratedKvCache final : public Workload {
     for (int r = 0; r < batch_; ++r) {
       std::vector<int> prompt;
       for (int i = 0; i < context(r); ++i) prompt.push_back(prompts_.host(static_cast<std::size_t>(r * (context_ + 1) + i)));
+      prompt.push_back(first_inputs_.host(static_cast<std::size_t>(r)));
       std::vector<int> all = generate_alone(
-          launch.stream, s, alone_, next_, [this](const Batch& batch) { return step(batch); }, r, std::move(prompt),
-          1 + length(r));
+          launch.stream, s, alone_, next_, [this](const Batch& batch) { return step(batch); }, r, std::move(prompt), length(r));
       for (int i = 0; i < length(r); ++i)
         expected_tokens_[static_cast<std::size_t>(i * batch_ + r)] = all[static_cast<std::size_t>(context(r) + 1 + i)];
       all.pop_back();
@@ -143,7 +141,7 @@ class IntegratedKvCache final : public Workload {
     for (int layer = 0; layer < s.layers; ++layer)
       launch(to_pages_kernel, {dim3{static_cast<unsigned>(context_ + 1), static_cast<unsigned>(batch_)}, 256},
              step(decode_).of_layer(layer), to.of_layer(layer), contexts_.get(), s.kv_columns(), s.head_size);
-    graph_.capture(launch.stream, [&](cudaStream_t stream) { queue_step(stream, to); });
+    paged_graph_.capture(launch.stream, [&](cudaStream_t stream) { queue_step(stream, to); });
   }
   // Before each execution: the sequences end where their prompts do, and what is to be written is NaN.
   void reset(Launch& launch) {
@@ -174,6 +172,10 @@ class IntegratedKvCache final : public Workload {
   void step_graph(Launch& launch) {
     begin(launch);
     ask_late(launch, [&] { graph_.launch(launch.stream); });
+  }
+  void paged_graph(Launch& launch) {
+    begin(launch);
+    ask_late(launch, [&] { paged_graph_.launch(launch.stream); });
   }
 
  private:
@@ -232,7 +234,6 @@ class IntegratedKvCache final : public Workload {
                               static_cast<std::size_t>(span[0].tokens) * sizeof(int), cudaMemcpyDeviceToDevice, stream));
         run(step(batch), stream);
       }
-      check(cudaMemcpyAsync(first_inputs_ + r, next_, sizeof(int), cudaMemcpyDeviceToDevice, stream));
       spans.push_back({r, context(r), 1});
       written.push_back(context(r));
     }
@@ -244,7 +245,6 @@ class IntegratedKvCache final : public Workload {
     check(cudaStreamSynchronize(stream));
   }
   void rewind(cudaStream_t stream) {
-    check(cudaMemcpyAsync(decode_.tokens, first_inputs_, first_inputs_.bytes(), cudaMemcpyDeviceToDevice, stream));
     check(cudaMemcpyAsync(decode_.positions, first_positions_, first_positions_.bytes(), cudaMemcpyDeviceToDevice, stream));
     left_of_ = batch_;
     check(cudaMemcpyAsync(left_, &left_of_, sizeof(int), cudaMemcpyHostToDevice, stream));
@@ -252,7 +252,10 @@ class IntegratedKvCache final : public Workload {
     check(cudaMemsetAsync(states_, 0, states_.bytes(), stream));
     check(cudaStreamSynchronize(stream));
   }
-  void begin(Launch&) { flag_[0] = 0; }
+  void begin(Launch& launch) {
+    flag_[0] = 0;
+    check(cudaMemcpyAsync(decode_.tokens, first_inputs_, first_inputs_.bytes(), cudaMemcpyDeviceToDevice, launch.stream));
+  }
 
   void keep(cudaStream_t stream) const {
     launch_kernel(stream, keep_kernel, {static_cast<unsigned>(batch_), keep_threads},
@@ -327,16 +330,16 @@ class IntegratedKvCache final : public Workload {
   Opened<CublasLt> lt_;
   Opened<Cublas> cublas_;
   BatchMemory memory_, alone_;
-  Input<int> prompts_, contexts_, lengths_;
+  Input<int> prompts_, contexts_, lengths_, first_inputs_;
   Output<int> tokens_;
   Output<bf16> states_;
   Scratch<bf16> k_, v_, pages_k_, pages_v_;
   PageAllocator allocator_;
   PageTable table_;
   Input<int> entries_;
-  Scratch<int> next_, first_inputs_, first_positions_, written_, left_, flag_;
+  Scratch<int> next_, first_positions_, written_, left_, flag_;
   std::array<cudaEvent_t, 2> events_;
-  Graph graph_;
+  Graph graph_, paged_graph_;
   Batch decode_;
   int left_of_ = 0;
   std::vector<int> expected_tokens_;
@@ -377,7 +380,7 @@ extern constinit const Pair integrated_kv_cache{
                            .reset = call<&IntegratedKvCache::reset>,
                            .same_bits_as = "concatenate"},
                           {.name = "paged_graph",
-                           .run = call<&IntegratedKvCache::step_graph>,
+                           .run = call<&IntegratedKvCache::paged_graph>,
                            .prepare = call<&IntegratedKvCache::prepare_pages>,
                            .reset = call<&IntegratedKvCache::reset_pages>,
                            .same_bits_as = "concatenate"}}),

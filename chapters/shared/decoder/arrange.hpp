@@ -69,8 +69,11 @@ class BatchMemory {
   }
   // Copies from pageable memory, which the host may change afterwards. Tokens are the caller's.
   Batch upload(cudaStream_t stream, const Shape& shape, const Arranged& from) const {
-    Batch to = batch();
-    if (from.rows() > rows_) throw std::logic_error{"a step has more rows than there is room for"};
+    return upload(stream, shape, from, memory_, rows_);
+  }
+  static Batch upload(cudaStream_t stream, const Shape& shape, const Arranged& from, int* memory, int rows) {
+    Batch to = over(memory, rows);
+    if (from.rows() > rows) throw std::logic_error{"a step has more rows than there is room for"};
     const auto copy = [&](const void* target, const auto& source) {
       if (!source.empty())
         check(cudaMemcpyAsync(const_cast<void*>(target), source.data(), source.size() * sizeof(source[0]), cudaMemcpyHostToDevice,
