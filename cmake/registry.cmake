@@ -4,7 +4,7 @@
 include_guard()
 
 # A chapter is a namespace inside aisp: not one that is there already, and none that --targets understands otherwise.
-set(AISP_TAKEN_CHAPTERS all base build_info cli compile cudnn detail device device_runtime evidence fixtures foreign knowledge libraries machine measure pair peak profile report run
+set(AISP_TAKEN_CHAPTERS all base build_info cli compile cudnn decoder detail device device_runtime evidence fixtures foreign knowledge libraries machine measure pair peak profile report run
     selftest suite verify)
 
 # aisp_check_chapter(SOURCE CHAPTER): stops at a folder that cannot hold pairs. AISP_NUMBERED: those of a book's chapters only.

@@ -83,6 +83,8 @@ class Launch {
   // The time of something a user waits for, on `stream`. A request's first token gives the time to first token (TTFT), measured
   // from the start of the sample; the distances to its later tokens give the time per output token (TPOT).
   virtual void token(int request = 0) = 0;
+  // The same of several requests whose tokens are there at once, as those of a batch: one event for all.
+  virtual void tokens(std::span<const int> requests) = 0;
   // A named point in time; "us since the start of the sample" is reported as the metric `name`.
   virtual void mark(const char* name) = 0;
   // The same on one of the workload's own streams.

@@ -9,9 +9,9 @@ LaunchState::~LaunchState() {
   for (const cudaEvent_t event : events_) cudaEventDestroy(event);
 }
 
-void LaunchState::token(int request) {
+void LaunchState::tokens(std::span<const int> requests) {
   if (on_mark) on_mark("token");
-  record({}, request, stream);
+  record({}, requests, stream);
 }
 
 void LaunchState::push_range(const char* name) {
@@ -24,7 +24,8 @@ void LaunchState::pop_range() {
 
 void LaunchState::mark(const char* name, cudaStream_t on) {
   if (on_mark) on_mark(name);
-  record(name, 0, on);
+  constexpr int no_request = 0;
+  record(name, {&no_request, 1}, on);
 }
 
 void LaunchState::start_recording() {
@@ -33,9 +34,9 @@ void LaunchState::start_recording() {
   started_ = std::chrono::steady_clock::now();
 }
 
-void LaunchState::record(const char* name, int request, cudaStream_t on) {
+void LaunchState::record(const char* name, std::span<const int> requests, cudaStream_t on) {
   if (!recording_) return;
-  pending_.push_back({name != nullptr ? name : "", request, std::chrono::steady_clock::now()});
+  pending_.push_back({name != nullptr ? name : "", {requests.begin(), requests.end()}, std::chrono::steady_clock::now()});
   if (!on_gpu_) return;
   if (events_.size() < pending_.size()) {
     cudaEvent_t event = nullptr;
@@ -49,15 +50,15 @@ std::vector<Mark> LaunchState::stop_recording(cudaEvent_t start) {
   recording_ = false;
   std::vector<Mark> marks;
   for (std::size_t i = 0; i < pending_.size(); ++i) {
-    Mark mark{pending_[i].name, pending_[i].request, 0};
+    double at_ms = 0;
     if (on_gpu_) {
       float milliseconds = 0;
       check(cudaEventElapsedTime(&milliseconds, start, events_[i]));
-      mark.at_ms = milliseconds;
+      at_ms = milliseconds;
     } else {
-      mark.at_ms = std::chrono::duration<double, std::milli>(pending_[i].when - started_).count();
+      at_ms = std::chrono::duration<double, std::milli>(pending_[i].when - started_).count();
     }
-    marks.push_back(std::move(mark));
+    for (const int request : pending_[i].requests) marks.push_back({pending_[i].name, request, at_ms});
   }
   return marks;
 }

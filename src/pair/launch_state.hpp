@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,8 @@ class LaunchState final : public Launch {
   LaunchState(const LaunchState&) = delete;
   LaunchState& operator=(const LaunchState&) = delete;
 
-  void token(int request) override;
+  void token(int request) override { tokens({&request, 1}); }
+  void tokens(std::span<const int> requests) override;
   void mark(const char* name) override { mark(name, stream); }
   void mark(const char* name, cudaStream_t on) override;
   void push_range(const char* name) override;
@@ -40,10 +42,10 @@ class LaunchState final : public Launch {
  private:
   struct Pending {
     std::string name;
-    int request = 0;
+    std::vector<int> requests;  // one of a named mark
     std::chrono::steady_clock::time_point when;
   };
-  void record(const char* name, int request, cudaStream_t on);
+  void record(const char* name, std::span<const int> requests, cudaStream_t on);
 
   bool on_gpu_;
   bool recording_ = false;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a generate loop does behind a step, and a prompt's rows in pages.
+#pragma once
+#include <aisp/check.hpp>
+
+#include <cstdint>
+
+#include "attention/cache.cuh"
+#include "decoder/batch.hpp"
+#include "decoder/pages.hpp"
+
+namespace aisp::ch20 {
+
+using decoder::bf16;
+
+// What is freed stays with the pool, so that growing costs no call of the driver.
+inline void keep_freed_memory(int device) {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, device));
+  std::uint64_t keep_all = ~std::uint64_t{0};
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+}
+
+// Sequences' rows from contiguous keys to pages. blockIdx: the position, the sequence.
+static __global__ void to_pages_kernel(attention::ContiguousCache from, attention::PagedCache<decoder::page_rows> to,
+                                       const int* lengths, int columns, int head_size) {
+  const int position = static_cast<int>(blockIdx.x), sequence = static_cast<int>(blockIdx.y);
+  if (position >= lengths[sequence]) return;
+  for (int e = static_cast<int>(threadIdx.x); e < columns; e += static_cast<int>(blockDim.x)) {
+    const std::size_t source = from.at(sequence, e / head_size, position) + e % head_size,
+                      target = to.at(sequence, e / head_size, position) + e % head_size;
+    const_cast<bf16*>(to.k)[target] = from.k[source];
+    const_cast<bf16*>(to.v)[target] = from.v[source];
+  }
+}
+
+// Behind a step: what a sequence that still runs has chosen is kept. A block to each sequence.
+struct Kept {
+  int *tokens, *positions;  // of the batch
+  const int *next, *contexts, *lengths;
+  const bf16* chosen;
+  int* all_tokens;     // [step][sequence]; -1 behind a sequence's end
+  bf16* states;        // [step][sequence][hidden]; zeros behind it
+  int *left, hidden;   // left: sequences that run
+  volatile int* flag;  // pinned: 1 when none does
+};
+constexpr int keep_threads = 256;
+static __global__ __launch_bounds__(keep_threads) void keep_kernel(Kept kept) {
+  const int sequence = static_cast<int>(blockIdx.x), count = static_cast<int>(gridDim.x);
+  const int step = kept.positions[sequence] - kept.contexts[sequence], length = kept.lengths[sequence];
+  const std::size_t to = (static_cast<std::size_t>(step) * count + sequence) * kept.hidden,
+                    from = static_cast<std::size_t>(sequence) * kept.hidden;
+  for (int i = static_cast<int>(threadIdx.x); i < kept.hidden; i += keep_threads)
+    kept.states[to + i] = step < length ? kept.chosen[from + i] : bf16{};
+  __syncthreads();  // all have read the position
+  if (threadIdx.x != 0) return;
+  kept.all_tokens[step * count + sequence] = step < length ? kept.next[sequence] : -1;
+  kept.tokens[sequence] = step + 1 < length ? kept.next[sequence] : 0;
+  ++kept.positions[sequence];
+  if (step + 1 == length && atomicSub(kept.left, 1) == 1) *kept.flag = 1;
+}
+
+}  // namespace aisp::ch20
