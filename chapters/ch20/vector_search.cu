@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best hundred of two million vectors for each of 64 queries, exactly: one read of the vectors, while all scores are half a
-// gigabyte that is written and read four times by a radix select. A sample's bound leaves one read of the scores, chunks keep
-// them in L2, and a kernel that selects where the products are in registers writes only what reaches the bound.
+// gigabyte that is written and read four times by a radix select. A sample's bound leaves one read of the scores, and a kernel
+// that selects where the products are in registers writes only what reaches the bound.
 #include <cuda_bf16.h>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
@@ -360,13 +360,13 @@ extern constinit const Pair vector_search{
                             .run = call<&VectorSearch::sampled_threshold>,
                             .prepare = call<&VectorSearch::tune>,
                             .needs = {.libraries = {Library::cublaslt}}},
-                           {.name = "l2_chunks",
-                            .run = call<&VectorSearch::l2_chunks>,
-                            .prepare = call<&VectorSearch::tune_chunks>,
-                            .needs = {.libraries = {Library::cublaslt}}},
                            {.name = "fused_topk", .run = call<&VectorSearch::fused_topk>, .needs = {.min_sm = 90}}}),
     .controls = variants(
-        {{.name = "max_per_tile", .run = call<&VectorSearch::max_per_tile>, .needs = {.min_sm = 90}, .outputs = no_outputs},
+        {{.name = "l2_chunks",
+          .run = call<&VectorSearch::l2_chunks>,
+          .prepare = call<&VectorSearch::tune_chunks>,
+          .needs = {.libraries = {Library::cublaslt}}},
+         {.name = "max_per_tile", .run = call<&VectorSearch::max_per_tile>, .needs = {.min_sm = 90}, .outputs = no_outputs},
          {.name = "gemm_alone",
           .run = call<&VectorSearch::gemm_alone>,
           .prepare = call<&VectorSearch::tune>,
