@@ -47,7 +47,7 @@ CONSTANTS = {
     "chapters/ch10/README.md": {"above 60 %": "advice", "below 90 %": "advice"},
     "chapters/ch11/README.md": {"253 MiB": "eight frames of 3840 x 2160 pixels"},
     "chapters/ch17/README.md": {"four times the": "a setting", "268 MB": "262,144 x 256 floats", "537 MB": "65,536 x 4096 bf16",
-                                "38 MB": "3 x 4096 x 1536 bf16", "10 %": "a setting", "15 %": "settings", "54 %": "by the shares",
+                                "38 MB": "3 x 4096 x 1536 bf16", "15 %": "settings", "54 %": "by the shares",
                                 "four times as": "a setting", "40 %": "a setting", "80 %": "a setting", "5 %": "a setting"},
     "chapters/ch18/README.md": {"instead of 64 times": "the requests", "648 TFLOP/s at": "published",
                                 "542 TFLOP/s without": "published", "up to 31x": "published", "up to 1.59x, 1.28x": "published",
