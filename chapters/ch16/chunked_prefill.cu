@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "decoder/alone.hpp"
+#include "decoder/cache_rows.cuh"
 #include "decoder/model.hpp"
 #include "decoder/pages.hpp"
 #include "decoder/trace.hpp"

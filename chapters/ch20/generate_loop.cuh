@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a generate loop does behind a step, and a prompt's rows in pages.
+// What a generate loop does after a step, and the memory that it grows in.
 #pragma once
 #include <aisp/check.hpp>
 
 #include <cstdint>
 
-#include "attention/cache.cuh"
 #include "decoder/batch.hpp"
-#include "decoder/pages.hpp"
 
 namespace aisp::ch20 {
 
@@ -19,19 +17,6 @@ inline void keep_freed_memory(int device) {
   check(cudaDeviceGetDefaultMemPool(&pool, device));
   std::uint64_t keep_all = ~std::uint64_t{0};
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
-}
-
-// Sequences' rows from contiguous keys to pages. blockIdx: the position, the sequence.
-static __global__ void to_pages_kernel(attention::ContiguousCache from, attention::PagedCache<decoder::page_rows> to,
-                                       const int* lengths, int columns, int head_size) {
-  const int position = static_cast<int>(blockIdx.x), sequence = static_cast<int>(blockIdx.y);
-  if (position >= lengths[sequence]) return;
-  for (int e = static_cast<int>(threadIdx.x); e < columns; e += static_cast<int>(blockDim.x)) {
-    const std::size_t source = from.at(sequence, e / head_size, position) + e % head_size,
-                      target = to.at(sequence, e / head_size, position) + e % head_size;
-    const_cast<bf16*>(to.k)[target] = from.k[source];
-    const_cast<bf16*>(to.v)[target] = from.v[source];
-  }
 }
 
 // Behind a step: what a sequence that still runs has chosen is kept. A block to each sequence.

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generating with a growing cache: eight tokens for 32 sequences. The simple loop concatenates each step's keys and values to the
-// cache, which copies all of it, launches kernel by kernel and asks the device after every token whether all sequences have
-// ended. Rows written in place copy nothing; a flag that is read one step late stops nothing; one graph is launched at once.
+// Generating eight tokens for 32 sequences. The simple loop concatenates each step's keys and values to the cache, which copies
+// all of it, launches kernel by kernel and asks the device after every token whether all sequences have ended.
 #include <aisp/graph.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/pair.hpp>
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <vector>
 
 #include "decoder/alone.hpp"
+#include "decoder/cache_rows.cuh"
 #include "decoder/model.hpp"
 #include "decoder/pages.hpp"
 #include "generate_loop.cuh"
@@ -26,8 +25,8 @@ constexpr int steps = 8;
 
 // The rows of each head of each sequence (blockIdx.y), `past` pieces of 16 bytes at a distance of `from_pitch`, to another one.
 constexpr unsigned copy_threads = 256, pieces_per_thread = 4, copy_block = copy_threads * pieces_per_thread;
-__global__ __launch_bounds__(copy_threads) void copy_rows_kernel(const uint4* from, uint4* to, unsigned past, unsigned from_pitch,
-                                                                 unsigned to_pitch) {
+__global__ __launch_bounds__(copy_threads) void grow_kernel(const uint4* from, uint4* to, unsigned past, unsigned from_pitch,
+                                                            unsigned to_pitch) {
   const uint4* const source = from + std::size_t{blockIdx.y} * from_pitch;
   uint4* const target = to + std::size_t{blockIdx.y} * to_pitch;
   const unsigned first = blockIdx.x * copy_block + threadIdx.x;
@@ -136,11 +135,9 @@ class IntegratedKvCache final : public Workload {
   }
   void prepare_pages(Launch& launch) {
     prepare(launch);
-    const Shape& s = model_.shape();
     const Step<attention::PagedCache<page_rows>> to = paged_step(decode_);
-    for (int layer = 0; layer < s.layers; ++layer)
-      launch(to_pages_kernel, {dim3{static_cast<unsigned>(context_ + 1), static_cast<unsigned>(batch_)}, 256},
-             step(decode_).of_layer(layer), to.of_layer(layer), contexts_.get(), s.kv_columns(), s.head_size);
+    launch(copy_rows_kernel<ContiguousCache, attention::PagedCache<page_rows>>,
+           {dim3{static_cast<unsigned>(context_ + 1), static_cast<unsigned>(batch_)}, 256}, step(decode_), to, contexts_.get());
     paged_graph_.capture(launch.stream, [&](cudaStream_t stream) { queue_step(stream, to); });
   }
   // Before each execution: the sequences end where their prompts do, and what is to be written is NaN.
@@ -248,12 +245,12 @@ class IntegratedKvCache final : public Workload {
     check(cudaMemcpyAsync(decode_.positions, first_positions_, first_positions_.bytes(), cudaMemcpyDeviceToDevice, stream));
     left_of_ = batch_;
     check(cudaMemcpyAsync(left_, &left_of_, sizeof(int), cudaMemcpyHostToDevice, stream));
-    check(cudaMemsetAsync(tokens_, 0xff, tokens_.bytes(), stream));
-    check(cudaMemsetAsync(states_, 0, states_.bytes(), stream));
     check(cudaStreamSynchronize(stream));
   }
   void begin(Launch& launch) {
     flag_[0] = 0;
+    check(cudaMemsetAsync(tokens_, 0xff, tokens_.bytes(), launch.stream));  // behind a sequence's end there is none
+    check(cudaMemsetAsync(states_, 0, states_.bytes(), launch.stream));
     check(cudaMemcpyAsync(decode_.tokens, first_inputs_, first_inputs_.bytes(), cudaMemcpyDeviceToDevice, launch.stream));
   }
 
@@ -304,7 +301,7 @@ class IntegratedKvCache final : public Workload {
           const bf16* const from =
               i > 0 ? own[side] : (side == 0 ? k_ : v_).get() + static_cast<std::size_t>(layer) * layer_elements(capacity());
           const unsigned past = row_pieces * static_cast<unsigned>(rows);
-          launch(copy_rows_kernel,
+          launch(grow_kernel,
                  {dim3{(past + copy_block - 1) / copy_block, static_cast<unsigned>(batch_ * s.kv_heads)}, copy_threads},
                  reinterpret_cast<const uint4*>(from), reinterpret_cast<uint4*>(longer[side]), past,
                  i > 0 ? past : row_pieces * static_cast<unsigned>(capacity()), past + row_pieces);

@@ -68,7 +68,7 @@ class NarrowModel {
             angles_.get()};
   }
   Model model() const {
-    const Partials partials{values_.get(), sums_.get(), tickets_.get(), pieces()};
+    const Partials partials{values_.get(), sums_.get(), tickets_.get(), pieces(), rows_};
     return {shape_,
             weights(),
             {x_.get(), normed_.get(), qkv_rows_.get(), attended_.get(), delta_.get(), gate_up_rows_.get(), active_.get(),

@@ -6,6 +6,7 @@
 #include <decoder/reference.cuh>
 #include <decoder/trace.hpp>
 
+#include "decoder_example.cuh"
 #include "narrow_model.hpp"
 
 namespace aisp::decoder::test {

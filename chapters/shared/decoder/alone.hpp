@@ -30,20 +30,6 @@ std::vector<int> generate_alone(cudaStream_t stream, const Shape& shape, const B
   return tokens;
 }
 
-// Rows of the cache that a run is to write become NaN before it. blockIdx: the position behind first[sequence], the sequence.
-template <class Cache>
-__global__ void poison_kernel(Step<Cache> step, const int* first, const int* count) {
-  const int sequence = static_cast<int>(blockIdx.y), i = static_cast<int>(blockIdx.x);
-  if (i >= count[sequence]) return;
-  const int head_size = step.model.shape.head_size, columns = step.model.shape.kv_columns();
-  for (int layer = 0; layer < step.model.shape.layers; ++layer)
-    for (int e = static_cast<int>(threadIdx.x); e < columns; e += static_cast<int>(blockDim.x)) {
-      const std::size_t to =
-          layer * step.layer_elements + step.cache.at(sequence, e / head_size, first[sequence] + i) + e % head_size;
-      const_cast<bf16*>(step.cache.k)[to] = const_cast<bf16*>(step.cache.v)[to] = __ushort_as_bfloat16(0x7FFF);
-    }
-}
-
 namespace reference {
 
 // The normed state behind the last token of each sequence, [sequence][hidden]: what the token after it is chosen from.

@@ -22,6 +22,7 @@ struct Partials {
   float2* sums;       // [state]: maximum and sum of weights
   unsigned* tickets;  // [block of rows][KV head]: 0 between launches
   int most_pieces;
+  int rows;  // of a batch that there is room for: long blocks of larger ones are not split
 };
 
 template <class Cache>

@@ -156,12 +156,13 @@ struct Step {
                     grid({heads, static_cast<unsigned>(batch.shorts), pieces}, short_threads, sizeof(ShortMemory<head_size>)),
                     work);
     if (batch.longs == 0) return;
+    const bool split = batch.split_longs && batch.rows <= work.partials.rows;
     work.blocks = batch.long_blocks;
     work.partials.tickets = model.workspace.long_tickets;
-    launch_kernel(stream, long_kernel<head_size, Cache>,
-                  grid({heads, static_cast<unsigned>(batch.longs), batch.split_longs ? pieces : 1}, long_threads,
-                       sizeof(LongMemory<head_size>)),
-                  work, batch.split_longs);
+    launch_kernel(
+        stream, long_kernel<head_size, Cache>,
+        grid({heads, static_cast<unsigned>(batch.longs), split ? pieces : 1}, long_threads, sizeof(LongMemory<head_size>)), work,
+        split);
   }
 };
 

@@ -75,7 +75,8 @@ class Buffers {
     return {embedding_, norms_, qkv_, o_, gate_up_, down_, shape_.words > 0 ? head_.get() : nullptr, angles_};
   }
   Model model() const {
-    const Partials partials{values_, reinterpret_cast<float2*>(sums_.get()), tickets_, capacity_.most_pieces()};
+    const Partials partials{values_, reinterpret_cast<float2*>(sums_.get()), tickets_, capacity_.most_pieces(),
+                            capacity_.split_rows};
     return {shape_,
             weights(),
             {x_, normed_, qkv_rows_, attended_, delta_, gate_up_rows_, active_, chosen_, logits_, partials,

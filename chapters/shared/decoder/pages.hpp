@@ -79,9 +79,11 @@ class PageTable {
       append(sequence, page(of, i));
     }
   }
-  void release(int sequence) {
-    for (int i = 0; i < count(sequence); ++i) pages_.release(std::exchange(entries_[at(sequence, i)], none));
-    counts_[static_cast<std::size_t>(sequence)] = 0;
+  void release(int sequence) { shrink(sequence, 0); }
+  // Gives back what so many tokens do not need.
+  void shrink(int sequence, int tokens) {
+    for (int& of = counts_.at(static_cast<std::size_t>(sequence)); of > pages_for(tokens);)
+      pages_.release(std::exchange(entries_[at(sequence, --of)], none));
   }
   int count(int sequence) const { return counts_.at(static_cast<std::size_t>(sequence)); }
   int page(int sequence, int i) const { return entries_.at(at(sequence, i)); }

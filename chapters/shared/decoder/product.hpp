@@ -166,13 +166,21 @@ class Product {
     if (!description) description = std::make_unique<Description>(outputs_, depth_, rows);
     const float one = 1, zero = 0;
     static const auto matmul = CublasLt::function<decltype(cublasLtMatmul)>("cublasLtMatmul");
-    check(matmul(lt_->handle(), description->operation, &one, weights + layer * elements(), description->weights, x,
-                 description->x, &zero, y, description->y, y, description->y, &choice.algorithm, lt_->workspace(),
-                 CublasLt::workspace_bytes, stream));
+    const cublasStatus_t status = matmul(lt_->handle(), description->operation, &one, weights + layer * elements(),
+                                         description->weights, x, description->x, &zero, y, description->y, y, description->y,
+                                         &choice.algorithm, lt_->workspace(), CublasLt::workspace_bytes, stream);
+    // An algorithm may refuse another number of rows than it was chosen for.
+    if (status != CUBLAS_STATUS_SUCCESS && !choices_.contains(rows)) {
+      multiply_skinny(stream, {weights, outputs_, depth_, layers_}, layer, x, static_cast<Out*>(y), rows, default_warps(),
+                      overlapping);
+      return;
+    }
+    check(status);
   }
 
   Choice choose(const CublasLt& lt, cudaStream_t stream, const bf16* weights, int rows) {
     lt_ = &lt;
+    choices_[rows] = {default_warps(), {}};  // what is refused now is no candidate
     const std::size_t results = static_cast<std::size_t>(rows) * outputs_, inputs = static_cast<std::size_t>(rows) * depth_;
     const Memory x{inputs * sizeof(bf16)}, y{results * sizeof(Out)}, other{results * sizeof(Out)}, different{sizeof(unsigned)};
     fill_kernel<<<1024, 256, 0, stream>>>(x.template as<bf16>(), inputs);
