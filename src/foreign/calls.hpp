@@ -18,8 +18,8 @@ struct aisp_calls {
   int (*run)(int variant, void* stream);
   // Only for functions that return their results: where those of the last run lie, in the order of the outputs.
   int (*results)(int variant, const void** contents);
-  // They were copied, or will be by what the stream holds. Told for each: whether nobody but the caller's interface can see its memory
-  // any more, so that it may be overwritten; an error where the function keeps it.
+  // They were copied, or will be by what the stream holds. Told for each: whether nobody but the caller's interface can see its
+  // memory any more, so that it may be overwritten; an error where the function keeps it.
   int (*copied)(std::uint8_t* ours);
   // What may be overwritten was, and is free.
   int (*overwritten)();
