@@ -53,6 +53,7 @@ struct Case {
   Expected expected;
   bool reproducible = false;  // runs with --reproducible
   bool needs_cupti = false;   // nothing but the profiler can see it
+  bool copies = false;        // baseline and optimized variant are one function twice, of which neither may be called faster
   Pair pair;
 };
 
@@ -66,6 +67,7 @@ struct Row {
   Tolerance tolerance = exact;
   bool reproducible = false;
   bool needs_cupti = false;
+  bool copies = false;
   bool host_callbacks = false;
   bool deterministic = true;
   bool changes_precision = false;
@@ -82,6 +84,7 @@ constexpr Case pair_of(const Row& row) {
   return {.expected = row.must,
           .reproducible = row.reproducible,
           .needs_cupti = row.needs_cupti,
+          .copies = row.copies,
           .pair = {.teaches = row.does,
                    .make = make<W>,
                    .baseline = {"slow", row.baseline != nullptr ? row.baseline : call<&W::slow>},

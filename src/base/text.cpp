@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -40,10 +40,10 @@ bool match_one(std::string_view pattern, std::size_t& at, char character) {
   return wanted == '?' || wanted == character;
 }
 
-std::string format(const char* pattern, double value, int digits) {
+// Whatever the locale of the program around us: printf would write its comma.
+std::string format(double value, std::chars_format style, int digits) {
   std::array<char, 400> text{};
-  std::snprintf(text.data(), text.size(), pattern, digits, value);
-  return text.data();
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value, style, digits).ptr};
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ std::string significant(double value, int digits) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   if (value == 0) return "0";
-  if (std::fabs(value) >= 1e15) return format("%.*e", value, std::max(0, digits - 1));
+  if (std::fabs(value) >= 1e15) return format(value, std::chars_format::scientific, std::max(0, digits - 1));
   const auto decimals_of = [&](double x) {
     return std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(std::fabs(x)))));
   };
@@ -119,7 +119,7 @@ std::string significant(double value, int digits) {
   // 9.996 with three digits is 10.0, not 10.00.
   const double scale = std::pow(10.0, decimals);
   const double rounded = std::round(value * scale) / scale;
-  return format("%.*f", value, rounded == 0 ? decimals : std::min(decimals, decimals_of(rounded)));
+  return format(value, std::chars_format::fixed, rounded == 0 ? decimals : std::min(decimals, decimals_of(rounded)));
 }
 
 std::string human_bytes(double bytes) {
@@ -130,7 +130,7 @@ std::string human_bytes(double bytes) {
     ++unit;
   }
   const bool whole = unit == 0 || std::fabs(bytes - std::round(bytes)) < 0.05 || std::fabs(bytes) >= 100;
-  return format("%.*f", bytes, whole ? 0 : 1) + " " + units[unit];
+  return format(bytes, std::chars_format::fixed, whole ? 0 : 1) + " " + units[unit];
 }
 
 std::string human_duration(double seconds) {

@@ -26,6 +26,7 @@ void record_expectations(const evidence::SuiteResult& suite, const evidence::Man
     if (pair != suite.pairs.end() && pair->status == evidence::Status::skipped) ++skipped;
     else note(fmt::format("aisp: {} is not recorded: {}", label, why));
   }
+  for (const std::string& doubt : recording.doubts) note("aisp: warning: " + doubt);
   if (!sweeps.empty())
     note(fmt::format("aisp: recorded {} in {}, for pictures (aisp report --pictures); their points are no expectations: {}",
                      base::plural(sweeps.size(), "sweep"), folder, base::join(sweeps, ", ")));

@@ -71,6 +71,7 @@ static void describe(Manifest& m, Visitor& visit) {
   visit("cpus_online", m.cpus_online);
   visit("cpus_usable", m.cpus_usable);
   visit("numa_nodes", m.numa_nodes);
+  visit("cpu_quota", m.cpu_quota);
   visit("memory_bytes", m.memory_bytes);
   visit("environment", m.environment);
   visit("configuration", m.configuration);

@@ -47,6 +47,7 @@ struct Manifest {
   std::map<std::string, std::string> library_versions;  // of those whose files tell
   std::string hostname, system, kernel, cpu, container, virtualization;
   int cpus_online = 0, cpus_usable = 0, numa_nodes = 0;
+  std::optional<double> cpu_quota{};  // CPUs whose time the control group grants; nothing: no limit
   std::uint64_t memory_bytes = 0;
   std::map<std::string, std::string> environment;  // allow-listed variables
   std::vector<Setting> configuration;

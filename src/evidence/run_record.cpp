@@ -33,19 +33,18 @@ std::vector<RunRecord> read_with_confirmations(const fs::path& folder) {
 }
 
 std::vector<fs::path> timed_runs(const fs::path& artifacts) {
-  std::vector<std::pair<fs::file_time_type, fs::path>> found;
+  std::vector<std::pair<std::string, fs::path>> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator{artifacts, ignored}) {
     std::error_code error;
-    const auto time = fs::last_write_time(entry.path() / results_log_file, error);
-    if (error) continue;
+    if (!fs::exists(entry.path() / results_log_file, error)) continue;
     // What is damaged stays, so that its reader says so.
     const auto header = try_read_log_header(entry.path() / results_log_file);
-    if (!header || header->command != Command::verify) found.emplace_back(time, entry.path());
+    if (!header || header->command != Command::verify) found.emplace_back(header ? header->started_utc : "", entry.path());
   }
   std::sort(found.begin(), found.end());
   std::vector<fs::path> runs;
-  for (auto& [time, path] : found) runs.push_back(std::move(path));
+  for (auto& [started_utc, path] : found) runs.push_back(std::move(path));
   return runs;
 }
 

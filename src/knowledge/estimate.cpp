@@ -43,24 +43,26 @@ Pass pass_of(double flops, double bytes, const Estimate& machine, double gpus) {
 
 Pass prefill_of(const Question& q, const Estimate& e) {
   const double tokens = q.batch * q.prompt;
-  const double positions = q.batch * q.prompt * (q.prompt + 1) / 2;
+  const double positions = q.batch * q.model.positions_seen(q.prompt);
   const double flops = 2 * q.model.active_parameters * tokens + q.model.attention_flops_per_position() * positions;
-  const double bytes = q.model.parameters_read(tokens) * bytes_per_element(q.weights) + tokens * e.cache_bytes_per_token;
+  const double bytes = q.model.parameters_read(tokens) * bytes_per_element(q.weights) +
+                       q.batch * q.model.positions_held(q.prompt) * e.cache_bytes_per_token;
   return pass_of(flops, bytes, e, q.gpus);
 }
 
 Pass decode_of(const Question& q, const Estimate& e, double context) {
-  const double flops = q.batch * (2 * q.model.active_parameters + q.model.attention_flops_per_position() * context);
-  const double bytes =
-      q.model.parameters_read(q.batch) * bytes_per_element(q.weights) + q.batch * context * e.cache_bytes_per_token;
+  const double held = q.model.positions_held(context);
+  const double flops = q.batch * (2 * q.model.active_parameters + q.model.attention_flops_per_position() * held);
+  const double bytes = q.model.parameters_read(q.batch) * bytes_per_element(q.weights) + q.batch * held * e.cache_bytes_per_token;
   return pass_of(flops, bytes, e, q.gpus);
 }
 
 void find_ridge_batches(const Question& q, Estimate& e) {
   const double weights = e.ridge * e.fit.weights_bytes;  // such batches reach every expert
   e.ridge_batch_weights_alone = weights / (2 * q.model.active_parameters);
-  const double flops = 2 * q.model.active_parameters + q.model.attention_flops_per_position() * q.context;
-  const double gain = flops - e.ridge * q.context * e.cache_bytes_per_token;
+  const double held = q.model.positions_held(q.context);
+  const double flops = 2 * q.model.active_parameters + q.model.attention_flops_per_position() * held;
+  const double gain = flops - e.ridge * held * e.cache_bytes_per_token;
   if (gain > 0) e.ridge_batch = weights / gain;
 }
 
@@ -113,7 +115,7 @@ void check_question(const Question& q) {
 Fit fit_of(const Question& q, NumberType weights, NumberType cache) {
   Fit fit{.weights = weights, .cache = cache};
   fit.weights_bytes = q.model.parameters * bytes_per_element(weights);
-  fit.cache_bytes = q.batch * q.context * q.model.kv_elements_per_token() * bytes_per_element(cache);
+  fit.cache_bytes = q.batch * q.model.positions_held(q.context) * q.model.kv_elements_per_token() * bytes_per_element(cache);
   fit.gpus_needed = std::ceil(fit.total_bytes() / q.gpu->memory_bytes.value);
   fit.fits = fit.gpus_needed <= q.gpus;
   return fit;
@@ -131,7 +133,8 @@ Estimate estimate(const Question& q) {
   e.cache_bytes_per_token = q.model.kv_elements_per_token() * bytes_per_element(q.cache);
   e.fit = fit_of(q, q.weights, q.cache);
   for (const NumberType precision : all_precisions()) e.by_precision.push_back(fit_of(q, precision, usual_cache(precision)));
-  e.largest_batch = std::max(0.0, std::floor((e.memory_bytes - e.fit.weights_bytes) / (q.context * e.cache_bytes_per_token)));
+  e.largest_batch = std::max(
+      0.0, std::floor((e.memory_bytes - e.fit.weights_bytes) / (q.model.positions_held(q.context) * e.cache_bytes_per_token)));
   e.prefill = prefill_of(q, e);
   e.decode = decode_of(q, e, q.context);
   e.decode_weights_alone = decode_of(q, e, 0);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -77,10 +78,21 @@ void check_count(const char* what, double value, double most, bool may_miss = fa
 
 }  // namespace
 
-double Model::kv_elements_per_token() const { return layers * (latent_kv > 0 ? latent_kv : 2 * kv_heads * head_dim); }
+double Model::positions_held(double context) const {
+  const double windowed = std::min(context, window);
+  return ((cached_layers() - windowed_layers) * context + windowed_layers * windowed) / cached_layers();
+}
+
+double Model::positions_seen(double prompt) const {
+  const double all = prompt * (prompt + 1) / 2, short_of = std::max(0.0, prompt - window);
+  const double windowed = all - short_of * (short_of + 1) / 2;
+  return ((cached_layers() - windowed_layers) * all + windowed_layers * windowed) / cached_layers();
+}
+
+double Model::kv_elements_per_token() const { return cached_layers() * (latent_kv > 0 ? latent_kv : 2 * kv_heads * head_dim); }
 
 double Model::attention_flops_per_position() const {
-  return layers * heads * (latent_kv > 0 ? 2 * latent_kv + 2 * latent_rank : 4 * head_dim);
+  return cached_layers() * heads * (latent_kv > 0 ? 2 * latent_kv + 2 * latent_rank : 4 * head_dim);
 }
 
 double Model::routed_parameters() const {
@@ -98,11 +110,13 @@ void count_parameters(Model& model, const Layout& layout) {
   double shared = model.hidden * model.head_dim * (2 * model.heads + 2 * model.kv_heads) + 2 * model.hidden;
   if (layout.attention_bias) shared += model.head_dim * (model.heads + 2 * model.kv_heads);
   const double expert = 3 * model.hidden * model.ffn;
-  if (model.experts > 0) shared += model.hidden * model.experts;  // the router
+  const double router = model.experts > 0 ? model.hidden * model.experts : 0;
   const double all = model.experts > 0 ? model.experts : 1;
   const double active = model.experts > 0 ? model.experts_per_token : 1;
-  model.parameters = embeddings + model.layers * (shared + all * expert) + model.hidden;
-  model.active_parameters = embeddings + model.layers * (shared + active * expert) + model.hidden;
+  const double dense = model.dense_layers * 3 * model.hidden * model.dense_ffn, routed = model.layers - model.dense_layers;
+  const double everywhere = embeddings + model.layers * shared + routed * router + dense + model.hidden;
+  model.parameters = everywhere + routed * all * expert;
+  model.active_parameters = everywhere + routed * active * expert;
 }
 
 void check_model(const Model& model) {
@@ -116,6 +130,9 @@ void check_model(const Model& model) {
     throw Error{Exit::usage,
                 fmt::format("{:g} heads do not divide the hidden size {:g} evenly; say --head-dim where they need not",
                             model.heads, model.hidden)};
+  if (model.windowed_layers + model.uncached_layers > model.layers || model.cached_layers() <= 0)
+    throw Error{Exit::usage, fmt::format("of {:g} layers {:g} have a window and {:g} no cache", model.layers,
+                                         model.windowed_layers, model.uncached_layers)};
   check_count("the head dimension", model.head_dim, 1e6);
   check_count("the intermediate size", model.ffn, 1e8, true);
   check_count("the vocabulary", model.vocab, 1e9, true);

@@ -25,11 +25,23 @@ struct Model {
   // Multi-head latent attention (DeepSeek) caches one compressed vector a token and layer instead of keys and values; 0: none.
   double latent_kv = 0;    // kv_lora_rank + qk_rope_head_dim
   double latent_rank = 0;  // kv_lora_rank
+  // Layers that keep the last `window` positions alone, and those that keep a state of one size instead of a cache.
+  double windowed_layers = 0, window = 0;
+  double uncached_layers = 0;
+  double dense_layers = 0, dense_ffn = 0;  // of a mixture: layers without experts
+  std::string stored_as{};                 // type of the weights in the file, "fp8"; empty: it does not say
+  std::vector<std::string> assumptions{};  // what of the file is not counted, a sentence each
 
-  // Elements that the cache holds a token: layers x 2 x kv_heads x head_dim (keys and values), or layers x latent_kv.
+  double cached_layers() const { return layers - uncached_layers; }
+  // Positions that a layer with a cache holds of a context, on average over these layers.
+  double positions_held(double context) const;
+  // The same of what each token of a prompt attends to, itself included, summed up over the prompt.
+  double positions_seen(double prompt) const;
+  // Elements that the cache holds a token: cached layers x 2 x kv_heads x head_dim (keys and values), or cached layers x
+  // latent_kv.
   double kv_elements_per_token() const;
   // FLOPs of one query position on one cached position, all heads and layers: a multiply-add for the score and one for the sum
-  // of values, layers x heads x (2 x head_dim + 2 x head_dim). Latent attention works in the compressed space:
+  // of values, cached layers x heads x (2 x head_dim + 2 x head_dim). Latent attention works in the compressed space:
   // layers x heads x (2 x latent_kv + 2 x latent_rank).
   double attention_flops_per_position() const;
   // Parameters that only a chosen expert reads: active = shared + routed x experts_per_token / experts, total = shared + routed.

@@ -90,7 +90,7 @@ Sampling sample_rounds(std::size_t variants, const SamplingOptions& options, con
     }
     const double elapsed_s = callbacks.now_s() - start_s;
     const bool cheap = sampling.rounds < options.cheap_rounds && elapsed_s < options.cheap_s;
-    if (!cheap && sampling.rounds >= look) {
+    if (!cheap && sampling.rounds >= std::max(look, options.telling_rounds)) {
       if (narrow_enough(sampling, options, callbacks)) {
         sampling.stopped_because = StopReason::interval_narrow;
         return sampling;

@@ -41,6 +41,8 @@ struct SamplingOptions {
   // Rounds that cost next to nothing are taken until there are so many or so much time went by: a slow drift looks narrow in few.
   int cheap_rounds = 500;
   double cheap_s = 0.3;
+  // No interval of fewer is narrow, whatever they cost, while the budget lasts.
+  int telling_rounds = 100;
   bool fixed_rounds = false;     // exactly min_rounds
   double relative_width = 0.01;  // of the 95 % interval of every speedup
   double budget_s = 3;           // for sampling

@@ -61,4 +61,13 @@ void add_time_of_others(evidence::PairResult& result, const std::optional<machin
     if (!clause.empty()) add_once(result.warnings, clause + ": what the host does, launches and copies too, took longer");
 }
 
+void add_quota(evidence::PairResult& result, double cpu_quota, const machine::GroupEvents& before,
+               const machine::GroupEvents& after) {
+  if (cpu_quota <= 0 || after.throttled <= before.throttled) return;
+  add_once(result.warnings,
+           fmt::format("the control group's quota of {:g} CPUs was used up in {} of {} periods: nothing ran until the next "
+                       "one",
+                       cpu_quota, after.throttled - before.throttled, after.periods - before.periods));
+}
+
 }  // namespace aisp::suite

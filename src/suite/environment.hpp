@@ -20,4 +20,8 @@ void add_environment(evidence::PairResult& result, const machine::Machine& machi
 void add_time_of_others(evidence::PairResult& result, const std::optional<machine::CpuTimes>& before,
                         const std::optional<machine::CpuTimes>& after);
 
+// Warns of a CPU quota that was used up while the pair ran: nothing ran until its next period.
+void add_quota(evidence::PairResult& result, double cpu_quota, const machine::GroupEvents& before,
+               const machine::GroupEvents& after);
+
 }  // namespace aisp::suite

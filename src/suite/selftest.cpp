@@ -129,6 +129,15 @@ std::string slip(const selftest::Expected& expected, const PairResult& result) {
   return {};
 }
 
+// What was said of two copies of one function; empty: that nobody can tell.
+std::string difference_of_copies(const PairResult& result) {
+  for (const evidence::VariantResult& variant : result.variants)
+    if (variant.speedup && variant.speedup->verdict != evidence::Verdict::cannot_tell)
+      return fmt::format("the second copy was called {}: {:.3f}x [{:.3f}, {:.3f}]", to_string(variant.speedup->verdict),
+                         variant.speedup->value, variant.speedup->low, variant.speedup->high);
+  return {};
+}
+
 SelftestLine blank_line(const pair::SelftestEntry& entry) {
   return {.family = std::string{entry.family},
           .about = std::string{entry.about},
@@ -296,8 +305,9 @@ SelftestLine judge_selftest(const pair::SelftestEntry& entry, const PairResult& 
   }
   if (expected.honest()) {
     const bool good = result.status == Status::passed && result.problems.empty();
-    line.verdict = good ? SelftestVerdict::passed : SelftestVerdict::false_alarm;
     if (!good) line.reason = result.problems.empty() ? result.reason : result.problems.front().message;
+    else if (entry.subject->copies) line.reason = difference_of_copies(result);
+    line.verdict = good && line.reason.empty() ? SelftestVerdict::passed : SelftestVerdict::false_alarm;
     return line;
   }
   line.reason = slip(expected, result);

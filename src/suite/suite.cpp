@@ -136,8 +136,10 @@ class Suite {
       wish.scratch_parent = std::filesystem::absolute(scratch.path()).string();
       wish.run_folder = std::filesystem::absolute(folder_).string();
       const auto cpu_before = machine::read_cpu_times();
+      const auto group_before = machine::read_group_events("/");
       PairResult result = task_.configuration.in_process ? run_here(placement, wish) : run_children(placement, wish);
       add_time_of_others(result, cpu_before, machine::read_cpu_times());
+      add_quota(result, task_.machine.host.cpu_quota, group_before, machine::read_group_events("/"));
       profile_deeper(placement, wish, result);
       add_environment(result, task_.machine, assignment.gpus);
       const std::lock_guard lock{mutex_};

@@ -134,7 +134,7 @@ bool VariantCheck::run_twice() {
     fail("background_work",
          fmt::format("a thread or child worked for {:.3g} ms beside the runs, when the pair should have been idle",
                      least_idle_cpu_ms_),
-         "let threads of the pair wait between runs");
+         std::string{"let threads of the pair wait between runs"} + measure::who_spins);
   if (again.lengths != written_.lengths)
     return fail("repeatable_length", "two runs on the same inputs defined different numbers of elements");
   check_elements(second, first_poison, executor_.poison());

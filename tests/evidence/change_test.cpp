@@ -55,6 +55,22 @@ TEST(ExpectedOfRuns, IsTheirMedianAndNarrowsWithQuietRuns) {
   EXPECT_LT(wild.low, 1.9) << "runs that do not agree promise less than any of them";
 }
 
+TEST(ExpectedOfRuns, OneRunFarFromTheOthersDoesNotBlindIt) {
+  std::vector<Range> runs;
+  for (const double value : {4.00, 4.02, 3.98, 4.01, 3.99, 4.00}) runs.push_back({value, value * 0.98, value * 1.02});
+  const Range quiet = expected_of_runs(runs, process_spread_of_host);
+  const Range lost{3.2, 3.14, 3.26};
+  EXPECT_EQ(change_of(quiet, lost, Direction::higher, 0.05), Change::worse);
+  runs.push_back({8, 7.84, 8.16});
+  EXPECT_EQ(runs_apart(runs), (std::vector<bool>{false, false, false, false, false, false, true}));
+  const Range after = expected_of_runs(runs, process_spread_of_host);
+  EXPECT_NEAR(after.value, 4, 0.01);
+  EXPECT_NEAR(after.low, quiet.low, 0.01);
+  EXPECT_EQ(change_of(after, lost, Direction::higher, 0.05), Change::worse);
+  const std::vector<Range> two_states{{4, 3.9, 4.1}, {4, 3.9, 4.1}, {8, 7.9, 8.1}, {8, 7.9, 8.1}};
+  EXPECT_EQ(runs_apart(two_states), std::vector<bool>(4, false)) << "that is how they differ";
+}
+
 TEST(ExpectedOfRuns, HoldsNineteenOfTwentyFurtherRuns) {
   std::mt19937_64 random{11};
   std::normal_distribution<double> normal{0, process_spread_of_gpu.deviation};

@@ -242,6 +242,17 @@ TEST(Verdict, NeedsAnIntervalThatExcludesOne) {
   EXPECT_EQ(verdict({0.992, 0.991, 0.993, 20}), Verdict::cannot_tell);
 }
 
+TEST(Verdict, OfShortHostWorkIsBeyondWhatPlacementMakes) {
+  Interval interval{.value = 0.945, .low = 0.897, .high = 0.999, .rounds = 50};
+  EXPECT_EQ(verdict(interval), evidence::Verdict::slower);
+  interval.placement = placement_of_short_host_work;
+  EXPECT_EQ(verdict(interval), evidence::Verdict::cannot_tell);
+  EXPECT_EQ(verdict({.value = 1.5, .low = 1.4, .high = 1.6, .rounds = 50, .placement = placement_of_short_host_work}),
+            evidence::Verdict::faster);
+  EXPECT_EQ(verdict({.value = 0.9, .low = 0.89, .high = 0.91, .rounds = 50, .placement = placement_of_short_host_work}),
+            evidence::Verdict::slower);
+}
+
 TEST(Verdict, NeedsFiveRounds) {
   const std::vector<double> baseline{2, 2, 2, 2, 2}, variant{1, 1, 1, 1, 1};
   for (std::size_t rounds = 1; rounds < fewest_rounds; ++rounds)

@@ -27,5 +27,15 @@ TEST(TimeOfOthers, IsWorthAWarningWhereSomethingWasTimed) {
   EXPECT_TRUE(skipped.warnings.empty());
 }
 
+TEST(Environment, AQuotaThatWasUsedUpIsAWarning) {
+  evidence::PairResult result;
+  add_quota(result, 0.3, {.periods = 100, .throttled = 3}, {.periods = 323, .throttled = 218});
+  EXPECT_THAT(result.warnings, testing::ElementsAre(testing::HasSubstr("quota of 0.3 CPUs was used up in 215 of 223 periods")));
+  evidence::PairResult quiet;
+  add_quota(quiet, 0.3, {.periods = 100, .throttled = 3}, {.periods = 323, .throttled = 3});
+  add_quota(quiet, 0, {}, {.periods = 9, .throttled = 9});
+  EXPECT_TRUE(quiet.warnings.empty());
+}
+
 }  // namespace
 }  // namespace aisp::suite

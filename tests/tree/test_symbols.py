@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The object of a pair exports its Pair and nothing else."""
 import os
+import re
 import unittest
 from pathlib import Path
 
@@ -17,6 +18,14 @@ class RealPairs(unittest.TestCase):
         self.assertGreater(len(objects), 0)
         result = run(CHECK, "--source", SOURCE, *objects)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+
+    @unittest.skipUnless("AISP_PAIR_OBJECTS" in os.environ, "needs the build's list of objects")
+    def test_functions_of_host_pairs_begin_at_cache_lines(self):
+        objects = [path for path in Path(os.environ["AISP_PAIR_OBJECTS"]).read_text().split() if path.endswith(".cpp.o") and "_empty" not in path]
+        placed = re.findall(r"^([0-9a-f]+) t (\w*invoke\w*)$", run("nm", *objects).stdout, re.M)
+        self.assertTrue(placed, "no object has a run of a variant")
+        self.assertEqual([name for address, name in placed if int(address, 16) % 64 != 0], [])
 
 
 class Checker(TemporaryTree):

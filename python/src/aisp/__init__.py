@@ -7,6 +7,13 @@
     run = aisp.load("latest")
     run.variants[["target", "variant", "speedup.value", "timing.median_ms"]]
 """
+import os
+
+# Read when a BLAS or an OpenMP is loaded, by numpy or torch: threads that spin between calls look like work that should not be there.
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 from aisp.arrays import current_stream
 from aisp.measuring import Variant, bench, main, sum_of
 from aisp.results import Error, Failed, Result

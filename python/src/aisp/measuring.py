@@ -194,7 +194,7 @@ class _Subject:
                 "tolerance": tolerance, "cost": {"bytes" if self.on_gpu else "host_bytes": moved, "math": "fp32", **cost},
                 "buffers": buffers, "returns_results": self.returns_results,
                 "baseline": roles["baseline"][0], "optimized": roles["optimized"], "controls": roles["control"],
-                "libraries": roles["library"], "command_line": ["python", *map(str, sys.argv)]}
+                "libraries": roles["library"], "command_line": ["python", *(word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv)]}
 
     def _buffer(self, name, described, role, constant):
         return {"name": name, "role": role, "type": described.type, "element_bytes": described.element_bytes, "count": described.count,

@@ -322,10 +322,19 @@ std::uintmax_t remove_tree(const fs::path& path) {
   return count;
 }
 
+void demand_proc() {
+  std::error_code ignored;
+  if (!fs::exists("/proc/self", ignored))
+    throw Error{Exit::unfit, "/proc is not mounted; aisp needs it to start its workers (mount -t proc proc /proc)"};
+}
+
 fs::path self_path() {
   std::error_code error;
   fs::path path = embedded() ? fs::path{program()} : fs::read_symlink(program(), error);
-  if (error) fail(Exit::unfit, "cannot find the running program at", program(), error.value());
+  if (error) {
+    demand_proc();
+    fail(Exit::unfit, "cannot find the running program at", program(), error.value());
+  }
   return path;
 }
 

@@ -73,6 +73,9 @@ void make_directories(const std::filesystem::path& path);
 // Removes what is there, without following links out of it; returns the number of entries removed (0 when nothing was there).
 std::uintmax_t remove_tree(const std::filesystem::path& path);
 
+// Throws base::Error (unfit) where /proc is not mounted.
+void demand_proc();
+
 // The running executable (/proc/self/exe).
 std::filesystem::path self_path();
 

@@ -191,6 +191,7 @@ std::optional<fs::path> find_program(const std::string& name) {
 }
 
 Child::Child(const Command& command) : mark_{new_mark()} {
+  if (command.argv.front() == "/proc/self/exe") demand_proc();
   const Prepared prepared = prepare(command, mark_);
   int output_pipe[2] = {-1, -1};
   if (command.output_pipe && ::pipe2(output_pipe, O_CLOEXEC) != 0)

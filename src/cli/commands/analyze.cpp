@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -75,6 +76,12 @@ Exit show_history(const AnalyzeOptions& options, const std::vector<RunRecord>& r
     note("aisp: no run holds a timed pair");
     return Exit::nothing;
   }
+  const auto is_single = [](const evidence::Series& series) { return series.run_ids.size() < 2; };
+  if (runs.size() > 1 && std::ranges::all_of(history, is_single))
+    note(fmt::format(
+        "aisp: warning: no series has two of the {} runs: each is of other pairs, or names another host; give containers "
+        "one name (docker run --hostname)",
+        runs.size()));
   if (options.json != "-") show(columns(report::history_rows(history, options.all)) + report::history_notes(history));
   return Exit::good;
 }

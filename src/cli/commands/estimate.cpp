@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <memory>
 
 #include "cli/command.hpp"
@@ -26,7 +27,7 @@ using Number = std::optional<double>;
 constexpr std::string_view every_gpu = "all";
 
 struct EstimateOptions {
-  std::string model, config, gpu = "h200", dtype = "bf16", cache;
+  std::string model, config, gpu = "h200", dtype, cache;
   Number parameters, active, layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   Number prompt, tokens_per_second;
   double gpus = 1, batch = 1, context = 8192;
@@ -52,16 +53,34 @@ Model custom_model(const EstimateOptions& options) {
   return model;
 }
 
+// What the user says of a file's model, which may leave it out or call it otherwise.
+knowledge::Told completing(const EstimateOptions& options) {
+  knowledge::Told told;
+  const auto add = [&](const char* field, const Number& value) {
+    if (value) told[field] = *value;
+  };
+  add("num_hidden_layers", options.layers);
+  add("hidden_size", options.hidden);
+  add("num_attention_heads", options.heads);
+  add("num_key_value_heads", options.kv_heads);
+  add("head_dim", options.head_dim);
+  add("intermediate_size", options.ffn);
+  add("vocab_size", options.vocab);
+  return told;
+}
+
 Model chosen_model(const EstimateOptions& options) {
-  const int ways = (options.model.empty() ? 0 : 1) + (options.config.empty() ? 0 : 1) + (options.has_shape() ? 1 : 0);
+  const bool own_shape = options.has_shape() && options.config.empty();
+  const int ways = (options.model.empty() ? 0 : 1) + (options.config.empty() ? 0 : 1) + (own_shape ? 1 : 0);
   if (ways != 1)
     throw Error{Exit::usage,
-                ways == 0 ? "which model? give --model NAME, --config FILE, or --parameters, --layers, --hidden and --heads"
-                          : "--model, --config and a shape of your own exclude each other; give one"};
+                ways == 0
+                    ? "which model? give --model NAME, --config FILE, or --parameters, --layers, --hidden and --heads"
+                    : "--model, --config and a shape of your own exclude each other; give one (a shape may complete a --config)"};
   if (!options.model.empty() && (options.parameters || options.active))
     throw Error{Exit::usage, "--parameters belongs to --config or a shape of your own; --model has its own"};
   Model model = !options.model.empty()    ? knowledge::find_model(options.model)
-                : !options.config.empty() ? knowledge::read_model_config(options.config)
+                : !options.config.empty() ? knowledge::read_model_config(options.config, completing(options))
                                           : custom_model(options);
   if (options.parameters) model.active_parameters = model.parameters = *options.parameters;
   if (options.active) model.active_parameters = *options.active;
@@ -77,7 +96,8 @@ Question question_of(const EstimateOptions& options) {
   Question question{.model = chosen_model(options),
                     .gpu = options.gpu == every_gpu ? machine::all_specs().front() : &machine::find_spec(options.gpu)};
   question.gpus = options.gpus;
-  question.weights = knowledge::parse_precision(options.dtype);
+  const std::string stored = question.model.stored_as.empty() ? "bf16" : question.model.stored_as;
+  question.weights = knowledge::parse_precision(options.dtype.empty() ? stored : options.dtype);
   question.cache = options.cache.empty() ? knowledge::usual_cache(question.weights) : knowledge::parse_precision(options.cache);
   question.batch = options.batch;
   question.context = options.context;
@@ -88,6 +108,16 @@ Question question_of(const EstimateOptions& options) {
 }
 
 void say_what_is_odd(const Question& question, const knowledge::Estimate& estimate) {
+  for (const std::string& sentence : question.model.assumptions) note("note: " + sentence);
+  if (!question.model.stored_as.empty() && name_of(question.weights) == question.model.stored_as)
+    note(fmt::format("note: the file says that weights are {}; --dtype counts others", question.model.stored_as));
+  if (std::fmod(question.model.heads, question.gpus) != 0)
+    note(fmt::format("note: {:g} heads do not divide by {:g} GPUs, as servers want it that share out heads", question.model.heads,
+                     question.gpus));
+  if (question.model.latent_kv > 0 && question.gpus > 1)
+    note(
+        "note: the latent cache is counted once, as if it were divided among the GPUs; with tensor parallelism each GPU keeps "
+        "all of it");
   if (estimate.math_replaced)
     note(fmt::format("note: {} has no stated {} rate; its values are counted as widened to {}", question.gpu->name,
                      name_of(question.weights), name_of(estimate.math)));
@@ -116,7 +146,9 @@ void add_model_flags(CLI::App& command, EstimateOptions& options) {
 void add_question_flags(CLI::App& command, EstimateOptions& options) {
   command.add_option("--gpu", options.gpu, "a GPU of aisp specs, or all to rank them for the model [h200]")->type_name("GPU");
   add_number(command, "--gpus", options.gpus, "how many of it [1]")->type_name("N");
-  command.add_option("--dtype", options.dtype, "of weights and arithmetic: fp32, bf16, fp16, fp8, int8, fp4, int4 [bf16]")
+  command
+      .add_option("--dtype", options.dtype,
+                  "of weights and arithmetic: fp32, bf16, fp16, fp8, int8, fp4, int4 [what --config says, else bf16]")
       ->type_name("TYPE");
   command.add_option("--kv-dtype", options.cache, "of the KV cache [as the weights, at least 16 bits]")->type_name("TYPE");
   add_number(command, "--batch", options.batch, "sequences at once [1]")->type_name("N");

@@ -34,17 +34,34 @@ bool is_ratio(const Range& range) {
          range.value <= range.high;
 }
 
+std::vector<bool> runs_apart(std::span<const Range> runs) {
+  constexpr std::size_t fewest_to_tell = 4;
+  constexpr double most_deviations = 8, least_apart = 0.15, of_normal = 1.4826, largest_part = 1.0 / 3;
+  std::vector<bool> apart(runs.size(), false);
+  if (runs.size() < fewest_to_tell || !std::all_of(runs.begin(), runs.end(), is_ratio)) return apart;
+  std::vector<double> logs, distances;
+  for (const Range& run : runs) logs.push_back(std::log(run.value));
+  const double centre = base::median(logs);
+  for (const double value : logs) distances.push_back(std::abs(value - centre));
+  const double limit = std::max(least_apart, most_deviations * of_normal * base::median(distances));
+  for (std::size_t i = 0; i < runs.size(); ++i) apart[i] = distances[i] > limit;
+  const auto many = static_cast<double>(std::count(apart.begin(), apart.end(), true));
+  return many <= largest_part * static_cast<double>(runs.size()) ? apart : std::vector<bool>(runs.size(), false);
+}
+
 Range expected_of_runs(std::span<const Range> runs, const ProcessSpread& assumed) {
   if (runs.empty()) return {};
   if (!std::all_of(runs.begin(), runs.end(), is_ratio)) return runs.back();
+  const std::vector<bool> apart = runs_apart(runs);
   std::vector<double> logs, within;
   double sum = 0;
-  for (const Range& run : runs) {
-    logs.push_back(std::log(run.value));
-    within.push_back(variance_within(run));
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (apart[i]) continue;
+    logs.push_back(std::log(runs[i].value));
+    within.push_back(variance_within(runs[i]));
     sum += logs.back();
   }
-  const auto count = static_cast<double>(runs.size());
+  const auto count = static_cast<double>(logs.size());
   double squares = 0;
   for (const double value : logs) squares += std::pow(value - sum / count, 2);
   const double degrees = assumed.degrees + count - 1;

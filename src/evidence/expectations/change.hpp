@@ -4,6 +4,7 @@
 #pragma once
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/math/statistics.hpp"
 #include "evidence/range.hpp"
@@ -32,9 +33,14 @@ bool has_interval(const Range& range);
 // Finite, above 0, low <= value <= high: anything else is no ratio.
 bool is_ratio(const Range& range);
 
+// Which of four runs or more lie so far from the others, by 15 % and by eight of their deviations (by the median distance from
+// the median), that they say nothing of how further runs will differ; none where more than a third do, for then it is their
+// spread.
+std::vector<bool> runs_apart(std::span<const Range> runs);
+
 // The median of runs of equal code in processes of their own, and the interval that further runs fall into, by their
 // spread (Student's t, on a logarithmic scale). Few runs say little of their spread, so `assumed`, with the runs' own intervals,
-// counts beside it. Values that are no ratios are kept as they are.
+// counts beside it. Runs apart are left out. Values that are no ratios are kept as they are.
 Range expected_of_runs(std::span<const Range> runs, const ProcessSpread& assumed);
 
 // Worse: the value is beyond the expected interval, its whole interval beyond the expected value, the values differ by

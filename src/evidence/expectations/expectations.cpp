@@ -274,6 +274,34 @@ std::optional<double> speed_over(const ExpectedPair& pair, const std::string& va
   return own && others ? std::optional{*own / *others} : std::nullopt;
 }
 
+// What a reader should know before such an expectation is committed.
+static void add_doubts(const PairResult& pair, const ExpectedPair& expected, std::vector<std::string>& doubts) {
+  constexpr double widest = 1.5;
+  Runs all;
+  for (const RecordedRun& run : expected.runs) all.push_back(&run);
+  const Runs runs = of_code(all, pair.source_digest);
+  for (const auto& [name, variant] : expected.variants) {
+    std::vector<Range> speedups;
+    std::vector<const RecordedRun*> those;
+    for (const RecordedRun* run : runs)
+      if (const auto found = run->variants.find(name); found != run->variants.end()) {
+        speedups.push_back({found->second.speedup, found->second.speedup_low, found->second.speedup_high});
+        those.push_back(run);
+      }
+    const std::vector<bool> apart = runs_apart(speedups);
+    if (!apart.empty() && apart.back())
+      doubts.push_back(
+          fmt::format("{} {}: {} measured {:.3g}x, where the {} before it have {:.3g}x; it is recorded, but says nothing of how "
+                      "runs differ",
+                      pair.target, name, those.back()->run_id, speedups.back().value, speedups.size() - 1, variant.speedup));
+    if (variant.speedup_low > 0 && variant.speedup_high / variant.speedup_low > widest)
+      doubts.push_back(
+          fmt::format("{} {}: the expected interval [{:.3g}, {:.3g}] is a factor of {:.3g} wide, so a loss below {:.0f} % passes",
+                      pair.target, name, variant.speedup_low, variant.speedup_high, variant.speedup_high / variant.speedup_low,
+                      100 * (1 - variant.speedup_low / variant.speedup)));
+  }
+}
+
 Recording record(const fs::path& folder, const SuiteResult& suite, const Manifest& manifest) {
   Recording recording;
   std::map<fs::path, Expectations> files;
@@ -299,6 +327,7 @@ Recording record(const fs::path& folder, const SuiteResult& suite, const Manifes
     auto& pairs = found->second.pairs;
     const auto earlier = pairs.find(pair.name);
     pairs[pair.name] = expected_of(pair, manifest, earlier == pairs.end() ? nullptr : &earlier->second);
+    add_doubts(pair, pairs[pair.name], recording.doubts);
     recording.recorded.push_back(pair.target);
   }
   for (const auto& [path, expectations] : files) {

@@ -31,6 +31,7 @@ static void describe(Fingerprint& f, Visitor& visit) {
   visit("cpu", f.cpu);
   visit("cpus_usable", f.cpus_usable);
   visit("numa_nodes", f.numa_nodes);
+  visit("cpu_quota", f.cpu_quota);
   visit("hypervisor", f.hypervisor);
   visit("memory_bytes", f.memory_bytes);
   visit("gpu", f.gpu);

@@ -27,6 +27,10 @@ const ManifestGpu* find_gpu(const Manifest& manifest, const std::string& uuid) {
 
 bool differ_by_share(double a, double b, double share) { return std::abs(a - b) > share * std::max(a, b); }
 
+std::string quota_text(const std::optional<double>& quota) {
+  return quota ? fmt::format("a quota of {:g} CPUs", *quota) : "no CPU quota";
+}
+
 std::string or_none(const std::string& text) { return text.empty() ? "none" : text; }
 
 std::string short_id(const std::string& text) { return base::sha256_hex(text).substr(0, 12); }
@@ -52,6 +56,7 @@ Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest) {
                           .cpu = manifest.cpu,
                           .cpus_usable = manifest.cpus_usable,
                           .numa_nodes = manifest.numa_nodes,
+                          .cpu_quota = manifest.cpu_quota,
                           .hypervisor = manifest.virtualization,
                           .memory_bytes = (manifest.memory_bytes + gib / 2) / gib * gib};
   if (pair.device == Device::host || pair.gpus.empty()) return fingerprint;
@@ -75,6 +80,8 @@ std::vector<std::string> host_differences(const Fingerprint& recorded, const Fin
   if (recorded.numa_nodes != here.numa_nodes)
     differences.push_back(fmt::format(
         "{}, now {}", base::plural(static_cast<std::size_t>(std::max(0, recorded.numa_nodes)), "NUMA node"), here.numa_nodes));
+  if (recorded.cpu_quota != here.cpu_quota)
+    differences.push_back(fmt::format("{}, now {}", quota_text(recorded.cpu_quota), quota_text(here.cpu_quota)));
   if (recorded.hypervisor != here.hypervisor)
     differences.push_back(fmt::format("hypervisor {}, now {}", or_none(recorded.hypervisor), or_none(here.hypervisor)));
   if (differ_by_share(static_cast<double>(recorded.memory_bytes), static_cast<double>(here.memory_bytes), telling_memory_change))
@@ -101,6 +108,7 @@ std::vector<std::string> gpu_differences(const Fingerprint& recorded, const Fing
 std::string id_of(const Fingerprint& f) {
   std::string text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", f.hardware, f.cpu, f.cpus_usable, f.numa_nodes,
                                  f.hypervisor, f.memory_bytes, f.gpu, f.driver, f.cuda, f.power_limit_w);
+  if (f.cpu_quota) text += fmt::format("quota {}\n", *f.cpu_quota);
   for (const auto& [name, version] : f.libraries) text += fmt::format("{}={}\n", name, version);
   return short_id(text);
 }

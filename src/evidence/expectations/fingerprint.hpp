@@ -17,8 +17,9 @@ struct Fingerprint {
   // The host's part; 0 usable CPUs: nobody wrote it down, so it agrees with none.
   std::string cpu;
   int cpus_usable = 0, numa_nodes = 0;
-  std::string hypervisor;          // empty: none was seen
-  std::uint64_t memory_bytes = 0;  // whole GiB: the rest changes from one start to the next
+  std::optional<double> cpu_quota{};  // CPUs whose time is granted; nothing: no limit
+  std::string hypervisor;             // empty: none was seen
+  std::uint64_t memory_bytes = 0;     // whole GiB: the rest changes from one start to the next
   // The GPU's part, empty for a host pair; it is told, and decides nothing but the hardware key.
   std::string gpu, driver, cuda;
   double power_limit_w = 0;

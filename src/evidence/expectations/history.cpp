@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evidence/expectations/history.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,6 +13,7 @@
 
 #include "evidence/comparison/comparison.hpp"
 #include "evidence/expectations/expectations.hpp"
+#include "evidence/expectations/fingerprint.hpp"
 #include "evidence/range.hpp"
 
 namespace aisp::evidence {
@@ -149,7 +153,8 @@ void add_points(const RunRecord& run, std::map<SeriesKey, std::vector<Point>>& s
       if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.timing || !variant.speedup)
         continue;
       const auto add = [&](SeriesOf quantity, double value) {
-        series[{pair.target, variant.name, hardware, run.manifest.hostname, quantity}].push_back({&run, &pair, value});
+        series[{pair.target, variant.name, hardware, machine_in_history(pair, run.manifest), quantity}].push_back(
+            {&run, &pair, value});
       };
       add(SeriesOf::speedup, variant.speedup->value);
       add(SeriesOf::median_ms, variant.timing->summary.median);
@@ -189,6 +194,12 @@ std::optional<Step> find_recent(std::span<const double> values, std::span<const 
       return Step{at, before, after, p_value};
   }
   return std::nullopt;
+}
+
+std::string machine_in_history(const PairResult& pair, const Manifest& manifest) {
+  if (manifest.container.empty()) return manifest.hostname;
+  if (!pair.gpus.empty()) return fmt::format("GPU {}", fmt::join(gpu_ids(pair), ", "));
+  return "host " + id_of(fingerprint_of(pair, manifest));
 }
 
 std::vector<Series> history(const std::vector<RunRecord>& runs) {

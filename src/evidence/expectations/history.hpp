@@ -41,7 +41,7 @@ enum class SeriesOf : std::uint8_t { median_ms, speedup };
 constexpr base::Words<2> words_of(SeriesOf) { return {{"median_ms", "speedup"}}; }
 
 struct Series {
-  std::string target, variant, hardware, machine;  // machine: host name
+  std::string target, variant, hardware, machine;  // machine_in_history()
   SeriesOf quantity = SeriesOf::speedup;
   std::vector<std::string> run_ids;
   std::vector<double> values;
@@ -49,6 +49,10 @@ struct Series {
   std::vector<SeriesStep> steps;
   std::optional<SeriesStep> recent;  // after the last step
 };
+
+// What tells machines apart in a history: the host's name; in a container, whose name is often drawn for each run, the GPUs that
+// the pair used, or the fingerprint of the host.
+std::string machine_in_history(const PairResult& pair, const Manifest& manifest);
 
 // Of every optimized variant. `runs` may come in any order.
 std::vector<Series> history(const std::vector<RunRecord>& runs);

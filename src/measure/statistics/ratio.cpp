@@ -20,6 +20,8 @@ constexpr double chance_beyond = 0.025;  // on each side
 constexpr double shortest_ms = 1e-5;
 // Effective rounds that a degree of freedom of their spread takes: their number is estimated from the same rounds.
 constexpr double effective_a_degree = 3, fewest_degrees = 3;
+// How much too few rounds a round is found worth, for each of the correlated stretches that all of them are short of many.
+constexpr double short_series = 2;
 
 // Quantile of the normal distribution above its median, by bisection.
 double normal_quantile(double beyond) {
@@ -171,8 +173,8 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
   double widen = normal_quantile(chance_beyond / options.claims) / usual;
   const double worth = static_cast<double>(rounds) / interval.effective_rounds;
   if (worth > 1)
-    widen *=
-        std::sqrt(worth) * base::student_t_975(std::max(interval.effective_rounds / effective_a_degree, fewest_degrees)) / usual;
+    widen *= std::sqrt(worth * (1 + short_series * worth / static_cast<double>(rounds))) *
+             base::student_t_975(std::max(interval.effective_rounds / effective_a_degree, fewest_degrees)) / usual;
   const std::vector<double> ratios = ratio.resampled(seed, options.resamples);
   const double shift[] = {ratio.of(ratio.above.median, ratio.below.median, offset + correction.accuracy),
                           ratio.of(ratio.above.median, ratio.below.median, offset - correction.accuracy)};
@@ -192,8 +194,9 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
 
 evidence::Verdict verdict(const Interval& speedup) {
   if (speedup.rounds < fewest_rounds || !speedup.measurable) return evidence::Verdict::cannot_tell;
-  if (speedup.low > 1 && speedup.value >= 1 + smallest_difference) return evidence::Verdict::faster;
-  if (speedup.high < 1 && speedup.value <= 1 / (1 + smallest_difference)) return evidence::Verdict::slower;
+  const double equal = 1 + speedup.placement, told_apart = 1 + std::max(smallest_difference, speedup.placement);
+  if (speedup.low > equal && speedup.value >= told_apart) return evidence::Verdict::faster;
+  if (speedup.high < 1 / equal && speedup.value <= 1 / told_apart) return evidence::Verdict::slower;
   return evidence::Verdict::cannot_tell;
 }
 

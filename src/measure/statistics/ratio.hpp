@@ -15,6 +15,7 @@ struct Interval {
   std::size_t rounds = 0;       // it comes from
   double effective_rounds = 0;  // independent ones that would tell as much
   bool measurable = true;       // both times are well above what the stopwatch can tell from nothing
+  double placement = 0;  // what the places of code and data may make of equal work, as a share; beyond `smallest_difference`
   double relative_width() const { return value > 0 ? (high - low) / value : 0; }
 };
 
@@ -52,6 +53,8 @@ Interval ratio_of_medians(std::span<const double> numerator, std::span<const dou
 // Equal work differs by up to this much between two places in one executable (code and data alignment), and the stopwatch is
 // accurate to 1 %; an interval knows neither, so no verdict rests on less.
 inline constexpr double smallest_difference = 0.01;
+// Of work on the host that is shorter than this, so much more: there a loop that lies otherwise, or other pages, may decide.
+inline constexpr double placed_below_ms = 0.1, placement_of_short_host_work = 0.03;
 
 // Of fewer rounds the bootstrap knows too few resamples to mean anything: one round has a single one, and no width.
 inline constexpr std::size_t fewest_rounds = 5;
@@ -60,7 +63,7 @@ inline constexpr std::size_t fewest_rounds = 5;
 inline constexpr double measurable_times = 5;
 
 // Faster or slower when at least `fewest_rounds` were taken of measurable times, the interval excludes 1 and the median ratio is
-// at least `smallest_difference` away from it; cannot tell otherwise.
+// at least `smallest_difference` away from it, both beyond what placement may make; cannot tell otherwise.
 evidence::Verdict verdict(const Interval& speedup);
 
 }  // namespace aisp::measure

@@ -50,21 +50,34 @@ json row_json(const AnalysisRow& row, const evidence::AnalysisOptions& options) 
   return result;
 }
 
-json google_entry(const evidence::PairResult& pair, const evidence::VariantResult& variant) {
+// Rows of one name: a repetition for each timed sample, of which its compare.py makes a U test, and the aggregates behind them.
+// It prints whole numbers, which milliseconds would not fill, and wants a CPU time too: none is measured, so both are the same.
+void add_google_rows(const evidence::PairResult& pair, const evidence::VariantResult& variant, json& rows) {
   const std::string name = pair.target + "/" + variant.name;
-  const double median_us = variant.timing->summary.median * 1e3;
-  // Its compare.py prints whole numbers, which milliseconds would not fill, and wants a CPU time too: none is measured, so both
-  // are the median.
-  return {{"name", name},
-          {"run_name", name},
-          {"run_type", "iteration"},
-          {"repetitions", 1},
-          {"repetition_index", 0},
-          {"threads", 1},
-          {"iterations", variant.timing->summary.count},
-          {"real_time", number(median_us)},
-          {"cpu_time", number(median_us)},
-          {"time_unit", "us"}};
+  const evidence::Timing& timing = *variant.timing;
+  const std::vector<double>& samples_ms = timing.raw_times_ms;
+  const auto row = [&](const std::string& called, double time_ms) -> json& {
+    return rows.emplace_back(json{{"name", called},
+                                  {"run_name", name},
+                                  {"repetitions", samples_ms.size()},
+                                  {"threads", 1},
+                                  {"iterations", 1},
+                                  {"real_time", number(time_ms * 1e3)},
+                                  {"cpu_time", number(time_ms * 1e3)},
+                                  {"time_unit", "us"}});
+  };
+  for (std::size_t i = 0; i < samples_ms.size(); ++i) {
+    json& repetition = row(name, samples_ms[i]);
+    repetition["run_type"] = "iteration";
+    repetition["repetition_index"] = i;
+  }
+  for (const auto& [aggregate, time_ms] :
+       {std::pair{"mean", timing.summary.mean}, {"median", timing.summary.median}, {"stddev", timing.summary.std}}) {
+    json& aggregated = row(name + "_" + aggregate, time_ms);
+    aggregated["run_type"] = "aggregate";
+    aggregated["aggregate_name"] = aggregate;
+    aggregated["aggregate_unit"] = "time";
+  }
 }
 
 }  // namespace
@@ -115,8 +128,7 @@ std::string google_benchmark(const std::vector<evidence::RunRecord>& runs) {
                              {"json_schema_version", 1}};
     for (const evidence::PairResult& pair : run.pairs)
       for (const evidence::VariantResult& variant : pair.variants)
-        if (pair.status == evidence::Status::passed && variant.timing)
-          document["benchmarks"].push_back(google_entry(pair, variant));
+        if (pair.status == evidence::Status::passed && variant.timing) add_google_rows(pair, variant, document["benchmarks"]);
   }
   return evidence::json_text(document, 2) + '\n';
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -30,6 +31,17 @@ constexpr double tick_s = 0.05;  // how late a death, a deadline or an interrupt
 constexpr double near_end_tick_s = 0.002;
 constexpr double unkillable_after_s = 10;  // a killed process that stays this long is stuck in a driver
 
+// Threads of OpenMP (GNU's, Intel's, LLVM's) and of OpenBLAS spin between calls for milliseconds, which nobody can tell from work
+// that should not be there. What the user set stays.
+std::vector<std::pair<std::string, std::string>> for_threads_that_sleep() {
+  std::vector<std::pair<std::string, std::string>> settings;
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  if (!is_set("OMP_WAIT_POLICY") && !is_set("GOMP_SPINCOUNT") && !is_set("KMP_BLOCKTIME"))
+    settings.emplace_back("OMP_WAIT_POLICY", "passive");
+  if (!is_set("OPENBLAS_THREAD_TIMEOUT")) settings.emplace_back("OPENBLAS_THREAD_TIMEOUT", "4");
+  return settings;
+}
+
 class Supervisor {
  public:
   Supervisor(const pair::Entry& entry, const Request& request, const Supervision& supervision)
@@ -42,6 +54,7 @@ class Supervisor {
     request.running_variant_page = running_.path();
     try {
       child_.emplace(base::Command{.argv = {supervision_.executable, "__child", std::to_string(base::Child::result_fd_in_child)},
+                                   .environment = for_threads_that_sleep(),
                                    .input = nlohmann::json(request).dump(),
                                    .output_pipe = true,
                                    .result_pipe = true});

@@ -104,8 +104,12 @@ measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline,
   const std::vector<double> after = judged(variant, judge);
   measure::RatioOptions used = options;
   if (!judge.metric.empty()) used.correction = {};
-  return higher_is_better(baseline, judge) ? measure::ratio_of_medians(after, before, judge.seed, used)
-                                           : measure::ratio_of_medians(before, after, judge.seed, used);
+  measure::Interval interval = higher_is_better(baseline, judge) ? measure::ratio_of_medians(after, before, judge.seed, used)
+                                                                 : measure::ratio_of_medians(before, after, judge.seed, used);
+  const bool short_host_work = judge.on_host && judge.metric.empty() &&
+                               std::min(measure::median(before), measure::median(after)) < measure::placed_below_ms;
+  if (short_host_work) interval.placement = measure::placement_of_short_host_work;
+  return interval;
 }
 
 evidence::Speedup speedup_of(const measure::Interval& interval) {

@@ -23,6 +23,7 @@ evidence::Timing timing_of(const std::vector<measure::Sample>& samples, const me
 struct Judge {
   std::string metric;  // empty: the time
   std::uint64_t seed = 0;
+  bool on_host = false;
 };
 // Baseline against variant, so that above 1 is better in either direction.
 measure::Interval speedup_interval(const std::vector<measure::Sample>& baseline, const std::vector<measure::Sample>& variant,

@@ -62,6 +62,7 @@ void add_machine(evidence::Manifest& manifest, const machine::Machine& machine, 
   manifest.virtualization = host.virtualization;
   manifest.cpus_online = host.cpus_online;
   manifest.cpus_usable = host.cpus_usable;
+  if (host.cpu_quota > 0) manifest.cpu_quota = host.cpu_quota;
   manifest.numa_nodes = static_cast<int>(host.numa.size());
   manifest.memory_bytes = host.memory_bytes;
 }

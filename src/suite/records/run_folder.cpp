@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -51,16 +52,26 @@ std::vector<fs::path> runs_below(const fs::path& artifacts) {
   return runs;
 }
 
+// Children are told of it in JSON, which is UTF-8.
+void demand_utf8(const fs::path& artifacts) {
+  const std::string place = fs::absolute(artifacts).string();
+  const std::string known = nlohmann::json(place).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
+  if (nlohmann::json::parse(known).get<std::string>() != place)
+    throw Error{Exit::unfit, fmt::format("{} is no text in UTF-8, so results cannot name it; choose another place with "
+                                         "--artifacts-dir, or another folder to run in",
+                                         place)};
+}
+
+// That began last: files that were copied or unpacked tell the time of that.
 fs::path newest(const std::vector<fs::path>& runs) {
   std::error_code ignored;
-  fs::path best;
-  fs::file_time_type best_time = fs::file_time_type::min();
-  for (const fs::path& run : runs)
-    if (const auto time = fs::last_write_time(run / "results.jsonl", ignored); !ignored && time > best_time) {
-      best = run;
-      best_time = time;
-    }
-  return best;
+  std::optional<std::pair<std::string, fs::path>> best;
+  for (const fs::path& run : runs) {
+    if (!fs::exists(run / evidence::results_log_file, ignored)) continue;
+    const auto header = evidence::try_read_log_header(run / evidence::results_log_file);
+    best = std::max(best, std::optional{std::pair{header ? header->started_utc : std::string{}, run}});
+  }
+  return best ? best->second : fs::path{};
 }
 
 // Without following links.
@@ -173,6 +184,7 @@ RunFolder::~RunFolder() {
 
 RunFolder RunFolder::create(const fs::path& artifacts, const std::string& run_id, const std::string& purpose,
                             const std::string& prefix) {
+  demand_utf8(artifacts);
   try {
     base::make_directories(artifacts);
   } catch (const Error& error) {

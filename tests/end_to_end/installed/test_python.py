@@ -29,9 +29,9 @@ def bench(optimized, baseline=double, inputs=inputs, reference=reference, **more
 
 @unittest.skipIf("AISP_SANITIZED" in os.environ, "Python is not built for the sanitizers")
 class Python(EndToEnd):
-    def python(self, text, code=0):
+    def python(self, text, code=0, env=None):
         (self.work / "script.py").write_text(START + text)
-        environment = self.environment({"PYTHONPATH": str(SOURCE / "python/src"), "AISP_BUILD": BUILD})
+        environment = self.environment({"PYTHONPATH": str(SOURCE / "python/src"), "AISP_BUILD": BUILD, **(env or {})})
         done = subprocess.run([sys.executable, "script.py"], cwd=self.work, env=environment, capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, code, f"\n{done.stdout}\n{done.stderr}")
         return done
@@ -320,6 +320,23 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                 self.assertIn(words, done.stderr)
         self.caught("def measure(): bench({'masked': lambda x: numpy.ma.masked_less(2 * x, -5)})", "masked is a masked array")
+
+    def test_a_locale_with_commas(self):
+        made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", str(self.work / "de_DE.UTF-8")], capture_output=True)
+        if made.returncode not in (0, 1) or not (self.work / "de_DE.UTF-8").exists():
+            self.skipTest("localedef has no sources of locales here")
+        done = self.python("""
+import locale
+locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+assert locale.localeconv()["decimal_point"] == ","
+bench(twice, run_id="german")
+""", env={"LOCPATH": str(self.work)})
+        for text in (done.stdout, (self.artifacts / "german/benchmark_test_results.md").read_text()):
+            self.assertRegex(text, r"\d\.\d")
+            self.assertNotRegex(text, r"\d,\d")
+
+    def test_an_argument_that_is_no_utf8(self):
+        self.python("import sys; sys.argv.append('caf\\udce9'); assert bench(twice).passed")
 
     def test_inputs_that_are_drawn_into_one_buffer_differ(self):
         self.python("""

@@ -37,6 +37,16 @@ class GoodPairs(EndToEnd):
         self.assertIn("not run", (finished.folder / "benchmark_test_results.md").read_text())
         self.assertIn("not run", opened((finished.folder / "report.html").read_text()))
 
+    def test_threads_of_openmp_that_spin(self):
+        finished = self.run_pairs("ch88:open_mp")
+        pair = finished.pair("ch88:open_mp")
+        if pair["status"] == "skipped":
+            self.skipTest(pair["reason"])
+        self.assertEqual(pair["status"], "passed", everything_said(pair))
+        self.artifacts.rename(self.work / "first")
+        spinning = self.run_pairs("ch88:open_mp", env={"OMP_WAIT_POLICY": "active"})
+        self.assertIn("OMP_WAIT_POLICY=passive", everything_said(spinning.pair("ch88:open_mp")) + spinning.out)
+
     def test_a_ladder(self):
         finished = self.run_pairs("ch88:ladder", flags=("--iterations", "20", "--update-expectations"))
         self.assert_code(finished, 0)

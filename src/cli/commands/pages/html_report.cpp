@@ -76,10 +76,12 @@ std::vector<evidence::Series> history_of(const evidence::RunRecord& run, const s
   std::vector<evidence::RunRecord> runs;
   for (const std::filesystem::path& folder : evidence::timed_runs(artifacts))
     for (evidence::RunRecord& other : read_found(folder))
-      if (!other.confirmation && other.manifest.hostname == run.manifest.hostname) runs.push_back(with_name(std::move(other)));
+      if (!other.confirmation) runs.push_back(with_name(std::move(other)));
   std::vector<evidence::Series> history = evidence::history(runs);
   std::erase_if(history, [&](const evidence::Series& series) {
-    return std::none_of(run.pairs.begin(), run.pairs.end(), [&](const auto& pair) { return pair.target == series.target; });
+    return std::none_of(run.pairs.begin(), run.pairs.end(), [&](const auto& pair) {
+      return pair.target == series.target && evidence::machine_in_history(pair, run.manifest) == series.machine;
+    });
   });
   return history;
 }

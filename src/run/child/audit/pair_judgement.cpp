@@ -86,7 +86,7 @@ void check_floor(const Context& context, Record& record, pair::Session& session,
 
 void judge(const Context& context, Record& record, pair::Session& session, const Samples& samples,
            const measure::Correction& correction) {
-  const Judge by{std::string{context.pair.judged_by}, context.request.seed};
+  const Judge by{std::string{context.pair.judged_by}, context.request.seed, context.pair.device == Device::host};
   const double offset_ms = correction.offset();
   note_times(context.request, record, samples.timed, correction);
   for (const Timed& timed : samples.timed) {

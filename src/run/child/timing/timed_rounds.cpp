@@ -75,7 +75,7 @@ void TimedRounds::note_limits(std::size_t index) {
 
 measure::Interval TimedRounds::speedup(const std::vector<measure::Sample>& baseline,
                                        const std::vector<measure::Sample>& variant) {
-  const Judge judge{std::string{context_.pair.judged_by}, context_.request.seed};
+  const Judge judge{std::string{context_.pair.judged_by}, context_.request.seed, context_.pair.device == Device::host};
   measure::Correction known = correction_of(context_.pair, samples_, assumed_probe_work(context_));
   known.accuracy = 0;  // more rounds do not improve it
   const measure::Interval interval =
