@@ -56,6 +56,7 @@ class PlainLaunch final : public Launch {
  public:
   PlainLaunch() = default;
   void token(int) override {}
+  void tokens(std::span<const int>) override {}
   void mark(const char*) override {}
   void mark(const char*, cudaStream_t) override {}
   void push_range(const char*) override {}
