@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One training step of a 12-layer model: 420 short kernels and 640 tensors that are made and freed while the host queues it. The
 // kernels are shorter than their launches, so the host sets the pace, and each call of the driver's pool adds to it. Free lists
-// by size class answer in nanoseconds; a plan made of the step before gives every tensor an offset.
+// by size class answer in nanoseconds; a plan made of the step before gives every tensor an offset where steps repeat.
 #include <aisp/graph.hpp>
 #include <aisp/pair.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward and both gradients of a linear layer in FP8, at twice the rate of bf16. The tensor cores take FP8 along the summed
-// dimension alone, and each tensor is summed over along its rows in one product and along its columns in another, so that its
-// codes are needed both ways. A pass for the largest magnitude, which gives the scale, and one that reads bf16 and writes codes
-// and transposed codes take back a part of the gain.
+// Forward and both gradients of a linear layer in FP8, at up to twice the rate of bf16. The tensor cores take FP8 along the
+// summed dimension alone, and each tensor is summed over along its rows in one product and along its columns in another, so that
+// its codes are needed both ways. A pass for the largest magnitude, which gives the scale, and one that reads bf16 and writes
+// codes and transposed codes take back a part of the gain.
 #include <cuda_fp8.h>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/cublaslt.hpp>
@@ -323,7 +323,7 @@ class Fp8Training final : public Workload {
 
 extern constinit const Pair fp8_training{
     .teaches =
-        "FP8 products take half the time of bf16's, and finding scales and writing codes both ways takes a part of it back",
+        "FP8 products are much shorter than bf16's, and finding scales and writing codes both ways takes a part of it back",
     .lesson = "fp8_cast_transpose",
     .make = make<Fp8Training>,
     .baseline = {.name = "bf16", .run = call<&Fp8Training::in_bf16>, .prepare = call<&Fp8Training::prepare_bf16>},
