@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A 70B model's gated MLP for one token is a read of its weights: in INT4 with a scale and a zero point for every 128 of them a
-// quarter of the bytes. That is a quarter of the time if a weight is unpacked and multiplied in fewer instructions than its half
-// byte leaves room for, about five on an H100. A shift, a mask and a conversion for each are too many. Nibbles in the order in
-// which one mask makes two bf16 numbers of them need half as many, and as fragments of mma.sync they need no FMA either.
+// quarter of the bytes. How near the time comes to a quarter is decided by the instructions that unpack and multiply a weight,
+// for about five of which its half byte leaves room on an H100. A shift, a mask and a conversion for each cost time. Nibbles in
+// the order in which one mask makes two bf16 numbers of them need fewer, and as fragments of mma.sync they need no FMA either.
 #include <cuda_bf16.h>
 #include <aisp/device/reduce.cuh>
 #include <aisp/dispatch.hpp>
@@ -304,7 +304,7 @@ constexpr KernelLimits nothing_spilled{.local_bytes = 0};
 
 extern constinit const Pair weight_only_int4{
     .teaches =
-        "INT4 weights are a quarter of the bytes, and of the time if unpacking one takes fewer instructions than its bytes",
+        "INT4 weights are a quarter of the bytes; how near the time comes to a quarter is decided by what unpacking one costs",
     .lesson = "awq_interleaved",
     .make = make<WeightOnlyInt4>,
     .baseline = {.name = "cublas_bf16",

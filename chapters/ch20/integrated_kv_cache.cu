@@ -346,9 +346,7 @@ class IntegratedKvCache final : public Workload {
 }  // namespace
 
 extern constinit const Pair integrated_kv_cache{
-    .teaches =
-        "a generate loop loses its time between the products: copying its cache to grow it, and asking the host after every "
-        "token",
+    .teaches = "a cache that grows by copying costs a generate loop far more than asking the host after every token",
     .lesson = "in_place",
     .make = make<IntegratedKvCache>,
     .baseline = {.name = "concatenate",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best hundred of two million vectors for each of 64 queries, exactly: one read of the vectors, while all scores are half a
-// gigabyte that is written and read four times by a radix select. A sample's bound leaves one read of the scores, and a kernel
-// that selects where the products are in registers writes only what reaches the bound.
+// gigabyte that is written once and read five times by a radix select and its gather. A sample's bound leaves one read of the
+// scores, and a kernel that selects where the products are in registers writes only what reaches the bound.
 #include <cuda_bf16.h>
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
