@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 namespace aisp::evidence {
 namespace {
@@ -222,6 +223,28 @@ TEST(Compared, HasTheSamplesOfBothSides) {
   ASSERT_EQ(time.metric, "time");
   EXPECT_EQ(time.before_raw, before.pairs[0].variants[0].timing->raw_times_ms);
   EXPECT_EQ(time.after_raw, after.pairs[0].variants[0].timing->raw_times_ms);
+}
+
+TEST(CompareRuns, OfMergedRunsJudgesEachPairByItsOwnMachine) {
+  const RunRecord before = Process{{.ratio = 0, .clock = 0, .host = true}, 1}.run();
+  const auto merged = [&](int cpus_of_second) {
+    RunRecord run = Process{{.ratio = 0, .clock = 0, .loss = 2, .host = true}, 2}.run();
+    Manifest first = run.manifest, second = compared_machine("NVIDIA H200", cpus_of_second);
+    first.machine = "a";
+    second.machine = "b";
+    run.manifest = {};
+    run.manifest.machines = {first, second};
+    for (std::size_t i = 0; i < run.pairs.size(); ++i) run.pairs[i].machine = i % 2 == 0 ? "a" : "b";
+    return run;
+  };
+  const auto regressed = [&](const RunRecord& after) {
+    std::set<std::string> targets;
+    for (const MetricChange& metric : compare_runs(before, after, 0.05).metrics)
+      if (metric.is_regression) targets.insert(metric.target);
+    return targets.size();
+  };
+  EXPECT_EQ(regressed(merged(16)), 10u);
+  EXPECT_EQ(regressed(merged(4)), 5u) << "those of the other host are compared with nothing";
 }
 
 }  // namespace

@@ -71,15 +71,25 @@ evidence::RunRecord with_name(evidence::RunRecord run) {
 
 evidence::RunRecord named_run(const std::filesystem::path& folder) { return with_name(evidence::read_run(folder)); }
 
-// Of the pairs of this run, on its machine.
+std::set<std::string> hosts_of(const evidence::Manifest& manifest) {
+  std::set<std::string> hosts{manifest.hostname};
+  for (const evidence::Manifest& machine : manifest.machines) hosts.insert(machine.hostname);
+  return hosts;
+}
+
+// Of the pairs of this run, on its machines.
 std::vector<evidence::Series> history_of(const evidence::RunRecord& run, const std::string& artifacts) {
+  const std::set<std::string> hosts = hosts_of(run.manifest);
   std::vector<evidence::RunRecord> runs;
   for (const std::filesystem::path& folder : evidence::timed_runs(artifacts))
     for (evidence::RunRecord& other : read_found(folder))
-      if (!other.confirmation && other.manifest.hostname == run.manifest.hostname) runs.push_back(with_name(std::move(other)));
+      if (!other.confirmation &&
+          std::ranges::any_of(hosts_of(other.manifest), [&](const auto& host) { return hosts.contains(host); }))
+        runs.push_back(with_name(std::move(other)));
   std::vector<evidence::Series> history = evidence::history(runs);
   std::erase_if(history, [&](const evidence::Series& series) {
-    return std::none_of(run.pairs.begin(), run.pairs.end(), [&](const auto& pair) { return pair.target == series.target; });
+    return !hosts.contains(series.machine) ||
+           std::none_of(run.pairs.begin(), run.pairs.end(), [&](const auto& pair) { return pair.target == series.target; });
   });
   return history;
 }
