@@ -80,8 +80,10 @@ TEST(Cut, NoShardIsEmpty) {
     }
 }
 
-constexpr Pair plain{.teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}}), .device = Device::host};
-constexpr pair::Entry entry_a{"ch01", "a", "", &plain}, entry_b{"ch01", "b", "", &plain}, entry_c{"ch02", "a", "", &plain};
+constexpr Pair sharded_pair{
+    .teaches = "", .make = nullptr, .baseline = {"a"}, .optimized = variants({{"b"}}), .device = Device::host};
+constexpr pair::Entry sharded_a{"ch01", "a", "", &sharded_pair}, sharded_b{"ch01", "b", "", &sharded_pair},
+    sharded_c{"ch02", "a", "", &sharded_pair};
 
 evidence::Expectations recorded(const char* hardware, double baseline_ms, double variant_ms) {
   evidence::Expectations file{.hardware = hardware, .chapter = "ch01", .pairs = {}};
@@ -92,10 +94,10 @@ evidence::Expectations recorded(const char* hardware, double baseline_ms, double
 }
 
 TEST(ExpectedSeconds, AreOfTheSlowestHardwareWithARecord) {
-  EXPECT_EQ(expected_seconds(entry_a, {recorded("h200", 60, 40), recorded("h100", 150, 50)}), 4 + 10);
-  EXPECT_EQ(expected_seconds(entry_b, {recorded("h200", 60, 40)}), 6) << "without a record";
-  EXPECT_EQ(expected_seconds(entry_c, {recorded("h200", 60, 40)}), 6) << "of another chapter";
-  EXPECT_EQ(expected_seconds(entry_a, {recorded("h200", 1e300, 1e300)}), 3600);
+  EXPECT_EQ(expected_seconds(sharded_a, {recorded("h200", 60, 40), recorded("h100", 150, 50)}), 4 + 10);
+  EXPECT_EQ(expected_seconds(sharded_b, {recorded("h200", 60, 40)}), 6) << "without a record";
+  EXPECT_EQ(expected_seconds(sharded_c, {recorded("h200", 60, 40)}), 6) << "of another chapter";
+  EXPECT_EQ(expected_seconds(sharded_a, {recorded("h200", 1e300, 1e300)}), 3600);
 }
 
 TEST(TakePart, ShardsHaveEachPairOnce) {
@@ -103,24 +105,24 @@ TEST(TakePart, ShardsHaveEachPairOnce) {
   std::vector<const pair::Entry*> all;
   std::string cut;
   for (configuration.shard = {1, 3}; configuration.shard.index <= 3; ++configuration.shard.index) {
-    const Part part = take_part({&entry_a, &entry_b, &entry_c}, configuration, {});
+    const Part part = take_part({&sharded_a, &sharded_b, &sharded_c}, configuration, {});
     EXPECT_EQ(to_string(part.shard), std::to_string(configuration.shard.index) + "/3");
     EXPECT_TRUE(cut.empty() || part.shard.cut == cut);
     EXPECT_EQ(part.all_seconds, 18);
     cut = part.shard.cut;
     all.insert(all.end(), part.selected.begin(), part.selected.end());
   }
-  EXPECT_THAT(all, testing::UnorderedElementsAre(&entry_a, &entry_b, &entry_c));
+  EXPECT_THAT(all, testing::UnorderedElementsAre(&sharded_a, &sharded_b, &sharded_c));
   configuration.shard = {1, 2};
-  EXPECT_NE(take_part({&entry_a, &entry_b, &entry_c}, configuration, {}).shard.cut,
-            take_part({&entry_a, &entry_b}, configuration, {}).shard.cut);
+  EXPECT_NE(take_part({&sharded_a, &sharded_b, &sharded_c}, configuration, {}).shard.cut,
+            take_part({&sharded_a, &sharded_b}, configuration, {}).shard.cut);
 }
 
 TEST(TakePart, ThereAreAsManyPairsAsShards) {
   Configuration configuration;
   configuration.shard = {1, 3};
   try {
-    take_part({&entry_a, &entry_b}, configuration, {});
+    take_part({&sharded_a, &sharded_b}, configuration, {});
     ADD_FAILURE();
   } catch (const base::Error& error) {
     EXPECT_EQ(error.status(), base::Exit::usage);
