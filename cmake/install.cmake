@@ -12,7 +12,7 @@ install(DIRECTORY python/src/aisp DESTINATION "${aisp_python_dir}" FILES_MATCHIN
 install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/aisp\")")
 install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${aisp_python_dir}/aisp/libaisp.so\")")
 install(DIRECTORY expectations docs chapters templates DESTINATION "${aisp_data_dir}")
-install(DIRECTORY scripts/tuning scripts/lib scripts/containers DESTINATION "${aisp_data_dir}/scripts")
+install(DIRECTORY scripts/tuning scripts/lib scripts/containers scripts/cluster DESTINATION "${aisp_data_dir}/scripts")
 install(PROGRAMS scripts/gpu-setup.sh scripts/nightly.sh scripts/numa-topology.sh scripts/reset-gpu.sh scripts/system-tuning.sh
         DESTINATION "${aisp_data_dir}/scripts")
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION "${aisp_data_dir}")

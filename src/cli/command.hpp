@@ -18,6 +18,7 @@ using Action = std::function<base::Exit()>;
 void add_run(CLI::App& app, Action& action, const std::vector<std::string>& command_line);
 void add_list_targets(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action, const std::vector<std::string>& command_line);
+void add_merge(CLI::App& app, Action& action, const std::vector<std::string>& command_line);
 void add_doctor(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_roofline(CLI::App& app, Action& action);

@@ -155,6 +155,7 @@ Exit run_program(int argc, char** argv) {
   add_verify(app, action, command_line);
   add_analyze(app, action);
   add_compare(app, action);
+  add_merge(app, action, command_line);
   add_doctor(app, action);
   add_report(app, action);
   add_roofline(app, action);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/system/terminal.hpp"
@@ -14,6 +15,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/record_expectations.hpp"
+#include "cli/recorded.hpp"
 #include "cli/requirements.hpp"
 #include "evidence/cost_check.hpp"
 #include "evidence/json.hpp"
@@ -81,6 +83,29 @@ std::vector<const pair::Entry*> select_cases(std::vector<const pair::Entry*> sel
                      without == 1 ? "1 selected pair declares" : fmt::format("{} selected pairs declare", without),
                      without == 1 ? "is" : "are"));
   return with_cases;
+}
+
+void settle_shard(suite::Configuration& configuration) {
+  const auto variable = [](const char* name) -> const char* { return std::getenv(name); };
+  if (const std::string trouble = suite::settle_shard(configuration, variable); !trouble.empty()) note("aisp: " + trouble);
+}
+
+suite::Part take_shard(const std::vector<const pair::Entry*>& selected, const suite::Configuration& configuration,
+                       const std::string& expectations_dir) {
+  if (configuration.shard.count == 1) return {.shard = {}, .selected = selected};
+  suite::Part part = suite::take_part(selected, configuration, read_recorded(expectations_dir));
+  const std::string& origin = configuration.origins.find("shard")->second;
+  note(fmt::format("aisp: shard {}{}: {} of {}, about {} of {}", to_string(part.shard),
+                   origin == "flag" ? "" : fmt::format(" ({})", origin), part.selected.size(),
+                   base::plural(selected.size(), "pair"), base::human_duration(static_cast<double>(part.seconds)),
+                   base::human_duration(static_cast<double>(part.all_seconds))));
+  return part;
+}
+
+void note_shard(suite::Task& task, const suite::Part& part, const std::vector<const pair::Entry*>& all) {
+  if (part.shard.count == 1) return;
+  task.shard = part.shard;
+  task.all = all;
 }
 
 Exit run_and_report(suite::Task task, suite::RunFolder folder, const SuiteFlags& flags, const std::string& expectations_dir,

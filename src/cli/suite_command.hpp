@@ -8,6 +8,7 @@
 #include "cli/regression_gate.hpp"
 #include "cli/suite_flags.hpp"
 #include "machine/machine.hpp"
+#include "suite/selection/shards.hpp"
 #include "suite/suite.hpp"
 
 namespace aisp::cli {
@@ -18,6 +19,14 @@ void refuse_faults(const std::vector<const pair::Entry*>& selected);
 
 // Under --sweep those that declare cases, and a note about how many do not; throws base::Error (nothing) where none does.
 std::vector<const pair::Entry*> select_cases(std::vector<const pair::Entry*> selected, const suite::Configuration& configuration);
+
+// Where nobody set a shard, the environment's; tells of an index there without a count.
+void settle_shard(suite::Configuration& configuration);
+// The part of `selected` that configuration.shard names, which is told; all of it where that is one of one.
+suite::Part take_shard(const std::vector<const pair::Entry*>& selected, const suite::Configuration& configuration,
+                       const std::string& expectations_dir);
+// Puts down what part of `all` the task is.
+void note_shard(suite::Task& task, const suite::Part& part, const std::vector<const pair::Entry*>& all);
 
 // With a folder for expectations, what can be expected from now on is recorded there; with a gate the run is
 // compared with what was expected.

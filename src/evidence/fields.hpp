@@ -3,7 +3,9 @@
 #pragma once
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_fields.hpp"
@@ -15,6 +17,16 @@ using nlohmann::json;
 
 using Writer = base::JsonWriter;
 using Reader = base::JsonReader;
+
+// For what most files have nothing to say of: metrics that nobody reported, GPUs that nobody wrote down, machines of a merged
+// run.
+template <class T, class Visitor>
+void describe_unless_empty(const std::string& name, T& values, Visitor& visit) {
+  std::optional<T> some;
+  if (!values.empty()) some = std::move(values);
+  visit(name, some);
+  if (some) values = std::move(*some);
+}
 
 template <class Visitor>
 void describe(Lost& l, Visitor& visit) {

@@ -272,6 +272,7 @@ static void describe(PairResult& p, Visitor& visit) {
   visit("started_utc", p.started_utc);
   visit("log", p.log);
   visit("complete", p.complete);
+  describe_unless_empty("machine", p.machine, visit);
 }
 
 template <class Visitor>

@@ -40,6 +40,13 @@ static void describe(Setting& s, Visitor& visit) {
 }
 
 template <class Visitor>
+static void describe(Shard& s, Visitor& visit) {
+  visit("index", s.index);
+  visit("count", s.count);
+  visit("cut", s.cut);
+}
+
+template <class Visitor>
 static void describe(Manifest& m, Visitor& visit) {
   visit("schema_version", m.schema_version);
   visit("run_id", m.run_id);
@@ -75,6 +82,9 @@ static void describe(Manifest& m, Visitor& visit) {
   visit("memory_bytes", m.memory_bytes);
   visit("environment", m.environment);
   visit("configuration", m.configuration);
+  visit("shard", m.shard);
+  describe_unless_empty("machines", m.machines, visit);
+  describe_unless_empty("machine", m.machine, visit);
 }
 
 void to_json(json& to, const Manifest& manifest) {
@@ -100,6 +110,7 @@ static void check_names(const Manifest& manifest, const std::string& source) {
     for (const std::string& name : names)
       if (!is_plain(name)) refuse(name, "case of a sweep");
   }
+  for (const Manifest& machine : manifest.machines) check_names(machine, source);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& source) {
@@ -114,6 +125,13 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
 
 Manifest read_manifest(const std::filesystem::path& file) {
   return parse_manifest(base::read_file(file, largest_manifest_bytes), file.string());
+}
+
+std::string to_string(const Shard& shard) { return fmt::format("{}/{}", shard.index, shard.count); }
+
+const Manifest& manifest_of(const PairResult& pair, const Manifest& manifest) {
+  const auto found = std::ranges::find(manifest.machines, pair.machine, &Manifest::machine);
+  return found == manifest.machines.end() ? manifest : *found;
 }
 
 void to_json(json& to, const Setting& setting) {
@@ -193,7 +211,8 @@ void compare_values(const std::string& place, const json& before, const json& af
 // By name, so that an added setting does not shift all others.
 json comparable(const Manifest& manifest) {
   json fields = manifest;
-  for (const char* name : {"schema_version", "run_id", "started_utc", "command_line"}) fields.erase(name);
+  for (const char* name : {"schema_version", "run_id", "started_utc", "command_line", "shard", "machines", "machine"})
+    fields.erase(name);
   json settings = json::object();
   for (const Setting& setting : manifest.configuration) settings[setting.name] = setting.value;
   fields["configuration"] = std::move(settings);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,14 @@ struct Setting {
   std::string name, value, origin;
 };
 
+// Which part of a selection a run measured.
+struct Shard {
+  int index = 1, count = 1;  // the second of three: 2, 3
+  std::string cut;           // stands for the pairs, their code and the shard of each: shards with the same one fit together
+};
+// "2/3"
+std::string to_string(const Shard& shard);
+
 struct Manifest {
   int schema_version = 1;
   std::string run_id;
@@ -51,6 +60,11 @@ struct Manifest {
   std::uint64_t memory_bytes = 0;
   std::map<std::string, std::string> environment;  // allow-listed variables
   std::vector<Setting> configuration;
+  std::optional<Shard> shard;
+  // Of a run that `aisp merge` made: the manifests of the runs that it was made from, each with the name of its machine, unique
+  // in the run. Outside of them stands what all have in common.
+  std::vector<Manifest> machines;
+  std::string machine;
 };
 
 void to_json(nlohmann::json& json, const Manifest& manifest);
@@ -58,6 +72,10 @@ void from_json(const nlohmann::json& json, Manifest& manifest);
 void to_json(nlohmann::json& json, const Setting& setting);
 
 inline constexpr std::size_t largest_manifest_bytes = std::size_t{16} << 20;
+// The manifest of the run that measured the pair: one of `machines` in a merged run, `manifest` itself in every other.
+struct PairResult;  // evidence/result.hpp
+const Manifest& manifest_of(const PairResult& pair, const Manifest& manifest);
+
 // Throws base::Error (usage) naming the source and the place in it.
 Manifest parse_manifest(std::string_view text, const std::string& source);
 Manifest read_manifest(const std::filesystem::path& file);

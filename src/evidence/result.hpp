@@ -276,6 +276,7 @@ struct PairResult {
   std::string started_utc;  // ISO 8601
   std::string log;          // path of the child's output, relative to the run folder
   bool complete = true;     // false: the child died before it sent its result
+  std::string machine;      // in a merged run: which of its manifest's machines; empty in every other
 };
 
 struct Manifest;  // evidence/manifest.hpp

@@ -87,7 +87,7 @@ class Listener final : public suite::Watcher {
 
 suite::Configuration configuration_of(const json& settings, const std::string& gpu) {
   // Each asks for a process of its own, or for what only the pairs of aisp have.
-  constexpr std::array unfit{"in-process", "jobs", "gpus", "scale", "size", "sweep", "cold-start", "suite-timeout"};
+  constexpr std::array unfit{"in-process", "jobs", "gpus", "scale", "size", "sweep", "cold-start", "suite-timeout", "shard"};
   suite::Configuration configuration;
   for (const auto& [name, value] : settings.items()) {
     if (std::ranges::find(unfit, name) != unfit.end())

@@ -61,8 +61,9 @@ constexpr Column after[] = {
 std::string gpu_text(const evidence::Manifest& manifest, const PairResult& pair) {
   std::map<std::string, std::size_t> names;
   for (const std::string& uuid : pair.gpus) {
-    const auto gpu = std::ranges::find(manifest.gpus, uuid, &evidence::ManifestGpu::uuid);
-    if (gpu != manifest.gpus.end()) ++names[gpu->name];
+    const std::vector<evidence::ManifestGpu>& gpus = manifest_of(pair, manifest).gpus;
+    const auto gpu = std::ranges::find(gpus, uuid, &evidence::ManifestGpu::uuid);
+    if (gpu != gpus.end()) ++names[gpu->name];
   }
   std::vector<std::string> texts;
   for (const auto& [name, number] : names) texts.push_back(number > 1 ? fmt::format("{} x {}", number, name) : name);
@@ -85,6 +86,7 @@ constexpr RunColumn last[] = {
      [](const evidence::Manifest& manifest, const PairResult& pair, const VariantResult*) { return gpu_text(manifest, pair); }},
     {"commit", [](const evidence::Manifest& manifest, const PairResult&,
                   const VariantResult*) { return manifest.commit + (manifest.dirty ? "+changes" : ""); }},
+    {"machine", [](const evidence::Manifest&, const PairResult& pair, const VariantResult*) { return pair.machine; }},
 };
 
 void add_figure(const Quantity& quantity, const PairResult& pair, const VariantResult* variant,

@@ -2,8 +2,10 @@
 #include "report/public_run.hpp"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -143,7 +145,29 @@ evidence::Manifest redacted(const evidence::Manifest& manifest, const Redactor& 
   for (evidence::ManifestGpu& gpu : m.gpus) gpu.uuid = gpu.pci = "";
   // The name of a library's file says its version, its folder says where somebody lives.
   for (auto& [name, file] : m.libraries) file = file.substr(file.rfind('/') + 1);
+  for (evidence::Manifest& machine : m.machines) machine = redacted(machine, redact);
   return redacted<evidence::Manifest>(m, redact);
+}
+
+// Names of machines are names of hosts.
+void number_machines(evidence::RunRecord& run) {
+  std::map<std::string, std::string> names;
+  for (evidence::Manifest& m : run.manifest.machines) {
+    std::string number = fmt::format("machine {}", names.size() + 1);
+    names.emplace(m.machine, number);
+    m.machine = std::move(number);
+  }
+  for (evidence::PairResult& pair : run.pairs)
+    if (const auto found = names.find(pair.machine); found != names.end()) pair.machine = found->second;
+}
+
+void add_names(const evidence::Manifest& m, std::vector<std::string>& words) {
+  words.push_back(m.hostname);
+  words.push_back(m.hostname.substr(0, m.hostname.find('.')));
+  for (const evidence::ManifestGpu& gpu : m.gpus) {
+    words.push_back(gpu.uuid);
+    words.push_back(gpu.pci);
+  }
 }
 
 }  // namespace
@@ -170,18 +194,15 @@ std::string Redactor::name(const std::string& run_id) const {
 Redactor redactor_for(const evidence::RunRecord& run, const std::vector<std::string>& users) {
   const evidence::Manifest& m = run.manifest;
   std::vector<std::string> words = users;
-  words.push_back(m.hostname);
-  words.push_back(m.hostname.substr(0, m.hostname.find('.')));
-  for (const evidence::ManifestGpu& gpu : m.gpus) {
-    words.push_back(gpu.uuid);
-    words.push_back(gpu.pci);
-  }
+  add_names(m, words);
+  for (const evidence::Manifest& machine : m.machines) add_names(machine, words);
   for (std::string& user : users_of_homes(nlohmann::json(m).dump())) words.push_back(std::move(user));
   return Redactor{std::move(words), m.run_id};
 }
 
-evidence::RunRecord public_copy(const evidence::RunRecord& run, const Redactor& redact) {
-  evidence::RunRecord copy;
+evidence::RunRecord public_copy(const evidence::RunRecord& original, const Redactor& redact) {
+  evidence::RunRecord run = original, copy;
+  number_machines(run);
   copy.manifest = redacted(run.manifest, redact);
   copy.confirmation = run.confirmation;
   for (const std::string& warning : run.warnings) copy.warnings.push_back(redact(warning));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/system/lock.hpp"
+#include "evidence/manifest.hpp"
 #include "evidence/result.hpp"
 #include "machine/machine.hpp"
 #include "pair/registry.hpp"
@@ -25,6 +26,8 @@ struct Task {
   std::vector<int> gpus;                          // ordinals of those that may be used
   std::vector<Placement> placements;              // of what is selected
   std::optional<run::Counterpart> against{};      // another executable, whose pairs take turns with these
+  std::optional<evidence::Shard> shard{};         // that `selected` is
+  std::vector<const pair::Entry*> all{};          // of a shard: what all shards together select
   std::vector<std::string> wanted{};              // what the user named; empty: all
   std::vector<evidence::PairResult> not_built{};  // of what the user named, for the reports
 };

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 namespace aisp::evidence {
 namespace {
@@ -222,6 +223,48 @@ TEST(Compared, HasTheSamplesOfBothSides) {
   ASSERT_EQ(time.metric, "time");
   EXPECT_EQ(time.before_raw, before.pairs[0].variants[0].timing->raw_times_ms);
   EXPECT_EQ(time.after_raw, after.pairs[0].variants[0].timing->raw_times_ms);
+}
+
+class MergedRuns : public testing::Test {
+ protected:
+  // Pairs with even numbers are of a machine like all others, those with odd ones of `second`.
+  static RunRecord merged(RunRecord run, Manifest second) {
+    Manifest first = run.manifest;
+    first.machine = "a";
+    second.machine = "b";
+    run.manifest = {};
+    run.manifest.machines = {first, second};
+    for (std::size_t i = 0; i < run.pairs.size(); ++i) run.pairs[i].machine = i % 2 == 0 ? "a" : "b";
+    return run;
+  }
+
+  template <class Which>
+  static std::size_t targets(const Comparison& comparison, const Which& which) {
+    std::set<std::string> found;
+    for (const MetricChange& metric : comparison.metrics)
+      if (which(metric)) found.insert(metric.target);
+    return found.size();
+  }
+};
+
+TEST_F(MergedRuns, EachPairIsComparedOnItsOwnGpu) {
+  const ComparedWorld world, slower{.loss = 1.5};
+  const RunRecord before = Process{world, 1}.run(), after = Process{slower, 2}.run();
+  const auto red = [&](const RunRecord& other) {
+    return targets(compare_runs(before, other, 0.05), [](const MetricChange& metric) { return metric.is_regression; });
+  };
+  EXPECT_EQ(red(merged(after, compared_machine())), 10u);
+  EXPECT_EQ(red(merged(after, compared_machine("NVIDIA H200 NVL"))), 5u) << "those of the other GPU are not judged";
+}
+
+TEST_F(MergedRuns, EachPairIsComparedOnItsOwnHost) {
+  const ComparedWorld world{.host = true}, slower{.loss = 1.5, .host = true};
+  const RunRecord before = Process{world, 1}.run(), after = merged(Process{slower, 2}.run(), compared_machine("NVIDIA H200", 2));
+  const auto other_machine = [](const MetricChange& metric) { return metric.detail.find("other machine") != std::string::npos; };
+  const Comparison comparison = compare_runs(before, after, 0.05);
+  EXPECT_EQ(targets(comparison, other_machine), 5u);
+  EXPECT_EQ(comparison.machine_differences, std::vector<std::string>{"16 usable CPUs, now 2"});
+  EXPECT_TRUE(compare_runs(after, after, 0.05).machine_differences.empty());
 }
 
 }  // namespace

@@ -49,6 +49,23 @@ TEST(HardwareKey, IsOfTheGpusThatThePairUsed) {
   EXPECT_EQ(hardware_key(pair, machine()), "host");
 }
 
+TEST(Fingerprint, InAMergedRunIsOfTheMachineThatTheResultNames) {
+  Manifest other = machine();
+  other.cpu = "Another CPU";
+  other.machine = "b";
+  other.gpus = {{.ordinal = 0, .name = "NVIDIA L40S", .uuid = "GPU-1"}};
+  Manifest merged;
+  merged.machines = {machine(), other};
+  merged.machines[0].machine = "a";
+  PairResult pair = gpu_pair();
+  pair.machine = "a";
+  EXPECT_EQ(fingerprint_of(pair, merged).cpu, "Some CPU");
+  EXPECT_EQ(hardware_key(pair, merged), "h200");
+  pair.machine = "b";
+  EXPECT_EQ(fingerprint_of(pair, merged).cpu, "Another CPU");
+  EXPECT_EQ(hardware_key(pair, merged), "l40s");
+}
+
 TEST(Fingerprint, HoldsTheHostAndTheGpu) {
   const Fingerprint fingerprint = fingerprint_of(gpu_pair(), machine());
   EXPECT_EQ(fingerprint.hardware, "h200");

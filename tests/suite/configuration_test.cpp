@@ -147,6 +147,7 @@ TEST(Configuration, EverySettingShowsWhatWasSet) {
       {"jobs", {{"2"}, 2}},
       {"in-process", {{}, true}},
       {"artifacts-dir", {{"out"}, "out"}},
+      {"shard", {{"2/8"}, "2/8"}},
       {"run-id", {{"nightly-1"}, "nightly-1"}}};
   for (const Setting& setting : settings()) {
     const auto example = examples.find(std::string{setting.name});

@@ -33,9 +33,12 @@ def load(*runs, artifacts="artifacts"):
         if run_id in manifests:
             raise Error(f"two runs are called {run_id}; rows of one could not be told from rows of the other")
         manifests[run_id] = manifest
-        gpus = {gpu["uuid"]: gpu["name"] for gpu in manifest["gpus"]}
-        origin = {"run_id": run_id, "commit": manifest["commit"], "cpu": manifest["cpu"]}
+        # In a merged run each result names its machine; in every other run the manifest is that of the machine.
+        machines = {machine["machine"]: machine for machine in manifest.get("machines", ())}
         for result in _results(folder / LOG):
+            machine = machines.get(result.get("machine"), manifest)
+            gpus = {gpu["uuid"]: gpu["name"] for gpu in machine["gpus"]}
+            origin = {"run_id": run_id, "commit": manifest["commit"], "cpu": machine["cpu"]}
             place = {**origin, "gpu": ", ".join(gpus.get(uuid, uuid) for uuid in result["gpus"]),
                      **{name: result[name] for name in ("target", "chapter", "name", "case", "device")}}
             pairs.append({**place, **_scalars(result)})

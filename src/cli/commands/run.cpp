@@ -69,15 +69,21 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
     earlier = std::move(resumed.configuration);
     targets = std::move(resumed.targets);
   }
-  const Configuration configuration = make_configuration(options, earlier);
+  Configuration configuration = make_configuration(options, earlier);
+  // A run that is continued stays the part that it was.
+  if (options.resume.empty()) settle_shard(configuration);
   const suite::Selection selection = suite::select_here(targets);
   if (!options.list) suite::demand_built(selection, targets);
   std::vector<const pair::Entry*> selected = selection.built;
   refuse_faults(selected);
   if (!selected.empty()) selected = select_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
+  const suite::Part part = take_shard(selected, configuration, options.gate.expectations_dir);
+  // What is not built is told once for all shards.
+  const suite::Selection told{part.selected,
+                              configuration.shard.index == 1 ? selection.not_built : decltype(selection.not_built){}};
   if (options.list) {
-    print_targets({selected, selection.not_built}, options.json);
+    print_targets(told, options.json);
     return Exit::good;
   }
   if (configuration.in_process && !options.gate.against.empty())
@@ -85,11 +91,12 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   note_standing_settings(configuration);
   base::install_interrupt_handlers();
   // Complains of GPUs that do not exist before a folder is made.
-  suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line, !options.resume.empty());
+  suite::Task task = suite::make_task(part.selected, configuration, machine::probe(), command_line, !options.resume.empty());
   Requirements{options.require}.demand_possible(task);
   task.against = other_executable(options);
   task.wanted = targets;
-  task.not_built = suite::results_of_not_built(selection, targets);
+  note_shard(task, part, selected);
+  task.not_built = suite::results_of_not_built(told, targets);
   if (options.dry_run) {
     if (task.resumed) suite::demand_continuable(suite::find_run(configuration.artifacts_dir, options.resume), task);
     print_plan(task);

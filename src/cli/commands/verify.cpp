@@ -52,6 +52,7 @@ struct VerifyOptions : SuiteFlags {
 Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_line) {
   color_flag(flags.color);
   suite::Configuration configuration = make_configuration(flags);
+  settle_shard(configuration);
   const std::vector<std::string> targets = target_list(flags);
   const suite::Selection selection = suite::select_here(targets);
   suite::demand_built(selection, targets);
@@ -59,14 +60,17 @@ Exit verify(const VerifyOptions& flags, const std::vector<std::string>& command_
   refuse_faults(selected);
   selected = select_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
+  const suite::Part part = take_shard(selected, configuration, {});
   note_standing_settings(configuration);
   configuration.verify_only = true;
   configuration.deep = flags.deep;
   base::install_interrupt_handlers();
-  suite::Task task = suite::make_task(selected, configuration, machine::probe(), command_line);
+  suite::Task task = suite::make_task(part.selected, configuration, machine::probe(), command_line);
   Requirements{flags.require}.demand_possible(task);
-  task.not_built = suite::results_of_not_built(selection, targets);
-  if (flags.json != "-" && !flags.quiet) show(installation(task.machine, selected.size()));
+  note_shard(task, part, selected);
+  // Told once for all shards.
+  if (configuration.shard.index == 1) task.not_built = suite::results_of_not_built(selection, targets);
+  if (flags.json != "-" && !flags.quiet) show(installation(task.machine, part.selected.size()));
   const std::vector<base::FileLock> locks = suite::lock_gpus(task);
   suite::RunFolder folder =
       suite::RunFolder::create(configuration.artifacts_dir, configuration.run_id, base::join(command_line, " "), "verify_");

@@ -229,16 +229,21 @@ bool explains_nothing(const Difference& difference) {
   return false;
 }
 
-// What host both are taken to have run on, whatever they used of it.
-Fingerprint host_of(const Manifest& manifest) { return fingerprint_of({.device = Device::host}, manifest); }
+// Why the hosts are others, whatever was used of them. Runs that were made before the host was written down are taken to be of
+// one.
+std::vector<std::string> host_changes(const Manifest& before, const Manifest& after) {
+  const Fingerprint host_before = fingerprint_of({.device = Device::host}, before),
+                    host_after = fingerprint_of({.device = Device::host}, after);
+  if (host_before != host_after) return host_differences(host_before, host_after);
+  if (auto other = other_host(host_after, gpu_ids(after), gpu_ids(before))) return {std::move(*other)};
+  return {};
+}
 
 Terms terms_of(const PairResult& before, const PairResult& after, const std::pair<std::string, std::string>& hardware,
-               const Comparison& comparison, double threshold) {
+               bool one_host, double threshold) {
   const bool host_decides = before.host_dependent || after.host_dependent;
   const bool one_kind = hardware.first.empty() || hardware.second.empty() || hardware.first == hardware.second;
-  return {.threshold = threshold,
-          .one_machine = one_kind && (!host_decides || comparison.machine_differences.empty()),
-          .host_decides = host_decides};
+  return {.threshold = threshold, .one_machine = one_kind && (!host_decides || one_host), .host_decides = host_decides};
 }
 
 }  // namespace
@@ -278,11 +283,15 @@ Overall overall(const Comparison& comparison) {
 
 Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold) {
   Comparison comparison{.before = before.folder.string(), .after = after.folder.string(), .run = {}};
-  // Runs that were made before the host was written down are taken to be of one.
-  const Fingerprint host_before = host_of(before.manifest), host_after = host_of(after.manifest);
-  if (host_before != host_after) comparison.machine_differences = host_differences(host_before, host_after);
-  else if (const auto other = other_host(host_after, gpu_ids(after.manifest), gpu_ids(before.manifest)))
-    comparison.machine_differences = {*other};
+  // Each pair of a merged run has a machine of its own.
+  const auto changes = [&](const Manifest& one, const Manifest& other) {
+    const std::vector<std::string> found = host_changes(one, other);
+    for (const std::string& change : found)
+      if (std::ranges::find(comparison.machine_differences, change) == comparison.machine_differences.end())
+        comparison.machine_differences.push_back(change);
+    return found;
+  };
+  if (before.manifest.machines.empty() && after.manifest.machines.empty()) changes(before.manifest, after.manifest);
   std::map<std::string, const PairResult*> later;
   for (const PairResult& pair : after.pairs) later.emplace(label_in_run(pair), &pair);
   for (const PairResult& pair : before.pairs) {
@@ -292,7 +301,8 @@ Comparison compare_runs(const RunRecord& before, const RunRecord& after, double 
       continue;
     }
     const std::pair hardware{hardware_key(pair, before.manifest), hardware_key(*found->second, after.manifest)};
-    const Terms terms = terms_of(pair, *found->second, hardware, comparison, threshold);
+    const bool one_host = changes(manifest_of(pair, before.manifest), manifest_of(*found->second, after.manifest)).empty();
+    const Terms terms = terms_of(pair, *found->second, hardware, one_host, threshold);
     comparison.same_hardware =
         comparison.same_hardware && (hardware.first.empty() || hardware.second.empty() || hardware.first == hardware.second);
     compare_pairs(pair, *found->second, terms, comparison);

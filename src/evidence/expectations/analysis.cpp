@@ -132,7 +132,7 @@ class Analyst {
     PairResult as_if = *m.pair;
     if (as_if.device == Device::host)
       return expectations_.find(std::string{base::hardware_of_hosts}, as_if.chapter, as_if.name) != nullptr;
-    for (const ManifestGpu& gpu : m.run->manifest.gpus) {
+    for (const ManifestGpu& gpu : manifest_of(*m.pair, m.run->manifest).gpus) {
       as_if.gpus = {gpu.uuid};
       if (expectations_.find(hardware_key(as_if, m.run->manifest), as_if.chapter, as_if.name) != nullptr) return true;
     }

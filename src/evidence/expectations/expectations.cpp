@@ -121,7 +121,7 @@ RecordedRun run_of(const PairResult& pair, const Manifest& manifest) {
                   .source_digest = pair.source_digest,
                   .machine = {},
                   .fingerprint = fingerprint_of(pair, manifest),
-                  .gpu_ids = pair.device == Device::host ? gpu_ids(manifest) : gpu_ids(pair),
+                  .gpu_ids = pair.device == Device::host ? gpu_ids(manifest_of(pair, manifest)) : gpu_ids(pair),
                   .baseline_metrics = {},
                   .variants = {}};
   run.machine = id_of(run.fingerprint);

@@ -48,15 +48,6 @@ static void describe(RecordedMetric& m, Visitor& visit) {
   visit("better", m.better);
 }
 
-// Of metrics that nobody reported, and of GPUs that nobody wrote down, files say nothing.
-template <class T, class Visitor>
-static void describe_unless_empty(const std::string& name, T& values, Visitor& visit) {
-  std::optional<T> some;
-  if (!values.empty()) some = std::move(values);
-  visit(name, some);
-  if (some) values = std::move(*some);
-}
-
 template <class Visitor>
 static void describe(RecordedVariant& v, Visitor& visit) {
   visit("speedup", v.speedup);

@@ -44,14 +44,15 @@ std::string hardware_key(const PairResult& pair, const Manifest& manifest) {
   if (pair.device == Device::host) return std::string{base::hardware_of_hosts};
   std::vector<std::string> names;
   for (const std::string& uuid : pair.gpus) {
-    const ManifestGpu* gpu = find_gpu(manifest, uuid);
+    const ManifestGpu* gpu = find_gpu(manifest_of(pair, manifest), uuid);
     if (gpu == nullptr) return {};
     names.push_back(gpu->name);
   }
   return base::hardware_key(names);
 }
 
-Fingerprint fingerprint_of(const PairResult& pair, const Manifest& manifest) {
+Fingerprint fingerprint_of(const PairResult& pair, const Manifest& run) {
+  const Manifest& manifest = manifest_of(pair, run);
   Fingerprint fingerprint{.hardware = hardware_key(pair, manifest),
                           .cpu = manifest.cpu,
                           .cpus_usable = manifest.cpus_usable,

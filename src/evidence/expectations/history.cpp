@@ -139,7 +139,7 @@ SeriesStep explained(const Step& step, const std::vector<Point>& points) {
   static_cast<Step&>(result) = step;
   result.run_id = after.run->manifest.run_id;
   result.source_changed = before.pair->source_digest != after.pair->source_digest;
-  result.causes = likely_causes(before.run->manifest, after.run->manifest);
+  result.causes = likely_causes(manifest_of(*before.pair, before.run->manifest), manifest_of(*after.pair, after.run->manifest));
   return result;
 }
 
@@ -149,12 +149,12 @@ void add_points(const RunRecord& run, std::map<SeriesKey, std::vector<Point>>& s
   for (const PairResult& pair : run.pairs) {
     if (not_recordable(pair)) continue;
     const std::string hardware = hardware_key(pair, run.manifest);
+    const std::string machine = machine_in_history(pair, manifest_of(pair, run.manifest));
     for (const VariantResult& variant : pair.variants) {
       if (variant.role != VariantRole::optimized || variant.status != Status::passed || !variant.timing || !variant.speedup)
         continue;
       const auto add = [&](SeriesOf quantity, double value) {
-        series[{pair.target, variant.name, hardware, machine_in_history(pair, run.manifest), quantity}].push_back(
-            {&run, &pair, value});
+        series[{pair.target, variant.name, hardware, machine, quantity}].push_back({&run, &pair, value});
       };
       add(SeriesOf::speedup, variant.speedup->value);
       add(SeriesOf::median_ms, variant.timing->summary.median);

@@ -126,7 +126,7 @@ class Judge {
       : measurements_{measurements}, last_{measurements.back()}, threshold_{threshold} {
     if (expected != nullptr)
       recorded_ = applicable(*expected, last_.pair->source_digest, fingerprint_of(*last_.pair, last_.run->manifest),
-                             gpu_ids(last_.run->manifest));
+                             gpu_ids(manifest_of(*last_.pair, last_.run->manifest)));
   }
 
   std::vector<AnalysisRow> rows() const {

@@ -79,7 +79,9 @@ std::string summary_part(const HtmlReport& report) {
   const evidence::Manifest& m = report.run.manifest;
   double pairs_s = 0;
   for (const PairResult& pair : report.run.pairs) pairs_s += pair.wall_s;
-  std::string lines = tag("p", escaped(machine_line(m)));
+  std::string lines;
+  if (m.machines.empty()) lines = tag("p", escaped(machine_line(m)));
+  for (const evidence::Manifest& machine : m.machines) lines += tag("p", escaped(machine.machine + ": " + machine_line(machine)));
   lines += tag("p",
                escaped(fmt::format("Started {}, {} in pairs; aisp {} ({}{})", m.started_utc, base::human_duration(pairs_s),
                                    m.aisp_version, m.commit.substr(0, 12), m.dirty ? ", modified" : "")),

@@ -39,7 +39,8 @@ std::string program(const Manifest& m) {
   rows.add("build", base::join({m.build_type, m.compilers, m.cuda_architectures}, "; "));
   rows.add("command", base::join(m.command_line, " "));
   rows.add("targets", base::join(m.targets, " "));
-  rows.add("seed", std::to_string(m.seed));
+  // The shards of a merged run drew their own.
+  if (m.machines.empty() || m.seed != 0) rows.add("seed", std::to_string(m.seed));
   return rows.text_;
 }
 
@@ -68,6 +69,13 @@ std::string map_rows(const std::map<std::string, std::string>& values) {
   return rows.text_;
 }
 
+std::string machine_part(const Manifest& m, const std::string& title) {
+  std::string text = tag("h3", escaped(title)) + table("machine", {}, machine(m));
+  if (!m.environment.empty()) text += folded("Environment", table("environment", {}, map_rows(m.environment)));
+  if (!m.libraries.empty()) text += folded("Libraries", table("libraries", {}, map_rows(m.libraries)));
+  return text;
+}
+
 }  // namespace
 
 std::string manifest_section(const HtmlReport& report) {
@@ -75,11 +83,10 @@ std::string manifest_section(const HtmlReport& report) {
   std::string settings;
   for (const evidence::Setting& setting : m.configuration)
     settings += row({escaped(setting.name), escaped(setting.value), escaped(setting.origin)});
-  std::string text = tag("h2", "Manifest") + tag("h3", "Program") + table("program", {}, program(m)) + tag("h3", "Machine") +
-                     table("machine", {}, machine(m));
+  std::string text = tag("h2", "Manifest") + tag("h3", "Program") + table("program", {}, program(m));
+  if (m.machines.empty()) text += machine_part(m, "Machine");
+  for (const Manifest& shard : m.machines) text += machine_part(shard, "Machine " + shard.machine);
   if (!settings.empty()) text += folded("Settings", table("settings", {"setting", "value", "from"}, settings));
-  if (!m.environment.empty()) text += folded("Environment", table("environment", {}, map_rows(m.environment)));
-  if (!m.libraries.empty()) text += folded("Libraries", table("libraries", {}, map_rows(m.libraries)));
   return tag("section", text, "id=\"manifest\"") + "\n";
 }
 

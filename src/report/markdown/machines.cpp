@@ -75,7 +75,7 @@ Bar bar_of(const Both& both, double ratio) {
 }
 
 std::string machine_of(const evidence::RunRecord& run) {
-  const evidence::Manifest& m = run.manifest;
+  const evidence::Manifest& m = run.manifest.machines.empty() ? run.manifest : run.manifest.machines.front();
   return m.gpus.empty() ? m.cpu : m.gpus.front().name;
 }
 

@@ -42,15 +42,27 @@ std::string overview(const SuiteResult& suite) {
   return table.text();
 }
 
-std::string machine_line(const evidence::Manifest& manifest) {
+std::string program_text(const evidence::Manifest& manifest) {
+  return fmt::format("aisp {} ({}{})", manifest.aisp_version, manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "");
+}
+
+std::string machine_text(const evidence::Manifest& manifest) {
   std::vector<std::string> gpus;
   for (const evidence::ManifestGpu& gpu : manifest.gpus) gpus.push_back(gpu.name);
   const std::string gpu_text =
       gpus.empty() ? "no GPU (" + manifest.cuda_error + ")" : base::join(gpus, ", ") + ", driver " + manifest.driver_version;
-  return markdown_text(fmt::format("{}; {}, {}; aisp {} ({}{})", gpu_text, manifest.cpu,
-                                   base::plural(static_cast<std::size_t>(manifest.cpus_usable), "CPU"), manifest.aisp_version,
-                                   manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "")) +
-         '\n';
+  return fmt::format("{}; {}, {}", gpu_text, manifest.cpu, base::plural(static_cast<std::size_t>(manifest.cpus_usable), "CPU"));
+}
+
+std::string machine_lines(const evidence::Manifest& manifest) {
+  if (manifest.machines.empty())
+    return markdown_text(fmt::format("{}; {}", machine_text(manifest), program_text(manifest))) + '\n';
+  std::string lines =
+      markdown_text(fmt::format("Merged from {}; {}", base::plural(manifest.machines.size(), "shard"), program_text(manifest))) +
+      "\n\n";
+  for (const evidence::Manifest& machine : manifest.machines)
+    lines += fmt::format("- {}\n", markdown_text(fmt::format("{}: {}", machine.machine, machine_text(machine))));
+  return lines;
 }
 
 // Without the chapter.
@@ -117,7 +129,7 @@ std::string losses(const SuiteResult& suite) {
 }  // namespace
 
 std::string suite_markdown(const SuiteResult& suite, const evidence::Manifest& manifest) {
-  return fmt::format("# aisp run {}\n\n{}\n{}{}{}{}{}{}{}", suite.run_id, machine_line(manifest),
+  return fmt::format("# aisp run {}\n\n{}\n{}{}{}{}{}{}{}", suite.run_id, machine_lines(manifest),
                      suite.interrupted ? "The run was interrupted; this is what was done until then.\n\n" : "", overview(suite),
                      sweep_markdown(suite), chapters(suite), problems(suite), skips(suite), losses(suite));
 }

@@ -114,6 +114,7 @@ evidence::Manifest make_manifest(const Task& task, const std::vector<int>& gpus)
   manifest.library_versions = versions_of(manifest.libraries);
   manifest.environment = evidence::recorded_environment(environ);
   manifest.configuration = flat_configuration(task.configuration);
+  manifest.shard = task.shard;
   return manifest;
 }
 

@@ -45,7 +45,8 @@ nlohmann::json configuration_json(const Task& task) {
   nlohmann::json json = effective(task.configuration, task.selected);
   json["schema_version"] = evidence::schema_version;
   nlohmann::json& targets = json["targets"] = nlohmann::json::array();
-  for (const pair::Entry* entry : task.selected) targets.push_back(entry->target());
+  // A shard that is continued is cut again.
+  for (const pair::Entry* entry : task.shard ? task.all : task.selected) targets.push_back(entry->target());
   return json;
 }
 

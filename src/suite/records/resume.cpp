@@ -66,6 +66,19 @@ std::string gpu_names(const evidence::Manifest& manifest) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+void refuse_merged(const std::filesystem::path& folder) {
+  evidence::Manifest manifest;
+  try {
+    manifest = evidence::read_manifest(folder / manifest_file);
+  } catch (const base::Error&) {
+    // Without results nobody needs it; with results its reader says what is wrong.
+  }
+  if (!manifest.machines.empty())
+    throw base::Error{
+        base::Exit::usage,
+        fmt::format("cannot continue {}: aisp merge made it; continue its shards and merge them again", folder.string())};
+}
+
 }  // namespace
 
 std::string other_settings(const evidence::PairResult& earlier, const Placement& placement, const run::Request& wish,
@@ -83,6 +96,7 @@ std::string other_settings(const evidence::PairResult& earlier, const Placement&
 }
 
 Resumed read_resumed(const std::filesystem::path& folder, const std::vector<std::string>& targets) {
+  refuse_merged(folder);
   const std::string file = (folder / configuration_file).string();
   std::string text;
   try {
@@ -124,6 +138,10 @@ std::string elsewhere(const evidence::Manifest& earlier, const evidence::Manifes
   compare("aisp", fmt::format("{} {}", earlier.aisp_version, earlier.commit), fmt::format("{} {}", now.aisp_version, now.commit));
   compare("built as", earlier.build_type, now.build_type);
   compare("compilers", earlier.compilers, now.compilers);
+  const auto shard_text = [](const evidence::Manifest& manifest) {
+    return manifest.shard ? fmt::format("{} of cut {}", to_string(*manifest.shard), manifest.shard->cut) : "none";
+  };
+  compare("shard", shard_text(earlier), shard_text(now));
   return base::join(others, ", ");
 }
 

@@ -102,10 +102,10 @@ std::string_view foreign_kind(const fs::path& path) {
 }
 
 // A link in a folder that was sent could lead to any file of the user's, and a pipe would be waited for without end.
-void refuse_what_aisp_does_not_make(const fs::path& folder) {
+void refuse_what_aisp_does_not_make(const fs::path& folder, std::string_view verb) {
   for (const fs::path& path : everything_below(folder))
     if (const std::string_view kind = foreign_kind(path); !kind.empty())
-      throw Error{Exit::usage, fmt::format("cannot continue {}: {} is {}, and aisp puts none into a run's folder; remove it",
+      throw Error{Exit::usage, fmt::format("cannot {} {}: {} is {}, and aisp puts none into a run's folder; remove it", verb,
                                            folder.string(), path.string(), kind)};
 }
 
@@ -156,10 +156,10 @@ bool is_in_use(const fs::path& folder) {
   return fs::exists(lock_file(folder), ignored) && !base::FileLock::acquire(lock_file(folder), "a look at it");
 }
 
-void demand_free(const fs::path& folder) {
+void demand_free(const fs::path& folder, std::string_view verb) {
   std::error_code ignored;
   if (fs::exists(lock_file(folder), ignored)) take_lock(folder, "a look at it");
-  refuse_what_aisp_does_not_make(folder);
+  refuse_what_aisp_does_not_make(folder, verb);
 }
 
 RunFolder::RunFolder(fs::path path, const std::string& purpose, bool is_new)
@@ -221,7 +221,7 @@ fs::path find_run(const fs::path& artifacts, const std::string& run) {
 RunFolder RunFolder::reopen(const fs::path& artifacts, const std::string& run, const std::string& purpose) {
   RunFolder folder{find_run(artifacts, run), purpose, false};
   remove_remains(folder.path());
-  refuse_what_aisp_does_not_make(folder.path());
+  refuse_what_aisp_does_not_make(folder.path(), "continue");
   return folder;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/system/lock.hpp"
 
@@ -45,8 +46,8 @@ bool is_run_folder(const std::filesystem::path& folder);
 // And what they hold was written by aisp: only such a folder may be removed.
 bool was_written_by_aisp(const std::filesystem::path& folder);
 bool is_in_use(const std::filesystem::path& folder);
-// Throws base::Error where reopen() would, and removes nothing.
-void demand_free(const std::filesystem::path& folder);
+// Throws base::Error where reopen() would, and removes nothing; `verb` is what cannot be done with it then.
+void demand_free(const std::filesystem::path& folder, std::string_view verb = "continue");
 std::filesystem::path lock_file(const std::filesystem::path& folder);
 
 }  // namespace aisp::suite

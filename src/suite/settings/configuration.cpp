@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "base/error.hpp"
+#include "base/parse_number.hpp"
 #include "base/system/entropy.hpp"
 #include "base/text.hpp"
 #include "measure/energy.hpp"
@@ -83,6 +85,38 @@ void settle_seed(Configuration& configuration) {
   if (!untouched(configuration, "seed")) return;
   configuration.seed = configuration.reproducible ? reproducible_seed : drawn_seed();
   configuration.origins.insert_or_assign("seed", configuration.reproducible ? "default" : "drawn");
+}
+
+std::string settle_shard(Configuration& configuration, const std::function<const char*(const char* name)>& variable) {
+  struct Launcher {
+    const char *index, *count, *first, *step;  // names of variables; the last two may be null: 0 and 1
+  };
+  constexpr std::array launchers{
+      Launcher{"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP"},
+      Launcher{"JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", nullptr, nullptr}};
+  if (!untouched(configuration, "shard")) return {};
+  const auto value = [&](const char* name, int otherwise) {
+    const char* text = name == nullptr ? nullptr : variable(name);
+    if (text == nullptr || *text == '\0') return otherwise;
+    if (const auto number = base::parse_number<int>(text); number && *number >= 0) return *number;
+    throw base::Error{base::Exit::usage, fmt::format("{} '{}' must be a whole number; --shard i/n says which part to run", name,
+                                                     base::one_line(text, 100))};
+  };
+  for (const Launcher& launcher : launchers) {
+    const int id = value(launcher.index, -1), count = value(launcher.count, -1);
+    if (id < 0) continue;
+    if (count < 0)
+      return fmt::format("{} is set and {} is not, so all pairs are run here; --shard i/n runs a part", launcher.index,
+                         launcher.count);
+    const int offset = id - value(launcher.first, 0), step = std::max(value(launcher.step, 1), 1);
+    if (offset < 0 || offset % step != 0 || offset / step >= count)
+      throw base::Error{base::Exit::usage, fmt::format("{} {} is not the number of one of {} shards in a row; give --shard i/n",
+                                                       launcher.index, id, count)};
+    configuration.shard = {offset / step + 1, count};
+    configuration.origins.insert_or_assign("shard", launcher.index);
+    return {};
+  }
+  return {};
 }
 
 run::Request request_for(const pair::Entry& entry, const Configuration& configuration, const Point& point) {

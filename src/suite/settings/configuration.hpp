@@ -3,6 +3,7 @@
 // knows where it came from.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -16,6 +17,11 @@
 
 namespace aisp::suite {
 
+// One of `count` parts of the selection, counted from 1. One of one is all of it.
+struct ShardNumber {
+  int index = 1, count = 1;
+};
+
 struct Configuration : run::Settings {
   double suite_timeout_s = 4 * 3600;
   pair::SizeLists sizes;  // of every selected pair; several values are measured one after the other
@@ -25,6 +31,7 @@ struct Configuration : run::Settings {
   bool in_process = false;
   std::string artifacts_dir = "artifacts";
   std::string run_id;  // empty: a time stamp
+  ShardNumber shard;
 
   bool deep = false;  // by `aisp verify --deep`
 
@@ -56,6 +63,11 @@ double parse_duration(std::string_view text);
 std::uint64_t drawn_seed();
 // Where nobody set a seed: 42 for a reproducible run, a drawn one for every other.
 void settle_seed(Configuration& configuration);
+
+// Where nobody set a shard: that of the Slurm array or of the indexed Job of Kubernetes (JOB_COMPLETIONS says of how many) in
+// which this process runs. `variable` gives the value of an environment variable, or null. Returns what the user should know
+// where there is an index and no count; throws base::Error (usage) for what cannot be an index of that many.
+std::string settle_shard(Configuration& configuration, const std::function<const char*(const char* name)>& variable);
 
 // One of the results that a run has of a pair (suite/sweep_cases.hpp).
 struct Point {

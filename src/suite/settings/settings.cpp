@@ -121,6 +121,15 @@ void set_run_id(Configuration& c, const Values& values) {
   c.run_id = text;
 }
 
+void set_shard(Configuration& c, const Values& values) {
+  constexpr const char* right = "must be i/n, as in 2/8: the second of eight parts";
+  const std::vector<std::string> parts = base::split(single(values), '/');
+  if (parts.size() != 2) reject(right);
+  const ShardNumber shard{parse_number<int>(parts[0], right), parse_number<int>(parts[1], right)};
+  if (shard.count < 1 || shard.index < 1 || shard.index > shard.count) reject(right);
+  c.shard = shard;
+}
+
 double positive_duration(const Values& values) {
   const double seconds = parse_duration(single(values));
   if (!(seconds > 0)) reject("must be longer than zero");
@@ -211,6 +220,11 @@ const Setting all_settings[] = {
        c.artifacts_dir = single(v);
      },
      [](const Configuration& c) { return nlohmann::json(c.artifacts_dir); }},
+    {"shard", "i/n",
+     "run the i-th of n parts of the selection, as on the i-th of n machines; aisp merge makes one run of them [the task of a "
+     "Slurm "
+     "array or indexed Job]",
+     false, set_shard, [](const Configuration& c) { return nlohmann::json(fmt::format("{}/{}", c.shard.index, c.shard.count)); }},
     {"run-id", "NAME", "name of that folder; a time stamp without it", false, set_run_id,
      [](const Configuration& c) { return nlohmann::json(c.run_id); }},
 };

@@ -14,7 +14,7 @@ NO_UNIT = {"schema_version", "before_raw", "after_raw", "inputs_drawn", "inputs_
            "exit_status", "measurements", "autocorrelation", "effective_rounds", "days", "before", "after", "p_value",
            "passes", "bank_conflicts", "sectors_per_load", "sectors_per_store", "p25", "p50", "p75", "p90", "p95", "p99", "value", "raw", "low", "high", "speedup", "speedup_low", "speedup_high",
            "percent_of_floor", "runs", "max_error", "limit_max_error", "throttle_reasons",
-           "ordinal", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
+           "ordinal", "index", "sm", "sm_count", "driver_cuda_version", "runtime_cuda_version", "cpus_online", "cpus_usable", "cpus", "cpu_quota",
            "numa_nodes", "numa_node", "id", "pid", "attributes", "gpus", "min_sm", "max_sm", "compute_mode", "ecc_corrected", "ecc_uncorrected",
            "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "generation", "generation_max", "width", "width_max",
            "sockets", "cores", "total", "free", "distances", "level", "ways", "cluster_groups", "unplaced_sms", "threads_per_sm", "warps_per_sm",

@@ -71,7 +71,7 @@ evidence::RunRecord with_name(evidence::RunRecord run) {
 
 evidence::RunRecord named_run(const std::filesystem::path& folder) { return with_name(evidence::read_run(folder)); }
 
-// Of the pairs of this run, on its machine.
+// Of the pairs of this run, on its machines.
 std::vector<evidence::Series> history_of(const evidence::RunRecord& run, const std::string& artifacts) {
   std::vector<evidence::RunRecord> runs;
   for (const std::filesystem::path& folder : evidence::timed_runs(artifacts))
@@ -80,7 +80,8 @@ std::vector<evidence::Series> history_of(const evidence::RunRecord& run, const s
   std::vector<evidence::Series> history = evidence::history(runs);
   std::erase_if(history, [&](const evidence::Series& series) {
     return std::none_of(run.pairs.begin(), run.pairs.end(), [&](const auto& pair) {
-      return pair.target == series.target && evidence::machine_in_history(pair, run.manifest) == series.machine;
+      return pair.target == series.target &&
+             evidence::machine_in_history(pair, evidence::manifest_of(pair, run.manifest)) == series.machine;
     });
   });
   return history;
