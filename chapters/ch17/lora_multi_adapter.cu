@@ -329,7 +329,7 @@ constexpr KernelLimits no_spills{.local_bytes = 0};
 }  // namespace
 
 extern constinit const Pair lora_multi_adapter{
-    .teaches = "tokens sorted by adapter read each adapter once instead of once a token, and cost little beside the base product",
+    .teaches = "tokens sorted by adapter read it once for up to 16 of them instead of once for each token",
     .lesson = "grouped",
     .make = make<LoraMultiAdapter>,
     .baseline = {.name = "pointer_a_token",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routing is skewed: the fullest of 64 experts gets four times the mean. A batched product wants as many rows of each, so that a
-// layout which loses nothing is three quarters padding, and its zeros cost what rows cost. Packed rows with offsets are
+// layout which loses nothing is three quarters padding, and its zeros are multiplied as rows are. Packed rows with offsets are
 // multiplied as they are by a grouped product (GroupedGemm, chapters/shared/gemm/grouped.hpp). Results stay where each product
 // leaves them; for the comparison all variants copy 64 columns of every row, at a place that changes from row to row.
 #include <aisp/libraries/cublas.hpp>
