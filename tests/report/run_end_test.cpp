@@ -51,8 +51,8 @@ TEST(RunEnd, TheFiveSlowestAndTheirStages) {
   suite.pairs.back().wall_s = 100;
   const std::string text = summary(suite, base::Painter{false});
   EXPECT_THAT(text, HasSubstr("Slowest:\n"
-                              "  ch07:f  15 s (measurement 6 s, verify 3 s)\n"
-                              "  ch07:e  14 s (measurement 6 s, verify 3 s)\n"));
+                              "  ch07:f  15 s (measurement 6.0 s, verify 3.0 s)\n"
+                              "  ch07:e  14 s (measurement 6.0 s, verify 3.0 s)\n"));
   EXPECT_THAT(text, HasSubstr("  ch07:b  11 s"));
   EXPECT_THAT(text, Not(HasSubstr("  ch07:a  10 s"))) << "the sixth";
   EXPECT_THAT(text, Not(HasSubstr("ch07:skipped  ")));

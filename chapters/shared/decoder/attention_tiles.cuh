@@ -6,7 +6,7 @@
 #include <aisp/device/exponential.cuh>
 #include <aisp/device/matrix.cuh>
 
-#include "../attention/cache.cuh"
+#include "attention/cache.cuh"
 #include "batch.hpp"
 
 namespace aisp::decoder {

@@ -4,8 +4,8 @@
 #pragma once
 #include <aisp/device/fence.cuh>
 
-#include "../attention/cache.cuh"
-#include "../rows.cuh"
+#include "attention/cache.cuh"
+#include "rows.cuh"
 #include "batch.hpp"
 
 namespace aisp::decoder {
