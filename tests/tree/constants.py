@@ -23,7 +23,8 @@ CONSTANTS = {
         "0.2 us only": "asserted by tests/measure/agreement_gpu_test.cu", "to 0.5 us": "a setting", "(1 us by": "five times 0.2 us",
         "with 97 %": "of six values, by counting", "one sample in ten 20 % slower": "what is simulated",
         # Examples and what is simulated.
-        "10 us against 2 us": "an example", "rounds of 3 ms": "what is simulated",
+        "10 us against 2 us": "an example", "rounds of 3 ms": "what is simulated", "longer than 30 ms": "100 rounds in the budget", "3 s hold no more": "a setting", "rounds of 60 ms": "what is simulated",
+        "less than 0.1 ms": "a setting", "within 3 %": "a setting",
         "2.00x": "an example", "1.94x": "an example", "1.96x": "an example", "differ by 3 %": "an example", "is 4 %": "an example",
         "plus 1 %": "a setting", "reaches 5 %": "a setting", "only 3 %": "an example",
         "fewer than 0.1 % of": "asserted by tests/evidence/change_test.cpp", "to 0.5 % with": "what is simulated", "and 1 % with": "what is simulated",

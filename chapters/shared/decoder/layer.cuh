@@ -5,8 +5,8 @@
 #include <aisp/device/fence.cuh>
 
 #include "attention/cache.cuh"
-#include "rows.cuh"
 #include "batch.hpp"
+#include "rows.cuh"
 
 namespace aisp::decoder {
 
