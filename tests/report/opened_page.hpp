@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <map>
+#include <sstream>
 #include <string>
 
 #include "inflate.hpp"
@@ -20,8 +22,13 @@ inline std::string opened(std::string page) {
   };
   for (std::size_t at = 0; (at = page.find("<div class=\"packed\"", at)) != std::string::npos;)
     replace(at, "</p></div>\n", content_at(at));
+  std::map<std::string, std::string> files;
+  for (std::size_t at = 0; (at = page.find("<div data-holds=", at)) != std::string::npos; ++at) {
+    std::istringstream ids{value_at(at)}, texts{content_at(at)};
+    for (std::string id, text; ids >> id && std::getline(texts, text, '\f');) files[id] = text;
+  }
   for (std::size_t at = 0; (at = page.find("<code data-from=", at)) != std::string::npos;) {
-    std::string code = content_at(page.find("<div id=\"" + value_at(at) + "\""));
+    std::string code = files.at(value_at(at));
     const std::size_t lines = page.find("data-lines=\"", at);
     if (lines < page.find('>', at)) {
       std::size_t first = std::stoul(value_at(lines)), count = std::stoul(value_at(lines).substr(value_at(lines).find(' ')));

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "report/html/code_parts.hpp"
 #include "report/html/code_tokens.hpp"
@@ -139,8 +141,15 @@ std::string source_files(const HtmlReport& report) {
   for (const PairResult& pair : report.run.pairs)
     if (const auto source = report.sources.find(pair.target); source != report.sources.end())
       for (const SourceText& file : source->second.files) files.emplace(file_id(file.path), &file);
+  constexpr std::size_t at_once = 16;  // a part that is opened for one file is decompressed in a few milliseconds
   std::string text;
-  for (const auto& [id, file] : files) text += stored(id, marked(*file));
+  std::vector<std::pair<std::string, std::string>> part;
+  for (const auto& [id, file] : files) {
+    part.emplace_back(id, marked(*file));
+    if (part.size() < at_once && id != files.rbegin()->first) continue;
+    text += stored_together(part);
+    part.clear();
+  }
   return text;
 }
 

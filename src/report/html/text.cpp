@@ -81,6 +81,15 @@ std::string stored(const std::string& id, const std::string& content) {
   return fmt::format("<div id=\"{}\" data-deflated=\"{}\" hidden></div>\n", id, compressed(content));
 }
 
+std::string stored_together(const std::vector<std::pair<std::string, std::string>>& texts) {
+  std::string ids, all;
+  for (const auto& [id, text] : texts) {
+    ids += (ids.empty() ? "" : " ") + id;
+    all += (all.empty() ? "" : "\f") + text;
+  }
+  return fmt::format("<div data-holds=\"{}\" data-deflated=\"{}\" hidden></div>\n", ids, compressed(all));
+}
+
 std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px) {
   return tag("div", svg::in_page(draw(wide_px), "wide") + svg::in_page(draw(svg::narrow_px), "narrow"), "class=\"figure\"") +
          "\n";

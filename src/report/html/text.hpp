@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "evidence/result.hpp"
@@ -31,6 +32,8 @@ std::string folded(std::string_view summary, std::string_view content);
 std::string packed(const std::string& content);
 // Compressed and not shown; the page's script takes it from under this id.
 std::string stored(const std::string& id, const std::string& content);
+// Several texts by their ids, compressed as one, because files of a chapter resemble each other. None has a form feed.
+std::string stored_together(const std::vector<std::pair<std::string, std::string>>& texts);
 
 // A picture as wide as the page, and one for narrow screens.
 std::string figure(const std::function<svg::Picture(double width)>& draw, double wide_px = svg::wide_px);

@@ -120,9 +120,14 @@
     if (heights.length === 1) heights.push(heights[0]);
     line.setAttribute('points', heights.map((height, i) => Math.round(1000 * i / (heights.length - 1)) + ',' + height / 10).join(' '));
   };
-  const files = {};
+  // A part holds several files of code, and is decompressed once.
+  const parts = {};
+  const file_of = async id => {
+    const holder = document.querySelector(`[data-holds~="${id}"]`), ids = holder.dataset.holds.split(' ');
+    return (await (parts[ids[0]] ??= inflated(holder).then(text => text.split('\f'))))[ids.indexOf(id)];
+  };
   const fill_code = async code => {
-    const lines = (await (files[code.dataset.from] ??= inflated(by(code.dataset.from)))).split('\n');
+    const lines = (await file_of(code.dataset.from)).split('\n');
     if (!code.dataset.lines) {
       code.innerHTML = lines.join('\n');
       code.previousElementSibling.textContent = lines.slice(0, -1).map((_, i) => i + 1 + '\n').join('');
