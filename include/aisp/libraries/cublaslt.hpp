@@ -309,4 +309,7 @@ class LibraryMatmul {
   bool reproducible_;
 };
 
+// clang-format 14 cannot settle on the comment of an inline namespace.
+// clang-format off
 }  // namespace aisp::inline AISP_FRONT_END
+// clang-format on

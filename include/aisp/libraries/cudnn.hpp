@@ -319,4 +319,7 @@ class Graph {
                   RawDescriptor) = function<int(Handle, RawDescriptor, RawDescriptor)>("cudnnBackendExecute");
 };
 
+// clang-format 14 cannot settle on the comment of an inline namespace.
+// clang-format off
 }  // namespace aisp::cudnn::inline AISP_FRONT_END
+// clang-format on

@@ -295,4 +295,7 @@ class SpmvPlan {
   std::unique_ptr<Product> chosen_;
 };
 
+// clang-format 14 cannot settle on the comment of an inline namespace.
+// clang-format off
 }  // namespace aisp::inline AISP_FRONT_END
+// clang-format on

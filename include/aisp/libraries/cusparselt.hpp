@@ -257,4 +257,7 @@ class SparseMatmulPlan {
   std::unique_ptr<Algorithm> chosen_;
 };
 
+// clang-format 14 cannot settle on the comment of an inline namespace.
+// clang-format off
 }  // namespace aisp::inline AISP_FRONT_END
+// clang-format on

@@ -91,4 +91,7 @@ std::optional<std::size_t> fastest(cudaStream_t stream, std::size_t count, const
   return chosen;
 }
 
+// clang-format 14 cannot settle on the comment of an inline namespace.
+// clang-format off
 }  // namespace aisp::inline AISP_FRONT_END
+// clang-format on

@@ -137,4 +137,7 @@ class Nccl {
   std::vector<nccl::Communicator> communicators_;
 };
 
+// clang-format 14 cannot settle on the comment of an inline namespace.
+// clang-format off
 }  // namespace aisp::inline AISP_FRONT_END
+// clang-format on

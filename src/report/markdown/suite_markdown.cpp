@@ -46,7 +46,7 @@ std::string program_text(const evidence::Manifest& manifest) {
   return fmt::format("aisp {} ({}{})", manifest.aisp_version, manifest.commit.substr(0, 12), manifest.dirty ? ", modified" : "");
 }
 
-std::string machine_text(const evidence::Manifest& manifest) {
+std::string machine_line(const evidence::Manifest& manifest) {
   std::vector<std::string> gpus;
   for (const evidence::ManifestGpu& gpu : manifest.gpus) gpus.push_back(gpu.name);
   const std::string gpu_text =
@@ -56,12 +56,12 @@ std::string machine_text(const evidence::Manifest& manifest) {
 
 std::string machine_lines(const evidence::Manifest& manifest) {
   if (manifest.machines.empty())
-    return markdown_text(fmt::format("{}; {}", machine_text(manifest), program_text(manifest))) + '\n';
+    return markdown_text(fmt::format("{}; {}", machine_line(manifest), program_text(manifest))) + '\n';
   std::string lines =
       markdown_text(fmt::format("Merged from {}; {}", base::plural(manifest.machines.size(), "shard"), program_text(manifest))) +
       "\n\n";
   for (const evidence::Manifest& machine : manifest.machines)
-    lines += fmt::format("- {}\n", markdown_text(fmt::format("{}: {}", machine.machine, machine_text(machine))));
+    lines += fmt::format("- {}\n", markdown_text(fmt::format("{}: {}", machine.machine, machine_line(machine))));
   return lines;
 }
 
