@@ -136,7 +136,7 @@ Samples measure_rounds(const Context& context, const Stages& stages, Record& rec
     record.warn("preparing all variants takes so long that constant inputs and what was prepared stayed the same in all rounds");
   record.result().inputs_checked = watch.truths_checked();
   check_memory(record, session, leaks, samples.timed.size() * samples.timed.front().samples.size());
-  check_samples(context, record, apparatus.stopwatch->executor(), session, verified, samples.timed, watch);
+  check_samples(context, record, session, verified, samples.timed, watch);
   check_children(context, record, samples.timed, children_ms);
   if (sampling.rounds < options.min_rounds)
     record.warn(

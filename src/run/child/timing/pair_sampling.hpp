@@ -31,8 +31,8 @@ bool by_host_memory(const pair::Session& session);
 void check_children(const Context& context, Record& record, const std::vector<Timed>& timed, double outside_ms);
 
 // What timed samples showed besides their times: each variant gets its counts, and fails by what was found. `timed` in the order
-// that `watch` knows; `executor` runs a variant again where the machine may be busier than it was.
-void check_samples(const Context& context, Record& record, measure::Executor& executor, const pair::Session& session,
-                   const Verified& verified, const std::vector<Timed>& timed, const verify::SampleWatch& watch);
+// that `watch` knows.
+void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,
+                   const std::vector<Timed>& timed, const verify::SampleWatch& watch);
 
 }  // namespace aisp::run

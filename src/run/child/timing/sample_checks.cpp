@@ -52,33 +52,17 @@ void check_idle(Record& record, const Timed& timed, std::vector<double> idle_cpu
       std::string{"let threads of the pair wait between runs"} + measure::who_spins);
 }
 
-// The longest of some executions as verification has them, by the host's clock: a machine that is busier than it was makes these
-// longer too, while who takes longer for what is timed does not.
-double longest_now_ms(measure::Executor& executor, const Variant& variant) {
-  constexpr int executions = 12;
-  double longest_ms = 0;
-  for (int i = 0; i < executions; ++i) {
-    measure::Capture capture{.digest = false, .watch = true};
-    longest_ms = std::max(longest_ms, executor.execute(variant, capture).host_ms);
-  }
-  return longest_ms;
-}
-
 // The executions of the verification were like the timed ones, and colder. What other programs took of the CPUs does not count:
 // those that they disturbed are left out, and of these what threads waited for a CPU is taken off.
-void compare_with_verified(const Context& context, Record& record, measure::Executor& executor, const Timed& timed,
+void compare_with_verified(const Context& context, Record& record, const Timed& timed,
                            const std::vector<verify::Outcome>& outcomes) {
   const auto outcome = std::ranges::find(outcomes, timed.variant->name, &verify::Outcome::variant);
   if (outcome == outcomes.end() || outcome->longest_ms <= 0 || context.request.mode == TimingMode::timer) return;
   const double timed_ms = measure::own_host_ms(timed.samples);
-  const auto explained_by = [&](double longest_ms) {
-    return timed_ms <= most_beyond_verified * longest_ms + least_beyond_verified_ms;
-  };
-  if (explained_by(outcome->longest_ms) || explained_by(longest_now_ms(executor, *timed.variant))) return;
+  if (timed_ms <= most_beyond_verified * outcome->longest_ms + least_beyond_verified_ms) return;
   record.fail_variant(
       *timed.result, "timed_differently",
-      fmt::format("timed as {:.4g} ms, but {:.4g} ms at most when it was verified, and no longer when that was done again",
-                  timed_ms, outcome->longest_ms),
+      fmt::format("timed as {:.4g} ms, but {:.4g} ms at most when it was verified", timed_ms, outcome->longest_ms),
       "do the same work in every run");
 }
 
@@ -147,8 +131,8 @@ void check_children(const Context& context, Record& record, const std::vector<Ti
                  "let child processes sleep between runs; start those of one-time work in the constructor or in prepare");
 }
 
-void check_samples(const Context& context, Record& record, measure::Executor& executor, const pair::Session& session,
-                   const Verified& verified, const std::vector<Timed>& timed, const verify::SampleWatch& watch) {
+void check_samples(const Context& context, Record& record, const pair::Session& session, const Verified& verified,
+                   const std::vector<Timed>& timed, const verify::SampleWatch& watch) {
   // Whoever remembers results is faster on inputs that it, or another variant, has seen. Where the host's caches have a say
   // everybody is.
   const bool memory_shows = session.on_gpu() && verified.start == Start::released && !by_host_memory(session);
@@ -156,7 +140,7 @@ void check_samples(const Context& context, Record& record, measure::Executor& ex
     const verify::SampleWatch::Findings& findings = watch.of(v);
     check_findings(record, timed[v], findings);
     check_idle(record, timed[v], findings.idle_cpu_ms);
-    compare_with_verified(context, record, executor, timed[v], verified.outcomes);
+    compare_with_verified(context, record, timed[v], verified.outcomes);
     check_other_work(record, timed[v]);
     if (memory_shows) check_first_on_inputs(record, timed[v]);
   }
