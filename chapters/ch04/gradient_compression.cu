@@ -26,7 +26,7 @@ using bf16 = __nv_bfloat16;
 using e4m3 = __nv_fp8_e4m3;
 
 // A block takes 4096 values, a thread four quads of them, so that the lanes of a warp always have neighbouring quads: stores over
-// NVLink of which each covers a part of a sector took more than three times as long. The 128 values of a warp's quads have one
+// NVLink cover whole sectors. The 128 values of a warp's quads have one
 // scale.
 constexpr int threads = 256, quad = 4, quads = 4, scaled_values = 32 * quad;
 constexpr std::size_t block_values = std::size_t{threads} * quad * quads;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void add(Values& to, const Values& more, float times 
     for (int k = 0; k < quad; ++k) to.at[q][k] += times * more.at[q][k];
 }
 
-// Of the block's values that begin at `from`, the thread's.
+// Returns the thread's values of the block that begins at `from`.
 template <class T>
 __device__ __forceinline__ Values load(const T* from) {
   Values values;

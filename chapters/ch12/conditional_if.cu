@@ -44,7 +44,7 @@ struct Step {
   int parameters;
 };
 
-// Who learns whether the step is to be skipped, beside the kernels that read Control.
+// Receivers of the decision to skip the step, beside the kernels that read Control.
 enum class Told { kernels, conditional_node, host, nobody };
 
 // The backward pass left gradients in half precision, scaled; any infinity means that the step must be skipped. The last block

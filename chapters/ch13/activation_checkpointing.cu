@@ -19,7 +19,7 @@ using training::bf16, training::MlpActivations, training::MlpShape, training::Ml
 
 constexpr std::size_t blocks = 4;
 
-// What is kept of a block from the forward to the backward pass, besides its input.
+// A block keeps these from the forward to the backward pass, besides its input.
 enum class Keep : std::uint8_t { nothing, projections, all };
 
 class ActivationCheckpointing final : public Workload {
@@ -136,7 +136,7 @@ class ActivationCheckpointing final : public Workload {
     return {d_norm_ + b * shape_.width, d_gate_up_ + b * up_size(), d_down_ + b * down_size()};
   }
   training::MlpWorkspace workspace() const { return {d_normed_, d_projections_, d_product_}; }
-  // What is not kept of a block has one place for all of them.
+  // All blocks share one place for values that they do not keep.
   MlpActivations activations(std::size_t b, Keep keep) const {
     const std::size_t of_all = keep == Keep::all ? b : 0, of_projections = keep == Keep::nothing ? 0 : b;
     return {normed_ + of_all * rows(), inverse_rms_ + of_all * shape_.tokens,

@@ -210,7 +210,7 @@ class Adam8bit final : public Workload {
   void fp32_through_codes(Launch& launch) { run<Plain<float>, Rounding::through_codes>(launch, fp32_); }
 
  private:
-  // Where a step's moments come from and where they go.
+  // The places that a step's moments come from and go to.
   struct Memory {
     Scratch<std::byte> before, after;
     Memory(Setup& setup, std::size_t bytes)

@@ -27,7 +27,7 @@ struct Operation {
   std::uint32_t results[2];  // tensors; the second may be `none`
 };
 
-// What a step computes: the same in all steps. Only how long a tensor stays after its last use changes.
+// A step computes the same in all steps. Only how long a tensor stays after its last use changes.
 struct Step {
   std::array<Operation, operations> operation;
   std::array<std::uint32_t, tensors> bytes;

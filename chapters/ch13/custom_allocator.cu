@@ -56,7 +56,7 @@ __global__ __launch_bounds__(threads) void operation_kernel(View a, View b, Resu
   }
 }
 
-// Where the tensors of one stream come from.
+// The source of one stream's tensors.
 struct FromPool {
   const MemoryPool* pool;
   Block allocate(std::uint32_t, std::size_t bytes, cudaStream_t stream) const {

@@ -32,7 +32,7 @@ struct Chunk {
   std::uint32_t first, count;
 };
 
-// What all tensors share, on the device.
+// Values that all tensors share, on the device.
 struct Clip {
   float factor;
   unsigned skip;  // a gradient is no number, or infinite: this step changes nothing

@@ -74,7 +74,7 @@ struct IsNotFinite {
   __device__ unsigned operator()(bf16 x) const { return is_finite(__bfloat162float(x)) ? 0 : 1; }
 };
 
-// What is logged; all 0 where no value is finite.
+// The logged values; all 0 where no value is finite.
 struct Results {
   float *means, *root_mean_squares, *extremes;  // extremes: least, largest, largest magnitude of each tensor
   unsigned* counts;                             // zeros and what is not finite

@@ -47,7 +47,7 @@ __global__ __launch_bounds__(cast_threads) void scale_kernel(const WidePacket* _
   if (overflow) *overflows = 1;
 }
 
-// What the update reads and writes besides fp32 weights.
+// Buffers that the update reads and writes besides fp32 weights.
 struct UpdateOf {
   float rate;                 // of learning, over the loss scale
   const unsigned* overflows;  // of gradients that are scaled

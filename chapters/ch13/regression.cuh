@@ -20,7 +20,7 @@ struct Batch {
   int samples;
 };
 
-// What the blocks of one kernel leave to the last of them. Starts as zeros.
+// Sums that the blocks of one kernel leave to the last of them. Starts as zeros.
 struct BlockSums {
   unsigned blocks_done;
   float2 sums[1024];  // squares of the gradient, and of the errors

@@ -152,7 +152,7 @@ class EarlyExit final : public Workload {
     }
   }
 
-  // What rows compute until they leave.
+  // The work of rows until they leave.
   Cost cost() const override {
     double row_layers = 0, row_exits = 0;
     for (int exit = 0; exit < exits; ++exit) {

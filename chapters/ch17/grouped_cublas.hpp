@@ -51,7 +51,7 @@ class GroupedCublas {
   Opened<Cublas> cublas_;
   std::size_t n_, k_;
   Scratch<const void*> pointers_;
-  // Of the groups with rows.
+  // The groups with rows.
   std::vector<std::size_t> of_group_, first_rows_;
   std::vector<cublasOperation_t> transposed_, plain_;
   std::vector<int> counts_, ns_, ks_, of_each_;

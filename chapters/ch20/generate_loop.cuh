@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a generate loop does after a step, and the memory that it grows in.
+// The work of a generate loop after a step, and the memory that it grows in.
 #pragma once
 #include <aisp/check.hpp>
 
@@ -11,7 +11,7 @@ namespace aisp::ch20 {
 
 using decoder::bf16;
 
-// What is freed stays with the pool, so that growing costs no call of the driver.
+// Freed memory stays with the pool, so that growing costs no call of the driver.
 inline void keep_freed_memory(int device) {
   cudaMemPool_t pool = nullptr;
   check(cudaDeviceGetDefaultMemPool(&pool, device));

@@ -9,7 +9,7 @@
 
 namespace aisp::measure {
 
-// What else may have worked, for messages.
+// Other threads that may have worked, for messages.
 inline constexpr const char* who_spins =
     "; those of OpenMP and of a BLAS spin for milliseconds before they sleep, unless OMP_WAIT_POLICY=passive and "
     "OPENBLAS_THREAD_TIMEOUT=4 (or OPENBLAS_NUM_THREADS=1) are set before the program starts";

@@ -41,7 +41,7 @@ class ReferenceValues {
  public:
   ReferenceValues(pair::Session& session, int threads);
   const std::vector<double>& of(int output, const std::vector<std::size_t>& indices);
-  // Of the operands as `variant` quantizes them.
+  // Returns the values for operands as `variant` quantizes them.
   std::vector<double> quantized(const Variant& variant, int output, const std::vector<std::size_t>& indices) const;
 
  private:

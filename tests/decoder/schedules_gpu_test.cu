@@ -33,7 +33,7 @@ std::vector<Served> requests(const Shape& shape) {
   return all;
 }
 
-// What a scheduler decides: how many tokens of each request the next step takes.
+// A scheduler decides how many tokens of each request the next step takes.
 using Schedule = std::function<std::vector<int>(const std::vector<int>& left)>;
 
 // Runs requests until all have their outputs. `make` makes a Step of a batch.

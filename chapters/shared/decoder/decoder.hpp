@@ -22,7 +22,7 @@ struct Weights {
   const bf16* head;                      // [words][hidden]; or null
   const float* angles;                   // [position][head_size]: cosine and sine of each pair
 };
-// Of a step's rows, one behind the other.
+// Buffers for a step's rows, one after the other.
 struct Workspace {
   bf16 *x, *normed, *qkv, *attended, *delta, *gate_up, *active;
   bf16* chosen;   // normed, of the rows that a token is chosen for
@@ -166,7 +166,7 @@ struct Step {
   }
 };
 
-// What makes a step a forward pass; `S` is a Step or what a pair derives from one.
+// Runs a step as a forward pass; `S` is a Step or what a pair derives from one.
 template <class S>
 void run(const S& step, cudaStream_t stream) {
   step.embed(stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the blocks read and write. All tensors are bf16 but for the gradients of norms and what is noted of rows.
+// Tensors that the blocks read and write. All tensors are bf16 but for the gradients of norms and what is noted of rows.
 #pragma once
 #include <cuda_bf16.h>
 

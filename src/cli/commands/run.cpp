@@ -79,7 +79,7 @@ Exit run(const RunOptions& options, const std::vector<std::string>& command_line
   if (!selected.empty()) selected = select_cases(std::move(selected), configuration);
   suite::check_sizes(selected, configuration);
   const suite::Part part = take_shard(selected, configuration, options.gate.expectations_dir);
-  // What is not built is told once for all shards.
+  // Pairs that are not built are told once for all shards.
   const suite::Selection told{part.selected,
                               configuration.shard.index == 1 ? selection.not_built : decltype(selection.not_built){}};
   if (options.list) {

@@ -291,7 +291,7 @@ result = bench(lambda x: x.sum(), baseline=lambda x: numpy.add.reduce(x), refere
 assert result.passed
 """)
 
-    # What a script sees.
+    # The script's view.
 
     def test_an_interrupt_at_any_moment(self):
         for delay in (0.3, 0.35, 0.4, 0.45, 0.5):

@@ -71,7 +71,7 @@ evidence::RunRecord with_name(evidence::RunRecord run) {
 
 evidence::RunRecord named_run(const std::filesystem::path& folder) { return with_name(evidence::read_run(folder)); }
 
-// Of the pairs of this run, on its machines.
+// Returns the history of this run's pairs on its machines.
 std::vector<evidence::Series> history_of(const evidence::RunRecord& run, const std::string& artifacts) {
   std::vector<evidence::RunRecord> runs;
   for (const std::filesystem::path& folder : evidence::timed_runs(artifacts))
