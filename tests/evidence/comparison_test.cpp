@@ -5,9 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <set>
+
+#include "places.hpp"
 
 namespace aisp::evidence {
 namespace {
@@ -113,6 +120,120 @@ TEST(IdenticalCode, SaysWhereItDiffersAllTheSame) {
     return metric.metric == "prepare" && metric.change != Change::same && metric.detail == "single readings";
   });
   EXPECT_GT(told, 10);
+}
+
+// The tree's own recorded runs as results, by run: speedups of pairs that wait for the GPU alone.
+struct RecordedSuites {
+  std::map<std::string, RunRecord> runs;
+  std::map<std::string, std::vector<double>> logs;  // of a variant's recorded speedups, by code
+  ExpectationFolder folder{source_folder() / "expectations"};
+
+  RecordedSuites(const std::string& hardware, const std::string& gpu) {
+    for (const Expectations& file : read_all_expectations(source_folder() / "expectations")) {
+      if (file.hardware != hardware) continue;
+      for (const auto& [name, pair] : file.pairs)
+        for (const RecordedRun& recorded : pair.runs) {
+          if (pair.host_decides) continue;
+          RunRecord& run = runs[recorded.run_id + recorded.commit + recorded.machine];
+          run.manifest = compared_machine(gpu);
+          PairResult& result = run.pairs.emplace_back(PairResult{.target = file.chapter + ":" + name,
+                                                                 .chapter = file.chapter,
+                                                                 .name = name,
+                                                                 .source_digest = recorded.source_digest,
+                                                                 .device = Device::gpu,
+                                                                 .gpus = {"GPU-1"}});
+          for (const auto& [variant, values] : recorded.variants) {
+            VariantResult& added = result.variants.emplace_back(VariantResult{.name = variant});
+            added.speedup = Speedup{values.speedup, values.speedup_low, values.speedup_high, Verdict::faster};
+            logs[result.target + " " + variant + recorded.source_digest].push_back(std::log(values.speedup));
+          }
+        }
+    }
+  }
+};
+
+// The standard deviation, where there are two values.
+std::optional<double> deviation_of(const std::vector<double>& values) {
+  if (values.size() < 2) return std::nullopt;
+  const double count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / (count - 1));
+}
+
+std::size_t variants_of(const RunRecord& run) {
+  std::size_t variants = 0;
+  for (const PairResult& pair : run.pairs) variants += pair.variants.size();
+  return variants;
+}
+
+// Equal code alone is compared.
+RunRecord of_equal_code(const RunRecord& run, const RunRecord& other) {
+  RunRecord equal = run;
+  std::erase_if(equal.pairs, [&](const PairResult& pair) {
+    return std::ranges::none_of(
+        other.pairs, [&](const PairResult& of) { return of.target == pair.target && of.source_digest == pair.source_digest; });
+  });
+  return equal;
+}
+
+bool is_told_worse(const Comparison& comparison, const std::string& target, const std::string& variant) {
+  return std::ranges::any_of(comparison.metrics, [&](const MetricChange& metric) {
+    return metric.is_regression && metric.target == target && metric.variant == variant;
+  });
+}
+
+struct Planted {
+  int draws = 0, found = 0;
+};
+
+// Takes 5 % from one variant's speedup, at random, where recorded runs of its code differ by less than `spread` (a standard
+// deviation of logarithms).
+Planted plant(RecordedSuites& recorded, const RunRecord& before, RunRecord& after, double spread, std::mt19937_64& random) {
+  Planted planted;
+  for (int draw = 0; draw < 10; ++draw) {
+    PairResult& pair = after.pairs[random() % after.pairs.size()];
+    VariantResult& variant = pair.variants[random() % pair.variants.size()];
+    const std::optional<double> differs = deviation_of(recorded.logs[pair.target + " " + variant.name + pair.source_digest]);
+    if (!differs || *differs >= spread) continue;
+    const Speedup kept = *variant.speedup;
+    variant.speedup = Speedup{kept.value / 1.05, kept.low / 1.05, kept.high / 1.05, kept.verdict};
+    ++planted.draws;
+    planted.found += is_told_worse(compare_runs(before, after, 0.05, &recorded.folder), pair.target, variant.name);
+    variant.speedup = kept;
+  }
+  return planted;
+}
+
+TEST(RecordedRuns, OfEqualCodeAreNeverRedAndAPlantedLossIsFound) {
+  struct Card {
+    const char *hardware, *gpu;
+    double spread;  // up to which 95 % of the planted losses are found
+  };
+  for (const auto& [hardware, gpu, spread] :
+       {Card{"h200", "NVIDIA H200", 0.010}, {"h100_80gb_hbm3", "NVIDIA H100 80GB HBM3", 0.014}}) {
+    RecordedSuites recorded{hardware, gpu};
+    std::mt19937_64 random{5};
+    int orders = 0;
+    Planted planted;
+    for (const auto& [first_name, first] : recorded.runs)
+      for (const auto& [second_name, second] : recorded.runs) {
+        if (&first == &second) continue;
+        const RunRecord before = of_equal_code(first, second);
+        RunRecord after = of_equal_code(second, first);
+        if (variants_of(before) < 30) continue;
+        ++orders;
+        EXPECT_FALSE(is_red(compare_runs(before, after, 0.05, &recorded.folder)))
+            << hardware << ", " << first_name << " and " << second_name;
+        const Planted here = plant(recorded, before, after, spread, random);
+        planted.draws += here.draws;
+        planted.found += here.found;
+      }
+    EXPECT_GE(orders, 50) << hardware;
+    EXPECT_GE(planted.draws, 200) << hardware;
+    EXPECT_GE(planted.found, 0.95 * planted.draws) << hardware << ", of " << planted.draws;
+  }
 }
 
 TEST(ChangedCode, IsRedAtALossOfFivePercent) {

@@ -55,6 +55,22 @@ double quantile(double z, const std::array<double, 4>& first, double degrees) {
 
 double student_t_975(double degrees) { return quantile(1.959964, {12.706, 12.706, 4.303, 3.182}, degrees); }
 
+double beyond_student_t(double t, double degrees) {
+  const double z = std::sqrt(degrees * std::log1p(t * t / degrees)) * (1 - 2 / (8 * degrees + 3));
+  return std::erfc(std::copysign(z, t) / std::sqrt(2.0)) / 2;
+}
+
+std::vector<bool> beyond_luck(std::span<const double> chances, double rate) {
+  std::vector<double> sorted(chances.begin(), chances.end());
+  std::ranges::sort(sorted);
+  double largest = -1;
+  for (std::size_t i = 0; i < sorted.size(); ++i)
+    if (sorted[i] <= rate * static_cast<double>(i + 1) / static_cast<double>(sorted.size())) largest = sorted[i];
+  std::vector<bool> chosen;
+  for (const double chance : chances) chosen.push_back(chance <= largest);
+  return chosen;
+}
+
 double student_t_995(double degrees) { return quantile(2.575829, {63.657, 63.657, 9.925, 5.841}, degrees); }
 
 }  // namespace aisp::base

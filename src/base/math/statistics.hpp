@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace aisp::base {
 
@@ -21,6 +22,11 @@ std::optional<MedianRanks> median_ranks(std::size_t count);
 // Student's t that 2.5 % and 0.5 % of the distribution lie above: what 95 % and 99 % intervals from a few values are made with.
 // Degrees of freedom need not be whole.
 double student_t_975(double degrees);
+// Returns the chance that Student's t exceeds `t` (Wallace's approximation, good to a tenth of the chance).
+double beyond_student_t(double t, double degrees);
+// Marks findings, given each one's chance to come by luck, so that at most `rate` of the marked are expected to be luck
+// (Benjamini, Hochberg: Controlling the false discovery rate, Journal of the Royal Statistical Society B 57, 1995).
+std::vector<bool> beyond_luck(std::span<const double> chances, double rate);
 double student_t_995(double degrees);
 
 }  // namespace aisp::base

@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/recorded.hpp"
 #include "cli/regression_gate.hpp"
 #include "evidence/comparison/comparison.hpp"
 #include "report/analysis/comparison.hpp"
@@ -25,7 +26,7 @@ using evidence::MetricChange;
 
 struct CompareOptions {
   std::vector<std::string> runs;
-  std::string artifacts_dir = "artifacts";
+  std::string artifacts_dir = "artifacts", expectations_dir;
   double threshold_percent = 5;
   bool all = false, raw = false;
   std::string json;
@@ -61,10 +62,13 @@ std::string summary(const Comparison& comparison) {
                      comparison.same_hardware ? "" : "; the hardware is not the same");
 }
 
-std::vector<Comparison> comparisons_of(const std::vector<evidence::RunRecord>& runs, double threshold) {
+// Recordings that are there tell how processes differ; without them the rule of two runs alone holds.
+std::vector<Comparison> comparisons_of(const std::vector<evidence::RunRecord>& runs, double threshold,
+                                       const std::string& recordings) {
   if (runs.size() == 1) return {compare_variants(runs[0], threshold)};
+  evidence::ExpectationFolder recorded{expectations_to_read(recordings)};
   std::vector<Comparison> comparisons;
-  for (std::size_t i = 1; i < runs.size(); ++i) comparisons.push_back(compare_runs(runs[0], runs[i], threshold));
+  for (std::size_t i = 1; i < runs.size(); ++i) comparisons.push_back(compare_runs(runs[0], runs[i], threshold, &recorded));
   return comparisons;
 }
 
@@ -94,7 +98,7 @@ Exit compare(const CompareOptions& options) {
   for (const std::string& run : options.runs) runs.push_back(evidence::read_run(suite::find_run(options.artifacts_dir, run)));
   for (const evidence::RunRecord& run : runs)
     for (const std::string& warning : run.warnings) note("aisp: " + warning);
-  const std::vector<Comparison> comparisons = comparisons_of(runs, threshold);
+  const std::vector<Comparison> comparisons = comparisons_of(runs, threshold, options.expectations_dir);
   if (!options.json.empty()) print_to(options.json, report::comparison_json(comparisons, threshold, options.raw));
   if (options.json == "-") return status_of(comparisons);
   std::string text, overall;
@@ -118,6 +122,7 @@ void add_compare(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--artifacts-dir", options->artifacts_dir, "where the runs are [artifacts]")->type_name("DIR");
   add_number(*command, "--threshold", options->threshold_percent, "change that counts, in percent [5]")->type_name("PERCENT");
+  command->add_option("--expectations-dir", options->expectations_dir, expectations_to_read_help)->type_name("DIR");
   command->add_flag("--all", options->all, "also what did not change");
   command->add_option("--json", options->json, "the comparison as JSON, '-' for the standard output")->type_name("FILE");
   command->add_flag("--raw", options->raw, "with --json: also the samples of both sides, as they were read");

@@ -7,9 +7,11 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 
+#include "base/math/statistics.hpp"
 #include "evidence/expectations/fingerprint.hpp"
 #include "evidence/profile/counter_table.hpp"
 #include "evidence/quantities.hpp"
@@ -167,6 +169,53 @@ void add_metrics(const PairResult& pair, const VariantResult& before, const Vari
   }
 }
 
+// The chance that a speedup of equal code comes out so much smaller in another process.
+struct Chance {
+  std::size_t row = 0;
+  double chance = 1;
+};
+
+// The standard deviation between processes of quiet pairs, and the number of recorded runs that this knowledge counts as. One
+// recorded run tells nothing.
+constexpr double usual_spread = 0.004, usual_degrees = 8;
+constexpr std::size_t fewest_recorded = 2;
+
+void add_chances(const PairResult& pair, const ExpectedPair* recorded, std::size_t first,
+                 const std::vector<MetricChange>& metrics, std::vector<Chance>& chances) {
+  if (recorded == nullptr) return;
+  const auto within = [](const Range& range) { return std::pow(std::log(range.high / range.low) / 3.92, 2); };
+  for (std::size_t row = first; row < metrics.size(); ++row) {
+    const MetricChange& metric = metrics[row];
+    if (metric.metric != speedup_metric || !is_ratio(metric.before) || !is_ratio(metric.after)) continue;
+    std::vector<double> logs;
+    for (const RecordedRun& run : recorded->runs)
+      if (const auto found = run.variants.find(metric.variant);
+          run.source_digest == pair.source_digest && found != run.variants.end())
+        logs.push_back(std::log(found->second.speedup));
+    if (logs.size() < fewest_recorded) continue;
+    const double mean = std::accumulate(logs.begin(), logs.end(), 0.0) / static_cast<double>(logs.size());
+    double squares = usual_degrees * usual_spread * usual_spread;
+    for (const double value : logs) squares += std::pow(value - mean, 2);
+    const double degrees = usual_degrees + static_cast<double>(logs.size() - 1);
+    const double deviation = std::sqrt(2 * squares / degrees + within(metric.before) + within(metric.after));
+    chances.push_back({row, base::beyond_student_t(std::log(metric.before.value / metric.after.value) / deviation, degrees)});
+  }
+}
+
+void forgive_luck(const std::vector<Chance>& chances, std::vector<MetricChange>& metrics) {
+  constexpr double rate = 0.1;
+  std::vector<double> values;
+  for (const Chance& each : chances) values.push_back(each.chance);
+  const std::vector<bool> beyond = base::beyond_luck(values, rate);
+  for (std::size_t i = 0; i < chances.size(); ++i) {
+    MetricChange& metric = metrics[chances[i].row];
+    if (beyond[i] || metric.change != Change::worse) continue;
+    metric.change = Change::slightly_worse;
+    metric.is_regression = false;
+    metric.detail = "recorded runs differ by as much";
+  }
+}
+
 bool is_repeatable(const VariantResult& variant) { return variant.accuracy && variant.accuracy->bitwise_repeatable; }
 
 void add_outputs(const PairResult& pair, const VariantResult& before, const VariantResult& after, Comparison& comparison) {
@@ -281,7 +330,8 @@ Overall overall(const Comparison& comparison) {
   return result;
 }
 
-Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold) {
+Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold, ExpectationFolder* recordings) {
+  std::vector<Chance> chances;
   Comparison comparison{.before = before.folder.string(), .after = after.folder.string(), .run = {}};
   // Each pair of a merged run has a machine of its own.
   const auto changes = [&](const Manifest& one, const Manifest& other) {
@@ -305,11 +355,15 @@ Comparison compare_runs(const RunRecord& before, const RunRecord& after, double 
     const Terms terms = terms_of(pair, *found->second, hardware, one_host, threshold);
     comparison.same_hardware =
         comparison.same_hardware && (hardware.first.empty() || hardware.second.empty() || hardware.first == hardware.second);
+    const std::size_t first = comparison.metrics.size();
     compare_pairs(pair, *found->second, terms, comparison);
+    if (recordings != nullptr && terms.one_machine && !terms.host_decides)
+      add_chances(pair, recordings->find(hardware.first, pair.chapter, pair.name), first, comparison.metrics, chances);
     later.erase(found);
   }
   for (const PairResult& pair : after.pairs)
     if (later.contains(label_in_run(pair))) comparison.only_after.push_back(label_in_run(pair));
+  forgive_luck(chances, comparison.metrics);
   comparison.causes = likely_causes(before.manifest, after.manifest);
   return comparison;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "evidence/expectations/analysis.hpp"
 #include "evidence/expectations/change.hpp"
 #include "evidence/manifest.hpp"
 #include "evidence/range.hpp"
@@ -62,7 +63,10 @@ struct Overall {
 };
 Overall overall(const Comparison& comparison);
 
-Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold);
+// Compares two runs. With recorded runs of a pair's code, its own spread between processes decides what is worse, and of all
+// speedups that are called worse at most a tenth is expected to be luck: of hundreds some would be, each judged alone.
+Comparison compare_runs(const RunRecord& before, const RunRecord& after, double threshold,
+                        ExpectationFolder* recordings = nullptr);
 Comparison compare_variants(const RunRecord& run, double threshold);
 
 // Differences of two manifests that can explain a change: without names of places, most likely ones first.
