@@ -87,6 +87,8 @@ class Analyze(EndToEnd):
         self.assertEqual(len(reruns), 1)
         manifest = json.loads((reruns[0] / "manifest.json").read_text())
         self.assertEqual(manifest["targets"], ["ch90:good"], "only what regressed is measured again")
+        first = json.loads((self.artifacts / "gated" / "manifest.json").read_text())
+        self.assertNotEqual(manifest["seed"], first["seed"], "a loss that one draw of the inputs causes is not confirmed by the same draw")
         self.assertIn("(confirmed)", self.call("analyze", "gated").out)
 
     def test_a_failure_is_1(self):
