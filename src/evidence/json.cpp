@@ -164,6 +164,7 @@ static void describe(SampleChecks& c, Visitor& visit) {
   visit("first_on_inputs", c.first_on_inputs);
   visit("watched", c.watched);
   visit("wrong", c.wrong);
+  visit("off", c.off);
 }
 
 template <class Visitor>

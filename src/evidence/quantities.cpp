@@ -135,6 +135,8 @@ std::string bitwise_repeatable_words(const P&, const V& v) {
   return std::string{!v.accuracy ? "" : v.accuracy->bitwise_repeatable ? "yes" : "no"};
 }
 
+std::string checks_off_words(const P&, const V& v) { return v.checks ? base::join(v.checks->off, "; ") : std::string{}; }
+
 Reading energy_j_of(const P&, const V& v) {
   return v.energy ? Reading{Range{v.energy->median_j, v.energy->low_j, v.energy->high_j}} : std::nullopt;
 }
@@ -252,6 +254,7 @@ constexpr Quantity table[] = {
     row("Accuracy", F::error, "unquantized_l2", "unquantized", unquantized_l2_of),
     row("Accuracy", F::count, "samples", "samples", samples_of),
     {.id = "bitwise_repeatable", .group = "Accuracy", .title = "same bits twice", .words = bitwise_repeatable_words},
+    {.id = "checks_off", .group = "Accuracy", .title = "not checked", .words = checks_off_words},
     {.id = "energy_j",
      .group = "Energy",
      .title = "energy a run",

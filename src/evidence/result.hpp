@@ -174,6 +174,7 @@ struct SampleChecks {
   int first_on_inputs = 0;  // of them: on inputs that no variant had seen
   int watched = 0;          // of them: nothing happened while the stream was held back, or before the sample on the host
   int wrong = 0;
+  std::vector<std::string> off;  // checks that could not be made, each with its reason
 };
 
 struct MemoryUse {

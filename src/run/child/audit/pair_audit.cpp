@@ -104,12 +104,21 @@ bool agrees_on_timed_inputs(Auditor& auditor, const Timed& timed, const Comparis
   return took_as_timed(timed, inputs, medians_of(runs), with);
 }
 
+// Empty where an audited execution takes what a timed one does.
+std::string why_times_differ(const Timed& timed, const Comparison& with) {
+  if (with.mode == TimingMode::timer) return "the timer reads blocks of runs";
+  if (with.by_host_memory) return "a buffer lies in host memory, whose accesses CUPTI makes longer";
+  return timed.variant->host_callbacks ? "host functions are part of the run" : "";
+}
+
 // The audited executions are like the timed ones, so what they took must be what was timed.
 void compare_with_timed(Record& record, Auditor& auditor, const Timed& timed, const Medians& medians, const Comparison& with,
                         std::mt19937_64& random) {
-  if (with.mode == TimingMode::timer) return;
-  // Pages that migrate and memory of the host take another time under CUPTI, and a callback's time is no GPU's.
-  if (with.by_host_memory || timed.variant->host_callbacks) return;
+  if (const std::string obstacle = why_times_differ(timed, with); !obstacle.empty()) {
+    if (timed.result->checks)
+      timed.result->checks->off.push_back("the time of an execution that CUPTI recorded against the timed ones: " + obstacle);
+    return;
+  }
   const std::optional<Difference> found =
       difference(*timed.variant, medians, median_of(timed.samples, &measure::Sample::raw_ms), with);
   if (!found || agrees_on_timed_inputs(auditor, timed, with, random)) return;
