@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <set>
 
-#include "aisp/generators.hpp"
 #include "base/text.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded.hpp"
@@ -71,8 +70,8 @@ suite::Task rerun_of(const suite::Task& task, const std::set<std::string>& targe
   configuration.iterations *= 2;
   configuration.budget_s *= 2;
   configuration.timeout_multiplier *= 2;
-  // Other inputs, so that a loss which one draw causes is not confirmed; JSON readers hold 53 bits exactly.
-  configuration.seed = random_bits(configuration.seed, 1) >> 11;
+  // Other inputs, so that a loss which one draw causes is not confirmed.
+  configuration.seed = suite::drawn_seed();
   suite::Task rerun = suite::make_task(std::move(selected), std::move(configuration), task.machine, task.command_line);
   rerun.against = task.against;
   rerun.wanted = task.wanted;
