@@ -148,10 +148,8 @@ void check_samples(const Context& context, Record& record, const pair::Session& 
     compare_with_verified(context, record, timed[v], verified.outcomes);
     check_other_work(record, timed[v]);
     if (!session.on_gpu()) continue;
-    if (obstacle.empty())
-      check_first_on_inputs(record, timed[v]);
-    else
-      timed[v].result->checks->off.push_back("times on inputs seen before against times on others: " + obstacle);
+    if (obstacle.empty()) check_first_on_inputs(record, timed[v]);
+    else timed[v].result->checks->off.push_back("times on inputs seen before against times on others: " + obstacle);
   }
 }
 
