@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// In data-parallel training the gradients of a layer are complete long before backward has reached the first layer. Reduced after
+// backward, they keep the links busy while all SMs wait. Reduced bucket by bucket on a stream of their own, most of them cross
+// the link under the products of earlier layers; but a collective's kernels take SMs away from those products, whose tiles are
+// cut for the whole GPU. Copy engines take none. GPUs' inputs and weights are those of one process that drives all of them.
+#include <cuda_bf16.h>
+#include <aisp/device_attribute.hpp>
+#include <aisp/libraries/nccl.hpp>
+#include <aisp/pair.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "copied_sums.cuh"
+#include "equal_copies.cuh"
+#include "float64.hpp"
+#include "gpus.hpp"
+#include "training/linear.hpp"
+
+namespace aisp::ch04 {
+namespace {
+
+using bf16 = __nv_bfloat16;
+using float64::Matrix;
+
+struct Network {
+  std::size_t layers, width, tokens;
+
+  std::size_t weights() const { return width * width; }  // of a layer
+  std::size_t values() const { return tokens * width; }
+};
+
+// One GPU's copy of the network, and its own batch.
+class Replica {
+ public:
+  Replica(Setup& setup, int gpu, int ordinal, const Network& network, int sms)
+      : network_{network},
+        x_{setup.input<bf16>(network.layers * network.values(), normal(0, 1), named("inputs of layers", gpu))},
+        dy_{setup.input<bf16>(network.values(), normal(0, 1), named("gradient of outputs", gpu))},
+        flowing_{setup.scratch<bf16>(2 * network.values(), {.name = "gradient between layers", .device = gpu})},
+        gradients_{setup.output<bf16>(network.layers * network.weights(), gradient_options(network, gpu))},
+        lt_{setup, ordinal},
+        products_{setup, lt_, {network.tokens, network.width, network.width}, training::bf16_gradients},
+        fitted_{setup, lt_, {network.tokens, network.width, network.width}, on(sms)} {}
+
+  double host_x(std::size_t i) const { return x_.host(i); }
+  const Input<bf16>& dy() const { return dy_; }
+  bf16* gradients(std::size_t layer) const { return gradients_ + layer * network_.weights(); }
+  double bytes() const { return static_cast<double>(x_.bytes() + dy_.bytes() + gradients_.bytes()); }
+
+  void tune(cudaStream_t stream, const bf16* weights, bool fitted) const {
+    (fitted ? fitted_ : products_).tune(stream, x_, weights, dy_, flowing_, flowing_ + network_.values(), gradients_);
+  }
+  void weight_gradient(cudaStream_t stream, std::size_t layer, bool fitted) const {
+    (fitted ? fitted_ : products_)
+        .weight_gradient(stream, gradient_of_output(layer), x_ + layer * network_.values(), gradients(layer));
+  }
+  void input_gradient(cudaStream_t stream, std::size_t layer, const bf16* weights, bool fitted) const {
+    (fitted ? fitted_ : products_)
+        .input_gradient(stream, gradient_of_output(layer), weights + layer * network_.weights(), place(layer - 1));
+  }
+
+ private:
+  static BufferOptions named(const char* name, int gpu) { return {.name = name, .device = gpu}; }
+  static BufferOptions gradient_options(const Network& network, int gpu) {
+    return {.name = "gradients of weights", .device = gpu, .groups = Axis{network.weights(), network.layers}};
+  }
+  static training::LinearTypes on(int sms) {
+    training::LinearTypes types = training::bf16_gradients;
+    types.sms = sms;
+    return types;
+  }
+  bf16* place(std::size_t layer) const { return flowing_ + layer % 2 * network_.values(); }
+  const bf16* gradient_of_output(std::size_t layer) const { return layer + 1 == network_.layers ? dy_.get() : place(layer); }
+
+  Network network_;
+  Input<bf16> x_, dy_;
+  Scratch<bf16> flowing_;
+  Output<bf16> gradients_;
+  Opened<CublasLt> lt_;
+  training::Linear products_, fitted_;
+};
+
+class NoOverlap final : public Workload {
+ public:
+  explicit NoOverlap(Setup& setup)
+      : gpus_{setup},
+        network_{setup.size("layers"), small_of(setup, "width", 256), small_of(setup, "tokens", 128)},
+        bucket_layers_{std::min(setup.size("bucket_layers"), network_.layers)},
+        ctas_{static_cast<int>(setup.size("ctas"))},
+        weights_{setup.input<bf16>(network_.layers * network_.weights(),
+                                   normal(0, 1 / std::sqrt(static_cast<float>(network_.width))),
+                                   {.name = "weights", .constant = true})},
+        copied_sums_{setup, gpus_, bucket_layers_ * network_.weights()},
+        nccl_{setup, gpus_.ordinals(), gpus_.count()},
+        limited_{setup, gpus_.ordinals(), gpus_.count(), ctas_},
+        reproducible_{setup.reproducible()} {
+    const int sms = std::max(1, static_cast<int>(multiprocessors()) - ctas_);
+    for (int gpu = 0; gpu < gpus_.count(); ++gpu) {
+      replicas_.add(std::make_unique<Replica>(setup, gpu, gpus_.ordinal(gpu), network_, sms));
+      if (gpu > 0) copies_.add(setup.scratch<bf16>(weights_.size(), {.name = "copy of the weights", .device = gpu}));
+      links_.push_back(setup.stream(gpu, true));
+    }
+  }
+
+  Cost cost() const override {
+    const double products = static_cast<double>(2 * network_.layers - 1), gpus = gpus_.count();
+    const double gradient_bytes = static_cast<double>(network_.layers * network_.weights() * sizeof(bf16));
+    return {.flops = products * 2 * static_cast<double>(network_.values() * network_.width),
+            .math = Math::bf16,
+            .bytes = replicas_[0]->bytes() + static_cast<double>(weights_.bytes()),
+            .peer_bytes = 2 * gradient_bytes * (gpus - 1) / gpus};
+  }
+
+  void compute_reference(Launch&) override {
+    const auto& [layers, width, tokens] = network_;
+    dy_.clear();
+    for (const auto& replica : replicas_) {
+      std::vector<Matrix> of_layers(layers);
+      of_layers.back() = float64::values(replica->dy(), 0, network_.values());
+      for (std::size_t layer = layers - 1; layer > 0; --layer)
+        of_layers[layer - 1] = float64::product(of_layers[layer], float64::values(weights_, layer * width * width, width * width),
+                                                tokens, width, width);
+      dy_.push_back(std::move(of_layers));
+    }
+  }
+  double expected_output(int, std::size_t index) const override {
+    const std::size_t width = network_.width, layer = index / network_.weights(), row = index / width % width;
+    double sum = 0;
+    for (int gpu = 0; gpu < gpus_.count(); ++gpu)
+      for (std::size_t token = 0; token < network_.tokens; ++token)
+        sum += dy_[static_cast<std::size_t>(gpu)][layer][token * width + row] *
+               replicas_[gpu]->host_x(layer * network_.values() + token * width + index % width);
+    return sum;
+  }
+  void validate(std::string_view) override {
+    demand_equal_copies(gpus_, gradients(0), network_.layers * network_.weights() * sizeof(bf16));
+  }
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    if (variant != "collectives_alone")
+      metrics.report_rate("tokens_per_second", static_cast<double>(network_.tokens) * gpus_.count(), "tokens/s");
+  }
+
+  void prepare(Launch& launch) { prepare_with(launch, false); }
+  void prepare_fitted(Launch& launch) { prepare_with(launch, true); }
+
+  void backward_then_reduce(Launch& launch) {
+    gemms_alone(launch);
+    collectives_alone(launch);
+  }
+  void bucketed_overlap(Launch& launch) { overlap_with_nccl(launch, *nccl_, false); }
+  void limited_ctas(Launch& launch) { overlap_with_nccl(launch, *limited_, false); }
+  void fitted_gemms(Launch& launch) { overlap_with_nccl(launch, *limited_, true); }
+  void copy_engine(Launch& launch) {
+    overlap(launch, false,
+            [&](std::size_t layer) { copied_sums_.sum(gradients(layer), bucket_layers(layer) * network_.weights(), links_); });
+  }
+  void gemms_alone(Launch& launch) {
+    backward(launch.streams, false, [](std::size_t) {});
+  }
+  void collectives_alone(Launch& launch) {
+    for (std::size_t layer = network_.layers; layer-- > 0;)
+      if (layer % bucket_layers_ == 0) reduce(*nccl_, layer, launch.streams);
+  }
+
+ private:
+  static std::size_t small_of(Setup& setup, const char* size, std::size_t most) {
+    return setup.shape(setup.size(size), std::min(setup.size(size), most));
+  }
+  const bf16* weights(int gpu) const { return gpu == 0 ? weights_.get() : copies_[gpu - 1].get(); }
+  OnGpus<bf16> gradients(std::size_t layer) const {
+    OnGpus<bf16> result{};
+    for (int gpu = 0; gpu < gpus_.count(); ++gpu) result.at[gpu] = replicas_[gpu]->gradients(layer);
+    return result;
+  }
+  // Of the bucket whose lowest layer this is.
+  std::size_t bucket_layers(std::size_t layer) const { return std::min(bucket_layers_, network_.layers - layer); }
+
+  void prepare_with(Launch& launch, bool fitted) {
+    for (int gpu = 1; gpu < gpus_.count(); ++gpu) {
+      check(
+          cudaMemcpyPeerAsync(copies_[gpu - 1], gpus_.ordinal(gpu), weights_, gpus_.ordinal(0), weights_.bytes(), launch.stream));
+      gpus_.order(0, launch.stream, launch.streams[gpu]);
+    }
+    for (int gpu = 0; gpu < gpus_.count() && !reproducible_; ++gpu) {
+      const SelectedGpu selected{gpus_.ordinal(gpu)};
+      replicas_[gpu]->tune(launch.streams[gpu], weights(gpu), fitted);
+    }
+  }
+
+  // From the last layer to the first; `ready(layer)` when all gradients of the bucket are queued that begins with this layer.
+  template <class Ready>
+  void backward(Streams streams, bool fitted, const Ready& ready) const {
+    for (std::size_t layer = network_.layers; layer-- > 0;) {
+      on_each([&](int gpu) { replicas_[gpu]->weight_gradient(streams[gpu], layer, fitted); });
+      if (layer % bucket_layers_ == 0) ready(layer);
+      if (layer > 0) on_each([&](int gpu) { replicas_[gpu]->input_gradient(streams[gpu], layer, weights(gpu), fitted); });
+    }
+  }
+  template <class Queue>
+  void on_each(const Queue& queue) const {
+    for (int gpu = 0; gpu < gpus_.count(); ++gpu) {
+      const SelectedGpu selected{gpus_.ordinal(gpu)};
+      queue(gpu);
+    }
+  }
+
+  void reduce(const Nccl& nccl, std::size_t layer, Streams streams) const {
+    const std::size_t count = bucket_layers(layer) * network_.weights();
+    nccl.together([&] {
+      for (int gpu = 0; gpu < gpus_.count(); ++gpu) {
+        bf16* const bucket = replicas_[gpu]->gradients(layer);
+        nccl.all_reduce(gpu, bucket, bucket, count, nccl::Type::bf16, streams[gpu]);
+      }
+    });
+  }
+  // Calls reduce_bucket(layer) for each bucket when the streams of the links wait for it.
+  template <class Reduce>
+  void overlap(Launch& launch, bool fitted, const Reduce& reduce_bucket) const {
+    backward(launch.streams, fitted, [&](std::size_t layer) {
+      for (int gpu = 0; gpu < gpus_.count(); ++gpu) gpus_.order(gpu, launch.streams[gpu], link(gpu));
+      reduce_bucket(layer);
+    });
+    for (int gpu = 0; gpu < gpus_.count(); ++gpu) gpus_.order(gpu, link(gpu), launch.streams[gpu]);
+  }
+  void overlap_with_nccl(Launch& launch, const Nccl& nccl, bool fitted) const {
+    overlap(launch, fitted, [&](std::size_t layer) { reduce(nccl, layer, links_); });
+  }
+  cudaStream_t link(int gpu) const { return links_[static_cast<std::size_t>(gpu)]; }
+
+  Gpus gpus_;
+  Network network_;
+  std::size_t bucket_layers_;
+  int ctas_;
+  Input<bf16> weights_;
+  CopiedSums copied_sums_;
+  Opened<Nccl> nccl_, limited_;
+  bool reproducible_;
+  Each<std::unique_ptr<Replica>> replicas_;
+  Each<Scratch<bf16>> copies_;  // of all GPUs but the first
+  std::vector<cudaStream_t> links_;
+  std::vector<std::vector<Matrix>> dy_;  // gradients of the layers' outputs, of each GPU
+};
+
+constexpr Needs both{.libraries = {Library::cublaslt, Library::nccl}}, cublaslt{.libraries = {Library::cublaslt}};
+
+}  // namespace
+
+extern constinit const Pair no_overlap{
+    .teaches = "gradients of late layers are ready early: reduced bucket by bucket, they cross the link under the backward pass",
+    .lesson = "bucketed_overlap",
+    .make = make<NoOverlap>,
+    .baseline = {.name = "backward_then_reduce",
+                 .run = call<&NoOverlap::backward_then_reduce>,
+                 .prepare = call<&NoOverlap::prepare>,
+                 .needs = both},
+    .optimized = variants(
+        {{.name = "bucketed_overlap",
+          .run = call<&NoOverlap::bucketed_overlap>,
+          .prepare = call<&NoOverlap::prepare>,
+          .needs = both},
+         {.name = "limited_ctas", .run = call<&NoOverlap::limited_ctas>, .prepare = call<&NoOverlap::prepare>, .needs = both},
+         {.name = "fitted_gemms",
+          .run = call<&NoOverlap::fitted_gemms>,
+          .prepare = call<&NoOverlap::prepare_fitted>,
+          .needs = both},
+         {.name = "copy_engine",
+          .run = call<&NoOverlap::copy_engine>,
+          .prepare = call<&NoOverlap::prepare>,
+          .needs = cublaslt,
+          .gains_over = "bucketed_overlap"}}),
+    .controls = variants({{.name = "gemms_alone",
+                           .run = call<&NoOverlap::gemms_alone>,
+                           .prepare = call<&NoOverlap::prepare>,
+                           .needs = cublaslt,
+                           .outputs = no_outputs},
+                          {.name = "collectives_alone",
+                           .run = call<&NoOverlap::collectives_alone>,
+                           .needs = {.libraries = {Library::nccl}},
+                           .outputs = no_outputs}}),
+    .bound = Bound::compute,
+    // A gradient has passed up to 24 products, whose results are rounded to bf16 by 1.6e-3 each, and is rounded twice itself.
+    .tolerance = within(1e-2),
+    .needs = {.gpus = 2, .peer_access = true},
+    .verification = Verification::small_shape,
+    .timeline = true,
+    .sizes = sizes({{.name = "layers", .full = 24, .most = 24},
+                    {.name = "width", .full = 4096, .multiple = 64, .most = 8192, .scales = false},
+                    {.name = "tokens", .full = 2048, .multiple = 64},
+                    {.name = "bucket_layers", .full = 2, .most = 64, .scales = false},
+                    {.name = "ctas", .full = 8, .most = 64, .scales = false}}),
+    .sweep = cases({{"ctas_2", "ctas=2"},
+                    {"ctas_4", "ctas=4"},
+                    {"ctas_8", "ctas=8"},
+                    {"ctas_16", "ctas=16"},
+                    {"ctas_32", "ctas=32"},
+                    {"bucket_1", "bucket_layers=1"},
+                    {"bucket_2", "bucket_layers=2"},
+                    {"bucket_8", "bucket_layers=8"},
+                    {"tokens_1024", "tokens=1024"},
+                    {"tokens_2048", "tokens=2048"},
+                    {"tokens_4096", "tokens=4096"}}),
+    .edges = cases({{"one_layer", "layers=1,width=64,tokens=64"}, {"uneven_buckets", "layers=5,width=192,tokens=192"}}),
+    .reference_samples = 1024,
+};
+
+}  // namespace aisp::ch04
