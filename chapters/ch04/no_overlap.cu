@@ -105,13 +105,9 @@ class NoOverlap final : public Workload {
     }
   }
 
-  Cost cost() const override {
-    const double products = static_cast<double>(2 * network_.layers - 1), gpus = gpus_.count();
-    const double gradient_bytes = static_cast<double>(network_.layers * network_.weights() * sizeof(bf16));
-    return {.flops = products * 2 * static_cast<double>(network_.values() * network_.width),
-            .math = Math::bf16,
-            .bytes = replicas_[0]->bytes() + static_cast<double>(weights_.bytes()),
-            .peer_bytes = 2 * gradient_bytes * (gpus - 1) / gpus};
+  Cost cost() const override { return cost_of(true, true); }
+  Cost variant_cost(std::string_view variant) const override {
+    return cost_of(variant != "collectives_alone", variant != "gemms_alone");
   }
 
   void compute_reference(Launch&) override {
@@ -162,10 +158,25 @@ class NoOverlap final : public Workload {
   }
   void collectives_alone(Launch& launch) {
     for (std::size_t layer = network_.layers; layer-- > 0;)
-      if (layer % bucket_layers_ == 0) reduce(*nccl_, layer, launch.streams);
+      if (layer % bucket_layers_ == 0) reduce(*nccl_, layer, bucket_layers(layer), launch.streams);
+  }
+  void reduced_in_one_call(Launch& launch) {
+    gemms_alone(launch);
+    reduce(*nccl_, 0, network_.layers, launch.streams);
   }
 
  private:
+  Cost cost_of(bool products, bool reduction) const {
+    const double count = static_cast<double>(2 * network_.layers - 1), gpus = gpus_.count();
+    const double gradient_bytes = static_cast<double>(network_.layers * network_.weights() * sizeof(bf16));
+    Cost cost{.math = Math::bf16, .bytes = 2 * gradient_bytes};
+    if (products) {
+      cost.flops = count * 2 * static_cast<double>(network_.values() * network_.width);
+      cost.bytes = replicas_[0]->bytes() + static_cast<double>(weights_.bytes());
+    }
+    if (reduction) cost.peer_bytes = 2 * gradient_bytes * (gpus - 1) / gpus;
+    return cost;
+  }
   static std::size_t small_of(Setup& setup, const char* size, std::size_t most) {
     return setup.shape(setup.size(size), std::min(setup.size(size), most));
   }
@@ -207,12 +218,11 @@ class NoOverlap final : public Workload {
     }
   }
 
-  void reduce(const Nccl& nccl, std::size_t layer, Streams streams) const {
-    const std::size_t count = bucket_layers(layer) * network_.weights();
+  void reduce(const Nccl& nccl, std::size_t layer, std::size_t layers, Streams streams) const {
     nccl.together([&] {
       for (int gpu = 0; gpu < gpus_.count(); ++gpu) {
         bf16* const bucket = replicas_[gpu]->gradients(layer);
-        nccl.all_reduce(gpu, bucket, bucket, count, nccl::Type::bf16, streams[gpu]);
+        nccl.all_reduce(gpu, bucket, bucket, layers * network_.weights(), nccl::Type::bf16, streams[gpu]);
       }
     });
   }
@@ -226,7 +236,7 @@ class NoOverlap final : public Workload {
     for (int gpu = 0; gpu < gpus_.count(); ++gpu) gpus_.order(gpu, link(gpu), launch.streams[gpu]);
   }
   void overlap_with_nccl(Launch& launch, const Nccl& nccl, bool fitted) const {
-    overlap(launch, fitted, [&](std::size_t layer) { reduce(nccl, layer, links_); });
+    overlap(launch, fitted, [&](std::size_t layer) { reduce(nccl, layer, bucket_layers(layer), links_); });
   }
   cudaStream_t link(int gpu) const { return links_[static_cast<std::size_t>(gpu)]; }
 
@@ -271,7 +281,11 @@ extern constinit const Pair no_overlap{
           .prepare = call<&NoOverlap::prepare>,
           .needs = cublaslt,
           .gains_over = "bucketed_overlap"}}),
-    .controls = variants({{.name = "gemms_alone",
+    .controls = variants({{.name = "reduced_in_one_call",
+                           .run = call<&NoOverlap::reduced_in_one_call>,
+                           .prepare = call<&NoOverlap::prepare>,
+                           .needs = both},
+                          {.name = "gemms_alone",
                            .run = call<&NoOverlap::gemms_alone>,
                            .prepare = call<&NoOverlap::prepare>,
                            .needs = cublaslt,
@@ -281,8 +295,9 @@ extern constinit const Pair no_overlap{
                            .needs = {.libraries = {Library::nccl}},
                            .outputs = no_outputs}}),
     .bound = Bound::compute,
-    // A gradient has passed up to 24 products, whose results are rounded to bf16 by 1.6e-3 each, and is rounded twice itself.
-    .tolerance = within(1e-2),
+    // A gradient has passed up to 23 products, whose results are rounded to bf16 by 1.6e-3 each, and is rounded twice itself:
+    // 8e-3, told from 170 samples of its layer.
+    .tolerance = within(1.2e-2),
     .needs = {.gpus = 2, .peer_access = true},
     .verification = Verification::small_shape,
     .timeline = true,
@@ -303,7 +318,6 @@ extern constinit const Pair no_overlap{
                     {"tokens_2048", "tokens=2048"},
                     {"tokens_4096", "tokens=4096"}}),
     .edges = cases({{"one_layer", "layers=1,width=64,tokens=64"}, {"uneven_buckets", "layers=5,width=192,tokens=192"}}),
-    .reference_samples = 1024,
 };
 
 }  // namespace aisp::ch04

@@ -28,10 +28,12 @@ struct Mlp {
   std::size_t width, hidden, tokens, gpus, chunks;
 };
 
-// Of one GPU: whole weights, of which it multiplies its part, activations and products.
+// Of one GPU: its rows of W1, all of W2, of which it multiplies a part, activations and products.
 struct Shard {
   Shard(Setup& setup, int gpu, int ordinal, const Mlp& mlp)
-      : w1{setup.scratch<bf16>(mlp.hidden * mlp.width, {.name = "w1", .device = gpu})},
+      : w1{setup.input<bf16>(mlp.hidden / mlp.gpus * mlp.width, normal(0, 1 / std::sqrt(static_cast<float>(mlp.width))),
+                             {.name = "rows of w1", .device = gpu})},
+        w1_of_all{setup.scratch<bf16>(mlp.hidden * mlp.width, {.name = "w1", .device = gpu})},
         w2{setup.scratch<bf16>(mlp.width * mlp.hidden, {.name = "w2", .device = gpu})},
         w2_columns{setup.scratch<bf16>(mlp.width * mlp.hidden / mlp.gpus, {.name = "columns of w2", .device = gpu})},
         x{setup.scratch<bf16>(mlp.width * mlp.tokens, {.name = "copy of x", .device = gpu})},
@@ -51,7 +53,8 @@ struct Shard {
     return {.m = m, .n = n, .k = k, .epilogue = epilogue};
   }
 
-  Scratch<bf16> w1, w2, w2_columns, x, x_of_some, h;
+  Input<bf16> w1;
+  Scratch<bf16> w1_of_all, w2, w2_columns, x, x_of_some, h;
   Output<bf16> y;
   Opened<CublasLt> lt;
   Opened<MatmulPlan> up, down_to_some, down_of_some, down_chunk, up_all, down_all;
@@ -61,12 +64,12 @@ class TensorParallelism final : public Workload {
  public:
   explicit TensorParallelism(Setup& setup)
       : gpus_{setup},
-        mlp_{small_of(setup, "width", 128), small_of(setup, "hidden", 448), small_of(setup, "tokens", 256),
+        mlp_{small_of(setup, "width", 320), small_of(setup, "hidden", 448), small_of(setup, "tokens", 256),
              static_cast<std::size_t>(gpus_.count()), setup.size("chunks")},
         part_{mlp_.hidden / mlp_.gpus},
         x_{setup.input<bf16>(mlp_.width * mlp_.tokens, normal(0, 1), {.name = "x", .constant = true})},
-        w1_{setup.input<bf16>(mlp_.hidden * mlp_.width, normal(0, scale_of(mlp_.width)), {.name = "w1", .constant = true})},
-        w2_{setup.input<bf16>(mlp_.width * mlp_.hidden, normal(0, scale_of(mlp_.hidden)), {.name = "w2", .constant = true})},
+        w2_{setup.input<bf16>(mlp_.width * mlp_.hidden, normal(0, 1 / std::sqrt(static_cast<float>(mlp_.hidden))),
+                              {.name = "w2", .constant = true})},
         copied_sums_{setup, gpus_, mlp_.width / mlp_.chunks * mlp_.tokens},
         nccl_{setup, gpus_.ordinals(), gpus_.count()},
         reproducible_{setup.reproducible()} {
@@ -85,14 +88,18 @@ class TensorParallelism final : public Workload {
     const double y_bytes = size(mlp_.width * mlp_.tokens * sizeof(bf16));
     return {.flops = 2 * 2 * size(mlp_.width * mlp_.hidden) * size(mlp_.tokens) / size(mlp_.gpus),
             .math = Math::bf16,
-            .bytes = 2 * y_bytes + size(w1_.bytes() + w2_.bytes()) / size(mlp_.gpus),
+            .bytes = 2 * y_bytes + size(shards_[0]->w1.bytes()) + size(w2_.bytes()) / size(mlp_.gpus),
             .peer_bytes = y_bytes * 2 * (size(mlp_.gpus) - 1) / size(mlp_.gpus)};
   }
 
   void compute_reference(Launch&) override {
     const auto& [width, hidden, tokens, gpus, chunks] = mlp_;
-    float64::Matrix h =
-        float64::product(float64::values(w1_, 0, w1_.size()), float64::values(x_, 0, x_.size()), hidden, tokens, width);
+    float64::Matrix w1;
+    for (const auto& shard : shards_) {
+      const float64::Matrix rows = float64::values(shard->w1, 0, shard->w1.size());
+      w1.insert(w1.end(), rows.begin(), rows.end());
+    }
+    float64::Matrix h = float64::product(w1, float64::values(x_, 0, x_.size()), hidden, tokens, width);
     for (double& v : h) v = 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
     y_ = float64::product(float64::values(w2_, 0, w2_.size()), h, width, tokens, hidden);
   }
@@ -119,7 +126,7 @@ class TensorParallelism final : public Workload {
   }
   void prepare_tokens(Launch& launch) {
     prepare(launch, [&](const Shard& shard, cudaStream_t stream) {
-      shard.up_all->tune(stream, shard.w1, shard.x_of_some, shard.h);
+      shard.up_all->tune(stream, shard.w1_of_all, shard.x_of_some, shard.h);
       shard.down_all->tune(stream, shard.w2, shard.h, shard.y);
     });
   }
@@ -151,7 +158,7 @@ class TensorParallelism final : public Workload {
   // Each GPU has whole weights and its own tokens: nothing is exchanged.
   void tokens_split(Launch& launch) {
     on_each([&](int gpu, const Shard& shard) {
-      shard.up_all->run(launch.streams[gpu], shard.w1, shard.x_of_some, shard.h);
+      shard.up_all->run(launch.streams[gpu], shard.w1_of_all, shard.x_of_some, shard.h);
       shard.down_all->run(launch.streams[gpu], shard.w2, shard.h, shard.y);
     });
   }
@@ -160,7 +167,6 @@ class TensorParallelism final : public Workload {
   static std::size_t small_of(Setup& setup, const char* size, std::size_t most) {
     return setup.shape(setup.size(size), std::min(setup.size(size), most));
   }
-  static float scale_of(std::size_t terms) { return 1 / std::sqrt(static_cast<float>(terms)); }
   OnGpus<bf16> y(std::size_t first_row = 0) const {
     OnGpus<bf16> result{};
     for (int gpu = 0; gpu < gpus_.count(); ++gpu) result.at[gpu] = shards_[gpu]->y + first_row * mlp_.tokens;
@@ -188,7 +194,8 @@ class TensorParallelism final : public Workload {
       const auto [width, hidden, tokens, gpus, chunks] = mlp_;
       const std::size_t g = static_cast<std::size_t>(gpu), some = tokens / gpus;
       gpus_.order(0, launch.stream, launch.streams[gpu]);
-      copy(shard.w1, w1_, width, width, hidden, launch.streams[gpu]);
+      for (std::size_t of = 0; of < gpus; ++of)
+        copy(shard.w1_of_all + of * part_ * width, shards_[static_cast<int>(of)]->w1, width, width, part_, launch.streams[gpu]);
       copy(shard.w2, w2_, hidden, hidden, width, launch.streams[gpu]);
       copy(shard.w2_columns, w2_ + g * part_, hidden, part_, width, launch.streams[gpu]);
       copy(shard.x, x_, tokens, tokens, width, launch.streams[gpu]);
@@ -200,9 +207,7 @@ class TensorParallelism final : public Workload {
   }
 
   void up(Launch& launch) const {
-    on_each([&](int gpu, const Shard& shard) {
-      shard.up->run(launch.streams[gpu], shard.w1 + static_cast<std::size_t>(gpu) * part_ * mlp_.width, shard.x, own_part(gpu));
-    });
+    on_each([&](int gpu, const Shard& shard) { shard.up->run(launch.streams[gpu], shard.w1, shard.x, own_part(gpu)); });
   }
   // All GPUs' parts of so many rows to all.
   template <class Where>
@@ -241,7 +246,7 @@ class TensorParallelism final : public Workload {
   Gpus gpus_;
   Mlp mlp_;
   std::size_t part_;  // of the hidden features
-  Input<bf16> x_, w1_, w2_;
+  Input<bf16> x_, w2_;
   CopiedSums copied_sums_;
   Opened<Nccl> nccl_;
   bool reproducible_;
@@ -274,7 +279,8 @@ extern constinit const Pair tensor_parallelism{
                            {.name = "chunked_overlap",
                             .run = call<&TensorParallelism::chunked_overlap>,
                             .prepare = call<&TensorParallelism::prepare_chunks>,
-                            .needs = cublaslt}}),
+                            .needs = cublaslt,
+                            .gains_over = "column_row"}}),
     .controls = variants({{.name = "tokens_split",
                            .run = call<&TensorParallelism::tokens_split>,
                            .prepare = call<&TensorParallelism::prepare_tokens>,
@@ -289,7 +295,7 @@ extern constinit const Pair tensor_parallelism{
     .sizes = sizes({{.name = "tokens", .full = 8192, .multiple = 64},
                     {.name = "width", .full = 4096, .multiple = 64, .most = 8192, .scales = false},
                     {.name = "hidden", .full = 14336, .multiple = 64, .scales = false},
-                    {.name = "chunks", .full = 4, .most = 16, .scales = false}}),
+                    {.name = "chunks", .full = 4, .most = 8, .scales = false}}),
     .sweep = cases({{"chunks_1", "chunks=1"},
                     {"chunks_2", "chunks=2"},
                     {"chunks_4", "chunks=4"},
