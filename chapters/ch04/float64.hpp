@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row-major matrices in float64 on the host, for the references of small shapes.
 #pragma once
-#include <aisp/buffers.hpp>
+#include <aisp/setup.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <string_view>
 #include <vector>
 
 namespace aisp::ch04::float64 {
 
 using Matrix = std::vector<double>;
+
+// Returns the size of this name, and at most `most` while outputs are compared with the reference.
+inline std::size_t size_of(const Setup& setup, std::string_view name, std::size_t most) {
+  return setup.shape(setup.size(name), std::min(setup.size(name), most));
+}
 
 // Returns what the buffer was filled with, `count` elements from `first` on.
 template <class T>

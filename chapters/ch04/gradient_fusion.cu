@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of GPT-2 are 148 tensors, 98 of them smaller than 10 KB. An all-reduce of so few bytes is latency alone, so a
-// call for each tensor spends as long on those as on all the rest. Packed into buckets they need few calls, and cross the memory
-// twice more; where they lie in one flat buffer, nothing is packed. Told of all tensors at once, NCCL reduces them in one kernel
-// where they are. One process drives all GPUs, and samples begin when all calls are queued, so that the host's calls do not
-// count.
+// The gradients of GPT-2 are 148 tensors, 98 of them smaller than 10 KB. An all-reduce of so few bytes is latency alone, and a
+// call for each tensor pays it 148 times. Packed into buckets the tensors need few calls, and cross the memory twice more; where
+// they lie in one flat buffer, nothing is packed. Told of all tensors at once, NCCL reduces them in one kernel where they are.
+// One process drives all GPUs, and samples begin when all calls are queued, so that the host's calls do not count.
 #include <cuda_bf16.h>
 #include <aisp/graph.hpp>
 #include <aisp/libraries/nccl.hpp>
@@ -37,7 +36,7 @@ struct Piece {
   unsigned packets;
 };
 
-// A block for each piece.
+// Copies a piece a block.
 __global__ __launch_bounds__(threads) void copy_pieces_kernel(const Piece* __restrict__ pieces) {
   const Piece piece = pieces[blockIdx.x];
   uint4 loaded[packets_of_thread];
@@ -152,7 +151,7 @@ class GradientFusion final : public Workload {
     for (int gpu = 0; gpu < gpus_.count(); ++gpu)
       nccl_->all_reduce(gpu, from.at[gpu] + range.first, to[gpu] + range.first, range.count, nccl::Type::bf16, streams[gpu]);
   }
-  // A call for each; the group has the calls of all GPUs alone, because one thread makes them.
+  // Makes a call for each range. Its group has the calls of all GPUs, because one thread makes them.
   template <class To>
   void reduce_each(const std::vector<Range>& ranges, const OnGpus<const bf16>& from, const Each<To>& to, Streams streams) const {
     for (const Range& range : ranges) nccl_->together([&] { reduce(range, from, to, streams); });

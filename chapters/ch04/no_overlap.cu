@@ -2,7 +2,7 @@
 // In data-parallel training the gradients of a layer are complete long before backward has reached the first layer. Reduced after
 // backward, they keep the links busy while all SMs wait. Reduced bucket by bucket on a stream of their own, most of them cross
 // the link under the products of earlier layers; but a collective's kernels take SMs away from those products, whose tiles are
-// cut for the whole GPU. Copy engines take none. GPUs' inputs and weights are those of one process that drives all of them.
+// cut for the whole GPU. Copy engines take none. One process drives all GPUs.
 #include <cuda_bf16.h>
 #include <aisp/device_attribute.hpp>
 #include <aisp/libraries/nccl.hpp>
@@ -32,7 +32,7 @@ struct Network {
   std::size_t values() const { return tokens * width; }
 };
 
-// One GPU's copy of the network, and its own batch.
+// The copy of the network on one GPU, and its own batch.
 class Replica {
  public:
   Replica(Setup& setup, int gpu, int ordinal, const Network& network, int sms)
@@ -87,7 +87,7 @@ class NoOverlap final : public Workload {
  public:
   explicit NoOverlap(Setup& setup)
       : gpus_{setup},
-        network_{setup.size("layers"), small_of(setup, "width", 256), small_of(setup, "tokens", 128)},
+        network_{setup.size("layers"), float64::size_of(setup, "width", 256), float64::size_of(setup, "tokens", 128)},
         bucket_layers_{std::min(setup.size("bucket_layers"), network_.layers)},
         ctas_{static_cast<int>(setup.size("ctas"))},
         weights_{setup.input<bf16>(network_.layers * network_.weights(),
@@ -177,16 +177,13 @@ class NoOverlap final : public Workload {
     if (reduction) cost.peer_bytes = 2 * gradient_bytes * (gpus - 1) / gpus;
     return cost;
   }
-  static std::size_t small_of(Setup& setup, const char* size, std::size_t most) {
-    return setup.shape(setup.size(size), std::min(setup.size(size), most));
-  }
   const bf16* weights(int gpu) const { return gpu == 0 ? weights_.get() : copies_[gpu - 1].get(); }
   OnGpus<bf16> gradients(std::size_t layer) const {
     OnGpus<bf16> result{};
     for (int gpu = 0; gpu < gpus_.count(); ++gpu) result.at[gpu] = replicas_[gpu]->gradients(layer);
     return result;
   }
-  // Of the bucket whose lowest layer this is.
+  // Returns how many layers the bucket has that ends with this one.
   std::size_t bucket_layers(std::size_t layer) const { return std::min(bucket_layers_, network_.layers - layer); }
 
   void prepare_with(Launch& launch, bool fitted) {
@@ -201,7 +198,7 @@ class NoOverlap final : public Workload {
     }
   }
 
-  // From the last layer to the first; `ready(layer)` when all gradients of the bucket are queued that begins with this layer.
+  // Queues the products from the last layer to the first, and calls `ready(layer)` when a bucket ends with this layer.
   template <class Ready>
   void backward(Streams streams, bool fitted, const Ready& ready) const {
     for (std::size_t layer = network_.layers; layer-- > 0;) {
@@ -226,7 +223,7 @@ class NoOverlap final : public Workload {
       }
     });
   }
-  // Calls reduce_bucket(layer) for each bucket when the streams of the links wait for it.
+  // Calls reduce_bucket(layer) for each bucket, for which the links' streams wait by then.
   template <class Reduce>
   void overlap(Launch& launch, bool fitted, const Reduce& reduce_bucket) const {
     backward(launch.streams, fitted, [&](std::size_t layer) {
@@ -251,7 +248,7 @@ class NoOverlap final : public Workload {
   Each<std::unique_ptr<Replica>> replicas_;
   Each<Scratch<bf16>> copies_;  // of all GPUs but the first
   std::vector<cudaStream_t> links_;
-  std::vector<std::vector<Matrix>> dy_;  // gradients of the layers' outputs, of each GPU
+  std::vector<std::vector<Matrix>> dy_;  // gradients of outputs: GPUs, layers
 };
 
 constexpr Needs both{.libraries = {Library::cublaslt, Library::nccl}}, cublaslt{.libraries = {Library::cublaslt}};

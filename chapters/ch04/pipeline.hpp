@@ -60,7 +60,7 @@ class Stage {
   }
   int forward() const { return forward_; }
   int inputs() const { return inputs_; }
-  // Inputs of layers until the gradients of weights are there, and gradients of their outputs.
+  // Counts inputs of layers, until the gradients of weights are there, and gradients of their outputs.
   int kept() const { return forward_ - weights_ + (inputs_ - weights_); }
   bool done() const { return weights_ == microbatches_; }
 

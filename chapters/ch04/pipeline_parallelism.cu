@@ -28,7 +28,7 @@ using pipeline::Policy, pipeline::Schedule, pipeline::Step, pipeline::Work;
 
 constexpr std::size_t many_microbatches = 16;
 
-// Of one stage.
+// The extents of one stage.
 struct Part {
   std::size_t layers, width, tokens;
 
@@ -75,7 +75,7 @@ class StageLayers {
     at(microbatches)
         .tune(stream, activation(0), weights_, gradient(part_.layers), own_activation(1), own_gradient(0), of_weights_);
   }
-  // Rows of the microbatch that begins at `row`; `adds`: to the gradients of the weights that are there.
+  // Queues the work on rows from `row` on. `adds`: to the gradients of the weights that are there.
   void queue(cudaStream_t stream, Work work, std::size_t microbatches, std::size_t row, bool adds) const {
     const training::Linear& products = at(microbatches);
     const std::size_t first = row * part_.width;
@@ -117,7 +117,7 @@ class PipelineParallelism final : public Workload {
   explicit PipelineParallelism(Setup& setup)
       : gpus_{setup},
         microbatches_{setup.size("microbatches")},
-        part_{setup.size("layers") / stages(), small_of(setup, "width", 256), small_of(setup, "tokens", 256)},
+        part_{setup.size("layers") / stages(), float64::size_of(setup, "width", 256), float64::size_of(setup, "tokens", 256)},
         reproducible_{setup.reproducible()} {
     if (part_.layers * stages() != setup.size("layers"))
       throw Unsupported{"layers must be a multiple of the GPUs, " + std::to_string(stages())};
@@ -129,7 +129,6 @@ class PipelineParallelism final : public Workload {
     }
   }
 
-  // Of one GPU: products for outputs, gradients of inputs and gradients of weights.
   Cost cost() const override {
     return {.flops = 3 * 2.0 * static_cast<double>(part_.layers * part_.values() * part_.width),
             .math = Math::bf16,
@@ -147,7 +146,7 @@ class PipelineParallelism final : public Workload {
     for (std::size_t layer = layers; layer-- > 0;)
       dy_[layer] = float64::product(dy_[layer + 1], weights_of(layer), tokens, width, width);
   }
-  // Outputs in the order of their declaration: the first GPU's two, the gradients of the weights of all others, and the outputs.
+  // The order of outputs: the first GPU's two, the gradients of the weights of all others, and the network's outputs.
   double expected_output(int output, std::size_t index) const override {
     if (output == 1) return dy_[0][index];
     if (output == gpus_.count() + 1) return x_.back()[index];
@@ -181,9 +180,6 @@ class PipelineParallelism final : public Workload {
   };
   enum Direction : std::uint8_t { onward, back };
 
-  static std::size_t small_of(Setup& setup, const char* size, std::size_t most) {
-    return setup.shape(setup.size(size), std::min(setup.size(size), most));
-  }
   std::size_t stages() const { return static_cast<std::size_t>(gpus_.count()); }
   Plan plan_of(std::string_view variant) const {
     if (variant == "stage_by_stage") return {1, Policy::all_forward};
@@ -202,7 +198,7 @@ class PipelineParallelism final : public Workload {
       layers_[gpu]->tune(launch.streams[gpu], microbatches);
     }
   }
-  // A step waits for what it needs from another stage alone, and what it has for another is copied while its stage goes on.
+  // Queues all steps. A step waits only for what another stage sends, and a stage goes on while its results are copied.
   void run(Launch& launch, const Plan& plan) const {
     const std::size_t rows = part_.tokens / plan.microbatches;
     std::vector<char> has_sums(stages(), 0);  // of gradients of weights
@@ -234,7 +230,7 @@ class PipelineParallelism final : public Workload {
                               rows * part_.width * sizeof(bf16), out_[step.stage]));
     check(cudaEventRecord(arrived(step.stage, direction, step.microbatch), out_[step.stage]));
   }
-  // Recorded on the stream of the stage that sends.
+  // Returns the event that the stage which sends records.
   cudaEvent_t arrived(int sender, Direction direction, int microbatch) const {
     const int event = (2 * sender + direction) * static_cast<int>(many_microbatches) + microbatch;
     return arrived_[static_cast<std::size_t>(event)];

@@ -28,7 +28,7 @@ struct Mlp {
   std::size_t width, hidden, tokens, gpus, chunks;
 };
 
-// Of one GPU: its rows of W1, all of W2, of which it multiplies a part, activations and products.
+// The side of one GPU: its rows of W1, all of W2, of which it multiplies a part, activations and products.
 struct Shard {
   Shard(Setup& setup, int gpu, int ordinal, const Mlp& mlp)
       : w1{setup.input<bf16>(mlp.hidden / mlp.gpus * mlp.width, normal(0, 1 / std::sqrt(static_cast<float>(mlp.width))),
@@ -64,8 +64,8 @@ class TensorParallelism final : public Workload {
  public:
   explicit TensorParallelism(Setup& setup)
       : gpus_{setup},
-        mlp_{small_of(setup, "width", 320), small_of(setup, "hidden", 448), small_of(setup, "tokens", 256),
-             static_cast<std::size_t>(gpus_.count()), setup.size("chunks")},
+        mlp_{float64::size_of(setup, "width", 320), float64::size_of(setup, "hidden", 448),
+             float64::size_of(setup, "tokens", 256), static_cast<std::size_t>(gpus_.count()), setup.size("chunks")},
         part_{mlp_.hidden / mlp_.gpus},
         x_{setup.input<bf16>(mlp_.width * mlp_.tokens, normal(0, 1), {.name = "x", .constant = true})},
         w2_{setup.input<bf16>(mlp_.width * mlp_.hidden, normal(0, 1 / std::sqrt(static_cast<float>(mlp_.hidden))),
@@ -82,7 +82,6 @@ class TensorParallelism final : public Workload {
     }
   }
 
-  // Of one GPU.
   Cost cost() const override {
     const auto size = [](std::size_t count) { return static_cast<double>(count); };
     const double y_bytes = size(mlp_.width * mlp_.tokens * sizeof(bf16));
@@ -131,7 +130,7 @@ class TensorParallelism final : public Workload {
     });
   }
 
-  // Every layer by its outputs, and made whole.
+  // Splits each layer by its outputs, and makes them whole.
   void gather_each_layer(Launch& launch) {
     up(launch);
     gather(launch, part_, [](const Shard& shard) { return shard.h.get(); });
@@ -155,7 +154,7 @@ class TensorParallelism final : public Workload {
   void chunked_overlap(Launch& launch) {
     in_chunks(launch, [&](std::size_t first, std::size_t rows) { copied_sums_.sum(y(first), rows * mlp_.tokens, links_); });
   }
-  // Each GPU has whole weights and its own tokens: nothing is exchanged.
+  // Exchanges nothing: each GPU has whole weights and its own tokens.
   void tokens_split(Launch& launch) {
     on_each([&](int gpu, const Shard& shard) {
       shard.up_all->run(launch.streams[gpu], shard.w1_of_all, shard.x_of_some, shard.h);
@@ -164,15 +163,12 @@ class TensorParallelism final : public Workload {
   }
 
  private:
-  static std::size_t small_of(Setup& setup, const char* size, std::size_t most) {
-    return setup.shape(setup.size(size), std::min(setup.size(size), most));
-  }
   OnGpus<bf16> y(std::size_t first_row = 0) const {
     OnGpus<bf16> result{};
     for (int gpu = 0; gpu < gpus_.count(); ++gpu) result.at[gpu] = shards_[gpu]->y + first_row * mlp_.tokens;
     return result;
   }
-  // Where the GPU's part of the hidden activations lies in all of them.
+  // Returns the place of the GPU's part among all hidden activations.
   bf16* own_part(int gpu) const { return shards_[gpu]->h + static_cast<std::size_t>(gpu) * part_ * mlp_.tokens; }
 
   template <class Queue>
@@ -209,7 +205,7 @@ class TensorParallelism final : public Workload {
   void up(Launch& launch) const {
     on_each([&](int gpu, const Shard& shard) { shard.up->run(launch.streams[gpu], shard.w1, shard.x, own_part(gpu)); });
   }
-  // All GPUs' parts of so many rows to all.
+  // Sends each GPU's part, of so many rows, to all others.
   template <class Where>
   void gather(Launch& launch, std::size_t rows, const Where& where) const {
     const std::size_t count = rows * mlp_.tokens;
@@ -227,7 +223,7 @@ class TensorParallelism final : public Workload {
         nccl_->all_reduce(gpu, partial.at[gpu], partial.at[gpu], rows * mlp_.tokens, nccl::Type::bf16, streams[gpu]);
     });
   }
-  // Calls reduce_rows(first, rows) for each chunk when the streams of the links wait for it.
+  // Calls reduce_rows(first, rows) for each chunk, for which the links' streams wait by then.
   template <class Reduce>
   void in_chunks(Launch& launch, const Reduce& reduce_rows) const {
     const std::size_t rows = mlp_.width / mlp_.chunks;
