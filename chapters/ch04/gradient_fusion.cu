@@ -14,7 +14,6 @@
 
 #include "equal_copies.cuh"
 #include "gpus.hpp"
-#include "training/gpt2.hpp"
 
 namespace aisp::ch04 {
 namespace {
@@ -52,7 +51,7 @@ class GradientFusion final : public Workload {
  public:
   explicit GradientFusion(Setup& setup)
       : gpus_{setup},
-        tensors_{lay_out(training::gpt2(setup.size("width")))},
+        tensors_{lay_out(gpt2(setup.size("width")))},
         count_{tensors_.back().first + tensors_.back().count},
         bucket_{setup.size("bucket_kib") * bucket_step},
         pieces_{in_pieces(tensors_)},
@@ -122,6 +121,17 @@ class GradientFusion final : public Workload {
   void captured_calls(Launch& launch) { graph_.launch(launch.stream); }
 
  private:
+  // Returns the elements of each tensor of GPT-2 124M, whose width is 768: embeddings, weights and biases of two norms, of
+  // attention and of the MLP in each of twelve layers, and a last norm.
+  static std::vector<std::size_t> gpt2(std::size_t width) {
+    std::vector<std::size_t> sizes{50257 * width, 1024 * width};
+    for (int layer = 0; layer < 12; ++layer)
+      for (const std::size_t widths : {std::size_t{1}, std::size_t{1}, 3 * width, std::size_t{3}, width, std::size_t{1},
+                                       std::size_t{1}, std::size_t{1}, 4 * width, std::size_t{4}, 4 * width, std::size_t{1}})
+        sizes.push_back(widths * width);
+    sizes.insert(sizes.end(), {width, width});
+    return sizes;
+  }
   static std::vector<Range> lay_out(const std::vector<std::size_t>& sizes) {
     std::vector<Range> tensors;
     std::size_t first = 0;

@@ -17,7 +17,7 @@
 #include "equal_copies.cuh"
 #include "float64.hpp"
 #include "gpus.hpp"
-#include "training/linear.hpp"
+#include "products.hpp"
 
 namespace aisp::ch04 {
 namespace {
@@ -35,42 +35,36 @@ struct Network {
 // The copy of the network on one GPU, and its own batch.
 class Replica {
  public:
-  Replica(Setup& setup, int gpu, int ordinal, const Network& network, int sms)
+  Replica(Setup& setup, int gpu, int ordinal, const Network& network)
       : network_{network},
         x_{setup.input<bf16>(network.layers * network.values(), normal(0, 1), named("inputs of layers", gpu))},
         dy_{setup.input<bf16>(network.values(), normal(0, 1), named("gradient of outputs", gpu))},
         flowing_{setup.scratch<bf16>(2 * network.values(), {.name = "gradient between layers", .device = gpu})},
         gradients_{setup.output<bf16>(network.layers * network.weights(), gradient_options(network, gpu))},
-        lt_{setup, ordinal},
-        products_{setup, lt_, {network.tokens, network.width, network.width}, training::bf16_gradients},
-        fitted_{setup, lt_, {network.tokens, network.width, network.width}, on(sms)} {}
+        cublas_{setup, ordinal} {}
 
   double host_x(std::size_t i) const { return x_.host(i); }
   const Input<bf16>& dy() const { return dy_; }
   bf16* gradients(std::size_t layer) const { return gradients_ + layer * network_.weights(); }
   double bytes() const { return static_cast<double>(x_.bytes() + dy_.bytes() + gradients_.bytes()); }
 
-  void tune(cudaStream_t stream, const bf16* weights, bool fitted) const {
-    (fitted ? fitted_ : products_).tune(stream, x_, weights, dy_, flowing_, flowing_ + network_.values(), gradients_);
+  // Has the library choose kernels for so many SMs; 0: all.
+  void leave_sms(int sms) const {
+    check(Cublas::function<decltype(cublasSetSmCountTarget)>("cublasSetSmCountTarget")(cublas_->handle(), sms));
   }
-  void weight_gradient(cudaStream_t stream, std::size_t layer, bool fitted) const {
-    (fitted ? fitted_ : products_)
-        .weight_gradient(stream, gradient_of_output(layer), x_ + layer * network_.values(), gradients(layer));
+  void weight_gradient(cudaStream_t stream, std::size_t layer) const {
+    multiply(*cublas_, stream, {.m = network_.width, .n = network_.width, .k = network_.tokens, .a_is_transposed = true},
+             gradient_of_output(layer), x_ + layer * network_.values(), gradients(layer));
   }
-  void input_gradient(cudaStream_t stream, std::size_t layer, const bf16* weights, bool fitted) const {
-    (fitted ? fitted_ : products_)
-        .input_gradient(stream, gradient_of_output(layer), weights + layer * network_.weights(), place(layer - 1));
+  void input_gradient(cudaStream_t stream, std::size_t layer, const bf16* weights) const {
+    multiply(*cublas_, stream, {.m = network_.tokens, .n = network_.width, .k = network_.width}, gradient_of_output(layer),
+             weights + layer * network_.weights(), place(layer - 1));
   }
 
  private:
   static BufferOptions named(const char* name, int gpu) { return {.name = name, .device = gpu}; }
   static BufferOptions gradient_options(const Network& network, int gpu) {
     return {.name = "gradients of weights", .device = gpu, .groups = Axis{network.weights(), network.layers}};
-  }
-  static training::LinearTypes on(int sms) {
-    training::LinearTypes types = training::bf16_gradients;
-    types.sms = sms;
-    return types;
   }
   bf16* place(std::size_t layer) const { return flowing_ + layer % 2 * network_.values(); }
   const bf16* gradient_of_output(std::size_t layer) const { return layer + 1 == network_.layers ? dy_.get() : place(layer); }
@@ -79,8 +73,7 @@ class Replica {
   Input<bf16> x_, dy_;
   Scratch<bf16> flowing_;
   Output<bf16> gradients_;
-  Opened<CublasLt> lt_;
-  training::Linear products_, fitted_;
+  Opened<OnGpu<Cublas>> cublas_;
 };
 
 class NoOverlap final : public Workload {
@@ -95,11 +88,9 @@ class NoOverlap final : public Workload {
                                    {.name = "weights", .constant = true})},
         copied_sums_{setup, gpus_, bucket_layers_ * network_.weights()},
         nccl_{setup, gpus_.ordinals(), gpus_.count()},
-        limited_{setup, gpus_.ordinals(), gpus_.count(), ctas_},
-        reproducible_{setup.reproducible()} {
-    const int sms = std::max(1, static_cast<int>(multiprocessors()) - ctas_);
+        limited_{setup, gpus_.ordinals(), gpus_.count(), ctas_} {
     for (int gpu = 0; gpu < gpus_.count(); ++gpu) {
-      replicas_.add(std::make_unique<Replica>(setup, gpu, gpus_.ordinal(gpu), network_, sms));
+      replicas_.add(std::make_unique<Replica>(setup, gpu, gpus_.ordinal(gpu), network_));
       if (gpu > 0) copies_.add(setup.scratch<bf16>(weights_.size(), {.name = "copy of the weights", .device = gpu}));
       links_.push_back(setup.stream(gpu, true));
     }
@@ -139,22 +130,30 @@ class NoOverlap final : public Workload {
       metrics.report_rate("tokens_per_second", static_cast<double>(network_.tokens) * gpus_.count(), "tokens/s");
   }
 
-  void prepare(Launch& launch) { prepare_with(launch, false); }
-  void prepare_fitted(Launch& launch) { prepare_with(launch, true); }
+  void copy_weights(Launch& launch) {
+    for (int gpu = 1; gpu < gpus_.count(); ++gpu)
+      check(
+          cudaMemcpyPeerAsync(copies_[gpu - 1], gpus_.ordinal(gpu), weights_, gpus_.ordinal(0), weights_.bytes(), launch.stream));
+  }
 
   void backward_then_reduce(Launch& launch) {
     gemms_alone(launch);
     collectives_alone(launch);
   }
-  void bucketed_overlap(Launch& launch) { overlap_with_nccl(launch, *nccl_, false); }
-  void limited_ctas(Launch& launch) { overlap_with_nccl(launch, *limited_, false); }
-  void fitted_gemms(Launch& launch) { overlap_with_nccl(launch, *limited_, true); }
+  void bucketed_overlap(Launch& launch) { overlap_with_nccl(launch, *nccl_); }
+  void limited_ctas(Launch& launch) { overlap_with_nccl(launch, *limited_); }
+  void fitted_gemms(Launch& launch) {
+    const int sms = std::max(1, static_cast<int>(multiprocessors()) - ctas_);
+    for (const auto& replica : replicas_) replica->leave_sms(sms);
+    limited_ctas(launch);
+    for (const auto& replica : replicas_) replica->leave_sms(0);
+  }
   void copy_engine(Launch& launch) {
-    overlap(launch, false,
+    overlap(launch,
             [&](std::size_t layer) { copied_sums_.sum(gradients(layer), bucket_layers(layer) * network_.weights(), links_); });
   }
   void gemms_alone(Launch& launch) {
-    backward(launch.streams, false, [](std::size_t) {});
+    backward(launch.streams, [](std::size_t) {});
   }
   void collectives_alone(Launch& launch) {
     for (std::size_t layer = network_.layers; layer-- > 0;)
@@ -186,25 +185,13 @@ class NoOverlap final : public Workload {
   // Returns how many layers the bucket has that ends with this one.
   std::size_t bucket_layers(std::size_t layer) const { return std::min(bucket_layers_, network_.layers - layer); }
 
-  void prepare_with(Launch& launch, bool fitted) {
-    for (int gpu = 1; gpu < gpus_.count(); ++gpu) {
-      check(
-          cudaMemcpyPeerAsync(copies_[gpu - 1], gpus_.ordinal(gpu), weights_, gpus_.ordinal(0), weights_.bytes(), launch.stream));
-      gpus_.order(0, launch.stream, launch.streams[gpu]);
-    }
-    for (int gpu = 0; gpu < gpus_.count() && !reproducible_; ++gpu) {
-      const SelectedGpu selected{gpus_.ordinal(gpu)};
-      replicas_[gpu]->tune(launch.streams[gpu], weights(gpu), fitted);
-    }
-  }
-
   // Queues the products from the last layer to the first, and calls `ready(layer)` when a bucket ends with this layer.
   template <class Ready>
-  void backward(Streams streams, bool fitted, const Ready& ready) const {
+  void backward(Streams streams, const Ready& ready) const {
     for (std::size_t layer = network_.layers; layer-- > 0;) {
-      on_each([&](int gpu) { replicas_[gpu]->weight_gradient(streams[gpu], layer, fitted); });
+      on_each([&](int gpu) { replicas_[gpu]->weight_gradient(streams[gpu], layer); });
       if (layer % bucket_layers_ == 0) ready(layer);
-      if (layer > 0) on_each([&](int gpu) { replicas_[gpu]->input_gradient(streams[gpu], layer, weights(gpu), fitted); });
+      if (layer > 0) on_each([&](int gpu) { replicas_[gpu]->input_gradient(streams[gpu], layer, weights(gpu)); });
     }
   }
   template <class Queue>
@@ -225,15 +212,15 @@ class NoOverlap final : public Workload {
   }
   // Calls reduce_bucket(layer) for each bucket, for which the links' streams wait by then.
   template <class Reduce>
-  void overlap(Launch& launch, bool fitted, const Reduce& reduce_bucket) const {
-    backward(launch.streams, fitted, [&](std::size_t layer) {
+  void overlap(Launch& launch, const Reduce& reduce_bucket) const {
+    backward(launch.streams, [&](std::size_t layer) {
       for (int gpu = 0; gpu < gpus_.count(); ++gpu) gpus_.order(gpu, launch.streams[gpu], link(gpu));
       reduce_bucket(layer);
     });
     for (int gpu = 0; gpu < gpus_.count(); ++gpu) gpus_.order(gpu, link(gpu), launch.streams[gpu]);
   }
-  void overlap_with_nccl(Launch& launch, const Nccl& nccl, bool fitted) const {
-    overlap(launch, fitted, [&](std::size_t layer) { reduce(nccl, layer, bucket_layers(layer), links_); });
+  void overlap_with_nccl(Launch& launch, const Nccl& nccl) const {
+    overlap(launch, [&](std::size_t layer) { reduce(nccl, layer, bucket_layers(layer), links_); });
   }
   cudaStream_t link(int gpu) const { return links_[static_cast<std::size_t>(gpu)]; }
 
@@ -244,14 +231,13 @@ class NoOverlap final : public Workload {
   Input<bf16> weights_;
   CopiedSums copied_sums_;
   Opened<Nccl> nccl_, limited_;
-  bool reproducible_;
   Each<std::unique_ptr<Replica>> replicas_;
   Each<Scratch<bf16>> copies_;  // of all GPUs but the first
   std::vector<cudaStream_t> links_;
   std::vector<std::vector<Matrix>> dy_;  // gradients of outputs: GPUs, layers
 };
 
-constexpr Needs both{.libraries = {Library::cublaslt, Library::nccl}}, cublaslt{.libraries = {Library::cublaslt}};
+constexpr Needs both{.libraries = {Library::cublas, Library::nccl}}, cublas{.libraries = {Library::cublas}};
 
 }  // namespace
 
@@ -261,33 +247,37 @@ extern constinit const Pair no_overlap{
     .make = make<NoOverlap>,
     .baseline = {.name = "backward_then_reduce",
                  .run = call<&NoOverlap::backward_then_reduce>,
-                 .prepare = call<&NoOverlap::prepare>,
+                 .prepare = call<&NoOverlap::copy_weights>,
                  .needs = both},
-    .optimized = variants(
-        {{.name = "bucketed_overlap",
-          .run = call<&NoOverlap::bucketed_overlap>,
-          .prepare = call<&NoOverlap::prepare>,
-          .needs = both},
-         {.name = "fitted_gemms",
-          .run = call<&NoOverlap::fitted_gemms>,
-          .prepare = call<&NoOverlap::prepare_fitted>,
-          .needs = both},
-         {.name = "copy_engine", .run = call<&NoOverlap::copy_engine>, .prepare = call<&NoOverlap::prepare>, .needs = cublaslt}}),
-    .controls = variants(
-        {{.name = "limited_ctas", .run = call<&NoOverlap::limited_ctas>, .prepare = call<&NoOverlap::prepare>, .needs = both},
-         {.name = "reduced_in_one_call",
-          .run = call<&NoOverlap::reduced_in_one_call>,
-          .prepare = call<&NoOverlap::prepare>,
-          .needs = both},
-         {.name = "gemms_alone",
-          .run = call<&NoOverlap::gemms_alone>,
-          .prepare = call<&NoOverlap::prepare>,
-          .needs = cublaslt,
-          .outputs = no_outputs},
-         {.name = "collectives_alone",
-          .run = call<&NoOverlap::collectives_alone>,
-          .needs = {.libraries = {Library::nccl}},
-          .outputs = no_outputs}}),
+    .optimized = variants({{.name = "bucketed_overlap",
+                            .run = call<&NoOverlap::bucketed_overlap>,
+                            .prepare = call<&NoOverlap::copy_weights>,
+                            .needs = both},
+                           {.name = "fitted_gemms",
+                            .run = call<&NoOverlap::fitted_gemms>,
+                            .prepare = call<&NoOverlap::copy_weights>,
+                            .needs = both},
+                           {.name = "copy_engine",
+                            .run = call<&NoOverlap::copy_engine>,
+                            .prepare = call<&NoOverlap::copy_weights>,
+                            .needs = cublas}}),
+    .controls = variants({{.name = "limited_ctas",
+                           .run = call<&NoOverlap::limited_ctas>,
+                           .prepare = call<&NoOverlap::copy_weights>,
+                           .needs = both},
+                          {.name = "reduced_in_one_call",
+                           .run = call<&NoOverlap::reduced_in_one_call>,
+                           .prepare = call<&NoOverlap::copy_weights>,
+                           .needs = both},
+                          {.name = "gemms_alone",
+                           .run = call<&NoOverlap::gemms_alone>,
+                           .prepare = call<&NoOverlap::copy_weights>,
+                           .needs = cublas,
+                           .outputs = no_outputs},
+                          {.name = "collectives_alone",
+                           .run = call<&NoOverlap::collectives_alone>,
+                           .needs = {.libraries = {Library::nccl}},
+                           .outputs = no_outputs}}),
     .bound = Bound::compute,
     // A gradient has passed up to 23 products, whose results are rounded to bf16 by 1.6e-3 each, and is rounded twice itself:
     // 8e-3, told from 170 samples of its layer.

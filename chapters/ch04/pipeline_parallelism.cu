@@ -17,7 +17,7 @@
 #include "float64.hpp"
 #include "gpus.hpp"
 #include "pipeline.hpp"
-#include "training/linear.hpp"
+#include "products.hpp"
 
 namespace aisp::ch04 {
 namespace {
@@ -39,7 +39,7 @@ struct Part {
 // The layers of one GPU. Activation and gradient `layer` are those between its layers, 0 to `layers`.
 class StageLayers {
  public:
-  StageLayers(Setup& setup, int gpu, int gpus, int ordinal, const Part& part, std::size_t microbatches)
+  StageLayers(Setup& setup, int gpu, int gpus, int ordinal, const Part& part)
       : part_{part},
         weights_{setup.input<bf16>(part.layers * part.weights(), normal(0, 1 / std::sqrt(static_cast<float>(part.width))),
                                    {.name = "weights", .device = gpu})},
@@ -48,10 +48,7 @@ class StageLayers {
         of_weights_{
             setup.output<float>(part.layers * part.weights(),
                                 {.name = "gradients of weights", .device = gpu, .groups = Axis{part.weights(), part.layers}})},
-        lt_{setup, ordinal},
-        batch_{products(setup, 1)},
-        microbatch_{products(setup, microbatches)},
-        small_microbatch_{products(setup, many_microbatches)} {
+        cublas_{setup, ordinal} {
     if (gpu == 0) {
       x_.emplace(setup.input<bf16>(part.values(), normal(0, 1), {.name = "inputs"}));
       dx_.emplace(setup.output<bf16>(part.values(), {.name = "gradients of inputs"}));
@@ -71,34 +68,27 @@ class StageLayers {
   const std::optional<Input<bf16>>& x() const { return x_; }
   const std::optional<Input<bf16>>& dy() const { return dy_; }
 
-  void tune(cudaStream_t stream, std::size_t microbatches) const {
-    at(microbatches)
-        .tune(stream, activation(0), weights_, gradient(part_.layers), own_activation(1), own_gradient(0), of_weights_);
-  }
-  // Queues the work on rows from `row` on. `adds`: to the gradients of the weights that are there.
-  void queue(cudaStream_t stream, Work work, std::size_t microbatches, std::size_t row, bool adds) const {
-    const training::Linear& products = at(microbatches);
-    const std::size_t first = row * part_.width;
+  // Queues the work on `rows` rows from `row` on. `adds`: to the gradients of the weights that are there.
+  void queue(cudaStream_t stream, Work work, std::size_t row, std::size_t rows, bool adds) const {
+    const std::size_t width = part_.width, first = row * width;
     if (work == Work::forward) {
       for (std::size_t layer = 0; layer < part_.layers; ++layer)
-        products.forward(stream, activation(layer) + first, weights(layer), own_activation(layer + 1) + first);
+        multiply(*cublas_, stream, {.m = rows, .n = width, .k = width, .b_is_transposed = true}, activation(layer) + first,
+                 weights(layer), own_activation(layer + 1) + first);
       return;
     }
+    const Product sum{
+        .m = width, .n = width, .k = rows, .a_is_transposed = true, .result = CUDA_R_32F, .beta = adds ? 1.0f : 0.0f};
     for (std::size_t layer = part_.layers; layer-- > 0;) {
       const bf16* const dy = gradient(layer + 1) + first;
       if (work != Work::input_gradients)
-        products.weight_gradient(stream, dy, activation(layer) + first, of_weights_ + layer * part_.weights(), 1, adds ? 1 : 0);
-      if (work != Work::weight_gradients) products.input_gradient(stream, dy, weights(layer), own_gradient(layer) + first);
+        multiply(*cublas_, stream, sum, dy, activation(layer) + first, of_weights_ + layer * part_.weights());
+      if (work != Work::weight_gradients)
+        multiply(*cublas_, stream, {.m = rows, .n = width, .k = width}, dy, weights(layer), own_gradient(layer) + first);
     }
   }
 
  private:
-  training::Linear products(Setup& setup, std::size_t microbatches) const {
-    return {setup, lt_, {part_.tokens / microbatches, part_.width, part_.width}};
-  }
-  const training::Linear& at(std::size_t microbatches) const {
-    return microbatches == 1 ? batch_ : microbatches == many_microbatches ? small_microbatch_ : microbatch_;
-  }
   const bf16* weights(std::size_t layer) const { return weights_ + layer * part_.weights(); }
   bf16* of(const Scratch<bf16>& all, std::size_t layer) const { return all + layer * part_.values(); }
 
@@ -108,8 +98,7 @@ class StageLayers {
   Output<float> of_weights_;
   std::optional<Input<bf16>> x_, dy_;
   std::optional<Output<bf16>> y_, dx_;
-  Opened<CublasLt> lt_;
-  training::Linear batch_, microbatch_, small_microbatch_;
+  Opened<OnGpu<Cublas>> cublas_;
 };
 
 class PipelineParallelism final : public Workload {
@@ -117,13 +106,12 @@ class PipelineParallelism final : public Workload {
   explicit PipelineParallelism(Setup& setup)
       : gpus_{setup},
         microbatches_{setup.size("microbatches")},
-        part_{setup.size("layers") / stages(), float64::size_of(setup, "width", 256), float64::size_of(setup, "tokens", 256)},
-        reproducible_{setup.reproducible()} {
+        part_{setup.size("layers") / stages(), float64::size_of(setup, "width", 256), float64::size_of(setup, "tokens", 256)} {
     if (part_.layers * stages() != setup.size("layers"))
       throw Unsupported{"layers must be a multiple of the GPUs, " + std::to_string(stages())};
     if (part_.tokens % (8 * microbatches_) != 0) throw Unsupported{"tokens must be a multiple of 8 in each microbatch"};
     for (int gpu = 0; gpu < gpus_.count(); ++gpu) {
-      layers_.add(std::make_unique<StageLayers>(setup, gpu, gpus_.count(), gpus_.ordinal(gpu), part_, microbatches_));
+      layers_.add(std::make_unique<StageLayers>(setup, gpu, gpus_.count(), gpus_.ordinal(gpu), part_));
       out_.add(setup.stream(gpu));
       for (std::size_t i = 0; i < 2 * many_microbatches; ++i) arrived_.push_back(setup.event(gpu));
     }
@@ -164,9 +152,6 @@ class PipelineParallelism final : public Workload {
     metrics.report_rate("tokens_per_second", static_cast<double>(part_.tokens), "tokens/s");
   }
 
-  void tune_batch(Launch& launch) { tune(launch, 1); }
-  void tune_microbatches(Launch& launch) { tune(launch, microbatches_); }
-  void tune_many(Launch& launch) { tune(launch, many_microbatches); }
   void stage_by_stage(Launch& launch) { run(launch, plan_of("stage_by_stage")); }
   void gpipe(Launch& launch) { run(launch, plan_of("gpipe")); }
   void one_f_one_b(Launch& launch) { run(launch, plan_of("one_f_one_b")); }
@@ -192,12 +177,6 @@ class PipelineParallelism final : public Workload {
     return float64::values(layers_[static_cast<int>(layer / part_.layers)]->weights(), layer % part_.layers * part_.weights(),
                            part_.weights());
   }
-  void tune(Launch& launch, std::size_t microbatches) const {
-    for (int gpu = 0; gpu < gpus_.count() && !reproducible_; ++gpu) {
-      const SelectedGpu selected{gpus_.ordinal(gpu)};
-      layers_[gpu]->tune(launch.streams[gpu], microbatches);
-    }
-  }
   // Queues all steps. A step waits only for what another stage sends, and a stage goes on while its results are copied.
   void run(Launch& launch, const Plan& plan) const {
     const std::size_t rows = part_.tokens / plan.microbatches;
@@ -214,7 +193,7 @@ class PipelineParallelism final : public Workload {
         const cudaStream_t stream = launch.streams[step.stage];
         if (is_shared && step.stage != first)
           check(cudaStreamWaitEvent(stream, arrived(step.stage - next, direction, step.microbatch)));
-        layers_[step.stage]->queue(stream, step.work, plan.microbatches, row, has_sum != 0);
+        layers_[step.stage]->queue(stream, step.work, row, rows, has_sum != 0);
       }
       if (step.work == Work::backward || step.work == Work::weight_gradients) has_sum = 1;
       if (is_shared && step.stage != end) hand_on(launch, step, direction, step.stage + next, row, rows);
@@ -239,7 +218,6 @@ class PipelineParallelism final : public Workload {
   Gpus gpus_;
   std::size_t microbatches_;
   Part part_;
-  bool reproducible_;
   Each<std::unique_ptr<StageLayers>> layers_;
   Each<cudaStream_t> out_;
   std::vector<cudaEvent_t> arrived_;
@@ -252,24 +230,15 @@ extern constinit const Pair pipeline_parallelism{
     .teaches = "microbatches fill a pipeline's bubble; gradients of weights, which no stage waits for, fill what is left",
     .lesson = "gpipe",
     .make = make<PipelineParallelism>,
-    .baseline = {.name = "stage_by_stage",
-                 .run = call<&PipelineParallelism::stage_by_stage>,
-                 .prepare = call<&PipelineParallelism::tune_batch>},
-    .optimized = variants(
-        {{.name = "gpipe", .run = call<&PipelineParallelism::gpipe>, .prepare = call<&PipelineParallelism::tune_microbatches>},
-         {.name = "one_f_one_b",
-          .run = call<&PipelineParallelism::one_f_one_b>,
-          .prepare = call<&PipelineParallelism::tune_microbatches>},
-         {.name = "zero_bubble",
-          .run = call<&PipelineParallelism::zero_bubble>,
-          .prepare = call<&PipelineParallelism::tune_microbatches>}}),
-    .controls = variants({{.name = "gpipe_of_16",
-                           .run = call<&PipelineParallelism::gpipe_of_16>,
-                           .prepare = call<&PipelineParallelism::tune_many>}}),
+    .baseline = {.name = "stage_by_stage", .run = call<&PipelineParallelism::stage_by_stage>},
+    .optimized = variants({{.name = "gpipe", .run = call<&PipelineParallelism::gpipe>},
+                           {.name = "one_f_one_b", .run = call<&PipelineParallelism::one_f_one_b>},
+                           {.name = "zero_bubble", .run = call<&PipelineParallelism::zero_bubble>}}),
+    .controls = variants({{.name = "gpipe_of_16", .run = call<&PipelineParallelism::gpipe_of_16>}}),
     .bound = Bound::compute,
     // A result has passed up to eight products, which round to bf16 by 1.6e-3 each.
     .tolerance = within(6e-3),
-    .needs = {.gpus = 2, .peer_access = true, .libraries = {Library::cublaslt}},
+    .needs = {.gpus = 2, .peer_access = true, .libraries = {Library::cublas}},
     .verification = Verification::small_shape,
     .timeline = true,
     .sizes = sizes({{.name = "layers", .full = 8, .most = 8, .scales = false},

@@ -18,6 +18,7 @@
 #include "equal_copies.cuh"
 #include "float64.hpp"
 #include "gpus.hpp"
+#include "products.hpp"
 
 namespace aisp::ch04 {
 namespace {
@@ -56,7 +57,7 @@ struct Shard {
   Input<bf16> w1;
   Scratch<bf16> w1_of_all, w2, w2_columns, x, x_of_some, h;
   Output<bf16> y;
-  Opened<CublasLt> lt;
+  Opened<OnGpu<CublasLt>> lt;
   Opened<MatmulPlan> up, down_to_some, down_of_some, down_chunk, up_all, down_all;
 };
 

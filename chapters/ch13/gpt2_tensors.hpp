@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the parameter tensors of GPT-2 124M lie in buffers of all of them.
+// The parameter tensors of GPT-2 124M, and where they lie in buffers of all of them.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
-#include "training/gpt2.hpp"
-
 namespace aisp::ch13 {
+
+// Elements of the tensors of GPT-2 124M: embeddings, and of each of twelve layers weights and biases of two norms, of attention
+// and of the MLP.
+inline std::vector<std::size_t> gpt2() {
+  constexpr std::size_t width = 768;
+  std::vector<std::size_t> sizes{50257 * width, 1024 * width};
+  for (int layer = 0; layer < 12; ++layer)
+    for (const std::size_t size : {width, width, 3 * width * width, 3 * width, width * width, width, width, width,
+                                   4 * width * width, 4 * width, 4 * width * width, width})
+      sizes.push_back(size);
+  sizes.insert(sizes.end(), {width, width});
+  return sizes;
+}
 
 struct Tensor {
   std::size_t first, count;         // elements within the buffers
@@ -20,7 +31,7 @@ struct Tensor {
 // `equal`: as many tensors of equal size instead, of as many elements together. Tensors begin
 // at multiples of 16 bytes of bf16.
 inline std::vector<Tensor> lay_out(std::size_t equal, std::size_t elements, std::size_t chunk_elements) {
-  std::vector<std::size_t> sizes = training::gpt2();
+  std::vector<std::size_t> sizes = gpt2();
   std::size_t all = 0;
   for (const std::size_t size : sizes) all += size;
   if (equal != 0) sizes.assign(equal, all / equal);

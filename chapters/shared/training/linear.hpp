@@ -15,7 +15,6 @@ struct LinearTypes {
   cudaDataType_t activations = CUDA_R_16BF;     // of y and dx
   cudaDataType_t weight_gradient = CUDA_R_32F;  // so that several batches can be added up
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-  int sms = 0;  // that a product may take; 0: all
 };
 
 inline constexpr LinearTypes bf16_gradients{.weight_gradient = CUDA_R_16BF};
@@ -55,8 +54,7 @@ class Linear {
             .result = result,
             .compute = types.compute,
             .a_is_transposed = a_is_transposed,
-            .b_is_transposed = b_is_transposed,
-            .sms = types.sms};
+            .b_is_transposed = b_is_transposed};
   }
 
   Opened<MatmulPlan> y_, dx_, dw_;

@@ -7,7 +7,6 @@
 #include <aisp/launch.hpp>
 #include <aisp/libraries/cublas.hpp>
 #include <aisp/libraries/fastest.hpp>
-#include <aisp/peer.hpp>
 
 #include <array>
 #include <cstdint>
@@ -25,11 +24,9 @@ class CublasLt {
  public:
   static constexpr Library library = Library::cublaslt;
 
-  CublasLt() { open(); }
-  // On the GPU with this CUDA ordinal, instead of the current one.
-  explicit CublasLt(int ordinal) {
-    const SelectedGpu selected{ordinal};
-    open();
+  CublasLt() {
+    check(create_(&handle_));
+    check(cudaMalloc(&workspace_, workspace_bytes));
   }
   ~CublasLt() {
     destroy_(handle_);
@@ -49,11 +46,6 @@ class CublasLt {
   }
 
  private:
-  void open() {
-    check(create_(&handle_));
-    check(cudaMalloc(&workspace_, workspace_bytes));
-  }
-
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   decltype(&cublasLtCreate) create_ = function<decltype(cublasLtCreate)>("cublasLtCreate");
@@ -89,7 +81,6 @@ struct MatmulProblem {
   // goes that it had before.
   const float* result_scale = nullptr;
   float* result_amax = nullptr;
-  int sms = 0;  // that the library may take for it, a request; 0: all of the GPU
 };
 
 }  // namespace aisp
@@ -148,7 +139,7 @@ class MatmulPlan {
   };
   static constexpr int most_proposals = 32;
   // What an algorithm is chosen for, the GPU included.
-  using Kind = std::array<std::uint64_t, 19>;
+  using Kind = std::array<std::uint64_t, 18>;
   // One factor in the type that the product's factors have.
   union Factor {
     float f32;
@@ -189,8 +180,7 @@ class MatmulPlan {
             number(p.a_scales != nullptr),
             number(p.row_scales != nullptr),
             number(p.result_scale != nullptr),
-            number(p.result_amax != nullptr),
-            number(p.sms)};
+            number(p.result_amax != nullptr)};
   }
   cudaDataType_t factor_type() const {
     if (problem_.compute == CUBLAS_COMPUTE_64F) return CUDA_R_64F;
@@ -222,7 +212,6 @@ class MatmulPlan {
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
-    if (p.sms > 0) set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{p.sms});
     if (p.fast_accumulation) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
     if (p.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (p.bias_gradient != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias_gradient);
