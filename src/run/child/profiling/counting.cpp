@@ -45,12 +45,25 @@ evidence::Counters Counting::count(const Variant& variant) {
   return counters;
 }
 
+bool waits_for_other_gpus(const Pair& pair, const Variant& variant) {
+  const auto uses_collectives = [](const Needs& needs) {
+    return std::ranges::find(needs.libraries, Library::nccl) != std::end(needs.libraries);
+  };
+  return pair.needs.gpus > 1 && (uses_collectives(pair.needs) || uses_collectives(variant.needs));
+}
+
 void profile_counters(pair::Session& session, Record& record, profile::MetricSet set, double limit_s) {
   const double began_s = base::monotonic_s();
   try {
     Counting counting{session, set};
     double longest_s = 0;
     for (const Variant* variant : record.active()) {
+      if (waits_for_other_gpus(session.pair(), *variant)) {
+        record.lose(
+            evidence::LostKind::counters,
+            fmt::format("no counters of {}: NCCL's kernels wait for those of other GPUs, and one GPU is counted", variant->name));
+        continue;
+      }
       const profile::Scope range{std::string{variant->name}};
       const double start_s = base::monotonic_s();
       // A stage that runs out of time would cost the pair its result.

@@ -25,6 +25,10 @@ class Counting {
   double l2_bytes_ = 0;
 };
 
+// Whether the variant's kernels may wait for those of other GPUs, as collectives do: such an execution does not end while one GPU
+// is counted.
+bool waits_for_other_gpus(const Pair& pair, const Variant& variant);
+
 // Counters of all variants that are active, for as long as `limit_s` allows; the reasons for what is missing go to the record. A
 // CUDA error passes.
 void profile_counters(pair::Session& session, Record& record, profile::MetricSet set, double limit_s);
