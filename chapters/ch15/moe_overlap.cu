@@ -9,23 +9,21 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <string_view>
 #include <vector>
 
-#include "gemm/on_multiprocessors.cuh"
-#include "gemm/repeated.hpp"
 #include "moe/reference.cuh"
-#include "moe/routing.hpp"
+#include "overlapped_half.hpp"
 #include "rows.cuh"
 #include "two_gpus.hpp"
 
 namespace aisp::ch15 {
 namespace {
 
-using shared::bf16, shared::packet, shared::on_both;
-constexpr int top_k = 8, threads = 256;
+using overlapped::Extents, overlapped::Half, overlapped::top_k, overlapped::bf16;
+using shared::on_both, shared::packet;
+constexpr int threads = 256;
 
 // A block reads a token and writes it to the rows of its slots.
 __global__ __launch_bounds__(threads) void permute_kernel(const uint4* tokens, const int* row_of_slot, uint4* rows, int packets) {
@@ -59,113 +57,6 @@ __global__ __launch_bounds__(threads) void combine_kernel(const uint4* rows, con
   }
 }
 
-using Rows = gemm::Operand<bf16>;
-using RoutedTile = gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_m = 128, .tile_n = 256, .stages = 4}>;
-using SharedTile = gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_n = 256, .cluster = 2}>;
-using RoutedUp = gemm::RepeatedGroupedGemm<RoutedTile, gemm::SwiGlu>;
-using RoutedDown = gemm::RepeatedGroupedGemm<RoutedTile>;
-using OnSome = gemm::OnMultiprocessors<gemm::Bands>;
-using SharedUp = gemm::Gemm<SharedTile, OnSome, gemm::SwiGlu>;
-using SharedDown = gemm::Gemm<SharedTile, OnSome>;
-
-struct Extents {
-  std::size_t tokens, hidden, experts, ffn, shared_ffn;
-  std::size_t slots() const { return tokens * top_k; }
-  std::size_t of_gpu() const { return experts / 2; }
-};
-
-struct Weights {
-  Input<bf16> gate_up, down;  // [expert][2 ffn][hidden], [expert][hidden][ffn]
-  Weights(Setup& setup, const Extents& of, std::size_t experts, std::size_t ffn, int gpu)
-      : gate_up{setup.input<bf16>(experts * 2 * ffn * of.hidden, normal(0, deviation(of.hidden)),
-                                  {.name = "weights of gate and up", .device = gpu})},
-        down{setup.input<bf16>(experts * of.hidden * ffn, normal(0, deviation(ffn)),
-                               {.name = "weights of down", .device = gpu})} {}
-
- private:
-  static float deviation(std::size_t inputs) { return 1 / std::sqrt(static_cast<float>(inputs)); }
-};
-
-// A GPU's part. Its rows, and what its experts make of them, lie in one order: those of its own tokens for its own experts, those
-// that the other GPU sends, those of its own tokens for the other's experts; each by expert. They are 2 * slots at most.
-struct Half {
-  Extents of;
-  Input<bf16> tokens;
-  Input<int> experts_of;
-  Input<float> shares;
-  Weights routed, common;
-  Output<bf16> out;
-  Scratch<bf16> rows, results, activated, common_activated, of_shared;
-  Scratch<int> row_of_slot, offsets;
-  Scratch<std::byte> tiles;
-  RoutedUp up;
-  RoutedDown down;
-  cudaStream_t side;
-
-  Half(Setup& setup, const Extents& extents, moe::Routing routing, int gpu)
-      : of{extents},
-        tokens{setup.input<bf16>(of.tokens * of.hidden, normal(0, 1), {.name = "tokens", .device = gpu})},
-        experts_of{setup.input<int>(of.slots(), moe::expert_choices({.experts = of.experts, .top_k = top_k, .routing = routing}),
-                                    {.name = "experts of slots", .device = gpu, .constant = true})},
-        shares{setup.input<float>(of.slots(), uniform(0, 0.25f), {.name = "shares", .device = gpu})},
-        routed{setup, of, of.of_gpu(), of.ffn, gpu},
-        common{setup, of, 1, of.shared_ffn, gpu},
-        out{setup.output<bf16>(of.tokens * of.hidden, {.name = gpu == 0 ? "out on GPU 0" : "out on GPU 1", .device = gpu})},
-        rows{setup.scratch<bf16>(2 * of.slots() * of.hidden, {.name = "rows", .device = gpu})},
-        results{setup.scratch<bf16>(2 * of.slots() * of.hidden, {.name = "results", .device = gpu})},
-        activated{setup.scratch<bf16>(2 * of.slots() * of.ffn, {.name = "activated", .device = gpu})},
-        common_activated{
-            setup.scratch<bf16>(of.tokens * of.shared_ffn, {.name = "activated by the shared expert", .device = gpu})},
-        of_shared{setup.scratch<bf16>(of.tokens * of.hidden, {.name = "results of the shared expert", .device = gpu})},
-        row_of_slot{setup.scratch<int>(of.slots(), {.name = "rows of slots", .device = gpu})},
-        offsets{setup.scratch<int>(of.experts + 1, {.name = "offsets", .device = gpu})},
-        tiles{setup.scratch<std::byte>(RoutedUp::workspace_bytes(2 * of.slots(), of.experts),
-                                       {.name = "row tiles", .device = gpu})},
-        up{{.a = rows,
-            .b = routed.gate_up,
-            .c = activated,
-            .m = 2 * of.slots(),
-            .n = 2 * of.ffn,
-            .k = of.hidden,
-            .groups = of.of_gpu()},
-           2,
-           offsets,
-           tiles},
-        down{{.a = activated,
-              .b = routed.down,
-              .c = results,
-              .m = 2 * of.slots(),
-              .n = of.hidden,
-              .k = of.ffn,
-              .groups = of.of_gpu()},
-             2,
-             offsets,
-             tiles},
-        side{setup.stream(gpu)} {}
-
-  // The shared expert for tokens from `first` on.
-  void run_shared(cudaStream_t stream, std::size_t first, std::size_t count, int multiprocessors) const {
-    if (count == 0) return;
-    const OnSome on{{}, multiprocessors};
-    SharedUp{{.a = tokens + first * of.hidden,
-              .b = common.gate_up,
-              .c = common_activated + first * of.shared_ffn,
-              .m = count,
-              .n = 2 * of.shared_ffn,
-              .k = of.hidden},
-             on}
-        .run(stream);
-    SharedDown{{.a = common_activated + first * of.shared_ffn,
-                .b = common.down,
-                .c = of_shared + first * of.hidden,
-                .m = count,
-                .n = of.hidden,
-                .k = of.shared_ffn},
-               on}
-        .run(stream);
-  }
-};
-
 class MoeOverlap final : public Workload {
  public:
   explicit MoeOverlap(Setup& setup)
@@ -189,8 +80,7 @@ class MoeOverlap final : public Workload {
   Cost cost() const override {
     const double tokens = static_cast<double>(of_.tokens), hidden = static_cast<double>(of_.hidden);
     const double width = static_cast<double>(top_k * of_.ffn + of_.shared_ffn);
-    const double weights = static_cast<double>(half(0).routed.gate_up.bytes() + half(0).routed.down.bytes() +
-                                               half(0).common.gate_up.bytes() + half(0).common.down.bytes());
+    const double weights = static_cast<double>(half(0).routed.bytes() + half(0).common.bytes());
     return {.flops = 6 * tokens * hidden * width,
             .math = Math::bf16,
             .bytes = weights + 4 * tokens * hidden,
@@ -204,29 +94,26 @@ class MoeOverlap final : public Workload {
   }
 
   void compute_reference(Launch& launch) override {
-    for (const int gpu : {0, 1}) {
-      const Half& own = half(gpu);
+    const auto narrow = [](std::size_t extent) { return static_cast<int>(extent); };
+    const int hidden = narrow(of_.hidden), shared_ffn = narrow(of_.shared_ffn);
+    const moe::ExpertWeights &first = half(0).routed, &second = half(1).routed;
+    const moe::reference::Experts routed{{first.gate_up, second.gate_up},
+                                         {first.down, second.down},
+                                         narrow(of_.experts),
+                                         narrow(of_.of_gpu()),
+                                         hidden,
+                                         narrow(of_.ffn)};
+    for (const std::size_t gpu : {0, 1}) {
+      const Half& own = halves_[gpu];
       check(cudaMemsetAsync(exact_, 0, exact_.bytes(), launch.stream));
-      const auto add = [&](const moe::reference::Experts& experts, const std::vector<int>& chosen, const float* shares) {
-        moe::reference::add_choice(launch.stream, experts, own.tokens, chosen, shares, top_k, exact_activated_, index_, exact_);
-      };
-      const auto narrow = [](std::size_t extent) { return static_cast<int>(extent); };
-      for (std::size_t k = 0; k < top_k; ++k) {
-        std::vector<int> chosen(of_.tokens);
-        for (std::size_t token = 0; token < of_.tokens; ++token) chosen[token] = own.experts_of.host(token * top_k + k);
-        add({{half(0).routed.gate_up, half(1).routed.gate_up},
-             {half(0).routed.down, half(1).routed.down},
-             narrow(of_.experts),
-             narrow(of_.of_gpu()),
-             narrow(of_.hidden),
-             narrow(of_.ffn)},
-            chosen, own.shares + k);
-      }
-      add({{own.common.gate_up, nullptr}, {own.common.down, nullptr}, 1, 1, narrow(of_.hidden), narrow(of_.shared_ffn)},
-          std::vector<int>(of_.tokens), nullptr);
-      std::vector<double>& expected = expected_[static_cast<std::size_t>(gpu)];
-      expected.resize(exact_.size());
-      check(cudaMemcpyAsync(expected.data(), exact_, exact_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
+      moe::reference::add_choices(
+          launch.stream, routed, own.tokens, of_.tokens, [&](std::size_t slot) { return own.experts_of.host(slot); }, own.shares,
+          top_k, exact_activated_, index_, exact_);
+      const moe::reference::Experts common{{own.common.gate_up}, {own.common.down}, 1, 1, hidden, shared_ffn};
+      moe::reference::add_choice(launch.stream, common, own.tokens, std::vector<int>(of_.tokens), nullptr, 1, exact_activated_,
+                                 index_, exact_);
+      expected_[gpu].resize(exact_.size());
+      check(cudaMemcpyAsync(expected_[gpu].data(), exact_, exact_.bytes(), cudaMemcpyDeviceToHost, launch.stream));
       check(cudaStreamSynchronize(launch.stream));
     }
   }
@@ -422,8 +309,7 @@ extern constinit const Pair moe_overlap{
     .baseline = {.name = "one_stream",
                  .run = call<&MoeOverlap::one_stream>,
                  .prepare = call<&MoeOverlap::place>,
-                 .needs = by_nccl,
-                 .kernels = no_spills},
+                 .needs = by_nccl},
     .optimized = variants({{.name = "shared_overlap",
                             .run = call<&MoeOverlap::shared_overlap>,
                             .prepare = call<&MoeOverlap::place>,

@@ -26,7 +26,8 @@ struct RepeatedGroups : GroupedRows {
 template <class C, class Epilogue = Identity>
 class RepeatedGroupedGemm {
   static constexpr bool gathers = std::is_same_v<typename C::Mainloop, GatheredInTensorCores>;
-  using Product = Gemm<C, RepeatedGroups, Epilogue, RowsStore<>>;
+  using Schedule = RepeatedGroups;
+  using Product = Gemm<C, Schedule, Epilogue, RowsStore<>>;
 
  public:
   using Problem = typename Product::Problem;
@@ -53,8 +54,8 @@ class RepeatedGroupedGemm {
   void run(cudaStream_t stream, const Epilogue& epilogue = {}) const {
     if (is_empty_) return;
     list_.make(stream, C::tile_m * C::cluster, GroupedOptions{}.band);
-    if constexpr (gathers) prepared_.run(stream, gathered_gemm_kernel<C, RepeatedGroups, Epilogue, RowsStore<>>, epilogue);
-    else prepared_.run(stream, gemm_kernel<C, RepeatedGroups, Epilogue, RowsStore<>>, epilogue);
+    if constexpr (gathers) prepared_.run(stream, gathered_gemm_kernel<C, Schedule, Epilogue, RowsStore<>>, epilogue);
+    else prepared_.run(stream, gemm_kernel<C, Schedule, Epilogue, RowsStore<>>, epilogue);
   }
   static constexpr Needs needs() { return Product::needs(); }
 

@@ -144,4 +144,16 @@ inline void add_choice(cudaStream_t stream, const Experts& experts, const __nv_b
 }
 inline std::size_t index_words(std::size_t tokens, std::size_t experts) { return tokens + 3 * (tokens / tile + experts + 1); }
 
+// The same of all choices; expert_of(slot) is the expert of choice slot % top_k of token slot / top_k.
+template <class ExpertOf>
+void add_choices(cudaStream_t stream, const Experts& experts, const __nv_bfloat16* tokens, std::size_t count,
+                 const ExpertOf& expert_of, const float* shares, int top_k, double* activated, int* index, double* out) {
+  const auto choices = static_cast<std::size_t>(top_k);
+  for (std::size_t k = 0; k < choices; ++k) {
+    std::vector<int> chosen(count);
+    for (std::size_t token = 0; token < count; ++token) chosen[token] = expert_of(token * choices + k);
+    add_choice(stream, experts, tokens, chosen, shares + k, top_k, activated, index, out);
+  }
+}
+
 }  // namespace aisp::moe::reference
