@@ -29,7 +29,7 @@ constexpr unsigned spare_pages = 16;                                            
 // where a plane is the keys or the values of a layer.
 constexpr unsigned lanes = head_size * sizeof(bf16) / sizeof(uint4), token_pieces = heads * lanes,
                    page_pieces = sent_rows * token_pieces;
-constexpr unsigned threads = 1024, pieces_per_thread = 4, block_pieces = threads * pieces_per_thread;
+constexpr unsigned threads = 256, pieces_per_thread = 4, block_pieces = threads * pieces_per_thread;
 constexpr unsigned chunk_pieces = (16u << 20) / sizeof(uint4);
 constexpr int slots = 2;  // of a staging buffer for chunks
 
@@ -305,18 +305,18 @@ extern constinit const Pair kv_handoff{
     .needs = {.gpus = 2, .peer_access = true},
     .sizes = sizes({{.name = "tokens", .full = 2048, .most = 8192},
                     {.name = "layers", .full = 32, .most = 64, .scales = false},
-                    {.name = "blocks", .full = 32, .most = 1024, .scales = false}}),
+                    {.name = "blocks", .full = 128, .most = 4096, .scales = false}}),
     .sweep = cases({{"tokens_16", "tokens=16"},
                     {"tokens_128", "tokens=128"},
                     {"tokens_512", "tokens=512"},
                     {"tokens_2048", "tokens=2048"},
                     {"tokens_8192", "tokens=8192"},
-                    {"blocks_2", "blocks=2"},
-                    {"blocks_4", "blocks=4"},
-                    {"blocks_8", "blocks=8"},
                     {"blocks_16", "blocks=16"},
                     {"blocks_32", "blocks=32"},
-                    {"blocks_132", "blocks=132"}}),
+                    {"blocks_64", "blocks=64"},
+                    {"blocks_128", "blocks=128"},
+                    {"blocks_256", "blocks=256"},
+                    {"blocks_1024", "blocks=1024"}}),
     .edges = cases({{"one_token", "tokens=1,layers=2"},
                     {"before_a_page", "tokens=31,layers=2"},
                     {"after_a_page", "tokens=33,layers=2"},
