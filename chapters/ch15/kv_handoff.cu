@@ -305,7 +305,7 @@ extern constinit const Pair kv_handoff{
     .needs = {.gpus = 2, .peer_access = true},
     .sizes = sizes({{.name = "tokens", .full = 2048, .most = 8192},
                     {.name = "layers", .full = 32, .most = 64, .scales = false},
-                    {.name = "blocks", .full = 128, .most = 4096, .scales = false}}),
+                    {.name = "blocks", .full = 64, .most = 4096, .scales = false}}),
     .sweep = cases({{"tokens_16", "tokens=16"},
                     {"tokens_128", "tokens=128"},
                     {"tokens_512", "tokens=512"},

@@ -89,7 +89,7 @@ class MoeOverlap final : public Workload {
   Cost variant_cost(std::string_view variant) const override {
     Cost cost = this->cost();
     if (variant == "no_exchange") cost.peer_bytes = 0;
-    if (variant == "exchange_alone" || variant == "copies_alone") cost.flops = cost.bytes = 0;
+    if (variant.ends_with("s_alone") || variant == "exchange_alone") cost.flops = cost.bytes = 0;
     return cost;
   }
 
@@ -119,7 +119,7 @@ class MoeOverlap final : public Workload {
   }
   double expected_output(int output, std::size_t i) const override { return expected_[static_cast<std::size_t>(output)][i]; }
   void metrics(std::string_view variant, Metrics& metrics) override {
-    if (variant == "exchange_alone" || variant == "copies_alone") return;
+    if (variant.ends_with("s_alone") || variant == "exchange_alone") return;
     metrics.report_rate("token_rate", 2 * static_cast<double>(of_.tokens), "tokens/s");
   }
 
@@ -189,6 +189,9 @@ class MoeOverlap final : public Workload {
   }
   void exchange_alone(Launch& launch) {
     for (const Way way : {dispatch, give_back}) exchange(launch, *nccl_, way);
+  }
+  void few_channels_alone(Launch& launch) {
+    for (const Way way : {dispatch, give_back}) exchange(launch, *few_, way);
   }
   void copies_alone(Launch& launch) {
     for (const Way way : {dispatch, give_back}) copy(launch, way);
@@ -340,6 +343,11 @@ extern constinit const Pair moe_overlap{
                            .prepare = call<&MoeOverlap::place>,
                            .needs = by_nccl,
                            .outputs = no_outputs},
+                          {.name = "few_channels_alone",
+                           .run = call<&MoeOverlap::few_channels_alone>,
+                           .prepare = call<&MoeOverlap::place>,
+                           .needs = by_nccl,
+                           .outputs = no_outputs},
                           {.name = "copies_alone",
                            .run = call<&MoeOverlap::copies_alone>,
                            .prepare = call<&MoeOverlap::place>,
@@ -355,8 +363,8 @@ extern constinit const Pair moe_overlap{
                     {.name = "ffn", .full = 512, .multiple = 64, .most = 8192, .scales = false},
                     {.name = "shared_ffn", .full = 4096, .multiple = 64, .most = 16384, .scales = false},
                     {.name = "routing", .full = 0, .least = 0, .most = 3, .scales = false},
-                    {.name = "shared_multiprocessors", .full = 88, .least = 2, .most = 1024, .scales = false},
-                    {.name = "channels", .full = 8, .most = 32, .scales = false}}),
+                    {.name = "shared_multiprocessors", .full = 96, .least = 2, .most = 1024, .scales = false},
+                    {.name = "channels", .full = 16, .most = 32, .scales = false}}),
     .sweep = cases({{"tokens_256", "tokens=256"},
                     {"tokens_1024", "tokens=1024"},
                     {"tokens_4096", "tokens=4096"},

@@ -53,6 +53,7 @@ class ExpertParallelMoe final : public Workload {
   Cost variant_cost(std::string_view variant) const override {
     Cost cost = this->cost();
     if (variant == "products_alone") cost.peer_bytes = 0;
+    if (variant == "dispatch_alone") cost.flops = cost.bytes = 0, cost.peer_bytes /= 2;
     return cost;
   }
 
@@ -78,7 +79,7 @@ class ExpertParallelMoe final : public Workload {
   }
   double expected_output(int output, std::size_t i) const override { return expected_[static_cast<std::size_t>(output)][i]; }
   void metrics(std::string_view variant, Metrics& metrics) override {
-    if (variant != "products_alone") metrics.report_rate("token_rate", 2 * static_cast<double>(of_.tokens), "tokens/s");
+    if (!variant.ends_with("_alone")) metrics.report_rate("token_rate", 2 * static_cast<double>(of_.tokens), "tokens/s");
   }
 
   void clear(Launch& launch) {
@@ -115,8 +116,7 @@ class ExpertParallelMoe final : public Workload {
       return Message{halves_[from].sent, behind_own(1 - from, halves_[1 - from].arrived), counts[1 - from].others * of_.hidden};
     });
     launch.mark("dispatched");
-    multiply(launch, 0);
-    launch.mark("multiplied");
+    multiply(launch);
     message(launch, [&](std::size_t from) {
       return Message{behind_own(from, halves_[from].results), halves_[1 - from].returned, counts[from].others * of_.hidden};
     });
@@ -131,8 +131,7 @@ class ExpertParallelMoe final : public Workload {
     permute(launch, [&](std::size_t gpu) { return halves_[1 - gpu].arrived.get(); });
     gpus_.meet(launch.streams);
     launch.mark("dispatched");
-    multiply(launch, 0);
-    launch.mark("multiplied");
+    multiply(launch);
     gpus_.meet(launch.streams);
     combine(launch, [&](std::size_t gpu) { return halves_[1 - gpu].results.get(); });
   }
@@ -141,8 +140,7 @@ class ExpertParallelMoe final : public Workload {
     dispatch(launch);
     plan(launch, {.is_by_token = true});
     launch.mark("dispatched");
-    multiply(launch, 0);
-    launch.mark("multiplied");
+    multiply(launch);
     gpus_.meet(launch.streams);
     combine(launch, [&](std::size_t gpu) { return halves_[1 - gpu].results.get(); });
   }
@@ -151,26 +149,32 @@ class ExpertParallelMoe final : public Workload {
     dispatch(launch);
     plan(launch, {.is_by_token = true, .rows_return = false});
     launch.mark("dispatched");
-    multiply(launch, 0);
-    launch.mark("multiplied");
-    reduce(launch);
+    multiply(launch);
+    for (const int gpu : {0, 1}) reduce_others(launch, gpu, half(1 - gpu).sums);
+    gpus_.meet(launch.streams);
+    reduce_own(launch);
   }
-  // Copy engines send all tokens, needed or not, while the products go through the rows of the own ones.
-  void own_rows_first(Launch& launch) {
-    for (const int gpu : {0, 1}) {
-      const Half &here = half(gpu), &there = half(1 - gpu);
-      gpus_.order(gpu, launch.streams[static_cast<std::size_t>(gpu)], here.side);
-      gpus_.copy(gpu, there.arrived + there.tokens.size(), here.tokens, here.tokens.bytes(), here.side);
-    }
+  // Copy engines send all tokens, needed or not, and the sums, while the products go through the rows of the own tokens.
+  void under_own_rows(Launch& launch) {
+    to_side(launch);
+    for (const int gpu : {0, 1})
+      gpus_.copy(gpu, half(1 - gpu).arrived + half(gpu).tokens.size(), half(gpu).tokens, half(gpu).tokens.bytes(),
+                 half(gpu).side);
     keep(launch);
     publish(launch);
     plan(launch, {.is_by_token = true, .rows_return = false});
-    multiply(launch, 1);
-    for (const int gpu : {0, 1}) gpus_.order(gpu, half(gpu).side, launch.streams[static_cast<std::size_t>(1 - gpu)]);
+    multiply_up(launch, own_tokens);
+    from_sides(launch);
     launch.mark("dispatched");
-    multiply(launch, 2);
+    multiply_up(launch, others_tokens);
+    multiply_down(launch, others_tokens);
+    for (const int gpu : {0, 1}) reduce_others(launch, gpu, half(gpu).sent);
+    to_side(launch);
+    for (const int gpu : {0, 1}) gpus_.copy(gpu, half(1 - gpu).sums, half(gpu).sent, half(gpu).sums.bytes(), half(gpu).side);
+    multiply_down(launch, own_tokens);
+    from_sides(launch);
     launch.mark("multiplied");
-    reduce(launch);
+    reduce_own(launch);
   }
 
   void nccl_dedup(Launch& launch) {
@@ -182,12 +186,12 @@ class ExpertParallelMoe final : public Workload {
     });
     plan(launch, {.is_by_token = true});
     launch.mark("dispatched");
-    multiply(launch, 0);
-    launch.mark("multiplied");
+    multiply(launch);
     gpus_.meet(launch.streams);
     combine(launch, [&](std::size_t gpu) { return halves_[1 - gpu].results.get(); });
   }
-  void products_alone(Launch& launch) { multiply(launch, 0); }
+  void dispatch_alone(Launch& launch) { dispatch(launch); }
+  void products_alone(Launch& launch) { multiply(launch); }
 
  private:
   struct Counts {
@@ -259,12 +263,31 @@ class ExpertParallelMoe final : public Workload {
       }
     });
   }
-  void multiply(Launch& launch, std::size_t which) const {
+  // Of the rows of which tokens: a place in Half's lists of products.
+  enum Whose : std::uint8_t { all_tokens, own_tokens, others_tokens };
+  void multiply_up(Launch& launch, Whose whose) const {
     for (const std::size_t gpu : {0, 1}) {
       const SelectedGpu selected{gpus_.ordinal(static_cast<int>(gpu))};
-      halves_[gpu].up[which].run(launch.streams[gpu]);
-      halves_[gpu].down[which].run(launch.streams[gpu]);
+      halves_[gpu].up[whose].run(launch.streams[gpu]);
     }
+  }
+  void multiply_down(Launch& launch, Whose whose) const {
+    for (const std::size_t gpu : {0, 1}) {
+      const SelectedGpu selected{gpus_.ordinal(static_cast<int>(gpu))};
+      halves_[gpu].down[whose].run(launch.streams[gpu]);
+    }
+  }
+  void multiply(Launch& launch) const {
+    multiply_up(launch, all_tokens);
+    multiply_down(launch, all_tokens);
+    launch.mark("multiplied");
+  }
+  void to_side(Launch& launch) const {
+    for (const int gpu : {0, 1}) gpus_.order(gpu, launch.streams[static_cast<std::size_t>(gpu)], half(gpu).side);
+  }
+  // What a GPU's side stream has sent has arrived at the other one.
+  void from_sides(Launch& launch) const {
+    for (const int gpu : {0, 1}) gpus_.order(gpu, half(gpu).side, launch.streams[static_cast<std::size_t>(1 - gpu)]);
   }
   template <class Others>
   void combine(Launch& launch, Others others) const {
@@ -275,14 +298,14 @@ class ExpertParallelMoe final : public Workload {
           here.shares.get(), here.split, packets_of(here.out), of_.packets());
     }
   }
-  // The other GPU's tokens first, then the own ones with the sums that came.
-  void reduce(Launch& launch) const {
-    for (const int gpu : {0, 1}) {
-      const Half &here = half(gpu), &there = half(1 - gpu);
-      run(launch, gpu, exchange::reduce_kernel, of_.tokens, threads, packets_of(here.results), here.groups + of_.slots(),
-          here.others_rows.get(), here.others_shares.get(), nullptr, packets_of(there.sums), of_.packets());
-    }
-    gpus_.meet(launch.streams);
+  // The rows that the other GPU's tokens have here.
+  void reduce_others(Launch& launch, int gpu, bf16* sums) const {
+    const Half& here = half(gpu);
+    run(launch, gpu, exchange::reduce_kernel, of_.tokens, threads, packets_of(here.results), here.groups + of_.slots(),
+        here.others_rows.get(), here.others_shares.get(), nullptr, packets_of(sums), of_.packets());
+  }
+  // The rows of the own tokens, with the sums that have come.
+  void reduce_own(Launch& launch) const {
     for (const int gpu : {0, 1}) {
       const Half& here = half(gpu);
       run(launch, gpu, exchange::reduce_kernel, of_.tokens, threads, packets_of(here.results), here.groups.get(), here.rows.get(),
@@ -327,17 +350,18 @@ extern constinit const Pair expert_parallel_moe{
                             .run = call<&ExpertParallelMoe::reduced_combine>,
                             .prepare = call<&ExpertParallelMoe::clear>,
                             .kernels = no_spills},
-                           {.name = "own_rows_first",
-                            .run = call<&ExpertParallelMoe::own_rows_first>,
+                           {.name = "under_own_rows",
+                            .run = call<&ExpertParallelMoe::under_own_rows>,
                             .prepare = call<&ExpertParallelMoe::clear>,
                             .same_bits_as = "reduced_combine",
                             .kernels = no_spills}}),
-    // Tokens once, by messages; and the products alone.
+    // Tokens once, by messages; the lesson's dispatch and the products alone.
     .controls = variants({{.name = "nccl_dedup",
                            .run = call<&ExpertParallelMoe::nccl_dedup>,
                            .prepare = call<&ExpertParallelMoe::clear>,
                            .needs = by_nccl,
                            .same_bits_as = "nccl_all_to_all"},
+                          {.name = "dispatch_alone", .run = call<&ExpertParallelMoe::dispatch_alone>, .outputs = no_outputs},
                           {.name = "products_alone",
                            .run = call<&ExpertParallelMoe::products_alone>,
                            .prepare = call<&ExpertParallelMoe::clear_and_plan>,
