@@ -19,7 +19,7 @@ namespace aisp::ch15 {
 namespace {
 
 using bf16 = __nv_bfloat16;
-using shared::on_both;
+using shared::copy_to_other, shared::on_both;
 
 constexpr unsigned heads = 8, head_size = 128, row_elements = heads * head_size;  // keys of a token in a layer, or its values
 constexpr unsigned sent_rows = decoder::page_rows, kept_rows = 32;                // tokens of a page of the sender, the receiver
@@ -156,7 +156,7 @@ class KvHandoff final : public Workload {
 
   void gather_copy_scatter(Launch& launch) {
     relay(0, launch.streams[0], sent(0), Packed{staged_[0], 0}, 0, pieces());
-    gpus_.copy(0, staged_[1], staged_[0], staged_[0].bytes(), launch.streams[0]);
+    copy_to_other(gpus_, 0, staged_[1], staged_[0], staged_[0].bytes(), launch.streams[0]);
     gpus_.order(0, launch.streams[0], launch.streams[1]);
     relay(1, launch.streams[1], Packed{staged_[1], 0}, kept(1), 0, pieces());
   }
@@ -177,7 +177,7 @@ class KvHandoff final : public Workload {
       relay(0, gathering, sent(0), here, first, end);
       check(cudaEventRecord(gathered_[slot], gathering));
       check(cudaStreamWaitEvent(copying_, gathered_[slot]));
-      gpus_.copy(0, there.data, here.data, (end - first) * sizeof(uint4), copying_);
+      copy_to_other(gpus_, 0, there.data, here.data, (end - first) * sizeof(uint4), copying_);
       check(cudaEventRecord(copied_[slot], copying_));
       check(cudaStreamWaitEvent(scattering, copied_[slot]));
       relay(1, scattering, there, kept(1), first, end);
@@ -185,7 +185,7 @@ class KvHandoff final : public Workload {
     }
   }
 
-  void copy_alone(Launch& launch) { gpus_.copy(0, staged_[1], staged_[0], staged_[0].bytes(), launch.streams[0]); }
+  void copy_alone(Launch& launch) { copy_to_other(gpus_, 0, staged_[1], staged_[0], staged_[0].bytes(), launch.streams[0]); }
   void pull_alone(Launch& launch) {
     relay(1, launch.streams[1], Packed{staged_[0], 0}, Packed{staged_[1], 0}, 0, pieces(), blocks_);
   }
@@ -262,7 +262,7 @@ class KvHandoff final : public Workload {
     gpus_.order(0, noting_, launch.streams[0]);
   }
 
-  shared::TwoGpus gpus_;
+  shared::Gpus gpus_;
   unsigned tokens_, planes_, blocks_;
   std::vector<int> sent_table_, kept_table_, sequence_page_;  // the last: of each page of the receiver, -1: of another request
   Input<bf16> sent_;

@@ -22,7 +22,7 @@ namespace aisp::ch15 {
 namespace {
 
 using overlapped::Extents, overlapped::Half, overlapped::top_k, overlapped::bf16;
-using shared::on_both, shared::packet;
+using shared::copy_to_other, shared::on_both, shared::packet;
 constexpr int threads = 256;
 
 // A block reads a token and writes it to the rows of its slots.
@@ -262,7 +262,8 @@ class MoeOverlap final : public Workload {
     for (const int from : {0, 1}) {
       const Message sent = message(static_cast<std::size_t>(from), way);
       if (sent.elements > 0)
-        gpus_.copy(from, sent.to, sent.from, sent.elements * sizeof(bf16), launch.streams[static_cast<std::size_t>(from)]);
+        copy_to_other(gpus_, from, sent.to, sent.from, sent.elements * sizeof(bf16),
+                      launch.streams[static_cast<std::size_t>(from)]);
     }
     gpus_.meet(launch.streams);
   }
@@ -289,7 +290,7 @@ class MoeOverlap final : public Workload {
     combine(launch);
   }
 
-  shared::TwoGpus gpus_;
+  shared::Gpus gpus_;
   Extents of_;
   int multiprocessors_, channels_;
   std::array<Half, 2> halves_;

@@ -21,7 +21,7 @@ namespace aisp::ch20 {
 namespace {
 
 using exchange::Extents, exchange::Half, exchange::threads, exchange::top_k;
-using shared::bf16, shared::on_both;
+using shared::bf16, shared::copy_to_other, shared::on_both;
 
 uint4* packets_of(bf16* data) { return reinterpret_cast<uint4*>(data); }
 
@@ -158,8 +158,8 @@ class ExpertParallelMoe final : public Workload {
   void under_own_rows(Launch& launch) {
     to_side(launch);
     for (const int gpu : {0, 1})
-      gpus_.copy(gpu, half(1 - gpu).arrived + half(gpu).tokens.size(), half(gpu).tokens, half(gpu).tokens.bytes(),
-                 half(gpu).side);
+      copy_to_other(gpus_, gpu, half(1 - gpu).arrived + half(gpu).tokens.size(), half(gpu).tokens, half(gpu).tokens.bytes(),
+                    half(gpu).side);
     keep(launch);
     publish(launch);
     plan(launch, {.is_by_token = true, .rows_return = false});
@@ -170,7 +170,8 @@ class ExpertParallelMoe final : public Workload {
     multiply_down(launch, others_tokens);
     for (const int gpu : {0, 1}) reduce_others(launch, gpu, half(gpu).sent);
     to_side(launch);
-    for (const int gpu : {0, 1}) gpus_.copy(gpu, half(1 - gpu).sums, half(gpu).sent, half(gpu).sums.bytes(), half(gpu).side);
+    for (const int gpu : {0, 1})
+      copy_to_other(gpus_, gpu, half(1 - gpu).sums, half(gpu).sent, half(gpu).sums.bytes(), half(gpu).side);
     multiply_down(launch, own_tokens);
     from_sides(launch);
     launch.mark("multiplied");
@@ -313,7 +314,7 @@ class ExpertParallelMoe final : public Workload {
     }
   }
 
-  shared::TwoGpus gpus_;
+  shared::Gpus gpus_;
   Extents of_;
   std::array<Half, 2> halves_;
   Scratch<int> host_offsets_;
