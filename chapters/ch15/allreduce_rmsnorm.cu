@@ -3,7 +3,6 @@
 // by how soon the GPUs agree that their partial sums are there, large ones by the link. A kernel that reads the other GPU's
 // partial sums where they lie needs one agreement (one_shot), and goes on with the row while it is in registers
 // (one_shot_fused): chapters/shared/all_reduce.cuh.
-#include <aisp/graph.hpp>
 #include <aisp/libraries/nccl.hpp>
 #include <aisp/pair.hpp>
 
@@ -13,6 +12,7 @@
 
 #include "all_reduce.cuh"
 #include "equal_copies.cuh"
+#include "graph_pair.hpp"
 #include "row_cache.hpp"
 
 namespace aisp::ch15 {
@@ -101,7 +101,7 @@ class AllreduceRmsnorm final : public Workload {
     std::size_t elements() const { return tokens * width; }
     std::size_t at(std::size_t round) const { return (first_row + round * tokens) * width; }
   };
-  using Graphs = std::array<std::array<Graph, gpus>, 2>;  // of the small rounds and of the large ones
+  using Graphs = std::array<shared::GraphPair, 2>;  // of the small rounds and of the large ones
   using Queue = void (AllreduceRmsnorm::*)(const Rounds&, Streams) const;
 
   static Rounds rounds_of(std::size_t tokens, std::size_t count) { return {count > 0 ? tokens : 0, count}; }
@@ -133,19 +133,12 @@ class AllreduceRmsnorm final : public Workload {
     check(cudaMemcpyPeerAsync(residual_copy_, ordinal, residual_, gpus_.ordinal(0), residual_.bytes(), launch.stream));
     meeting_place_.clear(launch.streams);
     gpus_.meet(launch.streams);
-    for (std::size_t c = 0; c < classes_.size(); ++c) {
-      (this->*queue)(classes_[c], launch.streams);  // loads code and connects ranks: not while a capture is under way
-      graphs[c][0].capture(launch.streams[0], [&](cudaStream_t first) {
-        graphs[c][1].capture(launch.streams[1], [&](cudaStream_t second) {
-          const std::array both{first, second};
-          (this->*queue)(classes_[c], both);
-        });
-      });
-    }
+    for (std::size_t c = 0; c < classes_.size(); ++c)
+      graphs[c].capture(launch.streams, [&](Streams streams) { (this->*queue)(classes_[c], streams); });
   }
   void replay(Launch& launch, const Graphs& graphs) const {
     for (std::size_t c = 0; c < classes_.size(); ++c) {
-      for (std::size_t gpu = 0; gpu < gpus; ++gpu) graphs[c][gpu].launch(launch.streams[gpu]);
+      graphs[c].launch(launch.streams);
       if (c == 0) launch.mark("small_rounds");
     }
   }
