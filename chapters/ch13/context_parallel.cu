@@ -47,24 +47,31 @@ __global__ __launch_bounds__(merge_threads) void merge_kernel(uint4* o, const fl
 struct Task {
   int chunk, first_slot, slots;
 };
-// Who has which chunks, and where a GPU keeps keys and values of all of them: what its queries see lies together, and a chunk's
-// own keys last. Its own are two slots from first_own on.
+// Who has which chunks, and in which slot a GPU keeps the keys and values of each. What a chunk's queries see lies together, its
+// own keys last. An all-gather reads the two own slots from first_own on and writes slots 0 to 3.
 struct Split {
   std::array<std::array<int, 2>, gpus> own;
-  std::array<std::array<int, chunks>, gpus> slot;  // of each chunk
+  std::array<std::array<int, chunks>, gpus> slot;
+  std::array<int, gpus> first_own;
   std::array<std::array<Task, 2>, gpus> all_keys, own_keys;
-  std::array<std::vector<Task>, gpus> others_keys;
+  std::array<std::vector<Task>, gpus> later_keys;  // what a ring takes when the other GPU's have come
 };
+constexpr int slots = 6;
 const Split contiguous{.own = {{{0, 1}, {2, 3}}},
                        .slot = {{{0, 1, 2, 3}, {0, 1, 2, 3}}},
+                       .first_own = {0, 2},
                        .all_keys = {{{Task{1, 0, 2}, {0, 0, 1}}, {Task{3, 0, 4}, {2, 0, 3}}}},
                        .own_keys = {{{Task{1, 0, 2}, {0, 0, 1}}, {Task{3, 2, 2}, {2, 2, 1}}}},
-                       .others_keys = {{{}, {{2, 0, 2}, {3, 0, 2}}}}};
-const Split zigzag{.own = {{{0, 3}, {1, 2}}},
-                   .slot = {{{2, 0, 1, 3}, {0, 1, 2, 3}}},
-                   .all_keys = {{{Task{3, 0, 4}, {0, 2, 1}}, {Task{2, 0, 3}, {1, 0, 2}}}},
-                   .own_keys = {{{Task{3, 2, 2}, {0, 2, 1}}, {Task{2, 1, 2}, {1, 1, 1}}}},
-                   .others_keys = {{{{3, 0, 2}}, {{1, 0, 1}, {2, 0, 1}}}}};
+                       .later_keys = {{{}, {{2, 0, 2}, {3, 0, 2}}}}};
+// The first GPU sends chunks 3 and 0 from slots 4 and 5, and has chunk 0 again in slot 1, where an all-gather puts it: so slots 1
+// to 4 hold chunks 0 to 3 there.
+constexpr int first_gpus_copy = 1;
+const Split zigzag{.own = {{{3, 0}, {1, 2}}},
+                   .slot = {{{5, 2, 3, 4}, {1, 2, 3, 0}}},
+                   .first_own = {4, 2},
+                   .all_keys = {{{Task{3, first_gpus_copy, 4}, {0, first_gpus_copy, 1}}, {Task{2, 1, 3}, {1, 1, 2}}}},
+                   .own_keys = {{{Task{3, 4, 1}, {0, 5, 1}}, {Task{2, 2, 2}, {1, 2, 1}}}},
+                   .later_keys = {{{{3, first_gpus_copy, 3}}, {{1, 1, 1}, {2, 1, 1}}}}};
 
 class ContextParallel final : public Workload {
  public:
@@ -77,10 +84,10 @@ class ContextParallel final : public Workload {
     for (int c = 0; c < chunks; ++c) {
       const float grown = 0.5f + 0.4f * static_cast<float>(c), shrunk = 1.7f - 0.4f * static_cast<float>(c);
       const int gpu = c / 2;
-      const auto input = [&](const char* name, const Pattern& pattern) {
-        return setup.input<bf16>(chunk_elements(), pattern, {.name = name, .device = gpu, .constant = true});
+      const auto input = [&](const char* name, const Pattern& pattern, bool constant = true) {
+        return setup.input<bf16>(chunk_elements(), pattern, {.name = name, .device = gpu, .constant = constant});
       };
-      q_.add(input("q", normal(0, 1)));
+      q_.add(input("q", normal(0, 1), c % 2 == 1));  // queries that both splits have on this GPU are placed nowhere
       k_.add(
           input("k", normal(0, 1).times(grown, at(all_heads, 0, heads / 2)).times(shrunk, at(all_heads, heads / 2, heads / 2))));
       v_.add(input("v", normal(0, 1)));
@@ -90,7 +97,7 @@ class ContextParallel final : public Workload {
       o_.push_back({chunk, gpu, setup.output<bf16>(chunk_elements(), {.name = "o", .device = gpu})});
     for (int gpu = 0; gpu < gpus; ++gpu) {
       for (Each<Scratch<bf16>>* each : {&all_k_[0], &all_v_[0], &all_k_[1], &all_v_[1]})
-        each->add(setup.scratch<bf16>(chunks * chunk_elements(), {.name = "keys or values", .device = gpu}));
+        each->add(setup.scratch<bf16>(slots * chunk_elements(), {.name = "keys or values", .device = gpu}));
       zigzag_q_.add(setup.scratch<bf16>(chunk_elements(), {.name = "q", .device = gpu}));
       parts_.add(setup.scratch<bf16>(2 * chunk_elements(), {.name = "o over the other GPU's keys", .device = gpu}));
       log_sums_.add(setup.scratch<float>(4 * chunk_ * heads, {.name = "log-sum-exps", .device = gpu}));
@@ -204,6 +211,9 @@ class ContextParallel final : public Workload {
         if (chunk / 2 != gpu) bring(q_[chunk], zigzag_q_[gpu]);
       }
     }
+    if (&split != &zigzag) return;
+    copy(k_[0], 0, keys(split, 0, first_gpus_copy), 0, launch.stream);
+    copy(v_[0], 0, values(split, 0, first_gpus_copy), 0, launch.stream);
   }
   void forget(Launch& launch, const Split& split) const {
     for (int gpu = 0; gpu < gpus; ++gpu)
@@ -260,14 +270,16 @@ class ContextParallel final : public Workload {
     gpus_.order(0, watching_, launch.stream);
   }
 
-  // With two ranks an all-gather is one exchange.
   void gather_and_attend(Launch& launch, const Split& split) const {
     nccl_->together([&] {
-      for (int gpu = 0; gpu < gpus; ++gpu)
-        for_others(split, gpu, [&](const bf16* from, bf16* to) {
-          nccl_->send(1 - gpu, from, chunk_elements(), nccl::Type::bf16, gpu, launch.streams[1 - gpu]);
-          nccl_->receive(gpu, to, chunk_elements(), nccl::Type::bf16, 1 - gpu, launch.streams[gpu]);
-        });
+      for (int gpu = 0; gpu < gpus; ++gpu) {
+        const int first_own = split.first_own[static_cast<std::size_t>(gpu)];
+        const auto gather = [&](const bf16* own, const bf16* all) {
+          nccl_->all_gather(gpu, own, const_cast<bf16*>(all), 2 * chunk_elements(), nccl::Type::bf16, launch.streams[gpu]);
+        };
+        gather(keys(split, gpu, first_own), keys(split, gpu, 0));
+        gather(values(split, gpu, first_own), values(split, gpu, 0));
+      }
     });
     attend_all(launch, split);
   }
@@ -277,7 +289,7 @@ class ContextParallel final : public Workload {
       for_others(split, gpu, [&](const bf16* from, bf16* to) { copy(from, 1 - gpu, to, gpu, copying_[gpu]); });
       attend_causal(launch, split, gpu, split.own_keys[static_cast<std::size_t>(gpu)]);
       gpus_.order(gpu, copying_[gpu], launch.streams[gpu]);
-      for (const Task& task : split.others_keys[static_cast<std::size_t>(gpu)]) {
+      for (const Task& task : split.later_keys[static_cast<std::size_t>(gpu)]) {
         const Result whole = result(gpu, task.chunk), more = part(gpu, task.chunk);
         attend<attention::NoMask>(launch, split, gpu, task, attention::in_order(chunk_, heads, 1), more);
         const std::size_t rows = chunk_ * heads, of_block = merge_threads / row_lanes;
