@@ -131,7 +131,7 @@ class AllreduceRmsnorm final : public Workload {
     const int ordinal = gpus_.ordinal(1);
     check(cudaMemcpyPeerAsync(weight_copy_, ordinal, weight_, gpus_.ordinal(0), weight_.bytes(), launch.stream));
     check(cudaMemcpyPeerAsync(residual_copy_, ordinal, residual_, gpus_.ordinal(0), residual_.bytes(), launch.stream));
-    meeting_place_.clear(launch.streams);
+    meeting_place_.prepare(gpus_, launch.streams);
     gpus_.meet(launch.streams);
     for (std::size_t c = 0; c < classes_.size(); ++c)
       graphs[c].capture(launch.streams, [&](Streams streams) { (this->*queue)(classes_[c], streams); });
@@ -170,12 +170,12 @@ class AllreduceRmsnorm final : public Workload {
   }
   void queue_one_shot(const Rounds& rounds, Streams streams) const {
     const std::size_t all = rounds.tokens * packets, blocks = (all + shared::exchange_threads - 1) / shared::exchange_threads;
-    for (std::size_t round = 0; round < rounds.count; ++round)
-      for (int gpu = 0; gpu < gpus; ++gpu) {
+    for (std::size_t round = 0; round < rounds.count; ++round) {
+      for (int gpu = 0; gpu < gpus; ++gpu)
         gpus_.launch(gpu, streams[gpu], shared::one_shot_kernel, {shared::exchange_blocks(blocks), shared::exchange_threads},
                      exchange(gpu, rounds, round), sums_[0][gpu].get(), all);
-        norm(gpu, rounds, round, sums_[0][gpu], streams[gpu]);
-      }
+      for (int gpu = 0; gpu < gpus; ++gpu) norm(gpu, rounds, round, sums_[0][gpu], streams[gpu]);
+    }
   }
   void queue_fused(const Rounds& rounds, Streams streams) const {
     for (std::size_t round = 0; round < rounds.count; ++round)

@@ -195,7 +195,7 @@ class TensorParallelDecode final : public Workload {
 
   void prepare(Launch& launch, Kind kind, Exchange exchange, shared::GraphPair& graphs) {
     copy_to_second(launch.streams[1]);
-    meeting_place_.clear(launch.streams);
+    meeting_place_.prepare(gpus_, launch.streams);
     for (int gpu = 0; gpu < gpus; ++gpu) {
       const SelectedGpu selected{gpus_.ordinal(gpu)};
       const cudaStream_t stream = launch.streams[gpu];
@@ -368,9 +368,9 @@ extern constinit const Pair tensor_parallel_decode{
                            .prepare = call<&TensorParallelDecode::prepare_no_exchange>,
                            .outputs = no_outputs}}),
     .bound = Bound::memory,
-    // Each layer rounds to bf16 on its way, 1.6e-3 each time: both norms, projections, attention, the gated product, partial sums
-    // and the residual. What it adds is about a fifth of the residual.
-    .tolerance = within(5e-3),
+    // A half of a layer rounds to bf16 five or six times on its way, 1.6e-3 each, and the residual once more; four halves that
+    // add about as much as there is come to 5e-3 to 8e-3. A partial sum that is missing is a tenth and more.
+    .tolerance = within(1.2e-2),
     .needs = {.min_sm = 90, .gpus = 2, .peer_access = true, .libraries = {Library::cublaslt}},
     .verification = Verification::small_shape,
     .sizes = sizes({{.name = "requests", .full = 32, .multiple = gpus, .most = 256, .scales = false}}),

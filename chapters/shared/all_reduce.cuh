@@ -151,9 +151,17 @@ class MeetingPlace {
     for (int gpu = 0; gpu < 2; ++gpu)
       flags_.add(setup.scratch<unsigned>(2 * most_exchange_blocks, {.name = "rounds", .device = gpu}));
   }
-  // In the prepare of each variant that exchanges: scratch has been poisoned.
-  void clear(Streams streams) const {
-    for (int gpu = 0; gpu < 2; ++gpu) check(cudaMemsetAsync(flags_[gpu], 0, flags_[gpu].bytes(), streams[gpu]));
+  // In the prepare of each variant that exchanges: scratch has been poisoned. Loading a kernel's code may wait for what runs on
+  // its GPU, and that may wait for the other one; so all are loaded before any of them runs.
+  void prepare(const Gpus& gpus, Streams streams) const {
+    for (int gpu = 0; gpu < 2; ++gpu) {
+      const SelectedGpu selected{gpus.ordinal(gpu)};
+      check(cudaMemsetAsync(flags_[gpu], 0, flags_[gpu].bytes(), streams[gpu]));
+      cudaFuncAttributes ignored{};
+      check(cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(one_shot_kernel)));
+      check(cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(one_shot_norm_kernel)));
+      check(cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(add_norm_kernel)));
+    }
   }
   Exchange exchange(int gpu, const bf16* own, const bf16* other) const {
     return {own, other, flags_[gpu], flags_[1 - gpu], flags_[gpu].get() + most_exchange_blocks};

@@ -40,6 +40,8 @@ class GraphPair {
       status = cudaGraphInstantiate(&executables_[gpu], graphs[gpu], 0);
     destroy(graphs);
     check(status);
+    // Not by the first launch, when the other GPU's graph may already wait for this one.
+    for (std::size_t gpu = 0; gpu < executables_.size(); ++gpu) check(cudaGraphUpload(executables_[gpu], streams[gpu]));
   }
   void launch(Streams streams) const {
     for (std::size_t gpu = 0; gpu < executables_.size(); ++gpu) check(cudaGraphLaunch(executables_[gpu], streams[gpu]));
