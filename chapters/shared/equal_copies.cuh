@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "gpus.hpp"
+#include "peer_gpus.hpp"
 
-namespace aisp::ch04 {
+namespace aisp::shared {
 
 static __global__ void count_differences_kernel(const unsigned* mine, const unsigned* others, std::size_t words,
                                                 unsigned long long* differences) {
@@ -42,4 +42,4 @@ void demand_equal_copies(const Gpus& gpus, const OnGpus<T>& copies, std::size_t 
                              " words"};
 }
 
-}  // namespace aisp::ch04
+}  // namespace aisp::shared
