@@ -64,6 +64,8 @@ declare -A small=(
   [ch19:int8_outliers]='m=144,n=192,k=272,outliers=9'
   [ch19:quantized_kv_cache]='batch=2,context=130'
   [ch19:sparse_2to4_gemm]='rows=48,tokens=80,k=64'
+  [ch20:bf16_mlp]='tokens=130,hidden=512,ffn=192'
+  [ch20:dlrm_inference]='batch=24,rows=300'
   [ch20:vector_search]='vectors=30001,queries=5,k=20')
 # initcheck takes the parts of cuBLASLt's split K for uninitialised, so the kernel that adds them up is left out of all pairs.
 split_k_reduction=splitKreduce
