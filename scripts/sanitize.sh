@@ -41,6 +41,7 @@ declare -A small=(
   [ch14:autotuned_gemm]='tokens=72,hidden=136,ffn=264'
   [ch14:fp8_quantize_gemm]='m=144,n=272,k=256'
   [ch15:guided_decoding]='requests=5,vocabulary=1001'
+  [ch16:chunked_prefill]='requests=5,prompt=130,chunk=37,narrow=1'
   [ch16:flash_decoding]='context=300'
   [ch16:top_p_sampling]='rows=4,vocabulary=33000'
   [ch16:weight_only_int4]='hidden=1024,ffn=1024'

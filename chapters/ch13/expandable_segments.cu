@@ -266,7 +266,7 @@ class ExpandableSegments final : public Workload {
 
   std::size_t total_, cap_, handle_bytes_;
   int gpu_;
-  // Of the untimed step before each run. They are the same in all runs, and so runs on the same inputs leave the same segments.
+  // Sizes of the untimed step before each run, always the same ones, so that runs on the same inputs leave the same segments.
   std::array<std::uint64_t, experts> warm_sizes_{};
   Input<std::uint64_t> sizes_;
   Input<std::uint32_t> first_;

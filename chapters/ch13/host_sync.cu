@@ -35,7 +35,7 @@ class HostSync final : public Workload {
         delay_{setup.size("delay")},
         x_{setup.input<float>(steps * tokens_ * features, uniform(-1, 1), {.name = "features"})},
         y_{setup.input<float>(steps * tokens_, uniform(-1, 1), {.name = "targets"})},
-        // Of each step; the one of a bad batch is NaN.
+        // One for each step; that of a bad batch is NaN.
         penalty_{setup.input<float>(steps,
                                     uniform(0, 1).set(std::numeric_limits<float>::quiet_NaN(), at(Axis{1, steps}, nan_step)),
                                     {.name = "penalties"})},

@@ -179,7 +179,7 @@ class ChunkedPrefill final : public Workload {
     return all;
   }
   int length(int sequence) const { return trace_[static_cast<std::size_t>(sequence)].prompt; }
-  // Of a sequence's prompt among all.
+  // Place of a sequence's prompt among all.
   std::size_t first_of(int sequence) const {
     std::size_t tokens = 0;
     for (int r = 0; r < sequence; ++r) tokens += static_cast<std::size_t>(length(r));

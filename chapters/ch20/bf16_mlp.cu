@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MLP of a decoder layer over 32768 tokens: norm, two products, their gate, a third product and the residual, in PyTorch's
 // operations 1.7 GB of element-wise traffic around 0.8 TFLOP. The gate goes into the epilogue of the product that makes it, the
-// residual into that of the last one, and the norm, a factor of each row, moves behind the product: two kernels and a small one.
+// residual into that of the last one, and the norm, a factor of each row, comes after the product: two kernels and a small one.
 #include <aisp/dispatch.hpp>
 #include <aisp/libraries/cublaslt.hpp>
 #include <aisp/pair.hpp>
@@ -317,7 +317,7 @@ class Bf16Mlp final : public Workload {
   std::optional<Plain> plain_;
   std::optional<Gated> gated_;
   std::optional<Normed> normed_gate_;
-  std::vector<float> host_w_;  // of the reference
+  std::vector<float> host_w_;  // for the reference
   shared::RowCache<std::vector<double>> rows_;
 };
 

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "dlrm_tables.cuh"
@@ -122,10 +123,9 @@ class DlrmInference final : public Workload {
   Cost cost() const override {
     double products = 2.0 * static_cast<double>(samples_) * (pairs * width + last_width);
     for (const Layer& layer : layers_) products += 2.0 * static_cast<double>(samples_ * layer.in * layer.out);
-    const double gathered = tables * distinct_rows() * width * sizeof(bf16);
-    return in_turn({{.bytes = gathered + static_cast<double>(indices_.bytes() + counts_.bytes() + dense_.bytes())},
-                    {.flops = products, .math = Math::bf16, .bytes = static_cast<double>(scores_.bytes())}});
+    return in_turn({lookups_cost(), {.flops = products, .math = Math::bf16, .bytes = static_cast<double>(scores_.bytes())}});
   }
+  Cost variant_cost(std::string_view variant) const override { return variant == "gather_only" ? lookups_cost() : cost(); }
   void metrics(std::string_view, Metrics& metrics) override {
     metrics.report_rate("samples_per_second", static_cast<double>(samples_), "samples/s");
   }
@@ -192,7 +192,11 @@ class DlrmInference final : public Workload {
     const auto most = static_cast<std::int64_t>(lookups_);
     return planted ? categorical({{0, 1}, {1, 1}, {most, 2}}) : integers(most, most);
   }
-  // Expected, of a table.
+  Cost lookups_cost() const {
+    const double gathered = tables * distinct_rows() * width * sizeof(bf16);
+    return {.bytes = gathered + static_cast<double>(indices_.bytes() + counts_.bytes())};
+  }
+  // Expected number of rows of a table that a batch wants.
   double distinct_rows() const {
     const auto draws = static_cast<double>(samples_ * lookups_), rows = static_cast<double>(rows_);
     if (!skewed_) return rows * (1 - std::exp(draws * std::log1p(-1 / rows)));
@@ -316,7 +320,7 @@ class DlrmInference final : public Workload {
   Opened<Cublas> cublas_;
   bool reproducible_;
   std::array<Graph, 4> graphs_;
-  std::vector<std::vector<double>> weights_;  // of the reference
+  std::vector<std::vector<double>> weights_;  // for the reference
 };
 
 constexpr Needs libraries{.libraries = {Library::cublas, Library::cublaslt}};
@@ -345,8 +349,9 @@ extern constinit const Pair dlrm_inference{
                            .prepare = call<&DlrmInference::prepare<Step::separate>>,
                            .same_bits_as = "table_by_table"}}),
     .bound = Bound::memory,
-    // Eight roundings to bf16 in a row, 1.6e-3 each, of logits of about 1, of which the sigmoid leaves a quarter.
-    .tolerance = within(3e-3, 2e-2),
+    // The baseline rounds to bf16 16 times in a row, twice in each of seven layers and each vector and product once, 1.6e-3 each:
+    // 6.4e-3 of a logit's terms, which are about 1 together. Of an error of the logit a score has at most as much, relatively.
+    .tolerance = within(6.5e-3, 2e-2),
     .needs = libraries,
     .sizes = sizes({{.name = "batch", .full = 16384, .multiple = 8, .most = 1 << 17},
                     {.name = "lookups", .full = 8, .most = 64, .scales = false},

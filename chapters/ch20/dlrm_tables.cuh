@@ -17,7 +17,7 @@ constexpr int pairs = vectors * (vectors - 1) / 2, features = 480;  // 128, 351 
 constexpr int square = 32;                                          // a row of a sample's products, padded
 constexpr int threads = 256, lanes = 16;                            // that have a bag, each eight columns of it
 
-// Of a table: a bag has the first counts[sample] of its indices.
+// A bag of a table has the first counts[sample] of its indices.
 struct Bags {
   const bf16* rows;             // [table][row][width]
   const int *indices, *counts;  // [table][sample][lookups], [table][sample]
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint4 pooled(const Bags& bags, unsigned table, unsign
   return shared::pack(sums);
 }
 
-// A table's bags (blockIdx.y counts from `table` on), to[sample][pitch] behind `offset` packets of each table before it.
+// Pools bags of table `table` + blockIdx.y; a sample begins every `sample_packets`, a table every `table_packets` in it.
 static __global__ __launch_bounds__(threads) void bags_kernel(Bags bags, unsigned table, uint4* to, std::size_t sample_packets,
                                                               std::size_t table_packets) {
   const unsigned sample = (blockIdx.x * threads + threadIdx.x) / lanes, of = table + blockIdx.y;
@@ -82,7 +82,7 @@ static __global__ __launch_bounds__(threads) void triangle_kernel(const bf16* bo
   if (lane == 0) own[features - 1] = bf16{0.0f};
 }
 
-// Of a product's rows, in place or to rows `pitch` packets apart.
+// Adds the bias to a product's rows and clips at 0, in place or to rows `pitch` packets apart.
 static __global__ __launch_bounds__(threads) void bias_relu_kernel(const uint4* from, const uint4* bias, uint4* to,
                                                                    unsigned packets, std::size_t pitch, std::size_t count) {
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
