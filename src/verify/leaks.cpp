@@ -98,7 +98,7 @@ void LeakWatch::after() {
              .host_bytes = now.host_bytes - before_.host_bytes};
 }
 
-// Once anything has been captured, CUPTI (13.0) keeps 32 bytes of each launch for good, whoever launches.
+// Once CUPTI (13.0) has recorded, it keeps 32 bytes of each launch outside of graphs for good, whoever launches.
 bool LeakWatch::launches_leave_memory() const {
   constexpr int launches = 256;
   constexpr std::int64_t least_each_bytes = 8;
