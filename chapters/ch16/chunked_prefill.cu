@@ -104,12 +104,14 @@ class ChunkedPrefill final : public Workload {
         step_memory_{setup.scratch<int>(static_cast<std::size_t>(plans * most_steps()) * BatchMemory::words(most_rows()))} {}
 
   // All weights once a step, each decode row's context, and the products.
-  Cost cost() const override {
+  Cost cost() const override { return cost_with(prompt_); }
+  Cost variant_cost(std::string_view variant) const override { return cost_with(variant == "decode_alone" ? 0 : prompt_); }
+  Cost cost_with(double prompt) const {
     const Shape& s = model_.shape();
     double keys = 0;
     for (int r = 0; r < requests_; ++r) keys += decode_steps * (length(r) + (decode_steps + 1) / 2.0);
-    const double rows = prompt_ + decode_steps * static_cast<double>(requests_);
-    return {.flops = 2 * rows * s.weights() + 4 * (keys + prompt_ * (prompt_ + 1.0) / 2) * s.q_columns() * s.layers,
+    const double rows = prompt + decode_steps * static_cast<double>(requests_);
+    return {.flops = 2 * rows * s.weights() + 4 * (keys + prompt * (prompt + 1) / 2) * s.q_columns() * s.layers,
             .math = Math::bf16,
             .bytes = decode_steps * 2 * s.weights() + keys * s.kv_bytes() * s.layers};
   }

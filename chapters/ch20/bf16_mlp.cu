@@ -360,8 +360,10 @@ extern constinit const Pair bf16_mlp{
                            .needs = by_cublaslt,
                            .outputs = no_outputs}}),
     .bound = Bound::compute,
-    // The baseline rounds to bf16 six times in a row, 1.6e-3 each, of a sum whose other part is the residual as it is.
-    .tolerance = within(5e-3),
+    // A token of small norm is its MLP's part alone. Of that the baseline rounds, 1.6e-3 each, the normed token, which both
+    // products inherit, gate and up, SiLU, their product, the result and the sum: nine in squares, 5e-3. Where a gate is
+    // negative, SiLU more than passes its error on, and the edges' tokens hang on a few of 192 columns: half as much again.
+    .tolerance = within(8e-3),
     .sizes = sizes({{.name = "tokens", .full = 32768, .most = 1 << 18},
                     {.name = "hidden", .full = 1024, .multiple = 256, .most = 4096, .scales = false},
                     {.name = "ffn", .full = 4096, .multiple = 64, .most = 16384, .scales = false},

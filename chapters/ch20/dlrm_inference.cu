@@ -125,7 +125,12 @@ class DlrmInference final : public Workload {
     for (const Layer& layer : layers_) products += 2.0 * static_cast<double>(samples_ * layer.in * layer.out);
     return in_turn({lookups_cost(), {.flops = products, .math = Math::bf16, .bytes = static_cast<double>(scores_.bytes())}});
   }
-  Cost variant_cost(std::string_view variant) const override { return variant == "gather_only" ? lookups_cost() : cost(); }
+  Cost variant_cost(std::string_view variant) const override {
+    if (variant != "gather_only") return cost();
+    Cost alone = lookups_cost();
+    alone.bytes += static_cast<double>(tables * samples_ * width * sizeof(bf16));  // its result
+    return alone;
+  }
   void metrics(std::string_view, Metrics& metrics) override {
     metrics.report_rate("samples_per_second", static_cast<double>(samples_), "samples/s");
   }
