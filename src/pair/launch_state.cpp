@@ -49,6 +49,9 @@ void LaunchState::record(const char* name, std::span<const int> requests, cudaSt
 std::vector<Mark> LaunchState::stop_recording(cudaEvent_t start) {
   recording_ = false;
   std::vector<Mark> marks;
+  std::size_t count = 0;
+  for (const Pending& pending : pending_) count += pending.requests.size();
+  marks.reserve(count);  // samples keep them
   for (std::size_t i = 0; i < pending_.size(); ++i) {
     double at_ms = 0;
     if (on_gpu_) {

@@ -63,7 +63,7 @@ std::int64_t growth_of_most_rounds(const std::vector<std::int64_t>& heap, std::i
 
 LeakWatch::Use LeakWatch::measure() const {
   Use use;
-  if (!base::under_memory_checker()) use.host_bytes = heap_bytes();
+  if (!base::under_memory_checker()) use.host_bytes = heap_bytes() - kept_bytes_;
   if (session_.on_gpu()) {
     for (const int gpu : session_.gpu_ordinals()) {
       std::size_t free_bytes = 0, total_bytes = 0;
@@ -84,7 +84,7 @@ void LeakWatch::before() {
 }
 
 void LeakWatch::round_ended() {
-  if (!base::under_memory_checker()) heap_of_rounds_.push_back(heap_bytes());
+  if (!base::under_memory_checker()) heap_of_rounds_.push_back(heap_bytes() - kept_bytes_);
 }
 
 void LeakWatch::after() {
@@ -98,7 +98,7 @@ void LeakWatch::after() {
              .host_bytes = now.host_bytes - before_.host_bytes};
 }
 
-// Once anything has been captured, CUPTI (13.0) keeps 32 bytes of each launch for good, whoever launches.
+// Once CUPTI (13.0) has recorded, it keeps 32 bytes of each launch outside of graphs for good, whoever launches.
 bool LeakWatch::launches_leave_memory() const {
   constexpr int launches = 256;
   constexpr std::int64_t least_each_bytes = 8;

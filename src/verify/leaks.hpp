@@ -18,6 +18,8 @@ class LeakWatch {
   LeakWatch(pair::Session& session, const OwnBytes& own_device_bytes) : session_{session}, own_device_bytes_{own_device_bytes} {}
   void before();
   void round_ended();  // between the two, where they lie rounds apart
+  // So much more of the host's memory holds what the harness itself keeps of the runs, as the times of tokens: no leak of theirs.
+  void harness_keeps(std::size_t bytes) { kept_bytes_ += static_cast<std::int64_t>(bytes); }
   void after();
   bool grew() const;
   // What threads of the C library may keep of what was freed, which counts as in use: they fill up within many runs, a leak goes
@@ -40,6 +42,7 @@ class LeakWatch {
 
   pair::Session& session_;
   const OwnBytes& own_device_bytes_;
+  std::int64_t kept_bytes_ = 0;  // by the harness, of all runs
   Use before_;
   Use growth_;
   std::vector<std::int64_t> heap_of_rounds_;  // at the beginning of the first, and behind each

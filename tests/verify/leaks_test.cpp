@@ -30,8 +30,8 @@ constexpr Pair nothing{.teaches = "test",
 constexpr int rounds = 12, runs_a_round = 2;
 constexpr std::size_t block_bytes = 4 << 20;
 
-// What is said of rounds in which `allocates(round)` blocks are allocated and kept.
-std::string of_rounds(const std::function<int(int)>& allocates) {
+// What is said of rounds in which `allocates(round)` blocks are allocated and kept, so many of them by the harness.
+std::string of_rounds(const std::function<int(int)>& allocates, int by_harness = 0) {
   pair::Session session{nothing, {}};
   const LeakWatch::OwnBytes unknown;
   LeakWatch leaks{session, unknown};
@@ -39,6 +39,7 @@ std::string of_rounds(const std::function<int(int)>& allocates) {
   leaks.before();
   for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < allocates(round); ++i) kept.push_back(std::make_unique<char[]>(block_bytes));
+    for (int i = 0; i < by_harness; ++i) leaks.harness_keeps(block_bytes);
     leaks.round_ended();
   }
   leaks.after();
@@ -47,6 +48,11 @@ std::string of_rounds(const std::function<int(int)>& allocates) {
 
 TEST(LeaksOfRounds, ABlockOfEachRoundIsSeen) {
   EXPECT_THAT(of_rounds([](int) { return 1; }), testing::HasSubstr("each run leaves 209"));  // 2 MiB and a header's part
+}
+
+TEST(LeaksOfRounds, WhatTheHarnessKeepsIsNoLeakAndHidesNone) {
+  EXPECT_EQ(of_rounds([](int) { return 1; }, 1), "");
+  EXPECT_THAT(of_rounds([](int) { return 2; }, 1), testing::HasSubstr("each run leaves 209"));
 }
 
 // Of CUPTI and of what keeps the samples: one allocation for many rounds.

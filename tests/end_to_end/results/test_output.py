@@ -91,6 +91,10 @@ class RealOutput(EndToEnd):
                 self.assert_code(finished, 0)
                 self.validate_folder(self.artifacts / f"run{i}")
 
+    def test_times_of_many_tokens_are_no_leak(self):
+        finished = self.run_pairs("ch90:tokens", flags=("--size", "requests=8000"))
+        self.assertEqual(finished.pair("ch90:tokens")["status"], "passed", finished.out)
+
     def test_run_out_of_time_and_its_continuation(self):
         targets = ("ch90:equal", "ch90:good")
         # Alone, so that it has begun on a slow machine too.
