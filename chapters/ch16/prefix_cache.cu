@@ -290,11 +290,9 @@ class PrefixCache final : public Workload {
   }
   void serve(Launch& launch, const int* prompts, Reuse reuse) {
     check(cudaEventSynchronize(uploaded_));  // then the images may be written again
-    int steps = 0;
-    schedule(prompts, reuse, [&](const std::vector<Span>& spans) {
-      run_step(launch, prompts, spans, images_ + static_cast<std::size_t>(steps) * image_words());
-      ++steps;
-    });
+    std::size_t steps = 0;
+    schedule(prompts, reuse,
+             [&](const std::vector<Span>& spans) { run_step(launch, prompts, spans, images_ + steps++ * image_words()); });
     check(cudaEventRecord(uploaded_, launch.stream));
     launch(gather_kernel, {dim3{static_cast<unsigned>(sampled()), static_cast<unsigned>(requests_)}, 256}, step({}, nullptr),
            lengths_.get(), kv_.get());
