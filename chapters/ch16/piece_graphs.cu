@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "decoder/model.hpp"
 #include "decoder/pages.hpp"
 #include "decoder/trace.hpp"
+#include "host_clock.hpp"
 #include "pinned_rows.hpp"
 
 namespace aisp::ch16 {
@@ -58,22 +58,21 @@ class PieceGraphs final : public Workload {
         cublas_{setup},
         alone_{setup, positions},
         memory_{setup, most_rows},
-        tokens_of_{setup.input<int>(static_cast<std::size_t>(room(sequences)), integers(0, model_.shape().vocabulary() - 1),
-                                    {.name = "tokens of the sequences", .constant = true})},
-        pages_{room(sequences) / page_rows, 16},
+        cached_{setup.input<int>(sequences * positions, integers(0, model_.shape().vocabulary() - 1),
+                                 {.name = "tokens in the cache", .constant = true})},
+        fresh_{setup.input<int>(cached_.size(), integers(0, model_.shape().vocabulary() - 1),
+                                {.name = "tokens of the steps", .memory = Memory::pinned})},
+        pages_{cache_rows() / page_rows, 16},
         table_{pages_, sequences, pages_for(positions)},
-        entries_{setup.input<int>(table_.entries().size(), HostFill<int>{[this](std::span<int> entries, std::uint64_t) {
-                                    for (int r = 0; r < sequences; ++r) table_.grow(r, length(r));
-                                    std::ranges::copy(table_.entries(), entries.begin());
-                                  }},
-                                  {.name = "page table", .constant = true})},
+        entries_{setup.scratch<int>(table_.entries().size())},
         k_{setup.scratch<bf16>(layer_elements() * static_cast<std::size_t>(model_.shape().layers), {.name = "keys"})},
         v_{setup.scratch<bf16>(k_.size(), {.name = "values"})},
-        tokens_{setup.output<int>(static_cast<std::size_t>(chosen_before(steps_.size())), {.name = "chosen tokens"})},
+        tokens_{setup.output<int>(chosen(), {.name = "chosen tokens"})},
         states_{setup.output<bf16>(tokens_.size() * static_cast<std::size_t>(model_.shape().hidden), {.name = "last states"})},
         next_{setup.scratch<int>(most_rows)},
         written_{setup.scratch<int>(2 * sequences)},
-        images_{setup.scratch<int>(steps_.size() * BatchMemory::words(most_rows), {.memory = Memory::pinned})} {}
+        images_{setup.scratch<int>(steps_.size() * BatchMemory::words(most_rows), {.memory = Memory::pinned})},
+        uploaded_{setup.event()} {}
 
   // All weights once a step, and each row's context.
   Cost cost() const override {
@@ -91,13 +90,10 @@ class PieceGraphs final : public Workload {
             .bytes = static_cast<double>(steps_.size()) * 2 * s.weights() + read * s.kv_bytes() * s.layers};
   }
   void metrics(std::string_view variant, Metrics& metrics) override {
-    double rows = 0;
-    for (const StepRows& step : steps_) rows += step.rows();
-    metrics.report_rate("row_rate", rows, "tokens/s");
     const auto graphs = graphs_.find(variant);
     if (graphs == graphs_.end()) return;
     metrics.report("graphs", graphs->second.count, "graphs", Metrics::Better::lower);
-    metrics.report("capture_time", graphs->second.capture_ms, "ms", Metrics::Better::lower);
+    metrics.report("capture_time", graphs->second.capture_us / 1e3, "ms", Metrics::Better::lower);
   }
 
   // Each row's token as its sequence alone chooses it, and in float64 the state that it is chosen from.
@@ -129,7 +125,7 @@ class PieceGraphs final : public Workload {
   void prepare(Launch& launch) {
     model_.clear(launch.stream);
     prefill(launch);
-    live_.clear();
+    plan_.clear();
     for (std::size_t i = 0; i < steps_.size(); ++i) plan(i);
     for (int rows = bucket_; rows < most_rows + bucket_; rows += bucket_) model_.tune(*lt_, launch.stream, rows, rows);
   }
@@ -139,7 +135,7 @@ class PieceGraphs final : public Workload {
   void prepare_full(Launch& launch) { capture(launch, graphs_["full_graph"], Whole::all_steps, false); }
 
   void launched(Launch& launch) {
-    serve(launch, [&](std::size_t i) { run(step(live_[i], false), launch.stream); });
+    serve(launch, [&](std::size_t i) { run(step(plan_[i].live, false), launch.stream); });
   }
   void piecewise(Launch& launch) { replay(launch, graphs_.at("piecewise")); }
   void piecewise_pdl(Launch& launch) { replay(launch, graphs_.at("piecewise_pdl")); }
@@ -161,7 +157,13 @@ class PieceGraphs final : public Workload {
     std::map<int, std::vector<std::unique_ptr<Graph>>> pieces;
     std::map<int, Graph> whole;
     int count = 0;
-    double capture_ms = 0;
+    double capture_us = 0;
+  };
+
+  // A step as it is, and the places of its tokens.
+  struct Planned {
+    Batch live;
+    std::vector<int> fresh;
   };
 
   static Shape shape(Setup& setup) {
@@ -186,11 +188,10 @@ class PieceGraphs final : public Workload {
     return count;
   }
   int length(int sequence) const { return context(sequence) + computed(sequence, steps_.size()); }
-  // Of the first sequences, in tokens.
-  int room(int count) const {
-    int tokens = 0;
-    for (int r = 0; r < count; ++r) tokens += pages_for(length(r)) * page_rows;
-    return tokens;
+  int cache_rows() const {
+    int rows = 0;
+    for (int r = 0; r < sequences; ++r) rows += pages_for(length(r)) * page_rows;
+    return rows;
   }
   std::vector<Span> spans(std::size_t step) const {
     std::vector<Span> all;
@@ -198,18 +199,20 @@ class PieceGraphs final : public Workload {
     if (steps_[step].chunk > 0) all.push_back({prompt, context(prompt) + computed(prompt, step), steps_[step].chunk});
     return all;
   }
-  int chosen_before(std::size_t step) const {
-    int rows = 0;
-    for (std::size_t i = 0; i < step; ++i) rows += steps_[i].decodes + (steps_[i].chunk > 0);
-    return rows;
+  // A token for each decode row and each chunk.
+  std::size_t chosen() const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < steps_.size(); ++i) count += spans(i).size();
+    return count;
   }
   std::vector<int> first_tokens(int sequence, int count) const {
     std::vector<int> tokens;
-    for (int i = 0; i < count; ++i) tokens.push_back(tokens_of_.host(static_cast<std::size_t>(room(sequence) + i)));
+    for (int i = 0; i < count; ++i)
+      tokens.push_back((i < context(sequence) ? cached_ : fresh_).host(static_cast<std::size_t>(sequence * positions + i)));
     return tokens;
   }
   std::size_t layer_elements() const {
-    return static_cast<std::size_t>(room(sequences)) * static_cast<std::size_t>(model_.shape().kv_columns());
+    return static_cast<std::size_t>(cache_rows()) * static_cast<std::size_t>(model_.shape().kv_columns());
   }
   Step<Pages> step(const Batch& batch, bool overlapping) const {
     const Shape& s = model_.shape();
@@ -228,6 +231,8 @@ class PieceGraphs final : public Workload {
   void prefill(Launch& launch) {
     const Shape& s = model_.shape();
     model_.tune(*lt_, launch.stream, positions, 1);
+    for (int r = 0; r < sequences; ++r) table_.grow(r, length(r));
+    check(cudaMemcpyAsync(entries_, table_.entries().data(), entries_.bytes(), cudaMemcpyHostToDevice, launch.stream));
     for (int first = 0; first < sequences;) {
       std::vector<Span> spans;
       std::vector<int> tokens;
@@ -249,17 +254,14 @@ class PieceGraphs final : public Workload {
   int* image(std::size_t step) const { return images_ + step * BatchMemory::words(most_rows); }
   void plan(std::size_t i) {
     const Arranged arranged{model_.shape(), spans(i)};
-    const Batch host = BatchMemory::over(image(i), most_rows);
     std::fill_n(image(i), BatchMemory::words(most_rows), 0);
-    std::fill_n(host.sequences, most_rows, -1);
+    std::fill_n(BatchMemory::over(image(i), most_rows).sequences, most_rows, -1);
     write_rows(image(i), most_rows, arranged);
-    int* token = host.tokens;
+    Planned& planned = plan_.emplace_back();
     for (const Span& span : spans(i))
-      for (int t = 0; t < span.tokens; ++t)
-        *token++ = tokens_of_.host(static_cast<std::size_t>(room(span.sequence) + span.first_position + t));
-    Batch live = memory_.batch();
-    BatchMemory::describe(live, model_.shape(), arranged);
-    live_.push_back(live);
+      for (int t = 0; t < span.tokens; ++t) planned.fresh.push_back(span.sequence * positions + span.first_position + t);
+    planned.live = memory_.batch();
+    BatchMemory::describe(planned.live, model_.shape(), arranged);
   }
 
   // From one attention to the next.
@@ -283,8 +285,8 @@ class PieceGraphs final : public Workload {
   void capture(Launch& launch, Graphs& to, Whole whole, bool overlapping) {
     prepare(launch);
     to.pieces.clear(), to.whole.clear();
-    to.has_whole = whole, to.count = 0;
-    const auto start = std::chrono::steady_clock::now();
+    to.has_whole = whole, to.count = 0, to.capture_us = 0;
+    const HostClock clock{to.capture_us};
     for (int rows = bucket_; rows < most_rows + bucket_; rows += bucket_) {
       if (whole != Whole::none) {
         const Step<Pages> all = step(frozen(rows, whole == Whole::all_steps), overlapping);
@@ -297,7 +299,6 @@ class PieceGraphs final : public Workload {
             launch.stream, [&](cudaStream_t stream) { run_piece(step(frozen(rows, false), overlapping), stream, piece); });
       }
     }
-    to.capture_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   }
   void replay(Launch& launch, const Graphs& graphs) {
     serve(launch, [&](std::size_t i) {
@@ -305,7 +306,7 @@ class PieceGraphs final : public Workload {
       const bool is_whole =
           graphs.has_whole == Whole::all_steps || (graphs.has_whole == Whole::decode_steps && steps_[i].chunk == 0);
       if (is_whole) return graphs.whole.at(rows).launch(launch.stream);
-      const Step<Pages> live = step(live_[i], false);
+      const Step<Pages> live = step(plan_[i].live, false);
       int layer = 0;
       for (const auto& piece : graphs.pieces.at(rows)) {
         piece->launch(launch.stream);
@@ -315,16 +316,19 @@ class PieceGraphs final : public Workload {
   }
   template <class RunStep>
   void serve(Launch& launch, const RunStep& run_step) {
-    const auto hidden = static_cast<std::size_t>(model_.shape().hidden);
+    check(cudaEventSynchronize(uploaded_));  // then the images may be written again
+    std::size_t chosen = 0;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       if (steps_[i].chunk > 0 && (i == 0 || steps_[i - 1].chunk == 0)) launch.mark("decode_steps");
+      std::ranges::transform(plan_[i].fresh, image(i), [this](int place) { return fresh_.get()[place]; });
       check(cudaMemcpyAsync(memory_.batch().tokens, image(i), BatchMemory::words(most_rows) * sizeof(int), cudaMemcpyHostToDevice,
                             launch.stream));
       run_step(i);
-      const auto first = static_cast<std::size_t>(chosen_before(i));
-      launch(keep_kernel, {static_cast<unsigned>(live_[i].chosen), 256}, model_.model().workspace.chosen, next_.get(),
-             states_ + first * hidden, tokens_ + first, model_.shape().hidden);
+      launch(keep_kernel, {static_cast<unsigned>(plan_[i].live.chosen), 256}, model_.model().workspace.chosen, next_.get(),
+             states_ + chosen * static_cast<std::size_t>(model_.shape().hidden), tokens_ + chosen, model_.shape().hidden);
+      chosen += static_cast<std::size_t>(plan_[i].live.chosen);
     }
+    check(cudaEventRecord(uploaded_, launch.stream));
   }
 
   int bucket_;
@@ -334,15 +338,16 @@ class PieceGraphs final : public Workload {
   Opened<CublasLt> lt_;
   Opened<Cublas> cublas_;
   BatchMemory alone_, memory_;
-  Input<int> tokens_of_;
+  Input<int> cached_, fresh_;
   PageAllocator pages_;
   PageTable table_;
-  Input<int> entries_;
+  Scratch<int> entries_;
   Scratch<bf16> k_, v_;
   Output<int> tokens_;
   Output<bf16> states_;
   Scratch<int> next_, written_, images_;
-  std::vector<Batch> live_;
+  std::vector<Planned> plan_;
+  cudaEvent_t uploaded_;
   std::map<std::string_view, Graphs> graphs_;
   std::vector<int> expected_tokens_;
   std::vector<double> expected_states_;
