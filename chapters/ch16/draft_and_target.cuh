@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoder that has a smaller one inside of it: the first channels, heads and FFN columns of each matrix. What else there is
-// contributes little to those, by a factor that decides how often both choose the same token.
+// A decoder that has a smaller one inside of it: the first layers, and of their matrices the first channels, heads and FFN
+// columns. What else there is contributes little, by a factor that decides how often both choose the same token.
 #pragma once
 #include <aisp/setup.hpp>
 
@@ -87,8 +87,8 @@ class SmallBatch {
   decoder::Workspace workspace_{};
 };
 
-// The weights of both. `rest`: the factor of channels, heads and FFN columns that the draft does not have. `ties`: the head's
-// rows of half of the words are equal.
+// The weights of both. `rest`: the factor of what the draft does not have. `ties`: for each word another has the same row of the
+// head.
 class DraftAndTarget {
  public:
   DraftAndTarget(Setup& setup, const decoder::Shape& target, const decoder::Shape& draft, float rest, bool ties, int positions)
@@ -107,7 +107,7 @@ class DraftAndTarget {
         gate_up_{setup.input<bf16>(layers() * elements(2 * target.ffn, target.hidden), normal(0, deviation(target.hidden)),
                                    {.name = "gate and up", .constant = true})},
         down_{into_residual(setup, "down", target.ffn, draft.ffn)},
-        head_{setup.input<bf16>(elements(target.words, target.hidden), head(ties), {.name = "head", .constant = true})},
+        head_{head(setup, ties)},
         angles_{setup.input<float>(elements(positions, target.head_size), decoder::angles(target.head_size),
                                    {.name = "angles", .constant = true})},
         draft_weights_{setup.scratch<bf16>(elements(2 * draft.words + 2 * draft.layers + 1, draft.hidden) +
@@ -138,7 +138,7 @@ class DraftAndTarget {
     copy(head_, to.head, words, 1, 1);
     // The target's mean square is over all channels, of which most are near 0.
     const float share = static_cast<float>(d.hidden) / static_cast<float>(t.hidden);
-    copy(norms_, to.norms, {{0, 0, 0}, {2 * d.layers + 1, 0, 0}, 0, t.hidden, d.hidden}, 1,
+    copy(norms_, to.norms, {{0, 2 * t.layers, 0}, {2 * d.layers, 1, 0}, 0, t.hidden, d.hidden}, 1,
          1 / std::sqrt(share + (1 - share) * rest_ * rest_));
     copy(qkv_, to.qkv,
          {{0, t.q_columns(), t.q_columns() + t.kv_columns()},
@@ -163,17 +163,27 @@ class DraftAndTarget {
   static float deviation(int inputs) { return 1 / std::sqrt(static_cast<float>(inputs)); }
   // [layer][hidden][inputs], of which the first `leading_inputs` count.
   Input<bf16> into_residual(Setup& setup, const char* name, int inputs, int leading_inputs) const {
-    const Axis columns{1, leading(inputs)}, rows{leading(inputs), channels()};
+    const Axis columns{1, leading(inputs)}, rows{leading(inputs), channels()}, all{leading(inputs) * channels(), layers()};
     return setup.input<bf16>(layers() * elements(target_.hidden, inputs),
                              normal(0, deviation(2 * target_.layers * leading_inputs))
                                  .times(rest_, at(columns, leading(leading_inputs), leading(inputs - leading_inputs)))
-                                 .times(rest_, at(rows, leading(draft_.hidden), leading(target_.hidden - draft_.hidden))),
+                                 .times(rest_, at(rows, leading(draft_.hidden), leading(target_.hidden - draft_.hidden)))
+                                 .times(rest_, at(all, leading(draft_.layers), leading(target_.layers - draft_.layers))),
                              {.name = name, .constant = true});
   }
-  Pattern head(bool ties) const {
-    const Pattern rows = normal(0, deviation(target_.hidden));
-    const std::uint64_t half = leading(target_.words) / 2;
-    return ties ? rows.set(6 * deviation(target_.hidden), at(Axis{channels(), leading(target_.words)}, half, half)) : rows;
+  // With ties, the rows of the second half are those of the first.
+  Input<bf16> head(Setup& setup, bool ties) const {
+    const std::size_t count = elements(target_.words, target_.hidden);
+    const BufferOptions options{.name = "head", .constant = true};
+    if (!ties) return setup.input<bf16>(count, normal(0, deviation(target_.hidden)), options);
+    const float widest = std::sqrt(3.0f) * deviation(target_.hidden);
+    const HostFill<bf16> fill{[widest](std::span<bf16> to, std::uint64_t seed) {
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        const std::uint64_t bits = random_bits(seed, i % (to.size() / 2)) >> 40;
+        to[i] = __float2bfloat16_rn((static_cast<float>(bits) * 0x1p-23f - 1) * widest);
+      }
+    }};
+    return setup.input<bf16>(count, fill, options);
   }
 
   decoder::Shape target_, draft_;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace aisp::ch16 {
@@ -54,7 +55,8 @@ class TextStream {
     const int from = std::max(before - static_cast<int>(stop.size()) + 1, 0);
     const std::size_t found = view().substr(static_cast<std::size_t>(from)).find(stop);
     if (found == std::string_view::npos) return true;
-    length_ = from + static_cast<int>(found);
+    const int end = std::exchange(length_, from + static_cast<int>(found));
+    std::fill(text_ + length_, text_ + end, static_cast<unsigned char>(0));  // what is cut off is not seen
     pending_bytes_ = missing_ = 0;
     return false;
   }
