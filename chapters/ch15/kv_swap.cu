@@ -11,14 +11,10 @@
 
 #include "decoder/alone.hpp"
 #include "decoder/model.hpp"
-#include "decoder/pages.hpp"
-#include "decoder/trace.hpp"
+#include "serving_rows.cuh"
 
 namespace aisp::ch15 {
 namespace {
-
-using namespace decoder;
-using Pages = attention::PagedCache<page_rows>;
 
 constexpr unsigned threads = 256;
 
@@ -48,18 +44,6 @@ __global__ __launch_bounds__(threads) void move_pages_kernel(Moved pages) {
       if (first + i * threads < pages.page_packets) __stcs(to + first + i * threads, kept[i]);
   }
 }
-// The sequence's rows, to [layer][keys, values][position][columns]. blockIdx: the position; the layer, twice, and 1 for values.
-__global__ void gather_kernel(Step<Pages> step, int sequence, bf16* to) {
-  const Pages& cache = step.cache;
-  const bf16* const layer = (blockIdx.y % 2 == 0 ? cache.k : cache.v) + blockIdx.y / 2 * step.layer_elements;
-  const int head_size = step.model.shape.head_size, columns = step.model.shape.kv_columns();
-  to += (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * columns;
-  for (int i = static_cast<int>(threadIdx.x) * 8; i < columns; i += static_cast<int>(blockDim.x) * 8) {
-    const std::size_t from = cache.at(sequence, i / head_size, static_cast<int>(blockIdx.x)) + i % head_size;
-    *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(layer + from);
-  }
-}
-
 class KvSwap final : public Workload {
  public:
   explicit KvSwap(Setup& setup)
@@ -72,17 +56,14 @@ class KvSwap final : public Workload {
         cublas_{setup},
         memory_{setup, tokens_},
         recomputed_{setup, tokens_},
-        prompt_{setup.input<int>(size(tokens_), HostFill<int>{[this](std::span<int> to, std::uint64_t seed) {
-                                   const Request request = Trace{{2048, 0, tokens_, tokens_}}.request(Trace::planted);
-                                   for (int i = 0; i < tokens_; ++i)
-                                     to[size(i)] = Trace::token(seed, request, i, model_.shape().vocabulary());
-                                 }},
+        prompt_{setup.input<int>(size(tokens_), traced_tokens(Trace::planted, tokens_, model_.shape().vocabulary()),
                                  {.name = "tokens", .constant = true})},
         others_{setup.input<bf16>(packed_elements(), normal(0, 1), {.name = "keys and values of the other request"})},
         allocator_{3 * pages_for(tokens_), 15},
         table_{allocator_, 2, pages_for(tokens_)},
-        entries_{setup.input<int>(table_.entries().size(),
-                                  HostFill<int>{[this](std::span<int> to, std::uint64_t) { fill_table(to); }},
+        entries_{setup.input<int>(table_.entries().size(), HostFill<int>{[this](std::span<int> to, std::uint64_t) {
+                                    std::ranges::copy(table_.entries(), to.begin());
+                                  }},
                                   {.name = "page table", .constant = true})},
         kv_{setup.output<bf16>(kv_rows() * size(tokens_) * columns(), {.name = "keys and values after the return"})},
         k_{setup.scratch<bf16>(layer_elements() * layers(), {.name = "pages of keys"})},
@@ -91,7 +72,9 @@ class KvSwap final : public Workload {
         packed_{setup.scratch<bf16>(packed_elements(), {.name = "packed pages"})},
         pinned_{setup.scratch<bf16>(packed_elements(), {.name = "pinned memory", .memory = Memory::pinned})},
         pageable_{setup.scratch<bf16>(packed_elements(), {.name = "pageable memory", .memory = Memory::pageable})},
-        next_{setup.scratch<int>(1)} {}
+        next_{setup.scratch<int>(1)} {
+    table_.grow(before, tokens_), table_.grow(after, tokens_);
+  }
 
   // Out, and then in again, over PCIe; or a prefill.
   Cost cost() const override {
@@ -100,10 +83,7 @@ class KvSwap final : public Workload {
   }
   Cost variant_cost(std::string_view variant) const override {
     if (variant != "recompute") return cost();
-    const Shape& s = model_.shape();
-    return {.flops = 2.0 * tokens_ * s.weights() + 2.0 * tokens_ * (tokens_ + 1.0) * s.q_columns() * s.layers,
-            .math = Math::bf16,
-            .bytes = 2 * s.weights()};
+    return prefill_cost(model_.shape(), tokens_);
   }
   void metrics(std::string_view variant, Metrics& metrics) override {
     metrics.report("over_pcie", variant == "recompute" ? 0 : 2 * static_cast<double>(packed_.bytes()) / 1e6, "MB",
@@ -163,18 +143,12 @@ class KvSwap final : public Workload {
  private:
   enum Place { before, after };  // rows of the table
 
-  static std::size_t size(int n) { return static_cast<std::size_t>(n); }
   std::size_t layers() const { return size(model_.shape().layers); }
   std::size_t columns() const { return size(model_.shape().kv_columns()); }
   std::size_t kv_rows() const { return 2 * layers(); }
   std::size_t page_elements() const { return page_rows * columns(); }
   std::size_t layer_elements() const { return size(3 * pages_for(tokens_)) * page_elements(); }
   std::size_t packed_elements() const { return kv_rows() * size(pages_for(tokens_)) * page_elements(); }
-  void fill_table(std::span<int> to) {
-    table_.release(before), table_.release(after);
-    table_.grow(before, tokens_), table_.grow(after, tokens_);
-    std::ranges::copy(table_.entries(), to.begin());
-  }
   Step<Pages> step(const Batch& batch) const {
     const std::size_t head = size(model_.shape().head_size);
     return {model_.model(),

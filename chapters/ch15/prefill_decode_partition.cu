@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -52,9 +53,7 @@ class PrefillDecodePartition final : public Workload {
                                     for (int r = 0; r < requests_; ++r) to[size(r)] = length(r);
                                   }},
                                   {.name = "contexts' lengths", .constant = true})},
-        allocator_{pages_in_all(), 15},
-        table_{allocator_, requests_ + 1, pages_for(most_rows())},
-        entries_{setup.input<int>(table_.entries().size(),
+        entries_{setup.input<int>(size((requests_ + 1) * stride()),
                                   HostFill<int>{[this](std::span<int> to, std::uint64_t) { fill_table(to); }},
                                   {.name = "page table", .constant = true})},
         tokens_{setup.output<int>(size(steps * requests_), {.name = "tokens"})},
@@ -193,10 +192,12 @@ class PrefillDecodePartition final : public Workload {
     return std::max(context_ - request / contexts_in_all, 1);
   }
   int pages_in_all() const { return requests_ * pages_for(context_ + steps) + pages_for(prompt_); }
-  void fill_table(std::span<int> to) {
-    for (int r = 0; r <= requests_; ++r) table_.release(r);
-    for (int r = 0; r <= requests_; ++r) table_.grow(r, r < requests_ ? context_ + steps : prompt_);
-    std::ranges::copy(table_.entries(), to.begin());
+  int stride() const { return pages_for(most_rows()); }
+  void fill_table(std::span<int> to) const {
+    PageAllocator pages{pages_in_all(), 15};
+    PageTable table{pages, requests_ + 1, stride()};
+    for (int r = 0; r <= requests_; ++r) table.grow(r, r < requests_ ? context_ + steps : prompt_);
+    std::ranges::copy(table.entries(), to.begin());
   }
   std::size_t layer_elements() const { return size(pages_in_all() * page_rows) * size(model_.shape().kv_columns()); }
   Cost cost_of(bool prefills, bool decodes) const {
@@ -215,11 +216,8 @@ class PrefillDecodePartition final : public Workload {
   }
   Step<Pages> step(const Model& model, const Batch& batch, int* next) const {
     const std::size_t head_size = size(model.shape.head_size), head = head_size * page_rows;
-    return {model,
-            batch,
-            {k_, v_, head_size, head, head * size(model.shape.kv_heads), entries_, table_.stride()},
-            layer_elements(),
-            next};
+    return {
+        model, batch, {k_, v_, head_size, head, head * size(model.shape.kv_heads), entries_, stride()}, layer_elements(), next};
   }
   void tune(Products& products, const CublasLt& lt, cudaStream_t stream, int rows, int chosen) const {
     products.tune(lt, stream, model_.weights(), rows, chosen);
@@ -251,7 +249,9 @@ class PrefillDecodePartition final : public Workload {
     Model model = model_.model();
     model.products = products;
     copy_ints(prompt_batch_.tokens, prompt_tokens_, prompt_, stream);
-    run(step(model, prompt_batch_, next_), stream);
+    Step<Pages> prompt_step = step(model, prompt_batch_, next_);
+    prompt_step.overlapping = (std::atoi(std::getenv("WD_MODE")) & 2) == 0;
+    run(prompt_step, stream);
     keep_prompt(launch, stream, 0);
   }
   void keep_prompt(Launch& launch, cudaStream_t stream, int chosen) {
@@ -271,6 +271,7 @@ class PrefillDecodePartition final : public Workload {
                     lengths_.get());
     Step<Pages> decode_step = step(model, decode_batch_, decode_batch_.tokens);
     decode_step.advances = true;
+    decode_step.overlapping = (std::atoi(std::getenv("WD_MODE")) & 1) == 0;
     run(decode_step, stream);
     keep(stream, decode_batch_.tokens, model.workspace.chosen, i);
     if (stream != launch.stream) {
@@ -299,8 +300,6 @@ class PrefillDecodePartition final : public Workload {
   BatchMemory memory_, prompt_memory_, decode_memory_;
   Scratch<int> mixed_memory_;
   Input<int> contexts_, prompt_tokens_, first_inputs_, lengths_;
-  PageAllocator allocator_;
-  PageTable table_;
   Input<int> entries_;
   Output<int> tokens_;
   Output<bf16> states_;

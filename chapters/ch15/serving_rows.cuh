@@ -42,8 +42,8 @@ inline Cost decode_cost(const Shape& s, double steps, double rows, double keys) 
 static __global__ void begin_kernel(Batch batch, const int* first_inputs, const int* lengths) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= batch.rows) return;
-  batch.tokens[row] = first_inputs[row];
-  batch.positions[row] = lengths[row];
+  batch.tokens[row] = first_inputs[batch.sequences[row]];
+  batch.positions[row] = lengths[batch.sequences[row]];
 }
 // What a step has chosen is kept, and after the last one the states. A block to each request.
 static __global__ void keep_kernel(const int* chosen_tokens, const bf16* chosen, int* tokens, bf16* states, int hidden) {
@@ -68,6 +68,17 @@ static __global__ void repeat_contexts_kernel(Step<Pages> step, int pages) {
     *reinterpret_cast<uint4*>(const_cast<bf16*>(step.cache.v) + to + i) =
         *reinterpret_cast<const uint4*>(step.cache.v + from + i);
   }
+}
+
+// A sequence's rows, to [layer][keys, values][position][columns]. blockIdx: the position; the layer twice and 1 for values.
+static __global__ void gather_kernel(Step<Pages> step, int sequence, bf16* to) {
+  const Pages& cache = step.cache;
+  const bf16* const layer = (blockIdx.y % 2 == 0 ? cache.k : cache.v) + blockIdx.y / 2 * step.layer_elements;
+  const int head_size = step.model.shape.head_size, columns = step.model.shape.kv_columns();
+  to += (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * columns;
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < columns; i += static_cast<int>(blockDim.x) * 8)
+    *reinterpret_cast<uint4*>(to + i) =
+        *reinterpret_cast<const uint4*>(layer + cache.at(sequence, i / head_size, static_cast<int>(blockIdx.x)) + i % head_size);
 }
 
 }  // namespace aisp::ch15

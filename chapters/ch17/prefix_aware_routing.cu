@@ -11,6 +11,7 @@
 
 #include "conversations.hpp"
 #include "decoder/alone.hpp"
+#include "decoder/pull_pages.cuh"
 #include "decoder/replica.hpp"
 #include "decoder/serving_gpu.hpp"
 #include "prefix_index.hpp"
@@ -18,33 +19,8 @@
 namespace aisp::ch17 {
 namespace {
 
-constexpr int most_rows = 4096, most_steps = 16, split_rows = 1024;
+constexpr int most_rows = 4096, most_steps = 40, split_rows = 1024;
 
-// Pages of another GPU to own ones, in all layers. blockIdx: the page, the layer twice and 1 for values.
-struct Pulled {
-  const uint4 *from_k, *from_v;
-  uint4 *k, *v;
-  const int* pages;  // from and to, in pairs
-  std::size_t layer_packets;
-  unsigned page_packets;
-};
-constexpr unsigned pull_threads = 512;
-__global__ __launch_bounds__(pull_threads) void pull_kernel(Pulled work) {
-  const std::size_t layer = blockIdx.y / 2 * work.layer_packets;
-  const uint4* const from =
-      (blockIdx.y % 2 == 0 ? work.from_k : work.from_v) + layer + std::size_t(work.pages[2 * blockIdx.x]) * work.page_packets;
-  uint4* const to =
-      (blockIdx.y % 2 == 0 ? work.k : work.v) + layer + std::size_t(work.pages[2 * blockIdx.x + 1]) * work.page_packets;
-  for (unsigned first = threadIdx.x; first < work.page_packets; first += 4 * pull_threads) {
-    uint4 kept[4];
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i)
-      if (first + i * pull_threads < work.page_packets) kept[i] = from[first + i * pull_threads];
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i)
-      if (first + i * pull_threads < work.page_packets) to[first + i * pull_threads] = kept[i];
-  }
-}
 // The tokens that a step chose, and the states behind them. A block to each of its requests.
 struct Finished {
   int request[requests];
@@ -281,16 +257,11 @@ class PrefixAwareRouting final : public Workload {
     if (!tunes) tell_tokens(launch, plans);
   }
   void pull(int pairs) {
-    const ServingGpu &from = sides_[0], &to = sides_[1];
-    const auto packets = [](auto* elements) { return reinterpret_cast<uint4*>(elements); };
     check(cudaStreamWaitEvent(pull_, forked_));
     check(cudaMemcpyAsync(pull_pairs_, pull_staged_, size(2 * pairs) * sizeof(int), cudaMemcpyHostToDevice, pull_));
-    launch_kernel(pull_, pull_kernel,
-                  {dim3{static_cast<unsigned>(pairs), static_cast<unsigned>(2 * model_.shape().layers)}, pull_threads},
-                  Pulled{packets(from.keys(0, 0)), packets(from.values(0, 0)), packets(to.keys(0, 0)), packets(to.values(0, 0)),
-                         pull_pairs_.get(), to.layer_elements() / 8, static_cast<unsigned>(to.page_elements() / 8)});
+    pull_pages(pull_, sides_[0], sides_[1], pull_pairs_, pairs);
     check(cudaEventRecord(pulled_, pull_));
-    pulled_bytes_ = static_cast<double>(pairs) * 2 * model_.shape().layers * static_cast<double>(to.page_elements()) * 2;
+    pulled_bytes_ = pairs * page_rows * model_.shape().kv_bytes() * model_.shape().layers;
   }
   void keep(cudaStream_t stream, const PlannedStep& planned, const Step<ServingGpu::Pages>& step) {
     if (planned.finished.empty()) return;

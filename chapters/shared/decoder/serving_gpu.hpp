@@ -51,15 +51,15 @@ class ServingGpu {
   Step<Pages> send(cudaStream_t stream, const Model& model, const Arranged& from, const std::vector<int>& tokens) {
     if (used_ == room_.steps || from.rows() > room_.rows) throw std::logic_error{"a step for which there is no room"};
     const std::size_t at = table_words() + count(used_) * BatchMemory::words(room_.rows);
-    const Batch host = BatchMemory::over(staged_ + at, room_.rows);
-    Batch batch = BatchMemory::over(integers_ + at, room_.rows);
+    const Batch host = BatchMemory::over(staged_ + at, from.rows());
+    Batch batch = BatchMemory::over(integers_ + at, from.rows());
     std::ranges::copy(tokens, host.tokens);
     std::ranges::copy(from.sequences, host.sequences);
     std::ranges::copy(from.positions, host.positions);
     std::ranges::copy(from.chosen_rows, const_cast<int*>(host.chosen_rows));
     std::ranges::copy(from.shorts, const_cast<RowBlock*>(host.short_blocks));
     std::ranges::copy(from.longs, const_cast<RowBlock*>(host.long_blocks));
-    check(cudaMemcpyAsync(integers_ + at, staged_ + at, BatchMemory::words(room_.rows) * sizeof(int), cudaMemcpyHostToDevice,
+    check(cudaMemcpyAsync(integers_ + at, staged_ + at, BatchMemory::words(from.rows()) * sizeof(int), cudaMemcpyHostToDevice,
                           stream));
     BatchMemory::describe(batch, shape_, from);
     Step<Pages> of_batch = step(model, batch);
@@ -68,11 +68,14 @@ class ServingGpu {
   }
   Step<Pages> step(const Model& model, const Batch& batch) const {
     const std::size_t head_size = count(shape_.head_size), head = head_size * page_rows;
-    return {
+    Step<Pages> of_batch{
         model, batch, {k_, v_, head_size, head, page_elements(), integers_, room_.pages_of_sequence}, layer_elements(), next_};
+    of_batch.overlapping = false;
+    return of_batch;
   }
   bf16* keys(int layer, int page) const { return k_ + count(layer) * layer_elements() + count(page) * page_elements(); }
   bf16* values(int layer, int page) const { return v_ + count(layer) * layer_elements() + count(page) * page_elements(); }
+  int layers() const { return shape_.layers; }
   std::size_t page_elements() const { return count(page_rows * shape_.kv_columns()); }
   std::size_t layer_elements() const { return count(room_.pages) * page_elements(); }
 
