@@ -33,12 +33,12 @@ struct Workspace {
 struct Products {
   Product<bf16> qkv, o, gate_up, down;
   Product<float> head;
-  explicit Products(const Shape& s)
-      : qkv{s.qkv_columns(), s.hidden, s.layers},
-        o{s.hidden, s.q_columns(), s.layers},
-        gate_up{2 * s.ffn, s.hidden, s.layers},
-        down{s.hidden, s.ffn, s.layers},
-        head{s.words, s.hidden, 1} {}
+  explicit Products(const Shape& s, int sms = 0)
+      : qkv{s.qkv_columns(), s.hidden, s.layers, sms},
+        o{s.hidden, s.q_columns(), s.layers, sms},
+        gate_up{2 * s.ffn, s.hidden, s.layers, sms},
+        down{s.hidden, s.ffn, s.layers, sms},
+        head{s.words, s.hidden, 1, sms} {}
   // For steps of so many rows, of which tokens are chosen for so many.
   void tune(const CublasLt& lt, cudaStream_t stream, const Weights& weights, int rows, int chosen) {
     qkv.tune(lt, stream, weights.qkv, rows);

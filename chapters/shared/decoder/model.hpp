@@ -32,6 +32,56 @@ struct Capacity {
   int most_pieces() const { return (positions + piece_keys - 1) / piece_keys; }
 };
 
+// Buffers for the rows of a step, on one of the pair's GPUs. Steps that run at the same time have each their own.
+class Workspaces {
+ public:
+  Workspaces(Setup& setup, const Shape& shape, const Capacity& capacity, int device = 0)
+      : capacity_{capacity},
+        heads_{shape.heads},
+        x_{setup.scratch<bf16>(count(capacity.rows, shape.hidden), {.device = device})},
+        normed_{setup.scratch<bf16>(count(capacity.rows, shape.hidden), {.device = device})},
+        qkv_rows_{setup.scratch<bf16>(count(capacity.rows, shape.qkv_columns()), {.device = device})},
+        attended_{setup.scratch<bf16>(count(capacity.rows, shape.q_columns()), {.device = device})},
+        delta_{setup.scratch<bf16>(count(capacity.rows, shape.hidden), {.device = device})},
+        gate_up_rows_{setup.scratch<bf16>(count(capacity.rows, 2 * shape.ffn), {.device = device})},
+        active_{setup.scratch<bf16>(count(capacity.rows, shape.ffn), {.device = device})},
+        chosen_{setup.scratch<bf16>(count(capacity.chosen, shape.hidden), {.device = device})},
+        logits_{setup.scratch<float>(count(capacity.chosen, std::max(shape.words, 1)), {.device = device})},
+        values_{setup.scratch<float>(states() * static_cast<std::size_t>(shape.head_size), {.device = device})},
+        sums_{setup.scratch<float>(2 * states(), {.device = device})},
+        tickets_{setup.scratch<unsigned>(2 * blocks() * static_cast<std::size_t>(shape.kv_heads), {.device = device})} {}
+
+  // In the prepare of each variant, before anything runs: scratch has been poisoned.
+  void clear(cudaStream_t stream) const { check(cudaMemsetAsync(tickets_, 0, tickets_.bytes(), stream)); }
+
+  Workspace view() const {
+    const Partials partials{values_, reinterpret_cast<float2*>(sums_.get()), tickets_, capacity_.most_pieces(),
+                            capacity_.split_rows};
+    return {x_,
+            normed_,
+            qkv_rows_,
+            attended_,
+            delta_,
+            gate_up_rows_,
+            active_,
+            chosen_,
+            logits_,
+            partials,
+            tickets_.get() + tickets_.size() / 2};
+  }
+
+ private:
+  static std::size_t count(int rows, int columns) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns); }
+  std::size_t states() const { return count(capacity_.split_rows, heads_ * capacity_.most_pieces()); }
+  std::size_t blocks() const { return static_cast<std::size_t>(capacity_.blocks > 0 ? capacity_.blocks : capacity_.split_rows); }
+
+  Capacity capacity_;
+  int heads_;
+  Scratch<bf16> x_, normed_, qkv_rows_, attended_, delta_, gate_up_rows_, active_, chosen_;
+  Scratch<float> logits_, values_, sums_;
+  Scratch<unsigned> tickets_;
+};
+
 // Weights are normal with a deviation of 1 / sqrt(inputs), those of o and down of 1 / sqrt(2 layers) of that; embeddings of 0.3,
 // about what a layer adds to them.
 class Buffers {
@@ -39,7 +89,6 @@ class Buffers {
   Buffers(Setup& setup, const Shape& shape, const Capacity& capacity)
       : shape_{shape},
         products_{shape},
-        capacity_{capacity},
         embedding_{
             setup.input<bf16>(count(shape.vocabulary(), shape.hidden), normal(0, 0.3f), {.name = "embedding", .constant = true})},
         norms_{
@@ -52,21 +101,10 @@ class Buffers {
                                 {.name = "head", .constant = true})},
         angles_{setup.input<float>(count(capacity.positions, shape.head_size), angles(shape.head_size),
                                    {.name = "angles", .constant = true})},
-        x_{setup.scratch<bf16>(count(capacity.rows, shape.hidden))},
-        normed_{setup.scratch<bf16>(count(capacity.rows, shape.hidden))},
-        qkv_rows_{setup.scratch<bf16>(count(capacity.rows, shape.qkv_columns()))},
-        attended_{setup.scratch<bf16>(count(capacity.rows, shape.q_columns()))},
-        delta_{setup.scratch<bf16>(count(capacity.rows, shape.hidden))},
-        gate_up_rows_{setup.scratch<bf16>(count(capacity.rows, 2 * shape.ffn))},
-        active_{setup.scratch<bf16>(count(capacity.rows, shape.ffn))},
-        chosen_{setup.scratch<bf16>(count(capacity.chosen, shape.hidden))},
-        logits_{setup.scratch<float>(count(capacity.chosen, std::max(shape.words, 1)))},
-        values_{setup.scratch<float>(states() * static_cast<std::size_t>(shape.head_size))},
-        sums_{setup.scratch<float>(2 * states())},
-        tickets_{setup.scratch<unsigned>(2 * blocks() * static_cast<std::size_t>(shape.kv_heads))} {}
+        workspaces_{setup, shape, capacity} {}
 
   // In the prepare of each variant, before anything runs: scratch has been poisoned.
-  void clear(cudaStream_t stream) const { check(cudaMemsetAsync(tickets_, 0, tickets_.bytes(), stream)); }
+  void clear(cudaStream_t stream) const { workspaces_.clear(stream); }
   void tune(const CublasLt& lt, cudaStream_t stream, int rows, int chosen) {
     products_.tune(lt, stream, weights(), rows, chosen);
   }
@@ -74,15 +112,7 @@ class Buffers {
   Weights weights() const {
     return {embedding_, norms_, qkv_, o_, gate_up_, down_, shape_.words > 0 ? head_.get() : nullptr, angles_};
   }
-  Model model() const {
-    const Partials partials{values_, reinterpret_cast<float2*>(sums_.get()), tickets_, capacity_.most_pieces(),
-                            capacity_.split_rows};
-    return {shape_,
-            weights(),
-            {x_, normed_, qkv_rows_, attended_, delta_, gate_up_rows_, active_, chosen_, logits_, partials,
-             tickets_.get() + tickets_.size() / 2},
-            &products_};
-  }
+  Model model() const { return {shape_, weights(), workspaces_.view(), &products_}; }
   const Shape& shape() const { return shape_; }
 
  private:
@@ -94,17 +124,12 @@ class Buffers {
     return setup.input<bf16>(static_cast<std::size_t>(shape_.layers) * count(outputs, inputs),
                              normal(0, deviation(inputs, divided)), {.name = name, .constant = true});
   }
-  std::size_t states() const { return count(capacity_.split_rows, shape_.heads * capacity_.most_pieces()); }
-  std::size_t blocks() const { return static_cast<std::size_t>(capacity_.blocks > 0 ? capacity_.blocks : capacity_.split_rows); }
 
   Shape shape_;
   Products products_;
-  Capacity capacity_;
   Input<bf16> embedding_, norms_, qkv_, o_, gate_up_, down_, head_;
   Input<float> angles_;
-  Scratch<bf16> x_, normed_, qkv_rows_, attended_, delta_, gate_up_rows_, active_, chosen_;
-  Scratch<float> logits_, values_, sums_;
-  Scratch<unsigned> tickets_;
+  Workspaces workspaces_;
 };
 
 }  // namespace aisp::decoder

@@ -26,10 +26,10 @@ struct Matrices {
   int outputs, depth, layers;
 };
 
-// A launch of skinny_kernel with so many warps a block; the ring takes what shared memory there is.
+// A launch of skinny_kernel with so many warps a block, on so many SMs; the ring takes what shared memory there is.
 template <class Out>
 void multiply_skinny(cudaStream_t stream, const Matrices& weights, int layer, const bf16* x, Out* y, int rows, int warps,
-                     bool overlapping) {
+                     bool overlapping, int sms) {
   constexpr int ring_bytes = 208 << 10;
   const auto launch = [&]<int columns>(int first, int count) {
     const int stages = std::min(most_stages, ring_bytes / stage_bytes(warps, columns)),
@@ -42,7 +42,7 @@ void multiply_skinny(cudaStream_t stream, const Matrices& weights, int layer, co
     const SkinnyProduct product{y + static_cast<std::size_t>(first) * static_cast<std::size_t>(weights.outputs),
                                 layer * weights.outputs, weights.outputs, weights.depth, count};
     launch_kernel(stream, skinny_kernel<columns, Out>,
-                  Grid{.blocks = static_cast<unsigned>(std::min(tiles, static_cast<int>(multiprocessors()))),
+                  Grid{.blocks = static_cast<unsigned>(std::min(tiles, sms)),
                        .threads = static_cast<unsigned>(32 * (warps + 1)),
                        .shared_bytes = static_cast<std::size_t>(stages) * static_cast<std::size_t>(stage_bytes(warps, columns)),
                        .overlapping = overlapping},
@@ -79,15 +79,16 @@ static __global__ void fill_kernel(bf16* to, std::size_t count) {
 template <class Out>
 class Product {
  public:
-  Product(int outputs, int depth, int layers) : outputs_{outputs}, depth_{depth}, layers_{layers} {}
+  // `sms`: on which its streams run; 0: on all.
+  Product(int outputs, int depth, int layers, int sms = 0) : outputs_{outputs}, depth_{depth}, layers_{layers}, sms_{sms} {}
 
   // Chooses the fastest way for this number of rows, once in a process: belongs into `prepare`. Other numbers take the way of the
   // next one above; those above all of them are multiplied by skinny_kernel.
   void tune(const CublasLt& lt, cudaStream_t stream, const bf16* weights, int rows) {
-    static std::map<std::array<int, 5>, Choice> chosen;  // by the GPU and the product
+    static std::map<std::array<int, 6>, Choice> chosen;  // by the GPU, its SMs and the product
     int device = 0;
     check(cudaGetDevice(&device));
-    const auto [entry, is_new] = chosen.try_emplace({device, outputs_, depth_, layers_, rows});
+    const auto [entry, is_new] = chosen.try_emplace({device, sms_, outputs_, depth_, layers_, rows});
     if (is_new) entry->second = choose(lt, stream, weights, rows);
     choices_[rows] = entry->second;
     lt_ = &lt;
@@ -124,7 +125,7 @@ class Product {
   struct Description {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t weights = nullptr, x = nullptr, y = nullptr;
-    Description(int outputs, int depth, int rows) {
+    Description(int outputs, int depth, int rows, int sms) {
       const auto layout = CublasLt::function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
       constexpr cudaDataType_t out = sizeof(Out) == 4 ? CUDA_R_32F : CUDA_R_16BF;
       check(CublasLt::function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate")(&operation, CUBLAS_COMPUTE_32F,
@@ -132,6 +133,9 @@ class Product {
       const cublasOperation_t transposed = CUBLAS_OP_T;
       check(CublasLt::function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
           operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
+      if (sms > 0)
+        check(CublasLt::function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
+            operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms));
       check(layout(&weights, CUDA_R_16BF, static_cast<std::uint64_t>(depth), static_cast<std::uint64_t>(outputs), depth));
       check(layout(&x, CUDA_R_16BF, static_cast<std::uint64_t>(depth), static_cast<std::uint64_t>(rows), depth));
       check(layout(&y, out, static_cast<std::uint64_t>(outputs), static_cast<std::uint64_t>(rows), outputs));
@@ -145,9 +149,10 @@ class Product {
     Description& operator=(const Description&) = delete;
   };
 
+  int sms() const { return sms_ > 0 ? sms_ : static_cast<int>(multiprocessors()); }
   // As many warps as leave the fewest units to the SM that has the most; of several the most.
   int default_warps() const {
-    const int units = (outputs_ + unit - 1) / unit, sms = static_cast<int>(multiprocessors());
+    const int units = (outputs_ + unit - 1) / unit, sms = this->sms();
     int best = 1, best_cost = units;
     for (int warps = 1; warps <= most_warps; ++warps) {
       const int tiles = (units + warps - 1) / warps, cost = (tiles + sms - 1) / sms * warps;
@@ -159,11 +164,11 @@ class Product {
            bool overlapping) const {
     if (choice.warps > 0) {
       multiply_skinny(stream, {weights, outputs_, depth_, layers_}, layer, x, static_cast<Out*>(y), rows, choice.warps,
-                      overlapping);
+                      overlapping, sms());
       return;
     }
     auto& description = descriptions_[rows];
-    if (!description) description = std::make_unique<Description>(outputs_, depth_, rows);
+    if (!description) description = std::make_unique<Description>(outputs_, depth_, rows, sms_);
     const float one = 1, zero = 0;
     static const auto matmul = CublasLt::function<decltype(cublasLtMatmul)>("cublasLtMatmul");
     const cublasStatus_t status = matmul(lt_->handle(), description->operation, &one, weights + layer * elements(),
@@ -172,7 +177,7 @@ class Product {
     // An algorithm may refuse another number of rows than it was chosen for.
     if (status != CUBLAS_STATUS_SUCCESS && !choices_.contains(rows)) {
       multiply_skinny(stream, {weights, outputs_, depth_, layers_}, layer, x, static_cast<Out*>(y), rows, default_warps(),
-                      overlapping);
+                      overlapping, sms());
       return;
     }
     check(status);
@@ -185,7 +190,7 @@ class Product {
     const Memory x{inputs * sizeof(bf16)}, y{results * sizeof(Out)}, other{results * sizeof(Out)}, different{sizeof(unsigned)};
     fill_kernel<<<1024, 256, 0, stream>>>(x.template as<bf16>(), inputs);
     multiply_skinny(stream, {weights, outputs_, depth_, layers_}, 0, x.template as<bf16>(), y.template as<Out>(), rows,
-                    default_warps(), false);
+                    default_warps(), false, sms());
     std::vector<Choice> candidates;
     if (rows <= most_columns)
       for (int warps = 1; warps <= most_warps; ++warps) candidates.push_back({warps, {}});
@@ -222,7 +227,7 @@ class Product {
   }
   std::vector<Choice> proposals(int rows) const {
     constexpr int most = 32;
-    const Description of{outputs_, depth_, rows};
+    const Description of{outputs_, depth_, rows, sms_};
     cublasLtMatmulPreference_t preference = nullptr;
     check(CublasLt::function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate")(&preference));
     const std::size_t bytes = CublasLt::workspace_bytes;
@@ -242,7 +247,7 @@ class Product {
     return proposed;
   }
 
-  int outputs_, depth_, layers_;
+  int outputs_, depth_, layers_, sms_;
   const CublasLt* lt_ = nullptr;
   std::map<int, Choice> choices_;
   mutable std::map<int, std::unique_ptr<Description>> descriptions_;
