@@ -4,6 +4,7 @@
 #pragma once
 #include <aisp/device/mbarrier.cuh>
 #include <aisp/device/tma.cuh>
+#include <aisp/launch.hpp>
 
 #include "decode_phases.cuh"
 
@@ -48,6 +49,7 @@ __device__ __forceinline__ void begin_early() {
 }
 
 constexpr int blocks_an_sm = 3, words_of_warp = 8;
+inline Grid grid_of(int items_of_warps) { return {static_cast<unsigned>((items_of_warps + warps - 1) / warps), threads}; }
 
 // Norm, projection, RoPE, and the rows of the cache. A warp has two neighbouring rows.
 static __global__ __launch_bounds__(threads, blocks_an_sm) void qkv_kernel(Network n, Activations a, int layer) {

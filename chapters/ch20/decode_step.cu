@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "decode_kernels.cuh"
+#include "decode_step_reference.hpp"
 #include "decoder/layer.cuh"
 #include "decoder/model.hpp"
-#include "library_gemv.hpp"
+#include "library_product.hpp"
 #include "prompt_rows.cuh"
 
 namespace aisp::ch20 {
@@ -41,6 +42,9 @@ class DecodeStep final : public Workload {
         keys_{setup.input<bf16>(cached_rows() * token::head_size, normal(0, 1), {.name = "cached keys", .constant = true})},
         values_{setup.input<bf16>(cached_rows() * token::head_size, normal(0, 1), {.name = "cached values", .constant = true})},
         token_{setup.input<int>(1, integers(0, s_.words - 1), {.name = "token"})},
+        position_{
+            setup.input<int>(1, HostFill<int>{[this](std::span<int> to, std::uint64_t) { to[0] = static_cast<int>(context_); }},
+                             {.name = "position", .constant = true})},
         logits_{setup.output<float>(static_cast<std::size_t>(s_.words), {.name = "logits"})},
         k_{setup.scratch<bf16>(keys_.size() + all_heads() * token::head_size)},
         v_{setup.scratch<bf16>(k_.size())},
@@ -52,12 +56,12 @@ class DecodeStep final : public Workload {
         best_{setup.scratch<unsigned long long>(1)},
         next_{setup.scratch<int>(1)},
         cublas_{setup},
-        q_{setup, cublas_, s_.q_columns(), s_.hidden},
-        kv_{setup, cublas_, s_.kv_columns(), s_.hidden},
-        of_o_{setup, cublas_, s_.hidden, s_.q_columns()},
-        half_{setup, cublas_, s_.ffn, s_.hidden},
-        of_down_{setup, cublas_, s_.hidden, s_.ffn},
-        of_head_{setup, cublas_, s_.words, s_.hidden} {}
+        q_{setup, cublas_, {1, s_.q_columns(), s_.hidden}},
+        kv_{setup, cublas_, {1, s_.kv_columns(), s_.hidden}},
+        of_o_{setup, cublas_, {1, s_.hidden, s_.q_columns()}},
+        half_{setup, cublas_, {1, s_.ffn, s_.hidden}},
+        of_down_{setup, cublas_, {1, s_.hidden, s_.ffn}},
+        of_head_{setup, cublas_, {1, s_.words, s_.hidden}} {}
 
   Cost cost() const override {
     const auto cached = static_cast<double>((context_ + 1) * layers());
@@ -75,7 +79,9 @@ class DecodeStep final : public Workload {
     metrics.report_rate("read", 1e-12 * cost().bytes, "TB/s");
   }
 
-  void compute_reference(Launch&) override;
+  void compute_reference(Launch&) override {
+    expected_ = expected_logits({s_, context_, norms_, qkv_, o_, gate_up_, down_, head_, keys_, values_, token_.host(0)});
+  }
   double expected(std::size_t i) const override { return expected_[i]; }
   // The token is that of the largest logit.
   void validate(std::string_view variant) override {
@@ -105,20 +111,21 @@ class DecodeStep final : public Workload {
   void prepare_library(Launch& launch) {
     prepare(launch);
     const cudaStream_t stream = launch.stream;
-    q_.choose(stream, qkv_, layers(), normed(), projected());
-    kv_.choose(stream, qkv_, layers(), normed(), projected());
-    of_o_.choose(stream, o_, layers(), attended(), delta());
-    half_.choose(stream, gate_up_, 2 * layers(), normed(), gate());
-    of_down_.choose(stream, down_, layers(), active(), delta());
-    of_head_.choose(stream, head_, 1, normed(), logits_);
+    const std::size_t of_qkv = static_cast<std::size_t>(s_.qkv_columns()) * hidden(), of_half = ffn() * hidden();
+    q_.choose(stream, qkv_, layers(), of_qkv, normed(), projected());
+    kv_.choose(stream, qkv_, layers(), of_qkv, normed(), projected());
+    of_o_.choose(stream, o_, layers(), hidden() * static_cast<std::size_t>(s_.q_columns()), attended(), delta());
+    half_.choose(stream, gate_up_, 2 * layers(), of_half, normed(), gate());
+    of_down_.choose(stream, down_, layers(), of_half, active(), delta());
+    of_head_.choose(stream, head_, 1, 0, normed(), logits_);
   }
   void prepare_graph(Launch& launch) {
     prepare_library(launch);
-    capture(launch, graph_, [this](cudaStream_t stream) { op_per_kernel(stream, by_library()); });
+    capture(launch, graph_, [this](cudaStream_t stream) { op_per_kernel(stream, by_library); });
   }
   void prepare_own_gemv(Launch& launch) {
     prepare(launch);
-    capture(launch, own_gemv_, [this](cudaStream_t stream) { op_per_kernel(stream, by_kernel()); });
+    capture(launch, own_gemv_, [this](cudaStream_t stream) { op_per_kernel(stream, by_kernel); });
   }
   template <bool early>
   void prepare_fused(Launch& launch) {
@@ -126,7 +133,7 @@ class DecodeStep final : public Workload {
     capture(launch, early ? early_ : fused_, [this](cudaStream_t stream) { fused_kernels(stream, early); });
   }
 
-  void eager(Launch& launch) { op_per_kernel(launch.stream, by_library()); }
+  void eager(Launch& launch) { op_per_kernel(launch.stream, by_library); }
   void graph(Launch& launch) { graph_.launch(launch.stream); }
   void own_gemv_graph(Launch& launch) { own_gemv_.launch(launch.stream); }
   void fused_graph(Launch& launch) { fused_.launch(launch.stream); }
@@ -193,21 +200,21 @@ class DecodeStep final : public Workload {
     graph.capture(launch.stream, work);
   }
 
+  // Products of rows that lie one after the other: the library's, or by a kernel of our own.
   struct Products {
-    const DecodeStep& of;
     bool are_the_librarys;
     template <class Out>
-    void operator()(cudaStream_t stream, const LibraryGemv<Out>& library, const bf16* weights, int outputs, int inputs,
-                    const bf16* x, Out* y) const {
-      if (are_the_librarys) library.run(stream, weights, x, y);
-      else
-        launch_kernel(stream, token::product_kernel<Out>,
-                      {static_cast<unsigned>((outputs + token::warps - 1) / token::warps), token::threads},
-                      reinterpret_cast<const uint4*>(weights), x, y, inputs / packet, outputs);
+    void operator()(cudaStream_t stream, const LibraryProduct<Out>& library, const bf16* weights, const bf16* x, Out* y) const {
+      if (are_the_librarys) {
+        library.run(stream, weights, x, y);
+        return;
+      }
+      const int outputs = library.sizes().outputs;
+      launch_kernel(stream, token::product_kernel<Out>, token::grid_of(outputs), reinterpret_cast<const uint4*>(weights), x, y,
+                    library.sizes().inputs / packet, outputs);
     }
   };
-  Products by_library() const { return {*this, true}; }
-  Products by_kernel() const { return {*this, false}; }
+  static constexpr Products by_library{true}, by_kernel{false};
 
   void op_per_kernel(cudaStream_t stream, const Products& multiply) const;
   void fused_kernels(cudaStream_t stream, bool early) const;
@@ -229,7 +236,7 @@ class DecodeStep final : public Workload {
   Input<bf16> norms_, qkv_, o_, gate_up_, down_, head_;
   Input<float> angles_;
   Input<bf16> keys_, values_;
-  Input<int> token_;
+  Input<int> token_, position_;
   Output<float> logits_;
   Scratch<bf16> k_, v_;
   Scratch<float> x_;
@@ -239,8 +246,8 @@ class DecodeStep final : public Workload {
   Scratch<unsigned long long> best_;
   Scratch<int> next_;
   Opened<Cublas> cublas_;
-  LibraryGemv<bf16> q_, kv_, of_o_, half_, of_down_;
-  LibraryGemv<float> of_head_;
+  LibraryProduct<bf16> q_, kv_, of_o_, half_, of_down_;
+  LibraryProduct<float> of_head_;
   Graph graph_, own_gemv_, fused_, early_;
   std::vector<double> expected_;
 };
@@ -258,17 +265,17 @@ void DecodeStep::op_per_kernel(cudaStream_t stream, const Products& multiply) co
     map_rows<Plus>(stream, 1, hidden(), row(residual(), hidden()), row(delta(), hidden()), row(residual(), hidden()));
   };
   const auto rotate = [&](bf16* of, std::size_t columns) {
-    launch_kernel(stream, rotate_rows_kernel, grid_of_rows(1, columns), row(of, columns), row(of, columns),
-                  angles_ + context_ * size, columns / packet, size / packet);
+    launch_kernel(stream, rotate_rows_kernel, grid_of_rows(1, columns), row(of, columns), row(of, columns), angles_, position_,
+                  columns / packet, size / packet);
   };
   launch_kernel(stream, token::embed_kernel, {1, token::threads}, network(), residual());
   for (std::size_t l = 0; l < layers(); ++l) {
     const bf16* const weights = qkv_ + l * (queries + 2 * kv) * hidden();
     bf16 *const k = projected() + queries, *const v = k + kv;
     norm(2 * l);
-    multiply(stream, q_, weights, s_.q_columns(), s_.hidden, normed(), projected());
-    multiply(stream, kv_, weights + queries * hidden(), s_.kv_columns(), s_.hidden, normed(), k);
-    multiply(stream, kv_, weights + (queries + kv) * hidden(), s_.kv_columns(), s_.hidden, normed(), v);
+    multiply(stream, q_, weights, normed(), projected());
+    multiply(stream, kv_, weights + queries * hidden(), normed(), k);
+    multiply(stream, kv_, weights + (queries + kv) * hidden(), normed(), v);
     rotate(projected(), queries);
     rotate(k, kv);
     const std::size_t pitch = (context_ + 1) * size, to = l * static_cast<std::size_t>(s_.kv_heads) * pitch + context_ * size;
@@ -276,18 +283,18 @@ void DecodeStep::op_per_kernel(cudaStream_t stream, const Products& multiply) co
     map_rows<Copy>(stream, static_cast<std::size_t>(s_.kv_heads), size, row(v, size), PacketRows{}, row(v_ + to, pitch));
     launch_kernel(stream, token::attend_kernel, {dim3{static_cast<unsigned>(s_.kv_heads), token::pieces}, token::threads},
                   network(), activations(), static_cast<int>(l));
-    multiply(stream, of_o_, o_ + l * hidden() * queries, s_.hidden, s_.q_columns(), attended(), delta());
+    multiply(stream, of_o_, o_ + l * hidden() * queries, attended(), delta());
     add();
     norm(2 * l + 1);
-    multiply(stream, half_, gate_up_ + 2 * l * ffn() * hidden(), s_.ffn, s_.hidden, normed(), gate());
-    multiply(stream, half_, gate_up_ + (2 * l + 1) * ffn() * hidden(), s_.ffn, s_.hidden, normed(), up());
+    multiply(stream, half_, gate_up_ + 2 * l * ffn() * hidden(), normed(), gate());
+    multiply(stream, half_, gate_up_ + (2 * l + 1) * ffn() * hidden(), normed(), up());
     map_rows<Silu>(stream, 1, ffn(), row(gate(), ffn()), PacketRows{}, row(gate(), ffn()));
     map_rows<Times>(stream, 1, ffn(), row(gate(), ffn()), row(up(), ffn()), row(active(), ffn()));
-    multiply(stream, of_down_, down_ + l * hidden() * ffn(), s_.hidden, s_.ffn, active(), delta());
+    multiply(stream, of_down_, down_ + l * hidden() * ffn(), active(), delta());
     add();
   }
   norm(2 * layers());
-  multiply(stream, of_head_, head_, s_.words, s_.hidden, normed(), logits_.get());
+  multiply(stream, of_head_, head_, normed(), logits_.get());
   launch_kernel(stream, decoder::choose_kernel<float>, {1, decoder::choose_threads}, logits_, s_.words,
                 decoder::Choice{next_, nullptr, nullptr});
 }
@@ -316,62 +323,6 @@ void DecodeStep::fused_kernels(cudaStream_t stream, bool early) const {
                   s_.ffn / packet, false);
   }
   launch_kernel(stream, token::head_kernel, grid((s_.words + token::words_of_warp - 1) / token::words_of_warp, hidden()), n, a);
-}
-
-// On the CPU, at the small shape, without any rounding.
-void DecodeStep::compute_reference(Launch&) {
-  const auto size = static_cast<std::size_t>(s_.head_size), heads = static_cast<std::size_t>(s_.heads),
-             kv_heads = static_cast<std::size_t>(s_.kv_heads), queries = heads * size, kv = kv_heads * size;
-  using Row = std::vector<double>;
-  const auto multiply = [](const Input<bf16>& weights, std::size_t first_row, std::size_t rows, const Row& x) {
-    Row y(rows);
-    for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t i = 0; i < x.size(); ++i) y[r] += weights.host((first_row + r) * x.size() + i) * x[i];
-    return y;
-  };
-  Row x(hidden());
-  for (std::size_t i = 0; i < hidden(); ++i) x[i] = head_.host(static_cast<std::size_t>(token_.host(0)) * hidden() + i);
-  const auto normed_row = [&](std::size_t which) {
-    double squares = 0;
-    for (const double value : x) squares += value * value / static_cast<double>(hidden());
-    Row y(hidden());
-    for (std::size_t i = 0; i < hidden(); ++i) y[i] = x[i] / std::sqrt(squares + 1e-5) * norms_.host(which * hidden() + i);
-    return y;
-  };
-  const auto add = [&](const Row& more) {
-    for (std::size_t i = 0; i < hidden(); ++i) x[i] += more[i];
-  };
-  for (std::size_t l = 0; l < layers(); ++l) {
-    Row qkv = multiply(qkv_, l * (queries + 2 * kv), queries + 2 * kv, normed_row(2 * l)), result(queries);
-    for (std::size_t i = 0; i < queries + kv; i += 2) {
-      const double angle =
-          static_cast<double>(context_) * std::pow(decoder::rope_base, -static_cast<double>(i % size) / s_.head_size);
-      const double a = qkv[i], b = qkv[i + 1];
-      qkv[i] = a * std::cos(angle) - b * std::sin(angle), qkv[i + 1] = b * std::cos(angle) + a * std::sin(angle);
-    }
-    for (std::size_t h = 0; h < heads; ++h) {
-      const std::size_t kv_head = h / static_cast<std::size_t>(s_.group()), first = (l * kv_heads + kv_head) * context_ * size;
-      double sum = 0;
-      for (std::size_t key = 0; key <= context_; ++key) {
-        const bool is_new = key == context_;
-        double score = 0;
-        for (std::size_t i = 0; i < size; ++i)
-          score += qkv[h * size + i] * (is_new ? qkv[queries + kv_head * size + i] : keys_.host(first + key * size + i));
-        const double weight = std::exp(score / std::sqrt(static_cast<double>(size)));
-        sum += weight;
-        for (std::size_t i = 0; i < size; ++i)
-          result[h * size + i] +=
-              weight * (is_new ? qkv[queries + kv + kv_head * size + i] : values_.host(first + key * size + i));
-      }
-      for (std::size_t i = 0; i < size; ++i) result[h * size + i] /= sum;
-    }
-    add(multiply(o_, l * hidden(), hidden(), result));
-    const Row both = multiply(gate_up_, l * 2 * ffn(), 2 * ffn(), normed_row(2 * l + 1));
-    Row hidden_row(ffn());
-    for (std::size_t i = 0; i < ffn(); ++i) hidden_row[i] = both[i] / (1 + std::exp(-both[i])) * both[ffn() + i];
-    add(multiply(down_, l * hidden(), hidden(), hidden_row));
-  }
-  expected_ = multiply(head_, 0, static_cast<std::size_t>(s_.words), normed_row(2 * layers()));
 }
 
 constexpr KernelLimits no_spills{.local_bytes = 0};

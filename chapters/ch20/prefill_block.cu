@@ -304,7 +304,7 @@ class PrefillBlock final : public Workload {
   }
   void norm(cudaStream_t stream, std::size_t which) const { norm(stream, which, nullptr, nullptr); }
   void rotate(cudaStream_t stream, std::size_t columns, const PacketRows& from, const PacketRows& to) const {
-    launch_kernel(stream, rotate_rows_kernel, grid_of_rows(tokens_, columns), from, to, angles_, columns / packet,
+    launch_kernel(stream, rotate_rows_kernel, grid_of_rows(tokens_, columns), from, to, angles_, positions(), columns / packet,
                   s_.head_size / packet);
   }
   void append_values(cudaStream_t stream) const {
@@ -349,29 +349,13 @@ class PrefillBlock final : public Workload {
   }
 
   // As Transformers writes them.
-  static Grid grid_of(std::size_t count) { return {static_cast<unsigned>((count + row_threads - 1) / row_threads), row_threads}; }
   void norm_step_by_step(cudaStream_t stream, std::size_t which) const {
-    float *const wide = wide_, *const squares = wide_ + rows_of(hidden());
-    launch_kernel(stream, widen_rows_kernel, grid_of(x_.size() / packet), x_, wide, x_.size());
-    launch_kernel(stream, square_kernel, grid_of(x_.size() / 4), wide, squares, x_.size());
-    launch_kernel(stream, root_kernel, {static_cast<unsigned>(tokens_), row_threads}, squares, roots_, s_.hidden,
-                  decoder::norm_epsilon);
-    launch_kernel(stream, scale_rows_kernel, grid_of_rows(tokens_, hidden(), 4), wide, roots_, wide, s_.hidden);
-    launch_kernel(stream, narrow_rows_kernel, grid_of(x_.size() / packet), wide, normed_, x_.size());
-    map_rows<Times>(stream, tokens_, hidden(), packets_of(normed_, hidden()), packets_of(norms_ + which * hidden(), 0),
-                    packets_of(normed_, hidden()));
+    ch20::norm_step_by_step(stream, tokens_, hidden(), x_, norms_ + which * hidden(), normed_, wide_, wide_ + rows_of(hidden()),
+                            roots_, decoder::norm_epsilon);
   }
   void rotate_step_by_step(cudaStream_t stream, std::size_t columns, const PacketRows& from, const PacketRows& to) const {
-    bf16* const space = reinterpret_cast<bf16*>(wide_.get());
-    uint2* const negated = reinterpret_cast<uint2*>(space + 2 * rows_of(columns));
-    const PacketRows turned = packets_of(space, columns), straight = packets_of(space + rows_of(columns), columns);
-    const Grid grid = grid_of_rows(tokens_, columns);
-    const auto packets = static_cast<unsigned>(columns / packet), head_packets = static_cast<unsigned>(s_.head_size / packet);
-    launch_kernel(stream, negate_kernel, grid, from, negated, packets);
-    launch_kernel(stream, stack_kernel, grid, from, negated, turned, packets);
-    launch_kernel(stream, times_angles_kernel, grid, from, straight, angles_, 0u, packets, head_packets);
-    launch_kernel(stream, times_angles_kernel, grid, turned, turned, angles_, 1u, packets, head_packets);
-    map_rows<Plus>(stream, tokens_, columns, straight, turned, to);
+    ch20::rotate_step_by_step(stream, tokens_, columns, static_cast<std::size_t>(s_.head_size), from, to, angles_,
+                              reinterpret_cast<bf16*>(wide_.get()));
   }
 
   std::size_t tokens_;

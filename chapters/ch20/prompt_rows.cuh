@@ -61,12 +61,13 @@ void map_rows(cudaStream_t stream, std::size_t rows, std::size_t columns, const 
   launch_kernel(stream, map_rows_kernel<Operation>, grid_of_rows(rows, columns), a, b, to, columns / packet);
 }
 
-// Turns pairs of neighbours by their row's angles, [row][head_size]: cosine and sine of each pair.
+// Turns pairs of neighbours by the angles of their row's position, [position][head_size]: cosine and sine of each pair.
 __global__ static __launch_bounds__(row_threads) void rotate_rows_kernel(PacketRows from, PacketRows to, const float* angles,
-                                                                         unsigned packets, unsigned head_packets) {
+                                                                         const int* positions, unsigned packets,
+                                                                         unsigned head_packets) {
   const unsigned i = blockIdx.x * row_threads + threadIdx.x, row = blockIdx.y;
   if (i >= packets) return;
-  const float* const turns = angles + (std::size_t{row} * head_packets + i % head_packets) * packet;
+  const float* const turns = angles + (static_cast<std::size_t>(positions[row]) * head_packets + i % head_packets) * packet;
   float x[packet], y[packet];
   shared::unpack(from.at(row, i), x);
 #pragma unroll
@@ -147,6 +148,34 @@ __global__ static __launch_bounds__(row_threads) void times_angles_kernel(Packet
 #pragma unroll
   for (int j = 0; j < packet; ++j) x[j] *= turns[j / 2 * 2];
   to.at(row, i) = shared::pack(x);
+}
+
+inline Grid grid_of_threads(std::size_t count) {
+  return {static_cast<unsigned>((count + row_threads - 1) / row_threads), row_threads};
+}
+// normed = x / rms(x) * weight, through two spaces as large as x.
+inline void norm_step_by_step(cudaStream_t stream, std::size_t rows, std::size_t columns, const bf16* x, const bf16* weight,
+                              bf16* normed, float* wide, float* squares, float* roots, float epsilon) {
+  const std::size_t count = rows * columns;
+  launch_kernel(stream, widen_rows_kernel, grid_of_threads(count / packet), x, wide, count);
+  launch_kernel(stream, square_kernel, grid_of_threads(count / 4), wide, squares, count);
+  launch_kernel(stream, root_kernel, {static_cast<unsigned>(rows), row_threads}, squares, roots, columns, epsilon);
+  launch_kernel(stream, scale_rows_kernel, grid_of_rows(rows, columns, 4), wide, roots, wide, columns);
+  launch_kernel(stream, narrow_rows_kernel, grid_of_threads(count / packet), wide, normed, count);
+  map_rows<Times>(stream, rows, columns, packets_of(normed, columns), packets_of(weight, 0), packets_of(normed, columns));
+}
+// RoPE of rows that are their own positions, through `space` of two and a half times their size.
+inline void rotate_step_by_step(cudaStream_t stream, std::size_t rows, std::size_t columns, std::size_t head_size,
+                                const PacketRows& from, const PacketRows& to, const float* angles, bf16* space) {
+  uint2* const negated = reinterpret_cast<uint2*>(space + 2 * rows * columns);
+  const PacketRows turned = packets_of(space, columns), straight = packets_of(space + rows * columns, columns);
+  const Grid grid = grid_of_rows(rows, columns);
+  const auto packets = static_cast<unsigned>(columns / packet), head_packets = static_cast<unsigned>(head_size / packet);
+  launch_kernel(stream, negate_kernel, grid, from, negated, packets);
+  launch_kernel(stream, stack_kernel, grid, from, negated, turned, packets);
+  launch_kernel(stream, times_angles_kernel, grid, from, straight, angles, 0u, packets, head_packets);
+  launch_kernel(stream, times_angles_kernel, grid, turned, turned, angles, 1u, packets, head_packets);
+  map_rows<Plus>(stream, rows, columns, straight, turned, to);
 }
 
 // Of two matrices one below the other: eight rows of the first, the same eight of the second, and so on.
