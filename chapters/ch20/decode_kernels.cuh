@@ -288,12 +288,6 @@ __global__ __launch_bounds__(ring_threads, 1) void token_kernel(Network n, Activ
   choose(n, a, best, shared.best);
 }
 
-// The token's row of the table, for steps that keep the residual in bf16.
-static __global__ void embed_kernel(Network n, bf16* x) {
-  const uint4* const row = n.head + static_cast<std::size_t>(*n.token) * (n.hidden / packet);
-  for (int i = static_cast<int>(threadIdx.x); i < n.hidden / packet; i += threads) reinterpret_cast<uint4*>(x)[i] = row[i];
-}
-
 // Products alone, for a graph that fuses nothing. A warp has a row.
 template <class Out>
 __global__ __launch_bounds__(threads, blocks_an_sm) void product_kernel(const uint4* weights, const bf16* with, Out* y, int count,

@@ -21,10 +21,10 @@ constexpr float epsilon = 1e-5f;
 
 struct Network {
   const bf16* norms;                                  // [2 layers + 1][hidden]
-  const uint4 *qkv, *o, *gate_up, *down, *head;       // [layer][outputs][inputs]; the head is the table of embeddings, too
+  const uint4 *qkv, *o, *gate_up, *down, *head;       // [layer][outputs][inputs]; the head has one layer
   const float* angles;                                // [position][head_size]
   bf16 *k, *v;                                        // [layer][KV head][context + 1][head_size]
-  const int* token;                                   // that is computed
+  const bf16* embedded;                               // [hidden]: the token's row of the table
   int layers, hidden, kv_heads, ffn, words, context;  // context: tokens before this one
   __host__ __device__ int heads() const { return kv_heads * group; }
   __host__ __device__ int q_columns() const { return heads() * head_size; }
@@ -61,8 +61,7 @@ struct Residual {
   __device__ __forceinline__ float at(int i) const { return row != nullptr ? __bfloat162float(row[i]) : __ldcg(x + i); }
 };
 __device__ __forceinline__ Residual residual(const Network& n, const Activations& a, bool is_first) {
-  const std::size_t row = static_cast<std::size_t>(*n.token) * n.hidden;
-  return {a.x, is_first ? reinterpret_cast<const bf16*>(n.head) + row : nullptr};
+  return {a.x, is_first ? n.embedded : nullptr};
 }
 
 // RMSNorm of the residual, of at most 2048 columns, into shared memory, by the first `threads` of a block; all of it take part in

@@ -33,15 +33,15 @@ class DecodeStep final : public Workload {
         context_{setup.shape(setup.size("context"), std::min<std::size_t>(setup.size("context"), 300))},
         norms_{setup.input<bf16>(2 * layers() * hidden() + hidden(), normal(1, 0.1f), {.name = "norms", .constant = true})},
         qkv_{matrix(setup, "qkv", s_.layers, s_.qkv_columns(), s_.hidden)},
-        o_{matrix(setup, "o", s_.layers, s_.hidden, s_.q_columns())},
+        o_{matrix(setup, "o", s_.layers, s_.hidden, s_.q_columns(), 2 * s_.layers)},
         gate_up_{matrix(setup, "gate and up", s_.layers, 2 * s_.ffn, s_.hidden)},
-        down_{matrix(setup, "down", s_.layers, s_.hidden, s_.ffn)},
+        down_{matrix(setup, "down", s_.layers, s_.hidden, s_.ffn, 2 * s_.layers)},
         head_{matrix(setup, "head", 1, s_.words, s_.hidden)},
         angles_{setup.input<float>((context_ + 1) * token::head_size, decoder::angles(token::head_size),
                                    {.name = "angles", .constant = true})},
         keys_{setup.input<bf16>(cached_rows() * token::head_size, normal(0, 1), {.name = "cached keys", .constant = true})},
         values_{setup.input<bf16>(cached_rows() * token::head_size, normal(0, 1), {.name = "cached values", .constant = true})},
-        token_{setup.input<int>(1, integers(0, s_.words - 1), {.name = "token"})},
+        embedded_{setup.input<bf16>(hidden(), normal(0, 0.3f), {.name = "embedded token"})},
         position_{
             setup.input<int>(1, HostFill<int>{[this](std::span<int> to, std::uint64_t) { to[0] = static_cast<int>(context_); }},
                              {.name = "position", .constant = true})},
@@ -80,7 +80,7 @@ class DecodeStep final : public Workload {
   }
 
   void compute_reference(Launch&) override {
-    expected_ = expected_logits({s_, context_, norms_, qkv_, o_, gate_up_, down_, head_, keys_, values_, token_.host(0)});
+    expected_ = expected_logits({s_, context_, norms_, qkv_, o_, gate_up_, down_, head_, keys_, values_, embedded_});
   }
   double expected(std::size_t i) const override { return expected_[i]; }
   // The token is that of the largest logit.
@@ -155,10 +155,10 @@ class DecodeStep final : public Workload {
   std::size_t ffn() const { return static_cast<std::size_t>(s_.ffn); }
   std::size_t all_heads() const { return layers() * static_cast<std::size_t>(s_.kv_heads); }
   std::size_t cached_rows() const { return all_heads() * context_; }
-  static Input<bf16> matrix(Setup& setup, const char* name, int layers, int outputs, int inputs) {
+  static Input<bf16> matrix(Setup& setup, const char* name, int layers, int outputs, int inputs, int divided = 1) {
     return setup.input<bf16>(
         static_cast<std::size_t>(layers) * static_cast<std::size_t>(outputs) * static_cast<std::size_t>(inputs),
-        normal(0, 1 / std::sqrt(static_cast<float>(inputs))), {.name = name, .constant = true});
+        normal(0, 1 / std::sqrt(static_cast<float>(inputs) * static_cast<float>(divided))), {.name = name, .constant = true});
   }
   // The parts of rows_.
   bf16* residual() const { return rows_; }
@@ -181,7 +181,7 @@ class DecodeStep final : public Workload {
             angles_,
             k_,
             v_,
-            token_,
+            embedded_,
             s_.layers,
             s_.hidden,
             s_.kv_heads,
@@ -236,7 +236,8 @@ class DecodeStep final : public Workload {
   Input<bf16> norms_, qkv_, o_, gate_up_, down_, head_;
   Input<float> angles_;
   Input<bf16> keys_, values_;
-  Input<int> token_, position_;
+  Input<bf16> embedded_;
+  Input<int> position_;
   Output<float> logits_;
   Scratch<bf16> k_, v_;
   Scratch<float> x_;
@@ -268,7 +269,7 @@ void DecodeStep::op_per_kernel(cudaStream_t stream, const Products& multiply) co
     launch_kernel(stream, rotate_rows_kernel, grid_of_rows(1, columns), row(of, columns), row(of, columns), angles_, position_,
                   columns / packet, size / packet);
   };
-  launch_kernel(stream, token::embed_kernel, {1, token::threads}, network(), residual());
+  map_rows<Copy>(stream, 1, hidden(), row(embedded_, hidden()), PacketRows{}, row(residual(), hidden()));
   for (std::size_t l = 0; l < layers(); ++l) {
     const bf16* const weights = qkv_ + l * (queries + 2 * kv) * hidden();
     bf16 *const k = projected() + queries, *const v = k + kv;

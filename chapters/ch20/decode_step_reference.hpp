@@ -16,8 +16,7 @@ namespace aisp::ch20 {
 struct ExactToken {
   const decoder::Shape& s;
   std::size_t context;
-  const Input<__nv_bfloat16>&norms, &qkv, &o, &gate_up, &down, &head, &keys, &values;
-  int token;
+  const Input<__nv_bfloat16>&norms, &qkv, &o, &gate_up, &down, &head, &keys, &values, &embedded;
 };
 
 inline std::vector<double> expected_logits(const ExactToken& of) {
@@ -33,7 +32,7 @@ inline std::vector<double> expected_logits(const ExactToken& of) {
     return y;
   };
   Row x(hidden);
-  for (std::size_t i = 0; i < hidden; ++i) x[i] = of.head.host(count(of.token) * hidden + i);
+  for (std::size_t i = 0; i < hidden; ++i) x[i] = of.embedded.host(i);
   const auto normed = [&](std::size_t which) {
     double squares = 0;
     for (const double value : x) squares += value * value / static_cast<double>(hidden);
