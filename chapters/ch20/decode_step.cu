@@ -80,7 +80,9 @@ class DecodeStep final : public Workload {
   }
 
   void compute_reference(Launch&) override {
-    expected_ = expected_logits({s_, context_, norms_, qkv_, o_, gate_up_, down_, head_, keys_, values_, embedded_});
+    expected_ =
+        exact_product(head_, 0, static_cast<std::size_t>(s_.words),
+                      expected_state({s_, 0, context_, context_, norms_, qkv_, o_, gate_up_, down_, keys_, values_, embedded_}));
   }
   double expected(std::size_t i) const override { return expected_[i]; }
   // The token is that of the largest logit.

@@ -12,27 +12,32 @@
 
 namespace aisp::ch20 {
 
-// Buffers of a pair, as its Network has them; caches: [layer][KV head][position][head_size].
+// Buffers of a pair, as a Network has them. Caches are [sequence][layer][KV head][position][head_size], with places for so many
+// positions of a head; the row that is computed is that of `sequence`.
 struct ExactToken {
   const decoder::Shape& s;
-  std::size_t context;
-  const Input<__nv_bfloat16>&norms, &qkv, &o, &gate_up, &down, &head, &keys, &values, &embedded;
+  std::size_t sequence, context, positions;
+  const Input<__nv_bfloat16>&norms, &qkv, &o, &gate_up, &down, &keys, &values, &embedded;
 };
 
-inline std::vector<double> expected_logits(const ExactToken& of) {
+inline std::vector<double> exact_product(const Input<__nv_bfloat16>& weights, std::size_t first_row, std::size_t rows,
+                                         const std::vector<double>& x) {
+  std::vector<double> y(rows);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t i = 0; i < x.size(); ++i) y[r] += weights.host((first_row + r) * x.size() + i) * x[i];
+  return y;
+}
+
+// The row after the last norm.
+inline std::vector<double> expected_state(const ExactToken& of) {
   using Row = std::vector<double>;
+  const auto& multiply = exact_product;
   const auto count = [](int value) { return static_cast<std::size_t>(value); };
   const decoder::Shape& s = of.s;
   const std::size_t hidden = count(s.hidden), ffn = count(s.ffn), size = count(s.head_size), heads = count(s.heads),
                     kv_heads = count(s.kv_heads), queries = heads * size, kv = kv_heads * size;
-  const auto multiply = [](const Input<__nv_bfloat16>& weights, std::size_t first_row, std::size_t rows, const Row& x) {
-    Row y(rows);
-    for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t i = 0; i < x.size(); ++i) y[r] += weights.host((first_row + r) * x.size() + i) * x[i];
-    return y;
-  };
   Row x(hidden);
-  for (std::size_t i = 0; i < hidden; ++i) x[i] = of.embedded.host(i);
+  for (std::size_t i = 0; i < hidden; ++i) x[i] = of.embedded.host(of.sequence * hidden + i);
   const auto normed = [&](std::size_t which) {
     double squares = 0;
     for (const double value : x) squares += value * value / static_cast<double>(hidden);
@@ -52,7 +57,8 @@ inline std::vector<double> expected_logits(const ExactToken& of) {
       projected[i] = a * std::cos(angle) - b * std::sin(angle), projected[i + 1] = b * std::cos(angle) + a * std::sin(angle);
     }
     for (std::size_t h = 0; h < heads; ++h) {
-      const std::size_t kv_head = h / count(s.group()), first = (l * kv_heads + kv_head) * of.context * size;
+      const std::size_t kv_head = h / count(s.group()),
+                        first = ((of.sequence * count(s.layers) + l) * kv_heads + kv_head) * of.positions * size;
       double sum = 0;
       for (std::size_t key = 0; key <= of.context; ++key) {
         const bool is_new = key == of.context;
@@ -73,7 +79,7 @@ inline std::vector<double> expected_logits(const ExactToken& of) {
     for (std::size_t i = 0; i < ffn; ++i) active[i] = both[i] / (1 + std::exp(-both[i])) * both[ffn + i];
     add(multiply(of.down, l * hidden, hidden, active));
   }
-  return multiply(of.head, 0, count(s.words), normed(2 * count(s.layers)));
+  return normed(2 * count(s.layers));
 }
 
 }  // namespace aisp::ch20

@@ -6,6 +6,7 @@
 #include <aisp/pair.hpp>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <vector>
 
@@ -81,6 +82,11 @@ struct PromptStep : Step<PackedCache> {
   }
 };
 
+// In the order of the variants.
+enum Way : int { all_logits, last_logits, arrival_groups, shortest_first, longest_first, group_per_prompt };
+constexpr std::array<std::string_view, 6> names_of_ways{"all_logits",     "last_logits",   "arrival_groups",
+                                                        "shortest_first", "longest_first", "group_per_prompt"};
+
 class FirstToken final : public Workload {
  public:
   explicit FirstToken(Setup& setup)
@@ -109,7 +115,7 @@ class FirstToken final : public Workload {
         logits_{setup.scratch<bf16>(static_cast<std::size_t>(tokens()) * words(), {.name = "logits of all rows"})},
         last_logits_{setup.scratch<bf16>(requests * words(), {.name = "logits of the last rows"})},
         next_{setup.scratch<int>(requests)},
-        memory_{setup.scratch<int>(BatchMemory::words(tokens()))} {}
+        memory_{setup.scratch<int>(names_of_ways.size() * BatchMemory::words(tokens()))} {}
 
   // Logits of the prompts' last rows alone.
   Cost cost() const override {
@@ -121,11 +127,13 @@ class FirstToken final : public Workload {
             .math = Math::bf16,
             .bytes = 2 * s.weights()};
   }
-  void metrics(std::string_view, Metrics& metrics) override {
+  void metrics(std::string_view variant, Metrics& metrics) override {
+    const auto way = static_cast<std::size_t>(std::ranges::find(names_of_ways, variant) - names_of_ways.begin());
+    const Plan& plan = plans_.at(way);
     double sum = 0, last = 0;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      last = times_.since_begin_ms(g);
-      sum += last * static_cast<double>(groups_[g].requests.size());
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      last = plan.times.since_begin_ms(g);
+      sum += last * static_cast<double>(plan.groups[g].requests.size());
     }
     metrics.report("mean_ttft", sum / requests, "ms", Metrics::Better::lower);
     metrics.report("last_ttft", last, "ms", Metrics::Better::lower);
@@ -151,27 +159,43 @@ class FirstToken final : public Workload {
     return output == 0 ? expected_tokens_[i] : expected_states_[i];
   }
 
-  void prepare_all(Launch& launch) {
-    head_.tune(*lt_, launch.stream, model_.weights().head, head_rows);
-    arrange(launch, in_order(), tokens());
+  template <Way way>
+  void prepare(Launch& launch) {
+    if (way == all_logits) head_.tune(*lt_, launch.stream, model_.weights().head, head_rows);
+    std::vector<int> order(lengths_.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (way >= shortest_first)
+      std::ranges::stable_sort(order, {}, [this](int r) { return lengths_[static_cast<std::size_t>(r)]; });
+    if (way == longest_first) std::ranges::reverse(order);
+    arrange(launch.stream, way,
+            groups_of(order, lengths_,
+                      way <= last_logits        ? tokens()
+                      : way == group_per_prompt ? 1
+                                                : group_tokens_));
   }
-  void prepare_last(Launch& launch) { arrange(launch, in_order(), tokens()); }
-  void prepare_groups(Launch& launch) { arrange(launch, in_order(), group_tokens_); }
-  void prepare_shortest(Launch& launch) { arrange(launch, by_length(), group_tokens_); }
-  void prepare_longest(Launch& launch) {
-    std::vector<int> order = by_length();
-    std::ranges::reverse(order);
-    arrange(launch, order, group_tokens_);
+  template <Way way>
+  void serve(Launch& launch) {
+    Plan& plan = plans_[way];
+    plan.times.begin(launch.stream);
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      const Group& group = plan.groups[g];
+      run(step(group.batch, way == all_logits), launch.stream);
+      launch(keep_kernel, {static_cast<unsigned>(group.batch.chosen), row_threads}, group.batch, next_.get(),
+             packets_of(model_.model().workspace.chosen, hidden()), chosen_.get(), packets_of(states_, hidden()),
+             hidden() / packet);
+      plan.times.done(launch.stream, g);
+      launch.tokens(group.requests);
+    }
   }
-  void prepare_single(Launch& launch) { arrange(launch, by_length(), 1); }
-
-  void all_logits(Launch& launch) { serve(launch, true); }
-  void last_rows(Launch& launch) { serve(launch, false); }
 
  private:
   struct Group {
     Batch batch;
     std::vector<int> requests;
+  };
+  struct Plan {
+    std::vector<Group> groups;
+    GroupTimes times;
   };
 
   int tokens() const { return std::accumulate(lengths_.begin(), lengths_.end(), 0); }
@@ -180,16 +204,6 @@ class FirstToken final : public Workload {
   std::size_t words() const { return static_cast<std::size_t>(model_.shape().words); }
   std::size_t layer_elements() const {
     return static_cast<std::size_t>(tokens()) * static_cast<std::size_t>(model_.shape().kv_columns());
-  }
-  std::vector<int> in_order() const {
-    std::vector<int> order(lengths_.size());
-    std::iota(order.begin(), order.end(), 0);
-    return order;
-  }
-  std::vector<int> by_length() const {
-    std::vector<int> order = in_order();
-    std::ranges::stable_sort(order, {}, [this](int r) { return lengths_[static_cast<std::size_t>(r)]; });
-    return order;
   }
   PromptStep step(const Batch& batch, bool computes_all) const {
     const Shape& s = model_.shape();
@@ -204,15 +218,15 @@ class FirstToken final : public Workload {
             computes_all};
   }
   // The groups' rows in device memory. Numbers of rows in between take the way of the next larger one.
-  void arrange(Launch& launch, const std::vector<int>& order, int most_tokens) {
-    const cudaStream_t stream = launch.stream;
+  void arrange(cudaStream_t stream, Way way, const std::vector<std::vector<int>>& groups) {
     model_.clear(stream);
     for (const int rows : {128, 512, 1024, 2048, 4096}) model_.tune(*lt_, stream, rows, 0);
     model_.tune(*lt_, stream, tokens(), 0);
     head_.tune(*lt_, stream, model_.weights().head, requests);
-    groups_.clear();
-    int* memory = memory_;
-    for (const std::vector<int>& group : groups_of(order, lengths_, most_tokens)) {
+    Plan& plan = plans_[way];
+    plan.groups.clear();
+    int* memory = memory_ + static_cast<std::size_t>(way) * BatchMemory::words(tokens());
+    for (const std::vector<int>& group : groups) {
       std::vector<Span> spans;
       int rows = 0;
       for (const int r : group) {
@@ -226,24 +240,11 @@ class FirstToken final : public Workload {
                               cudaMemcpyDeviceToDevice, stream));
         row += span.tokens;
       }
-      groups_.push_back({batch, group});
+      plan.groups.push_back({batch, group});
       memory += BatchMemory::words(rows);
     }
-    times_.make(groups_.size());
+    plan.times.make(groups.size());
   }
-  void serve(Launch& launch, bool computes_all) {
-    times_.begin(launch.stream);
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      const Group& group = groups_[g];
-      run(step(group.batch, computes_all), launch.stream);
-      launch(keep_kernel, {static_cast<unsigned>(group.batch.chosen), row_threads}, group.batch, next_.get(),
-             packets_of(model_.model().workspace.chosen, hidden()), chosen_.get(), packets_of(states_, hidden()),
-             hidden() / packet);
-      times_.done(launch.stream, g);
-      launch.tokens(group.requests);
-    }
-  }
-
   bool is_full_;
   std::vector<int> lengths_;
   int group_tokens_;
@@ -257,8 +258,7 @@ class FirstToken final : public Workload {
   Output<bf16> states_;
   Scratch<bf16> k_, v_, logits_, last_logits_;
   Scratch<int> next_, memory_;
-  std::vector<Group> groups_;
-  GroupTimes times_;
+  std::array<Plan, names_of_ways.size()> plans_;
   std::vector<int> expected_tokens_;
   std::vector<double> expected_states_;
 };
@@ -271,28 +271,30 @@ extern constinit const Pair first_token{
         "more than their own",
     .lesson = "shortest_first",
     .make = make<FirstToken>,
-    .baseline = {.name = "all_logits", .run = call<&FirstToken::all_logits>, .prepare = call<&FirstToken::prepare_all>},
+    .baseline = {.name = "all_logits",
+                 .run = call<&FirstToken::serve<all_logits>>,
+                 .prepare = call<&FirstToken::prepare<all_logits>>},
     .optimized = variants({{.name = "last_logits",
-                            .run = call<&FirstToken::last_rows>,
-                            .prepare = call<&FirstToken::prepare_last>,
+                            .run = call<&FirstToken::serve<last_logits>>,
+                            .prepare = call<&FirstToken::prepare<last_logits>>,
                             .same_bits_as = "all_logits"},
                            {.name = "arrival_groups",
-                            .run = call<&FirstToken::last_rows>,
-                            .prepare = call<&FirstToken::prepare_groups>,
+                            .run = call<&FirstToken::serve<arrival_groups>>,
+                            .prepare = call<&FirstToken::prepare<arrival_groups>>,
                             .same_bits_as = "all_logits"},
                            {.name = "shortest_first",
-                            .run = call<&FirstToken::last_rows>,
-                            .prepare = call<&FirstToken::prepare_shortest>,
+                            .run = call<&FirstToken::serve<shortest_first>>,
+                            .prepare = call<&FirstToken::prepare<shortest_first>>,
                             .same_bits_as = "all_logits"}}),
     // The same groups the other way round, so that it is the order that gains; and a group to each prompt: how far splitting
     // carries before products are too small.
     .controls = variants({{.name = "longest_first",
-                           .run = call<&FirstToken::last_rows>,
-                           .prepare = call<&FirstToken::prepare_longest>,
+                           .run = call<&FirstToken::serve<longest_first>>,
+                           .prepare = call<&FirstToken::prepare<longest_first>>,
                            .same_bits_as = "all_logits"},
                           {.name = "group_per_prompt",
-                           .run = call<&FirstToken::last_rows>,
-                           .prepare = call<&FirstToken::prepare_single>,
+                           .run = call<&FirstToken::serve<group_per_prompt>>,
+                           .prepare = call<&FirstToken::prepare<group_per_prompt>>,
                            .same_bits_as = "all_logits"}}),
     .bound = Bound::compute,
     // Tokens are those of each prompt alone. States are rounded to bf16 some ten times a layer on their way.

@@ -44,7 +44,8 @@ class OptimizationLadder final : public Workload {
         prompts_{setup.input<int>(static_cast<std::size_t>(requests_ * capacity()), integers(0, model_.shape().vocabulary() - 1),
                                   {.name = "tokens of the requests", .constant = true})},
         states_{setup.output<bf16>(static_cast<std::size_t>(steps * requests_) * hidden(), {.name = "states"})},
-        k_{setup.scratch<bf16>(layer_elements() * static_cast<std::size_t>(model_.shape().layers), {.name = "keys"})},
+        // The second half is of the model with quantized weights.
+        k_{setup.scratch<bf16>(2 * cache_elements(), {.name = "keys"})},
         v_{setup.scratch<bf16>(k_.size(), {.name = "values"})},
         prompt_memory_{setup, prompt_rows},
         memory_{setup.scratch<int>(2 * BatchMemory::words(steps * requests_))},
@@ -109,14 +110,18 @@ class OptimizationLadder final : public Workload {
   void prepare_fp8(Launch& launch) {
     codes_.make(launch.stream, model_.weights());
     fill_cache(launch.stream, true);
-    capture(launch, graphs_[3], together_, [this](const LadderStep& step, bf16* states, cudaStream_t stream) {
-      fused_kernels(stream, step, by_codes(codes_, requests_, stream), states);
-    });
+    capture(
+        launch, graphs_[3], together_,
+        [this](const LadderStep& step, bf16* states, cudaStream_t stream) {
+          fused_kernels(stream, step, by_codes(codes_, requests_, stream), states);
+        },
+        true);
   }
   // What is to be written is NaN before each run.
   void reset(Launch& launch) {
-    launch(decoder::poison_kernel<ContiguousCache>, {dim3{steps, static_cast<unsigned>(requests_)}, 256}, step(Batch{}),
-           written_.get(), written_ + requests_);
+    for (const bool is_quantized : {false, true})
+      launch(decoder::poison_kernel<ContiguousCache>, {dim3{steps, static_cast<unsigned>(requests_)}, 256},
+             step(Batch{}, is_quantized), written_.get(), written_ + requests_);
   }
 
   void one_by_one(Launch& launch) {
@@ -151,6 +156,7 @@ class OptimizationLadder final : public Workload {
     return context_ + (request < 5 ? planted.at(static_cast<std::size_t>(request)) : request * 37 % (2 * spread) - spread);
   }
   std::size_t hidden() const { return static_cast<std::size_t>(model_.shape().hidden); }
+  std::size_t cache_elements() const { return layer_elements() * static_cast<std::size_t>(model_.shape().layers); }
   std::size_t layer_elements() const {
     return static_cast<std::size_t>(requests_ * capacity()) * static_cast<std::size_t>(model_.shape().kv_columns());
   }
@@ -171,10 +177,11 @@ class OptimizationLadder final : public Workload {
   }
   LadderStep step(const Batch& batch, bool is_quantized = false) const {
     const Shape& s = model_.shape();
-    const auto size = static_cast<std::size_t>(s.head_size), head = size * static_cast<std::size_t>(capacity());
+    const auto size = static_cast<std::size_t>(s.head_size), head = size * static_cast<std::size_t>(capacity()),
+               of_cache = is_quantized ? cache_elements() : 0;
     return {model(is_quantized),
             batch,
-            {k_, v_, size, head, head * static_cast<std::size_t>(s.kv_heads)},
+            {k_ + of_cache, v_ + of_cache, size, head, head * static_cast<std::size_t>(s.kv_heads)},
             layer_elements(),
             nullptr,
             false,
@@ -227,10 +234,11 @@ class OptimizationLadder final : public Workload {
     for (std::size_t i = 0; i < passes.size(); ++i) run(passes[i], i);
   }
   template <class Queue>
-  void capture(Launch& launch, Graphs& graphs, const std::vector<Pass>& passes, const Queue& queue) const {
+  void capture(Launch& launch, Graphs& graphs, const std::vector<Pass>& passes, const Queue& queue,
+               bool is_quantized = false) const {
     graphs.clear();
     for_each_pass(passes, [&](const Pass& pass, std::size_t i) {
-      const auto work = [&](cudaStream_t stream) { queue(step(pass.batch), pass.states, stream); };
+      const auto work = [&](cudaStream_t stream) { queue(step(pass.batch, is_quantized), pass.states, stream); };
       if (i == 0) work(launch.stream);  // kernels are loaded at their first launch
       graphs.push_back(std::make_unique<Graph>());
       graphs.back()->capture(launch.stream, work);
