@@ -102,8 +102,8 @@ class FirstToken final : public Workload {
         lt_{setup},
         cublas_{setup},
         alone_{setup, longest()},
-        prompts_{setup.input<int>(static_cast<std::size_t>(tokens()), integers(0, model_.shape().words - 1),
-                                  {.name = "prompts", .constant = true})},
+        prompts_{
+            setup.input<int>(static_cast<std::size_t>(tokens()), integers(0, model_.shape().words - 1), {.name = "prompts"})},
         first_{setup.input<int>(requests, HostFill<int>{[this](std::span<int> to, std::uint64_t) {
                                   std::exclusive_scan(lengths_.begin(), lengths_.end(), to.begin(), 0);
                                 }},
@@ -179,6 +179,7 @@ class FirstToken final : public Workload {
     plan.times.begin(launch.stream);
     for (std::size_t g = 0; g < plan.groups.size(); ++g) {
       const Group& group = plan.groups[g];
+      copy_prompts(launch.stream, group);
       run(step(group.batch, way == all_logits), launch.stream);
       launch(keep_kernel, {static_cast<unsigned>(group.batch.chosen), row_threads}, group.batch, next_.get(),
              packets_of(model_.model().workspace.chosen, hidden()), chosen_.get(), packets_of(states_, hidden()),
@@ -234,17 +235,21 @@ class FirstToken final : public Workload {
         rows += spans.back().tokens;
       }
       const Batch batch = BatchMemory::upload(stream, model_.shape(), Arranged{model_.shape(), spans}, memory, rows);
-      for (int row = 0; const Span& span : spans) {
-        const int* const prompt = prompts_.get() + first_.host(static_cast<std::size_t>(span.sequence));
-        check(cudaMemcpyAsync(batch.tokens + row, prompt, static_cast<std::size_t>(span.tokens) * sizeof(int),
-                              cudaMemcpyDeviceToDevice, stream));
-        row += span.tokens;
-      }
       plan.groups.push_back({batch, group});
       memory += BatchMemory::words(rows);
     }
     plan.times.make(groups.size());
   }
+  void copy_prompts(cudaStream_t stream, const Group& group) const {
+    int* to = group.batch.tokens;
+    for (const int r : group.requests) {
+      const auto request = static_cast<std::size_t>(r);
+      check(cudaMemcpyAsync(to, prompts_.get() + first_.host(request), static_cast<std::size_t>(lengths_[request]) * sizeof(int),
+                            cudaMemcpyDeviceToDevice, stream));
+      to += lengths_[request];
+    }
+  }
+
   bool is_full_;
   std::vector<int> lengths_;
   int group_tokens_;

@@ -42,7 +42,9 @@ class OptimizationLadder final : public Workload {
         all_{setup, cublas_, model_.shape(), requests_},
         codes_{setup, model_.shape()},
         prompts_{setup.input<int>(static_cast<std::size_t>(requests_ * capacity()), integers(0, model_.shape().vocabulary() - 1),
-                                  {.name = "tokens of the requests", .constant = true})},
+                                  {.name = "prompts", .constant = true})},
+        forced_{setup.input<int>(static_cast<std::size_t>(steps * requests_), integers(0, model_.shape().vocabulary() - 1),
+                                 {.name = "forced tokens"})},
         states_{setup.output<bf16>(static_cast<std::size_t>(steps * requests_) * hidden(), {.name = "states"})},
         // The second half is of the model with quantized weights.
         k_{setup.scratch<bf16>(2 * cache_elements(), {.name = "keys"})},
@@ -69,8 +71,8 @@ class OptimizationLadder final : public Workload {
       to.assign(states_.size(), 0);
       for (int r = 0; r < requests_; ++r) {
         std::vector<int> tokens;
-        for (int i = 0; i < context(r) + steps; ++i)
-          tokens.push_back(prompts_.host(static_cast<std::size_t>(r * capacity() + i)));
+        for (int i = 0; i < context(r); ++i) tokens.push_back(prompts_.host(static_cast<std::size_t>(r * capacity() + i)));
+        for (int i = 0; i < steps; ++i) tokens.push_back(forced_.host(static_cast<std::size_t>(i * requests_ + r)));
         const int count = static_cast<int>(tokens.size());
         const auto results = decoder::reference::forward(*cublas_, launch.stream, model_.shape(), model(is_quantized).weights,
                                                          tokens, {&count, 1});
@@ -220,12 +222,8 @@ class OptimizationLadder final : public Workload {
     const auto rows = static_cast<int>(requests.size());
     std::vector<Span> spans;
     for (const int r : requests) spans.push_back({r, context(r) + i, 1, false});
-    const Batch batch = BatchMemory::upload(stream, s, Arranged{s, spans}, memory, rows);
-    for (int row = 0; row < rows; ++row)
-      check(cudaMemcpyAsync(batch.tokens + row,
-                            prompts_.get() + requests[static_cast<std::size_t>(row)] * capacity() +
-                                context(requests[static_cast<std::size_t>(row)]) + i,
-                            sizeof(int), cudaMemcpyDeviceToDevice, stream));
+    Batch batch = BatchMemory::upload(stream, s, Arranged{s, spans}, memory, rows);
+    batch.tokens = const_cast<int*>(forced_.get()) + i * requests_ + requests[0];  // only read
     to.push_back({batch, states_ + static_cast<std::size_t>(i * requests_ + requests[0]) * hidden(), requests});
     return memory + BatchMemory::words(rows);
   }
@@ -258,7 +256,7 @@ class OptimizationLadder final : public Workload {
   Opened<Cublas> cublas_;
   Products one_, all_;
   QuantizedWeights codes_;
-  Input<int> prompts_;
+  Input<int> prompts_, forced_;
   Output<bf16> states_;
   Scratch<bf16> k_, v_;
   BatchMemory prompt_memory_;

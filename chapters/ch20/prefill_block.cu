@@ -16,8 +16,8 @@
 #include "attention/forward.hpp"
 #include "cudnn_prompt_attention.hpp"
 #include "decoder/model.hpp"
-#include "decoder/reference.cuh"
 #include "gemm/gemm.hpp"
+#include "prefill_block_reference.cuh"
 #include "prompt_rows.cuh"
 
 namespace aisp::ch20 {
@@ -87,52 +87,16 @@ class PrefillBlock final : public Workload {
     metrics.report_rate("tokens_per_second", static_cast<double>(tokens_), "tokens/s");
   }
 
-  // In float64 on the GPU, and without any rounding in between.
   void compute_reference(Launch& launch) override {
-    using namespace decoder::reference;
-    const cudaStream_t stream = launch.stream;
-    const auto blocks = static_cast<unsigned>(tokens_);
-    const auto columns = static_cast<std::size_t>(s_.qkv_columns());
-    const decoder::reference::Memory x{rows_of(hidden())}, normed{rows_of(hidden())}, delta{rows_of(hidden())},
-        qkv{rows_of(columns)}, attended{rows_of(static_cast<std::size_t>(s_.q_columns()))}, gate_up{rows_of(2 * ffn())},
-        active{rows_of(ffn())}, weights{std::max(gate_up_.size(), qkv_.size())},
-        scores{rows_of(tokens_) * static_cast<std::size_t>(s_.heads)};
-    const double one = 1, zero = 0;
-    cublas_->use(stream);
-    static const auto gemm = Cublas::function<decltype(cublasDgemm_v2)>("cublasDgemm_v2");
-    const auto multiply = [&](const bf16* matrix, int outputs, int depth, const double* from, double* to) {
-      launch(widen_kernel, {4096, threads}, matrix, weights, static_cast<std::size_t>(outputs) * static_cast<std::size_t>(depth));
-      check(gemm(cublas_->handle(), CUBLAS_OP_T, CUBLAS_OP_N, outputs, static_cast<int>(tokens_), depth, &one, weights, depth,
-                 from, depth, &zero, to, outputs));
-    };
-    number_rows(stream);
-    launch(widen_kernel, {4096, threads}, in_, x, in_.size());
-    launch(widen_kernel, {4096, threads}, from_before_, delta, in_.size());
-    launch(norm_kernel, {blocks, threads}, x, delta, normed, norms_, s_.hidden);
-    multiply(qkv_, s_.qkv_columns(), s_.hidden, normed, qkv);
-    launch(rotate_kernel, {blocks, threads}, qkv, positions(), s_.qkv_columns(), s_.q_columns() + s_.kv_columns(), s_.head_size,
-           decoder::rope_base);
-    launch(attend_kernel, {dim3{blocks, static_cast<unsigned>(s_.heads)}, threads}, qkv, positions(), attended, scores, tokens_,
-           s_.qkv_columns(), s_.heads, s_.kv_heads, s_.head_size);
-    multiply(o_, s_.hidden, s_.q_columns(), attended, delta);
-    launch(norm_kernel, {blocks, threads}, x, delta, normed, norms_ + hidden(), s_.hidden);
-    multiply(gate_up_, 2 * s_.ffn, s_.hidden, normed, gate_up);
-    launch(swiglu_kernel, {blocks, threads}, gate_up, active, s_.ffn);
-    multiply(down_, s_.hidden, s_.ffn, active, delta);
-    const auto keep = [&](std::vector<double>& to, const double* from, std::size_t count) {
-      to.resize(count);
-      check(cudaMemcpyAsync(to.data(), from, count * sizeof(double), cudaMemcpyDeviceToHost, stream));
-    };
-    keep(expected_[0], x, x_.size());
-    keep(expected_[1], delta, out_.size());
-    keep(expected_[2], qkv, rows_of(columns));
-    check(cudaStreamSynchronize(stream));
+    number_rows(launch.stream);
+    expected_ =
+        exact_block(launch.stream, *cublas_, {s_, tokens_, in_, from_before_, norms_, qkv_, o_, gate_up_, down_, positions()});
   }
   double expected_output(int output, std::size_t i) const override {
-    if (output < 2) return expected_[static_cast<std::size_t>(output)][i];
+    if (output < 2) return (output == 0 ? expected_.residual : expected_.results)[i];
     const std::size_t of_queries = static_cast<std::size_t>(s_.q_columns());
-    return expected_[2][i / kv_columns() * static_cast<std::size_t>(s_.qkv_columns()) + of_queries +
-                        (output == 3 ? kv_columns() : 0) + i % kv_columns()];
+    return expected_.projected[i / kv_columns() * static_cast<std::size_t>(s_.qkv_columns()) + of_queries +
+                               (output == 3 ? kv_columns() : 0) + i % kv_columns()];
   }
 
   void prepare(Launch& launch) {
@@ -374,7 +338,7 @@ class PrefillBlock final : public Workload {
   std::optional<WithSwiGlu> fused_;
   std::optional<Product> plain_;
   std::optional<Attention> attention_;
-  std::array<std::vector<double>, 3> expected_;
+  ExactRows expected_;
 };
 
 }  // namespace
