@@ -232,20 +232,26 @@ __device__ inline void attend(const Network& n, const Activations& a, int layer,
   __syncthreads();
   if (!is_last || warp >= warps) return;
   __threadfence();
+  constexpr int at_once = pieces / 2;  // as many as there are registers for
   float maximum = minus_infinity, sum = 0, value = 0;
-  float2 sums[pieces];
-  float values[pieces];
+#pragma unroll 1
+  for (int begin = 0; begin < pieces; begin += at_once) {
+    float2 sums[at_once];
+    float values[at_once], raised = maximum;
 #pragma unroll
-  for (int p = 0; p < pieces; ++p) {
-    sums[p] = __ldcg(a.sums + head * pieces + p);
-    values[p] = __ldcg(a.values + (head * pieces + p) * head_size + column);
-    maximum = fmaxf(maximum, sums[p].x);
-  }
+    for (int p = 0; p < at_once; ++p) {
+      sums[p] = __ldcg(a.sums + head * pieces + begin + p);
+      values[p] = __ldcg(a.values + (head * pieces + begin + p) * head_size + column);
+      raised = fmaxf(raised, sums[p].x);
+    }
+    const float before = below(maximum, raised);
+    sum *= before, value *= before, maximum = raised;
 #pragma unroll
-  for (int p = 0; p < pieces; ++p) {
-    const float factor = below(sums[p].x, maximum);
-    sum = fmaf(sums[p].y, factor, sum);
-    value = fmaf(values[p], factor, value);
+    for (int p = 0; p < at_once; ++p) {
+      const float factor = below(sums[p].x, maximum);
+      sum = fmaf(sums[p].y, factor, sum);
+      value = fmaf(values[p], factor, value);
+    }
   }
   a.attended[head * head_size + column] = __float2bfloat16_rn(value / sum);
 }
