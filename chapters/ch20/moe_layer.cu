@@ -362,8 +362,9 @@ extern constinit const Pair moe_layer{
                             .run = call<&MoeLayer::fused_fp8>,
                             .prepare = call<&MoeLayer::tune_and_quantize>,
                             .changes_precision = true,
-                            // Sums of 14 bits put some activations on the other side of where e4m3 rounds.
-                            .tolerance = within(1e-2),
+                            // Sums of 14 bits leave an activation 2^-11 off at most, so that one in 200 rounds to the next value
+                            // of e4m3: 6e-3 of the norm. Two roundings to bf16 make 2.3e-3, and the limit is twice both.
+                            .tolerance = within(1.5e-2, 0.12),
                             .kernels = no_spills}}),
     .controls = variants({{.name = "products_alone",
                            .run = call<&MoeLayer::products_alone>,

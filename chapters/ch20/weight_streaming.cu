@@ -23,8 +23,8 @@ namespace {
 using namespace decoder;
 using attention::ContiguousCache;
 using e4m3 = __nv_fp8_e4m3;
-constexpr Shape model_shape = layers_of_3b(6);
-constexpr std::size_t layers = model_shape.layers, slots = 2, hidden = model_shape.hidden;
+constexpr Shape one_layer = layers_of_3b(1);
+constexpr std::size_t slots = 2, hidden = one_layer.hidden, most_layers = 16;
 constexpr unsigned threads = 256;
 constexpr float largest_e4m3 = 448;
 
@@ -34,9 +34,9 @@ struct Matrix {
   constexpr std::size_t elements() const { return outputs * depth; }
 };
 constexpr std::array<Matrix, 4> matrices = [] {
-  constexpr std::size_t ffn = model_shape.ffn;
-  std::array<Matrix, 4> all{{{model_shape.qkv_columns(), hidden, 0, 0},
-                             {hidden, model_shape.q_columns(), 0, 0},
+  constexpr std::size_t ffn = one_layer.ffn;
+  std::array<Matrix, 4> all{{{one_layer.qkv_columns(), hidden, 0, 0},
+                             {hidden, one_layer.q_columns(), 0, 0},
                              {2 * ffn, hidden, 0, 0},
                              {hidden, ffn, 0, 0}}};
   for (std::size_t i = 1; i < all.size(); ++i) {
@@ -90,22 +90,24 @@ __global__ __launch_bounds__(threads) void dequantize_kernel(const uint4* codes,
 class WeightStreaming final : public Workload {
  public:
   explicit WeightStreaming(Setup& setup)
-      : prompts_{static_cast<int>(setup.size("prompts"))},
+      : layers_{setup.shape(setup.size("layers"), std::min<std::size_t>(setup.size("layers"), 2))},
+        shape_{layers_of_3b(static_cast<int>(layers_))},
+        prompts_{static_cast<int>(setup.size("prompts"))},
         length_{
             static_cast<int>(setup.shape(setup.size("prompt_tokens"), std::min<std::size_t>(setup.size("prompt_tokens"), 48)))},
         rows_{prompts_ * length_},
-        model_{setup, model_shape, {.rows = rows_, .chosen = 1, .positions = length_, .split_rows = 1}},
+        model_{setup, shape_, {.rows = rows_, .chosen = 1, .positions = length_, .split_rows = 1}},
         lt_{setup},
         cublas_{setup},
         memory_{setup, rows_},
-        tokens_{setup.input<int>(static_cast<std::size_t>(rows_), integers(0, model_shape.vocabulary() - 1), {.name = "tokens"})},
+        tokens_{setup.input<int>(static_cast<std::size_t>(rows_), integers(0, shape_.vocabulary() - 1), {.name = "tokens"})},
         out_{setup.output<bf16>(static_cast<std::size_t>(rows_) * hidden, {.name = "normed states"})},
-        keys_{setup.scratch<bf16>(2 * static_cast<std::size_t>(rows_ * model_shape.kv_columns()))},
-        host_weights_{setup.scratch<bf16>(layers * layer_elements, {.name = "weights of the host", .memory = Memory::pinned})},
-        host_codes_{setup.scratch<std::byte>(layers * code_bytes, {.name = "codes of the host", .memory = Memory::pinned})},
+        keys_{setup.scratch<bf16>(2 * static_cast<std::size_t>(rows_ * shape_.kv_columns()))},
+        host_weights_{setup.scratch<bf16>(layers_ * layer_elements, {.name = "weights of the host", .memory = Memory::pinned})},
+        host_codes_{setup.scratch<std::byte>(layers_ * code_bytes, {.name = "codes of the host", .memory = Memory::pinned})},
         slots_{setup.scratch<bf16>(slots * layer_elements)},
         code_slots_{setup.scratch<std::byte>(slots * code_bytes)},
-        dequantized_{setup.scratch<bf16>(setup.shape(1, layers * layer_elements))},
+        dequantized_{setup.scratch<bf16>(setup.shape(1, layers_ * layer_elements))},
         copies_{setup.stream()},
         forked_{setup.event()} {
     for (auto* events : {&arrived_, &used_})
@@ -122,33 +124,32 @@ class WeightStreaming final : public Workload {
     std::vector<int> tokens, lengths(static_cast<std::size_t>(prompts_), length_);
     for (std::size_t i = 0; i < tokens_.size(); ++i) tokens.push_back(tokens_.host(i));
     Weights weights = model_.weights();
-    expected_ = reference::forward(*cublas_, launch.stream, model_shape, weights, tokens, lengths).normed;
+    expected_ = reference::forward(*cublas_, launch.stream, shape_, weights, tokens, lengths).normed;
     const std::array all{&weights.qkv, &weights.o, &weights.gate_up, &weights.down};
     bf16* to = dequantized_;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::size_t elements = matrices[i].elements();
-      for (std::size_t layer = 0; layer < layers; ++layer) {
+      for (std::size_t layer = 0; layer < layers_; ++layer) {
         quantize(launch.stream, *all[i] + layer * elements, matrices[i], code_slots_);
         dequantize(launch.stream, code_slots_, matrices[i], to + layer * elements);
       }
       *all[i] = to;
-      to += layers * elements;
+      to += layers_ * elements;
     }
-    expected_of_codes_ = reference::forward(*cublas_, launch.stream, model_shape, weights, tokens, lengths).normed;
+    expected_of_codes_ = reference::forward(*cublas_, launch.stream, shape_, weights, tokens, lengths).normed;
   }
   double expected(std::size_t i) const override { return expected_[i]; }
   double expected_quantized(std::string_view, int, std::size_t i) const override { return expected_of_codes_[i]; }
-  void metrics(std::string_view variant, Metrics& metrics) override {
+  void metrics(std::string_view, Metrics& metrics) override {
     metrics.report_rate("token rate", static_cast<double>(rows_), "tokens/s");
-    if (variant != "resident")
-      metrics.report_rate("weights", static_cast<double>(layers * layer_elements * sizeof(bf16)) * 1e-9, "GB/s");
+    metrics.report_rate("layer rate", static_cast<double>(layers_), "layers/s");
   }
 
   // All layers to the host, as bf16 or as codes.
   void offload(Launch& launch) {
     prepare_model(launch);
     const auto all = originals();
-    for (std::size_t layer = 0; layer < layers; ++layer)
+    for (std::size_t layer = 0; layer < layers_; ++layer)
       for (std::size_t i = 0; i < matrices.size(); ++i)
         check(cudaMemcpyAsync(host_weights_ + layer * layer_elements + matrices[i].first, all[i] + layer * matrices[i].elements(),
                               matrices[i].elements() * sizeof(bf16), cudaMemcpyDeviceToHost, launch.stream));
@@ -157,7 +158,7 @@ class WeightStreaming final : public Workload {
   void offload_codes(Launch& launch) {
     prepare_model(launch);
     const auto all = originals();
-    for (std::size_t layer = 0; layer < layers; ++layer) {
+    for (std::size_t layer = 0; layer < layers_; ++layer) {
       for (std::size_t i = 0; i < matrices.size(); ++i)
         quantize(launch.stream, all[i] + layer * matrices[i].elements(), matrices[i], code_slots_);
       check(cudaMemcpyAsync(host_codes_ + layer * code_bytes, code_slots_, code_bytes, cudaMemcpyDeviceToHost, launch.stream));
@@ -169,7 +170,7 @@ class WeightStreaming final : public Workload {
     model_.tune(*lt_, launch.stream, rows_, 0);
     std::vector<Span> spans;
     for (int p = 0; p < prompts_; ++p) spans.push_back({p, 0, length_, false});
-    batch_ = memory_.upload(launch.stream, model_shape, Arranged{model_shape, spans});
+    batch_ = memory_.upload(launch.stream, shape_, Arranged{shape_, spans});
   }
   // NaN, so that a layer that is computed before its weights have come shows.
   void poison(Launch& launch) {
@@ -179,7 +180,7 @@ class WeightStreaming final : public Workload {
 
   void copy_then_compute(Launch& launch) {
     begin(launch.stream);
-    for (std::size_t layer = 0; layer < layers; ++layer) {
+    for (std::size_t layer = 0; layer < layers_; ++layer) {
       copy(layer, 0, launch.stream);
       compute(launch.stream, layer, slots_);
     }
@@ -187,7 +188,7 @@ class WeightStreaming final : public Workload {
   }
   void serial_fp8(Launch& launch) {
     begin(launch.stream);
-    for (std::size_t layer = 0; layer < layers; ++layer) {
+    for (std::size_t layer = 0; layer < layers_; ++layer) {
       copy_codes(layer, 0, launch.stream);
       expand(launch.stream, 0);
       compute(launch.stream, layer, slots_);
@@ -212,7 +213,7 @@ class WeightStreaming final : public Workload {
   void resident(Launch& launch) {
     begin(launch.stream);
     const auto all = originals();
-    for (std::size_t layer = 0; layer < layers; ++layer)
+    for (std::size_t layer = 0; layer < layers_; ++layer)
       compute(launch.stream, layer,
               {all[0] + layer * matrices[0].elements(), all[1] + layer * matrices[1].elements(),
                all[2] + layer * matrices[2].elements(), all[3] + layer * matrices[3].elements()});
@@ -224,10 +225,9 @@ class WeightStreaming final : public Workload {
 
   Cost cost_of(std::size_t bytes) const {
     const double pairs = 0.5 * static_cast<double>(length_) * static_cast<double>(length_ + 1) * prompts_;
-    return {.flops =
-                static_cast<double>(layers) * (2.0 * rows_ * model_shape.layer_weights() + 4.0 * pairs * model_shape.q_columns()),
+    return {.flops = static_cast<double>(layers_) * (2.0 * rows_ * shape_.layer_weights() + 4.0 * pairs * shape_.q_columns()),
             .math = Math::bf16,
-            .host_to_device = static_cast<double>(layers * bytes)};
+            .host_to_device = static_cast<double>(layers_ * bytes)};
   }
   LayerWeights originals() const {
     const Weights all = model_.weights();
@@ -262,7 +262,7 @@ class WeightStreaming final : public Workload {
     check(cudaEventRecord(forked_, stream));
     check(cudaStreamWaitEvent(copies_, forked_));
     begin(stream);
-    for (std::size_t layer = 0; layer < layers; ++layer) {
+    for (std::size_t layer = 0; layer < layers_; ++layer) {
       const std::size_t slot = layer % slots;
       if (layer >= slots) check(cudaStreamWaitEvent(copies_, used_[layer - slots]));
       copy_layer(layer, slot, copies_);
@@ -275,8 +275,8 @@ class WeightStreaming final : public Workload {
   }
 
   Step<ContiguousCache> step() const {
-    const std::size_t head_size = model_shape.head_size, head = head_size * static_cast<std::size_t>(length_);
-    const ContiguousCache cache{keys_, keys_ + keys_.size() / 2, head_size, head, head * model_shape.kv_heads};
+    const std::size_t head_size = shape_.head_size, head = head_size * static_cast<std::size_t>(length_);
+    const ContiguousCache cache{keys_, keys_ + keys_.size() / 2, head_size, head, head * shape_.kv_heads};
     Step<ContiguousCache> step{model_.model(), batch_, cache, 0, nullptr, false, false};
     step.batch.tokens = const_cast<int*>(tokens_.get());
     return step;
@@ -291,7 +291,7 @@ class WeightStreaming final : public Workload {
     Weights& weights = now.model.weights;
     weights.qkv = of[0], weights.o = of[1], weights.gate_up = of[2], weights.down = of[3];
     weights.norms += 2 * layer * hidden;
-    now.model.shape.layers = static_cast<int>(layers - layer);
+    now.model.shape.layers = static_cast<int>(layers_ - layer);
     now.project(stream, 0);
     now.append(stream, 0);
     now.attend(stream, 0);
@@ -301,9 +301,11 @@ class WeightStreaming final : public Workload {
     const Model model = model_.model();
     launch_kernel(stream, norm_kernel, {static_cast<unsigned>(rows_), norm_threads},
                   Norm{nullptr, nullptr, model.workspace.delta, model.workspace.x, out_,
-                       model.weights.norms + 2 * layers * hidden, nullptr, static_cast<int>(hidden)});
+                       model.weights.norms + 2 * layers_ * hidden, nullptr, static_cast<int>(hidden)});
   }
 
+  std::size_t layers_;
+  Shape shape_;
   int prompts_, length_, rows_;
   Buffers model_;
   Opened<CublasLt> lt_;
@@ -318,7 +320,7 @@ class WeightStreaming final : public Workload {
   Scratch<bf16> dequantized_;
   cudaStream_t copies_;
   cudaEvent_t forked_;
-  std::array<cudaEvent_t, layers> arrived_{}, used_{};
+  std::array<cudaEvent_t, most_layers> arrived_{}, used_{};
   Batch batch_;
   std::vector<double> expected_, expected_of_codes_;
 };
@@ -364,14 +366,15 @@ extern constinit const Pair weight_streaming{
     .start = Start::immediate,
     .verification = Verification::small_shape,
     .timeline = true,
-    .sizes = sizes(
-        {{.name = "prompts", .full = 4, .most = 10, .scales = false}, {.name = "prompt_tokens", .full = 2048, .most = 4096}}),
+    .sizes = sizes({{.name = "prompts", .full = 4, .most = 10, .scales = false},
+                    {.name = "prompt_tokens", .full = 2048, .most = 4096},
+                    {.name = "layers", .full = 6, .most = most_layers, .scales = false}}),
     .sweep = cases({{"tokens_128", "prompts=1,prompt_tokens=128"},
                     {"tokens_4096", "prompts=2,prompt_tokens=2048"},
                     {"tokens_8192", "prompts=4,prompt_tokens=2048"},
                     {"tokens_12288", "prompts=6,prompt_tokens=2048"},
                     {"tokens_20480", "prompts=10,prompt_tokens=2048"}}),
-    .edges = cases({{"one_token", "prompts=1,prompt_tokens=1"}, {"odd_prompts", "prompts=3,prompt_tokens=37"}}),
+    .edges = cases({{"one_token", "prompts=1,prompt_tokens=1,layers=1"}, {"odd_prompts", "prompts=3,prompt_tokens=37,layers=3"}}),
 };
 
 }  // namespace aisp::ch20
