@@ -366,6 +366,7 @@ extern constinit const Pair weight_streaming{
     .start = Start::immediate,
     .verification = Verification::small_shape,
     .timeline = true,
+    .overrides = {.iterations = 10},
     .sizes = sizes({{.name = "prompts", .full = 4, .most = 10, .scales = false},
                     {.name = "prompt_tokens", .full = 2048, .most = 4096},
                     {.name = "layers", .full = 6, .most = most_layers, .scales = false}}),
