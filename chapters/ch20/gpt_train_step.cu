@@ -24,8 +24,8 @@ namespace aisp::ch20 {
 namespace {
 
 using namespace gpt;
-constexpr int step_number = 10;  // of the training run: the bias corrections depend on it
-constexpr double gradient_limit = 2e-2;
+constexpr int step_number = 10;          // of the training run: the bias corrections depend on it
+constexpr double gradient_limit = 3e-2;  // of one tensor
 
 // A variant's steps: those of one kernel each, and what a control leaves out.
 struct Fused {
@@ -45,8 +45,8 @@ class GptTrainStep final : public Workload {
         loss_{setup.output<float>(1, {.name = "loss"})},
         gradients_{setup.output<bf16>(s_.size(), {.name = "gradients"})},
         weights_{setup.inout<float>(s_.size(), normal(0, 0.04f), {.name = "weights"})},
-        firsts_{setup.inout<float>(s_.size(), normal(0, 1e-4f), {.name = "first moments"})},
-        seconds_{setup.inout<float>(s_.size(), uniform(1e-9f, 1e-8f), {.name = "second moments"})},
+        firsts_{setup.inout<float>(s_.size(), normal(0, 1e-2f), {.name = "first moments"})},
+        seconds_{setup.inout<float>(s_.size(), uniform(1e-3f, 1e-2f), {.name = "second moments"})},
         copies_{setup.scratch<bf16>(s_.size())},
         activations_{setup.scratch<bf16>(s_.rows() * s_.width * (Kept::planes * s_.layers + 9))},
         moments_{setup.scratch<float2>((2 * s_.layers + 1) * s_.rows())},
@@ -349,7 +349,7 @@ class GptTrainStep final : public Workload {
   Opened<MatmulPlan> words_, d_normed_, d_words_;
   bool reproducible_;
   std::vector<LayerProducts> products_;
-  training::AdamWStep update_{{}, step_number};
+  training::AdamWStep update_{{.rate = 0.1f}, step_number};  // so large that each term shows
   std::array<gpt::reference::Values, 5> expected_;
 };
 
@@ -375,9 +375,9 @@ extern constinit const Pair gpt_train_step{
     .controls = variants({step<call<&GptTrainStep::bf16_loss>>("bf16_loss", no_outputs),
                           step<call<&GptTrainStep::products_alone>>("products_alone", no_outputs)}),
     .bound = Bound::compute,
-    // About thirty roundings to bf16 follow one another on the way to a gradient: 9e-3. Of the weights an update is 5e-3, and a
-    // gradient's share of it a tenth.
-    .tolerance = per_output({within(1e-3), within(2e-2), within(1e-4, 1e-3), within(2e-2)}),
+    // About thirty roundings to bf16 follow one another on the way to a gradient: 9e-3, and in single elements whose addends
+    // cancel as much as the largest of them lost. Of the weights an update is 5e-2 and the decay 1e-3.
+    .tolerance = per_output({within(1e-3), within(2e-2, 0.4), within(3e-4, 2e-2), within(1e-2, 0.4)}),
     .needs = training::AttentionBlock<64>::needs(),
     .verification = Verification::small_shape,
     .sizes = sizes({{.name = "batch", .full = 8, .most = 64},

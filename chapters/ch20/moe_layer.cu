@@ -363,8 +363,9 @@ extern constinit const Pair moe_layer{
                             .prepare = call<&MoeLayer::tune_and_quantize>,
                             .changes_precision = true,
                             // Sums of 14 bits leave an activation 2^-11 off at most, so that one in 200 rounds to the next value
-                            // of e4m3: 6e-3 of the norm. Two roundings to bf16 make 2.3e-3, and the limit is twice both.
-                            .tolerance = within(1.5e-2, 0.12),
+                            // of e4m3: 6e-3 of the norm. Two roundings to bf16 make 2.3e-3, and the limit is twice both. Single
+                            // elements, whose addends may cancel, are held to what only a fault exceeds.
+                            .tolerance = within(1.5e-2, 0.5),
                             .kernels = no_spills}}),
     .controls = variants({{.name = "products_alone",
                            .run = call<&MoeLayer::products_alone>,
@@ -372,8 +373,8 @@ extern constinit const Pair moe_layer{
                            .outputs = no_outputs,
                            .kernels = no_spills}}),
     .bound = Bound::compute,
-    // Up to five roundings to bf16 follow one another: of gate and up, their product, an expert's result and the output.
-    .tolerance = within(5e-3),
+    // Roundings to bf16 of gate and up, of their product, of an expert's result and of the output make 3.7e-3.
+    .tolerance = within(6e-3, 6e-2),
     .needs = {.min_sm = 90, .max_sm = 90, .libraries = {Library::cublaslt}},
     .start = Start::immediate,
     .sizes = sizes({{.name = "tokens", .full = 8192, .most = 16384},

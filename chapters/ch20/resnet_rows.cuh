@@ -62,19 +62,23 @@ static __global__ __launch_bounds__(threads) void add_kernel(uint4* x, const uin
   for (int k = 0; k < packet; ++k) values[k] += more[k];
   x[i] = shared::pack(values);
 }
-// What folding leaves of a batch norm, the residual where there is one, and ReLU. Channels come last.
-static __global__ __launch_bounds__(threads) void bias_relu_kernel(uint4* x, const float* bias, const uint4* residual,
-                                                                   int channels, unsigned packets) {
+// All that follows a convolution in one pass: a batch norm, the residual where there is one, and ReLU. Channels come last.
+// Folded, the norm is a bias alone.
+template <bool folded>
+__global__ __launch_bounds__(threads) void finish_kernel(uint4* x, const Norm norm, const float* bias, const uint4* residual,
+                                                         int channels, unsigned packets) {
   const unsigned i = blockIdx.x * threads + threadIdx.x;
   if (i >= packets) return;
   float values[packet], more[packet] = {};
   shared::unpack(x[i], values);
   if (residual != nullptr) shared::unpack(residual[i], more);
-  const float4* const biases = reinterpret_cast<const float4*>(bias + i * packet % channels);
-  const float4 low = biases[0], high = biases[1];
-  const float added[packet] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  const int first = static_cast<int>(i * packet % channels);
 #pragma unroll
-  for (int k = 0; k < packet; ++k) values[k] = fmaxf(values[k] + added[k] + more[k], 0);
+  for (int k = 0; k < packet; ++k) {
+    if constexpr (folded) values[k] += bias[first + k];
+    else values[k] = fmaf(values[k] - norm.mean[first + k], norm.scale(first + k), norm.bias[first + k]);
+    values[k] = fmaxf(values[k] + more[k], 0);
+  }
   x[i] = shared::pack(values);
 }
 

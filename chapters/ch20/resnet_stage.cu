@@ -116,14 +116,8 @@ class ResnetStage final : public Workload {
 
   void channels_first(Launch& launch) { by_steps<true>(launch); }
   void channels_last(Launch& launch) { by_steps<false>(launch); }
-  void folded_bn(Launch& launch) {
-    run(launch, [&](std::size_t block, std::size_t kind, const bf16* from, bf16* to, const bf16* residual) {
-      convolve(launch, 3 + kind, from, folded_ + first_weight(block, kind), to);
-      const std::size_t all = plane() * kinds[kind].out / packet;
-      launch(bias_relu_kernel, {blocks_for(all), threads}, packets(to), bias(block, kind), packets(residual), kinds[kind].out,
-             all);
-    });
-  }
+  void one_pass(Launch& launch) { in_one_pass<false>(launch, w_); }
+  void folded_bn(Launch& launch) { in_one_pass<true>(launch, folded_); }
   void library_epilogue(Launch& launch) {
     run(launch, [&](std::size_t block, std::size_t kind, const bf16* from, bf16* to, const bf16* residual) {
       plans_[6 + kind]->run(launch.stream, {from, folded_ + first_weight(block, kind), to, bias(block, kind), residual});
@@ -257,6 +251,15 @@ class ResnetStage final : public Workload {
       launch(relu_kernel, {blocks_for(all / packet), threads}, packets(to), all / packet);
     });
   }
+  template <bool folded>
+  void in_one_pass(Launch& launch, const bf16* weights) {
+    run(launch, [&](std::size_t block, std::size_t kind, const bf16* from, bf16* to, const bf16* residual) {
+      convolve(launch, 3 + kind, from, weights + first_weight(block, kind), to);
+      const std::size_t all = plane() * kinds[kind].out / packet;
+      launch(finish_kernel<folded>, {blocks_for(all), threads}, packets(to), norm(block, kind), bias(block, kind),
+             packets(residual), kinds[kind].out, all);
+    });
+  }
   void fold(Launch& launch) const {
     for (std::size_t block = 0; block < blocks_; ++block)
       for (std::size_t kind = 0; kind < convolutions; ++kind)
@@ -287,13 +290,14 @@ class ResnetStage final : public Workload {
 }  // namespace
 
 extern constinit const Pair resnet_stage{
-    .teaches = "in convolutional inference batch norm folds into the weights and the convolution's epilogue does the rest",
+    .teaches =
+        "batch norm folds into the weights of a convolution, and what is left of it, the residual and ReLU go into its epilogue",
     .lesson = "library_epilogue",
     .make = make<ResnetStage>,
     .baseline = {.name = "channels_first", .run = call<&ResnetStage::channels_first>, .prepare = call<&ResnetStage::tune_first>},
     .optimized =
         variants({{.name = "channels_last", .run = call<&ResnetStage::channels_last>, .prepare = call<&ResnetStage::tune_last>},
-                  {.name = "folded_bn", .run = call<&ResnetStage::folded_bn>, .prepare = call<&ResnetStage::fold_and_tune>},
+                  {.name = "one_pass", .run = call<&ResnetStage::one_pass>, .prepare = call<&ResnetStage::tune_last>},
                   {.name = "library_epilogue",
                    .run = call<&ResnetStage::library_epilogue>,
                    .prepare = call<&ResnetStage::fold_and_tune_fused>},
@@ -302,14 +306,17 @@ extern constinit const Pair resnet_stage{
                    .prepare = call<&ResnetStage::make_engines>,
                    .needs = Middle::needs(),
                    .kernels = {.local_bytes = 0}}}),
-    .controls = variants({{.name = "convolutions_alone",
-                           .run = call<&ResnetStage::convolutions_alone>,
-                           .prepare = call<&ResnetStage::tune_last>,
-                           .outputs = no_outputs}}),
+    // Folded weights without an epilogue; and nothing but the convolutions.
+    .controls =
+        variants({{.name = "folded_bn", .run = call<&ResnetStage::folded_bn>, .prepare = call<&ResnetStage::fold_and_tune>},
+                  {.name = "convolutions_alone",
+                   .run = call<&ResnetStage::convolutions_alone>,
+                   .prepare = call<&ResnetStage::tune_last>,
+                   .outputs = no_outputs}}),
     .bound = Bound::compute,
     // Of a bottleneck's branch some nine roundings to bf16 of 1.6e-3 follow one another, of folded weights among them, and the
     // residual stream has one in each block: 8e-3 at most after six.
-    .tolerance = within(1e-2),
+    .tolerance = within(1e-2, 0.1),
     .needs = {.libraries = {Library::cudnn}},
     .verification = Verification::small_shape,
     .sizes = sizes({{.name = "images", .full = 256, .most = 1024}, {.name = "blocks", .full = 6, .most = 24, .scales = false}}),
