@@ -46,7 +46,8 @@ class ProductSettings {
   // `early`: our kernel requests its weights while the kernel before it ends.
   void run(cudaStream_t stream, int setting, int layer, const bf16* x, bf16* y, bool early) const {
     if (!is_library(setting)) {
-      decoder::multiply_skinny(stream, weights_, layer, x, y, rows_, setting - static_cast<int>(algorithms_.size()) + 1, early);
+      decoder::multiply_skinny(stream, weights_, layer, x, y, rows_, setting - static_cast<int>(algorithms_.size()) + 1, early,
+                               static_cast<int>(multiprocessors()));
       return;
     }
     const float one = 1, zero = 0;
