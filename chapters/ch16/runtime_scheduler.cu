@@ -383,7 +383,7 @@ extern constinit const Pair runtime_scheduler{
                     {"requests_32", "requests=32"},
                     {"requests_512", "requests=512"}}),
     // All tables grow in the same step.
-    .edges = cases({{"equal_contexts", "narrow=1,equal_contexts=1"}, {"one_request", "narrow=1,requests=1"}}),
+    .edges = cases({{"equal_contexts", "narrow=1,equal_contexts=1,requests=32"}, {"one_request", "narrow=1,requests=1"}}),
 };
 
 }  // namespace aisp::ch16
