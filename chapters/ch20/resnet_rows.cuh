@@ -28,20 +28,54 @@ __device__ __forceinline__ uint2 narrow(const float (&x)[4]) {
   return make_uint2(device::narrow_bf16(x[0], x[1]), device::narrow_bf16(x[2], x[3]));
 }
 
-// Four neighbours a thread: of one channel where channels come first, or of four channels.
-template <bool channels_first>
-__global__ __launch_bounds__(threads) void norm_kernel(uint2* x, const Norm norm, int channels, unsigned fours) {
+// Where channels come first: four neighbours of one channel a thread.
+static __global__ __launch_bounds__(threads) void planes_norm_kernel(uint2* x, const Norm norm, int channels, unsigned fours) {
   const unsigned i = blockIdx.x * threads + threadIdx.x;
   if (i >= fours) return;
+  const int channel = static_cast<int>(i / (pixels / 4) % channels);
+  const float scale = norm.scale(channel), shift = norm.bias[channel] - norm.mean[channel] * scale;
   float values[4];
   widen(x[i], values);
-  const int first = static_cast<int>(channels_first ? i / (pixels / 4) % channels : i * 4 % channels);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const int channel = channels_first ? first : first + k;
-    values[k] = fmaf(values[k] - norm.mean[channel], norm.scale(channel), norm.bias[channel]);
-  }
+  for (float& value : values) value = fmaf(value, scale, shift);
   x[i] = narrow(values);
+}
+
+// Where channels come last: the norm, or what folding has left of it, a bias. With `finishes`, the residual, where there is one,
+// and ReLU as well. A thread has the same eight channels of `line_pixels` pixels, so that it loads their norm once.
+inline constexpr int line_pixels = 4;
+static_assert(pixels % line_pixels == 0);
+template <bool folded, bool finishes>
+__global__ __launch_bounds__(threads) void channels_norm_kernel(uint4* x, const Norm norm, const float* bias,
+                                                                const uint4* residual, int channels, unsigned packets) {
+  const unsigned t = blockIdx.x * threads + threadIdx.x, line = static_cast<unsigned>(channels) / packet;
+  if (t >= packets / line_pixels) return;
+  const unsigned first = t / line * line_pixels * line + t % line;
+  uint4 loaded[line_pixels], more[line_pixels] = {};
+#pragma unroll
+  for (int r = 0; r < line_pixels; ++r) {
+    loaded[r] = x[first + r * line];
+    if (finishes && residual != nullptr) more[r] = residual[first + r * line];
+  }
+  float scale[packet], shift[packet];
+#pragma unroll
+  for (int k = 0; k < packet; ++k) {
+    const int channel = static_cast<int>(t % line) * packet + k;
+    scale[k] = folded ? 1 : norm.scale(channel);
+    shift[k] = folded ? bias[channel] : norm.bias[channel] - norm.mean[channel] * scale[k];
+  }
+#pragma unroll
+  for (int r = 0; r < line_pixels; ++r) {
+    float values[packet], added[packet];
+    shared::unpack(loaded[r], values);
+    shared::unpack(more[r], added);
+#pragma unroll
+    for (int k = 0; k < packet; ++k) {
+      values[k] = fmaf(values[k], scale[k], shift[k]);
+      if (finishes) values[k] = fmaxf(values[k] + added[k], 0);
+    }
+    x[first + r * line] = shared::pack(values);
+  }
 }
 static __global__ __launch_bounds__(threads) void relu_kernel(uint4* x, unsigned packets) {
   const unsigned i = blockIdx.x * threads + threadIdx.x;
@@ -62,26 +96,6 @@ static __global__ __launch_bounds__(threads) void add_kernel(uint4* x, const uin
   for (int k = 0; k < packet; ++k) values[k] += more[k];
   x[i] = shared::pack(values);
 }
-// All that follows a convolution in one pass: a batch norm, the residual where there is one, and ReLU. Channels come last.
-// Folded, the norm is a bias alone.
-template <bool folded>
-__global__ __launch_bounds__(threads) void finish_kernel(uint4* x, const Norm norm, const float* bias, const uint4* residual,
-                                                         int channels, unsigned packets) {
-  const unsigned i = blockIdx.x * threads + threadIdx.x;
-  if (i >= packets) return;
-  float values[packet], more[packet] = {};
-  shared::unpack(x[i], values);
-  if (residual != nullptr) shared::unpack(residual[i], more);
-  const int first = static_cast<int>(i * packet % channels);
-#pragma unroll
-  for (int k = 0; k < packet; ++k) {
-    if constexpr (folded) values[k] += bias[first + k];
-    else values[k] = fmaf(values[k] - norm.mean[first + k], norm.scale(first + k), norm.bias[first + k]);
-    values[k] = fmaxf(values[k] + more[k], 0);
-  }
-  x[i] = shared::pack(values);
-}
-
 // Weights [out][taps][in], times the scale of the norm after them; and what is left of that norm. A block for each output
 // channel.
 static __global__ __launch_bounds__(threads) void fold_kernel(const bf16* w, const Norm norm, bf16* folded, float* bias,

@@ -244,20 +244,26 @@ class ResnetStage final : public Workload {
     run<first>(launch, [&](std::size_t block, std::size_t kind, const bf16* from, bf16* to, const bf16* residual) {
       convolve(launch, (first ? 0 : 3) + kind, from, (first ? w_first_.get() : w_.get()) + first_weight(block, kind), to);
       const std::size_t all = plane() * kinds[kind].out;
-      launch(norm_kernel<first>, {blocks_for(all / 4), threads}, reinterpret_cast<uint2*>(to), norm(block, kind), kinds[kind].out,
-             all / 4);
+      if constexpr (first)
+        launch(planes_norm_kernel, {blocks_for(all / 4), threads}, reinterpret_cast<uint2*>(to), norm(block, kind),
+               kinds[kind].out, all / 4);
+      else normalize<false, false>(launch, block, kind, to, nullptr);
       if (residual != nullptr)
         launch(add_kernel, {blocks_for(all / packet), threads}, packets(to), packets(residual), all / packet);
       launch(relu_kernel, {blocks_for(all / packet), threads}, packets(to), all / packet);
     });
   }
+  template <bool folded, bool finishes>
+  void normalize(Launch& launch, std::size_t block, std::size_t kind, bf16* x, const bf16* residual) const {
+    const std::size_t all = plane() * kinds[kind].out / packet;
+    launch(channels_norm_kernel<folded, finishes>, {blocks_for(all / line_pixels), threads}, packets(x), norm(block, kind),
+           bias(block, kind), packets(residual), kinds[kind].out, all);
+  }
   template <bool folded>
   void in_one_pass(Launch& launch, const bf16* weights) {
     run(launch, [&](std::size_t block, std::size_t kind, const bf16* from, bf16* to, const bf16* residual) {
       convolve(launch, 3 + kind, from, weights + first_weight(block, kind), to);
-      const std::size_t all = plane() * kinds[kind].out / packet;
-      launch(finish_kernel<folded>, {blocks_for(all), threads}, packets(to), norm(block, kind), bias(block, kind),
-             packets(residual), kinds[kind].out, all);
+      normalize<folded, true>(launch, block, kind, to, residual);
     });
   }
   void fold(Launch& launch) const {
