@@ -328,8 +328,6 @@ void DecodeStep::fused_kernels(cudaStream_t stream, bool early) const {
   launch_kernel(stream, token::head_kernel, grid((s_.words + token::words_of_warp - 1) / token::words_of_warp, hidden()), n, a);
 }
 
-constexpr KernelLimits no_spills{.local_bytes = 0};
-
 }  // namespace
 
 extern constinit const Pair decode_step{
@@ -350,20 +348,17 @@ extern constinit const Pair decode_step{
                            {.name = "fused_graph",
                             .run = call<&DecodeStep::fused_graph>,
                             .prepare = call<&DecodeStep::prepare_fused<false>>,
-                            .reset = call<&DecodeStep::reset>,
-                            .kernels = no_spills},
+                            .reset = call<&DecodeStep::reset>},
                            {.name = "fused_pdl",
                             .run = call<&DecodeStep::fused_pdl>,
                             .prepare = call<&DecodeStep::prepare_fused<true>>,
                             .reset = call<&DecodeStep::reset>,
-                            .same_bits_as = "fused_graph",
-                            .kernels = no_spills},
+                            .same_bits_as = "fused_graph"},
                            {.name = "megakernel",
                             .run = call<&DecodeStep::megakernel>,
                             .prepare = call<&DecodeStep::prepare>,
                             .reset = call<&DecodeStep::reset>,
-                            .same_bits_as = "fused_graph",
-                            .kernels = no_spills}}),
+                            .same_bits_as = "fused_graph"}}),
     // The graph with our products, so that none of their gain is the fusion's; the persistent kernel whose rings end with each
     // phase; and a read of all weights that nothing interrupts.
     .controls = variants({{.name = "own_gemv_graph",

@@ -35,7 +35,8 @@ class StepAutotuning final : public Workload {
  public:
   explicit StepAutotuning(Setup& setup)
       : is_full_{setup.shape(1, 0) == 1},
-        s_{is_full_ ? decoder::layers_of_8b(4) : decoder::narrow(2)},
+        // Four query heads to a KV head in the small shape, too.
+        s_{is_full_ ? decoder::layers_of_8b(4) : decoder::Shape{512, 8, 2, head_size, 768, 2}},
         batch_{static_cast<int>(setup.shape(setup.size("batch"), std::min<std::size_t>(setup.size("batch"), 5)))},
         context_{static_cast<int>(is_full_ ? setup.size("context") : std::min<std::size_t>(setup.size("context"), 100))},
         in_{setup.input<bf16>(rows_of(s_.hidden), normal(0, 0.3f), {.name = "rows"})},
@@ -125,7 +126,7 @@ class StepAutotuning final : public Workload {
   }
 
  private:
-  int positions() const { return context_ + context_ / 10 + 1; }
+  int positions() const { return context_ + context_ / 5 + 1; }
   // Ragged by 10 %.
   int context(int sequence) const { return context_ - context_ / 10 + sequence * 37 % 11 * context_ / 50; }
   std::size_t rows_of(int columns) const { return static_cast<std::size_t>(batch_) * static_cast<std::size_t>(columns); }

@@ -87,6 +87,7 @@ const std::set<std::string> without_kernels{
     "ch18:attention_sinks cudnn_reading",
     "ch19:fp8_decode_gemm cublas_bf16",
     "ch19:sparse_2to4_gemm cublaslt_dense",
+    "ch20:prefill_block products_alone",
     "ch20:vector_search gemm_alone",
 };
 
