@@ -30,7 +30,8 @@ struct Matrices {
 template <class Out>
 void multiply_skinny(cudaStream_t stream, const Matrices& weights, int layer, const bf16* x, Out* y, int rows, int warps,
                      bool overlapping, int sms) {
-  constexpr int ring_bytes = 208 << 10;
+  // Static memory, and what lies before the ring's boundary of 1 KiB, have 2 KiB.
+  const int ring_bytes = std::min(208 << 10, device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - (2 << 10));
   const auto launch = [&]<int columns>(int first, int count) {
     const int stages = std::min(most_stages, ring_bytes / stage_bytes(warps, columns)),
               tiles = (weights.outputs + warps * unit - 1) / (warps * unit);
