@@ -274,7 +274,7 @@ class TensorParallelDecode final : public Workload {
       }
       add_up(exchange, half_of_layer, streams);
       on_each([&](int gpu, const Parts& of, cudaStream_t stream) {
-        of.add_and_norm(stream, norm, exchange == Exchange::none ? partial(gpu, half_of_layer) : sum(gpu));
+        after(of, exchange).add_and_norm(stream, norm, exchange == Exchange::none ? partial(gpu, half_of_layer) : sum(gpu));
       });
     };
     on_each([](int, const Parts& of, cudaStream_t stream) { of.embed(stream); });
@@ -287,8 +287,13 @@ class TensorParallelDecode final : public Workload {
     // The last norm is of the rows alone that a token is chosen for.
     add_up(exchange == Exchange::with_norm ? Exchange::one_shot : exchange, 1, streams);
     on_each([&](int gpu, const Parts& of, cudaStream_t stream) {
-      of.last(stream, exchange == Exchange::none ? partial(gpu, 1) : sum(gpu));
+      after(of, exchange).last(stream, exchange == Exchange::none ? partial(gpu, 1) : sum(gpu));
     });
+  }
+  // A kernel after NCCL's is launched plainly: NCCL's lets none begin before it has ended.
+  static Parts after(Parts of, Exchange exchange) {
+    of.overlapping = exchange != Exchange::nccl;
+    return of;
   }
   shared::Exchange meet(int gpu, int half_of_layer) const {
     return meeting_place_.exchange(gpu, partial(gpu, half_of_layer), partial(1 - gpu, half_of_layer));
