@@ -50,30 +50,29 @@ static __global__ void reorder_kernel(Tables tables, const int* parents, const i
     if (tables.from[own] != tables.to[own]) tables.release(tables.from[own]);
   }
   __syncthreads();
-  if (threadIdx.x == 0)
-    for (int beam = 0; beam < tables.beams; ++beam) {
-      int& last = tables.to[entry(beam, length / page_rows)];
-      int copied = -1;
-      if (length % page_rows == 0) last = tables.take();
-      else if (tables.holders[last] > 1) {
-        copied = last;
-        --tables.holders[last];  // the last of those that hold it writes into it
-        last = tables.take();
-      }
-      tables.copied[first_beam + beam] = copied;
-    }
-  __syncthreads();
-  for (int packed = static_cast<int>(threadIdx.x); packed < tables.beams / tables.packed;
-       packed += static_cast<int>(blockDim.x)) {
-    int same = 0;
-    const auto is_same = [&](int page) {
-      for (int beam = 1; beam < tables.packed; ++beam)
-        if (tables.to[entry(packed * tables.packed + beam, page)] != tables.to[entry(packed * tables.packed, page)]) return false;
-      return true;
-    };
-    while (same <= length / page_rows && is_same(same)) ++same;
-    tables.shared_pages[(first_beam + packed * tables.packed) / tables.packed] = same;
+  if (const int beam = static_cast<int>(threadIdx.x); beam < tables.beams) {
+    int& last = tables.to[entry(beam, length / page_rows)];
+    int copied = -1;
+    if (length % page_rows == 0) last = tables.take();
+    else if (atomicSub(&tables.holders[last], 1) > 1) {
+      copied = last;
+      last = tables.take();
+    } else atomicAdd(&tables.holders[last], 1);  // the last of those that hold it writes into it
+    tables.copied[first_beam + beam] = copied;
   }
+  const int packs = tables.beams / tables.packed, last_page = length / page_rows;
+  __shared__ int same[most_beams / 2];  // pages that packed beams have in common
+  if (static_cast<int>(threadIdx.x) < packs) same[threadIdx.x] = last_page;
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < packs * last_page; i += static_cast<int>(blockDim.x)) {
+    const int first = i / last_page * tables.packed, page = i % last_page;
+    bool is_same = true;
+    for (int beam = 1; beam < tables.packed; ++beam)
+      is_same = is_same && tables.to[entry(first + beam, page)] == tables.to[entry(first, page)];
+    if (!is_same) atomicMin(&same[i / last_page], page);
+  }
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) < packs) tables.shared_pages[first_beam / tables.packed + threadIdx.x] = same[threadIdx.x];
 }
 
 // Rows of one kind, keys or values, in a layer: blockIdx.x is the beam, blockIdx.y twice the layer and 1 for values.

@@ -55,7 +55,6 @@ class DisaggregatedInference final : public Workload {
         next_{setup.scratch<int>(1)},
         times_{setup.scratch<unsigned char>(gpus * sizeof(Times), {.memory = Memory::pinned})},
         of_gpu_{GpuInRun{setup, plan_, 0}, GpuInRun{setup, plan_, 1}},
-        pull_{setup.stream(1)},
         forked_{setup.event()} {}
 
   // Half of everything on each GPU: products, contexts, and the weights of half of the steps.
@@ -246,6 +245,7 @@ class DisaggregatedInference final : public Workload {
       for (int gpu = 0; gpu < gpus; ++gpu) {
         GpuInRun& of = of_gpu_[size(gpu)];
         while (of.finished < of.queued && cudaEventQuery(of.ended[size(of.finished)]) == cudaSuccess) ++of.finished;
+        hand_over(of_gpu_[0].finished);
         const SelectedGpu selected{ordinals_[size(gpu)]};
         if (of.queued - of.finished < 2 && queue_next(policy, gpu))
           check(cudaEventRecord(of.ended[size(of.queued++)], of.stream));
@@ -253,8 +253,7 @@ class DisaggregatedInference final : public Workload {
       }
     }
     cudaGetLastError();  // "not ready" of a query
-    check(cudaEventRecord(of_gpu_[1].handed_over, pull_));
-    check(cudaStreamWaitEvent(of_gpu_[1].stream, of_gpu_[1].handed_over));
+    hand_over(of_gpu_[0].queued);
     const int last = plan_.prompts - 1, gpu = plan_.gpu_that_decodes(policy, last);
     {
       const SelectedGpu selected{ordinals_[size(gpu)]};
@@ -309,16 +308,18 @@ class DisaggregatedInference final : public Workload {
     }
     if (ended.count == 0) return;
     launch_kernel(of.stream, keep_prompts_kernel, {1, most_prompts}, ended, step.next + rows, first_tokens_.get(), times_on(gpu));
-    if (policy == Policy::disaggregated) hand_over(ended);
+    if (policy == Policy::disaggregated) of.computed.push_back({of.queued, ended});
   }
-  // The decoding GPU fetches what the other one has computed.
-  void hand_over(const Prompts& prompts) {
-    check(cudaEventRecord(of_gpu_[0].handed_over, of_gpu_[0].stream));
+  // The decoding GPU fetches what steps of the other one before number `end` have computed.
+  void hand_over(int end) {
     const SelectedGpu selected{ordinals_[1]};
-    check(cudaStreamWaitEvent(pull_, of_gpu_[0].handed_over));
-    for (int i = 0; i < prompts.count; ++i)
-      pull_pages(pull_, sides_[0], sides_[1], of_gpu_[1].pull_pairs + 2 * prompts.number[i] * pages_for(plan_.prompt),
-                 pages_for(plan_.prompt));
+    for (auto& computed = of_gpu_[0].computed; !computed.empty() && computed.front().first < end; computed.pop_front()) {
+      const auto& [step, prompts] = computed.front();
+      check(cudaStreamWaitEvent(of_gpu_[1].stream, of_gpu_[0].ended[size(step)]));
+      for (int i = 0; i < prompts.count; ++i)
+        pull_pages(of_gpu_[1].stream, sides_[0], sides_[1],
+                   of_gpu_[1].pull_pairs + 2 * prompts.number[i] * pages_for(plan_.prompt), pages_for(plan_.prompt));
+    }
   }
 
   PromptSchedule plan_;
@@ -340,7 +341,6 @@ class DisaggregatedInference final : public Workload {
   Scratch<int> next_;
   Scratch<unsigned char> times_;
   std::array<GpuInRun, gpus> of_gpu_;
-  cudaStream_t pull_;
   cudaEvent_t forked_;
   std::vector<int> expected_tokens_, expected_firsts_;
   std::vector<double> expected_states_;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <utility>
 
 #include "prompt_schedule.hpp"
 
@@ -18,12 +19,11 @@ struct GpuInRun {
         decode_memory{setup.scratch<int>(BatchMemory::words(plan.requests), {.device = gpu})},
         current{setup.scratch<int>(size(plan.requests), {.device = gpu})},
         pull_pairs{setup.scratch<int>(size(2 * plan.prompts * pages_for(plan.prompt)), {.device = gpu})},
-        stream{setup.stream(gpu)},
-        handed_over{setup.event(gpu)} {
+        stream{setup.stream(gpu)} {
     for (cudaEvent_t& event : ended) event = setup.event(gpu);
   }
   void begin() {
-    waiting.clear();
+    waiting.clear(), computed.clear();
     first = queued = finished = decoded = 0;
   }
 
@@ -32,12 +32,12 @@ struct GpuInRun {
   Scratch<int> current;     // tokens of the decode rows, where steps hold other rows, too
   Scratch<int> pull_pairs;  // of each prompt, its pages on the first GPU and on the second
   cudaStream_t stream;
-  cudaEvent_t handed_over;
   std::array<cudaEvent_t, 2 * most_steps> ended;  // of each step
   Batch decoding;
-  Graph step;               // of decode rows alone
-  std::deque<int> waiting;  // prompts that have come
-  int first = 0;            // tokens of the first of them that are computed
+  Graph step;                                    // of decode rows alone
+  std::deque<int> waiting;                       // prompts that have come
+  std::deque<std::pair<int, Prompts>> computed;  // by the step of that number, and not handed over yet
+  int first = 0;                                 // tokens of the first of them that are computed
   int queued = 0, finished = 0, decoded = 0;
 };
 

@@ -45,12 +45,6 @@ static __global__ void begin_kernel(Batch batch, const int* first_inputs, const 
   batch.tokens[row] = first_inputs[batch.sequences[row]];
   batch.positions[row] = lengths[batch.sequences[row]];
 }
-// What a step has chosen is kept, and after the last one the states. A block to each request.
-static __global__ void keep_kernel(const int* chosen_tokens, const bf16* chosen, int* tokens, bf16* states, int hidden) {
-  if (threadIdx.x == 0) tokens[blockIdx.x] = chosen_tokens[blockIdx.x];
-  for (int i = static_cast<int>(threadIdx.x); states != nullptr && i < hidden; i += static_cast<int>(blockDim.x))
-    states[static_cast<std::size_t>(blockIdx.x) * hidden + i] = chosen[static_cast<std::size_t>(blockIdx.x) * hidden + i];
-}
 // Sequences from number contexts_in_all on get the pages' contents of one before them. blockIdx: the page, the request, the
 // layer.
 static __global__ void repeat_contexts_kernel(Step<Pages> step, int pages) {

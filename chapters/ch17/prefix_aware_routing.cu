@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "conversations.hpp"
@@ -62,9 +63,7 @@ class PrefixAwareRouting final : public Workload {
         pull_pairs_{setup.scratch<int>(size(2 * requests * pages_for(prompt_tokens())), {.device = 1})},
         pull_staged_{setup.scratch<int>(pull_pairs_.size(), {.memory = Memory::pinned})},
         compute_{setup.stream(0), setup.stream(1)},
-        pull_{setup.stream(1)},
-        forked_{setup.event()},
-        pulled_{setup.event(1)} {
+        forked_{setup.event()} {
     for (int i = 0; i < most_steps; ++i) done_[0][size(i)] = setup.event(0), done_[1][size(i)] = setup.event(1);
   }
 
@@ -238,7 +237,6 @@ class PrefixAwareRouting final : public Workload {
       if (!tunes) {
         check(cudaStreamWaitEvent(stream, forked_));
         side.send_table(stream);
-        if (pairs > 0) pull(pairs);
       }
       for (std::size_t i = 0; i < plan.size(); ++i) {
         if (tunes) {
@@ -246,7 +244,7 @@ class PrefixAwareRouting final : public Workload {
           tune(gpu, plan[i].rows());
           continue;
         }
-        if (plan[i].is_pulled) check(cudaStreamWaitEvent(stream, pulled_));
+        if (plan[i].is_pulled && pairs > 0) pull(stream, std::exchange(pairs, 0));
         const Step<ServingGpu::Pages> step = send(gpu, plan[i]);
         run(step, stream);
         keep(stream, plan[i], step);
@@ -256,11 +254,9 @@ class PrefixAwareRouting final : public Workload {
     }
     if (!tunes) tell_tokens(launch, plans);
   }
-  void pull(int pairs) {
-    check(cudaStreamWaitEvent(pull_, forked_));
-    check(cudaMemcpyAsync(pull_pairs_, pull_staged_, size(2 * pairs) * sizeof(int), cudaMemcpyHostToDevice, pull_));
-    pull_pages(pull_, sides_[0], sides_[1], pull_pairs_, pairs);
-    check(cudaEventRecord(pulled_, pull_));
+  void pull(cudaStream_t stream, int pairs) {
+    check(cudaMemcpyAsync(pull_pairs_, pull_staged_, size(2 * pairs) * sizeof(int), cudaMemcpyHostToDevice, stream));
+    pull_pages(stream, sides_[0], sides_[1], pull_pairs_, pairs);
     pulled_bytes_ = pairs * page_rows * model_.shape().kv_bytes() * model_.shape().layers;
   }
   void keep(cudaStream_t stream, const PlannedStep& planned, const Step<ServingGpu::Pages>& step) {
@@ -306,8 +302,7 @@ class PrefixAwareRouting final : public Workload {
   Scratch<bf16> alone_k_, alone_v_;
   Scratch<int> next_, pull_pairs_, pull_staged_;
   std::array<cudaStream_t, gpus> compute_;
-  cudaStream_t pull_;
-  cudaEvent_t forked_, pulled_;
+  cudaEvent_t forked_;
   std::array<std::array<cudaEvent_t, most_steps>, gpus> done_{};
   std::array<PrefixIndex, gpus> index_{PrefixIndex{1}, PrefixIndex{1}};
   std::vector<std::vector<int>> history_of_;
