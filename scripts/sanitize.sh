@@ -41,6 +41,8 @@ declare -A small=(
   [ch14:autotuned_gemm]='tokens=72,hidden=136,ffn=264'
   [ch14:fp8_quantize_gemm]='m=144,n=272,k=256'
   [ch15:guided_decoding]='requests=5,vocabulary=1001'
+  [ch15:kv_handoff]='tokens=33,layers=2'
+  [ch15:moe_overlap]='tokens=333,hidden=192,ffn=128,shared_ffn=192'
   [ch16:flash_decoding]='context=300'
   [ch16:top_p_sampling]='rows=4,vocabulary=33000'
   [ch16:weight_only_int4]='hidden=1024,ffn=1024'
@@ -64,6 +66,7 @@ declare -A small=(
   [ch19:int8_outliers]='m=144,n=192,k=272,outliers=9'
   [ch19:quantized_kv_cache]='batch=2,context=130'
   [ch19:sparse_2to4_gemm]='rows=48,tokens=80,k=64'
+  [ch20:expert_parallel_moe]='tokens=333,hidden=192,experts=64,ffn=128'
   [ch20:vector_search]='vectors=30001,queries=5,k=20')
 # initcheck takes the parts of cuBLASLt's split K for uninitialised, so the kernel that adds them up is left out of all pairs.
 split_k_reduction=splitKreduce

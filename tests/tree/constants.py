@@ -60,7 +60,8 @@ CONSTANTS = {
                                 # Recorded, and filled in with the metric's unit, "% of rows".
                                 "75.5 % of rows": "length_bucketing", "28.9 % of rows": "length_bucketing",
                                 "22.5 % of rows": "length_bucketing", "13.3 % of rows": "moe_load_imbalance"},
-    "chapters/ch15/README.md": {"4.1 MB": "masks of 256 requests, of their sizes", "8.2 MB": "masks of 512 states, of their sizes"},
+    "chapters/ch15/README.md": {"4.1 MB": "masks of 256 requests, of their sizes", "8.2 MB": "masks of 512 states, of their sizes",
+                                "268 MB": "keys and values, of their sizes", "134 MB": "rows that cross, of their sizes"},
     "chapters/ch16/README.md": {"1.4 GB": "weights in bf16, of their sizes", "0.36 GB": "weights in INT4, of their sizes",
                                 "537 MB": "keys and values, of their sizes", "131 MB": "logits, of their sizes"},
     "chapters/ch18/README.md": {"instead of 64 times": "the requests", "648 TFLOP/s at": "published",
@@ -69,5 +70,6 @@ CONSTANTS = {
     "chapters/ch19/README.md": {"45 % of the bytes": "counted from the sizes", "22 bytes a": "of the types", "14 bytes": "of the types",
                                 "4096 times smaller": "by the exponents' biases"},
     "chapters/ch20/README.md": {"4 GB": "buffers, of their sizes", "3.07 GB": "vectors, of their sizes",
-                                "17 MB": "scores of a chunk, of their sizes"},
+                                "17 MB": "scores of a chunk, of their sizes",
+                                "134 MB": "rows that cross, of their sizes"},
 }
