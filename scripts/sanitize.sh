@@ -41,6 +41,8 @@ declare -A small=(
   [ch14:autotuned_gemm]='tokens=72,hidden=136,ffn=264'
   [ch14:fp8_quantize_gemm]='m=144,n=272,k=256'
   [ch15:guided_decoding]='requests=5,vocabulary=1001'
+  [ch15:kv_handoff]='tokens=33,layers=2'
+  [ch15:moe_overlap]='tokens=333,hidden=192,ffn=128,shared_ffn=192'
   [ch16:chunked_prefill]='requests=5,prompt=130,chunk=37,narrow=1'
   [ch16:flash_decoding]='context=300'
   [ch16:top_p_sampling]='rows=4,vocabulary=33000'
@@ -67,6 +69,7 @@ declare -A small=(
   [ch19:sparse_2to4_gemm]='rows=48,tokens=80,k=64'
   [ch20:bf16_mlp]='tokens=130,hidden=512,ffn=192'
   [ch20:dlrm_inference]='batch=24,rows=300'
+  [ch20:expert_parallel_moe]='tokens=333,hidden=192,experts=64,ffn=128'
   [ch20:vector_search]='vectors=30001,queries=5,k=20')
 # initcheck takes the parts of cuBLASLt's split K for uninitialised, so the kernel that adds them up is left out of all pairs.
 split_k_reduction=splitKreduce

@@ -197,16 +197,16 @@ class KvHandoff final : public Workload {
   }
 
   void decode_alone(Launch& launch) {
-    beside_decoding(launch, [] {});
+    while_decoding(launch, [] {});
   }
-  void decode_beside_chunked(Launch& launch) {
-    beside_decoding(launch, [&] { chunked(launch); });
+  void decode_during_chunked(Launch& launch) {
+    while_decoding(launch, [&] { chunked(launch); });
   }
-  void decode_beside_pull(Launch& launch) {
-    beside_decoding(launch, [&] { direct_pull(launch); });
+  void decode_during_pull(Launch& launch) {
+    while_decoding(launch, [&] { direct_pull(launch); });
   }
-  void decode_beside_push(Launch& launch) {
-    beside_decoding(launch, [&] { direct_push(launch); });
+  void decode_during_push(Launch& launch) {
+    while_decoding(launch, [&] { direct_push(launch); });
   }
 
  private:
@@ -246,7 +246,7 @@ class KvHandoff final : public Workload {
 
   // A decode step on each GPU, begun before `handover` and shorter than it.
   template <class Handover>
-  void beside_decoding(Launch& launch, Handover handover) {
+  void while_decoding(Launch& launch, Handover handover) {
     for (const std::size_t gpu : {0, 1}) {
       const int number = static_cast<int>(gpu);
       gpus_.order(number, launch.streams[gpu], decoding_[gpu]);
@@ -297,9 +297,9 @@ extern constinit const Pair kv_handoff{
                            .needs = {.libraries = {Library::nccl}},
                            .outputs = no_outputs},
                           {.name = "decode_alone", .run = call<&KvHandoff::decode_alone>, .outputs = no_outputs},
-                          {.name = "decode_beside_chunked", .run = call<&KvHandoff::decode_beside_chunked>},
-                          {.name = "decode_beside_pull", .run = call<&KvHandoff::decode_beside_pull>},
-                          {.name = "decode_beside_push", .run = call<&KvHandoff::decode_beside_push>}}),
+                          {.name = "decode_during_chunked", .run = call<&KvHandoff::decode_during_chunked>},
+                          {.name = "decode_during_pull", .run = call<&KvHandoff::decode_during_pull>},
+                          {.name = "decode_during_push", .run = call<&KvHandoff::decode_during_push>}}),
     .bound = Bound::transfer,
     .tolerance = exact,
     .needs = {.gpus = 2, .peer_access = true},

@@ -76,7 +76,7 @@ class MoeOverlap final : public Workload {
       throw Unsupported{"experts are split over two GPUs: an even number from 8 on"};
   }
 
-  // Of a GPU, with half of its slots on the other one.
+  // The cost of one GPU, with half of its slots on the other one.
   Cost cost() const override {
     const double tokens = static_cast<double>(of_.tokens), hidden = static_cast<double>(of_.hidden);
     const double width = static_cast<double>(top_k * of_.ffn + of_.shared_ffn);
@@ -89,7 +89,7 @@ class MoeOverlap final : public Workload {
   Cost variant_cost(std::string_view variant) const override {
     Cost cost = this->cost();
     if (variant == "no_exchange") cost.peer_bytes = 0;
-    if (variant.ends_with("s_alone") || variant == "exchange_alone") cost.flops = cost.bytes = 0;
+    if (variant.ends_with("_alone")) cost.flops = cost.bytes = 0;
     return cost;
   }
 
@@ -119,7 +119,7 @@ class MoeOverlap final : public Workload {
   }
   double expected_output(int output, std::size_t i) const override { return expected_[static_cast<std::size_t>(output)][i]; }
   void metrics(std::string_view variant, Metrics& metrics) override {
-    if (variant.ends_with("s_alone") || variant == "exchange_alone") return;
+    if (variant.ends_with("_alone")) return;
     metrics.report_rate("token_rate", 2 * static_cast<double>(of_.tokens), "tokens/s");
   }
 
@@ -190,9 +190,6 @@ class MoeOverlap final : public Workload {
   void exchange_alone(Launch& launch) {
     for (const Way way : {dispatch, give_back}) exchange(launch, *nccl_, way);
   }
-  void few_channels_alone(Launch& launch) {
-    for (const Way way : {dispatch, give_back}) exchange(launch, *few_, way);
-  }
   void copies_alone(Launch& launch) {
     for (const Way way : {dispatch, give_back}) copy(launch, way);
   }
@@ -240,7 +237,7 @@ class MoeOverlap final : public Workload {
     }
   }
 
-  // Rows go to the other GPU, behind those that it has of its own; results of received rows go back, behind all others.
+  // Rows go to the other GPU, after those of its own tokens; results of received rows go back, after all others.
   Message message(std::size_t from, Way way) const {
     const std::size_t to = 1 - from, last = kept_[from] + sent_by(to), last_there = kept_[to] + sent_by(from);
     if (way == dispatch)
@@ -319,19 +316,20 @@ extern constinit const Pair moe_overlap{
                             .prepare = call<&MoeOverlap::place>,
                             .needs = by_nccl,
                             .same_bits_as = "one_stream"},
-                           {.name = "few_channels",
-                            .run = call<&MoeOverlap::few_channels>,
-                            .prepare = call<&MoeOverlap::place>,
-                            .needs = by_nccl,
-                            .same_bits_as = "one_stream"},
                            {.name = "copy_engine",
                             .run = call<&MoeOverlap::copy_engine>,
                             .prepare = call<&MoeOverlap::place>,
                             .same_bits_as = "one_stream",
                             .kernels = no_spills}}),
-    // The shared expert where it hides no exchange; the layer without its exchanges; and the exchanges alone.
+    // The shared expert where it hides no exchange; NCCL on fewer multiprocessors; the layer without its exchanges; and the
+    // exchanges alone.
     .controls = variants({{.name = "overlap_elsewhere",
                            .run = call<&MoeOverlap::overlap_elsewhere>,
+                           .prepare = call<&MoeOverlap::place>,
+                           .needs = by_nccl,
+                           .same_bits_as = "one_stream"},
+                          {.name = "few_channels",
+                           .run = call<&MoeOverlap::few_channels>,
                            .prepare = call<&MoeOverlap::place>,
                            .needs = by_nccl,
                            .same_bits_as = "one_stream"},
@@ -341,11 +339,6 @@ extern constinit const Pair moe_overlap{
                            .outputs = no_outputs},
                           {.name = "exchange_alone",
                            .run = call<&MoeOverlap::exchange_alone>,
-                           .prepare = call<&MoeOverlap::place>,
-                           .needs = by_nccl,
-                           .outputs = no_outputs},
-                          {.name = "few_channels_alone",
-                           .run = call<&MoeOverlap::few_channels_alone>,
                            .prepare = call<&MoeOverlap::place>,
                            .needs = by_nccl,
                            .outputs = no_outputs},
@@ -364,13 +357,17 @@ extern constinit const Pair moe_overlap{
                     {.name = "ffn", .full = 512, .multiple = 64, .most = 8192, .scales = false},
                     {.name = "shared_ffn", .full = 4096, .multiple = 64, .most = 16384, .scales = false},
                     {.name = "routing", .full = 0, .least = 0, .most = 3, .scales = false},
-                    {.name = "shared_multiprocessors", .full = 96, .least = 2, .most = 1024, .scales = false},
+                    {.name = "shared_multiprocessors", .full = 88, .least = 2, .most = 1024, .scales = false},
                     {.name = "channels", .full = 16, .most = 32, .scales = false}}),
     .sweep = cases({{"tokens_256", "tokens=256"},
                     {"tokens_1024", "tokens=1024"},
                     {"tokens_4096", "tokens=4096"},
                     {"shared_ffn_2048", "shared_ffn=2048"},
                     {"shared_ffn_8192", "shared_ffn=8192"},
+                    {"multiprocessors_64", "shared_multiprocessors=64"},
+                    {"multiprocessors_88", "shared_multiprocessors=88"},
+                    {"multiprocessors_104", "shared_multiprocessors=104"},
+                    {"multiprocessors_128", "shared_multiprocessors=128"},
                     {"zipf", "routing=1"}}),
     .edges = cases({{"one_token", "tokens=1,hidden=128,experts=8,ffn=64,shared_ffn=64"},
                     {"tail", "tokens=333,hidden=192,ffn=128,shared_ffn=192"},

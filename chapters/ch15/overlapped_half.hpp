@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each of two GPUs holds of a mixture of experts that is split over both, with a shared expert on each, and its products.
+// One GPU's half of a mixture of experts that is split over two, with a shared expert on each: buffers and products.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -16,12 +16,13 @@ using bf16 = __nv_bfloat16;
 inline constexpr int top_k = 8;
 
 using Rows = gemm::Operand<bf16>;
-using Tile = gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_m = 128, .tile_n = 256, .stages = 4}>;
-using RoutedUp = gemm::RepeatedGroupedGemm<Tile, gemm::SwiGlu>;
-using RoutedDown = gemm::RepeatedGroupedGemm<Tile>;
+using RoutedTile = gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_m = 128, .tile_n = 256, .stages = 4}>;
+using SharedTile = gemm::Config<Rows, Rows, gemm::InTensorCores, gemm::Shape{.tile_n = 256, .cluster = 2}>;
+using RoutedUp = gemm::RepeatedGroupedGemm<RoutedTile, gemm::SwiGlu>;
+using RoutedDown = gemm::RepeatedGroupedGemm<RoutedTile>;
 using OnSome = gemm::OnMultiprocessors<gemm::Bands>;
-using SharedUp = gemm::Gemm<Tile, OnSome, gemm::SwiGlu>;
-using SharedDown = gemm::Gemm<Tile, OnSome>;
+using SharedUp = gemm::Gemm<SharedTile, OnSome, gemm::SwiGlu>;
+using SharedDown = gemm::Gemm<SharedTile, OnSome>;
 
 struct Extents {
   std::size_t tokens, hidden, experts, ffn, shared_ffn;

@@ -73,7 +73,7 @@ static __global__ __launch_bounds__(threads) void dispatch_kernel(const uint4* t
   }
 }
 
-// Where the results of a token's slots lie.
+// The places of the results of a token's slots.
 struct Results {
   const uint4 *own, *others;  // of this GPU's experts, of the other's
 };
@@ -113,8 +113,8 @@ static __global__ __launch_bounds__(threads) void combine_kernel(Results results
   }
 }
 
-// Of the slots whose group is not -1: adds up this GPU's rows of a token. `with`: the other GPU's sum, of tokens with a slot
-// there, or null.
+// Adds up this GPU's rows of a token, those of the slots whose group is not -1. `with`: the other GPU's sum, of tokens with a
+// slot there, or null.
 static __global__ __launch_bounds__(threads) void reduce_kernel(const uint4* results, const int* groups, const int* row_of_slot,
                                                                 const float* shares, const uint4* with, uint4* out, int packets) {
   const std::size_t first = std::size_t{blockIdx.x} * top_k;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each of two GPUs holds of a mixture of experts that is split over both, and its products.
+// One GPU's half of a mixture of experts that is split over two: buffers and products.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -42,7 +42,7 @@ class ExpertParallelMoe final : public Workload {
       throw Unsupported{"experts are split over two GPUs: an even number from 8 to 512"};
   }
 
-  // Of a GPU. A token crosses the link once on each way, unless all its experts are here.
+  // The cost of one GPU. A token crosses the link once on each way, unless all its experts are here.
   Cost cost() const override {
     const double elements = static_cast<double>(of_.tokens * of_.hidden);
     return {.flops = 6 * elements * static_cast<double>(top_k * of_.ffn),
@@ -108,17 +108,17 @@ class ExpertParallelMoe final : public Workload {
       counts[gpu] = {static_cast<std::size_t>(offsets[of_.of_gpu()]),
                      static_cast<std::size_t>(offsets[of_.experts] - offsets[of_.of_gpu()])};
     }
-    const auto behind_own = [&](std::size_t gpu, const Scratch<bf16>& rows) { return rows + counts[gpu].own * of_.hidden; };
+    const auto after_own = [&](std::size_t gpu, const Scratch<bf16>& rows) { return rows + counts[gpu].own * of_.hidden; };
     // Rows of the other GPU are numbered from its own ones' end.
     const auto from_there = [&](std::size_t gpu, const Scratch<bf16>& rows) { return rows - counts[1 - gpu].own * of_.hidden; };
     permute(launch, [&](std::size_t gpu) { return from_there(gpu, halves_[gpu].sent); });
     message(launch, [&](std::size_t from) {
-      return Message{halves_[from].sent, behind_own(1 - from, halves_[1 - from].arrived), counts[1 - from].others * of_.hidden};
+      return Message{halves_[from].sent, after_own(1 - from, halves_[1 - from].arrived), counts[1 - from].others * of_.hidden};
     });
     launch.mark("dispatched");
     multiply(launch);
     message(launch, [&](std::size_t from) {
-      return Message{behind_own(from, halves_[from].results), halves_[1 - from].returned, counts[from].others * of_.hidden};
+      return Message{after_own(from, halves_[from].results), halves_[1 - from].returned, counts[from].others * of_.hidden};
     });
     combine(launch, [&](std::size_t gpu) { return from_there(gpu, halves_[gpu].returned); });
   }
@@ -264,7 +264,7 @@ class ExpertParallelMoe final : public Workload {
       }
     });
   }
-  // Of the rows of which tokens: a place in Half's lists of products.
+  // Whose tokens' rows are multiplied: a place in Half's lists of products.
   enum Whose : std::uint8_t { all_tokens, own_tokens, others_tokens };
   void multiply_up(Launch& launch, Whose whose) const {
     for (const std::size_t gpu : {0, 1}) {
@@ -286,7 +286,7 @@ class ExpertParallelMoe final : public Workload {
   void to_side(Launch& launch) const {
     for (const int gpu : {0, 1}) gpus_.order(gpu, launch.streams[static_cast<std::size_t>(gpu)], half(gpu).side);
   }
-  // What a GPU's side stream has sent has arrived at the other one.
+  // Makes each GPU wait for what the other one's side stream sends.
   void from_sides(Launch& launch) const {
     for (const int gpu : {0, 1}) gpus_.order(gpu, half(gpu).side, launch.streams[static_cast<std::size_t>(1 - gpu)]);
   }

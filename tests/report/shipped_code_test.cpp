@@ -83,6 +83,8 @@ const std::set<std::string> without_kernels{
     "ch14:nvrtc_fusion fused",
     "ch14:shape_specialization specialized",
     "ch14:shape_specialization width_argument",
+    "ch15:kv_handoff copy_alone",
+    "ch15:kv_handoff nccl_alone",
     "ch17:lora_multi_adapter base_alone",
     "ch18:attention_sinks cudnn_reading",
     "ch19:fp8_decode_gemm cublas_bf16",

@@ -121,7 +121,7 @@ static __global__ __launch_bounds__(threads) void add_down_kernel(Experts expert
     }
 }
 
-// Of one GPU's tokens: adds what the experts of one choice give to out[token][hidden]. `chosen`: the expert of each token;
+// Adds what the experts of one choice make of one GPU's tokens to out[token][hidden]. `chosen`: the expert of each token;
 // `shares`: of this choice of the first token, with a distance of `top_k` to the next one's, or null where each is 1; `activated`
 // has room for tokens * ffn, `index` for index_words().
 inline void add_choice(cudaStream_t stream, const Experts& experts, const __nv_bfloat16* tokens, const std::vector<int>& chosen,
