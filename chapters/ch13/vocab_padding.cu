@@ -182,7 +182,10 @@ extern constinit const Pair vocab_padding{
     .libraries = variants({{.name = "cublaslt_tuned",
                             .run = call<&VocabPadding::cublaslt_tuned>,
                             .prepare = call<&VocabPadding::tune>,
-                            .needs = {.libraries = {Library::cublaslt}}}}),
+                            .needs = {.libraries = {Library::cublaslt}},
+                            // It may split K and round the parts to bf16: 1.6e-3 of logits that deviate by 2 and 8, of losses of
+                            // 8 to 13; of the likeliest word's logit it is up to 0.06, and that of its share of the gradient.
+                            .tolerance = per_output({within(2e-3, 2e-2), within(1e-2, 5e-2)})}}),
     .bound = Bound::compute,
     // Logits are exact sums that the reference rounds to bf16 as the products do, so that losses have fp32's errors alone. The
     // gradient has two roundings of 1.6e-3: of what the loss leaves, and of the result.
